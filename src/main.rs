@@ -1,0 +1,2 @@
+//! uncork
+fn main() {}

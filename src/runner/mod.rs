@@ -1,0 +1,28 @@
+//! Executors of models: what a batch of rows is handed to.
+//!
+//! A [`Runner`] takes one batch at a time and knows nothing of queues, deadlines or threads. [`synthetic`] stands in for
+//! a model with a known batch time; [`onnx`] runs a parsed ONNX file on burn.
+
+pub mod onnx;
+pub mod signature;
+pub mod synthetic;
+
+pub use signature::{Signature, SignatureError, TensorSpec};
+
+use crate::tensor::Tensors;
+
+/// Why a batch failed. The text is for the operator's log and never reaches a caller.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RunnerError(pub String);
+
+/// One executor of a model. Each lives on a thread of its own and sees one batch at a time.
+pub trait Runner: Send {
+    /// Names, types and shapes that every batch follows.
+    fn signature(&self) -> &Signature;
+
+    /// Runs `batch`, whose tensors have passed [`Signature::check`], and returns the outputs, one row for each input
+    /// row, in order. Any outputs that break the signature fail the batch; so does a panic, after which the runner
+    /// is thrown away and built anew.
+    fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError>;
+}

@@ -1,0 +1,319 @@
+//! Named, typed, row-major tensors; join and split along axis 0.
+//!
+//! Axis 0 of every tensor is the batch axis: a *row* is one index along it. All size arithmetic is checked, so a shape
+//! taken from the network cannot overflow into a small allocation.
+
+use std::sync::Arc;
+
+use half::{bf16, f16};
+
+/// Why tensors could not be built, joined or split.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TensorError {
+    /// The product of the dimensions does not fit in memory's address range.
+    #[error("shape {0:?} has more elements than can be addressed")]
+    Overflow(Vec<usize>),
+    /// The shape asks for another number of elements than the data has.
+    #[error("shape {shape:?} has {expected} elements, but the data has {found}")]
+    Length {
+        /// The shape as given.
+        shape: Vec<usize>,
+        /// Product of the shape's dimensions.
+        expected: usize,
+        /// Elements in the data.
+        found: usize,
+    },
+    /// A tensor without axes has no rows.
+    #[error("a tensor needs at least the batch axis")]
+    NoBatchAxis,
+    /// Tensors of one set disagree about the number of rows.
+    #[error("tensor '{name}' has {found} rows where {expected} are expected")]
+    Rows {
+        /// The tensor that disagrees.
+        name: String,
+        /// Rows of the others.
+        expected: usize,
+        /// Rows of this one.
+        found: usize,
+    },
+    /// Sets that differ in names, types or trailing dimensions cannot be joined.
+    #[error("tensors differ in names, types or trailing dimensions")]
+    Mismatch,
+}
+
+macro_rules! datatypes {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $element:ty;)*) => {
+        /// Element types, named as in the Open Inference Protocol v2.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum DataType { $($(#[$doc])* $variant,)* }
+
+        impl DataType {
+            /// Every type, in the protocol's order.
+            pub const ALL: &'static [DataType] = &[$(DataType::$variant,)*];
+
+            /// The protocol's name, such as `FP32`.
+            pub fn name(self) -> &'static str {
+                match self { $(DataType::$variant => $name,)* }
+            }
+
+            /// The type of that name; names are upper case.
+            pub fn from_name(name: &str) -> Option<DataType> {
+                match name { $($name => Some(DataType::$variant),)* _ => None }
+            }
+        }
+
+        /// A tensor's elements in row-major order.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Data { $($(#[$doc])* $variant(Vec<$element>),)* }
+
+        impl Data {
+            /// The elements' type.
+            pub fn datatype(&self) -> DataType {
+                match self { $(Data::$variant(_) => DataType::$variant,)* }
+            }
+
+            /// Number of elements.
+            pub fn len(&self) -> usize {
+                match self { $(Data::$variant(v) => v.len(),)* }
+            }
+
+            /// An empty vector of this type with room for `capacity` elements.
+            fn empty(datatype: DataType, capacity: usize) -> Data {
+                match datatype { $(DataType::$variant => Data::$variant(Vec::with_capacity(capacity)),)* }
+            }
+
+            /// Moves `other`'s elements behind these; the types must agree.
+            fn append(&mut self, other: &mut Data) -> Result<(), TensorError> {
+                match (self, other) {
+                    $((Data::$variant(a), Data::$variant(b)) => a.append(b),)*
+                    _ => return Err(TensorError::Mismatch),
+                }
+                Ok(())
+            }
+
+            /// Takes the elements `from..to` out as a vector of its own.
+            fn slice(&self, from: usize, to: usize) -> Data {
+                match self { $(Data::$variant(v) => Data::$variant(v[from..to].to_vec()),)* }
+            }
+        }
+
+        $(impl From<Vec<$element>> for Data {
+            fn from(v: Vec<$element>) -> Data { Data::$variant(v) }
+        })*
+    };
+}
+
+datatypes! {
+    /// One boolean an element.
+    Bool = "BOOL", bool;
+    /// Unsigned, 8 bits.
+    Uint8 = "UINT8", u8;
+    /// Unsigned, 16 bits.
+    Uint16 = "UINT16", u16;
+    /// Unsigned, 32 bits.
+    Uint32 = "UINT32", u32;
+    /// Unsigned, 64 bits.
+    Uint64 = "UINT64", u64;
+    /// Signed, 8 bits.
+    Int8 = "INT8", i8;
+    /// Signed, 16 bits.
+    Int16 = "INT16", i16;
+    /// Signed, 32 bits.
+    Int32 = "INT32", i32;
+    /// Signed, 64 bits.
+    Int64 = "INT64", i64;
+    /// IEEE 754 binary16.
+    Fp16 = "FP16", f16;
+    /// The upper half of an IEEE 754 binary32.
+    Bf16 = "BF16", bf16;
+    /// IEEE 754 binary32.
+    Fp32 = "FP32", f32;
+    /// IEEE 754 binary64.
+    Fp64 = "FP64", f64;
+    /// Byte strings of any length.
+    Bytes = "BYTES", Vec<u8>;
+}
+
+impl Data {
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of memory that the elements take.
+    pub fn byte_len(&self) -> usize {
+        let width = match self.datatype() {
+            DataType::Bool | DataType::Uint8 | DataType::Int8 => 1,
+            DataType::Uint16 | DataType::Int16 | DataType::Fp16 | DataType::Bf16 => 2,
+            DataType::Uint32 | DataType::Int32 | DataType::Fp32 => 4,
+            DataType::Uint64 | DataType::Int64 | DataType::Fp64 => 8,
+            DataType::Bytes => size_of::<Vec<u8>>(),
+        };
+        let strings = if let Data::Bytes(v) = self { v.iter().map(Vec::len).sum() } else { 0 };
+        self.len() * width + strings
+    }
+}
+
+/// One row-major tensor. Invariant: `shape` has at least one axis and its product is the number of elements.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    shape: Vec<usize>,
+    data: Data,
+}
+
+impl Tensor {
+    /// A tensor of `shape`, the batch axis first, over `data` in row-major order.
+    pub fn new(shape: Vec<usize>, data: impl Into<Data>) -> Result<Tensor, TensorError> {
+        let data = data.into();
+        if shape.is_empty() {
+            return Err(TensorError::NoBatchAxis);
+        }
+        let expected = elements(&shape)?;
+        if expected != data.len() {
+            return Err(TensorError::Length { shape, expected, found: data.len() });
+        }
+        Ok(Tensor { shape, data })
+    }
+
+    /// Dimensions, the batch axis first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Length of axis 0.
+    pub fn rows(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// The elements in row-major order.
+    pub fn data(&self) -> &Data {
+        &self.data
+    }
+
+    /// Shape and elements, taken apart.
+    pub fn into_parts(self) -> (Vec<usize>, Data) {
+        (self.shape, self.data)
+    }
+
+    /// Elements in one row; 0 when a trailing dimension is 0.
+    fn row_len(&self) -> usize {
+        self.shape[1..].iter().product()
+    }
+}
+
+/// The number of elements of a tensor of `shape`, or [`TensorError::Overflow`].
+pub fn elements(shape: &[usize]) -> Result<usize, TensorError> {
+    let product = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    // A vector never holds more than isize::MAX bytes; the widest fixed-size element has eight.
+    product.filter(|&n| n <= isize::MAX as usize / 8).ok_or_else(|| TensorError::Overflow(shape.to_vec()))
+}
+
+/// An ordered set of named tensors with one common number of rows: the inputs, or the outputs, of one request or batch.
+///
+/// Invariant: at least one tensor, and all have the same number of rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensors {
+    entries: Vec<(Arc<str>, Tensor)>,
+}
+
+impl Tensors {
+    /// A set of named tensors; refuses an empty set and differing row counts.
+    pub fn new(entries: Vec<(Arc<str>, Tensor)>) -> Result<Tensors, TensorError> {
+        let expected = entries.first().ok_or(TensorError::NoBatchAxis)?.1.rows();
+        match entries.iter().find(|(_, t)| t.rows() != expected) {
+            Some((name, t)) => Err(TensorError::Rows { name: name.to_string(), expected, found: t.rows() }),
+            None => Ok(Tensors { entries }),
+        }
+    }
+
+    /// A set of one.
+    pub fn one(name: impl Into<Arc<str>>, tensor: Tensor) -> Tensors {
+        Tensors { entries: vec![(name.into(), tensor)] }
+    }
+
+    /// Rows that every tensor of the set has.
+    pub fn rows(&self) -> usize {
+        self.entries[0].1.rows()
+    }
+
+    /// Bytes of memory that the elements of all tensors take.
+    pub fn byte_len(&self) -> usize {
+        self.entries.iter().map(|(_, t)| t.data.byte_len()).sum()
+    }
+
+    /// The tensor called `name`.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.entries.iter().find(|(n, _)| &**n == name).map(|(_, t)| t)
+    }
+
+    /// Names and tensors in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Tensor)> {
+        self.entries.iter().map(|(name, tensor)| (name, tensor))
+    }
+
+    /// Names and tensors, taken apart.
+    pub fn into_entries(self) -> Vec<(Arc<str>, Tensor)> {
+        self.entries
+    }
+
+    /// Whether `other` could follow `self` in one batch: same names in the same order, same types, and the same
+    /// dimensions behind the batch axis.
+    pub fn joins_with(&self, other: &Tensors) -> bool {
+        self.entries.len() == other.entries.len()
+            && self.entries.iter().zip(&other.entries).all(|((a_name, a), (b_name, b))| {
+                a_name == b_name && a.data.datatype() == b.data.datatype() && a.shape[1..] == b.shape[1..]
+            })
+    }
+
+    /// Puts the rows of all `parts` behind each other, in order. Fails with [`TensorError::Mismatch`] where two parts
+    /// do not [`joins_with`](Self::joins_with) each other.
+    pub fn join(parts: Vec<Tensors>) -> Result<Tensors, TensorError> {
+        let rows = parts.iter().try_fold(0usize, |n, p| n.checked_add(p.rows())).ok_or(TensorError::Mismatch)?;
+        let mut parts = parts.into_iter();
+        let Some(first) = parts.next() else { return Err(TensorError::NoBatchAxis) };
+        if parts.len() == 0 {
+            return Ok(first);
+        }
+        let mut joined = first;
+        for (_, tensor) in &mut joined.entries {
+            tensor.shape[0] = rows;
+            let mut grown = Data::empty(tensor.data.datatype(), elements(&tensor.shape)?);
+            grown.append(&mut tensor.data)?;
+            tensor.data = grown;
+        }
+        for mut part in parts {
+            if !joined.joins_with(&part) {
+                return Err(TensorError::Mismatch);
+            }
+            for ((_, whole), (_, piece)) in joined.entries.iter_mut().zip(&mut part.entries) {
+                whole.data.append(&mut piece.data)?;
+            }
+        }
+        Ok(joined)
+    }
+
+    /// Cuts the set into consecutive parts of `rows[i]` rows each: the inverse of [`join`](Self::join). The parts must
+    /// add up to all rows.
+    pub fn split(self, rows: &[usize]) -> Result<Vec<Tensors>, TensorError> {
+        let expected = rows.iter().try_fold(0usize, |n, &r| n.checked_add(r)).ok_or(TensorError::Mismatch)?;
+        if self.rows() != expected {
+            return Err(TensorError::Rows { name: self.entries[0].0.to_string(), expected, found: self.rows() });
+        }
+        if rows.len() == 1 {
+            return Ok(vec![self]);
+        }
+        let mut from = 0;
+        let parts = rows.iter().map(|&count| {
+            let entries = self.entries.iter().map(|(name, whole)| {
+                let width = whole.row_len();
+                let mut shape = whole.shape.clone();
+                shape[0] = count;
+                (Arc::clone(name), Tensor { shape, data: whole.data.slice(from * width, (from + count) * width) })
+            });
+            let part = Tensors { entries: entries.collect() };
+            from += count;
+            part
+        });
+        Ok(parts.collect())
+    }
+}
