@@ -1,6 +1,8 @@
 //! Adaptive micro-batching: deploy a model, or any vectorised function, with two caps, a latency and a batch size.
 
 pub mod error;
+pub mod estimator;
+pub mod policy;
 pub mod registry;
 pub mod runner;
 pub mod tensor;

@@ -118,12 +118,12 @@ impl Signature {
         Ok(Tensors::new(ordered).expect("row counts agreed when the set was made"))
     }
 
-    /// Whether `outputs` are what this signature promises for `rows` input rows, in any order of names.
+    /// Whether `outputs` are what this signature promises for `rows` input rows, in its order.
     pub fn agrees(&self, outputs: &Tensors, rows: usize) -> bool {
         outputs.rows() == rows
             && outputs.iter().len() == self.outputs.len()
-            && self.outputs.iter().all(|spec| {
-                outputs.get(&spec.name).is_some_and(|t| t.data().datatype() == spec.datatype && spec.fits(t.shape()))
+            && self.outputs.iter().zip(outputs.iter()).all(|(spec, (name, tensor))| {
+                spec.name == *name && tensor.data().datatype() == spec.datatype && spec.fits(tensor.shape())
             })
     }
 }

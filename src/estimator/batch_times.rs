@@ -1,0 +1,225 @@
+//! Timed batches, remembered so that every size class keeps a voice, and the line through them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::drift::Drift;
+use super::noise::Noise;
+use super::regression::{self, Line, Point};
+use super::{Fit, Instant};
+
+/// Batches kept for each size class. More: steadier; fewer: quicker to follow a change too small to count as drift.
+const PER_CLASS: usize = 12;
+/// Size classes: powers of two up to 2^31 rows.
+const CLASSES: usize = 32;
+/// Age at which a batch counts half.
+const HALF_LIFE: Duration = Duration::from_secs(10);
+/// No remembered batch ever counts less than this share of a fresh one. Without a floor, an hour of lone requests would
+/// silence the large batches of the last burst, and the next burst would meet a fit that knows one size.
+const LEAST_WEIGHT: f64 = 0.02;
+
+/// Batches below which an estimate is a guess: a first batch can take twenty times its due.
+const ENOUGH: u64 = 4;
+
+/// Learns t(n) from batches as they complete.
+///
+/// Memory is one small ring for each power of two of the batch size: however long the server has seen one size only, the
+/// others are still there to hold the line. Time lowers a batch's weight, drift throws away what came before it.
+#[derive(Debug, Clone)]
+pub struct BatchTimes {
+    classes: Vec<VecDeque<Sample>>,
+    observed: u64,
+    drift: Drift,
+    noise: Noise,
+    /// The latest line: its shape still serves when the batches left tell one size only.
+    shape: Option<(f64, f64)>,
+    fit: Fit,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    number: u64,
+    at: Instant,
+    rows: usize,
+    seconds: f64,
+}
+
+impl Default for BatchTimes {
+    fn default() -> BatchTimes {
+        BatchTimes::new()
+    }
+}
+
+impl BatchTimes {
+    /// Knows nothing.
+    pub fn new() -> BatchTimes {
+        BatchTimes {
+            classes: vec![VecDeque::new(); CLASSES],
+            observed: 0,
+            drift: Drift::default(),
+            noise: Noise::new(),
+            shape: None,
+            fit: Fit::UNKNOWN,
+        }
+    }
+
+    /// The current estimate.
+    pub fn fit(&self) -> Fit {
+        self.fit
+    }
+
+    /// Takes in that a batch of `rows`, completed at `now`, took `time`. Feed only batches that succeeded: a model that
+    /// fails fast would look fast. Costs a few microseconds; a batch of no rows or no time is passed over.
+    pub fn observe(&mut self, now: Instant, rows: usize, time: Duration) {
+        let seconds = time.as_secs_f64();
+        if rows == 0 || seconds <= 0.0 {
+            return;
+        }
+        self.observed += 1;
+        if self.fit.is_line()
+            && let Some(predicted) = self.fit.seconds(rows).filter(|&t| t > 0.0)
+        {
+            let ratio = seconds / predicted;
+            if let Some(length) = self.drift.observe(ratio) {
+                self.forget_before(self.observed - length as u64 + 1);
+                self.noise.restart();
+            } else {
+                self.noise.observe(ratio);
+            }
+        }
+        let class = &mut self.classes[rows.ilog2().min(CLASSES as u32 - 1) as usize];
+        if class.len() == PER_CLASS {
+            class.pop_front();
+        }
+        class.push_back(Sample { number: self.observed, at: now, rows, seconds });
+        let fit = self.refit(now).with_noise(self.noise.factor());
+        self.fit = if self.observed < ENOUGH { fit.guess() } else { fit };
+    }
+
+    fn forget_before(&mut self, number: u64) {
+        for class in &mut self.classes {
+            class.retain(|s| s.number >= number);
+        }
+    }
+
+    fn refit(&mut self, now: Instant) -> Fit {
+        let points: Vec<Point> = self.classes.iter().flatten().map(|s| s.point(now)).collect();
+        match (regression::fit(&points), self.shape) {
+            (Line::Nothing, _) => Fit::UNKNOWN,
+            (Line::Line { base, per_row }, _) => {
+                self.shape = Some((base, per_row));
+                Fit::line(base, per_row, 1.0)
+            }
+            // The line keeps its shape and is scaled to pass through what is seen now: a device that has become twice as
+            // slow is slower at every size, also at those that it has not shown yet.
+            (Line::Mean { rows, seconds }, Some((base, per_row))) if base + per_row * rows > 0.0 => {
+                let scale = seconds / (base + per_row * rows);
+                Fit::line(base * scale, per_row * scale, 1.0)
+            }
+            (Line::Mean { seconds, .. }, _) => Fit::one_size(seconds),
+        }
+    }
+}
+
+impl Sample {
+    fn point(&self, now: Instant) -> Point {
+        let half_lives = now.since(self.at).as_secs_f64() / HALF_LIFE.as_secs_f64();
+        let weight = (-half_lives).exp2().max(LEAST_WEIGHT);
+        Point { rows: self.rows as f64, seconds: self.seconds, weight }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::EPOCH + Duration::from_millis(ms)
+    }
+
+    fn affine(rows: usize, factor: f64) -> Duration {
+        Duration::from_secs_f64((0.002 + 0.00005 * rows as f64) * factor)
+    }
+
+    fn assert_close(fit: Fit, rows: usize, expected: Duration, tolerance: f64) {
+        let predicted = fit.predict(rows).expect("known").as_secs_f64();
+        let error = predicted / expected.as_secs_f64() - 1.0;
+        assert!(error.abs() <= tolerance, "t({rows}) is off by {:.1} %: {fit:?}", error * 100.0);
+    }
+
+    #[test]
+    fn nothing_is_predicted_before_the_first_batch() {
+        assert_eq!(BatchTimes::new().fit().predict(1), None);
+        assert_eq!(BatchTimes::new().fit().predict_cautiously(1), None);
+    }
+
+    #[test]
+    fn one_size_predicts_its_own_time_for_every_size() {
+        let mut times = BatchTimes::new();
+        for i in 0..100 {
+            times.observe(at(i * 10), 1, affine(1, 1.0));
+        }
+        // Extrapolating a slope from one size is how a burst after quiet is refused whole.
+        assert_close(times.fit(), 128, affine(1, 1.0), 1e-6);
+        assert!(!times.fit().is_line());
+    }
+
+    #[test]
+    fn an_hour_of_lone_requests_does_not_make_it_forget_what_large_batches_take() {
+        let mut times = BatchTimes::new();
+        for (i, rows) in [1, 4, 16, 64, 128].into_iter().enumerate() {
+            times.observe(at(i as u64 * 10), rows, affine(rows, 1.0));
+        }
+        for i in 0..36_000 {
+            times.observe(at(1000 + i * 100), 1, affine(1, if i % 2 == 0 { 1.02 } else { 0.98 }));
+        }
+        assert_close(times.fit(), 128, affine(128, 1.0), 0.1);
+        assert_close(times.fit(), 1, affine(1, 1.0), 0.05);
+    }
+
+    #[test]
+    fn a_device_twice_as_slow_is_followed_within_a_few_batches_at_every_size() {
+        let mut times = BatchTimes::new();
+        for i in 0..200 {
+            let rows = [1, 8, 32, 128][i % 4];
+            times.observe(at(i as u64 * 10), rows, affine(rows, 1.0));
+        }
+        for i in 0..6 {
+            times.observe(at(2000 + i * 10), 32, affine(32, 2.0));
+        }
+        assert_close(times.fit(), 32, affine(32, 2.0), 0.05);
+        assert_close(times.fit(), 128, affine(128, 2.0), 0.1);
+    }
+
+    #[test]
+    fn a_first_batch_of_twenty_times_its_due_spoils_little() {
+        let mut times = BatchTimes::new();
+        times.observe(at(0), 1, affine(1, 20.0));
+        for i in 1..10u64 {
+            let rows = 1 << (i % 6);
+            times.observe(at(i * 10), rows, affine(rows, 1.0));
+        }
+        assert_close(times.fit(), 128, affine(128, 1.0), 0.1);
+    }
+
+    #[test]
+    fn the_noise_factor_covers_the_scatter_of_the_batches() {
+        let mut times = BatchTimes::new();
+        for i in 0..400u64 {
+            let rows = [1, 16, 64][i as usize % 3];
+            times.observe(at(i * 10), rows, affine(rows, 0.8 + 0.4 * ((i * 37 % 101) as f64 / 100.0)));
+        }
+        let z = times.fit().noise();
+        assert!((1.15..1.35).contains(&z), "times scatter by ±20 %, z is {z}");
+    }
+
+    #[test]
+    fn degenerate_batches_are_passed_over() {
+        let mut times = BatchTimes::new();
+        times.observe(at(0), 0, Duration::from_millis(1));
+        times.observe(at(0), 5, Duration::ZERO);
+        assert_eq!(times.fit(), Fit::UNKNOWN);
+        times.observe(at(0), usize::MAX, Duration::MAX);
+        assert!(times.fit().predict(usize::MAX).is_some());
+    }
+}

@@ -1,0 +1,106 @@
+//! The estimate that decisions are made with: t(n) = base + n · per_row, and how far to trust it.
+
+use std::time::Duration;
+
+/// An affine estimate of the batch time, with a margin for execution noise. A small value: decisions take it by copy.
+///
+/// Both coefficients are finite and never negative, so t(n) never shrinks with n.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fit {
+    base: f64,
+    per_row: f64,
+    noise: f64,
+    knowledge: Knowledge,
+}
+
+/// How much has been seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Knowledge {
+    /// No batch has been timed.
+    Nothing,
+    /// Too few batches were timed to act on.
+    Guess,
+    /// All timed batches had about one size: how the time grows with the size is not known.
+    OneSize,
+    /// Sizes differed enough to tell base and slope apart.
+    Line,
+}
+
+/// No batch time is estimated above an hour: keeps every later sum far from overflow.
+const LONGEST: f64 = 3600.0;
+
+impl Fit {
+    /// Before the first batch: every prediction is `None`.
+    pub const UNKNOWN: Fit = Fit { base: 0.0, per_row: 0.0, noise: 1.0, knowledge: Knowledge::Nothing };
+
+    /// A line through batches of different sizes: `base` and `per_row` in seconds, `noise` ≥ 1 as the factor by which a
+    /// cautious prediction exceeds the mean. Values that are not finite or negative are taken as the nearest sound one.
+    pub fn line(base: f64, per_row: f64, noise: f64) -> Fit {
+        Fit { base: sane(base), per_row: sane(per_row), noise: sane_noise(noise), knowledge: Knowledge::Line }
+    }
+
+    /// The mean of batches of one size: a guess at every other size, marked as such.
+    pub(super) fn one_size(seconds: f64) -> Fit {
+        Fit { base: sane(seconds), per_row: 0.0, noise: 1.0, knowledge: Knowledge::OneSize }
+    }
+
+    /// The same numbers, marked as resting on too few batches.
+    pub(super) fn guess(self) -> Fit {
+        Fit { knowledge: Knowledge::Guess, ..self }
+    }
+
+    /// The same line with another noise factor.
+    pub(super) fn with_noise(self, noise: f64) -> Fit {
+        Fit { noise: sane_noise(noise), ..self }
+    }
+
+    /// α: seconds that a batch takes however small it is.
+    pub fn base_seconds(&self) -> f64 {
+        self.base
+    }
+
+    /// β: seconds that each row adds.
+    pub fn per_row_seconds(&self) -> f64 {
+        self.per_row
+    }
+
+    /// z: what a cautious prediction multiplies the mean by.
+    pub fn noise(&self) -> f64 {
+        self.noise
+    }
+
+    /// Whether base and slope are known, rather than one mean for all sizes.
+    pub fn is_line(&self) -> bool {
+        self.knowledge == Knowledge::Line
+    }
+
+    /// Whether enough batches were timed to refuse a request on a prediction.
+    pub fn is_trusted(&self) -> bool {
+        matches!(self.knowledge, Knowledge::OneSize | Knowledge::Line)
+    }
+
+    /// t(rows), the mean; `None` before the first batch.
+    pub fn predict(&self, rows: usize) -> Option<Duration> {
+        self.seconds(rows).map(Duration::from_secs_f64)
+    }
+
+    /// z · t(rows): a time that a batch of `rows` rarely exceeds; `None` before the first batch.
+    pub fn predict_cautiously(&self, rows: usize) -> Option<Duration> {
+        self.seconds(rows).map(|t| Duration::from_secs_f64(t * self.noise))
+    }
+
+    /// t(rows) in seconds, the mean; `None` before the first batch.
+    pub(super) fn seconds(&self, rows: usize) -> Option<f64> {
+        let known = self.knowledge != Knowledge::Nothing;
+        known.then(|| (self.base + self.per_row * rows as f64).min(LONGEST))
+    }
+}
+
+fn sane(seconds: f64) -> f64 {
+    // `max` returns the other operand for NaN, so NaN becomes 0 too.
+    seconds.max(0.0).min(LONGEST)
+}
+
+fn sane_noise(noise: f64) -> f64 {
+    noise.max(1.0).min(10.0)
+}

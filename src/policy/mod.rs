@@ -1,0 +1,92 @@
+//! What to do next: release a batch, wait, refuse, or leave things as they are. Pure: values in, a value out.
+//!
+//! [`Policy::decide`] is the one place where a release is decided; [`Cork`] is the policy that the server runs. The
+//! batcher asks at every event and obeys. Equal inputs give equal decisions, whoever asks: server, simulator or test.
+
+mod cork;
+mod queue;
+mod view;
+
+use std::ops::Range;
+
+pub use cork::Cork;
+pub use queue::{Entry, Queue};
+pub use view::{Running, View};
+
+use crate::estimator::Instant;
+
+/// A rule for releasing batches.
+pub trait Policy: Send + Sync {
+    /// What to do at `now`. To be asked again after it has been obeyed, until it answers `WaitUntil` or `Park`, and
+    /// then at the next event.
+    ///
+    /// Laws, which hold for every policy and every estimate:
+    /// - `Release` names a non-empty prefix of the queue of at most `max_batch` rows, and only while a runner is free;
+    /// - `WaitUntil` is strictly later than `now`;
+    /// - `Shed` names at least one entry, and only entries that are predicted to be late;
+    /// - with a free runner, `WaitUntil` is never later than the latest start of the first entry.
+    fn decide(&self, now: Instant, view: View<'_>) -> Decision;
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Send the first `entries` of the queue to a free runner as one batch.
+    Release {
+        /// How many entries, from the front.
+        entries: usize,
+        /// Why now.
+        reason: ReleaseReason,
+    },
+    /// Do nothing before this instant unless something happens.
+    WaitUntil(Instant),
+    /// Refuse these entries.
+    Shed {
+        /// Positions in the queue.
+        entries: Range<usize>,
+        /// Why.
+        reason: ShedReason,
+    },
+    /// Do nothing until something happens.
+    Park,
+}
+
+/// Why a batch was released at that moment and no later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReleaseReason {
+    /// No further entry fits.
+    Full,
+    /// Waiting for the next arrival would cost more than it saves.
+    Ripe,
+    /// Waiting longer would make the first entry late.
+    Deadline,
+    /// The server drains: nobody else will come.
+    Draining,
+}
+
+impl ReleaseReason {
+    /// Every reason.
+    pub const ALL: [ReleaseReason; 4] =
+        [ReleaseReason::Full, ReleaseReason::Ripe, ReleaseReason::Deadline, ReleaseReason::Draining];
+
+    /// The label's value in `uncork_releases_total{reason}`.
+    pub fn label(self) -> &'static str {
+        match self {
+            ReleaseReason::Full => "full",
+            ReleaseReason::Ripe => "ripe",
+            ReleaseReason::Deadline => "deadline",
+            ReleaseReason::Draining => "draining",
+        }
+    }
+}
+
+/// Why an entry was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ShedReason {
+    /// Its deadline has passed.
+    Expired,
+    /// It stands first, and even the next batch would answer it late.
+    BatchTooLate,
+    /// It stands last, and the batches before its own take too long.
+    QueueTooLong,
+}
