@@ -1,7 +1,9 @@
 //! Adaptive micro-batching: deploy a model, or any vectorised function, with two caps, a latency and a batch size.
 
+pub mod batcher;
 pub mod error;
 pub mod estimator;
+pub mod metrics;
 pub mod policy;
 pub mod registry;
 pub mod runner;

@@ -1,0 +1,340 @@
+//! The task that owns a pool's queue: hears of events, asks the policy, obeys.
+//!
+//! There are no ticks. The actor sleeps until an item arrives, a batch lands, a caller leaves, or an instant comes that
+//! the policy asked to be woken at.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use super::bounds::Bounds;
+use super::clock::Clock;
+use super::executor::{BatchError, Executor};
+use super::{Answered, Weight};
+use crate::error::Error;
+use crate::estimator::{BatchTimes, Gaps, Instant};
+use crate::metrics::ModelMetrics;
+use crate::policy::{Decision, Entry, Policy, Queue, ReleaseReason, Running, ShedReason, View};
+
+/// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
+/// long a landed batch can go unnoticed.
+const INTAKE: usize = 512;
+/// The least that a refused caller is asked to stay away.
+const SHORTEST_RETRY: Duration = Duration::from_millis(1);
+
+/// What the actor hears.
+pub(super) enum Message<I, A> {
+    /// An admitted item.
+    Arrived(Entry, Waiting<I, A>),
+    /// Its caller has left.
+    Departed(Entry),
+    /// Answer all that wait, then say so.
+    Drain(oneshot::Sender<()>),
+}
+
+/// An item in the queue, and the way back to its caller.
+pub(super) struct Waiting<I, A> {
+    pub(super) item: I,
+    pub(super) reply: Reply<A>,
+    pub(super) bytes: usize,
+    /// How long after arrival the answer was promised.
+    pub(super) within: Duration,
+}
+
+type Reply<A> = oneshot::Sender<Result<Answered<A>, Error>>;
+
+/// What an actor is told about its pool.
+pub(super) struct Pool {
+    pub(super) name: String,
+    pub(super) policy: Box<dyn Policy>,
+    pub(super) clock: Clock,
+    pub(super) max_batch: usize,
+    pub(super) runners: usize,
+    pub(super) bounds: Arc<Bounds>,
+    pub(super) metrics: ModelMetrics,
+}
+
+pub(super) struct Actor<I, A, E> {
+    pool: Pool,
+    executor: E,
+    messages: mpsc::UnboundedReceiver<Message<I, A>>,
+    /// The outbound semaphore: a permit for each runner, held while a batch is with it.
+    permits: Arc<Semaphore>,
+    /// Order and urgency of what waits; the items themselves are in `waiting`, by id.
+    queue: Queue,
+    waiting: HashMap<u64, Waiting<I, A>>,
+    /// What the policy sees of `flights`.
+    running: Vec<Running>,
+    flights: FuturesUnordered<BoxFuture<'static, Landed<A>>>,
+    free_since: Instant,
+    times: BatchTimes,
+    gaps: Gaps,
+    draining: bool,
+    drained: Vec<oneshot::Sender<()>>,
+}
+
+/// A batch that has come back, with or without answers.
+struct Landed<A> {
+    running: Running,
+    passengers: Vec<Passenger<A>>,
+    outcome: Result<Vec<A>, BatchError>,
+    permit: OwnedSemaphorePermit,
+}
+
+/// Somebody whose item is in a batch. The reply travels with the batch, so no second queue can fall out of step with it.
+struct Passenger<A> {
+    arrival: Instant,
+    reply: Reply<A>,
+}
+
+impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
+    pub(super) fn new(
+        pool: Pool,
+        executor: E,
+        messages: mpsc::UnboundedReceiver<Message<I, A>>,
+        times: BatchTimes,
+    ) -> Self {
+        Actor {
+            permits: Arc::new(Semaphore::new(pool.runners)),
+            free_since: Instant::EPOCH,
+            pool,
+            executor,
+            messages,
+            queue: Queue::new(),
+            waiting: HashMap::new(),
+            running: Vec::new(),
+            flights: FuturesUnordered::new(),
+            times,
+            gaps: Gaps::new(),
+            draining: false,
+            drained: Vec::new(),
+        }
+    }
+
+    /// Runs until every handle is dropped and everything that was taken in is answered.
+    pub(super) async fn run(mut self) {
+        let wake = tokio::time::sleep(Duration::ZERO);
+        tokio::pin!(wake);
+        let mut wake_at = None;
+        let mut intake = Vec::with_capacity(INTAKE);
+        loop {
+            let mut landed = None;
+            tokio::select! {
+                biased;
+                // A runner that stands idle costs more than an arrival that waits to be read.
+                Some(back) = self.flights.next() => landed = Some(back),
+                _ = self.messages.recv_many(&mut intake, INTAKE), if !self.abandoned() => {}
+                () = &mut wake, if wake_at.is_some() => {}
+                else => return,
+            }
+            let now = self.pool.clock.now();
+            let deliveries = landed.map(|back| self.land(now, back));
+            while intake.len() < INTAKE
+                && let Ok(message) = self.messages.try_recv()
+            {
+                intake.push(message);
+            }
+            for message in intake.drain(..) {
+                self.hear(message);
+            }
+            self.draining |= self.abandoned();
+            // The next batch goes out before the answers of the last one: its runner is waiting, they are not late.
+            let next = self.obey();
+            if let Some(deliveries) = deliveries {
+                self.deliver(deliveries);
+            }
+            if next != wake_at {
+                wake_at = next;
+                if let Some(at) = next {
+                    wake.as_mut().reset(self.pool.clock.to_tokio(at));
+                }
+            }
+            self.pool.metrics.queue_rows.set(self.queue.rows() as f64);
+            if self.draining && self.queue.is_empty() && self.flights.is_empty() {
+                for done in self.drained.drain(..) {
+                    // Whoever asked may have stopped waiting.
+                    let _ = done.send(());
+                }
+                if self.abandoned() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether every handle is gone, so that no message will come.
+    fn abandoned(&self) -> bool {
+        self.messages.is_closed() && self.messages.is_empty()
+    }
+
+    fn hear(&mut self, message: Message<I, A>) {
+        match message {
+            Message::Arrived(entry, waiting) => {
+                // The moment of hearing would make a crowd of arrivals look simultaneous; their own stamps may be out of
+                // order by the time it takes to read them, which `Gaps` takes as no gap.
+                self.gaps.observe(entry.arrival, entry.rows);
+                self.queue.insert(entry);
+                self.waiting.insert(entry.id, waiting);
+            }
+            Message::Departed(entry) => {
+                if self.queue.remove_entry(entry.deadline, entry.id).is_some() {
+                    self.take(&entry);
+                }
+            }
+            Message::Drain(done) => {
+                self.draining = true;
+                self.drained.push(done);
+            }
+        }
+    }
+
+    /// Asks the policy and does what it says until it wants nothing now; returns when it wants to be asked again.
+    fn obey(&mut self) -> Option<Instant> {
+        loop {
+            let now = self.pool.clock.now();
+            match self.pool.policy.decide(now, self.view()) {
+                Decision::Release { entries, reason } => {
+                    // Cannot fail while the policy keeps its laws; the permit is what makes sure.
+                    let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+                    self.release(now, entries, reason, permit);
+                }
+                Decision::Shed { entries, reason } => self.shed(now, entries, reason),
+                Decision::WaitUntil(at) => return Some(at),
+                Decision::Park => return None,
+            }
+        }
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            queue: &self.queue,
+            running: &self.running,
+            runners: self.pool.runners,
+            max_batch: self.pool.max_batch,
+            fit: self.times.fit(),
+            gaps: &self.gaps,
+            free_since: self.free_since,
+            draining: self.draining,
+        }
+    }
+
+    /// Takes the first `entries` out of the queue and sends them to a runner: those whose callers are still there.
+    fn release(&mut self, now: Instant, entries: usize, reason: ReleaseReason, permit: OwnedSemaphorePermit) {
+        // The cap holds whatever the policy says.
+        let (most, _) = self.queue.prefix(self.pool.max_batch);
+        let released: Vec<Entry> = self.queue.remove(0..entries.clamp(1, most.max(1))).collect();
+        let (mut batch, mut passengers) = (Vec::with_capacity(released.len()), Vec::with_capacity(released.len()));
+        let mut rows = 0;
+        for entry in released {
+            let Some(waiting) = self.take(&entry) else { continue };
+            if waiting.reply.is_closed() {
+                continue;
+            }
+            rows += entry.rows;
+            self.pool.metrics.queue_wait.record(now.since(entry.arrival));
+            batch.push(waiting.item);
+            passengers.push(Passenger { arrival: entry.arrival, reply: waiting.reply });
+        }
+        if batch.is_empty() {
+            return;
+        }
+        if let Some(predicted) = self.times.fit().predict(rows) {
+            self.pool.metrics.predicted_batch_duration.record(predicted);
+        }
+        self.pool.metrics.count_release(reason);
+        self.pool.metrics.batch_size.record(rows as f64);
+        self.pool.metrics.in_flight_batches.increment(1.0);
+        let running = Running { since: now, rows };
+        self.running.push(running);
+        let answers = self.executor.execute(batch);
+        self.flights.push(Box::pin(async move { Landed { running, passengers, outcome: answers.await, permit } }));
+    }
+
+    fn shed(&mut self, now: Instant, entries: Range<usize>, reason: ShedReason) {
+        let view = self.view();
+        let start_behind_queue = view.start_after(now, self.queue.rows() / self.pool.max_batch);
+        let done = match reason {
+            ShedReason::Expired => now,
+            ShedReason::BatchTooLate => view.start_after(now, 0) + view.batch_time(self.queue.rows()),
+            ShedReason::QueueTooLong => start_behind_queue + view.batch_time(self.pool.max_batch),
+        };
+        let retry_after = start_behind_queue.since(now).max(SHORTEST_RETRY);
+        let refused: Vec<Entry> = self.queue.remove(entries).collect();
+        for entry in refused {
+            let Some(waiting) = self.take(&entry) else { continue };
+            let refusal = Error::Late {
+                predicted_ms: done.since(entry.arrival).as_secs_f64() * 1e3,
+                deadline_ms: waiting.within.as_secs_f64() * 1e3,
+                retry_after,
+            };
+            // The caller may have left.
+            let _ = waiting.reply.send(Err(refusal));
+        }
+    }
+
+    /// Takes an item that has left the queue, and gives its room back.
+    fn take(&mut self, entry: &Entry) -> Option<Waiting<I, A>> {
+        let waiting = self.waiting.remove(&entry.id)?;
+        self.pool.bounds.leave(Weight { rows: entry.rows, bytes: waiting.bytes });
+        Some(waiting)
+    }
+
+    /// Learns from a batch that has come back and frees its runner.
+    fn land(&mut self, now: Instant, landed: Landed<A>) -> Deliveries<A> {
+        let Landed { running, passengers, outcome, permit } = landed;
+        drop(permit);
+        // Equal values are interchangeable: it does not matter which of two like batches is struck off.
+        if let Some(at) = self.running.iter().position(|r| *r == running) {
+            self.running.swap_remove(at);
+        }
+        self.free_since = now;
+        let time = now.since(running.since);
+        self.pool.metrics.in_flight_batches.decrement(1.0);
+        self.pool.metrics.runner_busy_seconds.increment(time.as_secs_f64());
+        let outcome = outcome.and_then(|answers| {
+            let (have, want) = (answers.len(), passengers.len());
+            let short = || BatchError(format!("{have} answers for {want} items"));
+            (have == want).then_some(answers).ok_or_else(short)
+        });
+        match &outcome {
+            Ok(_) => {
+                self.pool.metrics.batch_duration.record(time);
+                self.times.observe(now, running.rows, time);
+            }
+            Err(why) => tracing::error!(pool = self.pool.name, rows = running.rows, %why, "a batch failed"),
+        }
+        Deliveries { running, time, passengers, outcome }
+    }
+
+    fn deliver(&self, deliveries: Deliveries<A>) {
+        let Deliveries { running, time, passengers, outcome } = deliveries;
+        let answer_to = |passenger: Passenger<A>, answer: Result<A, Error>| {
+            let answered = answer.map(|answer| Answered {
+                answer,
+                queue: running.since.since(passenger.arrival),
+                batch: time,
+                batch_rows: running.rows,
+            });
+            // The caller may have left.
+            let _ = passenger.reply.send(answered);
+        };
+        match outcome {
+            Ok(answers) => passengers.into_iter().zip(answers).for_each(|(p, answer)| answer_to(p, Ok(answer))),
+            Err(_) => passengers.into_iter().for_each(|p| answer_to(p, Err(Error::ModelFailed))),
+        }
+    }
+}
+
+/// The answers of a batch, on their way to their callers.
+struct Deliveries<A> {
+    running: Running,
+    time: Duration,
+    passengers: Vec<Passenger<A>>,
+    outcome: Result<Vec<A>, BatchError>,
+}

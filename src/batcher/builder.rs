@@ -1,0 +1,156 @@
+//! Settings of a batcher beside its two caps, each with a default that serves.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::actor::{Actor, Pool};
+use super::bounds::Bounds;
+use super::clock::Clock;
+use super::executor::{BatchError, Executor, Threads, Work};
+use super::{Batcher, Caps, Shared, Weight};
+use crate::estimator::BatchTimes;
+use crate::metrics::ModelMetrics;
+use crate::policy::{Cork, Policy};
+
+/// Rows that may wait unless said otherwise, or eight batches if that is more. The latency cap refuses long before on all
+/// but the fastest models; this bounds memory.
+const DEFAULT_QUEUE_ROWS: usize = 16_384;
+/// Bytes that may wait unless said otherwise.
+const DEFAULT_QUEUE_BYTES: usize = 256 << 20;
+/// Share of the latency cap, and the most, that is kept for handing answers back and writing them out.
+const ANSWERING_SHARE: u32 = 50;
+const ANSWERING_MOST: Duration = Duration::from_millis(1);
+
+/// Builds a [`Batcher`].
+pub struct Builder<I, A> {
+    caps: Caps,
+    name: String,
+    runners: usize,
+    max_queue_rows: usize,
+    max_queue_bytes: usize,
+    weigh: Box<dyn Fn(&I) -> Weight + Send + Sync>,
+    policy: Box<dyn Policy>,
+    metrics: ModelMetrics,
+    seen: Vec<(usize, Duration)>,
+    answers: std::marker::PhantomData<fn() -> A>,
+}
+
+impl<I, A> std::fmt::Debug for Builder<I, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("caps", &self.caps).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
+    /// One runner, one row an item, the policy [`Cork`], and no metrics.
+    pub fn new(caps: Caps) -> Builder<I, A> {
+        let caps = Caps { max_batch: caps.max_batch.max(1), ..caps };
+        Builder {
+            caps,
+            name: "batch".into(),
+            runners: 1,
+            max_queue_rows: DEFAULT_QUEUE_ROWS.max(caps.max_batch.saturating_mul(8)),
+            max_queue_bytes: DEFAULT_QUEUE_BYTES,
+            weigh: Box::new(|_| Weight { rows: 1, bytes: size_of::<I>() }),
+            policy: Box::new(Cork),
+            metrics: ModelMetrics::none(),
+            seen: Vec::new(),
+            answers: std::marker::PhantomData,
+        }
+    }
+
+    /// A name for log lines and threads.
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Builder { name: name.into(), ..self }
+    }
+
+    /// Batches that may run at once; 0 is taken as 1. More: a device that gains from it is used better; one that does not
+    /// shares the same speed among smaller batches.
+    pub fn runners(self, runners: usize) -> Self {
+        Builder { runners: runners.max(1), ..self }
+    }
+
+    /// Most rows that wait; what comes beyond is refused at once. Lower bounds memory; the latency cap is what refuses
+    /// long before on all but the fastest models.
+    pub fn max_queue_rows(self, rows: usize) -> Self {
+        Builder { max_queue_rows: rows, ..self }
+    }
+
+    /// Most bytes that wait, as [`weigh`](Self::weigh) counts them; what comes beyond is refused at once.
+    pub fn max_queue_bytes(self, bytes: usize) -> Self {
+        Builder { max_queue_bytes: bytes, ..self }
+    }
+
+    /// How many rows and bytes an item counts.
+    pub fn weigh(self, weigh: impl Fn(&I) -> Weight + Send + Sync + 'static) -> Self {
+        Builder { weigh: Box::new(weigh), ..self }
+    }
+
+    /// Another rule for releasing batches.
+    pub fn policy(self, policy: impl Policy + 'static) -> Self {
+        Builder { policy: Box::new(policy), ..self }
+    }
+
+    /// Where to record.
+    pub fn metrics(self, metrics: ModelMetrics) -> Self {
+        Builder { metrics, ..self }
+    }
+
+    /// Batches timed beforehand, as rows and time, so that the first request already meets an estimate.
+    pub fn seen(self, batches: Vec<(usize, Duration)>) -> Self {
+        Builder { seen: batches, ..self }
+    }
+
+    /// Starts a batcher over a function of a batch, called on a thread for each runner.
+    pub fn start_function(
+        self,
+        function: impl Fn(Vec<I>) -> Vec<A> + Send + Sync + 'static,
+    ) -> std::io::Result<Batcher<I, A>> {
+        let function = Arc::new(function);
+        self.start_threads(move || {
+            let function = Arc::clone(&function);
+            Ok(Box::new(move |batch| Ok(function(batch))))
+        })
+    }
+
+    /// Starts a batcher over threads, one for each runner, each with a worker from `build`, which is called again after a
+    /// worker has panicked.
+    pub fn start_threads<F>(self, build: F) -> std::io::Result<Batcher<I, A>>
+    where
+        F: Fn() -> Result<Work<I, A>, BatchError> + Send + Sync + 'static,
+    {
+        let threads = Threads::start(&self.name, self.runners, build)?;
+        Ok(self.start(threads))
+    }
+
+    /// Starts a batcher over any executor. Must be called within a tokio runtime with time enabled.
+    pub fn start(self, executor: impl Executor<I, A>) -> Batcher<I, A> {
+        let clock = Clock::start();
+        let (inbox, messages) = mpsc::unbounded_channel();
+        let mut times = BatchTimes::new();
+        for (rows, time) in self.seen {
+            times.observe(clock.now(), rows, time);
+        }
+        let bounds = Arc::new(Bounds::new(self.max_queue_rows, self.max_queue_bytes, self.caps.max_latency));
+        let pool = Pool {
+            name: self.name,
+            policy: self.policy,
+            clock,
+            max_batch: self.caps.max_batch,
+            runners: self.runners,
+            bounds: Arc::clone(&bounds),
+            metrics: self.metrics,
+        };
+        let actor = Actor::new(pool, executor, messages, times);
+        // Not a stray: the actor ends when the last handle is dropped, or is drained.
+        tokio::spawn(actor.run());
+        let answering = (self.caps.max_latency / ANSWERING_SHARE).min(ANSWERING_MOST);
+        let next_id = AtomicU64::new(0);
+        Batcher {
+            shared: Arc::new(Shared { inbox, bounds, weigh: self.weigh, next_id, clock, caps: self.caps, answering }),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Single requests in, batches out, and each answer back to its own caller.
+//!
+//! A [`Batcher`] is a handle to one actor: the task that owns a pool's queue and obeys the [`policy`](crate::policy). It is
+//! generic over the item and the answer, so any vectorised function can be batched:
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! use std::time::Duration;
+//! use uncork::batcher::{Batcher, Caps};
+//!
+//! let caps = Caps { max_latency: Duration::from_millis(50), max_batch: 200 };
+//! let squares = Batcher::new(caps, |xs: Vec<u64>| xs.iter().map(|x| x * x).collect());
+//! assert_eq!(squares.submit(12).await?, 144);
+//! # Ok::<(), uncork::error::Error>(()) }).unwrap();
+//! ```
+
+mod actor;
+mod bounds;
+mod builder;
+mod clock;
+mod executor;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+pub use builder::Builder;
+pub use executor::{BatchError, Executor, Threads, Work};
+
+use actor::{Message, Waiting};
+use bounds::Bounds;
+use clock::Clock;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::Error;
+use crate::policy::Entry;
+
+/// The two caps: all that anyone must set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// Every answer comes within this time of the item's arrival, or the item is refused early. Lower: less waiting, and
+    /// fewer items served under load.
+    pub max_latency: Duration,
+    /// No batch has more rows. Lower: less memory for a batch, and less throughput where a batch costs much however small
+    /// it is. 0 is taken as 1.
+    pub max_batch: usize,
+}
+
+/// What an item adds to a batch and to a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weight {
+    /// Rows of a batch; 0 is taken as 1.
+    pub rows: usize,
+    /// Bytes of memory while it waits.
+    pub bytes: usize,
+}
+
+/// An answer and how it came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answered<A> {
+    /// The answer.
+    pub answer: A,
+    /// From arrival to the release of the batch.
+    pub queue: Duration,
+    /// From release to answers.
+    pub batch: Duration,
+    /// Rows of the batch.
+    pub batch_rows: usize,
+}
+
+/// A handle to a running batcher; clones share it. The batcher answers all that wait and ends when the last is dropped.
+pub struct Batcher<I, A> {
+    shared: Arc<Shared<I, A>>,
+}
+
+struct Shared<I, A> {
+    inbox: mpsc::UnboundedSender<Message<I, A>>, // bounded by `bounds`: nothing is sent that was not admitted
+    bounds: Arc<Bounds>,
+    weigh: Box<dyn Fn(&I) -> Weight + Send + Sync>,
+    next_id: AtomicU64,
+    clock: Clock,
+    caps: Caps,
+    /// Kept free between the answer's due time and the end of the batch, for the way back to the caller.
+    answering: Duration,
+}
+
+impl<I, A> Clone for Batcher<I, A> {
+    fn clone(&self) -> Self {
+        Batcher { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<I, A> std::fmt::Debug for Batcher<I, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batcher").field("caps", &self.shared.caps).finish_non_exhaustive()
+    }
+}
+
+impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
+    /// Batches calls of `function`, which gets the items of a batch and returns one answer for each, in order. It runs on
+    /// a thread of its own; a panic, or another number of answers, fails that batch and no other. Each item is a row.
+    ///
+    /// Must be called within a tokio runtime with time enabled.
+    ///
+    /// # Panics
+    /// If no thread can be started; [`Builder`] returns that as an error, and has further settings.
+    pub fn new(caps: Caps, function: impl Fn(Vec<I>) -> Vec<A> + Send + Sync + 'static) -> Batcher<I, A> {
+        Builder::new(caps).start_function(function).expect("the system starts a thread")
+    }
+
+    /// Settings beside the two caps.
+    pub fn builder(caps: Caps) -> Builder<I, A> {
+        Builder::new(caps)
+    }
+
+    /// The answer to `item`, which arrives now. Dropping the future takes the item out of the queue.
+    pub async fn submit(&self, item: I) -> Result<A, Error> {
+        self.submit_with(item, tokio::time::Instant::now(), None).await.map(|answered| answered.answer)
+    }
+
+    /// The answer to `item`, which arrived at `arrival`. `timeout` shortens the time that the answer may take, and never
+    /// lengthens it. Dropping the future takes the item out of the queue, or leaves its answer unsent.
+    pub async fn submit_with(
+        &self,
+        item: I,
+        arrival: tokio::time::Instant,
+        timeout: Option<Duration>,
+    ) -> Result<Answered<A>, Error> {
+        let shared = &*self.shared;
+        let weight = (shared.weigh)(&item);
+        let weight = Weight { rows: weight.rows.max(1), ..weight };
+        let max_batch = shared.caps.max_batch;
+        if weight.rows > max_batch {
+            return Err(Error::TooLarge { size: weight.rows, bound: max_batch, unit: "rows" });
+        }
+        shared.bounds.admit(weight)?;
+        let within = timeout.map_or(shared.caps.max_latency, |t| t.min(shared.caps.max_latency));
+        let arrival = shared.clock.from_tokio(arrival);
+        let entry = Entry {
+            id: shared.next_id.fetch_add(1, Ordering::Relaxed),
+            arrival,
+            deadline: arrival + within.saturating_sub(shared.answering),
+            rows: weight.rows,
+        };
+        let (reply, answer) = oneshot::channel();
+        let waiting = Waiting { item, reply, bytes: weight.bytes, within };
+        if shared.inbox.send(Message::Arrived(entry, waiting)).is_err() {
+            shared.bounds.leave(weight);
+            return Err(Error::ShuttingDown);
+        }
+        let mut departure = Departure { inbox: &shared.inbox, entry, answered: false };
+        let outcome = answer.await;
+        departure.answered = true;
+        // The actor answers all that it took in; it can only be gone if its runtime is shutting down.
+        outcome.unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    /// Refuses new items from now on, answers all that wait without holding back any longer, and returns when the last
+    /// answer is out.
+    pub async fn drain(&self) {
+        let (done, drained) = oneshot::channel();
+        self.shared.bounds.close();
+        if self.shared.inbox.send(Message::Drain(done)).is_ok() {
+            // An actor that is gone has nothing left to answer.
+            let _ = drained.await;
+        }
+    }
+}
+
+/// Tells the actor when a caller leaves before its answer.
+struct Departure<'a, I, A> {
+    inbox: &'a mpsc::UnboundedSender<Message<I, A>>,
+    entry: Entry,
+    answered: bool,
+}
+
+impl<I, A> Drop for Departure<'_, I, A> {
+    fn drop(&mut self) {
+        if !self.answered {
+            // An actor that is gone has no queue to leave.
+            let _ = self.inbox.send(Message::Departed(self.entry));
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The batcher through its public face: virtual time with an asynchronous stand-in for the runners, and real threads.
+
+mod overload;
+mod stand_in;
+mod threads;
+mod virtual_time;

@@ -1,0 +1,96 @@
+//! Behaviours on real threads: answers to the right callers, and the fence around a runner.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use uncork::batcher::{Batcher, Caps};
+use uncork::error::Error;
+
+const CAPS: Caps = Caps { max_latency: Duration::from_secs(60), max_batch: 32 };
+
+/// Whether the nth batch panics: a tenth of them, the same ones at every run.
+fn panics(nth: usize) -> bool {
+    nth * 7 % 10 == 3
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_callers_each_get_their_own_answer_while_a_tenth_of_the_batches_panic() {
+    let batches = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&batches);
+    let batcher = Batcher::builder(CAPS)
+        .runners(3)
+        .start_function(move |xs: Vec<u64>| {
+            assert!(!panics(counted.fetch_add(1, Ordering::Relaxed)), "a runner's private words");
+            xs.into_iter().map(|x| x * x).collect::<Vec<_>>()
+        })
+        .expect("threads");
+    let callers: Vec<_> = (0..1000u64)
+        .map(|x| {
+            let batcher = batcher.clone();
+            tokio::spawn(async move {
+                let mut failures = 0;
+                loop {
+                    match batcher.submit(x).await {
+                        Ok(answer) => {
+                            assert_eq!(answer, x * x);
+                            return failures;
+                        }
+                        Err(error) => {
+                            assert_eq!(error, Error::ModelFailed);
+                            assert!(!error.to_string().contains("private"), "{error}");
+                            failures += 1;
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut failures = 0;
+    for caller in callers {
+        failures += caller.await.expect("every caller was answered rightly");
+    }
+    assert!(failures > 0, "batches did panic: {} ran", batches.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn too_few_or_too_many_answers_fail_their_batch_and_no_other() {
+    for surplus in [-1i64, 1] {
+        let first = AtomicUsize::new(0);
+        let batcher = Batcher::new(CAPS, move |xs: Vec<i64>| {
+            let wrong = if first.fetch_add(1, Ordering::Relaxed) == 0 { surplus } else { 0 };
+            (0..xs.len() as i64 + wrong).collect::<Vec<_>>()
+        });
+        assert_eq!(batcher.submit(5).await, Err(Error::ModelFailed));
+        assert_eq!(batcher.submit(5).await, Ok(0));
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_panicked_is_built_anew() {
+    let built = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&built);
+    let batcher = Batcher::<u64, usize>::builder(CAPS)
+        .start_threads(move || {
+            let generation = count.fetch_add(1, Ordering::SeqCst);
+            let mut broken = false;
+            Ok(Box::new(move |xs: Vec<u64>| {
+                assert!(!broken, "a worker was used again after its panic");
+                broken = xs.contains(&13);
+                assert!(!broken, "unlucky");
+                Ok(vec![generation; xs.len()])
+            }))
+        })
+        .expect("a thread");
+    assert_eq!(batcher.submit(1).await, Ok(0));
+    assert_eq!(batcher.submit(13).await, Err(Error::ModelFailed));
+    assert_eq!(batcher.submit(1).await, Ok(1));
+}
+
+#[tokio::test]
+async fn answers_survive_the_last_handle_only_if_somebody_waits_for_them() {
+    let batcher = Batcher::new(CAPS, |xs: Vec<u64>| xs);
+    let other = batcher.clone();
+    drop(batcher);
+    assert_eq!(other.submit(3).await, Ok(3));
+}

@@ -1,0 +1,199 @@
+//! Behaviours in virtual time: each runs in microseconds and the same way every time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uncork::error::Error;
+
+use crate::stand_in::{StandIn, answered, ms, submit_at};
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_batcher_releases_a_lone_item_at_once() {
+    let runner = StandIn::new(ms(2), ms(0));
+    let batcher = runner.start(ms(50), 128);
+    for i in 0..100 {
+        tokio::time::sleep(ms(20)).await;
+        let answered = batcher.submit_with(i, Instant::now(), None).await.expect("answered");
+        assert_eq!((answered.queue, answered.batch_rows), (Duration::ZERO, 1), "item {i}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_batch_exceeds_the_cap_and_no_more_run_at_once_than_there_are_runners() {
+    for (runners, cap) in [(1, 7), (3, 16)] {
+        let runner = StandIn::new(ms(3), Duration::from_micros(500));
+        let batcher = runner.builder(ms(500), cap).runners(runners).start(runner.clone());
+        let times: Vec<_> = (0..500).map(|i| Duration::from_micros(i * 173 % 40_000)).collect();
+        assert_eq!(answered(&submit_at(&batcher, &times).await), 500);
+        let batches = runner.batches();
+        let largest = batches.iter().map(Vec::len).max();
+        assert_eq!(largest, Some(cap), "under this load batches are full, and never more");
+        assert_eq!(runner.log.lock().expect("unpoisoned").most_running, runners);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_come_is_first_served() {
+    let runner = StandIn::new(ms(3), ms(1));
+    let batcher = runner.start(ms(500), 8);
+    let times: Vec<_> = (0..100).map(Duration::from_millis).collect();
+    submit_at(&batcher, &times).await;
+    let order: Vec<u64> = runner.batches().into_iter().flatten().collect();
+    assert!(order.is_sorted(), "{order:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_departed_callers_item_never_runs() {
+    let runner = StandIn::new(ms(10), ms(0));
+    let batcher = runner.start(ms(100), 8);
+    let first = tokio::spawn({
+        let batcher = batcher.clone();
+        async move { batcher.submit(1).await }
+    });
+    tokio::time::sleep(ms(1)).await; // the runner is busy now
+    let leaver = tokio::time::timeout(ms(2), batcher.submit(2)).await;
+    assert!(leaver.is_err(), "it left before it was answered");
+    assert_eq!(batcher.submit(3).await, Ok(4));
+    assert_eq!(first.await.expect("no panic"), Ok(2));
+    assert_eq!(runner.batches(), [vec![1], vec![3]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_runner_does_not_hold_back_the_refusals_of_those_who_wait() {
+    let runner = StandIn { hangs: 1, ..StandIn::new(ms(5), ms(0)) };
+    let batcher = runner.builder(ms(50), 8).seen(runner.warm()).start(runner.clone());
+    let hung = tokio::spawn({
+        let batcher = batcher.clone();
+        async move { batcher.submit(0).await }
+    });
+    tokio::time::sleep(ms(1)).await;
+    let fates = submit_at(&batcher, &[ms(0), ms(3), ms(40), ms(200), ms(1000)]).await;
+    for fate in &fates {
+        assert!(!fate.answered && fate.took <= ms(50), "{fate:?}");
+    }
+    assert!(fates[4].took <= ms(1), "by then it is clear that the runner promises nothing: {:?}", fates[4]);
+    hung.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_runner_leaves_the_others_at_work() {
+    let runner = StandIn { hangs: 1, ..StandIn::new(ms(5), ms(0)) };
+    let batcher = runner.builder(ms(50), 8).runners(2).seen(runner.warm()).start(runner.clone());
+    let hung = tokio::spawn({
+        let batcher = batcher.clone();
+        async move { batcher.submit(0).await }
+    });
+    tokio::time::sleep(ms(1)).await;
+    let times: Vec<_> = (0..200).map(Duration::from_millis).collect();
+    assert_eq!(answered(&submit_at(&batcher, &times).await), 200);
+    hung.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_after_quiet_is_not_refused_although_only_one_size_was_ever_seen() {
+    // t(128) = 8.4 ms: two full batches fit into 50 ms with room to spare.
+    let runner = StandIn::new(ms(2), Duration::from_micros(50));
+    let batcher = runner.start(ms(50), 128);
+    let lone = (0..200).map(|i| ms(i * 20));
+    let burst = (0..256).map(|_| ms(200 * 20));
+    let fates = submit_at(&batcher, &lone.chain(burst).collect::<Vec<_>>()).await;
+    assert_eq!(answered(&fates), fates.len());
+    assert!(fates.iter().all(|f| f.took <= ms(50)), "{:?}", fates.iter().map(|f| f.took).max());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_batch_of_twenty_times_its_due_refuses_nobody_who_can_be_served() {
+    let runner = StandIn { first: 20, ..StandIn::new(ms(2), Duration::from_micros(50)) };
+    let batcher = runner.start(ms(50), 128);
+    // The first batch takes 41 ms; what comes meanwhile rides in the second.
+    let times: Vec<_> = (0..100).map(|i| Duration::from_micros(i * 500)).collect();
+    let fates = submit_at(&batcher, &times).await;
+    let late: Vec<_> = fates.iter().filter(|f| f.answered && f.took > ms(50)).collect();
+    assert_eq!((answered(&fates), late.len()), (100, 0), "{late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_in_a_hurry_is_served_first_or_refused_without_shrinking_the_others_batch() {
+    let runner = StandIn::new(ms(10), ms(1));
+    let batcher = runner.builder(ms(100), 8).seen(runner.warm()).start(runner.clone());
+    let running = tokio::spawn({
+        let batcher = batcher.clone();
+        async move { batcher.submit(0).await }
+    });
+    tokio::time::sleep(ms(1)).await;
+    let patient = tokio::spawn({
+        let batcher = batcher.clone();
+        async move { submit_at(&batcher, &[ms(0); 6]).await }
+    });
+    tokio::time::sleep(ms(1)).await;
+    // The runner comes free 9 ms from now; a batch of seven then takes 17 ms, one of one 11 ms.
+    let soon = batcher.submit_with(100, Instant::now(), Some(ms(40))).await.expect("there is time");
+    assert_eq!(soon.batch_rows, 7);
+    assert_eq!(answered(&patient.await.expect("no panic")), 6);
+    assert_eq!(runner.batches()[1][0], 100, "the most urgent is first");
+    let asked = Instant::now();
+    let refusal = batcher.submit_with(101, asked, Some(ms(5))).await.expect_err("not even a batch of one is in time");
+    assert!(matches!(refusal, Error::Late { deadline_ms, .. } if deadline_ms == 5.0), "{refusal}");
+    assert_eq!(asked.elapsed(), Duration::ZERO, "refused at once");
+    running.await.expect("no panic").expect("answered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_into_the_queue_is_refused_at_once_and_the_rest_is_served() {
+    let runner = StandIn::new(ms(10), ms(0));
+    let batcher = runner.builder(ms(10_000), 8).max_queue_rows(20).start(runner.clone());
+    let fates = submit_at(&batcher, &[ms(0); 100]).await;
+    assert!((20..=28).contains(&answered(&fates)), "{}", answered(&fates));
+    assert!(fates.iter().all(|f| f.answered || f.took == Duration::ZERO));
+    assert_eq!(batcher.submit(7).await, Ok(8), "room was given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_of_more_rows_than_a_batch_holds_is_refused_with_the_numbers() {
+    let runner = StandIn::new(ms(1), ms(0));
+    let weigh = |&rows: &u64| uncork::batcher::Weight { rows: rows as usize, bytes: 8 };
+    let batcher = runner.builder(ms(50), 8).weigh(weigh).start(runner.clone());
+    assert_eq!(batcher.submit(9).await, Err(Error::TooLarge { size: 9, bound: 8, unit: "rows" }));
+    assert_eq!(batcher.submit(8).await, Ok(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_answers_all_that_wait_and_refuses_what_comes_later() {
+    let runner = StandIn::new(ms(10), ms(1));
+    let batcher = runner.start(ms(500), 8);
+    let waiting = tokio::spawn({
+        let batcher = batcher.clone();
+        async move { submit_at(&batcher, &[ms(0); 50]).await }
+    });
+    tokio::time::sleep(ms(1)).await;
+    batcher.drain().await;
+    assert_eq!(batcher.submit(1).await, Err(Error::ShuttingDown));
+    assert_eq!(answered(&waiting.await.expect("no panic")), 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_in_lockstep_are_not_split_into_one_and_the_rest_for_ever() {
+    // All answers of a batch return at once, so do the next requests. An eager server would send the first one alone.
+    let runner = StandIn::new(ms(10), Duration::from_micros(100));
+    let batcher = runner.start(ms(500), 128);
+    let clients = 16;
+    let rounds = 200;
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..clients)
+        .map(|i| {
+            let batcher = batcher.clone();
+            tokio::spawn(async move {
+                for _ in 0..rounds {
+                    batcher.submit(i).await.expect("answered");
+                    tokio::time::sleep(Duration::from_micros(1000 + i * 10)).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    let ideal = (runner.time(clients as usize) + ms(1)) * rounds;
+    let ratio = start.elapsed().as_secs_f64() / ideal.as_secs_f64();
+    assert!(ratio < 1.25, "took {ratio:.2} times as long as with full batches");
+}
