@@ -41,37 +41,50 @@ impl View<'_> {
         self.running.len() < self.runners
     }
 
-    /// When the batch with `ahead` full batches before it is expected to start: now if a runner is free for it.
-    ///
-    /// The batches ahead take the runners in the order in which these come free, each for a full batch's time.
+    /// When the batch with `ahead` full batches before it is expected to start: now if a runner is free for it. The batches
+    /// ahead go to whichever runner comes free first, each for a full batch's time.
     pub fn start_after(&self, now: Instant, ahead: usize) -> Instant {
-        let runners = self.runners.max(1);
-        let free = runners.saturating_sub(self.running.len());
-        let (round, turn) = (ahead / runners, ahead % runners);
-        let start = if turn < free { now } else { self.nth_completion(now, turn - free) };
-        let full = self.fit.predict(self.max_batch).unwrap_or_default();
-        start + full.saturating_mul(u32::try_from(round).unwrap_or(u32::MAX))
-    }
-
-    /// The instant when the (n + 1)th of the running batches is expected to be done.
-    fn nth_completion(&self, now: Instant, n: usize) -> Instant {
-        let done = |r: &Running| self.completion(now, r);
-        match self.running {
-            [] => now,
-            [only] => done(only),
-            several => {
-                let mut ends: Vec<Instant> = several.iter().map(done).collect();
-                let n = n.min(ends.len() - 1);
-                *ends.select_nth_unstable(n).1
+        let full = self.mean_batch_time(self.max_batch);
+        let earliest = |starts: &[Instant]| starts.iter().copied().min().unwrap_or(now);
+        if self.runners <= 1 {
+            let start = self.running.first().map_or(now, |r| self.completion(now, r));
+            return start + full.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+        }
+        let idle = std::iter::repeat_n(now, self.runners.saturating_sub(self.running.len()));
+        let starts: Vec<Instant> = self.running.iter().map(|r| self.completion(now, r)).chain(idle).collect();
+        if ahead == 0 || full.is_zero() {
+            return earliest(&starts);
+        }
+        // Within `span` of the earliest start, each runner can start its share; the wanted span is the shortest in which
+        // `ahead` + 1 batches can start. One runner alone would need `ahead` times a full batch.
+        let first = earliest(&starts);
+        let started_within = |span: Duration| -> u128 {
+            let until = first + span;
+            let on_one = |&at: &Instant| if at > until { 0 } else { until.since(at).as_nanos() / full.as_nanos() + 1 };
+            starts.iter().map(on_one).sum()
+        };
+        let (mut short, mut long) = (0, full.as_nanos().saturating_mul(ahead as u128).min(u128::from(u64::MAX)) as u64);
+        while short < long {
+            let middle = short + (long - short) / 2;
+            if started_within(Duration::from_nanos(middle)) > ahead as u128 {
+                long = middle;
+            } else {
+                short = middle + 1;
             }
         }
+        first + Duration::from_nanos(long)
     }
 
     /// A batch that has outlasted its prediction is expected to take as long again as it is overdue: a hung runner then
     /// soon stops promising anything, and what waits for it is refused while it hangs.
     fn completion(&self, now: Instant, running: &Running) -> Instant {
-        let due = running.since + self.fit.predict(running.rows).unwrap_or_default();
+        let due = running.since + self.mean_batch_time(running.rows);
         if due > now || !self.fit.is_trusted() { due.max(now) } else { now + now.since(due) }
+    }
+
+    /// The mean batch time of `rows`; zero while the estimate is a guess.
+    fn mean_batch_time(&self, rows: usize) -> Duration {
+        self.fit.is_trusted().then(|| self.fit.predict(rows)).flatten().unwrap_or_default()
     }
 
     /// The cautious batch time of `rows`, or of as many as fit into one batch; zero while the estimate is a guess, so that
@@ -79,5 +92,44 @@ impl View<'_> {
     pub fn batch_time(&self, rows: usize) -> Duration {
         let trusted = self.fit.is_trusted().then(|| self.fit.predict_cautiously(rows.min(self.max_batch)));
         trusted.flatten().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::EPOCH + Duration::from_millis(ms)
+    }
+
+    /// Starts, in ms, of the batches behind 0, 1, 2 … full ones; a batch of any size takes 10 ms.
+    fn starts(runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
+        let running: Vec<_> = running_since_ms.iter().map(|&ms| Running { since: at(ms), rows: 1 }).collect();
+        let (queue, gaps) = (Queue::new(), Gaps::new());
+        let view = View {
+            queue: &queue,
+            running: &running,
+            runners,
+            max_batch: 4,
+            fit: Fit::line(0.010, 0.0, 1.0),
+            gaps: &gaps,
+            free_since: Instant::EPOCH,
+            draining: false,
+        };
+        (0..6).map(|ahead| view.start_after(at(now_ms), ahead).since(Instant::EPOCH).as_millis()).collect()
+    }
+
+    #[test]
+    fn batches_ahead_take_the_runners_as_these_come_free() {
+        assert_eq!(starts(1, &[], 100), [100, 110, 120, 130, 140, 150]);
+        assert_eq!(starts(1, &[96], 100), [106, 116, 126, 136, 146, 156]);
+        assert_eq!(starts(2, &[96], 100), [100, 106, 110, 116, 120, 126]);
+        assert_eq!(starts(3, &[96, 92, 98], 100), [102, 106, 108, 112, 116, 118]);
+    }
+
+    #[test]
+    fn a_hung_runner_is_left_out_of_account() {
+        assert_eq!(starts(2, &[0], 1000), [1000, 1010, 1020, 1030, 1040, 1050]);
     }
 }

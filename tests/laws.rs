@@ -1,0 +1,276 @@
+//! The laws of every policy, on random states and on random runs.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use uncork::estimator::{BatchTimes, Fit, Gaps, Instant};
+use uncork::policy::{Cork, Decision, Entry, Policy, Queue, ReleaseReason, Running, View};
+
+fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+/// A state that a pool can be in, estimates of every degenerate kind included.
+#[derive(Debug, Clone)]
+struct State {
+    now: Instant,
+    queue: Queue,
+    running: Vec<Running>,
+    runners: usize,
+    max_batch: usize,
+    fit: Fit,
+    gaps: Gaps,
+    free_since: Instant,
+    draining: bool,
+}
+
+impl State {
+    fn view(&self) -> View<'_> {
+        View {
+            queue: &self.queue,
+            running: &self.running,
+            runners: self.runners,
+            max_batch: self.max_batch,
+            fit: self.fit,
+            gaps: &self.gaps,
+            free_since: self.free_since,
+            draining: self.draining,
+        }
+    }
+
+    fn decide(&self) -> Decision {
+        Cork.decide(self.now, self.view())
+    }
+}
+
+fn fits() -> impl Strategy<Value = Fit> {
+    let odd = prop_oneof![Just(0.0), Just(-1.0), Just(f64::NAN), Just(f64::INFINITY), Just(1e300), Just(1e-300)];
+    let base = prop_oneof![4 => 0.0..0.1, 1 => odd.clone()];
+    let per_row = prop_oneof![4 => 0.0..0.005, 1 => odd.clone()];
+    let noise = prop_oneof![4 => 1.0..2.0, 1 => odd];
+    prop_oneof![
+        1 => Just(Fit::UNKNOWN),
+        6 => (base, per_row, noise).prop_map(|(base, per_row, noise)| Fit::line(base, per_row, noise)),
+        // What the estimator makes of a few batches, one-size and first guesses among them.
+        2 => prop::collection::vec((1usize..200, 1u64..100_000), 1..6).prop_map(|batches| {
+            let mut times = BatchTimes::new();
+            for (rows, time) in batches {
+                times.observe(Instant::EPOCH, rows, us(time));
+            }
+            times.fit()
+        }),
+    ]
+}
+
+prop_compose! {
+    fn states()(
+        max_batch in 1usize..64,
+        runners in 1usize..5,
+        busy in 0usize..5,
+        entries in prop::collection::vec((0u64..100_000, 1u64..150_000, 1usize..64), 0..60),
+        running in prop::collection::vec((0u64..200_000, 1usize..64), 5),
+        arrivals in prop::collection::vec(0u64..20_000, 0..80),
+        fit in fits(),
+        free in 0u64..200_000,
+        draining in prop::bool::weighted(0.1),
+    ) -> State {
+        let now = Instant::EPOCH + us(200_000);
+        let mut queue = Queue::new();
+        for (id, (age, within, rows)) in (0..).zip(entries) {
+            let arrival = now - us(age);
+            queue.insert(Entry { id, arrival, deadline: arrival + us(within), rows: rows.min(max_batch) });
+        }
+        let busy = busy.min(runners);
+        let running = running.into_iter().take(busy);
+        let mut gaps = Gaps::new();
+        let mut at = Instant::EPOCH;
+        for gap in arrivals {
+            at = at + us(gap);
+            gaps.observe(at.min(now), 1);
+        }
+        State {
+            now,
+            queue,
+            running: running.map(|(since, rows)| Running { since: Instant::EPOCH + us(since), rows }).collect(),
+            runners,
+            max_batch,
+            fit,
+            gaps,
+            free_since: Instant::EPOCH + us(free),
+            draining,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_release_is_a_prefix_within_the_cap_while_a_runner_is_free(state in states()) {
+        if let Decision::Release { entries, .. } = state.decide() {
+            let rows: usize = state.queue.iter().take(entries).map(|e| e.rows).sum();
+            prop_assert!((1..=state.queue.len()).contains(&entries));
+            prop_assert!(rows <= state.max_batch);
+            prop_assert!(state.running.len() < state.runners);
+        }
+    }
+
+    #[test]
+    fn waiting_is_until_the_future_and_never_past_the_latest_start(state in states()) {
+        if let Decision::WaitUntil(at) = state.decide() {
+            prop_assert!(at > state.now);
+            if state.running.len() < state.runners {
+                let first = state.queue.first().expect("something waits");
+                let (_, rows) = state.queue.prefix(state.max_batch);
+                let batch_time = state.fit.is_trusted().then(|| state.fit.predict_cautiously(rows)).flatten();
+                prop_assert!(at <= first.deadline - batch_time.unwrap_or_default(), "{at:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_parked_that_waits(state in states()) {
+        prop_assert_eq!(state.decide() == Decision::Park, state.queue.is_empty());
+    }
+
+    #[test]
+    fn only_what_is_predicted_late_is_refused(state in states()) {
+        if let Decision::Shed { entries, .. } = state.decide() {
+            prop_assert!(!entries.is_empty() && entries.end <= state.queue.len());
+            for position in entries {
+                let entry = state.queue.get(position).expect("in range");
+                // No later start and no longer batch than these can be meant: behind the whole queue, in a full batch.
+                let start = state.view().start_after(state.now, state.queue.rows() / state.max_batch + 1);
+                let end = start + state.view().batch_time(state.max_batch);
+                prop_assert!(entry.deadline <= state.now || end > entry.deadline, "{entry:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_refused_on_a_guess(state in states()) {
+        if let Decision::Shed { entries, .. } = state.decide() && !state.fit.is_trusted() {
+            prop_assert!(entries.into_iter().all(|i| state.queue.get(i).is_some_and(|e| e.deadline <= state.now)));
+        }
+    }
+
+    #[test]
+    fn equal_states_give_equal_decisions(state in states()) {
+        prop_assert_eq!(state.decide(), state.clone().decide());
+    }
+
+    #[test]
+    fn a_draining_queue_is_not_held(state in states()) {
+        if state.draining && state.running.len() < state.runners && !state.queue.is_empty() {
+            prop_assert!(!matches!(state.decide(), Decision::WaitUntil(_)));
+        }
+    }
+}
+
+/// A run of the policy against runners of a given speed: enough of an event loop to hold the laws over time.
+struct Run {
+    now: Instant,
+    queue: Queue,
+    running: Vec<(Running, Instant)>,
+    times: BatchTimes,
+    gaps: Gaps,
+    free_since: Instant,
+    served: Vec<u64>,
+    shed: Vec<u64>,
+}
+
+fn run(arrivals: &[(u64, usize, u64)], runners: usize, max_batch: usize, base: u64, per_row: u64) -> Run {
+    let mut run = Run {
+        now: Instant::EPOCH,
+        queue: Queue::new(),
+        running: Vec::new(),
+        times: BatchTimes::new(),
+        gaps: Gaps::new(),
+        free_since: Instant::EPOCH,
+        served: Vec::new(),
+        shed: Vec::new(),
+    };
+    let mut arrivals = (0u64..).zip(arrivals).peekable();
+    let mut due = Instant::EPOCH;
+    let mut wake = None;
+    loop {
+        let arrival = arrivals.peek().map(|(_, (gap, ..))| due + us(*gap));
+        let landing = run.running.iter().map(|(_, end)| *end).min();
+        let Some(next) = [arrival, landing, wake].into_iter().flatten().min() else { return run };
+        run.now = next;
+        if landing == Some(next) {
+            let at = run.running.iter().position(|(_, end)| *end == next).expect("one lands");
+            let (running, _) = run.running.swap_remove(at);
+            run.times.observe(next, running.rows, next.since(running.since));
+            run.free_since = next;
+        } else if arrival == Some(next) {
+            let (id, &(_, rows, within)) = arrivals.next().expect("peeked");
+            due = next;
+            let rows = rows.min(max_batch);
+            run.gaps.observe(next, rows);
+            run.queue.insert(Entry { id, arrival: next, deadline: next + us(within), rows });
+        }
+        wake = run.obey(runners, max_batch, |rows| us(base + per_row * rows as u64));
+    }
+}
+
+impl Run {
+    fn obey(&mut self, runners: usize, max_batch: usize, time: impl Fn(usize) -> Duration) -> Option<Instant> {
+        loop {
+            let running: Vec<Running> = self.running.iter().map(|(r, _)| *r).collect();
+            let view = View {
+                queue: &self.queue,
+                running: &running,
+                runners,
+                max_batch,
+                fit: self.times.fit(),
+                gaps: &self.gaps,
+                free_since: self.free_since,
+                draining: false,
+            };
+            match Cork.decide(self.now, view) {
+                Decision::Release { entries, reason } => {
+                    assert!(self.running.len() < runners, "more in flight than permits");
+                    let batch: Vec<Entry> = self.queue.remove(0..entries).collect();
+                    let rows: usize = batch.iter().map(|e| e.rows).sum();
+                    assert!((1..=max_batch).contains(&rows), "{rows} rows against a cap of {max_batch}");
+                    assert_ne!(reason, ReleaseReason::Draining);
+                    let released = Running { since: self.now, rows };
+                    self.running.push((released, self.now + time(rows)));
+                    self.served.extend(batch.iter().map(|e| e.id));
+                }
+                Decision::Shed { entries, .. } => self.shed.extend(self.queue.remove(entries).map(|e| e.id)),
+                Decision::WaitUntil(at) => {
+                    assert!(at > self.now, "waiting for the past");
+                    return Some(at);
+                }
+                Decision::Park => return None,
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn everything_that_arrives_is_served_or_refused_exactly_once(
+        arrivals in prop::collection::vec((0u64..5_000, 1usize..8, 1_000u64..100_000), 1..400),
+        runners in 1usize..4, max_batch in 1usize..40, base in 0u64..10_000, per_row in 1u64..2_000,
+    ) {
+        let run = run(&arrivals, runners, max_batch, base, per_row);
+        let mut ids: Vec<u64> = run.served.iter().chain(&run.shed).copied().collect();
+        ids.sort_unstable();
+        prop_assert!(ids.into_iter().eq(0..arrivals.len() as u64));
+    }
+
+    #[test]
+    fn one_deadline_for_all_means_first_come_first_served(
+        gaps in prop::collection::vec(0u64..5_000, 1..400),
+        runners in 1usize..4, max_batch in 1usize..40, base in 0u64..10_000, per_row in 1u64..2_000,
+    ) {
+        let arrivals: Vec<_> = gaps.into_iter().map(|gap| (gap, 1, 50_000)).collect();
+        let run = run(&arrivals, runners, max_batch, base, per_row);
+        prop_assert!(run.served.is_sorted(), "{:?}", run.served);
+    }
+}
