@@ -1,0 +1,147 @@
+"""Writes the ONNX files of this folder, and for each that runs a JSON file with onnxruntime's answers.
+
+    pip install -r examples/digits/requirements.txt
+    python tests/models/make.py
+
+Seeded: the same versions give the same files. `NAME.json` holds the tensors of one request and of its answer:
+`{"inputs": [{"name", "datatype", "shape", "data"}], "outputs": [...]}`, data flat, row by row.
+(`digits.json` is written by examples/digits/check.py.)
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+HERE = Path(__file__).resolve().parent
+SEED = 7
+ROWS = 5
+OPSET = 17
+
+
+def mlp():
+    """64-256-256-10 with ReLU."""
+    return nn.Sequential(
+        nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
+    )
+
+
+def lenet():
+    """LeNet-5 on 28x28 images, with ReLU and max pooling: 1x28x28, 6x14x14, 16x5x5, 120, 84, 10."""
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * 5 * 5, 120), nn.ReLU(),
+        nn.Linear(120, 84), nn.ReLU(),
+        nn.Linear(84, 10),
+    )  # fmt: skip
+
+
+def export(name, model, shape, batch="batch"):
+    """Exports a module with input x and output y; `batch=None` fixes the batch at the shape's."""
+    torch.onnx.export(
+        model.eval(),
+        (torch.zeros(shape),),
+        str(HERE / f"{name}.onnx"),
+        input_names=["x"],
+        output_names=["y"],
+        dynamic_axes={"x": {0: batch}, "y": {0: batch}} if batch else None,
+        opset_version=OPSET,
+        dynamo=False,
+    )
+
+
+def build(name, nodes, inputs, outputs, constants=()):
+    """Writes a graph made by hand."""
+    graph = helper.make_graph(
+        nodes,
+        name,
+        [helper.make_tensor_value_info(i, TensorProto.FLOAT, shape) for i, shape in inputs],
+        [helper.make_tensor_value_info(o, TensorProto.FLOAT, shape) for o, shape in outputs],
+        [numpy_helper.from_array(array, n) for n, array in constants],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, HERE / f"{name}.onnx")
+
+
+def tensor(name, array):
+    """A tensor as in an Open Inference Protocol request; each float32 in its shortest exact decimal form."""
+    data = [float(str(value)) for value in array.astype(np.float32).ravel()]
+    return {"name": name, "datatype": "FP32", "shape": list(array.shape), "data": data}
+
+
+def answer(name, inputs):
+    """Writes NAME.json: these inputs and what onnxruntime makes of them."""
+    session = onnxruntime.InferenceSession(HERE / f"{name}.onnx", providers=["CPUExecutionProvider"])
+    outputs = zip([output.name for output in session.get_outputs()], session.run(None, inputs))
+    reference = {
+        "inputs": [tensor(n, array) for n, array in inputs.items()],
+        "outputs": [tensor(n, array) for n, array in outputs],
+    }
+    (HERE / f"{name}.json").write_text(json.dumps(reference) + "\n")
+
+
+def main():
+    torch.manual_seed(SEED)
+    torch.set_num_threads(1)
+    draw = np.random.default_rng(SEED)
+
+    def rows(*shape):
+        return draw.standard_normal(shape).astype(np.float32)
+
+    model = mlp()
+    export("mlp", model, (2, 64))
+    answer("mlp", {"x": rows(ROWS, 64)})
+
+    # The same weights; only a batch of exactly one row runs.
+    export("fixed_batch", model, (1, 64), batch=None)
+    answer("fixed_batch", {"x": rows(1, 64)})
+
+    # A file cut off in the middle, as by a broken download.
+    whole = (HERE / "mlp.onnx").read_bytes()
+    (HERE / "truncated.onnx").write_bytes(whole[: len(whole) // 2])
+
+    export("lenet", lenet(), (2, 1, 28, 28))
+    answer("lenet", {"x": rows(ROWS, 1, 28, 28)})
+
+    build(
+        "two_inputs",
+        [
+            helper.make_node("Add", ["a", "b"], ["sum"], name="add"),
+            helper.make_node("Mul", ["a", "b"], ["product"], name="multiply"),
+        ],
+        [("a", ["batch", 3]), ("b", ["batch", 3])],
+        [("sum", ["batch", 3]), ("product", ["batch", 3])],
+    )
+    answer("two_inputs", {"a": rows(ROWS, 3), "b": rows(ROWS, 3)})
+
+    # A valid graph around one operator that a small interpreter lacks.
+    build(
+        "unsupported",
+        [
+            helper.make_node("Relu", ["x"], ["positive"], name="first_relu"),
+            helper.make_node("Einsum", ["positive", "weights"], ["y"], name="odd_einsum", equation="bi,ij->bj"),
+        ],
+        [("x", ["batch", 4])],
+        [("y", ["batch", 2])],
+        [("weights", rows(4, 2))],
+    )
+    answer("unsupported", {"x": rows(ROWS, 4)})
+
+    for path in sorted(HERE.glob("*.onnx")):
+        try:
+            operators = [node.op_type for node in onnx.load(path).graph.node]
+        except Exception as error:  # the truncated one
+            operators = type(error).__name__
+        print(f"{path.name:18} {path.stat().st_size:7} bytes  {operators}")
+
+
+if __name__ == "__main__":
+    main()
