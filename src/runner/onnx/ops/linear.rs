@@ -1,0 +1,162 @@
+//! Matrix products: `MatMul`, `Gemm`, and what onnx-ir merges into `Linear`.
+
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::{Shape, TensorMetadata};
+use onnx_ir::Node;
+
+use super::{Build, Compiled, Kernel, Refusal};
+use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, broadcast, elements, lift};
+
+pub(super) const OPERATORS: &[&str] = &["Gemm", "MatMul"];
+
+pub(super) fn compile(node: &Node, build: &mut Build<'_>) -> Compiled {
+    Ok(Some(match node {
+        Node::Linear(n) => match weight(build, n.config.transpose_weight)? {
+            Some(weight) => linear(weight, bias(build)?)?,
+            None => return Err(Refusal::form("the weight is not constant")),
+        },
+        Node::Gemm(n) => {
+            let config = &n.config;
+            let (alpha, beta) = (config.alpha, config.beta);
+            let plain = alpha == 1.0 && config.trans_a == 0 && (beta == 1.0 || !build.has(2));
+            let flat_bias = !build.has(2) || build.peek(2).is_some_and(|c| c.rank() <= 1);
+            if plain && flat_bias && build.peek(1).is_some() {
+                match weight(build, config.trans_b != 0)? {
+                    Some(weight) => return Ok(Some(linear(weight, bias(build)?)?)),
+                    None => return Err(Refusal::form("the weight is not a matrix")),
+                }
+            }
+            gemm(alpha, beta, config.trans_a != 0, config.trans_b != 0)
+        }
+        Node::MatMul(_) => Kernel::one(|mut args| matmul(args.float(0)?, args.float(1)?).map(Value::Float)),
+        _ => return Ok(None),
+    }))
+}
+
+/// Takes the constant weight out, as [inputs, outputs] in memory: laid out once here, not in every product.
+fn weight(build: &mut Build<'_>, transposed: bool) -> Result<Option<Handle>, Refusal> {
+    let Some(weight) = build.constant(1) else { return Ok(None) };
+    let weight = weight.float()?;
+    if weight.shape().num_dims() != 2 {
+        return Err(Refusal::form("the weight is not a matrix"));
+    }
+    if !transposed {
+        return Ok(Some(weight));
+    }
+    let turned = Value::Float(B::float_transpose(weight)).into_data()?;
+    Ok(Some(Value::from_data(turned, build.device)?.float()?))
+}
+
+/// Takes the bias out, as [1, outputs] where it is constant.
+fn bias(build: &mut Build<'_>) -> Result<Option<Handle>, Refusal> {
+    match build.constant(2) {
+        Some(bias) => {
+            let count = elements(&bias.shape())?;
+            Ok(Some(bias.reshape(vec![1, count])?.float()?))
+        }
+        None if build.has(2) => Err(Refusal::form("the bias is not constant")),
+        None => Ok(None),
+    }
+}
+
+/// x · weight + bias over the last dimension of x.
+fn linear(weight: Handle, bias: Option<Handle>) -> Result<Kernel, Refusal> {
+    let [inputs, outputs] = weight.shape().dims::<2>();
+    if let Some(bias) = &bias {
+        let [_, found] = bias.shape().dims::<2>();
+        if found != outputs && found != 1 {
+            return Err(Refusal::form(format!("the bias has {found} elements for {outputs} outputs")));
+        }
+        if bias.dtype() != weight.dtype() {
+            return Err(Refusal::form("weight and bias differ in type"));
+        }
+    }
+    Ok(Kernel::one(move |mut args| {
+        let x = args.take(0)?;
+        let mut dims = x.shape();
+        match dims.last() {
+            Some(&last) if last == inputs && x.rank() >= 1 => {}
+            _ => return Err(OpError(format!("a weight of {inputs} inputs does not fit the shape {dims:?}"))),
+        }
+        let rows = elements(&dims[..dims.len() - 1])?;
+        let x = x.reshape(vec![rows, inputs])?.float()?;
+        if x.dtype() != weight.dtype() {
+            return Err(OpError(format!("cannot multiply {:?} with {:?}", x.dtype(), weight.dtype())));
+        }
+        let mut y = B::float_matmul(x, weight.clone());
+        if let Some(bias) = &bias {
+            y = B::float_add(y, bias.clone());
+        }
+        if let Some(last) = dims.last_mut() {
+            *last = outputs;
+        }
+        Value::Float(y).reshape(dims)
+    }))
+}
+
+/// alpha · A' · B' + beta · C
+fn gemm(alpha: f32, beta: f32, turn_a: bool, turn_b: bool) -> Kernel {
+    Kernel::one(move |mut args| {
+        let (a, b) = (args.float(0)?, args.float(1)?);
+        if a.shape().num_dims() != 2 || b.shape().num_dims() != 2 {
+            return Err(OpError::new("the factors are not matrices"));
+        }
+        let a = if turn_a { B::float_transpose(a) } else { a };
+        let b = if turn_b { B::float_transpose(b) } else { b };
+        let mut y = matmul(a, b)?;
+        if alpha != 1.0 {
+            y = B::float_mul_scalar(y, alpha.into());
+        }
+        let Some(c) = args.optional(2) else { return Ok(Value::Float(y)) };
+        let c = c.float()?;
+        if c.dtype() != y.dtype() {
+            return Err(OpError(format!("cannot add {:?} to {:?}", c.dtype(), y.dtype())));
+        }
+        let out = y.shape();
+        if *broadcast(&c.shape(), &out)? != *out {
+            return Err(OpError(format!("C of shape {:?} does not broadcast to {out:?}", c.shape())));
+        }
+        let dims = lift(&c.shape(), 2);
+        let mut c = B::float_reshape(c, Shape::from(dims));
+        if beta != 1.0 {
+            c = B::float_mul_scalar(c, beta.into());
+        }
+        Ok(Value::Float(B::float_add(y, c)))
+    })
+}
+
+/// numpy's `matmul`: vectors gain a dimension for the product, leading dimensions broadcast.
+fn matmul(a: Handle, b: Handle) -> Result<Handle, OpError> {
+    if a.dtype() != b.dtype() {
+        return Err(OpError(format!("cannot multiply {:?} with {:?}", a.dtype(), b.dtype())));
+    }
+    let (mut left, mut right) = (a.shape().to_vec(), b.shape().to_vec());
+    if left.is_empty() || right.is_empty() {
+        return Err(OpError::new("a factor has no dimensions"));
+    }
+    let (left_vector, right_vector) = (left.len() == 1, right.len() == 1);
+    if left_vector {
+        left.insert(0, 1);
+    }
+    if right_vector {
+        right.push(1);
+    }
+    let (n, m) = (left.len(), right.len());
+    if left[n - 1] != right[m - 2] {
+        return Err(OpError(format!("matrices of shape {left:?} and {right:?} do not multiply")));
+    }
+    let mut out = broadcast(&left[..n - 2], &right[..m - 2])?;
+    out.extend([left[n - 2], right[m - 1]]);
+    elements(&out)?;
+    let rank = n.max(m);
+    let a = B::float_reshape(a, Shape::from(lift(&left, rank)));
+    let b = B::float_reshape(b, Shape::from(lift(&right, rank)));
+    let y = B::float_matmul(a, b);
+    if left_vector {
+        out.remove(rank - 2);
+    }
+    if right_vector {
+        out.pop();
+    }
+    Ok(if left_vector || right_vector { B::float_reshape(y, Shape::from(out)) } else { y })
+}

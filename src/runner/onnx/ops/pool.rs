@@ -1,0 +1,117 @@
+//! Pools: the maximum or the mean of a sliding window, or of each whole channel.
+
+use burn_backend::ops::{FloatTensorOps, ModuleOps, PadMode};
+use burn_backend::{FloatDType, TensorMetadata};
+use burn_dispatch::DispatchDevice;
+use onnx_ir::Node;
+
+use super::window::{Pads, Window};
+use super::{Build, Compiled, Kernel, Refusal};
+use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
+
+pub(super) const OPERATORS: &[&str] = &["AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"];
+
+pub(super) fn compile(node: &Node, _build: &mut Build<'_>) -> Compiled {
+    Ok(Some(match node {
+        Node::MaxPool1d(n) => {
+            let k = &n.config;
+            max(Window::one(k.kernel_size, k.stride, k.dilation, &k.padding, &k.auto_pad)?, k.ceil_mode)
+        }
+        Node::MaxPool2d(n) => {
+            let k = &n.config;
+            max(Window::two(k.kernel_size, k.strides, k.dilation, &k.padding, &k.auto_pad)?, k.ceil_mode)
+        }
+        Node::AveragePool1d(n) => {
+            let k = &n.config;
+            let window = Window::one(k.kernel_size, k.stride, k.dilation, &k.padding, &k.auto_pad)?;
+            average(window, k.ceil_mode, k.count_include_pad)?
+        }
+        Node::AveragePool2d(n) => {
+            let k = &n.config;
+            let window = Window::two(k.kernel_size, k.strides, k.dilation, &k.padding, &k.auto_pad)?;
+            average(window, k.ceil_mode, k.count_include_pad)?
+        }
+        Node::GlobalAveragePool(_) => global(B::float_mean_dim),
+        Node::GlobalMaxPool(_) => global(B::float_max_dim),
+        _ => return Ok(None),
+    }))
+}
+
+/// The padding as burn's pools take it, the same on both sides.
+fn symmetric(pads: Pads) -> Option<[usize; 2]> {
+    pads.iter().all(|(before, behind)| before == behind).then(|| pads.map(|(before, _)| before))
+}
+
+/// A kernel that takes the input as an image and gives the result in the input's form.
+fn pool(
+    window: Window,
+    ceil: bool,
+    f: impl Fn(&Window, Handle, Pads, &DispatchDevice) -> Handle + Send + Sync + 'static,
+) -> Kernel {
+    Kernel::one(move |mut args| {
+        let x = args.take(0)?;
+        let dims = window.image(&x.shape())?;
+        let pads = window.pads([dims[2], dims[3]]);
+        let [h, w] = window.output([dims[2], dims[3]], pads)?;
+        elements(&[dims[0], dims[1], h, w])?;
+        // Padding on one side only is added before the pool, which then would round up from another length.
+        if ceil && symmetric(pads).is_none() {
+            return Err(OpError::new("ceil_mode with a padding that differs between the sides is not supported"));
+        }
+        let y = f(&window, x.reshape(dims.to_vec())?.float()?, pads, args.device);
+        let out = y.shape().dims::<4>();
+        Value::Float(y).reshape(window.result(out))
+    })
+}
+
+fn max(window: Window, ceil: bool) -> Kernel {
+    pool(window, ceil, move |window, x, pads, _| {
+        let (x, pads) = match symmetric(pads) {
+            Some(pads) => (x, pads),
+            None => (B::float_pad(x, &whole(pads), PadMode::Constant(f32::NEG_INFINITY)), [0, 0]),
+        };
+        B::max_pool2d(x, window.kernel, window.stride, pads, window.dilation, ceil)
+    })
+}
+
+fn average(window: Window, ceil: bool, count_padding: bool) -> Result<Kernel, Refusal> {
+    if window.dilation != [1, 1] {
+        return Err(Refusal::form("a dilated average"));
+    }
+    Ok(pool(window, ceil, move |window, x, pads, device| {
+        let mean = |x, pads, count| B::avg_pool2d(x, window.kernel, window.stride, pads, count, ceil);
+        if let Some(pads) = symmetric(pads) {
+            return mean(x, pads, count_padding);
+        }
+        let [_, _, h, w] = x.shape().dims::<4>();
+        let dtype = FloatDType::from(x.dtype());
+        let sums = mean(B::float_pad(x, &whole(pads), PadMode::Constant(0.0)), [0, 0], true);
+        if count_padding {
+            return sums;
+        }
+        // The mean of the padded input, divided by the part of each window that is not padding.
+        let ones = B::float_ones([1, 1, h, w].into(), device, dtype);
+        let part = mean(B::float_pad(ones, &whole(pads), PadMode::Constant(0.0)), [0, 0], true);
+        B::float_div(sums, part)
+    }))
+}
+
+/// The padding for every dimension of an image.
+fn whole([height, width]: Pads) -> [(usize, usize); 4] {
+    [(0, 0), (0, 0), height, width]
+}
+
+/// Reduces all that is behind the channels to one number.
+fn global(f: fn(Handle, usize) -> Handle) -> Kernel {
+    Kernel::one(move |mut args| {
+        let x = args.take(0)?;
+        let mut dims = x.shape();
+        if dims.len() < 3 || dims.contains(&0) {
+            return Err(OpError(format!("the shape {dims:?} has no room behind the channels")));
+        }
+        let flat = vec![dims[0], dims[1], elements(&dims[2..])?];
+        let y = f(x.reshape(flat)?.float()?, 2);
+        dims[2..].fill(1);
+        Value::Float(y).reshape(dims)
+    })
+}

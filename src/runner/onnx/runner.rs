@@ -1,0 +1,96 @@
+//! Runs a loaded model on threads of its own.
+
+use std::cell::RefCell;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use super::fence::fenced;
+use super::{Loaded, OnnxError, tensors};
+use crate::runner::{Runner, RunnerError, Signature};
+use crate::tensor::Tensors;
+
+thread_local! {
+    /// The pool that this thread is a worker of. It belongs to the thread, not to a runner: a thread joins a pool once
+    /// and for ever, and a runner that is built anew after a panic must find its helpers again.
+    static SEAT: RefCell<Option<ThreadPool>> = const { RefCell::new(None) };
+}
+
+/// One executor of an [`OnnxModel`](super::OnnxModel). The weights are shared with all others.
+#[derive(Debug)]
+pub struct OnnxRunner {
+    model: Arc<Loaded>,
+    threads: NonZeroUsize,
+    /// Workers for a caller whose thread cannot join a pool of the right size.
+    outside: Option<ThreadPool>,
+}
+
+impl OnnxRunner {
+    pub(super) fn new(model: Arc<Loaded>, threads: NonZeroUsize) -> Result<OnnxRunner, OnnxError> {
+        Ok(OnnxRunner { model, threads, outside: None })
+    }
+
+    /// Runs `work` where rayon sees exactly this runner's threads.
+    ///
+    /// The calling thread itself becomes the first worker of its pool. Handing each batch over to another thread would
+    /// cost two wake-ups, more than a small model takes; and without a pool of its own, rayon would use the threads of
+    /// all processors for every runner.
+    fn seated<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> Result<T, RunnerError> {
+        let threads = self.threads.get();
+        let failed = |e: rayon::ThreadPoolBuildError| RunnerError(format!("cannot start threads: {e}"));
+        if rayon::current_thread_index().is_none() {
+            let pool = ThreadPoolBuilder::new().num_threads(threads).use_current_thread().build().map_err(failed)?;
+            SEAT.with(|seat| *seat.borrow_mut() = Some(pool));
+        }
+        if rayon::current_num_threads() == threads {
+            return Ok(work());
+        }
+        let pool = match self.outside.take() {
+            Some(pool) => pool,
+            None => ThreadPoolBuilder::new().num_threads(threads).build().map_err(failed)?,
+        };
+        Ok(self.outside.insert(pool).install(work))
+    }
+}
+
+impl Runner for OnnxRunner {
+    fn signature(&self) -> &Signature {
+        &self.model.signature
+    }
+
+    fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        let model = Arc::clone(&self.model);
+        self.seated(move || fenced(|| model.run(batch)).unwrap_or_else(|e| Err(RunnerError(e.0))))?
+    }
+}
+
+impl Loaded {
+    fn run(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        let specs = &self.signature.inputs;
+        let mut given: Vec<_> = batch.into_entries().into_iter().map(Some).collect();
+        if given.len() != specs.len() {
+            return Err(RunnerError(format!("{} inputs where the model takes {}", given.len(), specs.len())));
+        }
+        let mut values = Vec::with_capacity(specs.len());
+        for spec in specs {
+            // A checked batch is in the model's order already; the search then ends at once.
+            let found = given.iter_mut().find(|g| g.as_ref().is_some_and(|(name, _)| *name == spec.name));
+            let Some((_, tensor)) = found.and_then(Option::take) else {
+                return Err(RunnerError(format!("input '{}' is missing", spec.name)));
+            };
+            if tensor.data().datatype() != spec.datatype || tensor.shape().len() != spec.dims.len() + 1 {
+                return Err(RunnerError(format!("input '{}' has another type or rank", spec.name)));
+            }
+            values.push(tensors::to_value(tensor, self.plan.device()).map_err(|e| RunnerError(e.0))?);
+        }
+        let outputs = self.plan.run(values).map_err(|f| {
+            RunnerError(format!("operator '{}' (node '{}'): {}", f.place.operator, f.place.node, f.reason))
+        })?;
+        let named = self.signature.outputs.iter().zip(outputs).map(|(spec, value)| {
+            let tensor = tensors::to_tensor(value);
+            tensor.map(|t| (Arc::clone(&spec.name), t)).map_err(|e| RunnerError(format!("output '{}': {e}", spec.name)))
+        });
+        Tensors::new(named.collect::<Result<_, _>>()?).map_err(|e| RunnerError(e.to_string()))
+    }
+}

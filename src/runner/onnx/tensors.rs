@@ -1,0 +1,100 @@
+//! Between the crate's tensors, which callers fill and read, and the values of a plan. Elements move; none are copied.
+
+use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
+use burn_backend::{DType, TensorData};
+use burn_dispatch::DispatchDevice;
+
+use super::value::{Backend, OpError, Value};
+use crate::tensor::{Data, DataType, Tensor};
+
+/// The type that `onnx.TensorProto.DataType` numbers so; `None` for types that cannot be served.
+pub(super) fn datatype(element: u64) -> Option<DataType> {
+    Some(match element {
+        1 => DataType::Fp32,
+        2 => DataType::Uint8,
+        3 => DataType::Int8,
+        4 => DataType::Uint16,
+        5 => DataType::Int16,
+        6 => DataType::Int32,
+        7 => DataType::Int64,
+        9 => DataType::Bool,
+        10 => DataType::Fp16,
+        11 => DataType::Fp64,
+        12 => DataType::Uint32,
+        13 => DataType::Uint64,
+        16 => DataType::Bf16,
+        _ => return None,
+    })
+}
+
+/// A tensor of zeros.
+pub(super) fn zeros(datatype: DataType, shape: Vec<usize>, count: usize) -> Result<Tensor, OpError> {
+    let data: Data = match datatype {
+        DataType::Bool => vec![false; count].into(),
+        DataType::Uint8 => vec![0u8; count].into(),
+        DataType::Uint16 => vec![0u16; count].into(),
+        DataType::Uint32 => vec![0u32; count].into(),
+        DataType::Uint64 => vec![0u64; count].into(),
+        DataType::Int8 => vec![0i8; count].into(),
+        DataType::Int16 => vec![0i16; count].into(),
+        DataType::Int32 => vec![0i32; count].into(),
+        DataType::Int64 => vec![0i64; count].into(),
+        DataType::Fp16 => vec![half::f16::ZERO; count].into(),
+        DataType::Bf16 => vec![half::bf16::ZERO; count].into(),
+        DataType::Fp32 => vec![0f32; count].into(),
+        DataType::Fp64 => vec![0f64; count].into(),
+        DataType::Bytes => return Err(OpError::new("byte strings are not supported")),
+    };
+    Tensor::new(shape, data).map_err(|e| OpError(e.to_string()))
+}
+
+/// A caller's tensor as a graph input.
+pub(super) fn to_value(tensor: Tensor, device: &DispatchDevice) -> Result<Value, OpError> {
+    let (shape, data) = tensor.into_parts();
+    let int = |data| Value::Int(Backend::int_from_data(data, device));
+    let float = |data| Value::Float(Backend::float_from_data(data, device));
+    Ok(match data {
+        Data::Bool(v) => Value::Bool(Backend::bool_from_data(TensorData::new(v, shape), device)),
+        Data::Uint8(v) => int(TensorData::new(v, shape)),
+        Data::Uint16(v) => int(TensorData::new(v, shape)),
+        Data::Uint32(v) => int(TensorData::new(v, shape)),
+        Data::Uint64(v) => int(TensorData::new(v, shape)),
+        Data::Int8(v) => int(TensorData::new(v, shape)),
+        Data::Int16(v) => int(TensorData::new(v, shape)),
+        Data::Int32(v) => int(TensorData::new(v, shape)),
+        Data::Int64(v) => int(TensorData::new(v, shape)),
+        Data::Fp16(v) => float(TensorData::new(v, shape)),
+        Data::Bf16(v) => float(TensorData::new(v, shape)),
+        Data::Fp32(v) => float(TensorData::new(v, shape)),
+        Data::Fp64(v) => float(TensorData::new(v, shape)),
+        Data::Bytes(_) => return Err(OpError::new("byte strings are not supported")),
+    })
+}
+
+/// A graph output as a tensor for callers.
+pub(super) fn to_tensor(value: Value) -> Result<Tensor, OpError> {
+    let shape = value.shape();
+    let data = value.into_data()?;
+    macro_rules! elements {
+        ($element:ty) => {
+            Data::from(data.try_into_vec::<$element>().map_err(|e| OpError(e.to_string()))?)
+        };
+    }
+    let data = match data.dtype() {
+        DType::F64 => elements!(f64),
+        DType::F32 => elements!(f32),
+        DType::F16 => elements!(half::f16),
+        DType::BF16 => elements!(half::bf16),
+        DType::I64 => elements!(i64),
+        DType::I32 => elements!(i32),
+        DType::I16 => elements!(i16),
+        DType::I8 => elements!(i8),
+        DType::U64 => elements!(u64),
+        DType::U32 => elements!(u32),
+        DType::U16 => elements!(u16),
+        DType::U8 => elements!(u8),
+        DType::Bool(_) => elements!(bool),
+        other => return Err(OpError(format!("an output of type {other:?} is not supported"))),
+    };
+    Tensor::new(shape, data).map_err(|e| OpError(e.to_string()))
+}

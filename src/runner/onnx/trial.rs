@@ -1,0 +1,147 @@
+//! Finds a model's signature by trying the model on a few rows of zeros.
+//!
+//! Files declare the shapes of their outputs loosely or wrongly, so they are not believed. Two and then three rows go
+//! through the plan: every output must have as many, and what is behind the batch axis is the signature. Dimensions
+//! that the inputs leave free get two different lengths, and output dimensions that follow them are free as well.
+
+use std::sync::Arc;
+
+use super::OnnxError;
+use super::fence::fenced;
+use super::outline::{Declared, Dim, Outline};
+use super::plan::{Failure, Plan};
+use super::tensors;
+use super::value::{OpError, elements};
+use crate::runner::{Signature, TensorSpec};
+use crate::tensor::Tensor;
+
+/// Lengths that free dimensions are tried with: sequences are happy with a short one, deep networks need large images.
+const FREE_LENGTHS: [usize; 4] = [16, 64, 224, 1];
+
+/// Most elements that one input row may have: 256 MiB of float32.
+const MAX_ROW: usize = 1 << 26;
+
+/// The signature of a plan, as far as the file declares it and the plan shows it.
+pub(super) fn signature(outline: &Outline, plan: &Plan) -> Result<Signature, OnnxError> {
+    let inputs: Vec<TensorSpec> = outline.inputs.iter().map(input).collect::<Result<_, _>>()?;
+    if inputs.is_empty() || outline.outputs.is_empty() {
+        return Err(OnnxError::Graph("it has no inputs or no outputs".into()));
+    }
+    let free = inputs.iter().any(|spec| spec.dims.contains(&None));
+    let lengths = if free { &FREE_LENGTHS[..] } else { &FREE_LENGTHS[..1] };
+    let run = |rows, length| run(plan, outline, &inputs, rows, length);
+
+    let mut first_failure = None;
+    let found = lengths.iter().find_map(|&length| match run(2, length) {
+        Ok(outputs) => Some((length, outputs)),
+        Err(failure) => {
+            first_failure.get_or_insert(failure);
+            None
+        }
+    });
+    let Some((length, two)) = found else {
+        let failure = first_failure.unwrap_or_else(|| failure("it was never tried"));
+        // One row passes and two do not: somewhere the file insists on a batch of one.
+        if lengths.iter().any(|&length| run(1, length).is_ok()) {
+            let name = outline.outputs[0].name.clone();
+            let at = format!("operator '{}' (node '{}')", failure.place.operator, failure.place.node);
+            return Err(OnnxError::NoBatchAxis { name, found: format!("can be computed for one row only ({at})") });
+        }
+        let Failure { place, reason } = failure;
+        return Err(OnnxError::Trial { operator: place.operator, node: place.node, reason });
+    };
+    let three = run(3, length).map_err(trial)?;
+    let longer = if free { run(2, length * 2).ok() } else { None };
+
+    let mut outputs = Vec::with_capacity(two.len());
+    for (i, declared) in outline.outputs.iter().enumerate() {
+        let (two, three) = (&two[i], &three[i]);
+        let wrong = |found: String| OnnxError::NoBatchAxis { name: declared.name.clone(), found };
+        if two.rows() != 2 || three.rows() != 3 {
+            let (two, three) = (two.shape(), three.shape());
+            return Err(wrong(format!("has the shape {two:?} for 2 rows and {three:?} for 3")));
+        }
+        let (two_dims, three_dims) = (&two.shape()[1..], &three.shape()[1..]);
+        if two_dims != three_dims {
+            return Err(wrong(format!(
+                "has rows of shape {two_dims:?} in a batch of 2 and {three_dims:?} in one of 3"
+            )));
+        }
+        let longer = longer.as_ref().map(|outputs| &outputs[i].shape()[1..]);
+        let dims = two_dims.iter().enumerate().map(|(k, &d)| match longer {
+            Some(longer) => (longer.get(k) == Some(&d)).then_some(d),
+            None if free => None,
+            None => Some(d),
+        });
+        let dims = dims.collect();
+        outputs.push(TensorSpec { name: Arc::from(&*declared.name), datatype: two.data().datatype(), dims });
+    }
+    Ok(Signature { inputs, outputs })
+}
+
+/// A declared input as a specification; the first dimension must be free.
+fn input(declared: &Declared) -> Result<TensorSpec, OnnxError> {
+    let name = declared.name.clone();
+    let datatype = tensors::datatype(declared.element).ok_or_else(|| {
+        OnnxError::Graph(format!("input '{name}' has an element type ({}) that cannot be served", declared.element))
+    })?;
+    let fixed = |found: String| OnnxError::FixedBatch { name: name.clone(), found };
+    let dims = match declared.dims.as_deref() {
+        None => return Err(fixed("declares no shape".into())),
+        Some([]) => return Err(fixed("is a single number".into())),
+        Some([Dim::Fixed(n), ..]) => return Err(fixed(format!("has a fixed first dimension of {n}"))),
+        Some([Dim::Free(_), dims @ ..]) => dims,
+    };
+    let dims = dims.iter().map(|dim| match dim {
+        Dim::Free(_) => Ok(None),
+        Dim::Fixed(n) => usize::try_from(*n)
+            .map(Some)
+            .map_err(|_| OnnxError::Graph(format!("input '{name}' has a dimension of {n}"))),
+    });
+    let dims: Vec<Option<usize>> = dims.collect::<Result<_, _>>()?;
+    let fixed: Vec<usize> = dims.iter().flatten().copied().collect();
+    if elements(&fixed).map_or(true, |n| n > MAX_ROW) {
+        return Err(OnnxError::Graph(format!("a row of input '{name}' has more than {MAX_ROW} elements")));
+    }
+    Ok(TensorSpec { name: Arc::from(&*declared.name), datatype, dims })
+}
+
+/// Runs `rows` rows of zeros, with `length` for each free dimension.
+fn run(
+    plan: &Plan,
+    outline: &Outline,
+    inputs: &[TensorSpec],
+    rows: usize,
+    length: usize,
+) -> Result<Vec<Tensor>, Failure> {
+    let values = inputs.iter().map(|spec| {
+        let mut shape = vec![rows];
+        shape.extend(spec.dims.iter().map(|d| d.unwrap_or(length)));
+        let count = elements(&shape)?;
+        tensors::to_value(tensors::zeros(spec.datatype, shape, count)?, plan.device())
+    });
+    let values = values.collect::<Result<Vec<_>, OpError>>().map_err(|e| failure(&e.0))?;
+    let outputs = fenced(|| plan.run(values)).map_err(|e| failure(&e.0))??;
+    let tensors = outputs.into_iter().zip(&outline.outputs).map(|(value, declared)| {
+        let tensor = tensors::to_tensor(value).map_err(|e| failure(&format!("output '{}': {e}", declared.name)))?;
+        match tensors::datatype(declared.element) {
+            Some(want) if want != tensor.data().datatype() => {
+                let (have, want) = (tensor.data().datatype().name(), want.name());
+                Err(failure(&format!("output '{}' is {have}, but declared as {want}", declared.name)))
+            }
+            _ => Ok(tensor),
+        }
+    });
+    tensors.collect()
+}
+
+/// A failure that no single node has.
+fn failure(reason: &str) -> Failure {
+    let place = super::ops::Place { operator: "graph".into(), node: String::new() };
+    Failure { place, reason: reason.to_owned() }
+}
+
+fn trial(failure: Failure) -> OnnxError {
+    let Failure { place, reason } = failure;
+    OnnxError::Trial { operator: place.operator, node: place.node, reason }
+}

@@ -1,0 +1,247 @@
+//! What flows between the steps of a plan: tensors on the device, and integers that stay on the host.
+//!
+//! Exporters compute shapes with tensor operators (`Shape`, `Gather`, `Concat`, …). Those few integers are kept in a
+//! plain vector ([`Value::Host`]): a shape is then known without reading back from a device.
+
+use burn::tensor::read_sync;
+use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
+use burn_backend::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, TensorMetadata};
+use burn_dispatch::{Dispatch, DispatchDevice, DispatchTensor};
+
+/// Where the operations come from: burn's rank-free interface, routed to the device's backend at run time.
+pub(super) type Backend = Dispatch;
+/// A tensor of any rank on any device.
+pub(super) type Handle = DispatchTensor;
+
+/// Most elements that one tensor may have: 4 GiB of float32. A damaged file must not ask for all memory.
+const MAX_ELEMENTS: usize = 1 << 30;
+
+/// What is wrong with an operator's arguments, in words; the caller adds node and operator.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct OpError(pub(super) String);
+
+impl OpError {
+    pub(super) fn new(reason: impl Into<String>) -> OpError {
+        OpError(reason.into())
+    }
+}
+
+/// One value of the graph.
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    Float(Handle),
+    Int(Handle),
+    Bool(Handle),
+    Host(HostInts),
+}
+
+/// Integers on the host: a vector, or a single number of rank 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HostInts {
+    pub(super) ints: Vec<i64>,
+    /// Rank 0. Then there is exactly one number.
+    pub(super) scalar: bool,
+}
+
+impl HostInts {
+    pub(super) fn vector(ints: Vec<i64>) -> HostInts {
+        HostInts { ints, scalar: false }
+    }
+
+    fn shape(&self) -> Vec<usize> {
+        if self.scalar { vec![] } else { vec![self.ints.len()] }
+    }
+}
+
+impl Value {
+    /// Takes data as a graph's constant or input. Short integer vectors stay on the host.
+    pub(super) fn from_data(data: TensorData, device: &DispatchDevice) -> Result<Value, OpError> {
+        let rank = data.shape().num_dims();
+        match data.dtype() {
+            DType::F64 | DType::F32 | DType::F16 | DType::BF16 => {
+                Ok(Value::Float(Backend::float_from_data(data, device)))
+            }
+            DType::I64 if rank <= 1 => {
+                let ints = data.try_into_vec::<i64>().map_err(|e| OpError::new(e.to_string()))?;
+                Ok(Value::Host(HostInts { ints, scalar: rank == 0 }))
+            }
+            dtype if dtype.is_int() || dtype.is_uint() => Ok(Value::Int(Backend::int_from_data(data, device))),
+            DType::Bool(_) => Ok(Value::Bool(Backend::bool_from_data(data, device))),
+            other => Err(OpError(format!("elements of type {other:?} are not supported"))),
+        }
+    }
+
+    /// The elements in row-major order.
+    pub(super) fn into_data(self) -> Result<TensorData, OpError> {
+        let read = match self {
+            Value::Float(t) => read_sync(Backend::float_into_data(t)),
+            Value::Int(t) => read_sync(Backend::int_into_data(t)),
+            Value::Bool(t) => read_sync(Backend::bool_into_data(t)),
+            Value::Host(h) => {
+                let shape = Shape::from(h.shape());
+                Ok(TensorData::new(h.ints, shape))
+            }
+        };
+        read.map_err(|e| OpError(format!("the device failed: {e}")))
+    }
+
+    /// What kind of value this is, for messages.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Value::Float(_) => "a float tensor",
+            Value::Int(_) => "an integer tensor",
+            Value::Bool(_) => "a boolean tensor",
+            Value::Host(_) => "integers",
+        }
+    }
+
+    /// The dimensions.
+    pub(super) fn shape(&self) -> Vec<usize> {
+        match self {
+            Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.shape().to_vec(),
+            Value::Host(h) => h.shape(),
+        }
+    }
+
+    /// The number of dimensions.
+    pub(super) fn rank(&self) -> usize {
+        match self {
+            Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.shape().num_dims(),
+            Value::Host(h) => usize::from(!h.scalar),
+        }
+    }
+
+    /// A float tensor, or a complaint.
+    pub(super) fn float(self) -> Result<Handle, OpError> {
+        match self {
+            Value::Float(t) => Ok(t),
+            other => Err(OpError(format!("expects a float tensor and gets {}", other.kind()))),
+        }
+    }
+
+    /// Integers on the host, read back from the device where they are there.
+    pub(super) fn ints(self) -> Result<HostInts, OpError> {
+        match self {
+            Value::Host(h) => Ok(h),
+            Value::Int(t) if t.shape().num_dims() <= 1 => {
+                let scalar = t.shape().num_dims() == 0;
+                let data = Value::Int(t).into_data()?.convert_dtype(DType::I64);
+                let ints = data.try_into_vec::<i64>().map_err(|e| OpError::new(e.to_string()))?;
+                Ok(HostInts { ints, scalar })
+            }
+            other => Err(OpError(format!("expects a vector of integers and gets {}", other.kind()))),
+        }
+    }
+
+    /// An integer tensor on the device.
+    pub(super) fn int_tensor(self, device: &DispatchDevice) -> Result<Handle, OpError> {
+        match self {
+            Value::Int(t) => Ok(t),
+            Value::Host(h) => {
+                let shape = Shape::from(h.shape());
+                Ok(Backend::int_from_data(TensorData::new(h.ints, shape), device))
+            }
+            other => Err(OpError(format!("expects an integer tensor and gets {}", other.kind()))),
+        }
+    }
+
+    /// The same elements in another shape.
+    pub(super) fn reshape(self, dims: Vec<usize>) -> Result<Value, OpError> {
+        let have = self.shape();
+        let count = elements(&dims)?;
+        if count != elements(&have)? {
+            return Err(OpError(format!("cannot turn the shape {have:?} into {dims:?}")));
+        }
+        if have == dims {
+            return Ok(self);
+        }
+        Ok(match self {
+            Value::Float(t) => Value::Float(Backend::float_reshape(t, Shape::from(dims))),
+            Value::Int(t) => Value::Int(Backend::int_reshape(t, Shape::from(dims))),
+            Value::Bool(t) => Value::Bool(Backend::bool_reshape(t, Shape::from(dims))),
+            Value::Host(h) if dims.len() <= 1 => Value::Host(HostInts { ints: h.ints, scalar: dims.is_empty() }),
+            Value::Host(_) => return Err(OpError(format!("cannot turn integers of shape {have:?} into {dims:?}"))),
+        })
+    }
+
+    /// The same elements with another type, as ONNX's `Cast` defines it.
+    pub(super) fn cast(self, to: DType, device: &DispatchDevice) -> Result<Value, OpError> {
+        if let (Value::Host(_), DType::I64) = (&self, to) {
+            return Ok(self);
+        }
+        let value = match self {
+            Value::Host(_) => Value::Int(self.int_tensor(device)?),
+            other => other,
+        };
+        let unknown = || OpError(format!("a cast to {to:?} is not supported"));
+        if to.is_float() {
+            let to = FloatDType::from(to);
+            Ok(Value::Float(match value {
+                Value::Float(t) => Backend::float_cast(t, to),
+                Value::Bool(t) => Backend::bool_into_float(t, to),
+                Value::Int(t) => Backend::int_into_float(t, to),
+                Value::Host(_) => return Err(unknown()),
+            }))
+        } else if to.is_int() || to.is_uint() {
+            let to = IntDType::from(to);
+            Ok(Value::Int(match value {
+                Value::Float(t) => Backend::float_into_int(t, to),
+                Value::Bool(t) => Backend::bool_into_int(t, to),
+                Value::Int(t) => Backend::int_cast(t, to),
+                Value::Host(_) => return Err(unknown()),
+            }))
+        } else if let DType::Bool(_) = to {
+            let to = BoolDType::from(to);
+            Ok(Value::Bool(match value {
+                Value::Float(t) => Backend::float_not_equal_elem(t, 0.0.into(), to),
+                Value::Int(t) => Backend::int_not_equal_elem(t, 0.into(), to),
+                other => return Ok(other),
+            }))
+        } else {
+            Err(unknown())
+        }
+    }
+}
+
+/// The number of elements of a shape; an error where that is more than one tensor may have.
+pub(super) fn elements(dims: &[usize]) -> Result<usize, OpError> {
+    let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    match count {
+        Some(n) if n <= MAX_ELEMENTS => Ok(n),
+        _ => Err(OpError(format!("the shape {dims:?} has more elements than a tensor may have ({MAX_ELEMENTS})"))),
+    }
+}
+
+/// The shape that two shapes broadcast to, by numpy's rule.
+pub(super) fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, OpError> {
+    let rank = a.len().max(b.len());
+    let at = |dims: &[usize], i: usize| (i + dims.len()).checked_sub(rank).map_or(1, |k| dims[k]);
+    let dims: Result<Vec<usize>, OpError> = (0..rank)
+        .map(|i| match (at(a, i), at(b, i)) {
+            (x, y) if x == y => Ok(x),
+            (1, y) => Ok(y),
+            (x, 1) => Ok(x),
+            _ => Err(OpError(format!("the shapes {a:?} and {b:?} do not broadcast"))),
+        })
+        .collect();
+    let dims = dims?;
+    elements(&dims)?;
+    Ok(dims)
+}
+
+/// `dims` with ones in front, up to `rank`.
+pub(super) fn lift(dims: &[usize], rank: usize) -> Vec<usize> {
+    let mut lifted = vec![1; rank.saturating_sub(dims.len())];
+    lifted.extend_from_slice(dims);
+    lifted
+}
+
+/// An axis, counted from the end where negative, as an index below `rank`.
+pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, OpError> {
+    let signed = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
+    match signed.and_then(|a| usize::try_from(a).ok()) {
+        Some(a) if a < rank => Ok(a),
+        _ => Err(OpError(format!("axis {axis} is out of range for rank {rank}"))),
+    }
+}

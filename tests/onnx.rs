@@ -1,0 +1,242 @@
+//! ONNX files are served as onnxruntime would answer, at every batch size; what cannot be served is refused by name.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use serde_json::Value as Json;
+use uncork::runner::Runner;
+use uncork::runner::onnx::{OnnxError, OnnxModel, OnnxRunner};
+use uncork::tensor::{Data, DataType, Tensor, Tensors};
+
+/// Fixtures with recorded inputs and onnxruntime's outputs: the name of the record, and the model beside or elsewhere.
+const RECORDED: [(&str, &str); 4] = [
+    ("mlp", "tests/models/mlp.onnx"),
+    ("lenet", "tests/models/lenet.onnx"),
+    ("two_inputs", "tests/models/two_inputs.onnx"),
+    ("digits", "examples/digits/digits.onnx"),
+];
+
+/// Largest difference to onnxruntime, absolute plus relative.
+const TOLERANCE: f32 = 1e-4;
+
+fn file(path: &str) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn load(path: &str) -> OnnxModel {
+    OnnxModel::load(&file(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+fn runner(model: &OnnxModel) -> OnnxRunner {
+    model.runner(NonZeroUsize::MIN).unwrap()
+}
+
+/// The refusal of a file that must not load.
+fn refusal(path: &str) -> OnnxError {
+    OnnxModel::load(&file(path)).expect_err(path)
+}
+
+/// Inputs and outputs of a record.
+fn record(name: &str) -> (Tensors, Tensors) {
+    let json: Json = serde_json::from_slice(&file(&format!("tests/models/{name}.json"))).unwrap();
+    let tensors = |key: &str| {
+        let tensors = json[key].as_array().unwrap().iter().map(|t| {
+            assert_eq!(t["datatype"], "FP32");
+            let shape: Vec<usize> = serde_json::from_value(t["shape"].clone()).unwrap();
+            let data: Vec<f32> = serde_json::from_value(t["data"].clone()).unwrap();
+            (t["name"].as_str().unwrap().into(), Tensor::new(shape, data).unwrap())
+        });
+        Tensors::new(tensors.collect()).unwrap()
+    };
+    (tensors("inputs"), tensors("outputs"))
+}
+
+/// `count` rows, taken from the beginning of `tensors` again and again.
+fn rows(tensors: &Tensors, count: usize) -> Tensors {
+    let single = tensors.clone().split(&vec![1; tensors.rows()]).unwrap();
+    Tensors::join(single.iter().cycle().take(count).cloned().collect()).unwrap()
+}
+
+fn floats(tensors: &Tensors, name: &str) -> Vec<f32> {
+    match tensors.get(name).unwrap_or_else(|| panic!("no output '{name}'")).data() {
+        Data::Fp32(v) => v.clone(),
+        other => panic!("'{name}' is {}", other.datatype().name()),
+    }
+}
+
+fn assert_close(found: &Tensors, expected: &Tensors, tolerance: f32, what: &str) {
+    assert_eq!(found.iter().len(), expected.iter().len(), "{what}");
+    for (name, tensor) in expected.iter() {
+        assert_eq!(found.get(name).unwrap().shape(), tensor.shape(), "{what}: {name}");
+        for (i, (a, b)) in floats(found, name).iter().zip(floats(expected, name)).enumerate() {
+            assert!((a - b).abs() <= tolerance * (1.0 + b.abs()), "{what}: {name}[{i}] is {a}, not {b}");
+        }
+    }
+}
+
+#[test]
+fn answers_equal_those_of_onnxruntime_at_every_batch_size() {
+    for (name, path) in RECORDED {
+        let model = load(path);
+        let (inputs, outputs) = record(name);
+        for count in [1, 3, inputs.rows(), 7, 128] {
+            let batch = model.signature().check(rows(&inputs, count)).unwrap();
+            let found = runner(&model).run(batch).unwrap();
+            assert!(model.signature().agrees(&found, count), "{name} at {count} rows");
+            assert_close(&found, &rows(&outputs, count), TOLERANCE, &format!("{name} at {count} rows"));
+        }
+    }
+}
+
+#[test]
+fn a_row_is_answered_in_a_batch_as_it_is_alone() {
+    for (name, path) in RECORDED {
+        let model = load(path);
+        let mut runner = runner(&model);
+        let (inputs, _) = record(name);
+        let count = inputs.rows();
+        let together = runner.run(inputs.clone()).unwrap().split(&vec![1; count]).unwrap();
+        for (i, row) in inputs.split(&vec![1; count]).unwrap().into_iter().enumerate() {
+            let alone = runner.run(row).unwrap();
+            assert_close(&together[i], &alone, 1e-6, &format!("{name}, row {i}"));
+        }
+    }
+}
+
+#[test]
+fn every_number_of_threads_gives_the_same_answers() {
+    let model = load("tests/models/lenet.onnx");
+    let (inputs, outputs) = record("lenet");
+    for threads in [1, 2, 3] {
+        // A thread of its own, as in the server: a thread joins a pool once and for ever.
+        let (model, inputs) = (model.clone(), inputs.clone());
+        let found = std::thread::spawn(move || {
+            let mut runner = model.runner(NonZeroUsize::new(threads).unwrap()).unwrap();
+            runner.run(inputs.clone()).unwrap();
+            runner.run(inputs).unwrap()
+        });
+        assert_close(&found.join().unwrap(), &outputs, TOLERANCE, &format!("{threads} threads"));
+    }
+}
+
+#[test]
+fn runners_of_different_sizes_share_a_calling_thread() {
+    let model = load("tests/models/mlp.onnx");
+    let (inputs, outputs) = record("mlp");
+    let sizes = [1, 2, 1, 4, 2].map(|n| NonZeroUsize::new(n).unwrap());
+    let mut runners = sizes.map(|threads| model.runner(threads).unwrap());
+    for runner in &mut runners {
+        assert_close(&runner.run(inputs.clone()).unwrap(), &outputs, TOLERANCE, "mlp");
+    }
+}
+
+#[test]
+fn the_signature_has_the_names_types_and_shapes_of_the_file() {
+    let model = load("examples/digits/digits.onnx");
+    let signature = model.signature();
+    let [input] = &signature.inputs[..] else { panic!("{signature:?}") };
+    let [output] = &signature.outputs[..] else { panic!("{signature:?}") };
+    assert_eq!((&*input.name, input.datatype, &input.dims[..]), ("pixels", DataType::Fp32, &[Some(64)][..]));
+    assert_eq!((&*output.name, output.datatype, &output.dims[..]), ("probabilities", DataType::Fp32, &[Some(10)][..]));
+
+    let model = load("tests/models/two_inputs.onnx");
+    let names = |specs: &[uncork::runner::TensorSpec]| specs.iter().map(|s| s.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(&model.signature().inputs), ["a", "b"]);
+    assert_eq!(names(&model.signature().outputs), ["sum", "product"]);
+}
+
+#[test]
+fn a_missing_operator_is_refused_with_its_name_and_node() {
+    let error = refusal("tests/models/unsupported.onnx");
+    let OnnxError::Operator { operator, node, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(operator, "Einsum");
+    assert!(!node.is_empty());
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("operator 'Einsum' (node '{node}') is not supported")), "{text}");
+}
+
+#[test]
+fn a_fixed_batch_is_refused_with_the_way_to_export_it() {
+    let text = refusal("tests/models/fixed_batch.onnx").to_string();
+    assert!(text.contains("input 'x' has a fixed first dimension of 1"), "{text}");
+    assert!(text.contains("dynamic_axes={'x': {0: 'batch'}}"), "{text}");
+}
+
+#[test]
+fn a_truncated_file_is_refused() {
+    let error = refusal("tests/models/truncated.onnx");
+    assert!(matches!(error, OnnxError::Unreadable(_)), "{error:?}");
+    for bytes in [&b""[..], b"not a model", b"\x08\x07"] {
+        assert!(matches!(OnnxModel::load(bytes), Err(OnnxError::Unreadable(_))));
+    }
+}
+
+#[test]
+fn a_batch_that_breaks_the_signature_is_an_error_and_the_runner_lives_on() {
+    let model = load("tests/models/mlp.onnx");
+    let mut runner = runner(&model);
+    let (inputs, outputs) = record("mlp");
+    let wrong: BTreeMap<&str, Tensors> = BTreeMap::from([
+        ("another width", Tensors::one("x", Tensor::new(vec![2, 63], vec![0f32; 126]).unwrap())),
+        ("another type", Tensors::one("x", Tensor::new(vec![2, 64], vec![0i64; 128]).unwrap())),
+        ("another rank", Tensors::one("x", Tensor::new(vec![2, 8, 8], vec![0f32; 128]).unwrap())),
+        ("another name", Tensors::one("y", Tensor::new(vec![2, 64], vec![0f32; 128]).unwrap())),
+    ]);
+    for (what, batch) in wrong {
+        assert!(runner.run(batch).is_err(), "{what}");
+    }
+    assert_close(&runner.run(inputs).unwrap(), &outputs, TOLERANCE, "after the errors");
+}
+
+/// A small generator of repeatable numbers (xorshift64*).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n
+    }
+}
+
+/// The model's bytes without most of its weights' positions: a flip there changes a number and nothing else.
+fn damaged(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
+    let mut damaged = bytes.to_vec();
+    match dice.below(4) {
+        0 => damaged.truncate(dice.below(bytes.len())),
+        1 => {
+            let at = dice.below(bytes.len());
+            damaged.drain(at..(at + 1 + dice.below(16)).min(bytes.len()));
+        }
+        _ => {
+            for _ in 0..1 + dice.below(4) {
+                let at = dice.below(bytes.len());
+                damaged[at] ^= 1 << dice.below(8);
+            }
+        }
+    }
+    damaged
+}
+
+#[test]
+fn a_damaged_file_is_an_error_or_a_model_and_never_a_panic() {
+    // The structure of these files is a few hundred bytes among the weights, so small models are damaged most often.
+    for (path, rounds) in [
+        ("tests/models/two_inputs.onnx", 2000),
+        ("tests/models/unsupported.onnx", 500),
+        ("tests/models/mlp.onnx", 60),
+        ("tests/models/lenet.onnx", 60),
+        ("examples/digits/digits.onnx", 60),
+    ] {
+        let bytes = file(path);
+        for seed in 1..=rounds {
+            let damaged = damaged(&bytes, &mut Dice(seed));
+            if let Err(error) = OnnxModel::load(&damaged) {
+                assert!(!error.to_string().is_empty(), "{path}, seed {seed}");
+            }
+        }
+    }
+}
