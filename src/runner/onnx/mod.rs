@@ -7,6 +7,8 @@
 //! onnx-ir's simplification is off. It knows shapes only from the file and may bake the batch size of the export into
 //! the graph; the plan folds constants itself, from what really is constant.
 
+#[cfg(test)]
+mod author;
 mod error;
 mod fence;
 mod ops;
@@ -14,6 +16,8 @@ mod outline;
 mod plan;
 mod runner;
 mod tensors;
+#[cfg(test)]
+mod tests;
 mod trial;
 mod value;
 
@@ -99,7 +103,9 @@ fn parse(bytes: &[u8], outline: &Outline) -> Result<OnnxGraph, OnnxError> {
     let parsed = fence::fenced(|| OnnxGraphBuilder::new().simplify(false).parse_bytes(bytes));
     let graph = parsed.map_err(|e| OnnxError::Graph(e.0))?.map_err(|e| OnnxError::Graph(e.to_string()))?;
     if graph.inputs.len() != outline.inputs.len() || graph.outputs.len() != outline.outputs.len() {
-        return Err(OnnxError::Graph("inputs or outputs are declared twice".into()));
+        return Err(OnnxError::Graph(
+            "some of its inputs or outputs cannot be told apart, or are never computed".into(),
+        ));
     }
     Ok(graph)
 }
