@@ -75,10 +75,11 @@ impl OnnxModel {
         &self.0.signature
     }
 
-    /// An executor that computes on `threads` threads, the one that calls [`run`](super::Runner::run) among them.
+    /// An executor that computes on `threads` threads, the one that calls [`run`](super::Runner::run) among them: that
+    /// thread becomes a worker of its own rayon pool at its first batch and stays one.
     ///
-    /// More threads help large batches of large models; many runners of one thread each serve small models better.
-    pub fn runner(&self, threads: NonZeroUsize) -> Result<OnnxRunner, OnnxError> {
+    /// More threads help large batches of large models; several runners of one thread each serve small models better.
+    pub fn runner(&self, threads: NonZeroUsize) -> OnnxRunner {
         OnnxRunner::new(Arc::clone(&self.0), threads)
     }
 }

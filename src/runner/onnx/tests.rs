@@ -18,7 +18,7 @@ fn refusal(author: Author) -> String {
 
 /// The only output for a batch under the name `x`.
 fn try_run(model: &OnnxModel, shape: &[usize], x: impl Into<Data>) -> Result<(Vec<usize>, Vec<f32>), RunnerError> {
-    let mut runner = model.runner(NonZeroUsize::MIN).unwrap();
+    let mut runner = model.runner(NonZeroUsize::MIN);
     let outputs = runner.run(Tensors::one("x", Tensor::new(shape.to_vec(), x).unwrap()))?;
     let (_, tensor) = outputs.into_entries().remove(0);
     let (shape, Data::Fp32(data)) = tensor.into_parts() else { panic!("not FP32") };
@@ -168,6 +168,16 @@ fn outputs_that_mix_the_rows_are_refused() {
 }
 
 #[test]
+fn a_model_whose_rows_influence_each_other_is_refused() {
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let author = author.node("ReduceMean", &["x"], &["mean"], &[("axes", Ints(&[0]))]);
+    let text = refusal(author.node("Sub", &["x", "mean"], &["y"], &[]));
+    assert!(text.starts_with("output 'y' of one row changes with the other rows"), "{text}");
+    let text = refusal(one("Softmax", &["x"], &[2], &[("axis", Int(0))]));
+    assert!(text.starts_with("output 'y' of one row changes with the other rows"), "{text}");
+}
+
+#[test]
 fn inputs_without_a_free_first_dimension_are_refused() {
     for dims in [&[4, 2][..], &[]] {
         let author = Author::new(17).input("x", dims).output("y", dims).node("Relu", &["x"], &["y"], &[]);
@@ -200,6 +210,12 @@ fn shapes_that_do_not_fit_name_the_node() {
     let author = one("Add", &["x", "c"], &[3], &[]).floats("c", &[2], &[1.0, 2.0]);
     let text = refusal(author);
     assert!(text.contains("'Add' (node 'make_y')") && text.contains("do not broadcast"), "{text}");
+}
+
+#[test]
+fn a_panic_of_the_parser_is_an_error() {
+    let text = refusal(one("Split", &["x"], &[2], &[("axis", Int(65))]));
+    assert!(text.starts_with("the graph is broken: "), "{text}");
 }
 
 #[test]
