@@ -30,7 +30,7 @@ fn load(path: &str) -> OnnxModel {
 }
 
 fn runner(model: &OnnxModel) -> OnnxRunner {
-    model.runner(NonZeroUsize::MIN).unwrap()
+    model.runner(NonZeroUsize::MIN)
 }
 
 /// The refusal of a file that must not load.
@@ -113,7 +113,7 @@ fn every_number_of_threads_gives_the_same_answers() {
         // A thread of its own, as in the server: a thread joins a pool once and for ever.
         let (model, inputs) = (model.clone(), inputs.clone());
         let found = std::thread::spawn(move || {
-            let mut runner = model.runner(NonZeroUsize::new(threads).unwrap()).unwrap();
+            let mut runner = model.runner(NonZeroUsize::new(threads).unwrap());
             runner.run(inputs.clone()).unwrap();
             runner.run(inputs).unwrap()
         });
@@ -126,7 +126,7 @@ fn runners_of_different_sizes_share_a_calling_thread() {
     let model = load("tests/models/mlp.onnx");
     let (inputs, outputs) = record("mlp");
     let sizes = [1, 2, 1, 4, 2].map(|n| NonZeroUsize::new(n).unwrap());
-    let mut runners = sizes.map(|threads| model.runner(threads).unwrap());
+    let mut runners = sizes.map(|threads| model.runner(threads));
     for runner in &mut runners {
         assert_close(&runner.run(inputs.clone()).unwrap(), &outputs, TOLERANCE, "mlp");
     }

@@ -65,7 +65,13 @@ pub enum OnnxError {
         /// What came out instead.
         found: String,
     },
-    /// The threads of a runner could not be started.
-    #[error("cannot start the threads of a runner: {0}")]
-    Threads(String),
+    /// An answer depends on what else is in the batch.
+    #[error(
+        "output '{name}' of one row changes with the other rows of its batch, so requests cannot share a batch; does the \
+         model normalise or reduce over its first dimension, or was it exported in training mode? Export after model.eval()"
+    )]
+    MixedRows {
+        /// The output.
+        name: String,
+    },
 }

@@ -7,6 +7,8 @@
 //! onnx-ir's simplification is off. It knows shapes only from the file and may bake the batch size of the export into
 //! the graph; the plan folds constants itself, from what really is constant.
 
+#[cfg(test)]
+mod author;
 mod error;
 mod fence;
 mod ops;
@@ -14,6 +16,8 @@ mod outline;
 mod plan;
 mod runner;
 mod tensors;
+#[cfg(test)]
+mod tests;
 mod trial;
 mod value;
 
@@ -71,10 +75,11 @@ impl OnnxModel {
         &self.0.signature
     }
 
-    /// An executor that computes on `threads` threads, the one that calls [`run`](super::Runner::run) among them.
+    /// An executor that computes on `threads` threads, the one that calls [`run`](super::Runner::run) among them: that
+    /// thread becomes a worker of its own rayon pool at its first batch and stays one.
     ///
-    /// More threads help large batches of large models; many runners of one thread each serve small models better.
-    pub fn runner(&self, threads: NonZeroUsize) -> Result<OnnxRunner, OnnxError> {
+    /// More threads help large batches of large models; several runners of one thread each serve small models better.
+    pub fn runner(&self, threads: NonZeroUsize) -> OnnxRunner {
         OnnxRunner::new(Arc::clone(&self.0), threads)
     }
 }
@@ -99,7 +104,9 @@ fn parse(bytes: &[u8], outline: &Outline) -> Result<OnnxGraph, OnnxError> {
     let parsed = fence::fenced(|| OnnxGraphBuilder::new().simplify(false).parse_bytes(bytes));
     let graph = parsed.map_err(|e| OnnxError::Graph(e.0))?.map_err(|e| OnnxError::Graph(e.to_string()))?;
     if graph.inputs.len() != outline.inputs.len() || graph.outputs.len() != outline.outputs.len() {
-        return Err(OnnxError::Graph("inputs or outputs are declared twice".into()));
+        return Err(OnnxError::Graph(
+            "some of its inputs or outputs cannot be told apart, or are never computed".into(),
+        ));
     }
     Ok(graph)
 }

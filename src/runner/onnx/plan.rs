@@ -5,6 +5,7 @@
 //! shared, into its last user, so its buffer is freed or reused in place.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use burn_dispatch::DispatchDevice;
 use onnx_ir::{Argument, Node, OnnxGraph, ValueSource};
@@ -44,10 +45,10 @@ enum Input {
     },
 }
 
-/// A step that failed.
+/// Why a run failed, and where, if it was in a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
-    pub(super) place: Place,
+    pub(super) place: Option<Place>,
     pub(super) reason: String,
 }
 
@@ -81,7 +82,7 @@ impl Plan {
         }
         let mut scratch = Vec::new();
         for step in &self.steps {
-            let fail = |e: OpError| Failure { place: step.place.clone(), reason: e.0 };
+            let fail = |e: OpError| Failure { place: Some(step.place.clone()), reason: e.0 };
             scratch.clear();
             scratch.extend(step.inputs.iter().map(|input| fetch(input, &mut slots)));
             let args = Args::new(&mut scratch, &self.device);
@@ -102,17 +103,24 @@ impl Plan {
                 }
             }
         }
-        let outputs = self.outputs.iter().map(|output| fetch(output, &mut slots).ok_or_else(Failure::nowhere));
-        outputs.collect()
+        // Compiling has checked that each output has a value; only a kernel that gives too few leaves one empty.
+        let missing = || OpError::new("an output was never computed").into();
+        self.outputs.iter().map(|output| fetch(output, &mut slots).ok_or_else(missing)).collect()
     }
 }
 
-impl Failure {
-    /// An output without a value. Compiling has checked that each has one, so only a kernel that gives fewer values
-    /// than its node has outputs leads here.
-    fn nowhere() -> Failure {
-        let place = Place { operator: "output".into(), node: String::new() };
-        Failure { place, reason: "it was never computed".into() }
+impl From<OpError> for Failure {
+    fn from(error: OpError) -> Failure {
+        Failure { place: None, reason: error.0 }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "operator '{}' (node '{}'): {}", place.operator, place.node, self.reason),
+            None => f.write_str(&self.reason),
+        }
     }
 }
 
@@ -159,7 +167,11 @@ impl Compiler {
             return Ok(source.clone());
         }
         let Some(data) = argument.value() else {
-            return Err(OnnxError::Graph(format!("nothing computes the value '{}'", argument.name)));
+            // onnx-ir merges a MatMul with the Add behind it even where others read the product, which is then gone.
+            return Err(OnnxError::Graph(format!(
+                "nothing computes the value '{}' (the result of a MatMul with a bias behind it cannot be read by others)",
+                argument.name
+            )));
         };
         let constant = fenced(|| Value::from_data(data, &self.device)).and_then(|v| v);
         constant.map(Source::Constant).map_err(|e| OnnxError::Graph(format!("constant '{}': {e}", argument.name)))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::fence::fenced;
-use super::{Loaded, OnnxError, tensors};
+use super::{Loaded, tensors};
 use crate::runner::{Runner, RunnerError, Signature};
 use crate::tensor::Tensors;
 
@@ -27,8 +27,8 @@ pub struct OnnxRunner {
 }
 
 impl OnnxRunner {
-    pub(super) fn new(model: Arc<Loaded>, threads: NonZeroUsize) -> Result<OnnxRunner, OnnxError> {
-        Ok(OnnxRunner { model, threads, outside: None })
+    pub(super) fn new(model: Arc<Loaded>, threads: NonZeroUsize) -> OnnxRunner {
+        OnnxRunner { model, threads, outside: None }
     }
 
     /// Runs `work` where rayon sees exactly this runner's threads.
@@ -84,9 +84,7 @@ impl Loaded {
             }
             values.push(tensors::to_value(tensor, self.plan.device()).map_err(|e| RunnerError(e.0))?);
         }
-        let outputs = self.plan.run(values).map_err(|f| {
-            RunnerError(format!("operator '{}' (node '{}'): {}", f.place.operator, f.place.node, f.reason))
-        })?;
+        let outputs = self.plan.run(values).map_err(|failure| RunnerError(failure.to_string()))?;
         let named = self.signature.outputs.iter().zip(outputs).map(|(spec, value)| {
             let tensor = tensors::to_tensor(value);
             tensor.map(|t| (Arc::clone(&spec.name), t)).map_err(|e| RunnerError(format!("output '{}': {e}", spec.name)))

@@ -27,22 +27,28 @@ pub(super) fn datatype(element: u64) -> Option<DataType> {
     })
 }
 
-/// A tensor of zeros.
-pub(super) fn zeros(datatype: DataType, shape: Vec<usize>, count: usize) -> Result<Tensor, OpError> {
+/// A tensor whose element `i` is `number(i)`, which must fit the type.
+pub(super) fn filled(
+    datatype: DataType,
+    shape: Vec<usize>,
+    count: usize,
+    number: impl Fn(usize) -> f32,
+) -> Result<Tensor, OpError> {
+    let numbers = (0..count).map(number);
     let data: Data = match datatype {
-        DataType::Bool => vec![false; count].into(),
-        DataType::Uint8 => vec![0u8; count].into(),
-        DataType::Uint16 => vec![0u16; count].into(),
-        DataType::Uint32 => vec![0u32; count].into(),
-        DataType::Uint64 => vec![0u64; count].into(),
-        DataType::Int8 => vec![0i8; count].into(),
-        DataType::Int16 => vec![0i16; count].into(),
-        DataType::Int32 => vec![0i32; count].into(),
-        DataType::Int64 => vec![0i64; count].into(),
-        DataType::Fp16 => vec![half::f16::ZERO; count].into(),
-        DataType::Bf16 => vec![half::bf16::ZERO; count].into(),
-        DataType::Fp32 => vec![0f32; count].into(),
-        DataType::Fp64 => vec![0f64; count].into(),
+        DataType::Bool => numbers.map(|x| x != 0.0).collect::<Vec<bool>>().into(),
+        DataType::Uint8 => numbers.map(|x| x as u8).collect::<Vec<u8>>().into(),
+        DataType::Uint16 => numbers.map(|x| x as u16).collect::<Vec<u16>>().into(),
+        DataType::Uint32 => numbers.map(|x| x as u32).collect::<Vec<u32>>().into(),
+        DataType::Uint64 => numbers.map(|x| x as u64).collect::<Vec<u64>>().into(),
+        DataType::Int8 => numbers.map(|x| x as i8).collect::<Vec<i8>>().into(),
+        DataType::Int16 => numbers.map(|x| x as i16).collect::<Vec<i16>>().into(),
+        DataType::Int32 => numbers.map(|x| x as i32).collect::<Vec<i32>>().into(),
+        DataType::Int64 => numbers.map(|x| x as i64).collect::<Vec<i64>>().into(),
+        DataType::Fp16 => numbers.map(half::f16::from_f32).collect::<Vec<half::f16>>().into(),
+        DataType::Bf16 => numbers.map(half::bf16::from_f32).collect::<Vec<half::bf16>>().into(),
+        DataType::Fp32 => numbers.collect::<Vec<f32>>().into(),
+        DataType::Fp64 => numbers.map(f64::from).collect::<Vec<f64>>().into(),
         DataType::Bytes => return Err(OpError::new("byte strings are not supported")),
     };
     Tensor::new(shape, data).map_err(|e| OpError(e.to_string()))

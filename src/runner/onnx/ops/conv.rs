@@ -44,7 +44,7 @@ fn conv(window: Window, groups: usize, build: &mut Build<'_>) -> Result<Kernel, 
         return Err(Refusal::form(format!("the bias does not have {outputs} elements")));
     }
     let (weight, bias) = match build.fold {
-        Some(fold) => fold.into_conv(weight, bias, build.device)?,
+        Some(fold) => fold.fold_conv(weight, bias, build.device)?,
         None => (weight, bias),
     };
     let (weight, bias) = (weight.float()?, bias.map(Value::float).transpose()?);

@@ -75,7 +75,7 @@ fn linear(weight: Handle, bias: Option<Handle>) -> Result<Kernel, Refusal> {
         let x = args.take(0)?;
         let mut dims = x.shape();
         match dims.last() {
-            Some(&last) if last == inputs && x.rank() >= 1 => {}
+            Some(&last) if last == inputs => {}
             _ => return Err(OpError(format!("a weight of {inputs} inputs does not fit the shape {dims:?}"))),
         }
         let rows = elements(&dims[..dims.len() - 1])?;

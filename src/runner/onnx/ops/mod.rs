@@ -10,6 +10,7 @@ mod linear;
 pub(super) mod norm;
 mod pool;
 mod reduce;
+mod select;
 mod shape;
 mod window;
 
@@ -25,18 +26,24 @@ pub(super) struct Place {
     pub(super) node: String,
 }
 
+/// A closure that computes a node's outputs from its arguments.
+type Run<T> = Box<dyn Fn(Args<'_>) -> Result<T, OpError> + Send + Sync>;
+
 /// A node made ready to run.
 pub(super) enum Kernel {
     /// A node with one output that matters.
-    One(Box<dyn Fn(Args<'_>) -> Result<Value, OpError> + Send + Sync>),
+    One(Run<Value>),
     /// A node with several outputs.
-    #[allow(dead_code)]
-    Many(Box<dyn Fn(Args<'_>) -> Result<Vec<Value>, OpError> + Send + Sync>),
+    Many(Run<Vec<Value>>),
 }
 
 impl Kernel {
-    pub(super) fn one(run: impl Fn(Args<'_>) -> Result<Value, OpError> + Send + Sync + 'static) -> Kernel {
+    fn one(run: impl Fn(Args<'_>) -> Result<Value, OpError> + Send + Sync + 'static) -> Kernel {
         Kernel::One(Box::new(run))
+    }
+
+    fn many(run: impl Fn(Args<'_>) -> Result<Vec<Value>, OpError> + Send + Sync + 'static) -> Kernel {
+        Kernel::Many(Box::new(run))
     }
 }
 
@@ -77,6 +84,7 @@ const FAMILIES: &[Family] = &[
     Family { operators: norm::OPERATORS, compile: norm::compile },
     Family { operators: pool::OPERATORS, compile: pool::compile },
     Family { operators: reduce::OPERATORS, compile: reduce::compile },
+    Family { operators: select::OPERATORS, compile: select::compile },
     Family { operators: shape::OPERATORS, compile: shape::compile },
 ];
 

@@ -126,7 +126,7 @@ fn conv_output(node: &Node) -> Option<(&str, &Node)> {
 
 impl Fold {
     /// Weight and bias of a convolution that scales and shifts its result as well.
-    pub(super) fn into_conv(
+    pub(super) fn fold_conv(
         &self,
         weight: Value,
         bias: Option<Value>,

@@ -57,7 +57,7 @@ impl Window {
     fn checked(self) -> Result<Window, Refusal> {
         let lengths = [self.kernel, self.stride, self.dilation].concat();
         let pads = self.pads.iter().flat_map(|&(a, b)| [a, b]);
-        if lengths.iter().any(|&n| n == 0) || lengths.iter().copied().chain(pads).any(|n| n > LONGEST) {
+        if lengths.contains(&0) || lengths.iter().copied().chain(pads).any(|n| n > LONGEST) {
             return Err(Refusal::form(format!(
                 "kernel {:?}, stride {:?}, dilation {:?} and padding {:?} must be positive and at most {LONGEST}",
                 self.kernel, self.stride, self.dilation, self.pads

@@ -1,0 +1,234 @@
+//! Small graphs through the whole way from file to answer; whole models are in the integration tests.
+
+use std::num::NonZeroUsize;
+
+use super::author::Attribute::{Float, Int, Ints, Text};
+use super::author::{Author, FREE};
+use super::{OnnxError, OnnxModel};
+use crate::runner::{Runner, RunnerError};
+use crate::tensor::{Data, Tensor, Tensors};
+
+fn load(author: Author) -> OnnxModel {
+    OnnxModel::load(&author.finish()).unwrap()
+}
+
+fn refusal(author: Author) -> String {
+    OnnxModel::load(&author.finish()).unwrap_err().to_string()
+}
+
+/// The only output for a batch under the name `x`.
+fn try_run(model: &OnnxModel, shape: &[usize], x: impl Into<Data>) -> Result<(Vec<usize>, Vec<f32>), RunnerError> {
+    let mut runner = model.runner(NonZeroUsize::MIN);
+    let outputs = runner.run(Tensors::one("x", Tensor::new(shape.to_vec(), x).unwrap()))?;
+    let (_, tensor) = outputs.into_entries().remove(0);
+    let (shape, Data::Fp32(data)) = tensor.into_parts() else { panic!("not FP32") };
+    Ok((shape, data))
+}
+
+fn run(model: &OnnxModel, shape: &[usize], x: impl Into<Data>) -> (Vec<usize>, Vec<f32>) {
+    try_run(model, shape, x).unwrap()
+}
+
+fn assert_close(found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len(), "{found:?} {expected:?}");
+    let far = found.iter().zip(expected).any(|(a, b)| (a - b).abs() > 1e-5 * (1.0 + b.abs()));
+    assert!(!far, "{found:?} is not {expected:?}");
+}
+
+/// A graph from `x` to `y` through one node.
+fn one(operator: &str, inputs: &[&str], row: &[i64], attributes: &[(&str, super::author::Attribute<'_>)]) -> Author {
+    let dims: Vec<i64> = [FREE].iter().chain(row).copied().collect();
+    Author::new(17).input("x", &dims).output("y", &[FREE]).node(operator, inputs, &["y"], attributes)
+}
+
+#[test]
+fn names_stay_as_the_file_has_them() {
+    let author = Author::new(17).input("Pixels:0", &[FREE, 2]).output("/head/Out.1", &[FREE, 2]);
+    let model = load(author.node("Relu", &["Pixels:0"], &["/head/Out.1"], &[]));
+    assert_eq!(&*model.signature().inputs[0].name, "Pixels:0");
+    assert_eq!(&*model.signature().outputs[0].name, "/head/Out.1");
+}
+
+#[test]
+fn names_that_the_parser_cannot_tell_apart_are_refused() {
+    let author = Author::new(17).input("X", &[FREE, 2]).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let text = refusal(author.node("Sub", &["X", "x"], &["y"], &[]));
+    assert!(text.contains("'x' is used twice"), "{text}");
+}
+
+#[test]
+fn a_value_that_is_read_later_is_not_overwritten() {
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let author = author.node("Exp", &["x"], &["e"], &[]).node("Neg", &["e"], &["n"], &[]);
+    let author = author.node("Add", &["n", "e"], &["zero"], &[]).node("Add", &["zero", "x"], &["y"], &[]);
+    assert_eq!(run(&load(author), &[1, 2], vec![3f32, -1.0]).1, [3.0, -1.0]);
+}
+
+#[test]
+fn an_input_that_is_also_an_output_is_answered() {
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let model = load(author.node("Identity", &["x"], &["y"], &[]));
+    assert_eq!(run(&model, &[1, 2], vec![3f32, -1.0]), (vec![1, 2], vec![3.0, -1.0]));
+}
+
+#[test]
+fn a_shape_computed_from_the_batch_follows_the_batch() {
+    // What exporters write for `x.view(x.size(0), -1)`.
+    let author = Author::new(17).input("x", &[FREE, 2, 3]).output("y", &[FREE, 6]);
+    let author = author.ints("first", &[], &[0]).ints("front", &[1], &[0]).ints("rest", &[1], &[-1]);
+    let author = author.node("Shape", &["x"], &["dims"], &[]).node("Gather", &["dims", "first"], &["rows"], &[]);
+    let author = author.node("Unsqueeze", &["rows", "front"], &["head"], &[]);
+    let author = author.node("Concat", &["head", "rest"], &["shape"], &[("axis", Int(0))]);
+    let model = load(author.node("Reshape", &["x", "shape"], &["y"], &[]));
+    for rows in [1, 3, 7, 128] {
+        assert_eq!(run(&model, &[rows, 2, 3], vec![1f32; rows * 6]).0, [rows, 6]);
+    }
+}
+
+#[test]
+fn an_omitted_epsilon_of_batch_normalisation_is_onnx_s_default() {
+    let author = one("BatchNormalization", &["x", "g", "b", "m", "v"], &[2], &[]);
+    let author = author.floats("g", &[2], &[1.0, 2.0]).floats("b", &[2], &[0.0, 1.0]);
+    let author = author.floats("m", &[2], &[0.0, 1.0]).floats("v", &[2], &[0.0, 1e-5]);
+    let (_, y) = run(&load(author), &[1, 2], vec![1f32, 2.0]);
+    assert_close(&y, &[1.0 / 1e-5f32.sqrt(), 1.0 + 2.0 / 2e-5f32.sqrt()]);
+}
+
+#[test]
+fn batch_normalisation_behind_a_convolution_is_merged_into_it() {
+    let author = Author::new(17).input("x", &[FREE, 1, 2, 2]).output("y", &[FREE, 2, 2, 2]);
+    let author = author.floats("w", &[2, 1, 1, 1], &[2.0, -1.0]).floats("c", &[2], &[1.0, 0.5]);
+    let author = author.floats("g", &[2], &[1.0, 2.0]).floats("b", &[2], &[0.0, 1.0]);
+    let author = author.floats("m", &[2], &[0.0, 1.0]).floats("v", &[2], &[3.0, 8.0]);
+    let author = author.node("Conv", &["x", "w", "c"], &["h"], &[]);
+    let epsilon = [("epsilon", Float(1.0))];
+    let model = load(author.node("BatchNormalization", &["h", "g", "b", "m", "v"], &["y"], &epsilon));
+    let (shape, y) = run(&model, &[1, 1, 2, 2], vec![0f32, 1.0, 2.0, -3.0]);
+    assert_eq!(shape, [1, 2, 2, 2]);
+    // First channel: (2x + 1) / 2. Second: 2 · (-x + 0.5 - 1) / 3 + 1.
+    let second = [0f32, 1.0, 2.0, -3.0].map(|x| 2.0 * (-x - 0.5) / 3.0 + 1.0);
+    assert_close(&y[..4], &[0.5, 1.5, 2.5, -2.5]);
+    assert_close(&y[4..], &second);
+}
+
+#[test]
+fn softmax_of_old_files_spans_all_dimensions_from_its_axis() {
+    let graph = |opset| {
+        let author = Author::new(opset).input("x", &[FREE, 2, 2]).output("y", &[FREE, 2, 2]);
+        load(author.node("Softmax", &["x"], &["y"], &[("axis", Int(1))]))
+    };
+    assert_close(&run(&graph(11), &[1, 2, 2], vec![0f32; 4]).1, &[0.25; 4]);
+    assert_close(&run(&graph(13), &[1, 2, 2], vec![0f32; 4]).1, &[0.5; 4]);
+}
+
+#[test]
+fn padding_on_one_side_only_is_not_counted_by_pools() {
+    let attributes = [("kernel_shape", Ints(&[1, 2])), ("pads", Ints(&[0, 1, 0, 0]))];
+    let x = vec![-4f32, -2.0];
+    let max = load(one("MaxPool", &["x"], &[1, 1, 2], &attributes));
+    assert_eq!(run(&max, &[1, 1, 1, 2], x.clone()), (vec![1, 1, 1, 2], vec![-4.0, -2.0]));
+    let mean = load(one("AveragePool", &["x"], &[1, 1, 2], &attributes));
+    assert_eq!(run(&mean, &[1, 1, 1, 2], x).1, [-4.0, -3.0]);
+}
+
+#[test]
+fn free_dimensions_behind_the_batch_stay_free_in_the_signature() {
+    let author = Author::new(17).input("x", &[FREE, 3, FREE]).output("y", &[FREE, 3, 1]).output("z", &[FREE, 3, FREE]);
+    let author = author.node("Relu", &["x"], &["z"], &[]).node("GlobalAveragePool", &["z"], &["y"], &[]);
+    let model = load(author);
+    let dims: Vec<_> = model.signature().outputs.iter().map(|o| o.dims.clone()).collect();
+    assert_eq!(model.signature().inputs[0].dims, [Some(3), None]);
+    assert_eq!(dims, [vec![Some(3), Some(1)], vec![Some(3), None]]);
+}
+
+#[test]
+fn an_index_out_of_range_fails_the_batch_and_names_the_node() {
+    let author = Author::new(17).int_input("x", &[FREE, 1]).output("y", &[FREE, 1, 2]);
+    let author = author.floats("table", &[2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    let model = load(author.node("Gather", &["table", "x"], &["y"], &[]));
+    assert_eq!(run(&model, &[2, 1], vec![1i64, -2]).1, [3.0, 4.0, 1.0, 2.0]);
+    let error = try_run(&model, &[2, 1], vec![0i64, 2]).unwrap_err().0;
+    assert!(error.contains("'Gather' (node 'make_y')") && error.contains("index 2"), "{error}");
+}
+
+#[test]
+fn a_batch_size_baked_into_the_graph_is_refused_with_the_way_to_export_it() {
+    let author = one("Reshape", &["x", "shape"], &[2, 2], &[]).ints("shape", &[2], &[1, 4]);
+    let text = refusal(author);
+    assert!(text.contains("one row only") && text.contains("'Reshape' (node 'make_y')"), "{text}");
+    assert!(text.contains("dynamic_axes"), "{text}");
+}
+
+#[test]
+fn outputs_that_mix_the_rows_are_refused() {
+    let text = refusal(one("ReduceMean", &["x"], &[2], &[("axes", Ints(&[0]))]));
+    assert!(text.starts_with("output 'y' has the shape [1, 2] for 2 rows"), "{text}");
+    let text = refusal(one("Transpose", &["x"], &[2], &[("perm", Ints(&[1, 0]))]));
+    assert!(text.starts_with("output 'y' has the shape [2, 2] for 2 rows and [2, 3] for 3"), "{text}");
+}
+
+#[test]
+fn a_model_whose_rows_influence_each_other_is_refused() {
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let author = author.node("ReduceMean", &["x"], &["mean"], &[("axes", Ints(&[0]))]);
+    let text = refusal(author.node("Sub", &["x", "mean"], &["y"], &[]));
+    assert!(text.starts_with("output 'y' of one row changes with the other rows"), "{text}");
+    let text = refusal(one("Softmax", &["x"], &[2], &[("axis", Int(0))]));
+    assert!(text.starts_with("output 'y' of one row changes with the other rows"), "{text}");
+}
+
+#[test]
+fn inputs_without_a_free_first_dimension_are_refused() {
+    for dims in [&[4, 2][..], &[]] {
+        let author = Author::new(17).input("x", dims).output("y", dims).node("Relu", &["x"], &["y"], &[]);
+        assert!(matches!(OnnxModel::load(&author.finish()), Err(OnnxError::FixedBatch { .. })), "{dims:?}");
+    }
+}
+
+#[test]
+fn all_missing_operators_are_named_at_once() {
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let author = author.node("NoSuch", &["x"], &["a"], &[]).node("Relu", &["a"], &["b"], &[]);
+    let text = refusal(author.node("NonZero", &["b"], &["c"], &[]).node("NoSuch", &["c"], &["y"], &[]));
+    assert!(text.starts_with("operator 'NoSuch' (node 'make_a') is not supported, nor are 'NonZero';"), "{text}");
+}
+
+#[test]
+fn an_unsupported_form_names_operator_node_and_reason() {
+    let text = refusal(one(
+        "AveragePool",
+        &["x"],
+        &[1, 4, 4],
+        &[("kernel_shape", Ints(&[2, 2])), ("dilations", Ints(&[2, 2])), ("auto_pad", Text("NOTSET"))],
+    ));
+    let expected = "operator 'AveragePool' (node 'make_y') is not supported in this form: a dilated average";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn shapes_that_do_not_fit_name_the_node() {
+    let author = one("Add", &["x", "c"], &[3], &[]).floats("c", &[2], &[1.0, 2.0]);
+    let text = refusal(author);
+    assert!(text.contains("'Add' (node 'make_y')") && text.contains("do not broadcast"), "{text}");
+}
+
+#[test]
+fn a_panic_of_the_parser_is_an_error() {
+    let text = refusal(one("Split", &["x"], &[2], &[("axis", Int(65))]));
+    assert!(text.starts_with("the graph is broken: "), "{text}");
+}
+
+#[test]
+fn a_weight_in_another_file_is_refused() {
+    let text = refusal(one("Add", &["x", "c"], &[1], &[]).external("c"));
+    assert!(text.contains("'c' is in another file"), "{text}");
+}
+
+#[test]
+fn sizes_beyond_reason_are_refused_before_memory_is_asked_for() {
+    let text = refusal(one("Relu", &["x"], &[1 << 40], &[]));
+    assert!(text.contains("input 'x' has more than"), "{text}");
+    let pads = [("kernel_shape", Ints(&[1, 1])), ("pads", Ints(&[1 << 40, 0, 0, 0]))];
+    let text = refusal(one("Conv", &["x", "w"], &[1, 2, 2], &pads).floats("w", &[1, 1, 1, 1], &[1.0]));
+    assert!(text.contains("'Conv' (node 'make_y')") && text.contains("at most"), "{text}");
+}
