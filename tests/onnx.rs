@@ -1,5 +1,7 @@
 //! ONNX files are served as onnxruntime would answer, at every batch size; what cannot be served is refused by name.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

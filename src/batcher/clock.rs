@@ -15,11 +15,11 @@ impl Clock {
     }
 
     pub(super) fn now(self) -> Instant {
-        self.from_tokio(tokio::time::Instant::now())
+        self.instant_of(tokio::time::Instant::now())
     }
 
     /// Instants before the epoch become the epoch.
-    pub(super) fn from_tokio(self, instant: tokio::time::Instant) -> Instant {
+    pub(super) fn instant_of(self, instant: tokio::time::Instant) -> Instant {
         Instant::EPOCH + instant.saturating_duration_since(self.epoch)
     }
 

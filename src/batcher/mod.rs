@@ -135,7 +135,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         }
         shared.bounds.admit(weight)?;
         let within = timeout.map_or(shared.caps.max_latency, |t| t.min(shared.caps.max_latency));
-        let arrival = shared.clock.from_tokio(arrival);
+        let arrival = shared.clock.instant_of(arrival);
         let entry = Entry {
             id: shared.next_id.fetch_add(1, Ordering::Relaxed),
             arrival,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::drift::Drift;
 use super::noise::Noise;
-use super::regression::{self, Line, Point};
+use super::regression::{self, Point, Regression};
 use super::{Fit, Instant};
 
 /// Batches kept for each size class. More: steadier; fewer: quicker to follow a change too small to count as drift.
@@ -105,18 +105,18 @@ impl BatchTimes {
     fn refit(&mut self, now: Instant) -> Fit {
         let points: Vec<Point> = self.classes.iter().flatten().map(|s| s.point(now)).collect();
         match (regression::fit(&points), self.shape) {
-            (Line::Nothing, _) => Fit::UNKNOWN,
-            (Line::Line { base, per_row }, _) => {
+            (Regression::Nothing, _) => Fit::UNKNOWN,
+            (Regression::Line { base, per_row }, _) => {
                 self.shape = Some((base, per_row));
                 Fit::line(base, per_row, 1.0)
             }
             // The line keeps its shape and is scaled to pass through what is seen now: a device that has become twice as
             // slow is slower at every size, also at those that it has not shown yet.
-            (Line::Mean { rows, seconds }, Some((base, per_row))) if base + per_row * rows > 0.0 => {
+            (Regression::Mean { rows, seconds }, Some((base, per_row))) if base + per_row * rows > 0.0 => {
                 let scale = seconds / (base + per_row * rows);
                 Fit::line(base * scale, per_row * scale, 1.0)
             }
-            (Line::Mean { seconds, .. }, _) => Fit::one_size(seconds),
+            (Regression::Mean { seconds, .. }, _) => Fit::one_size(seconds),
         }
     }
 }

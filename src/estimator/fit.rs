@@ -97,10 +97,9 @@ impl Fit {
 }
 
 fn sane(seconds: f64) -> f64 {
-    // `max` returns the other operand for NaN, so NaN becomes 0 too.
-    seconds.max(0.0).min(LONGEST)
+    if seconds.is_nan() { 0.0 } else { seconds.clamp(0.0, LONGEST) }
 }
 
 fn sane_noise(noise: f64) -> f64 {
-    noise.max(1.0).min(10.0)
+    if noise.is_nan() { 1.0 } else { noise.clamp(1.0, 10.0) }
 }

@@ -19,7 +19,7 @@ pub(super) struct Point {
 
 /// What the points say.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Line {
+pub(super) enum Regression {
     /// Nothing usable was given.
     Nothing,
     /// The sizes do not differ enough for a slope: the weighted mean of sizes and of times.
@@ -35,17 +35,17 @@ const THIN_SPREAD: f64 = 0.1;
 ///
 /// Errors are minimised relative to the time taken (each row is also divided by `seconds`): execution noise is
 /// multiplicative, and a straggler of five times its due counts a twenty-fifth.
-pub(super) fn fit(points: &[Point]) -> Line {
+pub(super) fn fit(points: &[Point]) -> Regression {
     let usable = |p: &&Point| p.rows.is_finite() && usable(p.seconds) && usable(p.weight);
     let points: Vec<&Point> = points.iter().filter(usable).collect();
     let total: f64 = points.iter().map(|p| relative(p)).sum();
     if points.is_empty() || !usable_sum(total) {
-        return Line::Nothing;
+        return Regression::Nothing;
     }
     let mean = |f: fn(&Point) -> f64| points.iter().map(|p| relative(p) * f(p)).sum::<f64>() / total;
     let (rows, seconds) = (mean(|p| p.rows), mean(|p| p.seconds));
     if is_thin(&points) {
-        return Line::Mean { rows, seconds };
+        return Regression::Mean { rows, seconds };
     }
     let scale = |p: &Point| (relative(p) / total).sqrt();
     let problem = Array2::from_shape_fn((points.len(), 2), |(i, column)| {
@@ -53,20 +53,20 @@ pub(super) fn fit(points: &[Point]) -> Line {
     });
     let target = Array1::from_shape_fn(points.len(), |i| scale(points[i]) * points[i].seconds);
     let fitted = LinearRegression::new().with_intercept(false).fit(&Dataset::new(problem, target));
-    let Ok(fitted) = fitted else { return Line::Mean { rows, seconds } };
+    let Ok(fitted) = fitted else { return Regression::Mean { rows, seconds } };
     let (base, per_row) = (fitted.params()[0], fitted.params()[1]);
     if !(base.is_finite() && per_row.is_finite()) {
-        Line::Mean { rows, seconds }
+        Regression::Mean { rows, seconds }
     } else if per_row < 0.0 {
         // More rows never take less time: the best line without a slope is the mean.
-        Line::Line { base: seconds, per_row: 0.0 }
+        Regression::Line { base: seconds, per_row: 0.0 }
     } else if base < 0.0 {
         // The best line through the origin.
         let square = points.iter().map(|p| relative(p) * p.rows * p.rows).sum::<f64>();
         let product = points.iter().map(|p| relative(p) * p.rows * p.seconds).sum::<f64>();
-        Line::Line { base: 0.0, per_row: product / square }
+        Regression::Line { base: 0.0, per_row: product / square }
     } else {
-        Line::Line { base, per_row }
+        Regression::Line { base, per_row }
     }
 }
 
@@ -101,15 +101,15 @@ mod tests {
     #[test]
     fn an_exact_line_is_found_exactly() {
         let points: Vec<_> = [1.0, 3.0, 17.0, 64.0, 128.0].map(|n| point(n, 0.002 + 0.00005 * n)).to_vec();
-        let Line::Line { base, per_row } = fit(&points) else { panic!("no line") };
+        let Regression::Line { base, per_row } = fit(&points) else { panic!("no line") };
         assert!((base - 0.002).abs() < 1e-9 && (per_row - 0.00005).abs() < 1e-9, "{base} {per_row}");
     }
 
     #[test]
     fn one_size_gives_a_mean_and_no_line_however_many_batches_had_it() {
         let points: Vec<_> = (0..50).map(|i| point(4.0, 0.002 + 1e-5 * f64::from(i % 3))).collect();
-        assert!(matches!(fit(&points), Line::Mean { rows, .. } if rows == 4.0), "{:?}", fit(&points));
-        assert!(matches!(fit(&points[..1]), Line::Mean { .. }));
+        assert!(matches!(fit(&points), Regression::Mean { rows, .. } if rows == 4.0), "{:?}", fit(&points));
+        assert!(matches!(fit(&points[..1]), Regression::Mean { .. }));
     }
 
     #[test]
@@ -122,23 +122,23 @@ mod tests {
         }
         points.push(point(f64::NAN, 1.0));
         assert_eq!(fit(&points), clean);
-        assert_eq!(fit(&[]), Line::Nothing);
-        assert_eq!(fit(&[point(1.0, f64::NAN)]), Line::Nothing);
+        assert_eq!(fit(&[]), Regression::Nothing);
+        assert_eq!(fit(&[point(1.0, f64::NAN)]), Regression::Nothing);
     }
 
     #[test]
     fn neither_coefficient_is_ever_negative() {
         let falling = [point(1.0, 0.010), point(100.0, 0.001)];
-        assert!(matches!(fit(&falling), Line::Line { base, per_row } if base > 0.0 && per_row == 0.0));
+        assert!(matches!(fit(&falling), Regression::Line { base, per_row } if base > 0.0 && per_row == 0.0));
         let convex = [point(10.0, 0.001), point(20.0, 0.010)];
-        assert!(matches!(fit(&convex), Line::Line { base, per_row } if base == 0.0 && per_row > 0.0));
+        assert!(matches!(fit(&convex), Regression::Line { base, per_row } if base == 0.0 && per_row > 0.0));
     }
 
     #[test]
     fn weights_count() {
         let old = Point { weight: 1e-6, ..point(1.0, 0.100) };
         let points = [old, point(1.0, 0.001), point(2.0, 0.001), point(100.0, 0.010)];
-        let Line::Line { base, .. } = fit(&points) else { panic!("no line") };
+        let Regression::Line { base, .. } = fit(&points) else { panic!("no line") };
         assert!(base < 0.002, "{base}");
     }
 }

@@ -3,16 +3,21 @@
 //! A [`Model`] is one version of one model with its caps, its signature and its pool of runners. A [`Registry`] holds the
 //! models that are served; it is cheap to clone, and every clone sees the same models.
 
+mod load;
+mod model;
 mod spec;
+mod work;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::join_all;
+
+pub use model::{Answer, Model};
 pub use spec::{ModelSpec, Source};
 
 use crate::error::Error;
-use crate::runner::Signature;
-use crate::tensor::Tensors;
+use crate::metrics::Metrics;
 
 /// Why a model could not be loaded, in words for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -24,100 +29,102 @@ pub struct LoadError {
     pub reason: String,
 }
 
-/// An answer and how it came about.
-#[derive(Debug)]
-pub struct Answer {
-    /// Outputs, in the order of the model's signature.
-    pub outputs: Tensors,
-    /// From arrival to the release of the (last) batch.
-    pub queue: Duration,
-    /// From that release to the outputs.
-    pub batch: Duration,
-    /// Rows of the batch that the request rode in.
-    pub batch_rows: usize,
-}
-
-/// One version of one model.
-#[derive(Debug)]
-pub struct Model {
-    spec: ModelSpec,
-    signature: Signature,
-}
-
-impl Model {
-    /// The name that callers use.
-    pub fn name(&self) -> &str {
-        &self.spec.name
-    }
-
-    /// The version: a decimal string.
-    pub fn version(&self) -> &str {
-        &self.spec.version
-    }
-
-    /// What runs it: `onnx_burn` or `synthetic`.
-    pub fn platform(&self) -> &'static str {
-        "synthetic"
-    }
-
-    /// Names, types and shapes.
-    pub fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    /// Answers one request of any number of rows.
-    ///
-    /// `arrival` is when the request's head was in; `timeout` shortens the deadline of `arrival + max_latency`, and never
-    /// lengthens it. A request of more than `max_batch_size` rows is split and its answer joined, in order. Dropping the
-    /// future takes the request out of the queue.
-    pub async fn infer(
-        &self,
-        inputs: Tensors,
-        arrival: tokio::time::Instant,
-        timeout: Option<Duration>,
-    ) -> Result<Answer, Error> {
-        let _ = (inputs, arrival, timeout);
-        Err(Error::ModelFailed)
-    }
-}
-
 /// The models that are served.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Registry {
-    models: Arc<Vec<Arc<Model>>>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// By name, then by version.
+    models: Vec<Arc<Model>>,
+    metrics: Metrics,
+    ready: AtomicBool,
 }
 
 impl Registry {
-    /// Loads every model of `specs` and warms it up. Blocks; logs progress.
-    pub fn load(specs: Vec<ModelSpec>) -> Result<Registry, Vec<LoadError>> {
-        let _ = specs;
-        Ok(Registry::default())
+    /// Loads every model of `specs`, warms it up and starts its pool. Blocks for seconds; logs progress. Must be called
+    /// within a tokio runtime. Returns every model's error, not the first one's.
+    pub fn load(mut specs: Vec<ModelSpec>) -> Result<Registry, Vec<LoadError>> {
+        specs.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| version_order(&a.version, &b.version)));
+        let caps: Vec<_> = specs.iter().map(model::edges).collect();
+        let metrics =
+            Metrics::new(&caps).map_err(|e| vec![LoadError { name: "metrics".into(), reason: e.to_string() }])?;
+        let (mut models, mut errors) = (Vec::new(), Vec::new());
+        for spec in specs {
+            tracing::info!(model = spec.name, version = spec.version, "loading");
+            match Model::start(spec, &metrics) {
+                Ok(model) => models.push(Arc::new(model)),
+                Err(error) => errors.push(error),
+            }
+        }
+        let ready = AtomicBool::new(true);
+        if errors.is_empty() { Ok(Registry { inner: Arc::new(Inner { models, metrics, ready }) }) } else { Err(errors) }
     }
 
     /// The model of that name and version; without a version, the highest one.
     pub fn model(&self, name: &str, version: Option<&str>) -> Result<&Arc<Model>, Error> {
-        let found = self.models.iter().find(|m| m.name() == name && version.is_none_or(|v| v == m.version()));
-        found.ok_or_else(|| Error::UnknownModel { name: name.into(), known: String::new() })
+        let mut versions = self.inner.models.iter().filter(|m| m.name() == name);
+        let found = match version {
+            None => versions.next_back(),
+            Some(version) => versions.find(|m| m.version() == version),
+        };
+        found.ok_or_else(|| {
+            let known = self.versions(name);
+            match version {
+                Some(version) if !known.is_empty() => {
+                    Error::UnknownVersion { model: name.into(), version: version.into(), known: quoted(&known) }
+                }
+                _ => Error::UnknownModel { name: name.into(), known: quoted(&self.names()) },
+            }
+        })
     }
 
     /// All models, by name and then by version.
     pub fn models(&self) -> &[Arc<Model>] {
-        &self.models
+        &self.inner.models
     }
 
     /// Versions of the model called `name`, lowest first.
     pub fn versions(&self, name: &str) -> Vec<&str> {
-        self.models.iter().filter(|m| m.name() == name).map(|m| m.version()).collect()
+        self.inner.models.iter().filter(|m| m.name() == name).map(|m| m.version()).collect()
     }
 
-    /// Whether new requests are taken: false from the start of a shutdown on.
+    fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.inner.models.iter().map(|m| m.name()).collect();
+        names.dedup();
+        names
+    }
+
+    /// What is recorded of all models.
+    pub fn metrics(&self) -> &Metrics {
+        &self.inner.metrics
+    }
+
+    /// Whether new requests are wanted: false from the start of a shutdown on.
     pub fn is_ready(&self) -> bool {
-        true
+        self.inner.ready.load(Ordering::Acquire)
     }
 
     /// Says "not ready" from now on, while requests are still taken.
-    pub fn retire(&self) {}
+    pub fn retire(&self) {
+        self.inner.ready.store(false, Ordering::Release);
+    }
 
     /// Takes no new request, answers all that wait, and returns when the last one is answered.
-    pub async fn drain(&self) {}
+    pub async fn drain(&self) {
+        self.retire();
+        join_all(self.inner.models.iter().map(|m| m.drain())).await;
+    }
+}
+
+/// Decimal strings in the order of their numbers, whatever their length.
+fn version_order(a: &str, b: &str) -> std::cmp::Ordering {
+    let (a, b) = (a.trim_start_matches('0'), b.trim_start_matches('0'));
+    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+}
+
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|n| format!("'{n}'")).collect::<Vec<_>>().join(", ")
 }

@@ -1,0 +1,170 @@
+//! One version of one model: checks a request, splits it where it is larger than a batch, counts how it ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use tokio::time::Instant;
+
+use super::LoadError;
+use super::load::{self, Loaded};
+use super::spec::ModelSpec;
+use super::work::work;
+use crate::batcher::{Answered, Batcher, Caps, Weight};
+use crate::error::{Error, Outcome};
+use crate::metrics::{self, Metrics, ModelMetrics};
+use crate::runner::Signature;
+use crate::tensor::Tensors;
+
+/// An answer and how it came about.
+#[derive(Debug)]
+pub struct Answer {
+    /// Outputs, in the order of the model's signature.
+    pub outputs: Tensors,
+    /// From arrival to the release of the (last) batch.
+    pub queue: Duration,
+    /// From that release to the outputs.
+    pub batch: Duration,
+    /// Rows of the batch that the request rode in; of the last one where it was split.
+    pub batch_rows: usize,
+}
+
+/// One version of one model.
+#[derive(Debug)]
+pub struct Model {
+    spec: ModelSpec,
+    platform: &'static str,
+    signature: Arc<Signature>,
+    batcher: Batcher<Tensors, Tensors>,
+    metrics: ModelMetrics,
+}
+
+impl Model {
+    /// Loads what `spec` asks for, warms it up and starts its pool.
+    pub(super) fn start(spec: ModelSpec, metrics: &Metrics) -> Result<Model, LoadError> {
+        let fail = |reason| LoadError { name: spec.name.clone(), reason };
+        let Loaded { platform, signature, build } = load::load(&spec).map_err(fail)?;
+        let max_batch = spec.max_batch_rows.get();
+        let seen = load::warm_up(&mut *build(), max_batch).map_err(fail)?;
+        log_warm_up(&spec, &seen);
+        let metrics = metrics.model(&spec.name, &spec.version, edges(&spec));
+        let batcher = Batcher::builder(Caps { max_latency: spec.max_latency, max_batch })
+            .name(format!("{}-{}", spec.name, spec.version))
+            .runners(spec.runners.get())
+            .max_queue_rows(spec.max_queue_rows.get())
+            .max_queue_bytes(spec.max_queue_bytes.get())
+            .weigh(|request: &Tensors| Weight { rows: request.rows(), bytes: request.byte_len() })
+            .seen(seen)
+            .metrics(metrics.clone())
+            .start_threads(move || Ok(work(build())))
+            .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
+        Ok(Model { spec, platform, signature: Arc::new(signature), batcher, metrics })
+    }
+
+    /// The name that callers use.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// The version: a decimal string.
+    pub fn version(&self) -> &str {
+        &self.spec.version
+    }
+
+    /// What runs it: `onnx_burn` or `synthetic`.
+    pub fn platform(&self) -> &'static str {
+        self.platform
+    }
+
+    /// Names, types and shapes.
+    pub fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    /// What was asked for.
+    pub fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    /// Answers one request of any number of rows.
+    ///
+    /// `arrival` is when the request's head was in; `timeout` shortens the deadline of `arrival + max_latency`, and never
+    /// lengthens it. A request of more than `max_batch_size` rows is split and its answer joined, in order. Dropping the
+    /// future takes the request out of the queue.
+    pub async fn infer(&self, inputs: Tensors, arrival: Instant, timeout: Option<Duration>) -> Result<Answer, Error> {
+        let mut count = Count { metrics: &self.metrics, outcome: Outcome::Departed };
+        let result = self.answer(inputs, arrival, timeout).await;
+        count.outcome = match &result {
+            Ok(_) => {
+                let elapsed = arrival.elapsed();
+                self.metrics.request_duration.record(elapsed);
+                if elapsed <= self.spec.max_latency { Outcome::Answered } else { Outcome::AnsweredLate }
+            }
+            Err(error) => error.outcome(),
+        };
+        result
+    }
+
+    async fn answer(&self, inputs: Tensors, arrival: Instant, timeout: Option<Duration>) -> Result<Answer, Error> {
+        let inputs = self.signature.check(inputs).map_err(|e| Error::Invalid(e.to_string()))?;
+        let (rows, cap, bound) = (inputs.rows(), self.spec.max_batch_rows.get(), self.spec.max_queue_rows.get());
+        if rows <= cap {
+            return self.batcher.submit_with(inputs, arrival, timeout).await.map(Answer::from);
+        }
+        if rows > bound {
+            return Err(Error::TooLarge { size: rows, bound, unit: "rows" });
+        }
+        let whole = std::iter::repeat_n(cap, rows / cap);
+        let sizes: Vec<usize> = whole.chain([rows % cap].into_iter().filter(|&rest| rest > 0)).collect();
+        let parts = inputs.split(&sizes).map_err(|e| Error::Invalid(e.to_string()))?;
+        // If one part is refused, dropping the others takes them out of the queue.
+        let parts = parts.into_iter().map(|part| self.batcher.submit_with(part, arrival, timeout));
+        let mut answers: Vec<Answer> = try_join_all(parts).await?.into_iter().map(Answer::from).collect();
+        let last = answers.iter().enumerate().max_by_key(|(_, a)| a.queue).map_or(0, |(i, _)| i);
+        let Answer { queue, batch, batch_rows, .. } = answers[last];
+        let outputs = Tensors::join(answers.drain(..).map(|a| a.outputs).collect());
+        // Each part agreed with the signature; only its free dimensions can differ from those of another.
+        outputs.map(|outputs| Answer { outputs, queue, batch, batch_rows }).map_err(|_| Error::ModelFailed)
+    }
+
+    /// Takes no new request, answers all that wait, and returns when the last one is answered.
+    pub(super) async fn drain(&self) {
+        self.batcher.drain().await;
+    }
+}
+
+/// The caps from which the buckets of a model's metrics are made.
+pub(super) fn edges(spec: &ModelSpec) -> metrics::Caps {
+    let max_latency_seconds = spec.max_latency.as_secs_f64();
+    metrics::Caps { max_latency_seconds, max_batch_rows: spec.max_batch_rows.get() }
+}
+
+fn log_warm_up(spec: &ModelSpec, seen: &[(usize, Duration)]) {
+    let ms = |i: Option<&(usize, Duration)>| i.map_or(0.0, |(_, t)| t.as_secs_f64() * 1e3);
+    let (smallest, largest) = (ms(seen.first()), ms(seen.last()));
+    let rows = seen.last().map_or(0, |(rows, _)| *rows);
+    tracing::info!(
+        model = spec.name,
+        version = spec.version,
+        "warmed up: a batch of 1 takes {smallest:.2} ms, one of {rows} {largest:.2} ms"
+    );
+}
+
+/// Counts a request once, however it ends; dropped without a word, its caller has left.
+struct Count<'a> {
+    metrics: &'a ModelMetrics,
+    outcome: Outcome,
+}
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        self.metrics.count_request(self.outcome);
+    }
+}
+
+impl From<Answered<Tensors>> for Answer {
+    fn from(answered: Answered<Tensors>) -> Answer {
+        let Answered { answer: outputs, queue, batch, batch_rows } = answered;
+        Answer { outputs, queue, batch, batch_rows }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a runner thread does with the requests of a batch: join, run, check, split.
+
+use crate::batcher::{BatchError, Work};
+use crate::runner::Runner;
+use crate::tensor::{TensorError, Tensors};
+
+/// Puts a runner behind the batcher's seam.
+pub(super) fn work(mut runner: Box<dyn Runner>) -> Work<Tensors, Tensors> {
+    Box::new(move |requests| run(&mut *runner, requests))
+}
+
+/// The outputs of each request, in order.
+///
+/// Requests whose free dimensions differ (a sentence of 7 tokens, one of 9) cannot share tensors: they run one group
+/// after the other.
+fn run(runner: &mut dyn Runner, requests: Vec<Tensors>) -> Result<Vec<Tensors>, BatchError> {
+    let count = requests.len();
+    let mut answers: Vec<Option<Tensors>> = (0..count).map(|_| None).collect();
+    for (places, group) in groups(requests) {
+        let rows: Vec<usize> = group.iter().map(Tensors::rows).collect();
+        let batch = Tensors::join(group).map_err(broken)?;
+        let expected = batch.rows();
+        let outputs = runner.run(batch).map_err(|e| BatchError(e.to_string()))?;
+        if !runner.signature().agrees(&outputs, expected) {
+            let shapes: Vec<_> = outputs.iter().map(|(name, t)| format!("{name} {:?}", t.shape())).collect();
+            return Err(BatchError(format!("outputs for {expected} rows break the signature: {}", shapes.join(", "))));
+        }
+        for (place, answer) in places.into_iter().zip(outputs.split(&rows).map_err(broken)?) {
+            answers[place] = Some(answer);
+        }
+    }
+    Ok(answers.into_iter().map(|a| a.expect("every request is in one group")).collect())
+}
+
+/// Requests that join with each other, and their places among all.
+fn groups(requests: Vec<Tensors>) -> Vec<(Vec<usize>, Vec<Tensors>)> {
+    let mut groups: Vec<(Vec<usize>, Vec<Tensors>)> = Vec::new();
+    for (place, request) in requests.into_iter().enumerate() {
+        match groups.iter_mut().find(|(_, group)| group[0].joins_with(&request)) {
+            Some((places, group)) => {
+                places.push(place);
+                group.push(request);
+            }
+            None => groups.push((vec![place], vec![request])),
+        }
+    }
+    groups
+}
+
+fn broken(error: TensorError) -> BatchError {
+    BatchError(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::runner::{RunnerError, Signature, TensorSpec};
+    use crate::tensor::{Data, DataType, Tensor};
+
+    /// Sums each row; its rows may have any length.
+    struct Sum(Signature);
+
+    impl Sum {
+        fn new() -> Sum {
+            let spec = |name: &str, dims| TensorSpec { name: name.into(), datatype: DataType::Fp32, dims };
+            Sum(Signature { inputs: vec![spec("x", vec![None])], outputs: vec![spec("sum", vec![])] })
+        }
+    }
+
+    impl Runner for Sum {
+        fn signature(&self) -> &Signature {
+            &self.0
+        }
+
+        fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            let rows = batch.rows();
+            let Some(Data::Fp32(x)) = batch.get("x").map(|t| t.data().clone()) else { panic!("x is FP32") };
+            let sums: Vec<f32> = x.chunks(x.len() / rows).map(|row| row.iter().sum()).collect();
+            Ok(Tensors::one("sum", Tensor::new(vec![sums.len()], sums).expect("one a row")))
+        }
+    }
+
+    fn request(rows: usize, columns: usize, value: f32) -> Tensors {
+        Tensors::one("x", Tensor::new(vec![rows, columns], vec![value; rows * columns]).expect("shape"))
+    }
+
+    #[test]
+    fn requests_of_different_lengths_share_a_batch_and_each_gets_its_own_answer() {
+        let requests = vec![request(1, 3, 1.0), request(2, 5, 1.0), request(1, 3, 2.0)];
+        let answers = run(&mut Sum::new(), requests).expect("answers");
+        let sums: Vec<_> = answers.iter().map(|a| a.get("sum").expect("sum").data().clone()).collect();
+        assert_eq!(sums, [Data::Fp32(vec![3.0]), Data::Fp32(vec![5.0, 5.0]), Data::Fp32(vec![6.0])]);
+    }
+
+    #[test]
+    fn outputs_that_break_the_signature_fail_the_batch() {
+        struct Short(crate::runner::synthetic::Synthetic);
+        impl Runner for Short {
+            fn signature(&self) -> &Signature {
+                self.0.signature()
+            }
+            fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+                let mut parts = batch.split(&[1, 1]).expect("two rows");
+                self.0.run(parts.remove(0))
+            }
+        }
+        let mut short = Short(crate::runner::synthetic::Synthetic::new(Duration::ZERO, Duration::ZERO));
+        let error = run(&mut short, vec![request(2, 1, 0.0)]).expect_err("one row is missing");
+        assert!(error.to_string().contains("y [1, 1]"), "{error}");
+    }
+}
