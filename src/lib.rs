@@ -3,4 +3,5 @@
 pub mod error;
 pub mod registry;
 pub mod runner;
+pub mod server;
 pub mod tensor;
