@@ -24,6 +24,13 @@ impl Synthetic {
     }
 }
 
+impl Synthetic {
+    /// The time of a batch of `rows` rows.
+    pub fn batch_time(&self, rows: usize) -> Duration {
+        self.base.saturating_add(self.per_row.saturating_mul(u32::try_from(rows).unwrap_or(u32::MAX)))
+    }
+}
+
 impl Runner for Synthetic {
     fn signature(&self) -> &Signature {
         &self.signature
