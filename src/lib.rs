@@ -1,5 +1,6 @@
 //! Adaptive micro-batching: deploy a model, or any vectorised function, with two caps, a latency and a batch size.
 
+pub mod config;
 pub mod error;
 pub mod registry;
 pub mod runner;
