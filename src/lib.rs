@@ -1,5 +1,6 @@
 //! Adaptive micro-batching: deploy a model, or any vectorised function, with two caps, a latency and a batch size.
 
+pub mod cli;
 pub mod config;
 pub mod error;
 pub mod registry;

@@ -1,2 +1,7 @@
-//! uncork
-fn main() {}
+//! The program; everything is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    uncork::cli::run()
+}
