@@ -132,7 +132,9 @@ impl Walk<'_> {
         let written = || Value::Other(self.text.get(value.span()).unwrap_or("a value").to_owned());
         match value.get_ref() {
             DeValue::String(text) => Value::Text(text.to_string()),
-            DeValue::Integer(n) => i128::from_str_radix(n.as_str(), n.radix()).map_or_else(|_| written(), Value::Integer),
+            DeValue::Integer(n) => {
+                i128::from_str_radix(n.as_str(), n.radix()).map_or_else(|_| written(), Value::Integer)
+            }
             DeValue::Float(x) => x.as_str().parse().map_or_else(|_| written(), Value::Float),
             _ => written(),
         }

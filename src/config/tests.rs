@@ -117,7 +117,10 @@ fn an_unknown_key_comes_with_what_was_probably_meant() {
 fn what_is_not_toml_is_told_with_every_line() {
     let found = problems("[server\nhttp = 1\nmax_connections = = 2\n");
     assert!(found.iter().all(|p| p.contains("not TOML")), "{found:?}");
-    assert!(found[0].starts_with("uncork.toml:1: ") && found.last().unwrap().starts_with("uncork.toml:3: "), "{found:?}");
+    assert!(
+        found[0].starts_with("uncork.toml:1: ") && found.last().unwrap().starts_with("uncork.toml:3: "),
+        "{found:?}"
+    );
     let twice = problems("[server]\nhttp = '127.0.0.1:1'\nhttp = '127.0.0.1:2'\n");
     assert!(twice.len() == 1 && twice[0].starts_with("uncork.toml:3: not TOML"), "{twice:?}");
 }

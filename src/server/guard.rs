@@ -210,8 +210,14 @@ impl Guard {
     fn watch_write(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             self.writing_since = None;
-            // A long answer that is being taken is no idle connection.
+            // A long answer that is being taken is no idle connection: its clock begins anew with each piece. It is set
+            // here because hyper does not read again behind an answer; it waits for the wake-up of its last attempt.
             self.reading_since = None;
+            if self.refusal.is_some() {
+                cx.waker().wake_by_ref();
+            } else if self.poll_overdue(cx).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
             return written;
         }
         let since = *self.writing_since.get_or_insert_with(Instant::now);
@@ -265,8 +271,8 @@ impl AsyncRead for Guard {
                 }
             }
         }
-        // The requests before the bad head are answered first: an error now would drop them. hyper reads again when
-        // their answers are sent.
+        // The requests before the bad head are answered first: an error now would drop them. Sending their answers wakes
+        // the connection.
         if this.outstanding.none() && this.writing_since.is_none() {
             Poll::Ready(Err(io::ErrorKind::InvalidData.into()))
         } else {

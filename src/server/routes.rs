@@ -56,7 +56,7 @@ pub(super) fn router(registry: Registry, metrics: MetricsText, options: Arc<Opti
         .route("/v2/models/{model}/versions/{version}/ready", get(v2::metadata::model_ready))
         .route("/v2/models/{model}/versions/{version}/infer", post(v2::infer))
         .fallback(no_such_path)
-        .method_not_allowed_fallback(async || Refusal::method_not_allowed(""))
+        .method_not_allowed_fallback(no_such_method)
         .with_state(App { registry, options, metrics })
 }
 
@@ -110,4 +110,9 @@ const QUOTED_PATH: usize = 100;
 async fn no_such_path(uri: Uri) -> Refusal {
     let path: String = uri.path().chars().take(QUOTED_PATH).collect();
     Refusal::new(StatusCode::NOT_FOUND, format!("there is nothing at '{path}'"))
+}
+
+/// The router itself adds `Allow`.
+async fn no_such_method() -> Refusal {
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take this method")
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{HeaderName, StatusCode};
+use http::StatusCode;
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -23,13 +23,13 @@ pub(super) struct Refusal {
     status: StatusCode,
     message: Cow<'static, str>,
     retry_after: Option<Duration>,
-    header: Option<(HeaderName, HeaderValue)>,
+    closes: bool,
 }
 
 impl Refusal {
     /// A refusal with `message`, which must be fit for any client's eyes.
     pub(super) fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Refusal {
-        Refusal { status, message: message.into(), retry_after: None, header: None }
+        Refusal { status, message: message.into(), retry_after: None, closes: false }
     }
 
     /// 400.
@@ -37,18 +37,9 @@ impl Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// 405; `allow` lists what the path takes. Empty where the router adds the header itself.
-    pub(super) fn method_not_allowed(allow: &'static str) -> Refusal {
-        let mut refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take this method");
-        if !allow.is_empty() {
-            refusal.header = Some((ALLOW, HeaderValue::from_static(allow)));
-        }
-        refusal
-    }
-
     /// The same refusal, after which the connection is closed because what follows on it cannot be trusted.
     pub(super) fn and_close(mut self) -> Refusal {
-        self.header = Some((CONNECTION, HeaderValue::from_static("close")));
+        self.closes = true;
         self
     }
 
@@ -62,12 +53,6 @@ impl Refusal {
     #[cfg(test)]
     pub(super) fn status(&self) -> StatusCode {
         self.status
-    }
-
-    /// The sentence.
-    #[cfg(test)]
-    pub(super) fn message(&self) -> &str {
-        &self.message
     }
 
     fn body(&self) -> Vec<u8> {
@@ -120,8 +105,8 @@ impl IntoResponse for Refusal {
         if let Some(seconds) = self.retry_seconds() {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if let Some((name, value)) = self.header {
-            response.headers_mut().insert(name, value);
+        if self.closes {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }

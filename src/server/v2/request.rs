@@ -100,7 +100,8 @@ fn timeout(value: &RawValue) -> Result<Option<Duration>, Error> {
     let is_digits = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     let micros: Option<u64> = digits.parse().ok().filter(|_| is_digits);
     let Some(micros) = micros else {
-        let message = "parameter 'timeout' must be a whole number of microseconds, as a number or as a string of digits";
+        let message =
+            "parameter 'timeout' must be a whole number of microseconds, as a number or as a string of digits";
         return Err(Error::Invalid(message.into()));
     };
     Ok((micros > 0).then(|| Duration::from_micros(micros)))
@@ -143,7 +144,8 @@ mod tests {
     fn a_timeout_is_microseconds_in_digits_and_zero_is_none() {
         let with = |timeout: &str| {
             let input = r#"[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]"#;
-            decode(format!(r#"{{"parameters":{{"timeout":{timeout}}},"inputs":{input}}}"#).as_bytes()).map(|r| r.timeout)
+            decode(format!(r#"{{"parameters":{{"timeout":{timeout}}},"inputs":{input}}}"#).as_bytes())
+                .map(|r| r.timeout)
         };
         assert_eq!(with("250"), Ok(Some(Duration::from_micros(250))));
         assert_eq!(with("\"250\""), Ok(Some(Duration::from_micros(250))));
