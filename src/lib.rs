@@ -1,10 +1,13 @@
 //! Adaptive micro-batching: deploy a model, or any vectorised function, with two caps, a latency and a batch size.
 
 pub mod batcher;
+pub mod cli;
+pub mod config;
 pub mod error;
 pub mod estimator;
 pub mod metrics;
 pub mod policy;
 pub mod registry;
 pub mod runner;
+pub mod server;
 pub mod tensor;

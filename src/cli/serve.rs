@@ -1,0 +1,198 @@
+//! `uncork serve`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tokio::sync::oneshot;
+use tracing::{error, info, warn};
+use tracing_subscriber::EnvFilter;
+
+use super::signals::Signals;
+use super::{USAGE, complain, say};
+use crate::config::{self, Config, Flags};
+use crate::registry::{LoadError, Registry};
+use crate::server::{Ended, Server};
+
+/// Serve models over HTTP until told to stop.
+///
+/// Speaks the Open Inference Protocol v2 (KServe, Triton), with Prometheus' metrics at /metrics and a page at /. Prints
+/// its address when it is ready.
+///
+/// Without any model it serves the embedded one, `digits`. Where nothing is named and ./uncork.toml exists, that is read.
+/// SIGTERM or SIGINT: not ready at once, requests in flight are answered, exit 0; a second one stops at once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Serve {
+    /// ONNX files to serve, each named after its file, beside the models of the configuration file
+    #[arg(value_name = "MODEL.onnx")]
+    models: Vec<PathBuf>,
+
+    /// Configuration file [env: UNCORK_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Address to listen on; port 0 takes a free one [env: UNCORK_HTTP] [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    http: Option<String>,
+
+    /// Address for gRPC, which is not served yet
+    #[arg(long, value_name = "ADDR", hide = true)]
+    grpc: Option<String>,
+
+    /// Cap on the time from arrival to answer: what would be later is refused with 503
+    ///
+    /// For every model. [env: UNCORK_MAX_LATENCY_MS] [default: 100]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    max_latency_ms: Option<String>,
+
+    /// Cap on the rows of one batch
+    ///
+    /// For every model. [env: UNCORK_MAX_BATCH_SIZE] [default: 128]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    max_batch_size: Option<String>,
+
+    /// Batches that may run at once, each on its share of the cores
+    ///
+    /// For every model. [env: UNCORK_RUNNERS] [default: 1]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    runners: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  uncork serve
+      the embedded digits model on http://127.0.0.1:8080
+  uncork serve resnet.onnx --max-latency-ms 50 --max-batch-size 64
+      one model with its two caps, as /v2/models/resnet/infer
+  uncork serve --config uncork.toml --http 0.0.0.0:8080
+      the models of a file, for other machines too
+  UNCORK_LOG=uncork=debug uncork serve
+      with more to read on stderr";
+
+impl Serve {
+    /// Serves, and returns when told to.
+    pub(super) fn run(self) -> ExitCode {
+        let flags = Flags {
+            models: self.models,
+            config: self.config,
+            http: self.http,
+            grpc: self.grpc,
+            max_latency_ms: self.max_latency_ms,
+            max_batch_size: self.max_batch_size,
+            runners: self.runners,
+        };
+        let folder = match std::env::current_dir() {
+            Ok(folder) => folder,
+            Err(error) => {
+                complain(&format!("the working folder cannot be found: {error}"));
+                return ExitCode::from(USAGE);
+            }
+        };
+        let config = match config::resolve(&flags, std::env::vars_os(), &folder) {
+            Ok(config) => config,
+            Err(problems) => {
+                complain(&problems.to_string());
+                return ExitCode::from(USAGE);
+            }
+        };
+        start_log(&config.log);
+        let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                error!(%error, "no threads to be had");
+                return ExitCode::from(USAGE);
+            }
+        };
+        let code = runtime.block_on(serve(config));
+        // A load that was broken off, or a model that hangs, must not hold the process.
+        runtime.shutdown_background();
+        ExitCode::from(code)
+    }
+}
+
+fn start_log(filter: &str) {
+    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    // A subscriber that somebody set before stays: whoever embeds this has chosen it.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(is_terminal)
+        .with_target(false)
+        .try_init();
+}
+
+/// Binds, loads and serves; returns the exit code.
+async fn serve(config: Config) -> u8 {
+    if let Some(file) = &config.file {
+        info!("settings from {}", file.display());
+    }
+    let mut signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => {
+            error!(%error, "signals cannot be listened to");
+            return USAGE;
+        }
+    };
+    // Before the models: a port in use is found out at once, not when they are warm.
+    let server = match Server::bind(&config.http, config.server).await {
+        Ok(server) => server,
+        Err(error) => {
+            complain(&format!("cannot listen on {}: {error}; --http names another address", config.http));
+            return USAGE;
+        }
+    };
+    let loading = tokio::task::spawn_blocking(move || Registry::load(config.models));
+    let registry = tokio::select! {
+        loaded = loading => match loaded {
+            Ok(Ok(registry)) => registry,
+            Ok(Err(errors)) => return refuse_models(&errors),
+            Err(_) => {
+                error!("loading the models panicked; this is a bug in uncork");
+                return USAGE;
+            }
+        },
+        told = signals.next() => return told.exit_code,
+    };
+    say(&ready_line(&registry, &server));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let mut serving = std::pin::pin!(server.serve(registry, async {
+        // The sender lives until it has sent.
+        let _ = stopped.await;
+    }));
+    let told = tokio::select! {
+        ended = serving.as_mut() => return note_end(ended),
+        told = signals.next() => told,
+    };
+    info!("{}: answering what is in flight; once more stops at once", told.by);
+    let _ = stop.send(());
+    tokio::select! {
+        ended = serving => note_end(ended),
+        told = signals.next() => {
+            warn!("{}: stopping at once", told.by);
+            told.exit_code
+        }
+    }
+}
+
+/// `uncork serves digits on http://127.0.0.1:8080`
+fn ready_line(registry: &Registry, server: &Server) -> String {
+    let mut names: Vec<_> = registry.models().iter().map(|model| model.name()).collect();
+    names.dedup();
+    format!("uncork serves {} on http://{}", names.join(", "), server.address())
+}
+
+fn refuse_models(errors: &[LoadError]) -> u8 {
+    for error in errors {
+        complain(&error.to_string());
+    }
+    USAGE
+}
+
+fn note_end(ended: Ended) -> u8 {
+    match ended {
+        Ended::Drained => info!("drained"),
+        Ended::CutOff { connections } => warn!("drain_timeout_ms passed; {connections} connections cut off"),
+    }
+    0
+}

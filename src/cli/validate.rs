@@ -1,0 +1,63 @@
+//! `uncork validate`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::{USAGE, complain, say};
+use crate::config::{self, Flags};
+use crate::registry::{ModelSpec, Source};
+
+/// Check a configuration file, and start nothing.
+///
+/// Prints every error at once, with its line, key, value and bound; environment variables count, as they do for `serve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  uncork validate --config uncork.toml")]
+pub(super) struct Validate {
+    /// Configuration file
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+impl Validate {
+    /// Checks, prints, and says by its exit code whether all is well.
+    pub(super) fn run(self) -> ExitCode {
+        let flags = Flags { config: Some(self.config.clone()), ..Flags::default() };
+        // Without a working folder, relative paths are left as they are.
+        let folder = std::env::current_dir().unwrap_or_default();
+        match config::resolve(&flags, std::env::vars_os(), &folder) {
+            Ok(config) => {
+                say(&format!("{}: ok", self.config.display()));
+                for model in &config.models {
+                    say(&summary(model));
+                }
+                ExitCode::SUCCESS
+            }
+            Err(problems) => {
+                complain(&problems.to_string());
+                ExitCode::from(USAGE)
+            }
+        }
+    }
+}
+
+/// `  digits 1: models/digits.onnx, max_latency_ms 50, max_batch_size 128, 1 runner of 2 threads`
+fn summary(model: &ModelSpec) -> String {
+    let source = match &model.source {
+        Source::Embedded => "embedded".to_owned(),
+        Source::Onnx(path) => path.display().to_string(),
+        Source::Synthetic { base, per_row } => {
+            let ms = |time: &std::time::Duration| time.as_secs_f64() * 1e3;
+            format!("stand-in of {} + {} ms a row", ms(base), ms(per_row))
+        }
+    };
+    let plural = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
+    format!(
+        "  {} {}: {source}, max_latency_ms {}, max_batch_size {}, {} of {}",
+        model.name,
+        model.version,
+        model.max_latency.as_secs_f64() * 1e3,
+        model.max_batch_rows,
+        plural(model.runners.get(), "runner"),
+        plural(model.threads.get(), "thread"),
+    )
+}

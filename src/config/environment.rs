@@ -1,0 +1,81 @@
+//! The variables `UNCORK_…`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use tracing_subscriber::EnvFilter;
+
+use super::keys;
+use super::problem::{Place, Report, did_you_mean};
+use super::setting::Setting;
+
+const PREFIX: &str = "UNCORK_";
+const CONFIG: &str = "UNCORK_CONFIG";
+const LOG: &str = "UNCORK_LOG";
+
+/// What is logged where nothing else is asked for.
+const DEFAULT_LOG: &str = "info";
+
+/// The known variables that are set, by name.
+#[derive(Debug, Default)]
+pub(super) struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// Picks out the known variables and notes unknown ones.
+    pub(super) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>, report: &mut Report) -> Environment {
+        let mut known = vec![CONFIG.to_owned(), LOG.to_owned()];
+        known.extend(keys::SERVER.iter().chain(keys::MODEL_COMMON).map(|key| keys::variable(key)));
+        let mut found = BTreeMap::new();
+        for (name, value) in variables {
+            let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
+            let place = Place::Variable(name.to_owned());
+            if known.iter().any(|k| k == name) {
+                match value.into_string() {
+                    Ok(value) => drop(found.insert(name.to_owned(), value)),
+                    Err(_) => report.note(place, "is not UTF-8"),
+                }
+            } else if !is_service_link(name, &value.to_string_lossy()) {
+                let hint = did_you_mean(name, known.iter().map(String::as_str));
+                report.note(place, format!("unknown variable{hint}"));
+            }
+        }
+        Environment(found)
+    }
+
+    /// The variable that stands for `key`.
+    pub(super) fn get(&self, key: &str) -> Option<Setting> {
+        let name = keys::variable(key);
+        self.0.get(&name).map(|value| Setting::word(Place::Variable(name), value.clone()))
+    }
+
+    /// The configuration file that is named.
+    pub(super) fn config(&self) -> Option<PathBuf> {
+        self.0.get(CONFIG).map(PathBuf::from)
+    }
+
+    /// What is to be logged.
+    pub(super) fn log(&self, report: &mut Report) -> String {
+        let filter = self.0.get(LOG).map_or(DEFAULT_LOG, String::as_str);
+        if let Err(error) = EnvFilter::try_new(filter) {
+            let message = format!("is not a filter like 'info' or 'uncork=debug': {error}");
+            report.note_value(Place::Variable(LOG.into()), format!("{filter:?}"), message);
+        }
+        filter.to_owned()
+    }
+}
+
+/// Whether Kubernetes set the variable: it describes every service of the namespace to every pod, and a service called
+/// `uncork` or `uncork-…` gives variables that look like ours.
+fn is_service_link(name: &str, value: &str) -> bool {
+    let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    let is_port = |rest: &str| {
+        let mut parts = rest.split('_');
+        parts.next().is_some_and(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
+            && matches!(parts.next(), Some("TCP" | "UDP" | "SCTP"))
+    };
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || (name.ends_with("_PORT") && is_url)
+        || name.split_once("_PORT_").is_some_and(|(_, rest)| is_port(rest))
+}

@@ -1,0 +1,31 @@
+//! The names of all settings.
+
+/// Keys of `[server]`.
+pub(super) const SERVER: &[&str] = &[
+    "http",
+    "grpc",
+    "max_connections",
+    "max_head_bytes",
+    "max_body_bytes",
+    "head_timeout_ms",
+    "body_timeout_ms",
+    "idle_timeout_ms",
+    "write_timeout_ms",
+    "drain_delay_ms",
+    "drain_timeout_ms",
+];
+
+/// Keys of `[[model]]` that say which model it is.
+pub(super) const MODEL_IDENTITY: &[&str] = &["name", "version", "path", "synthetic"];
+
+/// Keys of `[[model]]` that may also be said for all models, in the environment.
+pub(super) const MODEL_COMMON: &[&str] =
+    &["max_latency_ms", "max_batch_size", "runners", "threads", "max_queue_rows", "max_queue_bytes"];
+
+/// Keys of `synthetic`.
+pub(super) const SYNTHETIC: &[&str] = &["base_ms", "per_row_ms"];
+
+/// The variable of a key.
+pub(super) fn variable(key: &str) -> String {
+    format!("UNCORK_{}", key.to_ascii_uppercase())
+}

@@ -1,0 +1,137 @@
+//! From `uncork.toml`, the environment and the command line to checked settings.
+//!
+//! A flag outweighs an environment variable, which outweighs the file, which outweighs the default. Nothing is ignored:
+//! an unknown key or variable, and one that would have no effect, is an error. All errors are found in one go, each
+//! with its place, the value and the bound. (A derived `Deserialize` would stop at the first; hence [`file`] walks the
+//! parsed document itself.)
+//!
+//! | `[server]` | default | |
+//! | --- | --- | --- |
+//! | `http` | `127.0.0.1:8080` | address to listen on |
+//! | `max_connections` | 4096 | see [`Options`] for these |
+//! | `max_head_bytes`, `max_body_bytes` | 16384, 67108864 | |
+//! | `head_timeout_ms`, `body_timeout_ms` | 10000, 30000 | |
+//! | `idle_timeout_ms`, `write_timeout_ms` | 75000, 30000 | |
+//! | `drain_delay_ms`, `drain_timeout_ms` | 0, 30000 | |
+//!
+//! | `[[model]]` | default | |
+//! | --- | --- | --- |
+//! | `name`, `version` | –, `"1"` | what callers use |
+//! | `path` | – | an ONNX file, seen from the configuration file's folder |
+//! | `synthetic` | – | instead of `path`: `{ base_ms = …, per_row_ms = … }` |
+//! | `max_latency_ms`, `max_batch_size` | 100, 128 | the two caps |
+//! | `runners`, `threads` | 1, cores / runners | |
+//! | `max_queue_rows`, `max_queue_bytes` | 128 batches, 268435456 | |
+//!
+//! Each key of `[server]` is also the variable `UNCORK_` and its name in capitals, and so is each of `[[model]]` from
+//! `max_latency_ms` on; those then hold for every model.
+
+mod environment;
+mod file;
+mod keys;
+mod model;
+mod problem;
+mod server;
+mod setting;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+pub use problem::{Place, Problem, Problems};
+
+use crate::registry::ModelSpec;
+use crate::server::Options;
+use environment::Environment;
+use file::File;
+use problem::Report;
+use setting::Setting;
+
+/// The file that is used when it lies in the working folder and nothing else is named.
+pub const DEFAULT_FILE: &str = "uncork.toml";
+
+/// What the command line says, unchecked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// ONNX files to serve, beside those of the configuration file.
+    pub models: Vec<PathBuf>,
+    /// `--config`
+    pub config: Option<PathBuf>,
+    /// `--http`
+    pub http: Option<String>,
+    /// `--grpc`
+    pub grpc: Option<String>,
+    /// `--max-latency-ms`
+    pub max_latency_ms: Option<String>,
+    /// `--max-batch-size`
+    pub max_batch_size: Option<String>,
+    /// `--runners`
+    pub runners: Option<String>,
+}
+
+impl Flags {
+    /// The flag that stands for `key`.
+    fn get(&self, key: &str) -> Option<Setting> {
+        let (flag, value) = match key {
+            "http" => ("--http", &self.http),
+            "grpc" => ("--grpc", &self.grpc),
+            "max_latency_ms" => ("--max-latency-ms", &self.max_latency_ms),
+            "max_batch_size" => ("--max-batch-size", &self.max_batch_size),
+            "runners" => ("--runners", &self.runners),
+            _ => return None,
+        };
+        value.as_ref().map(|value| Setting::word(Place::Flag(flag), value.clone()))
+    }
+}
+
+/// Checked settings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The address to listen on, as `host:port`.
+    pub http: String,
+    /// Bounds towards clients.
+    pub server: Options,
+    /// The models, at least one.
+    pub models: Vec<ModelSpec>,
+    /// What is logged, in `tracing`'s filter syntax.
+    pub log: String,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+}
+
+/// Finds, merges and checks all settings. `folder` is the working folder: [`DEFAULT_FILE`] is looked for there, and
+/// relative paths start there.
+pub fn resolve(
+    flags: &Flags,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    folder: &Path,
+) -> Result<Config, Problems> {
+    let mut report = Report::default();
+    let environment = Environment::read(environment, &mut report);
+    let path = flags.config.clone().or_else(|| environment.config()).or_else(|| {
+        let default = PathBuf::from(DEFAULT_FILE);
+        (flags.models.is_empty() && folder.join(&default).exists()).then_some(default)
+    });
+    let file = path.as_ref().map_or_else(File::default, |path| File::read(path, folder, &mut report));
+    let layers = Layers { flags, environment: &environment };
+    let (http, server) = server::check(&file.server, &layers, &mut report);
+    let models = model::check_all(&file, flags, folder, &layers, &mut report);
+    let log = environment.log(&mut report);
+    report.finish()?;
+    Ok(Config { http, server, models, log, file: path })
+}
+
+/// The layers above the file.
+struct Layers<'a> {
+    flags: &'a Flags,
+    environment: &'a Environment,
+}
+
+impl Layers<'_> {
+    /// The setting of `key` that outweighs all others. A weaker one is not looked at, nor checked.
+    fn strongest(&self, key: &str, file: Option<&Setting>) -> Option<Setting> {
+        self.flags.get(key).or_else(|| self.environment.get(key)).or_else(|| file.cloned())
+    }
+}
+
+#[cfg(test)]
+mod tests;

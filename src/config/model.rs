@@ -1,0 +1,220 @@
+//! The checked form of `[[model]]`, and of the model files on the command line.
+
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use super::file::{File, Table};
+use super::problem::{Place, Report};
+use super::setting::{Setting, Value};
+use super::{Flags, Layers};
+use crate::registry::{ModelSpec, Source};
+
+/// The name of the model that is part of the program.
+const EMBEDDED: &str = "digits";
+
+const DEFAULT_VERSION: &str = "1";
+const DEFAULT_MAX_LATENCY: Duration = Duration::from_millis(100);
+const DEFAULT_MAX_BATCH_ROWS: usize = 128;
+/// Room for a burst that takes the runners this many full batches; the latency cap refuses most of it earlier.
+const DEFAULT_QUEUED_BATCHES: usize = 128;
+const DEFAULT_MAX_QUEUE_BYTES: usize = 256 * 1024 * 1024;
+
+/// Shorter than a microsecond no batch can be; beyond an hour no caller waits.
+const LATENCY: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3600);
+const BATCH_ROWS: RangeInclusive<usize> = 1..=65_536;
+const THREADS: RangeInclusive<usize> = 1..=1024;
+const QUEUE_ROWS: RangeInclusive<usize> = 1..=100_000_000;
+const QUEUE_BYTES: RangeInclusive<usize> = 1024..=1 << 40;
+const STAND_IN_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+
+const MAX_NAME_LEN: usize = 128;
+
+/// All models that are asked for; the embedded one where there is none.
+pub(super) fn check_all(
+    file: &File,
+    flags: &Flags,
+    folder: &Path,
+    layers: &Layers<'_>,
+    report: &mut Report,
+) -> Vec<ModelSpec> {
+    let mut found: Vec<(Place, ModelSpec)> = Vec::new();
+    for table in &file.models {
+        let place = table.place.clone().unwrap_or(Place::Argument);
+        let mut own = Report::default();
+        let spec = of_table(table, &file.folder, layers, &mut own);
+        // A model without a valid name is told apart by its place alone.
+        let name = spec.as_ref().map(|spec| spec.name.clone());
+        report.adopt(own, name.as_deref());
+        found.extend(spec.map(|spec| (place, spec)));
+    }
+    for path in &flags.models {
+        let spec = of_argument(path, folder, layers, report);
+        found.extend(spec.map(|spec| (Place::Argument, spec)));
+    }
+    if file.models.is_empty() && flags.models.is_empty() {
+        let spec = caps(EMBEDDED.into(), DEFAULT_VERSION.into(), Source::Embedded, None, layers, report);
+        found.push((Place::Argument, spec));
+    }
+    for (i, (place, spec)) in found.iter().enumerate() {
+        let earlier = found[..i].iter().find(|(_, e)| e.name == spec.name && e.version == spec.version);
+        if let Some((earlier, _)) = earlier {
+            let (name, version) = (&spec.name, &spec.version);
+            report.note(place.clone(), format!("model '{name}' version '{version}' is there already, at {earlier}"));
+        }
+    }
+    found.into_iter().map(|(_, spec)| spec).collect()
+}
+
+/// The model of a `[[model]]` table; `None` where its name is wrong.
+fn of_table(table: &Table, folder: &Path, layers: &Layers<'_>, report: &mut Report) -> Option<ModelSpec> {
+    let place = table.place.clone().unwrap_or(Place::Argument);
+    let name = match table.get("name") {
+        Some(setting) => setting.text(report).map(str::to_owned).filter(|name| match wrong_name(name) {
+            Some(message) => {
+                setting.refuse(report, message);
+                false
+            }
+            None => true,
+        }),
+        None => {
+            report.note(place.clone(), "a model needs a name");
+            None
+        }
+    };
+    let version = table.get("version").and_then(|setting| version(setting, report));
+    let source = source(table, &place, folder, report);
+    let name_or_none = name.clone().unwrap_or_default();
+    let version = version.unwrap_or_else(|| DEFAULT_VERSION.into());
+    // The caps are checked even where nothing can come of them: all problems are told at once.
+    let spec = caps(name_or_none, version, source.unwrap_or(Source::Embedded), Some(table), layers, report);
+    name.map(|_| spec)
+}
+
+/// The model of a file on the command line, named after the file.
+fn of_argument(path: &Path, folder: &Path, layers: &Layers<'_>, report: &mut Report) -> Option<ModelSpec> {
+    let refuse = |report: &mut Report, message: String| {
+        report.note_value(Place::Argument, format!("{:?}", path.display().to_string()), message);
+    };
+    let whole = folder.join(path);
+    if let Some(message) = wrong_file(&whole) {
+        refuse(report, message);
+    }
+    let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    if let Some(message) = wrong_name(&name) {
+        refuse(report, format!("cannot be called '{name}': the name {message}; give it one in a configuration file"));
+        return None;
+    }
+    Some(caps(name, DEFAULT_VERSION.into(), Source::Onnx(whole), None, layers, report))
+}
+
+/// What is wrong with a name, if anything. A name stands in paths (`/v2/models/NAME/infer`, `/v1/models/NAME:predict`)
+/// and in metrics' labels.
+fn wrong_name(name: &str) -> Option<String> {
+    let is_sane = name.len() <= MAX_NAME_LEN
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+    if !is_sane {
+        return Some(format!(
+            "must be letters, digits, '.', '-' and '_', beginning with a letter or digit, at most {MAX_NAME_LEN}"
+        ));
+    }
+    (name == "stats").then(|| "must not be 'stats': /v2/models/stats answers statistics".to_owned())
+}
+
+/// What is wrong with a model file, if anything can be seen without reading it.
+fn wrong_file(path: &Path) -> Option<String> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => None,
+        Ok(_) => Some("is not a file".into()),
+        Err(error) => Some(format!("cannot be opened: {error}")),
+    }
+}
+
+fn version(setting: &Setting, report: &mut Report) -> Option<String> {
+    let text = match &setting.value {
+        Value::Integer(n) => n.to_string(),
+        _ => setting.text(report)?.to_owned(),
+    };
+    // The round trip refuses signs and leading zeros: '1' and '01' would be two versions and one number.
+    if text.parse::<u64>().is_ok_and(|n| n.to_string() == text) {
+        return Some(text);
+    }
+    setting.refuse(report, "must be a whole number, like \"1\"");
+    None
+}
+
+/// Exactly one of `path` and `synthetic`.
+fn source(table: &Table, place: &Place, folder: &Path, report: &mut Report) -> Option<Source> {
+    match (table.get("path"), table.get("synthetic")) {
+        (Some(path), None) => {
+            let whole = folder.join(path.text(report)?);
+            match wrong_file(&whole) {
+                Some(message) => path.refuse(report, message),
+                None => return Some(Source::Onnx(whole)),
+            }
+        }
+        (None, Some(setting)) => match &table.synthetic {
+            Some(synthetic) => {
+                let base = stand_in_time("base_ms", synthetic, report);
+                let per_row = stand_in_time("per_row_ms", synthetic, report);
+                return Some(Source::Synthetic { base: base?, per_row: per_row? });
+            }
+            None => setting.refuse(report, "must be like { base_ms = 2.0, per_row_ms = 0.05 }"),
+        },
+        (Some(_), Some(both)) => both.refuse(report, "a model has either 'path' or 'synthetic', not both"),
+        (None, None) => report.note(place.clone(), "a model needs 'path' or 'synthetic'"),
+    }
+    None
+}
+
+fn stand_in_time(key: &str, synthetic: &Table, report: &mut Report) -> Option<Duration> {
+    match (synthetic.get(key), &synthetic.place) {
+        (Some(setting), _) => setting.millis(STAND_IN_TIME, report),
+        (None, Some(place)) => {
+            report.note(place.clone(), format!("'{key}' is missing"));
+            None
+        }
+        (None, None) => None,
+    }
+}
+
+/// The model with its caps and bounds.
+fn caps(
+    name: String,
+    version: String,
+    source: Source,
+    table: Option<&Table>,
+    layers: &Layers<'_>,
+    report: &mut Report,
+) -> ModelSpec {
+    let strongest = |key: &str| layers.strongest(key, table.and_then(|table| table.get(key)));
+    let count = |key: &str, default: usize, bounds: RangeInclusive<usize>, report: &mut Report| {
+        let given = strongest(key).and_then(|setting| setting.count(bounds, report));
+        given.or(NonZeroUsize::new(default)).unwrap_or(NonZeroUsize::MIN)
+    };
+    let max_latency = strongest("max_latency_ms").and_then(|setting| setting.millis(LATENCY, report));
+    let max_batch_rows = count("max_batch_size", DEFAULT_MAX_BATCH_ROWS, BATCH_ROWS, report);
+    let runners = count("runners", 1, THREADS, report);
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = count("threads", (cores / runners).max(1), THREADS, report);
+    let queued_rows = DEFAULT_QUEUED_BATCHES.saturating_mul(max_batch_rows.get());
+    let max_queue_rows = count("max_queue_rows", queued_rows, QUEUE_ROWS, report);
+    let max_queue_bytes = count("max_queue_bytes", DEFAULT_MAX_QUEUE_BYTES, QUEUE_BYTES, report);
+    if let Some(setting) = strongest("max_queue_rows").filter(|_| max_queue_rows < max_batch_rows) {
+        let message = format!("must be at least max_batch_size ({max_batch_rows}), or no batch could ever be full");
+        setting.refuse(report, message);
+    }
+    ModelSpec {
+        name,
+        version,
+        source,
+        max_latency: max_latency.unwrap_or(DEFAULT_MAX_LATENCY),
+        max_batch_rows,
+        runners,
+        threads,
+        max_queue_rows,
+        max_queue_bytes,
+    }
+}

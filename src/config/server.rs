@@ -1,0 +1,58 @@
+//! The checked form of `[server]`.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::Layers;
+use super::file::Table;
+use super::problem::Report;
+use super::setting::Setting;
+use crate::server::Options;
+
+/// Only this machine can reach it: whoever opens it to others does so knowingly.
+const DEFAULT_HTTP: &str = "127.0.0.1:8080";
+
+/// The address to listen on, and the bounds.
+pub(super) fn check(table: &Table, layers: &Layers<'_>, report: &mut Report) -> (String, Options) {
+    let strongest = |key: &str| layers.strongest(key, table.get(key));
+    if let Some(grpc) = strongest("grpc") {
+        grpc.refuse(report, "gRPC is not served yet; leave this setting out");
+    }
+    let http = strongest("http").and_then(|setting| address(&setting, report));
+    let defaults = Options::default();
+    let millis = |key, default, bounds: RangeInclusive<Duration>, report: &mut Report| {
+        strongest(key).and_then(|setting| setting.millis(bounds, report)).unwrap_or(default)
+    };
+    let whole = |key, default, bounds, report: &mut Report| {
+        strongest(key).and_then(|setting| setting.whole(bounds, report)).unwrap_or(default)
+    };
+    let connections = strongest("max_connections").and_then(|s| s.count(Options::CONNECTIONS, report));
+    let options = Options {
+        max_connections: connections.unwrap_or(defaults.max_connections),
+        max_head_bytes: whole("max_head_bytes", defaults.max_head_bytes, Options::HEAD_BYTES, report),
+        max_body_bytes: whole("max_body_bytes", defaults.max_body_bytes, Options::BODY_BYTES, report),
+        head_timeout: millis("head_timeout_ms", defaults.head_timeout, Options::CLIENT_TIME, report),
+        body_timeout: millis("body_timeout_ms", defaults.body_timeout, Options::CLIENT_TIME, report),
+        idle_timeout: millis("idle_timeout_ms", defaults.idle_timeout, Options::CLIENT_TIME, report),
+        write_timeout: millis("write_timeout_ms", defaults.write_timeout, Options::CLIENT_TIME, report),
+        drain_delay: millis("drain_delay_ms", defaults.drain_delay, Options::DRAIN_TIME, report),
+        drain_timeout: millis("drain_timeout_ms", defaults.drain_timeout, Options::DRAIN_TIME, report),
+    };
+    (http.unwrap_or_else(|| DEFAULT_HTTP.into()), options)
+}
+
+/// `host:port`, where the host is an address or a name; a name is looked up when the server binds.
+fn address(setting: &Setting, report: &mut Report) -> Option<String> {
+    let text = setting.text(report)?;
+    let is_name = |host: &str| {
+        !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
+    };
+    let is_host_and_port =
+        text.rsplit_once(':').is_some_and(|(host, port)| is_name(host) && port.parse::<u16>().is_ok());
+    if text.parse::<SocketAddr>().is_ok() || is_host_and_port {
+        return Some(text.to_owned());
+    }
+    setting.refuse(report, "must be an address and a port, like 127.0.0.1:8080, 0.0.0.0:8080 or [::]:8080");
+    None
+}

@@ -1,0 +1,103 @@
+//! One value and the place where it was set; reading it as a type, within bounds.
+
+use std::fmt::Display;
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::problem::{Place, Report};
+
+/// A value as its source gives it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    /// From the environment or the command line: of whatever type the setting asks for.
+    Word(String),
+    /// A TOML string.
+    Text(String),
+    /// A TOML integer.
+    Integer(i128),
+    /// A TOML float.
+    Float(f64),
+    /// Anything else, as it should be shown.
+    Other(String),
+}
+
+/// A value and its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Setting {
+    /// Where it was set.
+    pub(super) place: Place,
+    /// What it was set to.
+    pub(super) value: Value,
+}
+
+impl Setting {
+    /// A setting of the environment or the command line.
+    pub(super) fn word(place: Place, word: String) -> Setting {
+        Setting { place, value: Value::Word(word) }
+    }
+
+    /// The value as it was written, more or less.
+    pub(super) fn shown(&self) -> String {
+        match &self.value {
+            Value::Word(text) | Value::Text(text) => format!("{text:?}"),
+            Value::Integer(n) => n.to_string(),
+            Value::Float(x) => x.to_string(),
+            Value::Other(text) => text.clone(),
+        }
+    }
+
+    /// Notes that this value is wrong.
+    pub(super) fn refuse(&self, report: &mut Report, message: impl Into<String>) {
+        report.note_value(self.place.clone(), self.shown(), message);
+    }
+
+    /// A string; `None`, and a note, for anything else.
+    pub(super) fn text(&self, report: &mut Report) -> Option<&str> {
+        if let Value::Word(text) | Value::Text(text) = &self.value {
+            return Some(text);
+        }
+        self.refuse(report, "must be a string");
+        None
+    }
+
+    /// A whole number within `bounds`; `None`, and a note, for anything else.
+    pub(super) fn whole(&self, bounds: RangeInclusive<usize>, report: &mut Report) -> Option<usize> {
+        let number = match &self.value {
+            Value::Integer(n) => usize::try_from(*n).ok(),
+            Value::Word(word) => word.trim().parse().ok(),
+            _ => None,
+        };
+        let found = number.filter(|n| bounds.contains(n));
+        if found.is_none() {
+            self.out_of("a whole number", bounds.start(), bounds.end(), report);
+        }
+        found
+    }
+
+    /// The same, where the bounds exclude 0.
+    pub(super) fn count(&self, bounds: RangeInclusive<usize>, report: &mut Report) -> Option<NonZeroUsize> {
+        NonZeroUsize::new(self.whole(bounds, report)?)
+    }
+
+    /// Milliseconds, fractions allowed, within `bounds`; `None`, and a note, for anything else.
+    pub(super) fn millis(&self, bounds: RangeInclusive<Duration>, report: &mut Report) -> Option<Duration> {
+        let number = match &self.value {
+            Value::Integer(n) => Some(*n as f64),
+            Value::Float(x) => Some(*x),
+            Value::Word(word) => word.trim().parse().ok(),
+            _ => None,
+        };
+        let time = number.and_then(|ms: f64| Duration::try_from_secs_f64(ms / 1e3).ok());
+        let found = time.filter(|time| bounds.contains(time));
+        if found.is_none() {
+            let ms = |time: &Duration| time.as_secs_f64() * 1e3;
+            self.out_of("a number", &ms(bounds.start()), &ms(bounds.end()), report);
+        }
+        found
+    }
+
+    fn out_of(&self, what: &str, from: &dyn Display, to: &dyn Display, report: &mut Report) {
+        self.refuse(report, format!("must be {what} from {from} to {to}"));
+    }
+}

@@ -1,0 +1,206 @@
+//! Tests of the whole way from the three sources to settings.
+
+use std::fs;
+use std::time::Duration;
+
+use super::*;
+use crate::registry::Source;
+
+/// Resolves `text` as ./uncork.toml in a folder that also holds an (empty) model file.
+fn resolve_text(text: &str, flags: &Flags, variables: &[(&str, &str)]) -> Result<Config, Problems> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join(DEFAULT_FILE), text).unwrap();
+    fs::create_dir(folder.path().join("models")).unwrap();
+    fs::write(folder.path().join("models/m.onnx"), "").unwrap();
+    resolve(flags, variables.iter().map(|(k, v)| (k.into(), v.into())), folder.path())
+}
+
+fn problems(text: &str) -> Vec<String> {
+    problems_with(text, &[])
+}
+
+fn problems_with(text: &str, variables: &[(&str, &str)]) -> Vec<String> {
+    let problems = resolve_text(text, &Flags::default(), variables).expect_err("there is a problem");
+    problems.iter().map(ToString::to_string).collect()
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+const STAND_IN: &str = "[[model]]\nname = 'a'\nsynthetic = { base_ms = 2, per_row_ms = 0.05 }\n";
+
+#[test]
+fn the_two_caps_are_all_that_anyone_must_set() {
+    let text = "[[model]]\nname = 'digits'\npath = 'models/m.onnx'\nmax_latency_ms = 50\nmax_batch_size = 64\n";
+    let config = resolve_text(text, &Flags::default(), &[]).unwrap();
+    let model = &config.models[0];
+    assert_eq!((model.name.as_str(), model.version.as_str()), ("digits", "1"));
+    assert_eq!((model.max_latency, model.max_batch_rows.get(), model.runners.get()), (ms(50), 64, 1));
+    assert_eq!(config.http, "127.0.0.1:8080");
+    assert_eq!(config.server, Options::default());
+    assert_eq!(config.file.as_deref(), Some(Path::new(DEFAULT_FILE)));
+    let Source::Onnx(path) = &model.source else { panic!("{:?}", model.source) };
+    assert!(path.is_absolute() && path.ends_with("models/m.onnx"), "a path starts in the file's folder: {path:?}");
+}
+
+#[test]
+fn a_stand_in_has_fractional_times_and_the_embedded_model_serves_where_there_is_none() {
+    let config = resolve_text(STAND_IN, &Flags::default(), &[]).unwrap();
+    let times = Source::Synthetic { base: ms(2), per_row: Duration::from_micros(50) };
+    assert_eq!(config.models[0].source, times);
+    let config = resolve_text("[server]\nhttp = '[::1]:9'\n", &Flags::default(), &[]).unwrap();
+    assert_eq!((config.models[0].name.as_str(), &config.models[0].source), ("digits", &Source::Embedded));
+    assert_eq!(config.http, "[::1]:9");
+}
+
+#[test]
+fn a_flag_outweighs_a_variable_which_outweighs_the_file_which_outweighs_the_default() {
+    let with_file = format!("[server]\nhttp = '127.0.0.1:1'\n{STAND_IN}max_latency_ms = 1\n");
+    let variables = [("UNCORK_HTTP", "127.0.0.1:2"), ("UNCORK_MAX_LATENCY_MS", "2")];
+    let flags = Flags { http: Some("127.0.0.1:3".into()), max_latency_ms: Some("3".into()), ..Flags::default() };
+    let found = |text: &str, flags: &Flags, variables: &[(&str, &str)]| {
+        let config = resolve_text(text, flags, variables).unwrap();
+        (config.http, config.models[0].max_latency)
+    };
+    assert_eq!(found(STAND_IN, &Flags::default(), &[]), ("127.0.0.1:8080".into(), ms(100)));
+    assert_eq!(found(&with_file, &Flags::default(), &[]), ("127.0.0.1:1".into(), ms(1)));
+    assert_eq!(found(&with_file, &Flags::default(), &variables), ("127.0.0.1:2".into(), ms(2)));
+    assert_eq!(found(&with_file, &flags, &variables), ("127.0.0.1:3".into(), ms(3)));
+}
+
+#[test]
+fn every_error_is_told_at_once_with_its_line_key_value_and_bound() {
+    let text = "[server]\nhttp = 'here'\nmax_connections = 0\ndrain_delay_ms = -1\n\n[[model]]\nname = 'a'\n\
+                synthetic = { base_ms = 1, per_row = 2 }\nmax_latency_ms = 0\n\n[[model]]\nname = 'a b'\n\
+                path = 'models/none.onnx'\nmax_batch_size = 70000\nrunners = '2'\n\n[[model]]\nversion = 'v1'\n";
+    let found = problems(text).join("\n");
+    for expected in [
+        "uncork.toml:2: server.http = \"here\": must be an address and a port",
+        "uncork.toml:3: server.max_connections = 0: must be a whole number from 1 to 1000000",
+        "uncork.toml:4: server.drain_delay_ms = -1: must be a number from 0 to 3600000",
+        "uncork.toml:8: model[0].synthetic (model 'a'): 'per_row_ms' is missing",
+        "uncork.toml:8: model[0].synthetic.per_row: unknown key; did you mean 'per_row_ms'?",
+        "uncork.toml:9: model[0].max_latency_ms (model 'a') = 0: must be a number from 0.001 to 3600000",
+        "uncork.toml:12: model[1].name = \"a b\": must be letters, digits",
+        "uncork.toml:13: model[1].path = \"models/none.onnx\": cannot be opened",
+        "uncork.toml:14: model[1].max_batch_size = 70000: must be a whole number from 1 to 65536",
+        "uncork.toml:15: model[1].runners = \"2\": must be a whole number from 1 to 1024",
+        "uncork.toml:17: model[2]: a model needs a name",
+        "uncork.toml:17: model[2]: a model needs 'path' or 'synthetic'",
+        "uncork.toml:18: model[2].version = \"v1\": must be a whole number, like \"1\"",
+    ] {
+        assert!(found.contains(expected), "missing: {expected}\nin:\n{found}");
+    }
+    assert_eq!(found.lines().count(), 13, "{found}");
+}
+
+#[test]
+fn an_unknown_key_comes_with_what_was_probably_meant() {
+    for (text, expected) in [
+        ("[[models]]\nname = 'a'\n", "uncork.toml:1: models: unknown key; did you mean 'model'?"),
+        ("max_latency_ms = 1\n", "uncork.toml:1: max_latency_ms: unknown key; it belongs under [[model]]"),
+        ("[server]\nmax_connection = 1\n", "server.max_connection: unknown key; did you mean 'max_connections'?"),
+        ("[server]\nmax_batch_size = 1\n", "server.max_batch_size: unknown key; it belongs under [[model]]"),
+        ("[server]\nzzz = 1\n", "uncork.toml:2: server.zzz: unknown key"),
+        ("[[model]]\nmax-batch-size = 1\n", "model[0].max-batch-size: unknown key; did you mean 'max_batch_size'?"),
+        ("[[model]]\nhttp = 1\n", "model[0].http: unknown key; it belongs under [server]"),
+        ("[model]\nname = 'a'\n", "uncork.toml:1: model: must be a list of tables, each written as [[model]]"),
+        ("server = 1\n", "uncork.toml:1: server: must be a table, written as [server]"),
+        ("model = [1]\n", "uncork.toml:1: model[0]: must be a table, written as [[model]]"),
+    ] {
+        assert!(problems(text).iter().any(|p| p.ends_with(expected)), "{text} gave {:?}", problems(text));
+    }
+}
+
+#[test]
+fn what_is_not_toml_is_told_with_every_line() {
+    let found = problems("[server\nhttp = 1\nmax_connections = = 2\n");
+    assert!(found.iter().all(|p| p.contains("not TOML")), "{found:?}");
+    assert!(
+        found[0].starts_with("uncork.toml:1: ") && found.last().unwrap().starts_with("uncork.toml:3: "),
+        "{found:?}"
+    );
+    let twice = problems("[server]\nhttp = '127.0.0.1:1'\nhttp = '127.0.0.1:2'\n");
+    assert!(twice.len() == 1 && twice[0].starts_with("uncork.toml:3: not TOML"), "{twice:?}");
+}
+
+#[test]
+fn a_key_that_would_do_nothing_is_an_error() {
+    let found = problems("[server]\ngrpc = '127.0.0.1:8081'\n");
+    assert!(found[0].contains("server.grpc = \"127.0.0.1:8081\": gRPC is not served yet"), "{found:?}");
+    let flags = Flags { grpc: Some("127.0.0.1:8081".into()), ..Flags::default() };
+    assert!(resolve_text("", &flags, &[]).unwrap_err().to_string().starts_with("--grpc = "));
+}
+
+#[test]
+fn a_model_has_one_source_a_usable_name_and_a_version_of_its_own() {
+    let both = "[[model]]\nname = 'a'\npath = 'models/m.onnx'\nsynthetic = { base_ms = 1, per_row_ms = 1 }\n";
+    assert!(problems(both)[0].contains("either 'path' or 'synthetic', not both"), "{:?}", problems(both));
+    for name in ["", "-a", "a/b", "a:b", "a b", "ü", "stats"] {
+        let text = STAND_IN.replace("'a'", &format!("'{name}'"));
+        assert!(problems(&text)[0].contains("model[0].name"), "{name}: {:?}", problems(&text));
+    }
+    let twice = format!("{STAND_IN}{STAND_IN}version = 1\n");
+    let expected = "uncork.toml:4: model[1]: model 'a' version '1' is there already, at uncork.toml:1: model[0]";
+    assert_eq!(problems(&twice), [expected]);
+    let versions = format!("{STAND_IN}{STAND_IN}version = '2'\n");
+    assert_eq!(resolve_text(&versions, &Flags::default(), &[]).unwrap().models.len(), 2);
+    for version in ["'v1'", "'01'", "'+1'", "''", "-1", "1.5"] {
+        let text = format!("{STAND_IN}version = {version}\n");
+        assert!(problems(&text)[0].contains("model[0].version (model 'a')"), "{version}: {:?}", problems(&text));
+    }
+}
+
+#[test]
+fn a_queue_too_short_for_one_batch_is_refused() {
+    let text = format!("{STAND_IN}max_batch_size = 64\nmax_queue_rows = 63\n");
+    assert!(problems(&text)[0].contains("= 63: must be at least max_batch_size (64)"), "{:?}", problems(&text));
+}
+
+#[test]
+fn an_unknown_or_wrong_variable_is_an_error_but_not_those_that_kubernetes_sets() {
+    let found = problems_with(
+        STAND_IN,
+        &[("UNCORK_MAX_LATENCY", "5"), ("UNCORK_RUNNERS", "many"), ("UNCORK_LOG", "a=b=c"), ("OTHER", "x")],
+    );
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(found[0].starts_with("UNCORK_LOG = \"a=b=c\": is not a filter"), "{found:?}");
+    assert_eq!(found[1], "UNCORK_MAX_LATENCY: unknown variable; did you mean 'UNCORK_MAX_LATENCY_MS'?");
+    assert_eq!(found[2], "UNCORK_RUNNERS = \"many\": must be a whole number from 1 to 1024");
+    let links = [
+        ("UNCORK_SERVICE_HOST", "10.0.0.1"),
+        ("UNCORK_SERVICE_PORT", "80"),
+        ("UNCORK_SERVICE_PORT_HTTP", "80"),
+        ("UNCORK_PORT", "tcp://10.0.0.1:80"),
+        ("UNCORK_PORT_80_TCP", "tcp://10.0.0.1:80"),
+        ("UNCORK_PORT_80_TCP_PROTO", "tcp"),
+        ("UNCORK_GPU_SERVICE_HOST", "10.0.0.1"),
+    ];
+    resolve_text(STAND_IN, &Flags::default(), &links).unwrap();
+    assert!(problems_with(STAND_IN, &[("UNCORK_PORT", "80")])[0].contains("unknown variable"));
+}
+
+#[test]
+fn a_model_on_the_command_line_is_named_after_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("res-net.v2.onnx"), "").unwrap();
+    let flags = Flags { models: vec!["res-net.v2.onnx".into()], max_batch_size: Some("7".into()), ..Flags::default() };
+    let config = resolve(&flags, [], folder.path()).unwrap();
+    assert_eq!((config.models[0].name.as_str(), config.models[0].max_batch_rows.get()), ("res-net.v2", 7));
+    assert_eq!(config.file, None);
+    let flags = Flags { models: vec!["none.onnx".into(), "a b.onnx".into()], ..Flags::default() };
+    let problems = resolve(&flags, [], folder.path()).unwrap_err().to_string();
+    assert!(problems.contains("MODEL = \"none.onnx\": cannot be opened"), "{problems}");
+    assert!(problems.contains("MODEL = \"a b.onnx\": cannot be called 'a b'"), "{problems}");
+}
+
+#[test]
+fn a_file_that_is_named_must_be_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = Flags { config: Some("none.toml".into()), ..Flags::default() };
+    let problems = resolve(&flags, [], folder.path()).unwrap_err().to_string();
+    assert!(problems.starts_with("none.toml: cannot be read: "), "{problems}");
+    let named = resolve(&Flags::default(), [("UNCORK_CONFIG".into(), "other.toml".into())], folder.path());
+    assert!(named.unwrap_err().to_string().starts_with("other.toml: cannot be read: "));
+}

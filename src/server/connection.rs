@@ -1,0 +1,195 @@
+//! Accepts connections, up to a cap, and serves each on a task of its own that is waited for.
+
+use std::convert::Infallible;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use http::header::{CONNECTION, HeaderValue, TRANSFER_ENCODING};
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+
+use super::Options;
+use super::arrival::Arrival;
+use super::guard::{Guard, Outstanding};
+use super::status::Refusal;
+
+/// How long accepting rests when the system is out of descriptors or memory. The listener stays ready all the while,
+/// so without a rest the loop would spin until somebody else closes something.
+const ACCEPT_REST: Duration = Duration::from_millis(50);
+
+/// Connections over the cap that are being told so at the same time. Beyond these, they are closed without a word.
+const MAX_TURNED_AWAY: usize = 256;
+
+/// How long a connection over the cap is kept, so that its client can read why.
+const TURNING_AWAY: Duration = Duration::from_secs(1);
+
+/// All open connections of one server. Dropping it cuts them off.
+pub(super) struct Connections {
+    router: Router,
+    options: Arc<Options>,
+    open: JoinSet<()>,
+    turned_away: JoinSet<()>,
+    /// Becomes true when connections are to end behind the answer that they are at.
+    closing: watch::Sender<bool>,
+}
+
+impl Connections {
+    /// No connection yet; each will be served by `router`.
+    pub(super) fn new(router: Router, options: Arc<Options>) -> Connections {
+        let (closing, _) = watch::channel(false);
+        Connections { router, options, open: JoinSet::new(), turned_away: JoinSet::new(), closing }
+    }
+
+    /// Accepts for ever. Dropping the future stops accepting and leaves the open connections alone.
+    pub(super) async fn accept(&mut self, listener: &TcpListener) -> Infallible {
+        loop {
+            tokio::select! {
+                Some(ended) = self.open.join_next(), if !self.open.is_empty() => note(ended),
+                Some(ended) = self.turned_away.join_next(), if !self.turned_away.is_empty() => note(ended),
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => self.admit(stream),
+                    Err(error) if is_of_one_connection(&error) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept connections; resting for {ACCEPT_REST:?}");
+                        tokio::time::sleep(ACCEPT_REST).await;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Ends every connection behind the answer that it is at, and returns when all have ended.
+    pub(super) async fn close(&mut self) {
+        self.closing.send_replace(true);
+        while let Some(ended) = self.open.join_next().await {
+            note(ended);
+        }
+    }
+
+    /// Connections that are open.
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    fn admit(&mut self, stream: TcpStream) {
+        // Answers are written in one piece; waiting for more to send would only delay them.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY");
+        }
+        let bound = self.options.max_connections.get();
+        if self.open.len() < bound {
+            let (router, options, closing) = (self.router.clone(), Arc::clone(&self.options), self.closing.subscribe());
+            self.open.spawn(serve(stream, router, options, closing));
+        } else if self.turned_away.len() < MAX_TURNED_AWAY {
+            self.turned_away.spawn(async move {
+                // Whether the client hears it is the client's affair.
+                let _ = tokio::time::timeout(TURNING_AWAY, turn_away(stream, bound)).await;
+            });
+        }
+    }
+}
+
+/// Whether an accept failed for the sake of the one connection that it would have returned.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+fn note(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!("a connection's task panicked; this is a bug in uncork");
+    }
+}
+
+/// Says that there is no room, without reading a request.
+async fn turn_away(mut stream: TcpStream, bound: usize) -> io::Result<()> {
+    let message = format!("refused: all {bound} connections are taken");
+    let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1));
+    stream.write_all(&refusal.to_message()).await?;
+    stream.shutdown().await?;
+    // Closing with unread bytes would reset the connection before the client has read the answer.
+    let mut swallowed = [0; 4 * 1024];
+    while stream.read(&mut swallowed).await? > 0 {}
+    Ok(())
+}
+
+/// Serves one connection to its end.
+async fn serve(stream: TcpStream, router: Router, options: Arc<Options>, mut closing: watch::Receiver<bool>) {
+    let mut guard = Guard::new(stream, &options);
+    let outstanding = guard.outstanding();
+    {
+        let service = service_fn(|request| answer(router.clone(), request, outstanding.clone()));
+        let connection = http1::Builder::new()
+            .max_buf_size(Options::READ_BUFFER)
+            // The guard keeps time: hyper has one timeout for idle connections and slow heads, and says nothing at its end.
+            .header_read_timeout(None)
+            .serve_connection(TokioIo::new(&mut guard), service);
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = wait_until_true(&mut closing) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "connection ended");
+        }
+    }
+    guard.finish().await;
+}
+
+/// Returns when the value is true, or when nobody is left to make it so.
+async fn wait_until_true(value: &mut watch::Receiver<bool>) {
+    let _ = value.wait_for(|&value| value).await;
+}
+
+/// Counts its request as answered when it goes, whether the answer was made or the client left first.
+struct Answered(Outstanding);
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
+}
+
+/// Answers one request whose head is in. hyper drops the future when the client leaves.
+async fn answer(router: Router, request: Request<Incoming>, outstanding: Outstanding) -> Result<Response, Infallible> {
+    let arrival = Arrival::now();
+    let _answered = Answered(outstanding);
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(arrival);
+    // See the guard: what follows a chunked body is not looked at.
+    let is_last = request.headers().contains_key(TRANSFER_ENCODING);
+    let answering = hyper::service::Service::call(&TowerToHyperService::new(router), request);
+    let answering: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(AssertUnwindSafe(answering).catch_unwind());
+    let mut response = match answering.await {
+        Ok(Ok(response)) => response,
+        Ok(Err(never)) => match never {},
+        Err(_) => {
+            tracing::error!("a request's handler panicked; this is a bug in uncork");
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").and_close().into_response()
+        }
+    };
+    if is_last {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
+}

@@ -1,0 +1,149 @@
+//! Whether the head of a request may be handed to hyper.
+//!
+//! hyper takes a request without `Host`, and one with both `Content-Length` and `Transfer-Encoding`: it drops the length
+//! before a service could see it. Both are how requests are smuggled past a proxy that reads them otherwise, so heads
+//! are looked at before hyper gets them, with the parser that hyper itself uses. hyper answers what it cannot parse with
+//! an empty body; looking first also gives those their `{"error": …}`.
+
+use http::{StatusCode, Uri};
+
+use super::status::Refusal;
+
+/// Headers of one request. As many as hyper takes.
+const MAX_HEADERS: usize = 100;
+
+/// How the bytes behind a head are framed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// So many bytes of body, then the next head.
+    Length(u64),
+    /// A chunked body.
+    Chunked,
+}
+
+/// A complete head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Its length in bytes.
+    pub(super) len: usize,
+    /// What follows it.
+    pub(super) framing: Framing,
+}
+
+/// Looks at `bytes`, which begin with a head. `None`: the head goes on behind them.
+pub(super) fn check(bytes: &[u8]) -> Result<Option<Head>, Refusal> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    let len = match request.parse(bytes) {
+        Ok(httparse::Status::Complete(len)) => len,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => {
+            let message = format!("a request may have {MAX_HEADERS} headers at most");
+            return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
+        }
+        Err(httparse::Error::Version) => {
+            return Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "this server speaks HTTP/1.1"));
+        }
+        Err(error) => return Err(Refusal::bad_request(format!("not an HTTP/1.1 request: {error}"))),
+    };
+    if request.path.is_none_or(|path| path.parse::<Uri>().is_err()) {
+        return Err(Refusal::bad_request("the request's target is not a valid URI"));
+    }
+    let is_http_11 = request.version == Some(1);
+    let (mut hosts, mut length, mut chunked) = (0, None, false);
+    for header in request.headers.iter() {
+        if header.name.eq_ignore_ascii_case("host") {
+            hosts += 1;
+        } else if header.name.eq_ignore_ascii_case("content-length") {
+            // Digits only: `parse` alone would take a leading '+'.
+            let digits = std::str::from_utf8(header.value).ok().filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
+            let value: Option<u64> = digits.and_then(|v| v.parse().ok());
+            let Some(value) = value else {
+                return Err(Refusal::bad_request("Content-Length is not a number of bytes"));
+            };
+            if length.replace(value).is_some() {
+                return Err(Refusal::bad_request("Content-Length is given twice"));
+            }
+        } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
+            if chunked || !header.value.eq_ignore_ascii_case(b"chunked") {
+                let message = "the only Transfer-Encoding taken is 'chunked', once";
+                return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message));
+            }
+            chunked = true;
+        }
+    }
+    if hosts > 1 || (hosts == 0 && is_http_11) {
+        return Err(Refusal::bad_request("an HTTP/1.1 request needs exactly one Host header"));
+    }
+    if chunked && length.is_some() {
+        return Err(Refusal::bad_request("Content-Length and Transfer-Encoding exclude each other"));
+    }
+    if chunked && !is_http_11 {
+        return Err(Refusal::bad_request("HTTP/1.0 knows no Transfer-Encoding"));
+    }
+    let framing = if chunked { Framing::Chunked } else { Framing::Length(length.unwrap_or(0)) };
+    Ok(Some(Head { len, framing }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(head: &str) -> u16 {
+        check(head.as_bytes()).unwrap_err().status().as_u16()
+    }
+
+    #[test]
+    fn a_head_says_where_it_ends_and_what_follows() {
+        let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n";
+        let head = check(format!("{post}GET").as_bytes()).unwrap().unwrap();
+        assert_eq!(head, Head { len: post.len(), framing: Framing::Length(12) });
+        let chunked = check(b"POST / HTTP/1.1\r\nhost: a\r\nTransfer-Encoding: Chunked\r\n\r\n").unwrap().unwrap();
+        assert_eq!(chunked.framing, Framing::Chunked);
+        let old = check(b"GET / HTTP/1.0\r\n\r\n").unwrap().unwrap();
+        assert_eq!(old.framing, Framing::Length(0));
+    }
+
+    #[test]
+    fn every_proper_beginning_of_a_head_is_unfinished_and_not_an_error() {
+        let whole = b"POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
+        for end in 0..whole.len() {
+            assert_eq!(check(&whole[..end]).unwrap(), None, "{end} bytes");
+        }
+    }
+
+    #[test]
+    fn forms_that_two_readers_could_read_differently_are_refused() {
+        let both = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let both_turned = "POST / HTTP/1.1\r\nHost: a\r\ntransfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n";
+        assert_eq!((status(both), status(both_turned)), (400, 400));
+        for (lines, expected) in [
+            ("Content-Length: 4\r\nContent-Length: 4\r\n", 400),
+            ("Content-Length: 4, 4\r\n", 400),
+            ("Content-Length: +4\r\n", 400),
+            ("Content-Length: -4\r\n", 400),
+            ("Content-Length: 0x4\r\n", 400),
+            ("Content-Length: 99999999999999999999\r\n", 400),
+            ("Content-Length:\r\n", 400),
+            ("Transfer-Encoding: gzip, chunked\r\n", 501),
+            ("Transfer-Encoding: chunked, chunked\r\n", 501),
+            ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", 501),
+            ("Transfer-Encoding: xchunked\r\n", 501),
+            ("Transfer-Encoding : chunked\r\n", 400),
+            ("Content-Length: 4\r\n folded: 5\r\n", 400),
+            ("Host: b\r\n", 400),
+        ] {
+            assert_eq!(status(&format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n")), expected, "{lines:?}");
+        }
+        assert_eq!(status("GET / HTTP/1.1\r\n\r\n"), 400, "no Host");
+        assert_eq!(status("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"), 400);
+    }
+
+    #[test]
+    fn what_is_not_http_1_is_refused() {
+        assert_eq!(status("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
+        assert_eq!(status("\u{16}\u{3}\u{1}\u{2}\0"), 400, "the start of a TLS handshake");
+        let many = "a: b\r\n".repeat(MAX_HEADERS + 1);
+        assert_eq!(status(&format!("GET / HTTP/1.1\r\n{many}\r\n")), 431);
+    }
+}

@@ -1,0 +1,100 @@
+//! The models over HTTP/1.1: the Open Inference Protocol v2 with JSON tensors, `/metrics` and the page at `/`.
+//!
+//! A request's way: [`connection`] accepts, [`guard`] lets only sound heads through and keeps time, [`arrival`] stamps,
+//! [`routes`] finds the handler, [`body`] reads, [`v2`] turns JSON into tensors and back, [`status`] says what went wrong.
+
+mod arrival;
+mod body;
+mod connection;
+mod guard;
+mod head;
+mod options;
+mod routes;
+mod status;
+mod v2;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, ToSocketAddrs};
+
+pub use options::Options;
+
+use crate::registry::Registry;
+use connection::Connections;
+
+/// How often recorded samples are moved into their buckets while nobody scrapes.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// A server that listens and does not answer yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    options: Options,
+}
+
+/// How a server came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Every request in flight was answered.
+    Drained,
+    /// `drain_timeout` passed first.
+    CutOff {
+        /// Connections that were cut.
+        connections: usize,
+    },
+}
+
+impl Server {
+    /// Takes hold of `address`; port 0 takes a free one. Clients that connect wait until [`serve`](Self::serve).
+    pub async fn bind(address: impl ToSocketAddrs, options: Options) -> io::Result<Server> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok(Server { listener, address, options })
+    }
+
+    /// The address that is listened on, with the real port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `shutdown` completes, then drains and returns.
+    ///
+    /// The drain, step by step: the server says "not ready" and goes on for `drain_delay`; it stops accepting; every
+    /// connection ends behind the answer that it is at; the models finish what still waits. What is not done after
+    /// `drain_timeout` is cut off. Dropping the future cuts everything off at once.
+    pub async fn serve(self, registry: Registry, shutdown: impl Future<Output = ()>) -> Ended {
+        let options = Arc::new(self.options);
+        let router = routes::router(registry.clone(), Arc::clone(&options));
+        let mut connections = Connections::new(router, Arc::clone(&options));
+        let retirement = async {
+            shutdown.await;
+            registry.retire();
+            tokio::time::sleep(options.drain_delay).await;
+        };
+        let upkeep = async {
+            loop {
+                tokio::time::sleep(UPKEEP).await;
+                registry.metrics().upkeep();
+            }
+        };
+        tokio::select! {
+            never = connections.accept(&self.listener) => match never {},
+            () = upkeep => {}
+            () = retirement => {}
+        }
+        drop(self.listener);
+        // Connections first: the other order would refuse requests whose bodies are still coming in.
+        let drain = async {
+            connections.close().await;
+            registry.drain().await;
+        };
+        match tokio::time::timeout(options.drain_timeout, drain).await {
+            Ok(()) => Ended::Drained,
+            Err(_) => Ended::CutOff { connections: connections.len() },
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The bounds that the server keeps towards its clients.
+
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Every bound on connections, sizes and times. [`Default`] suits a server behind a load balancer as well as one alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Connections that are open at once; default 4096. One more is answered 503 and closed, so that its client, or the
+    /// load balancer before it, turns elsewhere at once instead of waiting unseen in the kernel's backlog. Higher: more
+    /// clients, each for some 20 kB of memory and one file descriptor.
+    pub max_connections: NonZeroUsize,
+    /// Bytes of a request line and its headers together; default 16 KiB. More is answered 431.
+    pub max_head_bytes: usize,
+    /// Bytes of a request's body; default 64 MiB. More is answered 413, before reading where the length is announced.
+    pub max_body_bytes: usize,
+    /// From the first byte of a head (on a new connection: from its opening) to its last; default 10 s. Then 408.
+    pub head_timeout: Duration,
+    /// From the end of the head to the end of the body; default 30 s. Then 408. Lower: slow senders hold their memory
+    /// for less time. Higher: large bodies get through thin lines (64 MiB in 30 s needs 18 Mbit/s).
+    pub body_timeout: Duration,
+    /// How long a connection may lie open between two requests; default 75 s. Then it is closed without a word. Keep it
+    /// above the idle time of a load balancer in front, or the balancer will send into connections that just closed.
+    pub idle_timeout: Duration,
+    /// How long a client may take nothing of an answer that is being sent; default 30 s. Then the connection is closed.
+    pub write_timeout: Duration,
+    /// From "not ready" to the moment from which no connection is accepted; default 0 s. Set it to what a load balancer
+    /// needs to notice: until then it still sends requests here, and they are still answered.
+    pub drain_delay: Duration,
+    /// How long a shutdown waits for the requests in flight; default 30 s. What is then left is cut off.
+    pub drain_timeout: Duration,
+}
+
+impl Options {
+    /// Bounds of `max_connections`.
+    pub const CONNECTIONS: RangeInclusive<usize> = 1..=1_000_000;
+    /// Bounds of `max_head_bytes`. hyper's buffer, [`READ_BUFFER`](Self::READ_BUFFER), must hold the largest head.
+    pub const HEAD_BYTES: RangeInclusive<usize> = 1024..=64 * 1024;
+    /// Bounds of `max_body_bytes`.
+    pub const BODY_BYTES: RangeInclusive<usize> = 1024..=4 * 1024 * 1024 * 1024;
+    /// Bounds of the times that a client is waited for.
+    pub const CLIENT_TIME: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(24 * 3600);
+    /// Bounds of `drain_delay` and `drain_timeout`.
+    pub const DRAIN_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+
+    /// Bytes that one connection reads ahead, at most: room for the largest head, and large enough that a body of
+    /// megabytes does not come in crumbs.
+    pub(super) const READ_BUFFER: usize = 128 * 1024;
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            max_connections: NonZeroUsize::new(4096).expect("4096 is not zero"),
+            max_head_bytes: 16 * 1024,
+            max_body_bytes: 64 * 1024 * 1024,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
+            drain_delay: Duration::ZERO,
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What a client is told when it gets no answer: a status, a sentence, and when to ask again.
+//!
+//! Holds the one map from [`Error`] to a status. Whatever the cause, the body is `{"error": "…"}`: clients decode it
+//! without looking at the status first.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// The media type of every body that is JSON.
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A request that gets no answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    message: Cow<'static, str>,
+    retry_after: Option<Duration>,
+    closes: bool,
+}
+
+impl Refusal {
+    /// A refusal with `message`, which must be fit for any client's eyes.
+    pub(super) fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Refusal {
+        Refusal { status, message: message.into(), retry_after: None, closes: false }
+    }
+
+    /// 400.
+    pub(super) fn bad_request(message: impl Into<Cow<'static, str>>) -> Refusal {
+        Refusal::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// The same refusal, after which the connection is closed because what follows on it cannot be trusted.
+    pub(super) fn and_close(mut self) -> Refusal {
+        self.closes = true;
+        self
+    }
+
+    /// The same refusal, worth another try after `wait`.
+    pub(super) fn retry_after(mut self, wait: Duration) -> Refusal {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// The status.
+    #[cfg(test)]
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    fn body(&self) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct ErrorBody<'a> {
+            error: &'a str,
+        }
+        serde_json::to_vec(&ErrorBody { error: &self.message }).expect("a string always has a JSON form")
+    }
+
+    /// `Retry-After` in whole seconds, rounded up and at least 1: the header knows no fractions, and 0 would invite the
+    /// retry that was just refused.
+    fn retry_seconds(&self) -> Option<u64> {
+        self.retry_after.map(|wait| (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1))
+    }
+
+    /// The refusal as a whole HTTP/1.1 message that ends its connection, for where no request reached the router.
+    pub(super) fn to_message(&self) -> Vec<u8> {
+        let body = self.body();
+        let retry = self.retry_seconds().map(|s| format!("retry-after: {s}\r\n")).unwrap_or_default();
+        let head = format!(
+            "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{retry}connection: close\r\n\r\n",
+            self.status,
+            body.len(),
+        );
+        let mut message = head.into_bytes();
+        message.extend_from_slice(&body);
+        message
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        let status = match &error {
+            Error::UnknownModel { .. } | Error::UnknownVersion { .. } => StatusCode::NOT_FOUND,
+            Error::Invalid(_) | Error::UnknownOutput { .. } => StatusCode::BAD_REQUEST,
+            Error::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Error::Late { .. } | Error::Full { .. } | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            Error::ModelFailed => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Refusal { retry_after: error.retry_after(), ..Refusal::new(status, error.to_string()) }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.body()));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(CONTENT_TYPE, JSON);
+        if let Some(seconds) = self.retry_seconds() {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.closes {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn late(retry_after: Duration) -> Refusal {
+        Refusal::from(Error::Late { predicted_ms: 61.25, deadline_ms: 50.0, retry_after })
+    }
+
+    #[test]
+    fn retry_after_is_rounded_up_to_whole_seconds_and_never_zero() {
+        for (wait_ms, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (2500, 3)] {
+            assert_eq!(late(Duration::from_millis(wait_ms)).retry_seconds(), Some(seconds), "{wait_ms} ms");
+        }
+        assert_eq!(Refusal::from(Error::ModelFailed).retry_seconds(), None);
+    }
+
+    #[test]
+    fn each_error_has_its_status() {
+        let unknown = Error::UnknownModel { name: "m".into(), known: "'n'".into() };
+        let version = Error::UnknownVersion { model: "m".into(), version: "2".into(), known: "'1'".into() };
+        let output = Error::UnknownOutput { name: "z".into(), known: "'y'".into() };
+        let full = Error::Full { queued: 4, bound: 4, unit: "rows", retry_after: Duration::ZERO };
+        let large = Error::TooLarge { size: 5, bound: 4, unit: "rows" };
+        let cases = [
+            (unknown, 404),
+            (version, 404),
+            (Error::Invalid("x".into()), 400),
+            (output, 400),
+            (full, 503),
+            (large, 413),
+            (Error::ShuttingDown, 503),
+            (Error::ModelFailed, 500),
+        ];
+        for (error, status) in cases {
+            assert_eq!(Refusal::from(error.clone()).status().as_u16(), status, "{error:?}");
+        }
+        assert_eq!(late(Duration::ZERO).status().as_u16(), 503);
+    }
+
+    #[test]
+    fn a_refusal_without_a_request_is_a_whole_message() {
+        let text = String::from_utf8(late(Duration::from_secs(2)).to_message()).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{head}");
+        assert!(head.contains("\r\nretry-after: 2\r\n") && head.ends_with("\r\nconnection: close"), "{head}");
+        assert!(head.contains(&format!("\r\ncontent-length: {}\r\n", body.len())), "{head}");
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert!(body["error"].as_str().unwrap().contains("61.2"), "{body}");
+    }
+}

@@ -1,0 +1,93 @@
+//! What the server and its models are, and whether they are ready.
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+
+use crate::runner::TensorSpec;
+use crate::server::routes::{App, Named, json};
+
+#[derive(Serialize)]
+struct ServerMetadata {
+    name: &'static str,
+    version: &'static str,
+    /// Extensions that are served, and no others: clients call what is listed here.
+    extensions: &'static [&'static str],
+}
+
+pub(in crate::server) async fn server() -> Response {
+    let (name, version) = (env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+    json(StatusCode::OK, &ServerMetadata { name, version, extensions: &[] })
+}
+
+#[derive(Serialize)]
+struct Live {
+    live: bool,
+}
+
+pub(in crate::server) async fn live() -> Response {
+    json(StatusCode::OK, &Live { live: true })
+}
+
+#[derive(Serialize)]
+struct Ready {
+    ready: bool,
+    live: bool,
+}
+
+/// 503 from the start of a shutdown on, while requests are still answered.
+pub(in crate::server) async fn ready(State(app): State<App>) -> Response {
+    let ready = app.registry.is_ready();
+    json(ready_status(ready), &Ready { ready, live: true })
+}
+
+fn ready_status(ready: bool) -> StatusCode {
+    if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+#[derive(Serialize)]
+struct ModelReady<'a> {
+    name: &'a str,
+    ready: bool,
+}
+
+pub(in crate::server) async fn model_ready(State(app): State<App>, Named(model): Named) -> Response {
+    // A model is registered when it is loaded and warm, so it is as ready as the server.
+    let ready = app.registry.is_ready();
+    json(ready_status(ready), &ModelReady { name: model.name(), ready })
+}
+
+#[derive(Serialize)]
+struct ModelMetadata<'a> {
+    name: &'a str,
+    versions: Vec<&'a str>,
+    platform: &'a str,
+    inputs: Vec<TensorMetadata<'a>>,
+    outputs: Vec<TensorMetadata<'a>>,
+}
+
+#[derive(Serialize)]
+struct TensorMetadata<'a> {
+    name: &'a str,
+    datatype: &'static str,
+    shape: Vec<i64>,
+}
+
+impl<'a> From<&'a TensorSpec> for TensorMetadata<'a> {
+    fn from(spec: &'a TensorSpec) -> TensorMetadata<'a> {
+        TensorMetadata { name: &spec.name, datatype: spec.datatype.name(), shape: spec.wire_shape() }
+    }
+}
+
+pub(in crate::server) async fn model(State(app): State<App>, Named(model): Named) -> Response {
+    let signature = model.signature();
+    let metadata = ModelMetadata {
+        name: model.name(),
+        versions: app.registry.versions(model.name()),
+        platform: model.platform(),
+        inputs: signature.inputs.iter().map(TensorMetadata::from).collect(),
+        outputs: signature.outputs.iter().map(TensorMetadata::from).collect(),
+    };
+    json(StatusCode::OK, &metadata)
+}

@@ -1,0 +1,114 @@
+//! The Open Inference Protocol v2: its JSON, and the handlers that speak it.
+
+mod data;
+pub(super) mod metadata;
+mod request;
+mod response;
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue};
+use http::{Request, StatusCode};
+
+use super::arrival::Arrival;
+use super::body;
+use super::routes::{App, Named, json_bytes};
+use super::status::Refusal;
+use crate::error::Error;
+use crate::registry::{Answer, Model};
+use crate::tensor::Tensors;
+use request::InferRequest;
+
+/// Announces binary tensors behind the JSON.
+const BINARY_HEADER: &str = "inference-header-content-length";
+
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// Bytes of JSON, or of tensors, from which on a thread for blocking work does the conversion: it then takes about a
+/// millisecond, for which a worker of the runtime would keep others' requests waiting.
+const LONG_CONVERSION: usize = 256 * 1024;
+
+/// `POST /v2/models/{model}[/versions/{version}]/infer`
+pub(super) async fn infer(
+    State(app): State<App>,
+    Named(model): Named,
+    arrival: Arrival,
+    request: Request<Body>,
+) -> Result<Response, Refusal> {
+    let (parts, body) = request.into_parts();
+    check_headers(&parts.headers)?;
+    let bytes = body::read(body, &app.options).await?;
+    let request = decode(bytes).await?;
+    check_outputs(&model, &request.outputs)?;
+    let answer = model.infer(request.inputs, arrival.0, request.timeout).await?;
+    let timing = server_timing(&answer);
+    let body = encode(model, request.id, request.outputs, answer.outputs).await?;
+    let mut response = json_bytes(StatusCode::OK, body);
+    response.headers_mut().insert(SERVER_TIMING, timing);
+    Ok(response)
+}
+
+/// Refuses what this server would misread.
+fn check_headers(headers: &HeaderMap) -> Result<(), Refusal> {
+    if headers.contains_key(BINARY_HEADER) {
+        let message = "binary tensor data is not served: leave out Inference-Header-Content-Length and send JSON";
+        return Err(Refusal::bad_request(message));
+    }
+    if headers.get(CONTENT_ENCODING).is_some_and(|v| !v.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        let message = "compressed bodies are not served: leave out Content-Encoding";
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    Ok(())
+}
+
+/// Refuses unknown outputs before the queue: computing what nobody can be given helps nobody.
+fn check_outputs(model: &Model, wanted: &[String]) -> Result<(), Error> {
+    let outputs = &model.signature().outputs;
+    for name in wanted {
+        if !outputs.iter().any(|spec| *spec.name == **name) {
+            let known: Vec<_> = outputs.iter().map(|spec| format!("'{}'", spec.name)).collect();
+            return Err(Error::UnknownOutput { name: name.clone(), known: known.join(", ") });
+        }
+    }
+    Ok(())
+}
+
+async fn decode(bytes: Bytes) -> Result<InferRequest, Refusal> {
+    if bytes.len() < LONG_CONVERSION {
+        return Ok(request::decode(&bytes)?);
+    }
+    Ok(long(move || request::decode(&bytes)).await??)
+}
+
+async fn encode(
+    model: std::sync::Arc<Model>,
+    id: Option<String>,
+    wanted: Vec<String>,
+    outputs: Tensors,
+) -> Result<Vec<u8>, Refusal> {
+    let write = move |outputs: &Tensors| {
+        let id = id.as_deref();
+        response::encode(model.name(), model.version(), id, outputs, &wanted)
+            .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+    };
+    if outputs.byte_len() < LONG_CONVERSION { write(&outputs) } else { long(move || write(&outputs)).await? }
+}
+
+/// Runs a conversion on a thread for blocking work. Where the caller leaves meanwhile, it runs to its end and is dropped.
+async fn long<T: Send + 'static>(convert: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(convert)
+        .await
+        .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error"))
+}
+
+/// `queue;dur=0.031, batch;dur=8.412;desc="17 rows"`, in milliseconds.
+fn server_timing(answer: &Answer) -> HeaderValue {
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let (queue, batch, rows) = (ms(answer.queue), ms(answer.batch), answer.batch_rows);
+    HeaderValue::try_from(format!("queue;dur={queue:.3}, batch;dur={batch:.3};desc=\"{rows} rows\""))
+        .expect("digits and ASCII words are a header's value")
+}

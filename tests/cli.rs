@@ -1,0 +1,232 @@
+//! What the program promises on the command line.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Far longer than anything here takes: a wait that reaches it has failed.
+const HANGS: Duration = Duration::from_secs(20);
+
+const STAND_IN: &str = "[[model]]\nname = 'dry-run'\nsynthetic = { base_ms = 1.0, per_row_ms = 0.05 }\n";
+
+/// The program in `folder`, without the variables of whoever runs the tests.
+fn uncork(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uncork"));
+    command.current_dir(folder).args(arguments).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UNCORK_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn folder_with(text: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("uncork.toml"), text).unwrap();
+    folder
+}
+
+fn output(mut command: Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().expect("it ended by itself"), text(stdout), text(stderr))
+}
+
+/// A running server; killed when the test ends, however it ends.
+struct Serving {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    ready_line: String,
+    address: SocketAddr,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Serving {
+    fn start(mut command: Command) -> Serving {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut ready_line = String::new();
+        stdout.read_line(&mut ready_line).unwrap();
+        let address = ready_line.trim_end().rsplit_once("http://").and_then(|(_, address)| address.parse().ok());
+        let Some(address) = address else {
+            let _ = child.kill();
+            panic!("not a ready line: {ready_line:?} ({:?})", child.wait());
+        };
+        Serving { child, stdout, ready_line, address }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(HANGS)).unwrap();
+        stream
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = self.connect();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for the end, and returns it with what was printed since the ready line.
+    fn end(mut self) -> (ExitStatus, String) {
+        let mut rest = String::new();
+        // The pipe closes when the process ends.
+        self.stdout.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap(), rest)
+    }
+}
+
+/// Begins a request whose body is still to come, and returns when the server is waiting for it.
+fn begin_infer(serving: &Serving, body: &str) -> TcpStream {
+    let mut stream = serving.connect();
+    let head = "POST /v2/models/dry-run/infer HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length";
+    write!(stream, "{head}: {}\r\n\r\n", body.len()).unwrap();
+    let mut interim = [0; 25];
+    stream.read_exact(&mut interim).unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream
+}
+
+const INFER: &str = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[3]}]}"#;
+
+#[test]
+fn validate_prints_every_error_at_once_and_starts_nothing() {
+    let folder = folder_with(
+        "[server]\nhtp = '127.0.0.1:1'\nmax_body_bytes = 1\n\n[[model]]\nname = 'a'\npath = 'none.onnx'\nrunners = 0\n",
+    );
+    let (code, out, err) = output(uncork(folder.path(), &["validate", "--config", "uncork.toml"]));
+    assert_eq!((code, out.as_str()), (3, ""));
+    let lines: Vec<_> = err.lines().collect();
+    let expected = [
+        "uncork.toml:2: server.htp: unknown key; did you mean 'http'?",
+        "uncork.toml:3: server.max_body_bytes = 1: must be a whole number from 1024 to 4294967296",
+        "uncork.toml:7: model[0].path (model 'a') = \"none.onnx\": cannot be opened",
+        "uncork.toml:8: model[0].runners (model 'a') = 0: must be a whole number from 1 to 1024",
+    ];
+    assert_eq!(lines.len(), expected.len(), "{err}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{line} instead of {expected}");
+    }
+}
+
+#[test]
+fn validate_says_ok_and_sums_up_each_model() {
+    let folder = folder_with(&format!("{STAND_IN}max_latency_ms = 12.5\nrunners = 2\nthreads = 1\n"));
+    let (code, out, err) = output(uncork(folder.path(), &["validate", "--config", "uncork.toml"]));
+    let summary =
+        "  dry-run 1: stand-in of 1 + 0.05 ms a row, max_latency_ms 12.5, max_batch_size 128, 2 runners of 1 thread";
+    assert_eq!((code, out, err.as_str()), (0, format!("uncork.toml: ok\n{summary}\n"), ""));
+}
+
+#[test]
+fn wrong_usage_ends_with_3_and_asking_for_help_with_0() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, expected) in [
+        (&["--help"][..], 0),
+        (&["--version"], 0),
+        (&["serve", "--help"], 0),
+        (&[], 3),
+        (&["bottle"], 3),
+        (&["validate"], 3),
+        (&["serve", "--speed", "9"], 3),
+        (&["serve", "--max-batch-size", "0"], 3),
+        (&["serve", "--max-latency-ms", "-1"], 3),
+        (&["serve", "--grpc", "127.0.0.1:0"], 3),
+        (&["serve", "none.onnx"], 3),
+        (&["serve", "--config", "none.toml"], 3),
+        (&["validate", "--config", "none.toml"], 3),
+    ] {
+        let (code, out, err) = output(uncork(folder.path(), arguments));
+        assert_eq!(code, expected, "{arguments:?}: {err}");
+        assert_eq!((out.is_empty(), err.is_empty()), (expected != 0, expected == 0), "{arguments:?}: {out}{err}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_told_with_the_address() {
+    let folder = folder_with(STAND_IN);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, out, err) = output(uncork(folder.path(), &["serve", "--http", &address]));
+    assert_eq!((code, out.as_str()), (3, ""));
+    assert!(err.contains(&format!("cannot listen on {address}: ")), "{err}");
+}
+
+#[test]
+fn serve_reads_the_file_of_its_folder_prints_its_real_address_and_answers() {
+    let folder = folder_with(STAND_IN);
+    let serving = Serving::start(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]));
+    assert!(serving.ready_line.starts_with("uncork serves dry-run on http://127.0.0.1:"), "{}", serving.ready_line);
+    assert_ne!(serving.address.port(), 0);
+    assert!(serving.get("/v2/health/ready").ends_with("{\"ready\":true,\"live\":true}"));
+}
+
+#[test]
+fn without_a_model_the_embedded_one_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = uncork(folder.path(), &["serve"]);
+    command.env("UNCORK_HTTP", "127.0.0.1:0");
+    let serving = Serving::start(command);
+    assert!(serving.ready_line.starts_with("uncork serves digits on "), "{}", serving.ready_line);
+    assert!(serving.get("/v2/models/digits").contains("\"name\":\"digits\""));
+}
+
+#[test]
+fn a_signal_lets_the_request_in_flight_be_answered_and_ends_with_0() {
+    // The deadline counts from the head on, so it must outlast all that comes before the body is sent.
+    let folder = folder_with(&format!("{STAND_IN}max_latency_ms = 20_000\n"));
+    for signal in ["TERM", "INT"] {
+        let serving = Serving::start(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]));
+        let mut idle = serving.connect();
+        write!(idle, "GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut in_flight = begin_infer(&serving, INFER);
+        serving.signal(signal);
+        let mut live = String::new();
+        idle.read_to_string(&mut live).expect("a connection that lies idle is closed");
+        assert!(live.ends_with("{\"live\":true}"), "{live}");
+        assert!(TcpStream::connect(serving.address).is_err(), "nothing is accepted any more");
+        in_flight.write_all(INFER.as_bytes()).unwrap();
+        let mut answer = String::new();
+        in_flight.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\"data\":[7.0]"), "{answer}");
+        let (status, rest) = serving.end();
+        assert_eq!((status.code(), rest.as_str()), (Some(0), ""), "SIG{signal}");
+    }
+}
+
+#[test]
+fn a_second_signal_stops_at_once() {
+    let folder = folder_with(&format!("[server]\ndrain_delay_ms = 3600000\n{STAND_IN}"));
+    let serving = Serving::start(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]));
+    serving.signal("TERM");
+    let begin = Instant::now();
+    while serving.get("/v2/health/ready").starts_with("HTTP/1.1 200") {
+        assert!(begin.elapsed() < HANGS, "it stays ready");
+    }
+    assert!(
+        serving.get("/v2/health/live").starts_with("HTTP/1.1 200"),
+        "it goes on for as long as drain_delay_ms says"
+    );
+    serving.signal("TERM");
+    assert_eq!(serving.end().0.code(), Some(143));
+}

@@ -1,0 +1,645 @@
+//! What the server promises its HTTP clients, one test for each promise.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use reqwest::header::HeaderMap;
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use uncork::registry::{ModelSpec, Registry, Source};
+use uncork::server::{Ended, Options, Server};
+
+/// Far longer than anything here takes: a wait that reaches it has failed.
+const HANGS: Duration = Duration::from_secs(20);
+
+/// Short enough that a test waits it out.
+const SHORT: Duration = Duration::from_millis(150);
+
+struct Running {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<Ended>,
+    client: Client,
+}
+
+fn stand_in(name: &str, version: &str, base: Duration) -> ModelSpec {
+    let n = |n| NonZeroUsize::new(n).unwrap();
+    ModelSpec {
+        name: name.into(),
+        version: version.into(),
+        source: Source::Synthetic { base, per_row: Duration::ZERO },
+        max_latency: Duration::from_secs(10),
+        max_batch_rows: n(8),
+        runners: n(1),
+        threads: n(1),
+        max_queue_rows: n(64),
+        max_queue_bytes: n(1 << 20),
+    }
+}
+
+async fn start(options: Options, models: Vec<ModelSpec>) -> Running {
+    let registry = tokio::task::spawn_blocking(|| Registry::load(models)).await.unwrap().unwrap();
+    let server = Server::bind("127.0.0.1:0", options).await.unwrap();
+    let address = server.address();
+    let (stop, stopped) = oneshot::channel();
+    let serving = tokio::spawn(server.serve(registry, async { drop(stopped.await) }));
+    Running { address, stop: Some(stop), serving, client: Client::builder().no_proxy().build().unwrap() }
+}
+
+/// Two versions of the stand-in `m` under the default bounds.
+async fn simple() -> Running {
+    start(Options::default(), vec![stand_in("m", "9", Duration::ZERO), stand_in("m", "10", Duration::ZERO)]).await
+}
+
+async fn with(options: Options) -> Running {
+    start(options, vec![stand_in("m", "1", Duration::ZERO)]).await
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    text: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {:?}", self.text))
+    }
+
+    /// The sentence of an error; fails where the body is anything else.
+    fn error(&self) -> String {
+        let body = self.json();
+        let object = body.as_object().unwrap();
+        assert_eq!(object.keys().collect::<Vec<_>>(), ["error"], "{body}");
+        assert_eq!(self.headers["content-type"], "application/json");
+        body["error"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Running {
+    async fn ask(&self, method: Method, path: &str, body: Option<String>) -> Answer {
+        let mut request = self.client.request(method, format!("http://{}{path}", self.address));
+        if let Some(body) = body {
+            request = request.body(body);
+        }
+        let response = tokio::time::timeout(HANGS, request.send()).await.unwrap().unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Answer { status, headers, text: response.text().await.unwrap() }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path, None).await
+    }
+
+    async fn infer(&self, body: &Value) -> Answer {
+        self.ask(Method::POST, "/v2/models/m/infer", Some(body.to_string())).await
+    }
+
+    /// Fails unless a sound request is answered rightly.
+    async fn assert_unharmed(&self) {
+        let answer = self.infer(&request(json!([3.0]))).await;
+        assert_eq!((answer.status, &answer.json()["outputs"][0]["data"]), (200, &json!([7.0])));
+    }
+
+    async fn connect(&self) -> Raw {
+        Raw(TcpStream::connect(self.address).await.unwrap())
+    }
+
+    /// Sends `bytes` on a connection of their own and returns all that comes back.
+    async fn raw(&self, bytes: impl AsRef<[u8]>) -> String {
+        let mut connection = self.connect().await;
+        connection.send(bytes).await;
+        connection.rest().await
+    }
+
+    fn stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+    }
+
+    async fn ended(self) -> Ended {
+        tokio::time::timeout(HANGS, self.serving).await.expect("the server ends").unwrap()
+    }
+}
+
+/// A connection without a client library's good manners.
+struct Raw(TcpStream);
+
+impl Raw {
+    async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).await.unwrap();
+    }
+
+    /// All that comes until the server closes.
+    async fn rest(mut self) -> String {
+        let mut all = Vec::new();
+        let read = tokio::time::timeout(HANGS, self.0.read_to_end(&mut all)).await;
+        read.expect("the server closes the connection").expect("the connection is closed in order");
+        String::from_utf8(all).unwrap()
+    }
+
+    /// What comes until `end` has come.
+    async fn until(&mut self, end: &str) -> String {
+        let mut all = String::new();
+        while !all.ends_with(end) {
+            let byte = tokio::time::timeout(HANGS, self.0.read_u8()).await.expect("more comes");
+            all.push(char::from(byte.unwrap_or_else(|e| panic!("{e} after {all:?}"))));
+        }
+        all
+    }
+}
+
+/// Status and JSON body of the one answer in `text`.
+fn parse(text: &str) -> (u16, Value) {
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {text:?}")))
+}
+
+fn request(data: Value) -> Value {
+    let rows = data.as_array().unwrap().len();
+    json!({ "inputs": [{ "name": "x", "shape": [rows, 1], "datatype": "FP32", "data": data }] })
+}
+
+/// A request to infer, as bytes, with further header lines.
+fn post(lines: &str, body: &str) -> String {
+    format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\n{lines}\r\n{body}")
+}
+
+fn post_sized(lines: &str, body: &str) -> String {
+    post(&format!("{lines}Content-Length: {}\r\n", body.len()), body)
+}
+
+#[tokio::test]
+async fn health_answers_have_json_bodies() {
+    let server = simple().await;
+    for (path, expected) in [
+        ("/v2/health/live", json!({"live": true})),
+        ("/v2/health/ready", json!({"ready": true, "live": true})),
+        ("/v2/models/m/ready", json!({"name": "m", "ready": true})),
+        ("/v2/models/m/versions/9/ready", json!({"name": "m", "ready": true})),
+    ] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.status, answer.json()), (200, expected), "{path}");
+        assert_eq!(answer.headers["content-type"], "application/json");
+    }
+}
+
+#[tokio::test]
+async fn metadata_lists_what_is_there_and_nothing_else() {
+    let server = simple().await;
+    let metadata = server.get("/v2").await.json();
+    assert_eq!(metadata, json!({"name": "uncork", "version": env!("CARGO_PKG_VERSION"), "extensions": []}));
+    let model = server.get("/v2/models/m").await.json();
+    let tensor = |name| json!([{"name": name, "datatype": "FP32", "shape": [-1, 1]}]);
+    assert_eq!(model["name"], "m");
+    assert_eq!(model["versions"], json!(["9", "10"]), "by number, not by letter");
+    assert_eq!((&model["inputs"], &model["outputs"]), (&tensor("x"), &tensor("y")));
+    assert!(model["platform"].is_string());
+}
+
+#[tokio::test]
+async fn an_answer_carries_the_model_the_version_the_id_and_the_times() {
+    let server = simple().await;
+    let mut body = request(json!([1, -0.5]));
+    body["id"] = json!("a\"1");
+    let answer = server.infer(&body).await;
+    let outputs = json!([{"name": "y", "shape": [2, 1], "datatype": "FP32", "data": [3.0, 0.0]}]);
+    let expected = json!({"model_name": "m", "model_version": "10", "id": "a\"1", "outputs": outputs});
+    assert_eq!((answer.status, answer.json()), (200, expected), "without a version the highest answers");
+    let timing = answer.headers["server-timing"].to_str().unwrap();
+    let (queue, batch) = timing.split_once(", ").unwrap();
+    let times = [queue.strip_prefix("queue;dur=").unwrap(), batch.strip_prefix("batch;dur=").unwrap()];
+    let (batch, rows) = times[1].split_once(';').unwrap();
+    assert!([times[0], batch].iter().all(|t| t.parse::<f64>().is_ok_and(|t| t >= 0.0)), "{timing}");
+    assert_eq!(rows, "desc=\"2 rows\"");
+    let older = server.ask(Method::POST, "/v2/models/m/versions/9/infer", Some(request(json!([1])).to_string())).await;
+    assert_eq!(older.json()["model_version"], "9");
+    assert!(older.json().get("id").is_none(), "what was not sent is not echoed");
+}
+
+#[tokio::test]
+async fn head_works_where_get_does() {
+    let server = simple().await;
+    for path in ["/", "/metrics", "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/m", "/v2/models/m/ready"] {
+        let (get, head) = (server.get(path).await, server.ask(Method::HEAD, path, None).await);
+        assert_eq!((head.status, head.text.as_str()), (200, ""), "{path}");
+        assert_eq!(head.headers["content-length"], get.headers["content-length"], "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_page_and_the_metrics_come_with_fitting_headers() {
+    let server = simple().await;
+    let page = server.get("/").await;
+    assert_eq!((page.status, &page.headers["content-type"]), (200, &"text/html; charset=utf-8".parse().unwrap()));
+    assert_eq!(page.headers["cache-control"], "no-cache");
+    let policy = page.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.contains("default-src 'none'") && policy.contains("connect-src 'self'"), "{policy}");
+    let metrics = server.get("/metrics").await;
+    assert_eq!(metrics.status, 200);
+    assert!(metrics.text.contains("# TYPE uncork_adaptive_batch_size histogram"), "{}", metrics.text);
+    assert_eq!(metrics.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+}
+
+#[tokio::test]
+async fn every_error_has_its_status_and_a_sentence_and_harms_nobody_else() {
+    let server = simple().await;
+    let input = |over: Value| {
+        let mut input = json!({"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]});
+        input.as_object_mut().unwrap().extend(over.as_object().unwrap().clone());
+        json!({"inputs": [input]}).to_string()
+    };
+    let x = json!({"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]});
+    let wrong_parameter = json!({"parameters": {"timeout": "soon"}, "inputs": [x]}).to_string();
+    let unknown_output = json!({"inputs": [x], "outputs": [{"name": "y"}, {"name": "z"}]}).to_string();
+    let infer = "/v2/models/m/infer";
+    for (path, body, status, words) in [
+        (infer, String::new(), 400, "not an infer request"),
+        (infer, "{\"inputs\":".into(), 400, "not an infer request"),
+        (infer, "[".repeat(100_000), 400, "not an infer request"),
+        (infer, "{}".into(), 400, "inputs"),
+        (infer, "{\"inputs\":[]}".into(), 400, "at least one input"),
+        (infer, input(json!({"name": "w"})), 400, "unknown input 'w'; this model takes 'x'"),
+        (infer, json!({"inputs": [x, x]}).to_string(), 400, "'x' is given twice"),
+        (infer, input(json!({"datatype": "FP64"})), 400, "input 'x' is FP64; this model takes FP32"),
+        (infer, input(json!({"datatype": "fp32"})), 400, "unknown datatype 'fp32'"),
+        (infer, input(json!({"shape": [1, 2], "data": [1, 2]})), 400, "has shape [1, 2]; this model takes [-1, 1]"),
+        (infer, input(json!({"shape": [1]})), 400, "has shape [1]; this model takes [-1, 1]"),
+        (infer, input(json!({"shape": [0, 1], "data": []})), 400, "at least one row"),
+        (infer, input(json!({"shape": [2, 1]})), 400, "has 2 elements, but the data has 1"),
+        (infer, input(json!({"shape": [-1, 1]})), 400, "negative dimension"),
+        (infer, input(json!({"shape": [1u64 << 62, 1]})), 400, "can be addressed"),
+        (infer, input(json!({"data": [[1, 2]]})), 400, "nested data disagrees with shape [1, 1]"),
+        (infer, input(json!({"data": ["1"]})), 400, "element 0 (\"1\") is not a number"),
+        (infer, input(json!({"data": [1e39]})), 400, "out of range for FP32"),
+        (infer, wrong_parameter, 400, "'timeout'"),
+        (infer, unknown_output, 400, "unknown output 'z'; this model gives 'y'"),
+        (infer, request(json!(vec![0; 65])).to_string(), 413, "65 rows; at most 64"),
+        ("/v2/models/n/infer", input(json!({})), 404, "unknown model 'n'"),
+        ("/v2/models/m/versions/11/infer", input(json!({})), 404, "no version '11'"),
+        ("/v2/models/m/infers", input(json!({})), 404, "nothing at '/v2/models/m/infers'"),
+        ("/v2/models/%ff/infer", input(json!({})), 400, "not UTF-8"),
+    ] {
+        let answer = server.ask(Method::POST, path, Some(body.clone())).await;
+        let error = answer.error();
+        assert_eq!(answer.status, status, "{body} at {path}: {error}");
+        assert!(error.contains(words), "{body} at {path}: {error}");
+        server.assert_unharmed().await;
+    }
+    for path in ["/v2/models/n", "/v2/models/n/ready", "/v2/models/m/versions/8", "/v3", "/v2/", "/favicon.ico"] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.status, answer.error().is_empty()), (404, false), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn another_method_is_answered_with_those_that_are_allowed() {
+    let server = simple().await;
+    for (method, path, allowed) in [
+        (Method::GET, "/v2/models/m/infer", "POST"),
+        (Method::DELETE, "/v2/models/m", "GET,HEAD"),
+        (Method::POST, "/metrics", "GET,HEAD"),
+        (Method::OPTIONS, "/", "GET,HEAD"),
+    ] {
+        let answer = server.ask(method.clone(), path, None).await;
+        assert_eq!((answer.status, answer.error().is_empty()), (405, false), "{method} {path}");
+        assert_eq!(answer.headers["allow"], allowed, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn only_the_outputs_asked_for_are_given() {
+    let server = simple().await;
+    for wanted in [json!([{"name": "y", "parameters": {"binary_data": false}}]), json!([]), Value::Null] {
+        let mut body = request(json!([1]));
+        body["outputs"] = wanted.clone();
+        let answer = server.infer(&body).await.json();
+        assert_eq!(answer["outputs"].as_array().map(Vec::len), Some(1), "{wanted}");
+    }
+}
+
+#[tokio::test]
+async fn nested_data_and_unknown_members_are_taken() {
+    let server = simple().await;
+    let mut body = request(json!([[1], [2], [3]]));
+    body["model_name"] = json!("m");
+    body["parameters"] = json!({"priority": 1, "sequence_id": "s", "binary_data_output": true});
+    body["inputs"][0]["parameters"] = json!({"content_type": "np"});
+    let answer = server.infer(&body).await.json();
+    assert_eq!(answer["outputs"][0]["data"], json!([3.0, 5.0, 7.0]));
+}
+
+#[tokio::test]
+async fn integers_beyond_what_a_double_holds_are_read_exactly() {
+    let server = simple().await;
+    let wide = |data: &str| {
+        let body = format!(r#"{{"inputs":[{{"name":"x","shape":[1,1],"datatype":"INT64","data":[{data}]}}]}}"#);
+        server.ask(Method::POST, "/v2/models/m/infer", Some(body))
+    };
+    // The stand-in takes FP32 only; an INT64 that was read gets as far as the signature, one out of range does not.
+    assert!(wide("9223372036854775807").await.error().contains("is INT64; this model takes FP32"));
+    assert!(wide("9223372036854775808").await.error().contains("9223372036854775808) is out of range for INT64"));
+}
+
+#[tokio::test]
+async fn what_this_server_would_misread_is_refused_in_words() {
+    let server = simple().await;
+    let body = request(json!([1])).to_string();
+    let binary = server.raw(post_sized("Inference-Header-Content-Length: 9\r\nConnection: close\r\n", &body)).await;
+    let (status, error) = parse(&binary);
+    assert_eq!(status, 400);
+    assert!(error["error"].as_str().unwrap().contains("binary tensor data is not served"), "{error}");
+    let zipped = server.raw(post_sized("Content-Encoding: gzip\r\nConnection: close\r\n", &body)).await;
+    assert_eq!(parse(&zipped).0, 415);
+}
+
+#[tokio::test]
+async fn a_caller_shortens_its_deadline_and_cannot_lengthen_it() {
+    let mut slow = stand_in("m", "1", Duration::from_millis(40));
+    slow.max_latency = Duration::from_secs(5);
+    let server = start(Options::default(), vec![slow]).await;
+    for timeout in [json!(2000), json!("2000")] {
+        let mut body = request(json!([1]));
+        body["parameters"] = json!({ "timeout": timeout });
+        let answer = server.infer(&body).await;
+        assert_eq!(answer.status, 503, "{}", answer.text);
+        assert!(answer.error().contains("past the deadline of 2.0 ms"), "{}", answer.text);
+        let retry: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!(retry >= 1);
+    }
+    let mut body = request(json!([1]));
+    for enough in [json!(4_000_000), json!(3_600_000_000u64), json!(0)] {
+        body["parameters"] = json!({ "timeout": enough });
+        assert_eq!(server.infer(&body).await.status, 200, "{enough} µs is enough");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_head_is_answered_408_and_a_silent_connection_is_closed() {
+    let server = with(Options { head_timeout: SHORT, ..Options::default() }).await;
+    let mut slow = server.connect().await;
+    slow.send("GET /v2 HTTP/1.1\r\nHost:").await;
+    let (status, error) = parse(&slow.rest().await);
+    assert_eq!(status, 408);
+    assert!(error["error"].as_str().unwrap().contains("head took longer than 150ms"), "{error}");
+    assert_eq!(server.connect().await.rest().await, "", "nothing was asked, so nothing is said");
+    server.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_slow_head_is_answered_408_on_a_used_connection_too() {
+    let server = with(Options { head_timeout: SHORT, ..Options::default() }).await;
+    let mut connection = server.connect().await;
+    connection.send("GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    connection.until("{\"live\":true}").await;
+    connection.send("GET /v2 HTTP/1.1\r\n").await;
+    assert_eq!(parse(&connection.rest().await).0, 408);
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_without_a_word() {
+    let server = with(Options { idle_timeout: SHORT, ..Options::default() }).await;
+    let mut connection = server.connect().await;
+    for _ in 0..2 {
+        connection.send("GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        connection.until("{\"live\":true}").await;
+    }
+    assert_eq!(connection.rest().await, "");
+}
+
+#[tokio::test]
+async fn a_request_that_takes_longer_than_a_connection_may_idle_is_answered() {
+    let options = Options { idle_timeout: SHORT, head_timeout: SHORT, ..Options::default() };
+    let server = start(options, vec![stand_in("m", "1", 2 * SHORT)]).await;
+    let answer = server.infer(&request(json!([3]))).await;
+    assert_eq!((answer.status, &answer.json()["outputs"][0]["data"]), (200, &json!([7.0])));
+}
+
+#[tokio::test]
+async fn a_slow_body_is_answered_408() {
+    let server = with(Options { body_timeout: SHORT, ..Options::default() }).await;
+    for lines in ["Content-Length: 100\r\n", "Transfer-Encoding: chunked\r\n"] {
+        let mut slow = server.connect().await;
+        slow.send(post(lines, "")).await;
+        let (status, error) = parse(&slow.rest().await);
+        assert_eq!(status, 408, "{lines}");
+        assert!(error["error"].as_str().unwrap().contains("body took longer than 150ms"), "{error}");
+    }
+    server.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut_off() {
+    let options = Options { write_timeout: SHORT, max_connections: NonZeroUsize::MIN, ..Options::default() };
+    let server = with(options).await;
+    let mut deaf = server.connect().await;
+    // Pipelined requests whose answers go unread fill the buffers of both ends, after which sending gets stuck as well.
+    let many = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
+    let sent = async { while deaf.0.write_all(many.as_bytes()).await.is_ok() {} };
+    tokio::time::timeout(HANGS, sent).await.expect("the server closes the connection");
+    server.until_room().await;
+}
+
+#[tokio::test]
+async fn a_body_over_the_bound_is_answered_413_with_and_without_its_length() {
+    let server = with(Options { max_body_bytes: 4096, ..Options::default() }).await;
+    // Announced, and never sent: the answer comes at once.
+    let announced = server.raw(post("Content-Length: 4097\r\n", "")).await;
+    assert_eq!(parse(&announced).0, 413, "{announced}");
+    // Sent in full: the client reads its answer although the server did not want the rest.
+    let sent = server.raw(post_sized("", &" ".repeat(1_000_000))).await;
+    assert_eq!(parse(&sent).0, 413, "{sent}");
+    let chunk = format!("1000\r\n{}\r\n", " ".repeat(4096));
+    let chunked = server.raw(post("Transfer-Encoding: chunked\r\n", &format!("{chunk}1\r\n \r\n0\r\n\r\n"))).await;
+    assert_eq!(parse(&chunked).0, 413, "{chunked}");
+    let just = format!("{chunk}0\r\n\r\n");
+    let just = server.raw(post("Transfer-Encoding: chunked\r\n", &just)).await;
+    assert_eq!(parse(&just).0, 400, "4096 blanks are no JSON, but not too many: {just}");
+    server.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_chunked_body_is_read_and_its_connection_closed_behind_the_answer() {
+    let server = simple().await;
+    let body = request(json!([3])).to_string();
+    let (first, second) = body.split_at(10);
+    let chunks = format!("{:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", first.len(), second.len());
+    let answer = server.raw(post("Transfer-Encoding: chunked\r\n", &chunks)).await;
+    let (status, answer) = parse(&answer);
+    assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!([7.0])));
+}
+
+#[tokio::test]
+async fn a_head_over_the_bound_is_answered_431() {
+    let server = with(Options { max_head_bytes: 2048, ..Options::default() }).await;
+    let long = format!("X: {}\r\n", "x".repeat(2048));
+    let many = "X: x\r\n".repeat(150);
+    for lines in [&long, &many] {
+        let answer = server.raw(format!("GET /v2 HTTP/1.1\r\nHost: a\r\n{lines}\r\n")).await;
+        assert_eq!(parse(&answer).0, 431, "{answer}");
+    }
+    // Without an end, and in small pieces.
+    let mut connection = server.connect().await;
+    for _ in 0..40 {
+        // The server may have closed already.
+        let _ = connection.0.write_all(format!("X: {}\r\n", "x".repeat(60)).as_bytes()).await;
+    }
+    server.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn forms_by_which_requests_are_smuggled_are_refused_and_end_the_connection() {
+    let server = simple().await;
+    let body = request(json!([1])).to_string();
+    let length = format!("Content-Length: {}\r\n", body.len());
+    let chunked = "Transfer-Encoding: chunked\r\n";
+    let hidden = "GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n";
+    for (head, status) in [
+        (post(&format!("{length}{chunked}"), ""), 400),
+        (post(&format!("{chunked}{length}"), ""), 400),
+        (post(&format!("{length}{length}"), ""), 400),
+        (post(&format!("{length}Content-Length: 3\r\n"), ""), 400),
+        (post("Content-Length: +3\r\n", ""), 400),
+        (post("Transfer-Encoding: gzip, chunked\r\n", ""), 501),
+        (post("Transfer-Encoding : chunked\r\n", ""), 400),
+        (post("Host: b\r\n", ""), 400),
+        ("GET /v2 HTTP/1.1\r\n\r\n".into(), 400),
+        ("GET /v2 HTTP/2.0\r\n\r\n".into(), 505),
+        ("GET /v2\u{0} HTTP/1.1\r\nHost: a\r\n\r\n".into(), 400),
+        ("\u{16}\u{3}\u{1}\u{2}\r\n\r\n".into(), 400),
+    ] {
+        let answer = server.raw(format!("{head}{hidden}")).await;
+        let (found, error) = parse(&answer);
+        assert_eq!(found, status, "{head:?} gave {answer}");
+        assert!(error["error"].is_string(), "{error}");
+        assert_eq!(answer.matches("content-length: ").count(), 1, "what follows is not answered: {answer}");
+    }
+    server.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn sound_requests_before_a_bad_head_are_answered_first() {
+    let server = start(Options::default(), vec![stand_in("m", "1", Duration::from_millis(20))]).await;
+    let good = post_sized("", &request(json!([3])).to_string());
+    let all = server.raw(format!("{good}{good}GET /v2 HTTP/1.1\r\n\r\n")).await;
+    assert_eq!(all.matches("HTTP/1.1 200 OK").count(), 2, "{all}");
+    assert_eq!(all.matches("HTTP/1.1 400 Bad Request").count(), 1, "{all}");
+    assert!(all.ends_with("exactly one Host header\"}"), "{all}");
+}
+
+#[tokio::test]
+async fn heads_and_bodies_may_come_in_any_pieces() {
+    let server = simple().await;
+    let one = post_sized("", &request(json!([3])).to_string());
+    let three = format!("{one}{one}{}", post_sized("Connection: close\r\n", &request(json!([3])).to_string()));
+    for size in [1, 2, 3, 7, 50, 300] {
+        let mut connection = server.connect().await;
+        connection.0.set_nodelay(true).unwrap();
+        for piece in three.as_bytes().chunks(size) {
+            connection.send(piece).await;
+        }
+        let all = connection.rest().await;
+        assert_eq!(all.matches("\"data\":[7.0]").count(), 3, "in pieces of {size}: {all}");
+    }
+}
+
+impl Running {
+    /// Returns when a new connection is served again.
+    async fn until_room(&self) {
+        let asking = async {
+            while !self
+                .raw("GET /v2/health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                .await
+                .contains("200 OK")
+            {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(HANGS, asking).await.expect("there is room again");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_over_the_cap_is_told_so_and_there_is_room_when_another_ends() {
+    let server = with(Options { max_connections: NonZeroUsize::new(2).unwrap(), ..Options::default() }).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut connection = server.connect().await;
+        connection.send("GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        connection.until("{\"live\":true}").await;
+        held.push(connection);
+    }
+    let refused = server.raw("GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let (status, error) = parse(&refused);
+    assert_eq!((status, &error["error"]), (503, &json!("refused: all 2 connections are taken")));
+    assert!(refused.contains("retry-after: 1\r\n"), "{refused}");
+    drop(held.pop());
+    server.until_room().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_takes_its_request_along() {
+    let server = with(Options { max_connections: NonZeroUsize::MIN, ..Options::default() }).await;
+    let mut leaving = server.connect().await;
+    leaving.send(post("Expect: 100-continue\r\nContent-Length: 9\r\n", "")).await;
+    assert_eq!(leaving.until("\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n", "its handler runs");
+    assert_eq!(parse(&server.raw("GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n").await).0, 503);
+    drop(leaving);
+    server.until_room().await;
+}
+
+#[tokio::test]
+async fn a_retired_server_says_not_ready_and_still_answers() {
+    let mut server = with(Options { drain_delay: Duration::from_secs(3600), ..Options::default() }).await;
+    server.stop();
+    let retired = async {
+        while server.get("/v2/health/ready").await.status == 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(HANGS, retired).await.expect("the server says that it is not ready");
+    let ready = server.get("/v2/health/ready").await;
+    assert_eq!((ready.status, ready.json()), (503, json!({"ready": false, "live": true})));
+    assert_eq!(server.get("/v2/models/m/ready").await.json(), json!({"name": "m", "ready": false}));
+    assert_eq!(server.get("/v2/health/live").await.status, 200);
+    let fresh = server.raw(post_sized("Connection: close\r\n", &request(json!([3])).to_string())).await;
+    assert_eq!(parse(&fresh).0, 200, "new connections are taken as well");
+}
+
+#[tokio::test]
+async fn a_drain_takes_no_connection_answers_what_is_in_flight_and_ends() {
+    let mut server = with(Options::default()).await;
+    let address = server.address;
+    let mut idle = server.connect().await;
+    idle.send("GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    idle.until("{\"live\":true}").await;
+    let body = request(json!([3])).to_string();
+    let mut in_flight = server.connect().await;
+    in_flight.send(post(&format!("Expect: 100-continue\r\nContent-Length: {}\r\n", body.len()), "")).await;
+    in_flight.until("100 Continue\r\n\r\n").await;
+    server.stop();
+    assert_eq!(idle.rest().await, "", "an idle connection is closed");
+    assert!(TcpStream::connect(address).await.is_err(), "no other is accepted");
+    assert!(!server.serving.is_finished(), "the request in flight is waited for");
+    in_flight.send(&body).await;
+    let answer = in_flight.rest().await;
+    assert_eq!((parse(&answer).0, answer.contains("connection: close\r\n")), (200, true), "{answer}");
+    assert_eq!(server.ended().await, Ended::Drained);
+}
+
+#[tokio::test]
+async fn a_drain_that_takes_too_long_is_cut_off() {
+    let mut server = with(Options { drain_timeout: SHORT, ..Options::default() }).await;
+    let mut stuck = server.connect().await;
+    stuck.send(post("Expect: 100-continue\r\nContent-Length: 9\r\n", "")).await;
+    stuck.until("100 Continue\r\n\r\n").await;
+    server.stop();
+    assert_eq!(server.ended().await, Ended::CutOff { connections: 1 });
+}
