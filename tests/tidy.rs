@@ -1,0 +1,156 @@
+//! Holds the house to its plan (docs/architecture.md): who imports whom, what stays pure, how long a file may be.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each room and the rooms that it may import. Arrows run one way: a cycle would need two rows that name each other.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("estimator", &[]),
+    ("policy", &["estimator"]),
+    ("tensor", &[]),
+    ("error", &[]),
+    ("metrics", &["error", "policy"]),
+    ("batcher", &["error", "estimator", "metrics", "policy"]),
+    ("runner", &["tensor"]),
+    ("registry", &["batcher", "error", "metrics", "runner", "tensor"]),
+    ("server", &["error", "registry", "runner", "tensor"]),
+    ("config", &["registry", "server"]),
+    ("cli", &["config", "registry", "server"]),
+];
+
+/// Rooms that decide: values in, values out.
+const PURE: &[&str] = &["estimator", "policy"];
+
+/// What a pure room has no use for, and why.
+const IMPURE: &[(&str, &str)] = &[
+    ("tokio", "an event loop"),
+    ("std::time::Instant", "a clock"),
+    ("SystemTime", "a clock"),
+    ("Instant::now", "a clock"),
+    ("metrics::", "metrics"),
+    ("tracing", "a log"),
+    ("rand::", "chance without a seed"),
+    ("std::fs", "files"),
+    ("std::net", "the network"),
+    ("std::env", "the environment"),
+    ("std::thread", "threads"),
+];
+
+const MOST_LINES: usize = 600;
+
+/// A source file's path below `src`, and its text without unit tests.
+struct Source {
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    fn room(&self) -> String {
+        let first = self.path.components().next().expect("a file below src");
+        let name = Path::new(first.as_os_str()).file_stem().expect("it has a name");
+        name.to_string_lossy().into_owned()
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut folders = vec![root.clone()];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a readable folder") {
+            let path = entry.expect("a readable entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = fs::read_to_string(&path).expect("a readable file");
+                let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_string();
+                found.push(Source { path: path.strip_prefix(&root).expect("below src").into(), text });
+            }
+        }
+    }
+    assert!(found.len() > 20, "the sources were found");
+    found
+}
+
+/// The rooms that a text names in `crate::room` paths, comments aside.
+fn imports(text: &str) -> BTreeSet<String> {
+    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let code: String = code.collect::<Vec<_>>().join("\n");
+    let mut rooms = BTreeSet::new();
+    for path in code.split("crate::").skip(1) {
+        let group = path.strip_prefix('{').and_then(|rest| rest.split_once("};"));
+        let names = match group {
+            Some((group, _)) => group.split(',').map(str::trim).collect(),
+            None => vec![path],
+        };
+        let first_word = |name: &str| name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        rooms.extend(names.into_iter().map(first_word).filter(|room| !room.is_empty()));
+    }
+    rooms
+}
+
+#[test]
+fn every_room_imports_only_what_the_plan_allows() {
+    let mut broken = Vec::new();
+    for source in sources() {
+        let room = source.room();
+        if room == "lib" || room == "main" {
+            continue;
+        }
+        let Some((_, allowed)) = ROOMS.iter().find(|(name, _)| *name == room) else {
+            broken.push(format!("{}: the plan has no room '{room}'", source.path.display()));
+            continue;
+        };
+        for import in imports(&source.text) {
+            if import != room && !allowed.contains(&import.as_str()) {
+                broken.push(format!("{}: '{room}' may not import '{import}'", source.path.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn the_plan_names_the_rooms_that_exist() {
+    let have: BTreeSet<String> = sources().iter().map(Source::room).filter(|r| r != "lib" && r != "main").collect();
+    let plan: BTreeSet<String> = ROOMS.iter().map(|(room, _)| room.to_string()).collect();
+    assert_eq!(have, plan);
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md");
+    let page = fs::read_to_string(page).expect("the architecture page");
+    for room in plan {
+        assert!(page.contains(&format!("`{room}`")) || page.contains(&format!("`{room}/`")), "the page lacks '{room}'");
+    }
+}
+
+#[test]
+fn what_decides_is_pure() {
+    for source in sources().iter().filter(|s| PURE.contains(&s.room().as_str())) {
+        let code: Vec<&str> = source.text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        for (word, what) in IMPURE {
+            let line = code.iter().find(|line| line.contains(word));
+            assert_eq!(line, None, "{} knows {what}", source.path.display());
+        }
+    }
+}
+
+#[test]
+fn no_file_is_long() {
+    for source in sources() {
+        let lines = source.text.lines().count();
+        assert!(lines <= MOST_LINES, "{} has {lines} lines; {MOST_LINES} are the most", source.path.display());
+    }
+}
+
+#[test]
+fn every_file_says_its_duty_first() {
+    for source in sources() {
+        assert!(source.text.starts_with("//! "), "{} does not begin with its duty", source.path.display());
+    }
+}
+
+#[test]
+fn imports_are_read_from_paths_and_groups() {
+    let text = "use crate::tensor::Tensors;\nuse crate::{error::Error, policy::Cork};\n// crate::cli is not one\nlet x = crate::batcher::y;";
+    assert_eq!(imports(text).into_iter().collect::<Vec<_>>(), ["batcher", "error", "policy", "tensor"]);
+}
