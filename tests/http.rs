@@ -466,6 +466,36 @@ async fn a_body_over_the_bound_is_answered_413_with_and_without_its_length() {
 }
 
 #[tokio::test]
+async fn bodies_that_do_not_fit_in_memory_together_are_refused_and_the_room_is_given_back() {
+    let server = with(Options { max_body_bytes: 4096, max_bodies_bytes: 4096, ..Options::default() }).await;
+    let chunk = format!("400\r\n{}\r\n", " ".repeat(1024));
+    let chunked = post("Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n", "");
+    let mut other = server.connect().await;
+    other.send(&chunked).await;
+    other.until("100 Continue\r\n\r\n").await;
+    other.send(chunk.repeat(3)).await;
+    let end = format!("{}0\r\n\r\n", chunk.repeat(3));
+    let both = async {
+        // Until the server has read what the other sent, there is room.
+        loop {
+            let answer = server.raw(format!("{}{end}", post("Transfer-Encoding: chunked\r\n", ""))).await;
+            match parse(&answer) {
+                (400, _) => tokio::task::yield_now().await,
+                (status, error) => break (status, error["error"].as_str().unwrap().to_owned()),
+            }
+        }
+    };
+    let (status, error) = tokio::time::timeout(HANGS, both).await.expect("there is no room for both");
+    assert_eq!(status, 503);
+    assert!(error.contains("bodies of other requests fill the 4096 bytes"), "{error}");
+    drop(other);
+    let alone = async {
+        while parse(&server.raw(format!("{}{end}", post("Transfer-Encoding: chunked\r\n", ""))).await).0 != 400 {}
+    };
+    tokio::time::timeout(HANGS, alone).await.expect("there is room again");
+}
+
+#[tokio::test]
 async fn a_chunked_body_is_read_and_its_connection_closed_behind_the_answer() {
     let server = simple().await;
     let body = request(json!([3])).to_string();
