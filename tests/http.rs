@@ -626,6 +626,32 @@ async fn a_client_that_leaves_takes_its_request_along() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_while_it_waits_is_counted_as_departed_and_not_run() {
+    let mut model = stand_in("m", "1", Duration::from_millis(500));
+    model.max_batch_rows = NonZeroUsize::MIN;
+    let server = start(Options::default(), vec![model]).await;
+    let shows = async |line: &str| {
+        let shown = async {
+            while !server.get("/metrics").await.text.lines().any(|found| found == line) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(HANGS, shown).await.unwrap_or_else(|_| panic!("the metrics never show {line}"));
+    };
+    let body = request(json!([3])).to_string();
+    let (mut staying, mut leaving) = (server.connect().await, server.connect().await);
+    staying.send(post_sized("Connection: close\r\n", &body)).await;
+    shows("uncork_in_flight_batches{model=\"m\",version=\"1\"} 1").await;
+    leaving.send(post_sized("", &body)).await;
+    shows("uncork_queue_rows{model=\"m\",version=\"1\"} 1").await;
+    drop(leaving);
+    shows("uncork_queue_rows{model=\"m\",version=\"1\"} 0").await;
+    assert_eq!(parse(&staying.rest().await).0, 200);
+    shows("uncork_requests_total{model=\"m\",version=\"1\",outcome=\"departed\"} 1").await;
+    shows("uncork_requests_total{model=\"m\",version=\"1\",outcome=\"on_time\"} 1").await;
+}
+
+#[tokio::test]
 async fn a_retired_server_says_not_ready_and_still_answers() {
     let mut server = with(Options { drain_delay: Duration::from_secs(3600), ..Options::default() }).await;
     server.stop();
