@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Options {
     /// Connections that are open at once; default 4096. One more is answered 503 and closed, so that its client, or the
     /// load balancer before it, turns elsewhere at once instead of waiting unseen in the kernel's backlog. Higher: more
-    /// clients, each for some 20 kB of memory and one file descriptor.
+    /// clients, each for some 40 kB of memory and one file descriptor.
     pub max_connections: NonZeroUsize,
     /// Bytes of a request line and its headers together; default 16 KiB. More is answered 431.
     pub max_head_bytes: usize,
