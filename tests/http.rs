@@ -466,6 +466,36 @@ async fn a_body_over_the_bound_is_answered_413_with_and_without_its_length() {
 }
 
 #[tokio::test]
+async fn bodies_that_do_not_fit_in_memory_together_are_refused_and_the_room_is_given_back() {
+    let server = with(Options { max_body_bytes: 4096, max_bodies_bytes: 4096, ..Options::default() }).await;
+    let chunk = format!("400\r\n{}\r\n", " ".repeat(1024));
+    let chunked = post("Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n", "");
+    let mut other = server.connect().await;
+    other.send(&chunked).await;
+    other.until("100 Continue\r\n\r\n").await;
+    other.send(chunk.repeat(3)).await;
+    let end = format!("{}0\r\n\r\n", chunk.repeat(3));
+    let both = async {
+        // Until the server has read what the other sent, there is room.
+        loop {
+            let answer = server.raw(format!("{}{end}", post("Transfer-Encoding: chunked\r\n", ""))).await;
+            match parse(&answer) {
+                (400, _) => tokio::task::yield_now().await,
+                (status, error) => break (status, error["error"].as_str().unwrap().to_owned()),
+            }
+        }
+    };
+    let (status, error) = tokio::time::timeout(HANGS, both).await.expect("there is no room for both");
+    assert_eq!(status, 503);
+    assert!(error.contains("bodies of other requests fill the 4096 bytes"), "{error}");
+    drop(other);
+    let alone = async {
+        while parse(&server.raw(format!("{}{end}", post("Transfer-Encoding: chunked\r\n", ""))).await).0 != 400 {}
+    };
+    tokio::time::timeout(HANGS, alone).await.expect("there is room again");
+}
+
+#[tokio::test]
 async fn a_chunked_body_is_read_and_its_connection_closed_behind_the_answer() {
     let server = simple().await;
     let body = request(json!([3])).to_string();
@@ -593,6 +623,32 @@ async fn a_client_that_leaves_takes_its_request_along() {
     assert_eq!(parse(&server.raw("GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n").await).0, 503);
     drop(leaving);
     server.until_room().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_it_waits_is_counted_as_departed_and_not_run() {
+    let mut model = stand_in("m", "1", Duration::from_millis(500));
+    model.max_batch_rows = NonZeroUsize::MIN;
+    let server = start(Options::default(), vec![model]).await;
+    let shows = async |line: &str| {
+        let shown = async {
+            while !server.get("/metrics").await.text.lines().any(|found| found == line) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(HANGS, shown).await.unwrap_or_else(|_| panic!("the metrics never show {line}"));
+    };
+    let body = request(json!([3])).to_string();
+    let (mut staying, mut leaving) = (server.connect().await, server.connect().await);
+    staying.send(post_sized("Connection: close\r\n", &body)).await;
+    shows("uncork_in_flight_batches{model=\"m\",version=\"1\"} 1").await;
+    leaving.send(post_sized("", &body)).await;
+    shows("uncork_queue_rows{model=\"m\",version=\"1\"} 1").await;
+    drop(leaving);
+    shows("uncork_queue_rows{model=\"m\",version=\"1\"} 0").await;
+    assert_eq!(parse(&staying.rest().await).0, 200);
+    shows("uncork_requests_total{model=\"m\",version=\"1\",outcome=\"departed\"} 1").await;
+    shows("uncork_requests_total{model=\"m\",version=\"1\",outcome=\"on_time\"} 1").await;
 }
 
 #[tokio::test]

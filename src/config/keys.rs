@@ -7,6 +7,7 @@ pub(super) const SERVER: &[&str] = &[
     "max_connections",
     "max_head_bytes",
     "max_body_bytes",
+    "max_bodies_bytes",
     "head_timeout_ms",
     "body_timeout_ms",
     "idle_timeout_ms",

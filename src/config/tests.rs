@@ -159,6 +159,15 @@ fn a_queue_too_short_for_one_batch_is_refused() {
 }
 
 #[test]
+fn room_for_all_bodies_must_hold_the_largest_one() {
+    let found = problems("[server]\nmax_body_bytes = 2_000_000_000\n");
+    assert!(
+        found[0].ends_with("max_bodies_bytes (1073741824) must be at least max_body_bytes (2000000000)"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn an_unknown_or_wrong_variable_is_an_error_but_not_those_that_kubernetes_sets() {
     let found = problems_with(
         STAND_IN,

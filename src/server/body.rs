@@ -1,5 +1,6 @@
 //! Reads a request's body within a size and a time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -7,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Options;
 use super::status::Refusal;
@@ -14,8 +16,50 @@ use super::status::Refusal;
 /// Most bytes that are set aside for a body on the strength of its announced length alone.
 const TRUSTED_LENGTH: u64 = 1024 * 1024;
 
-/// The whole body; 413 where it is larger than allowed, 408 where it takes too long, 400 where it breaks off.
-pub(super) async fn read(body: Body, options: &Options) -> Result<Bytes, Refusal> {
+/// Bytes that are counted together: counting each would be of no use.
+const UNIT: usize = 1024;
+
+/// Memory for the bodies of all requests.
+#[derive(Debug, Clone)]
+pub(super) struct Room {
+    units: Arc<Semaphore>,
+    bytes: usize,
+}
+
+impl Room {
+    /// Room for `bytes` bytes.
+    pub(super) fn new(bytes: usize) -> Room {
+        let units = (bytes / UNIT).min(Semaphore::MAX_PERMITS);
+        Room { units: Arc::new(Semaphore::new(units)), bytes }
+    }
+
+    /// Takes room for `bytes` more bytes into `taken`.
+    fn take(&self, bytes: usize, taken: &mut Option<OwnedSemaphorePermit>) -> Result<(), Refusal> {
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let Ok(more) = Arc::clone(&self.units).try_acquire_many_owned(units) else {
+            let message = format!("refused: the bodies of other requests fill the {} bytes kept for them", self.bytes);
+            let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message);
+            return Err(refusal.retry_after(Duration::from_secs(1)).and_close());
+        };
+        match taken {
+            Some(taken) => taken.merge(more),
+            None => *taken = Some(more),
+        }
+        Ok(())
+    }
+}
+
+/// A whole body, and its part of the room.
+#[derive(Debug)]
+pub(super) struct Whole {
+    /// What the client sent.
+    pub(super) bytes: Bytes,
+    _taken: Option<OwnedSemaphorePermit>,
+}
+
+/// The whole body; 413 where it is larger than allowed, 408 where it takes too long, 400 where it breaks off, 503 where
+/// there is no room.
+pub(super) async fn read(body: Body, options: &Options, room: &Room) -> Result<Whole, Refusal> {
     let too_large = || {
         let message = format!("the body is larger than the {} bytes that this server takes", options.max_body_bytes);
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message).and_close()
@@ -24,16 +68,17 @@ pub(super) async fn read(body: Body, options: &Options) -> Result<Bytes, Refusal
     if announced > options.max_body_bytes as u64 {
         return Err(too_large());
     }
-    tokio::time::timeout(options.body_timeout, collect(body, announced, options.max_body_bytes))
+    tokio::time::timeout(options.body_timeout, collect(body, announced, options.max_body_bytes, room))
         .await
         .map_err(|_| slow(options.body_timeout))??
         .ok_or_else(too_large)
 }
 
 /// The whole body, or `None` where it goes beyond `limit`.
-async fn collect(mut body: Body, announced: u64, limit: usize) -> Result<Option<Bytes>, Refusal> {
+async fn collect(mut body: Body, announced: u64, limit: usize, room: &Room) -> Result<Option<Whole>, Refusal> {
     let mut first: Option<Bytes> = None;
     let mut joined = BytesMut::new();
+    let mut taken = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Refusal::bad_request("the body broke off").and_close())?;
         // Trailers say nothing that is used here.
@@ -42,18 +87,20 @@ async fn collect(mut body: Body, announced: u64, limit: usize) -> Result<Option<
         if data.len() > limit - so_far {
             return Ok(None);
         }
-        match first.take() {
+        if so_far == 0 {
             // A body that came in one piece, as nearly all do, is not copied.
-            None if joined.is_empty() => first = Some(data),
-            None => joined.extend_from_slice(&data),
-            Some(earlier) => {
-                joined.reserve(announced.min(TRUSTED_LENGTH) as usize);
-                joined.extend_from_slice(&earlier);
-                joined.extend_from_slice(&data);
-            }
+            first = Some(data);
+            continue;
         }
+        if let Some(first) = first.take() {
+            room.take(first.len(), &mut taken)?;
+            joined.reserve(announced.min(TRUSTED_LENGTH) as usize);
+            joined.extend_from_slice(&first);
+        }
+        room.take(data.len(), &mut taken)?;
+        joined.extend_from_slice(&data);
     }
-    Ok(Some(first.unwrap_or_else(|| joined.freeze())))
+    Ok(Some(Whole { bytes: first.unwrap_or_else(|| joined.freeze()), _taken: taken }))
 }
 
 fn slow(limit: Duration) -> Refusal {

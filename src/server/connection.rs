@@ -57,15 +57,23 @@ impl Connections {
 
     /// Accepts for ever. Dropping the future stops accepting and leaves the open connections alone.
     pub(super) async fn accept(&mut self, listener: &TcpListener) -> Infallible {
+        let mut was_failing = false;
         loop {
             tokio::select! {
                 Some(ended) = self.open.join_next(), if !self.open.is_empty() => note(ended),
                 Some(ended) = self.turned_away.join_next(), if !self.turned_away.is_empty() => note(ended),
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => self.admit(stream),
+                    Ok((stream, _)) => {
+                        was_failing = false;
+                        self.admit(stream);
+                    }
                     Err(error) if is_of_one_connection(&error) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept connections; resting for {ACCEPT_REST:?}");
+                        // Once for each time of need: a full disk of logs would not help.
+                        if !was_failing {
+                            tracing::warn!(%error, "cannot accept connections; trying again every {ACCEPT_REST:?}");
+                        }
+                        was_failing = true;
                         tokio::time::sleep(ACCEPT_REST).await;
                     }
                 },

@@ -9,12 +9,16 @@ use std::time::Duration;
 pub struct Options {
     /// Connections that are open at once; default 4096. One more is answered 503 and closed, so that its client, or the
     /// load balancer before it, turns elsewhere at once instead of waiting unseen in the kernel's backlog. Higher: more
-    /// clients, each for some 20 kB of memory and one file descriptor.
+    /// clients, each for some 40 kB of memory and one file descriptor.
     pub max_connections: NonZeroUsize,
     /// Bytes of a request line and its headers together; default 16 KiB. More is answered 431.
     pub max_head_bytes: usize,
     /// Bytes of a request's body; default 64 MiB. More is answered 413, before reading where the length is announced.
     pub max_body_bytes: usize,
+    /// Bytes that all bodies being read may take together; default 1 GiB. What would go beyond is answered 503. Bodies
+    /// that come in one piece, as those below some 100 kB do, are not counted: connections bound those. Set it to what
+    /// memory can spare, and at least to `max_body_bytes`.
+    pub max_bodies_bytes: usize,
     /// From the first byte of a head (on a new connection: from its opening) to its last; default 10 s. Then 408.
     pub head_timeout: Duration,
     /// From the end of the head to the end of the body; default 30 s. Then 408. Lower: slow senders hold their memory
@@ -39,6 +43,8 @@ impl Options {
     pub const HEAD_BYTES: RangeInclusive<usize> = 1024..=64 * 1024;
     /// Bounds of `max_body_bytes`.
     pub const BODY_BYTES: RangeInclusive<usize> = 1024..=4 * 1024 * 1024 * 1024;
+    /// Bounds of `max_bodies_bytes`.
+    pub const BODIES_BYTES: RangeInclusive<usize> = 1024..=1024 * 1024 * 1024 * 1024;
     /// Bounds of the times that a client is waited for.
     pub const CLIENT_TIME: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(24 * 3600);
     /// Bounds of `drain_delay` and `drain_timeout`.
@@ -55,6 +61,7 @@ impl Default for Options {
             max_connections: NonZeroUsize::new(4096).expect("4096 is not zero"),
             max_head_bytes: 16 * 1024,
             max_body_bytes: 64 * 1024 * 1024,
+            max_bodies_bytes: 1024 * 1024 * 1024,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

@@ -15,6 +15,7 @@ use http::request::Parts;
 use http::{StatusCode, Uri};
 use serde::Serialize;
 
+use super::body::Room;
 use super::status::{JSON, Refusal};
 use super::{Options, v2};
 use crate::registry::{Model, Registry};
@@ -38,10 +39,13 @@ pub(super) struct App {
     pub(super) registry: Registry,
     /// The bounds.
     pub(super) options: Arc<Options>,
+    /// Memory for bodies.
+    pub(super) room: Room,
 }
 
 /// All paths.
 pub(super) fn router(registry: Registry, options: Arc<Options>) -> Router {
+    let room = Room::new(options.max_bodies_bytes);
     Router::new()
         .route("/", get(page))
         .route("/metrics", get(metrics_text))
@@ -56,7 +60,7 @@ pub(super) fn router(registry: Registry, options: Arc<Options>) -> Router {
         .route("/v2/models/{model}/versions/{version}/infer", post(v2::infer))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
-        .with_state(App { registry, options })
+        .with_state(App { registry, options, room })
 }
 
 /// The model that a path names, in the version that it names, or else the highest.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, StatusCode};
 
@@ -41,8 +40,8 @@ pub(super) async fn infer(
 ) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
     check_headers(&parts.headers)?;
-    let bytes = body::read(body, &app.options).await?;
-    let request = decode(bytes).await?;
+    let body = body::read(body, &app.options, &app.room).await?;
+    let request = decode(body).await?;
     check_outputs(&model, &request.outputs)?;
     let answer = model.infer(request.inputs, arrival.0, request.timeout).await?;
     let timing = server_timing(&answer);
@@ -77,11 +76,11 @@ fn check_outputs(model: &Model, wanted: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-async fn decode(bytes: Bytes) -> Result<InferRequest, Refusal> {
-    if bytes.len() < LONG_CONVERSION {
-        return Ok(request::decode(&bytes)?);
+async fn decode(body: body::Whole) -> Result<InferRequest, Refusal> {
+    if body.bytes.len() < LONG_CONVERSION {
+        return Ok(request::decode(&body.bytes)?);
     }
-    Ok(long(move || request::decode(&bytes)).await??)
+    Ok(long(move || request::decode(&body.bytes)).await??)
 }
 
 async fn encode(
