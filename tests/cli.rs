@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
 
+mod folder;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
+use folder::Folder;
 
 /// Far longer than anything here takes: a wait that reaches it has failed.
 const HANGS: Duration = Duration::from_secs(20);
@@ -26,8 +28,8 @@ fn uncork(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn folder_with(text: &str) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
+fn folder_with(text: &str) -> Folder {
+    let folder = Folder::new();
     fs::write(folder.path().join("uncork.toml"), text).unwrap();
     folder
 }
@@ -140,7 +142,7 @@ fn validate_says_ok_and_sums_up_each_model() {
 
 #[test]
 fn wrong_usage_ends_with_3_and_asking_for_help_with_0() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     for (arguments, expected) in [
         (&["--help"][..], 0),
         (&["--version"], 0),
@@ -183,7 +185,7 @@ fn serve_reads_the_file_of_its_folder_prints_its_real_address_and_answers() {
 
 #[test]
 fn without_a_model_the_embedded_one_is_served() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let mut command = uncork(folder.path(), &["serve"]);
     command.env("UNCORK_HTTP", "127.0.0.1:0");
     let serving = Serving::start(command);

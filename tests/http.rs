@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use reqwest::header::HeaderMap;
-use reqwest::{Client, Method};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{HeaderMap, Method, Request};
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,7 +28,6 @@ struct Running {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<Ended>,
-    client: Client,
 }
 
 fn stand_in(name: &str, version: &str, base: Duration) -> ModelSpec {
@@ -50,7 +51,7 @@ async fn start(options: Options, models: Vec<ModelSpec>) -> Running {
     let address = server.address();
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(server.serve(registry, async { drop(stopped.await) }));
-    Running { address, stop: Some(stop), serving, client: Client::builder().no_proxy().build().unwrap() }
+    Running { address, stop: Some(stop), serving }
 }
 
 /// Two versions of the stand-in `m` under the default bounds.
@@ -85,13 +86,24 @@ impl Answer {
 
 impl Running {
     async fn ask(&self, method: Method, path: &str, body: Option<String>) -> Answer {
-        let mut request = self.client.request(method, format!("http://{}{path}", self.address));
-        if let Some(body) = body {
-            request = request.body(body);
-        }
-        let response = tokio::time::timeout(HANGS, request.send()).await.unwrap().unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Answer { status, headers, text: response.text().await.unwrap() }
+        let exchange = async {
+            let stream = TokioIo::new(TcpStream::connect(self.address).await.unwrap());
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+            let request = Request::builder().method(method).uri(path).header("host", self.address.to_string());
+            let request = request.body(Full::new(Bytes::from(body.unwrap_or_default()))).unwrap();
+            let answer = async {
+                let response = sender.send_request(request).await.unwrap();
+                let (head, body) = response.into_parts();
+                let text = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+                Answer { status: head.status.as_u16(), headers: head.headers, text }
+            };
+            tokio::select! {
+                answer = answer => answer,
+                // A server that closes first leaves the answer to be read.
+                Err(error) = connection => panic!("the connection broke: {error}"),
+            }
+        };
+        tokio::time::timeout(HANGS, exchange).await.expect("an answer in time")
     }
 
     async fn get(&self, path: &str) -> Answer {

@@ -132,6 +132,3 @@ impl Layers<'_> {
         self.flags.get(key).or_else(|| self.environment.get(key)).or_else(|| file.cloned())
     }
 }
-
-#[cfg(test)]
-mod tests;

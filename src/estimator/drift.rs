@@ -1,8 +1,11 @@
 //! Notices that batch times have moved away from their prediction: a two-sided CUSUM of log residuals
 //! (Page, "Continuous inspection schemes", Biometrika 41, 1954).
 
-/// A single residual counts at most this much (a factor of 1.65), so that one straggler is not a drift.
-const CLIP: f64 = 0.5;
+/// A single residual upwards counts at most this much (a factor of 1.65), so that one straggler is not a drift.
+const CLIP_UP: f64 = 0.5;
+/// Downwards it counts more: much makes a batch slow by accident, nothing makes it three times as fast. After a stall, one
+/// batch at its true speed is then enough to forget the stall.
+const CLIP_DOWN: f64 = 1.5;
 /// Deviations below this (10 %) are taken as noise.
 const SLACK: f64 = 0.1;
 /// The accumulated deviation that counts as drift: three batches in a row at twice their due.
@@ -39,7 +42,7 @@ impl Drift {
         if !residual.is_finite() {
             return None;
         }
-        let residual = residual.clamp(-CLIP, CLIP);
+        let residual = residual.clamp(-CLIP_DOWN, CLIP_UP);
         // Noisy runners need a wider notion of noise, or every bad patch would wipe the memory.
         let slack = SLACK.max(self.scatter);
         let threshold = THRESHOLD.max(8.0 * self.scatter);
@@ -71,6 +74,11 @@ mod tests {
     fn a_speed_up_is_noticed_too() {
         let mut drift = Drift::default();
         assert!((0..4).any(|_| drift.observe(0.5).is_some()));
+    }
+
+    #[test]
+    fn one_batch_far_faster_than_expected_is_enough() {
+        assert_eq!(Drift::default().observe(0.1), Some(1));
     }
 
     #[test]

@@ -100,6 +100,9 @@ fn sane(seconds: f64) -> f64 {
     if seconds.is_nan() { 0.0 } else { seconds.clamp(0.0, LONGEST) }
 }
 
+/// A margin beyond this would refuse more than it protects; what scatters more is drift.
+const MOST_NOISE: f64 = 3.0;
+
 fn sane_noise(noise: f64) -> f64 {
-    if noise.is_nan() { 1.0 } else { noise.clamp(1.0, 10.0) }
+    if noise.is_nan() { 1.0 } else { noise.clamp(1.0, MOST_NOISE) }
 }

@@ -12,6 +12,12 @@ use crate::estimator::Instant;
 /// A hold asks to be woken no sooner than this: below it the timer costs more than the arrival it waits for.
 const SHORTEST_HOLD: Duration = Duration::from_micros(20);
 
+/// Idle time after which an estimate is put to the test, in batch times of one row. Less: quicker back from a stall. More:
+/// a model that is truly too slow for its cap answers fewer requests late.
+const PROBE_AFTER: u32 = 4;
+/// The longest that an estimate by which everything is late goes untested.
+const LONGEST_WITHOUT_PROBE: Duration = Duration::from_secs(1);
+
 /// Adaptive micro-batching under a latency cap. Has no settings: all it needs is in the [`View`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cork;
@@ -36,6 +42,9 @@ impl Policy for Cork {
                 }
                 // Wait for the runner: what arrives meanwhile does not lengthen the smaller batch.
                 Some(_) => Decision::WaitUntil(after(now, latest_start(&view, 1))),
+                None if estimate_may_be_stale(now, &view) => {
+                    Decision::Release { entries: 1, reason: ReleaseReason::Probe }
+                }
                 None => Decision::Shed { entries: 0..1, reason: ShedReason::BatchTooLate },
             };
         }
@@ -91,6 +100,16 @@ fn lossless_smaller_batch(start: Instant, view: &View<'_>) -> Option<usize> {
     let second_start = start + view.fit.predict(rows).unwrap_or_default();
     let rest = (view.queue.rows() - rows).max(whole_rows - rows);
     (entries > 0 && second_start + view.batch_time(rest) <= next.deadline).then_some(entries)
+}
+
+/// Whether all runners have been idle for so long that one batch is worth finding out with.
+///
+/// A stall of the machine can leave an estimate by which nothing is ever in time. Were everything refused on it, no batch
+/// would run, nothing would be learned, and the server would refuse for ever.
+fn estimate_may_be_stale(now: Instant, view: &View<'_>) -> bool {
+    let batch = view.fit.predict(1).unwrap_or_default();
+    let wait = batch.saturating_mul(PROBE_AFTER).min(LONGEST_WITHOUT_PROBE);
+    view.running.is_empty() && now.since(view.free_since) >= wait
 }
 
 /// The last instant at which a batch of `rows` can start and still be in time for the first entry.

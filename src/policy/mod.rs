@@ -62,12 +62,19 @@ pub enum ReleaseReason {
     Deadline,
     /// The server drains: nobody else will come.
     Draining,
+    /// It will be late by the estimate, but the runners have been idle for so long that the estimate may be stale.
+    Probe,
 }
 
 impl ReleaseReason {
     /// Every reason.
-    pub const ALL: [ReleaseReason; 4] =
-        [ReleaseReason::Full, ReleaseReason::Ripe, ReleaseReason::Deadline, ReleaseReason::Draining];
+    pub const ALL: [ReleaseReason; 5] = [
+        ReleaseReason::Full,
+        ReleaseReason::Ripe,
+        ReleaseReason::Deadline,
+        ReleaseReason::Draining,
+        ReleaseReason::Probe,
+    ];
 
     /// The label's value in `uncork_releases_total{reason}`.
     pub fn label(self) -> &'static str {
@@ -76,6 +83,7 @@ impl ReleaseReason {
             ReleaseReason::Ripe => "ripe",
             ReleaseReason::Deadline => "deadline",
             ReleaseReason::Draining => "draining",
+            ReleaseReason::Probe => "probe",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! An executor whose batches take affine virtual time, and which remembers them.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,8 +20,9 @@ pub(crate) struct StandIn {
     pub(crate) per_row: Duration,
     /// Batches that never come back, counted from the first.
     pub(crate) hangs: usize,
-    /// The first batch takes so many times its due.
-    pub(crate) first: u32,
+    /// When batches start that take so many times their due, counted from the stand-in's making.
+    pub(crate) slow: (Range<Duration>, u32),
+    pub(crate) made: Instant,
     pub(crate) log: Arc<Mutex<Log>>,
 }
 
@@ -33,7 +35,7 @@ pub(crate) struct Log {
 
 impl StandIn {
     pub(crate) fn new(base: Duration, per_row: Duration) -> StandIn {
-        StandIn { base, per_row, hangs: 0, first: 1, log: Arc::default() }
+        StandIn { base, per_row, hangs: 0, slow: (ms(0)..ms(0), 1), made: Instant::now(), log: Arc::default() }
     }
 
     pub(crate) fn batches(&self) -> Vec<Vec<u64>> {
@@ -62,8 +64,8 @@ impl Executor<u64, u64> for StandIn {
     fn execute(&mut self, batch: Vec<u64>) -> BoxFuture<'static, Result<Vec<u64>, BatchError>> {
         let mut time = self.time(batch.len());
         let mut log = self.log.lock().expect("no test panics with it");
-        if log.batches.is_empty() {
-            time *= self.first;
+        if self.slow.0.contains(&self.made.elapsed()) {
+            time *= self.slow.1;
         }
         log.batches.push(batch.clone());
         log.running += 1;

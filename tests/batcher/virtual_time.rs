@@ -103,13 +103,27 @@ async fn a_burst_after_quiet_is_not_refused_although_only_one_size_was_ever_seen
 
 #[tokio::test(start_paused = true)]
 async fn a_first_batch_of_twenty_times_its_due_refuses_nobody_who_can_be_served() {
-    let runner = StandIn { first: 20, ..StandIn::new(ms(2), Duration::from_micros(50)) };
+    let runner = StandIn { slow: (ms(0)..ms(1), 20), ..StandIn::new(ms(2), Duration::from_micros(50)) };
     let batcher = runner.start(ms(50), 128);
     // The first batch takes 41 ms; what comes meanwhile rides in the second.
     let times: Vec<_> = (0..100).map(|i| Duration::from_micros(i * 500)).collect();
     let fates = submit_at(&batcher, &times).await;
     let late: Vec<_> = fates.iter().filter(|f| f.answered && f.took > ms(50)).collect();
     assert_eq!((answered(&fates), late.len()), (100, 0), "{late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stall_by_which_everything_would_be_late_is_forgotten_once_it_is_over() {
+    // For two seconds, batches take 40 times their due: 82 ms and more against a cap of 50.
+    let runner = StandIn { slow: (ms(1000)..ms(3000), 40), ..StandIn::new(ms(2), Duration::from_micros(50)) };
+    let batcher = runner.builder(ms(50), 128).seen(runner.warm()).start(runner.clone());
+    let times: Vec<_> = (0..10_000).map(Duration::from_millis).collect();
+    let fates = submit_at(&batcher, &times).await;
+    let lost = |range: std::ops::Range<usize>| fates[range].iter().filter(|f| !f.answered || f.took > ms(50)).count();
+    assert_eq!(lost(0..990), 0, "before the stall");
+    assert!(lost(1000..3000) > 1900, "the stall is one");
+    assert!(lost(3000..4000) < 500, "{} ms until it was forgotten", lost(3000..4000));
+    assert_eq!(lost(4000..10_000), 0, "long after it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,15 +1,22 @@
 //! Tests of the whole way from the three sources to settings.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
+
+mod folder;
+
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
-use super::*;
-use crate::registry::Source;
+use folder::Folder;
+use uncork::config::{Config, Flags, Problems, resolve};
+use uncork::registry::Source;
+use uncork::server::Options;
 
 /// Resolves `text` as ./uncork.toml in a folder that also holds an (empty) model file.
 fn resolve_text(text: &str, flags: &Flags, variables: &[(&str, &str)]) -> Result<Config, Problems> {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join(DEFAULT_FILE), text).unwrap();
+    let folder = Folder::new();
+    fs::write(folder.path().join("uncork.toml"), text).unwrap();
     fs::create_dir(folder.path().join("models")).unwrap();
     fs::write(folder.path().join("models/m.onnx"), "").unwrap();
     resolve(flags, variables.iter().map(|(k, v)| (k.into(), v.into())), folder.path())
@@ -39,7 +46,7 @@ fn the_two_caps_are_all_that_anyone_must_set() {
     assert_eq!((model.max_latency, model.max_batch_rows.get(), model.runners.get()), (ms(50), 64, 1));
     assert_eq!(config.http, "127.0.0.1:8080");
     assert_eq!(config.server, Options::default());
-    assert_eq!(config.file.as_deref(), Some(Path::new(DEFAULT_FILE)));
+    assert_eq!(config.file.as_deref(), Some(Path::new("uncork.toml")));
     let Source::Onnx(path) = &model.source else { panic!("{:?}", model.source) };
     assert!(path.is_absolute() && path.ends_with("models/m.onnx"), "a path starts in the file's folder: {path:?}");
 }
@@ -192,7 +199,7 @@ fn an_unknown_or_wrong_variable_is_an_error_but_not_those_that_kubernetes_sets()
 
 #[test]
 fn a_model_on_the_command_line_is_named_after_its_file() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     fs::write(folder.path().join("res-net.v2.onnx"), "").unwrap();
     let flags = Flags { models: vec!["res-net.v2.onnx".into()], max_batch_size: Some("7".into()), ..Flags::default() };
     let config = resolve(&flags, [], folder.path()).unwrap();
@@ -206,7 +213,7 @@ fn a_model_on_the_command_line_is_named_after_its_file() {
 
 #[test]
 fn a_file_that_is_named_must_be_there() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let flags = Flags { config: Some("none.toml".into()), ..Flags::default() };
     let problems = resolve(&flags, [], folder.path()).unwrap_err().to_string();
     assert!(problems.starts_with("none.toml: cannot be read: "), "{problems}");
