@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -18,12 +17,6 @@ pub trait Executor<I, A>: Send + 'static {
     /// Starts a batch; the future yields one answer for each item, in order. Any other number of answers fails the batch.
     fn execute(&mut self, batch: Vec<I>) -> BoxFuture<'static, Result<Vec<A>, BatchError>>;
 }
-
-/// A thread that has run a batch spins for the next one for this share of the time that the batch took. More: the next one
-/// starts sooner. Less: more of the processor is left to others.
-const SPINNING_SHARE: u32 = 50;
-/// No thread spins for longer, however long its batches.
-const LONGEST_SPIN: Duration = Duration::from_micros(200);
 
 /// What a thread does with a batch.
 pub type Work<I, A> = Box<dyn FnMut(Vec<I>) -> Result<Vec<A>, BatchError>>;
@@ -59,13 +52,11 @@ impl<I: Send + 'static, A: Send + 'static> Threads<I, A> {
 /// Takes jobs until there is nobody left to send one.
 fn work<I, A>(inbox: &Mutex<mpsc::Receiver<Job<I, A>>>, build: &dyn Fn() -> Result<Work<I, A>, BatchError>) {
     let mut worker = fenced(build);
-    let mut patience = Duration::ZERO;
     loop {
         // Idle threads queue for the lock; whoever has it waits for the next job. Nothing in here can panic, but a
         // poisoned lock would be no reason to stop either: the receiver has no state of its own to be broken.
-        let job = next(&inbox.lock().unwrap_or_else(PoisonError::into_inner), patience);
-        let Some(Job { batch, done }) = job else { return };
-        let start = Instant::now();
+        let job = inbox.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Job { batch, done }) = job else { return };
         if worker.is_err() {
             worker = fenced(build);
         }
@@ -76,26 +67,9 @@ fn work<I, A>(inbox: &Mutex<mpsc::Receiver<Job<I, A>>>, build: &dyn Fn() -> Resu
         if let Err(Fenced::Panicked(_)) = &answers {
             worker = fenced(build);
         }
-        patience = (start.elapsed() / SPINNING_SHARE).min(LONGEST_SPIN);
         // A dropped receiver means that the batcher is gone, and with it everybody who waits.
         let _ = done.send(answers.map_err(BatchError::from));
     }
-}
-
-/// The next job; spins for as long as `patience` before it sleeps.
-///
-/// Under load the next batch comes some 20 µs after the last. A thread that has gone to sleep by then must be woken, and
-/// on a busy machine waits for a processor: measured at a mean of 0.3 ms and up to 2 ms, in which nobody is served.
-fn next<T>(inbox: &mpsc::Receiver<T>, patience: Duration) -> Option<T> {
-    let start = Instant::now();
-    while start.elapsed() < patience {
-        match inbox.try_recv() {
-            Ok(job) => return Some(job),
-            Err(mpsc::TryRecvError::Disconnected) => return None,
-            Err(mpsc::TryRecvError::Empty) => std::hint::spin_loop(),
-        }
-    }
-    inbox.recv().ok()
 }
 
 #[derive(Debug, Clone)]

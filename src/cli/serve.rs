@@ -96,7 +96,9 @@ impl Serve {
             }
         };
         start_log(&config.log);
-        let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        let threads = config.http_threads.get();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+        let runtime = match runtime {
             Ok(runtime) => runtime,
             Err(error) => {
                 error!(%error, "no threads to be had");

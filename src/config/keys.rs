@@ -4,6 +4,7 @@
 pub(super) const SERVER: &[&str] = &[
     "http",
     "grpc",
+    "http_threads",
     "max_connections",
     "max_head_bytes",
     "max_body_bytes",

@@ -8,6 +8,7 @@
 //! | `[server]` | default | |
 //! | --- | --- | --- |
 //! | `http` | `127.0.0.1:8080` | address to listen on |
+//! | `http_threads` | half of the cores | threads that read, decode, encode and write; the rest is for runners |
 //! | `max_connections` | 4096 | see [`Options`] for these |
 //! | `max_head_bytes`, `max_body_bytes`, `max_bodies_bytes` | 16384, 67108864, 1073741824 | |
 //! | `head_timeout_ms`, `body_timeout_ms` | 10000, 30000 | |
@@ -35,6 +36,7 @@ mod server;
 mod setting;
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 pub use problem::{Place, Problem, Problems};
@@ -88,6 +90,8 @@ impl Flags {
 pub struct Config {
     /// The address to listen on, as `host:port`.
     pub http: String,
+    /// Threads that read, decode, encode and write.
+    pub http_threads: NonZeroUsize,
     /// Bounds towards clients.
     pub server: Options,
     /// The models, at least one.
@@ -113,11 +117,11 @@ pub fn resolve(
     });
     let file = path.as_ref().map_or_else(File::default, |path| File::read(path, folder, &mut report));
     let layers = Layers { flags, environment: &environment };
-    let (http, server) = server::check(&file.server, &layers, &mut report);
+    let server::Checked { http, http_threads, options } = server::check(&file.server, &layers, &mut report);
     let models = model::check_all(&file, flags, folder, &layers, &mut report);
     let log = environment.log(&mut report);
     report.finish()?;
-    Ok(Config { http, server, models, log, file: path })
+    Ok(Config { http, http_threads, server: options, models, log, file: path })
 }
 
 /// The layers above the file.

@@ -1,6 +1,7 @@
 //! The checked form of `[server]`.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -13,8 +14,21 @@ use crate::server::Options;
 /// Only this machine can reach it: whoever opens it to others does so knowingly.
 const DEFAULT_HTTP: &str = "127.0.0.1:8080";
 
-/// The address to listen on, and the bounds.
-pub(super) fn check(table: &Table, layers: &Layers<'_>, report: &mut Report) -> (String, Options) {
+/// Most threads that make sense for HTTP.
+const HTTP_THREADS: RangeInclusive<usize> = 1..=1024;
+
+/// What `[server]` comes to.
+pub(super) struct Checked {
+    /// The address to listen on.
+    pub(super) http: String,
+    /// Threads that read, decode, encode and write.
+    pub(super) http_threads: NonZeroUsize,
+    /// The bounds.
+    pub(super) options: Options,
+}
+
+/// Checks all of `[server]`.
+pub(super) fn check(table: &Table, layers: &Layers<'_>, report: &mut Report) -> Checked {
     let strongest = |key: &str| layers.strongest(key, table.get(key));
     if let Some(grpc) = strongest("grpc") {
         grpc.refuse(report, "gRPC is not served yet; leave this setting out");
@@ -46,7 +60,16 @@ pub(super) fn check(table: &Table, layers: &Layers<'_>, report: &mut Report) -> 
         let (all, one) = (options.max_bodies_bytes, options.max_body_bytes);
         setting.refuse(report, format!("max_bodies_bytes ({all}) must be at least max_body_bytes ({one})"));
     }
-    (http.unwrap_or_else(|| DEFAULT_HTTP.into()), options)
+    let http_threads = strongest("http_threads").and_then(|s| s.count(HTTP_THREADS, report));
+    let http_threads = http_threads.unwrap_or_else(default_http_threads);
+    Checked { http: http.unwrap_or_else(|| DEFAULT_HTTP.into()), http_threads, options }
+}
+
+/// Half of the cores, one at least: the other half is for the runners. A thread for each core would keep a runner waiting
+/// for a processor just when its next batch is ready, while the answers of the last one are written out.
+fn default_http_threads() -> NonZeroUsize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    NonZeroUsize::new(cores / 2).unwrap_or(NonZeroUsize::MIN)
 }
 
 /// `host:port`, where the host is an address or a name; a name is looked up when the server binds.

@@ -77,6 +77,15 @@ pub(super) fn warm_up(runner: &mut dyn Runner, max_rows: usize) -> Result<Vec<(u
     Ok(timed)
 }
 
+/// Runs one row on the thread that is to own `runner`: what a runner sets up at its first batch is then set up before the
+/// first request. Whether the row succeeds was found out by [`warm_up`].
+pub(super) fn ready(mut runner: Box<dyn Runner>) -> Box<dyn Runner> {
+    if let Ok(row) = zeros(runner.signature(), 1) {
+        let _ = runner.run(row);
+    }
+    runner
+}
+
 fn zeros(signature: &Signature, rows: usize) -> Result<Tensors, String> {
     let tensors = signature.inputs.iter().map(|spec| {
         let dims = spec.dims.iter().map(|d| d.unwrap_or(FREE_LENGTH));

@@ -56,7 +56,7 @@ impl Model {
             .weigh(|request: &Tensors| Weight { rows: request.rows(), bytes: request.byte_len() })
             .seen(seen)
             .metrics(metrics.clone())
-            .start_threads(move || Ok(work(build())))
+            .start_threads(move || Ok(work(load::ready(build()))))
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
         Ok(Model { spec, platform, signature: Arc::new(signature), batcher, metrics })
     }
