@@ -12,6 +12,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use folder::Folder;
+use serde_json::{Value, json};
 
 /// Far longer than anything here takes: a wait that reaches it has failed.
 const HANGS: Duration = Duration::from_secs(20);
@@ -82,6 +83,18 @@ impl Serving {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    /// The answer of a model, which must be one.
+    fn infer(&self, model: &str, body: &str) -> Value {
+        let mut stream = self.connect();
+        let length = body.len();
+        let head = format!("POST /v2/models/{model}/infer HTTP/1.1\r\nHost: a\r\nConnection: close\r\n");
+        write!(stream, "{head}Content-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
     }
 
     fn signal(&self, name: &str) {
@@ -191,6 +204,38 @@ fn without_a_model_the_embedded_one_is_served() {
     let serving = Serving::start(command);
     assert!(serving.ready_line.starts_with("uncork serves digits on "), "{}", serving.ready_line);
     assert!(serving.get("/v2/models/digits").contains("\"name\":\"digits\""));
+}
+
+#[test]
+fn models_exported_by_pytorch_are_served_with_the_answers_of_onnxruntime() {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models");
+    let file = |name: &str| models.join(name).display().to_string();
+    let folder = Folder::new();
+    let arguments = ["serve", &file("mlp.onnx"), &file("lenet.onnx"), "--http", "127.0.0.1:0"];
+    let caps = ["--max-latency-ms", "20000", "--max-batch-size", "64"];
+    let serving = Serving::start(uncork(folder.path(), &[&arguments[..], &caps].concat()));
+    for name in ["mlp", "lenet"] {
+        let recorded: Value = serde_json::from_slice(&fs::read(models.join(format!("{name}.json"))).unwrap()).unwrap();
+        let answer = serving.infer(name, &json!({"inputs": recorded["inputs"]}).to_string());
+        for (have, want) in answer["outputs"].as_array().unwrap().iter().zip(recorded["outputs"].as_array().unwrap()) {
+            assert_eq!((&have["name"], &have["shape"]), (&want["name"], &want["shape"]), "{name}");
+            let numbers = |tensor: &Value| -> Vec<f64> {
+                tensor["data"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+            };
+            for (a, b) in numbers(have).into_iter().zip(numbers(want)) {
+                assert!((a - b).abs() <= 1e-4 * (1.0 + b.abs()), "{name}: {a} instead of {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_model_with_a_missing_operator_is_refused_at_load_with_its_name_and_node() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/unsupported.onnx");
+    let folder = Folder::new();
+    let (code, _, errors) = output(uncork(folder.path(), &["serve", model.to_str().unwrap(), "--http", "127.0.0.1:0"]));
+    assert_eq!(code, 3);
+    assert!(errors.contains("'Einsum'") && errors.contains("'odd_einsum'"), "{errors}");
 }
 
 #[test]

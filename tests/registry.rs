@@ -1,0 +1,119 @@
+//! Models as the server sees them: splitting, checking, counting, versions.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+use uncork::error::Error;
+use uncork::registry::{ModelSpec, Registry, Source};
+use uncork::tensor::{Data, Tensor, Tensors};
+
+fn stand_in(version: &str) -> ModelSpec {
+    let n = |n| NonZeroUsize::new(n).unwrap();
+    ModelSpec {
+        name: "m".into(),
+        version: version.into(),
+        source: Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO },
+        max_latency: Duration::from_secs(20),
+        max_batch_rows: n(128),
+        runners: n(2),
+        threads: n(1),
+        max_queue_rows: n(1000),
+        max_queue_bytes: n(1 << 20),
+    }
+}
+
+/// Rows from `first` on, each with its number.
+fn rows(first: usize, count: usize) -> Tensors {
+    let data: Vec<f32> = (first..first + count).map(|i| i as f32).collect();
+    Tensors::one("x", Tensor::new(vec![count, 1], data).unwrap())
+}
+
+fn answer_to(first: usize, count: usize) -> Data {
+    Data::Fp32((first..first + count).map(|i| 2.0 * i as f32 + 1.0).collect())
+}
+
+#[tokio::test]
+async fn a_request_of_more_rows_than_a_batch_is_split_and_its_answer_joined_in_order() {
+    let registry = Registry::load(vec![stand_in("1")]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    for count in [127, 128, 129, 300, 512] {
+        let answer = model.infer(rows(0, count), Instant::now(), None).await.unwrap();
+        assert_eq!(answer.outputs.get("y").unwrap().data(), &answer_to(0, count));
+        assert!(answer.batch_rows <= 128, "{} rows rode in one batch", answer.batch_rows);
+    }
+    let too_large = model.infer(rows(0, 1001), Instant::now(), None).await.unwrap_err();
+    assert_eq!(too_large, Error::TooLarge { size: 1001, bound: 1000, unit: "rows" });
+}
+
+#[tokio::test]
+async fn a_thousand_requests_of_different_sizes_each_get_their_own_rows_back() {
+    let registry = Registry::load(vec![stand_in("1")]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    let requests = (0..1000).map(|i| {
+        let (first, count) = (i * 1000, 1 + i * 7 % 5);
+        async move {
+            // The queue holds 1,000 rows: what is refused for that asks again.
+            loop {
+                match model.infer(rows(first, count), Instant::now(), None).await {
+                    Ok(answer) => return assert_eq!(answer.outputs.get("y").unwrap().data(), &answer_to(first, count)),
+                    Err(Error::Full { .. }) => tokio::task::yield_now().await,
+                    Err(other) => panic!("request {i}: {other}"),
+                }
+            }
+        }
+    });
+    join_all(requests).await;
+}
+
+#[tokio::test]
+async fn every_request_is_counted_once_however_it_ends() {
+    let registry = Registry::load(vec![stand_in("1")]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    for _ in 0..3 {
+        model.infer(rows(0, 300), Instant::now(), None).await.unwrap();
+    }
+    let wrong = Tensors::one("z", Tensor::new(vec![1, 1], vec![0.0f32]).unwrap());
+    assert!(matches!(model.infer(wrong, Instant::now(), None).await, Err(Error::Invalid(_))));
+    let hopeless = model.infer(rows(0, 1), Instant::now(), Some(Duration::ZERO)).await;
+    assert!(matches!(hopeless, Err(Error::Late { .. })), "{hopeless:?}");
+    drop(model.infer(rows(0, 1), Instant::now(), None)); // never begun, so never there
+    registry.drain().await;
+    assert_eq!(model.infer(rows(0, 1), Instant::now(), None).await.unwrap_err(), Error::ShuttingDown);
+    let text = registry.metrics().render();
+    for (outcome, count) in
+        [("on_time", 3), ("invalid", 1), ("shed", 1), ("shutting_down", 1), ("departed", 0), ("late", 0), ("failed", 0)]
+    {
+        let line = format!(r#"uncork_requests_total{{model="m",version="1",outcome="{outcome}"}} {count}"#);
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+    let rows_run = r#"uncork_adaptive_batch_size_sum{model="m",version="1"} 900"#;
+    assert!(text.contains(rows_run), "{rows_run} is not in\n{text}");
+}
+
+#[tokio::test]
+async fn versions_are_numbers_and_the_highest_answers_where_none_is_named() {
+    let registry = Registry::load(vec![stand_in("10"), stand_in("9"), stand_in("100")]).unwrap();
+    assert_eq!(registry.versions("m"), ["9", "10", "100"]);
+    assert_eq!(registry.model("m", None).unwrap().version(), "100");
+    assert_eq!(registry.model("m", Some("9")).unwrap().version(), "9");
+    let unknown = registry.model("m", Some("11")).unwrap_err().to_string();
+    assert_eq!(unknown, "model 'm' has no version '11'; it has '9', '10', '100'");
+    assert_eq!(registry.model("n", None).unwrap_err().to_string(), "unknown model 'n'; served here: 'm'");
+}
+
+#[tokio::test]
+async fn every_model_that_cannot_be_loaded_is_named() {
+    let missing = |name: &str| ModelSpec {
+        name: name.into(),
+        source: Source::Onnx(format!("{name}.onnx").into()),
+        ..stand_in("1")
+    };
+    let errors = Registry::load(vec![missing("a"), stand_in("1"), missing("b")]).unwrap_err();
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(texts[0].starts_with("model 'a': cannot read a.onnx: "), "{texts:?}");
+}
