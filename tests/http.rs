@@ -312,6 +312,20 @@ async fn every_error_has_its_status_and_a_sentence_and_harms_nobody_else() {
 }
 
 #[tokio::test]
+async fn a_request_that_cannot_be_read_is_counted_as_invalid_once() {
+    let server = with(Options::default()).await;
+    for body in ["{", r#"{"inputs":[]}"#, r#"{"inputs":[{"name":"z","shape":[1,1],"datatype":"FP32","data":[1]}]}"#] {
+        assert_eq!(server.ask(Method::POST, "/v2/models/m/infer", Some(body.to_owned())).await.status, 400);
+    }
+    server.assert_unharmed().await;
+    let text = server.get("/metrics").await.text;
+    for line in [r#"outcome="invalid"} 3"#, r#"outcome="on_time"} 1"#] {
+        let whole = format!(r#"uncork_requests_total{{model="m",version="1",{line}"#);
+        assert!(text.contains(&whole), "{whole} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
 async fn another_method_is_answered_with_those_that_are_allowed() {
     let server = simple().await;
     for (method, path, allowed) in [

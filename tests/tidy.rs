@@ -53,9 +53,8 @@ impl Source {
     }
 }
 
-fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut folders = vec![root.clone()];
+fn rust_files(below: &Path) -> Vec<PathBuf> {
+    let mut folders = vec![below.to_path_buf()];
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).expect("a readable folder") {
@@ -63,12 +62,22 @@ fn sources() -> Vec<Source> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "rs") {
-                let text = fs::read_to_string(&path).expect("a readable file");
-                let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_string();
-                found.push(Source { path: path.strip_prefix(&root).expect("below src").into(), text });
+                found.push(path);
             }
         }
     }
+    found
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("a readable file");
+        // Unit tests are neither long files nor imports of their room.
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_string();
+        Source { path: path.strip_prefix(&root).expect("below src").into(), text }
+    };
+    let found: Vec<Source> = rust_files(&root).into_iter().map(read).collect();
     assert!(found.len() > 20, "the sources were found");
     found
 }
@@ -147,6 +156,19 @@ fn every_file_says_its_duty_first() {
     for source in sources() {
         assert!(source.text.starts_with("//! "), "{} does not begin with its duty", source.path.display());
     }
+}
+
+#[test]
+fn the_tests_that_the_page_on_peers_names_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/peers.md")).expect("the page on peers");
+    let is_test_name = |word: &&str| word.len() > 20 && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    let named: Vec<&str> = page.split('`').filter(is_test_name).collect();
+    assert!(named.len() > 15, "the page names its tests");
+    let texts = rust_files(&root.join("src")).into_iter().chain(rust_files(&root.join("tests")));
+    let code: String = texts.map(|path| fs::read_to_string(path).expect("a readable file")).collect();
+    let missing: Vec<_> = named.into_iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "no such tests: {missing:?}");
 }
 
 #[test]

@@ -127,6 +127,11 @@ impl Model {
         outputs.map(|outputs| Answer { outputs, queue, batch, batch_rows }).map_err(|_| Error::ModelFailed)
     }
 
+    /// Counts a request for this model that could not even be read: `infer` counts every other.
+    pub fn count_unreadable(&self) {
+        self.metrics.count_request(Outcome::Invalid);
+    }
+
     /// Takes no new request, answers all that wait, and returns when the last one is answered.
     pub(super) async fn drain(&self) {
         self.batcher.drain().await;

@@ -38,17 +38,23 @@ pub(super) async fn infer(
     arrival: Arrival,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
-    let (parts, body) = request.into_parts();
-    check_headers(&parts.headers)?;
-    let body = body::read(body, &app.options, &app.room).await?;
-    let request = decode(body).await?;
-    check_outputs(&model, &request.outputs)?;
+    let request = read(&app, &model, request).await.inspect_err(|_| model.count_unreadable())?;
     let answer = model.infer(request.inputs, arrival.0, request.timeout).await?;
     let timing = server_timing(&answer);
     let body = encode(model, request.id, request.outputs, answer.outputs).await?;
     let mut response = json_bytes(StatusCode::OK, body);
     response.headers_mut().insert(SERVER_TIMING, timing);
     Ok(response)
+}
+
+/// All that comes before the model is asked.
+async fn read(app: &App, model: &Model, request: Request<Body>) -> Result<InferRequest, Refusal> {
+    let (parts, body) = request.into_parts();
+    check_headers(&parts.headers)?;
+    let body = body::read(body, &app.options, &app.room).await?;
+    let request = decode(body).await?;
+    check_outputs(model, &request.outputs)?;
+    Ok(request)
 }
 
 /// Refuses what this server would misread.
