@@ -1,7 +1,7 @@
 //! The models over HTTP/1.1: the Open Inference Protocol v2 with JSON tensors, `/metrics` and the page at `/`.
 //!
-//! A request's way: [`connection`] accepts, [`guard`] lets only sound heads through and keeps time, [`arrival`] stamps,
-//! [`routes`] finds the handler, [`body`] reads, [`v2`] turns JSON into tensors and back, [`status`] says what went wrong.
+//! A request's way: `connection` accepts, `guard` lets only sound heads through and keeps time, `arrival` stamps,
+//! `routes` finds the handler, `body` reads, `v2` turns JSON into tensors and back, `status` says what went wrong.
 
 mod arrival;
 mod body;

@@ -39,7 +39,7 @@ pub struct Options {
 impl Options {
     /// Bounds of `max_connections`.
     pub const CONNECTIONS: RangeInclusive<usize> = 1..=1_000_000;
-    /// Bounds of `max_head_bytes`. hyper's buffer, [`READ_BUFFER`](Self::READ_BUFFER), must hold the largest head.
+    /// Bounds of `max_head_bytes`. hyper's buffer, `READ_BUFFER`, must hold the largest head.
     pub const HEAD_BYTES: RangeInclusive<usize> = 1024..=64 * 1024;
     /// Bounds of `max_body_bytes`.
     pub const BODY_BYTES: RangeInclusive<usize> = 1024..=4 * 1024 * 1024 * 1024;
