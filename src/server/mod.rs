@@ -3,6 +3,7 @@
 //! A request's way: `connection` accepts, `guard` lets only sound heads through and keeps time, `arrival` stamps,
 //! `routes` finds the handler, `body` reads, `v2` turns JSON into tensors and back, `status` says what went wrong.
 
+mod app;
 mod arrival;
 mod body;
 mod connection;

@@ -3,22 +3,20 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::{FromRequestParts, RawPathParams, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
-use http::request::Parts;
 use http::{StatusCode, Uri};
-use serde::Serialize;
 
+use super::app::App;
 use super::body::Room;
-use super::status::{JSON, Refusal};
+use super::status::Refusal;
 use super::{Options, v2};
-use crate::registry::{Model, Registry};
+use crate::registry::Registry;
 
 /// The page at `/`.
 const PAGE: &str = include_str!("page.html");
@@ -31,17 +29,6 @@ const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
 
 /// Prometheus' text format.
 const METRICS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-
-/// What every handler can reach.
-#[derive(Clone)]
-pub(super) struct App {
-    /// The models.
-    pub(super) registry: Registry,
-    /// The bounds.
-    pub(super) options: Arc<Options>,
-    /// Memory for bodies.
-    pub(super) room: Room,
-}
 
 /// All paths.
 pub(super) fn router(registry: Registry, options: Arc<Options>) -> Router {
@@ -61,35 +48,6 @@ pub(super) fn router(registry: Registry, options: Arc<Options>) -> Router {
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .with_state(App { registry, options, room })
-}
-
-/// The model that a path names, in the version that it names, or else the highest.
-pub(super) struct Named(pub(super) Arc<Model>);
-
-impl FromRequestParts<App> for Named {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Named, Refusal> {
-        let Ok(params) = RawPathParams::from_request_parts(parts, app).await else {
-            return Err(Refusal::bad_request("the path is not UTF-8"));
-        };
-        let param = |wanted| params.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
-        let model = app.registry.model(param("model").unwrap_or_default(), param("version"))?;
-        Ok(Named(Arc::clone(model)))
-    }
-}
-
-/// An answer with a JSON body.
-pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    json_bytes(status, serde_json::to_vec(body).expect("names, numbers and lists of them always have a JSON form"))
-}
-
-/// An answer whose JSON body is written already.
-pub(super) fn json_bytes(status: StatusCode, body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
-    response
 }
 
 async fn page() -> Response {

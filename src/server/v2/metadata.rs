@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::Serialize;
 
 use crate::runner::TensorSpec;
-use crate::server::routes::{App, Named, json};
+use crate::server::app::{App, Named, json};
 
 #[derive(Serialize)]
 struct ServerMetadata {

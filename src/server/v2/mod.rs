@@ -13,9 +13,9 @@ use axum::response::Response;
 use http::header::{CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, StatusCode};
 
+use super::app::{App, Named, json_bytes};
 use super::arrival::Arrival;
 use super::body;
-use super::routes::{App, Named, json_bytes};
 use super::status::Refusal;
 use crate::error::Error;
 use crate::registry::{Answer, Model};

@@ -1,0 +1,56 @@
+//! What handlers share: the state they reach, the model that a path names, JSON answers.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::response::Response;
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use serde::Serialize;
+
+use super::Options;
+use super::body::Room;
+use super::status::{JSON, Refusal};
+use crate::registry::{Model, Registry};
+
+/// What every handler can reach.
+#[derive(Clone)]
+pub(super) struct App {
+    /// The models.
+    pub(super) registry: Registry,
+    /// The bounds.
+    pub(super) options: Arc<Options>,
+    /// Memory for bodies.
+    pub(super) room: Room,
+}
+
+/// The model that a path names, in the version that it names, or else the highest.
+pub(super) struct Named(pub(super) Arc<Model>);
+
+impl FromRequestParts<App> for Named {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Named, Refusal> {
+        let Ok(params) = RawPathParams::from_request_parts(parts, app).await else {
+            return Err(Refusal::bad_request("the path is not UTF-8"));
+        };
+        let param = |wanted| params.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
+        let model = app.registry.model(param("model").unwrap_or_default(), param("version"))?;
+        Ok(Named(Arc::clone(model)))
+    }
+}
+
+/// An answer with a JSON body.
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    json_bytes(status, serde_json::to_vec(body).expect("names, numbers and lists of them always have a JSON form"))
+}
+
+/// An answer whose JSON body is written already.
+pub(super) fn json_bytes(status: StatusCode, body: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
