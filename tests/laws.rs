@@ -67,14 +67,19 @@ prop_compose! {
         max_batch in 1usize..64,
         runners in 1usize..5,
         busy in 0usize..5,
-        entries in prop::collection::vec((0u64..100_000, 1u64..150_000, 1usize..64), 0..60),
+        // Few rows or many: only with a batch far from full does a hold come into question.
+        entries in prop_oneof![
+            prop::collection::vec((0u64..100_000, 1u64..150_000, 1usize..64), 0..60),
+            prop::collection::vec((0u64..20_000, 1u64..150_000, 1usize..3), 1..4),
+        ],
         running in prop::collection::vec((0u64..200_000, 1usize..64), 5),
         arrivals in prop::collection::vec(0u64..20_000, 0..80),
+        silence in 0u64..20_000,
         fit in fits(),
         free in 0u64..200_000,
         draining in prop::bool::weighted(0.1),
     ) -> State {
-        let now = Instant::EPOCH + us(200_000);
+        let now = Instant::EPOCH + us(2_000_000);
         let mut queue = Queue::new();
         for (id, (age, within, rows)) in (0..).zip(entries) {
             let arrival = now - us(age);
@@ -83,20 +88,20 @@ prop_compose! {
         let busy = busy.min(runners);
         let running = running.into_iter().take(busy);
         let mut gaps = Gaps::new();
-        let mut at = Instant::EPOCH;
+        let mut at = now - us(silence + arrivals.iter().sum::<u64>());
         for gap in arrivals {
             at = at + us(gap);
-            gaps.observe(at.min(now), 1);
+            gaps.observe(at, 1);
         }
         State {
             now,
             queue,
-            running: running.map(|(since, rows)| Running { since: Instant::EPOCH + us(since), rows }).collect(),
+            running: running.map(|(since, rows)| Running { since: now - us(since), rows }).collect(),
             runners,
             max_batch,
             fit,
             gaps,
-            free_since: Instant::EPOCH + us(free),
+            free_since: now - us(free),
             draining,
         }
     }

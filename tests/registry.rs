@@ -5,6 +5,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 use uncork::error::Error;
@@ -47,6 +48,10 @@ async fn a_request_of_more_rows_than_a_batch_is_split_and_its_answer_joined_in_o
     }
     let too_large = model.infer(rows(0, 1001), Instant::now(), None).await.unwrap_err();
     assert_eq!(too_large, Error::TooLarge { size: 1001, bound: 1000, unit: "rows" });
+    let short = ModelSpec { max_queue_bytes: NonZeroUsize::new(100).unwrap(), ..stand_in("1") };
+    let registry = Registry::load(vec![short]).unwrap();
+    let too_large = registry.model("m", None).unwrap().infer(rows(0, 26), Instant::now(), None).await.unwrap_err();
+    assert_eq!(too_large, Error::TooLarge { size: 104, bound: 100, unit: "bytes" });
 }
 
 #[tokio::test]
@@ -82,6 +87,7 @@ async fn every_request_is_counted_once_however_it_ends() {
     assert!(matches!(hopeless, Err(Error::Late { .. })), "{hopeless:?}");
     drop(model.infer(rows(0, 1), Instant::now(), None)); // never begun, so never there
     registry.drain().await;
+    assert!(!registry.is_ready());
     assert_eq!(model.infer(rows(0, 1), Instant::now(), None).await.unwrap_err(), Error::ShuttingDown);
     let text = registry.metrics().render();
     for (outcome, count) in
@@ -90,18 +96,34 @@ async fn every_request_is_counted_once_however_it_ends() {
         let line = format!(r#"uncork_requests_total{{model="m",version="1",outcome="{outcome}"}} {count}"#);
         assert!(text.contains(&line), "{line} is not in\n{text}");
     }
+    let answered = r#"uncork_request_duration_seconds_count{model="m",version="1"} 3"#;
+    assert!(text.contains(answered), "{answered} is not in\n{text}");
     let rows_run = r#"uncork_adaptive_batch_size_sum{model="m",version="1"} 900"#;
     assert!(text.contains(rows_run), "{rows_run} is not in\n{text}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_after_the_cap_is_counted_as_late() {
+    let registry = Registry::load(vec![stand_in("1")]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    let mut answer = Box::pin(model.infer(rows(0, 1), Instant::now(), None));
+    assert!(answer.as_mut().now_or_never().is_none());
+    tokio::task::yield_now().await; // its batch is released
+    tokio::time::advance(Duration::from_secs(21)).await;
+    answer.await.unwrap();
+    let text = registry.metrics().render();
+    let line = r#"uncork_requests_total{model="m",version="1",outcome="late"} 1"#;
+    assert!(text.contains(line), "{line} is not in\n{text}");
+}
+
 #[tokio::test]
 async fn versions_are_numbers_and_the_highest_answers_where_none_is_named() {
-    let registry = Registry::load(vec![stand_in("10"), stand_in("9"), stand_in("100")]).unwrap();
-    assert_eq!(registry.versions("m"), ["9", "10", "100"]);
+    let registry = Registry::load(vec![stand_in("10"), stand_in("009"), stand_in("100")]).unwrap();
+    assert_eq!(registry.versions("m"), ["009", "10", "100"]);
     assert_eq!(registry.model("m", None).unwrap().version(), "100");
-    assert_eq!(registry.model("m", Some("9")).unwrap().version(), "9");
+    assert_eq!(registry.model("m", Some("009")).unwrap().version(), "009");
     let unknown = registry.model("m", Some("11")).unwrap_err().to_string();
-    assert_eq!(unknown, "model 'm' has no version '11'; it has '9', '10', '100'");
+    assert_eq!(unknown, "model 'm' has no version '11'; it has '009', '10', '100'");
     assert_eq!(registry.model("n", None).unwrap_err().to_string(), "unknown model 'n'; served here: 'm'");
 }
 

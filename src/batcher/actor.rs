@@ -143,7 +143,6 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
             for message in intake.drain(..) {
                 self.hear(message);
             }
-            self.draining |= self.abandoned();
             // The next batch goes out before the answers of the last one: its runner is waiting, they are not late.
             let next = self.obey();
             if let Some(deliveries) = deliveries {
@@ -160,9 +159,6 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
                 for done in self.drained.drain(..) {
                     // Whoever asked may have stopped waiting.
                     let _ = done.send(());
-                }
-                if self.abandoned() {
-                    return;
                 }
             }
         }

@@ -67,3 +67,37 @@ impl Meter {
         self.used.fetch_sub(size, Ordering::AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weight(rows: usize, bytes: usize) -> Weight {
+        Weight { rows, bytes }
+    }
+
+    #[test]
+    fn room_is_taken_in_rows_and_bytes_or_in_neither_and_given_back_in_both() {
+        let retry_after = Duration::from_millis(50);
+        let bounds = Bounds::new(10, 100, retry_after);
+        let full = |queued, bound, unit| Err(Error::Full { queued, bound, unit, retry_after });
+        for _ in 0..3 {
+            assert_eq!(bounds.admit(weight(6, 60)), Ok(()));
+            assert_eq!(bounds.admit(weight(1, 60)), full(60, 100, "bytes"));
+            assert_eq!(bounds.admit(weight(4, 40)), Ok(()), "the refused one has left no rows behind");
+            assert_eq!(bounds.admit(weight(1, 0)), full(10, 10, "rows"));
+            bounds.leave(weight(6, 60));
+            bounds.leave(weight(4, 40));
+        }
+    }
+
+    #[test]
+    fn what_could_never_wait_is_too_large_however_empty_the_queue_is() {
+        let bounds = Bounds::new(10, 100, Duration::ZERO);
+        assert_eq!(bounds.admit(weight(11, 1)), Err(Error::TooLarge { size: 11, bound: 10, unit: "rows" }));
+        assert_eq!(bounds.admit(weight(10, 101)), Err(Error::TooLarge { size: 101, bound: 100, unit: "bytes" }));
+        assert_eq!(bounds.admit(weight(10, 100)), Ok(()));
+        bounds.close();
+        assert_eq!(bounds.admit(weight(0, 0)), Err(Error::ShuttingDown));
+    }
+}

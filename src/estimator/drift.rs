@@ -88,4 +88,13 @@ mod tests {
             assert_eq!(drift.observe(if i % 100 == 7 { 5.0 } else { 1.0 }), None, "batch {i}");
         }
     }
+
+    #[test]
+    fn bad_patches_of_a_runner_that_has_them_all_the_time_are_no_drift() {
+        let mut drift = Drift::default();
+        // Five batches at their due, eight too slow, eight too fast, over and over.
+        let patches = [1.0; 5].into_iter().chain([1.5; 8]).chain([1.0 / 1.5; 8]).cycle();
+        let noticed: Vec<_> = patches.take(2100).map(|ratio| drift.observe(ratio)).collect();
+        assert_eq!(noticed[300..].iter().flatten().count(), 0, "after some of them they are known");
+    }
 }

@@ -46,7 +46,8 @@ impl Gaps {
             self.rows += gap.rows;
             self.gaps.push_back(gap);
         }
-        self.last = Some(now);
+        // A stamp that is heard late must not make the next gap look longer than it was.
+        self.last = self.last.max(Some(now));
     }
 
     /// When something last arrived.
@@ -92,6 +93,20 @@ mod tests {
         assert_eq!(gaps.expected(us(99_400)), Some(Duration::from_micros(600)));
         assert_eq!(gaps.expected(us(100_001)), None, "overdue: nothing speaks for it");
         assert_eq!(gaps.rows_per_second(us(99_000)), Some(2000.0));
+        assert_eq!(gaps.rows_per_second(us(99_000 + 64_000)), Some(1000.0), "silence counts as well");
+        for i in 1..=64 {
+            gaps.observe(us(99_000 + i * 4000), 2);
+        }
+        assert_eq!(gaps.rows_per_second(us(99_000 + 64 * 4000)), Some(500.0), "what left the window is forgotten");
+    }
+
+    #[test]
+    fn stamps_that_are_heard_out_of_order_do_not_stretch_the_time() {
+        let mut gaps = Gaps::new();
+        for i in 0..100 {
+            gaps.observe(us((i ^ 1) * 1000), 1);
+        }
+        assert_eq!(gaps.rows_per_second(us(99_000)), Some(1000.0));
     }
 
     #[test]

@@ -136,9 +136,18 @@ mod tests {
 
     #[test]
     fn weights_count() {
-        let old = Point { weight: 1e-6, ..point(1.0, 0.100) };
-        let points = [old, point(1.0, 0.001), point(2.0, 0.001), point(100.0, 0.010)];
-        let Regression::Line { base, .. } = fit(&points) else { panic!("no line") };
-        assert!(base < 0.002, "{base}");
+        for seconds in [0.100, 0.0001] {
+            let old = Point { weight: 1e-6, ..point(1.0, seconds) };
+            let points = [old, point(1.0, 0.001), point(2.0, 0.001), point(100.0, 0.010)];
+            let Regression::Line { base, .. } = fit(&points) else { panic!("no line") };
+            assert!((0.0008..0.001).contains(&base), "{base} with {seconds}");
+        }
+    }
+
+    #[test]
+    fn a_straggler_of_five_times_its_due_counts_a_twenty_fifth() {
+        let points = [point(1.0, 0.001), point(1.0, 0.001), point(100.0, 0.010), point(100.0, 0.050)];
+        let Regression::Line { base, per_row } = fit(&points) else { panic!("no line") };
+        assert!((0.011..0.012).contains(&(base + 100.0 * per_row)), "{base} {per_row}");
     }
 }

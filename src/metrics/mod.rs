@@ -209,10 +209,16 @@ mod tests {
         let metrics = Metrics::new(&[caps(37.0, 100), caps(50.0, 16)]).expect("buckets");
         let model = metrics.model("m", "1", caps(37.0, 100));
         model.request_duration.record(0.037);
+        model.queue_wait.record(0.0185);
+        model.batch_duration.record(0.074);
+        model.predicted_batch_duration.record(0.1);
         model.batch_size.record(100.0);
         let text = metrics.render();
         for line in [
             r#"uncork_request_duration_seconds_bucket{model="m",version="1",le="0.037"} 1"#,
+            r#"uncork_queue_wait_seconds_bucket{model="m",version="1",le="0.0185"} 1"#,
+            r#"uncork_batch_duration_seconds_bucket{model="m",version="1",le="0.074"} 1"#,
+            r#"uncork_predicted_batch_duration_seconds_bucket{model="m",version="1",le="0.1"} 1"#,
             r#"uncork_adaptive_batch_size_bucket{model="m",version="1",le="100"} 1"#,
             r#"uncork_adaptive_batch_size_bucket{model="m",version="1",le="64"} 0"#,
             r#"uncork_max_latency_seconds{model="m",version="1"} 0.037"#,

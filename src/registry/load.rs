@@ -115,3 +115,16 @@ fn zero_data(datatype: DataType, count: usize) -> Data {
         DataType::Bytes => Data::Bytes(vec![Vec::new(); count]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warm_up_times_every_size_up_to_the_cap_and_leaves_its_first_run_out() {
+        let mut runner = Synthetic::new(Duration::ZERO, Duration::ZERO);
+        let timed = warm_up(&mut runner, 6).expect("it runs");
+        let sizes: Vec<usize> = timed.iter().map(|(rows, _)| *rows).collect();
+        assert_eq!(sizes, [1, 2, 4, 6].map(|rows| [rows; WARM_UP_ROUNDS]).concat());
+    }
+}

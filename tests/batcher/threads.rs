@@ -73,6 +73,9 @@ async fn a_worker_that_panicked_is_built_anew() {
     let batcher = Batcher::<u64, usize>::builder(CAPS)
         .start_threads(move || {
             let generation = count.fetch_add(1, Ordering::SeqCst);
+            if generation == 1 {
+                return Err(uncork::batcher::BatchError("there was no memory for another".into()));
+            }
             let mut broken = false;
             Ok(Box::new(move |xs: Vec<u64>| {
                 assert!(!broken, "a worker was used again after its panic");
@@ -84,11 +87,30 @@ async fn a_worker_that_panicked_is_built_anew() {
         .expect("a thread");
     assert_eq!(batcher.submit(1).await, Ok(0));
     assert_eq!(batcher.submit(13).await, Err(Error::ModelFailed));
-    assert_eq!(batcher.submit(1).await, Ok(1));
+    assert_eq!(batcher.submit(1).await, Ok(2), "building it is tried again");
 }
 
 #[tokio::test]
-async fn answers_survive_the_last_handle_only_if_somebody_waits_for_them() {
+async fn a_failed_batch_teaches_nothing() {
+    let caps = uncork::metrics::Caps { max_latency_seconds: 60.0, max_batch_rows: 32 };
+    let metrics = uncork::metrics::Metrics::new(&[caps]).expect("buckets");
+    let batches = AtomicUsize::new(0);
+    let batcher = Batcher::builder(CAPS)
+        .metrics(metrics.model("m", "1", caps))
+        .start_function(move |xs: Vec<u64>| if batches.fetch_add(1, Ordering::Relaxed) < 5 { Vec::new() } else { xs })
+        .expect("a thread");
+    for _ in 0..5 {
+        assert_eq!(batcher.submit(1).await, Err(Error::ModelFailed));
+    }
+    assert_eq!(batcher.submit(1).await, Ok(1));
+    // None of the six was released with a prediction: a model that fails fast would look fast.
+    let text = metrics.render();
+    assert!(text.contains("uncork_predicted_batch_duration_seconds_count{model=\"m\",version=\"1\"} 0"), "{text}");
+    assert!(text.contains("uncork_batch_duration_seconds_count{model=\"m\",version=\"1\"} 1"), "{text}");
+}
+
+#[tokio::test]
+async fn a_clone_keeps_the_batcher_at_work() {
     let batcher = Batcher::new(CAPS, |xs: Vec<u64>| xs);
     let other = batcher.clone();
     drop(batcher);

@@ -1,9 +1,16 @@
 //! Behaviours in virtual time: each runs in microseconds and the same way every time.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::Instant;
 use uncork::error::Error;
+use uncork::estimator;
+use uncork::metrics::{self, Metrics};
+use uncork::policy::{Decision, Policy, ReleaseReason, View};
 
 use crate::stand_in::{StandIn, answered, ms, submit_at};
 
@@ -45,7 +52,7 @@ async fn first_come_is_first_served() {
 #[tokio::test(start_paused = true)]
 async fn a_departed_callers_item_never_runs() {
     let runner = StandIn::new(ms(10), ms(0));
-    let batcher = runner.start(ms(100), 8);
+    let batcher = runner.builder(ms(100), 8).max_queue_rows(1).start(runner.clone());
     let first = tokio::spawn({
         let batcher = batcher.clone();
         async move { batcher.submit(1).await }
@@ -53,6 +60,7 @@ async fn a_departed_callers_item_never_runs() {
     tokio::time::sleep(ms(1)).await; // the runner is busy now
     let leaver = tokio::time::timeout(ms(2), batcher.submit(2)).await;
     assert!(leaver.is_err(), "it left before it was answered");
+    tokio::time::sleep(ms(1)).await; // the batcher hears of it
     assert_eq!(batcher.submit(3).await, Ok(4));
     assert_eq!(first.await.expect("no panic"), Ok(2));
     assert_eq!(runner.batches(), [vec![1], vec![3]]);
@@ -169,6 +177,8 @@ async fn an_item_of_more_rows_than_a_batch_holds_is_refused_with_the_numbers() {
     let batcher = runner.builder(ms(50), 8).weigh(weigh).start(runner.clone());
     assert_eq!(batcher.submit(9).await, Err(Error::TooLarge { size: 9, bound: 8, unit: "rows" }));
     assert_eq!(batcher.submit(8).await, Ok(9));
+    let nothing = batcher.submit_with(0, Instant::now(), None).await.expect("answered");
+    assert_eq!(nothing.batch_rows, 1, "an item counts one row at least");
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,6 +191,8 @@ async fn draining_answers_all_that_wait_and_refuses_what_comes_later() {
     });
     tokio::time::sleep(ms(1)).await;
     batcher.drain().await;
+    assert_eq!(runner.log.lock().expect("unpoisoned").running, 0, "the last batch is waited for");
+    assert_eq!(runner.batches().concat().len(), 50);
     assert_eq!(batcher.submit(1).await, Err(Error::ShuttingDown));
     assert_eq!(answered(&waiting.await.expect("no panic")), 50);
 }
@@ -210,4 +222,151 @@ async fn clients_in_lockstep_are_not_split_into_one_and_the_rest_for_ever() {
     let ideal = (runner.time(clients as usize) + ms(1)) * rounds;
     let ratio = start.elapsed().as_secs_f64() / ideal.as_secs_f64();
     assert!(ratio < 1.25, "took {ratio:.2} times as long as with full batches");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_leaves_at_once_never_runs() {
+    let runner = StandIn::new(ms(10), ms(0));
+    let batcher = runner.start(ms(100), 8);
+    let mut crowd: Vec<_> = (0..1000).map(|i| Box::pin(batcher.submit(i))).collect();
+    assert!(crowd.iter_mut().all(|caller| caller.now_or_never().is_none()), "the batcher had no time to answer");
+    drop(crowd);
+    // It hears first of so many arrivals that the departures are for another time.
+    assert_eq!(batcher.submit(7).await, Ok(8));
+    assert_eq!(runner.batches(), [vec![7]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cap_and_the_number_of_runners_hold_whatever_the_policy_says() {
+    /// Releases so many entries whenever something waits, runners or not.
+    struct Always(usize);
+    impl Policy for Always {
+        fn decide(&self, _: estimator::Instant, view: View<'_>) -> Decision {
+            let release = Decision::Release { entries: self.0, reason: ReleaseReason::Ripe };
+            if view.queue.is_empty() { Decision::Park } else { release }
+        }
+    }
+    for (entries, largest) in [(usize::MAX, 8), (0, 1)] {
+        let runner = StandIn::new(ms(10), ms(0));
+        let batcher = runner.builder(ms(1000), 8).runners(2).policy(Always(entries)).start(runner.clone());
+        assert_eq!(answered(&submit_at(&batcher, &[ms(0); 50]).await), 50);
+        assert_eq!(runner.batches().iter().map(Vec::len).max(), Some(largest));
+        assert_eq!(runner.log.lock().expect("unpoisoned").most_running, 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_batch_is_with_its_runner_before_the_answers_of_the_last_go_out() {
+    /// Remembers how many batches had been released when it was woken.
+    struct Bell(StandIn, AtomicUsize);
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.1.store(self.0.batches().len(), Ordering::Relaxed);
+        }
+    }
+    let runner = StandIn::new(ms(10), ms(0));
+    let batcher = runner.start(ms(100), 1);
+    let bell = Arc::new(Bell(runner.clone(), AtomicUsize::new(0)));
+    let mut first = Box::pin(batcher.submit(1));
+    let second = batcher.submit(2);
+    assert!(first.poll_unpin(&mut Context::from_waker(&Waker::from(Arc::clone(&bell)))).is_pending());
+    assert_eq!(second.await, Ok(3));
+    assert_eq!(first.await, Ok(2));
+    assert_eq!(bell.1.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_latency_cap_keeps_a_millisecond_for_the_way_back_and_no_timeout_lengthens_it() {
+    for (base, in_time) in [(Duration::from_micros(48_500), true), (Duration::from_micros(49_500), false)] {
+        let runner = StandIn::new(base, ms(0));
+        let batcher = runner.builder(ms(50), 8).seen(runner.warm()).start(runner.clone());
+        match batcher.submit_with(1, Instant::now(), Some(ms(5000))).await {
+            Ok(_) => assert!(in_time, "{base:?}"),
+            Err(refusal) => {
+                assert!(!in_time, "{base:?}: {refusal}");
+                assert!(matches!(refusal, Error::Late { deadline_ms, .. } if deadline_ms == 50.0), "{refusal}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_says_when_the_answer_would_have_come_and_when_to_come_back() {
+    let runner = StandIn::new(ms(10), ms(1));
+    let batcher = runner.builder(ms(100), 8).seen(runner.warm()).start(runner.clone());
+    let served = tokio::spawn({
+        let batcher = batcher.clone();
+        async move { submit_at(&batcher, &[&[ms(0)][..], &[ms(1); 8]].concat()).await }
+    });
+    tokio::time::sleep(ms(2)).await;
+    // The runner comes free 9 ms from now; a full batch then takes 18 ms.
+    let refusal = batcher.submit_with(100, Instant::now(), Some(ms(15))).await.expect_err("there is no time");
+    let Error::Late { predicted_ms, deadline_ms, retry_after } = refusal else { panic!("{refusal}") };
+    assert!((27.0..28.5).contains(&predicted_ms), "{predicted_ms}");
+    assert_eq!(deadline_ms, 15.0);
+    assert!((ms(27)..ms(28)).contains(&retry_after), "{retry_after:?}");
+    assert_eq!(answered(&served.await.expect("no panic")), 9);
+    // Nothing waits any more, so it is worth asking again soon, though not at once.
+    let refusal = batcher.submit_with(100, Instant::now(), Some(ms(5))).await.expect_err("a batch takes longer");
+    assert_eq!(refusal.retry_after(), Some(ms(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ran_is_recorded_once() {
+    let caps = metrics::Caps { max_latency_seconds: 0.1, max_batch_rows: 2 };
+    let metrics = Metrics::new(&[caps]).expect("buckets");
+    let runner = StandIn::new(ms(10), ms(1));
+    let builder = runner.builder(ms(100), 2).seen(runner.warm()).metrics(metrics.model("m", "1", caps));
+    let batcher = builder.start(runner.clone());
+    // One alone takes 11 ms; four that come after 1 ms take 12 ms in pairs, which wait for 10 and for 22 ms.
+    let others = tokio::spawn({
+        let batcher = batcher.clone();
+        async move { submit_at(&batcher, &[ms(1); 3]).await }
+    });
+    let pressing = tokio::spawn({
+        let batcher = batcher.clone();
+        async move {
+            tokio::time::sleep(ms(1)).await;
+            batcher.submit_with(0, Instant::now(), Some(ms(90))).await.expect("answered")
+        }
+    });
+    let first = batcher.submit_with(0, Instant::now(), None).await.expect("answered");
+    assert_eq!((first.queue, first.batch, first.batch_rows), (ms(0), ms(11), 1));
+    let pressing = pressing.await.expect("no panic");
+    assert_eq!((pressing.queue, pressing.batch, pressing.batch_rows), (ms(10), ms(12), 2));
+    assert_eq!(answered(&others.await.expect("no panic")), 3);
+    let text = metrics.render();
+    for (metric, label, expected) in [
+        ("uncork_adaptive_batch_size_count", "", 3.0),
+        ("uncork_adaptive_batch_size_sum", "", 5.0),
+        ("uncork_releases_total", ",reason=\"ripe\"", 1.0),
+        ("uncork_releases_total", ",reason=\"full\"", 2.0),
+        ("uncork_queue_wait_seconds_sum", "", 0.064),
+        ("uncork_batch_duration_seconds_sum", "", 0.035),
+        ("uncork_predicted_batch_duration_seconds_sum", "", 0.035),
+        ("uncork_runner_busy_seconds_total", "", 0.035),
+        ("uncork_in_flight_batches", "", 0.0),
+        ("uncork_queue_rows", "", 0.0),
+    ] {
+        let series = format!("{metric}{{model=\"m\",version=\"1\"{label}}} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&series)).and_then(|v| v.parse::<f64>().ok());
+        assert!(value.is_some_and(|v| (v - expected).abs() < 1e-6), "{series}is {value:?} instead of {expected}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_actor_ends_with_the_last_handle_once_what_runs_has_come_back() {
+    let runner = StandIn::new(ms(10), ms(0));
+    let batcher = runner.start(ms(100), 1);
+    for i in 0..3 {
+        let caller = batcher.clone();
+        tokio::spawn(async move { tokio::time::timeout(ms(5), caller.submit(i)).await });
+    }
+    tokio::time::sleep(ms(1)).await;
+    drop(batcher);
+    tokio::time::sleep(ms(6)).await;
+    assert_eq!(runner.batches(), [[0]], "the others left before their turn");
+    assert!(Arc::strong_count(&runner.log) > 1, "the batch still runs");
+    tokio::time::sleep(ms(10)).await;
+    assert_eq!(Arc::strong_count(&runner.log), 1, "the actor and its executor are gone");
 }
