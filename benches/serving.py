@@ -43,6 +43,7 @@ CASES = {
     "15k": ("stand-in", 15_000, 15_000),
     "mlp": ("mlp", 30_000, None),
     "mlp-35k": ("mlp", 35_000, None),
+    "mlp-40k": ("mlp", 40_000, None),
     "overload-2": ("slow", 1_000, 500),
     "overload-5": ("slow", 2_500, 500),
 }
