@@ -10,4 +10,5 @@ pub mod policy;
 pub mod registry;
 pub mod runner;
 pub mod server;
+pub mod sim;
 pub mod tensor;

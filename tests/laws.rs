@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use uncork::estimator::{BatchTimes, Fit, Gaps, Instant};
-use uncork::policy::{Cork, Decision, Entry, Policy, Queue, ReleaseReason, Running, View};
+use uncork::policy::{Cork, Decision, Dispatcher, Entry, Lane, Policy, Queue, Running, Step, View};
 
 fn us(us: u64) -> Duration {
     Duration::from_micros(us)
@@ -96,7 +96,10 @@ prop_compose! {
         State {
             now,
             queue,
-            running: running.map(|(since, rows)| Running { since: now - us(since), rows }).collect(),
+            running: running.zip(0..).map(|((since, rows), ticket)| {
+                let expected = fit.is_trusted().then(|| fit.predict(rows)).flatten();
+                Running { ticket, lane: 0, since: now - us(since), rows, expected }
+            }).collect(),
             runners,
             max_batch,
             fit,
@@ -172,86 +175,52 @@ proptest! {
     }
 }
 
-/// A run of the policy against runners of a given speed: enough of an event loop to hold the laws over time.
-struct Run {
-    now: Instant,
-    queue: Queue,
-    running: Vec<(Running, Instant)>,
-    times: BatchTimes,
-    gaps: Gaps,
-    free_since: Instant,
+/// What became of the entries of a run, by id in the order in which it was decided.
+#[derive(Default)]
+struct Fates {
     served: Vec<u64>,
     shed: Vec<u64>,
 }
 
-fn run(arrivals: &[(u64, usize, u64)], runners: usize, max_batch: usize, base: u64, per_row: u64) -> Run {
-    let mut run = Run {
-        now: Instant::EPOCH,
-        queue: Queue::new(),
-        running: Vec::new(),
-        times: BatchTimes::new(),
-        gaps: Gaps::new(),
-        free_since: Instant::EPOCH,
-        served: Vec::new(),
-        shed: Vec::new(),
-    };
+/// Drives a dispatcher through these arrivals (gap, rows and deadline in µs) against runners of a given speed.
+fn run(arrivals: &[(u64, usize, u64)], runners: usize, max_batch: usize, base: u64, per_row: u64) -> Fates {
+    let mut pool = Dispatcher::new(runners);
+    let lane = pool.open(Lane::new(Box::new(Cork), max_batch));
+    let mut flights: Vec<(Instant, u64)> = Vec::new();
     let mut arrivals = (0u64..).zip(arrivals).peekable();
     let mut due = Instant::EPOCH;
     let mut wake = None;
+    let mut fates = Fates::default();
     loop {
         let arrival = arrivals.peek().map(|(_, (gap, ..))| due + us(*gap));
-        let landing = run.running.iter().map(|(_, end)| *end).min();
-        let Some(next) = [arrival, landing, wake].into_iter().flatten().min() else { return run };
-        run.now = next;
-        if landing == Some(next) {
-            let at = run.running.iter().position(|(_, end)| *end == next).expect("one lands");
-            let (running, _) = run.running.swap_remove(at);
-            run.times.observe(next, running.rows, next.since(running.since));
-            run.free_since = next;
-        } else if arrival == Some(next) {
+        let landing = flights.iter().map(|(end, _)| *end).min();
+        let Some(now) = [arrival, landing, wake].into_iter().flatten().min() else { return fates };
+        if landing == Some(now) {
+            let at = flights.iter().position(|(end, _)| *end == now).expect("one lands");
+            pool.land(now, flights.swap_remove(at).1, true);
+        } else if arrival == Some(now) {
             let (id, &(_, rows, within)) = arrivals.next().expect("peeked");
-            due = next;
-            let rows = rows.min(max_batch);
-            run.gaps.observe(next, rows);
-            run.queue.insert(Entry { id, arrival: next, deadline: next + us(within), rows });
+            due = now;
+            pool.arrive(lane, Entry { id, arrival: now, deadline: now + us(within), rows: rows.min(max_batch) });
         }
-        wake = run.obey(runners, max_batch, |rows| us(base + per_row * rows as u64));
-    }
-}
-
-impl Run {
-    fn obey(&mut self, runners: usize, max_batch: usize, time: impl Fn(usize) -> Duration) -> Option<Instant> {
-        loop {
-            let running: Vec<Running> = self.running.iter().map(|(r, _)| *r).collect();
-            let view = View {
-                queue: &self.queue,
-                running: &running,
-                runners,
-                max_batch,
-                fit: self.times.fit(),
-                gaps: &self.gaps,
-                free_since: self.free_since,
-                draining: false,
-            };
-            match Cork.decide(self.now, view) {
-                Decision::Release { entries, reason } => {
-                    assert!(self.running.len() < runners, "more in flight than permits");
-                    let batch: Vec<Entry> = self.queue.remove(0..entries).collect();
+        wake = loop {
+            match pool.next(now) {
+                Step::Release { entries, .. } => {
+                    assert!(flights.len() < runners, "more in flight than permits");
+                    let batch: Vec<Entry> = pool.take(lane, 0..entries).collect();
                     let rows: usize = batch.iter().map(|e| e.rows).sum();
                     assert!((1..=max_batch).contains(&rows), "{rows} rows against a cap of {max_batch}");
-                    assert_ne!(reason, ReleaseReason::Draining);
-                    let released = Running { since: self.now, rows };
-                    self.running.push((released, self.now + time(rows)));
-                    self.served.extend(batch.iter().map(|e| e.id));
+                    flights.push((now + us(base + per_row * rows as u64), pool.launch(now, lane, rows)));
+                    fates.served.extend(batch.iter().map(|e| e.id));
                 }
-                Decision::Shed { entries, .. } => self.shed.extend(self.queue.remove(entries).map(|e| e.id)),
-                Decision::WaitUntil(at) => {
-                    assert!(at > self.now, "waiting for the past");
-                    return Some(at);
+                Step::Shed { entries, .. } => fates.shed.extend(pool.take(lane, entries).map(|e| e.id)),
+                Step::WaitUntil(at) => {
+                    assert!(at > now, "waiting for the past");
+                    break Some(at);
                 }
-                Decision::Park => return None,
+                Step::Park => break None,
             }
-        }
+        };
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const ROOMS: &[(&str, &[&str])] = &[
     ("estimator", &[]),
     ("policy", &["estimator"]),
+    ("sim", &["estimator", "policy"]),
     ("tensor", &[]),
     ("error", &[]),
     ("metrics", &["error", "policy"]),
@@ -20,7 +21,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that decide: values in, values out.
-const PURE: &[&str] = &["estimator", "policy"];
+const PURE: &[&str] = &["estimator", "policy", "sim"];
 
 /// What a pure room has no use for, and why.
 const IMPURE: &[(&str, &str)] = &[
@@ -30,7 +31,7 @@ const IMPURE: &[(&str, &str)] = &[
     ("Instant::now", "a clock"),
     ("metrics::", "metrics"),
     ("tracing", "a log"),
-    ("rand::", "chance without a seed"),
+    ("rand::rng()", "chance without a seed"),
     ("std::fs", "files"),
     ("std::net", "the network"),
     ("std::env", "the environment"),

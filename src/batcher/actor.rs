@@ -18,9 +18,9 @@ use super::clock::Clock;
 use super::executor::{BatchError, Executor};
 use super::{Answered, Weight};
 use crate::error::Error;
-use crate::estimator::{BatchTimes, Gaps, Instant};
+use crate::estimator::Instant;
 use crate::metrics::ModelMetrics;
-use crate::policy::{Decision, Entry, Policy, Queue, ReleaseReason, Running, ShedReason, View};
+use crate::policy::{Dispatcher, Entry, Lane, LaneId, ReleaseReason, ShedReason, Step};
 
 /// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
 /// long a landed batch can go unnoticed.
@@ -52,7 +52,6 @@ type Reply<A> = oneshot::Sender<Result<Answered<A>, Error>>;
 /// What an actor is told about its pool.
 pub(super) struct Pool {
     pub(super) name: String,
-    pub(super) policy: Box<dyn Policy>,
     pub(super) clock: Clock,
     pub(super) max_batch: usize,
     pub(super) runners: usize,
@@ -66,25 +65,29 @@ pub(super) struct Actor<I, A, E> {
     messages: mpsc::UnboundedReceiver<Message<I, A>>,
     /// The outbound semaphore: a permit for each runner, held while a batch is with it.
     permits: Arc<Semaphore>,
-    /// Order and urgency of what waits; the items themselves are in `waiting`, by id.
-    queue: Queue,
+    /// Order and urgency of what waits, and what to do next; the items themselves are in `waiting`, by id.
+    dispatcher: Dispatcher,
+    lane: LaneId,
     waiting: HashMap<u64, Waiting<I, A>>,
-    /// What the policy sees of `flights`.
-    running: Vec<Running>,
     flights: FuturesUnordered<BoxFuture<'static, Landed<A>>>,
-    free_since: Instant,
-    times: BatchTimes,
-    gaps: Gaps,
     draining: bool,
     drained: Vec<oneshot::Sender<()>>,
 }
 
 /// A batch that has come back, with or without answers.
 struct Landed<A> {
-    running: Running,
+    flight: Flight,
     passengers: Vec<Passenger<A>>,
     outcome: Result<Vec<A>, BatchError>,
     permit: OwnedSemaphorePermit,
+}
+
+/// A batch that is with a runner.
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    ticket: u64,
+    since: Instant,
+    rows: usize,
 }
 
 /// Somebody whose item is in a batch. The reply travels with the batch, so no second queue can fall out of step with it.
@@ -94,24 +97,17 @@ struct Passenger<A> {
 }
 
 impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
-    pub(super) fn new(
-        pool: Pool,
-        executor: E,
-        messages: mpsc::UnboundedReceiver<Message<I, A>>,
-        times: BatchTimes,
-    ) -> Self {
+    pub(super) fn new(pool: Pool, executor: E, messages: mpsc::UnboundedReceiver<Message<I, A>>, lane: Lane) -> Self {
+        let mut dispatcher = Dispatcher::new(pool.runners);
         Actor {
             permits: Arc::new(Semaphore::new(pool.runners)),
-            free_since: Instant::EPOCH,
+            lane: dispatcher.open(lane),
+            dispatcher,
             pool,
             executor,
             messages,
-            queue: Queue::new(),
             waiting: HashMap::new(),
-            running: Vec::new(),
             flights: FuturesUnordered::new(),
-            times,
-            gaps: Gaps::new(),
             draining: false,
             drained: Vec::new(),
         }
@@ -154,8 +150,9 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
                     wake.as_mut().reset(self.pool.clock.to_tokio(at));
                 }
             }
-            self.pool.metrics.queue_rows.set(self.queue.rows() as f64);
-            if self.draining && self.queue.is_empty() && self.flights.is_empty() {
+            let queue = self.dispatcher.queue(self.lane);
+            self.pool.metrics.queue_rows.set(queue.rows() as f64);
+            if self.draining && queue.is_empty() && self.flights.is_empty() {
                 for done in self.drained.drain(..) {
                     // Whoever asked may have stopped waiting.
                     let _ = done.send(());
@@ -172,19 +169,17 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
     fn hear(&mut self, message: Message<I, A>) {
         match message {
             Message::Arrived(entry, waiting) => {
-                // The moment of hearing would make a crowd of arrivals look simultaneous; their own stamps may be out of
-                // order by the time it takes to read them, which `Gaps` takes as no gap.
-                self.gaps.observe(entry.arrival, entry.rows);
-                self.queue.insert(entry);
+                self.dispatcher.arrive(self.lane, entry);
                 self.waiting.insert(entry.id, waiting);
             }
             Message::Departed(entry) => {
-                if self.queue.remove_entry(entry.deadline, entry.id).is_some() {
+                if self.dispatcher.depart(self.lane, &entry) {
                     self.take(&entry);
                 }
             }
             Message::Drain(done) => {
                 self.draining = true;
+                self.dispatcher.drain(self.lane);
                 self.drained.push(done);
             }
         }
@@ -194,37 +189,24 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
     fn obey(&mut self) -> Option<Instant> {
         loop {
             let now = self.pool.clock.now();
-            match self.pool.policy.decide(now, self.view()) {
-                Decision::Release { entries, reason } => {
+            match self.dispatcher.next(now) {
+                Step::Release { entries, reason, .. } => {
                     // Cannot fail while the policy keeps its laws; the permit is what makes sure.
                     let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
                     self.release(now, entries, reason, permit);
                 }
-                Decision::Shed { entries, reason } => self.shed(now, entries, reason),
-                Decision::WaitUntil(at) => return Some(at),
-                Decision::Park => return None,
+                Step::Shed { entries, reason, .. } => self.shed(now, entries, reason),
+                Step::WaitUntil(at) => return Some(at),
+                Step::Park => return None,
             }
-        }
-    }
-
-    fn view(&self) -> View<'_> {
-        View {
-            queue: &self.queue,
-            running: &self.running,
-            runners: self.pool.runners,
-            max_batch: self.pool.max_batch,
-            fit: self.times.fit(),
-            gaps: &self.gaps,
-            free_since: self.free_since,
-            draining: self.draining,
         }
     }
 
     /// Takes the first `entries` out of the queue and sends them to a runner: those whose callers are still there.
     fn release(&mut self, now: Instant, entries: usize, reason: ReleaseReason, permit: OwnedSemaphorePermit) {
         // The cap holds whatever the policy says.
-        let (most, _) = self.queue.prefix(self.pool.max_batch);
-        let released: Vec<Entry> = self.queue.remove(0..entries.clamp(1, most.max(1))).collect();
+        let (most, _) = self.dispatcher.queue(self.lane).prefix(self.pool.max_batch);
+        let released: Vec<Entry> = self.dispatcher.take(self.lane, 0..entries.clamp(1, most.max(1))).collect();
         let (mut batch, mut passengers) = (Vec::with_capacity(released.len()), Vec::with_capacity(released.len()));
         let mut rows = 0;
         for entry in released {
@@ -240,28 +222,27 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
         if batch.is_empty() {
             return;
         }
-        if let Some(predicted) = self.times.fit().predict(rows) {
+        if let Some(predicted) = self.dispatcher.fit(self.lane).predict(rows) {
             self.pool.metrics.predicted_batch_duration.record(predicted);
         }
         self.pool.metrics.count_release(reason);
         self.pool.metrics.batch_size.record(rows as f64);
         self.pool.metrics.in_flight_batches.increment(1.0);
-        let running = Running { since: now, rows };
-        self.running.push(running);
+        let flight = Flight { ticket: self.dispatcher.launch(now, self.lane, rows), since: now, rows };
         let answers = self.executor.execute(batch);
-        self.flights.push(Box::pin(async move { Landed { running, passengers, outcome: answers.await, permit } }));
+        self.flights.push(Box::pin(async move { Landed { flight, passengers, outcome: answers.await, permit } }));
     }
 
     fn shed(&mut self, now: Instant, entries: Range<usize>, reason: ShedReason) {
-        let view = self.view();
-        let start_behind_queue = view.start_after(now, self.queue.rows() / self.pool.max_batch);
+        let view = self.dispatcher.view(self.lane);
+        let start_behind_queue = view.start_after(now, view.queue.rows() / view.max_batch);
         let done = match reason {
             ShedReason::Expired => now,
-            ShedReason::BatchTooLate => view.start_after(now, 0) + view.batch_time(self.queue.rows()),
-            ShedReason::QueueTooLong => start_behind_queue + view.batch_time(self.pool.max_batch),
+            ShedReason::BatchTooLate => view.start_after(now, 0) + view.batch_time(view.queue.rows()),
+            ShedReason::QueueTooLong => start_behind_queue + view.batch_time(view.max_batch),
         };
         let retry_after = start_behind_queue.since(now).max(SHORTEST_RETRY);
-        let refused: Vec<Entry> = self.queue.remove(entries).collect();
+        let refused: Vec<Entry> = self.dispatcher.take(self.lane, entries).collect();
         for entry in refused {
             let Some(waiting) = self.take(&entry) else { continue };
             let refusal = Error::Late {
@@ -283,14 +264,9 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
 
     /// Learns from a batch that has come back and frees its runner.
     fn land(&mut self, now: Instant, landed: Landed<A>) -> Deliveries<A> {
-        let Landed { running, passengers, outcome, permit } = landed;
+        let Landed { flight, passengers, outcome, permit } = landed;
         drop(permit);
-        // Equal values are interchangeable: it does not matter which of two like batches is struck off.
-        if let Some(at) = self.running.iter().position(|r| *r == running) {
-            self.running.swap_remove(at);
-        }
-        self.free_since = now;
-        let time = now.since(running.since);
+        let time = now.since(flight.since);
         self.pool.metrics.in_flight_batches.decrement(1.0);
         self.pool.metrics.runner_busy_seconds.increment(time.as_secs_f64());
         let outcome = outcome.and_then(|answers| {
@@ -298,24 +274,22 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
             let short = || BatchError(format!("{have} answers for {want} items"));
             (have == want).then_some(answers).ok_or_else(short)
         });
+        self.dispatcher.land(now, flight.ticket, outcome.is_ok());
         match &outcome {
-            Ok(_) => {
-                self.pool.metrics.batch_duration.record(time);
-                self.times.observe(now, running.rows, time);
-            }
-            Err(why) => tracing::error!(pool = self.pool.name, rows = running.rows, %why, "a batch failed"),
+            Ok(_) => self.pool.metrics.batch_duration.record(time),
+            Err(why) => tracing::error!(pool = self.pool.name, rows = flight.rows, %why, "a batch failed"),
         }
-        Deliveries { running, time, passengers, outcome }
+        Deliveries { flight, time, passengers, outcome }
     }
 
     fn deliver(&self, deliveries: Deliveries<A>) {
-        let Deliveries { running, time, passengers, outcome } = deliveries;
+        let Deliveries { flight, time, passengers, outcome } = deliveries;
         let answer_to = |passenger: Passenger<A>, answer: Result<A, Error>| {
             let answered = answer.map(|answer| Answered {
                 answer,
-                queue: running.since.since(passenger.arrival),
+                queue: flight.since.since(passenger.arrival),
                 batch: time,
-                batch_rows: running.rows,
+                batch_rows: flight.rows,
             });
             // The caller may have left.
             let _ = passenger.reply.send(answered);
@@ -329,7 +303,7 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
 
 /// The answers of a batch, on their way to their callers.
 struct Deliveries<A> {
-    running: Running,
+    flight: Flight,
     time: Duration,
     passengers: Vec<Passenger<A>>,
     outcome: Result<Vec<A>, BatchError>,

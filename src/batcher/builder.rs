@@ -11,9 +11,8 @@ use super::bounds::Bounds;
 use super::clock::Clock;
 use super::executor::{BatchError, Executor, Threads, Work};
 use super::{Batcher, Caps, Shared, Weight};
-use crate::estimator::BatchTimes;
 use crate::metrics::ModelMetrics;
-use crate::policy::{Cork, Policy};
+use crate::policy::{Cork, Lane, Policy};
 
 /// Rows that may wait unless said otherwise, or eight batches if that is more. The latency cap refuses long before on all
 /// but the fastest models; this bounds memory.
@@ -130,21 +129,20 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
     pub fn start(self, executor: impl Executor<I, A>) -> Batcher<I, A> {
         let clock = Clock::start();
         let (inbox, messages) = mpsc::unbounded_channel();
-        let mut times = BatchTimes::new();
+        let mut lane = Lane::new(self.policy, self.caps.max_batch);
         for (rows, time) in self.seen {
-            times.observe(clock.now(), rows, time);
+            lane.seen(clock.now(), rows, time);
         }
         let bounds = Arc::new(Bounds::new(self.max_queue_rows, self.max_queue_bytes, self.caps.max_latency));
         let pool = Pool {
             name: self.name,
-            policy: self.policy,
             clock,
             max_batch: self.caps.max_batch,
             runners: self.runners,
             bounds: Arc::clone(&bounds),
             metrics: self.metrics,
         };
-        let actor = Actor::new(pool, executor, messages, times);
+        let actor = Actor::new(pool, executor, messages, lane);
         // Not a stray: the actor ends when the last handle is dropped, or is drained.
         tokio::spawn(actor.run());
         let answering = (self.caps.max_latency / ANSWERING_SHARE).min(ANSWERING_MOST);

@@ -207,7 +207,8 @@ mod tests {
 
         /// The runner has a batch of one row that is due in so many µs.
         fn busy_for(mut self, due_us: u64) -> State {
-            self.running.push(Running { since: NOW + us(due_us) - us(11_000), rows: 1 });
+            let (since, expected) = (NOW + us(due_us) - us(11_000), Some(us(11_000)));
+            self.running.push(Running { ticket: 0, lane: 0, since, rows: 1, expected });
             self
         }
 

@@ -4,12 +4,16 @@
 //! batcher asks at every event and obeys. Equal inputs give equal decisions, whoever asks: server, simulator or test.
 
 mod cork;
+mod dispatcher;
+mod fixed;
 mod queue;
 mod view;
 
 use std::ops::Range;
 
 pub use cork::Cork;
+pub use dispatcher::{Dispatcher, Lane, LaneId, Step};
+pub use fixed::Fixed;
 pub use queue::{Entry, Queue};
 pub use view::{Running, View};
 
@@ -26,6 +30,10 @@ pub trait Policy: Send + Sync {
     /// - `Shed` names at least one entry, and only entries that are predicted to be late;
     /// - with a free runner, `WaitUntil` is never later than the latest start of the first entry.
     fn decide(&self, now: Instant, view: View<'_>) -> Decision;
+
+    /// Hears of a batch that came back at `now` with answers. Only for rules that remember something of their own, as
+    /// AIMD does its limit; what all can use is in the [`View`].
+    fn landed(&mut self, _now: Instant, _batch: &Running) {}
 }
 
 /// What to do next.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Queue;
+use super::{LaneId, Queue};
 use crate::estimator::{Fit, Gaps, Instant};
 
 /// The state of one pool at one instant.
@@ -29,10 +29,16 @@ pub struct View<'a> {
 /// A batch that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Running {
+    /// Tells batches apart.
+    pub ticket: u64,
+    /// The lane that it came from.
+    pub lane: LaneId,
     /// When it was released.
     pub since: Instant,
     /// Its rows.
     pub rows: usize,
+    /// The mean batch time expected of it when it was released; `None` if that was a guess.
+    pub expected: Option<Duration>,
 }
 
 impl View<'_> {
@@ -78,8 +84,9 @@ impl View<'_> {
     /// A batch that has outlasted its prediction is expected to take as long again as it is overdue: a hung runner then
     /// soon stops promising anything, and what waits for it is refused while it hangs.
     fn completion(&self, now: Instant, running: &Running) -> Instant {
-        let due = running.since + self.mean_batch_time(running.rows);
-        if due > now || !self.fit.is_trusted() { due.max(now) } else { now + now.since(due) }
+        let Some(expected) = running.expected else { return now };
+        let due = running.since + expected;
+        if due > now { due } else { now + now.since(due) }
     }
 
     /// The mean batch time of `rows`; zero while the estimate is a guess.
@@ -105,7 +112,10 @@ mod tests {
 
     /// Starts, in ms, of the batches behind 0, 1, 2 … full ones; a batch of any size takes 10 ms.
     fn starts(runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
-        let running: Vec<_> = running_since_ms.iter().map(|&ms| Running { since: at(ms), rows: 1 }).collect();
+        let expected = Some(Duration::from_millis(10));
+        let running = running_since_ms.iter().zip(0..);
+        let running = running.map(|(&ms, ticket)| Running { ticket, lane: 0, since: at(ms), rows: 1, expected });
+        let running: Vec<_> = running.collect();
         let (queue, gaps) = (Queue::new(), Gaps::new());
         let view = View {
             queue: &queue,

@@ -1,0 +1,15 @@
+//! A server in virtual time: seeded arrivals, simulated runners, and the very policy and estimator that the server runs.
+//!
+//! Pure: equal inputs and an equal seed give an equal outcome, and a simulated hour takes as long as its requests need.
+
+mod arrivals;
+mod engine;
+mod optimum;
+mod outcome;
+mod service;
+
+pub use arrivals::{Arrival, ClosedLoop, OpenLoop, Process, Source};
+pub use engine::{Model, Scenario, run};
+pub use optimum::{optimum, upper_bound};
+pub use outcome::Outcome;
+pub use service::Service;
