@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use uncork::estimator::{BatchTimes, Fit, Gaps, Instant};
+use uncork::estimator::{BatchTimes, Fit, Instant, KnownCrowd};
 use uncork::policy::{Cork, Decision, Dispatcher, Entry, Lane, Policy, Queue, Running, Step, View};
 
 fn us(us: u64) -> Duration {
@@ -19,7 +19,8 @@ struct State {
     runners: usize,
     max_batch: usize,
     fit: Fit,
-    gaps: Gaps,
+    patience: f64,
+    crowd: Option<KnownCrowd>,
     free_since: Instant,
     draining: bool,
 }
@@ -32,7 +33,8 @@ impl State {
             runners: self.runners,
             max_batch: self.max_batch,
             fit: self.fit,
-            gaps: &self.gaps,
+            patience: self.patience,
+            crowd: self.crowd,
             free_since: self.free_since,
             draining: self.draining,
         }
@@ -73,8 +75,8 @@ prop_compose! {
             prop::collection::vec((0u64..20_000, 1u64..150_000, 1usize..3), 1..4),
         ],
         running in prop::collection::vec((0u64..200_000, 1usize..64), 5),
-        arrivals in prop::collection::vec(0u64..20_000, 0..80),
-        silence in 0u64..20_000,
+        patience in 0.0..3.0,
+        crowd in prop::option::of((2usize..80, 0u64..20_000)),
         fit in fits(),
         free in 0u64..200_000,
         draining in prop::bool::weighted(0.1),
@@ -87,23 +89,18 @@ prop_compose! {
         }
         let busy = busy.min(runners);
         let running = running.into_iter().take(busy);
-        let mut gaps = Gaps::new();
-        let mut at = now - us(silence + arrivals.iter().sum::<u64>());
-        for gap in arrivals {
-            at = at + us(gap);
-            gaps.observe(at, 1);
-        }
         State {
             now,
             queue,
             running: running.zip(0..).map(|((since, rows), ticket)| {
                 let expected = fit.is_trusted().then(|| fit.predict(rows)).flatten();
-                Running { ticket, lane: 0, since: now - us(since), rows, expected }
+                Running { ticket, lane: 0, since: now - us(since), entries: 1, rows, expected }
             }).collect(),
             runners,
             max_batch,
             fit,
-            gaps,
+            patience,
+            crowd: crowd.map(|(size, returns)| KnownCrowd { size, returns: us(returns) }),
             free_since: now - us(free),
             draining,
         }
@@ -210,7 +207,7 @@ fn run(arrivals: &[(u64, usize, u64)], runners: usize, max_batch: usize, base: u
                     let batch: Vec<Entry> = pool.take(lane, 0..entries).collect();
                     let rows: usize = batch.iter().map(|e| e.rows).sum();
                     assert!((1..=max_batch).contains(&rows), "{rows} rows against a cap of {max_batch}");
-                    flights.push((now + us(base + per_row * rows as u64), pool.launch(now, lane, rows)));
+                    flights.push((now + us(base + per_row * rows as u64), pool.launch(now, lane, batch.len(), rows)));
                     fates.served.extend(batch.iter().map(|e| e.id));
                 }
                 Step::Shed { entries, .. } => fates.shed.extend(pool.take(lane, entries).map(|e| e.id)),

@@ -228,13 +228,13 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
         self.pool.metrics.count_release(reason);
         self.pool.metrics.batch_size.record(rows as f64);
         self.pool.metrics.in_flight_batches.increment(1.0);
-        let flight = Flight { ticket: self.dispatcher.launch(now, self.lane, rows), since: now, rows };
+        let flight = Flight { ticket: self.dispatcher.launch(now, self.lane, batch.len(), rows), since: now, rows };
         let answers = self.executor.execute(batch);
         self.flights.push(Box::pin(async move { Landed { flight, passengers, outcome: answers.await, permit } }));
     }
 
     fn shed(&mut self, now: Instant, entries: Range<usize>, reason: ShedReason) {
-        let view = self.dispatcher.view(self.lane);
+        let view = self.dispatcher.view(now, self.lane);
         let start_behind_queue = view.start_after(now, view.queue.rows() / view.max_batch);
         let done = match reason {
             ShedReason::Expired => now,

@@ -19,7 +19,12 @@ const HALF_LIFE: Duration = Duration::from_secs(10);
 const LEAST_WEIGHT: f64 = 0.02;
 
 /// Batches below which an estimate is a guess: a first batch can take twenty times its due.
-const ENOUGH: u64 = 4;
+const ENOUGH: u64 = 2;
+
+/// Batches after a start or a change that are each followed by a regression; afterwards every [`SELDOM`]-th is. A
+/// regression costs microseconds, as much as many requests.
+const YOUNG: usize = 64;
+const SELDOM: usize = 16;
 
 /// Learns t(n) from batches as they complete.
 ///
@@ -29,6 +34,9 @@ const ENOUGH: u64 = 4;
 pub struct BatchTimes {
     classes: Vec<VecDeque<Sample>>,
     observed: u64,
+    /// Batches since the start or the last change, and since the last regression.
+    age: usize,
+    unused: usize,
     drift: Drift,
     noise: Noise,
     /// The latest line: its shape still serves when the batches left tell one size only.
@@ -56,6 +64,8 @@ impl BatchTimes {
         BatchTimes {
             classes: vec![VecDeque::new(); CLASSES],
             observed: 0,
+            age: 0,
+            unused: 0,
             drift: Drift::default(),
             noise: Noise::new(),
             shape: None,
@@ -83,6 +93,7 @@ impl BatchTimes {
             if let Some(length) = self.drift.observe(ratio) {
                 self.forget_before(self.observed - length as u64 + 1);
                 self.noise.restart();
+                self.age = 0;
             } else {
                 self.noise.observe(ratio);
             }
@@ -92,8 +103,12 @@ impl BatchTimes {
             class.pop_front();
         }
         class.push_back(Sample { number: self.observed, at: now, rows, seconds });
-        let fit = self.refit(now).with_noise(self.noise.factor());
-        self.fit = if self.observed < ENOUGH { fit.guess() } else { fit };
+        (self.age, self.unused) = (self.age + 1, self.unused + 1);
+        if self.age <= YOUNG || self.unused >= SELDOM || !self.fit.is_line() {
+            self.unused = 0;
+            let fit = self.refit(now).with_noise(self.noise.factor());
+            self.fit = if self.observed < ENOUGH { fit.guess() } else { fit };
+        }
     }
 
     fn forget_before(&mut self, number: u64) {

@@ -1,17 +1,17 @@
 //! What recent batches and arrivals say about the next ones. Pure: no clock, no I/O, no randomness.
 //!
-//! [`BatchTimes`] regresses batch sizes against execution times and yields a [`Fit`]; [`Gaps`] watches the time between
-//! arrivals. Whoever drives them (the batcher, a simulator, a test) says what time it is.
+//! [`BatchTimes`] regresses batch sizes against execution times and yields a [`Fit`]; [`Crowd`] tells whether arrivals are
+//! those of a fixed number of callers, each of whom waits for an answer. Whoever drives them (the batcher, a simulator, a test) says what time it is.
 
 mod batch_times;
+mod crowd;
 mod drift;
 mod fit;
-mod gaps;
 mod instant;
 mod noise;
 mod regression;
 
 pub use batch_times::BatchTimes;
+pub use crowd::{Crowd, KnownCrowd};
 pub use fit::Fit;
-pub use gaps::Gaps;
 pub use instant::Instant;

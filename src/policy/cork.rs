@@ -1,16 +1,18 @@
 //! The policy that the server runs: release when releasing beats waiting, and refuse early what would be late.
 //!
-//! In order: refuse what has expired; refuse from the end of the queue what the batches before it make late; refuse
-//! from its front what even the next batch would answer late; with a free runner, release unless the next arrival is
-//! expected soon enough to be worth the wait.
+//! In order: refuse what has expired; refuse from the front of the queue what the next batch would answer late; refuse from
+//! its end what the batches before it make late; with a free runner, hold as long as patience and the crowd say, or release.
+//!
+//! The front is judged before the end: those who leave there make room. docs/policy.md has the reasons and the figures.
 
 use std::time::Duration;
 
-use super::{Decision, Policy, Queue, ReleaseReason, ShedReason, View};
-use crate::estimator::Instant;
+use super::{Decision, Policy, ReleaseReason, ShedReason, View};
+use crate::estimator::{Instant, KnownCrowd};
 
-/// A hold asks to be woken no sooner than this: below it the timer costs more than the arrival it waits for.
-const SHORTEST_HOLD: Duration = Duration::from_micros(20);
+/// All holds for one batch together last no longer than this many α: an end to arrivals that each renew the hold, and to
+/// timers that ring late.
+pub(super) const LONGEST_HOLD: f64 = 1.0;
 
 /// Idle time after which an estimate is put to the test, in batch times of one row. Less: quicker back from a stall. More:
 /// a model that is truly too slow for its cap answers fewer requests late.
@@ -29,10 +31,6 @@ impl Policy for Cork {
             let expired = view.queue.iter().take_while(|e| e.deadline <= now).count();
             return Decision::Shed { entries: 0..expired, reason: ShedReason::Expired };
         }
-        if last_is_late(now, &view) {
-            let last = view.queue.len() - 1;
-            return Decision::Shed { entries: last..last + 1, reason: ShedReason::QueueTooLong };
-        }
         let start = view.start_after(now, 0);
         let (entries, rows) = view.queue.prefix(view.max_batch);
         if start + view.batch_time(rows) > first.deadline {
@@ -48,6 +46,10 @@ impl Policy for Cork {
                 None => Decision::Shed { entries: 0..1, reason: ShedReason::BatchTooLate },
             };
         }
+        if last_is_late(now, &view) {
+            let last = view.queue.len() - 1;
+            return Decision::Shed { entries: last..last + 1, reason: ShedReason::QueueTooLong };
+        }
         if !view.has_free_runner() {
             // The next arrival or completion asks again; only a runner that does not come back needs the timer.
             return Decision::WaitUntil(after(latest_start(&view, rows)));
@@ -60,10 +62,6 @@ impl Policy for Cork {
 }
 
 /// Whether the least urgent entry will be late by all that is known now, although the batches before its own run full.
-///
-/// What arrives later may still lengthen its batch. That matters to the entry that opens a batch: let in with room for
-/// itself alone, it would later be dropped for the sake of those behind it, after a long wait. So it is let in only with
-/// room for the rows that are expected to join.
 fn last_is_late(now: Instant, view: &View<'_>) -> bool {
     let Some(last) = view.queue.last() else { return false };
     let before = view.queue.rows() - last.rows;
@@ -75,10 +73,6 @@ fn last_is_late(now: Instant, view: &View<'_>) -> bool {
         (ahead, rows) = (ahead + 1, last.rows);
     }
     let start = view.start_after(now, ahead);
-    if rows == last.rows {
-        let joining = view.gaps.rows_per_second(now).unwrap_or(0.0) * start.since(now).as_secs_f64();
-        rows = rows.saturating_add(joining as usize);
-    }
     start + view.batch_time(rows) > last.deadline
 }
 
@@ -87,7 +81,10 @@ fn last_is_late(now: Instant, view: &View<'_>) -> bool {
 /// This serves a caller with a tight deadline of its own under light load. Where the rest would be late, the first entry
 /// is the one to go: a batch shrunk for its sake would cost more answers than it saves.
 fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>) -> Option<usize> {
-    let first = view.queue.first()?;
+    let (first, second) = (view.queue.first()?, view.queue.get(1)?);
+    if second.deadline.since(second.arrival) <= first.deadline.since(first.arrival) {
+        return None; // it is not in a greater hurry than others, it has waited longer
+    }
     let (mut entries, mut rows) = (0, 0);
     // Ends within the next batch: the whole of that is late.
     for entry in view.queue.iter() {
@@ -101,7 +98,9 @@ fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>) -> Opti
     let rest = view.queue.rows() - rows;
     let ahead = (rest - 1) / view.max_batch;
     let end = |ahead, rows| view.start_after(now, ahead) + own + view.batch_time(rows);
-    let in_time = end(0, rest) <= next.deadline && end(ahead, rest - ahead * view.max_batch) <= last.deadline;
+    // With an α to spare for those who will come: the runner has time for a batch more than it would have needed.
+    let spare = Duration::from_secs_f64(view.fit.base_seconds());
+    let in_time = end(0, rest) + spare <= next.deadline && end(ahead, rest - ahead * view.max_batch) <= last.deadline;
     (entries > 0 && in_time).then_some(entries)
 }
 
@@ -131,10 +130,7 @@ enum Hold {
     No(ReleaseReason),
 }
 
-/// Whether to hold the cork for the next arrival, with a runner free and `entries` of `rows` rows ready.
-///
-/// A row that comes g later and rides along saves its α of runner time, costs the n that wait g each, and lengthens their
-/// batch by β: worth it while g < (α − nβ)/(n + 1). All waits for one batch together stay below α.
+/// Whether to hold the cork, with a runner free and `entries` of `rows` rows ready.
 fn hold(now: Instant, view: &View<'_>, entries: usize, rows: usize) -> Hold {
     if view.draining {
         return Hold::No(ReleaseReason::Draining);
@@ -142,32 +138,50 @@ fn hold(now: Instant, view: &View<'_>, entries: usize, rows: usize) -> Hold {
     if rows >= view.max_batch || entries < view.queue.len() {
         return Hold::No(ReleaseReason::Full);
     }
-    let (base, per_row) = (view.fit.base_seconds(), view.fit.per_row_seconds());
-    let worth = (base - rows as f64 * per_row) / (rows as f64 + 1.0);
-    let gap = view.gaps.expected(now).filter(|gap| view.fit.is_line() && gap.as_secs_f64() < worth);
-    let Some(gap) = gap else { return Hold::No(ReleaseReason::Ripe) };
-    let held_since = view.free_since.max(oldest_arrival(view.queue));
-    let give_up = held_since + Duration::from_secs_f64(base);
+    if !(view.fit.is_line() && view.fit.is_trusted()) {
+        return Hold::No(ReleaseReason::Ripe); // what another row would save is not known
+    }
+    let ripe = match view.crowd {
+        Some(crowd) if is_worth_waiting_for(crowd, view) => crowd_is_back(crowd, view),
+        _ => {
+            let wait = view.patience * view.fit.base_seconds() / rows as f64;
+            let held_since = view.queue.first().map_or(now, |first| first.arrival.max(view.free_since));
+            let give_up = held_since + Duration::from_secs_f64(LONGEST_HOLD * view.fit.base_seconds());
+            (view.queue.newest_arrival() + Duration::from_secs_f64(wait)).min(give_up)
+        }
+    };
     let latest = latest_start(view, rows + 1);
-    if latest <= now {
-        Hold::No(ReleaseReason::Deadline)
-    } else if give_up <= now {
+    if ripe <= now {
         Hold::No(ReleaseReason::Ripe)
+    } else if latest <= now {
+        Hold::No(ReleaseReason::Deadline)
     } else {
-        Hold::Until((now + gap.max(SHORTEST_HOLD)).min(give_up).min(latest))
+        Hold::Until(ripe.min(latest))
     }
 }
 
-fn oldest_arrival(queue: &Queue) -> Instant {
-    // The first by deadline is the oldest unless callers shortened theirs; then it is merely one of the older ones.
-    queue.first().map_or(Instant::EPOCH, |e| e.arrival)
+/// Whether a fixed crowd should stay together.
+///
+/// All answers of a batch go out at once, and so come the next requests in. Whoever is released before the others are back
+/// will not meet them again: N callers split into 1 and N − 1 stay so for ever, and every round costs another α. Waiting
+/// for them is worth up to that.
+fn is_worth_waiting_for(crowd: KnownCrowd, view: &View<'_>) -> bool {
+    view.running.is_empty() && crowd.returns < Duration::from_secs_f64(view.fit.base_seconds())
+}
+
+/// When to wait for the crowd no longer: now if all are here, or when even a slow one would be back.
+fn crowd_is_back(crowd: KnownCrowd, view: &View<'_>) -> Instant {
+    if view.queue.len() >= crowd.size {
+        return Instant::EPOCH;
+    }
+    view.free_since + (crowd.returns * 2).min(Duration::from_secs_f64(view.fit.base_seconds()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimator::{BatchTimes, Fit, Gaps};
-    use crate::policy::{Entry, Running};
+    use crate::estimator::{BatchTimes, Fit};
+    use crate::policy::{Entry, Queue, Running};
 
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)
@@ -180,7 +194,8 @@ mod tests {
         queue: Queue,
         running: Vec<Running>,
         fit: Fit,
-        gaps: Gaps,
+        patience: f64,
+        crowd: Option<KnownCrowd>,
         free_since: Instant,
         draining: bool,
     }
@@ -193,22 +208,24 @@ mod tests {
         }
         let fit = Fit::line(0.010, 0.001, 1.0);
         let free_since = NOW - us(1000);
-        State { queue, running: Vec::new(), fit, gaps: Gaps::new(), free_since, draining: false }
+        State { queue, running: Vec::new(), fit, patience: 0.0, crowd: None, free_since, draining: false }
     }
 
     impl State {
-        /// One row came every `gap_us` until now.
-        fn arrivals_every(mut self, gap_us: u64) -> State {
-            for i in (0..20).rev() {
-                self.gaps.observe(NOW - us(i * gap_us), 1);
-            }
-            self
+        /// Patience c, the rows having come 8 ms ago.
+        fn patience(self, patience: f64) -> State {
+            State { patience, ..self }
+        }
+
+        /// The callers are a crowd of this size that is back within so many µs.
+        fn crowd(self, size: usize, returns: u64) -> State {
+            State { crowd: Some(KnownCrowd { size, returns: us(returns) }), ..self }
         }
 
         /// The runner has a batch of one row that is due in so many µs.
         fn busy_for(mut self, due_us: u64) -> State {
             let (since, expected) = (NOW + us(due_us) - us(11_000), Some(us(11_000)));
-            self.running.push(Running { ticket: 0, lane: 0, since, rows: 1, expected });
+            self.running.push(Running { ticket: 0, lane: 0, since, entries: 1, rows: 1, expected });
             self
         }
 
@@ -219,7 +236,8 @@ mod tests {
                 runners: 1,
                 max_batch: 8,
                 fit: self.fit,
-                gaps: &self.gaps,
+                patience: self.patience,
+                crowd: self.crowd,
                 free_since: self.free_since,
                 draining: self.draining,
             };
@@ -243,42 +261,55 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_for_an_arrival_that_saves_more_than_the_wait_for_it_costs() {
-        // Worth the wait of one row: (10 − 1) / 2 = 4.5 ms.
-        assert_eq!(state(&[(90_000, 1)]).arrivals_every(1400).decide(), Decision::WaitUntil(NOW + us(1400)));
-        let ripe = release(1, ReleaseReason::Ripe);
-        assert_eq!(state(&[(90_000, 1)]).decide(), ripe, "nothing is known of arrivals");
-        assert_eq!(state(&[(90_000, 1)]).arrivals_every(4600).decide(), ripe, "too far away");
-        let mut times = BatchTimes::new();
-        (0..9).for_each(|_| times.observe(NOW, 1, us(11_000)));
-        let one_size = State { fit: times.fit(), ..state(&[(90_000, 1)]).arrivals_every(1400) };
-        assert_eq!(one_size.decide(), ripe, "what a neighbour saves is not known");
+    fn a_hold_lasts_as_long_as_patience_has_it_and_is_shared_by_those_who_wait() {
+        // c·α/n after the arrival 8 ms ago: 10 ms for one row, 5 ms for two.
+        assert_eq!(state(&[(90_000, 1)]).patience(1.0).decide(), Decision::WaitUntil(NOW + us(2000)));
+        assert_eq!(state(&[(90_000, 2)]).patience(1.0).decide(), release(1, ReleaseReason::Ripe));
+        assert_eq!(state(&[(90_000, 2)]).patience(2.0).decide(), Decision::WaitUntil(NOW + us(2000)));
+        assert_eq!(state(&[(90_000, 1)]).decide(), release(1, ReleaseReason::Ripe), "without patience");
     }
 
     #[test]
-    fn all_holds_for_a_batch_together_take_no_longer_than_its_base_time() {
-        // The row came 8 ms ago: 2 ms are left, from when it met a free runner.
-        let held = State { free_since: Instant::EPOCH, ..state(&[(90_000, 1)]).arrivals_every(4000) };
-        assert_eq!(held.decide(), Decision::WaitUntil(NOW + us(2000)));
-        assert_eq!(State { free_since: NOW - us(9000), ..held }.decide(), Decision::WaitUntil(NOW + us(2000)));
-        let just_free = State { free_since: NOW, ..state(&[(90_000, 1)]).arrivals_every(4000) };
-        assert_eq!(just_free.decide(), Decision::WaitUntil(NOW + us(4000)), "it could not start before");
+    fn nothing_is_held_before_it_is_known_what_another_row_saves() {
+        let mut times = BatchTimes::new();
+        (0..9).for_each(|_| times.observe(NOW, 1, us(11_000)));
+        let one_size = State { fit: times.fit(), ..state(&[(90_000, 1)]).patience(1.5).crowd(4, 5000) };
+        assert_eq!(one_size.decide(), release(1, ReleaseReason::Ripe));
+    }
+
+    #[test]
+    fn a_crowd_is_waited_for_until_all_are_back_or_it_would_cost_more_than_a_batch() {
+        let three = [(90_000, 1), (90_000, 1), (90_000, 1)];
+        // Back within 3 ms on average: twice that after the runner came free, 1 ms ago.
+        assert_eq!(state(&three).crowd(4, 3000).decide(), Decision::WaitUntil(NOW + us(5000)));
+        assert_eq!(state(&three).crowd(4, 9000).decide(), Decision::WaitUntil(NOW + us(9000)), "no longer than α");
+        assert_eq!(state(&three).crowd(4, 10_000).decide(), release(3, ReleaseReason::Ripe), "not worth it");
+        assert_eq!(state(&three).crowd(3, 3000).decide(), release(3, ReleaseReason::Ripe), "all are here");
+    }
+
+    #[test]
+    fn a_crowd_that_is_all_here_is_released_without_patience() {
+        let held = state(&[(90_000, 1)]).patience(1.0);
+        assert_eq!(held.crowd(2, 20_000).decide(), Decision::WaitUntil(NOW + us(2000)), "too slow to be waited for");
+        let two = state(&[(90_000, 1), (90_000, 1)]).patience(9.0).crowd(2, 3000);
+        assert_eq!(two.decide(), release(2, ReleaseReason::Ripe));
     }
 
     #[test]
     fn a_hold_ends_where_the_batch_with_one_more_row_would_be_late() {
         // t(2) = 12 ms.
-        let soon = state(&[(14_000, 1)]).arrivals_every(4000);
-        assert_eq!(soon.decide(), Decision::WaitUntil(NOW + us(2000)));
-        assert_eq!(state(&[(12_000, 1)]).arrivals_every(4000).decide(), release(1, ReleaseReason::Deadline));
+        let soon = state(&[(13_000, 1)]).patience(1.0);
+        assert_eq!(soon.decide(), Decision::WaitUntil(NOW + us(1000)));
+        assert_eq!(state(&[(12_000, 1)]).patience(1.0).decide(), release(1, ReleaseReason::Deadline));
+        assert_eq!(state(&[(13_000, 1)]).crowd(4, 5000).decide(), Decision::WaitUntil(NOW + us(1000)));
     }
 
     #[test]
     fn nothing_is_held_that_nothing_can_join() {
-        assert_eq!(state(&[(90_000, 8)]).arrivals_every(100).decide(), release(1, ReleaseReason::Full));
+        assert_eq!(state(&[(90_000, 8)]).patience(9.0).decide(), release(1, ReleaseReason::Full));
         // The second does not fit: whoever comes next does not ride with the first.
-        assert_eq!(state(&[(90_000, 4), (90_000, 5)]).arrivals_every(100).decide(), release(1, ReleaseReason::Full));
-        let draining = State { draining: true, ..state(&[(90_000, 1)]).arrivals_every(1400) };
+        assert_eq!(state(&[(90_000, 4), (90_000, 5)]).patience(9.0).decide(), release(1, ReleaseReason::Full));
+        let draining = State { draining: true, ..state(&[(90_000, 1)]).patience(1.0) };
         assert_eq!(draining.decide(), release(1, ReleaseReason::Draining));
     }
 
@@ -306,16 +337,20 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_behind_a_full_batch_is_let_in_with_room_for_those_who_will_join_it() {
-        // The full batch ahead ends in 18 ms; four rows come by then, and t(1 + 4) = 15 ms.
-        let opens = |due| state(&[(20_000, 8), (due, 1)]).arrivals_every(4000).decide();
-        assert_eq!(opens(32_000), shed(1..2, ShedReason::QueueTooLong));
-        assert_eq!(opens(34_000), release(1, ReleaseReason::Full));
-        // The second of its batch does not open it.
-        let second = state(&[(20_000, 8), (32_000, 1), (32_000, 1)]).arrivals_every(4000);
-        assert_eq!(second.decide(), release(1, ReleaseReason::Full));
+    fn an_entry_behind_a_full_batch_is_judged_by_its_own() {
+        // The full batch ahead ends in 18 ms, and t(1) = 11 ms.
+        let opens = |due| state(&[(20_000, 8), (due, 1)]).decide();
+        assert_eq!(opens(28_000), shed(1..2, ShedReason::QueueTooLong));
+        assert_eq!(opens(29_000), release(1, ReleaseReason::Full));
         // Five rows behind five do not fit into a batch of eight: two batches are ahead.
         assert_eq!(state(&[(45_000, 8), (45_000, 5), (45_000, 5)]).decide(), shed(2..3, ShedReason::QueueTooLong));
+    }
+
+    #[test]
+    fn those_who_are_late_at_the_front_leave_before_anyone_at_the_end_is_judged() {
+        // t(8) = 18 ms: without the late one, the last rides in the next batch.
+        let queue: Vec<_> = [(17_000, 1)].into_iter().chain([(20_000, 1); 8]).collect();
+        assert_eq!(state(&queue).decide(), shed(0..1, ShedReason::BatchTooLate));
     }
 
     #[test]

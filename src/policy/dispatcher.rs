@@ -6,8 +6,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Decision, Entry, Policy, Queue, ReleaseReason, Running, ShedReason, View};
-use crate::estimator::{BatchTimes, Fit, Gaps, Instant};
+use super::{Decision, Entry, Patience, Policy, Queue, ReleaseReason, Running, ShedReason, View};
+use crate::estimator::{BatchTimes, Crowd, Fit, Instant};
 
 /// A pool of runners and the queues that it serves.
 pub struct Dispatcher {
@@ -24,7 +24,10 @@ pub struct Lane {
     max_batch: usize,
     queue: Queue,
     times: BatchTimes,
-    gaps: Gaps,
+    patience: Patience,
+    crowd: Crowd,
+    /// Requests with a runner.
+    flying: usize,
     draining: bool,
 }
 
@@ -66,7 +69,9 @@ impl Lane {
             max_batch: max_batch.max(1),
             queue: Queue::new(),
             times: BatchTimes::new(),
-            gaps: Gaps::new(),
+            patience: Patience::new(),
+            crowd: Crowd::new(),
+            flying: 0,
             draining: false,
         }
     }
@@ -97,11 +102,13 @@ impl Dispatcher {
 
     /// An entry has arrived.
     pub fn arrive(&mut self, lane: LaneId, entry: Entry) {
+        let runners = self.runners;
         let lane = &mut self.lanes[lane];
-        // By its own stamp: the moment of hearing would make a crowd look simultaneous. Stamps may be out of order by the
-        // time it takes to read requests, which `Gaps` takes as no gap.
-        lane.gaps.observe(entry.arrival, entry.rows);
+        // All go by its own stamp: the moment of hearing would make a crowd look simultaneous. Stamps may be out of order
+        // by the time it takes to read requests.
+        lane.patience.observe(&entry, lane.times.fit(), runners, lane.max_batch);
         lane.queue.insert(entry);
+        lane.crowd.arrived(entry.arrival, lane.queue.len() + lane.flying);
     }
 
     /// A caller has left; `false` if its entry waits no more.
@@ -117,7 +124,7 @@ impl Dispatcher {
     /// What to do at `now`. To be asked again after it has been obeyed, until it says to wait or to park.
     pub fn next(&mut self, now: Instant) -> Step {
         let lane = 0;
-        match self.lanes[lane].policy.decide(now, self.view(lane)) {
+        match self.lanes[lane].policy.decide(now, self.view(now, lane)) {
             Decision::Release { entries, reason } => Step::Release { lane, entries, reason },
             Decision::Shed { entries, reason } => Step::Shed { lane, entries, reason },
             Decision::WaitUntil(at) => Step::WaitUntil(at),
@@ -130,13 +137,14 @@ impl Dispatcher {
         self.lanes[lane].queue.remove(entries)
     }
 
-    /// A batch of `rows` goes to a runner; returns the ticket to [`land`](Self::land) it with.
-    pub fn launch(&mut self, now: Instant, lane: LaneId, rows: usize) -> u64 {
+    /// A batch of so many entries and rows goes to a runner; returns the ticket to [`land`](Self::land) it with.
+    pub fn launch(&mut self, now: Instant, lane: LaneId, entries: usize, rows: usize) -> u64 {
         let ticket = self.tickets;
         self.tickets += 1;
         let fit = self.fit(lane);
         let expected = fit.is_trusted().then(|| fit.predict(rows)).flatten();
-        self.running.push(Running { ticket, lane, since: now, rows, expected });
+        self.lanes[lane].flying += entries;
+        self.running.push(Running { ticket, lane, since: now, entries, rows, expected });
         ticket
     }
 
@@ -146,23 +154,26 @@ impl Dispatcher {
         let Some(at) = self.running.iter().position(|r| r.ticket == ticket) else { return };
         let running = self.running.swap_remove(at);
         self.free_since = now;
+        let lane = &mut self.lanes[running.lane];
+        lane.flying -= running.entries;
+        lane.crowd.landed(now);
         if succeeded {
-            let lane = &mut self.lanes[running.lane];
             lane.times.observe(now, running.rows, now.since(running.since));
             lane.policy.landed(now, &running);
         }
     }
 
-    /// What a decision about this lane may look at.
-    pub fn view(&self, lane: LaneId) -> View<'_> {
-        let Lane { max_batch, queue, times, gaps, draining, .. } = &self.lanes[lane];
+    /// What a decision about this lane at `now` may look at.
+    pub fn view(&self, now: Instant, lane: LaneId) -> View<'_> {
+        let Lane { max_batch, queue, times, patience, crowd, draining, .. } = &self.lanes[lane];
         View {
             queue,
             running: &self.running,
             runners: self.runners,
             max_batch: *max_batch,
             fit: times.fit(),
-            gaps,
+            patience: patience.factor(),
+            crowd: crowd.known(now),
             free_since: self.free_since,
             draining: *draining,
         }

@@ -6,6 +6,7 @@
 mod cork;
 mod dispatcher;
 mod fixed;
+mod patience;
 mod queue;
 mod view;
 
@@ -14,6 +15,7 @@ use std::ops::Range;
 pub use cork::Cork;
 pub use dispatcher::{Dispatcher, Lane, LaneId, Step};
 pub use fixed::Fixed;
+pub use patience::Patience;
 pub use queue::{Entry, Queue};
 pub use view::{Running, View};
 

@@ -22,8 +22,17 @@ pub struct Entry {
 /// come, first served.
 #[derive(Debug, Clone, Default)]
 pub struct Queue {
-    entries: VecDeque<Entry>,
-    rows: usize,
+    entries: VecDeque<Placed>,
+    /// Rows of everything that ever stood before the present first entry.
+    gone: u64,
+    newest: Instant,
+}
+
+/// An entry, and the rows up to its end counted from the beginning of time: the rows of any prefix are a subtraction.
+#[derive(Debug, Clone, Copy)]
+struct Placed {
+    entry: Entry,
+    end: u64,
 }
 
 impl Queue {
@@ -44,65 +53,77 @@ impl Queue {
 
     /// Rows of all entries.
     pub fn rows(&self) -> usize {
-        self.rows
+        self.entries.back().map_or(0, |last| (last.end - self.gone) as usize)
     }
 
     /// The most urgent entry.
     pub fn first(&self) -> Option<&Entry> {
-        self.entries.front()
+        self.get(0)
     }
 
     /// The least urgent entry.
     pub fn last(&self) -> Option<&Entry> {
-        self.entries.back()
+        self.entries.back().map(|placed| &placed.entry)
     }
 
     /// The entry at `position`, the most urgent at 0.
     pub fn get(&self, position: usize) -> Option<&Entry> {
-        self.entries.get(position)
+        self.entries.get(position).map(|placed| &placed.entry)
+    }
+
+    /// When the latest of all entries arrived, those that have left among them.
+    pub fn newest_arrival(&self) -> Instant {
+        self.newest
     }
 
     /// Entries from the most to the least urgent.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter()
+        self.entries.iter().map(|placed| &placed.entry)
     }
 
-    /// The longest prefix of at most `max_rows` rows, as its number of entries and its rows. Costs a step an entry of it.
+    /// The longest prefix of at most `max_rows` rows, as its number of entries and its rows.
     pub fn prefix(&self, max_rows: usize) -> (usize, usize) {
-        let mut taken = (0, 0);
-        for entry in &self.entries {
-            match taken.1 + entry.rows {
-                rows if rows <= max_rows => taken = (taken.0 + 1, rows),
-                _ => break,
-            }
+        if self.rows() <= max_rows {
+            return (self.len(), self.rows());
         }
-        taken
+        let most = self.gone.saturating_add(max_rows as u64);
+        let entries = self.entries.partition_point(|placed| placed.end <= most);
+        (entries, entries.checked_sub(1).map_or(0, |last| (self.entries[last].end - self.gone) as usize))
     }
 
     /// Adds an entry at its place: at the end, unless its deadline is shorter than others'.
     pub fn insert(&mut self, entry: Entry) {
-        self.rows += entry.rows;
-        let place = match self.entries.back() {
-            Some(last) if order(last) > order(&entry) => self.entries.partition_point(|e| order(e) < order(&entry)),
+        self.newest = self.newest.max(entry.arrival);
+        let place = match self.last() {
+            Some(last) if order(last) > order(&entry) => {
+                self.entries.partition_point(|placed| order(&placed.entry) < order(&entry))
+            }
             _ => self.entries.len(),
         };
-        self.entries.insert(place, entry);
+        let before = place.checked_sub(1).map_or(self.gone, |i| self.entries[i].end);
+        let rows = entry.rows as u64;
+        self.entries.insert(place, Placed { entry, end: before + rows });
+        self.entries.range_mut(place + 1..).for_each(|placed| placed.end += rows);
     }
 
     /// Takes out the entries at these positions; positions beyond the end are passed over.
     pub fn remove(&mut self, positions: Range<usize>) -> impl Iterator<Item = Entry> + '_ {
         let end = positions.end.min(self.entries.len());
         let start = positions.start.min(end);
-        self.rows -= self.entries.range(start..end).map(|e| e.rows).sum::<usize>();
-        self.entries.drain(start..end)
+        if start == 0 {
+            self.gone = end.checked_sub(1).map_or(self.gone, |last| self.entries[last].end);
+        } else {
+            let rows: u64 = self.entries.range(start..end).map(|placed| placed.entry.rows as u64).sum();
+            self.entries.range_mut(end..).for_each(|placed| placed.end -= rows);
+        }
+        self.entries.drain(start..end).map(|placed| placed.entry)
     }
 
     /// Takes out the entry with this deadline and id, if it still waits.
     pub fn remove_entry(&mut self, deadline: Instant, id: u64) -> Option<Entry> {
-        let position = self.entries.binary_search_by_key(&(deadline, id), order).ok()?;
-        let entry = self.entries.remove(position)?;
-        self.rows -= entry.rows;
-        Some(entry)
+        let position = self.entries.binary_search_by_key(&(deadline, id), |placed| order(&placed.entry)).ok()?;
+        let removed = self.remove(position..position + 1).next();
+        removed
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{LaneId, Queue};
-use crate::estimator::{Fit, Gaps, Instant};
+use crate::estimator::{Fit, Instant, KnownCrowd};
 
 /// The state of one pool at one instant.
 #[derive(Debug, Clone, Copy)]
@@ -18,8 +18,10 @@ pub struct View<'a> {
     pub max_batch: usize,
     /// What is known of batch times.
     pub fit: Fit,
-    /// What is known of arrivals.
-    pub gaps: &'a Gaps,
+    /// c ≥ 0: a hold ends c·α/n after the last arrival, with n rows ready (see [`Patience`](super::Patience)).
+    pub patience: f64,
+    /// The crowd that the callers are, if they are one.
+    pub crowd: Option<KnownCrowd>,
     /// When a runner last became free; the epoch if none ever ran.
     pub free_since: Instant,
     /// Whether nothing will arrive any more.
@@ -35,6 +37,8 @@ pub struct Running {
     pub lane: LaneId,
     /// When it was released.
     pub since: Instant,
+    /// Its requests.
+    pub entries: usize,
     /// Its rows.
     pub rows: usize,
     /// The mean batch time expected of it when it was released; `None` if that was a guess.
@@ -114,16 +118,18 @@ mod tests {
     fn starts(runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
         let expected = Some(Duration::from_millis(10));
         let running = running_since_ms.iter().zip(0..);
-        let running = running.map(|(&ms, ticket)| Running { ticket, lane: 0, since: at(ms), rows: 1, expected });
+        let running =
+            running.map(|(&ms, ticket)| Running { ticket, lane: 0, since: at(ms), entries: 1, rows: 1, expected });
         let running: Vec<_> = running.collect();
-        let (queue, gaps) = (Queue::new(), Gaps::new());
+        let queue = Queue::new();
         let view = View {
             queue: &queue,
             running: &running,
             runners,
             max_batch: 4,
             fit: Fit::line(0.010, 0.0, 1.0),
-            gaps: &gaps,
+            patience: 0.0,
+            crowd: None,
             free_since: Instant::EPOCH,
             draining: false,
         };

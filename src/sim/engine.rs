@@ -122,7 +122,7 @@ impl Engine {
                         track.outcome.answered(end.since(entry.arrival), end <= entry.deadline);
                         source.answered(end);
                     }
-                    let ticket = self.dispatcher.launch(now, lane, rows);
+                    let ticket = self.dispatcher.launch(now, lane, entries, rows);
                     self.flights.push(Flight { end, ticket });
                 }
                 Step::Shed { lane, entries, .. } => {

@@ -1,0 +1,165 @@
+//! Tells a fixed crowd of callers, each of whom waits for an answer before asking again, from an open stream.
+
+use std::time::Duration;
+
+use super::Instant;
+
+/// Arrivals that an open stream would have brought, on average, while the whole crowd was present: none came, and e⁻⁸ is
+/// unlikely enough to believe in a crowd.
+const EVIDENCE: f64 = 8.0;
+/// Batches without the whole crowd present after which its size is measured anew.
+const PATIENCE: u32 = 16;
+/// Share of a new time in the remembered time to return.
+const GAIN: f64 = 0.25;
+
+/// Watches how many requests are present: waiting or running.
+///
+/// In a closed loop of N callers that number reaches N, never more, and while it is N nobody arrives. An open stream does
+/// not care how many are present, and soon exceeds any number.
+#[derive(Debug, Clone, Default)]
+pub struct Crowd {
+    /// Most that were present.
+    size: usize,
+    /// Requests that arrived since `size` was last raised, and when that was.
+    arrivals: u64,
+    since: Instant,
+    /// How long all have been present since, and since when they are now.
+    complete: Duration,
+    complete_since: Option<Instant>,
+    /// The latest batch to come back, and the most present in the batches since the crowd was last complete.
+    landed: Instant,
+    batches: u32,
+    most: usize,
+    /// From a batch's return to the crowd being complete again, in seconds.
+    returns: Option<f64>,
+}
+
+/// A crowd that is believed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownCrowd {
+    /// Requests present when nobody is missing; at least two.
+    pub size: usize,
+    /// How long after a batch's return all are present again.
+    pub returns: Duration,
+}
+
+impl Crowd {
+    /// Has seen nobody.
+    pub fn new() -> Crowd {
+        Crowd::default()
+    }
+
+    /// Takes in an arrival, after which so many are `present`.
+    pub fn arrived(&mut self, now: Instant, present: usize) {
+        self.arrivals += 1;
+        self.most = self.most.max(present);
+        if present > self.size {
+            self.restart(now, present);
+        }
+        if present == self.size {
+            if self.batches > 0 {
+                let time = now.since(self.landed).as_secs_f64();
+                self.returns = Some(self.returns.map_or(time, |known| known + GAIN * (time - known)));
+            }
+            self.complete_since.get_or_insert(now);
+            (self.batches, self.most) = (0, 0);
+        }
+    }
+
+    /// Takes in that somebody left, answered or refused.
+    pub fn left(&mut self, now: Instant) {
+        if let Some(since) = self.complete_since.take() {
+            self.complete += now.since(since);
+        }
+    }
+
+    /// Takes in that a batch came back, its callers gone already.
+    pub fn landed(&mut self, now: Instant) {
+        self.left(now);
+        self.landed = now;
+        self.batches += 1;
+        if self.batches > PATIENCE {
+            let most = self.most;
+            self.restart(now, most);
+        }
+    }
+
+    fn restart(&mut self, now: Instant, size: usize) {
+        *self = Crowd { size, since: now, landed: self.landed, batches: self.batches.min(1), ..Crowd::default() };
+    }
+
+    /// The crowd, if there is one by all that is known at `now`.
+    pub fn known(&self, now: Instant) -> Option<KnownCrowd> {
+        let lived = now.since(self.since).as_secs_f64();
+        let complete = self.complete + self.complete_since.map_or(Duration::ZERO, |since| now.since(since));
+        let evidence = self.arrivals as f64 * complete.as_secs_f64() / lived.max(f64::MIN_POSITIVE);
+        let returns = Duration::from_secs_f64(self.returns?);
+        (self.size > 1 && evidence >= EVIDENCE).then_some(KnownCrowd { size: self.size, returns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Instant {
+        Instant::EPOCH + Duration::from_millis(ms)
+    }
+
+    /// Rounds of 20 ms: all are back within 4 ms and answered together after 16.
+    fn rounds(crowd: &mut Crowd, from: u64, rounds: u64, callers: usize) {
+        for round in from..from + rounds {
+            for caller in 0..callers {
+                crowd.arrived(ms(round * 20 + 4), caller + 1);
+            }
+            crowd.landed(ms(round * 20 + 20));
+        }
+    }
+
+    #[test]
+    fn callers_who_wait_for_each_answer_are_a_crowd_of_their_number() {
+        let mut crowd = Crowd::new();
+        rounds(&mut crowd, 0, 1, 16);
+        assert_eq!(crowd.known(ms(20)), None, "one round is no evidence of a second");
+        rounds(&mut crowd, 1, 3, 16);
+        let known = crowd.known(ms(80)).expect("four rounds and nobody else came");
+        assert_eq!(known, KnownCrowd { size: 16, returns: Duration::from_millis(4) });
+    }
+
+    #[test]
+    fn a_crowd_that_has_become_smaller_is_measured_anew_and_one_that_grows_at_once() {
+        let mut crowd = Crowd::new();
+        rounds(&mut crowd, 0, 8, 16);
+        rounds(&mut crowd, 8, 30, 5);
+        assert_eq!(crowd.known(ms(38 * 20)).map(|c| c.size), Some(5));
+        crowd.arrived(ms(38 * 20 + 1), 6);
+        assert_eq!(crowd.known(ms(38 * 20 + 1)), None, "a sixth: the evidence begins anew");
+    }
+
+    #[test]
+    fn arrivals_that_do_not_care_who_is_present_are_no_crowd() {
+        let mut crowd = Crowd::new();
+        let (mut believed, mut present, mut random) = (0, 0, 1u32);
+        // One every 3 ms on average, all present answered every 20 ms.
+        for at in 0..100_000 {
+            if at % 20 == 0 {
+                crowd.landed(ms(at));
+                present = 0;
+            }
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if random < u32::MAX / 3 {
+                present += 1;
+                crowd.arrived(ms(at), present);
+            }
+            believed += usize::from(crowd.known(ms(at)).is_some());
+        }
+        assert!(believed < 100, "believed in for {believed} of 100,000 ms");
+    }
+
+    #[test]
+    fn a_lone_caller_is_no_crowd() {
+        let mut crowd = Crowd::new();
+        rounds(&mut crowd, 0, 100, 1);
+        assert_eq!(crowd.known(ms(2000)), None);
+    }
+}
