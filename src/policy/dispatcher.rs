@@ -26,6 +26,8 @@ pub struct Lane {
     times: BatchTimes,
     gaps: Gaps,
     draining: bool,
+    /// Arrival of the first of the entries that were last taken out: those that a launch is about.
+    taken_first: Instant,
 }
 
 /// Which lane of a pool.
@@ -68,6 +70,7 @@ impl Lane {
             times: BatchTimes::new(),
             gaps: Gaps::new(),
             draining: false,
+            taken_first: Instant::EPOCH,
         }
     }
 
@@ -127,16 +130,21 @@ impl Dispatcher {
 
     /// Takes entries out of a queue, the most urgent first.
     pub fn take(&mut self, lane: LaneId, entries: Range<usize>) -> impl Iterator<Item = Entry> + '_ {
-        self.lanes[lane].queue.remove(entries)
+        let lane = &mut self.lanes[lane];
+        if let Some(first) = lane.queue.get(entries.start) {
+            lane.taken_first = first.arrival;
+        }
+        lane.queue.remove(entries)
     }
 
-    /// A batch of `rows` goes to a runner; returns the ticket to [`land`](Self::land) it with.
+    /// A batch of `rows`, of the entries that were last taken, goes to a runner; returns the ticket to [`land`](Self::land) it with.
     pub fn launch(&mut self, now: Instant, lane: LaneId, rows: usize) -> u64 {
         let ticket = self.tickets;
         self.tickets += 1;
         let fit = self.fit(lane);
         let expected = fit.is_trusted().then(|| fit.predict(rows)).flatten();
-        self.running.push(Running { ticket, lane, since: now, rows, expected });
+        let waited = now.since(self.lanes[lane].taken_first);
+        self.running.push(Running { ticket, lane, since: now, rows, waited, expected });
         ticket
     }
 

@@ -3,7 +3,9 @@
 //! [`Policy::decide`] is the one place where a release is decided; [`Cork`] is the policy that the server runs. The
 //! batcher asks at every event and obeys. Equal inputs give equal decisions, whoever asks: server, simulator or test.
 
+mod aimd;
 mod cork;
+mod cork_2020;
 mod dispatcher;
 mod fixed;
 mod queue;
@@ -11,7 +13,9 @@ mod view;
 
 use std::ops::Range;
 
+pub use aimd::Aimd;
 pub use cork::Cork;
+pub use cork_2020::Cork2020;
 pub use dispatcher::{Dispatcher, Lane, LaneId, Step};
 pub use fixed::Fixed;
 pub use queue::{Entry, Queue};
