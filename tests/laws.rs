@@ -12,8 +12,10 @@ fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
+type MakePolicy = fn() -> Box<dyn Policy>;
+
 /// Every policy, as a server of a given latency cap would begin with it.
-const POLICIES: [(&str, fn() -> Box<dyn Policy>); 7] = [
+const POLICIES: [(&str, MakePolicy); 7] = [
     ("cork", || Box::new(Cork)),
     ("eager", || Box::new(Fixed::EAGER)),
     ("fixed", || Box::new(Fixed::new(us(7_000), 16))),
