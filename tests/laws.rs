@@ -270,6 +270,8 @@ fn run(
                     let rows: usize = batch.iter().map(|e| e.rows).sum();
                     assert!((1..=max_batch).contains(&rows), "{rows} rows against a cap of {max_batch}");
                     flights.push((now + us(base + per_row * rows as u64), pool.launch(now, lane, rows)));
+                    let waited = pool.running().last().map(|r| r.waited);
+                    assert_eq!(waited, Some(now.since(batch[0].arrival)), "how long the first of the batch had waited");
                     fates.served.extend(batch.iter().map(|e| e.id));
                 }
                 Step::Shed { entries, .. } => fates.shed.extend(pool.take(lane, entries).map(|e| e.id)),

@@ -17,8 +17,8 @@ const REFRESH: Duration = Duration::from_secs(5);
 /// Share of the average wait that a hold may cost.
 const DECAY: f64 = 0.95;
 
-/// BentoML's adaptive batching as it was published: the version of 2020 (0.8 to 0.13), whose rule the dispatcher of 1.0 to
-/// 1.3 still follows once it has trained itself. A baseline, with its weaknesses:
+/// BentoML's adaptive batching as it was published: the dispatcher of the 0.x releases. Later ones keep the rule and begin
+/// with other guesses or with batches of one, two and three to learn from. A baseline, with its weaknesses:
 ///
 /// - it looks at the queue each millisecond, and at once only when the queue becomes non-empty;
 /// - it refuses the first of several entries while `w₀ + a·n + b ≥ max_latency`, where n counts the whole queue, whatever a
@@ -28,10 +28,10 @@ const DECAY: f64 = 0.95;
 /// - a, b and `wait` stand still for five seconds; then they come from the last 50 batches by least squares, of minimal
 ///   norm where these batches had one size. Until the fourth batch, a is two seconds.
 ///
-/// Two things differ from the original. Its ticks are 1 ms apart from wherever the last sleep began, and here they are
-/// whole milliseconds: the delay is as long on average. It takes the newest entries into a batch, and a
-/// [`Queue`] gives the oldest: where a queue fits into a batch that is the same, and where not, it spares the rule those
-/// that starve. It counts requests where here rows are counted; its requests had one row.
+/// Three things differ from the original. Its ticks are 1 ms apart from wherever the last sleep began, and here they are
+/// whole milliseconds: the delay is as long on average. It takes the newest entries into a batch, and a [`Queue`] gives the
+/// oldest: where a queue fits into a batch that is the same, and where not, it spares the rule those that starve. It counts
+/// requests where here rows are counted: with requests of one row that is the same.
 #[derive(Debug, Clone)]
 pub struct Cork2020 {
     /// a, in seconds.

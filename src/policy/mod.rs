@@ -31,7 +31,11 @@ pub trait Policy: Send + Sync {
     /// Laws, which hold for every policy and every estimate:
     /// - `Release` names a non-empty prefix of the queue of at most `max_batch` rows, and only while a runner is free;
     /// - `WaitUntil` is strictly later than `now`;
-    /// - `Shed` names at least one entry, and only entries that are predicted to be late;
+    /// - `Shed` names at least one entry;
+    /// - `Park` is for an empty queue.
+    ///
+    /// [`Cork`] keeps two more, which the baselines do not:
+    /// - it refuses only entries that are predicted to be late;
     /// - with a free runner, `WaitUntil` is never later than the latest start of the first entry.
     fn decide(&self, now: Instant, view: View<'_>) -> Decision;
 
