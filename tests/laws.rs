@@ -4,11 +4,26 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use uncork::estimator::{BatchTimes, Fit, Instant, KnownCrowd};
-use uncork::policy::{Cork, Decision, Dispatcher, Entry, Lane, Policy, Queue, Running, Step, View};
+use uncork::policy::{
+    Aimd, Batch, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Lane, Policy, Queue, Running, Step, View,
+};
 
 fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
+
+type MakePolicy = fn() -> Box<dyn Policy>;
+
+/// Every policy, as a server of a given latency cap would begin with it.
+const POLICIES: [(&str, MakePolicy); 7] = [
+    ("cork", || Box::new(Cork)),
+    ("eager", || Box::new(Fixed::EAGER)),
+    ("fixed", || Box::new(Fixed::new(us(7_000), 16))),
+    ("fixed with a timeout", || Box::new(Fixed { wait: us(7_000), size: 16, timeout: us(20_000) })),
+    ("aimd", || Box::new(Aimd::new(us(50_000)))),
+    ("cork-2020", || Box::new(Cork2020::new())),
+    ("cork-2020 told", || Box::new(Cork2020::told(us(5_000), us(200)))),
+];
 
 /// A state that a pool can be in, estimates of every degenerate kind included.
 #[derive(Debug, Clone)]
@@ -23,6 +38,8 @@ struct State {
     crowd: Option<KnownCrowd>,
     free_since: Instant,
     draining: bool,
+    /// Batches of so many rows, µs and µs of waiting that have come back, for policies that remember.
+    landed: Vec<(usize, u64, u64)>,
 }
 
 impl State {
@@ -42,6 +59,21 @@ impl State {
 
     fn decide(&self) -> Decision {
         Cork.decide(self.now, self.view())
+    }
+
+    /// What each policy decides.
+    fn decisions(&self) -> impl Iterator<Item = (&'static str, Decision)> + '_ {
+        POLICIES.iter().map(|(name, policy)| {
+            let mut policy = policy();
+            let mut at = Instant::EPOCH;
+            for (ticket, &(rows, time, waited)) in (0..).zip(&self.landed) {
+                let batch =
+                    Running { ticket, lane: 0, since: at, entries: 1, rows, waited: us(waited), expected: None };
+                at = at + us(time);
+                policy.landed(at, &batch);
+            }
+            (*name, policy.decide(self.now, self.view()))
+        })
     }
 }
 
@@ -80,8 +112,11 @@ prop_compose! {
         fit in fits(),
         free in 0u64..200_000,
         draining in prop::bool::weighted(0.1),
+        landed in prop::collection::vec((1usize..64, 1u64..100_000, 0u64..50_000), 0..20),
+        // Half of all looks at a queue are at a whole millisecond, when rules with ticks are awake.
+        past_tick in prop_oneof![Just(0u64), 1u64..1000],
     ) -> State {
-        let now = Instant::EPOCH + us(2_000_000);
+        let now = Instant::EPOCH + us(2_000_000 + past_tick);
         let mut queue = Queue::new();
         for (id, (age, within, rows)) in (0..).zip(entries) {
             let arrival = now - us(age);
@@ -94,7 +129,7 @@ prop_compose! {
             queue,
             running: running.zip(0..).map(|((since, rows), ticket)| {
                 let expected = fit.is_trusted().then(|| fit.predict(rows)).flatten();
-                Running { ticket, lane: 0, since: now - us(since), entries: 1, rows, expected }
+                Running { ticket, lane: 0, since: now - us(since), entries: 1, rows, waited: us(0), expected }
             }).collect(),
             runners,
             max_batch,
@@ -103,6 +138,7 @@ prop_compose! {
             crowd: crowd.map(|(size, returns)| KnownCrowd { size, returns: us(returns) }),
             free_since: now - us(free),
             draining,
+            landed,
         }
     }
 }
@@ -112,36 +148,54 @@ proptest! {
 
     #[test]
     fn a_release_is_a_prefix_within_the_cap_while_a_runner_is_free(state in states()) {
-        if let Decision::Release { entries, .. } = state.decide() {
-            let rows: usize = state.queue.iter().take(entries).map(|e| e.rows).sum();
-            prop_assert!((1..=state.queue.len()).contains(&entries));
-            prop_assert!(rows <= state.max_batch);
-            prop_assert!(state.running.len() < state.runners);
-        }
-    }
-
-    #[test]
-    fn waiting_is_until_the_future_and_never_past_the_latest_start(state in states()) {
-        if let Decision::WaitUntil(at) = state.decide() {
-            prop_assert!(at > state.now);
-            if state.running.len() < state.runners {
-                let first = state.queue.first().expect("something waits");
-                let (_, rows) = state.queue.prefix(state.max_batch);
-                let batch_time = state.fit.is_trusted().then(|| state.fit.predict_cautiously(rows)).flatten();
-                prop_assert!(at <= first.deadline - batch_time.unwrap_or_default(), "{at:?}");
+        for (policy, decision) in state.decisions() {
+            if let Decision::Release { entries, .. } = decision {
+                let rows: usize = state.queue.iter().take(entries).map(|e| e.rows).sum();
+                prop_assert!((1..=state.queue.len()).contains(&entries), "{policy}");
+                prop_assert!(rows <= state.max_batch, "{policy}");
+                prop_assert!(state.running.len() < state.runners, "{policy}");
             }
         }
     }
 
     #[test]
+    fn waiting_is_until_the_future(state in states()) {
+        for (policy, decision) in state.decisions() {
+            if let Decision::WaitUntil(at) = decision {
+                prop_assert!(at > state.now, "{policy}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hold_never_lasts_past_the_latest_start(state in states()) {
+        if let Decision::WaitUntil(at) = state.decide() && state.running.len() < state.runners {
+            let first = state.queue.first().expect("something waits");
+            let (_, rows) = state.queue.prefix(state.max_batch);
+            let batch_time = state.fit.is_trusted().then(|| state.fit.predict_cautiously(rows)).flatten();
+            prop_assert!(at <= first.deadline - batch_time.unwrap_or_default(), "{at:?}");
+        }
+    }
+
+    #[test]
     fn nothing_is_parked_that_waits(state in states()) {
-        prop_assert_eq!(state.decide() == Decision::Park, state.queue.is_empty());
+        for (policy, decision) in state.decisions() {
+            prop_assert_eq!(decision == Decision::Park, state.queue.is_empty(), "{}", policy);
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_of_somebody_who_waits(state in states()) {
+        for (policy, decision) in state.decisions() {
+            if let Decision::Shed { entries, .. } = decision {
+                prop_assert!(!entries.is_empty() && entries.end <= state.queue.len(), "{policy}");
+            }
+        }
     }
 
     #[test]
     fn only_what_is_predicted_late_is_refused(state in states()) {
         if let Decision::Shed { entries, .. } = state.decide() {
-            prop_assert!(!entries.is_empty() && entries.end <= state.queue.len());
             for position in entries {
                 let entry = state.queue.get(position).expect("in range");
                 // No later start and no longer batch than these can be meant: behind the whole queue, in a full batch.
@@ -161,7 +215,7 @@ proptest! {
 
     #[test]
     fn equal_states_give_equal_decisions(state in states()) {
-        prop_assert_eq!(state.decide(), state.clone().decide());
+        prop_assert!(state.decisions().eq(state.clone().decisions()));
     }
 
     #[test]
@@ -180,9 +234,15 @@ struct Fates {
 }
 
 /// Drives a dispatcher through these arrivals (gap, rows and deadline in µs) against runners of a given speed.
-fn run(arrivals: &[(u64, usize, u64)], runners: usize, max_batch: usize, base: u64, per_row: u64) -> Fates {
+fn run(
+    policy: Box<dyn Policy>,
+    arrivals: &[(u64, usize, u64)],
+    runners: usize,
+    max_batch: usize,
+    (base, per_row): (u64, u64),
+) -> Fates {
     let mut pool = Dispatcher::new(runners);
-    let lane = pool.open(Lane::new(Box::new(Cork), max_batch));
+    let lane = pool.open(Lane::new(policy, max_batch));
     let mut flights: Vec<(Instant, u64)> = Vec::new();
     let mut arrivals = (0u64..).zip(arrivals).peekable();
     let mut due = Instant::EPOCH;
@@ -207,7 +267,9 @@ fn run(arrivals: &[(u64, usize, u64)], runners: usize, max_batch: usize, base: u
                     let batch: Vec<Entry> = pool.take(lane, 0..entries).collect();
                     let rows: usize = batch.iter().map(|e| e.rows).sum();
                     assert!((1..=max_batch).contains(&rows), "{rows} rows against a cap of {max_batch}");
-                    flights.push((now + us(base + per_row * rows as u64), pool.launch(now, lane, batch.len(), rows)));
+                    let ends = now + us(base + per_row * rows as u64);
+                    let launched = Batch { entries, rows, first_arrival: batch[0].arrival };
+                    flights.push((ends, pool.launch(now, lane, launched)));
                     fates.served.extend(batch.iter().map(|e| e.id));
                 }
                 Step::Shed { entries, .. } => fates.shed.extend(pool.take(lane, entries).map(|e| e.id)),
@@ -229,10 +291,12 @@ proptest! {
         arrivals in prop::collection::vec((0u64..5_000, 1usize..8, 1_000u64..100_000), 1..400),
         runners in 1usize..4, max_batch in 1usize..40, base in 0u64..10_000, per_row in 1u64..2_000,
     ) {
-        let run = run(&arrivals, runners, max_batch, base, per_row);
-        let mut ids: Vec<u64> = run.served.iter().chain(&run.shed).copied().collect();
-        ids.sort_unstable();
-        prop_assert!(ids.into_iter().eq(0..arrivals.len() as u64));
+        for (name, policy) in POLICIES {
+            let run = run(policy(), &arrivals, runners, max_batch, (base, per_row));
+            let mut ids: Vec<u64> = run.served.iter().chain(&run.shed).copied().collect();
+            ids.sort_unstable();
+            prop_assert!(ids.into_iter().eq(0..arrivals.len() as u64), "{name}");
+        }
     }
 
     #[test]
@@ -241,7 +305,9 @@ proptest! {
         runners in 1usize..4, max_batch in 1usize..40, base in 0u64..10_000, per_row in 1u64..2_000,
     ) {
         let arrivals: Vec<_> = gaps.into_iter().map(|gap| (gap, 1, 50_000)).collect();
-        let run = run(&arrivals, runners, max_batch, base, per_row);
-        prop_assert!(run.served.is_sorted(), "{:?}", run.served);
+        for (name, policy) in POLICIES {
+            let run = run(policy(), &arrivals, runners, max_batch, (base, per_row));
+            prop_assert!(run.served.is_sorted(), "{name}: {:?}", run.served);
+        }
     }
 }

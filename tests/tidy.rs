@@ -170,6 +170,9 @@ fn the_tests_that_the_page_on_peers_names_exist() {
     let code: String = texts.map(|path| fs::read_to_string(path).expect("a readable file")).collect();
     let missing: Vec<_> = named.into_iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
     assert!(missing.is_empty(), "no such tests: {missing:?}");
+    let scenarios = page.split('`').filter(|word| word.starts_with("tests/") && word.ends_with(".toml"));
+    let missing: Vec<_> = scenarios.filter(|path| !root.join(path).exists()).collect();
+    assert!(missing.is_empty(), "no such scenarios: {missing:?}");
 }
 
 #[test]

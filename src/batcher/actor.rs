@@ -20,7 +20,7 @@ use super::{Answered, Weight};
 use crate::error::Error;
 use crate::estimator::Instant;
 use crate::metrics::ModelMetrics;
-use crate::policy::{Dispatcher, Entry, Lane, LaneId, ReleaseReason, ShedReason, Step};
+use crate::policy::{Batch, Dispatcher, Entry, Lane, LaneId, ReleaseReason, ShedReason, Step};
 
 /// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
 /// long a landed batch can go unnoticed.
@@ -208,13 +208,14 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
         let (most, _) = self.dispatcher.queue(self.lane).prefix(self.pool.max_batch);
         let released: Vec<Entry> = self.dispatcher.take(self.lane, 0..entries.clamp(1, most.max(1))).collect();
         let (mut batch, mut passengers) = (Vec::with_capacity(released.len()), Vec::with_capacity(released.len()));
-        let mut rows = 0;
+        let (mut rows, mut first_arrival) = (0, now);
         for entry in released {
             let Some(waiting) = self.take(&entry) else { continue };
             if waiting.reply.is_closed() {
                 continue;
             }
             rows += entry.rows;
+            first_arrival = first_arrival.min(entry.arrival);
             self.pool.metrics.queue_wait.record(now.since(entry.arrival));
             batch.push(waiting.item);
             passengers.push(Passenger { arrival: entry.arrival, reply: waiting.reply });
@@ -228,7 +229,8 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
         self.pool.metrics.count_release(reason);
         self.pool.metrics.batch_size.record(rows as f64);
         self.pool.metrics.in_flight_batches.increment(1.0);
-        let flight = Flight { ticket: self.dispatcher.launch(now, self.lane, batch.len(), rows), since: now, rows };
+        let launched = Batch { entries: batch.len(), rows, first_arrival };
+        let flight = Flight { ticket: self.dispatcher.launch(now, self.lane, launched), since: now, rows };
         let answers = self.executor.execute(batch);
         self.flights.push(Box::pin(async move { Landed { flight, passengers, outcome: answers.await, permit } }));
     }

@@ -225,7 +225,7 @@ mod tests {
         /// The runner has a batch of one row that is due in so many µs.
         fn busy_for(mut self, due_us: u64) -> State {
             let (since, expected) = (NOW + us(due_us) - us(11_000), Some(us(11_000)));
-            self.running.push(Running { ticket: 0, lane: 0, since, entries: 1, rows: 1, expected });
+            self.running.push(Running { ticket: 0, lane: 0, since, entries: 1, rows: 1, waited: us(0), expected });
             self
         }
 

@@ -34,6 +34,17 @@ pub struct Lane {
 /// Which lane of a pool.
 pub type LaneId = usize;
 
+/// Entries that were [taken](Dispatcher::take) to be run together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batch {
+    /// How many.
+    pub entries: usize,
+    /// Their rows.
+    pub rows: usize,
+    /// When the first of them arrived.
+    pub first_arrival: Instant,
+}
+
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -137,14 +148,16 @@ impl Dispatcher {
         self.lanes[lane].queue.remove(entries)
     }
 
-    /// A batch of so many entries and rows goes to a runner; returns the ticket to [`land`](Self::land) it with.
-    pub fn launch(&mut self, now: Instant, lane: LaneId, entries: usize, rows: usize) -> u64 {
+    /// This batch goes to a runner; returns the ticket to [`land`](Self::land) it with.
+    pub fn launch(&mut self, now: Instant, lane: LaneId, batch: Batch) -> u64 {
         let ticket = self.tickets;
         self.tickets += 1;
         let fit = self.fit(lane);
-        let expected = fit.is_trusted().then(|| fit.predict(rows)).flatten();
+        let expected = fit.is_trusted().then(|| fit.predict(batch.rows)).flatten();
+        let Batch { entries, rows, first_arrival } = batch;
         self.lanes[lane].flying += entries;
-        self.running.push(Running { ticket, lane, since: now, entries, rows, expected });
+        let waited = now.since(first_arrival);
+        self.running.push(Running { ticket, lane, since: now, entries, rows, waited, expected });
         ticket
     }
 

@@ -3,7 +3,9 @@
 //! [`Policy::decide`] is the one place where a release is decided; [`Cork`] is the policy that the server runs. The
 //! batcher asks at every event and obeys. Equal inputs give equal decisions, whoever asks: server, simulator or test.
 
+mod aimd;
 mod cork;
+mod cork_2020;
 mod dispatcher;
 mod fixed;
 mod patience;
@@ -12,8 +14,10 @@ mod view;
 
 use std::ops::Range;
 
+pub use aimd::Aimd;
 pub use cork::Cork;
-pub use dispatcher::{Dispatcher, Lane, LaneId, Step};
+pub use cork_2020::Cork2020;
+pub use dispatcher::{Batch, Dispatcher, Lane, LaneId, Step};
 pub use fixed::Fixed;
 pub use patience::Patience;
 pub use queue::{Entry, Queue};
@@ -29,7 +33,11 @@ pub trait Policy: Send + Sync {
     /// Laws, which hold for every policy and every estimate:
     /// - `Release` names a non-empty prefix of the queue of at most `max_batch` rows, and only while a runner is free;
     /// - `WaitUntil` is strictly later than `now`;
-    /// - `Shed` names at least one entry, and only entries that are predicted to be late;
+    /// - `Shed` names at least one entry;
+    /// - `Park` is for an empty queue.
+    ///
+    /// [`Cork`] keeps two more, which the baselines do not:
+    /// - it refuses only entries that are predicted to be late;
     /// - with a free runner, `WaitUntil` is never later than the latest start of the first entry.
     fn decide(&self, now: Instant, view: View<'_>) -> Decision;
 

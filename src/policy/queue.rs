@@ -122,8 +122,7 @@ impl Queue {
     /// Takes out the entry with this deadline and id, if it still waits.
     pub fn remove_entry(&mut self, deadline: Instant, id: u64) -> Option<Entry> {
         let position = self.entries.binary_search_by_key(&(deadline, id), |placed| order(&placed.entry)).ok()?;
-        let removed = self.remove(position..position + 1).next();
-        removed
+        self.remove(position..position + 1).last()
     }
 }
 

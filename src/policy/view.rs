@@ -41,6 +41,8 @@ pub struct Running {
     pub entries: usize,
     /// Its rows.
     pub rows: usize,
+    /// How long the first of its entries had waited by then.
+    pub waited: Duration,
     /// The mean batch time expected of it when it was released; `None` if that was a guess.
     pub expected: Option<Duration>,
 }
@@ -118,8 +120,15 @@ mod tests {
     fn starts(runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
         let expected = Some(Duration::from_millis(10));
         let running = running_since_ms.iter().zip(0..);
-        let running =
-            running.map(|(&ms, ticket)| Running { ticket, lane: 0, since: at(ms), entries: 1, rows: 1, expected });
+        let running = running.map(|(&ms, ticket)| Running {
+            ticket,
+            lane: 0,
+            since: at(ms),
+            entries: 1,
+            rows: 1,
+            waited: Duration::ZERO,
+            expected,
+        });
         let running: Vec<_> = running.collect();
         let queue = Queue::new();
         let view = View {

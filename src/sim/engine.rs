@@ -7,7 +7,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::{Outcome, Service, Source};
 use crate::estimator::Instant;
-use crate::policy::{Dispatcher, Entry, Lane, Policy, Step};
+use crate::policy::{Batch, Dispatcher, Entry, Lane, Policy, Step};
 
 /// A simulated model: its speed, its two caps and the policy that batches for it.
 pub struct Model {
@@ -110,7 +110,9 @@ impl Engine {
                 Step::Release { lane, entries, .. } => {
                     assert!(self.dispatcher.running().len() == self.flights.len(), "every batch lands once");
                     let track = &mut self.tracks[lane];
-                    let rows = self.dispatcher.queue(lane).iter().take(entries).map(|e| e.rows).sum();
+                    let queue = self.dispatcher.queue(lane);
+                    let rows = queue.iter().take(entries).map(|e| e.rows).sum();
+                    let first_arrival = queue.first().map_or(now, |e| e.arrival);
                     assert!((1..=track.max_batch).contains(&rows), "{rows} rows against a cap of {}", track.max_batch);
                     let time = track.service.draw(now, track.launched, rows, &mut self.rng);
                     let end = now + time;
@@ -122,7 +124,7 @@ impl Engine {
                         track.outcome.answered(end.since(entry.arrival), end <= entry.deadline);
                         source.answered(end);
                     }
-                    let ticket = self.dispatcher.launch(now, lane, entries, rows);
+                    let ticket = self.dispatcher.launch(now, lane, Batch { entries, rows, first_arrival });
                     self.flights.push(Flight { end, ticket });
                 }
                 Step::Shed { lane, entries, .. } => {

@@ -3,12 +3,14 @@
 //! Pure: equal inputs and an equal seed give an equal outcome, and a simulated hour takes as long as its requests need.
 
 mod arrivals;
+mod best_fixed;
 mod engine;
 mod optimum;
 mod outcome;
 mod service;
 
 pub use arrivals::{Arrival, ClosedLoop, OpenLoop, Process, Source};
+pub use best_fixed::best_fixed;
 pub use engine::{Model, Scenario, run};
 pub use optimum::{optimum, upper_bound};
 pub use outcome::Outcome;

@@ -55,7 +55,7 @@ impl Service {
     }
 
     /// The time of the batch of `rows` that starts at `now` as the `number`-th, counted from 0.
-    pub(super) fn draw(&self, now: Instant, number: u64, rows: usize, rng: &mut impl Rng) -> Duration {
+    pub fn draw(&self, now: Instant, number: u64, rows: usize, rng: &mut impl Rng) -> Duration {
         let time = self.time(rows);
         if self.is_exact() {
             return time;

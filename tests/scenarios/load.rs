@@ -1,0 +1,56 @@
+//! Where a scenario's requests come from.
+
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use uncork::estimator::Instant;
+use uncork::sim::{Arrival, ClosedLoop, OpenLoop, Source};
+
+/// An open or a closed loop.
+pub(crate) enum Load {
+    Open(OpenLoop<std::vec::IntoIter<Arrival>>),
+    Closed(ClosedLoop),
+}
+
+impl Source for Load {
+    fn peek(&self) -> Option<Instant> {
+        match self {
+            Load::Open(open) => open.peek(),
+            Load::Closed(closed) => closed.peek(),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Arrival> {
+        match self {
+            Load::Open(open) => open.pop(),
+            Load::Closed(closed) => closed.pop(),
+        }
+    }
+
+    fn answered(&mut self, at: Instant) {
+        match self {
+            Load::Open(open) => open.answered(at),
+            Load::Closed(closed) => closed.answered(at),
+        }
+    }
+}
+
+/// Draws rows and latency caps of requests.
+pub(crate) struct Mix<'a> {
+    rows: &'a [usize],
+    within: &'a [Duration],
+    rng: Xoshiro256PlusPlus,
+}
+
+impl<'a> Mix<'a> {
+    pub(crate) fn new(rows: &'a [usize], within: &'a [Duration], seed: u64) -> Mix<'a> {
+        Mix { rows, within, rng: Xoshiro256PlusPlus::seed_from_u64(!seed) }
+    }
+
+    pub(crate) fn arrival(&mut self, at: Instant) -> Arrival {
+        let rows = self.rows[self.rng.random_range(0..self.rows.len())];
+        let own = (!self.within.is_empty()).then(|| self.within[self.rng.random_range(0..self.within.len())]);
+        Arrival { rows, within: own, ..Arrival::at(at) }
+    }
+}
