@@ -30,6 +30,7 @@ pub struct Outcome {
     /// What became of them over time.
     pub timeline: Timeline,
     total_latency: f64,
+    longest: Duration,
     latencies: Vec<u64>,
 }
 
@@ -46,6 +47,7 @@ impl Outcome {
             span: Duration::ZERO,
             timeline: Timeline::default(),
             total_latency: 0.0,
+            longest: Duration::ZERO,
             latencies: vec![0; BUCKETS],
         }
     }
@@ -64,6 +66,7 @@ impl Outcome {
             self.late += 1;
         }
         let latency = end.since(arrival);
+        self.longest = self.longest.max(latency);
         let seconds = latency.as_secs_f64();
         self.total_latency += seconds;
         self.latencies[((seconds as f32).to_bits() >> DROPPED_BITS) as usize] += 1;
@@ -88,7 +91,8 @@ impl Outcome {
             seen >= wanted
         });
         let upper = |bucket: usize| f32::from_bits((bucket as u32 + 1) << DROPPED_BITS);
-        bucket.map_or(Duration::ZERO, |b| Duration::try_from_secs_f32(upper(b)).unwrap_or(Duration::MAX))
+        let time = bucket.map_or(Duration::ZERO, |b| Duration::try_from_secs_f32(upper(b)).unwrap_or(Duration::MAX));
+        time.min(self.longest)
     }
 
     /// Share of the answers that took no longer than `latency`, to 0.4 % of it; 0 without any.
@@ -193,6 +197,7 @@ mod tests {
             let share = outcome.share_within(Duration::from_secs_f64(quantile));
             assert!((share - quantile).abs() < 0.005, "{quantile}: {share}");
         }
+        assert_eq!(outcome.latency(1.0), ms(1000), "no more than was seen");
         assert_eq!((Outcome::new().latency(0.5), Outcome::new().share_within(ms(9))), (Duration::ZERO, 0.0));
     }
 

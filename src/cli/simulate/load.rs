@@ -30,20 +30,17 @@ pub(super) struct Flags {
     #[arg(required_unless_present = "arrivals", conflicts_with = "arrivals")]
     length: Option<Duration>,
 
-    /// With --gamma: standard deviation of the gaps over their mean
-    #[arg(long, value_name = "C", default_value = "4", requires = "gamma", allow_hyphen_values = true)]
-    #[arg(value_parser = values::number(0.1..=32.0))]
-    cv: f64,
+    /// With --gamma: standard deviation of the gaps over their mean [default: 4]
+    #[arg(long, value_name = "C", value_parser = values::number(0.1..=32.0), allow_hyphen_values = true)]
+    cv: Option<f64>,
 
     /// With --closed-loop: time from an answer, or a refusal, to the client's next request
-    #[arg(long, value_name = "T", allow_hyphen_values = true, requires = "closed_loop")]
-    #[arg(value_parser = values::millis(0.0..=3_600_000.0))]
+    #[arg(long, value_name = "T", value_parser = values::millis(0.0..=3_600_000.0), allow_hyphen_values = true)]
     think_ms: Option<Duration>,
 
-    /// With --closed-loop: σ of log-normal noise on that time
-    #[arg(long, value_name = "SIGMA", default_value = "0", requires = "closed_loop", allow_hyphen_values = true)]
-    #[arg(value_parser = values::number(0.0..=1.0))]
-    think_jitter: f64,
+    /// With --closed-loop: σ of log-normal noise on that time [default: 0]
+    #[arg(long, value_name = "SIGMA", value_parser = values::number(0.0..=1.0), allow_hyphen_values = true)]
+    think_jitter: Option<f64>,
 
     /// Rows of each request: a number, or a range of equally likely ones as in 1..8
     #[arg(long, value_name = "N", value_parser = values::rows, default_value = "1", allow_hyphen_values = true)]
@@ -115,6 +112,16 @@ impl Load {
     pub(super) fn new(flags: Flags, setup: &Setup) -> Result<Load, String> {
         let Flags { kind, length, cv, think_ms, think_jitter, rows } = flags;
         let max_batch = setup.max_batch;
+        // clap lets an argument go without the one it requires where that one is excluded by a third.
+        for (is_set, flag, kind_is_set, kind) in [
+            (cv.is_some(), "--cv", kind.gamma.is_some(), "--gamma"),
+            (think_ms.is_some(), "--think-ms", kind.closed_loop.is_some(), "--closed-loop"),
+            (think_jitter.is_some(), "--think-jitter", kind.closed_loop.is_some(), "--closed-loop"),
+        ] {
+            if is_set && !kind_is_set {
+                return Err(format!("{flag} goes with {kind} only; leave it out"));
+            }
+        }
         if let Some(file) = kind.arrivals {
             let shown = if file == "-" { "stdin" } else { &file };
             let text = read(&file).map_err(|error| format!("--arrivals {shown} cannot be read: {error}"))?;
@@ -134,9 +141,9 @@ impl Load {
             let think = think_ms.ok_or("--closed-loop needs --think-ms, 0 for clients that do not think")?;
             let quickest = think.max(ClosedLoop::ROUND_TRIP).as_secs_f64();
             check_size("--closed-loop", clients as f64 / quickest, length)?;
-            return Ok(Load::Closed { clients, think, jitter: think_jitter, length, seed });
+            return Ok(Load::Closed { clients, think, jitter: think_jitter.unwrap_or(0.0), length, seed });
         }
-        let (flag, highest, process) = process(kind, cv, length);
+        let (flag, highest, process) = process(kind, cv.unwrap_or(4.0), length);
         check_size(flag, highest, length)?;
         let waiting = highest * setup.max_latency.min(length).as_secs_f64() * 1.5;
         if waiting > MOST_WAITING {
@@ -144,12 +151,16 @@ impl Load {
                 "{flag}: {waiting:.0} requests might wait at once for --max-latency-ms to pass; at most {MOST_WAITING:.0}"
             ));
         }
+        if let Process::Flash { from: begin, .. } | Process::QuietThenBurst { at: begin, .. } = process
+            && begin >= length
+        {
+            let (begin, length) = (begin.as_secs_f64(), length.as_secs_f64());
+            return Err(format!("{flag}: what begins at {begin} s is not within --for {length} s"));
+        }
         let load = Load::Process { process, length, rows, seed };
         let is_empty = load.open().is_some_and(|mut arrivals| arrivals.next().is_none());
         if is_empty {
-            return Err(format!(
-                "{flag}: at {highest} a second nothing arrives in {length:?}; a longer --for, or a seed"
-            ));
+            return Err(format!("{flag}: nothing arrives within {} s; a longer --for", length.as_secs_f64()));
         }
         Ok(load)
     }

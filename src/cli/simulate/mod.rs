@@ -29,7 +29,7 @@ use crate::sim::Outcome;
 /// but the two caps. Prints a table of all policies beside what anyone who knows the future could have answered on time,
 /// and what the caps cost. `uncork profile` measures the two times of a model.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, override_usage = USAGE_LINE)]
 pub(super) struct Simulate {
     #[command(flatten, next_help_heading = "Arrivals, exactly one (rates in requests a second)")]
     load: load::Flags,
@@ -50,21 +50,26 @@ pub(super) struct Simulate {
     json: bool,
 }
 
-const EXAMPLES: &str = "\
-FILE has a line for each request: its arrival in seconds, then perhaps a comma and its rows. Blank lines, a line of
-column names, and what follows a # are passed over.
+const USAGE_LINE: &str = "\
+uncork simulate (--arrivals FILE | --poisson R --for S | …) --base-ms A --per-row-ms B
+           --max-latency-ms D --max-batch-size N [--runners M] [--policy P]… [--json]";
 
-Examples:
-  uncork simulate --arrivals trace.csv --base-ms 2 --per-row-ms 0.05 --max-latency-ms 50 --max-batch-size 128
-      your own trace, against a model that takes 2 + 0.05 n ms for n rows
-  uncork simulate --poisson 20000 --for 30s --base-ms 2 --per-row-ms 0.05 --max-latency-ms 50 --max-batch-size 128 \\
-      --policy all --policy fixed:5:64
+const EXAMPLES: &str = "\
+FILE has a line for each request: its arrival in seconds, then perhaps a comma and its rows.
+Blank lines, a line of column names, and what follows a # are passed over.
+
+Examples, of a model that takes 2 + 0.05·n ms for n rows:
+  uncork simulate --arrivals trace.csv \\
+      --base-ms 2 --per-row-ms 0.05 --max-latency-ms 50 --max-batch-size 128
+      your own trace: what is refused, and which cap is to blame
+  uncork simulate --poisson 20000 --for 30s --policy all --policy fixed:5:64 \\
+      --base-ms 2 --per-row-ms 0.05 --max-latency-ms 50 --max-batch-size 128
       overload: who answers the most on time
-  uncork simulate --mmpp 500..4000:250ms --for 1m --base-ms 10 --per-row-ms 0.5 --jitter 0.1 --stragglers 0.01:5 \\
-      --max-latency-ms 50 --max-batch-size 64
-      a load that jumps, on a device that is not steady
-  uncork simulate --closed-loop 64 --think-ms 5 --for 10s --base-ms 10 --per-row-ms 0.5 --max-latency-ms 200 \\
-      --max-batch-size 64 --policy cork,eager
+  uncork simulate --mmpp 5000..20000:250ms --for 1m --jitter 0.1 --stragglers 0.01:5 \\
+      --base-ms 2 --per-row-ms 0.05 --max-latency-ms 50 --max-batch-size 128
+      a rate that jumps, and a device that is not steady
+  uncork simulate --closed-loop 64 --think-ms 5 --for 10s --policy cork,eager \\
+      --base-ms 2 --per-row-ms 0.05 --max-latency-ms 50 --max-batch-size 128
       64 clients that wait for their answers";
 
 impl Simulate {

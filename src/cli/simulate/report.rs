@@ -51,7 +51,7 @@ impl Report<'_> {
             Clairvoyant::AtMost(n) => (None, Some(n)),
             known => (known.requests(), None),
         };
-        let row = |(policy, outcome): &'_ (String, Outcome)| -> serde_json::Value {
+        let row = |(policy, outcome): &(String, Outcome)| {
             let ms = |time: Duration| (outcome.answers() > 0).then(|| round(time.as_secs_f64() * 1e3));
             let row = Row {
                 policy,
@@ -68,9 +68,9 @@ impl Report<'_> {
                 optimum,
                 upper_bound,
             };
-            serde_json::to_value(row).unwrap_or_default()
+            serde_json::to_string(&row).expect("numbers and names are JSON")
         };
-        let rows: Vec<String> = self.results.iter().map(|result| row(result).to_string()).collect();
+        let rows: Vec<String> = self.results.iter().map(row).collect();
         format!("[{}]", rows.join(",\n "))
     }
 
@@ -100,7 +100,7 @@ impl Report<'_> {
         };
         let runners = if *runners == 1 { "one runner".into() } else { format!("{runners} runners") };
         let capacity = match self.setup.capacity() {
-            none if none == 0.0 => "not even a batch of one row is in time".to_owned(),
+            0.0 => "not even a batch of one row is in time".to_owned(),
             rows => format!("at most {} rows a second in time", grouped(rows.round() as u64)),
         };
         let (base, per_row) = (ms(&service.base), ms(&service.per_row));
@@ -203,10 +203,12 @@ impl Report<'_> {
             let (a, b) = (first.mean_latency().as_secs_f64() * 1e3, other.mean_latency().as_secs_f64() * 1e3);
             let all = if equal == ranking.len() { "so do the others" } else { "so do others" };
             format!("{all}, but its mean latency of {a:.2} ms is the lowest; {second} has {b:.2} ms")
-        } else if other.on_time == 0 {
-            format!("{second} none")
         } else {
-            format!("{:.1} % more than {second}", 100.0 * (first.on_time as f64 / other.on_time as f64 - 1.0))
+            match first.on_time as f64 / other.on_time as f64 {
+                ratio if ratio < 2.0 => format!("{:.1} % more than {second}", 100.0 * (ratio - 1.0)),
+                ratio if ratio.is_finite() => format!("{ratio:.1} times as many as {second}"),
+                _ => format!("{second} none"),
+            }
         };
         format!("{name} wins: {done}; {against}.")
     }

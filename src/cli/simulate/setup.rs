@@ -59,7 +59,7 @@ pub(super) struct Flags {
     runners: usize,
 
     /// Seeds arrivals and noise: the same seed gives the same output
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = values::seed, allow_hyphen_values = true)]
     seed: u64,
 }
 

@@ -30,6 +30,11 @@ pub(super) fn count(bounds: RangeInclusive<usize>) -> impl Reader<usize> {
     }
 }
 
+/// Any seed.
+pub(super) fn seed(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| format!("must be a whole number from 0 to {}", u64::MAX))
+}
+
 /// Milliseconds.
 pub(super) fn millis(bounds: RangeInclusive<f64>) -> impl Reader<Duration> {
     let number = number(bounds);
