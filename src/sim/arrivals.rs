@@ -41,6 +41,20 @@ pub trait Source {
     fn answered(&mut self, _at: Instant) {}
 }
 
+impl<S: Source + ?Sized> Source for Box<S> {
+    fn peek(&self) -> Option<Instant> {
+        (**self).peek()
+    }
+
+    fn pop(&mut self) -> Option<Arrival> {
+        (**self).pop()
+    }
+
+    fn answered(&mut self, at: Instant) {
+        (**self).answered(at);
+    }
+}
+
 /// An open loop: it does not care what becomes of its requests.
 #[derive(Debug, Clone)]
 pub struct OpenLoop<I> {

@@ -25,9 +25,9 @@ pub(super) enum Clairvoyant {
 
 impl Clairvoyant {
     pub(super) fn new(setup: &Setup, load: &Load) -> Clairvoyant {
-        let Some(arrivals) = load.open() else {
+        if !load.is_open() {
             return Clairvoyant::Unknown("clients that wait for answers send other requests to each policy");
-        };
+        }
         if !load.has_unit_rows() {
             return Clairvoyant::Unknown("with requests of several rows it is not computed");
         }
@@ -36,7 +36,8 @@ impl Clairvoyant {
         }
         let one_runner = setup.runners == 1;
         let most = if one_runner { MOST_WORK / setup.max_batch } else { MOST_ARRIVALS };
-        let instants: Vec<Instant> = arrivals.map(|a| a.at).take(most + 1).collect();
+        let mut source = load.source();
+        let instants: Vec<Instant> = std::iter::from_fn(|| source.pop()).map(|a| a.at).take(most + 1).collect();
         if instants.len() > most {
             return Clairvoyant::Unknown("for so many requests it would take too long");
         }

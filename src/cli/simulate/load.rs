@@ -10,7 +10,7 @@ use super::setup::Setup;
 use super::values::{self, Groups, LENGTH, RATE, Rates};
 use crate::estimator::Instant;
 use crate::policy::Policy;
-use crate::sim::{self, Arrival, ClosedLoop, OpenLoop, Outcome, Process};
+use crate::sim::{self, Arrival, ClosedLoop, OpenLoop, Outcome, Process, Source};
 
 /// What would take an hour or more is taken for a slip.
 const MOST_REQUESTS: f64 = 2e9;
@@ -158,8 +158,7 @@ impl Load {
             return Err(format!("{flag}: what begins at {begin} s is not within --for {length} s"));
         }
         let load = Load::Process { process, length, rows, seed };
-        let is_empty = load.open().is_some_and(|mut arrivals| arrivals.next().is_none());
-        if is_empty {
+        if load.source().peek().is_none() {
             return Err(format!("{flag}: nothing arrives within {} s; a longer --for", length.as_secs_f64()));
         }
         Ok(load)
@@ -167,37 +166,28 @@ impl Load {
 
     /// Runs a policy against these requests.
     pub(super) fn run(&self, setup: &Setup, policy: Box<dyn Policy>, progress: &Progress) -> Outcome {
-        let scenario = setup.scenario(policy);
-        let mut outcomes = match self {
-            Load::Trace(arrivals) => {
-                let source = OpenLoop::new(arrivals.iter().copied());
-                sim::run(scenario, &mut Watched::new(source, progress))
-            }
-            Load::Process { process, length, rows, seed } if *rows == (1..=1) => {
-                let source = OpenLoop::new(process.arrivals(*length, *seed));
-                sim::run(scenario, &mut Watched::new(source, progress))
-            }
-            Load::Process { process, length, rows, seed } => {
-                let source = OpenLoop::new(sim::with_rows(process.arrivals(*length, *seed), rows.clone(), !seed));
-                sim::run(scenario, &mut Watched::new(source, progress))
-            }
-            &Load::Closed { clients, think, jitter, length, seed } => {
-                let source = ClosedLoop::new(clients, think, jitter, Instant::EPOCH + length, seed);
-                sim::run(scenario, &mut Watched::new(source, progress))
-            }
-        };
-        outcomes.remove(0) // one model
+        sim::run(setup.scenario(policy), &mut Watched::new(self.source(), progress)).remove(0) // one model
     }
 
-    /// The arrivals, if they do not depend on the answers.
-    pub(super) fn open(&self) -> Option<Box<dyn Iterator<Item = Arrival> + '_>> {
+    /// The requests from the first one on.
+    pub(super) fn source(&self) -> Box<dyn Source + '_> {
         match self {
-            Load::Trace(arrivals) => Some(Box::new(arrivals.iter().copied())),
-            Load::Process { process, length, rows, seed } => {
-                Some(Box::new(sim::with_rows(process.arrivals(*length, *seed), rows.clone(), !seed)))
+            Load::Trace(arrivals) => Box::new(OpenLoop::new(arrivals.iter().copied())),
+            Load::Process { process, length, rows, seed } if *rows == (1..=1) => {
+                Box::new(OpenLoop::new(process.arrivals(*length, *seed)))
             }
-            Load::Closed { .. } => None,
+            Load::Process { process, length, rows, seed } => {
+                Box::new(OpenLoop::new(sim::with_rows(process.arrivals(*length, *seed), rows.clone(), !seed)))
+            }
+            &Load::Closed { clients, think, jitter, length, seed } => {
+                Box::new(ClosedLoop::new(clients, think, jitter, Instant::EPOCH + length, seed))
+            }
         }
+    }
+
+    /// Whether the arrivals do not depend on the answers.
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self, Load::Closed { .. })
     }
 
     /// Whether every request has one row.

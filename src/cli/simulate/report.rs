@@ -20,7 +20,9 @@ pub(super) struct Report<'a> {
     pub(super) clairvoyant: Clairvoyant,
     /// At least one, in the order in which they were asked for.
     pub(super) results: Vec<(String, Outcome)>,
-    /// The first policy with half as much latency again, and with batches half as large again; or nothing.
+    /// The one of them that shows what the caps cost.
+    pub(super) judge: usize,
+    /// That one with half as much latency again, and with batches half as large again; or nothing.
     pub(super) raised_caps: Vec<Outcome>,
 }
 
@@ -216,7 +218,7 @@ impl Report<'_> {
     /// What the two caps refuse, and what raising each by half would change.
     fn cost_of_caps(&self) -> Option<String> {
         let [longer, larger] = &self.raised_caps[..] else { return None };
-        let (policy, now) = &self.results[0];
+        let (policy, now) = &self.results[self.judge];
         let lost = |outcome: &Outcome| 100.0 * (1.0 - share(outcome));
         if lost(now) == 0.0 {
             return Some(format!("The caps cost nothing here: {policy} refuses no request and answers none late."));
