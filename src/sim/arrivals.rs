@@ -436,6 +436,15 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_begins_when_it_should_however_rare_the_requests_before_it() {
+        for seed in 0..20 {
+            let process = Process::QuietThenBurst { quiet: 0.001, burst: 1000.0, at: secs(5.0) };
+            let first = times(&process, 6.0, seed).into_iter().find(|at| *at >= 5.0).expect("a burst");
+            assert!(first < 5.02, "seed {seed}: {first}");
+        }
+    }
+
+    #[test]
     fn a_refused_client_that_does_not_think_lets_time_pass() {
         let end = Instant::EPOCH + Duration::from_millis(3);
         let mut source = ClosedLoop::new(1, Duration::ZERO, 0.0, end, 1);

@@ -45,8 +45,8 @@ pub fn optimum(
             if n > 0 {
                 stages.relax(i + n, dropped, start + time(n));
             }
-            // Or drop it; but nothing is better than a full batch now. See `HeadStart::worth`: what is late by it is late by
-            // less than it has answered more.
+            // Or drop it; but nothing is better than a full batch of the oldest now. Who starts with m rows instead, later or
+            // of younger ones, is free by at most what the other rows take earlier: worth no more than those rows.
             if n < max_batch {
                 stages.relax(i + 1, dropped + 1, free);
             }
@@ -208,6 +208,15 @@ mod tests {
             best = best.max(count + brute_force(&rest, end, model));
         }
         best
+    }
+
+    #[test]
+    fn a_head_start_is_worth_a_row_for_each_row_time_and_a_batch_for_each_batch_time() {
+        let head_start = HeadStart { per_row: 2, cap: 3, full: 10 };
+        let worth: Vec<usize> = [0, 1, 2, 3, 6, 7, 10, 11, 12, 13, 20, 25].map(|ns| head_start.worth(ns)).to_vec();
+        assert_eq!(worth, [0, 1, 1, 2, 3, 3, 3, 4, 4, 5, 6, 9]);
+        assert_eq!(HeadStart { per_row: 0, cap: 3, full: 10 }.worth(1), 3, "fewer rows save no time");
+        assert_eq!(HeadStart { per_row: 0, cap: 3, full: 0 }.worth(1), usize::MAX, "anything fits into no time");
     }
 
     proptest! {
