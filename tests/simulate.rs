@@ -125,7 +125,7 @@ fn an_absurd_parameter_is_refused_with_its_flag_its_value_and_the_bound() {
         ("--poisson 9 --for 3 --allowed-batch-sizes 1,64", &["64, must not be below --max-batch-size 128"]),
         ("--poisson 9 --for 3 --runners 0", &["'0' for '--runners <M>'", "from 1 to 1024"]),
         ("--poisson 9 --for 3 --seed -1", &["'-1' for '--seed <S>'", "from 0 to 18446744073709551615"]),
-        ("--poisson 9 --for 3 --policy magic", &["'magic' for '--policy <P>'", "is none of cork, eager, fixed:"]),
+        ("--poisson 9 --for 3 --policy magic", &["'magic' for '--policy <P>'", "is none of cork, eager, "]),
         ("--poisson 9 --for 3 --policy fixed:-1:8", &["the wait '-1' must be a number from 0"]),
         ("--poisson 9 --for 3 --policy fixed:1:0", &["the batch '0' must be a whole number from 1"]),
         ("--poisson 9 --uniform 9 --for 3", &["'--poisson <R>' cannot be used with '--uniform <R>'"]),
@@ -197,9 +197,22 @@ fn the_json_is_a_list_with_an_object_for_each_policy_whose_numbers_add_up() {
 }
 
 #[test]
+fn all_stands_for_every_policy_that_has_a_name_and_none_is_run_twice() {
+    let policies = |words: &str| -> Vec<String> {
+        let results = results(&format!("--poisson 5000 --for 0.2 {words}"));
+        results.iter().map(|result| result["policy"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = policies("--policy all");
+    assert!(all.starts_with(&["cork".into(), "eager".into()]), "{all:?}");
+    assert_eq!(policies("--policy all --policy eager,cork,all"), all);
+    assert_eq!(policies("--policy eager --policy all")[..2], ["eager", "cork"]);
+    assert_eq!(policies(""), ["cork"]);
+}
+
+#[test]
 fn the_optimum_is_told_where_it_is_known_and_nobody_passes_it() {
     for load in ["--poisson 30000 --for 2", "--gamma 15000 --for 2", "--flash 5000..40000 --for 2"] {
-        for result in results(&format!("{load} --policy all,fixed:5:128")) {
+        for result in results(&format!("{load} --policy cork,eager,fixed:5:128")) {
             assert!(number(&result, "optimum") <= number(&result, "offered"), "{result}");
             assert!(number(&result, "on_time") <= number(&result, "optimum"), "{result}");
             assert_eq!(result.get("upper_bound"), None);
@@ -220,7 +233,7 @@ fn the_optimum_is_told_where_it_is_known_and_nobody_passes_it() {
 
 #[test]
 fn the_same_seed_gives_the_same_output_and_another_one_another() {
-    let words = "--mmpp 5000..25000:100ms --for 2 --jitter 0.2 --stragglers 0.01:5 --policy all";
+    let words = "--mmpp 5000..25000:100ms --for 2 --jitter 0.2 --stragglers 0.01:5 --policy cork,eager";
     for form in ["", "--json"] {
         let first = simulate(&format!("{words} {form} --seed 7"));
         assert_eq!(first, simulate(&format!("{words} {form} --seed 7")));
@@ -262,7 +275,7 @@ fn a_trace_with_time_stamps_of_this_century_and_rows_is_simulated_from_its_first
 
 #[test]
 fn people_get_a_table_two_plots_who_won_and_what_the_caps_cost() {
-    let (code, out, err) = simulate("--poisson 30000 --for 2 --policy all --policy fixed:5:64");
+    let (code, out, err) = simulate("--poisson 30000 --for 2 --policy cork,eager --policy fixed:5:64");
     assert_eq!((code, err.as_str()), (0, ""));
     let lines: Vec<&str> = out.lines().collect();
     let head = lines.iter().position(|line| line.starts_with("policy ")).expect("a table");
@@ -296,7 +309,7 @@ fn people_get_a_table_two_plots_who_won_and_what_the_caps_cost() {
 #[test]
 fn a_server_that_is_too_slow_for_its_cap_is_told_as_such() {
     let slow = ["--base-ms", "60", "--per-row-ms", "1", "--max-latency-ms", "50", "--max-batch-size", "8"];
-    let words = [&["--poisson", "100", "--for", "2", "--policy", "all"][..], &slow].concat();
+    let words = [&["--poisson", "100", "--for", "2"][..], &slow].concat();
     let (code, out, err) = simulate_with(Path::new("."), &words, b"");
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(out.contains("not even a batch of one row is in time"), "{out}");
