@@ -91,9 +91,9 @@ pub struct ClosedLoop {
 }
 
 impl ClosedLoop {
-    /// No client asks again sooner than this. One that did not think and was refused at once would otherwise ask for ever
-    /// without any time passing.
-    pub const ROUND_TRIP: Duration = Duration::from_micros(10);
+    /// No client asks again sooner than this, about the time of a round trip on one machine. One that did not think and was
+    /// refused at once would otherwise ask for ever without any time passing.
+    pub const ROUND_TRIP: Duration = Duration::from_micros(50);
 
     /// `clients` that begin within the first millisecond, think for `think` times a log-normal factor of σ `jitter`, and
     /// ask nothing new from `end` on.
@@ -453,7 +453,7 @@ mod tests {
             asked += 1;
             source.answered(arrival.at);
         }
-        assert!((200..=301).contains(&asked), "{asked}");
+        assert!((40..=61).contains(&asked), "{asked}");
     }
 
     #[test]

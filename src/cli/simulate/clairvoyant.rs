@@ -7,8 +7,8 @@ use crate::sim;
 
 /// Requests times rows of a batch beyond which the optimum takes more than some ten seconds.
 const MOST_WORK: usize = 600_000_000;
-/// Arrivals of which a bound is still computed: they are held in memory.
-const MOST_ARRIVALS: usize = 50_000_000;
+/// Arrivals that are held in memory for it.
+const MOST_ARRIVALS: usize = 20_000_000;
 
 /// How many requests the clairvoyant answers on time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Clairvoyant {
             return Clairvoyant::Unknown("with --drift it is not computed");
         }
         let one_runner = setup.runners == 1;
-        let most = if one_runner { MOST_WORK / setup.max_batch } else { MOST_ARRIVALS };
+        let most = if one_runner { MOST_ARRIVALS.min(MOST_WORK / setup.max_batch) } else { MOST_ARRIVALS };
         let mut source = load.source();
         let instants: Vec<Instant> = std::iter::from_fn(|| source.pop()).map(|a| a.at).take(most + 1).collect();
         if instants.len() > most {
