@@ -2,6 +2,7 @@
 
 mod serve;
 mod signals;
+mod simulate;
 mod validate;
 
 use std::io::Write;
@@ -23,11 +24,12 @@ struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  3  wrong usage or configuration; an address, file or model that cannot be had";
+  3  wrong usage, input or configuration; an address, file or model that cannot be had";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Serve),
+    Simulate(Box<simulate::Simulate>),
     Validate(validate::Validate),
 }
 
@@ -35,6 +37,7 @@ enum Command {
 pub fn run() -> ExitCode {
     match Cli::try_parse() {
         Ok(Cli { command: Command::Serve(serve) }) => serve.run(),
+        Ok(Cli { command: Command::Simulate(simulate) }) => simulate.run(),
         Ok(Cli { command: Command::Validate(validate) }) => validate.run(),
         Err(message) => {
             // Nothing is left to be done about an output that is closed.

@@ -49,10 +49,12 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
         rng: Xoshiro256PlusPlus::seed_from_u64(scenario.seed),
         next_id: 0,
     };
+    let begin = source.peek().unwrap_or_default();
     engine.run(source);
-    let span = engine.now.since(Instant::EPOCH);
-    let outcomes = engine.tracks.into_iter().map(|track| track.outcome);
-    outcomes.map(|outcome| outcome.over(span)).collect()
+    let span = engine.now.since(begin);
+    let mut outcomes: Vec<Outcome> = engine.tracks.into_iter().map(|track| track.outcome).collect();
+    outcomes.iter_mut().for_each(|outcome| outcome.span = span);
+    outcomes
 }
 
 struct Engine {
@@ -83,7 +85,9 @@ impl Engine {
         let mut wake = None;
         loop {
             let landing = self.flights.iter().map(|f| f.end).min();
-            let Some(now) = [source.peek(), landing, wake].into_iter().flatten().min() else { return };
+            let Some(now) = [source.peek(), landing, wake].into_iter().flatten().min() else {
+                return;
+            };
             self.now = now;
             while let Some(at) = self.flights.iter().position(|f| f.end <= now) {
                 let flight = self.flights.swap_remove(at);
@@ -92,7 +96,7 @@ impl Engine {
             while source.peek().is_some_and(|at| at <= now) {
                 let Some(arrival) = source.pop() else { break };
                 let track = &mut self.tracks[arrival.model];
-                track.outcome.offered += 1;
+                track.outcome.arrived(arrival.at);
                 let within = arrival.within.map_or(track.max_latency, |own| own.min(track.max_latency));
                 let rows = arrival.rows.clamp(1, track.max_batch);
                 let entry = Entry { id: self.next_id, arrival: arrival.at, deadline: arrival.at + within, rows };
@@ -121,7 +125,7 @@ impl Engine {
                     track.outcome.rows += rows as u64;
                     track.outcome.busy += time;
                     for entry in self.dispatcher.take(lane, 0..entries) {
-                        track.outcome.answered(end.since(entry.arrival), end <= entry.deadline);
+                        track.outcome.answered(entry.arrival, end, entry.deadline);
                         source.answered(end);
                     }
                     let ticket = self.dispatcher.launch(now, lane, Batch { entries, rows, first_arrival });

@@ -8,10 +8,12 @@ mod engine;
 mod optimum;
 mod outcome;
 mod service;
+mod trace;
 
-pub use arrivals::{Arrival, ClosedLoop, OpenLoop, Process, Source};
+pub use arrivals::{Arrival, ClosedLoop, OpenLoop, Process, Source, with_rows};
 pub use best_fixed::best_fixed;
 pub use engine::{Model, Scenario, run};
 pub use optimum::{optimum, upper_bound};
-pub use outcome::Outcome;
+pub use outcome::{Outcome, Slot, Timeline};
 pub use service::Service;
+pub use trace::{TraceError, parse_trace};

@@ -10,8 +10,9 @@ type Nanos = u64;
 const NEVER: Nanos = Nanos::MAX;
 
 /// The largest number of `arrivals` (in order of time, one row each) that one runner can answer within `max_latency` of
-/// their arrival, when a batch of n ≤ `max_batch` rows takes `base` + n · `per_row`. Exact; O(N · (max_batch + W)) for N
-/// arrivals, of which about W can be answered within one latency cap. docs/policy.md has the proof.
+/// their arrival, when a batch of n ≤ `max_batch` rows takes `base` + n · `per_row`. Exact; O(N · (max_batch + S)) for N
+/// arrivals and S states that are not dominated: a few, or at worst as many as can be answered within one latency cap.
+/// docs/policy.md has the proof.
 pub fn optimum(
     arrivals: &[Instant],
     base: Duration,
@@ -23,47 +24,48 @@ pub fn optimum(
     let (base, per_row, cap) = (nanos(base), nanos(per_row), nanos(max_latency));
     let at = |i: usize| arrivals[i].as_nanos();
     let time = |n: usize| base + per_row * n as u64;
+    let head_start = HeadStart { per_row, cap: max_batch, full: time(max_batch) };
     let mut stages = Stages { first: 0, stages: VecDeque::new() };
     stages.relax(0, 0, 0);
     for i in 0..arrivals.len() {
-        let stage = stages.advance(at(i));
+        let stage = stages.advance(at(i), &head_start);
         let due = at(i) + cap;
         let mut arrived = i; // first request that has not arrived by the start in question
         // Start as soon as the runner is free: with all that have arrived, as far as the first one's deadline allows.
-        for (dropped, &free) in stage.iter().rev() {
+        let mut room = max_batch; // most rows with which a batch that starts then is in time for the first one
+        for &(dropped, free) in stage.iter().rev() {
             let start = free.max(at(i));
             while arrived < arrivals.len() && at(arrived) <= start && arrived - i < max_batch {
                 arrived += 1;
             }
-            let room = match due.checked_sub(start + base) {
-                Some(left) if per_row == 0 || left / per_row >= max_batch as u64 => max_batch,
-                Some(left) => (left / per_row) as usize,
-                None => 0,
-            };
+            while room > 0 && start + time(room) > due {
+                room -= 1;
+            }
             let n = (arrived - i).min(room);
             if n > 0 {
                 stages.relax(i + n, dropped, start + time(n));
             }
+            // Or drop it; but nothing is better than a full batch of the oldest now. Who starts with m rows instead, later or
+            // of younger ones, is free by at most what the other rows take earlier: worth no more than those rows.
+            if n < max_batch {
+                stages.relax(i + 1, dropped + 1, free);
+            }
         }
         // Or wait for one that has not arrived, and start at its arrival. Of all ways to be free by then, the one that has
         // dropped the fewest is the best: the end is the same.
-        let mut position = stage.free.len();
+        let mut position = stage.len();
         for n in 1..=max_batch.min(arrivals.len() - i) {
             let start = at(i + n - 1);
             if start + time(n) > due {
                 break;
             }
             // `free` falls with the number dropped: walk to the fewest drops that are free by `start`.
-            while position > 0 && stage.free[position - 1] <= start {
+            while position > 0 && stage[position - 1].1 <= start {
                 position -= 1;
             }
-            if position < stage.free.len() {
-                stages.relax(i + n, stage.least + position, start + time(n));
+            if let Some(&(dropped, _)) = stage.get(position) {
+                stages.relax(i + n, dropped, start + time(n));
             }
-        }
-        // Or drop it.
-        for (dropped, &free) in stage.iter() {
-            stages.relax(i + 1, dropped + 1, free);
         }
     }
     arrivals.len() - stages.fewest_dropped()
@@ -76,9 +78,30 @@ struct Stage {
     free: Vec<Nanos>,
 }
 
-impl Stage {
-    fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, &Nanos)> {
-        self.free.iter().enumerate().map(|(i, free)| (self.least + i, free))
+/// What it is worth to be free earlier.
+struct HeadStart {
+    per_row: Nanos,
+    cap: usize,
+    full: Nanos,
+}
+
+impl HeadStart {
+    /// No runner that is free by `lead` earlier can answer more than this many requests more.
+    ///
+    /// The later one does as the earlier one does, except that it leaves out what it cannot do: of the batch during which
+    /// it comes free, as many rows as take the time that it is late by (it then ends at the same instant), and the batches
+    /// before that one, each of which uses up α + nβ of the lead.
+    fn worth(&self, lead: Nanos) -> usize {
+        if lead == 0 || self.full == 0 {
+            return if lead == 0 { 0 } else { usize::MAX };
+        }
+        let rest = lead % self.full;
+        let shortened = match rest.checked_div(self.per_row) {
+            _ if rest == 0 => 0,
+            Some(whole) => self.cap.min(whole as usize + usize::from(whole * self.per_row < rest)),
+            None => self.cap,
+        };
+        (lead / self.full) as usize * self.cap + shortened
     }
 }
 
@@ -108,31 +131,31 @@ impl Stages {
         stage.free[position] = stage.free[position].min(free);
     }
 
-    /// The present stage without states that another one dominates, `next` being the arrival that it is about.
-    fn advance(&mut self, next: Nanos) -> Stage {
-        let mut stage = self.stages.pop_front().unwrap_or_default();
+    /// The present stage without states that another one dominates, `next` being the arrival that it is about: each state's
+    /// number dropped, rising, and when it is free, falling.
+    fn advance(&mut self, next: Nanos, head_start: &HeadStart) -> Vec<(usize, Nanos)> {
+        let stage = self.stages.pop_front().unwrap_or_default();
         self.first += 1;
-        // Who drops more must be free earlier; and free before the next arrival is early enough.
-        let mut best = NEVER;
-        let mut kept = stage.free.len();
-        for (position, free) in stage.free.iter_mut().enumerate() {
-            best = best.min(*free);
-            *free = best;
-            if best <= next {
-                kept = position + 1;
+        let mut kept: Vec<(usize, Nanos)> = Vec::new();
+        for (dropped, free) in (stage.least..).zip(stage.free) {
+            // Who drops more must be free so much earlier that it can make up for it. Before the next arrival, all are.
+            let free = free.max(next);
+            let dominated =
+                |&(fewer, later): &(usize, Nanos)| later <= free || head_start.worth(later - free) <= dropped - fewer;
+            if free == NEVER || kept.first().is_some_and(dominated) || kept.last().is_some_and(dominated) {
+                continue;
+            }
+            kept.push((dropped, free));
+            if free <= next {
                 break;
             }
         }
-        stage.free.truncate(kept);
-        let unreachable = stage.free.iter().take_while(|free| **free == NEVER).count();
-        stage.free.drain(..unreachable);
-        stage.least += unreachable;
-        stage
+        kept
     }
 
     fn fewest_dropped(&mut self) -> usize {
         let stage = self.stages.pop_front().unwrap_or_default();
-        stage.iter().find(|(_, free)| **free != NEVER).map_or(0, |(dropped, _)| dropped)
+        stage.free.iter().position(|free| *free != NEVER).map_or(0, |position| stage.least + position)
     }
 }
 
@@ -187,8 +210,17 @@ mod tests {
         best
     }
 
+    #[test]
+    fn a_head_start_is_worth_a_row_for_each_row_time_and_a_batch_for_each_batch_time() {
+        let head_start = HeadStart { per_row: 2, cap: 3, full: 10 };
+        let worth: Vec<usize> = [0, 1, 2, 3, 6, 7, 10, 11, 12, 13, 20, 25].map(|ns| head_start.worth(ns)).to_vec();
+        assert_eq!(worth, [0, 1, 1, 2, 3, 3, 3, 4, 4, 5, 6, 9]);
+        assert_eq!(HeadStart { per_row: 0, cap: 3, full: 10 }.worth(1), 3, "fewer rows save no time");
+        assert_eq!(HeadStart { per_row: 0, cap: 3, full: 0 }.worth(1), usize::MAX, "anything fits into no time");
+    }
+
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn it_is_what_trying_everything_finds(

@@ -1,0 +1,128 @@
+//! The values of the flags: numbers within bounds, times with units, pairs.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// A reader of one flag's value, as clap wants it.
+pub(super) trait Reader<T>: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {}
+impl<T, F: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static> Reader<T> for F {}
+
+/// Requests a second that make sense: from one in twenty minutes to what no network card delivers.
+pub(super) const RATE: RangeInclusive<f64> = 0.001..=10_000_000.0;
+/// How many times as long a batch may take.
+pub(super) const FACTOR: RangeInclusive<f64> = 0.01..=100.0;
+/// A simulated run takes at most a year.
+pub(super) const LENGTH: RangeInclusive<f64> = 0.001..=31_536_000.0;
+
+/// A finite number.
+pub(super) fn number(bounds: RangeInclusive<f64>) -> impl Reader<f64> {
+    move |text| {
+        let number = text.trim().parse().ok().filter(|n| bounds.contains(n));
+        number.ok_or_else(|| format!("must be a number from {} to {}", bounds.start(), bounds.end()))
+    }
+}
+
+/// A whole number.
+pub(super) fn count(bounds: RangeInclusive<usize>) -> impl Reader<usize> {
+    move |text| {
+        let number = text.trim().parse().ok().filter(|n| bounds.contains(n));
+        number.ok_or_else(|| format!("must be a whole number from {} to {}", bounds.start(), bounds.end()))
+    }
+}
+
+/// Any seed.
+pub(super) fn seed(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| format!("must be a whole number from 0 to {}", u64::MAX))
+}
+
+/// Milliseconds.
+pub(super) fn millis(bounds: RangeInclusive<f64>) -> impl Reader<Duration> {
+    let number = number(bounds);
+    move |text| number(text).map(|ms| Duration::from_nanos((ms * 1e6).round() as u64))
+}
+
+/// Seconds, or a time with its unit: `30`, `30s`, `2m`, `250ms`.
+pub(super) fn time(bounds: RangeInclusive<f64>) -> impl Reader<Duration> {
+    const UNITS: [(&str, f64); 5] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    move |text| {
+        let text = text.trim();
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = &text[digits.len()..];
+        let unit = if unit.is_empty() { Some(1.0) } else { UNITS.iter().find(|u| u.0 == unit).map(|u| u.1) };
+        let seconds = unit.and_then(|unit| Some(digits.parse::<f64>().ok()? * unit)).filter(|s| bounds.contains(s));
+        seconds.map(Duration::from_secs_f64).ok_or_else(|| {
+            let (least, most) = (bounds.start(), bounds.end());
+            format!("must be a time from {least} to {most} s, such as 30, 30s, 2m or 250ms")
+        })
+    }
+}
+
+/// Two rates, and perhaps a time after a colon: `LOW..HIGH[:…]`.
+#[derive(Debug, Clone)]
+pub(super) struct Rates<T> {
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) time: Option<T>,
+}
+
+/// `LOW..HIGH[:TIME]`, the rates in requests a second.
+pub(super) fn rates<T>(time: impl Reader<T>) -> impl Reader<Rates<T>> {
+    move |text| {
+        let (range, after) = match text.split_once(':') {
+            Some((range, after)) => (range, Some(after)),
+            None => (text, None),
+        };
+        let (low, high) = range.split_once("..").ok_or("must begin with two rates, such as 100..2000")?;
+        let rate = |text: &str| number(RATE)(text).map_err(|why| format!("'{text}' {why} requests a second"));
+        let (low, high) = (rate(low)?, rate(high)?);
+        if low >= high {
+            return Err(format!("the first rate, {low}, must be below the second, {high}"));
+        }
+        let time = after.map(|after| time(after).map_err(|why| format!("'{after}' {why}"))).transpose()?;
+        Ok(Rates { low, high, time })
+    }
+}
+
+/// From one time to a later one: `FROM..UNTIL`.
+pub(super) fn window(text: &str) -> Result<(Duration, Duration), String> {
+    let (from, until) = text.split_once("..").ok_or("must be two times, such as 10s..12s")?;
+    let time = time(0.0..=*LENGTH.end());
+    let (from, until) = (time(from)?, time(until)?);
+    if from < until { Ok((from, until)) } else { Err("must begin before it ends".into()) }
+}
+
+/// A number and a factor: `SHARE:FACTOR`, `AT:FACTOR`.
+pub(super) fn with_factor<T>(first: impl Reader<T>) -> impl Reader<(T, f64)> {
+    move |text| {
+        let (before, factor) = text.split_once(':').ok_or("must be two values with a colon between them")?;
+        let before = first(before).map_err(|why| format!("'{before}' {why}"))?;
+        let factor = number(FACTOR)(factor).map_err(|why| format!("'{factor}' {why}"))?;
+        Ok((before, factor))
+    }
+}
+
+/// Groups a second, requests a group, and the time that a group spreads over: `GROUPSxSIZE[:SPREAD]`.
+#[derive(Debug, Clone)]
+pub(super) struct Groups {
+    pub(super) rate: f64,
+    pub(super) size: usize,
+    pub(super) spread: Duration,
+}
+
+pub(super) fn groups(text: &str) -> Result<Groups, String> {
+    let (groups, spread) = text.split_once(':').unwrap_or((text, "0"));
+    let (rate, size) = groups.split_once('x').ok_or("must begin with groups a second and their size, such as 50x16")?;
+    Ok(Groups {
+        rate: number(RATE)(rate).map_err(|why| format!("'{rate}' {why} groups a second"))?,
+        size: count(1..=100_000)(size).map_err(|why| format!("'{size}' {why}"))?,
+        spread: time(0.0..=60.0)(spread).map_err(|why| format!("'{spread}' {why}"))?,
+    })
+}
+
+/// A number of rows, or a range of them: `3`, `1..8`.
+pub(super) fn rows(text: &str) -> Result<RangeInclusive<usize>, String> {
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    let count = count(1..=65_536);
+    let (least, most) = (count(least)?, count(most)?);
+    if least <= most { Ok(least..=most) } else { Err("must not fall, as in 1..8".into()) }
+}
