@@ -9,7 +9,7 @@ use super::progress::{Progress, Watched};
 use super::setup::Setup;
 use super::values::{self, Groups, LENGTH, RATE, Rates};
 use crate::estimator::Instant;
-use crate::policy::Policy;
+use crate::policy::{Fixed, Policy};
 use crate::sim::{self, Arrival, ClosedLoop, OpenLoop, Outcome, Process, Source};
 
 /// What would take an hour or more is taken for a slip.
@@ -167,6 +167,12 @@ impl Load {
     /// Runs a policy against these requests.
     pub(super) fn run(&self, setup: &Setup, policy: Box<dyn Policy>, progress: &Progress) -> Outcome {
         sim::run(setup.scenario(policy), &mut Watched::new(self.source(), progress)).remove(0) // one model
+    }
+
+    /// The best setting of `fixed` for these requests, found after the fact in some 300 runs.
+    pub(super) fn best_fixed(&self, setup: &Setup, progress: &Progress) -> Fixed {
+        let best = sim::best_fixed(|policy| setup.scenario(policy), || Watched::new(self.source(), progress));
+        best.map_or(Fixed::EAGER, |(fixed, _)| fixed) // a scenario of one model has one
     }
 
     /// The requests from the first one on.

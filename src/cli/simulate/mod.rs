@@ -37,10 +37,11 @@ pub(super) struct Simulate {
     #[command(flatten, next_help_heading = "Server")]
     setup: setup::Flags,
 
-    /// cork, eager, fixed:WAIT_MS:BATCH or all; may be given several times
+    /// cork, eager, fixed:WAIT_MS:BATCH, best-fixed, aimd, cork-2020 or all; may be given several times
     ///
     /// cork: what the server runs. eager: release whatever waits as soon as a runner is free. fixed: release at BATCH rows,
-    /// or when the first of them has waited for WAIT_MS.
+    /// or when the first of them has waited for WAIT_MS. best-fixed: the best setting of that for this very load, found
+    /// after the fact in some 300 runs. aimd: Clipper's rule. cork-2020: BentoML's rule of that year.
     #[arg(long, value_name = "P", default_value = "cork", value_delimiter = ',', value_parser = rules::parse)]
     #[arg(help_heading = "Output")]
     policy: Vec<Vec<Rule>>,
@@ -105,11 +106,17 @@ fn simulate<'a>(setup: &'a Setup, load: &'a Load, rules: &[Rule], with_raised_ca
         runs.push((&rules[judge], setup.with_more_latency()));
         runs.push((&rules[judge], setup.with_larger_batches()));
     }
-    let progress = Progress::new(runs.len(), load.length());
-    let run = |(rule, setup): &(&Rule, Setup)| load.run(setup, rule.policy(setup, load), &progress);
-    let (clairvoyant, mut outcomes): (Clairvoyant, Vec<Outcome>) =
+    let progress = Progress::new(runs.iter().map(|(rule, _)| rule.runs()).sum(), load.length());
+    let run = |(rule, setup): &(&Rule, Setup)| {
+        let made = rule.make(setup, load, &progress);
+        (load.run(setup, made.policy, &progress), made.note)
+    };
+    let (clairvoyant, done): (Clairvoyant, Vec<(Outcome, Option<String>)>) =
         progress.during(|| rayon::join(|| Clairvoyant::new(setup, load), || runs.par_iter().map(run).collect()));
+    let (mut outcomes, mut notes): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let raised_caps = outcomes.split_off(rules.len());
+    notes.truncate(rules.len());
     let results = rules.iter().map(|rule| rule.name.clone()).zip(outcomes).collect();
-    Report { setup, load, clairvoyant, results, judge, raised_caps }
+    let notes = notes.into_iter().flatten().collect();
+    Report { setup, load, clairvoyant, results, notes, judge, raised_caps }
 }

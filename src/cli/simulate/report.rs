@@ -20,6 +20,8 @@ pub(super) struct Report<'a> {
     pub(super) clairvoyant: Clairvoyant,
     /// At least one, in the order in which they were asked for.
     pub(super) results: Vec<(String, Outcome)>,
+    /// Sentences about some of them.
+    pub(super) notes: Vec<String>,
     /// The one of them that shows what the caps cost.
     pub(super) judge: usize,
     /// That one with half as much latency again, and with batches half as large again; or nothing.
@@ -80,6 +82,7 @@ impl Report<'_> {
     pub(super) fn text(&self, width: usize) -> String {
         let mut parts = vec![self.heading(), self.table(width), self.plots(width)];
         let mut sentences = vec![self.winner()];
+        sentences.extend(self.notes.iter().cloned());
         sentences.extend(self.cost_of_caps());
         sentences.extend(self.clairvoyant.caveat());
         parts.extend(sentences.into_iter().map(|sentence| wrap(&sentence, width)));

@@ -1,14 +1,49 @@
 //! The policies by their names on the command line.
 
+use std::time::Duration;
+
 use super::load::Load;
+use super::progress::Progress;
 use super::setup::Setup;
 use super::values;
-use crate::policy::{Cork, Fixed, Policy};
+use crate::policy::{Aimd, Cork, Cork2020, Fixed, Policy};
 
-type Make = fn(&Setup, &Load) -> Box<dyn Policy>;
+type Make = fn(&Setup, &Load, &Progress) -> Made;
 
 /// All that have a name of their own; `all` stands for them. Those that are tuned after the fact look at the load.
-const NAMED: &[(&str, Make)] = &[("cork", |_, _| Box::new(Cork)), ("eager", |_, _| Box::new(Fixed::EAGER))];
+const NAMED: &[(&str, Make)] = &[
+    ("cork", |_, _, _| made(Cork)),
+    ("eager", |_, _, _| made(Fixed::EAGER)),
+    (BEST_FIXED, best_fixed),
+    ("aimd", |setup, _, _| made(Aimd::new(setup.max_latency))),
+    ("cork-2020", |_, _, _| made(Cork2020::new())),
+];
+
+const BEST_FIXED: &str = "best-fixed";
+/// About so many runs find the best setting.
+const RUNS_OF_SEARCH: usize = 300;
+
+/// A policy, new and knowing nothing.
+pub(super) struct Made {
+    pub(super) policy: Box<dyn Policy>,
+    /// What a reader should know of it.
+    pub(super) note: Option<String>,
+}
+
+fn made(policy: impl Policy + 'static) -> Made {
+    Made { policy: Box::new(policy), note: None }
+}
+
+fn best_fixed(setup: &Setup, load: &Load, progress: &Progress) -> Made {
+    let best = load.best_fixed(setup, progress);
+    let ms = |time: Duration| (time.as_secs_f64() * 1e5).round() / 1e2;
+    let (wait, size, timeout) = (ms(best.wait), best.size, ms(best.timeout.min(setup.max_latency)));
+    let note = format!(
+        "{BEST_FIXED} waits for {wait} ms or {size} rows and drops what has waited for {timeout} ms: the best setting of \
+         fixed, found after the fact."
+    );
+    Made { policy: Box::new(best), note: Some(note) }
+}
 
 /// A policy that is yet to be made, once for each run.
 #[derive(Debug, Clone)]
@@ -25,12 +60,17 @@ enum Kind {
 }
 
 impl Rule {
-    /// The policy, new and knowing nothing.
-    pub(super) fn policy(&self, setup: &Setup, load: &Load) -> Box<dyn Policy> {
+    /// The policy, ready for these requests.
+    pub(super) fn make(&self, setup: &Setup, load: &Load, progress: &Progress) -> Made {
         match self.kind {
-            Kind::Named(make) => make(setup, load),
-            Kind::Fixed(fixed) => Box::new(fixed),
+            Kind::Named(make) => make(setup, load, progress),
+            Kind::Fixed(fixed) => made(fixed),
         }
+    }
+
+    /// About how many runs it takes to make it and to run it.
+    pub(super) fn runs(&self) -> usize {
+        if self.name == BEST_FIXED { RUNS_OF_SEARCH + 1 } else { 1 }
     }
 }
 
@@ -49,5 +89,5 @@ pub(super) fn parse(word: &str) -> Result<Vec<Rule>, String> {
     let wait = values::millis(0.0..=3_600_000.0)(wait).map_err(|why| format!("the wait '{wait}' {why}"))?;
     let size = values::count(1..=65_536)(size).map_err(|why| format!("the batch '{size}' {why}"))?;
     let name = format!("fixed:{}:{size}", wait.as_secs_f64() * 1e3);
-    Ok(vec![Rule { name, kind: Kind::Fixed(Fixed { wait, size }) }])
+    Ok(vec![Rule { name, kind: Kind::Fixed(Fixed::new(wait, size)) }])
 }
