@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use uncork::estimator::{BatchTimes, Fit, Gaps, Instant};
-use uncork::policy::{Cork, Decision, Dispatcher, Entry, Lane, Policy, Queue, Running, Step, View};
+use uncork::policy::{Cork, Decision, Dispatcher, Entry, Lane, Policy, Queue, Running, Standing, Step, View};
 
 fn us(us: u64) -> Duration {
     Duration::from_micros(us)
@@ -22,6 +22,7 @@ struct State {
     gaps: Gaps,
     free_since: Instant,
     draining: bool,
+    standing: Standing,
 }
 
 impl State {
@@ -35,6 +36,7 @@ impl State {
             gaps: &self.gaps,
             free_since: self.free_since,
             draining: self.draining,
+            standing: self.standing,
         }
     }
 
@@ -78,6 +80,7 @@ prop_compose! {
         fit in fits(),
         free in 0u64..200_000,
         draining in prop::bool::weighted(0.1),
+        share in prop::option::of((0u64..100_000, 0.001f64..1.0)),
     ) -> State {
         let now = Instant::EPOCH + us(2_000_000);
         let mut queue = Queue::new();
@@ -106,6 +109,11 @@ prop_compose! {
             gaps,
             free_since: now - us(free),
             draining,
+            // The share of the pool and the batches of others that go first; the latter only where no runner is free.
+            standing: match share {
+                Some((before, share)) => Standing { before: us(if busy < runners { 0 } else { before }), share },
+                None => Standing::ALONE,
+            },
         }
     }
 }

@@ -167,7 +167,7 @@ fn oldest_arrival(queue: &Queue) -> Instant {
 mod tests {
     use super::*;
     use crate::estimator::{BatchTimes, Fit, Gaps};
-    use crate::policy::{Entry, Running};
+    use crate::policy::{Entry, Running, Standing};
 
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)
@@ -222,6 +222,7 @@ mod tests {
                 gaps: &self.gaps,
                 free_since: self.free_since,
                 draining: self.draining,
+                standing: Standing::ALONE,
             };
             Cork.decide(NOW, view)
         }

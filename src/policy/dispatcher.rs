@@ -3,32 +3,41 @@
 //! Whoever drives it (the batcher's actor, the simulator, a test) tells it of every event with its time, asks for the
 //! next [`Step`], and obeys. It reads no clock, starts nothing and answers nobody.
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Decision, Entry, Policy, Queue, ReleaseReason, Running, ShedReason, View};
+use super::{Arbiter, Claim, Decision, Entry, Policy, Queue, ReleaseReason, Running, ShedReason, Standing, View};
 use crate::estimator::{BatchTimes, Fit, Gaps, Instant};
 
 /// A pool of runners and the queues that it serves.
 pub struct Dispatcher {
     runners: usize,
+    /// In the order in which they were opened, which is that of their ids.
     lanes: Vec<Lane>,
+    /// Keeps an account for each of `lanes`, at the same position.
+    arbiter: Arbiter,
     running: Vec<Running>,
     free_since: Instant,
     tickets: u64,
+    opened: LaneId,
 }
 
 /// One model's queue, with its policy, its cap and what has been learned about it.
 pub struct Lane {
+    id: LaneId,
+    weight: NonZeroUsize,
     policy: Box<dyn Policy>,
     max_batch: usize,
     queue: Queue,
     times: BatchTimes,
     gaps: Gaps,
     draining: bool,
+    /// What the policy said last and when, while nothing has happened that could change its mind.
+    said: Option<(Instant, Decision)>,
 }
 
-/// Which lane of a pool.
+/// Which lane of a pool: they are numbered from 0 in the order in which they are opened, and no number is given twice.
 pub type LaneId = usize;
 
 /// What to do next.
@@ -59,84 +68,172 @@ pub enum Step {
 }
 
 impl Lane {
-    /// An empty queue under this policy, whose batches have at most `max_batch` rows (0 is taken as 1).
+    /// An empty queue under this policy, whose batches have at most `max_batch` rows (0 is taken as 1), of weight 1.
     pub fn new(policy: Box<dyn Policy>, max_batch: usize) -> Lane {
         Lane {
+            id: 0,
+            weight: NonZeroUsize::MIN,
             policy,
             max_batch: max_batch.max(1),
             queue: Queue::new(),
             times: BatchTimes::new(),
             gaps: Gaps::new(),
             draining: false,
+            said: None,
         }
+    }
+
+    /// The lane's part of the runner time when more is wanted than there is, in proportion to the others'.
+    pub fn weighing(self, weight: NonZeroUsize) -> Lane {
+        Lane { weight, ..self }
     }
 
     /// Takes in a batch that was timed before the queue opened.
     pub fn seen(&mut self, now: Instant, rows: usize, time: Duration) {
         self.times.observe(now, rows, time);
     }
+
+    /// The mean time of a full batch; zero while that is a guess.
+    fn full_batch(&self) -> Duration {
+        self.mean_time(self.max_batch).unwrap_or_default()
+    }
+
+    /// The mean time of a batch of `rows`; `None` while that is a guess.
+    fn mean_time(&self, rows: usize) -> Option<Duration> {
+        let fit = self.times.fit();
+        fit.is_trusted().then(|| fit.predict(rows.min(self.max_batch))).flatten()
+    }
+
+    /// What the policy said, as long as that is still what it would say.
+    fn still_says(&self, now: Instant) -> Option<Decision> {
+        let (asked, decision) = self.said.as_ref()?;
+        let holds = match decision {
+            Decision::WaitUntil(at) => *at > now,
+            Decision::Park => true,
+            Decision::Release { .. } | Decision::Shed { .. } => *asked == now,
+        };
+        holds.then(|| decision.clone())
+    }
 }
 
 impl Dispatcher {
     /// A pool that runs as many batches at once as it has `runners` (0 is taken as 1), without a queue.
     pub fn new(runners: usize) -> Dispatcher {
+        let runners = runners.max(1);
         Dispatcher {
-            runners: runners.max(1),
+            runners,
             lanes: Vec::new(),
+            arbiter: Arbiter::new(runners),
             running: Vec::new(),
             free_since: Instant::EPOCH,
             tickets: 0,
+            opened: 0,
         }
     }
 
     /// Adds a queue to the pool.
     pub fn open(&mut self, lane: Lane) -> LaneId {
-        self.lanes.push(lane);
-        self.lanes.len() - 1
+        let id = self.opened;
+        self.opened += 1;
+        self.arbiter.open(lane.weight.get());
+        self.arbiter.know(self.lanes.len(), lane.full_batch());
+        self.lanes.push(Lane { id, ..lane });
+        id
+    }
+
+    /// Removes a queue from the pool. What still waits in it is forgotten, so it is to be [drained](Self::drain) before;
+    /// batches of its that run still have to [`land`](Self::land).
+    pub fn close(&mut self, lane: LaneId) {
+        let at = self.position(lane);
+        self.lanes.remove(at);
+        self.arbiter.close(at);
     }
 
     /// An entry has arrived.
     pub fn arrive(&mut self, lane: LaneId, entry: Entry) {
-        let lane = &mut self.lanes[lane];
+        let lane = self.lane_mut(lane);
         // By its own stamp: the moment of hearing would make a crowd look simultaneous. Stamps may be out of order by the
         // time it takes to read requests, which `Gaps` takes as no gap.
         lane.gaps.observe(entry.arrival, entry.rows);
         lane.queue.insert(entry);
+        lane.said = None;
     }
 
     /// A caller has left; `false` if its entry waits no more.
     pub fn depart(&mut self, lane: LaneId, entry: &Entry) -> bool {
-        self.lanes[lane].queue.remove_entry(entry.deadline, entry.id).is_some()
+        let lane = self.lane_mut(lane);
+        lane.said = None;
+        lane.queue.remove_entry(entry.deadline, entry.id).is_some()
     }
 
     /// Nothing will arrive any more: what waits is released without holding back.
     pub fn drain(&mut self, lane: LaneId) {
-        self.lanes[lane].draining = true;
+        let lane = self.lane_mut(lane);
+        lane.draining = true;
+        lane.said = None;
     }
 
     /// What to do at `now`. To be asked again after it has been obeyed, until it says to wait or to park.
+    ///
+    /// Refusals of all lanes come first: whoever will be late is told so before anything else happens, and does not count
+    /// in what the arbiter compares. Only lanes are asked to which something has happened since they were asked last.
     pub fn next(&mut self, now: Instant) -> Step {
-        let lane = 0;
-        match self.lanes[lane].policy.decide(now, self.view(lane)) {
-            Decision::Release { entries, reason } => Step::Release { lane, entries, reason },
-            Decision::Shed { entries, reason } => Step::Shed { lane, entries, reason },
-            Decision::WaitUntil(at) => Step::WaitUntil(at),
-            Decision::Park => Step::Park,
+        if self.lanes.len() > 1 && self.has_free_runner() {
+            self.settle(now);
         }
+        let (mut first, mut wake) = (None, None::<Instant>);
+        for at in 0..self.lanes.len() {
+            let lane = self.lanes[at].id;
+            match self.ask(now, at) {
+                Decision::Shed { entries, reason } => return Step::Shed { lane, entries, reason },
+                Decision::Release { entries, reason } => {
+                    let (claim, step) = (self.claim(at), Step::Release { lane, entries, reason });
+                    if first.as_ref().is_none_or(|(best, _)| self.arbiter.order(claim, *best).is_lt()) {
+                        first = Some((claim, step));
+                    }
+                }
+                Decision::WaitUntil(at) => wake = Some(wake.map_or(at, |wake| wake.min(at))),
+                Decision::Park => {}
+            }
+        }
+        match (first, wake) {
+            (Some((_, release)), _) => release,
+            (None, Some(at)) => Step::WaitUntil(at),
+            (None, None) => Step::Park,
+        }
+    }
+
+    /// What the policy of the lane at this position says, asked only if that can have changed.
+    fn ask(&mut self, now: Instant, at: usize) -> Decision {
+        if self.lanes[at].queue.is_empty() {
+            return Decision::Park;
+        }
+        if let Some(decision) = self.lanes[at].still_says(now) {
+            return decision;
+        }
+        let decision = self.lanes[at].policy.decide(now, self.view_at(at));
+        self.lanes[at].said = Some((now, decision.clone()));
+        decision
     }
 
     /// Takes entries out of a queue, the most urgent first.
     pub fn take(&mut self, lane: LaneId, entries: Range<usize>) -> impl Iterator<Item = Entry> + '_ {
-        self.lanes[lane].queue.remove(entries)
+        let lane = self.lane_mut(lane);
+        lane.said = None;
+        lane.queue.remove(entries)
     }
 
     /// A batch of `rows` goes to a runner; returns the ticket to [`land`](Self::land) it with.
     pub fn launch(&mut self, now: Instant, lane: LaneId, rows: usize) -> u64 {
+        let at = self.position(lane);
         let ticket = self.tickets;
         self.tickets += 1;
-        let fit = self.fit(lane);
-        let expected = fit.is_trusted().then(|| fit.predict(rows)).flatten();
+        let expected = self.lanes[at].mean_time(rows);
+        // At once, not when the batch is back: with several runners, a lane could otherwise take them all unseen.
+        self.settle(now);
+        self.arbiter.charge(at, expected.unwrap_or_default());
         self.running.push(Running { ticket, lane, since: now, rows, expected });
+        self.ask_all_anew();
         ticket
     }
 
@@ -146,16 +243,33 @@ impl Dispatcher {
         let Some(at) = self.running.iter().position(|r| r.ticket == ticket) else { return };
         let running = self.running.swap_remove(at);
         self.free_since = now;
+        self.ask_all_anew();
+        self.settle(now);
+        // Nobody's account is left to book on where the lane was closed meanwhile.
+        let Some(at) = self.find(running.lane) else { return };
+        let time = now.since(running.since);
+        self.arbiter.refund(at, running.expected.unwrap_or_default());
+        self.arbiter.charge(at, time);
         if succeeded {
-            let lane = &mut self.lanes[running.lane];
-            lane.times.observe(now, running.rows, now.since(running.since));
+            let lane = &mut self.lanes[at];
+            lane.times.observe(now, running.rows, time);
             lane.policy.landed(now, &running);
+            self.arbiter.know(at, self.lanes[at].full_batch());
         }
     }
 
     /// What a decision about this lane may look at.
     pub fn view(&self, lane: LaneId) -> View<'_> {
-        let Lane { max_batch, queue, times, gaps, draining, .. } = &self.lanes[lane];
+        self.view_at(self.position(lane))
+    }
+
+    fn view_at(&self, at: usize) -> View<'_> {
+        View { standing: self.standing(at), ..self.view_alone(at) }
+    }
+
+    /// The view of a lane as if there were no other.
+    fn view_alone(&self, at: usize) -> View<'_> {
+        let Lane { max_batch, queue, times, gaps, draining, .. } = &self.lanes[at];
         View {
             queue,
             running: &self.running,
@@ -165,17 +279,76 @@ impl Dispatcher {
             gaps,
             free_since: self.free_since,
             draining: *draining,
+            standing: Standing::ALONE,
         }
+    }
+
+    /// How the lane stands among the others, as their queues and their use of the pool are at present.
+    fn standing(&self, at: usize) -> Standing {
+        if self.lanes.len() == 1 {
+            return Standing::ALONE;
+        }
+        let share = self.arbiter.share(at);
+        if self.has_free_runner() || self.lanes[at].queue.is_empty() {
+            return Standing { share, ..Standing::ALONE };
+        }
+        let own = self.claim(at);
+        let goes_before = |other: &usize| {
+            *other != at && !self.lanes[*other].queue.is_empty() && self.arbiter.order(self.claim(*other), own).is_lt()
+        };
+        let batch = |other: usize| self.lanes[other].mean_time(self.lanes[other].queue.rows()).unwrap_or_default();
+        let before = (0..self.lanes.len()).filter(goes_before).map(batch).sum();
+        Standing { before, share }
+    }
+
+    /// What the lane has to put forward for its next batch.
+    fn claim(&self, at: usize) -> Claim {
+        let view = self.view_alone(at);
+        let deadline = view.queue.first().map_or(Instant::FAR_FUTURE, |e| e.deadline);
+        Claim { position: at, latest_start: deadline - view.batch_time(view.queue.rows()) }
+    }
+
+    /// Brings the lanes' accounts up to `now`.
+    fn settle(&mut self, now: Instant) {
+        let lanes = &self.lanes;
+        self.arbiter.advance(now, |at| !lanes[at].queue.is_empty());
+    }
+
+    /// A runner was taken or came free, which concerns every lane.
+    fn ask_all_anew(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.said = None);
+    }
+
+    fn has_free_runner(&self) -> bool {
+        self.running.len() < self.runners
+    }
+
+    /// The position of an open lane.
+    fn find(&self, lane: LaneId) -> Option<usize> {
+        // Until the first lane is closed, the position is the id.
+        match self.lanes.get(lane) {
+            Some(found) if found.id == lane => Some(lane),
+            _ => self.lanes.binary_search_by_key(&lane, |l| l.id).ok(),
+        }
+    }
+
+    fn position(&self, lane: LaneId) -> usize {
+        self.find(lane).expect("the driver names lanes that it has opened and not closed")
+    }
+
+    fn lane_mut(&mut self, lane: LaneId) -> &mut Lane {
+        let at = self.position(lane);
+        &mut self.lanes[at]
     }
 
     /// What waits in this lane.
     pub fn queue(&self, lane: LaneId) -> &Queue {
-        &self.lanes[lane].queue
+        &self.lanes[self.position(lane)].queue
     }
 
     /// What is known of this lane's batch times.
     pub fn fit(&self, lane: LaneId) -> Fit {
-        self.lanes[lane].times.fit()
+        self.lanes[self.position(lane)].times.fit()
     }
 
     /// Batches that are running, in any order.

@@ -3,6 +3,7 @@
 //! [`Policy::decide`] is the one place where a release is decided; [`Cork`] is the policy that the server runs. The
 //! batcher asks at every event and obeys. Equal inputs give equal decisions, whoever asks: server, simulator or test.
 
+mod arbiter;
 mod cork;
 mod dispatcher;
 mod fixed;
@@ -11,11 +12,12 @@ mod view;
 
 use std::ops::Range;
 
+pub use arbiter::{Arbiter, Claim};
 pub use cork::Cork;
 pub use dispatcher::{Dispatcher, Lane, LaneId, Step};
 pub use fixed::Fixed;
 pub use queue::{Entry, Queue};
-pub use view::{Running, View};
+pub use view::{Running, Standing, View};
 
 use crate::estimator::Instant;
 

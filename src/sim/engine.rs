@@ -1,5 +1,6 @@
 //! The event loop: arrivals, landings and wake-ups in the order of their time, and a [`Dispatcher`] that is obeyed.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use rand::SeedableRng;
@@ -17,6 +18,8 @@ pub struct Model {
     pub max_latency: Duration,
     /// Most rows of a batch.
     pub max_batch: usize,
+    /// Its part of the runner time when the models want more than there is, in proportion to the others'.
+    pub weight: NonZeroUsize,
     /// The rule for releasing its batches.
     pub policy: Box<dyn Policy>,
 }
@@ -36,7 +39,7 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
     let mut dispatcher = Dispatcher::new(scenario.runners);
     let mut tracks = Vec::new();
     for model in scenario.models {
-        let lane = dispatcher.open(Lane::new(model.policy, model.max_batch));
+        let lane = dispatcher.open(Lane::new(model.policy, model.max_batch).weighing(model.weight));
         debug_assert_eq!(lane, tracks.len());
         let Model { service, max_latency, max_batch, .. } = model;
         tracks.push(Track { service, max_latency, max_batch, launched: 0, outcome: Outcome::new() });
@@ -136,6 +139,70 @@ impl Engine {
                     return Some(at);
                 }
                 Step::Park => return None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Cork;
+    use crate::sim::{Arrival, OpenLoop, Process};
+
+    fn ms(ms: f64) -> Duration {
+        Duration::from_secs_f64(ms / 1e3)
+    }
+
+    /// A model of a batch time of 2 + 0.05·n ms, whose batches of 128 rows make 15,238 rows a second on one runner.
+    fn model(max_latency_ms: f64, weight: usize) -> Model {
+        Model {
+            service: Service::affine(ms(2.0), ms(0.05)),
+            max_latency: ms(max_latency_ms),
+            max_batch: 128,
+            weight: NonZeroUsize::new(weight).expect("positive"),
+            policy: Box::new(Cork),
+        }
+    }
+
+    const CAPACITY: f64 = 15_238.0;
+
+    /// Poisson arrivals of one model at a multiple of the capacity, between two times in seconds.
+    fn poisson(model: usize, load: f64, from: f64, until: f64, seed: u64) -> Vec<Arrival> {
+        let process = Process::Poisson { rate: CAPACITY * load };
+        let arrivals = process.arrivals(Duration::from_secs_f64(until - from), seed + model as u64);
+        let start = Duration::from_secs_f64(from);
+        arrivals.map(|a| Arrival { at: a.at + start, model, ..a }).collect()
+    }
+
+    fn simulate(runners: usize, models: Vec<Model>, loads: Vec<Vec<Arrival>>, seed: u64) -> Vec<Outcome> {
+        let mut all = loads.concat();
+        all.sort_by_key(|a| a.at);
+        run(Scenario { runners, models, seed }, &mut OpenLoop::new(all))
+    }
+
+    #[test]
+    fn explore() {
+        for (name, runners, models, loads) in [
+            ("victim .25, flood 10", 1, vec![model(50.0, 1), model(50.0, 1)], vec![poisson(0, 0.25, 0.0, 10.0, 1), poisson(1, 10.0, 0.0, 10.0, 1)]),
+            ("victim .25 cap 25, flood 10 cap 100", 1, vec![model(25.0, 1), model(100.0, 1)], vec![poisson(0, 0.25, 0.0, 10.0, 1), poisson(1, 10.0, 0.0, 10.0, 1)]),
+            ("victim .25 cap 25, flood begins", 1, vec![model(25.0, 1), model(100.0, 1)], vec![poisson(0, 0.25, 0.0, 10.0, 1), poisson(1, 10.0, 5.0, 6.0, 1)]),
+            ("victim .1 cap 25, flood 10, 4 runners", 4, vec![model(25.0, 1), model(100.0, 1)], vec![poisson(0, 1.0, 0.0, 10.0, 1), poisson(1, 40.0, 0.0, 10.0, 1)]),
+            ("floods", 1, vec![model(50.0, 1), model(50.0, 1)], vec![poisson(0, 3.0, 0.0, 10.0, 1), poisson(1, 3.0, 0.0, 10.0, 1)]),
+            ("floods, caps", 1, vec![model(50.0, 1), model(200.0, 1)], vec![poisson(0, 3.0, 0.0, 10.0, 1), poisson(1, 8.0, 0.0, 10.0, 1)]),
+            ("floods 3:1", 1, vec![model(50.0, 3), model(50.0, 1)], vec![poisson(0, 3.0, 0.0, 10.0, 1), poisson(1, 3.0, 0.0, 10.0, 1)]),
+            ("floods 3:1, 3 runners", 3, vec![model(50.0, 3), model(50.0, 1)], vec![poisson(0, 9.0, 0.0, 10.0, 1), poisson(1, 9.0, 0.0, 10.0, 1)]),
+            ("two lights", 1, vec![model(25.0, 1), model(100.0, 1)], vec![poisson(0, 0.35, 0.0, 10.0, 1), poisson(1, 0.25, 0.0, 10.0, 1)]),
+            ("lone flood", 1, vec![model(50.0, 1), model(50.0, 1)], vec![poisson(0, 2.0, 0.0, 10.0, 1)]),
+            ("lone flood, alone", 1, vec![model(50.0, 1)], vec![poisson(0, 2.0, 0.0, 10.0, 1)]),
+            ("light .05 and flood 1.2", 1, vec![model(50.0, 1), model(50.0, 1)], vec![poisson(0, 0.05, 0.0, 10.0, 1), poisson(1, 1.2, 0.0, 10.0, 1)]),
+            ("0.45 and 0.45", 1, vec![model(50.0, 1), model(50.0, 1)], vec![poisson(0, 0.45, 0.0, 10.0, 1), poisson(1, 0.45, 0.0, 10.0, 1)]),
+        ] {
+            let outcomes = simulate(runners, models, loads, 1);
+            println!("{name}");
+            for o in outcomes {
+                println!("   offered {} on time {:.2} % ({:.0}/s) late {} shed {} busy {:.3} mean {:.2} ms p99 {:.1} rows {:.1}", o.offered,
+                    o.on_time as f64 / o.offered.max(1) as f64 * 100.0, o.on_time as f64 / o.span.as_secs_f64(), o.late, o.shed, o.busy_fraction(runners), o.mean_latency().as_secs_f64() * 1e3, o.latency(0.99).as_secs_f64() * 1e3, o.mean_batch_rows());
             }
         }
     }
