@@ -1,10 +1,11 @@
-//! Whose batch goes next among the lanes of a pool: the most urgent one, of those that have not used more than their share.
+//! Whose batch goes next among the lanes of a pool: the most urgent one, of those that have used no more than their share.
 //!
 //! Fairness is counted in runner time. A lane may spend as much as its weight says, from an allowance that grows with time
 //! (as in Zhang, "VirtualClock", SIGCOMM 1990): whoever has spent no more goes first, by latest start; behind them come
 //! those who have spent more, the most moderate first. So a flood takes whatever nobody else wants, and not more. Neither
 //! what was saved nor what was overspent counts for longer than a few batches: an idle lane gathers no right to the whole
-//! pool, and one that had the pool to itself owes nothing to those who come later.
+//! pool, and one that had the pool to itself owes nothing to those who come later. A batch that is neither full nor old
+//! stands back while another runs: it costs the pool less a row when it has grown.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::estimator::Instant;
 /// How far a lane's spending can lag behind its allowance or run ahead of it, in full batches of its own. More: the order
 /// is by urgency for longer. Less: the beginning of a flood is felt less by others.
 const SLACK_BATCHES: f64 = 2.0;
-/// How long the pool's recent use is remembered, in full batches of the slowest lane.
+/// How long what a lane released is remembered, in full batches of the slowest lane.
 const MEMORY_BATCHES: f64 = 16.0;
 /// The least that it is remembered.
 const SHORTEST_MEMORY: f64 = 0.1;
@@ -26,9 +27,9 @@ pub struct Arbiter {
     accounts: Vec<Account>,
     /// What a lane may have spent by now without going beyond its share, in runner-seconds for each unit of weight.
     allowance: f64,
-    /// When the allowance and the recent use were last brought up to date.
+    /// When the accounts were last brought up to date.
     at: Instant,
-    /// Time constant of the recent use, in seconds.
+    /// Time constant of what is recent, in seconds.
     memory: f64,
 }
 
@@ -38,7 +39,7 @@ struct Account {
     weight: f64,
     /// Spent for each unit of weight, on the scale of the allowance.
     spent: f64,
-    /// Spent recently, fading.
+    /// What the rows released lately would have taken in full batches; it fades.
     recent: f64,
     /// A full batch.
     full: f64,
@@ -52,13 +53,17 @@ impl Account {
     }
 }
 
-/// A lane that has something to run.
+/// A lane that has a batch to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     /// Whose.
     pub position: usize,
     /// When its batch must start to be in time for its first entry.
     pub latest_start: Instant,
+    /// Until when its batch can be kept waiting for more rows at no risk.
+    pub patient_until: Instant,
+    /// How long its batch takes, cautiously.
+    pub time: Duration,
 }
 
 impl Arbiter {
@@ -104,18 +109,21 @@ impl Arbiter {
 
     /// Books runner time on a lane's account.
     pub fn charge(&mut self, position: usize, time: Duration) {
-        self.book(position, time.as_secs_f64());
+        let account = &mut self.accounts[position];
+        account.spent += time.as_secs_f64() / account.weight;
     }
 
     /// Takes back what was booked too much.
     pub fn refund(&mut self, position: usize, time: Duration) {
-        self.book(position, -time.as_secs_f64());
+        let account = &mut self.accounts[position];
+        account.spent -= time.as_secs_f64() / account.weight;
     }
 
-    fn book(&mut self, position: usize, seconds: f64) {
+    /// Takes in that a lane has released this part of a full batch. A pool that is not busy runs small batches, which cost
+    /// more: that is no sign of what the lane will need when it is.
+    pub fn released(&mut self, position: usize, part: f64) {
         let account = &mut self.accounts[position];
-        account.spent += seconds / account.weight;
-        account.recent = (account.recent + seconds).max(0.0);
+        account.recent += part * account.full;
     }
 
     /// Says how long a full batch of this lane takes, as far as is known.
@@ -130,6 +138,17 @@ impl Arbiter {
         self.accounts[position].spent <= self.allowance
     }
 
+    /// Whose batch goes now, of the lanes that are ready; `None` without any.
+    ///
+    /// A batch that can be kept waiting while another one runs is: it grows meanwhile. Were a light lane's rows sent as they
+    /// come, a few at a time, they would cost as much of the pool as a flood.
+    pub fn choose(&self, now: Instant, claims: &[Claim]) -> Option<Claim> {
+        let longest = claims.iter().map(|c| c.time).max()?;
+        let pressing = claims.iter().filter(|c| c.patient_until < now + longest);
+        let first = |a: &&Claim, b: &&Claim| self.order(**a, **b);
+        pressing.min_by(first).or_else(|| claims.iter().min_by(first)).copied()
+    }
+
     /// Which of two claims goes first: the lesser.
     pub fn order(&self, a: Claim, b: Claim) -> Ordering {
         let spent = |claim: Claim| self.accounts[claim.position].spent;
@@ -142,15 +161,158 @@ impl Arbiter {
         }
     }
 
-    /// The part of the pool that a lane can count on while it has batches to run: what the others leave as they have used
-    /// it lately, and at least its share by weight. More than 0, at most 1.
+    /// The part of the pool that a lane can count on while it has batches to run: what the others leave if they need what
+    /// they needed lately, and at least its share by weight. More than 0, at most 1.
     pub fn share(&self, position: usize) -> f64 {
         let own = &self.accounts[position];
-        let (mut active, mut used) = (own.weight, 0.0);
+        let (mut active, mut needed) = (own.weight, 0.0);
         for (_, other) in self.accounts.iter().enumerate().filter(|(at, _)| *at != position) {
             active += if other.active { other.weight } else { 0.0 };
-            used += other.recent;
+            needed += other.recent;
         }
-        (1.0 - used / (self.runners * self.memory)).max(own.weight / active)
+        (1.0 - needed / (self.runners * self.memory)).max(own.weight / active)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::EPOCH + Duration::from_millis(ms)
+    }
+
+    /// A pool of one runner whose lanes have these weights and batches of 10 ms.
+    fn arbiter(weights: &[usize]) -> Arbiter {
+        let mut arbiter = Arbiter::new(1);
+        for (position, weight) in weights.iter().enumerate() {
+            arbiter.open(*weight);
+            arbiter.know(position, ms(10));
+        }
+        arbiter
+    }
+
+    /// A full batch of 10 ms.
+    fn full(position: usize, latest_start_ms: u64) -> Claim {
+        Claim { position, latest_start: at(latest_start_ms), patient_until: Instant::EPOCH, time: ms(10) }
+    }
+
+    /// Runs so many full batches, from `now_ms` on, of the lanes in which something waits; returns how many each got.
+    fn serve(arbiter: &mut Arbiter, now_ms: u64, waits: &[usize], batches: u64) -> Vec<u64> {
+        let mut served = vec![0; arbiter.accounts.len()];
+        for i in 0..batches {
+            let now = now_ms + i * 10;
+            arbiter.advance(at(now), |lane| waits.contains(&lane));
+            let claims: Vec<Claim> = waits.iter().map(|lane| full(*lane, now)).collect();
+            let chosen = arbiter.choose(at(now), &claims).expect("something waits");
+            arbiter.charge(chosen.position, ms(10));
+            arbiter.released(chosen.position, 1.0);
+            served[chosen.position] += 1;
+        }
+        served
+    }
+
+    #[test]
+    fn within_their_shares_the_most_urgent_goes_first() {
+        let arbiter = arbiter(&[1, 1, 1]);
+        let chosen = arbiter.choose(at(0), &[full(0, 30), full(1, 20), full(2, 40)]);
+        assert_eq!(chosen.map(|c| c.position), Some(1));
+        assert_eq!(arbiter.choose(at(0), &[]), None);
+    }
+
+    #[test]
+    fn floods_divide_the_pool_by_weight() {
+        assert_eq!(serve(&mut arbiter(&[1, 1]), 0, &[0, 1], 1000), [500, 500]);
+        let served = serve(&mut arbiter(&[3, 1]), 0, &[0, 1], 1000);
+        assert!(served[0].abs_diff(750) <= 3, "{served:?}");
+        let served = serve(&mut arbiter(&[5, 2, 1]), 0, &[0, 1, 2], 800);
+        assert!(served[0].abs_diff(500) <= 5 && served[1].abs_diff(200) <= 5, "{served:?}");
+    }
+
+    #[test]
+    fn what_nobody_else_wants_is_free_and_is_not_owed_later() {
+        let mut arbiter = arbiter(&[1, 1]);
+        assert_eq!(serve(&mut arbiter, 0, &[0], 1000), [1000, 0]);
+        let served = serve(&mut arbiter, 10_000, &[0, 1], 100);
+        assert!(served[0] >= 47, "an idle lane came back and took all: {served:?}");
+        assert!(served[1] >= 50, "it has its share at once: {served:?}");
+    }
+
+    #[test]
+    fn one_flood_beside_others_that_use_little_keeps_its_proportion_to_another() {
+        let mut arbiter = arbiter(&[1, 1, 1]);
+        let mut served = [0; 3];
+        for round in 0..300 {
+            // One batch in five is of the third lane, which is far below its share.
+            let waits: &[usize] = if round % 5 == 0 { &[0, 1, 2] } else { &[0, 1] };
+            let got = serve(&mut arbiter, round * 10, waits, 1);
+            served.iter_mut().zip(got).for_each(|(sum, n)| *sum += n);
+        }
+        assert!(served[2] >= 59, "it is served when it asks: {served:?}");
+        assert!(served[0].abs_diff(served[1]) <= 3, "{served:?}");
+    }
+
+    #[test]
+    fn a_lane_beyond_its_share_stands_back_however_urgent_it_is() {
+        let mut arbiter = arbiter(&[1, 1]);
+        serve(&mut arbiter, 0, &[0], 10);
+        arbiter.advance(at(100), |_| true);
+        let claims = [full(0, 100), full(1, 500)];
+        assert_eq!(arbiter.choose(at(100), &claims).map(|c| c.position), Some(1));
+        assert_eq!(arbiter.choose(at(100), &claims[..1]).map(|c| c.position), Some(0), "the runner is never left idle");
+    }
+
+    #[test]
+    fn a_batch_that_can_wait_grows_while_another_runs() {
+        let mut arbiter = arbiter(&[1, 1]);
+        serve(&mut arbiter, 0, &[0], 10);
+        arbiter.advance(at(100), |_| true);
+        let light = |patient_ms| Claim { patient_until: at(patient_ms), time: ms(2), ..full(1, 500) };
+        let chosen = |light| arbiter.choose(at(100), &[full(0, 100), light]).map(|c| c.position);
+        assert_eq!(chosen(light(110)), Some(0), "until then the other is done");
+        assert_eq!(chosen(light(109)), Some(1));
+        let both = [light(200), Claim { position: 0, ..light(200) }];
+        assert_eq!(arbiter.choose(at(100), &both).map(|c| c.position), Some(1), "nobody waits for nothing");
+    }
+
+    #[test]
+    fn a_lane_counts_on_what_the_others_leave_and_on_its_share_at_least() {
+        let mut arbiter = arbiter(&[1, 1]);
+        assert_eq!(arbiter.share(0), 1.0);
+        serve(&mut arbiter, 0, &[1], 1000);
+        arbiter.advance(at(10_000), |_| true);
+        assert_eq!(arbiter.share(0), 0.5);
+        // A tenth of the pool is used by the other lane.
+        for i in 0..100 {
+            serve(&mut arbiter, 10_000 + i * 100, &[1], 1);
+            arbiter.advance(at(10_000 + i * 100 + 50), |lane| lane == 0);
+        }
+        assert!((0.85..0.95).contains(&arbiter.share(0)), "{}", arbiter.share(0));
+        arbiter.close(1);
+        assert_eq!(arbiter.share(0), 1.0);
+    }
+
+    #[test]
+    fn with_several_runners_a_share_is_one_of_all() {
+        let mut arbiter = Arbiter::new(4);
+        (0..2).for_each(|_| arbiter.open(1));
+        (0..2).for_each(|lane| arbiter.know(lane, ms(10)));
+        let mut served = [0, 0];
+        for i in 0..1000 {
+            // Four batches start at once, every 10 ms; the second lane wants one of them.
+            arbiter.advance(at(i * 10), |_| true);
+            let mut wanted = vec![full(0, i * 10), full(1, i * 10)];
+            for _ in 0..4 {
+                let chosen = arbiter.choose(at(i * 10), &wanted).expect("something waits").position;
+                arbiter.charge(chosen, ms(10));
+                served[chosen] += 1;
+                wanted.retain(|c| c.position != 1 || chosen != 1);
+            }
+        }
+        assert_eq!(served, [3000, 1000]);
     }
 }

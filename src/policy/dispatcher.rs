@@ -21,6 +21,8 @@ pub struct Dispatcher {
     free_since: Instant,
     tickets: u64,
     opened: LaneId,
+    /// What [`next`](Self::next) compares; kept for its memory.
+    claims: Vec<Claim>,
 }
 
 /// One model's queue, with its policy, its cap and what has been learned about it.
@@ -128,6 +130,7 @@ impl Dispatcher {
             free_since: Instant::EPOCH,
             tickets: 0,
             opened: 0,
+            claims: Vec::new(),
         }
     }
 
@@ -181,25 +184,28 @@ impl Dispatcher {
         if self.lanes.len() > 1 && self.has_free_runner() {
             self.settle(now);
         }
-        let (mut first, mut wake) = (None, None::<Instant>);
+        let (mut chosen, mut wake) = (None, None::<Instant>);
+        self.claims.clear();
         for at in 0..self.lanes.len() {
             let lane = self.lanes[at].id;
             match self.ask(now, at) {
                 Decision::Shed { entries, reason } => return Step::Shed { lane, entries, reason },
-                Decision::Release { entries, reason } => {
-                    let (claim, step) = (self.claim(at), Step::Release { lane, entries, reason });
-                    if first.as_ref().is_none_or(|(best, _)| self.arbiter.order(claim, *best).is_lt()) {
-                        first = Some((claim, step));
+                Decision::Release { .. } => {
+                    chosen = Some(at);
+                    if self.lanes.len() > 1 {
+                        self.claims.push(self.claim(at));
                     }
                 }
-                Decision::WaitUntil(at) => wake = Some(wake.map_or(at, |wake| wake.min(at))),
+                Decision::WaitUntil(until) => wake = Some(wake.map_or(until, |wake| wake.min(until))),
                 Decision::Park => {}
             }
         }
-        match (first, wake) {
-            (Some((_, release)), _) => release,
-            (None, Some(at)) => Step::WaitUntil(at),
-            (None, None) => Step::Park,
+        if self.claims.len() > 1 {
+            chosen = self.arbiter.choose(now, &self.claims).map(|claim| claim.position);
+        }
+        match chosen.map(|at| (self.lanes[at].id, self.ask(now, at))) {
+            Some((lane, Decision::Release { entries, reason })) => Step::Release { lane, entries, reason },
+            _ => wake.map_or(Step::Park, Step::WaitUntil),
         }
     }
 
@@ -232,6 +238,7 @@ impl Dispatcher {
         // At once, not when the batch is back: with several runners, a lane could otherwise take them all unseen.
         self.settle(now);
         self.arbiter.charge(at, expected.unwrap_or_default());
+        self.arbiter.released(at, rows as f64 / self.lanes[at].max_batch as f64);
         self.running.push(Running { ticket, lane, since: now, rows, expected });
         self.ask_all_anew();
         ticket
@@ -304,8 +311,13 @@ impl Dispatcher {
     /// What the lane has to put forward for its next batch.
     fn claim(&self, at: usize) -> Claim {
         let view = self.view_alone(at);
-        let deadline = view.queue.first().map_or(Instant::FAR_FUTURE, |e| e.deadline);
-        Claim { position: at, latest_start: deadline - view.batch_time(view.queue.rows()) }
+        let (arrival, deadline) = view.queue.first().map_or_else(Default::default, |e| (e.arrival, e.deadline));
+        let time = view.batch_time(view.queue.rows());
+        // Half of the time that it has: most of what waiting can save is saved by then, and noise finds room in the rest.
+        let patience = (deadline - view.batch_time(view.max_batch)).since(arrival) / 2;
+        let is_full = view.queue.rows() >= view.max_batch;
+        let patient_until = if is_full { Instant::EPOCH } else { arrival + patience };
+        Claim { position: at, latest_start: deadline - time, patient_until, time }
     }
 
     /// Brings the lanes' accounts up to `now`.
@@ -354,5 +366,125 @@ impl Dispatcher {
     /// Batches that are running, in any order.
     pub fn running(&self) -> &[Running] {
         &self.running
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::policy::Cork;
+
+    fn at(ms: u64) -> Instant {
+        Instant::EPOCH + Duration::from_millis(ms)
+    }
+
+    fn entry(id: u64, arrival_ms: u64, within_ms: u64) -> Entry {
+        Entry { id, arrival: at(arrival_ms), deadline: at(arrival_ms + within_ms), rows: 1 }
+    }
+
+    /// A lane whose batches of at most 8 rows take 10 ms.
+    fn lane() -> Lane {
+        let mut lane = Lane::new(Box::new(Cork), 8);
+        [1, 8, 1, 8, 1, 8].into_iter().for_each(|rows| lane.seen(at(0), rows, Duration::from_millis(10)));
+        lane
+    }
+
+    /// Obeys one release and returns its lane and ticket.
+    fn release(pool: &mut Dispatcher, now: Instant) -> (LaneId, u64) {
+        let Step::Release { lane, entries, .. } = pool.next(now) else { panic!("{:?}", pool.next(now)) };
+        let rows = pool.take(lane, 0..entries).count();
+        (lane, pool.launch(now, lane, rows))
+    }
+
+    #[test]
+    fn the_most_urgent_lane_goes_first_and_the_others_follow() {
+        let mut pool = Dispatcher::new(1);
+        let lanes: Vec<LaneId> = (0..3).map(|_| pool.open(lane())).collect();
+        for (id, (lane, within)) in (0..).zip(lanes.into_iter().zip([90, 50, 70])) {
+            pool.arrive(lane, entry(id, 0, within));
+        }
+        let mut order = Vec::new();
+        for round in 0..3 {
+            let (lane, ticket) = release(&mut pool, at(round * 10));
+            order.push(lane);
+            assert!(!matches!(pool.next(at(round * 10)), Step::Release { .. }), "one runner, one batch");
+            pool.land(at(round * 10 + 10), ticket, true);
+        }
+        assert_eq!(order, [1, 2, 0]);
+    }
+
+    #[test]
+    fn refusals_of_all_lanes_come_before_any_release() {
+        let mut pool = Dispatcher::new(1);
+        let (first, second) = (pool.open(lane()), pool.open(lane()));
+        pool.arrive(first, entry(0, 0, 90));
+        pool.arrive(second, entry(0, 0, 5));
+        assert!(matches!(pool.next(at(6)), Step::Shed { lane, .. } if lane == second));
+        assert_eq!(pool.take(second, 0..1).count(), 1);
+        assert!(matches!(pool.next(at(6)), Step::Release { lane, .. } if lane == first));
+    }
+
+    #[test]
+    fn what_goes_before_counts_in_a_prediction() {
+        let mut pool = Dispatcher::new(1);
+        let lanes = [pool.open(lane()), pool.open(lane())];
+        pool.arrive(lanes[0], entry(0, 0, 90));
+        let (_, ticket) = release(&mut pool, at(0));
+        // The runner comes free at 10 ms, and then it is the second lane's turn.
+        pool.arrive(lanes[0], entry(1, 0, 30));
+        pool.arrive(lanes[1], entry(0, 0, 90));
+        assert_eq!(pool.view(lanes[1]).start_after(at(0), 0), at(10));
+        assert_eq!(pool.view(lanes[0]).start_after(at(0), 0), at(20));
+        pool.land(at(10), ticket, true);
+        assert_eq!(pool.view(lanes[0]).start_after(at(10), 0), at(10), "who gets a free runner is not foretold");
+    }
+
+    #[test]
+    fn a_closed_lanes_id_is_not_given_again_and_its_batches_still_land() {
+        let mut pool = Dispatcher::new(2);
+        let (first, second) = (pool.open(lane()), pool.open(lane()));
+        pool.arrive(first, entry(0, 0, 90));
+        let (_, ticket) = release(&mut pool, at(0));
+        pool.close(first);
+        pool.land(at(10), ticket, true);
+        assert_eq!(pool.running(), []);
+        pool.arrive(second, entry(0, 10, 90));
+        assert_eq!(release(&mut pool, at(10)).0, second);
+        let third = pool.open(lane());
+        assert!(third != first && third != second);
+        pool.arrive(third, entry(0, 10, 90));
+        assert_eq!(release(&mut pool, at(10)).0, third);
+        pool.close(second);
+        assert_eq!((pool.queue(third).len(), pool.next(at(10))), (0, Step::Park));
+    }
+
+    #[test]
+    fn only_lanes_are_asked_to_which_something_has_happened() {
+        /// Holds everything, and counts how often it is asked.
+        struct Hold(Arc<AtomicUsize>);
+        impl Policy for Hold {
+            fn decide(&self, now: Instant, _: View<'_>) -> Decision {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                Decision::WaitUntil(now + Duration::from_millis(5))
+            }
+        }
+        let mut pool = Dispatcher::new(1);
+        let counts: Vec<_> = (0..20).map(|_| Arc::new(AtomicUsize::new(0))).collect();
+        for count in &counts {
+            let lane = pool.open(Lane::new(Box::new(Hold(Arc::clone(count))), 8));
+            pool.arrive(lane, entry(0, 0, 90));
+        }
+        let asked = |now, pool: &mut Dispatcher| {
+            pool.next(now);
+            counts.iter().map(|c| c.swap(0, Ordering::Relaxed)).sum::<usize>()
+        };
+        assert_eq!(asked(at(0), &mut pool), 20);
+        assert_eq!(asked(at(1), &mut pool), 0);
+        pool.arrive(7, entry(1, 1, 90));
+        assert_eq!(asked(at(2), &mut pool), 1);
+        assert_eq!(asked(at(5), &mut pool), 19, "they asked to be asked again");
     }
 }

@@ -142,12 +142,7 @@ mod tests {
         starts_among_others(Standing::ALONE, runners, running_since_ms, now_ms)
     }
 
-    fn starts_among_others(
-        standing: Standing,
-        runners: usize,
-        running_since_ms: &[u64],
-        now_ms: u64,
-    ) -> Vec<u128> {
+    fn starts_among_others(standing: Standing, runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
         let expected = Some(Duration::from_millis(10));
         let running = running_since_ms.iter().zip(0..);
         let running = running.map(|(&ms, ticket)| Running { ticket, lane: 0, since: at(ms), rows: 1, expected });
