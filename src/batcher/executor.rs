@@ -41,7 +41,7 @@ struct Shared {
     next_key: AtomicU64,
 }
 
-/// Something to do on a thread, with the workers that the thread owns. Must not panic.
+/// Something to do on a thread, with the workers that the thread owns.
 type Job = Box<dyn FnOnce(&mut Owned) + Send>;
 
 /// The workers that one thread owns, by key. A worker never leaves its thread, so it needs not be `Send`.
@@ -56,7 +56,11 @@ impl Threads {
             thread::Builder::new().name(format!("{name}-{i}")).spawn(move || {
                 let mut owned = Owned::new();
                 while let Ok(job) = inbox.recv() {
-                    job(&mut owned);
+                    // The work in it has a fence of its own; this one is for workers whose `drop` panics.
+                    let _ = fenced(|| {
+                        job(&mut owned);
+                        Ok(())
+                    });
                 }
             })?;
             jobs.push(job);
@@ -131,8 +135,8 @@ impl<I, A> Drop for Workers<I, A> {
     fn drop(&mut self) {
         let key = self.key;
         for thread in &self.threads.shared.jobs {
-            // A worker whose own `drop` panics takes nobody with it.
-            let _ = thread.send(Box::new(move |owned| drop(fenced(|| Ok(drop(owned.remove(&key)))))));
+            // A thread that is gone has no worker to let go.
+            let _ = thread.send(Box::new(move |owned| drop(owned.remove(&key))));
         }
     }
 }
