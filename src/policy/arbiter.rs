@@ -31,6 +31,9 @@ pub struct Arbiter {
     at: Instant,
     /// Time constant of what is recent, in seconds.
     memory: f64,
+    /// Weights of all active lanes, and what all lanes needed lately.
+    active: f64,
+    needed: f64,
 }
 
 /// One lane's account. Times are in runner-seconds.
@@ -70,7 +73,15 @@ impl Arbiter {
     /// Over a pool of so many runners, without lanes.
     pub fn new(runners: usize) -> Arbiter {
         let runners = runners.max(1) as f64;
-        Arbiter { runners, accounts: Vec::new(), allowance: 0.0, at: Instant::EPOCH, memory: SHORTEST_MEMORY }
+        Arbiter {
+            runners,
+            accounts: Vec::new(),
+            allowance: 0.0,
+            at: Instant::EPOCH,
+            memory: SHORTEST_MEMORY,
+            active: 0.0,
+            needed: 0.0,
+        }
     }
 
     /// Adds a lane behind the others; it begins with its share neither used nor saved.
@@ -81,29 +92,33 @@ impl Arbiter {
 
     /// Removes a lane; those behind it move up.
     pub fn close(&mut self, position: usize) {
-        self.accounts.remove(position);
+        let closed = self.accounts.remove(position);
+        self.active -= if closed.active { closed.weight } else { 0.0 };
+        self.needed -= closed.recent;
     }
 
     /// Brings all accounts up to `now`; `waits` says in which lanes something waits. Costs a step a lane.
     pub fn advance(&mut self, now: Instant, waits: impl Fn(usize) -> bool) {
         let elapsed = now.since(self.at).as_secs_f64();
         self.at = self.at.max(now);
-        let mut active = 0.0;
+        self.active = 0.0;
         for (position, account) in self.accounts.iter_mut().enumerate() {
             account.active = waits(position) || account.spent > self.allowance - account.slack();
-            active += if account.active { account.weight } else { 0.0 };
+            self.active += if account.active { account.weight } else { 0.0 };
         }
-        if active > 0.0 {
-            self.allowance += self.runners * elapsed / active;
+        if self.active > 0.0 {
+            self.allowance += self.runners * elapsed / self.active;
         }
         // What the others left unused was nobody's loss: instead of forgiving one lane what it overspent, everyone's
         // allowance is raised, so that lanes which overspend together stay in proportion.
         let least = self.accounts.iter().map(|a| a.spent - a.slack()).fold(self.allowance, f64::max);
         self.allowance = least;
         let fade = (-elapsed / self.memory).exp();
+        self.needed = 0.0;
         for account in &mut self.accounts {
             account.spent = account.spent.max(self.allowance - account.slack());
             account.recent *= fade;
+            self.needed += account.recent;
         }
     }
 
@@ -124,6 +139,7 @@ impl Arbiter {
     pub fn released(&mut self, position: usize, part: f64) {
         let account = &mut self.accounts[position];
         account.recent += part * account.full;
+        self.needed += part * account.full;
     }
 
     /// Says how long a full batch of this lane takes, as far as is known.
@@ -165,12 +181,9 @@ impl Arbiter {
     /// they needed lately, and at least its share by weight. More than 0, at most 1.
     pub fn share(&self, position: usize) -> f64 {
         let own = &self.accounts[position];
-        let (mut active, mut needed) = (own.weight, 0.0);
-        for (_, other) in self.accounts.iter().enumerate().filter(|(at, _)| *at != position) {
-            active += if other.active { other.weight } else { 0.0 };
-            needed += other.recent;
-        }
-        (1.0 - needed / (self.runners * self.memory)).max(own.weight / active)
+        let others = (self.needed - own.recent).max(0.0) / (self.runners * self.memory);
+        let active = if own.active { self.active } else { self.active + own.weight };
+        (1.0 - others).max(own.weight / active).min(1.0)
     }
 }
 

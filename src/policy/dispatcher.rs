@@ -37,6 +37,8 @@ pub struct Lane {
     draining: bool,
     /// What the policy said last and when, while nothing has happened that could change its mind.
     said: Option<(Instant, Decision)>,
+    /// What it puts forward for its next batch, while nothing has happened that could change it.
+    claim: Option<Claim>,
 }
 
 /// Which lane of a pool: they are numbered from 0 in the order in which they are opened, and no number is given twice.
@@ -82,7 +84,14 @@ impl Lane {
             gaps: Gaps::new(),
             draining: false,
             said: None,
+            claim: None,
         }
+    }
+
+    /// Something has happened to this lane.
+    fn has_changed(&mut self) {
+        self.said = None;
+        self.claim = None;
     }
 
     /// The lane's part of the runner time when more is wanted than there is, in proportion to the others'.
@@ -150,6 +159,8 @@ impl Dispatcher {
         let at = self.position(lane);
         self.lanes.remove(at);
         self.arbiter.close(at);
+        // The lanes behind it have moved up.
+        self.lanes.iter_mut().for_each(|lane| lane.claim = None);
     }
 
     /// An entry has arrived.
@@ -159,13 +170,13 @@ impl Dispatcher {
         // time it takes to read requests, which `Gaps` takes as no gap.
         lane.gaps.observe(entry.arrival, entry.rows);
         lane.queue.insert(entry);
-        lane.said = None;
+        lane.has_changed();
     }
 
     /// A caller has left; `false` if its entry waits no more.
     pub fn depart(&mut self, lane: LaneId, entry: &Entry) -> bool {
         let lane = self.lane_mut(lane);
-        lane.said = None;
+        lane.has_changed();
         lane.queue.remove_entry(entry.deadline, entry.id).is_some()
     }
 
@@ -173,7 +184,7 @@ impl Dispatcher {
     pub fn drain(&mut self, lane: LaneId) {
         let lane = self.lane_mut(lane);
         lane.draining = true;
-        lane.said = None;
+        lane.has_changed();
     }
 
     /// What to do at `now`. To be asked again after it has been obeyed, until it says to wait or to park.
@@ -181,8 +192,11 @@ impl Dispatcher {
     /// Refusals of all lanes come first: whoever will be late is told so before anything else happens, and does not count
     /// in what the arbiter compares. Only lanes are asked to which something has happened since they were asked last.
     pub fn next(&mut self, now: Instant) -> Step {
-        if self.lanes.len() > 1 && self.has_free_runner() {
-            self.settle(now);
+        if self.lanes.len() > 1 {
+            self.reckon_claims();
+            if self.has_free_runner() {
+                self.settle(now);
+            }
         }
         let (mut chosen, mut wake) = (None, None::<Instant>);
         self.claims.clear();
@@ -225,7 +239,7 @@ impl Dispatcher {
     /// Takes entries out of a queue, the most urgent first.
     pub fn take(&mut self, lane: LaneId, entries: Range<usize>) -> impl Iterator<Item = Entry> + '_ {
         let lane = self.lane_mut(lane);
-        lane.said = None;
+        lane.has_changed();
         lane.queue.remove(entries)
     }
 
@@ -240,7 +254,10 @@ impl Dispatcher {
         self.arbiter.charge(at, expected.unwrap_or_default());
         self.arbiter.released(at, rows as f64 / self.lanes[at].max_batch as f64);
         self.running.push(Running { ticket, lane, since: now, rows, expected });
-        self.ask_all_anew();
+        // Lanes that wait or hold do not lose by it; those that wanted this runner have to think again.
+        for lane in &mut self.lanes {
+            lane.said.take_if(|(_, decision)| matches!(decision, Decision::Release { .. }));
+        }
         ticket
     }
 
@@ -250,7 +267,7 @@ impl Dispatcher {
         let Some(at) = self.running.iter().position(|r| r.ticket == ticket) else { return };
         let running = self.running.swap_remove(at);
         self.free_since = now;
-        self.ask_all_anew();
+        self.lanes.iter_mut().for_each(|lane| lane.said = None);
         self.settle(now);
         // Nobody's account is left to book on where the lane was closed meanwhile.
         let Some(at) = self.find(running.lane) else { return };
@@ -260,6 +277,7 @@ impl Dispatcher {
         if succeeded {
             let lane = &mut self.lanes[at];
             lane.times.observe(now, running.rows, time);
+            lane.has_changed();
             lane.policy.landed(now, &running);
             self.arbiter.know(at, self.lanes[at].full_batch());
         }
@@ -308,8 +326,20 @@ impl Dispatcher {
         Standing { before, share }
     }
 
-    /// What the lane has to put forward for its next batch.
+    /// What the lane puts forward for its next batch.
     fn claim(&self, at: usize) -> Claim {
+        self.lanes[at].claim.unwrap_or_else(|| self.reckon_claim(at))
+    }
+
+    fn reckon_claims(&mut self) {
+        for at in 0..self.lanes.len() {
+            if self.lanes[at].claim.is_none() {
+                self.lanes[at].claim = Some(self.reckon_claim(at));
+            }
+        }
+    }
+
+    fn reckon_claim(&self, at: usize) -> Claim {
         let view = self.view_alone(at);
         let (arrival, deadline) = view.queue.first().map_or_else(Default::default, |e| (e.arrival, e.deadline));
         let time = view.batch_time(view.queue.rows());
@@ -324,11 +354,6 @@ impl Dispatcher {
     fn settle(&mut self, now: Instant) {
         let lanes = &self.lanes;
         self.arbiter.advance(now, |at| !lanes[at].queue.is_empty());
-    }
-
-    /// A runner was taken or came free, which concerns every lane.
-    fn ask_all_anew(&mut self) {
-        self.lanes.iter_mut().for_each(|lane| lane.said = None);
     }
 
     fn has_free_runner(&self) -> bool {
