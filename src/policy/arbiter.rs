@@ -256,6 +256,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_spent_beyond_the_share_is_soon_forgiven() {
+        let mut arbiter = arbiter(&[1, 1]);
+        for i in 0..1000 {
+            // The second lane has something to hold all the time, and never wants the runner.
+            arbiter.advance(at(i * 10), |_| true);
+            arbiter.charge(0, ms(10));
+        }
+        let served = serve(&mut arbiter, 10_000, &[0, 1], 100);
+        assert!(served[0] >= 47, "{served:?}");
+    }
+
+    #[test]
     fn one_flood_beside_others_that_use_little_keeps_its_proportion_to_another() {
         let mut arbiter = arbiter(&[1, 1, 1]);
         let mut served = [0; 3];
