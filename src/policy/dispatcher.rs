@@ -18,7 +18,6 @@ pub struct Dispatcher {
     /// Keeps an account for each of `lanes`, at the same position.
     arbiter: Arbiter,
     running: Vec<Running>,
-    free_since: Instant,
     tickets: u64,
     opened: LaneId,
     /// What [`next`](Self::next) compares; kept for its memory.
@@ -35,6 +34,9 @@ pub struct Lane {
     times: BatchTimes,
     gaps: Gaps,
     draining: bool,
+    /// When a batch of it last came back. By the pool's last landing, a lane whose estimate is stale beyond hope would
+    /// never look idle beside a busy one, and never be put to the test again.
+    free_since: Instant,
     /// What the policy said last and when, while nothing has happened that could change its mind.
     said: Option<(Instant, Decision)>,
     /// What it puts forward for its next batch, while nothing has happened that could change it.
@@ -83,6 +85,7 @@ impl Lane {
             times: BatchTimes::new(),
             gaps: Gaps::new(),
             draining: false,
+            free_since: Instant::EPOCH,
             said: None,
             claim: None,
         }
@@ -136,7 +139,6 @@ impl Dispatcher {
             lanes: Vec::new(),
             arbiter: Arbiter::new(runners),
             running: Vec::new(),
-            free_since: Instant::EPOCH,
             tickets: 0,
             opened: 0,
             claims: Vec::new(),
@@ -266,7 +268,6 @@ impl Dispatcher {
     pub fn land(&mut self, now: Instant, ticket: u64, succeeded: bool) {
         let Some(at) = self.running.iter().position(|r| r.ticket == ticket) else { return };
         let running = self.running.swap_remove(at);
-        self.free_since = now;
         self.lanes.iter_mut().for_each(|lane| lane.said = None);
         self.settle(now);
         // Nobody's account is left to book on where the lane was closed meanwhile.
@@ -274,8 +275,9 @@ impl Dispatcher {
         let time = now.since(running.since);
         self.arbiter.refund(at, running.expected.unwrap_or_default());
         self.arbiter.charge(at, time);
+        let lane = &mut self.lanes[at];
+        lane.free_since = now;
         if succeeded {
-            let lane = &mut self.lanes[at];
             lane.times.observe(now, running.rows, time);
             lane.has_changed();
             lane.policy.landed(now, &running);
@@ -294,7 +296,7 @@ impl Dispatcher {
 
     /// The view of a lane as if there were no other.
     fn view_alone(&self, at: usize) -> View<'_> {
-        let Lane { max_batch, queue, times, gaps, draining, .. } = &self.lanes[at];
+        let Lane { max_batch, queue, times, gaps, draining, free_since, .. } = &self.lanes[at];
         View {
             queue,
             running: &self.running,
@@ -302,7 +304,7 @@ impl Dispatcher {
             max_batch: *max_batch,
             fit: times.fit(),
             gaps,
-            free_since: self.free_since,
+            free_since: *free_since,
             draining: *draining,
             standing: Standing::ALONE,
         }
@@ -465,6 +467,34 @@ mod tests {
         assert_eq!(pool.view(lanes[0]).start_after(at(0), 0), at(20));
         pool.land(at(10), ticket, true);
         assert_eq!(pool.view(lanes[0]).start_after(at(10), 0), at(10), "who gets a free runner is not foretold");
+    }
+
+    #[test]
+    fn an_estimate_beyond_hope_is_put_to_the_test_beside_a_busy_lane_too() {
+        let mut pool = Dispatcher::new(1);
+        let mut slow = Lane::new(Box::new(Cork), 8);
+        [1, 8, 1, 8].into_iter().for_each(|rows| slow.seen(at(0), rows, Duration::from_millis(500)));
+        let (busy, hopeless) = (pool.open(lane()), pool.open(slow));
+        let mut probes = 0;
+        for round in 0..300 {
+            let now = at(round * 10);
+            pool.arrive(busy, entry(round, round * 10, 90));
+            pool.arrive(hopeless, entry(round, round * 10, 50));
+            let (lane, rows) = loop {
+                match pool.next(now) {
+                    Step::Shed { lane, entries, .. } => drop(pool.take(lane, entries)),
+                    Step::Release { lane, entries, .. } => break (lane, pool.take(lane, 0..entries).count()),
+                    step => panic!("the busy lane has something to run: {step:?}"),
+                }
+            };
+            probes += usize::from(lane == hopeless);
+            let ticket = pool.launch(now, lane, rows);
+            while let Step::Shed { lane, entries, .. } = pool.next(now) {
+                drop(pool.take(lane, entries));
+            }
+            pool.land(at(round * 10 + 10), ticket, true);
+        }
+        assert!(probes > 100, "once it is seen that its batches take 10 ms, it has its share: {probes}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct View<'a> {
     pub fit: Fit,
     /// What is known of arrivals.
     pub gaps: &'a Gaps,
-    /// When a runner last became free; the epoch if none ever ran.
+    /// When a batch of this lane last came back and left its runner free; the epoch if none ever ran.
     pub free_since: Instant,
     /// Whether nothing will arrive any more.
     pub draining: bool,

@@ -62,10 +62,15 @@ async fn two_floods_get_runner_time_by_weight() {
     let (heavy, light) = (quick(), quick());
     let (three, one) = (join(&pool, &heavy, 3), join(&pool, &light, 1));
     let crowd = || every(Duration::from_micros(30), 30_000);
-    both((&three, crowd()), (&one, crowd())).await;
+    let (first, second) = both((&three, crowd()), (&one, crowd())).await;
     let time = |runner: &StandIn| runner.batches().iter().map(|b| runner.time(b.len()).as_secs_f64()).sum::<f64>();
     let share = time(&heavy) / (time(&heavy) + time(&light));
     assert!((0.73..0.77).contains(&share), "{share:.3}");
+    for fates in [first, second] {
+        let in_vain = fates.iter().filter(|f| !f.answered && f.took > ms(5)).count();
+        // Each counts on its part of the pool only, so few are let in that cannot be served.
+        assert!(in_vain < 2 * answered(&fates), "{in_vain} waited in vain, {} were answered", answered(&fates));
+    }
 }
 
 #[tokio::test(start_paused = true)]
