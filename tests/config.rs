@@ -220,3 +220,60 @@ fn a_file_that_is_named_must_be_there() {
     let named = resolve(&Flags::default(), [("UNCORK_CONFIG".into(), "other.toml".into())], folder.path());
     assert!(named.unwrap_err().to_string().starts_with("other.toml: cannot be read: "));
 }
+
+/// A stand-in called `name` with more keys.
+fn stand_in(name: &str, keys: &str) -> String {
+    format!("{}{keys}\n", STAND_IN.replace("'a'", &format!("'{name}'")))
+}
+
+#[test]
+fn models_that_name_a_pool_share_its_runners_by_weight() {
+    let pool = "[[pool]]\nname = 'cpu'\nrunners = 2\n";
+    let models =
+        [stand_in("a", "pool = 'cpu'\nweight = 3"), stand_in("b", "pool = 'cpu'"), stand_in("c", "runners = 4")];
+    let found = |flags: &Flags| {
+        let config = resolve_text(&format!("{pool}{}", models.concat()), flags, &[]).unwrap();
+        let of = |m: &uncork::registry::ModelSpec| (m.pool.clone(), m.weight.get(), m.runners.get());
+        config.models.iter().map(of).collect::<Vec<_>>()
+    };
+    let cpu = || Some("cpu".to_owned());
+    assert_eq!(found(&Flags::default()), [(cpu(), 3, 2), (cpu(), 1, 2), (None, 1, 4)]);
+    let flags = Flags { runners: Some("5".into()), ..Flags::default() };
+    assert_eq!(found(&flags), [(cpu(), 3, 5), (cpu(), 1, 5), (None, 1, 5)], "a flag outweighs the file, for pools too");
+    let default = format!("[[pool]]\nname = 'cpu'\n{}", models[1]);
+    assert_eq!(resolve_text(&default, &Flags::default(), &[]).unwrap().models[0].runners.get(), 1);
+}
+
+#[test]
+fn whatever_is_wrong_with_pools_is_told_at_once_with_its_place() {
+    let pools = "[[pool]]\nname = 'cpu'\n[[pool]]\nname = 'cpu'\n[[pool]]\nname = 'idle'\n[[pool]]\nrunners = 0\n\
+                 [[pool]]\nname = 'a b'\nweight = 2\n";
+    let models = [
+        stand_in("a", "pool = 'cpu'\nrunners = 2"),
+        stand_in("b", "pool = 'cpus'"),
+        stand_in("c", "weight = 2"),
+        stand_in("d", "pool = 'cpu'\nweight = 0"),
+        stand_in("e", "pool = 7"),
+    ];
+    let found = problems(&format!("{pools}{}", models.concat())).join("\n");
+    for expected in [
+        "uncork.toml:3: pool[1]: pool 'cpu' is there already, at uncork.toml:1: pool[0]",
+        "uncork.toml:5: pool[2]: pool 'idle' serves no model; write pool = \"idle\" in a [[model]], or remove it",
+        "uncork.toml:7: pool[3]: a pool needs a name",
+        "uncork.toml:8: pool[3].runners = 0: must be a whole number from 1 to 1024",
+        "uncork.toml:10: pool[4].name = \"a b\": must be letters, digits",
+        "uncork.toml:11: pool[4].weight: unknown key; it belongs under [[model]]",
+        "uncork.toml:16: model[0].runners (model 'a') = 2: a model in a pool uses the pool's runners; set them in its \
+         [[pool]], or leave 'pool' out",
+        "uncork.toml:20: model[1].pool (model 'b') = \"cpus\": there is no such pool; define it with [[pool]] and \
+         name = \"cpus\"; did you mean 'cpu'?",
+        "uncork.toml:24: model[2].weight (model 'c') = 2: counts only beside the other models of a pool",
+        "uncork.toml:29: model[3].weight (model 'd') = 0: must be a whole number from 1 to 1000",
+        "uncork.toml:33: model[4].pool (model 'e') = 7: must be a string",
+    ] {
+        assert!(found.contains(expected), "missing: {expected}\nin:\n{found}");
+    }
+    assert_eq!(found.lines().count(), 11, "{found}");
+    let one = problems("[pool]\nname = 'cpu'\n");
+    assert_eq!(one, ["uncork.toml:1: pool: must be a list of tables, each written as [[pool]]"]);
+}

@@ -38,6 +38,8 @@ fn stand_in(name: &str, version: &str, base: Duration) -> ModelSpec {
         source: Source::Synthetic { base, per_row: Duration::ZERO },
         max_latency: Duration::from_secs(10),
         max_batch_rows: n(8),
+        pool: None,
+        weight: NonZeroUsize::MIN,
         runners: n(1),
         threads: n(1),
         max_queue_rows: n(64),

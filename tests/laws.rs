@@ -1,11 +1,12 @@
 //! The laws of every policy, on random states and on random runs.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use uncork::estimator::{BatchTimes, Fit, Instant, KnownCrowd};
 use uncork::policy::{
-    Aimd, Batch, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Lane, Policy, Queue, Running, Step, View,
+    Aimd, Batch, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Lane, Policy, Queue, Running, Standing, Step, View,
 };
 
 fn us(us: u64) -> Duration {
@@ -40,6 +41,7 @@ struct State {
     draining: bool,
     /// Batches of so many rows, µs and µs of waiting that have come back, for policies that remember.
     landed: Vec<(usize, u64, u64)>,
+    standing: Standing,
 }
 
 impl State {
@@ -54,6 +56,7 @@ impl State {
             crowd: self.crowd,
             free_since: self.free_since,
             draining: self.draining,
+            standing: self.standing,
         }
     }
 
@@ -115,6 +118,7 @@ prop_compose! {
         landed in prop::collection::vec((1usize..64, 1u64..100_000, 0u64..50_000), 0..20),
         // Half of all looks at a queue are at a whole millisecond, when rules with ticks are awake.
         past_tick in prop_oneof![Just(0u64), 1u64..1000],
+        share in prop::option::of((0u64..100_000, 0.001f64..1.0)),
     ) -> State {
         let now = Instant::EPOCH + us(2_000_000 + past_tick);
         let mut queue = Queue::new();
@@ -139,6 +143,12 @@ prop_compose! {
             free_since: now - us(free),
             draining,
             landed,
+            // What other lanes take: known times, so nothing of it where the state is to rest on guesses.
+            standing: match share {
+                Some((before, share)) if busy >= runners && fit.is_trusted() => Standing { before: us(before), share },
+                Some((_, share)) => Standing { share, ..Standing::ALONE },
+                None => Standing::ALONE,
+            },
         }
     }
 }
@@ -308,6 +318,99 @@ proptest! {
         for (name, policy) in POLICIES {
             let run = run(policy(), &arrivals, runners, max_batch, (base, per_row));
             prop_assert!(run.served.is_sorted(), "{name}: {:?}", run.served);
+        }
+    }
+}
+
+/// Drives a pool of several lanes through arrivals (lane, gap, rows and deadline in µs), opening and closing lanes on the
+/// way; returns each lane's fates. Under an eager policy it checks that no runner is idle while something waits.
+fn run_lanes(
+    arrivals: &[(usize, u64, usize, u64)],
+    weights: &[usize],
+    runners: usize,
+    max_batch: usize,
+    eager: bool,
+) -> Vec<Fates> {
+    let (base, per_row) = (2_000, 100);
+    let mut pool = Dispatcher::new(runners);
+    let weight = |w: usize| NonZeroUsize::new(w).expect("positive");
+    let policy = || if eager { Box::new(Fixed::EAGER) as Box<dyn Policy> } else { Box::new(Cork) };
+    let open = |pool: &mut Dispatcher, w| pool.open(Lane::new(policy(), max_batch).weighing(weight(w)));
+    let mut lanes: Vec<usize> = weights.iter().map(|&w| open(&mut pool, w)).collect();
+    let mut fates: Vec<Fates> = weights.iter().map(|_| Fates::default()).collect();
+    let mut flights: Vec<(Instant, u64)> = Vec::new();
+    let mut arrivals = (0u64..).zip(arrivals).peekable();
+    let (mut due, mut wake) = (Instant::EPOCH, None);
+    loop {
+        let arrival = arrivals.peek().map(|(_, (_, gap, ..))| due + us(*gap));
+        let landing = flights.iter().map(|(end, _)| *end).min();
+        let Some(now) = [arrival, landing, wake].into_iter().flatten().min() else { return fates };
+        if landing == Some(now) {
+            let at = flights.iter().position(|(end, _)| *end == now).expect("one lands");
+            pool.land(now, flights.swap_remove(at).1, true);
+        } else if arrival == Some(now) {
+            let (id, &(model, _, rows, within)) = arrivals.next().expect("peeked");
+            due = now;
+            // Now and then a lane that is empty is replaced by a new one.
+            if id % 7 == 0 && pool.queue(lanes[model]).is_empty() {
+                pool.close(lanes[model]);
+                lanes[model] = open(&mut pool, weights[model]);
+            }
+            let entry = Entry { id, arrival: now, deadline: now + us(within), rows: rows.min(max_batch) };
+            pool.arrive(lanes[model], entry);
+        }
+        wake = loop {
+            let step = pool.next(now);
+            let model = |lane| lanes.iter().position(|l| *l == lane).expect("an open lane");
+            match step {
+                Step::Release { lane, entries, .. } => {
+                    assert!(flights.len() < runners, "more in flight than permits");
+                    let batch: Vec<Entry> = pool.take(lane, 0..entries).collect();
+                    let rows: usize = batch.iter().map(|e| e.rows).sum();
+                    assert!((1..=max_batch).contains(&rows), "{rows} rows against a cap of {max_batch}");
+                    let launched = Batch { entries, rows, first_arrival: batch[0].arrival };
+                    flights.push((now + us(base + per_row * rows as u64), pool.launch(now, lane, launched)));
+                    fates[model(lane)].served.extend(batch.iter().map(|e| e.id));
+                }
+                Step::Shed { lane, entries, .. } => {
+                    fates[model(lane)].shed.extend(pool.take(lane, entries).map(|e| e.id));
+                }
+                step => {
+                    let waits = lanes.iter().any(|lane| !pool.queue(*lane).is_empty());
+                    assert!(!eager || flights.len() == runners || !waits, "a runner is idle while something waits");
+                    let Step::WaitUntil(at) = step else { break None };
+                    assert!(at > now, "waiting for the past");
+                    break Some(at);
+                }
+            }
+        };
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn in_a_shared_pool_everything_is_served_or_refused_once_and_no_runner_idles_for_fairness(
+        arrivals in prop::collection::vec((0usize..4, 0u64..3_000, 1usize..8, 1_000u64..100_000), 1..300),
+        weights in prop::collection::vec(1usize..5, 4),
+        runners in 1usize..4, max_batch in 1usize..40, eager in any::<bool>(),
+    ) {
+        let fates = run_lanes(&arrivals, &weights, runners, max_batch, eager);
+        let mut ids: Vec<u64> = fates.iter().flat_map(|f| f.served.iter().chain(&f.shed)).copied().collect();
+        ids.sort_unstable();
+        prop_assert!(ids.into_iter().eq(0..arrivals.len() as u64));
+    }
+
+    #[test]
+    fn in_a_shared_pool_each_lane_serves_in_the_order_of_arrival(
+        arrivals in prop::collection::vec((0usize..4, 0u64..3_000), 1..300),
+        weights in prop::collection::vec(1usize..5, 4),
+        runners in 1usize..4, max_batch in 1usize..40,
+    ) {
+        let arrivals: Vec<_> = arrivals.into_iter().map(|(lane, gap)| (lane, gap, 1, 50_000)).collect();
+        for fates in run_lanes(&arrivals, &weights, runners, max_batch, false) {
+            prop_assert!(fates.served.is_sorted(), "{:?}", fates.served);
         }
     }
 }

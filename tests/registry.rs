@@ -20,6 +20,8 @@ fn stand_in(version: &str) -> ModelSpec {
         source: Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO },
         max_latency: Duration::from_secs(20),
         max_batch_rows: n(128),
+        pool: None,
+        weight: NonZeroUsize::MIN,
         runners: n(2),
         threads: n(1),
         max_queue_rows: n(1000),
@@ -138,4 +140,33 @@ async fn every_model_that_cannot_be_loaded_is_named() {
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(texts.len(), 2, "{texts:?}");
     assert!(texts[0].starts_with("model 'a': cannot read a.onnx: "), "{texts:?}");
+}
+
+#[tokio::test]
+async fn models_of_one_pool_answer_each_for_itself_and_drain_together() {
+    let of_pool = |name: &str, weight| ModelSpec {
+        name: name.into(),
+        pool: Some("cpu".into()),
+        weight: NonZeroUsize::new(weight).unwrap(),
+        ..stand_in("1")
+    };
+    let registry = Registry::load(vec![of_pool("a", 1), of_pool("b", 3), stand_in("1")]).unwrap();
+    let requests = (0..300).map(|i| {
+        let model = registry.model(["a", "b", "m"][i % 3], None).unwrap();
+        async move {
+            let answer = model.infer(rows(i, 1 + i % 3), Instant::now(), None).await.unwrap();
+            assert_eq!(answer.outputs.get("y").unwrap().data(), &answer_to(i, 1 + i % 3));
+        }
+    });
+    join_all(requests).await;
+    registry.drain().await;
+    for name in ["a", "b", "m"] {
+        let refused = registry.model(name, None).unwrap().infer(rows(0, 1), Instant::now(), None).await;
+        assert_eq!(refused.unwrap_err(), Error::ShuttingDown);
+    }
+    let text = registry.metrics().render();
+    for name in ["a", "b", "m"] {
+        let line = format!(r#"uncork_requests_total{{model="{name}",version="1",outcome="on_time"}} 100"#);
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
 }

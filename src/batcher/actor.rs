@@ -1,4 +1,4 @@
-//! The task that owns a pool's queue: hears of events, asks the policy, obeys.
+//! The task that owns a pool: hears of events in all its queues, asks the policy, obeys.
 //!
 //! There are no ticks. The actor sleeps until an item arrives, a batch lands, a caller leaves, or an instant comes that
 //! the policy asked to be woken at.
@@ -13,14 +13,13 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use super::bounds::Bounds;
+use super::Answered;
 use super::clock::Clock;
-use super::executor::{BatchError, Executor};
-use super::{Answered, Weight};
+use super::desk::{Desk, Passenger, Waiting};
+use super::executor::BatchError;
 use crate::error::Error;
 use crate::estimator::Instant;
-use crate::metrics::ModelMetrics;
-use crate::policy::{Batch, Dispatcher, Entry, Lane, LaneId, ReleaseReason, ShedReason, Step};
+use crate::policy::{Dispatcher, Entry, Lane, LaneId, ReleaseReason, ShedReason, Step};
 
 /// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
 /// long a landed batch can go unnoticed.
@@ -30,48 +29,28 @@ const SHORTEST_RETRY: Duration = Duration::from_millis(1);
 
 /// What the actor hears.
 pub(super) enum Message<I, A> {
+    /// A queue was added to the pool.
+    Opened(LaneId, Box<(Lane, Desk<I, A>)>),
     /// An admitted item.
-    Arrived(Entry, Waiting<I, A>),
+    Arrived(LaneId, Entry, Waiting<I, A>),
     /// Its caller has left.
-    Departed(Entry),
+    Departed(LaneId, Entry),
     /// Answer all that wait, then say so.
-    Drain(oneshot::Sender<()>),
+    Drain(LaneId, oneshot::Sender<()>),
+    /// The last handle is gone: remove the queue once nothing waits or runs any more.
+    Closed(LaneId),
 }
 
-/// An item in the queue, and the way back to its caller.
-pub(super) struct Waiting<I, A> {
-    pub(super) item: I,
-    pub(super) reply: Reply<A>,
-    pub(super) bytes: usize,
-    /// How long after arrival the answer was promised.
-    pub(super) within: Duration,
-}
-
-type Reply<A> = oneshot::Sender<Result<Answered<A>, Error>>;
-
-/// What an actor is told about its pool.
-pub(super) struct Pool {
-    pub(super) name: String,
-    pub(super) clock: Clock,
-    pub(super) max_batch: usize,
-    pub(super) runners: usize,
-    pub(super) bounds: Arc<Bounds>,
-    pub(super) metrics: ModelMetrics,
-}
-
-pub(super) struct Actor<I, A, E> {
-    pool: Pool,
-    executor: E,
+pub(super) struct Actor<I, A> {
+    clock: Clock,
     messages: mpsc::UnboundedReceiver<Message<I, A>>,
     /// The outbound semaphore: a permit for each runner, held while a batch is with it.
     permits: Arc<Semaphore>,
-    /// Order and urgency of what waits, and what to do next; the items themselves are in `waiting`, by id.
+    /// Order and urgency of what waits, and what to do next.
     dispatcher: Dispatcher,
-    lane: LaneId,
-    waiting: HashMap<u64, Waiting<I, A>>,
+    /// The items themselves: a desk for each lane of the dispatcher.
+    desks: HashMap<LaneId, Desk<I, A>>,
     flights: FuturesUnordered<BoxFuture<'static, Landed<A>>>,
-    draining: bool,
-    drained: Vec<oneshot::Sender<()>>,
 }
 
 /// A batch that has come back, with or without answers.
@@ -86,30 +65,20 @@ struct Landed<A> {
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     ticket: u64,
+    lane: LaneId,
     since: Instant,
     rows: usize,
 }
 
-/// Somebody whose item is in a batch. The reply travels with the batch, so no second queue can fall out of step with it.
-struct Passenger<A> {
-    arrival: Instant,
-    reply: Reply<A>,
-}
-
-impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
-    pub(super) fn new(pool: Pool, executor: E, messages: mpsc::UnboundedReceiver<Message<I, A>>, lane: Lane) -> Self {
-        let mut dispatcher = Dispatcher::new(pool.runners);
+impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
+    pub(super) fn new(runners: usize, clock: Clock, messages: mpsc::UnboundedReceiver<Message<I, A>>) -> Self {
         Actor {
-            permits: Arc::new(Semaphore::new(pool.runners)),
-            lane: dispatcher.open(lane),
-            dispatcher,
-            pool,
-            executor,
+            clock,
             messages,
-            waiting: HashMap::new(),
+            permits: Arc::new(Semaphore::new(runners)),
+            dispatcher: Dispatcher::new(runners),
+            desks: HashMap::new(),
             flights: FuturesUnordered::new(),
-            draining: false,
-            drained: Vec::new(),
         }
     }
 
@@ -129,7 +98,7 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
                 () = &mut wake, if wake_at.is_some() => {}
                 else => return,
             }
-            let now = self.pool.clock.now();
+            let now = self.clock.now();
             let deliveries = landed.map(|back| self.land(now, back));
             while intake.len() < INTAKE
                 && let Ok(message) = self.messages.try_recv()
@@ -147,18 +116,31 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
             if next != wake_at {
                 wake_at = next;
                 if let Some(at) = next {
-                    wake.as_mut().reset(self.pool.clock.to_tokio(at));
+                    wake.as_mut().reset(self.clock.to_tokio(at));
                 }
             }
-            let queue = self.dispatcher.queue(self.lane);
-            self.pool.metrics.queue_rows.set(queue.rows() as f64);
-            if self.draining && queue.is_empty() && self.flights.is_empty() {
-                for done in self.drained.drain(..) {
-                    // Whoever asked may have stopped waiting.
-                    let _ = done.send(());
-                }
-            }
+            self.tidy();
         }
+    }
+
+    /// Shows what waits in each queue, and finishes those in which nothing does any more.
+    fn tidy(&mut self) {
+        let dispatcher = &mut self.dispatcher;
+        self.desks.retain(|lane, desk| {
+            let queue = dispatcher.queue(*lane);
+            desk.metrics.queue_rows.set(queue.rows() as f64);
+            if !queue.is_empty() || desk.in_flight > 0 {
+                return true;
+            }
+            for done in desk.drained.drain(..) {
+                // Whoever asked may have stopped waiting.
+                let _ = done.send(());
+            }
+            if desk.closing {
+                dispatcher.close(*lane);
+            }
+            !desk.closing
+        });
     }
 
     /// Whether every handle is gone, so that no message will come.
@@ -168,19 +150,33 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
 
     fn hear(&mut self, message: Message<I, A>) {
         match message {
-            Message::Arrived(entry, waiting) => {
-                self.dispatcher.arrive(self.lane, entry);
-                self.waiting.insert(entry.id, waiting);
+            Message::Opened(lane, opened) => {
+                let (queue, desk) = *opened;
+                let id = self.dispatcher.open(queue);
+                debug_assert_eq!(id, lane, "queues are opened in the order in which their handles count them");
+                self.desks.insert(id, desk);
             }
-            Message::Departed(entry) => {
-                if self.dispatcher.depart(self.lane, &entry) {
-                    self.take(&entry);
+            Message::Arrived(lane, entry, waiting) => {
+                // Nobody submits to a queue whose last handle is gone.
+                let Some(desk) = self.desks.get_mut(&lane) else { return };
+                self.dispatcher.arrive(lane, entry);
+                desk.waiting.insert(entry.id, waiting);
+            }
+            Message::Departed(lane, entry) => {
+                let Some(desk) = self.desks.get_mut(&lane) else { return };
+                if self.dispatcher.depart(lane, &entry) {
+                    desk.take(&entry);
                 }
             }
-            Message::Drain(done) => {
-                self.draining = true;
-                self.dispatcher.drain(self.lane);
-                self.drained.push(done);
+            Message::Drain(lane, done) => {
+                let Some(desk) = self.desks.get_mut(&lane) else { return };
+                self.dispatcher.drain(lane);
+                desk.drained.push(done);
+            }
+            Message::Closed(lane) => {
+                let Some(desk) = self.desks.get_mut(&lane) else { return };
+                self.dispatcher.drain(lane);
+                desk.closing = true;
             }
         }
     }
@@ -188,55 +184,52 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
     /// Asks the policy and does what it says until it wants nothing now; returns when it wants to be asked again.
     fn obey(&mut self) -> Option<Instant> {
         loop {
-            let now = self.pool.clock.now();
+            let now = self.clock.now();
             match self.dispatcher.next(now) {
-                Step::Release { entries, reason, .. } => {
+                Step::Release { lane, entries, reason } => {
                     // Cannot fail while the policy keeps its laws; the permit is what makes sure.
                     let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
-                    self.release(now, entries, reason, permit);
+                    self.release(now, lane, entries, reason, permit);
                 }
-                Step::Shed { entries, reason, .. } => self.shed(now, entries, reason),
+                Step::Shed { lane, entries, reason } => self.shed(now, lane, entries, reason),
                 Step::WaitUntil(at) => return Some(at),
                 Step::Park => return None,
             }
         }
     }
 
-    /// Takes the first `entries` out of the queue and sends them to a runner: those whose callers are still there.
-    fn release(&mut self, now: Instant, entries: usize, reason: ReleaseReason, permit: OwnedSemaphorePermit) {
+    /// Takes the first `entries` out of a queue and sends them to a runner: those whose callers are still there.
+    fn release(
+        &mut self,
+        now: Instant,
+        lane: LaneId,
+        entries: usize,
+        reason: ReleaseReason,
+        permit: OwnedSemaphorePermit,
+    ) {
+        let Some(desk) = self.desks.get_mut(&lane) else { return };
         // The cap holds whatever the policy says.
-        let (most, _) = self.dispatcher.queue(self.lane).prefix(self.pool.max_batch);
-        let released: Vec<Entry> = self.dispatcher.take(self.lane, 0..entries.clamp(1, most.max(1))).collect();
-        let (mut batch, mut passengers) = (Vec::with_capacity(released.len()), Vec::with_capacity(released.len()));
-        let (mut rows, mut first_arrival) = (0, now);
-        for entry in released {
-            let Some(waiting) = self.take(&entry) else { continue };
-            if waiting.reply.is_closed() {
-                continue;
-            }
-            rows += entry.rows;
-            first_arrival = first_arrival.min(entry.arrival);
-            self.pool.metrics.queue_wait.record(now.since(entry.arrival));
-            batch.push(waiting.item);
-            passengers.push(Passenger { arrival: entry.arrival, reply: waiting.reply });
-        }
-        if batch.is_empty() {
+        let (most, _) = self.dispatcher.queue(lane).prefix(desk.max_batch);
+        let released = self.dispatcher.take(lane, 0..entries.clamp(1, most.max(1))).collect();
+        let (items, passengers, launched) = desk.board(now, released);
+        if items.is_empty() {
             return;
         }
-        if let Some(predicted) = self.dispatcher.fit(self.lane).predict(rows) {
-            self.pool.metrics.predicted_batch_duration.record(predicted);
+        if let Some(predicted) = self.dispatcher.fit(lane).predict(launched.rows) {
+            desk.metrics.predicted_batch_duration.record(predicted);
         }
-        self.pool.metrics.count_release(reason);
-        self.pool.metrics.batch_size.record(rows as f64);
-        self.pool.metrics.in_flight_batches.increment(1.0);
-        let launched = Batch { entries: batch.len(), rows, first_arrival };
-        let flight = Flight { ticket: self.dispatcher.launch(now, self.lane, launched), since: now, rows };
-        let answers = self.executor.execute(batch);
+        desk.metrics.count_release(reason);
+        desk.metrics.batch_size.record(launched.rows as f64);
+        desk.metrics.in_flight_batches.increment(1.0);
+        desk.in_flight += 1;
+        let ticket = self.dispatcher.launch(now, lane, launched);
+        let flight = Flight { ticket, lane, since: now, rows: launched.rows };
+        let answers = desk.executor.execute(items);
         self.flights.push(Box::pin(async move { Landed { flight, passengers, outcome: answers.await, permit } }));
     }
 
-    fn shed(&mut self, now: Instant, entries: Range<usize>, reason: ShedReason) {
-        let view = self.dispatcher.view(now, self.lane);
+    fn shed(&mut self, now: Instant, lane: LaneId, entries: Range<usize>, reason: ShedReason) {
+        let view = self.dispatcher.view(now, lane);
         let start_behind_queue = view.start_after(now, view.queue.rows() / view.max_batch);
         let done = match reason {
             ShedReason::Expired => now,
@@ -244,9 +237,10 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
             ShedReason::QueueTooLong => start_behind_queue + view.batch_time(view.max_batch),
         };
         let retry_after = start_behind_queue.since(now).max(SHORTEST_RETRY);
-        let refused: Vec<Entry> = self.dispatcher.take(self.lane, entries).collect();
+        let refused: Vec<Entry> = self.dispatcher.take(lane, entries).collect();
+        let Some(desk) = self.desks.get_mut(&lane) else { return };
         for entry in refused {
-            let Some(waiting) = self.take(&entry) else { continue };
+            let Some(waiting) = desk.take(&entry) else { continue };
             let refusal = Error::Late {
                 predicted_ms: done.since(entry.arrival).as_secs_f64() * 1e3,
                 deadline_ms: waiting.within.as_secs_f64() * 1e3,
@@ -257,29 +251,26 @@ impl<I: Send + 'static, A: Send + 'static, E: Executor<I, A>> Actor<I, A, E> {
         }
     }
 
-    /// Takes an item that has left the queue, and gives its room back.
-    fn take(&mut self, entry: &Entry) -> Option<Waiting<I, A>> {
-        let waiting = self.waiting.remove(&entry.id)?;
-        self.pool.bounds.leave(Weight { rows: entry.rows, bytes: waiting.bytes });
-        Some(waiting)
-    }
-
     /// Learns from a batch that has come back and frees its runner.
     fn land(&mut self, now: Instant, landed: Landed<A>) -> Deliveries<A> {
         let Landed { flight, passengers, outcome, permit } = landed;
         drop(permit);
         let time = now.since(flight.since);
-        self.pool.metrics.in_flight_batches.decrement(1.0);
-        self.pool.metrics.runner_busy_seconds.increment(time.as_secs_f64());
         let outcome = outcome.and_then(|answers| {
             let (have, want) = (answers.len(), passengers.len());
             let short = || BatchError(format!("{have} answers for {want} items"));
             (have == want).then_some(answers).ok_or_else(short)
         });
         self.dispatcher.land(now, flight.ticket, outcome.is_ok());
-        match &outcome {
-            Ok(_) => self.pool.metrics.batch_duration.record(time),
-            Err(why) => tracing::error!(pool = self.pool.name, rows = flight.rows, %why, "a batch failed"),
+        // A desk stays until its last batch is back.
+        if let Some(desk) = self.desks.get_mut(&flight.lane) {
+            desk.in_flight -= 1;
+            desk.metrics.in_flight_batches.decrement(1.0);
+            desk.metrics.runner_busy_seconds.increment(time.as_secs_f64());
+            match &outcome {
+                Ok(_) => desk.metrics.batch_duration.record(time),
+                Err(why) => tracing::error!(queue = desk.name, rows = flight.rows, %why, "a batch failed"),
+            }
         }
         Deliveries { flight, time, passengers, outcome }
     }

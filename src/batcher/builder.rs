@@ -1,15 +1,15 @@
 //! Settings of a batcher beside its two caps, each with a default that serves.
 
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
-use super::actor::{Actor, Pool};
 use super::bounds::Bounds;
-use super::clock::Clock;
-use super::executor::{BatchError, Executor, Threads, Work};
+use super::desk::Desk;
+use super::executor::{BatchError, Executor, Work};
+use super::pool::Pool;
 use super::{Batcher, Caps, Shared, Weight};
 use crate::metrics::ModelMetrics;
 use crate::policy::{Cork, Lane, Policy};
@@ -28,6 +28,8 @@ pub struct Builder<I, A> {
     caps: Caps,
     name: String,
     runners: usize,
+    pool: Option<Pool<I, A>>,
+    weight: NonZeroUsize,
     max_queue_rows: usize,
     max_queue_bytes: usize,
     weigh: Box<dyn Fn(&I) -> Weight + Send + Sync>,
@@ -51,6 +53,8 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             caps,
             name: "batch".into(),
             runners: 1,
+            pool: None,
+            weight: NonZeroUsize::MIN,
             max_queue_rows: DEFAULT_QUEUE_ROWS.max(caps.max_batch.saturating_mul(8)),
             max_queue_bytes: DEFAULT_QUEUE_BYTES,
             weigh: Box::new(|_| Weight { rows: 1, bytes: size_of::<I>() }),
@@ -67,9 +71,20 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
     }
 
     /// Batches that may run at once; 0 is taken as 1. More: a device that gains from it is used better; one that does not
-    /// shares the same speed among smaller batches.
+    /// shares the same speed among smaller batches. Without effect in a shared [`pool`](Self::pool), which has its own.
     pub fn runners(self, runners: usize) -> Self {
         Builder { runners: runners.max(1), ..self }
+    }
+
+    /// Shares the runners of `pool` with the other batchers there, instead of having some of its own.
+    pub fn pool(self, pool: &Pool<I, A>) -> Self {
+        Builder { pool: Some(pool.clone()), ..self }
+    }
+
+    /// The part of the pool's runner time when its batchers want more than there is, in proportion to the others' weights;
+    /// 1 unless said otherwise.
+    pub fn weight(self, weight: NonZeroUsize) -> Self {
+        Builder { weight, ..self }
     }
 
     /// Most rows that wait; what comes beyond is refused at once. Lower bounds memory; the latency cap is what refuses
@@ -115,40 +130,51 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         })
     }
 
-    /// Starts a batcher over threads, one for each runner, each with a worker from `build`, which is called again after a
-    /// worker has panicked.
-    pub fn start_threads<F>(self, build: F) -> std::io::Result<Batcher<I, A>>
+    /// Starts a batcher over the threads of its pool, one for each runner, each with a worker from `build`, which is called
+    /// again after a worker has panicked.
+    pub fn start_threads<F>(mut self, build: F) -> std::io::Result<Batcher<I, A>>
     where
         F: Fn() -> Result<Work<I, A>, BatchError> + Send + Sync + 'static,
     {
-        let threads = Threads::start(&self.name, self.runners, build)?;
-        Ok(self.start(threads))
+        let pool = self.pool.take().unwrap_or_else(|| Pool::new(&self.name, self.runners));
+        let workers = pool.threads()?.workers(build);
+        Ok(self.pool(&pool).start(workers))
     }
 
     /// Starts a batcher over any executor. Must be called within a tokio runtime with time enabled.
     pub fn start(self, executor: impl Executor<I, A>) -> Batcher<I, A> {
-        let clock = Clock::start();
-        let (inbox, messages) = mpsc::unbounded_channel();
-        let mut lane = Lane::new(self.policy, self.caps.max_batch);
+        let pool = self.pool.unwrap_or_else(|| Pool::new(&self.name, self.runners));
+        let clock = pool.clock();
+        let mut lane = Lane::new(self.policy, self.caps.max_batch).weighing(self.weight);
         for (rows, time) in self.seen {
             lane.seen(clock.now(), rows, time);
         }
         let bounds = Arc::new(Bounds::new(self.max_queue_rows, self.max_queue_bytes, self.caps.max_latency));
-        let pool = Pool {
+        let desk = Desk {
             name: self.name,
-            clock,
             max_batch: self.caps.max_batch,
-            runners: self.runners,
             bounds: Arc::clone(&bounds),
             metrics: self.metrics,
+            executor: Box::new(executor),
+            waiting: HashMap::new(),
+            in_flight: 0,
+            drained: Vec::new(),
+            closing: false,
         };
-        let actor = Actor::new(pool, executor, messages, lane);
-        // Not a stray: the actor ends when the last handle is dropped, or is drained.
-        tokio::spawn(actor.run());
+        let (inbox, lane) = pool.open(lane, desk);
         let answering = (self.caps.max_latency / ANSWERING_SHARE).min(ANSWERING_MOST);
         let next_id = AtomicU64::new(0);
         Batcher {
-            shared: Arc::new(Shared { inbox, bounds, weigh: self.weigh, next_id, clock, caps: self.caps, answering }),
+            shared: Arc::new(Shared {
+                inbox,
+                lane,
+                bounds,
+                weigh: self.weigh,
+                next_id,
+                clock,
+                caps: self.caps,
+                answering,
+            }),
         }
     }
 }

@@ -1,5 +1,9 @@
-//! What runs a batch: the seam between the actor and the runners.
+//! What runs a batch: the seam between the actor and the runners, and the threads behind it.
 
+use std::any::Any;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 
@@ -21,54 +25,148 @@ pub trait Executor<I, A>: Send + 'static {
 /// What a thread does with a batch.
 pub type Work<I, A> = Box<dyn FnMut(Vec<I>) -> Result<Vec<A>, BatchError>>;
 
-/// Threads, each owning a worker that it builds for itself. A worker that panics is thrown away and built anew; its batch
-/// fails, and no other. The threads end when this value is dropped, each after the batch it is at.
+/// Threads that run the batches of any number of queues, whatever the types of their items. Clones share them; they end
+/// when the last clone and the last [`Workers`] on them are dropped, each after the batch it is at.
+#[derive(Debug, Clone)]
+pub struct Threads {
+    shared: Arc<Shared>,
+}
+
 #[derive(Debug)]
-pub struct Threads<I, A> {
-    jobs: mpsc::Sender<Job<I, A>>,
+struct Shared {
+    /// One for each thread: a thread has workers of its own, so it matters who gets a job.
+    jobs: Vec<mpsc::Sender<Job>>,
+    /// Threads without a batch, the one that was busy last at the end: its caches are the warmest.
+    idle: Arc<Mutex<Vec<usize>>>,
+    next_key: AtomicU64,
 }
 
-struct Job<I, A> {
-    batch: Vec<I>,
-    done: oneshot::Sender<Result<Vec<A>, BatchError>>,
-}
+/// Something to do on a thread, with the workers that the thread owns.
+type Job = Box<dyn FnOnce(&mut Owned) + Send>;
 
-impl<I: Send + 'static, A: Send + 'static> Threads<I, A> {
-    /// Starts `count` threads called `name`, each with a worker from `build`.
-    pub fn start<F>(name: &str, count: usize, build: F) -> std::io::Result<Threads<I, A>>
+/// The workers that one thread owns, by key. A worker never leaves its thread, so it needs not be `Send`.
+type Owned = HashMap<u64, Box<dyn Any>>;
+
+impl Threads {
+    /// Starts `count` threads called `name`.
+    pub fn start(name: &str, count: usize) -> std::io::Result<Threads> {
+        let mut jobs = Vec::with_capacity(count);
+        for i in 0..count {
+            let (job, inbox) = mpsc::channel::<Job>();
+            thread::Builder::new().name(format!("{name}-{i}")).spawn(move || {
+                let mut owned = Owned::new();
+                while let Ok(job) = inbox.recv() {
+                    // The work in it has a fence of its own; this one is for workers whose `drop` panics.
+                    let _ = fenced(|| {
+                        job(&mut owned);
+                        Ok(())
+                    });
+                }
+            })?;
+            jobs.push(job);
+        }
+        let idle = Arc::new(Mutex::new((0..count).rev().collect()));
+        Ok(Threads { shared: Arc::new(Shared { jobs, idle, next_key: AtomicU64::new(0) }) })
+    }
+
+    /// A worker on each thread, which the thread builds for itself, now if it is idle and else after its batch. A worker
+    /// that panics is thrown away and built anew; its batch fails, and no other.
+    pub fn workers<I, A, F>(&self, build: F) -> Workers<I, A>
     where
+        I: Send + 'static,
+        A: Send + 'static,
         F: Fn() -> Result<Work<I, A>, BatchError> + Send + Sync + 'static,
     {
-        let (jobs, inbox) = mpsc::channel::<Job<I, A>>();
-        let (inbox, build) = (Arc::new(Mutex::new(inbox)), Arc::new(build));
-        for i in 0..count {
-            let (inbox, build) = (Arc::clone(&inbox), Arc::clone(&build));
-            thread::Builder::new().name(format!("{name}-{i}")).spawn(move || work(&inbox, &*build))?;
+        let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
+        let build: Arc<Build<I, A>> = Arc::new(build);
+        for thread in &self.shared.jobs {
+            let build = Arc::clone(&build);
+            let settle_in: Job = Box::new(move |owned| drop(owned.insert(key, Box::new(Worker::new(build)))));
+            // Threads end after this handle, so there is one to hear it; the first batch would say if not.
+            let _ = thread.send(settle_in);
         }
-        Ok(Threads { jobs })
+        Workers { threads: self.clone(), key, types: PhantomData }
     }
 }
 
-/// Takes jobs until there is nobody left to send one.
-fn work<I, A>(inbox: &Mutex<mpsc::Receiver<Job<I, A>>>, build: &dyn Fn() -> Result<Work<I, A>, BatchError>) {
-    let mut worker = fenced(build);
-    loop {
-        // Idle threads queue for the lock; whoever has it waits for the next job. Nothing in here can panic, but a
-        // poisoned lock would be no reason to stop either: the receiver has no state of its own to be broken.
-        let job = inbox.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { batch, done }) = job else { return };
-        if worker.is_err() {
-            worker = fenced(build);
+impl Shared {
+    /// A thread without a batch, and whether it was taken from the idle ones. Where there is none, more batches are sent
+    /// than the pool has runners, and some thread gets a second one to do after its first.
+    fn thread(&self) -> (usize, bool) {
+        match lock(&self.idle).pop() {
+            Some(thread) => (thread, true),
+            None => (0, false),
         }
-        let answers = match &mut worker {
-            Ok(run) => fenced(|| run(batch)),
+    }
+}
+
+/// One queue's workers, one on each thread of some [`Threads`]. They are let go when this is dropped.
+#[derive(Debug)]
+pub struct Workers<I, A> {
+    threads: Threads,
+    key: u64,
+    types: PhantomData<fn(I) -> A>,
+}
+
+impl<I: Send + 'static, A: Send + 'static> Executor<I, A> for Workers<I, A> {
+    fn execute(&mut self, batch: Vec<I>) -> BoxFuture<'static, Result<Vec<A>, BatchError>> {
+        let gone = || BatchError("no runner thread is left".into());
+        let (done, answers) = oneshot::channel();
+        let (shared, key) = (&self.threads.shared, self.key);
+        let (thread, was_idle) = shared.thread();
+        let idle = Arc::clone(&shared.idle);
+        let job: Job = Box::new(move |owned| {
+            let worker = owned.get_mut(&key).and_then(|worker| worker.downcast_mut::<Worker<I, A>>());
+            let answers = worker.map_or_else(|| Err(gone()), |worker| worker.run(batch));
+            if was_idle {
+                lock(&idle).push(thread);
+            }
+            // A dropped receiver means that the batcher is gone, and with it everybody who waits.
+            let _ = done.send(answers);
+        });
+        match shared.jobs.get(thread).map(|jobs| jobs.send(job)) {
+            Some(Ok(())) => answers.map(move |a| a.unwrap_or_else(|_| Err(gone()))).boxed(),
+            _ => std::future::ready(Err(gone())).boxed(),
+        }
+    }
+}
+
+impl<I, A> Drop for Workers<I, A> {
+    fn drop(&mut self) {
+        let key = self.key;
+        for thread in &self.threads.shared.jobs {
+            // A thread that is gone has no worker to let go.
+            let _ = thread.send(Box::new(move |owned| drop(owned.remove(&key))));
+        }
+    }
+}
+
+type Build<I, A> = dyn Fn() -> Result<Work<I, A>, BatchError> + Send + Sync;
+
+/// A worker and how to build another.
+struct Worker<I, A> {
+    build: Arc<Build<I, A>>,
+    work: Result<Work<I, A>, Fenced>,
+}
+
+impl<I, A> Worker<I, A> {
+    fn new(build: Arc<Build<I, A>>) -> Worker<I, A> {
+        let work = fenced(&*build);
+        Worker { build, work }
+    }
+
+    fn run(&mut self, batch: Vec<I>) -> Result<Vec<A>, BatchError> {
+        if self.work.is_err() {
+            self.work = fenced(&*self.build);
+        }
+        let answers = match &mut self.work {
+            Ok(work) => fenced(|| work(batch)),
             Err(why) => Err(why.clone()),
         };
         if let Err(Fenced::Panicked(_)) = &answers {
-            worker = fenced(build);
+            self.work = fenced(&*self.build);
         }
-        // A dropped receiver means that the batcher is gone, and with it everybody who waits.
-        let _ = done.send(answers.map_err(BatchError::from));
+        answers.map_err(BatchError::from)
     }
 }
 
@@ -99,13 +197,7 @@ fn fenced<T>(f: impl FnOnce() -> Result<T, BatchError>) -> Result<T, Fenced> {
     }
 }
 
-impl<I: Send + 'static, A: Send + 'static> Executor<I, A> for Threads<I, A> {
-    fn execute(&mut self, batch: Vec<I>) -> BoxFuture<'static, Result<Vec<A>, BatchError>> {
-        let (done, answers) = oneshot::channel();
-        let gone = || BatchError("no runner thread is left".into());
-        match self.jobs.send(Job { batch, done }) {
-            Ok(()) => answers.map(move |a| a.unwrap_or_else(|_| Err(gone()))).boxed(),
-            Err(_) => std::future::ready(Err(gone())).boxed(),
-        }
-    }
+/// A lock that a panic poisoned is as good as before: what it guards here is whole between any two statements.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

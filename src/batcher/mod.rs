@@ -1,7 +1,7 @@
 //! Single requests in, batches out, and each answer back to its own caller.
 //!
-//! A [`Batcher`] is a handle to one actor: the task that owns a pool's queue and obeys the [`policy`](crate::policy). It is
-//! generic over the item and the answer, so any vectorised function can be batched:
+//! A [`Batcher`] is a handle to a queue of a [`Pool`]: a task that owns the queues of some runners and obeys the
+//! [`policy`](crate::policy). It is generic over the item and the answer, so any vectorised function can be batched:
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -13,27 +13,46 @@
 //! assert_eq!(squares.submit(12).await?, 144);
 //! # Ok::<(), uncork::error::Error>(()) }).unwrap();
 //! ```
+//!
+//! A batcher has a pool of its own unless it is told to share one:
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! # use std::time::Duration;
+//! use uncork::batcher::{Batcher, Caps, Pool};
+//!
+//! let caps = Caps { max_latency: Duration::from_millis(50), max_batch: 200 };
+//! let device = Pool::new("device", 2);
+//! let double = Batcher::builder(caps).pool(&device).start_function(|xs: Vec<u64>| xs.iter().map(|x| x * 2).collect())?;
+//! let square = Batcher::builder(caps).pool(&device).start_function(|xs: Vec<u64>| xs.iter().map(|x| x * x).collect())?;
+//! assert_eq!((double.submit(12).await?, square.submit(12).await?), (24, 144));
+//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+//! ```
 
 mod actor;
 mod bounds;
 mod builder;
 mod clock;
+mod desk;
 mod executor;
+mod pool;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use builder::Builder;
-pub use executor::{BatchError, Executor, Threads, Work};
+pub use executor::{BatchError, Executor, Threads, Work, Workers};
+pub use pool::Pool;
 
-use actor::{Message, Waiting};
+use actor::Message;
 use bounds::Bounds;
 use clock::Clock;
+use desk::Waiting;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::Error;
-use crate::policy::Entry;
+use crate::policy::{Entry, LaneId};
 
 /// The two caps: all that anyone must set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,13 +87,15 @@ pub struct Answered<A> {
     pub batch_rows: usize,
 }
 
-/// A handle to a running batcher; clones share it. The batcher answers all that wait and ends when the last is dropped.
+/// A handle to a running batcher; clones share it. The batcher answers all that wait and ends, leaving its pool, when the
+/// last is dropped.
 pub struct Batcher<I, A> {
     shared: Arc<Shared<I, A>>,
 }
 
 struct Shared<I, A> {
     inbox: mpsc::UnboundedSender<Message<I, A>>, // bounded by `bounds`: nothing is sent that was not admitted
+    lane: LaneId,
     bounds: Arc<Bounds>,
     weigh: Box<dyn Fn(&I) -> Weight + Send + Sync>,
     next_id: AtomicU64,
@@ -82,6 +103,13 @@ struct Shared<I, A> {
     caps: Caps,
     /// Kept free between the answer's due time and the end of the batch, for the way back to the caller.
     answering: Duration,
+}
+
+impl<I, A> Drop for Shared<I, A> {
+    fn drop(&mut self) {
+        // An actor that is gone has no queues.
+        let _ = self.inbox.send(Message::Closed(self.lane));
+    }
 }
 
 impl<I, A> Clone for Batcher<I, A> {
@@ -144,11 +172,11 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         };
         let (reply, answer) = oneshot::channel();
         let waiting = Waiting { item, reply, bytes: weight.bytes, within };
-        if shared.inbox.send(Message::Arrived(entry, waiting)).is_err() {
+        if shared.inbox.send(Message::Arrived(shared.lane, entry, waiting)).is_err() {
             shared.bounds.leave(weight);
             return Err(Error::ShuttingDown);
         }
-        let mut departure = Departure { inbox: &shared.inbox, entry, answered: false };
+        let mut departure = Departure { inbox: &shared.inbox, lane: shared.lane, entry, answered: false };
         let outcome = answer.await;
         departure.answered = true;
         // The actor answers all that it took in; it can only be gone if its runtime is shutting down.
@@ -160,7 +188,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
     pub async fn drain(&self) {
         let (done, drained) = oneshot::channel();
         self.shared.bounds.close();
-        if self.shared.inbox.send(Message::Drain(done)).is_ok() {
+        if self.shared.inbox.send(Message::Drain(self.shared.lane, done)).is_ok() {
             // An actor that is gone has nothing left to answer.
             let _ = drained.await;
         }
@@ -170,6 +198,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
 /// Tells the actor when a caller leaves before its answer.
 struct Departure<'a, I, A> {
     inbox: &'a mpsc::UnboundedSender<Message<I, A>>,
+    lane: LaneId,
     entry: Entry,
     answered: bool,
 }
@@ -178,7 +207,7 @@ impl<I, A> Drop for Departure<'_, I, A> {
     fn drop(&mut self) {
         if !self.answered {
             // An actor that is gone has no queue to leave.
-            let _ = self.inbox.send(Message::Departed(self.entry));
+            let _ = self.inbox.send(Message::Departed(self.lane, self.entry));
         }
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct Serve {
 
     /// Batches that may run at once, each on its share of the cores
     ///
-    /// For every model. [env: UNCORK_RUNNERS] [default: 1]
+    /// For every model, and for every pool that models share. [env: UNCORK_RUNNERS] [default: 1]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     runners: Option<String>,
 }

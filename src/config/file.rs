@@ -35,6 +35,8 @@ pub(super) struct File {
     pub(super) server: Table,
     /// The `[[model]]` tables, in order.
     pub(super) models: Vec<Table>,
+    /// The `[[pool]]` tables, in order.
+    pub(super) pools: Vec<Table>,
     /// The folder in which relative paths start.
     pub(super) folder: PathBuf,
 }
@@ -87,12 +89,26 @@ impl Walk<'_> {
                         }
                     }
                 }
+                ("pool", DeValue::Array(pools)) => {
+                    for (i, pool) in pools.iter().enumerate() {
+                        let name = format!("pool[{i}]");
+                        match pool.get_ref() {
+                            DeValue::Table(table) => {
+                                file.pools.push(self.table(table, pool.span(), &name, &[keys::POOL]));
+                            }
+                            _ => self.refuse(pool.span(), &name, "must be a table, written as [[pool]]"),
+                        }
+                    }
+                }
                 ("server", _) => self.refuse(key.span(), "server", "must be a table, written as [server]"),
+                ("pool", _) => {
+                    self.refuse(key.span(), "pool", "must be a list of tables, each written as [[pool]]");
+                }
                 ("model", _) => {
                     self.refuse(key.span(), "model", "must be a list of tables, each written as [[model]]");
                 }
                 (unknown, _) => {
-                    let hint = did_you_mean(unknown, ["server", "model"]);
+                    let hint = did_you_mean(unknown, ["server", "model", "pool"]);
                     self.refuse(key.span(), unknown, &format!("unknown key{}", elsewhere(unknown, "").unwrap_or(hint)));
                 }
             }
@@ -100,7 +116,7 @@ impl Walk<'_> {
     }
 
     fn model(&mut self, table: &DeTable<'_>, span: Range<usize>, name: &str) -> Table {
-        let mut model = self.table(table, span, name, &[keys::MODEL_IDENTITY, keys::MODEL_COMMON]);
+        let mut model = self.table(table, span, name, &[keys::MODEL_IDENTITY, keys::MODEL_POOL, keys::MODEL_COMMON]);
         let synthetic = table.iter().find(|(key, _)| key.get_ref() == "synthetic");
         if let Some((_, value)) = synthetic
             && let DeValue::Table(table) = value.get_ref()
@@ -155,7 +171,7 @@ impl Walk<'_> {
 /// Where a key that is unknown in `table` would be at home.
 fn elsewhere(key: &str, table: &str) -> Option<String> {
     let in_server = keys::SERVER.contains(&key);
-    let in_model = keys::MODEL_IDENTITY.contains(&key) || keys::MODEL_COMMON.contains(&key);
+    let in_model = [keys::MODEL_IDENTITY, keys::MODEL_POOL, keys::MODEL_COMMON].iter().any(|keys| keys.contains(&key));
     match () {
         () if in_server && table != "server" => Some("; it belongs under [server]".into()),
         () if in_model && !table.starts_with("model") => Some("; it belongs under [[model]]".into()),

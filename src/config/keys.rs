@@ -20,9 +20,15 @@ pub(super) const SERVER: &[&str] = &[
 /// Keys of `[[model]]` that say which model it is.
 pub(super) const MODEL_IDENTITY: &[&str] = &["name", "version", "path", "synthetic"];
 
+/// Keys of `[[model]]` about the pool that it shares with others.
+pub(super) const MODEL_POOL: &[&str] = &["pool", "weight"];
+
 /// Keys of `[[model]]` that may also be said for all models, in the environment.
 pub(super) const MODEL_COMMON: &[&str] =
     &["max_latency_ms", "max_batch_size", "runners", "threads", "max_queue_rows", "max_queue_bytes"];
+
+/// Keys of `[[pool]]`.
+pub(super) const POOL: &[&str] = &["name", "runners"];
 
 /// Keys of `synthetic`.
 pub(super) const SYNTHETIC: &[&str] = &["base_ms", "per_row_ms"];

@@ -22,15 +22,23 @@
 //! | `synthetic` | – | instead of `path`: `{ base_ms = …, per_row_ms = … }` |
 //! | `max_latency_ms`, `max_batch_size` | 100, 128 | the two caps |
 //! | `runners`, `threads` | 1, cores / runners | |
+//! | `pool`, `weight` | –, 1 | shares the runners of that pool, with its part by weight; then without `runners` |
 //! | `max_queue_rows`, `max_queue_bytes` | 128 batches, 268435456 | |
 //!
+//! | `[[pool]]` | default | |
+//! | --- | --- | --- |
+//! | `name` | – | what models call it |
+//! | `runners` | 1 | batches that may run at once, of all its models together |
+//!
 //! Each key of `[server]` is also the variable `UNCORK_` and its name in capitals, and so is each of `[[model]]` from
-//! `max_latency_ms` on; those then hold for every model.
+//! `max_latency_ms` on to `max_queue_bytes` except those about a pool; they then hold for every model, and
+//! `UNCORK_RUNNERS` for every pool too.
 
 mod environment;
 mod file;
 mod keys;
 mod model;
+mod pool;
 mod problem;
 mod server;
 mod setting;

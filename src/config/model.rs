@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::file::{File, Table};
+use super::pool::Pools;
 use super::problem::{Place, Report};
 use super::setting::{Setting, Value};
 use super::{Flags, Layers};
@@ -24,7 +25,8 @@ const DEFAULT_MAX_QUEUE_BYTES: usize = 256 * 1024 * 1024;
 /// Shorter than a microsecond no batch can be; beyond an hour no caller waits.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3600);
 const BATCH_ROWS: RangeInclusive<usize> = 1..=65_536;
-const THREADS: RangeInclusive<usize> = 1..=1024;
+pub(super) const THREADS: RangeInclusive<usize> = 1..=1024;
+const WEIGHT: RangeInclusive<usize> = 1..=1000;
 const QUEUE_ROWS: RangeInclusive<usize> = 1..=100_000_000;
 const QUEUE_BYTES: RangeInclusive<usize> = 1024..=1 << 40;
 const STAND_IN_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
@@ -40,15 +42,17 @@ pub(super) fn check_all(
     report: &mut Report,
 ) -> Vec<ModelSpec> {
     let mut found: Vec<(Place, ModelSpec)> = Vec::new();
+    let pools = Pools::check(file, layers, report);
     for table in &file.models {
         let place = table.place.clone().unwrap_or(Place::Argument);
         let mut own = Report::default();
-        let spec = of_table(table, &file.folder, layers, &mut own);
+        let spec = of_table(table, &file.folder, &pools, layers, &mut own);
         // A model without a valid name is told apart by its place alone.
         let name = spec.as_ref().map(|spec| spec.name.clone());
         report.adopt(own, name.as_deref());
         found.extend(spec.map(|spec| (place, spec)));
     }
+    pools.refuse_unused(file, report);
     for path in &flags.models {
         let spec = of_argument(path, folder, layers, report);
         found.extend(spec.map(|spec| (Place::Argument, spec)));
@@ -68,7 +72,13 @@ pub(super) fn check_all(
 }
 
 /// The model of a `[[model]]` table; `None` where its name is wrong.
-fn of_table(table: &Table, folder: &Path, layers: &Layers<'_>, report: &mut Report) -> Option<ModelSpec> {
+fn of_table(
+    table: &Table,
+    folder: &Path,
+    pools: &Pools,
+    layers: &Layers<'_>,
+    report: &mut Report,
+) -> Option<ModelSpec> {
     let place = table.place.clone().unwrap_or(Place::Argument);
     let name = match table.get("name") {
         Some(setting) => setting.text(report).map(str::to_owned).filter(|name| match wrong_name(name) {
@@ -88,7 +98,7 @@ fn of_table(table: &Table, folder: &Path, layers: &Layers<'_>, report: &mut Repo
     let name_or_none = name.clone().unwrap_or_default();
     let version = version.unwrap_or_else(|| DEFAULT_VERSION.into());
     // The caps are checked even where nothing can come of them: all problems are told at once.
-    let spec = caps(name_or_none, version, source.unwrap_or(Source::Embedded), Some(table), layers, report);
+    let spec = caps(name_or_none, version, source.unwrap_or(Source::Embedded), Some((table, pools)), layers, report);
     name.map(|_| spec)
 }
 
@@ -109,18 +119,23 @@ fn of_argument(path: &Path, folder: &Path, layers: &Layers<'_>, report: &mut Rep
     Some(caps(name, DEFAULT_VERSION.into(), Source::Onnx(whole), None, layers, report))
 }
 
-/// What is wrong with a name, if anything. A name stands in paths (`/v2/models/NAME/infer`, `/v1/models/NAME:predict`)
-/// and in metrics' labels.
+/// What is wrong with a model's name, if anything. It stands in paths (`/v2/models/NAME/infer`,
+/// `/v1/models/NAME:predict`) and in metrics' labels.
 fn wrong_name(name: &str) -> Option<String> {
+    let is_taken = name == "stats";
+    let taken = || "must not be 'stats': /v2/models/stats answers statistics".to_owned();
+    malformed_name(name).or_else(|| is_taken.then(taken))
+}
+
+/// What is wrong with the letters of a name, if anything.
+pub(super) fn malformed_name(name: &str) -> Option<String> {
     let is_sane = name.len() <= MAX_NAME_LEN
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
-    if !is_sane {
-        return Some(format!(
-            "must be letters, digits, '.', '-' and '_', beginning with a letter or digit, at most {MAX_NAME_LEN}"
-        ));
-    }
-    (name == "stats").then(|| "must not be 'stats': /v2/models/stats answers statistics".to_owned())
+    let message = || {
+        format!("must be letters, digits, '.', '-' and '_', beginning with a letter or digit, at most {MAX_NAME_LEN}")
+    };
+    (!is_sane).then(message)
 }
 
 /// What is wrong with a model file, if anything can be seen without reading it.
@@ -180,23 +195,51 @@ fn stand_in_time(key: &str, synthetic: &Table, report: &mut Report) -> Option<Du
     }
 }
 
+/// Whose runners a model uses.
+struct Runners {
+    pool: Option<String>,
+    weight: NonZeroUsize,
+    runners: NonZeroUsize,
+}
+
+/// The model's own runners, or those of the pool that it names.
+fn runners(table: Option<(&Table, &Pools)>, layers: &Layers<'_>, report: &mut Report) -> Runners {
+    let get = |key| table.and_then(|(table, _)| table.get(key));
+    let (own, weight) = (get("runners"), get("weight"));
+    let given = weight.and_then(|setting| setting.count(WEIGHT, report)).unwrap_or(NonZeroUsize::MIN);
+    let Some((setting, (_, pools))) = get("pool").zip(table) else {
+        if let Some(weight) = weight {
+            weight
+                .refuse(report, "counts only beside the other models of a pool; name one with 'pool', or leave it out");
+        }
+        let runners = layers.strongest("runners", own).and_then(|setting| setting.count(THREADS, report));
+        return Runners { pool: None, weight: given, runners: runners.unwrap_or(NonZeroUsize::MIN) };
+    };
+    if let Some(own) = own {
+        own.refuse(report, "a model in a pool uses the pool's runners; set them in its [[pool]], or leave 'pool' out");
+    }
+    let pool = pools.named(setting, report);
+    let runners = pool.map_or(NonZeroUsize::MIN, |pool| pool.runners);
+    Runners { pool: pool.map(|pool| pool.name().to_owned()), weight: given, runners }
+}
+
 /// The model with its caps and bounds.
 fn caps(
     name: String,
     version: String,
     source: Source,
-    table: Option<&Table>,
+    table: Option<(&Table, &Pools)>,
     layers: &Layers<'_>,
     report: &mut Report,
 ) -> ModelSpec {
-    let strongest = |key: &str| layers.strongest(key, table.and_then(|table| table.get(key)));
+    let strongest = |key: &str| layers.strongest(key, table.and_then(|(table, _)| table.get(key)));
     let count = |key: &str, default: usize, bounds: RangeInclusive<usize>, report: &mut Report| {
         let given = strongest(key).and_then(|setting| setting.count(bounds, report));
         given.or(NonZeroUsize::new(default)).unwrap_or(NonZeroUsize::MIN)
     };
     let max_latency = strongest("max_latency_ms").and_then(|setting| setting.millis(LATENCY, report));
     let max_batch_rows = count("max_batch_size", DEFAULT_MAX_BATCH_ROWS, BATCH_ROWS, report);
-    let runners = count("runners", 1, THREADS, report);
+    let Runners { pool, weight, runners } = runners(table, layers, report);
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let threads = count("threads", (cores / runners).max(1), THREADS, report);
     let queued_rows = DEFAULT_QUEUED_BATCHES.saturating_mul(max_batch_rows.get());
@@ -212,6 +255,8 @@ fn caps(
         source,
         max_latency: max_latency.unwrap_or(DEFAULT_MAX_LATENCY),
         max_batch_rows,
+        pool,
+        weight,
         runners,
         threads,
         max_queue_rows,

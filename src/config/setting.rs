@@ -61,6 +61,11 @@ impl Setting {
         None
     }
 
+    /// Whether it is this string.
+    pub(super) fn is_text(&self, text: &str) -> bool {
+        matches!(&self.value, Value::Word(own) | Value::Text(own) if own == text)
+    }
+
     /// A whole number within `bounds`; `None`, and a note, for anything else.
     pub(super) fn whole(&self, bounds: RangeInclusive<usize>, report: &mut Report) -> Option<usize> {
         let number = match &self.value {

@@ -181,7 +181,7 @@ fn crowd_is_back(crowd: KnownCrowd, view: &View<'_>) -> Instant {
 mod tests {
     use super::*;
     use crate::estimator::{BatchTimes, Fit};
-    use crate::policy::{Entry, Queue, Running};
+    use crate::policy::{Entry, Queue, Running, Standing};
 
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)
@@ -240,6 +240,7 @@ mod tests {
                 crowd: self.crowd,
                 free_since: self.free_since,
                 draining: self.draining,
+                standing: Standing::ALONE,
             };
             Cork.decide(NOW, view)
         }

@@ -180,6 +180,7 @@ mod tests {
             fit: Fit::UNKNOWN,
             patience: 0.0,
             crowd: None,
+            standing: crate::policy::Standing::ALONE,
             free_since: Instant::EPOCH,
             draining: false,
         };

@@ -3,23 +3,33 @@
 //! Whoever drives it (the batcher's actor, the simulator, a test) tells it of every event with its time, asks for the
 //! next [`Step`], and obeys. It reads no clock, starts nothing and answers nobody.
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Decision, Entry, Patience, Policy, Queue, ReleaseReason, Running, ShedReason, View};
+use super::{
+    Arbiter, Claim, Decision, Entry, Patience, Policy, Queue, ReleaseReason, Running, ShedReason, Standing, View,
+};
 use crate::estimator::{BatchTimes, Crowd, Fit, Instant};
 
 /// A pool of runners and the queues that it serves.
 pub struct Dispatcher {
     runners: usize,
+    /// In the order in which they were opened, which is that of their ids.
     lanes: Vec<Lane>,
+    /// Keeps an account for each of `lanes`, at the same position.
+    arbiter: Arbiter,
     running: Vec<Running>,
-    free_since: Instant,
     tickets: u64,
+    opened: LaneId,
+    /// What [`next`](Self::next) compares; kept for its memory.
+    claims: Vec<Claim>,
 }
 
 /// One model's queue, with its policy, its cap and what has been learned about it.
 pub struct Lane {
+    id: LaneId,
+    weight: NonZeroUsize,
     policy: Box<dyn Policy>,
     max_batch: usize,
     queue: Queue,
@@ -29,9 +39,16 @@ pub struct Lane {
     /// Requests with a runner.
     flying: usize,
     draining: bool,
+    /// When a batch of it last came back. By the pool's last landing, a lane whose estimate is stale beyond hope would
+    /// never look idle beside a busy one, and never be put to the test again.
+    free_since: Instant,
+    /// What the policy said last and when, while nothing has happened that could change its mind.
+    said: Option<(Instant, Decision)>,
+    /// What it puts forward for its next batch, while nothing has happened that could change it.
+    claim: Option<Claim>,
 }
 
-/// Which lane of a pool.
+/// Which lane of a pool: they are numbered from 0 in the order in which they are opened, and no number is given twice.
 pub type LaneId = usize;
 
 /// Entries that were [taken](Dispatcher::take) to be run together.
@@ -73,9 +90,11 @@ pub enum Step {
 }
 
 impl Lane {
-    /// An empty queue under this policy, whose batches have at most `max_batch` rows (0 is taken as 1).
+    /// An empty queue under this policy, whose batches have at most `max_batch` rows (0 is taken as 1), of weight 1.
     pub fn new(policy: Box<dyn Policy>, max_batch: usize) -> Lane {
         Lane {
+            id: 0,
+            weight: NonZeroUsize::MIN,
             policy,
             max_batch: max_batch.max(1),
             queue: Queue::new(),
@@ -84,80 +103,185 @@ impl Lane {
             crowd: Crowd::new(),
             flying: 0,
             draining: false,
+            free_since: Instant::EPOCH,
+            said: None,
+            claim: None,
         }
+    }
+
+    /// Something has happened to this lane.
+    fn has_changed(&mut self) {
+        self.said = None;
+        self.claim = None;
+    }
+
+    /// The lane's part of the runner time when more is wanted than there is, in proportion to the others'.
+    pub fn weighing(self, weight: NonZeroUsize) -> Lane {
+        Lane { weight, ..self }
     }
 
     /// Takes in a batch that was timed before the queue opened.
     pub fn seen(&mut self, now: Instant, rows: usize, time: Duration) {
         self.times.observe(now, rows, time);
     }
+
+    /// The mean time of a full batch; zero while that is a guess.
+    fn full_batch(&self) -> Duration {
+        self.mean_time(self.max_batch).unwrap_or_default()
+    }
+
+    /// The mean time of a batch of `rows`; `None` while that is a guess.
+    fn mean_time(&self, rows: usize) -> Option<Duration> {
+        let fit = self.times.fit();
+        fit.is_trusted().then(|| fit.predict(rows.min(self.max_batch))).flatten()
+    }
+
+    /// What the policy said, as long as that is still what it would say.
+    fn still_says(&self, now: Instant) -> Option<Decision> {
+        let (asked, decision) = self.said.as_ref()?;
+        let holds = match decision {
+            Decision::WaitUntil(at) => *at > now,
+            Decision::Park => true,
+            Decision::Release { .. } | Decision::Shed { .. } => *asked == now,
+        };
+        holds.then(|| decision.clone())
+    }
 }
 
 impl Dispatcher {
     /// A pool that runs as many batches at once as it has `runners` (0 is taken as 1), without a queue.
     pub fn new(runners: usize) -> Dispatcher {
+        let runners = runners.max(1);
         Dispatcher {
-            runners: runners.max(1),
+            runners,
             lanes: Vec::new(),
+            arbiter: Arbiter::new(runners),
             running: Vec::new(),
-            free_since: Instant::EPOCH,
             tickets: 0,
+            opened: 0,
+            claims: Vec::new(),
         }
     }
 
     /// Adds a queue to the pool.
     pub fn open(&mut self, lane: Lane) -> LaneId {
-        self.lanes.push(lane);
-        self.lanes.len() - 1
+        let id = self.opened;
+        self.opened += 1;
+        self.arbiter.open(lane.weight.get());
+        self.arbiter.know(self.lanes.len(), lane.full_batch());
+        self.lanes.push(Lane { id, ..lane });
+        id
+    }
+
+    /// Removes a queue from the pool. What still waits in it is forgotten, so it is to be [drained](Self::drain) before;
+    /// batches of its that run still have to [`land`](Self::land).
+    pub fn close(&mut self, lane: LaneId) {
+        let at = self.position(lane);
+        self.lanes.remove(at);
+        self.arbiter.close(at);
+        // The lanes behind it have moved up.
+        self.lanes.iter_mut().for_each(|lane| lane.claim = None);
     }
 
     /// An entry has arrived.
     pub fn arrive(&mut self, lane: LaneId, entry: Entry) {
         let runners = self.runners;
-        let lane = &mut self.lanes[lane];
+        let lane = self.lane_mut(lane);
         // All go by its own stamp: the moment of hearing would make a crowd look simultaneous. Stamps may be out of order
         // by the time it takes to read requests.
         lane.patience.observe(&entry, lane.times.fit(), runners, lane.max_batch);
         lane.queue.insert(entry);
         lane.crowd.arrived(entry.arrival, lane.queue.len() + lane.flying);
+        lane.has_changed();
     }
 
     /// A caller has left; `false` if its entry waits no more.
     pub fn depart(&mut self, lane: LaneId, entry: &Entry) -> bool {
-        self.lanes[lane].queue.remove_entry(entry.deadline, entry.id).is_some()
+        let lane = self.lane_mut(lane);
+        lane.has_changed();
+        lane.queue.remove_entry(entry.deadline, entry.id).is_some()
     }
 
     /// Nothing will arrive any more: what waits is released without holding back.
     pub fn drain(&mut self, lane: LaneId) {
-        self.lanes[lane].draining = true;
+        let lane = self.lane_mut(lane);
+        lane.draining = true;
+        lane.has_changed();
     }
 
     /// What to do at `now`. To be asked again after it has been obeyed, until it says to wait or to park.
+    ///
+    /// Refusals of all lanes come first: whoever will be late is told so before anything else happens, and does not count
+    /// in what the arbiter compares. Only lanes are asked to which something has happened since they were asked last.
     pub fn next(&mut self, now: Instant) -> Step {
-        let lane = 0;
-        match self.lanes[lane].policy.decide(now, self.view(now, lane)) {
-            Decision::Release { entries, reason } => Step::Release { lane, entries, reason },
-            Decision::Shed { entries, reason } => Step::Shed { lane, entries, reason },
-            Decision::WaitUntil(at) => Step::WaitUntil(at),
-            Decision::Park => Step::Park,
+        if self.lanes.len() > 1 {
+            self.reckon_claims();
+            if self.has_free_runner() {
+                self.settle(now);
+            }
         }
+        let (mut chosen, mut wake) = (None, None::<Instant>);
+        self.claims.clear();
+        for at in 0..self.lanes.len() {
+            let lane = self.lanes[at].id;
+            match self.ask(now, at) {
+                Decision::Shed { entries, reason } => return Step::Shed { lane, entries, reason },
+                Decision::Release { .. } => {
+                    chosen = Some(at);
+                    if self.lanes.len() > 1 {
+                        self.claims.push(self.claim(at));
+                    }
+                }
+                Decision::WaitUntil(until) => wake = Some(wake.map_or(until, |wake| wake.min(until))),
+                Decision::Park => {}
+            }
+        }
+        if self.claims.len() > 1 {
+            chosen = self.arbiter.choose(now, &self.claims).map(|claim| claim.position);
+        }
+        match chosen.map(|at| (self.lanes[at].id, self.ask(now, at))) {
+            Some((lane, Decision::Release { entries, reason })) => Step::Release { lane, entries, reason },
+            _ => wake.map_or(Step::Park, Step::WaitUntil),
+        }
+    }
+
+    /// What the policy of the lane at this position says, asked only if that can have changed.
+    fn ask(&mut self, now: Instant, at: usize) -> Decision {
+        if self.lanes[at].queue.is_empty() {
+            return Decision::Park;
+        }
+        if let Some(decision) = self.lanes[at].still_says(now) {
+            return decision;
+        }
+        let decision = self.lanes[at].policy.decide(now, self.view_at(now, at));
+        self.lanes[at].said = Some((now, decision.clone()));
+        decision
     }
 
     /// Takes entries out of a queue, the most urgent first.
     pub fn take(&mut self, lane: LaneId, entries: Range<usize>) -> impl Iterator<Item = Entry> + '_ {
-        self.lanes[lane].queue.remove(entries)
+        let lane = self.lane_mut(lane);
+        lane.has_changed();
+        lane.queue.remove(entries)
     }
 
     /// This batch goes to a runner; returns the ticket to [`land`](Self::land) it with.
     pub fn launch(&mut self, now: Instant, lane: LaneId, batch: Batch) -> u64 {
+        let at = self.position(lane);
         let ticket = self.tickets;
         self.tickets += 1;
-        let fit = self.fit(lane);
-        let expected = fit.is_trusted().then(|| fit.predict(batch.rows)).flatten();
         let Batch { entries, rows, first_arrival } = batch;
-        self.lanes[lane].flying += entries;
-        let waited = now.since(first_arrival);
+        let (expected, waited) = (self.lanes[at].mean_time(rows), now.since(first_arrival));
+        // At once, not when the batch is back: with several runners, a lane could otherwise take them all unseen.
+        self.settle(now);
+        self.arbiter.charge(at, expected.unwrap_or_default());
+        self.arbiter.released(at, rows as f64 / self.lanes[at].max_batch as f64);
+        self.lanes[at].flying += entries;
         self.running.push(Running { ticket, lane, since: now, entries, rows, waited, expected });
+        // Lanes that wait or hold do not lose by it; those that wanted this runner have to think again.
+        for lane in &mut self.lanes {
+            lane.said.take_if(|(_, decision)| matches!(decision, Decision::Release { .. }));
+        }
         ticket
     }
 
@@ -166,19 +290,38 @@ impl Dispatcher {
     pub fn land(&mut self, now: Instant, ticket: u64, succeeded: bool) {
         let Some(at) = self.running.iter().position(|r| r.ticket == ticket) else { return };
         let running = self.running.swap_remove(at);
-        self.free_since = now;
-        let lane = &mut self.lanes[running.lane];
+        self.lanes.iter_mut().for_each(|lane| lane.said = None);
+        self.settle(now);
+        // Nobody's account is left to book on where the lane was closed meanwhile.
+        let Some(at) = self.find(running.lane) else { return };
+        let time = now.since(running.since);
+        self.arbiter.refund(at, running.expected.unwrap_or_default());
+        self.arbiter.charge(at, time);
+        let lane = &mut self.lanes[at];
+        lane.free_since = now;
         lane.flying -= running.entries;
         lane.crowd.landed(now);
         if succeeded {
-            lane.times.observe(now, running.rows, now.since(running.since));
+            lane.times.observe(now, running.rows, time);
+            lane.has_changed();
             lane.policy.landed(now, &running);
+            self.arbiter.know(at, self.lanes[at].full_batch());
         }
     }
 
     /// What a decision about this lane at `now` may look at.
     pub fn view(&self, now: Instant, lane: LaneId) -> View<'_> {
-        let Lane { max_batch, queue, times, patience, crowd, draining, .. } = &self.lanes[lane];
+        self.view_at(now, self.position(lane))
+    }
+
+    fn view_at(&self, now: Instant, at: usize) -> View<'_> {
+        let crowd = self.lanes[at].crowd.known(now);
+        View { standing: self.standing(at), crowd, ..self.view_alone(at) }
+    }
+
+    /// The view of a lane as if there were no other and no crowd.
+    fn view_alone(&self, at: usize) -> View<'_> {
+        let Lane { max_batch, queue, times, patience, draining, free_since, .. } = &self.lanes[at];
         View {
             queue,
             running: &self.running,
@@ -186,24 +329,252 @@ impl Dispatcher {
             max_batch: *max_batch,
             fit: times.fit(),
             patience: patience.factor(),
-            crowd: crowd.known(now),
-            free_since: self.free_since,
+            crowd: None,
+            free_since: *free_since,
             draining: *draining,
+            standing: Standing::ALONE,
         }
+    }
+
+    /// How the lane stands among the others, as their queues and their use of the pool are at present.
+    fn standing(&self, at: usize) -> Standing {
+        if self.lanes.len() == 1 {
+            return Standing::ALONE;
+        }
+        let share = self.arbiter.share(at);
+        if self.has_free_runner() || self.lanes[at].queue.is_empty() {
+            return Standing { share, ..Standing::ALONE };
+        }
+        let own = self.claim(at);
+        let goes_before = |other: &usize| {
+            *other != at && !self.lanes[*other].queue.is_empty() && self.arbiter.order(self.claim(*other), own).is_lt()
+        };
+        let batch = |other: usize| self.lanes[other].mean_time(self.lanes[other].queue.rows()).unwrap_or_default();
+        let before = (0..self.lanes.len()).filter(goes_before).map(batch).sum();
+        Standing { before, share }
+    }
+
+    /// What the lane puts forward for its next batch.
+    fn claim(&self, at: usize) -> Claim {
+        self.lanes[at].claim.unwrap_or_else(|| self.reckon_claim(at))
+    }
+
+    fn reckon_claims(&mut self) {
+        for at in 0..self.lanes.len() {
+            if self.lanes[at].claim.is_none() {
+                self.lanes[at].claim = Some(self.reckon_claim(at));
+            }
+        }
+    }
+
+    fn reckon_claim(&self, at: usize) -> Claim {
+        let view = self.view_alone(at);
+        let (arrival, deadline) = view.queue.first().map_or_else(Default::default, |e| (e.arrival, e.deadline));
+        let time = view.batch_time(view.queue.rows());
+        // Half of the time that it has: most of what waiting can save is saved by then, and noise finds room in the rest.
+        let patience = (deadline - view.batch_time(view.max_batch)).since(arrival) / 2;
+        let is_full = view.queue.rows() >= view.max_batch;
+        let patient_until = if is_full { Instant::EPOCH } else { arrival + patience };
+        Claim { position: at, latest_start: deadline - time, patient_until, time }
+    }
+
+    /// Brings the lanes' accounts up to `now`.
+    fn settle(&mut self, now: Instant) {
+        let lanes = &self.lanes;
+        self.arbiter.advance(now, |at| !lanes[at].queue.is_empty());
+    }
+
+    fn has_free_runner(&self) -> bool {
+        self.running.len() < self.runners
+    }
+
+    /// The position of an open lane.
+    fn find(&self, lane: LaneId) -> Option<usize> {
+        // Until the first lane is closed, the position is the id.
+        match self.lanes.get(lane) {
+            Some(found) if found.id == lane => Some(lane),
+            _ => self.lanes.binary_search_by_key(&lane, |l| l.id).ok(),
+        }
+    }
+
+    fn position(&self, lane: LaneId) -> usize {
+        self.find(lane).expect("the driver names lanes that it has opened and not closed")
+    }
+
+    fn lane_mut(&mut self, lane: LaneId) -> &mut Lane {
+        let at = self.position(lane);
+        &mut self.lanes[at]
     }
 
     /// What waits in this lane.
     pub fn queue(&self, lane: LaneId) -> &Queue {
-        &self.lanes[lane].queue
+        &self.lanes[self.position(lane)].queue
     }
 
     /// What is known of this lane's batch times.
     pub fn fit(&self, lane: LaneId) -> Fit {
-        self.lanes[lane].times.fit()
+        self.lanes[self.position(lane)].times.fit()
     }
 
     /// Batches that are running, in any order.
     pub fn running(&self) -> &[Running] {
         &self.running
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::policy::Cork;
+
+    /// One entry of so many rows.
+    fn batch(rows: usize) -> Batch {
+        Batch { entries: 1, rows, first_arrival: Instant::EPOCH }
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::EPOCH + Duration::from_millis(ms)
+    }
+
+    fn entry(id: u64, arrival_ms: u64, within_ms: u64) -> Entry {
+        Entry { id, arrival: at(arrival_ms), deadline: at(arrival_ms + within_ms), rows: 1 }
+    }
+
+    /// A lane whose batches of at most 8 rows take 10 ms.
+    fn lane() -> Lane {
+        let mut lane = Lane::new(Box::new(Cork), 8);
+        [1, 8, 1, 8, 1, 8].into_iter().for_each(|rows| lane.seen(at(0), rows, Duration::from_millis(10)));
+        lane
+    }
+
+    /// Obeys one release and returns its lane and ticket.
+    fn release(pool: &mut Dispatcher, now: Instant) -> (LaneId, u64) {
+        let Step::Release { lane, entries, .. } = pool.next(now) else { panic!("{:?}", pool.next(now)) };
+        let rows = pool.take(lane, 0..entries).count();
+        (lane, pool.launch(now, lane, batch(rows)))
+    }
+
+    #[test]
+    fn the_most_urgent_lane_goes_first_and_the_others_follow() {
+        let mut pool = Dispatcher::new(1);
+        let lanes: Vec<LaneId> = (0..3).map(|_| pool.open(lane())).collect();
+        for (id, (lane, within)) in (0..).zip(lanes.into_iter().zip([90, 50, 70])) {
+            pool.arrive(lane, entry(id, 0, within));
+        }
+        let mut order = Vec::new();
+        for round in 0..3 {
+            let (lane, ticket) = release(&mut pool, at(round * 10));
+            order.push(lane);
+            assert!(!matches!(pool.next(at(round * 10)), Step::Release { .. }), "one runner, one batch");
+            pool.land(at(round * 10 + 10), ticket, true);
+        }
+        assert_eq!(order, [1, 2, 0]);
+    }
+
+    #[test]
+    fn refusals_of_all_lanes_come_before_any_release() {
+        let mut pool = Dispatcher::new(1);
+        let (first, second) = (pool.open(lane()), pool.open(lane()));
+        pool.arrive(first, entry(0, 0, 90));
+        pool.arrive(second, entry(0, 0, 5));
+        assert!(matches!(pool.next(at(6)), Step::Shed { lane, .. } if lane == second));
+        assert_eq!(pool.take(second, 0..1).count(), 1);
+        assert!(matches!(pool.next(at(6)), Step::Release { lane, .. } if lane == first));
+    }
+
+    #[test]
+    fn what_goes_before_counts_in_a_prediction() {
+        let mut pool = Dispatcher::new(1);
+        let lanes = [pool.open(lane()), pool.open(lane())];
+        pool.arrive(lanes[0], entry(0, 0, 90));
+        let (_, ticket) = release(&mut pool, at(0));
+        // The runner comes free at 10 ms, and then it is the second lane's turn.
+        pool.arrive(lanes[0], entry(1, 0, 30));
+        pool.arrive(lanes[1], entry(0, 0, 90));
+        assert_eq!(pool.view(at(0), lanes[1]).start_after(at(0), 0), at(10));
+        assert_eq!(pool.view(at(0), lanes[0]).start_after(at(0), 0), at(20));
+        pool.land(at(10), ticket, true);
+        assert_eq!(
+            pool.view(at(10), lanes[0]).start_after(at(10), 0),
+            at(10),
+            "who gets a free runner is not foretold"
+        );
+    }
+
+    #[test]
+    fn an_estimate_beyond_hope_is_put_to_the_test_beside_a_busy_lane_too() {
+        let mut pool = Dispatcher::new(1);
+        let mut slow = Lane::new(Box::new(Cork), 8);
+        [1, 8, 1, 8].into_iter().for_each(|rows| slow.seen(at(0), rows, Duration::from_millis(500)));
+        let (busy, hopeless) = (pool.open(lane()), pool.open(slow));
+        let mut probes = 0;
+        for round in 0..300 {
+            let now = at(round * 10);
+            pool.arrive(busy, entry(round, round * 10, 90));
+            pool.arrive(hopeless, entry(round, round * 10, 50));
+            let (lane, rows) = loop {
+                match pool.next(now) {
+                    Step::Shed { lane, entries, .. } => drop(pool.take(lane, entries)),
+                    Step::Release { lane, entries, .. } => break (lane, pool.take(lane, 0..entries).count()),
+                    step => panic!("the busy lane has something to run: {step:?}"),
+                }
+            };
+            probes += usize::from(lane == hopeless);
+            let ticket = pool.launch(now, lane, batch(rows));
+            while let Step::Shed { lane, entries, .. } = pool.next(now) {
+                drop(pool.take(lane, entries));
+            }
+            pool.land(at(round * 10 + 10), ticket, true);
+        }
+        assert!(probes > 100, "once it is seen that its batches take 10 ms, it has its share: {probes}");
+    }
+
+    #[test]
+    fn a_closed_lanes_id_is_not_given_again_and_its_batches_still_land() {
+        let mut pool = Dispatcher::new(2);
+        let (first, second) = (pool.open(lane()), pool.open(lane()));
+        pool.arrive(first, entry(0, 0, 90));
+        let (_, ticket) = release(&mut pool, at(0));
+        pool.close(first);
+        pool.land(at(10), ticket, true);
+        assert_eq!(pool.running(), []);
+        pool.arrive(second, entry(0, 10, 90));
+        assert_eq!(release(&mut pool, at(10)).0, second);
+        let third = pool.open(lane());
+        assert!(third != first && third != second);
+        pool.arrive(third, entry(0, 10, 90));
+        assert_eq!(release(&mut pool, at(10)).0, third);
+        pool.close(second);
+        assert_eq!((pool.queue(third).len(), pool.next(at(10))), (0, Step::Park));
+    }
+
+    #[test]
+    fn only_lanes_are_asked_to_which_something_has_happened() {
+        /// Holds everything, and counts how often it is asked.
+        struct Hold(Arc<AtomicUsize>);
+        impl Policy for Hold {
+            fn decide(&self, now: Instant, _: View<'_>) -> Decision {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                Decision::WaitUntil(now + Duration::from_millis(5))
+            }
+        }
+        let mut pool = Dispatcher::new(1);
+        let counts: Vec<_> = (0..20).map(|_| Arc::new(AtomicUsize::new(0))).collect();
+        for count in &counts {
+            let lane = pool.open(Lane::new(Box::new(Hold(Arc::clone(count))), 8));
+            pool.arrive(lane, entry(0, 0, 90));
+        }
+        let asked = |now, pool: &mut Dispatcher| {
+            pool.next(now);
+            counts.iter().map(|c| c.swap(0, Ordering::Relaxed)).sum::<usize>()
+        };
+        assert_eq!(asked(at(0), &mut pool), 20);
+        assert_eq!(asked(at(1), &mut pool), 0);
+        pool.arrive(7, entry(1, 1, 90));
+        assert_eq!(asked(at(2), &mut pool), 1);
+        assert_eq!(asked(at(5), &mut pool), 19, "they asked to be asked again");
     }
 }

@@ -4,6 +4,7 @@
 //! batcher asks at every event and obeys. Equal inputs give equal decisions, whoever asks: server, simulator or test.
 
 mod aimd;
+mod arbiter;
 mod cork;
 mod cork_2020;
 mod dispatcher;
@@ -15,13 +16,14 @@ mod view;
 use std::ops::Range;
 
 pub use aimd::Aimd;
+pub use arbiter::{Arbiter, Claim};
 pub use cork::Cork;
 pub use cork_2020::Cork2020;
 pub use dispatcher::{Batch, Dispatcher, Lane, LaneId, Step};
 pub use fixed::Fixed;
 pub use patience::Patience;
 pub use queue::{Entry, Queue};
-pub use view::{Running, View};
+pub use view::{Running, Standing, View};
 
 use crate::estimator::Instant;
 

@@ -22,10 +22,27 @@ pub struct View<'a> {
     pub patience: f64,
     /// The crowd that the callers are, if they are one.
     pub crowd: Option<KnownCrowd>,
-    /// When a runner last became free; the epoch if none ever ran.
+    /// When a batch of this lane last came back and left its runner free; the epoch if none ever ran.
     pub free_since: Instant,
     /// Whether nothing will arrive any more.
     pub draining: bool,
+    /// What the other lanes of the pool mean for this one.
+    pub standing: Standing,
+}
+
+/// How a lane stands among the others of its pool.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Standing {
+    /// Runner time of the other lanes' batches that go before this lane's next one. Zero while a runner is free: whose
+    /// batch it gets is settled among those that want it.
+    pub before: Duration,
+    /// The part of the pool that this lane can count on while it has batches to run: more than 0, at most 1.
+    pub share: f64,
+}
+
+impl Standing {
+    /// A lane that has the pool to itself.
+    pub const ALONE: Standing = Standing { before: Duration::ZERO, share: 1.0 };
 }
 
 /// A batch that runs.
@@ -47,6 +64,9 @@ pub struct Running {
     pub expected: Option<Duration>,
 }
 
+/// A share below this is taken as this: keeps predictions finite.
+const SMALLEST_SHARE: f64 = 1e-6;
+
 impl View<'_> {
     /// Whether a batch released now would start at once.
     pub fn has_free_runner(&self) -> bool {
@@ -54,9 +74,16 @@ impl View<'_> {
     }
 
     /// When the batch with `ahead` full batches before it is expected to start: now if a runner is free for it. The batches
-    /// ahead go to whichever runner comes free first, each for a full batch's time.
+    /// ahead go to whichever runner comes free first, each for a full batch's time, and between them go the other lanes'.
     pub fn start_after(&self, now: Instant, ahead: usize) -> Instant {
+        let Standing { before, share } = self.standing;
         let full = self.mean_batch_time(self.max_batch);
+        let full = if share < 1.0 { full.div_f64(share.max(SMALLEST_SHARE)) } else { full };
+        self.start_behind(now, ahead, full) + before / u32::try_from(self.runners).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The start behind `ahead` batches of this lane alone that each take `full`.
+    fn start_behind(&self, now: Instant, ahead: usize, full: Duration) -> Instant {
         let earliest = |starts: &[Instant]| starts.iter().copied().min().unwrap_or(now);
         if self.runners <= 1 {
             let start = self.running.first().map_or(now, |r| self.completion(now, r));
@@ -118,6 +145,10 @@ mod tests {
 
     /// Starts, in ms, of the batches behind 0, 1, 2 … full ones; a batch of any size takes 10 ms.
     fn starts(runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
+        starts_among_others(Standing::ALONE, runners, running_since_ms, now_ms)
+    }
+
+    fn starts_among_others(standing: Standing, runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
         let expected = Some(Duration::from_millis(10));
         let running = running_since_ms.iter().zip(0..);
         let running = running.map(|(&ms, ticket)| Running {
@@ -141,6 +172,7 @@ mod tests {
             crowd: None,
             free_since: Instant::EPOCH,
             draining: false,
+            standing,
         };
         (0..6).map(|ahead| view.start_after(at(now_ms), ahead).since(Instant::EPOCH).as_millis()).collect()
     }
@@ -151,6 +183,13 @@ mod tests {
         assert_eq!(starts(1, &[96], 100), [106, 116, 126, 136, 146, 156]);
         assert_eq!(starts(2, &[96], 100), [100, 106, 110, 116, 120, 126]);
         assert_eq!(starts(3, &[96, 92, 98], 100), [102, 106, 108, 112, 116, 118]);
+    }
+
+    #[test]
+    fn other_lanes_batches_go_before_and_between() {
+        let standing = Standing { before: Duration::from_millis(4), share: 0.5 };
+        assert_eq!(starts_among_others(standing, 1, &[96], 100), [110, 130, 150, 170, 190, 210]);
+        assert_eq!(starts_among_others(standing, 2, &[96, 92], 100), [104, 108, 124, 128, 144, 148]);
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! From a name and a version to a model that answers.
 //!
-//! A [`Model`] is one version of one model with its caps, its signature and its pool of runners. A [`Registry`] holds the
-//! models that are served; it is cheap to clone, and every clone sees the same models.
+//! A [`Model`] is one version of one model with its caps, its signature and its runners, which may be a pool that it shares
+//! with others. A [`Registry`] holds the models that are served; it is cheap to clone, and every clone sees the same models.
 
 mod load;
 mod model;
 mod spec;
 mod work;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,6 +17,7 @@ use futures_util::future::join_all;
 pub use model::{Answer, Model};
 pub use spec::{ModelSpec, Source};
 
+use crate::batcher::Pool;
 use crate::error::Error;
 use crate::metrics::Metrics;
 
@@ -44,17 +46,22 @@ struct Inner {
 }
 
 impl Registry {
-    /// Loads every model of `specs`, warms it up and starts its pool. Blocks for seconds; logs progress. Must be called
-    /// within a tokio runtime. Returns every model's error, not the first one's.
+    /// Loads every model of `specs`, warms it up and starts it, in the pool that it names or in one of its own. Blocks for
+    /// seconds; logs progress. Must be called within a tokio runtime. Returns every model's error, not the first one's.
     pub fn load(mut specs: Vec<ModelSpec>) -> Result<Registry, Vec<LoadError>> {
         specs.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| version_order(&a.version, &b.version)));
         let caps: Vec<_> = specs.iter().map(model::edges).collect();
         let metrics =
             Metrics::new(&caps).map_err(|e| vec![LoadError { name: "metrics".into(), reason: e.to_string() }])?;
         let (mut models, mut errors) = (Vec::new(), Vec::new());
+        let mut pools = HashMap::new(); // ends with this function: a pool lives as long as its models
         for spec in specs {
             tracing::info!(model = spec.name, version = spec.version, "loading");
-            match Model::start(spec, &metrics) {
+            let pool = spec.pool.as_ref().map(|name| {
+                let started = || Pool::new(name, spec.runners.get());
+                pools.entry(name.clone()).or_insert_with(started).clone()
+            });
+            match Model::start(spec, pool.as_ref(), &metrics) {
                 Ok(model) => models.push(Arc::new(model)),
                 Err(error) => errors.push(error),
             }

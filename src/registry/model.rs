@@ -10,7 +10,7 @@ use super::LoadError;
 use super::load::{self, Loaded};
 use super::spec::ModelSpec;
 use super::work::work;
-use crate::batcher::{Answered, Batcher, Caps, Weight};
+use crate::batcher::{Answered, Batcher, Caps, Pool, Weight};
 use crate::error::{Error, Outcome};
 use crate::metrics::{self, Metrics, ModelMetrics};
 use crate::runner::Signature;
@@ -40,22 +40,29 @@ pub struct Model {
 }
 
 impl Model {
-    /// Loads what `spec` asks for, warms it up and starts its pool.
-    pub(super) fn start(spec: ModelSpec, metrics: &Metrics) -> Result<Model, LoadError> {
+    /// Loads what `spec` asks for, warms it up and starts its batcher: in `pool`, or in a pool of its own.
+    pub(super) fn start(
+        spec: ModelSpec,
+        pool: Option<&Pool<Tensors, Tensors>>,
+        metrics: &Metrics,
+    ) -> Result<Model, LoadError> {
         let fail = |reason| LoadError { name: spec.name.clone(), reason };
         let Loaded { platform, signature, build } = load::load(&spec).map_err(fail)?;
         let max_batch = spec.max_batch_rows.get();
         let seen = load::warm_up(&mut *build(), max_batch).map_err(fail)?;
         log_warm_up(&spec, &seen);
         let metrics = metrics.model(&spec.name, &spec.version, edges(&spec));
-        let batcher = Batcher::builder(Caps { max_latency: spec.max_latency, max_batch })
+        let builder = Batcher::builder(Caps { max_latency: spec.max_latency, max_batch })
             .name(format!("{}-{}", spec.name, spec.version))
             .runners(spec.runners.get())
             .max_queue_rows(spec.max_queue_rows.get())
             .max_queue_bytes(spec.max_queue_bytes.get())
             .weigh(|request: &Tensors| Weight { rows: request.rows(), bytes: request.byte_len() })
             .seen(seen)
-            .metrics(metrics.clone())
+            .weight(spec.weight)
+            .metrics(metrics.clone());
+        let builder = if let Some(pool) = pool { builder.pool(pool) } else { builder };
+        let batcher = builder
             .start_threads(move || Ok(work(load::ready(build()))))
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
         Ok(Model { spec, platform, signature: Arc::new(signature), batcher, metrics })

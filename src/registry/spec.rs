@@ -33,7 +33,12 @@ pub struct ModelSpec {
     pub max_latency: Duration,
     /// Cap on the rows of a batch. Lower: less memory, and less throughput where a batch costs much however small it is.
     pub max_batch_rows: NonZeroUsize,
-    /// Batches that may run at once, each on a thread of its own.
+    /// The pool that it shares with the other models that name it; `None` for a pool of its own.
+    pub pool: Option<String>,
+    /// Its part of the pool's runner time when its models want more than there is, in proportion to the others'.
+    pub weight: NonZeroUsize,
+    /// Batches that may run at once, each on a thread of its own; of all models together in a shared pool, where it is the
+    /// same for each of them.
     pub runners: NonZeroUsize,
     /// Threads that one runner computes with.
     pub threads: NonZeroUsize,

@@ -1,6 +1,7 @@
 //! The batcher through its public face: virtual time with an asynchronous stand-in for the runners, and real threads.
 
 mod overload;
+mod pools;
 mod stand_in;
 mod threads;
 mod virtual_time;

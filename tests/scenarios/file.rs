@@ -1,6 +1,7 @@
 //! What a scenario file says, checked.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -283,7 +284,13 @@ impl Scenario {
     /// The simulator's scenario with this policy; `reserve` shortens the latency cap.
     pub(crate) fn with_policy(&self, policy: Box<dyn Policy>, reserve: Duration, seed: u64) -> sim::Scenario {
         let max_latency = self.max_latency() - reserve;
-        let model = Model { service: self.service(), max_latency, max_batch: self.max_batch_size, policy };
+        let model = Model {
+            service: self.service(),
+            max_latency,
+            max_batch: self.max_batch_size,
+            policy,
+            weight: NonZeroUsize::MIN,
+        };
         sim::Scenario { runners: self.runners, models: vec![model], seed }
     }
 

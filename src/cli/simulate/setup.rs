@@ -1,5 +1,6 @@
 //! What is simulated, whatever arrives and whoever decides: the runners' speed and the two caps.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::values;
@@ -114,7 +115,7 @@ impl Setup {
         // The noise must not be drawn from the numbers that made the arrivals.
         Scenario {
             runners,
-            models: vec![Model { service, max_latency, max_batch, policy }],
+            models: vec![Model { service, max_latency, max_batch, policy, weight: NonZeroUsize::MIN }],
             seed: seed.rotate_left(32) ^ 1,
         }
     }
