@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::{Decision, Policy, ReleaseReason, ShedReason, View};
+use super::{Decision, Entry, Policy, ReleaseReason, ShedReason, View};
 use crate::estimator::{Instant, KnownCrowd};
 
 /// All holds for one batch together last no longer than this many α: an end to arrivals that each renew the hold, and to
@@ -81,10 +81,7 @@ fn last_is_late(now: Instant, view: &View<'_>) -> bool {
 /// This serves a caller with a tight deadline of its own under light load. Where the rest would be late, the first entry
 /// is the one to go: a batch shrunk for its sake would cost more answers than it saves.
 fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>) -> Option<usize> {
-    let (first, second) = (view.queue.first()?, view.queue.get(1)?);
-    if second.deadline.since(second.arrival) <= first.deadline.since(first.arrival) {
-        return None; // it is not in a greater hurry than others, it has waited longer
-    }
+    let first = view.queue.first()?;
     let (mut entries, mut rows) = (0, 0);
     // Ends within the next batch: the whole of that is late.
     for entry in view.queue.iter() {
@@ -94,6 +91,10 @@ fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>) -> Opti
         (entries, rows) = (entries + 1, rows + entry.rows);
     }
     let (next, last) = (view.queue.get(entries)?, view.queue.last()?);
+    let within = |entry: &Entry| entry.deadline.since(entry.arrival);
+    if within(next) <= within(first) {
+        return None; // the first is in no greater hurry than the others, it has waited longer
+    }
     let own = view.fit.predict(rows).unwrap_or_default();
     let rest = view.queue.rows() - rows;
     let ahead = (rest - 1) / view.max_batch;
@@ -181,7 +182,7 @@ fn crowd_is_back(crowd: KnownCrowd, view: &View<'_>) -> Instant {
 mod tests {
     use super::*;
     use crate::estimator::{BatchTimes, Fit};
-    use crate::policy::{Entry, Queue, Running, Standing};
+    use crate::policy::{Queue, Running, Standing};
 
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)

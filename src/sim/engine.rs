@@ -32,6 +32,8 @@ pub struct Scenario {
     pub models: Vec<Model>,
     /// Seeds the noise of the batch times.
     pub seed: u64,
+    /// Holds end, and timed refusals come, at whole multiples of this; zero for a timer that rings when it should.
+    pub timer: Duration,
 }
 
 /// Runs all of `source` against the scenario, until the last request is answered or refused. One outcome a model.
@@ -50,6 +52,7 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
         tracks,
         flights: Vec::new(),
         rng: Xoshiro256PlusPlus::seed_from_u64(scenario.seed),
+        timer: u64::try_from(scenario.timer.as_nanos()).unwrap_or(u64::MAX).max(1),
         next_id: 0,
     };
     let begin = source.peek().unwrap_or_default();
@@ -66,6 +69,7 @@ struct Engine {
     tracks: Vec<Track>,
     flights: Vec<Flight>,
     rng: Xoshiro256PlusPlus,
+    timer: u64,
     next_id: u64,
 }
 
@@ -106,7 +110,7 @@ impl Engine {
                 self.next_id += 1;
                 self.dispatcher.arrive(arrival.model, entry);
             }
-            wake = self.obey(source);
+            wake = self.obey(source).map(|at| Instant::from_nanos(at.as_nanos().next_multiple_of(self.timer)));
         }
     }
 
@@ -184,7 +188,7 @@ mod tests {
     fn simulate(runners: usize, models: Vec<Model>, loads: Vec<Vec<Arrival>>, seed: u64) -> Vec<Outcome> {
         let mut all = loads.concat();
         all.sort_by_key(|a| a.at);
-        run(Scenario { runners, models, seed }, &mut OpenLoop::new(all))
+        run(Scenario { runners, models, seed, timer: Duration::ZERO }, &mut OpenLoop::new(all))
     }
 
     fn on_time(outcome: &Outcome) -> f64 {

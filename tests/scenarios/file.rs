@@ -12,6 +12,15 @@ use uncork::sim::{self, Arrival, ClosedLoop, Model, OpenLoop, Process, Service};
 use crate::counts::Measure;
 use crate::load::{Load, Mix};
 
+/// What the batcher does and the simulator does only if it is told to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Habits {
+    /// Taken off every deadline, for the way back to the caller.
+    pub(crate) reserve: Duration,
+    /// Timers ring at multiples of this.
+    pub(crate) timer: Duration,
+}
+
 /// A scenario as it stands in its file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -281,8 +290,9 @@ impl Scenario {
         })
     }
 
-    /// The simulator's scenario with this policy; `reserve` shortens the latency cap.
-    pub(crate) fn with_policy(&self, policy: Box<dyn Policy>, reserve: Duration, seed: u64) -> sim::Scenario {
+    /// The simulator's scenario with this policy; `with the batcher's habits.
+    pub(crate) fn with_policy(&self, policy: Box<dyn Policy>, habits: Habits, seed: u64) -> sim::Scenario {
+        let Habits { reserve, timer } = habits;
         let max_latency = self.max_latency() - reserve;
         let model = Model {
             service: self.service(),
@@ -291,7 +301,7 @@ impl Scenario {
             policy,
             weight: NonZeroUsize::MIN,
         };
-        sim::Scenario { runners: self.runners, models: vec![model], seed }
+        sim::Scenario { runners: self.runners, models: vec![model], seed, timer }
     }
 
     /// Requests a second that all runners together can answer in batches of the largest size that meets both caps.

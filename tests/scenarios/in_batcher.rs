@@ -4,9 +4,8 @@
 //! clock from event to event. What differs, and why figures are compared with a tolerance:
 //! - The batcher keeps a reserve for the way back to the caller; the simulator is given deadlines shorter by as much, and
 //!   both are judged by those.
-//! - The actor's timer is tokio's and fires at whole milliseconds, up to 1 ms after the instant that a policy named. So a
-//!   hold ends late, and what expires while a runner is busy is refused late. The clock therefore stops at every whole
-//!   millisecond.
+//! - The actor's timer is tokio's and fires at whole milliseconds, up to 1 ms after the instant that a policy named; the
+//!   simulator is told so. The clock therefore stops at every whole millisecond.
 //! - What happens at one instant is heard at once by the simulator, and one by one by the actor: it asks the policy after
 //!   each landed batch, and may release before it has heard of the next.
 //! - From the first such difference on, batches differ, and with them what noise is drawn for which, and what is learned.
@@ -25,7 +24,7 @@ use uncork::policy::{Decision, Policy, Running, View};
 use uncork::sim::{Arrival, Service, Source};
 
 use crate::counts::{Counts, Measure};
-use crate::file::Scenario;
+use crate::file::{Habits, Scenario};
 use crate::in_simulator;
 use crate::load::Load;
 
@@ -34,14 +33,14 @@ const SEED: u64 = 1;
 const ROUNDS: usize = 5;
 const MS: u64 = 1_000_000;
 
-/// The reserve that a batcher with this cap keeps.
-fn reserve(max_latency: Duration) -> Duration {
-    (max_latency / 50).min(Duration::from_millis(1))
+/// Those of a batcher with this cap on a clock that is stopped.
+fn habits(max_latency: Duration) -> Habits {
+    Habits { reserve: (max_latency / 50).min(Duration::from_millis(1)), timer: Duration::from_millis(1) }
 }
 
 /// Every figure in which batcher and simulator disagree, as a sentence.
 pub(crate) fn check(scenario: &Scenario) -> Vec<String> {
-    let simulated = in_simulator::run(scenario, &scenario.policy, reserve(scenario.max_latency()), SEED);
+    let simulated = in_simulator::run(scenario, &scenario.policy, habits(scenario.max_latency()), SEED);
     let real = run(scenario);
     let answered = real.on_time + real.late + real.shed;
     assert_eq!(answered, real.offered, "{}: each request has one answer", scenario.name);
@@ -126,7 +125,7 @@ fn lock(world: &Shared) -> MutexGuard<'_, World> {
 
 async fn drive(scenario: &Scenario) -> Counts {
     let max_latency = scenario.max_latency();
-    let reserve = reserve(max_latency);
+    let Habits { reserve, .. } = habits(max_latency);
     let policy = Boxed(scenario.named_policy(&scenario.policy).expect("checked"));
     let world = Arc::new(Mutex::new(World {
         epoch: tokio::time::Instant::now(),

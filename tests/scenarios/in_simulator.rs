@@ -1,12 +1,10 @@
 //! A scenario in the simulator, over its seeds.
 
-use std::time::Duration;
-
 use uncork::policy::Policy;
 use uncork::sim;
 
 use crate::counts::{Counts, Measure};
-use crate::file::Scenario;
+use crate::file::{Habits, Scenario};
 
 /// Every range that the scenario is out of, as a sentence.
 pub(crate) fn check(scenario: &Scenario) -> Vec<String> {
@@ -60,7 +58,7 @@ fn sum(runs: &[Counts]) -> Counts {
 /// A run for each seed.
 fn runs(scenario: &Scenario, policy: &str, with_optimum: bool) -> Vec<Counts> {
     let run = |seed| {
-        let counts = run(scenario, policy, Duration::ZERO, seed);
+        let counts = run(scenario, policy, Habits::default(), seed);
         let optimum = with_optimum.then(|| scenario.optimum(seed)).flatten().unwrap_or_default() as u64;
         let lockstep = scenario.lockstep().unwrap_or_default() * counts.span_s;
         Counts { optimum, lockstep, ..counts }
@@ -68,10 +66,10 @@ fn runs(scenario: &Scenario, policy: &str, with_optimum: bool) -> Vec<Counts> {
     (1..=scenario.seeds).map(run).collect()
 }
 
-/// One run; `reserve` shortens every deadline.
-pub(crate) fn run(scenario: &Scenario, policy: &str, reserve: Duration, seed: u64) -> Counts {
-    let with = |policy: Box<dyn Policy>| scenario.with_policy(policy, reserve, seed);
-    let load = || scenario.load(seed, reserve);
+/// One run.
+pub(crate) fn run(scenario: &Scenario, policy: &str, habits: Habits, seed: u64) -> Counts {
+    let with = |policy: Box<dyn Policy>| scenario.with_policy(policy, habits, seed);
+    let load = || scenario.load(seed, habits.reserve);
     let outcome = match policy {
         "best-fixed" => sim::best_fixed(with, load).map(|(_, outcome)| outcome),
         name => sim::run(with(scenario.named_policy(name).expect("checked")), &mut load()).pop(),

@@ -117,6 +117,7 @@ impl Setup {
             runners,
             models: vec![Model { service, max_latency, max_batch, policy, weight: NonZeroUsize::MIN }],
             seed: seed.rotate_left(32) ^ 1,
+            timer: Duration::ZERO,
         }
     }
 
