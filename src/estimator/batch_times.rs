@@ -34,6 +34,8 @@ const SELDOM: usize = 16;
 pub struct BatchTimes {
     classes: Vec<VecDeque<Sample>>,
     observed: u64,
+    /// The size of all batches so far, if they had one.
+    only_size: Option<usize>,
     /// Batches since the start or the last change, and since the last regression.
     age: usize,
     unused: usize,
@@ -64,6 +66,7 @@ impl BatchTimes {
         BatchTimes {
             classes: vec![VecDeque::new(); CLASSES],
             observed: 0,
+            only_size: None,
             age: 0,
             unused: 0,
             drift: Drift::default(),
@@ -86,7 +89,8 @@ impl BatchTimes {
             return;
         }
         self.observed += 1;
-        if self.fit.is_line()
+        // Of a size that was never timed, one size's mean is no prediction: being off says nothing about noise or drift.
+        if (self.fit.is_line() || self.only_size == Some(rows))
             && let Some(predicted) = self.fit.seconds(rows).filter(|&t| t > 0.0)
         {
             let ratio = seconds / predicted;
@@ -98,6 +102,7 @@ impl BatchTimes {
                 self.noise.observe(ratio);
             }
         }
+        self.only_size = (self.observed == 1 || self.only_size == Some(rows)).then_some(rows);
         let class = &mut self.classes[rows.ilog2().min(CLASSES as u32 - 1) as usize];
         if class.len() == PER_CLASS {
             class.pop_front();
@@ -264,6 +269,18 @@ mod tests {
         }
         let z = times.fit().noise();
         assert!(z < 1.05, "times have tripled and scatter no more, z is {z}");
+    }
+
+    #[test]
+    fn how_far_one_size_scatters_is_known_when_sizes_first_differ() {
+        let mut times = BatchTimes::new();
+        for i in 0..100 {
+            times.observe(at(i * 10), 1, affine(1, 1.0));
+        }
+        times.observe(at(2000), 100, affine(100, 1.0));
+        // A burst after quiet would otherwise be met with the margin of somebody who has seen nothing.
+        assert!(times.fit().noise() < 1.001, "{:?}", times.fit());
+        assert_close(times.fit(), 100, affine(100, 1.0), 0.001);
     }
 
     #[test]
