@@ -16,10 +16,10 @@ use super::cork::LONGEST_HOLD;
 use crate::estimator::{Fit, Instant};
 
 /// The candidates.
-const CANDIDATES: [f64; 6] = [0.0, 0.1, 0.25, 0.5, 1.0, 1.5];
+const CANDIDATES: [f64; 6] = [0.0, 0.1, 0.3, 0.6, 1.0, 1.5];
 /// A request answered late or refused loses as much as one that is answered this many latency caps after its arrival:
 /// goodput first, mean latency among what is left.
-const MISS: f64 = 6.0;
+const MISS: f64 = 8.0;
 /// Arrivals after which a loss counts half. More: steadier; fewer: quicker to follow a change of the arrivals.
 const HALF_LIFE: f64 = 4000.0;
 /// Arrivals between two replays, for all of whom the replicas are then advanced at once.
