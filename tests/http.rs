@@ -328,6 +328,24 @@ async fn a_request_that_cannot_be_read_is_counted_as_invalid_once() {
 }
 
 #[tokio::test]
+async fn an_answer_that_json_cannot_carry_is_an_error_and_counted_as_a_failure() {
+    let server = with(Options::default()).await;
+    let infinite = server.infer(&request(json!([3e38]))).await; // y = 2x + 1
+    assert_eq!(infinite.status, 500);
+    assert_eq!(infinite.error(), "output 'y' holds an infinity at element 0, which JSON cannot carry");
+    server.assert_unharmed().await;
+    let text = server.get("/metrics").await.text;
+    let labels = r#"{model="m",version="1""#;
+    for line in [
+        format!(r#"uncork_requests_total{labels},outcome="failed"}} 1"#),
+        format!(r#"uncork_requests_total{labels},outcome="on_time"}} 1"#),
+        format!("uncork_request_duration_seconds_count{labels}}} 1"),
+    ] {
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
 async fn another_method_is_answered_with_those_that_are_allowed() {
     let server = simple().await;
     for (method, path, allowed) in [

@@ -14,6 +14,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::Answered;
+use super::alarm::Alarm;
 use super::clock::Clock;
 use super::desk::{Desk, Passenger, Waiting};
 use super::executor::BatchError;
@@ -24,6 +25,9 @@ use crate::policy::{Dispatcher, Entry, Lane, LaneId, ReleaseReason, ShedReason, 
 /// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
 /// long a landed batch can go unnoticed.
 const INTAKE: usize = 512;
+/// Holds that end sooner than this from now end by the alarm. Of a longer one, the millisecond or so by which tokio's timer
+/// is late is little, and the alarm's thread need not be woken for it.
+const SHORT_HOLD: Duration = Duration::from_millis(10);
 /// The least that a refused caller is asked to stay away.
 const SHORTEST_RETRY: Duration = Duration::from_millis(1);
 
@@ -51,6 +55,8 @@ pub(super) struct Actor<I, A> {
     /// The items themselves: a desk for each lane of the dispatcher.
     desks: HashMap<LaneId, Desk<I, A>>,
     flights: FuturesUnordered<BoxFuture<'static, Landed<A>>>,
+    /// Ends short holds; tokio's timer stands behind it, and alone where time is stopped.
+    alarm: Alarm,
 }
 
 /// A batch that has come back, with or without answers.
@@ -79,6 +85,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             dispatcher: Dispatcher::new(runners),
             desks: HashMap::new(),
             flights: FuturesUnordered::new(),
+            alarm: Alarm::default(),
         }
     }
 
@@ -95,6 +102,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 // A runner that stands idle costs more than an arrival that waits to be read.
                 Some(back) = self.flights.next() => landed = Some(back),
                 _ = self.messages.recv_many(&mut intake, INTAKE), if !self.abandoned() => {}
+                () = self.alarm.rung(), if wake_at.is_some() => {}
                 () = &mut wake, if wake_at.is_some() => {}
                 else => return,
             }
@@ -118,8 +126,20 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 if let Some(at) = next {
                     wake.as_mut().reset(self.clock.to_tokio(at));
                 }
+                self.set_alarm(now, next);
             }
             self.tidy();
+        }
+    }
+
+    /// Sets the alarm for a short hold that ends at `next`, or for nothing. Without a free runner nothing is held: what is
+    /// waited for then is the end of a batch, and a refusal may come a millisecond late.
+    fn set_alarm(&mut self, now: Instant, next: Option<Instant>) {
+        let is_held = self.permits.available_permits() > 0;
+        let short = next.filter(|at| is_held && at.since(now) < SHORT_HOLD);
+        match short.and_then(|at| self.clock.to_system(at)) {
+            Some(at) => self.alarm.set(at),
+            None => self.alarm.clear(),
         }
     }
 
@@ -300,4 +320,32 @@ struct Deliveries<A> {
     time: Duration,
     passengers: Vec<Passenger<A>>,
     outcome: Result<Vec<A>, BatchError>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether an actor sets its alarm for a hold of so many ms.
+    fn sets_alarm(runners: usize, hold_ms: Option<u64>) -> bool {
+        let (_inbox, messages) = mpsc::unbounded_channel();
+        let mut actor = Actor::<(), ()>::new(runners, Clock::start(), messages);
+        let now = actor.clock.now() + Duration::from_secs(3600); // does not ring while this looks at it
+        actor.set_alarm(now, Some(now + Duration::from_millis(1)));
+        actor.set_alarm(now, hold_ms.map(|ms| now + Duration::from_millis(ms)));
+        actor.alarm.is_set()
+    }
+
+    #[tokio::test]
+    async fn short_holds_end_by_the_alarm_and_nothing_else_does() {
+        assert!(sets_alarm(1, Some(1)));
+        assert!(!sets_alarm(1, Some(50)), "a millisecond is little of it");
+        assert!(!sets_alarm(1, None), "nothing is held");
+        assert!(!sets_alarm(0, Some(1)), "no runner is free");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_ends_by_the_alarm_where_time_is_stopped() {
+        assert!(!sets_alarm(1, Some(1)));
+    }
 }

@@ -30,6 +30,7 @@
 //! ```
 
 mod actor;
+mod alarm;
 mod bounds;
 mod builder;
 mod clock;

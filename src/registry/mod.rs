@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 
-pub use model::{Answer, Model};
+pub use model::{Answer, Count, Model};
 pub use spec::{ModelSpec, Source};
 
 use crate::batcher::Pool;

@@ -27,6 +27,8 @@ pub struct Answer {
     pub batch: Duration,
     /// Rows of the batch that the request rode in; of the last one where it was split.
     pub batch_rows: usize,
+    /// Counts the request as answered when it is dropped, unless the answer turns out to be none.
+    pub count: Count,
 }
 
 /// One version of one model.
@@ -36,7 +38,7 @@ pub struct Model {
     platform: &'static str,
     signature: Arc<Signature>,
     batcher: Batcher<Tensors, Tensors>,
-    metrics: ModelMetrics,
+    metrics: Arc<ModelMetrics>,
 }
 
 impl Model {
@@ -65,7 +67,7 @@ impl Model {
         let batcher = builder
             .start_threads(move || Ok(work(load::ready(build()))))
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
-        Ok(Model { spec, platform, signature: Arc::new(signature), batcher, metrics })
+        Ok(Model { spec, platform, signature: Arc::new(signature), batcher, metrics: Arc::new(metrics) })
     }
 
     /// The name that callers use.
@@ -99,24 +101,33 @@ impl Model {
     /// lengthens it. A request of more than `max_batch_size` rows is split and its answer joined, in order. Dropping the
     /// future takes the request out of the queue.
     pub async fn infer(&self, inputs: Tensors, arrival: Instant, timeout: Option<Duration>) -> Result<Answer, Error> {
-        let mut count = Count { metrics: &self.metrics, outcome: Outcome::Departed };
-        let result = self.answer(inputs, arrival, timeout).await;
-        count.outcome = match &result {
-            Ok(_) => {
-                let elapsed = arrival.elapsed();
-                self.metrics.request_duration.record(elapsed);
-                if elapsed <= self.spec.max_latency { Outcome::Answered } else { Outcome::AnsweredLate }
+        let metrics = Arc::clone(&self.metrics);
+        let mut count = Count { metrics, outcome: Outcome::Departed, took: None };
+        match self.answer(inputs, arrival, timeout).await {
+            Ok(answered) => {
+                let took = arrival.elapsed();
+                count.took = Some(took);
+                count.outcome = if took <= self.spec.max_latency { Outcome::Answered } else { Outcome::AnsweredLate };
+                let Answered { answer: outputs, queue, batch, batch_rows } = answered;
+                Ok(Answer { outputs, queue, batch, batch_rows, count })
             }
-            Err(error) => error.outcome(),
-        };
-        result
+            Err(error) => {
+                count.outcome = error.outcome();
+                Err(error)
+            }
+        }
     }
 
-    async fn answer(&self, inputs: Tensors, arrival: Instant, timeout: Option<Duration>) -> Result<Answer, Error> {
+    async fn answer(
+        &self,
+        inputs: Tensors,
+        arrival: Instant,
+        timeout: Option<Duration>,
+    ) -> Result<Answered<Tensors>, Error> {
         let inputs = self.signature.check(inputs).map_err(|e| Error::Invalid(e.to_string()))?;
         let (rows, cap, bound) = (inputs.rows(), self.spec.max_batch_rows.get(), self.spec.max_queue_rows.get());
         if rows <= cap {
-            return self.batcher.submit_with(inputs, arrival, timeout).await.map(Answer::from);
+            return self.batcher.submit_with(inputs, arrival, timeout).await;
         }
         if rows > bound {
             return Err(Error::TooLarge { size: rows, bound, unit: "rows" });
@@ -126,12 +137,12 @@ impl Model {
         let parts = inputs.split(&sizes).map_err(|e| Error::Invalid(e.to_string()))?;
         // If one part is refused, dropping the others takes them out of the queue.
         let parts = parts.into_iter().map(|part| self.batcher.submit_with(part, arrival, timeout));
-        let mut answers: Vec<Answer> = try_join_all(parts).await?.into_iter().map(Answer::from).collect();
+        let mut answers = try_join_all(parts).await?;
         let last = answers.iter().enumerate().max_by_key(|(_, a)| a.queue).map_or(0, |(i, _)| i);
-        let Answer { queue, batch, batch_rows, .. } = answers[last];
-        let outputs = Tensors::join(answers.drain(..).map(|a| a.outputs).collect());
+        let Answered { queue, batch, batch_rows, .. } = answers[last];
+        let outputs = Tensors::join(answers.drain(..).map(|a| a.answer).collect());
         // Each part agreed with the signature; only its free dimensions can differ from those of another.
-        outputs.map(|outputs| Answer { outputs, queue, batch, batch_rows }).map_err(|_| Error::ModelFailed)
+        outputs.map(|answer| Answered { answer, queue, batch, batch_rows }).map_err(|_| Error::ModelFailed)
     }
 
     /// Counts a request for this model that could not even be read: `infer` counts every other.
@@ -163,20 +174,26 @@ fn log_warm_up(spec: &ModelSpec, seen: &[(usize, Duration)]) {
 }
 
 /// Counts a request once, however it ends; dropped without a word, its caller has left.
-struct Count<'a> {
-    metrics: &'a ModelMetrics,
+#[derive(Debug)]
+pub struct Count {
+    metrics: Arc<ModelMetrics>,
     outcome: Outcome,
+    /// From arrival to answer, if there is one.
+    took: Option<Duration>,
 }
 
-impl Drop for Count<'_> {
-    fn drop(&mut self) {
-        self.metrics.count_request(self.outcome);
+impl Count {
+    /// The caller cannot be told what the model said, as a NaN where only numbers can be written: a failure, no answer.
+    pub fn failed(mut self) {
+        (self.outcome, self.took) = (Outcome::Failed, None);
     }
 }
 
-impl From<Answered<Tensors>> for Answer {
-    fn from(answered: Answered<Tensors>) -> Answer {
-        let Answered { answer: outputs, queue, batch, batch_rows } = answered;
-        Answer { outputs, queue, batch, batch_rows }
+impl Drop for Count {
+    fn drop(&mut self) {
+        if let Some(took) = self.took {
+            self.metrics.request_duration.record(took);
+        }
+        self.metrics.count_request(self.outcome);
     }
 }

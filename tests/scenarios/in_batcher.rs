@@ -4,8 +4,8 @@
 //! clock from event to event. What differs, and why figures are compared with a tolerance:
 //! - The batcher keeps a reserve for the way back to the caller; the simulator is given deadlines shorter by as much, and
 //!   both are judged by those.
-//! - The actor's timer is tokio's and fires at whole milliseconds, up to 1 ms after the instant that a policy named; the
-//!   simulator is told so. The clock therefore stops at every whole millisecond.
+//! - Where time is stopped the actor has no alarm, only tokio's timer, which fires at whole milliseconds, up to 1 ms after
+//!   the instant that a policy named; the simulator is told so. The clock therefore stops at every whole millisecond.
 //! - What happens at one instant is heard at once by the simulator, and one by one by the actor: it asks the policy after
 //!   each landed batch, and may release before it has heard of the next.
 //! - From the first such difference on, batches differ, and with them what noise is drawn for which, and what is learned.

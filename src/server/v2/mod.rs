@@ -41,7 +41,8 @@ pub(super) async fn infer(
     let request = read(&app, &model, request).await.inspect_err(|_| model.count_unreadable())?;
     let answer = model.infer(request.inputs, arrival.0, request.timeout).await?;
     let timing = server_timing(&answer);
-    let body = encode(model, request.id, request.outputs, answer.outputs).await?;
+    let body = encode(model, request.id, request.outputs, answer.outputs).await;
+    let body = body.inspect_err(|_| answer.count.failed())?;
     let mut response = json_bytes(StatusCode::OK, body);
     response.headers_mut().insert(SERVER_TIMING, timing);
     Ok(response)
