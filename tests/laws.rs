@@ -6,7 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use uncork::estimator::{BatchTimes, Fit, Instant, KnownCrowd};
 use uncork::policy::{
-    Aimd, Batch, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Lane, Policy, Queue, Running, Standing, Step, View,
+    Aimd, Batch, BatchSizes, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Lane, Policy, Queue, Running,
+    Standing, Step, View,
 };
 
 fn us(us: u64) -> Duration {
@@ -34,6 +35,7 @@ struct State {
     running: Vec<Running>,
     runners: usize,
     max_batch: usize,
+    sizes: BatchSizes,
     fit: Fit,
     patience: f64,
     crowd: Option<KnownCrowd>,
@@ -51,6 +53,7 @@ impl State {
             running: &self.running,
             runners: self.runners,
             max_batch: self.max_batch,
+            sizes: &self.sizes,
             fit: self.fit,
             patience: self.patience,
             crowd: self.crowd,
@@ -112,6 +115,7 @@ prop_compose! {
         running in prop::collection::vec((0u64..200_000, 1usize..64), 5),
         patience in 0.0..3.0,
         crowd in prop::option::of((2usize..80, 0u64..20_000)),
+        sizes in prop::option::of(prop::collection::btree_set(1usize..64, 1..6)),
         fit in fits(),
         free in 0u64..200_000,
         draining in prop::bool::weighted(0.1),
@@ -126,17 +130,20 @@ prop_compose! {
             let arrival = now - us(age);
             queue.insert(Entry { id, arrival, deadline: arrival + us(within), rows: rows.min(max_batch) });
         }
+        // Some end below the cap, some beyond it.
+        let sizes = BatchSizes::rising(sizes.into_iter().flatten().collect()).expect("a set is in order");
         let busy = busy.min(runners);
         let running = running.into_iter().take(busy);
         State {
             now,
             queue,
             running: running.zip(0..).map(|((since, rows), ticket)| {
-                let expected = fit.is_trusted().then(|| fit.predict(rows)).flatten();
+                let expected = fit.is_trusted().then(|| fit.predict(sizes.padded(rows))).flatten();
                 Running { ticket, lane: 0, since: now - us(since), entries: 1, rows, waited: us(0), expected }
             }).collect(),
             runners,
             max_batch,
+            sizes,
             fit,
             patience,
             crowd: crowd.map(|(size, returns)| KnownCrowd { size, returns: us(returns) }),
@@ -182,8 +189,7 @@ proptest! {
         if let Decision::WaitUntil(at) = state.decide() && state.running.len() < state.runners {
             let first = state.queue.first().expect("something waits");
             let (_, rows) = state.queue.prefix(state.max_batch);
-            let batch_time = state.fit.is_trusted().then(|| state.fit.predict_cautiously(rows)).flatten();
-            prop_assert!(at <= first.deadline - batch_time.unwrap_or_default(), "{at:?}");
+            prop_assert!(at <= first.deadline - state.view().batch_time(rows), "{at:?}");
         }
     }
 

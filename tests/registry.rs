@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 use uncork::error::Error;
-use uncork::registry::{ModelSpec, Registry, Source};
+use uncork::registry::{BatchSizes, ModelSpec, Registry, Source};
 use uncork::tensor::{Data, Tensor, Tensors};
 
 fn stand_in(version: &str) -> ModelSpec {
@@ -20,6 +20,7 @@ fn stand_in(version: &str) -> ModelSpec {
         source: Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO },
         max_latency: Duration::from_secs(20),
         max_batch_rows: n(128),
+        allowed_batch_sizes: BatchSizes::default(),
         pool: None,
         weight: NonZeroUsize::MIN,
         runners: n(2),

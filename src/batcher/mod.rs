@@ -45,6 +45,8 @@ pub use builder::Builder;
 pub use executor::{BatchError, Executor, Threads, Work, Workers};
 pub use pool::Pool;
 
+pub use crate::policy::BatchSizes;
+
 use actor::Message;
 use bounds::Bounds;
 use clock::Clock;

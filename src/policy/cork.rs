@@ -32,7 +32,7 @@ impl Policy for Cork {
             return Decision::Shed { entries: 0..expired, reason: ShedReason::Expired };
         }
         let start = view.start_after(now, 0);
-        let (entries, rows) = view.queue.prefix(view.max_batch);
+        let (entries, rows) = next_batch(start, &view);
         if start + view.batch_time(rows) > first.deadline {
             return match lossless_smaller_batch(now, start, &view) {
                 Some(entries) if view.has_free_runner() => {
@@ -59,6 +59,26 @@ impl Policy for Cork {
             Hold::No(reason) => Decision::Release { entries, reason },
         }
     }
+}
+
+/// The entries and rows of the next batch: all that fit; or fewer, where the model runs some sizes only, if the padding of
+/// all that wait makes a batch of an allowed size faster.
+///
+/// That size is best at which most rows are in time for each second of the runner, those aside that are late at that size.
+/// While more wait than fit, nothing is faster than a full batch.
+fn next_batch(start: Instant, view: &View<'_>) -> (usize, usize) {
+    let whole = view.queue.prefix(view.max_batch);
+    if view.sizes.is_any() || !view.fit.is_trusted() || whole.0 < view.queue.len() {
+        return whole;
+    }
+    let speed = |(_, rows): (usize, usize)| {
+        let time = view.batch_time(rows);
+        let in_time = view.queue.rows() - view.queue.rows_due_before(start + time);
+        in_time.min(rows) as f64 / time.as_secs_f64()
+    };
+    let faster = |best: (usize, usize), batch: (usize, usize)| if speed(batch) > speed(best) { batch } else { best };
+    let smaller = view.sizes.iter().rev().filter(|&size| size < whole.1).map(|size| view.queue.prefix(size));
+    smaller.filter(|(entries, _)| *entries > 0).fold(whole, faster)
 }
 
 /// Whether the least urgent entry will be late by all that is known now, although the batches before its own run full.
@@ -95,7 +115,7 @@ fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>) -> Opti
     if within(next) <= within(first) {
         return None; // the first is in no greater hurry than the others, it has waited longer
     }
-    let own = view.fit.predict(rows).unwrap_or_default();
+    let own = view.mean_batch_time(rows);
     let rest = view.queue.rows() - rows;
     let ahead = (rest - 1) / view.max_batch;
     let end = |ahead, rows| view.start_after(now, ahead) + own + view.batch_time(rows);
@@ -110,7 +130,7 @@ fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>) -> Opti
 /// A stall of the machine can leave an estimate by which nothing is ever in time. Were everything refused on it, no batch
 /// would run, nothing would be learned, and the server would refuse for ever.
 fn estimate_may_be_stale(now: Instant, view: &View<'_>) -> bool {
-    let batch = view.fit.predict(1).unwrap_or_default();
+    let batch = view.fit.predict(view.sizes.padded(1)).unwrap_or_default();
     let wait = batch.saturating_mul(PROBE_AFTER).min(LONGEST_WITHOUT_PROBE);
     view.running.is_empty() && now.since(view.free_since) >= wait
 }
@@ -145,7 +165,7 @@ fn hold(now: Instant, view: &View<'_>, entries: usize, rows: usize) -> Hold {
     let ripe = match view.crowd {
         Some(crowd) if is_worth_waiting_for(crowd, view) => crowd_is_back(crowd, view),
         _ => {
-            let wait = view.patience * view.fit.base_seconds() / rows as f64;
+            let wait = view.patience * view.sizes.saving(view.fit, rows).max(0.0) / rows as f64;
             let held_since = view.queue.first().map_or(now, |first| first.arrival.max(view.free_since));
             let give_up = held_since + Duration::from_secs_f64(LONGEST_HOLD * view.fit.base_seconds());
             (view.queue.newest_arrival() + Duration::from_secs_f64(wait)).min(give_up)
@@ -182,7 +202,7 @@ fn crowd_is_back(crowd: KnownCrowd, view: &View<'_>) -> Instant {
 mod tests {
     use super::*;
     use crate::estimator::{BatchTimes, Fit};
-    use crate::policy::{Queue, Running, Standing};
+    use crate::policy::{BatchSizes, Queue, Running, Standing};
 
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)
@@ -194,6 +214,7 @@ mod tests {
     struct State {
         queue: Queue,
         running: Vec<Running>,
+        sizes: BatchSizes,
         fit: Fit,
         patience: f64,
         crowd: Option<KnownCrowd>,
@@ -207,9 +228,9 @@ mod tests {
         for (id, &(due, rows)) in (0..).zip(due_us_rows) {
             queue.insert(Entry { id, arrival: NOW - us(8000), deadline: NOW + us(due), rows });
         }
-        let fit = Fit::line(0.010, 0.001, 1.0);
+        let (sizes, fit) = (BatchSizes::default(), Fit::line(0.010, 0.001, 1.0));
         let free_since = NOW - us(1000);
-        State { queue, running: Vec::new(), fit, patience: 0.0, crowd: None, free_since, draining: false }
+        State { queue, running: Vec::new(), sizes, fit, patience: 0.0, crowd: None, free_since, draining: false }
     }
 
     impl State {
@@ -236,6 +257,7 @@ mod tests {
                 running: &self.running,
                 runners: 1,
                 max_batch: 8,
+                sizes: &self.sizes,
                 fit: self.fit,
                 patience: self.patience,
                 crowd: self.crowd,
@@ -346,6 +368,33 @@ mod tests {
         assert_eq!(opens(29_000), release(1, ReleaseReason::Full));
         // Five rows behind five do not fit into a batch of eight: two batches are ahead.
         assert_eq!(state(&[(45_000, 8), (45_000, 5), (45_000, 5)]).decide(), shed(2..3, ShedReason::QueueTooLong));
+    }
+
+    #[test]
+    fn where_padding_takes_too_long_a_batch_of_the_size_below_goes_first() {
+        let padded = |queue: &[(u64, usize)]| {
+            let sizes = BatchSizes::rising(vec![1, 4, 8]).expect("they rise");
+            State { sizes, fit: Fit::line(0.001, 0.010, 1.0), ..state(queue) }.decide()
+        };
+        // t(1) = 11, t(4) = 41, t(8) = 81 ms.
+        assert_eq!(padded(&[(900_000, 1); 5]), release(4, ReleaseReason::Full), "4 in 41 ms is faster than 5 in 81");
+        assert_eq!(padded(&[(900_000, 1); 8]), release(8, ReleaseReason::Full));
+        assert_eq!(padded(&[(80_000, 1); 7]), release(4, ReleaseReason::Full), "all would be late in a batch of 8");
+        // Only two of four are in time at 41 ms, which is less for each ms than one at 11 ms.
+        let hurried = [(40_000, 1), (40_000, 1), (50_000, 1), (50_000, 1)];
+        assert_eq!(padded(&hurried), release(1, ReleaseReason::Full));
+        // More wait than fit: the full batch is the fastest, and those go who would be late in it.
+        let queue: Vec<_> = [(80_000, 1); 9].into_iter().chain([(900_000, 1)]).collect();
+        assert_eq!(padded(&queue), shed(0..1, ShedReason::BatchTooLate));
+    }
+
+    #[test]
+    fn a_hold_is_worth_the_batch_that_an_arrival_saves_by_taking_the_place_of_padding() {
+        let sizes = BatchSizes::rising(vec![1, 4, 8]).expect("they rise");
+        let held = |rows| State { sizes: sizes.clone(), ..state(&[(90_000, rows)]).patience(4.0) }.decide();
+        // c·(α + β)/2 after the arrival 8 ms ago; a fifth row would make four rows of padding: c·(α − 2β)/4 is no more.
+        assert_eq!(held(2), Decision::WaitUntil(NOW + us(9_000)));
+        assert_eq!(held(4), release(1, ReleaseReason::Ripe));
     }
 
     #[test]

@@ -177,6 +177,7 @@ mod tests {
             running: if busy { &[running] } else { &[] },
             runners: 1,
             max_batch: 8,
+            sizes: crate::policy::BatchSizes::ANY,
             fit: Fit::UNKNOWN,
             patience: 0.0,
             crowd: None,

@@ -11,6 +11,7 @@ mod dispatcher;
 mod fixed;
 mod patience;
 mod queue;
+mod sizes;
 mod view;
 
 use std::ops::Range;
@@ -23,6 +24,7 @@ pub use dispatcher::{Batch, Dispatcher, Lane, LaneId, Step};
 pub use fixed::Fixed;
 pub use patience::Patience;
 pub use queue::{Entry, Queue};
+pub use sizes::BatchSizes;
 pub use view::{Running, Standing, View};
 
 use crate::estimator::Instant;

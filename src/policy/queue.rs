@@ -91,6 +91,12 @@ impl Queue {
         (entries, entries.checked_sub(1).map_or(0, |last| (self.entries[last].end - self.gone) as usize))
     }
 
+    /// Rows of those that are due before `instant`.
+    pub(super) fn rows_due_before(&self, instant: Instant) -> usize {
+        let due = self.entries.partition_point(|placed| placed.entry.deadline < instant);
+        due.checked_sub(1).map_or(0, |last| (self.entries[last].end - self.gone) as usize)
+    }
+
     /// Adds an entry at its place: at the end, unless its deadline is shorter than others'.
     pub fn insert(&mut self, entry: Entry) {
         self.newest = self.newest.max(entry.arrival);

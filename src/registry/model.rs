@@ -10,7 +10,7 @@ use super::LoadError;
 use super::load::{self, Loaded};
 use super::spec::ModelSpec;
 use super::work::work;
-use crate::batcher::{Answered, Batcher, Caps, Pool, Weight};
+use crate::batcher::{Answered, BatchSizes, Batcher, Caps, Pool, Weight};
 use crate::error::{Error, Outcome};
 use crate::metrics::{self, Metrics, ModelMetrics};
 use crate::runner::Signature;
@@ -49,7 +49,8 @@ impl Model {
         let fail = |reason| LoadError { name: spec.name.clone(), reason };
         let Loaded { platform, signature, build } = load::load(&spec).map_err(fail)?;
         let max_batch = spec.max_batch_rows.get();
-        let seen = load::warm_up(&mut *build(), max_batch).map_err(fail)?;
+        let sizes = spec.allowed_batch_sizes.clone();
+        let seen = load::warm_up(&mut *build(), &warm_up_sizes(&sizes, max_batch)).map_err(fail)?;
         log_warm_up(&spec, &seen);
         let metrics = metrics.model(&spec.name, &spec.version, edges(&spec));
         let builder = Batcher::builder(Caps { max_latency: spec.max_latency, max_batch })
@@ -58,12 +59,13 @@ impl Model {
             .max_queue_rows(spec.max_queue_rows.get())
             .max_queue_bytes(spec.max_queue_bytes.get())
             .weigh(|request: &Tensors| Weight { rows: request.rows(), bytes: request.byte_len() })
+            .allowed_batch_sizes(sizes.clone())
             .seen(seen)
             .weight(spec.weight)
             .metrics(metrics.clone());
         let builder = if let Some(pool) = pool { builder.pool(pool) } else { builder };
         let batcher = builder
-            .start_threads(move || Ok(work(load::ready(build()))))
+            .start_threads(move || Ok(work(load::ready(build()), sizes.clone())))
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
         Ok(Model { spec, platform, signature: Arc::new(signature), batcher, metrics })
     }
@@ -143,6 +145,14 @@ impl Model {
     pub(super) async fn drain(&self) {
         self.batcher.drain().await;
     }
+}
+
+/// The sizes that the model can be asked for, up to its cap: every allowed one, or 1, 2, 4 … where any is.
+fn warm_up_sizes(sizes: &BatchSizes, max_rows: usize) -> Vec<usize> {
+    if !sizes.is_any() {
+        return sizes.iter().collect();
+    }
+    (0..usize::BITS).map(|i| 1usize << i).take_while(|&n| n < max_rows).chain([max_rows]).collect()
 }
 
 /// The caps from which the buckets of a model's metrics are made.

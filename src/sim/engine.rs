@@ -41,7 +41,8 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
     let mut dispatcher = Dispatcher::new(scenario.runners);
     let mut tracks = Vec::new();
     for model in scenario.models {
-        let lane = dispatcher.open(Lane::new(model.policy, model.max_batch).weighing(model.weight));
+        let lane = Lane::new(model.policy, model.max_batch).weighing(model.weight);
+        let lane = dispatcher.open(lane.padding_to(model.service.sizes.clone()));
         debug_assert_eq!(lane, tracks.len());
         let Model { service, max_latency, max_batch, .. } = model;
         tracks.push(Track { service, max_latency, max_batch, launched: 0, outcome: Outcome::new() });

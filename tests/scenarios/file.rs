@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use uncork::estimator::Instant;
-use uncork::policy::{Aimd, Cork, Cork2020, Fixed, Policy};
+use uncork::policy::{Aimd, BatchSizes, Cork, Cork2020, Fixed, Policy};
 use uncork::sim::{self, Arrival, ClosedLoop, Model, OpenLoop, Process, Service};
 
 use crate::counts::Measure;
@@ -69,6 +69,9 @@ struct RawService {
     changes: Vec<Change>,
     #[serde(default = "factor_one")]
     first_factor: f64,
+    /// Batches are padded to these.
+    #[serde(default)]
+    sizes: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -208,6 +211,9 @@ impl Scenario {
     }
 
     fn check(&self) -> Result<(), String> {
+        if BatchSizes::rising(self.service.sizes.clone()).is_none() {
+            return Err("sizes: they must rise".into());
+        }
         let names = self.compare.iter().map(|c| &c.policy).filter(|name| *name != "best-fixed");
         for name in names.chain([&self.policy]) {
             self.named_policy(name)?;
@@ -257,6 +263,11 @@ impl Scenario {
         ms(self.max_latency_ms)
     }
 
+    /// The sizes to which batches are padded.
+    pub(crate) fn sizes(&self) -> BatchSizes {
+        BatchSizes::rising(self.service.sizes.clone()).expect("checked")
+    }
+
     pub(crate) fn service(&self) -> Service {
         let raw = &self.service;
         let change = |c: &Change| (Instant::EPOCH + Duration::from_secs_f64(c.at_s), c.factor);
@@ -267,6 +278,7 @@ impl Scenario {
             straggle_factor: straggle.factor,
             changes: raw.changes.iter().map(change).collect(),
             first_factor: raw.first_factor,
+            sizes: self.sizes(),
             ..Service::affine(ms(raw.base_ms), ms(raw.per_row_ms))
         }
     }

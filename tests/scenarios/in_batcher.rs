@@ -139,6 +139,7 @@ async fn drive(scenario: &Scenario) -> Counts {
     let batcher = Batcher::builder(Caps { max_latency, max_batch: scenario.max_batch_size })
         .runners(scenario.runners)
         .policy(policy)
+        .allowed_batch_sizes(scenario.sizes())
         .weigh(|rows: &usize| Weight { rows: *rows, bytes: 0 })
         .start(StandIn(Arc::clone(&world)));
     loop {
