@@ -411,6 +411,22 @@ async fn a_caller_shortens_its_deadline_and_cannot_lengthen_it() {
 }
 
 #[tokio::test]
+async fn a_priority_beyond_its_bounds_is_answered_400_with_them() {
+    let server = with(Options::default()).await;
+    let mut body = request(json!([1]));
+    for known in [json!(1), json!("10"), json!(0)] {
+        body["parameters"] = json!({ "priority": known });
+        assert_eq!(server.infer(&body).await.status, 200, "{known}");
+    }
+    for unknown in [json!(11), json!(-1), json!("high")] {
+        body["parameters"] = json!({ "priority": unknown });
+        let answer = server.infer(&body).await;
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        assert!(answer.error().contains("from 1, the most urgent, to 10"), "{}", answer.text);
+    }
+}
+
+#[tokio::test]
 async fn a_slow_head_is_answered_408_and_a_silent_connection_is_closed() {
     let server = with(Options { head_timeout: SHORT, ..Options::default() }).await;
     let mut slow = server.connect().await;

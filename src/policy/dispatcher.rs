@@ -209,7 +209,7 @@ impl Dispatcher {
     pub fn depart(&mut self, lane: LaneId, entry: &Entry) -> bool {
         let lane = self.lane_mut(lane);
         lane.has_changed();
-        lane.queue.remove_entry(entry.deadline, entry.id).is_some()
+        lane.queue.remove_entry(entry).is_some()
     }
 
     /// Nothing will arrive any more: what waits is released without holding back.
@@ -380,7 +380,8 @@ impl Dispatcher {
 
     fn reckon_claim(&self, at: usize) -> Claim {
         let view = self.view_alone(at);
-        let (arrival, deadline) = view.queue.first().map_or_else(Default::default, |e| (e.arrival, e.deadline));
+        let due_first = view.queue.due_first(view.queue.prefix(view.max_batch).0).and_then(|at| view.queue.get(at));
+        let (arrival, deadline) = due_first.map_or_else(Default::default, |e| (e.arrival, e.deadline));
         let time = view.batch_time(view.queue.rows());
         // Half of the time that it has: most of what waiting can save is saved by then, and noise finds room in the rest.
         let patience = (deadline - view.batch_time(view.max_batch)).since(arrival) / 2;
@@ -440,7 +441,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::policy::Cork;
+    use crate::policy::{Cork, Priority};
 
     /// One entry of so many rows.
     fn batch(rows: usize) -> Batch {
@@ -452,7 +453,13 @@ mod tests {
     }
 
     fn entry(id: u64, arrival_ms: u64, within_ms: u64) -> Entry {
-        Entry { id, arrival: at(arrival_ms), deadline: at(arrival_ms + within_ms), rows: 1 }
+        Entry {
+            id,
+            arrival: at(arrival_ms),
+            deadline: at(arrival_ms + within_ms),
+            rows: 1,
+            priority: Priority::DEFAULT,
+        }
     }
 
     /// A lane whose batches of at most 8 rows take 10 ms.

@@ -129,6 +129,18 @@ impl View<'_> {
         self.fit.is_trusted().then(|| self.fit.predict(self.sizes.padded(rows))).flatten().unwrap_or_default()
     }
 
+    /// The most rows, below `rows`, of which a batch that starts at `start` ends by `deadline`; 0 if none does.
+    pub(super) fn rows_in_time(&self, start: Instant, deadline: Instant, rows: usize) -> usize {
+        // The batch time never shrinks with the rows: halve until one row apart.
+        let (mut fits, mut late) = (0, rows);
+        while fits + 1 < late {
+            let middle = fits + (late - fits) / 2;
+            let in_time = start + self.batch_time(middle) <= deadline;
+            if in_time { fits = middle } else { late = middle }
+        }
+        fits
+    }
+
     /// The cautious batch time of `rows`, padded, or of as many as fit into one batch; zero while the estimate is a guess,
     /// so that nothing is refused on one.
     pub fn batch_time(&self, rows: usize) -> Duration {

@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 pub use model::{Answer, Model};
 pub use spec::{ModelSpec, Source};
 
-pub use crate::batcher::BatchSizes;
+pub use crate::batcher::{BatchSizes, Priority, Terms};
 
 use crate::batcher::Pool;
 use crate::error::Error;

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use tokio::time::Instant;
 
 use super::LoadError;
 use super::load::{self, Loaded};
 use super::spec::ModelSpec;
 use super::work::work;
-use crate::batcher::{Answered, BatchSizes, Batcher, Caps, Pool, Weight};
+use crate::batcher::{Answered, BatchSizes, Batcher, Caps, Pool, Terms, Weight};
 use crate::error::{Error, Outcome};
 use crate::metrics::{self, Metrics, ModelMetrics};
 use crate::runner::Signature;
@@ -97,15 +96,14 @@ impl Model {
 
     /// Answers one request of any number of rows.
     ///
-    /// `arrival` is when the request's head was in; `timeout` shortens the deadline of `arrival + max_latency`, and never
-    /// lengthens it. A request of more than `max_batch_size` rows is split and its answer joined, in order. Dropping the
-    /// future takes the request out of the queue.
-    pub async fn infer(&self, inputs: Tensors, arrival: Instant, timeout: Option<Duration>) -> Result<Answer, Error> {
+    /// The terms begin when the request's head was in. A request of more than `max_batch_size` rows is split and its answer
+    /// joined, in order. Dropping the future takes the request out of the queue.
+    pub async fn infer(&self, inputs: Tensors, terms: Terms) -> Result<Answer, Error> {
         let mut count = Count { metrics: &self.metrics, outcome: Outcome::Departed };
-        let result = self.answer(inputs, arrival, timeout).await;
+        let result = self.answer(inputs, terms).await;
         count.outcome = match &result {
             Ok(_) => {
-                let elapsed = arrival.elapsed();
+                let elapsed = terms.arrival().elapsed();
                 self.metrics.request_duration.record(elapsed);
                 if elapsed <= self.spec.max_latency { Outcome::Answered } else { Outcome::AnsweredLate }
             }
@@ -114,11 +112,11 @@ impl Model {
         result
     }
 
-    async fn answer(&self, inputs: Tensors, arrival: Instant, timeout: Option<Duration>) -> Result<Answer, Error> {
+    async fn answer(&self, inputs: Tensors, terms: Terms) -> Result<Answer, Error> {
         let inputs = self.signature.check(inputs).map_err(|e| Error::Invalid(e.to_string()))?;
         let (rows, cap, bound) = (inputs.rows(), self.spec.max_batch_rows.get(), self.spec.max_queue_rows.get());
         if rows <= cap {
-            return self.batcher.submit_with(inputs, arrival, timeout).await.map(Answer::from);
+            return self.batcher.submit_with(inputs, terms).await.map(Answer::from);
         }
         if rows > bound {
             return Err(Error::TooLarge { size: rows, bound, unit: "rows" });
@@ -127,7 +125,7 @@ impl Model {
         let sizes: Vec<usize> = whole.chain([rows % cap].into_iter().filter(|&rest| rest > 0)).collect();
         let parts = inputs.split(&sizes).map_err(|e| Error::Invalid(e.to_string()))?;
         // If one part is refused, dropping the others takes them out of the queue.
-        let parts = parts.into_iter().map(|part| self.batcher.submit_with(part, arrival, timeout));
+        let parts = parts.into_iter().map(|part| self.batcher.submit_with(part, terms));
         let mut answers: Vec<Answer> = try_join_all(parts).await?.into_iter().map(Answer::from).collect();
         let last = answers.iter().enumerate().max_by_key(|(_, a)| a.queue).map_or(0, |(i, _)| i);
         let Answer { queue, batch, batch_rows, .. } = answers[last];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use uncork::estimator::Instant;
-use uncork::policy::{Aimd, BatchSizes, Cork, Cork2020, Fixed, Policy};
+use uncork::policy::{Aimd, BatchSizes, Cork, Cork2020, Fixed, Policy, Priority};
 use uncork::sim::{self, Arrival, ClosedLoop, Model, OpenLoop, Process, Service};
 
 use crate::counts::Measure;
@@ -103,6 +103,9 @@ struct Piece {
     /// Latency caps of their own: each of these is as likely.
     #[serde(default)]
     within_ms: Vec<f64>,
+    /// Priorities: each of these is as likely.
+    #[serde(default = "default_priorities")]
+    priorities: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -190,6 +193,9 @@ fn factor_one() -> f64 {
 fn single_rows() -> Vec<usize> {
     vec![1]
 }
+fn default_priorities() -> Vec<u64> {
+    vec![u64::from(Priority::DEFAULT.level())]
+}
 fn half_a_percent() -> f64 {
     0.005
 }
@@ -242,6 +248,9 @@ impl Scenario {
     fn check_piece(&self, piece: &Piece) -> Result<(), String> {
         if piece.rows.is_empty() || !piece.rows.iter().all(|rows| (1..=self.max_batch_size).contains(rows)) {
             return Err(format!("rows: each must be between 1 and {}", self.max_batch_size));
+        }
+        if piece.priorities.is_empty() || piece.priorities.iter().any(|&level| Priority::new(level).is_none()) {
+            return Err("priorities: each must be between 1 and 10".into());
         }
         match (&piece.process, piece.rate, piece.load) {
             (RawProcess::Burst { .. } | RawProcess::List { .. }, Some(_), _) => Err("rate: a list has none".into()),
@@ -338,7 +347,8 @@ impl Scenario {
         let mut all = Vec::new();
         for (piece, number) in self.arrivals.iter().zip(0..) {
             let within: Vec<_> = piece.within_ms.iter().map(|&own| ms(own).saturating_sub(reserve)).collect();
-            let mut mix = Mix::new(&piece.rows, &within, seed * 100 + number);
+            let priorities: Vec<_> = piece.priorities.iter().filter_map(|&level| Priority::new(level)).collect();
+            let mut mix = Mix::new(&piece.rows, &within, &priorities, seed * 100 + number);
             let length = Duration::from_secs_f64(piece.for_s);
             let times = self.times(piece, length, seed * 100 + number);
             all.extend(times.into_iter().map(|at| mix.arrival(at + begin)));
