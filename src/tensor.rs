@@ -292,6 +292,26 @@ impl Tensors {
         Ok(joined)
     }
 
+    /// Makes the set `rows` rows long: cuts the last ones off, or puts copies of the last one behind it. Fails with
+    /// [`TensorError::Mismatch`] where there is no row to copy.
+    pub fn resize_rows(mut self, rows: usize) -> Result<Tensors, TensorError> {
+        let have = self.rows();
+        for (_, tensor) in &mut self.entries {
+            let width = tensor.row_len();
+            if rows <= have {
+                tensor.data = tensor.data.slice(0, rows * width);
+            } else {
+                let last = have.checked_sub(1).ok_or(TensorError::Mismatch)?;
+                let last = tensor.data.slice(last * width, have * width);
+                for _ in have..rows {
+                    tensor.data.append(&mut last.clone())?;
+                }
+            }
+            tensor.shape[0] = rows;
+        }
+        Ok(self)
+    }
+
     /// Cuts the set into consecutive parts of `rows[i]` rows each: the inverse of [`join`](Self::join). The parts must
     /// add up to all rows.
     pub fn split(self, rows: &[usize]) -> Result<Vec<Tensors>, TensorError> {

@@ -77,6 +77,29 @@ fn a_flag_outweighs_a_variable_which_outweighs_the_file_which_outweighs_the_defa
 }
 
 #[test]
+fn allowed_batch_sizes_rise_to_the_cap_and_say_it_where_nobody_else_does() {
+    let sizes = |rest: &str| resolve_text(&format!("{STAND_IN}{rest}\n"), &Flags::default(), &[]);
+    let model = sizes("allowed_batch_sizes = [1, 8, 32]").unwrap().models.remove(0);
+    assert_eq!(model.allowed_batch_sizes.iter().collect::<Vec<_>>(), [1, 8, 32]);
+    assert_eq!(model.max_batch_rows.get(), 32);
+    sizes("allowed_batch_sizes = [1, 8, 32]\nmax_batch_size = 32").unwrap();
+    assert!(sizes("").unwrap().models[0].allowed_batch_sizes.is_any());
+    for (bad, words) in [
+        ("[1, 8, 32]\nmax_batch_size = 64", "= [1, 8, 32]: must end with max_batch_size (64)"),
+        ("[]", "= []: must be a list of whole numbers from 1 to 65536 that rise, like [1, 8, 32]"),
+        ("[8, 8]", "= [8, 8]: must be a list"),
+        ("[0, 8]", "= [0, 8]: must be a list"),
+        ("[1, '8']", "= [1, \"8\"]: must be a list"),
+        ("[1, 70000]", "= [1, 70000]: must be a list"),
+        ("8", "= 8: must be a list"),
+    ] {
+        let problems = problems(&format!("{STAND_IN}allowed_batch_sizes = {bad}\n"));
+        assert!(problems.len() == 1 && problems[0].contains("uncork.toml:4"), "{problems:?}");
+        assert!(problems[0].contains(words), "{problems:?}");
+    }
+}
+
+#[test]
 fn every_error_is_told_at_once_with_its_line_key_value_and_bound() {
     let text = "[server]\nhttp = 'here'\nmax_connections = 0\ndrain_delay_ms = -1\n\n[[model]]\nname = 'a'\n\
                 synthetic = { base_ms = 1, per_row = 2 }\nmax_latency_ms = 0\n\n[[model]]\nname = 'a b'\n\

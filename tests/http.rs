@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use uncork::registry::{ModelSpec, Registry, Source};
+use uncork::registry::{BatchSizes, ModelSpec, Registry, Source};
 use uncork::server::{Ended, Options, Server};
 
 /// Far longer than anything here takes: a wait that reaches it has failed.
@@ -38,6 +38,7 @@ fn stand_in(name: &str, version: &str, base: Duration) -> ModelSpec {
         source: Source::Synthetic { base, per_row: Duration::ZERO },
         max_latency: Duration::from_secs(10),
         max_batch_rows: n(8),
+        allowed_batch_sizes: BatchSizes::default(),
         pool: None,
         weight: NonZeroUsize::MIN,
         runners: n(1),
@@ -424,6 +425,22 @@ async fn a_caller_shortens_its_deadline_and_cannot_lengthen_it() {
     for enough in [json!(4_000_000), json!(3_600_000_000u64), json!(0)] {
         body["parameters"] = json!({ "timeout": enough });
         assert_eq!(server.infer(&body).await.status, 200, "{enough} µs is enough");
+    }
+}
+
+#[tokio::test]
+async fn a_priority_beyond_its_bounds_is_answered_400_with_them() {
+    let server = with(Options::default()).await;
+    let mut body = request(json!([1]));
+    for known in [json!(1), json!("10"), json!(0)] {
+        body["parameters"] = json!({ "priority": known });
+        assert_eq!(server.infer(&body).await.status, 200, "{known}");
+    }
+    for unknown in [json!(11), json!(-1), json!("high")] {
+        body["parameters"] = json!({ "priority": unknown });
+        let answer = server.infer(&body).await;
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        assert!(answer.error().contains("from 1, the most urgent, to 10"), "{}", answer.text);
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use uncork::estimator::{BatchTimes, Fit, Instant, KnownCrowd};
 use uncork::policy::{
-    Aimd, Batch, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Lane, Policy, Queue, Running, Standing, Step, View,
+    Aimd, Batch, BatchSizes, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Lane, Policy, Priority, Queue,
+    ReleaseReason, Running, ShedReason, Standing, Step, View,
 };
 
 fn us(us: u64) -> Duration {
@@ -34,6 +35,7 @@ struct State {
     running: Vec<Running>,
     runners: usize,
     max_batch: usize,
+    sizes: BatchSizes,
     fit: Fit,
     patience: f64,
     crowd: Option<KnownCrowd>,
@@ -51,6 +53,7 @@ impl State {
             running: &self.running,
             runners: self.runners,
             max_batch: self.max_batch,
+            sizes: &self.sizes,
             fit: self.fit,
             patience: self.patience,
             crowd: self.crowd,
@@ -106,12 +109,15 @@ prop_compose! {
         busy in 0usize..5,
         // Few rows or many: only with a batch far from full does a hold come into question.
         entries in prop_oneof![
-            prop::collection::vec((0u64..100_000, 1u64..150_000, 1usize..64), 0..60),
-            prop::collection::vec((0u64..20_000, 1u64..150_000, 1usize..3), 1..4),
+            prop::collection::vec((0u64..100_000, 1u64..150_000, 1usize..64, 1u64..=10), 0..60),
+            prop::collection::vec((0u64..20_000, 1u64..150_000, 1usize..3, 1u64..=10), 1..4),
         ],
+        // Half of all queues have one priority, the others up to so many.
+        levels in prop_oneof![Just(1u64), 2u64..=10],
         running in prop::collection::vec((0u64..200_000, 1usize..64), 5),
         patience in 0.0..3.0,
         crowd in prop::option::of((2usize..80, 0u64..20_000)),
+        sizes in prop::option::of(prop::collection::btree_set(1usize..64, 1..6)),
         fit in fits(),
         free in 0u64..200_000,
         draining in prop::bool::weighted(0.1),
@@ -122,21 +128,25 @@ prop_compose! {
     ) -> State {
         let now = Instant::EPOCH + us(2_000_000 + past_tick);
         let mut queue = Queue::new();
-        for (id, (age, within, rows)) in (0..).zip(entries) {
+        for (id, (age, within, rows, level)) in (0..).zip(entries) {
             let arrival = now - us(age);
-            queue.insert(Entry { id, arrival, deadline: arrival + us(within), rows: rows.min(max_batch) });
+            let priority = Priority::new(level.min(levels)).expect("a level");
+            queue.insert(Entry { id, arrival, deadline: arrival + us(within), rows: rows.min(max_batch), priority });
         }
+        // Some end below the cap, some beyond it.
+        let sizes = BatchSizes::rising(sizes.into_iter().flatten().collect()).expect("a set is in order");
         let busy = busy.min(runners);
         let running = running.into_iter().take(busy);
         State {
             now,
             queue,
             running: running.zip(0..).map(|((since, rows), ticket)| {
-                let expected = fit.is_trusted().then(|| fit.predict(rows)).flatten();
+                let expected = fit.is_trusted().then(|| fit.predict(sizes.padded(rows))).flatten();
                 Running { ticket, lane: 0, since: now - us(since), entries: 1, rows, waited: us(0), expected }
             }).collect(),
             runners,
             max_batch,
+            sizes,
             fit,
             patience,
             crowd: crowd.map(|(size, returns)| KnownCrowd { size, returns: us(returns) }),
@@ -180,10 +190,44 @@ proptest! {
     #[test]
     fn a_hold_never_lasts_past_the_latest_start(state in states()) {
         if let Decision::WaitUntil(at) = state.decide() && state.running.len() < state.runners {
-            let first = state.queue.first().expect("something waits");
-            let (_, rows) = state.queue.prefix(state.max_batch);
-            let batch_time = state.fit.is_trusted().then(|| state.fit.predict_cautiously(rows)).flatten();
-            prop_assert!(at <= first.deadline - batch_time.unwrap_or_default(), "{at:?}");
+            let (entries, rows) = state.queue.prefix(state.max_batch);
+            for entry in state.queue.iter().take(entries) {
+                prop_assert!(at <= entry.deadline - state.view().batch_time(rows), "{at:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_waits_beyond_a_deadline_without_being_refused(state in states()) {
+        let expired = state.queue.iter().any(|e| e.deadline <= state.now);
+        match state.decide() {
+            Decision::WaitUntil(at) => prop_assert!(state.queue.iter().all(|e| at <= e.deadline), "{at:?}"),
+            Decision::Shed { entries, reason: ShedReason::Expired } => {
+                prop_assert!(entries.into_iter().all(|i| state.queue.get(i).is_some_and(|e| e.deadline <= state.now)));
+            }
+            _ => prop_assert!(!expired),
+        }
+    }
+
+    #[test]
+    fn a_release_is_in_time_for_whoever_in_it_is_due_first(state in states()) {
+        if let Decision::Release { entries, reason } = state.decide() && reason != ReleaseReason::Probe {
+            let rows = state.queue.iter().take(entries).map(|e| e.rows).sum();
+            let end = state.now + state.view().batch_time(rows);
+            prop_assert!(state.queue.iter().take(entries).all(|e| end <= e.deadline), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn less_urgent_entries_change_nothing_for_a_level_that_is_refused(state in states()) {
+        // Whom the next batch or those before it make late, it would make late without all that are less urgent.
+        if let Decision::Shed { entries, reason } = state.decide() && state.sizes.is_any() {
+            let refused = *state.queue.get(entries.start).expect("in range");
+            let mut alone = state.clone();
+            let end = state.queue.iter().take_while(|e| e.priority <= refused.priority).count();
+            alone.queue.remove(end..state.queue.len()).for_each(drop);
+            let same = Decision::Shed { entries, reason };
+            prop_assert_eq!(alone.decide(), same, "{:?}", refused);
         }
     }
 
@@ -268,7 +312,12 @@ fn run(
         } else if arrival == Some(now) {
             let (id, &(_, rows, within)) = arrivals.next().expect("peeked");
             due = now;
-            pool.arrive(lane, Entry { id, arrival: now, deadline: now + us(within), rows: rows.min(max_batch) });
+            // By the rows, so that requests of one size are of one priority.
+            let priority = Priority::new(1 + rows as u64 % 4).expect("a level");
+            pool.arrive(
+                lane,
+                Entry { id, arrival: now, deadline: now + us(within), rows: rows.min(max_batch), priority },
+            );
         }
         wake = loop {
             match pool.next(now) {
@@ -356,7 +405,8 @@ fn run_lanes(
                 pool.close(lanes[model]);
                 lanes[model] = open(&mut pool, weights[model]);
             }
-            let entry = Entry { id, arrival: now, deadline: now + us(within), rows: rows.min(max_batch) };
+            let priority = Priority::DEFAULT;
+            let entry = Entry { id, arrival: now, deadline: now + us(within), rows: rows.min(max_batch), priority };
             pool.arrive(lanes[model], entry);
         }
         wake = loop {

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use tokio::time::Instant;
 use uncork::error::Error;
-use uncork::registry::{ModelSpec, Registry, Source};
+use uncork::registry::{BatchSizes, ModelSpec, Registry, Source, Terms};
 use uncork::tensor::{Data, Tensor, Tensors};
 
 fn stand_in(version: &str) -> ModelSpec {
@@ -20,6 +19,7 @@ fn stand_in(version: &str) -> ModelSpec {
         source: Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO },
         max_latency: Duration::from_secs(20),
         max_batch_rows: n(128),
+        allowed_batch_sizes: BatchSizes::default(),
         pool: None,
         weight: NonZeroUsize::MIN,
         runners: n(2),
@@ -44,15 +44,15 @@ async fn a_request_of_more_rows_than_a_batch_is_split_and_its_answer_joined_in_o
     let registry = Registry::load(vec![stand_in("1")]).unwrap();
     let model = registry.model("m", None).unwrap();
     for count in [127, 128, 129, 300, 512] {
-        let answer = model.infer(rows(0, count), Instant::now(), None).await.unwrap();
+        let answer = model.infer(rows(0, count), Terms::now()).await.unwrap();
         assert_eq!(answer.outputs.get("y").unwrap().data(), &answer_to(0, count));
         assert!(answer.batch_rows <= 128, "{} rows rode in one batch", answer.batch_rows);
     }
-    let too_large = model.infer(rows(0, 1001), Instant::now(), None).await.unwrap_err();
+    let too_large = model.infer(rows(0, 1001), Terms::now()).await.unwrap_err();
     assert_eq!(too_large, Error::TooLarge { size: 1001, bound: 1000, unit: "rows" });
     let short = ModelSpec { max_queue_bytes: NonZeroUsize::new(100).unwrap(), ..stand_in("1") };
     let registry = Registry::load(vec![short]).unwrap();
-    let too_large = registry.model("m", None).unwrap().infer(rows(0, 26), Instant::now(), None).await.unwrap_err();
+    let too_large = registry.model("m", None).unwrap().infer(rows(0, 26), Terms::now()).await.unwrap_err();
     assert_eq!(too_large, Error::TooLarge { size: 104, bound: 100, unit: "bytes" });
 }
 
@@ -65,7 +65,7 @@ async fn a_thousand_requests_of_different_sizes_each_get_their_own_rows_back() {
         async move {
             // The queue holds 1,000 rows: what is refused for that asks again.
             loop {
-                match model.infer(rows(first, count), Instant::now(), None).await {
+                match model.infer(rows(first, count), Terms::now()).await {
                     Ok(answer) => return assert_eq!(answer.outputs.get("y").unwrap().data(), &answer_to(first, count)),
                     Err(Error::Full { .. }) => tokio::task::yield_now().await,
                     Err(other) => panic!("request {i}: {other}"),
@@ -81,16 +81,16 @@ async fn every_request_is_counted_once_however_it_ends() {
     let registry = Registry::load(vec![stand_in("1")]).unwrap();
     let model = registry.model("m", None).unwrap();
     for _ in 0..3 {
-        model.infer(rows(0, 300), Instant::now(), None).await.unwrap();
+        model.infer(rows(0, 300), Terms::now()).await.unwrap();
     }
     let wrong = Tensors::one("z", Tensor::new(vec![1, 1], vec![0.0f32]).unwrap());
-    assert!(matches!(model.infer(wrong, Instant::now(), None).await, Err(Error::Invalid(_))));
-    let hopeless = model.infer(rows(0, 1), Instant::now(), Some(Duration::ZERO)).await;
+    assert!(matches!(model.infer(wrong, Terms::now()).await, Err(Error::Invalid(_))));
+    let hopeless = model.infer(rows(0, 1), Terms::now().within(Duration::ZERO)).await;
     assert!(matches!(hopeless, Err(Error::Late { .. })), "{hopeless:?}");
-    drop(model.infer(rows(0, 1), Instant::now(), None)); // never begun, so never there
+    drop(model.infer(rows(0, 1), Terms::now())); // never begun, so never there
     registry.drain().await;
     assert!(!registry.is_ready());
-    assert_eq!(model.infer(rows(0, 1), Instant::now(), None).await.unwrap_err(), Error::ShuttingDown);
+    assert_eq!(model.infer(rows(0, 1), Terms::now()).await.unwrap_err(), Error::ShuttingDown);
     let text = registry.metrics().render();
     for (outcome, count) in
         [("on_time", 3), ("invalid", 1), ("shed", 1), ("shutting_down", 1), ("departed", 0), ("late", 0), ("failed", 0)]
@@ -108,7 +108,7 @@ async fn every_request_is_counted_once_however_it_ends() {
 async fn an_answer_that_comes_after_the_cap_is_counted_as_late() {
     let registry = Registry::load(vec![stand_in("1")]).unwrap();
     let model = registry.model("m", None).unwrap();
-    let mut answer = Box::pin(model.infer(rows(0, 1), Instant::now(), None));
+    let mut answer = Box::pin(model.infer(rows(0, 1), Terms::now()));
     assert!(answer.as_mut().now_or_never().is_none());
     tokio::task::yield_now().await; // its batch is released
     tokio::time::advance(Duration::from_secs(21)).await;
@@ -154,14 +154,14 @@ async fn models_of_one_pool_answer_each_for_itself_and_drain_together() {
     let requests = (0..300).map(|i| {
         let model = registry.model(["a", "b", "m"][i % 3], None).unwrap();
         async move {
-            let answer = model.infer(rows(i, 1 + i % 3), Instant::now(), None).await.unwrap();
+            let answer = model.infer(rows(i, 1 + i % 3), Terms::now()).await.unwrap();
             assert_eq!(answer.outputs.get("y").unwrap().data(), &answer_to(i, 1 + i % 3));
         }
     });
     join_all(requests).await;
     registry.drain().await;
     for name in ["a", "b", "m"] {
-        let refused = registry.model(name, None).unwrap().infer(rows(0, 1), Instant::now(), None).await;
+        let refused = registry.model(name, None).unwrap().infer(rows(0, 1), Terms::now()).await;
         assert_eq!(refused.unwrap_err(), Error::ShuttingDown);
     }
     let text = registry.metrics().render();

@@ -235,7 +235,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         if items.is_empty() {
             return;
         }
-        if let Some(predicted) = self.dispatcher.fit(lane).predict(launched.rows) {
+        if let Some(predicted) = self.dispatcher.predict(lane, launched.rows) {
             desk.metrics.predicted_batch_duration.record(predicted);
         }
         desk.metrics.count_release(reason);

@@ -12,7 +12,7 @@ use super::executor::{BatchError, Executor, Work};
 use super::pool::Pool;
 use super::{Batcher, Caps, Shared, Weight};
 use crate::metrics::ModelMetrics;
-use crate::policy::{Cork, Lane, Policy};
+use crate::policy::{BatchSizes, Cork, Lane, Policy};
 
 /// Rows that may wait unless said otherwise, or eight batches if that is more. The latency cap refuses long before on all
 /// but the fastest models; this bounds memory.
@@ -30,6 +30,7 @@ pub struct Builder<I, A> {
     runners: usize,
     pool: Option<Pool<I, A>>,
     weight: NonZeroUsize,
+    sizes: BatchSizes,
     max_queue_rows: usize,
     max_queue_bytes: usize,
     weigh: Box<dyn Fn(&I) -> Weight + Send + Sync>,
@@ -55,6 +56,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             runners: 1,
             pool: None,
             weight: NonZeroUsize::MIN,
+            sizes: BatchSizes::default(),
             max_queue_rows: DEFAULT_QUEUE_ROWS.max(caps.max_batch.saturating_mul(8)),
             max_queue_bytes: DEFAULT_QUEUE_BYTES,
             weigh: Box::new(|_| Weight { rows: 1, bytes: size_of::<I>() }),
@@ -85,6 +87,13 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
     /// 1 unless said otherwise.
     pub fn weight(self, weight: NonZeroUsize) -> Self {
         Builder { weight, ..self }
+    }
+
+    /// The sizes that the executor runs. A batch of another size takes as long as one of the next, to which whoever runs it
+    /// pads it; none has more rows than the largest.
+    pub fn allowed_batch_sizes(self, sizes: BatchSizes) -> Self {
+        let max_batch = sizes.largest().map_or(self.caps.max_batch, |largest| self.caps.max_batch.min(largest));
+        Builder { sizes, caps: Caps { max_batch, ..self.caps }, ..self }
     }
 
     /// Most rows that wait; what comes beyond is refused at once. Lower bounds memory; the latency cap is what refuses
@@ -145,7 +154,8 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
     pub fn start(self, executor: impl Executor<I, A>) -> Batcher<I, A> {
         let pool = self.pool.unwrap_or_else(|| Pool::new(&self.name, self.runners));
         let clock = pool.clock();
-        let mut lane = Lane::new(self.policy, self.caps.max_batch).weighing(self.weight);
+        let lane = Lane::new(self.policy, self.caps.max_batch).weighing(self.weight);
+        let mut lane = lane.padding_to(self.sizes);
         for (rows, time) in self.seen {
             lane.seen(clock.now(), rows, time);
         }

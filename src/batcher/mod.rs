@@ -46,6 +46,8 @@ pub use builder::Builder;
 pub use executor::{BatchError, Executor, Threads, Work, Workers};
 pub use pool::Pool;
 
+pub use crate::policy::{BatchSizes, Priority};
+
 use actor::Message;
 use bounds::Bounds;
 use clock::Clock;
@@ -73,6 +75,41 @@ pub struct Weight {
     pub rows: usize,
     /// Bytes of memory while it waits.
     pub bytes: usize,
+}
+
+/// What a caller asks for beside the answer: `Terms::now().within(timeout).priority(level)`.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    arrival: tokio::time::Instant,
+    timeout: Option<Duration>,
+    priority: Priority,
+}
+
+impl Terms {
+    /// For an item that arrives now: within the latency cap, with the default priority.
+    pub fn now() -> Terms {
+        Terms::since(tokio::time::Instant::now())
+    }
+
+    /// For an item that has arrived at `arrival`, from when its latency counts.
+    pub fn since(arrival: tokio::time::Instant) -> Terms {
+        Terms { arrival, timeout: None, priority: Priority::DEFAULT }
+    }
+
+    /// Shortens the time that the answer may take, and never lengthens it; `None` leaves it as it is.
+    pub fn within(self, timeout: impl Into<Option<Duration>>) -> Terms {
+        Terms { timeout: timeout.into(), ..self }
+    }
+
+    /// Lets those of less urgent levels stand back; under overload they are the ones that are refused.
+    pub fn priority(self, priority: Priority) -> Terms {
+        Terms { priority, ..self }
+    }
+
+    /// When the item arrived.
+    pub fn arrival(&self) -> tokio::time::Instant {
+        self.arrival
+    }
 }
 
 /// An answer and how it came about.
@@ -144,17 +181,13 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
 
     /// The answer to `item`, which arrives now. Dropping the future takes the item out of the queue.
     pub async fn submit(&self, item: I) -> Result<A, Error> {
-        self.submit_with(item, tokio::time::Instant::now(), None).await.map(|answered| answered.answer)
+        self.submit_with(item, Terms::now()).await.map(|answered| answered.answer)
     }
 
-    /// The answer to `item`, which arrived at `arrival`. `timeout` shortens the time that the answer may take, and never
-    /// lengthens it. Dropping the future takes the item out of the queue, or leaves its answer unsent.
-    pub async fn submit_with(
-        &self,
-        item: I,
-        arrival: tokio::time::Instant,
-        timeout: Option<Duration>,
-    ) -> Result<Answered<A>, Error> {
+    /// The answer to `item` on these terms. Dropping the future takes the item out of the queue, or leaves its answer
+    /// unsent.
+    pub async fn submit_with(&self, item: I, terms: Terms) -> Result<Answered<A>, Error> {
+        let Terms { arrival, timeout, priority } = terms;
         let shared = &*self.shared;
         let weight = (shared.weigh)(&item);
         let weight = Weight { rows: weight.rows.max(1), ..weight };
@@ -170,6 +203,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
             arrival,
             deadline: arrival + within.saturating_sub(shared.answering),
             rows: weight.rows,
+            priority,
         };
         let (reply, answer) = oneshot::channel();
         let waiting = Waiting { item, reply, bytes: weight.bytes, within };

@@ -116,7 +116,7 @@ impl Walk<'_> {
     }
 
     fn model(&mut self, table: &DeTable<'_>, span: Range<usize>, name: &str) -> Table {
-        let mut model = self.table(table, span, name, &[keys::MODEL_IDENTITY, keys::MODEL_POOL, keys::MODEL_COMMON]);
+        let mut model = self.table(table, span, name, keys::MODEL);
         let synthetic = table.iter().find(|(key, _)| key.get_ref() == "synthetic");
         if let Some((_, value)) = synthetic
             && let DeValue::Table(table) = value.get_ref()
@@ -151,6 +151,7 @@ impl Walk<'_> {
             DeValue::Integer(n) => {
                 i128::from_str_radix(n.as_str(), n.radix()).map_or_else(|_| written(), Value::Integer)
             }
+            DeValue::Array(items) => Value::List(items.iter().map(|item| self.value(item)).collect()),
             DeValue::Float(x) => x.as_str().parse().map_or_else(|_| written(), Value::Float),
             _ => written(),
         }
@@ -171,7 +172,7 @@ impl Walk<'_> {
 /// Where a key that is unknown in `table` would be at home.
 fn elsewhere(key: &str, table: &str) -> Option<String> {
     let in_server = keys::SERVER.contains(&key);
-    let in_model = [keys::MODEL_IDENTITY, keys::MODEL_POOL, keys::MODEL_COMMON].iter().any(|keys| keys.contains(&key));
+    let in_model = keys::MODEL.iter().any(|keys| keys.contains(&key));
     match () {
         () if in_server && table != "server" => Some("; it belongs under [server]".into()),
         () if in_model && !table.starts_with("model") => Some("; it belongs under [[model]]".into()),

@@ -23,6 +23,12 @@ pub(super) const MODEL_IDENTITY: &[&str] = &["name", "version", "path", "synthet
 /// Keys of `[[model]]` about the pool that it shares with others.
 pub(super) const MODEL_POOL: &[&str] = &["pool", "weight"];
 
+/// Keys of `[[model]]` about what the model can do.
+pub(super) const MODEL_ABILITIES: &[&str] = &["allowed_batch_sizes"];
+
+/// All keys of `[[model]]`.
+pub(super) const MODEL: &[&[&str]] = &[MODEL_IDENTITY, MODEL_ABILITIES, MODEL_POOL, MODEL_COMMON];
+
 /// Keys of `[[model]]` that may also be said for all models, in the environment.
 pub(super) const MODEL_COMMON: &[&str] =
     &["max_latency_ms", "max_batch_size", "runners", "threads", "max_queue_rows", "max_queue_bytes"];

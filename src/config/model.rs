@@ -10,7 +10,7 @@ use super::pool::Pools;
 use super::problem::{Place, Report};
 use super::setting::{Setting, Value};
 use super::{Flags, Layers};
-use crate::registry::{ModelSpec, Source};
+use crate::registry::{BatchSizes, ModelSpec, Source};
 
 /// The name of the model that is part of the program.
 const EMBEDDED: &str = "digits";
@@ -223,6 +223,18 @@ fn runners(table: Option<(&Table, &Pools)>, layers: &Layers<'_>, report: &mut Re
     Runners { pool: pool.map(|pool| pool.name().to_owned()), weight: given, runners }
 }
 
+/// Sizes of batches that a model can run.
+fn batch_sizes(setting: &Setting, report: &mut Report) -> Option<BatchSizes> {
+    let within = |sizes: &Vec<usize>| !sizes.is_empty() && sizes.iter().all(|size| BATCH_ROWS.contains(size));
+    let sizes = setting.whole_numbers().filter(within).and_then(BatchSizes::rising);
+    if sizes.is_none() {
+        let (from, to) = (BATCH_ROWS.start(), BATCH_ROWS.end());
+        setting
+            .refuse(report, format!("must be a list of whole numbers from {from} to {to} that rise, like [1, 8, 32]"));
+    }
+    sizes
+}
+
 /// The model with its caps and bounds.
 fn caps(
     name: String,
@@ -238,7 +250,14 @@ fn caps(
         given.or(NonZeroUsize::new(default)).unwrap_or(NonZeroUsize::MIN)
     };
     let max_latency = strongest("max_latency_ms").and_then(|setting| setting.millis(LATENCY, report));
-    let max_batch_rows = count("max_batch_size", DEFAULT_MAX_BATCH_ROWS, BATCH_ROWS, report);
+    let sizes = table.and_then(|(table, _)| table.get("allowed_batch_sizes"));
+    let sizes = sizes.and_then(|setting| Some((setting, batch_sizes(setting, report)?)));
+    let largest = sizes.as_ref().and_then(|(_, sizes)| sizes.largest());
+    let default_rows = largest.unwrap_or(DEFAULT_MAX_BATCH_ROWS);
+    let max_batch_rows = count("max_batch_size", default_rows, BATCH_ROWS, report);
+    if let Some((setting, _)) = sizes.as_ref().filter(|_| largest != Some(max_batch_rows.get())) {
+        setting.refuse(report, format!("must end with max_batch_size ({max_batch_rows}), or leave that out"));
+    }
     let Runners { pool, weight, runners } = runners(table, layers, report);
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let threads = count("threads", (cores / runners).max(1), THREADS, report);
@@ -255,6 +274,7 @@ fn caps(
         source,
         max_latency: max_latency.unwrap_or(DEFAULT_MAX_LATENCY),
         max_batch_rows,
+        allowed_batch_sizes: sizes.map(|(_, sizes)| sizes).unwrap_or_default(),
         pool,
         weight,
         runners,

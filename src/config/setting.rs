@@ -18,8 +18,22 @@ pub(super) enum Value {
     Integer(i128),
     /// A TOML float.
     Float(f64),
+    /// A TOML array.
+    List(Vec<Value>),
     /// Anything else, as it should be shown.
     Other(String),
+}
+
+impl Value {
+    fn shown(&self) -> String {
+        match self {
+            Value::Word(text) | Value::Text(text) => format!("{text:?}"),
+            Value::Integer(n) => n.to_string(),
+            Value::Float(x) => x.to_string(),
+            Value::List(items) => format!("[{}]", items.iter().map(Value::shown).collect::<Vec<_>>().join(", ")),
+            Value::Other(text) => text.clone(),
+        }
+    }
 }
 
 /// A value and its place.
@@ -39,12 +53,7 @@ impl Setting {
 
     /// The value as it was written, more or less.
     pub(super) fn shown(&self) -> String {
-        match &self.value {
-            Value::Word(text) | Value::Text(text) => format!("{text:?}"),
-            Value::Integer(n) => n.to_string(),
-            Value::Float(x) => x.to_string(),
-            Value::Other(text) => text.clone(),
-        }
+        self.value.shown()
     }
 
     /// Notes that this value is wrong.
@@ -100,6 +109,13 @@ impl Setting {
             self.out_of("a number", &ms(bounds.start()), &ms(bounds.end()), report);
         }
         found
+    }
+
+    /// A list of whole numbers; `None` for anything else.
+    pub(super) fn whole_numbers(&self) -> Option<Vec<usize>> {
+        let Value::List(items) = &self.value else { return None };
+        let number = |item: &Value| if let Value::Integer(n) = item { usize::try_from(*n).ok() } else { None };
+        items.iter().map(number).collect()
     }
 
     fn out_of(&self, what: &str, from: &dyn Display, to: &dyn Display, report: &mut Report) {

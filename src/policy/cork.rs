@@ -5,9 +5,10 @@
 //!
 //! The front is judged before the end: those who leave there make room. docs/policy.md has the reasons and the figures.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use super::{Decision, Entry, Policy, ReleaseReason, ShedReason, View};
+use super::{Decision, Entry, Policy, Queue, ReleaseReason, ShedReason, View};
 use crate::estimator::{Instant, KnownCrowd};
 
 /// All holds for one batch together last no longer than this many α: an end to arrivals that each renew the hold, and to
@@ -26,33 +27,34 @@ pub struct Cork;
 
 impl Policy for Cork {
     fn decide(&self, now: Instant, view: View<'_>) -> Decision {
-        let Some(&first) = view.queue.first() else { return Decision::Park };
-        if first.deadline <= now {
-            let expired = view.queue.iter().take_while(|e| e.deadline <= now).count();
-            return Decision::Shed { entries: 0..expired, reason: ShedReason::Expired };
+        if view.queue.is_empty() {
+            return Decision::Park;
+        }
+        if let Some(expired) = expired(now, view.queue) {
+            return Decision::Shed { entries: expired, reason: ShedReason::Expired };
         }
         let start = view.start_after(now, 0);
-        let (entries, rows) = view.queue.prefix(view.max_batch);
-        if start + view.batch_time(rows) > first.deadline {
-            return match lossless_smaller_batch(now, start, &view) {
-                Some(entries) if view.has_free_runner() => {
-                    Decision::Release { entries, reason: ReleaseReason::Deadline }
-                }
-                // Wait for the runner: what arrives meanwhile does not lengthen the smaller batch.
-                Some(_) => Decision::WaitUntil(after(latest_start(&view, 1))),
-                None if estimate_may_be_stale(now, &view) => {
-                    Decision::Release { entries: 1, reason: ReleaseReason::Probe }
-                }
-                None => Decision::Shed { entries: 0..1, reason: ShedReason::BatchTooLate },
-            };
-        }
-        if last_is_late(now, &view) {
-            let last = view.queue.len() - 1;
-            return Decision::Shed { entries: last..last + 1, reason: ShedReason::QueueTooLong };
+        let (entries, rows) = match in_time(start, &view, next_batch(start, &view)) {
+            Ok(batch) => batch,
+            Err(late) => {
+                return match lossless_smaller_batch(now, start, &view, late) {
+                    Some(entries) if view.has_free_runner() => {
+                        Decision::Release { entries, reason: ReleaseReason::Deadline }
+                    }
+                    // Wait for the runner: what arrives meanwhile does not lengthen the smaller batch.
+                    Some(_) => wait_for_runner(&view, 1, 1),
+                    None if estimate_may_be_stale(now, &view) => {
+                        Decision::Release { entries: 1, reason: ReleaseReason::Probe }
+                    }
+                    None => Decision::Shed { entries: late..late + 1, reason: ShedReason::BatchTooLate },
+                };
+            }
+        };
+        if let Some(late) = late_behind_others(now, &view) {
+            return Decision::Shed { entries: late..late + 1, reason: ShedReason::QueueTooLong };
         }
         if !view.has_free_runner() {
-            // The next arrival or completion asks again; only a runner that does not come back needs the timer.
-            return Decision::WaitUntil(after(latest_start(&view, rows)));
+            return wait_for_runner(&view, entries, rows);
         }
         match hold(now, &view, entries, rows) {
             Hold::Until(instant) => Decision::WaitUntil(instant),
@@ -61,27 +63,76 @@ impl Policy for Cork {
     }
 }
 
-/// Whether the least urgent entry will be late by all that is known now, although the batches before its own run full.
-fn last_is_late(now: Instant, view: &View<'_>) -> bool {
-    let Some(last) = view.queue.last() else { return false };
-    let before = view.queue.rows() - last.rows;
-    if before + last.rows <= view.max_batch {
-        return false; // it rides in the next batch, which the rules for the front of the queue judge
+/// The entries and rows of the next batch: all that fit; or fewer, where the model runs some sizes only, if the padding of
+/// all that wait makes a batch of an allowed size faster.
+///
+/// That size is best at which most rows are in time for each second of the runner, those aside that are late at that size.
+/// While more wait than fit, nothing is faster than a full batch.
+fn next_batch(start: Instant, view: &View<'_>) -> (usize, usize) {
+    let whole = view.queue.prefix(view.max_batch);
+    if view.sizes.is_any() || !view.fit.is_trusted() || whole.0 < view.queue.len() {
+        return whole;
     }
-    let (mut ahead, mut rows) = (before / view.max_batch, before % view.max_batch + last.rows);
-    if rows > view.max_batch {
-        (ahead, rows) = (ahead + 1, last.rows);
-    }
-    let start = view.start_after(now, ahead);
-    start + view.batch_time(rows) > last.deadline
+    let speed = |(_, rows): (usize, usize)| {
+        let time = view.batch_time(rows);
+        let in_time = view.queue.rows() - view.queue.rows_due_before(start + time);
+        in_time.min(rows) as f64 / time.as_secs_f64()
+    };
+    let faster = |best: (usize, usize), batch: (usize, usize)| if speed(batch) > speed(best) { batch } else { best };
+    let smaller = view.sizes.iter().rev().filter(|&size| size < whole.1).map(|size| view.queue.prefix(size));
+    smaller.filter(|(entries, _)| *entries > 0).fold(whole, faster)
 }
 
-/// A batch that is small enough to be in time for the first entry, if the rest can follow it without being late.
+/// Those of the most urgent level with any whose deadlines have passed.
+fn expired(now: Instant, queue: &Queue) -> Option<Range<usize>> {
+    let has_expired = |level: &Range<usize>| queue.get(level.start).is_some_and(|first| first.deadline <= now);
+    queue.levels().find(has_expired).map(|level| queue.due_before(level, after(now)))
+}
+
+/// This batch, if it is in time for whoever in it is due first. Where that is not so, less urgent entries stay behind, as
+/// many as it takes. If it takes more than those, the position of the one that is due first and will be late.
+fn in_time(start: Instant, view: &View<'_>, (entries, rows): (usize, usize)) -> Result<(usize, usize), usize> {
+    let queue = view.queue;
+    let Some((position, due_first)) = queue.due_first(entries).and_then(|at| Some((at, queue.get(at)?))) else {
+        return Ok((entries, rows));
+    };
+    let ends_in_time = |rows| start + view.batch_time(rows) <= due_first.deadline;
+    if ends_in_time(rows) {
+        return Ok((entries, rows));
+    }
+    let own = queue.level_end(position).unwrap_or(entries);
+    if own >= entries || !ends_in_time(queue.rows_of(own)) {
+        return Err(position);
+    }
+    Ok(queue.prefix(view.rows_in_time(start, due_first.deadline, rows)))
+}
+
+/// The most urgent entry that stands first or last of its level and will be late by all that is known now, although the
+/// batches before its own run full.
+///
+/// The first of a level is late where more urgent ones take the runners; it would otherwise wait for its deadline.
+fn late_behind_others(now: Instant, view: &View<'_>) -> Option<usize> {
+    let is_late = |position: &usize| {
+        let Some(entry) = view.queue.get(*position) else { return false };
+        let before = view.queue.rows_of(*position);
+        if before + entry.rows <= view.max_batch {
+            return false; // it rides in the next batch, which the rules for the front of the queue judge
+        }
+        let (mut ahead, mut rows) = (before / view.max_batch, before % view.max_batch + entry.rows);
+        if rows > view.max_batch {
+            (ahead, rows) = (ahead + 1, entry.rows);
+        }
+        view.start_after(now, ahead) + view.batch_time(rows) > entry.deadline
+    };
+    view.queue.levels().flat_map(|level| [level.start, level.end - 1]).find(is_late)
+}
+
+/// A batch that is small enough to be in time for the first entry, where that is the one that is late, if the rest can follow it without being late.
 ///
 /// This serves a caller with a tight deadline of its own under light load. Where the rest would be late, the first entry
 /// is the one to go: a batch shrunk for its sake would cost more answers than it saves.
-fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>) -> Option<usize> {
-    let first = view.queue.first()?;
+fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>, late: usize) -> Option<usize> {
+    let first = view.queue.first().filter(|_| late == 0)?;
     let (mut entries, mut rows) = (0, 0);
     // Ends within the next batch: the whole of that is late.
     for entry in view.queue.iter() {
@@ -90,13 +141,15 @@ fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>) -> Opti
         }
         (entries, rows) = (entries + 1, rows + entry.rows);
     }
-    let (next, last) = (view.queue.get(entries)?, view.queue.last()?);
+    // Those who are less urgent have no say in it.
+    let end_of_level = view.queue.level_end(0)?;
+    let (next, last) = (view.queue.get(entries)?, view.queue.get(end_of_level - 1)?);
     let within = |entry: &Entry| entry.deadline.since(entry.arrival);
     if within(next) <= within(first) {
         return None; // the first is in no greater hurry than the others, it has waited longer
     }
-    let own = view.fit.predict(rows).unwrap_or_default();
-    let rest = view.queue.rows() - rows;
+    let own = view.mean_batch_time(rows);
+    let rest = view.queue.rows_of(end_of_level).checked_sub(rows).filter(|rest| *rest > 0)?;
     let ahead = (rest - 1) / view.max_batch;
     let end = |ahead, rows| view.start_after(now, ahead) + own + view.batch_time(rows);
     // With an α to spare for those who will come: the runner has time for a batch more than it would have needed.
@@ -110,15 +163,26 @@ fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>) -> Opti
 /// A stall of the machine can leave an estimate by which nothing is ever in time. Were everything refused on it, no batch
 /// would run, nothing would be learned, and the server would refuse for ever.
 fn estimate_may_be_stale(now: Instant, view: &View<'_>) -> bool {
-    let batch = view.fit.predict(1).unwrap_or_default();
+    let batch = view.fit.predict(view.sizes.padded(1)).unwrap_or_default();
     let wait = batch.saturating_mul(PROBE_AFTER).min(LONGEST_WITHOUT_PROBE);
     view.running.is_empty() && now.since(view.free_since) >= wait
 }
 
-/// The last instant at which a batch of `rows` can start and still be in time for the first entry.
-fn latest_start(view: &View<'_>, rows: usize) -> Instant {
-    let deadline = view.queue.first().map_or(Instant::FAR_FUTURE, |e| e.deadline);
-    deadline - view.batch_time(rows)
+/// Nothing before the batch of these entries could not start in time any more, or anybody's deadline passes. The next
+/// arrival or completion asks again; only a runner that does not come back needs the timer.
+fn wait_for_runner(view: &View<'_>, entries: usize, rows: usize) -> Decision {
+    let too_late = after(latest_start(view, entries, rows));
+    Decision::WaitUntil(too_late.min(first_deadline(view.queue, view.queue.len())))
+}
+
+/// The last instant at which a batch of the first `entries` can start and be in time for all, if it has `rows`.
+fn latest_start(view: &View<'_>, entries: usize, rows: usize) -> Instant {
+    first_deadline(view.queue, entries) - view.batch_time(rows)
+}
+
+/// When the one of the first `entries` is due that is due first.
+fn first_deadline(queue: &Queue, entries: usize) -> Instant {
+    queue.due_first(entries).and_then(|at| queue.get(at)).map_or(Instant::FAR_FUTURE, |e| e.deadline)
 }
 
 /// The instant after `at`.
@@ -145,13 +209,14 @@ fn hold(now: Instant, view: &View<'_>, entries: usize, rows: usize) -> Hold {
     let ripe = match view.crowd {
         Some(crowd) if is_worth_waiting_for(crowd, view) => crowd_is_back(crowd, view),
         _ => {
-            let wait = view.patience * view.fit.base_seconds() / rows as f64;
-            let held_since = view.queue.first().map_or(now, |first| first.arrival.max(view.free_since));
+            let wait = view.patience * view.sizes.saving(view.fit, rows).max(0.0) / rows as f64;
+            let heads = view.queue.levels().filter_map(|level| view.queue.get(level.start));
+            let held_since = heads.map(|head| head.arrival).min().unwrap_or(now).max(view.free_since);
             let give_up = held_since + Duration::from_secs_f64(LONGEST_HOLD * view.fit.base_seconds());
             (view.queue.newest_arrival() + Duration::from_secs_f64(wait)).min(give_up)
         }
     };
-    let latest = latest_start(view, rows + 1);
+    let latest = latest_start(view, entries, rows + 1);
     if ripe <= now {
         Hold::No(ReleaseReason::Ripe)
     } else if latest <= now {
@@ -182,7 +247,7 @@ fn crowd_is_back(crowd: KnownCrowd, view: &View<'_>) -> Instant {
 mod tests {
     use super::*;
     use crate::estimator::{BatchTimes, Fit};
-    use crate::policy::{Queue, Running, Standing};
+    use crate::policy::{BatchSizes, Priority, Running, Standing};
 
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)
@@ -194,6 +259,7 @@ mod tests {
     struct State {
         queue: Queue,
         running: Vec<Running>,
+        sizes: BatchSizes,
         fit: Fit,
         patience: f64,
         crowd: Option<KnownCrowd>,
@@ -205,11 +271,17 @@ mod tests {
     fn state(due_us_rows: &[(u64, usize)]) -> State {
         let mut queue = Queue::new();
         for (id, &(due, rows)) in (0..).zip(due_us_rows) {
-            queue.insert(Entry { id, arrival: NOW - us(8000), deadline: NOW + us(due), rows });
+            queue.insert(Entry {
+                id,
+                arrival: NOW - us(8000),
+                deadline: NOW + us(due),
+                rows,
+                priority: Priority::DEFAULT,
+            });
         }
-        let fit = Fit::line(0.010, 0.001, 1.0);
+        let (sizes, fit) = (BatchSizes::default(), Fit::line(0.010, 0.001, 1.0));
         let free_since = NOW - us(1000);
-        State { queue, running: Vec::new(), fit, patience: 0.0, crowd: None, free_since, draining: false }
+        State { queue, running: Vec::new(), sizes, fit, patience: 0.0, crowd: None, free_since, draining: false }
     }
 
     impl State {
@@ -236,6 +308,7 @@ mod tests {
                 running: &self.running,
                 runners: 1,
                 max_batch: 8,
+                sizes: &self.sizes,
                 fit: self.fit,
                 patience: self.patience,
                 crowd: self.crowd,
@@ -346,6 +419,87 @@ mod tests {
         assert_eq!(opens(29_000), release(1, ReleaseReason::Full));
         // Five rows behind five do not fit into a batch of eight: two batches are ahead.
         assert_eq!(state(&[(45_000, 8), (45_000, 5), (45_000, 5)]).decide(), shed(2..3, ShedReason::QueueTooLong));
+    }
+
+    #[test]
+    fn where_padding_takes_too_long_a_batch_of_the_size_below_goes_first() {
+        let padded = |queue: &[(u64, usize)]| {
+            let sizes = BatchSizes::rising(vec![1, 4, 8]).expect("they rise");
+            State { sizes, fit: Fit::line(0.001, 0.010, 1.0), ..state(queue) }.decide()
+        };
+        // t(1) = 11, t(4) = 41, t(8) = 81 ms.
+        assert_eq!(padded(&[(900_000, 1); 5]), release(4, ReleaseReason::Full), "4 in 41 ms is faster than 5 in 81");
+        assert_eq!(padded(&[(900_000, 1); 8]), release(8, ReleaseReason::Full));
+        assert_eq!(padded(&[(80_000, 1); 7]), release(4, ReleaseReason::Full), "all would be late in a batch of 8");
+        // Only two of four are in time at 41 ms, which is less for each ms than one at 11 ms.
+        let hurried = [(40_000, 1), (40_000, 1), (50_000, 1), (50_000, 1)];
+        assert_eq!(padded(&hurried), release(1, ReleaseReason::Full));
+        // More wait than fit: the full batch is the fastest, and those go who would be late in it.
+        let queue: Vec<_> = [(80_000, 1); 9].into_iter().chain([(900_000, 1)]).collect();
+        assert_eq!(padded(&queue), shed(0..1, ShedReason::BatchTooLate));
+    }
+
+    #[test]
+    fn a_hold_is_worth_the_batch_that_an_arrival_saves_by_taking_the_place_of_padding() {
+        let sizes = BatchSizes::rising(vec![1, 4, 8]).expect("they rise");
+        let held = |rows| State { sizes: sizes.clone(), ..state(&[(90_000, rows)]).patience(4.0) }.decide();
+        // c·(α + β)/2 after the arrival 8 ms ago; a fifth row would make four rows of padding: c·(α − 2β)/4 is no more.
+        assert_eq!(held(2), Decision::WaitUntil(NOW + us(9_000)));
+        assert_eq!(held(4), release(1, ReleaseReason::Ripe));
+    }
+
+    /// That state with entries of one row that are due in so many µs, each of this priority.
+    fn state_of_levels(due_us_levels: &[(u64, u64)]) -> State {
+        let mut queue = Queue::new();
+        for (id, &(due, level)) in (0..).zip(due_us_levels) {
+            let priority = Priority::new(level).expect("a level");
+            queue.insert(Entry { id, arrival: NOW - us(8000), deadline: NOW + us(due), rows: 1, priority });
+        }
+        State { queue, ..state(&[]) }
+    }
+
+    #[test]
+    fn the_urgent_go_first_and_those_who_do_not_fit_beside_them_wait() {
+        // t(8) = 18 ms.
+        let queue: Vec<_> = [(90_000, 5); 6].into_iter().chain([(90_000, 1); 6]).collect();
+        let state = state_of_levels(&queue);
+        assert_eq!(state.queue.iter().map(|e| e.id).collect::<Vec<_>>(), [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5]);
+        assert_eq!(state.decide(), release(8, ReleaseReason::Full));
+    }
+
+    #[test]
+    fn the_less_urgent_stand_back_as_far_as_they_would_make_the_urgent_late() {
+        // t(1) = 11, t(3) = 13, t(5) = 15 ms.
+        let of = |due| state_of_levels(&[(due, 1), (90_000, 5), (90_000, 5), (90_000, 5), (90_000, 5)]).decide();
+        assert_eq!(of(13_999), release(3, ReleaseReason::Full));
+        assert_eq!(of(11_000), release(1, ReleaseReason::Full));
+        assert_eq!(of(10_999), shed(0..1, ShedReason::BatchTooLate));
+        // One of the own level is not to be shrunk for.
+        let equals = state_of_levels(&[(11_000, 1), (12_000, 1), (90_000, 5)]);
+        assert_eq!(equals.decide(), shed(0..1, ShedReason::BatchTooLate));
+    }
+
+    #[test]
+    fn a_less_urgent_one_that_the_next_batch_makes_late_does_not_hold_it_up() {
+        let queue = state_of_levels(&[(90_000, 1), (90_000, 1), (12_000, 5), (90_000, 5)]);
+        assert_eq!(queue.decide(), shed(2..3, ShedReason::BatchTooLate));
+    }
+
+    #[test]
+    fn what_the_urgent_leave_no_time_for_is_refused_before_its_deadline() {
+        // The full batch of the urgent ends after 18 ms, the next one's first row after 29.
+        let full = |due| state_of_levels(&[&[(90_000, 1); 8][..], &[(due, 5), (90_000, 5)]].concat()).decide();
+        assert_eq!(full(28_999), shed(8..9, ShedReason::QueueTooLong));
+        assert_eq!(full(29_000), release(8, ReleaseReason::Full));
+    }
+
+    #[test]
+    fn nobody_is_forgotten_behind_the_urgent() {
+        let expired = state_of_levels(&[(90_000, 1), (0, 5), (90_000, 5)]);
+        assert_eq!(expired.decide(), shed(1..2, ShedReason::Expired));
+        // A hung runner: the timer rings when the first of all deadlines passes.
+        let hung = State { fit: Fit::UNKNOWN, ..state_of_levels(&[(90_000, 1), (7_000, 5)]).busy_for(0) };
+        assert_eq!(hung.decide(), Decision::WaitUntil(NOW + us(7_000)));
     }
 
     #[test]

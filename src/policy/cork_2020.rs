@@ -156,7 +156,7 @@ fn is_awake(now: Instant, queue: &Queue) -> bool {
 mod tests {
     use super::*;
     use crate::estimator::Fit;
-    use crate::policy::Entry;
+    use crate::policy::{Entry, Priority};
 
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)
@@ -169,7 +169,7 @@ mod tests {
         let mut queue = Queue::new();
         for (id, &age) in (0..).zip(ages_us) {
             let arrival = NOW - us(age);
-            queue.insert(Entry { id, arrival, deadline: arrival + us(50_000), rows: 1 });
+            queue.insert(Entry { id, arrival, deadline: arrival + us(50_000), rows: 1, priority: Priority::DEFAULT });
         }
         let running = Running { ticket: 0, lane: 0, since: NOW, entries: 1, rows: 1, waited: us(0), expected: None };
         let view = View {
@@ -177,6 +177,7 @@ mod tests {
             running: if busy { &[running] } else { &[] },
             runners: 1,
             max_batch: 8,
+            sizes: crate::policy::BatchSizes::ANY,
             fit: Fit::UNKNOWN,
             patience: 0.0,
             crowd: None,

@@ -7,10 +7,12 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::patience::Service;
 use super::{
-    Arbiter, Claim, Decision, Entry, Patience, Policy, Queue, ReleaseReason, Running, ShedReason, Standing, View,
+    Arbiter, BatchSizes, Claim, Decision, Entry, Patience, Policy, Queue, ReleaseReason, Running, ShedReason, Standing,
+    View,
 };
-use crate::estimator::{BatchTimes, Crowd, Fit, Instant};
+use crate::estimator::{BatchTimes, Crowd, Instant};
 
 /// A pool of runners and the queues that it serves.
 pub struct Dispatcher {
@@ -32,6 +34,7 @@ pub struct Lane {
     weight: NonZeroUsize,
     policy: Box<dyn Policy>,
     max_batch: usize,
+    sizes: BatchSizes,
     queue: Queue,
     times: BatchTimes,
     patience: Patience,
@@ -97,6 +100,7 @@ impl Lane {
             weight: NonZeroUsize::MIN,
             policy,
             max_batch: max_batch.max(1),
+            sizes: BatchSizes::default(),
             queue: Queue::new(),
             times: BatchTimes::new(),
             patience: Patience::new(),
@@ -120,9 +124,14 @@ impl Lane {
         Lane { weight, ..self }
     }
 
+    /// Batches of this lane run at these sizes only, each padded to the next one.
+    pub fn padding_to(self, sizes: BatchSizes) -> Lane {
+        Lane { sizes, ..self }
+    }
+
     /// Takes in a batch that was timed before the queue opened.
     pub fn seen(&mut self, now: Instant, rows: usize, time: Duration) {
-        self.times.observe(now, rows, time);
+        self.times.observe(now, self.sizes.padded(rows), time);
     }
 
     /// The mean time of a full batch; zero while that is a guess.
@@ -133,7 +142,7 @@ impl Lane {
     /// The mean time of a batch of `rows`; `None` while that is a guess.
     fn mean_time(&self, rows: usize) -> Option<Duration> {
         let fit = self.times.fit();
-        fit.is_trusted().then(|| fit.predict(rows.min(self.max_batch))).flatten()
+        fit.is_trusted().then(|| fit.predict(self.sizes.padded(rows.min(self.max_batch)))).flatten()
     }
 
     /// What the policy said, as long as that is still what it would say.
@@ -189,7 +198,8 @@ impl Dispatcher {
         let lane = self.lane_mut(lane);
         // All go by its own stamp: the moment of hearing would make a crowd look simultaneous. Stamps may be out of order
         // by the time it takes to read requests.
-        lane.patience.observe(&entry, lane.times.fit(), runners, lane.max_batch);
+        let service = Service { fit: lane.times.fit(), sizes: &lane.sizes, runners, max_batch: lane.max_batch };
+        lane.patience.observe(&entry, service);
         lane.queue.insert(entry);
         lane.crowd.arrived(entry.arrival, lane.queue.len() + lane.flying);
         lane.has_changed();
@@ -199,7 +209,7 @@ impl Dispatcher {
     pub fn depart(&mut self, lane: LaneId, entry: &Entry) -> bool {
         let lane = self.lane_mut(lane);
         lane.has_changed();
-        lane.queue.remove_entry(entry.deadline, entry.id).is_some()
+        lane.queue.remove_entry(entry).is_some()
     }
 
     /// Nothing will arrive any more: what waits is released without holding back.
@@ -302,7 +312,7 @@ impl Dispatcher {
         lane.flying -= running.entries;
         lane.crowd.landed(now);
         if succeeded {
-            lane.times.observe(now, running.rows, time);
+            lane.seen(now, running.rows, time);
             lane.has_changed();
             lane.policy.landed(now, &running);
             self.arbiter.know(at, self.lanes[at].full_batch());
@@ -321,12 +331,13 @@ impl Dispatcher {
 
     /// The view of a lane as if there were no other and no crowd.
     fn view_alone(&self, at: usize) -> View<'_> {
-        let Lane { max_batch, queue, times, patience, draining, free_since, .. } = &self.lanes[at];
+        let Lane { max_batch, sizes, queue, times, patience, draining, free_since, .. } = &self.lanes[at];
         View {
             queue,
             running: &self.running,
             runners: self.runners,
             max_batch: *max_batch,
+            sizes,
             fit: times.fit(),
             patience: patience.factor(),
             crowd: None,
@@ -369,7 +380,8 @@ impl Dispatcher {
 
     fn reckon_claim(&self, at: usize) -> Claim {
         let view = self.view_alone(at);
-        let (arrival, deadline) = view.queue.first().map_or_else(Default::default, |e| (e.arrival, e.deadline));
+        let due_first = view.queue.due_first(view.queue.prefix(view.max_batch).0).and_then(|at| view.queue.get(at));
+        let (arrival, deadline) = due_first.map_or_else(Default::default, |e| (e.arrival, e.deadline));
         let time = view.batch_time(view.queue.rows());
         // Half of the time that it has: most of what waiting can save is saved by then, and noise finds room in the rest.
         let patience = (deadline - view.batch_time(view.max_batch)).since(arrival) / 2;
@@ -411,9 +423,10 @@ impl Dispatcher {
         &self.lanes[self.position(lane)].queue
     }
 
-    /// What is known of this lane's batch times.
-    pub fn fit(&self, lane: LaneId) -> Fit {
-        self.lanes[self.position(lane)].times.fit()
+    /// The mean time that a batch of `rows` of this lane is expected to take, once it is padded; `None` before its first.
+    pub fn predict(&self, lane: LaneId, rows: usize) -> Option<Duration> {
+        let lane = &self.lanes[self.position(lane)];
+        lane.times.fit().predict(lane.sizes.padded(rows))
     }
 
     /// Batches that are running, in any order.
@@ -428,7 +441,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::policy::Cork;
+    use crate::policy::{Cork, Priority};
 
     /// One entry of so many rows.
     fn batch(rows: usize) -> Batch {
@@ -440,7 +453,13 @@ mod tests {
     }
 
     fn entry(id: u64, arrival_ms: u64, within_ms: u64) -> Entry {
-        Entry { id, arrival: at(arrival_ms), deadline: at(arrival_ms + within_ms), rows: 1 }
+        Entry {
+            id,
+            arrival: at(arrival_ms),
+            deadline: at(arrival_ms + within_ms),
+            rows: 1,
+            priority: Priority::DEFAULT,
+        }
     }
 
     /// A lane whose batches of at most 8 rows take 10 ms.

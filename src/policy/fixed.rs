@@ -30,14 +30,20 @@ impl Fixed {
 
 impl Policy for Fixed {
     fn decide(&self, now: Instant, view: View<'_>) -> Decision {
-        let Some(first) = view.queue.first() else { return Decision::Park };
+        let queue = view.queue;
+        let Some(first) = queue.first() else { return Decision::Park };
         let expiry = |entry: &Entry| entry.deadline.min(entry.arrival + self.timeout);
-        let expired = view.queue.iter().take_while(|e| expiry(e) <= now).count();
-        if expired > 0 {
-            return Decision::Shed { entries: 0..expired, reason: ShedReason::Expired };
+        let mut next_expiry = Instant::FAR_FUTURE;
+        for level in queue.levels() {
+            let waits = |position: &usize| queue.get(*position).map_or(Instant::FAR_FUTURE, expiry);
+            next_expiry = next_expiry.min(waits(&level.start));
+            let expired = level.clone().take_while(|position| waits(position) <= now).count();
+            if expired > 0 {
+                return Decision::Shed { entries: level.start..level.start + expired, reason: ShedReason::Expired };
+            }
         }
         if !view.has_free_runner() {
-            return Decision::WaitUntil(expiry(first));
+            return Decision::WaitUntil(next_expiry);
         }
         let size = self.size.clamp(1, view.max_batch);
         let (entries, rows) = view.queue.prefix(size);
@@ -48,7 +54,7 @@ impl Policy for Fixed {
         } else if ripe <= now || view.draining {
             Decision::Release { entries, reason: ReleaseReason::Ripe }
         } else {
-            Decision::WaitUntil(ripe.min(expiry(first)))
+            Decision::WaitUntil(ripe.min(next_expiry))
         }
     }
 }

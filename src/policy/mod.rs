@@ -10,7 +10,9 @@ mod cork_2020;
 mod dispatcher;
 mod fixed;
 mod patience;
+mod priority;
 mod queue;
+mod sizes;
 mod view;
 
 use std::ops::Range;
@@ -22,7 +24,9 @@ pub use cork_2020::Cork2020;
 pub use dispatcher::{Batch, Dispatcher, Lane, LaneId, Step};
 pub use fixed::Fixed;
 pub use patience::Patience;
+pub use priority::Priority;
 pub use queue::{Entry, Queue};
+pub use sizes::BatchSizes;
 pub use view::{Running, Standing, View};
 
 use crate::estimator::Instant;
@@ -38,9 +42,10 @@ pub trait Policy: Send + Sync {
     /// - `Shed` names at least one entry;
     /// - `Park` is for an empty queue.
     ///
-    /// [`Cork`] keeps two more, which the baselines do not:
+    /// [`Cork`] keeps some more, which the baselines do not:
     /// - it refuses only entries that are predicted to be late;
-    /// - with a free runner, `WaitUntil` is never later than the latest start of the first entry.
+    /// - with a free runner, `WaitUntil` is never later than the latest start of any entry of the next batch;
+    /// - nothing waits beyond its deadline: what has expired is refused, and `WaitUntil` is never later than any deadline.
     fn decide(&self, now: Instant, view: View<'_>) -> Decision;
 
     /// Hears of a batch that came back at `now` with answers. Only for rules that remember something of their own, as
@@ -113,8 +118,8 @@ impl ReleaseReason {
 pub enum ShedReason {
     /// Its deadline has passed.
     Expired,
-    /// It stands first, and even the next batch would answer it late.
+    /// It is in the next batch, and even that would answer it late.
     BatchTooLate,
-    /// It stands last, and the batches before its own take too long.
+    /// It stands last of its priority, or behind others', and the batches before its own take too long.
     QueueTooLong,
 }

@@ -11,8 +11,8 @@
 
 use std::collections::VecDeque;
 
-use super::Entry;
 use super::cork::LONGEST_HOLD;
+use super::{BatchSizes, Entry};
 use crate::estimator::{Fit, Instant};
 
 /// The candidates.
@@ -73,9 +73,8 @@ impl Patience {
         self.chosen
     }
 
-    /// Takes in an arrival at a pool of so many runners, batches of at most `max_batch` rows and batch times as in `fit`.
-    /// Costs some 100 ns, on average.
-    pub(super) fn observe(&mut self, entry: &Entry, fit: Fit, runners: usize, max_batch: usize) {
+    /// Takes in an arrival at such a pool. Costs some 100 ns, on average.
+    pub(super) fn observe(&mut self, entry: &Entry, service: Service<'_>) {
         let seconds = |at: Instant| at.since(Instant::EPOCH).as_secs_f64();
         // Stamps may be heard slightly out of order.
         let at = self.arrivals.back().map_or(0.0, |last| last.at).max(seconds(entry.arrival));
@@ -83,11 +82,12 @@ impl Patience {
         self.unseen += 1;
         if self.unseen >= BLOCK {
             self.unseen = 0;
-            self.replay(at, fit, runners, max_batch);
+            self.replay(at, service);
         }
     }
 
-    fn replay(&mut self, now: f64, fit: Fit, runners: usize, max_batch: usize) {
+    fn replay(&mut self, now: f64, service: Service<'_>) {
+        let Service { fit, runners, .. } = service;
         let known = fit.is_line() && fit.is_trusted();
         if !known || self.arrivals.len() > MEMORY {
             self.first += self.arrivals.len();
@@ -98,7 +98,7 @@ impl Patience {
             return;
         }
         let fade = (-(BLOCK as f64) / HALF_LIFE).exp2();
-        let view = Past { arrivals: &self.arrivals, first: self.first, now, fit, max_batch };
+        let view = Past { arrivals: &self.arrivals, first: self.first, now, service };
         for (replica, patience) in self.replicas.iter_mut().zip(CANDIDATES) {
             replica.free.resize(runners, now);
             replica.loss *= fade;
@@ -112,13 +112,21 @@ impl Patience {
     }
 }
 
+/// What batches take, and how many can run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Service<'a> {
+    pub(super) fit: Fit,
+    pub(super) sizes: &'a BatchSizes,
+    pub(super) runners: usize,
+    pub(super) max_batch: usize,
+}
+
 /// What is known when the replicas are advanced.
 struct Past<'a> {
     arrivals: &'a VecDeque<Arrival>,
     first: usize,
     now: f64,
-    fit: Fit,
-    max_batch: usize,
+    service: Service<'a>,
 }
 
 impl Past<'_> {
@@ -127,7 +135,8 @@ impl Past<'_> {
     }
 
     fn time(&self, rows: usize) -> f64 {
-        self.fit.base_seconds() + self.fit.per_row_seconds() * rows as f64
+        let Service { fit, sizes, .. } = self.service;
+        fit.base_seconds() + fit.per_row_seconds() * sizes.padded(rows) as f64
     }
 }
 
@@ -145,6 +154,7 @@ impl Replica {
     }
 
     fn next_batch(&mut self, past: &Past<'_>, patience: f64) -> Option<Batch> {
+        let Service { fit, sizes, max_batch, .. } = past.service;
         let free = self.free.iter().copied().min_by(f64::total_cmp)?;
         let mut first = past.get(self.head)?;
         let mut now = free.max(first.at);
@@ -156,12 +166,12 @@ impl Replica {
             let mut next = past.get(self.head + entries);
             while let Some(arrival) = next
                 && arrival.at <= now
-                && rows + arrival.rows <= past.max_batch
+                && rows + arrival.rows <= max_batch
             {
                 (entries, rows) = (entries + 1, rows + arrival.rows);
                 next = past.get(self.head + entries);
             }
-            if now + past.time(rows) * past.fit.noise() > first.deadline {
+            if now + past.time(rows) * fit.noise() > first.deadline {
                 self.loss += MISS * (first.deadline - first.at);
                 self.head += 1;
                 (entries, rows) = (entries - 1, rows - first.rows);
@@ -169,11 +179,11 @@ impl Replica {
                 now = now.max(first.at);
                 continue;
             }
-            let full = next.is_some_and(|a| rows + a.rows > past.max_batch) || rows >= past.max_batch;
+            let full = next.is_some_and(|a| rows + a.rows > max_batch) || rows >= max_batch;
             let last = past.get(self.head + entries - 1)?;
-            let latest = first.deadline - past.time(rows + 1) * past.fit.noise();
-            let ripe = last.at + patience * past.fit.base_seconds() / rows as f64;
-            let give_up = free.max(first.at) + LONGEST_HOLD * past.fit.base_seconds();
+            let latest = first.deadline - past.time(rows + 1) * fit.noise();
+            let ripe = last.at + patience * sizes.saving(fit, rows) / rows as f64;
+            let give_up = free.max(first.at) + LONGEST_HOLD * fit.base_seconds();
             let until = ripe.min(give_up).min(latest);
             if full || until <= now {
                 return Some(Batch { entries, end: now + past.time(rows) });

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use super::Priority;
 use crate::estimator::Instant;
 
 /// A request in a queue, as a decision sees it.
@@ -16,10 +17,12 @@ pub struct Entry {
     pub deadline: Instant,
     /// Rows that it adds to a batch; at least one.
     pub rows: usize,
+    /// Who goes first, before any deadline is compared.
+    pub priority: Priority,
 }
 
-/// Entries in the order in which they are served: by deadline, then by id. With one common latency cap that is first
-/// come, first served.
+/// Entries in the order in which they are served: by priority, then by deadline, then by id. With one priority and one
+/// common latency cap that is first come, first served.
 #[derive(Debug, Clone, Default)]
 pub struct Queue {
     entries: VecDeque<Placed>,
@@ -88,10 +91,54 @@ impl Queue {
         }
         let most = self.gone.saturating_add(max_rows as u64);
         let entries = self.entries.partition_point(|placed| placed.end <= most);
-        (entries, entries.checked_sub(1).map_or(0, |last| (self.entries[last].end - self.gone) as usize))
+        (entries, self.rows_of(entries))
     }
 
-    /// Adds an entry at its place: at the end, unless its deadline is shorter than others'.
+    /// Positions of the entries of each priority that waits, the most urgent first. Each level is in order of deadlines.
+    pub fn levels(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            let end = self.level_end(start)?;
+            Some(std::mem::replace(&mut start, end)..end)
+        })
+    }
+
+    /// The position behind the last entry of the priority of the one at `position`, if there is one.
+    pub(super) fn level_end(&self, position: usize) -> Option<usize> {
+        let (level, last) = (self.get(position)?.priority, self.last()?.priority);
+        // Nearly always there is one level: no search then.
+        let end = || self.entries.partition_point(|placed| placed.entry.priority <= level);
+        Some(if level == last { self.len() } else { end() })
+    }
+
+    /// The position of the one that is due first among the first `entries`.
+    pub(super) fn due_first(&self, entries: usize) -> Option<usize> {
+        if self.first()?.priority == self.last()?.priority {
+            return (entries > 0).then_some(0); // nearly always
+        }
+        let heads = self.levels().map(|level| level.start).take_while(|head| *head < entries);
+        heads.min_by_key(|&head| self.get(head).map(|entry| entry.deadline))
+    }
+
+    /// Rows of the first `entries`.
+    pub(super) fn rows_of(&self, entries: usize) -> usize {
+        entries.checked_sub(1).map_or(0, |last| (self.entries[last].end - self.gone) as usize)
+    }
+
+    /// Those of this level that are due before `instant`.
+    pub(super) fn due_before(&self, level: Range<usize>, instant: Instant) -> Range<usize> {
+        let priority = self.get(level.start).map(|entry| entry.priority);
+        let place = |entry: &Entry| (Some(entry.priority), entry.deadline);
+        level.start..self.entries.partition_point(|placed| place(&placed.entry) < (priority, instant))
+    }
+
+    /// Rows of those that are due before `instant`.
+    pub(super) fn rows_due_before(&self, instant: Instant) -> usize {
+        let due = self.levels().map(|level| self.due_before(level, instant));
+        due.map(|due| self.rows_of(due.end) - self.rows_of(due.start)).sum()
+    }
+
+    /// Adds an entry at its place: at the end, unless its priority is more urgent or its deadline shorter than others'.
     pub fn insert(&mut self, entry: Entry) {
         self.newest = self.newest.max(entry.arrival);
         let place = match self.last() {
@@ -119,15 +166,15 @@ impl Queue {
         self.entries.drain(start..end).map(|placed| placed.entry)
     }
 
-    /// Takes out the entry with this deadline and id, if it still waits.
-    pub fn remove_entry(&mut self, deadline: Instant, id: u64) -> Option<Entry> {
-        let position = self.entries.binary_search_by_key(&(deadline, id), |placed| order(&placed.entry)).ok()?;
+    /// Takes this entry out, if it still waits.
+    pub fn remove_entry(&mut self, entry: &Entry) -> Option<Entry> {
+        let position = self.entries.binary_search_by_key(&order(entry), |placed| order(&placed.entry)).ok()?;
         self.remove(position..position + 1).last()
     }
 }
 
-fn order(entry: &Entry) -> (Instant, u64) {
-    (entry.deadline, entry.id)
+fn order(entry: &Entry) -> (Priority, Instant, u64) {
+    (entry.priority, entry.deadline, entry.id)
 }
 
 #[cfg(test)]
@@ -138,7 +185,24 @@ mod tests {
 
     fn entry(id: u64, deadline_ms: u64, rows: usize) -> Entry {
         let deadline = Instant::EPOCH + Duration::from_millis(deadline_ms);
-        Entry { id, arrival: Instant::EPOCH, deadline, rows }
+        Entry { id, arrival: Instant::EPOCH, deadline, rows, priority: Priority::DEFAULT }
+    }
+
+    #[test]
+    fn more_urgent_levels_stand_before_others_whatever_the_deadlines() {
+        let mut queue = Queue::new();
+        let of = |priority, entry| Entry { priority, ..entry };
+        let (high, low) = (Priority::HIGHEST, Priority::LOWEST);
+        for e in [entry(1, 50, 1), of(high, entry(2, 60, 2)), of(low, entry(3, 10, 4)), of(high, entry(4, 40, 8))] {
+            queue.insert(e);
+        }
+        assert_eq!(queue.iter().map(|e| e.id).collect::<Vec<_>>(), [4, 2, 1, 3]);
+        assert!(queue.levels().eq([0..2, 2..3, 3..4]));
+        assert_eq!((queue.due_first(4), queue.due_first(3), queue.due_first(0)), (Some(3), Some(0), None));
+        let at = |ms| Instant::EPOCH + Duration::from_millis(ms);
+        assert_eq!((queue.rows_due_before(at(10)), queue.rows_due_before(at(60)), queue.rows_of(3)), (0, 13, 11));
+        let low = queue.remove_entry(&of(low, entry(3, 10, 4)));
+        assert_eq!((low.map(|e| e.id), queue.rows()), (Some(3), 11));
     }
 
     #[test]
@@ -167,9 +231,8 @@ mod tests {
         for e in [entry(1, 50, 3), entry(2, 50, 4), entry(3, 50, 1)] {
             queue.insert(e);
         }
-        let deadline = queue.get(1).expect("three wait").deadline;
-        assert_eq!(queue.remove_entry(deadline, 2).map(|e| e.rows), Some(4));
-        assert_eq!(queue.remove_entry(deadline, 2), None);
+        assert_eq!(queue.remove_entry(&entry(2, 50, 4)).map(|e| e.rows), Some(4));
+        assert_eq!(queue.remove_entry(&entry(2, 50, 4)), None);
         assert_eq!(queue.remove(1..9).map(|e| e.id).collect::<Vec<_>>(), [3]);
         assert_eq!((queue.len(), queue.rows()), (1, 3));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LaneId, Queue};
+use super::{BatchSizes, LaneId, Queue};
 use crate::estimator::{Fit, Instant, KnownCrowd};
 
 /// The state of one pool at one instant.
@@ -16,6 +16,8 @@ pub struct View<'a> {
     pub runners: usize,
     /// Cap on the rows of a batch.
     pub max_batch: usize,
+    /// The sizes that batches are padded to.
+    pub sizes: &'a BatchSizes,
     /// What is known of batch times.
     pub fit: Fit,
     /// c ≥ 0: a hold ends c·α/n after the last arrival, with n rows ready (see [`Patience`](super::Patience)).
@@ -122,15 +124,28 @@ impl View<'_> {
         if due > now { due } else { now + now.since(due) }
     }
 
-    /// The mean batch time of `rows`; zero while the estimate is a guess.
-    fn mean_batch_time(&self, rows: usize) -> Duration {
-        self.fit.is_trusted().then(|| self.fit.predict(rows)).flatten().unwrap_or_default()
+    /// The mean batch time of `rows`, padded; zero while the estimate is a guess.
+    pub(super) fn mean_batch_time(&self, rows: usize) -> Duration {
+        self.fit.is_trusted().then(|| self.fit.predict(self.sizes.padded(rows))).flatten().unwrap_or_default()
     }
 
-    /// The cautious batch time of `rows`, or of as many as fit into one batch; zero while the estimate is a guess, so that
-    /// nothing is refused on one.
+    /// The most rows, below `rows`, of which a batch that starts at `start` ends by `deadline`; 0 if none does.
+    pub(super) fn rows_in_time(&self, start: Instant, deadline: Instant, rows: usize) -> usize {
+        // The batch time never shrinks with the rows: halve until one row apart.
+        let (mut fits, mut late) = (0, rows);
+        while fits + 1 < late {
+            let middle = fits + (late - fits) / 2;
+            let in_time = start + self.batch_time(middle) <= deadline;
+            if in_time { fits = middle } else { late = middle }
+        }
+        fits
+    }
+
+    /// The cautious batch time of `rows`, padded, or of as many as fit into one batch; zero while the estimate is a guess,
+    /// so that nothing is refused on one.
     pub fn batch_time(&self, rows: usize) -> Duration {
-        let trusted = self.fit.is_trusted().then(|| self.fit.predict_cautiously(rows.min(self.max_batch)));
+        let rows = self.sizes.padded(rows.min(self.max_batch));
+        let trusted = self.fit.is_trusted().then(|| self.fit.predict_cautiously(rows));
         trusted.flatten().unwrap_or_default()
     }
 }
@@ -167,6 +182,7 @@ mod tests {
             running: &running,
             runners,
             max_batch: 4,
+            sizes: BatchSizes::ANY,
             fit: Fit::line(0.010, 0.0, 1.0),
             patience: 0.0,
             crowd: None,

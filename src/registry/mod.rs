@@ -17,6 +17,8 @@ use futures_util::future::join_all;
 pub use model::{Answer, Count, Model};
 pub use spec::{ModelSpec, Source};
 
+pub use crate::batcher::{BatchSizes, Priority, Terms};
+
 use crate::batcher::Pool;
 use crate::error::Error;
 use crate::metrics::Metrics;

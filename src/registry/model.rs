@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use tokio::time::Instant;
 
 use super::LoadError;
 use super::load::{self, Loaded};
 use super::spec::ModelSpec;
 use super::work::work;
-use crate::batcher::{Answered, Batcher, Caps, Pool, Weight};
+use crate::batcher::{Answered, BatchSizes, Batcher, Caps, Pool, Terms, Weight};
 use crate::error::{Error, Outcome};
 use crate::metrics::{self, Metrics, ModelMetrics};
 use crate::runner::Signature;
@@ -51,7 +50,8 @@ impl Model {
         let fail = |reason| LoadError { name: spec.name.clone(), reason };
         let Loaded { platform, signature, build } = load::load(&spec).map_err(fail)?;
         let max_batch = spec.max_batch_rows.get();
-        let seen = load::warm_up(&mut *build(), max_batch).map_err(fail)?;
+        let sizes = spec.allowed_batch_sizes.clone();
+        let seen = load::warm_up(&mut *build(), &warm_up_sizes(&sizes, max_batch)).map_err(fail)?;
         log_warm_up(&spec, &seen);
         let metrics = metrics.model(&spec.name, &spec.version, edges(&spec));
         let builder = Batcher::builder(Caps { max_latency: spec.max_latency, max_batch })
@@ -60,12 +60,13 @@ impl Model {
             .max_queue_rows(spec.max_queue_rows.get())
             .max_queue_bytes(spec.max_queue_bytes.get())
             .weigh(|request: &Tensors| Weight { rows: request.rows(), bytes: request.byte_len() })
+            .allowed_batch_sizes(sizes.clone())
             .seen(seen)
             .weight(spec.weight)
             .metrics(metrics.clone());
         let builder = if let Some(pool) = pool { builder.pool(pool) } else { builder };
         let batcher = builder
-            .start_threads(move || Ok(work(load::ready(build()))))
+            .start_threads(move || Ok(work(load::ready(build()), sizes.clone())))
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
         Ok(Model { spec, platform, signature: Arc::new(signature), batcher, metrics: Arc::new(metrics) })
     }
@@ -97,15 +98,14 @@ impl Model {
 
     /// Answers one request of any number of rows.
     ///
-    /// `arrival` is when the request's head was in; `timeout` shortens the deadline of `arrival + max_latency`, and never
-    /// lengthens it. A request of more than `max_batch_size` rows is split and its answer joined, in order. Dropping the
-    /// future takes the request out of the queue.
-    pub async fn infer(&self, inputs: Tensors, arrival: Instant, timeout: Option<Duration>) -> Result<Answer, Error> {
+    /// The terms begin when the request's head was in. A request of more than `max_batch_size` rows is split and its answer
+    /// joined, in order. Dropping the future takes the request out of the queue.
+    pub async fn infer(&self, inputs: Tensors, terms: Terms) -> Result<Answer, Error> {
         let metrics = Arc::clone(&self.metrics);
         let mut count = Count { metrics, outcome: Outcome::Departed, took: None };
-        match self.answer(inputs, arrival, timeout).await {
+        match self.answer(inputs, terms).await {
             Ok(answered) => {
-                let took = arrival.elapsed();
+                let took = terms.arrival().elapsed();
                 count.took = Some(took);
                 count.outcome = if took <= self.spec.max_latency { Outcome::Answered } else { Outcome::AnsweredLate };
                 let Answered { answer: outputs, queue, batch, batch_rows } = answered;
@@ -118,16 +118,11 @@ impl Model {
         }
     }
 
-    async fn answer(
-        &self,
-        inputs: Tensors,
-        arrival: Instant,
-        timeout: Option<Duration>,
-    ) -> Result<Answered<Tensors>, Error> {
+    async fn answer(&self, inputs: Tensors, terms: Terms) -> Result<Answered<Tensors>, Error> {
         let inputs = self.signature.check(inputs).map_err(|e| Error::Invalid(e.to_string()))?;
         let (rows, cap, bound) = (inputs.rows(), self.spec.max_batch_rows.get(), self.spec.max_queue_rows.get());
         if rows <= cap {
-            return self.batcher.submit_with(inputs, arrival, timeout).await;
+            return self.batcher.submit_with(inputs, terms).await;
         }
         if rows > bound {
             return Err(Error::TooLarge { size: rows, bound, unit: "rows" });
@@ -136,7 +131,7 @@ impl Model {
         let sizes: Vec<usize> = whole.chain([rows % cap].into_iter().filter(|&rest| rest > 0)).collect();
         let parts = inputs.split(&sizes).map_err(|e| Error::Invalid(e.to_string()))?;
         // If one part is refused, dropping the others takes them out of the queue.
-        let parts = parts.into_iter().map(|part| self.batcher.submit_with(part, arrival, timeout));
+        let parts = parts.into_iter().map(|part| self.batcher.submit_with(part, terms));
         let mut answers = try_join_all(parts).await?;
         let last = answers.iter().enumerate().max_by_key(|(_, a)| a.queue).map_or(0, |(i, _)| i);
         let Answered { queue, batch, batch_rows, .. } = answers[last];
@@ -154,6 +149,14 @@ impl Model {
     pub(super) async fn drain(&self) {
         self.batcher.drain().await;
     }
+}
+
+/// The sizes that the model can be asked for, up to its cap: every allowed one, or 1, 2, 4 … where any is.
+fn warm_up_sizes(sizes: &BatchSizes, max_rows: usize) -> Vec<usize> {
+    if !sizes.is_any() {
+        return sizes.iter().collect();
+    }
+    (0..usize::BITS).map(|i| 1usize << i).take_while(|&n| n < max_rows).chain([max_rows]).collect()
 }
 
 /// The caps from which the buckets of a model's metrics are made.

@@ -4,6 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::batcher::BatchSizes;
+
 /// Where a model comes from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
@@ -33,6 +35,8 @@ pub struct ModelSpec {
     pub max_latency: Duration,
     /// Cap on the rows of a batch. Lower: less memory, and less throughput where a batch costs much however small it is.
     pub max_batch_rows: NonZeroUsize,
+    /// The sizes of batches that it runs, each batch being padded to the next one; the largest is `max_batch_rows`.
+    pub allowed_batch_sizes: BatchSizes,
     /// The pool that it shares with the other models that name it; `None` for a pool of its own.
     pub pool: Option<String>,
     /// Its part of the pool's runner time when its models want more than there is, in proportion to the others'.

@@ -1,30 +1,34 @@
-//! What a runner thread does with the requests of a batch: join, run, check, split.
+//! What a runner thread does with the requests of a batch: join, pad, run, check, split.
 
-use crate::batcher::{BatchError, Work};
+use crate::batcher::{BatchError, BatchSizes, Work};
 use crate::runner::Runner;
 use crate::tensor::{TensorError, Tensors};
 
-/// Puts a runner behind the batcher's seam.
-pub(super) fn work(mut runner: Box<dyn Runner>) -> Work<Tensors, Tensors> {
-    Box::new(move |requests| run(&mut *runner, requests))
+/// Puts a runner that runs batches of these sizes behind the batcher's seam.
+pub(super) fn work(mut runner: Box<dyn Runner>, sizes: BatchSizes) -> Work<Tensors, Tensors> {
+    Box::new(move |requests| run(&mut *runner, &sizes, requests))
 }
 
 /// The outputs of each request, in order.
 ///
 /// Requests whose free dimensions differ (a sentence of 7 tokens, one of 9) cannot share tensors: they run one group
-/// after the other.
-fn run(runner: &mut dyn Runner, requests: Vec<Tensors>) -> Result<Vec<Tensors>, BatchError> {
+/// after the other, each padded by itself.
+fn run(runner: &mut dyn Runner, sizes: &BatchSizes, requests: Vec<Tensors>) -> Result<Vec<Tensors>, BatchError> {
     let count = requests.len();
     let mut answers: Vec<Option<Tensors>> = (0..count).map(|_| None).collect();
     for (places, group) in groups(requests) {
         let rows: Vec<usize> = group.iter().map(Tensors::rows).collect();
-        let batch = Tensors::join(group).map_err(broken)?;
-        let expected = batch.rows();
+        let mut batch = Tensors::join(group).map_err(broken)?;
+        let (own, expected) = (batch.rows(), sizes.padded(batch.rows()));
+        if expected > own {
+            batch = batch.resize_rows(expected).map_err(broken)?;
+        }
         let outputs = runner.run(batch).map_err(|e| BatchError(e.to_string()))?;
         if !runner.signature().agrees(&outputs, expected) {
             let shapes: Vec<_> = outputs.iter().map(|(name, t)| format!("{name} {:?}", t.shape())).collect();
             return Err(BatchError(format!("outputs for {expected} rows break the signature: {}", shapes.join(", "))));
         }
+        let outputs = if expected > own { outputs.resize_rows(own).map_err(broken)? } else { outputs };
         for (place, answer) in places.into_iter().zip(outputs.split(&rows).map_err(broken)?) {
             answers[place] = Some(answer);
         }
@@ -89,9 +93,35 @@ mod tests {
     #[test]
     fn requests_of_different_lengths_share_a_batch_and_each_gets_its_own_answer() {
         let requests = vec![request(1, 3, 1.0), request(2, 5, 1.0), request(1, 3, 2.0)];
-        let answers = run(&mut Sum::new(), requests).expect("answers");
+        let answers = run(&mut Sum::new(), BatchSizes::ANY, requests).expect("answers");
         let sums: Vec<_> = answers.iter().map(|a| a.get("sum").expect("sum").data().clone()).collect();
         assert_eq!(sums, [Data::Fp32(vec![3.0]), Data::Fp32(vec![5.0, 5.0]), Data::Fp32(vec![6.0])]);
+    }
+
+    #[test]
+    fn batches_are_padded_to_an_allowed_size_and_nobody_gets_an_answer_to_padding() {
+        struct Sized(Sum, Vec<usize>);
+        impl Runner for Sized {
+            fn signature(&self) -> &Signature {
+                self.0.signature()
+            }
+            fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+                self.1.push(batch.rows());
+                self.0.run(batch)
+            }
+        }
+        let (mut runner, sizes) = (Sized(Sum::new(), vec![]), BatchSizes::rising(vec![1, 4, 8]).expect("they rise"));
+        let mut sums = |requests: Vec<Tensors>| {
+            let answers = run(&mut runner, &sizes, requests).expect("answers");
+            answers.iter().map(|a| a.get("sum").expect("sum").data().clone()).collect::<Vec<_>>()
+        };
+        let both = sums(vec![request(2, 3, 1.0), request(3, 3, 2.0)]);
+        assert_eq!(both, [Data::Fp32(vec![3.0; 2]), Data::Fp32(vec![6.0; 3])]);
+        assert_eq!(sums(vec![request(3, 3, 1.0)]), [Data::Fp32(vec![3.0; 3])]);
+        assert_eq!(sums(vec![request(4, 3, 1.0)]), [Data::Fp32(vec![3.0; 4])]);
+        let two_lengths = sums(vec![request(1, 3, 1.0), request(2, 5, 1.0)]);
+        assert_eq!(two_lengths, [Data::Fp32(vec![3.0]), Data::Fp32(vec![5.0; 2])]);
+        assert_eq!(runner.1, [8, 4, 4, 1, 4]);
     }
 
     #[test]
@@ -107,7 +137,7 @@ mod tests {
             }
         }
         let mut short = Short(crate::runner::synthetic::Synthetic::new(Duration::ZERO, Duration::ZERO));
-        let error = run(&mut short, vec![request(2, 1, 0.0)]).expect_err("one row is missing");
+        let error = run(&mut short, BatchSizes::ANY, vec![request(2, 1, 0.0)]).expect_err("one row is missing");
         assert!(error.to_string().contains("y [1, 1]"), "{error}");
     }
 }

@@ -10,6 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1, Gamma, StandardNormal};
 
 use crate::estimator::Instant;
+use crate::policy::Priority;
 
 /// A request that arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,12 +23,14 @@ pub struct Arrival {
     pub model: usize,
     /// A latency cap of its own, shorter than the model's.
     pub within: Option<Duration>,
+    /// Its level.
+    pub priority: Priority,
 }
 
 impl Arrival {
-    /// One row for the first model, under the model's own cap.
+    /// One row of the default priority for the first model, under the model's own cap.
     pub fn at(at: Instant) -> Arrival {
-        Arrival { at, rows: 1, model: 0, within: None }
+        Arrival { at, rows: 1, model: 0, within: None, priority: Priority::DEFAULT }
     }
 }
 

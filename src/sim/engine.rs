@@ -41,7 +41,8 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
     let mut dispatcher = Dispatcher::new(scenario.runners);
     let mut tracks = Vec::new();
     for model in scenario.models {
-        let lane = dispatcher.open(Lane::new(model.policy, model.max_batch).weighing(model.weight));
+        let lane = Lane::new(model.policy, model.max_batch).weighing(model.weight);
+        let lane = dispatcher.open(lane.padding_to(model.service.sizes.clone()));
         debug_assert_eq!(lane, tracks.len());
         let Model { service, max_latency, max_batch, .. } = model;
         tracks.push(Track { service, max_latency, max_batch, launched: 0, outcome: Outcome::new() });
@@ -103,10 +104,11 @@ impl Engine {
             while source.peek().is_some_and(|at| at <= now) {
                 let Some(arrival) = source.pop() else { break };
                 let track = &mut self.tracks[arrival.model];
-                track.outcome.arrived(arrival.at);
+                track.outcome.arrived(arrival.at, arrival.priority);
                 let within = arrival.within.map_or(track.max_latency, |own| own.min(track.max_latency));
                 let rows = arrival.rows.clamp(1, track.max_batch);
-                let entry = Entry { id: self.next_id, arrival: arrival.at, deadline: arrival.at + within, rows };
+                let (id, deadline, priority) = (self.next_id, arrival.at + within, arrival.priority);
+                let entry = Entry { id, arrival: arrival.at, deadline, rows, priority };
                 self.next_id += 1;
                 self.dispatcher.arrive(arrival.model, entry);
             }
@@ -132,7 +134,7 @@ impl Engine {
                     track.outcome.rows += rows as u64;
                     track.outcome.busy += time;
                     for entry in self.dispatcher.take(lane, 0..entries) {
-                        track.outcome.answered(entry.arrival, end, entry.deadline);
+                        track.outcome.answered(&entry, end);
                         source.answered(end);
                     }
                     let ticket = self.dispatcher.launch(now, lane, Batch { entries, rows, first_arrival });

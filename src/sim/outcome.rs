@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::estimator::Instant;
+use crate::policy::{Entry, Priority};
 
 /// Latencies fall into buckets of 0.4 % width, by the upper 17 bits of their seconds as `f32`.
 const DROPPED_BITS: u32 = 15;
@@ -31,6 +32,8 @@ pub struct Outcome {
     pub timeline: Timeline,
     total_latency: f64,
     longest: Duration,
+    /// By priority.
+    levels: [Slot; Priority::LOWEST.level() as usize],
     latencies: Vec<u64>,
 }
 
@@ -48,19 +51,23 @@ impl Outcome {
             timeline: Timeline::default(),
             total_latency: 0.0,
             longest: Duration::ZERO,
+            levels: [Slot::default(); Priority::LOWEST.level() as usize],
             latencies: vec![0; BUCKETS],
         }
     }
 
-    pub(super) fn arrived(&mut self, at: Instant) {
+    pub(super) fn arrived(&mut self, at: Instant, priority: Priority) {
         self.offered += 1;
+        self.levels[priority.level() as usize - 1].offered += 1;
         self.timeline.slot(at).offered += 1;
     }
 
-    /// A request that came at `arrival` is answered at `end`, when it was due at `deadline`.
-    pub(super) fn answered(&mut self, arrival: Instant, end: Instant, deadline: Instant) {
-        if end <= deadline {
+    /// A request is answered at `end`.
+    pub(super) fn answered(&mut self, entry: &Entry, end: Instant) {
+        let arrival = entry.arrival;
+        if end <= entry.deadline {
             self.on_time += 1;
+            self.levels[entry.priority.level() as usize - 1].on_time += 1;
             self.timeline.slot(arrival).on_time += 1;
         } else {
             self.late += 1;
@@ -70,6 +77,11 @@ impl Outcome {
         let seconds = latency.as_secs_f64();
         self.total_latency += seconds;
         self.latencies[((seconds as f32).to_bits() >> DROPPED_BITS) as usize] += 1;
+    }
+
+    /// How many of this priority arrived, and how many of those were answered on time.
+    pub fn of_priority(&self, priority: Priority) -> Slot {
+        self.levels[priority.level() as usize - 1]
     }
 
     /// Requests that got an answer, on time or late.
@@ -122,10 +134,10 @@ pub struct Timeline {
     slots: Vec<Slot>,
 }
 
-/// One slot of a [`Timeline`].
+/// Requests of one slot of a [`Timeline`], or of one priority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// Requests that arrived in it.
+    /// Requests that arrived.
     pub offered: u64,
     /// Those of them that were answered on time, whenever that was.
     pub on_time: u64,
@@ -180,8 +192,9 @@ mod tests {
         let mut outcome = Outcome::new();
         for i in 0..1000 {
             let at = Instant::EPOCH + ms(100_000 + i);
-            outcome.arrived(at);
-            outcome.answered(at, at + ms(i + 1), at + ms(500));
+            outcome.arrived(at, Priority::DEFAULT);
+            let entry = Entry { id: i, arrival: at, deadline: at + ms(500), rows: 1, priority: Priority::DEFAULT };
+            outcome.answered(&entry, at + ms(i + 1));
         }
         outcome
     }

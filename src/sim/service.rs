@@ -6,6 +6,7 @@ use rand::{Rng, RngExt};
 use rand_distr::{Distribution, StandardNormal};
 
 use crate::estimator::Instant;
+use crate::policy::BatchSizes;
 
 /// A runner's speed: base + rows · per_row, and what may disturb it.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,8 +25,8 @@ pub struct Service {
     pub changes: Vec<(Instant, f64)>,
     /// How much longer the very first batch takes.
     pub first_factor: f64,
-    /// Batches are padded to the next of these sizes, in rising order; empty if any size can run.
-    pub sizes: Vec<usize>,
+    /// Batches are padded to the next of these sizes.
+    pub sizes: BatchSizes,
 }
 
 impl Service {
@@ -39,14 +40,14 @@ impl Service {
             straggle_factor: 5.0,
             changes: Vec::new(),
             first_factor: 1.0,
-            sizes: Vec::new(),
+            sizes: BatchSizes::default(),
         }
     }
 
     /// The undisturbed time of a batch.
     pub fn time(&self, rows: usize) -> Duration {
-        let rows = self.sizes.iter().copied().find(|&size| size >= rows).unwrap_or(rows);
-        self.base + self.per_row.saturating_mul(u32::try_from(rows).unwrap_or(u32::MAX))
+        let rows = u32::try_from(self.sizes.padded(rows)).unwrap_or(u32::MAX);
+        self.base + self.per_row.saturating_mul(rows)
     }
 
     /// Whether every batch takes exactly its undisturbed time.

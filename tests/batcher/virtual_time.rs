@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::time::Instant;
+use uncork::batcher::{Priority, Terms};
 use uncork::error::Error;
 use uncork::estimator;
 use uncork::metrics::{self, Metrics};
@@ -20,7 +21,7 @@ async fn an_idle_batcher_releases_a_lone_item_at_once() {
     let batcher = runner.start(ms(50), 128);
     for i in 0..100 {
         tokio::time::sleep(ms(20)).await;
-        let answered = batcher.submit_with(i, Instant::now(), None).await.expect("answered");
+        let answered = batcher.submit_with(i, Terms::now()).await.expect("answered");
         assert_eq!((answered.queue, answered.batch_rows), (Duration::ZERO, 1), "item {i}");
     }
 }
@@ -135,6 +136,25 @@ async fn a_stall_by_which_everything_would_be_late_is_forgotten_once_it_is_over(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_more_urgent_priority_goes_first_though_it_came_last_and_is_due_last() {
+    let runner = StandIn::new(ms(10), ms(1));
+    let batcher = runner.builder(ms(100), 2).seen(runner.warm()).start(runner.clone());
+    let submit = |item, priority| {
+        let batcher = batcher.clone();
+        tokio::spawn(async move { batcher.submit_with(item, Terms::now().priority(priority)).await })
+    };
+    let running = submit(0, Priority::DEFAULT);
+    tokio::time::sleep(ms(1)).await;
+    let others = [1, 2, 3].map(|item| submit(item, Priority::DEFAULT));
+    tokio::time::sleep(ms(1)).await;
+    let urgent = submit(100, Priority::HIGHEST);
+    for answer in [running, urgent].into_iter().chain(others) {
+        answer.await.expect("no panic").expect("answered");
+    }
+    assert_eq!(runner.batches()[1..], [vec![100, 1], vec![2, 3]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_in_a_hurry_is_served_first_or_refused_without_shrinking_the_others_batch() {
     let runner = StandIn::new(ms(10), ms(1));
     let batcher = runner.builder(ms(100), 8).seen(runner.warm()).start(runner.clone());
@@ -149,12 +169,15 @@ async fn a_caller_in_a_hurry_is_served_first_or_refused_without_shrinking_the_ot
     });
     tokio::time::sleep(ms(1)).await;
     // The runner comes free 9 ms from now; a batch of seven then takes 17 ms, one of one 11 ms.
-    let soon = batcher.submit_with(100, Instant::now(), Some(ms(40))).await.expect("there is time");
+    let soon = batcher.submit_with(100, Terms::now().within(ms(40))).await.expect("there is time");
     assert_eq!(soon.batch_rows, 7);
     assert_eq!(answered(&patient.await.expect("no panic")), 6);
     assert_eq!(runner.batches()[1][0], 100, "the most urgent is first");
     let asked = Instant::now();
-    let refusal = batcher.submit_with(101, asked, Some(ms(5))).await.expect_err("not even a batch of one is in time");
+    let refusal = batcher
+        .submit_with(101, Terms::since(asked).within(ms(5)))
+        .await
+        .expect_err("not even a batch of one is in time");
     assert!(matches!(refusal, Error::Late { deadline_ms, .. } if deadline_ms == 5.0), "{refusal}");
     assert_eq!(asked.elapsed(), Duration::ZERO, "refused at once");
     running.await.expect("no panic").expect("answered");
@@ -177,7 +200,7 @@ async fn an_item_of_more_rows_than_a_batch_holds_is_refused_with_the_numbers() {
     let batcher = runner.builder(ms(50), 8).weigh(weigh).start(runner.clone());
     assert_eq!(batcher.submit(9).await, Err(Error::TooLarge { size: 9, bound: 8, unit: "rows" }));
     assert_eq!(batcher.submit(8).await, Ok(9));
-    let nothing = batcher.submit_with(0, Instant::now(), None).await.expect("answered");
+    let nothing = batcher.submit_with(0, Terms::now()).await.expect("answered");
     assert_eq!(nothing.batch_rows, 1, "an item counts one row at least");
 }
 
@@ -280,7 +303,7 @@ async fn the_latency_cap_keeps_a_millisecond_for_the_way_back_and_no_timeout_len
     for (base, in_time) in [(Duration::from_micros(48_500), true), (Duration::from_micros(49_500), false)] {
         let runner = StandIn::new(base, ms(0));
         let batcher = runner.builder(ms(50), 8).seen(runner.warm()).start(runner.clone());
-        match batcher.submit_with(1, Instant::now(), Some(ms(5000))).await {
+        match batcher.submit_with(1, Terms::now().within(ms(5000))).await {
             Ok(_) => assert!(in_time, "{base:?}"),
             Err(refusal) => {
                 assert!(!in_time, "{base:?}: {refusal}");
@@ -300,14 +323,14 @@ async fn a_refusal_says_when_the_answer_would_have_come_and_when_to_come_back() 
     });
     tokio::time::sleep(ms(2)).await;
     // The runner comes free 9 ms from now; a full batch then takes 18 ms.
-    let refusal = batcher.submit_with(100, Instant::now(), Some(ms(15))).await.expect_err("there is no time");
+    let refusal = batcher.submit_with(100, Terms::now().within(ms(15))).await.expect_err("there is no time");
     let Error::Late { predicted_ms, deadline_ms, retry_after } = refusal else { panic!("{refusal}") };
     assert!((27.0..28.5).contains(&predicted_ms), "{predicted_ms}");
     assert_eq!(deadline_ms, 15.0);
     assert!((ms(27)..ms(28)).contains(&retry_after), "{retry_after:?}");
     assert_eq!(answered(&served.await.expect("no panic")), 9);
     // Nothing waits any more, so it is worth asking again soon, though not at once.
-    let refusal = batcher.submit_with(100, Instant::now(), Some(ms(5))).await.expect_err("a batch takes longer");
+    let refusal = batcher.submit_with(100, Terms::now().within(ms(5))).await.expect_err("a batch takes longer");
     assert_eq!(refusal.retry_after(), Some(ms(1)));
 }
 
@@ -327,10 +350,10 @@ async fn what_ran_is_recorded_once() {
         let batcher = batcher.clone();
         async move {
             tokio::time::sleep(ms(1)).await;
-            batcher.submit_with(0, Instant::now(), Some(ms(90))).await.expect("answered")
+            batcher.submit_with(0, Terms::now().within(ms(90))).await.expect("answered")
         }
     });
-    let first = batcher.submit_with(0, Instant::now(), None).await.expect("answered");
+    let first = batcher.submit_with(0, Terms::now()).await.expect("answered");
     assert_eq!((first.queue, first.batch, first.batch_rows), (ms(0), ms(11), 1));
     let pressing = pressing.await.expect("no panic");
     assert_eq!((pressing.queue, pressing.batch, pressing.batch_rows), (ms(10), ms(12), 2));

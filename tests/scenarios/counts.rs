@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Add;
 
 use serde::Deserialize;
+use uncork::policy::Priority;
 use uncork::sim::Outcome;
 
 /// A figure that a file gives a range for.
@@ -12,6 +13,8 @@ use uncork::sim::Outcome;
 pub(crate) enum Measure {
     /// Answers on time, as a share of the requests.
     OnTimeShare,
+    /// Answers on time to requests of the highest priority, as a share of those.
+    UrgentOnTimeShare,
     /// Answers on time, as a share of what was possible.
     OfOptimum,
     /// Answers past the cap, as a share of the requests.
@@ -27,8 +30,9 @@ pub(crate) enum Measure {
 }
 
 impl Measure {
-    pub(crate) const ALL: [Measure; 7] = [
+    pub(crate) const ALL: [Measure; 8] = [
         Measure::OnTimeShare,
+        Measure::UrgentOnTimeShare,
         Measure::OfOptimum,
         Measure::LateShare,
         Measure::ShedShare,
@@ -42,6 +46,7 @@ impl fmt::Display for Measure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Measure::OnTimeShare => "on_time_share",
+            Measure::UrgentOnTimeShare => "urgent_on_time_share",
             Measure::OfOptimum => "of_optimum",
             Measure::LateShare => "late_share",
             Measure::ShedShare => "shed_share",
@@ -58,6 +63,9 @@ pub(crate) struct Counts {
     pub(crate) offered: u64,
     pub(crate) on_time: u64,
     pub(crate) late: u64,
+    /// Of the highest priority.
+    pub(crate) urgent: u64,
+    pub(crate) urgent_on_time: u64,
     pub(crate) shed: u64,
     pub(crate) batches: u64,
     pub(crate) rows: u64,
@@ -76,6 +84,8 @@ impl From<Outcome> for Counts {
             offered: outcome.offered,
             on_time: outcome.on_time,
             late: outcome.late,
+            urgent: outcome.of_priority(Priority::HIGHEST).offered,
+            urgent_on_time: outcome.of_priority(Priority::HIGHEST).on_time,
             shed: outcome.shed,
             batches: outcome.batches,
             rows: outcome.rows,
@@ -95,6 +105,8 @@ impl Add for Counts {
             offered: self.offered + other.offered,
             on_time: self.on_time + other.on_time,
             late: self.late + other.late,
+            urgent: self.urgent + other.urgent,
+            urgent_on_time: self.urgent_on_time + other.urgent_on_time,
             shed: self.shed + other.shed,
             batches: self.batches + other.batches,
             rows: self.rows + other.rows,
@@ -112,6 +124,7 @@ impl Counts {
         let share = |count: u64| count as f64 / self.offered as f64;
         match measure {
             Measure::OnTimeShare => share(self.on_time),
+            Measure::UrgentOnTimeShare => self.urgent_on_time as f64 / self.urgent as f64,
             Measure::OfOptimum => self.on_time as f64 / self.optimum as f64,
             Measure::LateShare => share(self.late),
             Measure::ShedShare => share(self.shed),

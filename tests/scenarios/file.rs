@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use uncork::estimator::Instant;
-use uncork::policy::{Aimd, Cork, Cork2020, Fixed, Policy};
+use uncork::policy::{Aimd, BatchSizes, Cork, Cork2020, Fixed, Policy, Priority};
 use uncork::sim::{self, Arrival, ClosedLoop, Model, OpenLoop, Process, Service};
 
 use crate::counts::Measure;
@@ -69,6 +69,9 @@ struct RawService {
     changes: Vec<Change>,
     #[serde(default = "factor_one")]
     first_factor: f64,
+    /// Batches are padded to these.
+    #[serde(default)]
+    sizes: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -100,6 +103,9 @@ struct Piece {
     /// Latency caps of their own: each of these is as likely.
     #[serde(default)]
     within_ms: Vec<f64>,
+    /// Priorities: each of these is as likely.
+    #[serde(default = "default_priorities")]
+    priorities: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -187,6 +193,9 @@ fn factor_one() -> f64 {
 fn single_rows() -> Vec<usize> {
     vec![1]
 }
+fn default_priorities() -> Vec<u64> {
+    vec![u64::from(Priority::DEFAULT.level())]
+}
 fn half_a_percent() -> f64 {
     0.005
 }
@@ -208,6 +217,9 @@ impl Scenario {
     }
 
     fn check(&self) -> Result<(), String> {
+        if BatchSizes::rising(self.service.sizes.clone()).is_none() {
+            return Err("sizes: they must rise".into());
+        }
         let names = self.compare.iter().map(|c| &c.policy).filter(|name| *name != "best-fixed");
         for name in names.chain([&self.policy]) {
             self.named_policy(name)?;
@@ -237,6 +249,9 @@ impl Scenario {
         if piece.rows.is_empty() || !piece.rows.iter().all(|rows| (1..=self.max_batch_size).contains(rows)) {
             return Err(format!("rows: each must be between 1 and {}", self.max_batch_size));
         }
+        if piece.priorities.is_empty() || piece.priorities.iter().any(|&level| Priority::new(level).is_none()) {
+            return Err("priorities: each must be between 1 and 10".into());
+        }
         match (&piece.process, piece.rate, piece.load) {
             (RawProcess::Burst { .. } | RawProcess::List { .. }, Some(_), _) => Err("rate: a list has none".into()),
             (RawProcess::Burst { .. } | RawProcess::List { .. }, _, Some(_)) => Err("load: a list has none".into()),
@@ -257,6 +272,11 @@ impl Scenario {
         ms(self.max_latency_ms)
     }
 
+    /// The sizes to which batches are padded.
+    pub(crate) fn sizes(&self) -> BatchSizes {
+        BatchSizes::rising(self.service.sizes.clone()).expect("checked")
+    }
+
     pub(crate) fn service(&self) -> Service {
         let raw = &self.service;
         let change = |c: &Change| (Instant::EPOCH + Duration::from_secs_f64(c.at_s), c.factor);
@@ -267,6 +287,7 @@ impl Scenario {
             straggle_factor: straggle.factor,
             changes: raw.changes.iter().map(change).collect(),
             first_factor: raw.first_factor,
+            sizes: self.sizes(),
             ..Service::affine(ms(raw.base_ms), ms(raw.per_row_ms))
         }
     }
@@ -326,7 +347,8 @@ impl Scenario {
         let mut all = Vec::new();
         for (piece, number) in self.arrivals.iter().zip(0..) {
             let within: Vec<_> = piece.within_ms.iter().map(|&own| ms(own).saturating_sub(reserve)).collect();
-            let mut mix = Mix::new(&piece.rows, &within, seed * 100 + number);
+            let priorities: Vec<_> = piece.priorities.iter().filter_map(|&level| Priority::new(level)).collect();
+            let mut mix = Mix::new(&piece.rows, &within, &priorities, seed * 100 + number);
             let length = Duration::from_secs_f64(piece.for_s);
             let times = self.times(piece, length, seed * 100 + number);
             all.extend(times.into_iter().map(|at| mix.arrival(at + begin)));

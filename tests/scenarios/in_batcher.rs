@@ -18,9 +18,9 @@ use futures_util::future::BoxFuture;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use tokio::sync::oneshot;
-use uncork::batcher::{BatchError, Batcher, Caps, Executor, Weight};
+use uncork::batcher::{BatchError, Batcher, Caps, Executor, Terms, Weight};
 use uncork::estimator::Instant;
-use uncork::policy::{Decision, Policy, Running, View};
+use uncork::policy::{Decision, Policy, Priority, Running, View};
 use uncork::sim::{Arrival, Service, Source};
 
 use crate::counts::{Counts, Measure};
@@ -45,9 +45,14 @@ pub(crate) fn check(scenario: &Scenario) -> Vec<String> {
     let answered = real.on_time + real.late + real.shed;
     assert_eq!(answered, real.offered, "{}: each request has one answer", scenario.name);
     let mut broken = Vec::new();
-    for measure in
-        [Measure::OnTimeShare, Measure::LateShare, Measure::ShedShare, Measure::MeanMs, Measure::MeanBatchRows]
-    {
+    for measure in [
+        Measure::OnTimeShare,
+        Measure::UrgentOnTimeShare,
+        Measure::LateShare,
+        Measure::ShedShare,
+        Measure::MeanMs,
+        Measure::MeanBatchRows,
+    ] {
         let (there, here) = (simulated.figure(measure), real.figure(measure));
         let most = match measure {
             Measure::MeanMs | Measure::MeanBatchRows => scenario.batcher.relative * there,
@@ -139,6 +144,7 @@ async fn drive(scenario: &Scenario) -> Counts {
     let batcher = Batcher::builder(Caps { max_latency, max_batch: scenario.max_batch_size })
         .runners(scenario.runners)
         .policy(policy)
+        .allowed_batch_sizes(scenario.sizes())
         .weigh(|rows: &usize| Weight { rows: *rows, bytes: 0 })
         .start(StandIn(Arc::clone(&world)));
     loop {
@@ -174,13 +180,17 @@ async fn settle() {
 async fn call(
     world: Shared,
     batcher: Batcher<usize, ()>,
-    Arrival { rows, within, .. }: Arrival,
+    Arrival { rows, within, priority, .. }: Arrival,
     reserve: Duration,
     max_latency: Duration,
 ) {
-    lock(&world).counts.offered += 1;
+    let is_urgent = u64::from(priority == Priority::HIGHEST);
+    {
+        let counts = &mut lock(&world).counts;
+        (counts.offered, counts.urgent) = (counts.offered + 1, counts.urgent + is_urgent);
+    }
     let begin = tokio::time::Instant::now();
-    let answer = batcher.submit_with(rows, begin, within).await;
+    let answer = batcher.submit_with(rows, Terms::since(begin).within(within).priority(priority)).await;
     let took = begin.elapsed();
     let due = within.unwrap_or(max_latency).min(max_latency) - reserve;
     let mut world = lock(&world);
@@ -189,6 +199,7 @@ async fn call(
         Ok(_) => {
             let on_time = took <= due;
             world.counts.on_time += u64::from(on_time);
+            world.counts.urgent_on_time += is_urgent * u64::from(on_time);
             world.counts.late += u64::from(!on_time);
             world.counts.latency_ms += took.as_secs_f64() * 1e3;
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use uncork::estimator::Instant;
+use uncork::policy::Priority;
 use uncork::sim::{Arrival, ClosedLoop, OpenLoop, Source};
 
 /// An open or a closed loop.
@@ -36,21 +37,26 @@ impl Source for Load {
     }
 }
 
-/// Draws rows and latency caps of requests.
+/// Draws rows, latency caps and priorities of requests.
 pub(crate) struct Mix<'a> {
     rows: &'a [usize],
     within: &'a [Duration],
+    priorities: &'a [Priority],
     rng: Xoshiro256PlusPlus,
 }
 
 impl<'a> Mix<'a> {
-    pub(crate) fn new(rows: &'a [usize], within: &'a [Duration], seed: u64) -> Mix<'a> {
-        Mix { rows, within, rng: Xoshiro256PlusPlus::seed_from_u64(!seed) }
+    pub(crate) fn new(rows: &'a [usize], within: &'a [Duration], priorities: &'a [Priority], seed: u64) -> Mix<'a> {
+        Mix { rows, within, priorities, rng: Xoshiro256PlusPlus::seed_from_u64(!seed) }
     }
 
     pub(crate) fn arrival(&mut self, at: Instant) -> Arrival {
         let rows = self.rows[self.rng.random_range(0..self.rows.len())];
         let own = (!self.within.is_empty()).then(|| self.within[self.rng.random_range(0..self.within.len())]);
-        Arrival { rows, within: own, ..Arrival::at(at) }
+        let priority = match self.priorities {
+            [one] => *one,
+            several => several[self.rng.random_range(0..several.len())],
+        };
+        Arrival { rows, within: own, priority, ..Arrival::at(at) }
     }
 }

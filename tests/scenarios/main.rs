@@ -63,6 +63,7 @@ fn a_scenario_that_names_an_unknown_thing_is_an_error_with_its_file_and_the_thin
         ("list = { at_ms = [0] }", "gamma = { cv = 4 }", "rate"),
         ("list = { at_ms = [0] }", "list = { at_ms = [2, 1] }", "at_ms"),
         ("for_s = 1", "for_s = 1, rows = [9]", "rows"),
+        ("per_row_ms = 1", "per_row_ms = 1, sizes = [4, 2]", "sizes"),
         ("on_time_share = [1, 1]", "of_lockstep = [1, 1]", "of_lockstep"),
     ];
     for (from, to, named) in cases {

@@ -49,7 +49,7 @@ impl Clairvoyant {
             return Clairvoyant::AtMost(bound as u64);
         }
         let optimum = sim::optimum(&instants, base, per_row, max_latency, max_batch) as u64;
-        if !setup.service.sizes.is_empty() {
+        if !setup.service.sizes.is_any() {
             // Padding only adds to the times of which this is the optimum.
             Clairvoyant::AtMost(optimum)
         } else if setup.service.is_exact() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::values;
 use crate::estimator::Instant;
-use crate::policy::Policy;
+use crate::policy::{BatchSizes, Policy};
 use crate::sim::{Model, Scenario, Service};
 
 const HOUR_MS: f64 = 3_600_000.0;
@@ -83,11 +83,11 @@ impl Setup {
         if (flags.base_ms + flags.per_row_ms).is_zero() {
             return Err("--base-ms 0 --per-row-ms 0: a batch must take some time".into());
         }
-        let sizes = flags.allowed_batch_sizes;
-        if !sizes.is_sorted_by(|a, b| a < b) {
-            return Err(format!("--allowed-batch-sizes {sizes:?}: must rise"));
-        }
-        if let Some(largest) = sizes.last().filter(|largest| **largest < flags.max_batch_size) {
+        let given = flags.allowed_batch_sizes;
+        let Some(sizes) = BatchSizes::rising(given.clone()) else {
+            return Err(format!("--allowed-batch-sizes {given:?}: must rise"));
+        };
+        if let Some(largest) = sizes.largest().filter(|largest| *largest < flags.max_batch_size) {
             let cap = flags.max_batch_size;
             return Err(format!(
                 "--allowed-batch-sizes: the largest, {largest}, must not be below --max-batch-size {cap}"
@@ -129,8 +129,9 @@ impl Setup {
     /// With batches half as large again.
     pub(super) fn with_larger_batches(&self) -> Setup {
         let mut larger = Setup { max_batch: (self.max_batch * 3).div_ceil(2), ..self.clone() };
-        if larger.service.sizes.last().is_some_and(|size| *size < larger.max_batch) {
-            larger.service.sizes.push(larger.max_batch);
+        if larger.service.sizes.largest().is_some_and(|size| size < larger.max_batch) {
+            let sizes = larger.service.sizes.iter().chain([larger.max_batch]).collect();
+            larger.service.sizes = BatchSizes::rising(sizes).unwrap_or_default(); // they rise: the new one is the largest
         }
         larger
     }

@@ -18,7 +18,7 @@ use super::arrival::Arrival;
 use super::body;
 use super::status::Refusal;
 use crate::error::Error;
-use crate::registry::{Answer, Model};
+use crate::registry::{Answer, Model, Terms};
 use crate::tensor::Tensors;
 use request::InferRequest;
 
@@ -39,7 +39,8 @@ pub(super) async fn infer(
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
     let request = read(&app, &model, request).await.inspect_err(|_| model.count_unreadable())?;
-    let answer = model.infer(request.inputs, arrival.0, request.timeout).await?;
+    let terms = Terms::since(arrival.0).within(request.timeout).priority(request.priority);
+    let answer = model.infer(request.inputs, terms).await?;
     let timing = server_timing(&answer);
     let body = encode(model, request.id, request.outputs, answer.outputs).await;
     let body = body.inspect_err(|_| answer.count.failed())?;

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::data;
 use crate::error::Error;
+use crate::registry::Priority;
 use crate::tensor::{DataType, Tensor, Tensors};
 
 /// What a client asks for.
@@ -22,6 +23,8 @@ pub(super) struct InferRequest {
     pub(super) outputs: Vec<String>,
     /// How long after arrival the answer is of use, where the client says so.
     pub(super) timeout: Option<Duration>,
+    /// How urgent it is beside others.
+    pub(super) priority: Priority,
 }
 
 #[derive(Deserialize)]
@@ -42,6 +45,8 @@ struct RawRequest<'a> {
 struct RawParameters<'a> {
     #[serde(borrow, default)]
     timeout: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    priority: Option<&'a RawValue>,
 }
 
 /// The elements stay text until the object is complete: `datatype` and `shape` may come after `data`.
@@ -68,14 +73,17 @@ pub(super) fn decode(body: &[u8]) -> Result<InferRequest, Error> {
     let text = std::str::from_utf8(body).map_err(|_| Error::Invalid("the body is not UTF-8".into()))?;
     let raw: RawRequest<'_> =
         serde_json::from_str(text).map_err(|e| Error::Invalid(format!("the body is not an infer request: {e}")))?;
-    let timeout = raw.parameters.and_then(|p| p.timeout).map(timeout).transpose()?.flatten();
+    let (timeout, priority) = match raw.parameters {
+        Some(raw) => (raw.timeout.map(timeout).transpose()?, raw.priority.map(priority).transpose()?),
+        None => (None, None),
+    };
     if raw.inputs.is_empty() {
         return Err(Error::Invalid("a request needs at least one input".into()));
     }
     let inputs = raw.inputs.iter().map(|input| Ok((Arc::from(&*input.name), tensor(input)?)));
     let inputs = Tensors::new(inputs.collect::<Result<_, Error>>()?).map_err(|e| Error::Invalid(e.to_string()))?;
     let outputs = raw.outputs.unwrap_or_default().into_iter().map(|output| output.name).collect();
-    Ok(InferRequest { id: raw.id, inputs, outputs, timeout })
+    Ok(InferRequest { id: raw.id, inputs, outputs, timeout: timeout.flatten(), priority: priority.unwrap_or_default() })
 }
 
 fn tensor(input: &RawInput<'_>) -> Result<Tensor, Error> {
@@ -95,16 +103,34 @@ fn tensor(input: &RawInput<'_>) -> Result<Tensor, Error> {
 
 /// Microseconds, as a number or as a string of digits. 0 means none, as for the protocol's other servers.
 fn timeout(value: &RawValue) -> Result<Option<Duration>, Error> {
-    let text = value.get();
-    let digits = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).unwrap_or(text);
-    let is_digits = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    let micros: Option<u64> = digits.parse().ok().filter(|_| is_digits);
-    let Some(micros) = micros else {
+    let Some(micros) = whole_number(value) else {
         let message =
             "parameter 'timeout' must be a whole number of microseconds, as a number or as a string of digits";
         return Err(Error::Invalid(message.into()));
     };
     Ok((micros > 0).then(|| Duration::from_micros(micros)))
+}
+
+/// A level, as a number or as a string of digits. 0 means the default one, as for the protocol's other servers.
+fn priority(value: &RawValue) -> Result<Priority, Error> {
+    let level = whole_number(value);
+    let found = if level == Some(0) { Some(Priority::DEFAULT) } else { level.and_then(Priority::new) };
+    found.ok_or_else(|| {
+        let (highest, lowest) = (Priority::HIGHEST.level(), Priority::LOWEST.level());
+        let default = Priority::DEFAULT.level();
+        Error::Invalid(format!(
+            "parameter 'priority' must be a whole number from {highest}, the most urgent, to {lowest}, \
+             or 0 for the default, {default}; as a number or as a string of digits"
+        ))
+    })
+}
+
+/// A number in digits, with or without quotes.
+fn whole_number(value: &RawValue) -> Option<u64> {
+    let text = value.get();
+    let digits = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).unwrap_or(text);
+    let is_digits = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_digits)
 }
 
 #[cfg(test)]
@@ -153,6 +179,21 @@ mod tests {
         assert_eq!(with("null"), Ok(None));
         for bad in ["-1", "1.5", "\"\"", "\"1ms\"", "\"+1\"", "true", "[1]", "1e3", "99999999999999999999"] {
             assert!(with(bad).unwrap_err().to_string().contains("'timeout'"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_priority_is_a_level_in_digits_and_zero_is_the_default() {
+        let with = |priority: &str| {
+            let input = r#"[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]"#;
+            decode(format!(r#"{{"parameters":{{"priority":{priority}}},"inputs":{input}}}"#).as_bytes())
+                .map(|r| r.priority)
+        };
+        assert_eq!((with("1"), with("\"10\"")), (Ok(Priority::HIGHEST), Ok(Priority::LOWEST)));
+        assert_eq!((with("0"), with("null")), (Ok(Priority::DEFAULT), Ok(Priority::DEFAULT)));
+        for bad in ["-1", "1.5", "\"\"", "\"high\"", "11", "266", "true", "[1]", "99999999999999999999"] {
+            let message = with(bad).unwrap_err().to_string();
+            assert!(message.contains("'priority' must be a whole number from 1, the most urgent, to 10"), "{bad}");
         }
     }
 

@@ -1,0 +1,31 @@
+//! How urgent a request is beside others, whatever their deadlines.
+
+/// A level: those of a more urgent one are released first and refused last. A more urgent priority is the lesser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// The most urgent: 1.
+    pub const HIGHEST: Priority = Priority(1);
+    /// Of whoever asks for none: 5, so that there are levels on both sides.
+    pub const DEFAULT: Priority = Priority(5);
+    /// The least urgent: 10.
+    pub const LOWEST: Priority = Priority(10);
+
+    /// The level of this number, from 1 (the most urgent) to 10; `None` for any other.
+    pub fn new(level: u64) -> Option<Priority> {
+        let known = Priority::HIGHEST.0..=Priority::LOWEST.0;
+        u8::try_from(level).ok().filter(|level| known.contains(level)).map(Priority)
+    }
+
+    /// Its number, from 1 to 10.
+    pub const fn level(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Priority {
+    fn default() -> Priority {
+        Priority::DEFAULT
+    }
+}
