@@ -20,6 +20,10 @@ pub(crate) struct Tally {
     pub(crate) requests: u64,
     pub(crate) steps: u64,
     pub(crate) batches: u64,
+    pub(crate) rows: u64,
+    pub(crate) busy: Duration,
+    pub(crate) on_time: u64,
+    pub(crate) late: u64,
     pub(crate) failed: u64,
     pub(crate) left: u64,
     pub(crate) renewed: u64,
@@ -40,6 +44,10 @@ impl Tally {
         self.requests += other.requests;
         self.steps += other.steps;
         self.batches += other.batches;
+        self.rows += other.rows;
+        self.busy += other.busy;
+        self.on_time += other.on_time;
+        self.late += other.late;
         self.failed += other.failed;
         self.left += other.left;
         self.renewed += other.renewed;
@@ -62,11 +70,18 @@ pub(crate) fn try_out(world: &World) -> Tally {
         tally.repeated = 1;
     }
     let one_asker = world.models.len() == 1 || Trial::new(world).lanes.iter().all(|lane| lane.is_open_loop);
-    if world.is_plain() && one_asker && world.seed.is_multiple_of(4) {
+    if world.is_plain() && one_asker && world.seed.is_multiple_of(2) {
         let outcomes = sim::run(world.scenario(), &mut Traffic::of(world));
         let sum = |f: fn(&sim::Outcome) -> u64| outcomes.iter().map(f).sum::<u64>();
-        let seen = (sum(|o| o.offered), sum(|o| o.shed), sum(|o| o.batches));
-        assert_eq!(seen, (tally.requests, tally.refused.iter().sum(), tally.batches), "the simulator does the same");
+        let theirs = [sum(|o| o.offered), sum(|o| o.on_time), sum(|o| o.late), sum(|o| o.shed), sum(|o| o.batches)];
+        let shed = tally.refused.iter().sum();
+        assert_eq!(
+            theirs,
+            [tally.requests, tally.on_time, tally.late, shed, tally.batches],
+            "the simulator does the same"
+        );
+        let busy: Duration = outcomes.iter().map(|o| o.busy).sum();
+        assert_eq!((sum(|o| o.rows), busy), (tally.rows, tally.busy), "the simulator counts the same");
         tally.simulated = 1;
     }
     tally.worlds = 1;
@@ -353,9 +368,13 @@ impl<'a> Trial<'a> {
         let end = now + time;
         self.launched[model] += 1;
         self.tally.batches += 1;
+        self.tally.rows += rows as u64;
+        self.tally.busy += time;
         self.tally.released[reason as usize] += 1;
         for entry in &batch {
             self.check_turn(lane, entry);
+            let count = if end <= entry.deadline { &mut self.tally.on_time } else { &mut self.tally.late };
+            *count += 1;
             self.settle(lane, entry, Fate::Served, end);
         }
         self.lanes[lane].flying += entries;

@@ -76,7 +76,7 @@ impl World {
             let longest = Duration::from_secs_f64(log_uniform(rng, 1e-7, 5e-3));
             if rng.random_bool(share) { longest } else { Duration::ZERO }
         };
-        World {
+        let mut world = World {
             seed,
             runners,
             models,
@@ -84,7 +84,17 @@ impl World {
             failing: pick(&mut rng, &[0.0, 0.0, 0.0, 0.01, 0.5, 1.0]),
             timer_lag: lag(&mut rng, if ticks { 0.0 } else { 0.3 }),
             hearing_lag: lag(&mut rng, 0.2),
+        };
+        if rng.random_bool(0.3) {
+            // Only what the simulator knows, so that it can be compared.
+            (world.leaving, world.failing) = (0.0, 0.0);
+            (world.timer_lag, world.hearing_lag) = (Duration::ZERO, Duration::ZERO);
+            for model in &mut world.models {
+                model.seen.clear();
+                model.renewed_every = None;
+            }
         }
+        world
     }
 
     /// Whether the simulator knows all that happens here, so that its outcome must be the same.

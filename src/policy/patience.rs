@@ -278,7 +278,7 @@ mod tests {
         for (base, per_row) in absurd {
             let mut patience = Patience::new();
             for at in 0..5_000u64 {
-                let out_of_order = entry(at * 100 ^ 0xff);
+                let out_of_order = entry((at * 100) ^ 0xff);
                 patience.observe(&out_of_order, Fit::line(base, per_row, 3.0), 3, 1);
             }
             assert!((0.0..=1.5).contains(&patience.factor()));
