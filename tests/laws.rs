@@ -1,4 +1,11 @@
-//! The laws of every policy, on random states and on random runs.
+//! The laws of every policy, on random states, on random runs and in random worlds.
+
+#[path = "../benches/laws/traffic.rs"]
+mod traffic;
+#[path = "../benches/laws/trial.rs"]
+mod trial;
+#[path = "../benches/laws/world.rs"]
+mod world;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -463,4 +470,18 @@ proptest! {
             prop_assert!(fates.served.is_sorted(), "{:?}", fates.served);
         }
     }
+}
+
+/// The first of the worlds in which `cargo bench --bench laws` looks for broken laws.
+#[test]
+fn random_worlds_keep_the_laws_and_show_every_event() {
+    let mut tally = trial::Tally::default();
+    for number in 1..=120 {
+        let world = world::World::draw(number);
+        let lived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| trial::try_out(&world)));
+        tally.add(&lived.unwrap_or_else(|_| panic!("alone: cargo bench --bench laws -- --world {number}")));
+    }
+    let trial::Tally { failed, left, renewed, repeated, simulated, released, refused, .. } = tally;
+    let seldom = [failed, left, renewed, repeated, simulated].into_iter().chain(released).chain(refused).min();
+    assert!(seldom > Some(0), "{tally:?}");
 }

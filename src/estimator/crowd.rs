@@ -162,4 +162,59 @@ mod tests {
         rounds(&mut crowd, 0, 100, 1);
         assert_eq!(crowd.known(ms(2000)), None);
     }
+
+    #[test]
+    fn the_time_to_return_is_that_of_the_last_to_come_and_follows_slowly() {
+        let mut crowd = Crowd::new();
+        rounds(&mut crowd, 0, 8, 16);
+        // All come at once but for one, 8 ms after the batch's return instead of 4.
+        (0..15).for_each(|caller| crowd.arrived(ms(8 * 20 + 1), caller + 1));
+        crowd.arrived(ms(8 * 20 + 8), 16);
+        assert_eq!(crowd.known(ms(8 * 20 + 8)).map(|c| c.returns), Some(Duration::from_millis(5)));
+    }
+
+    #[test]
+    fn when_nobody_has_returned_yet_nothing_is_known_however_long_all_wait() {
+        let mut crowd = Crowd::new();
+        (0..100).for_each(|caller| crowd.arrived(ms(4), caller + 1));
+        assert_eq!(crowd.known(ms(100_000)), None);
+    }
+
+    #[test]
+    fn a_crowd_counts_as_complete_only_while_nobody_is_missing() {
+        let mut crowd = Crowd::new();
+        // Two callers, one of whom is missing for nine tenths of the time: that nobody came then says nothing.
+        for round in 0..15 {
+            crowd.arrived(ms(round * 1000), 1);
+            crowd.arrived(ms(round * 1000 + 900), 2);
+            crowd.landed(ms(round * 1000 + 1000));
+        }
+        assert_eq!(crowd.known(ms(15_000)), None, "thirty arrivals, a tenth of the time");
+        for round in 15..60 {
+            crowd.arrived(ms(round * 1000), 1);
+            crowd.arrived(ms(round * 1000 + 900), 2);
+            crowd.landed(ms(round * 1000 + 1000));
+        }
+        assert_eq!(crowd.known(ms(60_000)).map(|c| c.size), Some(2), "a hundred and twenty");
+    }
+
+    #[test]
+    fn a_crowd_that_waits_now_is_evidence_already() {
+        let mut crowd = Crowd::new();
+        rounds(&mut crowd, 0, 1, 9);
+        (0..9).for_each(|caller| crowd.arrived(ms(24), caller + 1));
+        assert_eq!(crowd.known(ms(24)), None);
+        assert!(crowd.known(ms(200)).is_some(), "nobody else has come for all this time");
+    }
+
+    #[test]
+    fn sixteen_batches_without_the_whole_crowd_are_forgiven_and_one_more_is_not() {
+        let size_after = |batches| {
+            let mut crowd = Crowd::new();
+            rounds(&mut crowd, 0, 8, 16);
+            rounds(&mut crowd, 8, batches, 5);
+            crowd.size
+        };
+        assert_eq!((size_after(15), size_after(16)), (16, 5));
+    }
 }

@@ -127,7 +127,8 @@ fn late_behind_others(now: Instant, view: &View<'_>) -> Option<usize> {
     view.queue.levels().flat_map(|level| [level.start, level.end - 1]).find(is_late)
 }
 
-/// A batch that is small enough to be in time for the first entry, where that is the one that is late, if the rest can follow it without being late.
+/// A batch that is small enough to be in time for the first entry, where that is the one that is late, if the rest can
+/// follow it without being late.
 ///
 /// This serves a caller with a tight deadline of its own under light load. Where the rest would be late, the first entry
 /// is the one to go: a batch shrunk for its sake would cost more answers than it saves.
@@ -158,14 +159,16 @@ fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>, late: u
     (entries > 0 && in_time).then_some(entries)
 }
 
-/// Whether all runners have been idle for so long that one batch is worth finding out with.
+/// Whether not even a batch of the first entry alone would be in time, and all runners have been idle for so long that one
+/// is worth finding out with. A burst after quiet, of more than one batch can answer in time, is no sign of a stale estimate.
 ///
 /// A stall of the machine can leave an estimate by which nothing is ever in time. Were everything refused on it, no batch
 /// would run, nothing would be learned, and the server would refuse for ever.
 fn estimate_may_be_stale(now: Instant, view: &View<'_>) -> bool {
     let batch = view.fit.predict(view.sizes.padded(1)).unwrap_or_default();
     let wait = batch.saturating_mul(PROBE_AFTER).min(LONGEST_WITHOUT_PROBE);
-    view.running.is_empty() && now.since(view.free_since) >= wait
+    let hopeless = view.queue.first().is_some_and(|first| now + view.batch_time(first.rows) > first.deadline);
+    hopeless && view.running.is_empty() && now.since(view.free_since) >= wait
 }
 
 /// Nothing before the batch of these entries could not start in time any more, or anybody's deadline passes. The next
@@ -302,8 +305,8 @@ mod tests {
             self
         }
 
-        fn decide(&self) -> Decision {
-            let view = View {
+        fn view(&self) -> View<'_> {
+            View {
                 queue: &self.queue,
                 running: &self.running,
                 runners: 1,
@@ -315,8 +318,11 @@ mod tests {
                 free_since: self.free_since,
                 draining: self.draining,
                 standing: Standing::ALONE,
-            };
-            Cork.decide(NOW, view)
+            }
+        }
+
+        fn decide(&self) -> Decision {
+            Cork.decide(NOW, self.view())
         }
     }
 
@@ -360,6 +366,15 @@ mod tests {
         assert_eq!(state(&three).crowd(4, 9000).decide(), Decision::WaitUntil(NOW + us(9000)), "no longer than α");
         assert_eq!(state(&three).crowd(4, 10_000).decide(), release(3, ReleaseReason::Ripe), "not worth it");
         assert_eq!(state(&three).crowd(3, 3000).decide(), release(3, ReleaseReason::Ripe), "all are here");
+    }
+
+    #[test]
+    fn a_crowd_is_not_waited_for_while_part_of_it_is_with_another_runner() {
+        let waits = state(&[(90_000, 1)]).crowd(4, 3000);
+        assert_eq!(waits.decide(), Decision::WaitUntil(NOW + us(5000)));
+        let split = waits.busy_for(5000);
+        let two_runners = View { runners: 2, ..split.view() };
+        assert_eq!(Cork.decide(NOW, two_runners), release(1, ReleaseReason::Ripe));
     }
 
     #[test]
@@ -530,5 +545,72 @@ mod tests {
         let hopeless = State { fit: Fit::line(0.5, 0.0, 1.0), ..state(&[(50_000, 1), (50_000, 1)]) };
         assert_eq!(hopeless.decide(), shed(0..1, ShedReason::BatchTooLate));
         assert_eq!(State { free_since: Instant::EPOCH, ..hopeless }.decide(), release(1, ReleaseReason::Probe));
+    }
+
+    #[test]
+    fn all_holds_for_one_batch_together_last_no_longer_than_a_batch_of_no_rows() {
+        let renewed = |free_us| {
+            let mut held = State { free_since: NOW - us(free_us), ..state(&[(90_000, 1)]).patience(2.5) };
+            held.queue.insert(Entry {
+                id: 9,
+                arrival: NOW,
+                deadline: NOW + us(90_000),
+                rows: 1,
+                priority: Priority::DEFAULT,
+            });
+            held.decide()
+        };
+        // The newest, come now, would renew the hold for 12.5 ms. The first came 8 ms ago.
+        assert_eq!(renewed(1000), Decision::WaitUntil(NOW + us(9000)), "the runner came free 1 ms ago");
+        assert_eq!(renewed(100_000), Decision::WaitUntil(NOW + us(2000)), "it was free before");
+    }
+
+    #[test]
+    fn what_is_left_of_the_running_batch_counts_and_who_will_be_late_is_told_at_once() {
+        assert_eq!(state(&[(15_999, 1)]).busy_for(5000).decide(), shed(0..1, ShedReason::BatchTooLate));
+        let in_time = state(&[(16_000, 1)]).busy_for(5000).decide();
+        assert_eq!(in_time, Decision::WaitUntil(NOW + us(5000) + Duration::from_nanos(1)));
+    }
+
+    #[test]
+    fn a_smaller_batch_leaves_the_time_of_a_batch_to_spare_for_those_who_will_come() {
+        // Behind the smaller batch, the other ends after 11 + 15 ms; α is 10 ms.
+        assert_eq!(state(&[(11_000, 1), (35_999, 5)]).decide(), shed(0..1, ShedReason::BatchTooLate));
+        assert_eq!(state(&[(11_000, 1), (36_000, 5)]).decide(), release(1, ReleaseReason::Deadline));
+    }
+
+    #[test]
+    fn who_is_in_a_hurry_for_having_waited_does_not_shrink_the_batch() {
+        let mut waited = state(&[]);
+        for (id, age, rows) in [(0, 80_000, 1), (1, 0, 5)] {
+            let arrival = NOW - us(age);
+            waited.queue.insert(Entry {
+                id,
+                arrival,
+                deadline: arrival + us(91_000),
+                rows,
+                priority: Priority::DEFAULT,
+            });
+        }
+        assert_eq!(waited.decide(), shed(0..1, ShedReason::BatchTooLate));
+    }
+
+    #[test]
+    fn a_hopeless_estimate_is_put_to_the_test_after_four_batch_times_and_only_while_nothing_runs() {
+        let idle = |us_idle| State {
+            fit: Fit::line(0.1, 0.0, 1.0),
+            free_since: NOW - us(us_idle),
+            ..state(&[(50_000, 1), (50_000, 1)])
+        };
+        assert_eq!(idle(399_999).decide(), shed(0..1, ShedReason::BatchTooLate));
+        assert_eq!(idle(400_000).decide(), release(1, ReleaseReason::Probe));
+        assert_eq!(idle(400_000).busy_for(60_000).decide(), shed(0..1, ShedReason::BatchTooLate));
+    }
+
+    #[test]
+    fn a_burst_after_quiet_is_no_sign_of_a_stale_estimate() {
+        // t(8) = 18 ms, t(1) = 11 ms.
+        let burst = State { free_since: Instant::EPOCH, ..state(&[(17_000, 1); 8]) };
+        assert_eq!(burst.decide(), shed(0..1, ShedReason::BatchTooLate));
     }
 }

@@ -441,7 +441,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::policy::{Cork, Priority};
+    use crate::policy::{Cork, Fixed, Priority};
 
     /// One entry of so many rows.
     fn batch(rows: usize) -> Batch {
@@ -595,5 +595,52 @@ mod tests {
         pool.arrive(7, entry(1, 1, 90));
         assert_eq!(asked(at(2), &mut pool), 1);
         assert_eq!(asked(at(5), &mut pool), 19, "they asked to be asked again");
+    }
+
+    #[test]
+    fn who_is_with_a_runner_counts_among_those_present() {
+        let mut pool = Dispatcher::new(2);
+        let lane = pool.open(Lane::new(Box::new(Fixed::EAGER), 8));
+        for round in 0..16 {
+            // Two come back, and two more a little later, when the first two are with a runner already.
+            let begin = round * 20;
+            let tickets = [0, 2].map(|after| {
+                for id in [0, 1] {
+                    pool.arrive(lane, entry(round * 4 + after + id, begin + after, 50));
+                }
+                let Step::Release { entries: 2, .. } = pool.next(at(begin + after)) else { panic!("they are two") };
+                pool.take(lane, 0..2).for_each(drop);
+                pool.launch(at(begin + after), lane, Batch { entries: 2, rows: 2, first_arrival: at(begin + after) })
+            });
+            tickets.into_iter().for_each(|ticket| pool.land(at(begin + 12), ticket, true));
+        }
+        assert_eq!(pool.view(at(320), lane).crowd.map(|crowd| crowd.size), Some(4));
+    }
+
+    #[test]
+    fn only_batches_that_succeeded_are_learned_from_and_told_to_the_policy() {
+        /// Eager, and counts what it hears of.
+        struct Hears(Arc<AtomicUsize>);
+        impl Policy for Hears {
+            fn decide(&self, now: Instant, view: View<'_>) -> Decision {
+                Fixed::EAGER.decide(now, view)
+            }
+            fn landed(&mut self, _: Instant, _: &Running) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let heard = Arc::new(AtomicUsize::new(0));
+        let mut pool = Dispatcher::new(1);
+        let lane = pool.open(Lane::new(Box::new(Hears(Arc::clone(&heard))), 8));
+        for (round, succeeded) in [(0, false), (1, true)] {
+            pool.arrive(lane, entry(round, round * 10, 90));
+            let (_, ticket) = release(&mut pool, at(round * 10));
+            pool.land(at(round * 10 + 5), ticket, succeeded);
+            let known = pool.predict(lane, 1);
+            assert_eq!(
+                (known, heard.load(Ordering::Relaxed)),
+                (succeeded.then_some(Duration::from_millis(5)), round as usize)
+            );
+        }
     }
 }

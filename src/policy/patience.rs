@@ -201,3 +201,122 @@ struct Batch {
     entries: usize,
     end: f64,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::policy::Priority;
+
+    /// t(n) = 10 ms + n · 0.5 ms.
+    const FIT: fn() -> Fit = || Fit::line(0.010, 0.0005, 1.0);
+
+    /// A request of one row at `at_us`, due in 50 ms.
+    fn entry(at_us: u64) -> Entry {
+        let arrival = Instant::EPOCH + Duration::from_micros(at_us);
+        Entry {
+            id: at_us,
+            arrival,
+            deadline: arrival + Duration::from_millis(50),
+            rows: 1,
+            priority: Priority::DEFAULT,
+        }
+    }
+
+    /// Batches of at most 32 rows at so many runners.
+    fn service(fit: Fit, runners: usize) -> Service<'static> {
+        Service { fit, sizes: BatchSizes::ANY, runners, max_batch: 32 }
+    }
+
+    /// What is learned from these arrivals, in µs, at so many runners and batches of at most 32 rows.
+    fn learned(arrivals: impl Iterator<Item = u64>, runners: usize) -> f64 {
+        let mut patience = Patience::new();
+        arrivals.for_each(|at| patience.observe(&entry(at), service(FIT(), runners)));
+        patience.factor()
+    }
+
+    /// Eight requests within 2.1 ms, every 100 ms.
+    fn groups(count: u64) -> impl Iterator<Item = u64> {
+        (0..count).flat_map(|group| (0..8).map(move |member| group * 100_000 + member * 300))
+    }
+
+    #[test]
+    fn who_comes_at_equal_gaps_is_not_waited_for() {
+        for gap in [2_000, 3_000, 5_000, 12_000, 30_000] {
+            for runners in [1, 4] {
+                assert_eq!(learned((0..20_000).map(|i| i * gap), runners), 0.0, "{gap} µs, {runners} runners");
+            }
+        }
+    }
+
+    #[test]
+    fn who_comes_in_groups_is_waited_for_while_runners_are_scarce() {
+        for runners in [1, 2, 4] {
+            assert!(learned(groups(1000), runners) > 0.0, "{runners} runners");
+        }
+        assert_eq!(learned(groups(1000), 16), 0.0, "a runner for each: nobody gains by waiting");
+        assert!(learned(groups(16), 1) > 0.0, "two replays are enough to see it");
+    }
+
+    #[test]
+    fn when_the_groups_have_ended_it_waits_no_more_after_two_half_lives() {
+        let end = 1000 * 100_000;
+        let lone = |count: u64| groups(1000).chain((0..count).map(move |i| end + i * 30_000));
+        assert!(learned(lone(64), 1) > 0.0, "one replay does not outweigh a thousand groups");
+        assert_eq!(learned(lone(3 * HALF_LIFE as u64), 1), 0.0);
+    }
+
+    #[test]
+    fn nothing_is_waited_for_nor_remembered_while_batch_times_are_not_known() {
+        let mut times = crate::estimator::BatchTimes::new();
+        (0..9).for_each(|_| times.observe(Instant::EPOCH, 1, Duration::from_millis(10)));
+        let one_size = times.fit();
+        assert!(one_size.is_trusted() && !one_size.is_line());
+        for fit in [Fit::UNKNOWN, one_size] {
+            let mut patience = Patience::new();
+            for at in groups(1000) {
+                patience.observe(&entry(at), service(fit, 1));
+                assert!(patience.factor() == 0.0 && patience.arrivals.len() < BLOCK);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_however_far_the_replicas_fall_behind() {
+        let mut patience = Patience::new();
+        for at in 0..100_000 {
+            // 32 rows take 26 ms, and no deadline ends anybody's waiting.
+            let patient = Entry { deadline: Instant::FAR_FUTURE, ..entry(at) };
+            patience.observe(&patient, service(FIT(), 1));
+            assert!(patience.arrivals.len() <= MEMORY + BLOCK);
+        }
+        assert_eq!(patience.factor(), 0.0, "under such a load nobody ever waits for anybody");
+    }
+
+    #[test]
+    fn stamps_out_of_order_and_absurd_estimates_break_nothing() {
+        let absurd = [(0.0, 0.0), (3600.0, 3600.0), (0.0, 1.0), (1e-300, 1e-300)];
+        for (base, per_row) in absurd {
+            let mut patience = Patience::new();
+            for at in 0..5_000u64 {
+                let out_of_order = entry((at * 100) ^ 0xff);
+                patience.observe(&out_of_order, Service { max_batch: 1, ..service(Fit::line(base, per_row, 3.0), 3) });
+            }
+            assert!((0.0..=1.5).contains(&patience.factor()));
+        }
+    }
+
+    #[test]
+    fn a_miss_weighs_more_than_any_wait() {
+        // Twice what the runner can do, and batches must be full: whoever holds back a runner refuses somebody.
+        let overload = |i: u64| entry(i * 400);
+        let mut patience = Patience::new();
+        (0..40_000).for_each(|i| patience.observe(&overload(i), service(FIT(), 1)));
+        let losses: Vec<f64> = patience.replicas.iter().map(|r| r.loss).collect();
+        let least = losses.iter().copied().fold(f64::INFINITY, f64::min);
+        // Half of them are refused, at six caps of 50 ms each; loss counts for the last 4000 / ln 2 or so.
+        let refused = 0.5 * MISS * 0.05 * HALF_LIFE / std::f64::consts::LN_2;
+        assert!((0.7..1.4).contains(&(least / refused)), "{losses:?}, about {refused}");
+    }
+}

@@ -236,4 +236,15 @@ mod tests {
         assert_eq!(queue.remove(1..9).map(|e| e.id).collect::<Vec<_>>(), [3]);
         assert_eq!((queue.len(), queue.rows()), (1, 3));
     }
+
+    #[test]
+    fn the_newest_arrival_is_the_latest_stamp_not_the_latest_heard() {
+        let mut queue = Queue::new();
+        for (id, arrival_ms) in [(1, 5), (2, 3)] {
+            let arrival = Instant::EPOCH + Duration::from_millis(arrival_ms);
+            queue.insert(Entry { arrival, ..entry(id, 50, 1) });
+        }
+        queue.remove(0..2).for_each(drop);
+        assert_eq!(queue.newest_arrival(), Instant::EPOCH + Duration::from_millis(5));
+    }
 }

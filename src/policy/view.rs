@@ -164,7 +164,11 @@ mod tests {
     }
 
     fn starts_among_others(standing: Standing, runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
-        let expected = Some(Duration::from_millis(10));
+        starts_by(Fit::line(0.010, 0.0, 1.0), standing, runners, running_since_ms, now_ms)
+    }
+
+    fn starts_by(fit: Fit, standing: Standing, runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
+        let expected = fit.is_trusted().then_some(Duration::from_millis(10));
         let running = running_since_ms.iter().zip(0..);
         let running = running.map(|(&ms, ticket)| Running {
             ticket,
@@ -183,7 +187,7 @@ mod tests {
             runners,
             max_batch: 4,
             sizes: BatchSizes::ANY,
-            fit: Fit::line(0.010, 0.0, 1.0),
+            fit,
             patience: 0.0,
             crowd: None,
             free_since: Instant::EPOCH,
@@ -211,5 +215,33 @@ mod tests {
     #[test]
     fn a_hung_runner_is_left_out_of_account() {
         assert_eq!(starts(2, &[0], 1000), [1000, 1010, 1020, 1030, 1040, 1050]);
+    }
+
+    #[test]
+    fn a_guess_puts_nothing_off() {
+        let mut times = crate::estimator::BatchTimes::new();
+        times.observe(at(0), 1, Duration::from_millis(10));
+        assert!(times.fit().predict(1).is_some() && !times.fit().is_trusted());
+        assert_eq!(starts_by(times.fit(), Standing::ALONE, 1, &[], 100), [100; 6]);
+        assert_eq!(starts_by(times.fit(), Standing::ALONE, 2, &[96, 92], 100), [100; 6]);
+    }
+
+    #[test]
+    fn more_rows_than_fit_take_the_time_of_a_full_batch() {
+        let queue = Queue::new();
+        let view = View {
+            queue: &queue,
+            running: &[],
+            runners: 1,
+            max_batch: 4,
+            sizes: BatchSizes::ANY,
+            fit: Fit::line(0.010, 0.001, 1.5),
+            patience: 0.0,
+            crowd: None,
+            free_since: Instant::EPOCH,
+            draining: false,
+            standing: Standing::ALONE,
+        };
+        assert_eq!([3, 4, 5].map(|rows| view.batch_time(rows).as_micros()), [19_500, 21_000, 21_000]);
     }
 }
