@@ -105,14 +105,16 @@ fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>) -> Opti
     (entries > 0 && in_time).then_some(entries)
 }
 
-/// Whether all runners have been idle for so long that one batch is worth finding out with.
+/// Whether not even a batch of the first entry alone would be in time, and all runners have been idle for so long that one
+/// is worth finding out with. A burst after quiet, of more than one batch can answer in time, is no sign of a stale estimate.
 ///
 /// A stall of the machine can leave an estimate by which nothing is ever in time. Were everything refused on it, no batch
 /// would run, nothing would be learned, and the server would refuse for ever.
 fn estimate_may_be_stale(now: Instant, view: &View<'_>) -> bool {
     let batch = view.fit.predict(1).unwrap_or_default();
     let wait = batch.saturating_mul(PROBE_AFTER).min(LONGEST_WITHOUT_PROBE);
-    view.running.is_empty() && now.since(view.free_since) >= wait
+    let hopeless = view.queue.first().is_some_and(|first| now + view.batch_time(first.rows) > first.deadline);
+    hopeless && view.running.is_empty() && now.since(view.free_since) >= wait
 }
 
 /// The last instant at which a batch of `rows` can start and still be in time for the first entry.
@@ -436,5 +438,12 @@ mod tests {
         assert_eq!(idle(399_999).decide(), shed(0..1, ShedReason::BatchTooLate));
         assert_eq!(idle(400_000).decide(), release(1, ReleaseReason::Probe));
         assert_eq!(idle(400_000).busy_for(60_000).decide(), shed(0..1, ShedReason::BatchTooLate));
+    }
+
+    #[test]
+    fn a_burst_after_quiet_is_no_sign_of_a_stale_estimate() {
+        // t(8) = 18 ms, t(1) = 11 ms.
+        let burst = State { free_since: Instant::EPOCH, ..state(&[(17_000, 1); 8]) };
+        assert_eq!(burst.decide(), shed(0..1, ShedReason::BatchTooLate));
     }
 }
