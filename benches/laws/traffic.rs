@@ -32,9 +32,9 @@ impl<'a> Traffic<'a> {
                 }
             }
         };
-        let sources: Vec<_> = world.models.iter().zip(0..).map(source).collect();
-        let first = |(model, source): (usize, &Box<dyn Source>)| source.peek().map(|at| Reverse((at, model)));
-        let next = sources.iter().enumerate().filter_map(first).collect();
+        let sources: Vec<Box<dyn Source>> = world.models.iter().zip(0..).map(source).collect();
+        let first = |model: usize| sources[model].peek().map(|at| Reverse((at, model)));
+        let next = (0..sources.len()).filter_map(first).collect();
         let rng = Xoshiro256PlusPlus::seed_from_u64(!world.seed);
         Traffic { models: &world.models, sources, next, rng }
     }
