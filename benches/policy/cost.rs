@@ -8,13 +8,15 @@ use uncork::estimator::Instant;
 use uncork::policy::{Batch, Cork, Dispatcher, Entry, Lane, Step};
 use uncork::sim::{OpenLoop, Process};
 
-use crate::case::{CORK, EAGER, SETUPS, Setup, ms, only};
+use crate::case::{CORK, EAGER, Make, SETUPS, Setup, ms, only};
 use crate::report::{Asked, Report};
 
 /// Batches of each run of the dispatcher.
-const BATCHES: usize = 8_000;
+const BATCHES: usize = 1_000;
 /// Requests of each run of the simulator.
-const REQUESTS: f64 = 2_000_000.0;
+const REQUESTS: f64 = 400_000.0;
+/// Runs of each, of which the fastest counts: what others do on the machine only ever makes one slower.
+const RUNS: usize = 7;
 
 pub(crate) fn measure(report: &mut Report) {
     report.text(
@@ -24,7 +26,7 @@ pub(crate) fn measure(report: &mut Report) {
     let mut rows = Vec::new();
     let mut costs = Vec::new();
     for waiting in [128, 1_000, 10_000] {
-        let nanos = (0..3).map(|_| dispatcher(waiting)).fold(f64::INFINITY, f64::min);
+        let nanos = (0..RUNS).map(|_| dispatcher(waiting)).fold(f64::INFINITY, f64::min);
         rows.push(vec![waiting.to_string(), format!("{nanos:.0}")]);
         report.data(&format!("{waiting} rows waiting, ns"), json!(nanos));
         costs.push(nanos);
@@ -36,15 +38,13 @@ pub(crate) fn measure(report: &mut Report) {
     report.text("The simulator: million requests a second of Poisson arrivals, these drawn meanwhile.");
     let large = Setup { base: 2.0, per_row: 0.0005, max_batch: 10_000, max_latency: 50.0 };
     let mut rows = Vec::new();
-    let mut at_capacity = 0.0;
+    let (mut at_capacity, mut slowest) = (0.0, f64::INFINITY);
     for (setup, load) in [(SETUPS[0], 0.05), (SETUPS[0], 0.9), (SETUPS[0], 2.0), (SETUPS[3], 0.5), (large, 0.7)] {
         let [cork, eager] = [CORK, EAGER].map(|(_, make)| {
-            let rate = load * setup.capacity();
-            let arrivals = Process::Poisson { rate }.arrivals(Duration::from_secs_f64(REQUESTS / rate), 1);
-            let clock = Clock::now();
-            let outcome = only(setup.scenario(make(&setup), setup.service(), 1), &mut OpenLoop::new(arrivals));
-            (outcome.offered as f64 / clock.elapsed().as_secs_f64() / 1e6, outcome.mean_batch_rows())
+            let runs = (0..RUNS).map(|_| simulator(&setup, load, make));
+            runs.max_by(|a, b| a.0.total_cmp(&b.0)).expect("there are runs")
         });
+        slowest = f64::min(slowest, cork.0);
         if load == 0.9 {
             at_capacity = cork.0;
         }
@@ -58,7 +58,18 @@ pub(crate) fn measure(report: &mut Report) {
         ]);
     }
     report.table(&["model, cap rows, cap ms", "load", "rows a batch", "cork, M/s", "eager, M/s"], &rows);
-    report.figure("simulator, at 0.9 of the capacity", Asked::AtLeast(3.0), at_capacity, "million requests a second");
+    let unit = "million requests a second";
+    report.figure("simulator, at 0.9 of the capacity", Asked::AtLeast(3.0), at_capacity, unit);
+    report.figure("simulator, the slowest of these loads", Asked::AtLeast(3.0), slowest, unit);
+}
+
+/// Million requests a second, and rows a batch.
+fn simulator(setup: &Setup, load: f64, make: Make) -> (f64, f64) {
+    let rate = load * setup.capacity();
+    let arrivals = Process::Poisson { rate }.arrivals(Duration::from_secs_f64(REQUESTS / rate), 1);
+    let clock = Clock::now();
+    let outcome = only(setup.scenario(make(setup), setup.service(), 1), &mut OpenLoop::new(arrivals));
+    (outcome.offered as f64 / clock.elapsed().as_secs_f64() / 1e6, outcome.mean_batch_rows())
 }
 
 /// Nanoseconds a request at a pool of one runner that is always busy, each batch of 128 taking 8.4 ms, while so many rows

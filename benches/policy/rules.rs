@@ -15,7 +15,6 @@ use crate::report::{Report, percent, summary};
 const EASY: Setup = SETUPS[0];
 const MIDDLE: Setup = SETUPS[2];
 const HARD: Setup = SETUPS[3];
-const LARGE: Setup = SETUPS[4];
 
 /// What cork can be made to do without.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -131,7 +130,7 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
         let mean = |change| summary((1..=seeds).map(|seed| measure(change, seed))).0;
         let (with, without) = (mean(Change::None), mean(without));
         rows.push(vec![rule.to_string(), load, number.to_string(), format!("{with:.2}"), format!("{without:.2}")]);
-        report.data(rule, json!({ "with": with, "without": without }));
+        report.data(&format!("{rule}, {number}"), json!({ "with": with, "without": without }));
     }
     report.table(&["rule", "load", "number", "with", "without"], &rows);
     constant_patience(seeds, report);
@@ -163,9 +162,16 @@ fn trials() -> Vec<Trial<'static>> {
         trial(
             "front before end",
             Change::EndFirst,
-            format!("MMPP 1.1, {LARGE}"),
+            format!("Poisson 4, {MIDDLE}"),
             share,
-            Box::new(of_optimum(LARGE, "MMPP", 1.1)),
+            Box::new(of_optimum(MIDDLE, "Poisson", 4.0)),
+        ),
+        trial(
+            "end: refuse at once",
+            Change::NoEnd,
+            format!("MMPP 1.1, {EASY}"),
+            share,
+            Box::new(of_optimum(EASY, "MMPP", 1.1)),
         ),
         trial(
             "end: refuse at once",
