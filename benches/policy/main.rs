@@ -1,0 +1,106 @@
+//! Measures the policy: against the clairvoyant optimum, against the baselines, and against the figures set for it.
+//!
+//! `cargo bench --bench policy [-- SECTION…] [--seeds N] [--json FILE]`. docs/policy.md shows and explains what it prints.
+
+mod baselines;
+mod case;
+mod closed;
+mod cost;
+mod curves;
+mod disturbed;
+mod grid;
+mod latency;
+mod report;
+mod rules;
+mod runners;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+
+use report::Report;
+
+#[derive(Parser)]
+#[command(name = "policy", about = "Measures the policy")]
+struct Arguments {
+    /// What to measure; everything but `smoke` if nothing is named
+    sections: Vec<Section>,
+    /// Runs of each random load, with seeds 1, 2, … N
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// Where to write the numbers for programs
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Given by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Section {
+    /// Share of the optimum over service models, arrival processes and loads
+    Grid,
+    /// The same beside every baseline, the best fixed setting among them
+    Baselines,
+    /// Mean latency beside the best control limit and the best fixed wait
+    Latency,
+    /// Throughput of closed loops
+    Closed,
+    /// Four and sixteen runners
+    Runners,
+    /// Noise, drift, steps, and bursts after quiet
+    Disturbed,
+    /// What each rule is worth: the policy without it
+    Rules,
+    /// Goodput and mean latency over the load, for the plots
+    Curves,
+    /// Nanoseconds a request
+    Cost,
+    /// A small piece of the above, in seconds
+    Smoke,
+}
+
+impl Section {
+    fn measure(self, seeds: u64, report: &mut Report) {
+        match self {
+            Section::Grid => grid::measure(seeds, 10.0, report),
+            Section::Baselines => baselines::measure(5.0, report),
+            Section::Latency => latency::measure(seeds.min(2), report),
+            Section::Closed => closed::measure(report),
+            Section::Runners => runners::measure(seeds, report),
+            Section::Disturbed => disturbed::measure(report),
+            Section::Rules => rules::measure(seeds, report),
+            Section::Curves => curves::measure(report),
+            Section::Cost => cost::measure(report),
+            Section::Smoke => {
+                grid::measure(1, 1.0, report);
+                closed::measure(report);
+                cost::measure(report);
+            }
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mut sections = arguments.sections;
+    if sections.is_empty() {
+        sections = Section::value_variants().iter().copied().filter(|s| *s != Section::Smoke).collect();
+    }
+    let mut report = Report::default();
+    for section in sections {
+        let name = section.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string());
+        report.begin(&name);
+        section.measure(arguments.seeds, &mut report);
+        report.end();
+    }
+    report.print_figures();
+    if let Some(path) = arguments.json
+        && let Err(error) = report.write_json(&path)
+    {
+        eprintln!("cannot write {}: {error}", path.display());
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
