@@ -61,21 +61,17 @@ impl Crowd {
                 let time = now.since(self.landed).as_secs_f64();
                 self.returns = Some(self.returns.map_or(time, |known| known + GAIN * (time - known)));
             }
-            self.complete_since.get_or_insert(now);
+            // If it was complete before, somebody has been refused or has left since: the stream did not keep quiet.
+            self.complete_since = Some(now);
             (self.batches, self.most) = (0, 0);
-        }
-    }
-
-    /// Takes in that somebody left, answered or refused.
-    pub fn left(&mut self, now: Instant) {
-        if let Some(since) = self.complete_since.take() {
-            self.complete += now.since(since);
         }
     }
 
     /// Takes in that a batch came back, its callers gone already.
     pub fn landed(&mut self, now: Instant) {
-        self.left(now);
+        if let Some(since) = self.complete_since.take() {
+            self.complete += now.since(since);
+        }
         self.landed = now;
         self.batches += 1;
         if self.batches > PATIENCE {
@@ -154,6 +150,20 @@ mod tests {
             believed += usize::from(crowd.known(ms(at)).is_some());
         }
         assert!(believed < 100, "believed in for {believed} of 100,000 ms");
+    }
+
+    #[test]
+    fn who_is_let_in_only_as_others_are_refused_is_no_crowd() {
+        // Ten wait at all times; each arrival takes the place of one that was refused just before.
+        let mut crowd = Crowd::new();
+        for at in 0..2000 {
+            crowd.arrived(ms(at), if at < 10 { at as usize + 1 } else { 10 });
+            if at % 20 == 19 {
+                crowd.landed(ms(at));
+                crowd.arrived(ms(at), 10);
+            }
+            assert_eq!(crowd.known(ms(at)), None, "at {at} ms");
+        }
     }
 
     #[test]

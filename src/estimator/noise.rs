@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 /// Ratios remembered: enough for the quantile to rest on six samples, few enough to follow a change within seconds.
 const WINDOW: usize = 128;
-/// Ratios below which the quantile is not trusted. So few, because a margin that nothing speaks for costs answers from the start.
+/// Ratios below which the quantile is not trusted. So few, because a margin that nothing speaks for costs answers from
+/// the start.
 const ENOUGH: usize = 3;
 /// Which quantile: one batch in twenty may take longer than the cautious prediction, and of such a batch only the first
 /// few rows are late. Higher: fewer late answers, more refusals on their account.
