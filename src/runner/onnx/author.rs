@@ -1,61 +1,70 @@
-//! Writes small ONNX files for tests, in protobuf's wire format.
+//! Writes small ONNX files for tests.
+
+use prost::Message;
+
+use super::proto::{
+    AttributeProto, DimProto, GraphProto, ModelProto, NodeProto, OperatorSet, ShapeProto, TensorProto, TensorType,
+    TypeProto, ValueInfo,
+};
 
 /// An ONNX model under construction.
 pub(super) struct Author {
-    opset: u64,
-    graph: Vec<u8>,
+    opset: i64,
+    graph: GraphProto,
 }
 
 /// The value of an attribute.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) enum Attribute<'a> {
     Float(f32),
     Int(i64),
     Ints(&'a [i64]),
     Text(&'a str),
+    /// A body of a loop or branch, of which only the graph counts.
+    Body(GraphProto),
 }
 
 /// A dimension that is free, under the name `batch`.
 pub(super) const FREE: i64 = -1;
 
 impl Author {
-    pub(super) fn new(opset: u64) -> Author {
-        Author { opset, graph: Vec::new() }
+    pub(super) fn new(opset: i64) -> Author {
+        Author { opset, graph: GraphProto::default() }
     }
 
     pub(super) fn input(mut self, name: &str, dims: &[i64]) -> Author {
-        bytes(&mut self.graph, 11, &value_info(name, 1, dims));
+        self.graph.input.push(value_info(name, 1, dims));
         self
     }
 
     /// An input of 64-bit integers.
     pub(super) fn int_input(mut self, name: &str, dims: &[i64]) -> Author {
-        bytes(&mut self.graph, 11, &value_info(name, 7, dims));
+        self.graph.input.push(value_info(name, 7, dims));
         self
     }
 
     pub(super) fn output(mut self, name: &str, dims: &[i64]) -> Author {
-        bytes(&mut self.graph, 12, &value_info(name, 1, dims));
+        self.graph.output.push(value_info(name, 1, dims));
         self
     }
 
-    pub(super) fn floats(mut self, name: &str, dims: &[i64], data: &[f32]) -> Author {
+    pub(super) fn floats(self, name: &str, dims: &[i64], data: &[f32]) -> Author {
         let raw: Vec<u8> = data.iter().flat_map(|x| x.to_le_bytes()).collect();
-        bytes(&mut self.graph, 5, &tensor(name, 1, dims, &raw));
-        self
+        self.weight(tensor(name, 1, dims, raw))
     }
 
-    pub(super) fn ints(mut self, name: &str, dims: &[i64], data: &[i64]) -> Author {
+    pub(super) fn ints(self, name: &str, dims: &[i64], data: &[i64]) -> Author {
         let raw: Vec<u8> = data.iter().flat_map(|x| x.to_le_bytes()).collect();
-        bytes(&mut self.graph, 5, &tensor(name, 7, dims, &raw));
-        self
+        self.weight(tensor(name, 7, dims, raw))
     }
 
     /// A weight that is said to be in another file.
-    pub(super) fn external(mut self, name: &str) -> Author {
-        let mut weight = tensor(name, 1, &[1], &[]);
-        number(&mut weight, 14, 1);
-        bytes(&mut self.graph, 5, &weight);
+    pub(super) fn external(self, name: &str) -> Author {
+        self.weight(TensorProto { data_location: 1, raw_data: None, ..tensor(name, 1, &[1], Vec::new()) })
+    }
+
+    fn weight(mut self, weight: TensorProto) -> Author {
+        self.graph.initializer.push(weight);
         self
     }
 
@@ -67,96 +76,73 @@ impl Author {
         outputs: &[&str],
         attributes: &[(&str, Attribute<'_>)],
     ) -> Author {
-        let mut node = Vec::new();
-        inputs.iter().for_each(|i| bytes(&mut node, 1, i.as_bytes()));
-        outputs.iter().for_each(|o| bytes(&mut node, 2, o.as_bytes()));
-        bytes(&mut node, 3, format!("make_{}", outputs[0]).as_bytes());
-        bytes(&mut node, 4, operator.as_bytes());
-        for (name, value) in attributes {
-            let mut attribute = Vec::new();
-            bytes(&mut attribute, 1, name.as_bytes());
-            let kind = match value {
-                Attribute::Float(x) => {
-                    varint(&mut attribute, 2 << 3 | 5);
-                    attribute.extend(x.to_le_bytes());
-                    1
-                }
-                Attribute::Int(i) => {
-                    number(&mut attribute, 3, *i as u64);
-                    2
-                }
-                Attribute::Ints(ints) => {
-                    ints.iter().for_each(|&i| number(&mut attribute, 8, i as u64));
-                    7
-                }
-                Attribute::Text(text) => {
-                    bytes(&mut attribute, 4, text.as_bytes());
-                    3
-                }
-            };
-            number(&mut attribute, 20, kind);
-            bytes(&mut node, 5, &attribute);
-        }
-        bytes(&mut self.graph, 1, &node);
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        self.graph.node.push(NodeProto {
+            input: names(inputs),
+            output: names(outputs),
+            name: format!("make_{}", outputs[0]),
+            op_type: operator.to_owned(),
+            attribute: attributes.iter().map(|(name, value)| attribute(name, value.clone())).collect(),
+            domain: String::new(),
+        });
         self
     }
 
+    /// The graph alone, for a body.
+    pub(super) fn body(self) -> GraphProto {
+        self.graph
+    }
+
     /// The file.
-    pub(super) fn finish(mut self) -> Vec<u8> {
-        bytes(&mut self.graph, 2, b"graph");
-        let mut opset = Vec::new();
-        number(&mut opset, 2, self.opset);
-        let mut model = Vec::new();
-        number(&mut model, 1, 8);
-        bytes(&mut model, 8, &opset);
-        bytes(&mut model, 7, &self.graph);
-        model
+    pub(super) fn finish(self) -> Vec<u8> {
+        let opset_import = vec![OperatorSet { domain: String::new(), version: self.opset }];
+        let model = ModelProto { ir_version: Some(8), graph: Some(self.graph), opset_import, functions: Vec::new() };
+        model.encode_to_vec()
     }
 }
 
-fn value_info(name: &str, element: u64, dims: &[i64]) -> Vec<u8> {
-    let mut shape = Vec::new();
-    for &d in dims {
-        let mut dim = Vec::new();
-        match d {
-            FREE => bytes(&mut dim, 2, b"batch"),
-            d => number(&mut dim, 1, d as u64),
+fn attribute(name: &str, value: Attribute<'_>) -> AttributeProto {
+    let mut attribute = AttributeProto { name: name.to_owned(), ..AttributeProto::default() };
+    attribute.kind = match value {
+        Attribute::Float(x) => {
+            attribute.f = x;
+            1
         }
-        bytes(&mut shape, 1, &dim);
+        Attribute::Int(i) => {
+            attribute.i = i;
+            2
+        }
+        Attribute::Text(text) => {
+            attribute.s = text.as_bytes().to_vec();
+            3
+        }
+        Attribute::Body(graph) => {
+            attribute.g = Some(graph);
+            5
+        }
+        Attribute::Ints(ints) => {
+            attribute.ints = ints.to_vec();
+            7
+        }
+    };
+    attribute
+}
+
+fn value_info(name: &str, element: i32, dims: &[i64]) -> ValueInfo {
+    let dim = dims.iter().map(|&d| match d {
+        FREE => DimProto { dim_value: None, dim_param: Some("batch".into()) },
+        d => DimProto { dim_value: Some(d), dim_param: None },
+    });
+    let tensor = TensorType { elem_type: element, shape: Some(ShapeProto { dim: dim.collect() }) };
+    ValueInfo { name: name.to_owned(), kind: Some(TypeProto { tensor: Some(tensor) }) }
+}
+
+fn tensor(name: &str, element: i32, dims: &[i64], raw: Vec<u8>) -> TensorProto {
+    TensorProto {
+        name: name.to_owned(),
+        data_type: element,
+        dims: dims.to_vec(),
+        raw_data: Some(raw.into()),
+        ..TensorProto::default()
     }
-    let (mut tensor, mut kind, mut info) = (Vec::new(), Vec::new(), Vec::new());
-    number(&mut tensor, 1, element);
-    bytes(&mut tensor, 2, &shape);
-    bytes(&mut kind, 1, &tensor);
-    bytes(&mut info, 1, name.as_bytes());
-    bytes(&mut info, 2, &kind);
-    info
-}
-
-fn tensor(name: &str, element: u64, dims: &[i64], raw: &[u8]) -> Vec<u8> {
-    let mut tensor = Vec::new();
-    dims.iter().for_each(|&d| number(&mut tensor, 1, d as u64));
-    number(&mut tensor, 2, element);
-    bytes(&mut tensor, 8, name.as_bytes());
-    bytes(&mut tensor, 9, raw);
-    tensor
-}
-
-fn bytes(out: &mut Vec<u8>, field: u64, value: &[u8]) {
-    varint(out, field << 3 | 2);
-    varint(out, value.len() as u64);
-    out.extend(value);
-}
-
-fn number(out: &mut Vec<u8>, field: u64, value: u64) {
-    varint(out, field << 3);
-    varint(out, value);
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }

@@ -1,38 +1,37 @@
-//! An ONNX file on burn, parsed and compiled when it is loaded: no code is generated and nothing is recompiled.
+//! An ONNX file on burn, read and compiled when it is loaded: no code is generated and nothing is recompiled.
 //!
-//! The way of a file: `outline` reads its own names, shapes and operators and refuses what is missing; onnx-ir parses
-//! and types the graph; `plan` compiles each node through `ops` to a step over burn's rank-free operations; `trial`
-//! runs a few rows to find the signature. An [`OnnxRunner`] then runs batches; all runners of a model share its weights.
-//!
-//! onnx-ir's simplification is off. It knows shapes only from the file and may bake the batch size of the export into
-//! the graph; the plan folds constants itself, from what really is constant.
+//! The way of a file: `proto` takes its messages apart; what names an operator that is missing is refused; `fuse` joins
+//! nodes that are faster together; `plan` compiles each node through `ops` to a step over burn's rank-free operations;
+//! `trial` runs a few rows to find the signature. An [`OnnxRunner`] then runs batches; all runners of a model share its
+//! weights.
 
+mod attributes;
 #[cfg(test)]
 mod author;
 mod error;
 mod fence;
+mod fuse;
+mod graph;
 mod ops;
 mod outline;
 mod plan;
+mod proto;
 mod runner;
 mod tensors;
 #[cfg(test)]
 mod tests;
 mod trial;
 mod value;
+mod weights;
 
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use burn::tensor::Device;
-use onnx_ir::{OnnxGraph, OnnxGraphBuilder};
-
 pub use error::OnnxError;
+pub use graph::{Graph, read_tensor};
 pub use runner::OnnxRunner;
 
-use self::outline::Outline;
-use self::plan::Plan;
 use super::Signature;
 
 /// A model, loaded and tried. Cheap to clone; clones share the weights.
@@ -42,7 +41,7 @@ pub struct OnnxModel(Arc<Loaded>);
 /// What runners share.
 struct Loaded {
     signature: Signature,
-    plan: Plan,
+    graph: Graph,
 }
 
 impl fmt::Debug for Loaded {
@@ -57,17 +56,9 @@ impl OnnxModel {
     /// The model is compiled and tried on two and three rows of zeros, so a model that loads has run. It takes batches
     /// of any size: axis 0 of every input and output is the batch axis, and a model without one is refused.
     pub fn load(bytes: &[u8]) -> Result<OnnxModel, OnnxError> {
-        let outline = Outline::read(bytes)?;
-        refuse_missing_operators(&outline)?;
-        if let Some(name) = &outline.external {
-            return Err(OnnxError::Unreadable(format!(
-                "the weight '{name}' is in another file; export with all weights in the model (external_data=False)"
-            )));
-        }
-        let graph = parse(bytes, &outline)?;
-        let plan = Plan::compile(&graph, &outline, Device::flex().as_dispatch().clone())?;
-        let signature = trial::signature(&outline, &plan)?;
-        Ok(OnnxModel(Arc::new(Loaded { signature, plan })))
+        let graph = Graph::load(bytes)?;
+        let signature = trial::signature(&graph)?;
+        Ok(OnnxModel(Arc::new(Loaded { signature, graph })))
     }
 
     /// Names, types and shapes of inputs and outputs, by the file's own names.
@@ -82,31 +73,4 @@ impl OnnxModel {
     pub fn runner(&self, threads: NonZeroUsize) -> OnnxRunner {
         OnnxRunner::new(Arc::clone(&self.0), threads)
     }
-}
-
-/// Names the first operator that is missing, and its fellows: before parsing, which would stumble over them wordlessly.
-fn refuse_missing_operators(outline: &Outline) -> Result<(), OnnxError> {
-    let known = |n: &&outline::NodeLine| ["", "ai.onnx"].contains(&n.domain.as_str()) && ops::supports(&n.operator);
-    let mut missing = outline.nodes.iter().filter(|n| !known(n));
-    let Some(first) = missing.next() else { return Ok(()) };
-    let operator = first.qualified();
-    let mut others: Vec<String> = missing.map(|n| format!("'{}'", n.qualified())).collect();
-    others.sort_unstable();
-    others.dedup();
-    others.retain(|other| *other != format!("'{operator}'"));
-    let others = if others.is_empty() { String::new() } else { format!(", nor are {}", others.join(", ")) };
-    Err(OnnxError::Operator { operator, node: first.label().to_owned(), others })
-}
-
-/// onnx-ir's graph of the file, with as many inputs and outputs as the file has.
-fn parse(bytes: &[u8], outline: &Outline) -> Result<OnnxGraph, OnnxError> {
-    // onnx-ir asserts and indexes its way through attributes and shapes, and panics on files that break its rules.
-    let parsed = fence::fenced(|| OnnxGraphBuilder::new().simplify(false).parse_bytes(bytes));
-    let graph = parsed.map_err(|e| OnnxError::Graph(e.0))?.map_err(|e| OnnxError::Graph(e.to_string()))?;
-    if graph.inputs.len() != outline.inputs.len() || graph.outputs.len() != outline.outputs.len() {
-        return Err(OnnxError::Graph(
-            "some of its inputs or outputs cannot be told apart, or are never computed".into(),
-        ));
-    }
-    Ok(graph)
 }

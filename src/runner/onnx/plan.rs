@@ -3,18 +3,22 @@
 //! Compiling turns each node into a kernel with its constants prepared, runs at once every node whose inputs are all
 //! constant, and marks the last use of every value. Executing is then one pass over the steps: a value is moved, not
 //! shared, into its last user, so its buffer is freed or reused in place.
+//!
+//! Bodies of loops and branches are plans of their own. What they read of the graph around them becomes an argument of
+//! their node, behind the node's own.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use burn_dispatch::DispatchDevice;
-use onnx_ir::{Argument, Node, OnnxGraph, ValueSource};
 
-use super::OnnxError;
+use super::attributes::Attributes;
 use super::fence::fenced;
-use super::ops::{self, Args, Build, Kernel, Place, Refusal, Source};
-use super::outline::Outline;
+use super::ops::{self, Args, Build, Kernel, Place, Source, Subgraph};
+use super::proto::{GraphProto, NodeProto};
 use super::value::{OpError, Value};
+use super::{OnnxError, fuse, weights};
 
 /// A compiled graph. Holds the weights; running it changes nothing in it.
 pub(super) struct Plan {
@@ -53,19 +57,10 @@ pub(super) struct Failure {
 }
 
 impl Plan {
-    /// Compiles a parsed graph for a device.
-    pub(super) fn compile(graph: &OnnxGraph, outline: &Outline, device: DispatchDevice) -> Result<Plan, OnnxError> {
-        let mut compiler = Compiler { device, opset: outline.opset, ..Compiler::default() };
-        for input in &graph.inputs {
-            let slot = compiler.define(&input.name)?;
-            compiler.inputs.push(slot);
-        }
-        let folds = ops::norm::folds(graph);
-        for (node, place) in graph.nodes.iter().zip(places(&graph.nodes, outline)) {
-            compiler.node(node, place, &folds)?;
-        }
-        let outputs: Result<Vec<Source>, OnnxError> = graph.outputs.iter().map(|o| compiler.source(o)).collect();
-        Ok(compiler.finish(outputs?))
+    /// Compiles a graph for a device. `opset` is the version of the standard operators that the file was written for.
+    pub(super) fn compile(graph: GraphProto, opset: i64, device: DispatchDevice) -> Result<Plan, OnnxError> {
+        let compiler = Compiler { device, opset, ..Compiler::default() };
+        compiler.graph(graph).map(|(plan, _)| plan)
     }
 
     /// The device that the constants are on.
@@ -115,6 +110,13 @@ impl From<OpError> for Failure {
     }
 }
 
+/// A failure inside of a loop's or branch's body is one of the node that it belongs to.
+impl From<Failure> for OpError {
+    fn from(failure: Failure) -> OpError {
+        OpError(failure.to_string())
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
@@ -134,88 +136,157 @@ fn fetch(input: &Input, slots: &mut [Option<Value>]) -> Option<Value> {
     }
 }
 
+/// What each name stands for.
+type Names = HashMap<String, Source>;
+
 #[derive(Default)]
 struct Compiler {
     device: DispatchDevice,
-    opset: u64,
-    /// What each name stands for.
-    names: HashMap<String, Source>,
+    opset: i64,
+    names: Names,
+    /// The names of the graphs around this one.
+    around: Arc<Names>,
+    /// Names that this graph reads of those around it, each of which has become an input.
+    captures: Vec<String>,
     slots: usize,
     inputs: Vec<usize>,
-    steps: Vec<(Place, Vec<Source>, Vec<usize>, Kernel)>,
+    steps: Vec<(Place, Vec<Source>, Vec<Option<usize>>, Kernel)>,
 }
 
 impl Compiler {
-    /// A slot for a new name. A name that comes twice would silently read the wrong value.
-    fn define(&mut self, name: &str) -> Result<usize, OnnxError> {
-        let slot = self.slots;
-        if self.names.insert(name.to_owned(), Source::Slot(slot)).is_some() {
-            return Err(OnnxError::Graph(format!(
-                "the name '{name}' is used twice (names that differ only in case or punctuation count as one)"
-            )));
+    /// Compiles a graph; says also which values around it it reads, as inputs behind its own.
+    fn graph(mut self, mut graph: GraphProto) -> Result<(Plan, Vec<String>), OnnxError> {
+        if !graph.sparse_initializer.is_empty() {
+            return Err(OnnxError::Graph("it has sparse weights, which are not supported; export dense ones".into()));
         }
+        for weight in &mut graph.initializer {
+            let name = std::mem::take(&mut weight.name);
+            let value = fenced(|| Value::from_data(weights::data(weight)?, &self.device)).and_then(|v| v);
+            let value = value.map_err(|e| OnnxError::Graph(format!("constant '{name}': {e}")))?;
+            self.name(name, Source::Constant(value))?;
+        }
+        for input in graph.input {
+            if !matches!(self.names.get(&input.name), Some(Source::Constant(_))) {
+                let slot = self.define(input.name)?;
+                self.inputs.push(slot);
+            }
+        }
+        for node in &graph.node {
+            self.node(node)?;
+        }
+        let outputs = graph.output.into_iter().map(|output| {
+            self.lookup(&output.name)
+                .ok_or_else(|| OnnxError::Graph(format!("nothing computes the output '{}'", output.name)))
+        });
+        let outputs = outputs.collect::<Result<Vec<Source>, OnnxError>>()?;
+        let captures = std::mem::take(&mut self.captures);
+        Ok((self.finish(outputs), captures))
+    }
+
+    /// Gives a new name its meaning. A name that comes twice would silently read the wrong value.
+    fn name(&mut self, name: String, source: Source) -> Result<(), OnnxError> {
+        match self.names.insert(name.clone(), source) {
+            None => Ok(()),
+            Some(_) => Err(OnnxError::Graph(format!("the name '{name}' is used twice"))),
+        }
+    }
+
+    /// A slot for a new name.
+    fn define(&mut self, name: String) -> Result<usize, OnnxError> {
+        let slot = self.slots;
+        self.name(name, Source::Slot(slot))?;
         self.slots += 1;
         Ok(slot)
     }
 
-    /// What an argument stands for.
-    fn source(&self, argument: &Argument) -> Result<Source, OnnxError> {
-        if argument.value_source == ValueSource::Optional {
-            return Ok(Source::Absent);
+    /// What a name stands for, here or in the graphs around.
+    fn lookup(&mut self, name: &str) -> Option<Source> {
+        if let Some(source) = self.names.get(name) {
+            return Some(source.clone());
         }
-        if let Some(source) = self.names.get(&argument.name).filter(|_| !argument.is_static()) {
-            return Ok(source.clone());
-        }
-        let Some(data) = argument.value() else {
-            // onnx-ir merges a MatMul with the Add behind it even where others read the product, which is then gone.
-            return Err(OnnxError::Graph(format!(
-                "nothing computes the value '{}' (the result of a MatMul with a bias behind it cannot be read by others)",
-                argument.name
-            )));
+        let source = match self.around.get(name)? {
+            Source::Slot(_) => {
+                let slot = self.slots;
+                self.slots += 1;
+                self.inputs.push(slot);
+                self.captures.push(name.to_owned());
+                Source::Slot(slot)
+            }
+            constant => constant.clone(),
         };
-        let constant = fenced(|| Value::from_data(data, &self.device)).and_then(|v| v);
-        constant.map(Source::Constant).map_err(|e| OnnxError::Graph(format!("constant '{}': {e}", argument.name)))
+        self.names.insert(name.to_owned(), source.clone());
+        Some(source)
     }
 
-    fn node(&mut self, node: &Node, place: Place, folds: &ops::norm::Folds) -> Result<(), OnnxError> {
-        let sources: Result<Vec<Source>, OnnxError> = node.inputs().iter().map(|a| self.source(a)).collect();
-        if let Node::Constant(constant) = node {
-            // The value may be on the node's input or on its output, depending on where the constant came from.
-            let source = match sources?.pop() {
-                Some(source) => source,
-                None => constant.outputs.first().map_or(Ok(Source::Absent), |o| self.source(o))?,
-            };
-            if let (Some(output), Source::Constant(_)) = (node.outputs().first(), &source) {
-                self.names.insert(output.name.clone(), source);
-                return Ok(());
-            }
-            return Err(form(&place, "this kind of constant is not supported".into()));
+    /// A node's argument; an empty name is one left out.
+    fn argument(&mut self, name: &str, place: &Place) -> Result<Source, OnnxError> {
+        if name.is_empty() {
+            return Ok(Source::Absent);
         }
-        let mut build = Build::new(sources?, &self.device, self.opset, folds.get(node.name()));
-        let compiled = fenced(|| ops::compile(node, &mut build)).unwrap_or_else(|e| Err(Refusal::Form(e.0)));
-        let sources = build.into_sources();
-        let kernel = match compiled {
-            Ok(kernel) => kernel,
-            Err(Refusal::Form(reason)) => return Err(form(&place, reason)),
-            Err(Refusal::Operator) => {
-                let Place { operator, node } = place;
-                return Err(OnnxError::Operator { operator, node, others: String::new() });
-            }
+        self.lookup(name).ok_or_else(|| {
+            OnnxError::Graph(format!("nothing computes the value '{name}' before node '{}' reads it", place.node))
+        })
+    }
+
+    fn node(&mut self, node: &NodeProto) -> Result<(), OnnxError> {
+        let name = node.qualified();
+        // Joined nodes are called what they were in the file.
+        let operator = name.strip_prefix(fuse::PREFIX).unwrap_or(&name).to_owned();
+        let place = Place { operator, node: node.label().to_owned() };
+        let Some(operator) = ops::find(&name) else {
+            let Place { operator, node } = place;
+            return Err(OnnxError::Operator { operator, node, others: String::new() });
         };
-        if sources.iter().all(|s| !matches!(s, Source::Slot(_))) && !node.inputs().is_empty() {
+        let attributes = Attributes::new(&node.attribute);
+        let mut sources = Vec::with_capacity(node.input.len());
+        for name in &node.input {
+            sources.push(self.argument(name, &place)?);
+        }
+        let mut graphs = HashMap::new();
+        for (name, body) in attributes.graphs() {
+            let (plan, captures) = self.body(body)?;
+            let first = sources.len();
+            for capture in &captures {
+                sources.push(self.argument(capture, &place)?);
+            }
+            graphs.insert(name, Subgraph { plan, captures: first..sources.len() });
+        }
+        let mut build = Build::new(node, attributes, sources, graphs, &self.device, self.opset);
+        let kernel = fenced(|| (operator.compile)(&mut build)).and_then(|kernel| kernel);
+        let kernel = kernel.and_then(|kernel| match build.attributes.unread() {
+            Some(name) => Err(OpError(format!("its attribute '{name}' is not known in opset {}", self.opset))),
+            None => Ok(kernel),
+        });
+        let kernel = kernel.map_err(|e| form(&place, e.0))?;
+        let sources = build.into_sources();
+        if sources.iter().all(|s| !matches!(s, Source::Slot(_))) {
             let values = fold(&kernel, sources, &self.device);
             let values = values.map_err(|e| form(&place, format!("it fails on its constant inputs: {e}")))?;
-            for (output, value) in node.outputs().iter().zip(values) {
-                self.names.insert(output.name.clone(), Source::Constant(value));
+            for (output, value) in node.output.iter().zip(values).filter(|(output, _)| !output.is_empty()) {
+                self.name(output.clone(), Source::Constant(value))?;
             }
             return Ok(());
         }
-        let mut outputs = Vec::new();
-        for output in node.outputs() {
-            outputs.push(self.define(&output.name)?);
-        }
+        let outputs = node.output.iter().map(|output| match output.as_str() {
+            "" => Ok(None),
+            name => self.define(name.to_owned()).map(Some),
+        });
+        let outputs = outputs.collect::<Result<Vec<_>, OnnxError>>()?;
         self.steps.push((place, sources, outputs, kernel));
         Ok(())
+    }
+
+    /// Compiles a body of one of this graph's nodes.
+    fn body(&self, body: &GraphProto) -> Result<(Plan, Vec<String>), OnnxError> {
+        let mut around = (*self.around).clone();
+        around.extend(self.names.iter().map(|(name, source)| (name.clone(), source.clone())));
+        let compiler = Compiler {
+            device: self.device.clone(),
+            opset: self.opset,
+            around: Arc::new(around),
+            ..Compiler::default()
+        };
+        compiler.graph(body.clone())
     }
 
     /// Marks last uses, from the end: the first time that a slot is met going backwards is its last use.
@@ -232,12 +303,12 @@ impl Compiler {
             inputs
         };
         let graph_outputs = backwards(outputs);
-        let mut steps: Vec<(Place, Vec<Input>, Vec<usize>, Kernel)> = Vec::with_capacity(self.steps.len());
+        let mut steps = Vec::with_capacity(self.steps.len());
         for (place, sources, outputs, kernel) in self.steps.into_iter().rev() {
             steps.push((place, backwards(sources), outputs, kernel));
         }
         let steps = steps.into_iter().rev().map(|(place, inputs, outputs, kernel)| {
-            let outputs = outputs.into_iter().map(|slot| read[slot].then_some(slot)).collect();
+            let outputs = outputs.into_iter().map(|slot| slot.filter(|&slot| read[slot])).collect();
             Step { place, inputs, outputs, kernel }
         });
         let steps = steps.collect();
@@ -260,37 +331,4 @@ fn fold(kernel: &Kernel, sources: Vec<Source>, device: &DispatchDevice) -> Resul
 
 fn form(place: &Place, reason: String) -> OnnxError {
     OnnxError::Form { operator: place.operator.clone(), node: place.node.clone(), reason }
-}
-
-/// Finds the file's own node for each of onnx-ir's, which has named them anew: `relu3` is the third `Relu`.
-///
-/// onnx-ir keeps the order, drops identities and initializers, splits some operators by dimension (`Conv2d`) and merges
-/// others (`Gemm`, or `MatMul` and the `Add` behind it, become `Linear`). Where it has renamed the operator the number
-/// says nothing, and the next node of a fitting operator is taken. The result is used in messages only.
-fn places(nodes: &[Node], outline: &Outline) -> Vec<Place> {
-    let mut next = 0;
-    let mut places = Vec::with_capacity(nodes.len());
-    for node in nodes {
-        let kind = node.node_type().to_string();
-        let split = ["1d", "2d", "3d"].iter().find_map(|d| kind.strip_suffix(d));
-        let fits = |operator: &str| match split {
-            _ if kind == "Linear" => ["Gemm", "MatMul"].contains(&operator),
-            Some(base) => operator.eq_ignore_ascii_case(base),
-            None => operator.eq_ignore_ascii_case(&kind),
-        };
-        let alike = || outline.nodes.iter().enumerate().filter(|(_, n)| fits(&n.operator));
-        let number = node.name().strip_prefix(&kind.to_lowercase()).and_then(|n| n.parse::<usize>().ok());
-        let found = match number {
-            Some(number) if split.is_none() && kind != "Linear" => alike().nth(number.saturating_sub(1)),
-            _ => alike().find(|(at, _)| *at >= next),
-        };
-        places.push(match found {
-            Some((at, line)) => {
-                next = at + 1;
-                Place { operator: line.qualified(), node: line.label().to_owned() }
-            }
-            None => Place { operator: kind, node: node.name().to_owned() },
-        });
-    }
-    places
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use super::Loaded;
 use super::fence::fenced;
-use super::{Loaded, tensors};
 use crate::runner::{Runner, RunnerError, Signature};
 use crate::tensor::Tensors;
 
@@ -82,13 +82,10 @@ impl Loaded {
             if tensor.data().datatype() != spec.datatype || tensor.shape().len() != spec.dims.len() + 1 {
                 return Err(RunnerError(format!("input '{}' has another type or rank", spec.name)));
             }
-            values.push(tensors::to_value(tensor, self.plan.device()).map_err(|e| RunnerError(e.0))?);
+            values.push(tensor);
         }
-        let outputs = self.plan.run(values).map_err(|failure| RunnerError(failure.to_string()))?;
-        let named = self.signature.outputs.iter().zip(outputs).map(|(spec, value)| {
-            let tensor = tensors::to_tensor(value);
-            tensor.map(|t| (Arc::clone(&spec.name), t)).map_err(|e| RunnerError(format!("output '{}': {e}", spec.name)))
-        });
-        Tensors::new(named.collect::<Result<_, _>>()?).map_err(|e| RunnerError(e.to_string()))
+        let outputs = self.graph.compute(values).map_err(|failure| RunnerError(failure.to_string()))?;
+        let named = self.signature.outputs.iter().zip(outputs).map(|(spec, tensor)| (Arc::clone(&spec.name), tensor));
+        Tensors::new(named.collect()).map_err(|e| RunnerError(e.to_string()))
     }
 }

@@ -1,14 +1,14 @@
 //! Between the crate's tensors, which callers fill and read, and the values of a plan. Elements move; none are copied.
 
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
-use burn_backend::{DType, TensorData};
+use burn_backend::{BoolStore, DType, TensorData};
 use burn_dispatch::DispatchDevice;
 
 use super::value::{Backend, OpError, Value};
 use crate::tensor::{Data, DataType, Tensor};
 
 /// The type that `onnx.TensorProto.DataType` numbers so; `None` for types that cannot be served.
-pub(super) fn datatype(element: u64) -> Option<DataType> {
+pub(super) fn datatype(element: i32) -> Option<DataType> {
     Some(match element {
         1 => DataType::Fp32,
         2 => DataType::Uint8,
@@ -24,6 +24,26 @@ pub(super) fn datatype(element: u64) -> Option<DataType> {
         13 => DataType::Uint64,
         16 => DataType::Bf16,
         _ => return None,
+    })
+}
+
+/// The same as burn's type.
+pub(super) fn dtype(element: i64) -> Option<DType> {
+    Some(match datatype(i32::try_from(element).ok()?)? {
+        DataType::Bool => DType::Bool(BoolStore::Native),
+        DataType::Uint8 => DType::U8,
+        DataType::Uint16 => DType::U16,
+        DataType::Uint32 => DType::U32,
+        DataType::Uint64 => DType::U64,
+        DataType::Int8 => DType::I8,
+        DataType::Int16 => DType::I16,
+        DataType::Int32 => DType::I32,
+        DataType::Int64 => DType::I64,
+        DataType::Fp16 => DType::F16,
+        DataType::Bf16 => DType::BF16,
+        DataType::Fp32 => DType::F32,
+        DataType::Fp64 => DType::F64,
+        DataType::Bytes => return None,
     })
 }
 
@@ -79,8 +99,8 @@ pub(super) fn to_value(tensor: Tensor, device: &DispatchDevice) -> Result<Value,
 
 /// A graph output as a tensor for callers.
 pub(super) fn to_tensor(value: Value) -> Result<Tensor, OpError> {
-    let shape = value.shape();
     let data = value.into_data()?;
+    let shape = data.shape().to_vec();
     macro_rules! elements {
         ($element:ty) => {
             Data::from(data.try_into_vec::<$element>().map_err(|e| OpError(e.to_string()))?)

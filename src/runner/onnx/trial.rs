@@ -8,11 +8,11 @@
 use std::sync::Arc;
 
 use super::OnnxError;
-use super::fence::fenced;
-use super::outline::{Declared, Dim, Outline};
-use super::plan::{Failure, Plan};
+use super::graph::Graph;
+use super::outline::{Declared, Dim};
+use super::plan::Failure;
 use super::tensors;
-use super::value::{OpError, Value, elements};
+use super::value::{OpError, elements};
 use crate::runner::{Signature, TensorSpec};
 use crate::tensor::{Data, DataType, Tensor};
 
@@ -23,14 +23,15 @@ const FREE_LENGTHS: [usize; 4] = [16, 64, 224, 1];
 const MAX_ROW: usize = 1 << 26;
 
 /// The signature of a plan, as far as the file declares it and the plan shows it.
-pub(super) fn signature(outline: &Outline, plan: &Plan) -> Result<Signature, OnnxError> {
+pub(super) fn signature(graph: &Graph) -> Result<Signature, OnnxError> {
+    let outline = &graph.outline;
     let inputs: Vec<TensorSpec> = outline.inputs.iter().map(input).collect::<Result<_, _>>()?;
     if inputs.is_empty() || outline.outputs.is_empty() {
         return Err(OnnxError::Graph("it has no inputs or no outputs".into()));
     }
     let free = inputs.iter().any(|spec| spec.dims.contains(&None));
     let lengths = if free { &FREE_LENGTHS[..] } else { &FREE_LENGTHS[..1] };
-    let run = |rows, length| run(plan, outline, &inputs, rows, length, |_, _, _| 0.0);
+    let run = |rows, length| run(graph, &inputs, rows, length, |_, _, _| 0.0);
 
     let mut first_failure = None;
     let found = lengths.iter().find_map(|&length| match run(2, length) {
@@ -78,7 +79,7 @@ pub(super) fn signature(outline: &Outline, plan: &Plan) -> Result<Signature, Onn
         let dims = dims.collect();
         outputs.push(TensorSpec { name: Arc::from(&*declared.name), datatype: two.data().datatype(), dims });
     }
-    if let Some(name) = mixed(plan, outline, &inputs, length) {
+    if let Some(name) = mixed(graph, &inputs, length) {
         return Err(OnnxError::MixedRows { name });
     }
     Ok(Signature { inputs, outputs })
@@ -116,7 +117,7 @@ fn input(declared: &Declared) -> Result<TensorSpec, OnnxError> {
 const NOISE: f32 = 1e-2;
 
 /// An output that is not the same for a row alone and for the same row beside another one.
-fn mixed(plan: &Plan, outline: &Outline, inputs: &[TensorSpec], length: usize) -> Option<String> {
+fn mixed(graph: &Graph, inputs: &[TensorSpec], length: usize) -> Option<String> {
     // The rows differ. Integers are often indices into a short table: 0 and 1 are the safest.
     let number = |datatype, row: usize, column: usize| match datatype {
         DataType::Fp32 | DataType::Fp64 | DataType::Fp16 | DataType::Bf16 => {
@@ -124,10 +125,10 @@ fn mixed(plan: &Plan, outline: &Outline, inputs: &[TensorSpec], length: usize) -
         }
         _ => row as f32,
     };
-    let run = |rows| run(plan, outline, inputs, rows, length, number).ok();
+    let run = |rows| run(graph, inputs, rows, length, number).ok();
     // A model that takes zeros and not these numbers has said all that it can say here.
     let (alone, beside) = (run(1)?, run(2)?);
-    let outputs = alone.iter().zip(&beside).zip(&outline.outputs);
+    let outputs = alone.iter().zip(&beside).zip(&graph.outline.outputs);
     let differing = outputs.filter(|((alone, beside), _)| {
         let (Data::Fp32(alone), Data::Fp32(beside)) = (alone.data(), beside.data()) else { return false };
         let far = |(a, b): (&f32, &f32)| (a - b).abs() > NOISE * (1.0 + b.abs());
@@ -138,8 +139,7 @@ fn mixed(plan: &Plan, outline: &Outline, inputs: &[TensorSpec], length: usize) -
 
 /// Runs `rows` rows with `length` for each free dimension; `number` gives an element by type, row and column.
 fn run(
-    plan: &Plan,
-    outline: &Outline,
+    graph: &Graph,
     inputs: &[TensorSpec],
     rows: usize,
     length: usize,
@@ -151,23 +151,16 @@ fn run(
         let count = elements(&shape)?;
         let width = (count / rows).max(1);
         let number = |i| number(spec.datatype, i / width, i % width);
-        tensors::to_value(tensors::filled(spec.datatype, shape, count, number)?, plan.device())
+        tensors::filled(spec.datatype, shape, count, number)
     };
-    let tensor = |(value, declared): (Value, &Declared)| {
-        let named = |reason: &str| OpError(format!("output '{}' {reason}", declared.name));
-        let tensor = tensors::to_tensor(value).map_err(|e| named(&format!("cannot be read: {e}")))?;
-        match tensors::datatype(declared.element) {
-            Some(want) if want != tensor.data().datatype() => {
-                Err(named(&format!("is {}, but declared as {}", tensor.data().datatype().name(), want.name())))
-            }
-            _ => Ok(tensor),
+    let outputs = graph.compute(inputs.iter().map(value).collect::<Result<_, OpError>>()?)?;
+    for (tensor, declared) in outputs.iter().zip(&graph.outline.outputs) {
+        let (found, name) = (tensor.data().datatype(), &declared.name);
+        if let Some(want) = tensors::datatype(declared.element).filter(|want| *want != found) {
+            return Err(OpError(format!("output '{name}' is {}, but declared as {}", found.name(), want.name())).into());
         }
-    };
-    fenced(|| {
-        let values = inputs.iter().map(value).collect::<Result<_, OpError>>()?;
-        let outputs = plan.run(values)?.into_iter().zip(&outline.outputs);
-        Ok(outputs.map(tensor).collect::<Result<_, OpError>>()?)
-    })?
+    }
+    Ok(outputs)
 }
 
 fn trial(failure: Failure) -> OnnxError {

@@ -3,15 +3,26 @@
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_backend::{DType, Scalar, TensorMetadata};
 use burn_dispatch::DispatchDevice;
-use onnx_ir::Node;
-use onnx_ir::node::clip::ClipInput;
 
 use super::activation::each;
-use super::{Args, Build, Compiled, Kernel, Refusal};
+use super::{Args, Build, Kernel, Operator};
 use crate::runner::onnx::value::{Backend as B, Handle, HostInts, OpError, Value, broadcast, lift};
 
-pub(super) const OPERATORS: &[&str] =
-    &["Abs", "Add", "Clip", "Div", "Erf", "Exp", "Log", "Mul", "Neg", "Pow", "Reciprocal", "Sqrt", "Sub"];
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Abs", |_| each(B::float_abs)),
+    Operator::new("Add", |build| binary(ADD, build)),
+    Operator::new("Clip", clip),
+    Operator::new("Div", |build| binary(DIV, build)),
+    Operator::new("Erf", |_| each(B::float_erf)),
+    Operator::new("Exp", |_| each(B::float_exp)),
+    Operator::new("Log", |_| each(B::float_log)),
+    Operator::new("Mul", |build| binary(MUL, build)),
+    Operator::new("Neg", |_| each(B::float_neg)),
+    Operator::new("Pow", |build| binary(POW, build)),
+    Operator::new("Reciprocal", |_| each(B::float_recip)),
+    Operator::new("Sqrt", |_| each(B::float_sqrt)),
+    Operator::new("Sub", |build| binary(SUB, build)),
+];
 
 /// One binary operator in every form that its arguments can take.
 #[derive(Clone, Copy)]
@@ -51,39 +62,20 @@ fn host_power(base: i64, exponent: i64) -> Option<i64> {
     base.checked_pow(u32::try_from(exponent).ok()?)
 }
 
-pub(super) fn compile(node: &Node, build: &mut Build<'_>) -> Compiled {
-    Ok(Some(match node {
-        Node::Add(_) => binary(ADD, build),
-        Node::Sub(_) => binary(SUB, build),
-        Node::Mul(_) => binary(MUL, build),
-        Node::Div(_) => binary(DIV, build),
-        Node::Pow(_) => binary(POW, build),
-        Node::Abs(_) => each(B::float_abs),
-        Node::Neg(_) => each(B::float_neg),
-        Node::Exp(_) => each(B::float_exp),
-        Node::Log(_) => each(B::float_log),
-        Node::Sqrt(_) => each(B::float_sqrt),
-        Node::Erf(_) => each(B::float_erf),
-        Node::Reciprocal(_) => each(B::float_recip),
-        Node::Clip(n) => clip(bound(&n.config.min, build)?, bound(&n.config.max, build)?),
-        _ => return Ok(None),
-    }))
-}
-
-fn binary(op: Binary, build: &mut Build<'_>) -> Kernel {
+fn binary(op: Binary, build: &mut Build<'_>) -> Result<Kernel, OpError> {
     if let (Some(scalar), Some(on_scalar)) = (constant_scalar(build), op.float_scalar) {
         let (value, rank) = scalar;
         build.constant(1);
-        return Kernel::one(move |mut args| {
+        return Ok(Kernel::one(move |mut args| {
             let x = args.float(0)?;
             let x = if x.shape().num_dims() < rank { reshaped(x, rank) } else { x };
             Ok(Value::Float(on_scalar(x, value)))
-        });
+        }));
     }
-    Kernel::one(move |mut args| {
+    Ok(Kernel::one(move |mut args| {
         let (a, b) = (args.take(0)?, args.take(1)?);
         apply(op, a, b, args.device)
-    })
+    }))
 }
 
 /// The right argument, if it is a single constant float: then no tensor is broadcast.
@@ -152,17 +144,16 @@ enum Bound {
     Argument(usize),
 }
 
-fn bound(bound: &Option<ClipInput>, build: &mut Build<'_>) -> Result<Bound, Refusal> {
-    match bound {
-        None => Ok(Bound::None),
-        Some(ClipInput::Static(limit)) => Ok(Bound::Known(*limit as f32)),
-        Some(ClipInput::Runtime(input)) if build.has(input.input_index) => Ok(Bound::Argument(input.input_index)),
-        Some(ClipInput::Runtime(_)) => Err(Refusal::form("a bound that no argument gives")),
+fn bound(build: &mut Build<'_>, name: &str, i: usize) -> Result<Bound, OpError> {
+    if build.attributes.has(name) {
+        return Ok(Bound::Known(build.attributes.float(name, 0.0)?));
     }
+    Ok(if build.has(i) { Bound::Argument(i) } else { Bound::None })
 }
 
-fn clip(min: Bound, max: Bound) -> Kernel {
-    Kernel::one(move |mut args| {
+fn clip(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let (min, max) = (bound(build, "min", 1)?, bound(build, "max", 2)?);
+    Ok(Kernel::one(move |mut args| {
         let mut x = args.float(0)?;
         if let Some(limit) = limit(&min, &mut args)? {
             x = B::float_clamp_min(x, limit);
@@ -171,7 +162,7 @@ fn clip(min: Bound, max: Bound) -> Kernel {
             x = B::float_clamp_max(x, limit);
         }
         Ok(Value::Float(x))
-    })
+    }))
 }
 
 fn limit(bound: &Bound, args: &mut Args<'_>) -> Result<Option<Scalar>, OpError> {

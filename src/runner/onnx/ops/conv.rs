@@ -2,54 +2,43 @@
 
 use burn_backend::TensorMetadata;
 use burn_backend::ops::{ConvOptions, FloatTensorOps, ModuleOps};
-use onnx_ir::Node;
 
 use super::window::Window;
-use super::{Build, Compiled, Kernel, Refusal};
+use super::{Build, Kernel, Operator, norm};
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
 
-pub(super) const OPERATORS: &[&str] = &["Conv"];
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Conv", |build| conv(build, false)).except("three dimensions; weights that are computed"),
+    Operator::new("uncork::Conv", |build| conv(build, true)),
+];
 
-pub(super) fn compile(node: &Node, build: &mut Build<'_>) -> Compiled {
-    Ok(Some(match node {
-        Node::Conv1d(n) => {
-            let k = &n.config;
-            let window = Window::one(k.kernel_size, k.stride, k.dilation, &k.padding, &k.auto_pad)?;
-            conv(window, k.groups, build)?
-        }
-        Node::Conv2d(n) => {
-            let k = &n.config;
-            let window = Window::two(k.kernel_size, k.stride, k.dilation, &k.padding, &k.auto_pad)?;
-            conv(window, k.groups, build)?
-        }
-        _ => return Ok(None),
-    }))
-}
-
-fn conv(window: Window, groups: usize, build: &mut Build<'_>) -> Result<Kernel, Refusal> {
-    let Some(weight) = build.constant(1) else { return Err(Refusal::form("the weight is not constant")) };
+/// A convolution; a normalised one has the four columns of a `BatchNormalization` behind its own arguments.
+fn conv(build: &mut Build<'_>, normalized: bool) -> Result<Kernel, OpError> {
+    let Some(weight) = build.constant(1) else { return Err(OpError::new("the weight is not constant")) };
+    let window = Window::of(build, Some(&weight.shape()))?;
+    let groups = usize::try_from(build.attributes.int("group", 1)?).unwrap_or(0);
     let [outputs, inputs, height, width] = window.image(&weight.shape())?;
     if [height, width] != window.kernel {
-        return Err(Refusal::form(format!("the weight's kernel is not the declared {:?}", window.kernel)));
+        return Err(OpError(format!("the weight's kernel is not the declared {:?}", window.kernel)));
     }
     if groups == 0 || !outputs.is_multiple_of(groups) {
-        return Err(Refusal::form(format!("{outputs} channels do not split into {groups} groups")));
+        return Err(OpError(format!("{outputs} channels do not split into {groups} groups")));
     }
     let weight = weight.reshape(vec![outputs, inputs, height, width])?;
     let bias = match build.constant(2) {
-        None if build.has(2) => return Err(Refusal::form("the bias is not constant")),
+        None if build.has(2) => return Err(OpError::new("the bias is not constant")),
         bias => bias,
     };
     if bias.as_ref().is_some_and(|b| b.shape() != [outputs]) {
-        return Err(Refusal::form(format!("the bias does not have {outputs} elements")));
+        return Err(OpError(format!("the bias does not have {outputs} elements")));
     }
-    let (weight, bias) = match build.fold {
-        Some(fold) => fold.fold_conv(weight, bias, build.device)?,
-        None => (weight, bias),
+    let (weight, bias) = match normalized {
+        true => norm::Affine::take(build, 3)?.merged(weight, bias, build.device)?,
+        false => (weight, bias),
     };
     let (weight, bias) = (weight.float()?, bias.map(Value::float).transpose()?);
     if bias.as_ref().is_some_and(|b| b.dtype() != weight.dtype()) {
-        return Err(Refusal::form("weight and bias differ in type"));
+        return Err(OpError::new("weight and bias differ in type"));
     }
     Ok(Kernel::one(move |mut args| {
         let x = args.take(0)?;

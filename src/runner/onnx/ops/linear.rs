@@ -1,74 +1,68 @@
-//! Matrix products: `MatMul`, `Gemm`, and what onnx-ir merges into `Linear`.
+//! Matrix products.
 
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::{Shape, TensorMetadata};
-use onnx_ir::Node;
 
-use super::{Build, Compiled, Kernel, Refusal};
+use super::{Build, Kernel, Operator};
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, broadcast, elements, lift};
 
-pub(super) const OPERATORS: &[&str] = &["Gemm", "MatMul"];
-
-pub(super) fn compile(node: &Node, build: &mut Build<'_>) -> Compiled {
-    Ok(Some(match node {
-        Node::Linear(n) => match weight(build, n.config.transpose_weight)? {
-            Some(weight) => linear(weight, bias(build)?)?,
-            None => return Err(Refusal::form("the weight is not constant")),
-        },
-        Node::Gemm(n) => {
-            let config = &n.config;
-            let (alpha, beta) = (config.alpha, config.beta);
-            let plain = alpha == 1.0 && config.trans_a == 0 && (beta == 1.0 || !build.has(2));
-            let flat_bias = !build.has(2) || build.peek(2).is_some_and(|c| c.rank() <= 1);
-            if plain && flat_bias && build.peek(1).is_some() {
-                match weight(build, config.trans_b != 0)? {
-                    Some(weight) => return Ok(Some(linear(weight, bias(build)?)?)),
-                    None => return Err(Refusal::form("the weight is not a matrix")),
-                }
-            }
-            gemm(alpha, beta, config.trans_a != 0, config.trans_b != 0)
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Gemm", gemm),
+    Operator::new("MatMul", |build| {
+        if build.peek(1).is_some_and(|weight| weight.rank() == 2) {
+            let weight = weight(build, false)?;
+            return linear(weight, None);
         }
-        Node::MatMul(_) => Kernel::one(|mut args| matmul(args.float(0)?, args.float(1)?).map(Value::Float)),
-        _ => return Ok(None),
-    }))
+        Ok(Kernel::one(|mut args| matmul(args.float(0)?, args.float(1)?).map(Value::Float)))
+    }),
+];
+
+/// alpha · A' · B' + beta · C
+fn gemm(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let (alpha, beta) = (build.attributes.float("alpha", 1.0)?, build.attributes.float("beta", 1.0)?);
+    let (turn_a, turn_b) = (build.attributes.flag("transA", false)?, build.attributes.flag("transB", false)?);
+    build.attributes.int("broadcast", 0)?; // opset 6 and before
+    let plain = alpha == 1.0 && !turn_a && (beta == 1.0 || !build.has(2));
+    let flat_bias = !build.has(2) || build.peek(2).is_some_and(|c| c.rank() <= 1);
+    if plain && flat_bias && build.peek(1).is_some_and(|weight| weight.rank() == 2) {
+        let weight = weight(build, turn_b)?;
+        return linear(weight, bias(build)?);
+    }
+    Ok(general(alpha, beta, turn_a, turn_b))
 }
 
 /// Takes the constant weight out, as [inputs, outputs] in memory: laid out once here, not in every product.
-fn weight(build: &mut Build<'_>, transposed: bool) -> Result<Option<Handle>, Refusal> {
-    let Some(weight) = build.constant(1) else { return Ok(None) };
-    let weight = weight.float()?;
-    if weight.shape().num_dims() != 2 {
-        return Err(Refusal::form("the weight is not a matrix"));
-    }
+fn weight(build: &mut Build<'_>, transposed: bool) -> Result<Handle, OpError> {
+    let weight = build.constant(1).ok_or_else(|| OpError::new("the weight is not constant"))?.float()?;
     if !transposed {
-        return Ok(Some(weight));
+        return Ok(weight);
     }
     let turned = Value::Float(B::float_transpose(weight)).into_data()?;
-    Ok(Some(Value::from_data(turned, build.device)?.float()?))
+    Value::from_data(turned, build.device)?.float()
 }
 
 /// Takes the bias out, as [1, outputs] where it is constant.
-fn bias(build: &mut Build<'_>) -> Result<Option<Handle>, Refusal> {
+fn bias(build: &mut Build<'_>) -> Result<Option<Handle>, OpError> {
     match build.constant(2) {
         Some(bias) => {
             let count = elements(&bias.shape())?;
             Ok(Some(bias.reshape(vec![1, count])?.float()?))
         }
-        None if build.has(2) => Err(Refusal::form("the bias is not constant")),
+        None if build.has(2) => Err(OpError::new("the bias is not constant")),
         None => Ok(None),
     }
 }
 
 /// x · weight + bias over the last dimension of x.
-fn linear(weight: Handle, bias: Option<Handle>) -> Result<Kernel, Refusal> {
+fn linear(weight: Handle, bias: Option<Handle>) -> Result<Kernel, OpError> {
     let [inputs, outputs] = weight.shape().dims::<2>();
     if let Some(bias) = &bias {
         let [_, found] = bias.shape().dims::<2>();
         if found != outputs && found != 1 {
-            return Err(Refusal::form(format!("the bias has {found} elements for {outputs} outputs")));
+            return Err(OpError(format!("the bias has {found} elements for {outputs} outputs")));
         }
         if bias.dtype() != weight.dtype() {
-            return Err(Refusal::form("weight and bias differ in type"));
+            return Err(OpError::new("weight and bias differ in type"));
         }
     }
     Ok(Kernel::one(move |mut args| {
@@ -94,8 +88,8 @@ fn linear(weight: Handle, bias: Option<Handle>) -> Result<Kernel, Refusal> {
     }))
 }
 
-/// alpha · A' · B' + beta · C
-fn gemm(alpha: f32, beta: f32, turn_a: bool, turn_b: bool) -> Kernel {
+/// `Gemm` with factors that are not constant, or scaled.
+fn general(alpha: f32, beta: f32, turn_a: bool, turn_b: bool) -> Kernel {
     Kernel::one(move |mut args| {
         let (a, b) = (args.float(0)?, args.float(1)?);
         if a.shape().num_dims() != 2 || b.shape().num_dims() != 2 {

@@ -1,23 +1,70 @@
-//! The operators: each parsed node becomes a kernel, a closure over constants prepared once.
+//! The operators: each node becomes a kernel, a closure over constants prepared once.
 //!
-//! A family of operators is one file with a list of names and a `compile` that takes the nodes it knows. To add an
-//! operator, add its ONNX name to the list and an arm to the `match` of its family.
+//! A family of operators is one file with a table of names, each with the function that compiles a node of it. To add an
+//! operator, add a line to the table of its family.
 
 mod activation;
 mod arithmetic;
 mod conv;
 mod linear;
-pub(super) mod norm;
+mod norm;
 mod pool;
 mod reduce;
 mod select;
 mod shape;
 mod window;
 
-use burn_dispatch::DispatchDevice;
-use onnx_ir::Node;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::LazyLock;
 
+use burn_dispatch::DispatchDevice;
+
+use super::attributes::Attributes;
+use super::plan::Plan;
+use super::proto::NodeProto;
 use super::value::{Handle, HostInts, OpError, Value};
+
+/// An operator that can be run.
+pub(super) struct Operator {
+    /// Its name in ONNX, with the domain where that is not the standard one.
+    pub(super) name: &'static str,
+    /// What of it is not supported, for the table in the documents; empty where nothing is missing.
+    pub(super) limits: &'static str,
+    /// Makes a node ready to run. The error says what of it is not supported.
+    pub(super) compile: fn(&mut Build<'_>) -> Result<Kernel, OpError>,
+}
+
+impl Operator {
+    /// An operator that is supported in every form.
+    const fn new(name: &'static str, compile: fn(&mut Build<'_>) -> Result<Kernel, OpError>) -> Operator {
+        Operator { name, limits: "", compile }
+    }
+
+    /// What of it is not supported.
+    const fn except(self, limits: &'static str) -> Operator {
+        Operator { limits, ..self }
+    }
+}
+
+const FAMILIES: &[&[Operator]] = &[
+    activation::OPERATORS,
+    arithmetic::OPERATORS,
+    conv::OPERATORS,
+    linear::OPERATORS,
+    norm::OPERATORS,
+    pool::OPERATORS,
+    reduce::OPERATORS,
+    select::OPERATORS,
+    shape::OPERATORS,
+];
+
+/// The operator of this name, if it is implemented.
+pub(super) fn find(name: &str) -> Option<&'static Operator> {
+    static ALL: LazyLock<HashMap<&str, &Operator>> =
+        LazyLock::new(|| FAMILIES.iter().copied().flatten().map(|operator| (operator.name, operator)).collect());
+    ALL.get(name).copied()
+}
 
 /// A node by its own names, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,65 +94,6 @@ impl Kernel {
     }
 }
 
-/// Why a node cannot be compiled.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// No family knows the operator.
-    Operator,
-    /// The operator is known, but not like this.
-    Form(String),
-}
-
-impl From<OpError> for Refusal {
-    fn from(error: OpError) -> Refusal {
-        Refusal::Form(error.0)
-    }
-}
-
-impl Refusal {
-    pub(super) fn form(reason: impl Into<String>) -> Refusal {
-        Refusal::Form(reason.into())
-    }
-}
-
-/// What a family's `compile` gives: `None` where the node is not of that family.
-type Compiled = Result<Option<Kernel>, Refusal>;
-
-struct Family {
-    operators: &'static [&'static str],
-    compile: fn(&Node, &mut Build<'_>) -> Compiled,
-}
-
-const FAMILIES: &[Family] = &[
-    Family { operators: activation::OPERATORS, compile: activation::compile },
-    Family { operators: arithmetic::OPERATORS, compile: arithmetic::compile },
-    Family { operators: conv::OPERATORS, compile: conv::compile },
-    Family { operators: linear::OPERATORS, compile: linear::compile },
-    Family { operators: norm::OPERATORS, compile: norm::compile },
-    Family { operators: pool::OPERATORS, compile: pool::compile },
-    Family { operators: reduce::OPERATORS, compile: reduce::compile },
-    Family { operators: select::OPERATORS, compile: select::compile },
-    Family { operators: shape::OPERATORS, compile: shape::compile },
-];
-
-/// Operators that the parser or the plan resolves, so that no kernel is needed.
-const RESOLVED: &[&str] = &["Constant", "Identity"];
-
-/// Whether an operator of the standard domain is implemented.
-pub(super) fn supports(operator: &str) -> bool {
-    RESOLVED.contains(&operator) || FAMILIES.iter().any(|family| family.operators.contains(&operator))
-}
-
-/// Makes a node ready to run.
-pub(super) fn compile(node: &Node, build: &mut Build<'_>) -> Result<Kernel, Refusal> {
-    for family in FAMILIES {
-        if let Some(kernel) = (family.compile)(node, build)? {
-            return Ok(kernel);
-        }
-    }
-    Err(Refusal::Operator)
-}
-
 /// What an argument of a node is when the node is compiled.
 #[derive(Clone)]
 pub(super) enum Source {
@@ -115,22 +103,36 @@ pub(super) enum Source {
     Slot(usize),
 }
 
-/// A node's arguments while it is compiled. What a kernel takes out and prepares is not passed to it again.
+/// A body of a loop or branch.
+pub(super) struct Subgraph {
+    /// Takes its own inputs and, behind them, what it reads of the graph around it.
+    pub(super) plan: Plan,
+    /// Arguments of the node that hold what it reads of the graph around it.
+    pub(super) captures: Range<usize>,
+}
+
+/// A node while it is compiled. What a kernel takes out and prepares is not passed to it again.
 pub(super) struct Build<'a> {
+    node: &'a NodeProto,
+    /// Attributes by name; all must be read.
+    pub(super) attributes: Attributes<'a>,
     sources: Vec<Source>,
+    graphs: HashMap<&'a str, Subgraph>,
     device: &'a DispatchDevice,
-    opset: u64,
-    fold: Option<&'a norm::Fold>,
+    /// Version of the standard operators.
+    opset: i64,
 }
 
 impl<'a> Build<'a> {
     pub(super) fn new(
+        node: &'a NodeProto,
+        attributes: Attributes<'a>,
         sources: Vec<Source>,
+        graphs: HashMap<&'a str, Subgraph>,
         device: &'a DispatchDevice,
-        opset: u64,
-        fold: Option<&'a norm::Fold>,
+        opset: i64,
     ) -> Build<'a> {
-        Build { sources, device, opset, fold }
+        Build { node, attributes, sources, graphs, device, opset }
     }
 
     pub(super) fn into_sources(self) -> Vec<Source> {
@@ -161,9 +163,51 @@ impl<'a> Build<'a> {
         self.sources.get(i).is_some_and(|s| !matches!(s, Source::Absent))
     }
 
-    /// Takes argument `i` out as integers known now. `None` where it is computed only when the model runs.
-    fn constant_ints(&mut self, i: usize) -> Result<Option<Vec<i64>>, OpError> {
-        self.constant(i).map(|v| v.ints().map(|h| h.ints)).transpose()
+    /// Whether somebody may read output `i`.
+    fn gives(&self, i: usize) -> bool {
+        self.node.output.get(i).is_some_and(|name| !name.is_empty())
+    }
+
+    /// The body under this attribute's name.
+    fn graph(&mut self, name: &str) -> Result<Subgraph, OpError> {
+        self.graphs.remove(name).ok_or_else(|| OpError(format!("attribute '{name}' is missing")))
+    }
+
+    /// A list of integers that is an attribute in old opsets and an argument in newer ones.
+    fn ints(&mut self, name: &str, i: usize) -> Result<Ints, OpError> {
+        if let Some(known) = self.attributes.ints(name)? {
+            return Ok(Ints::Known(known));
+        }
+        if !self.has(i) {
+            return Ok(Ints::Absent);
+        }
+        Ok(match self.constant(i) {
+            Some(value) => Ints::Known(value.ints()?.ints),
+            None => Ints::Argument(i),
+        })
+    }
+}
+
+/// Integers that are known when a node is compiled, or come with its arguments.
+enum Ints {
+    Absent,
+    Known(Vec<i64>),
+    Argument(usize),
+}
+
+impl Ints {
+    /// The integers of this run.
+    fn get(&self, args: &mut Args<'_>) -> Result<Option<Vec<i64>>, OpError> {
+        match self {
+            Ints::Absent => Ok(None),
+            Ints::Known(ints) => Ok(Some(ints.clone())),
+            Ints::Argument(i) => Ok(Some(args.ints(*i)?.ints)),
+        }
+    }
+
+    /// The integers of this run, which must be there.
+    fn need(&self, what: &str, args: &mut Args<'_>) -> Result<Vec<i64>, OpError> {
+        self.get(args)?.ok_or_else(|| OpError(format!("its {what} are missing")))
     }
 }
 
@@ -208,9 +252,9 @@ mod tests {
 
     #[test]
     fn every_operator_has_one_family() {
-        let mut names: Vec<&str> = FAMILIES.iter().flat_map(|f| f.operators).chain(RESOLVED).copied().collect();
-        names.sort_unstable();
+        let mut names: Vec<&str> = FAMILIES.iter().copied().flatten().map(|operator| operator.name).collect();
         let count = names.len();
+        names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
     }

@@ -3,39 +3,17 @@
 use burn_backend::ops::{FloatTensorOps, ModuleOps, PadMode};
 use burn_backend::{FloatDType, TensorMetadata};
 use burn_dispatch::DispatchDevice;
-use onnx_ir::Node;
 
 use super::window::{Pads, Window};
-use super::{Build, Compiled, Kernel, Refusal};
+use super::{Build, Kernel, Operator};
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
 
-pub(super) const OPERATORS: &[&str] = &["AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"];
-
-pub(super) fn compile(node: &Node, _build: &mut Build<'_>) -> Compiled {
-    Ok(Some(match node {
-        Node::MaxPool1d(n) => {
-            let k = &n.config;
-            max(Window::one(k.kernel_size, k.stride, k.dilation, &k.padding, &k.auto_pad)?, k.ceil_mode)
-        }
-        Node::MaxPool2d(n) => {
-            let k = &n.config;
-            max(Window::two(k.kernel_size, k.strides, k.dilation, &k.padding, &k.auto_pad)?, k.ceil_mode)
-        }
-        Node::AveragePool1d(n) => {
-            let k = &n.config;
-            let window = Window::one(k.kernel_size, k.stride, k.dilation, &k.padding, &k.auto_pad)?;
-            average(window, k.ceil_mode, k.count_include_pad)?
-        }
-        Node::AveragePool2d(n) => {
-            let k = &n.config;
-            let window = Window::two(k.kernel_size, k.strides, k.dilation, &k.padding, &k.auto_pad)?;
-            average(window, k.ceil_mode, k.count_include_pad)?
-        }
-        Node::GlobalAveragePool(_) => global(B::float_mean_dim),
-        Node::GlobalMaxPool(_) => global(B::float_max_dim),
-        _ => return Ok(None),
-    }))
-}
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("AveragePool", average).except("dilations"),
+    Operator::new("GlobalAveragePool", |_| global(B::float_mean_dim)),
+    Operator::new("GlobalMaxPool", |_| global(B::float_max_dim)),
+    Operator::new("MaxPool", max).except("the indices"),
+];
 
 /// The padding as burn's pools take it, the same on both sides.
 fn symmetric(pads: Pads) -> Option<[usize; 2]> {
@@ -64,19 +42,28 @@ fn pool(
     })
 }
 
-fn max(window: Window, ceil: bool) -> Kernel {
-    pool(window, ceil, move |window, x, pads, _| {
+fn max(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    if build.gives(1) {
+        return Err(OpError::new("the indices of the maxima are not computed"));
+    }
+    let window = Window::of(build, None)?;
+    let ceil = build.attributes.flag("ceil_mode", false)?;
+    build.attributes.int("storage_order", 0)?;
+    Ok(pool(window, ceil, move |window, x, pads, _| {
         let (x, pads) = match symmetric(pads) {
             Some(pads) => (x, pads),
             None => (B::float_pad(x, &whole(pads), PadMode::Constant(f32::NEG_INFINITY)), [0, 0]),
         };
         B::max_pool2d(x, window.kernel, window.stride, pads, window.dilation, ceil)
-    })
+    }))
 }
 
-fn average(window: Window, ceil: bool, count_padding: bool) -> Result<Kernel, Refusal> {
+fn average(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let window = Window::of(build, None)?;
+    let ceil = build.attributes.flag("ceil_mode", false)?;
+    let count_padding = build.attributes.flag("count_include_pad", false)?;
     if window.dilation != [1, 1] {
-        return Err(Refusal::form("a dilated average"));
+        return Err(OpError::new("a dilated average"));
     }
     Ok(pool(window, ceil, move |window, x, pads, device| {
         let mean = |x, pads, count| B::avg_pool2d(x, window.kernel, window.stride, pads, count, ceil);
@@ -102,8 +89,8 @@ fn whole([height, width]: Pads) -> [(usize, usize); 4] {
 }
 
 /// Reduces all that is behind the channels to one number.
-fn global(f: fn(Handle, usize) -> Handle) -> Kernel {
-    Kernel::one(move |mut args| {
+fn global(f: fn(Handle, usize) -> Handle) -> Result<Kernel, OpError> {
+    Ok(Kernel::one(move |mut args| {
         let x = args.take(0)?;
         let mut dims = x.shape();
         if dims.len() < 3 || dims.contains(&0) {
@@ -113,5 +100,5 @@ fn global(f: fn(Handle, usize) -> Handle) -> Kernel {
         let y = f(x.reshape(flat)?.float()?, 2);
         dims[2..].fill(1);
         Value::Float(y).reshape(dims)
-    })
+    }))
 }

@@ -2,72 +2,63 @@
 
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn_backend::{DType, IntDType, Shape, Slice, TensorData, TensorMetadata};
-use onnx_ir::Node;
-use onnx_ir::node::slice::SliceInput;
-use onnx_ir::node::split::SplitSizesInput;
 
-use super::{Args, Build, Compiled, Kernel, Refusal};
+use super::{Args, Build, Kernel, Operator};
 use crate::runner::onnx::value::{Backend as B, Handle, HostInts, OpError, Value, axis, elements};
 
-pub(super) const OPERATORS: &[&str] = &["Concat", "Gather", "Slice", "Split"];
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Concat", |build| {
+        let given = build.attributes.int("axis", 1)?;
+        Ok(Kernel::one(move |mut args| concatenated(&mut args, given)))
+    }),
+    Operator::new("Gather", |build| {
+        let given = build.attributes.int("axis", 0)?;
+        Ok(Kernel::one(move |mut args| gathered(args.take(0)?, args.take(1)?, given, &args)))
+    }),
+    Operator::new("Slice", slice).except("negative steps"),
+    Operator::new("Split", |build| {
+        let given = build.attributes.int("axis", 0)?;
+        let declared = build.attributes.int("num_outputs", 0)?;
+        let sizes = build.ints("split", 1)?;
+        let parts = build.node.output.len();
+        if declared != 0 && declared != parts as i64 {
+            return Err(OpError(format!("num_outputs is {declared} and there are {parts} outputs")));
+        }
+        Ok(Kernel::many(move |mut args| {
+            let x = args.take(0)?;
+            let sizes = sizes.get(&mut args)?;
+            let sizes = sizes.map(|sizes| sizes.iter().map(|&s| usize::try_from(s).unwrap_or(0)).collect::<Vec<_>>());
+            let axis = axis(given, x.rank())?;
+            split(x, axis, sizes.as_deref(), parts)
+        }))
+    }),
+];
 
-pub(super) fn compile(node: &Node, build: &mut Build<'_>) -> Compiled {
-    Ok(Some(match node {
-        Node::Concat(n) => {
-            let axis = n.config.axis;
-            Kernel::one(move |mut args| concatenated(&mut args, axis))
+/// `Slice`; before opset 10 with attributes, without steps.
+fn slice(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let (starts, ends) = (build.ints("starts", 1)?, build.ints("ends", 2)?);
+    let (axes, steps) = (build.ints("axes", 3)?, build.ints("steps", 4)?);
+    Ok(Kernel::one(move |mut args| {
+        let (starts, ends) = (starts.need("starts", &mut args)?, ends.need("ends", &mut args)?);
+        let axes = axes.get(&mut args)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
+        let steps = steps.get(&mut args)?.unwrap_or_else(|| vec![1; starts.len()]);
+        if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
+            return Err(OpError::new("starts, ends, axes and steps differ in length"));
         }
-        Node::Gather(n) => {
-            let axis = n.config.axis;
-            Kernel::one(move |mut args| gathered(args.take(0)?, args.take(1)?, axis, &args))
+        if steps.iter().any(|&s| s < 1) {
+            return Err(OpError::new("a step that is not positive"));
         }
-        Node::Slice(n) => {
-            let config = &n.config;
-            let part = |input: &SliceInput| match input {
-                SliceInput::Static(ints) => Ok(ints.clone()),
-                SliceInput::Runtime(_) => Err(Refusal::form("its bounds are not constant")),
-            };
-            let optional = |input: &Option<SliceInput>| input.as_ref().map(part).transpose();
-            let (starts, ends) = (part(&config.starts)?, part(&config.ends)?);
-            let axes = optional(&config.axes)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
-            let steps = optional(&config.steps)?.unwrap_or_else(|| vec![1; starts.len()]);
-            if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
-                return Err(Refusal::form("starts, ends, axes and steps differ in length"));
-            }
-            if steps.iter().any(|&s| s < 1) {
-                return Err(Refusal::form("a step that is not positive"));
-            }
-            for i in 1..5 {
-                build.constant(i);
-            }
-            let cuts = starts.into_iter().zip(ends).zip(axes).zip(steps).map(|(((start, end), axis), step)| Cut {
-                start,
-                end,
-                axis,
-                step,
-            });
-            let cuts: Vec<Cut> = cuts.collect();
-            Kernel::one(move |mut args| sliced(args.take(0)?, &cuts))
-        }
-        Node::Split(n) => {
-            let axis = n.config.axis;
-            let sizes = match &n.config.split_sizes {
-                None => None,
-                Some(SplitSizesInput::Static(sizes)) => Some(sizes.clone()),
-                Some(SplitSizesInput::Runtime(_)) => return Err(Refusal::form("its sizes are not constant")),
-            };
-            build.constant(1);
-            let parts = n.outputs.len();
-            Kernel::many(move |mut args| split(args.take(0)?, axis, sizes.as_deref(), parts))
-        }
-        _ => return Ok(None),
+        let cuts = starts.into_iter().zip(ends).zip(axes).zip(steps);
+        let cuts: Vec<Cut> = cuts.map(|(((start, end), axis), step)| Cut { start, end, axis, step }).collect();
+        sliced(args.take(0)?, &cuts)
     }))
 }
 
-fn concatenated(args: &mut Args<'_>, axis: usize) -> Result<Value, OpError> {
+fn concatenated(args: &mut Args<'_>, given: i64) -> Result<Value, OpError> {
     let device = args.device;
     let parts = args.all();
     let first = parts.first().map(Value::shape).unwrap_or_default();
+    let axis = axis(given, first.len())?;
     if parts.iter().all(|p| matches!(p, Value::Host(_))) {
         let ints = parts.into_iter().map(|p| p.ints().map(|h| h.ints)).collect::<Result<Vec<_>, _>>()?;
         return Ok(Value::Host(HostInts::vector(ints.concat())));
@@ -103,7 +94,8 @@ fn concatenated(args: &mut Args<'_>, axis: usize) -> Result<Value, OpError> {
     }
 }
 
-fn gathered(x: Value, indices: Value, axis: usize, args: &Args<'_>) -> Result<Value, OpError> {
+fn gathered(x: Value, indices: Value, given: i64, args: &Args<'_>) -> Result<Value, OpError> {
+    let axis = axis(given, x.rank())?;
     if let Value::Host(ints) = &x
         && axis == 0
         && indices.rank() <= 1

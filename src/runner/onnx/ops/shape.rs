@@ -1,99 +1,116 @@
 //! Shapes and types: operators that keep all elements and change their dimensions, order or type.
 
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
-use onnx_ir::Node;
-use onnx_ir::node::reshape::ReshapeInput;
-use onnx_ir::node::squeeze::SqueezeInput;
-use onnx_ir::node::unsqueeze::UnsqueezeConfig;
+use burn_backend::{Shape, TensorData};
 
-use super::{Args, Build, Compiled, Kernel, Refusal};
+use super::{Build, Ints, Kernel, Operator};
+use crate::runner::onnx::tensors::dtype;
 use crate::runner::onnx::value::{Backend as B, HostInts, OpError, Value, axis, elements};
+use crate::runner::onnx::weights;
 
-pub(super) const OPERATORS: &[&str] =
-    &["Cast", "Dropout", "Flatten", "Reshape", "Shape", "Squeeze", "Transpose", "Unsqueeze"];
-
-pub(super) fn compile(node: &Node, build: &mut Build<'_>) -> Compiled {
-    Ok(Some(match node {
-        Node::Reshape(n) => {
-            let known = match &n.config.shape {
-                ReshapeInput::Static(dims) => Some(dims.clone()),
-                ReshapeInput::Runtime(input) => build.constant_ints(input.input_index)?,
-            };
-            build.constant(1);
-            Kernel::one(move |mut args| {
-                let x = args.take(0)?;
-                let dims = match &known {
-                    Some(wanted) => reshaped(&x.shape(), wanted)?,
-                    None => reshaped(&x.shape(), &args.ints(1)?.ints)?,
-                };
-                x.reshape(dims)
-            })
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Cast", |build| {
+        let element = build.attributes.int("to", 0)?;
+        let to = dtype(element).ok_or_else(|| OpError(format!("a cast to the type {element}")))?;
+        Ok(Kernel::one(move |mut args| args.take(0)?.cast(to, args.device)))
+    }),
+    Operator::new("Constant", constant),
+    Operator::new("Dropout", |build| {
+        // The mask would be all true; no exported network reads it.
+        if build.gives(1) {
+            return Err(OpError::new("its mask is used, as in training; export with model.eval()"));
         }
-        Node::Flatten(n) => {
-            let axis = n.config.axis;
-            Kernel::one(move |mut args| {
-                let x = args.take(0)?;
-                let dims = x.shape();
-                let (outer, inner) =
-                    dims.split_at_checked(axis).ok_or_else(|| OpError(format!("axis {axis} is out of range")))?;
-                x.reshape(vec![elements(outer)?, elements(inner)?])
-            })
-        }
-        Node::Transpose(n) => {
-            let order: Option<Vec<usize>> = n.config.perm.iter().map(|&p| usize::try_from(p).ok()).collect();
-            let order = order.ok_or_else(|| Refusal::form("a negative axis in perm"))?;
-            Kernel::one(move |mut args| transposed(args.take(0)?, &order))
-        }
-        Node::Squeeze(n) => {
-            let axes = match &n.config.axes {
-                None => Axes::Ones,
-                Some(SqueezeInput::Static(axes)) => Axes::Known(axes.clone()),
-                Some(SqueezeInput::Runtime(input)) => Axes::of(build, input.input_index)?,
-            };
-            build.constant(1);
-            Kernel::one(move |mut args| squeezed(args.take(0)?, &axes, &mut args))
-        }
-        Node::Unsqueeze(n) => {
-            let axes = match &n.config {
-                UnsqueezeConfig::Static(axes) => Axes::Known(axes.clone()),
-                UnsqueezeConfig::Runtime(input) => Axes::of(build, input.input_index)?,
-            };
-            build.constant(1);
-            Kernel::one(move |mut args| unsqueezed(args.take(0)?, &axes, &mut args))
-        }
-        Node::Shape(n) => {
-            let (start, end) = (n.config.start, n.config.end);
-            Kernel::one(move |mut args| {
-                let dims = args.take(0)?.shape();
-                let part = dims
-                    .get(start..end)
-                    .ok_or_else(|| OpError(format!("the shape {dims:?} has no part {start}..{end}")))?;
-                Ok(Value::Host(HostInts::vector(part.iter().map(|&d| d as i64).collect())))
-            })
-        }
-        Node::Cast(n) => {
-            let to = n.config.to;
-            Kernel::one(move |mut args| args.take(0)?.cast(to, args.device))
-        }
-        Node::Dropout(n) => {
-            // The mask would be all true; no exported network reads it.
-            if n.outputs.get(1).is_some_and(|mask| !mask.name.is_empty()) {
-                return Err(Refusal::form("its mask is used, as in training; export with model.eval()"));
+        build.attributes.float("ratio", 0.5)?;
+        build.attributes.int("seed", 0)?;
+        Ok(Kernel::one(|mut args| args.take(0)))
+    })
+    .except("the mask"),
+    Operator::new("Flatten", |build| {
+        let given = build.attributes.int("axis", 1)?;
+        Ok(Kernel::one(move |mut args| {
+            let x = args.take(0)?;
+            let dims = x.shape();
+            // One more place than there are axes: all dimensions may go to the left.
+            let (outer, inner) = dims.split_at(axis(given, dims.len() + 1 - usize::from(given < 0))?);
+            x.reshape(vec![elements(outer)?, elements(inner)?])
+        }))
+    }),
+    Operator::new("Identity", |_| Ok(Kernel::one(|mut args| args.take(0)))),
+    Operator::new("Reshape", |build| {
+        let zero_counts = build.attributes.flag("allowzero", false)?;
+        let wanted = build.ints("shape", 1)?;
+        Ok(Kernel::one(move |mut args| {
+            let x = args.take(0)?;
+            let dims = reshaped(&x.shape(), &wanted.need("dimensions", &mut args)?, zero_counts)?;
+            x.reshape(dims)
+        }))
+    }),
+    Operator::new("Shape", |build| {
+        let (start, end) = (build.attributes.int("start", 0)?, build.attributes.int("end", i64::MAX)?);
+        Ok(Kernel::one(move |mut args| {
+            let dims = args.take(0)?.shape();
+            let rank = dims.len() as i64;
+            let at = |i: i64| if i < 0 { i.saturating_add(rank) } else { i }.clamp(0, rank) as usize;
+            let part = dims.get(at(start)..at(end)).unwrap_or_default();
+            Ok(Value::Host(HostInts::vector(part.iter().map(|&d| d as i64).collect())))
+        }))
+    }),
+    Operator::new("Squeeze", |build| {
+        let axes = build.ints("axes", 1)?;
+        Ok(Kernel::one(move |mut args| squeezed(args.take(0)?, axes.get(&mut args)?)))
+    }),
+    Operator::new("Transpose", |build| {
+        let order = build.attributes.ints("perm")?;
+        let order: Option<Vec<usize>> = order.map(|order| order.iter().map(|&p| p as usize).collect());
+        Ok(Kernel::one(move |mut args| {
+            let x = args.take(0)?;
+            match &order {
+                Some(order) => transposed(x, order),
+                None => {
+                    let order: Vec<usize> = (0..x.rank()).rev().collect();
+                    transposed(x, &order)
+                }
             }
-            Kernel::one(|mut args| args.take(0))
-        }
-        _ => return Ok(None),
-    }))
+        }))
+    }),
+    Operator::new("Unsqueeze", |build| {
+        let axes: Ints = build.ints("axes", 1)?;
+        Ok(Kernel::one(move |mut args| unsqueezed(args.take(0)?, &axes.need("axes", &mut args)?)))
+    }),
+];
+
+/// A value in the file, in one of the forms that an attribute can have.
+fn constant(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let attributes = &build.attributes;
+    let host = |ints, scalar| Value::Host(HostInts { ints, scalar });
+    let floats = |floats: Vec<f32>, dims: &[usize]| {
+        Value::from_data(TensorData::new(floats, Shape::from(dims.to_vec())), build.device)
+    };
+    let value = if let Some(mut tensor) = attributes.tensor("value")? {
+        Value::from_data(weights::data(&mut tensor)?, build.device)?
+    } else if attributes.has("value_float") {
+        floats(vec![attributes.float("value_float", 0.0)?], &[])?
+    } else if let Some(list) = attributes.floats("value_floats")? {
+        let count = list.len();
+        floats(list, &[count])?
+    } else if attributes.has("value_int") {
+        host(vec![attributes.int("value_int", 0)?], true)
+    } else if let Some(ints) = attributes.ints("value_ints")? {
+        host(ints, false)
+    } else {
+        return Err(OpError::new("this kind of constant is not supported"));
+    };
+    Ok(Kernel::one(move |_| Ok(value.clone())))
 }
 
-/// The dimensions that `Reshape` asks for: 0 keeps a dimension, -1 takes what is left.
-fn reshaped(have: &[usize], wanted: &[i64]) -> Result<Vec<usize>, OpError> {
+/// The dimensions that `Reshape` asks for: 0 keeps a dimension (unless it counts as a length), -1 takes what is left.
+fn reshaped(have: &[usize], wanted: &[i64], zero_counts: bool) -> Result<Vec<usize>, OpError> {
     let impossible = || OpError(format!("cannot turn the shape {have:?} into {wanted:?}"));
     let mut open = None;
     let mut dims = Vec::with_capacity(wanted.len());
     for (i, &want) in wanted.iter().enumerate() {
         dims.push(match want {
-            0 => *have.get(i).ok_or_else(impossible)?,
+            0 if !zero_counts => *have.get(i).ok_or_else(impossible)?,
             -1 if open.is_none() => {
                 open = Some(i);
                 1
@@ -108,37 +125,9 @@ fn reshaped(have: &[usize], wanted: &[i64]) -> Result<Vec<usize>, OpError> {
     Ok(dims)
 }
 
-/// Axes of `Squeeze` and `Unsqueeze`.
-enum Axes {
-    /// All dimensions of length 1.
-    Ones,
-    Known(Vec<i64>),
-    /// Computed: the argument's place.
-    Argument(usize),
-}
-
-impl Axes {
-    fn of(build: &mut Build<'_>, i: usize) -> Result<Axes, OpError> {
-        Ok(build.constant_ints(i)?.map_or(Axes::Argument(i), Axes::Known))
-    }
-
-    /// The axes as indices below `rank`, in ascending order.
-    fn resolve(&self, rank: usize, args: &mut Args<'_>) -> Result<Option<Vec<usize>>, OpError> {
-        let given = match self {
-            Axes::Ones => return Ok(None),
-            Axes::Known(axes) => axes.clone(),
-            Axes::Argument(i) => args.ints(*i)?.ints,
-        };
-        let mut axes = given.into_iter().map(|a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?;
-        axes.sort_unstable();
-        axes.dedup();
-        Ok(Some(axes))
-    }
-}
-
-fn squeezed(x: Value, axes: &Axes, args: &mut Args<'_>) -> Result<Value, OpError> {
+fn squeezed(x: Value, axes: Option<Vec<i64>>) -> Result<Value, OpError> {
     let dims = x.shape();
-    let axes = axes.resolve(dims.len(), args)?;
+    let axes = axes.map(|axes| resolved(&axes, dims.len())).transpose()?;
     let goes = |i: usize, d: usize| axes.as_ref().map_or(d == 1, |axes| axes.contains(&i));
     if let Some((_, d)) = dims.iter().enumerate().find(|&(i, &d)| goes(i, d) && d != 1) {
         return Err(OpError(format!("a dimension of length {d} cannot be squeezed out of {dims:?}")));
@@ -147,23 +136,23 @@ fn squeezed(x: Value, axes: &Axes, args: &mut Args<'_>) -> Result<Value, OpError
     x.reshape(left.collect())
 }
 
-fn unsqueezed(x: Value, axes: &Axes, args: &mut Args<'_>) -> Result<Value, OpError> {
+fn unsqueezed(x: Value, axes: &[i64]) -> Result<Value, OpError> {
     let mut dims = x.shape();
-    let count = match axes {
-        Axes::Known(axes) => axes.len(),
-        Axes::Argument(i) => {
-            let axes = Axes::Known(args.ints(*i)?.ints);
-            return unsqueezed(x, &axes, args);
-        }
-        Axes::Ones => 0,
-    };
-    for axis in axes.resolve(dims.len() + count, args)?.unwrap_or_default() {
+    for axis in resolved(axes, dims.len() + axes.len())? {
         if axis > dims.len() {
             return Err(OpError::new("an axis comes twice"));
         }
         dims.insert(axis, 1);
     }
     x.reshape(dims)
+}
+
+/// Axes as indices below `rank`, in ascending order.
+fn resolved(axes: &[i64], rank: usize) -> Result<Vec<usize>, OpError> {
+    let mut axes = axes.iter().map(|&a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?;
+    axes.sort_unstable();
+    axes.dedup();
+    Ok(axes)
 }
 
 fn transposed(x: Value, order: &[usize]) -> Result<Value, OpError> {

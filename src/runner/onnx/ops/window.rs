@@ -2,13 +2,20 @@
 //!
 //! Convolutions and pools share it. One-dimensional ones are images of height 1.
 
-use onnx_ir::node::padding::{AutoPad, PaddingConfig1d, PaddingConfig2d};
-
-use super::Refusal;
+use super::Build;
 use crate::runner::onnx::value::OpError;
 
 /// Longest kernel, stride, dilation or padding. Far above any real model; a damaged number is refused, not allocated.
 const LONGEST: usize = 1 << 12;
+
+/// How padding is found where it is not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AutoPad {
+    NotSet,
+    Valid,
+    SameUpper,
+    SameLower,
+}
 
 /// Padding before and behind, for height and width.
 pub(super) type Pads = [(usize, usize); 2];
@@ -25,40 +32,56 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn two(
-        kernel: [usize; 2],
-        stride: [usize; 2],
-        dilation: [usize; 2],
-        padding: &PaddingConfig2d,
-        auto: &AutoPad,
-    ) -> Result<Window, Refusal> {
-        let pads = match *padding {
-            PaddingConfig2d::Valid => [(0, 0), (0, 0)],
-            PaddingConfig2d::Explicit(top, left, bottom, right) => [(top, bottom), (left, right)],
+    /// The geometry that a node's attributes describe; the kernel may be left to the weight, whose shape is then given.
+    pub(super) fn of(build: &Build<'_>, weight: Option<&[usize]>) -> Result<Window, OpError> {
+        let attributes = &build.attributes;
+        let list = |name: &str| -> Result<Option<Vec<usize>>, OpError> {
+            let ints = attributes.ints(name)?;
+            ints.map(|ints| ints.iter().map(|&i| usize::try_from(i)).collect())
+                .transpose()
+                .map_err(|_| OpError(format!("{name} below zero are not supported")))
         };
-        Window { kernel, stride, dilation, pads, auto: auto.clone(), flat: false }.checked()
+        let kernel = match list("kernel_shape")? {
+            Some(kernel) => kernel,
+            None => weight.and_then(|dims| dims.get(2..)).map(<[usize]>::to_vec).unwrap_or_default(),
+        };
+        let rank = kernel.len();
+        let flat = match rank {
+            1 => true,
+            2 => false,
+            _ => return Err(OpError(format!("a window of {rank} dimensions is not supported"))),
+        };
+        let each = |name: &str| -> Result<[usize; 2], OpError> {
+            match list(name)?.as_deref() {
+                None => Ok([1, 1]),
+                Some(&[w]) if flat => Ok([1, w]),
+                Some(&[h, w]) if !flat => Ok([h, w]),
+                Some(other) => Err(OpError(format!("{name} of {other:?} do not fit a kernel of {rank} dimensions"))),
+            }
+        };
+        let pads = match list("pads")?.as_deref() {
+            None => [(0, 0), (0, 0)],
+            Some(&[left, right]) if flat => [(0, 0), (left, right)],
+            Some(&[top, left, bottom, right]) if !flat => [(top, bottom), (left, right)],
+            Some(other) => return Err(OpError(format!("pads of {other:?} do not fit a kernel of {rank} dimensions"))),
+        };
+        let auto = match attributes.text("auto_pad", "NOTSET")?.as_str() {
+            "NOTSET" | "" => AutoPad::NotSet,
+            "VALID" => AutoPad::Valid,
+            "SAME_UPPER" => AutoPad::SameUpper,
+            "SAME_LOWER" => AutoPad::SameLower,
+            other => return Err(OpError(format!("auto_pad='{other}'"))),
+        };
+        let (stride, dilation) = (each("strides")?, each("dilations")?);
+        let kernel = if flat { [1, kernel[0]] } else { [kernel[0], kernel[1]] };
+        Window { kernel, stride, dilation, pads, auto, flat }.checked()
     }
 
-    pub(super) fn one(
-        kernel: usize,
-        stride: usize,
-        dilation: usize,
-        padding: &PaddingConfig1d,
-        auto: &AutoPad,
-    ) -> Result<Window, Refusal> {
-        let pads = match *padding {
-            PaddingConfig1d::Valid => [(0, 0), (0, 0)],
-            PaddingConfig1d::Explicit(left, right) => [(0, 0), (left, right)],
-        };
-        let (kernel, stride, dilation) = ([1, kernel], [1, stride], [1, dilation]);
-        Window { kernel, stride, dilation, pads, auto: auto.clone(), flat: true }.checked()
-    }
-
-    fn checked(self) -> Result<Window, Refusal> {
+    fn checked(self) -> Result<Window, OpError> {
         let lengths = [self.kernel, self.stride, self.dilation].concat();
         let pads = self.pads.iter().flat_map(|&(a, b)| [a, b]);
         if lengths.contains(&0) || lengths.iter().copied().chain(pads).any(|n| n > LONGEST) {
-            return Err(Refusal::form(format!(
+            return Err(OpError(format!(
                 "kernel {:?}, stride {:?}, dilation {:?} and padding {:?} must be positive and at most {LONGEST}",
                 self.kernel, self.stride, self.dilation, self.pads
             )));

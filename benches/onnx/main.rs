@@ -1,0 +1,20 @@
+//! Measures the ONNX interpreter: `cargo bench --bench onnx -- cases FOLDER` runs ONNX's own node tests, as
+//! `benches/onnx/cases.py` has written them.
+
+mod cases;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Cargo adds its own flag behind the user's arguments.
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["cases", folder] => cases::run(folder.as_ref(), ""),
+        ["cases", folder, filter] => cases::run(folder.as_ref(), filter),
+        _ => {
+            eprintln!("usage: cargo bench --bench onnx -- cases FOLDER [FILTER]");
+            ExitCode::from(3)
+        }
+    }
+}

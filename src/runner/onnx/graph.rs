@@ -1,0 +1,118 @@
+//! A file's graph as it is: tensors in, tensors out, with no notion of rows and batches.
+
+use std::fmt;
+
+use burn::tensor::{Device, TensorData};
+use bytes::Bytes;
+use prost::Message;
+
+use super::fence::fenced;
+use super::outline::{Declared, Outline};
+use super::plan::{Failure, Plan};
+use super::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use super::value::{OpError, Value};
+use super::{OnnxError, fuse, ops, tensors, weights};
+use crate::runner::RunnerError;
+use crate::tensor::Tensor;
+
+/// A compiled ONNX graph.
+///
+/// This is ONNX's own view of a file: inputs and outputs by position, of any shapes. Serving it asks for more, a batch
+/// axis; see [`OnnxModel`](super::OnnxModel).
+pub struct Graph {
+    pub(super) outline: Outline,
+    pub(super) plan: Plan,
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph").field("outline", &self.outline).finish_non_exhaustive()
+    }
+}
+
+impl Graph {
+    /// Reads and compiles a file.
+    pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
+        let unreadable = |reason: String| OnnxError::Unreadable(reason);
+        let model = ModelProto::decode(Bytes::copy_from_slice(bytes));
+        let model = model.map_err(|e| unreadable(format!("its protobuf encoding is cut short or damaged ({e})")))?;
+        let mut graph = model.graph.ok_or_else(|| unreadable("there is no graph in it".into()))?;
+        refuse_missing_operators(&graph)?;
+        let outline = Outline::of(&graph);
+        let versions = model.opset_import.iter().filter(|set| ["", "ai.onnx"].contains(&set.domain.as_str()));
+        let opset = versions.map(|set| set.version).max().unwrap_or(1);
+        fuse::fuse(&mut graph);
+        let plan = Plan::compile(graph, opset, Device::flex().as_dispatch().clone())?;
+        Ok(Graph { outline, plan })
+    }
+
+    /// Names of the inputs that a run takes, in order.
+    pub fn inputs(&self) -> impl Iterator<Item = &str> {
+        self.outline.inputs.iter().map(|input| input.name.as_str())
+    }
+
+    /// Names of the outputs that a run gives, in order.
+    pub fn outputs(&self) -> impl Iterator<Item = &str> {
+        self.outline.outputs.iter().map(|output| output.name.as_str())
+    }
+
+    /// Runs the graph once. Inputs and outputs come in the order of [`inputs`](Graph::inputs) and
+    /// [`outputs`](Graph::outputs). A panic of a device operation is an error.
+    pub fn run(&self, inputs: Vec<TensorData>) -> Result<Vec<TensorData>, RunnerError> {
+        if inputs.len() != self.outline.inputs.len() {
+            return Err(RunnerError(format!("{} inputs where {} are taken", inputs.len(), self.outline.inputs.len())));
+        }
+        let values = |data: TensorData| Value::from_data(data, self.plan.device());
+        let outputs = fenced(|| {
+            let values = inputs.into_iter().map(values).collect::<Result<_, _>>()?;
+            let outputs = self.plan.run(values)?;
+            Ok(outputs.into_iter().map(Value::into_data).collect::<Result<_, _>>()?)
+        });
+        outputs.unwrap_or_else(|panic| Err(panic.into())).map_err(|failure: Failure| RunnerError(failure.to_string()))
+    }
+
+    /// Runs the graph on tensors of rows; says where it failed.
+    pub(super) fn compute(&self, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Failure> {
+        fenced(|| {
+            let values = inputs.into_iter().map(|tensor| tensors::to_value(tensor, self.plan.device()));
+            let values = self.plan.run(values.collect::<Result<_, OpError>>()?)?;
+            let tensor = |(value, declared): (Value, &Declared)| {
+                tensors::to_tensor(value).map_err(|e| OpError(format!("output '{}': {e}", declared.name)))
+            };
+            Ok(values.into_iter().zip(&self.outline.outputs).map(tensor).collect::<Result<_, _>>()?)
+        })?
+    }
+}
+
+/// A tensor from the bytes of a `TensorProto`, as ONNX's test data has them.
+pub fn read_tensor(bytes: &[u8]) -> Result<TensorData, OnnxError> {
+    let unreadable = |reason: String| OnnxError::Unreadable(reason);
+    let mut tensor = TensorProto::decode(bytes).map_err(|e| unreadable(e.to_string()))?;
+    weights::data(&mut tensor).map_err(|e| unreadable(e.0))
+}
+
+/// Names the first operator that is missing, and its fellows.
+fn refuse_missing_operators(graph: &GraphProto) -> Result<(), OnnxError> {
+    let mut missing = Vec::new();
+    find_missing(graph, &mut missing);
+    let Some(first) = missing.first() else { return Ok(()) };
+    let operator = first.qualified();
+    let mut others: Vec<String> = missing.iter().map(|n| format!("'{}'", n.qualified())).collect();
+    others.sort_unstable();
+    others.dedup();
+    others.retain(|other| *other != format!("'{operator}'"));
+    let others = if others.is_empty() { String::new() } else { format!(", nor are {}", others.join(", ")) };
+    Err(OnnxError::Operator { operator, node: first.label().to_owned(), others })
+}
+
+fn find_missing<'a>(graph: &'a GraphProto, missing: &mut Vec<&'a NodeProto>) {
+    for node in &graph.node {
+        // Operators of our own are made by `fuse` only.
+        if !["", "ai.onnx"].contains(&node.domain.as_str()) || ops::find(&node.op_type).is_none() {
+            missing.push(node);
+        }
+        for body in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {
+            find_missing(body, missing);
+        }
+    }
+}
