@@ -139,7 +139,7 @@ async fn every_model_that_cannot_be_loaded_is_named() {
     let errors = Registry::load(vec![missing("a"), stand_in("1"), missing("b")]).unwrap_err();
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(texts.len(), 2, "{texts:?}");
-    assert!(texts[0].starts_with("model 'a': cannot read a.onnx: "), "{texts:?}");
+    assert!(texts[0].starts_with("model 'a': a.onnx: cannot be read: "), "{texts:?}");
 }
 
 #[tokio::test]

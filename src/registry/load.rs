@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::spec::{ModelSpec, Source};
-use crate::runner::onnx::OnnxModel;
+use crate::runner::onnx::{OnnxError, OnnxModel};
 use crate::runner::synthetic::Synthetic;
 use crate::runner::{Runner, Signature};
 use crate::tensor::{Data, DataType, Tensor, Tensors};
@@ -29,11 +29,8 @@ pub(super) struct Loaded {
 /// Reads and compiles the source. The error is a sentence for the operator.
 pub(super) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
     match &spec.source {
-        Source::Embedded => onnx(DIGITS, spec.threads),
-        Source::Onnx(path) => {
-            let bytes = std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-            onnx(&bytes, spec.threads).map_err(|e| format!("{}: {e}", path.display()))
-        }
+        Source::Embedded => onnx(OnnxModel::load(DIGITS), spec.threads),
+        Source::Onnx(path) => onnx(OnnxModel::open(path), spec.threads).map_err(|e| format!("{}: {e}", path.display())),
         &Source::Synthetic { base, per_row } => Ok(Loaded {
             platform: "synthetic",
             signature: Synthetic::new(base, per_row).signature().clone(),
@@ -42,8 +39,8 @@ pub(super) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
     }
 }
 
-fn onnx(bytes: &[u8], threads: NonZeroUsize) -> Result<Loaded, String> {
-    let model = OnnxModel::load(bytes).map_err(|e| e.to_string())?;
+fn onnx(model: Result<OnnxModel, OnnxError>, threads: NonZeroUsize) -> Result<Loaded, String> {
+    let model = model.map_err(|e| e.to_string())?;
     Ok(Loaded {
         platform: "onnx_burn",
         signature: model.signature().clone(),

@@ -3,6 +3,9 @@
 /// Why a model could not be loaded. Every text names the place in the graph and is fit for the operator of the server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OnnxError {
+    /// The model's file cannot be opened or read.
+    #[error("cannot be read: {0}")]
+    File(String),
     /// The bytes are not an ONNX model, or are cut short.
     #[error("not a readable ONNX file: {0}")]
     Unreadable(String),

@@ -1,12 +1,14 @@
 //! A file's graph as it is: tensors in, tensors out, with no notion of rows and batches.
 
 use std::fmt;
+use std::path::Path;
 
 use burn::tensor::{Device, TensorData};
 use bytes::Bytes;
 use prost::Message;
 
 use super::fence::fenced;
+use super::files::{self, Files};
 use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan};
 use super::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
@@ -31,10 +33,20 @@ impl fmt::Debug for Graph {
 }
 
 impl Graph {
-    /// Reads and compiles a file.
+    /// Reads and compiles a file. Weights in other files are looked for beside it, and nowhere else.
+    pub fn open(path: &Path) -> Result<Graph, OnnxError> {
+        let (bytes, files) = files::open(path)?;
+        Graph::compile(bytes.into(), &files)
+    }
+
+    /// Compiles a model from the bytes of its file, which must hold all its weights.
     pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
+        Graph::compile(Bytes::copy_from_slice(bytes), &Files::None)
+    }
+
+    fn compile(bytes: Bytes, files: &Files) -> Result<Graph, OnnxError> {
         let unreadable = |reason: String| OnnxError::Unreadable(reason);
-        let model = ModelProto::decode(Bytes::copy_from_slice(bytes));
+        let model = ModelProto::decode(bytes);
         let model = model.map_err(|e| unreadable(format!("its protobuf encoding is cut short or damaged ({e})")))?;
         let mut graph = model.graph.ok_or_else(|| unreadable("there is no graph in it".into()))?;
         refuse_missing_operators(&graph)?;
@@ -42,7 +54,7 @@ impl Graph {
         let versions = model.opset_import.iter().filter(|set| ["", "ai.onnx"].contains(&set.domain.as_str()));
         let opset = versions.map(|set| set.version).max().unwrap_or(1);
         fuse::fuse(&mut graph);
-        let plan = Plan::compile(graph, opset, Device::flex().as_dispatch().clone())?;
+        let plan = Plan::compile(graph, opset, Device::flex().as_dispatch().clone(), files)?;
         Ok(Graph { outline, plan })
     }
 
@@ -88,7 +100,7 @@ impl Graph {
 pub fn read_tensor(bytes: &[u8]) -> Result<TensorData, OnnxError> {
     let unreadable = |reason: String| OnnxError::Unreadable(reason);
     let mut tensor = TensorProto::decode(bytes).map_err(|e| unreadable(e.to_string()))?;
-    weights::data(&mut tensor).map_err(|e| unreadable(e.0))
+    weights::data(&mut tensor, &Files::None).map_err(|e| unreadable(e.0))
 }
 
 /// Names the first operator that is missing, and its fellows.

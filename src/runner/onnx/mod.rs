@@ -10,6 +10,7 @@ mod attributes;
 mod author;
 mod error;
 mod fence;
+mod files;
 mod fuse;
 mod graph;
 mod ops;
@@ -26,6 +27,7 @@ mod weights;
 
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 
 pub use error::OnnxError;
@@ -51,12 +53,20 @@ impl fmt::Debug for Loaded {
 }
 
 impl OnnxModel {
-    /// Loads a model from the bytes of its file.
+    /// Loads a model from its file, and the weights that it keeps in files beside it.
     ///
     /// The model is compiled and tried on two and three rows of zeros, so a model that loads has run. It takes batches
     /// of any size: axis 0 of every input and output is the batch axis, and a model without one is refused.
+    pub fn open(path: &Path) -> Result<OnnxModel, OnnxError> {
+        OnnxModel::tried(Graph::open(path)?)
+    }
+
+    /// Loads a model as [`open`](OnnxModel::open) does, from the bytes of a file that holds all weights.
     pub fn load(bytes: &[u8]) -> Result<OnnxModel, OnnxError> {
-        let graph = Graph::load(bytes)?;
+        OnnxModel::tried(Graph::load(bytes)?)
+    }
+
+    fn tried(graph: Graph) -> Result<OnnxModel, OnnxError> {
         let signature = trial::signature(&graph)?;
         Ok(OnnxModel(Arc::new(Loaded { signature, graph })))
     }

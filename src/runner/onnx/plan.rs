@@ -9,12 +9,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 
 use burn_dispatch::DispatchDevice;
 
 use super::attributes::Attributes;
 use super::fence::fenced;
+use super::files::Files;
 use super::ops::{self, Args, Build, Kernel, Place, Source, Subgraph};
 use super::proto::{GraphProto, NodeProto};
 use super::value::{OpError, Value};
@@ -58,9 +58,13 @@ pub(super) struct Failure {
 
 impl Plan {
     /// Compiles a graph for a device. `opset` is the version of the standard operators that the file was written for.
-    pub(super) fn compile(graph: GraphProto, opset: i64, device: DispatchDevice) -> Result<Plan, OnnxError> {
-        let compiler = Compiler { device, opset, ..Compiler::default() };
-        compiler.graph(graph).map(|(plan, _)| plan)
+    pub(super) fn compile(
+        graph: GraphProto,
+        opset: i64,
+        device: DispatchDevice,
+        files: &Files,
+    ) -> Result<Plan, OnnxError> {
+        Compiler::new(device, opset, files, None).graph(graph).map(|(plan, _)| plan)
     }
 
     /// The device that the constants are on.
@@ -136,24 +140,43 @@ fn fetch(input: &Input, slots: &mut [Option<Value>]) -> Option<Value> {
     }
 }
 
-/// What each name stands for.
-type Names = HashMap<String, Source>;
-
-#[derive(Default)]
-struct Compiler {
+struct Compiler<'a> {
     device: DispatchDevice,
     opset: i64,
-    names: Names,
-    /// The names of the graphs around this one.
-    around: Arc<Names>,
+    /// Where weights are that are not in the model's own file.
+    files: &'a Files,
+    /// The graph whose node this graph is a body of.
+    around: Option<&'a Compiler<'a>>,
+    /// What each name stands for.
+    names: HashMap<String, Source>,
     /// Names that this graph reads of those around it, each of which has become an input.
     captures: Vec<String>,
     slots: usize,
     inputs: Vec<usize>,
     steps: Vec<(Place, Vec<Source>, Vec<Option<usize>>, Kernel)>,
+    /// Bytes of constants that were computed from constants.
+    folded: usize,
 }
 
-impl Compiler {
+/// Most bytes that constants computed from constants may have in all: a small file could otherwise ask for all memory.
+const MAX_FOLDED: usize = 1 << 30;
+
+impl<'a> Compiler<'a> {
+    fn new(device: DispatchDevice, opset: i64, files: &'a Files, around: Option<&'a Compiler<'a>>) -> Compiler<'a> {
+        Compiler {
+            device,
+            opset,
+            files,
+            around,
+            names: HashMap::new(),
+            captures: Vec::new(),
+            slots: 0,
+            inputs: Vec::new(),
+            steps: Vec::new(),
+            folded: around.map_or(0, |around| around.folded),
+        }
+    }
+
     /// Compiles a graph; says also which values around it it reads, as inputs behind its own.
     fn graph(mut self, mut graph: GraphProto) -> Result<(Plan, Vec<String>), OnnxError> {
         if !graph.sparse_initializer.is_empty() {
@@ -161,7 +184,7 @@ impl Compiler {
         }
         for weight in &mut graph.initializer {
             let name = std::mem::take(&mut weight.name);
-            let value = fenced(|| Value::from_data(weights::data(weight)?, &self.device)).and_then(|v| v);
+            let value = fenced(|| Value::from_data(weights::data(weight, self.files)?, &self.device)).and_then(|v| v);
             let value = value.map_err(|e| OnnxError::Graph(format!("constant '{name}': {e}")))?;
             self.name(name, Source::Constant(value))?;
         }
@@ -204,7 +227,7 @@ impl Compiler {
         if let Some(source) = self.names.get(name) {
             return Some(source.clone());
         }
-        let source = match self.around.get(name)? {
+        let source = match self.around?.visible(name)? {
             Source::Slot(_) => {
                 let slot = self.slots;
                 self.slots += 1;
@@ -216,6 +239,11 @@ impl Compiler {
         };
         self.names.insert(name.to_owned(), source.clone());
         Some(source)
+    }
+
+    /// What a name stands for in this graph or one around it.
+    fn visible(&self, name: &str) -> Option<&Source> {
+        self.names.get(name).or_else(|| self.around?.visible(name))
     }
 
     /// A node's argument; an empty name is one left out.
@@ -251,7 +279,7 @@ impl Compiler {
             }
             graphs.insert(name, Subgraph { plan, captures: first..sources.len() });
         }
-        let mut build = Build::new(node, attributes, sources, graphs, &self.device, self.opset);
+        let mut build = Build::new(node, attributes, sources, graphs, self.files, &self.device, self.opset);
         let kernel = fenced(|| (operator.compile)(&mut build)).and_then(|kernel| kernel);
         let kernel = kernel.and_then(|kernel| match build.attributes.unread() {
             Some(name) => Err(OpError(format!("its attribute '{name}' is not known in opset {}", self.opset))),
@@ -262,6 +290,11 @@ impl Compiler {
         if sources.iter().all(|s| !matches!(s, Source::Slot(_))) {
             let values = fold(&kernel, sources, &self.device);
             let values = values.map_err(|e| form(&place, format!("it fails on its constant inputs: {e}")))?;
+            let bytes = values.iter().map(|value| value.byte_len());
+            self.folded = bytes.fold(self.folded, usize::saturating_add);
+            if self.folded > MAX_FOLDED {
+                return Err(form(&place, format!("the graph's computed constants have more than {MAX_FOLDED} bytes")));
+            }
             for (output, value) in node.output.iter().zip(values).filter(|(output, _)| !output.is_empty()) {
                 self.name(output.clone(), Source::Constant(value))?;
             }
@@ -278,14 +311,7 @@ impl Compiler {
 
     /// Compiles a body of one of this graph's nodes.
     fn body(&self, body: &GraphProto) -> Result<(Plan, Vec<String>), OnnxError> {
-        let mut around = (*self.around).clone();
-        around.extend(self.names.iter().map(|(name, source)| (name.clone(), source.clone())));
-        let compiler = Compiler {
-            device: self.device.clone(),
-            opset: self.opset,
-            around: Arc::new(around),
-            ..Compiler::default()
-        };
+        let compiler = Compiler::new(self.device.clone(), self.opset, self.files, Some(self));
         compiler.graph(body.clone())
     }
 

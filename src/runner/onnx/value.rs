@@ -13,8 +13,8 @@ pub(super) type Backend = Dispatch;
 /// A tensor of any rank on any device.
 pub(super) type Handle = DispatchTensor;
 
-/// Most elements that one tensor may have: 4 GiB of float32. A damaged file must not ask for all memory.
-const MAX_ELEMENTS: usize = 1 << 30;
+/// Most elements that one computed tensor may have: 1 GiB of float32. A damaged file must not ask for all memory.
+const MAX_ELEMENTS: usize = 1 << 28;
 
 /// What is wrong with an operator's arguments, in words; the caller adds node and operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +102,15 @@ impl Value {
             Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.shape().to_vec(),
             Value::Host(h) => h.shape(),
         }
+    }
+
+    /// Bytes that the elements take.
+    pub(super) fn byte_len(&self) -> usize {
+        let size = match self {
+            Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.dtype().size(),
+            Value::Host(_) => DType::I64.size(),
+        };
+        self.shape().iter().fold(size, |bytes, &d| bytes.saturating_mul(d))
     }
 
     /// The number of dimensions.

@@ -3,24 +3,26 @@
 use burn_backend::{Shape, TensorData};
 use half::{bf16, f16};
 
+use super::files::Files;
 use super::proto::TensorProto;
-use super::tensors::datatype;
-use super::value::{OpError, elements};
+use super::tensors::{datatype, dtype};
+use super::value::OpError;
 use crate::tensor::DataType;
 
 /// The elements of a constant, in row-major order. Takes them out of `tensor`, so that they are not in memory twice.
-pub(super) fn data(tensor: &mut TensorProto) -> Result<TensorData, OpError> {
-    if tensor.data_location != 0 {
-        return Err(OpError::new(
-            "its data is in another file; export with all weights in the model (external_data=False)",
-        ));
-    }
+pub(super) fn data(tensor: &mut TensorProto, files: &Files) -> Result<TensorData, OpError> {
     let dims: Result<Vec<usize>, _> = tensor.dims.iter().map(|&d| usize::try_from(d)).collect();
-    let dims = dims.map_err(|_| OpError(format!("a shape of {:?}", tensor.dims)))?;
-    let count = elements(&dims)?;
+    let count = dims.as_ref().ok().and_then(|dims| dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)));
+    let (Ok(dims), Some(count)) = (dims, count) else { return Err(OpError(format!("a shape of {:?}", tensor.dims))) };
     let element = tensor.data_type;
     let kind = datatype(element).ok_or_else(|| OpError(format!("elements of type {element} are not supported")))?;
     let shape = Shape::from(dims);
+    if tensor.data_location != 0 {
+        let size = dtype(i64::from(element)).map_or(0, |kind| kind.size());
+        let length = count.checked_mul(size).ok_or_else(|| OpError(format!("a shape of {shape:?}")))?;
+        let bytes = files.read(&tensor.external_data, length)?;
+        return from_raw(&bytes, kind, count, shape);
+    }
     if let Some(raw) = tensor.raw_data.take() {
         return from_raw(&raw, kind, count, shape);
     }
@@ -58,7 +60,7 @@ fn from_raw(raw: &[u8], kind: DataType, count: usize, shape: Shape) -> Result<Te
     macro_rules! read {
         ($element:ty, $read:expr) => {{
             const SIZE: usize = std::mem::size_of::<$element>();
-            if raw.len() != count * SIZE {
+            if Some(raw.len()) != count.checked_mul(SIZE) {
                 return Err(OpError(format!("{} bytes for {count} elements of {SIZE} bytes", raw.len())));
             }
             let (chunks, _) = raw.as_chunks::<SIZE>();

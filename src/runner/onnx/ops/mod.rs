@@ -21,6 +21,7 @@ use std::sync::LazyLock;
 use burn_dispatch::DispatchDevice;
 
 use super::attributes::Attributes;
+use super::files::Files;
 use super::plan::Plan;
 use super::proto::NodeProto;
 use super::value::{Handle, HostInts, OpError, Value};
@@ -118,6 +119,7 @@ pub(super) struct Build<'a> {
     pub(super) attributes: Attributes<'a>,
     sources: Vec<Source>,
     graphs: HashMap<&'a str, Subgraph>,
+    files: &'a Files,
     device: &'a DispatchDevice,
     /// Version of the standard operators.
     opset: i64,
@@ -129,10 +131,11 @@ impl<'a> Build<'a> {
         attributes: Attributes<'a>,
         sources: Vec<Source>,
         graphs: HashMap<&'a str, Subgraph>,
+        files: &'a Files,
         device: &'a DispatchDevice,
         opset: i64,
     ) -> Build<'a> {
-        Build { node, attributes, sources, graphs, device, opset }
+        Build { node, attributes, sources, graphs, files, device, opset }
     }
 
     pub(super) fn into_sources(self) -> Vec<Source> {

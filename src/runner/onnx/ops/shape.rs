@@ -87,7 +87,7 @@ fn constant(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         Value::from_data(TensorData::new(floats, Shape::from(dims.to_vec())), build.device)
     };
     let value = if let Some(mut tensor) = attributes.tensor("value")? {
-        Value::from_data(weights::data(&mut tensor)?, build.device)?
+        Value::from_data(weights::data(&mut tensor, build.files)?, build.device)?
     } else if attributes.has("value_float") {
         floats(vec![attributes.float("value_float", 0.0)?], &[])?
     } else if let Some(list) = attributes.floats("value_floats")? {

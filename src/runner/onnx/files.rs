@@ -1,0 +1,165 @@
+//! Reading a model's files: the model itself, and weights that it keeps in files beside it.
+//!
+//! A model file comes from anywhere, and the paths in it are not to be trusted: a weight is read only from a regular file
+//! inside of the model's own folder, reached without links. (CVE-2022-25882 is ONNX's own reader without that rule.)
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Component, Path, PathBuf};
+
+use super::OnnxError;
+use super::proto::KeyValue;
+use super::value::OpError;
+
+/// Largest model file, without weights in other files: what a protobuf message can have.
+const MAX_FILE: u64 = 1 << 31;
+
+/// Where a model's further files are.
+#[derive(Debug, Clone)]
+pub(super) enum Files {
+    /// The model came as bytes: it has no folder.
+    None,
+    /// The folder of the model's file.
+    Folder(PathBuf),
+}
+
+/// Reads a model's own file; says also where its further files are.
+pub(super) fn open(path: &Path) -> Result<(Vec<u8>, Files), OnnxError> {
+    let unreadable = |reason: std::io::Error| OnnxError::File(reason.to_string());
+    let size = std::fs::metadata(path).map_err(unreadable)?.len();
+    if size > MAX_FILE {
+        return Err(OnnxError::Unreadable(format!(
+            "it has {size} bytes, and an ONNX file at most {MAX_FILE}; larger models keep their weights in a file beside it \
+             (save_as_external_data=True)"
+        )));
+    }
+    let bytes = std::fs::read(path).map_err(unreadable)?;
+    // The model's own path may go through links; what it names may not.
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((bytes, Files::Folder(folder.to_owned())))
+}
+
+impl Files {
+    /// The `length` bytes that a tensor's `external_data` describes.
+    pub(super) fn read(&self, entries: &[KeyValue], length: usize) -> Result<Vec<u8>, OpError> {
+        let get = |key: &str| entries.iter().find(|e| e.key == key).map(|e| e.value.as_str());
+        let number = |key: &str| {
+            let number =
+                |text: &str| text.parse::<u64>().map_err(|_| OpError(format!("its {key} '{text}' is no number")));
+            get(key).map(number).transpose()
+        };
+        let location = get("location").ok_or_else(|| OpError::new("its data is in another file that is not named"))?;
+        let Files::Folder(folder) = self else {
+            return Err(OpError(format!(
+                "its data is in another file, '{location}', and the model came without a folder"
+            )));
+        };
+        let path = inside(folder, location)?;
+        let failed = |e: std::io::Error| OpError(format!("its data in '{location}' cannot be read: {e}"));
+        let offset = number("offset")?.unwrap_or(0);
+        let mut file = File::open(&path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        let declared = number("length")?.unwrap_or(size.saturating_sub(offset));
+        if declared != length as u64 {
+            return Err(OpError(format!(
+                "its data in '{location}' has {declared} bytes, and its shape needs {length}"
+            )));
+        }
+        if offset.checked_add(declared).is_none_or(|end| end > size) {
+            return Err(OpError(format!(
+                "its data ends behind the end of '{location}' ({size} bytes); is the file cut short?"
+            )));
+        }
+        file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+        let mut bytes = vec![0; length];
+        file.read_exact(&mut bytes).map_err(failed)?;
+        Ok(bytes)
+    }
+}
+
+/// The path of a regular file inside of `folder`, no part of which is a link.
+fn inside(folder: &Path, location: &str) -> Result<PathBuf, OpError> {
+    let refused = |why: &str| OpError(format!("its data is in '{location}', {why}; keep it in the model's folder"));
+    let mut path = folder.to_owned();
+    for part in Path::new(location).components() {
+        match part {
+            Component::Normal(name) => path.push(name),
+            Component::CurDir => continue,
+            Component::ParentDir => return Err(refused("a path with '..'")),
+            Component::RootDir | Component::Prefix(_) => return Err(refused("an absolute path")),
+        }
+        let kind = std::fs::symlink_metadata(&path);
+        let kind = kind.map_err(|e| OpError(format!("its data in '{location}' cannot be read: {e}")))?;
+        if kind.is_symlink() {
+            return Err(refused("a link"));
+        }
+    }
+    if path.is_file() { Ok(path) } else { Err(refused("which is not a file")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("uncork-files-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("model/deep")).expect("a temporary folder");
+        std::fs::write(folder.join("secret"), b"secret!!").expect("write");
+        std::fs::write(folder.join("model/weights"), b"0123456789").expect("write");
+        std::fs::write(folder.join("model/deep/weights"), b"abcd").expect("write");
+        folder
+    }
+
+    fn entries(pairs: &[(&str, &str)]) -> Vec<KeyValue> {
+        pairs.iter().map(|(key, value)| KeyValue { key: (*key).into(), value: (*value).into() }).collect()
+    }
+
+    fn read(folder: &Path, pairs: &[(&str, &str)], length: usize) -> Result<Vec<u8>, String> {
+        Files::Folder(folder.join("model")).read(&entries(pairs), length).map_err(|e| e.0)
+    }
+
+    #[test]
+    fn a_weight_is_read_from_its_place_in_a_file_beside_the_model() {
+        let folder = folder("read");
+        let read = |pairs: &[(&str, &str)], length| read(&folder, pairs, length).expect("it is there");
+        assert_eq!(read(&[("location", "weights")], 10), b"0123456789");
+        assert_eq!(read(&[("location", "./deep/weights"), ("offset", "1"), ("length", "2")], 2), b"bc");
+        assert_eq!(read(&[("location", "weights"), ("offset", "6")], 4), b"6789");
+        std::fs::remove_dir_all(folder).expect("remove");
+    }
+
+    #[test]
+    fn nothing_outside_of_the_models_folder_is_read() {
+        let folder = folder("outside");
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink(folder.join("secret"), folder.join("model/link")).expect("link");
+            std::os::unix::fs::symlink(&folder, folder.join("model/up")).expect("link");
+        }
+        let absolute = folder.join("secret");
+        let absolute = absolute.to_str().expect("a name in UTF-8");
+        for location in ["../secret", "deep/../../secret", absolute, "link", "up/secret", "deep", "", "."] {
+            let error = read(&folder, &[("location", location)], 8).expect_err(location);
+            assert!(error.contains(location) && !error.contains("secret!!"), "{error}");
+        }
+        std::fs::remove_dir_all(folder).expect("remove");
+    }
+
+    #[test]
+    fn lengths_and_places_that_do_not_fit_are_refused_before_memory_is_asked_for() {
+        let folder = folder("lengths");
+        let huge = u64::MAX.to_string();
+        for (pairs, length) in [
+            (&[("location", "weights")][..], 11),
+            (&[("location", "weights"), ("offset", "8"), ("length", "4")], 4),
+            (&[("location", "weights"), ("offset", &huge), ("length", "4")], 4),
+            (&[("location", "weights"), ("length", &huge)], usize::MAX),
+            (&[("location", "weights"), ("offset", "-1")], 4),
+            (&[("location", "absent")], 4),
+            (&[], 4),
+        ] {
+            assert!(read(&folder, pairs, length).is_err(), "{pairs:?}");
+        }
+        std::fs::remove_dir_all(folder).expect("remove");
+    }
+}
