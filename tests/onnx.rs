@@ -160,10 +160,14 @@ fn a_missing_operator_is_refused_with_its_name_and_node() {
 }
 
 #[test]
-fn a_fixed_batch_is_refused_with_the_way_to_export_it() {
-    let text = refusal("tests/models/fixed_batch.onnx").to_string();
-    assert!(text.contains("input 'x' has a fixed first dimension of 1"), "{text}");
-    assert!(text.contains("dynamic_axes={'x': {0: 'batch'}}"), "{text}");
+fn a_declared_batch_of_one_is_served_at_any_size() {
+    let model = load("tests/models/fixed_batch.onnx");
+    assert!(model.alone().is_none());
+    let (inputs, outputs) = record("fixed_batch");
+    for count in [1, 3, 128] {
+        let found = runner(&model).run(rows(&inputs, count)).unwrap();
+        assert_close(&found, &rows(&outputs, count), TOLERANCE, &format!("{count} rows"));
+    }
 }
 
 #[test]

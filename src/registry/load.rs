@@ -29,8 +29,10 @@ pub(super) struct Loaded {
 /// Reads and compiles the source. The error is a sentence for the operator.
 pub(super) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
     match &spec.source {
-        Source::Embedded => onnx(OnnxModel::load(DIGITS), spec.threads),
-        Source::Onnx(path) => onnx(OnnxModel::open(path), spec.threads).map_err(|e| format!("{}: {e}", path.display())),
+        Source::Embedded => onnx(&spec.name, OnnxModel::load(DIGITS), spec.threads),
+        Source::Onnx(path) => {
+            onnx(&spec.name, OnnxModel::open(path), spec.threads).map_err(|e| format!("{}: {e}", path.display()))
+        }
         &Source::Synthetic { base, per_row } => Ok(Loaded {
             platform: "synthetic",
             signature: Synthetic::new(base, per_row).signature().clone(),
@@ -39,8 +41,11 @@ pub(super) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
     }
 }
 
-fn onnx(model: Result<OnnxModel, OnnxError>, threads: NonZeroUsize) -> Result<Loaded, String> {
+fn onnx(name: &str, model: Result<OnnxModel, OnnxError>, threads: NonZeroUsize) -> Result<Loaded, String> {
     let model = model.map_err(|e| e.to_string())?;
+    if let Some(why) = model.alone() {
+        tracing::warn!(model = name, "runs one row at a time, so that batching gains nothing: {why}");
+    }
     Ok(Loaded {
         platform: "onnx_burn",
         signature: model.signature().clone(),

@@ -12,7 +12,7 @@ use super::files::{self, Files};
 use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan};
 use super::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-use super::value::{OpError, Value};
+use super::value::{OpError, Value, lift};
 use super::{OnnxError, fuse, ops, tensors, weights};
 use crate::runner::RunnerError;
 use crate::tensor::Tensor;
@@ -83,13 +83,17 @@ impl Graph {
         outputs.unwrap_or_else(|panic| Err(panic.into())).map_err(|failure: Failure| RunnerError(failure.to_string()))
     }
 
-    /// Runs the graph on tensors of rows; says where it failed.
-    pub(super) fn compute(&self, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Failure> {
+    /// Runs the graph on tensors of rows; says where it failed. The results of one row that is run `alone` get a batch
+    /// axis where they have none.
+    pub(super) fn compute(&self, inputs: Vec<Tensor>, alone: bool) -> Result<Vec<Tensor>, Failure> {
         fenced(|| {
             let values = inputs.into_iter().map(|tensor| tensors::to_value(tensor, self.plan.device()));
             let values = self.plan.run(values.collect::<Result<_, OpError>>()?)?;
             let tensor = |(value, declared): (Value, &Declared)| {
-                tensors::to_tensor(value).map_err(|e| OpError(format!("output '{}': {e}", declared.name)))
+                let dims = value.shape();
+                let bare = alone && dims.first() != Some(&1);
+                let value = if bare { value.reshape(lift(&dims, dims.len() + 1)) } else { Ok(value) };
+                value.and_then(tensors::to_tensor).map_err(|e| OpError(format!("output '{}': {e}", declared.name)))
             };
             Ok(values.into_iter().zip(&self.outline.outputs).map(tensor).collect::<Result<_, _>>()?)
         })?

@@ -34,6 +34,7 @@ pub use error::OnnxError;
 pub use graph::{Graph, read_tensor};
 pub use runner::OnnxRunner;
 
+use self::trial::Trial;
 use super::Signature;
 
 /// A model, loaded and tried. Cheap to clone; clones share the weights.
@@ -43,6 +44,8 @@ pub struct OnnxModel(Arc<Loaded>);
 /// What runners share.
 struct Loaded {
     signature: Signature,
+    /// Why rows are run one at a time, if they are.
+    alone: Option<OnnxError>,
     graph: Graph,
 }
 
@@ -55,8 +58,9 @@ impl fmt::Debug for Loaded {
 impl OnnxModel {
     /// Loads a model from its file, and the weights that it keeps in files beside it.
     ///
-    /// The model is compiled and tried on two and three rows of zeros, so a model that loads has run. It takes batches
-    /// of any size: axis 0 of every input and output is the batch axis, and a model without one is refused.
+    /// The model is compiled and tried on a few rows, so a model that loads has run. Axis 0 of every input and output
+    /// is the batch axis, whether the file leaves it free or declares it as 1. A model that can take one row only is
+    /// run one row at a time ([`alone`](OnnxModel::alone)); one whose answers cannot be told apart is refused.
     pub fn open(path: &Path) -> Result<OnnxModel, OnnxError> {
         OnnxModel::tried(Graph::open(path)?)
     }
@@ -67,13 +71,19 @@ impl OnnxModel {
     }
 
     fn tried(graph: Graph) -> Result<OnnxModel, OnnxError> {
-        let signature = trial::signature(&graph)?;
-        Ok(OnnxModel(Arc::new(Loaded { signature, graph })))
+        let Trial { signature, alone } = trial::trial(&graph)?;
+        Ok(OnnxModel(Arc::new(Loaded { signature, alone, graph })))
     }
 
     /// Names, types and shapes of inputs and outputs, by the file's own names.
     pub fn signature(&self) -> &Signature {
         &self.0.signature
+    }
+
+    /// Why the rows of a batch are run one at a time, which gains nothing over single requests, and how to export the
+    /// model so that they are not. `None` where a batch is run as a whole.
+    pub fn alone(&self) -> Option<&OnnxError> {
+        self.0.alone.as_ref()
     }
 
     /// An executor that computes on `threads` threads, the one that calls [`run`](super::Runner::run) among them: that

@@ -9,7 +9,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use super::Loaded;
 use super::fence::fenced;
 use crate::runner::{Runner, RunnerError, Signature};
-use crate::tensor::Tensors;
+use crate::tensor::{TensorError, Tensors};
 
 thread_local! {
     /// The pool that this thread is a worker of. It belongs to the thread, not to a runner: a thread joins a pool once
@@ -67,6 +67,17 @@ impl Runner for OnnxRunner {
 
 impl Loaded {
     fn run(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        if self.alone.is_none() || batch.rows() <= 1 {
+            return self.run_whole(batch);
+        }
+        let broken = |e: TensorError| RunnerError(e.to_string());
+        let sizes = vec![1; batch.rows()];
+        let rows = batch.split(&sizes).map_err(broken)?;
+        let answers = rows.into_iter().map(|row| self.run_whole(row)).collect::<Result<_, _>>()?;
+        Tensors::join(answers).map_err(broken)
+    }
+
+    fn run_whole(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
         let specs = &self.signature.inputs;
         let mut given: Vec<_> = batch.into_entries().into_iter().map(Some).collect();
         if given.len() != specs.len() {
@@ -84,7 +95,8 @@ impl Loaded {
             }
             values.push(tensor);
         }
-        let outputs = self.graph.compute(values).map_err(|failure| RunnerError(failure.to_string()))?;
+        let outputs =
+            self.graph.compute(values, self.alone.is_some()).map_err(|failure| RunnerError(failure.to_string()))?;
         let named = self.signature.outputs.iter().zip(outputs).map(|(spec, tensor)| (Arc::clone(&spec.name), tensor));
         Tensors::new(named.collect()).map_err(|e| RunnerError(e.to_string()))
     }

@@ -176,11 +176,49 @@ fn an_index_out_of_range_fails_the_batch_and_names_the_node() {
 }
 
 #[test]
-fn a_batch_size_baked_into_the_graph_is_refused_with_the_way_to_export_it() {
-    let author = one("Reshape", &["x", "shape"], &[2, 2], &[]).ints("shape", &[2], &[1, 4]);
-    let text = refusal(author);
+fn a_batch_size_baked_into_the_graph_runs_row_by_row_and_says_how_to_export_it() {
+    let model = load(one("Reshape", &["x", "shape"], &[2, 2], &[]).ints("shape", &[2], &[1, 4]));
+    let text = model.alone().unwrap().to_string();
     assert!(text.contains("one row only") && text.contains("'Reshape' (node 'make_y')"), "{text}");
     assert!(text.contains("dynamic_axes"), "{text}");
+    let x: Vec<f32> = (0..12u8).map(f32::from).collect();
+    assert_eq!(run(&model, &[3, 2, 2], x.clone()), (vec![3, 4], x));
+}
+
+#[test]
+fn a_declared_batch_of_one_takes_any_batch_where_the_graph_does() {
+    let graph = || Author::new(17).input("x", &[1, 2]).output("y", &[1, 2]);
+    let model = load(graph().node("Relu", &["x"], &["y"], &[]));
+    assert!(model.alone().is_none());
+    assert_eq!(run(&model, &[3, 2], vec![1f32, -1.0, 2.0, -2.0, 3.0, -3.0]).1, [1.0, 0.0, 2.0, 0.0, 3.0, 0.0]);
+    // Softmax over the batch would mix the rows of a batch; of the declared one row it is what the file means.
+    let model = load(graph().node("Softmax", &["x"], &["y"], &[("axis", Int(0))]));
+    let text = model.alone().unwrap().to_string();
+    assert!(text.contains("input 'x' has a fixed first dimension of 1") && text.contains("dynamic_axes"), "{text}");
+    assert_eq!(run(&model, &[2, 2], vec![1f32, 2.0, 3.0, 4.0]).1, [1.0; 4]);
+}
+
+#[test]
+fn outputs_without_a_batch_axis_get_one_where_rows_run_alone() {
+    let author = Author::new(17).input("x", &[1, 2]).output("y", &[2]).output("sum", &[]);
+    let author = author.ints("shape", &[1], &[2]).node("Reshape", &["x", "shape"], &["y"], &[]);
+    let model = load(author.node("ReduceSum", &["y"], &["sum"], &[("keepdims", Int(0))]));
+    let dims: Vec<_> = model.signature().outputs.iter().map(|o| o.dims.clone()).collect();
+    assert_eq!(dims, [vec![Some(2)], vec![]]);
+    let x = Tensors::one("x", Tensor::new(vec![2, 2], vec![1f32, 2.0, 3.0, 4.0]).unwrap());
+    let outputs = model.runner(NonZeroUsize::MIN).run(x).unwrap();
+    assert!(model.signature().agrees(&outputs, 2));
+    assert_eq!(outputs.get("sum").unwrap().data(), &Data::from(vec![3f32, 7.0]));
+}
+
+#[test]
+fn a_first_axis_that_is_no_batch_is_refused() {
+    // Time steps, say: the second row is answered after the first, and differently alone.
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let author = author.ints("from", &[1], &[0]).ints("to", &[1], &[1]);
+    let author = author.node("Slice", &["x", "from", "to"], &["first"], &[]);
+    let text = refusal(author.node("Add", &["x", "first"], &["y"], &[]));
+    assert!(text.starts_with("output 'y' of one row changes with the other rows"), "{text}");
 }
 
 #[test]
