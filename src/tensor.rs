@@ -95,6 +95,12 @@ macro_rules! datatypes {
             fn slice(&self, from: usize, to: usize) -> Data {
                 match self { $(Data::$variant(v) => Data::$variant(v[from..to].to_vec()),)* }
             }
+
+            /// The elements of a tensor of shape `from` in one of shape `to`: what does not fit is cut off, what is new
+            /// is zero.
+            fn reshaped(&self, from: &[usize], to: &[usize]) -> Data {
+                match self { $(Data::$variant(v) => Data::$variant(overlap(v, from, to)),)* }
+            }
         }
 
         $(impl From<Vec<$element>> for Data {
@@ -198,6 +204,29 @@ impl Tensor {
     /// Elements in one row; 0 when a trailing dimension is 0.
     fn row_len(&self) -> usize {
         self.shape[1..].iter().product()
+    }
+}
+
+/// A row-major block of shape `to`, with the part of `data`, of shape `from`, that lies in both.
+fn overlap<T: Clone + Default>(data: &[T], from: &[usize], to: &[usize]) -> Vec<T> {
+    let mut block = vec![T::default(); to.iter().product()];
+    copy_overlap(data, from, &mut block, to);
+    block
+}
+
+fn copy_overlap<T: Clone>(data: &[T], from: &[usize], block: &mut [T], to: &[usize]) {
+    match (from, to) {
+        ([have], [want]) => {
+            let common = *have.min(want);
+            block[..common].clone_from_slice(&data[..common]);
+        }
+        ([have, from @ ..], [want, to @ ..]) => {
+            let (step, stride): (usize, usize) = (from.iter().product(), to.iter().product());
+            for i in 0..*have.min(want) {
+                copy_overlap(&data[i * step..][..step], from, &mut block[i * stride..][..stride], to);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -308,6 +337,27 @@ impl Tensors {
                 }
             }
             tensor.shape[0] = rows;
+        }
+        Ok(self)
+    }
+
+    /// Gives each tensor the dimensions `dims[i]` behind its batch axis: elements that do not fit are cut off, new ones are
+    /// zero. Fails with [`TensorError::Mismatch`] where the number of dimensions differs.
+    pub fn resize(mut self, dims: &[Vec<usize>]) -> Result<Tensors, TensorError> {
+        if dims.len() != self.entries.len() {
+            return Err(TensorError::Mismatch);
+        }
+        for ((_, tensor), dims) in self.entries.iter_mut().zip(dims) {
+            if tensor.shape[1..] == dims[..] {
+                continue;
+            }
+            let shape: Vec<usize> = std::iter::once(tensor.rows()).chain(dims.iter().copied()).collect();
+            if shape.len() != tensor.shape.len() {
+                return Err(TensorError::Mismatch);
+            }
+            elements(&shape)?;
+            tensor.data = tensor.data.reshaped(&tensor.shape, &shape);
+            tensor.shape = shape;
         }
         Ok(self)
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use folder::Folder;
 use uncork::config::{Config, Flags, Problems, resolve};
-use uncork::registry::Source;
+use uncork::registry::{Lengths, Source};
 use uncork::server::Options;
 
 /// Resolves `text` as ./uncork.toml in a folder that also holds an (empty) model file.
@@ -97,6 +97,18 @@ fn allowed_batch_sizes_rise_to_the_cap_and_say_it_where_nobody_else_does() {
         assert!(problems.len() == 1 && problems[0].contains("uncork.toml:4"), "{problems:?}");
         assert!(problems[0].contains(words), "{problems:?}");
     }
+}
+
+#[test]
+fn lengths_are_grouped_unless_padding_is_asked_for() {
+    let lengths = |rest: &str| resolve_text(&format!("{STAND_IN}{rest}\n"), &Flags::default(), &[]);
+    assert_eq!(lengths("").unwrap().models[0].lengths, Lengths::Group);
+    assert_eq!(lengths("lengths = 'pad'").unwrap().models[0].lengths, Lengths::Pad);
+    let problems = problems(&format!("{STAND_IN}lengths = 'cut'\n"));
+    assert!(
+        problems[0].contains("uncork.toml:4") && problems[0].contains("must be \"group\" or \"pad\""),
+        "{problems:?}"
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use uncork::registry::{BatchSizes, ModelSpec, Registry, Source};
+use uncork::registry::{BatchSizes, Lengths, ModelSpec, Registry, Source};
 use uncork::server::{Ended, Options, Server};
 
 /// Far longer than anything here takes: a wait that reaches it has failed.
@@ -39,6 +39,7 @@ fn stand_in(name: &str, version: &str, base: Duration) -> ModelSpec {
         max_latency: Duration::from_secs(10),
         max_batch_rows: n(8),
         allowed_batch_sizes: BatchSizes::default(),
+        lengths: Lengths::default(),
         pool: None,
         weight: NonZeroUsize::MIN,
         runners: n(1),

@@ -10,7 +10,7 @@ use super::pool::Pools;
 use super::problem::{Place, Report};
 use super::setting::{Setting, Value};
 use super::{Flags, Layers};
-use crate::registry::{BatchSizes, ModelSpec, Source};
+use crate::registry::{BatchSizes, Lengths, ModelSpec, Source};
 
 /// The name of the model that is part of the program.
 const EMBEDDED: &str = "digits";
@@ -235,6 +235,18 @@ fn batch_sizes(setting: &Setting, report: &mut Report) -> Option<BatchSizes> {
     sizes
 }
 
+/// What becomes of rows of different lengths.
+fn lengths(setting: &Setting, report: &mut Report) -> Option<Lengths> {
+    match setting {
+        setting if setting.is_text("group") => Some(Lengths::Group),
+        setting if setting.is_text("pad") => Some(Lengths::Pad),
+        setting => {
+            setting.refuse(report, "must be \"group\" or \"pad\"");
+            None
+        }
+    }
+}
+
 /// The model with its caps and bounds.
 fn caps(
     name: String,
@@ -258,6 +270,7 @@ fn caps(
     if let Some((setting, _)) = sizes.as_ref().filter(|_| largest != Some(max_batch_rows.get())) {
         setting.refuse(report, format!("must end with max_batch_size ({max_batch_rows}), or leave that out"));
     }
+    let lengths = table.and_then(|(table, _)| table.get("lengths")).and_then(|setting| lengths(setting, report));
     let Runners { pool, weight, runners } = runners(table, layers, report);
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let threads = count("threads", (cores / runners).max(1), THREADS, report);
@@ -275,6 +288,7 @@ fn caps(
         max_latency: max_latency.unwrap_or(DEFAULT_MAX_LATENCY),
         max_batch_rows,
         allowed_batch_sizes: sizes.map(|(_, sizes)| sizes).unwrap_or_default(),
+        lengths: lengths.unwrap_or_default(),
         pool,
         weight,
         runners,

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::lengths::Padded;
 use super::spec::{ModelSpec, Source};
 use crate::runner::onnx::{OnnxError, OnnxModel};
 use crate::runner::synthetic::Synthetic;
@@ -18,6 +19,8 @@ const WARM_UP_TIME: Duration = Duration::from_secs(5);
 const WARM_UP_ROUNDS: usize = 3;
 /// Length that a free dimension gets in a warm-up batch.
 const FREE_LENGTH: usize = 8;
+/// Largest difference, absolute plus relative, that padding may make: sums run over more numbers, some of them zero.
+const PADDING_NOISE: f32 = 1e-3;
 
 /// A model that is loaded: builds as many runners as are wanted, which share its weights.
 pub(super) struct Loaded {
@@ -87,32 +90,64 @@ pub(super) fn ready(mut runner: Box<dyn Runner>) -> Box<dyn Runner> {
     runner
 }
 
+/// Whether rows padded with zeros are answered as they are without. The error is a sentence for the operator.
+pub(super) fn bears_padding(runner: &mut dyn Runner) -> Result<(), String> {
+    let signature = runner.signature().clone();
+    let (short, long) = (filled(&signature, 1, FREE_LENGTH / 2, 1)?, filled(&signature, 1, FREE_LENGTH, 1)?);
+    let mut run = |batch: Tensors| runner.run(batch).map_err(|e| format!("a batch of ones failed: {e}"));
+    let alone = run(short.clone())?;
+    let unclear = || "its free dimensions cannot be told apart".to_owned();
+    let padded = Padded::of(&signature, &[short.clone(), long]).ok_or_else(unclear)?;
+    let answer = run(padded.pad(&signature, short).map_err(|e| e.to_string())?)?;
+    let answer = padded.cut(&signature, 0, answer).map_err(|e| e.to_string())?;
+    for ((name, alone), (_, padded)) in alone.iter().zip(answer.iter()) {
+        let same = match (alone.data(), padded.data()) {
+            (Data::Fp32(a), Data::Fp32(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= PADDING_NOISE * (1.0 + a.abs()))
+            }
+            (a, b) => a == b,
+        };
+        if !same {
+            return Err(format!(
+                "output '{name}' changes when rows are padded with zeros, so lengths = \"pad\" would answer wrongly; does the \
+                 model take a mask as an input? If not, use lengths = \"group\""
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn zeros(signature: &Signature, rows: usize) -> Result<Tensors, String> {
+    filled(signature, rows, FREE_LENGTH, 0)
+}
+
+/// Rows of one number, with `length` for each free dimension.
+fn filled(signature: &Signature, rows: usize, length: usize, number: u8) -> Result<Tensors, String> {
     let tensors = signature.inputs.iter().map(|spec| {
-        let dims = spec.dims.iter().map(|d| d.unwrap_or(FREE_LENGTH));
+        let dims = spec.dims.iter().map(|d| d.unwrap_or(length));
         let shape: Vec<usize> = std::iter::once(rows).chain(dims).collect();
         let count = crate::tensor::elements(&shape).map_err(|e| e.to_string())?;
-        let tensor = Tensor::new(shape, zero_data(spec.datatype, count)).map_err(|e| e.to_string())?;
+        let tensor = Tensor::new(shape, constant(spec.datatype, count, number)).map_err(|e| e.to_string())?;
         Ok((Arc::clone(&spec.name), tensor))
     });
     Tensors::new(tensors.collect::<Result<_, String>>()?).map_err(|e| e.to_string())
 }
 
-fn zero_data(datatype: DataType, count: usize) -> Data {
+fn constant(datatype: DataType, count: usize, number: u8) -> Data {
     match datatype {
-        DataType::Bool => Data::Bool(vec![false; count]),
-        DataType::Uint8 => Data::Uint8(vec![0; count]),
-        DataType::Uint16 => Data::Uint16(vec![0; count]),
-        DataType::Uint32 => Data::Uint32(vec![0; count]),
-        DataType::Uint64 => Data::Uint64(vec![0; count]),
-        DataType::Int8 => Data::Int8(vec![0; count]),
-        DataType::Int16 => Data::Int16(vec![0; count]),
-        DataType::Int32 => Data::Int32(vec![0; count]),
-        DataType::Int64 => Data::Int64(vec![0; count]),
-        DataType::Fp16 => Data::Fp16(vec![half::f16::ZERO; count]),
-        DataType::Bf16 => Data::Bf16(vec![half::bf16::ZERO; count]),
-        DataType::Fp32 => Data::Fp32(vec![0.0; count]),
-        DataType::Fp64 => Data::Fp64(vec![0.0; count]),
+        DataType::Bool => Data::Bool(vec![number != 0; count]),
+        DataType::Uint8 => Data::Uint8(vec![number; count]),
+        DataType::Uint16 => Data::Uint16(vec![number.into(); count]),
+        DataType::Uint32 => Data::Uint32(vec![number.into(); count]),
+        DataType::Uint64 => Data::Uint64(vec![number.into(); count]),
+        DataType::Int8 => Data::Int8(vec![number as i8; count]),
+        DataType::Int16 => Data::Int16(vec![number.into(); count]),
+        DataType::Int32 => Data::Int32(vec![number.into(); count]),
+        DataType::Int64 => Data::Int64(vec![number.into(); count]),
+        DataType::Fp16 => Data::Fp16(vec![half::f16::from(number); count]),
+        DataType::Bf16 => Data::Bf16(vec![half::bf16::from(number); count]),
+        DataType::Fp32 => Data::Fp32(vec![number.into(); count]),
+        DataType::Fp64 => Data::Fp64(vec![number.into(); count]),
         DataType::Bytes => Data::Bytes(vec![Vec::new(); count]),
     }
 }

@@ -3,6 +3,7 @@
 //! A [`Model`] is one version of one model with its caps, its signature and its runners, which may be a pool that it shares
 //! with others. A [`Registry`] holds the models that are served; it is cheap to clone, and every clone sees the same models.
 
+mod lengths;
 mod load;
 mod model;
 mod spec;
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 
+pub use lengths::Lengths;
 pub use model::{Answer, Count, Model};
 pub use spec::{ModelSpec, Source};
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 
 use super::LoadError;
+use super::lengths::Lengths;
 use super::load::{self, Loaded};
 use super::spec::ModelSpec;
 use super::work::work;
@@ -50,7 +51,10 @@ impl Model {
         let fail = |reason| LoadError { name: spec.name.clone(), reason };
         let Loaded { platform, signature, build } = load::load(&spec).map_err(fail)?;
         let max_batch = spec.max_batch_rows.get();
-        let sizes = spec.allowed_batch_sizes.clone();
+        let (sizes, lengths) = (spec.allowed_batch_sizes.clone(), spec.lengths);
+        if lengths == Lengths::Pad {
+            load::bears_padding(&mut *build()).map_err(fail)?;
+        }
         let seen = load::warm_up(&mut *build(), &warm_up_sizes(&sizes, max_batch)).map_err(fail)?;
         log_warm_up(&spec, &seen);
         let metrics = metrics.model(&spec.name, &spec.version, edges(&spec));
@@ -66,7 +70,7 @@ impl Model {
             .metrics(metrics.clone());
         let builder = if let Some(pool) = pool { builder.pool(pool) } else { builder };
         let batcher = builder
-            .start_threads(move || Ok(work(load::ready(build()), sizes.clone())))
+            .start_threads(move || Ok(work(load::ready(build()), sizes.clone(), lengths)))
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
         Ok(Model { spec, platform, signature: Arc::new(signature), batcher, metrics: Arc::new(metrics) })
     }

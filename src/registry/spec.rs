@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::lengths::Lengths;
 use crate::batcher::BatchSizes;
 
 /// Where a model comes from.
@@ -37,6 +38,8 @@ pub struct ModelSpec {
     pub max_batch_rows: NonZeroUsize,
     /// The sizes of batches that it runs, each batch being padded to the next one; the largest is `max_batch_rows`.
     pub allowed_batch_sizes: BatchSizes,
+    /// What becomes of requests of different lengths that share a batch.
+    pub lengths: Lengths,
     /// The pool that it shares with the other models that name it; `None` for a pool of its own.
     pub pool: Option<String>,
     /// Its part of the pool's runner time when its models want more than there is, in proportion to the others'.

@@ -1,12 +1,31 @@
 //! What a runner thread does with the requests of a batch: join, pad, run, check, split.
 
+use super::lengths::{Lengths, Padded};
 use crate::batcher::{BatchError, BatchSizes, Work};
 use crate::runner::Runner;
 use crate::tensor::{TensorError, Tensors};
 
 /// Puts a runner that runs batches of these sizes behind the batcher's seam.
-pub(super) fn work(mut runner: Box<dyn Runner>, sizes: BatchSizes) -> Work<Tensors, Tensors> {
-    Box::new(move |requests| run(&mut *runner, &sizes, requests))
+pub(super) fn work(mut runner: Box<dyn Runner>, sizes: BatchSizes, lengths: Lengths) -> Work<Tensors, Tensors> {
+    Box::new(move |requests| run_equal(&mut *runner, &sizes, lengths, requests))
+}
+
+/// The outputs of each request, in order, with their lengths made equal before if that is asked for.
+fn run_equal(
+    runner: &mut dyn Runner,
+    sizes: &BatchSizes,
+    lengths: Lengths,
+    requests: Vec<Tensors>,
+) -> Result<Vec<Tensors>, BatchError> {
+    let equal = requests.windows(2).all(|pair| pair[0].joins_with(&pair[1]));
+    if lengths == Lengths::Group || equal {
+        return run(runner, sizes, requests);
+    }
+    let signature = runner.signature().clone();
+    let Some(padded) = Padded::of(&signature, &requests) else { return run(runner, sizes, requests) };
+    let requests = requests.into_iter().map(|request| padded.pad(&signature, request)).collect::<Result<_, _>>();
+    let answers = run(runner, sizes, requests.map_err(broken)?)?.into_iter().enumerate();
+    answers.map(|(i, answer)| padded.cut(&signature, i, answer).map_err(broken)).collect()
 }
 
 /// The outputs of each request, in order.
@@ -122,6 +141,68 @@ mod tests {
         let two_lengths = sums(vec![request(1, 3, 1.0), request(2, 5, 1.0)]);
         assert_eq!(two_lengths, [Data::Fp32(vec![3.0]), Data::Fp32(vec![5.0; 2])]);
         assert_eq!(runner.1, [8, 4, 4, 1, 4]);
+    }
+
+    /// Gives each row back, of any length, and adds one: padding is then one as well.
+    struct Next(Signature);
+
+    impl Next {
+        fn new() -> Next {
+            let spec =
+                |name: &str| TensorSpec { name: name.into(), datatype: DataType::Fp32, dims: vec![None, Some(2)] };
+            Next(Signature { inputs: vec![spec("x")], outputs: vec![spec("y")] })
+        }
+    }
+
+    impl Runner for Next {
+        fn signature(&self) -> &Signature {
+            &self.0
+        }
+
+        fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            let (_, tensor) = batch.into_entries().remove(0);
+            let (shape, Data::Fp32(x)) = tensor.into_parts() else { panic!("x is FP32") };
+            Ok(Tensors::one("y", Tensor::new(shape, x.iter().map(|x| x + 1.0).collect::<Vec<_>>()).expect("shape")))
+        }
+    }
+
+    #[test]
+    fn padded_requests_run_together_and_get_answers_of_their_own_length() {
+        struct Counted(Next, Vec<Vec<usize>>);
+        impl Runner for Counted {
+            fn signature(&self) -> &Signature {
+                self.0.signature()
+            }
+            fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+                self.1.push(batch.get("x").expect("x").shape().to_vec());
+                self.0.run(batch)
+            }
+        }
+        let request = |rows: usize, length: usize, value: f32| {
+            let data = vec![value; rows * length * 2];
+            Tensors::one("x", Tensor::new(vec![rows, length, 2], data).expect("shape"))
+        };
+        let mut runner = Counted(Next::new(), vec![]);
+        let requests = vec![request(1, 3, 1.0), request(2, 5, 2.0), request(1, 1, 3.0)];
+        let answers = run_equal(&mut runner, &BatchSizes::ANY, Lengths::Pad, requests.clone()).expect("answers");
+        assert_eq!(runner.1, [vec![4, 5, 2]]);
+        let grouped = run_equal(&mut Next::new(), &BatchSizes::ANY, Lengths::Group, requests).expect("answers");
+        assert_eq!(answers, grouped);
+    }
+
+    #[test]
+    fn lengths_that_could_not_be_told_apart_are_not_padded() {
+        let spec = |name: &str| TensorSpec { name: name.into(), datatype: DataType::Fp32, dims: vec![None] };
+        let signature = Signature { inputs: vec![spec("a"), spec("b")], outputs: vec![] };
+        let request = |a: usize, b: usize| {
+            let tensor = |n| Tensor::new(vec![1, n], vec![0f32; n]).expect("shape");
+            Tensors::new(vec![("a".into(), tensor(a)), ("b".into(), tensor(b))]).expect("one row each")
+        };
+        let padded = |requests: &[Tensors]| Padded::of(&signature, requests).is_some();
+        assert!(padded(&[request(3, 3), request(5, 5)]));
+        assert!(padded(&[request(3, 4), request(5, 6)]));
+        // The batch is 5 by 5: an output of length 5 may be either's.
+        assert!(!padded(&[request(3, 4), request(5, 5)]));
     }
 
     #[test]
