@@ -1,70 +1,156 @@
-//! ONNX's node tests: each is run, and either passes, fails, or needs an operator that is not implemented.
+//! ONNX's node tests: each is run, and either passes, fails, or needs what is not implemented.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
 use burn::tensor::TensorData;
-use uncork::runner::onnx::{Graph, OnnxError, read_tensor};
+use uncork::runner::onnx::{Graph, OnnxError, operators, read_tensor};
 
 /// What became of one test.
 enum Fate {
     Passed,
-    /// An operator is missing.
+    /// An operator is missing, or a type of elements.
     Missing(String),
     Failed(String),
 }
 
-/// Passed and failed tests of one operator.
+/// What became of all tests.
 #[derive(Default)]
-struct Count {
+struct Outcome {
     passed: usize,
-    failed: usize,
+    /// Name and reason.
+    failed: Vec<(String, String)>,
+    /// What is not implemented, with the number of tests that wait for it.
+    missing: BTreeMap<String, usize>,
+    /// For each operator, the tests that use it and can be run: passed, and all.
+    operators: BTreeMap<String, (usize, usize)>,
 }
 
-/// Runs the tests in `folder` whose name contains `filter`; fails if one of those does whose operators are all there.
+/// Runs the tests in `folder` whose name contains `filter`. Fails if one fails that needs nothing that is missing.
 pub(crate) fn run(folder: &Path, filter: &str) -> ExitCode {
+    let Some(outcome) = all(folder, filter) else { return ExitCode::from(3) };
+    for (name, reason) in &outcome.failed {
+        println!("failed: {name}: {reason}");
+    }
+    let mut absent: Vec<(&String, &usize)> = outcome.missing.iter().collect();
+    absent.sort_by_key(|(_, tests)| std::cmp::Reverse(*tests));
+    let list: Vec<String> = absent.iter().map(|(what, tests)| format!("{what} {tests}")).collect();
+    println!("not implemented, with the tests that wait for it: {}", list.join(", "));
+    println!("{}", outcome.sentence());
+    if outcome.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs all tests and writes the table of operators to `page`, or fails where it says something else already.
+pub(crate) fn table(folder: &Path, page: &Path, write: bool) -> ExitCode {
+    let Some(outcome) = all(folder, "") else { return ExitCode::from(3) };
+    let text = outcome.page();
+    if write {
+        return match fs::write(page, text) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{}: {error}", page.display());
+                ExitCode::from(3)
+            }
+        };
+    }
+    if fs::read_to_string(page).is_ok_and(|found| found == text) {
+        println!("{} is as the code is: {}", page.display(), outcome.sentence());
+        return ExitCode::SUCCESS;
+    }
+    for (name, reason) in &outcome.failed {
+        println!("failed: {name}: {reason}");
+    }
+    let command = format!("cargo bench --bench onnx -- operators {} --write", folder.display());
+    println!("{} is not as the code is ({}); write it anew: {command}", page.display(), outcome.sentence());
+    ExitCode::FAILURE
+}
+
+impl Outcome {
+    fn sentence(&self) -> String {
+        let (passed, failed) = (self.passed, self.failed.len());
+        let missing: usize = self.missing.values().sum();
+        let all = passed + failed + missing;
+        format!("of {all} tests {passed} pass, {failed} fail, {missing} need what is not implemented")
+    }
+
+    /// The page of operators, in Markdown.
+    fn page(&self) -> String {
+        let mut page = String::from(HEAD);
+        let _ = writeln!(page, "Of ONNX's own node tests, {}.\n", self.sentence().trim_start_matches("of "));
+        page.push_str("| operator | tests | not supported |\n| --- | ---: | --- |\n");
+        for (name, limits) in operators() {
+            let (passed, all) = self.operators.get(name).copied().unwrap_or_default();
+            let tests = if all == 0 { String::new() } else { format!("{passed} of {all}") };
+            let _ = writeln!(page, "| {name} | {tests} | {limits} |");
+        }
+        if !self.failed.is_empty() {
+            page.push_str("\n## Tests that fail\n\n");
+            for (name, reason) in &self.failed {
+                let _ = writeln!(page, "- `{name}`: {reason}");
+            }
+        }
+        page.push_str("\n## What other tests wait for\n\nWith the number of tests:\n\n");
+        let missing: Vec<String> = self.missing.iter().map(|(what, tests)| format!("{what} {tests}")).collect();
+        let _ = writeln!(page, "{}.", missing.join(", "));
+        page
+    }
+}
+
+const HEAD: &str = "\
+# Operators
+
+The ONNX operators that uncork runs, in opsets 7 to 22 and as far as the tests go in newer ones. A model that needs another is refused when it is
+loaded, with the operator, the node and what to do. This page is made by a command:
+
+```sh
+python3 benches/onnx/cases.py target/onnx-cases          # pip install onnx==1.23.2
+cargo bench --bench onnx -- operators target/onnx-cases --write
+```
+
+A test counts for every operator in its graph.
+
+";
+
+/// Runs the tests; `None`, and a message, where there are none.
+fn all(folder: &Path, filter: &str) -> Option<Outcome> {
     let entries = fs::read_dir(folder).map(|entries| entries.filter_map(|e| Some(e.ok()?.path())).collect());
     let mut tests: Vec<_> = entries.unwrap_or_default();
     tests.retain(|test| test.join("model.onnx").exists() && name(test).contains(filter));
     tests.sort();
     if tests.is_empty() {
         eprintln!("no tests in {}: write them with python3 benches/onnx/cases.py FOLDER", folder.display());
-        return ExitCode::from(3);
+        return None;
     }
-    let (mut passed, mut failed) = (0, 0);
-    let mut missing: BTreeMap<String, usize> = BTreeMap::new();
-    let mut counts: BTreeMap<String, Count> = BTreeMap::new();
+    let mut outcome = Outcome::default();
     for test in &tests {
-        let fate = fate(test).unwrap_or_else(|e| Fate::Failed(e.to_string()));
-        let text = fs::read_to_string(test.join("operators")).unwrap_or_default();
+        let fate = fate(test).unwrap_or_else(|e| failed(&e.to_string()));
+        let passed = matches!(fate, Fate::Passed);
         match fate {
-            Fate::Passed => {
-                passed += 1;
-                text.lines().for_each(|operator| counts.entry(operator.to_owned()).or_default().passed += 1);
+            Fate::Passed => outcome.passed += 1,
+            Fate::Missing(what) => {
+                *outcome.missing.entry(what).or_default() += 1;
+                continue;
             }
-            Fate::Missing(operator) => *missing.entry(operator).or_default() += 1,
-            Fate::Failed(reason) => {
-                failed += 1;
-                text.lines().for_each(|operator| counts.entry(operator.to_owned()).or_default().failed += 1);
-                println!("failed: {}: {reason}", name(test));
-            }
+            Fate::Failed(reason) => outcome.failed.push((name(test), reason)),
+        }
+        for operator in fs::read_to_string(test.join("operators")).unwrap_or_default().lines() {
+            let (good, all) = outcome.operators.entry(operator.to_owned()).or_default();
+            *good += usize::from(passed);
+            *all += 1;
         }
     }
-    for (operator, Count { passed, failed }) in &counts {
-        println!("{operator}: {passed} of {} tests that use it", passed + failed);
+    Some(outcome)
+}
+
+/// A failure; one for a type of elements that no tensor here has is something missing.
+fn failed(reason: &str) -> Fate {
+    match reason.contains("elements of type") || reason.contains("a cast to the type") {
+        true => Fate::Missing("other element types (float8, int4, strings …)".into()),
+        false => Fate::Failed(reason.to_owned()),
     }
-    let mut absent: Vec<(String, usize)> = missing.into_iter().collect();
-    absent.sort_by_key(|(_, tests)| std::cmp::Reverse(*tests));
-    let list: Vec<String> = absent.iter().map(|(operator, tests)| format!("{operator} {tests}")).collect();
-    println!("not implemented, with the tests that wait for it: {}", list.join(", "));
-    let waiting: usize = absent.iter().map(|(_, tests)| tests).sum();
-    println!(
-        "{} tests: {passed} passed, {failed} failed, {waiting} need an operator that is not implemented",
-        tests.len()
-    );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn name(test: &Path) -> String {
@@ -89,8 +175,9 @@ fn fate(test: &Path) -> Result<Fate, Box<dyn std::error::Error>> {
             let read = |i| Ok(read_tensor(&fs::read(set.join(format!("{kind}_{i}.pb")))?)?);
             (0..count).map(read).collect::<Result<Vec<TensorData>, Box<dyn std::error::Error>>>()
         };
-        let found = graph.run(read("input", graph.inputs().count())?)?;
+        // An output of an unknown type says more than what its graph makes of it.
         let expected = read("output", graph.outputs().count())?;
+        let found = graph.run(read("input", graph.inputs().count())?)?;
         for (name, (found, expected)) in graph.outputs().zip(found.iter().zip(&expected)) {
             if let Some(difference) = difference(found, expected, relative, absolute) {
                 return Ok(Fate::Failed(format!("output '{name}' {difference}")));

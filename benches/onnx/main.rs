@@ -1,9 +1,12 @@
-//! Measures the ONNX interpreter: `cargo bench --bench onnx -- cases FOLDER` runs ONNX's own node tests, as
-//! `benches/onnx/cases.py` has written them.
+//! Measures the ONNX interpreter. `cargo bench --bench onnx -- cases FOLDER` runs ONNX's own node tests, as
+//! `benches/onnx/cases.py` has written them; `operators FOLDER` compares `docs/operators.md` with what they show.
 
 mod cases;
 
 use std::process::ExitCode;
+
+/// The page of operators, in the repository.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operators.md");
 
 fn main() -> ExitCode {
     // Cargo adds its own flag behind the user's arguments.
@@ -12,8 +15,10 @@ fn main() -> ExitCode {
     match arguments[..] {
         ["cases", folder] => cases::run(folder.as_ref(), ""),
         ["cases", folder, filter] => cases::run(folder.as_ref(), filter),
+        ["operators", folder] => cases::table(folder.as_ref(), PAGE.as_ref(), false),
+        ["operators", folder, "--write"] => cases::table(folder.as_ref(), PAGE.as_ref(), true),
         _ => {
-            eprintln!("usage: cargo bench --bench onnx -- cases FOLDER [FILTER]");
+            eprintln!("usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write]");
             ExitCode::from(3)
         }
     }

@@ -124,7 +124,8 @@ fn refuse_missing_operators(graph: &GraphProto) -> Result<(), OnnxError> {
 fn find_missing<'a>(graph: &'a GraphProto, missing: &mut Vec<&'a NodeProto>) {
     for node in &graph.node {
         // Operators of our own are made by `fuse` only.
-        if !["", "ai.onnx"].contains(&node.domain.as_str()) || ops::find(&node.op_type).is_none() {
+        let name = node.qualified();
+        if name.starts_with(fuse::PREFIX) || ops::find(&name).is_none() {
             missing.push(node);
         }
         for body in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {

@@ -37,6 +37,12 @@ pub use runner::OnnxRunner;
 use self::trial::Trial;
 use super::Signature;
 
+/// The operators that can be run, by name (with the domain where that is not ONNX's own), and what of each is not
+/// supported: empty where all is. In alphabetical order.
+pub fn operators() -> Vec<(&'static str, &'static str)> {
+    ops::list()
+}
+
 /// A model, loaded and tried. Cheap to clone; clones share the weights.
 #[derive(Debug, Clone)]
 pub struct OnnxModel(Arc<Loaded>);

@@ -12,6 +12,7 @@ mod pool;
 mod reduce;
 mod select;
 mod shape;
+mod tabular;
 mod window;
 
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ use burn_dispatch::DispatchDevice;
 
 use super::attributes::Attributes;
 use super::files::Files;
+use super::fuse;
 use super::plan::Plan;
 use super::proto::NodeProto;
 use super::value::{Handle, HostInts, OpError, Value};
@@ -58,7 +60,16 @@ const FAMILIES: &[&[Operator]] = &[
     reduce::OPERATORS,
     select::OPERATORS,
     shape::OPERATORS,
+    tabular::OPERATORS,
 ];
+
+/// Names of the operators that files may use, and what of each is not supported.
+pub(super) fn list() -> Vec<(&'static str, &'static str)> {
+    let all = FAMILIES.iter().copied().flatten().map(|operator| (operator.name, operator.limits));
+    let mut list: Vec<_> = all.filter(|(name, _)| !name.starts_with(fuse::PREFIX)).collect();
+    list.sort_unstable();
+    list
+}
 
 /// The operator of this name, if it is implemented.
 pub(super) fn find(name: &str) -> Option<&'static Operator> {
