@@ -1,7 +1,9 @@
 //! Measures the ONNX interpreter. `cargo bench --bench onnx -- cases FOLDER` runs ONNX's own node tests, as
 //! `benches/onnx/cases.py` has written them; `operators FOLDER` compares `docs/operators.md` with what they show.
+//! `fuzz FOLDER COUNT` loads damaged copies of the models in a folder.
 
 mod cases;
+mod fuzz;
 
 use std::process::ExitCode;
 
@@ -17,9 +19,17 @@ fn main() -> ExitCode {
         ["cases", folder, filter] => cases::run(folder.as_ref(), filter),
         ["operators", folder] => cases::table(folder.as_ref(), PAGE.as_ref(), false),
         ["operators", folder, "--write"] => cases::table(folder.as_ref(), PAGE.as_ref(), true),
-        _ => {
-            eprintln!("usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write]");
-            ExitCode::from(3)
-        }
+        ["fuzz", folder, count] => match count.parse() {
+            Ok(count) => fuzz::run(folder.as_ref(), count),
+            Err(_) => usage(),
+        },
+        _ => usage(),
     }
+}
+
+fn usage() -> ExitCode {
+    eprintln!(
+        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | fuzz FOLDER COUNT"
+    );
+    ExitCode::from(3)
 }

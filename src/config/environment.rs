@@ -15,7 +15,7 @@ const CONFIG: &str = "UNCORK_CONFIG";
 const LOG: &str = "UNCORK_LOG";
 
 /// What is logged where nothing else is asked for.
-const DEFAULT_LOG: &str = "info,onnx_ir=warn";
+const DEFAULT_LOG: &str = "info";
 
 /// The known variables that are set, by name.
 #[derive(Debug, Default)]
