@@ -5,8 +5,13 @@
 
 mod activation;
 mod arithmetic;
+mod cast;
+mod compare;
 mod conv;
+mod cumulative;
+mod host;
 mod linear;
+mod math;
 mod norm;
 mod pool;
 mod reduce;
@@ -50,8 +55,12 @@ impl Operator {
 const FAMILIES: &[&[Operator]] = &[
     activation::OPERATORS,
     arithmetic::OPERATORS,
+    cast::OPERATORS,
+    compare::OPERATORS,
     conv::OPERATORS,
+    cumulative::OPERATORS,
     linear::OPERATORS,
+    math::OPERATORS,
     norm::OPERATORS,
     pool::OPERATORS,
     reduce::OPERATORS,
