@@ -1,7 +1,7 @@
 //! Activations: one tensor in, one of the same shape out.
 
 use burn_backend::ops::{ActivationOps, FloatTensorOps};
-use burn_backend::{BoolDType, TensorData};
+use burn_backend::{BoolDType, DType, FloatDType, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
 use super::arithmetic::on_tensors;
@@ -16,15 +16,15 @@ pub(super) const OPERATORS: &[Operator] = &[
         if alpha == 0.0 {
             return Err(OpError::new("an alpha of 0"));
         }
-        floats(move |x| B::float_add(B::relu(x.clone()), below(x, alpha, 1.0 / alpha)))
+        composed(move |x| B::float_add(B::relu(x.clone()), below(x, alpha, 1.0 / alpha)))
     }),
     Operator::new("Elu", |build| {
         let alpha = f64::from(build.attributes.float("alpha", 1.0)?);
-        floats(move |x| B::float_add(B::relu(x.clone()), below(x, alpha, 1.0)))
+        composed(move |x| B::float_add(B::relu(x.clone()), below(x, alpha, 1.0)))
     }),
     Operator::new("Gelu", |build| match build.attributes.text("approximate", "none")?.as_str() {
         "none" => floats(B::gelu),
-        "tanh" => floats(gelu_by_tanh),
+        "tanh" => composed(gelu_by_tanh),
         other => Err(OpError(format!("approximate='{other}'; it is none or tanh"))),
     }),
     Operator::new("HardSigmoid", |build| {
@@ -32,7 +32,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         floats(move |x| B::hard_sigmoid(x, alpha.into(), beta.into()))
     }),
     Operator::new("HardSwish", |_| {
-        floats(|x| B::float_mul(x.clone(), B::hard_sigmoid(x, (1.0 / 6.0).into(), 0.5.into())))
+        composed(|x| B::float_mul(x.clone(), B::hard_sigmoid(x, (1.0 / 6.0).into(), 0.5.into())))
     }),
     Operator::new("Hardmax", |build| along(build, hardmax)),
     Operator::new("LeakyRelu", |build| {
@@ -40,7 +40,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         floats(move |x| B::leaky_relu(x, alpha.into()))
     }),
     Operator::new("LogSoftmax", |build| along(build, |x, axis, _| Ok(Value::Float(B::log_softmax(x.float()?, axis))))),
-    Operator::new("Mish", |_| floats(|x| B::float_mul(x.clone(), B::float_tanh(softplus(x))))),
+    Operator::new("Mish", |_| composed(|x| B::float_mul(x.clone(), B::float_tanh(softplus(x))))),
     Operator::new("PRelu", |_| {
         Ok(Kernel::one(|mut args| {
             let (x, slope) = (args.take(0)?, args.take(1)?);
@@ -52,7 +52,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         // The numbers of Klambauer et al., "Self-Normalizing Neural Networks", 2017, as ONNX writes them.
         let alpha = f64::from(build.attributes.float("alpha", 1.673_263_2)?);
         let gamma = build.attributes.float("gamma", 1.050_701)?;
-        floats(move |x| {
+        composed(move |x| {
             B::float_mul_scalar(B::float_add(B::relu(x.clone()), below(x, alpha, 1.0)), gamma.into())
         })
     }),
@@ -71,13 +71,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     Operator::new("Sigmoid", |_| floats(B::sigmoid)),
     Operator::new("Softmax", |build| along(build, |x, axis, _| Ok(Value::Float(B::softmax(x.float()?, axis))))),
-    Operator::new("Softplus", |_| floats(softplus)),
+    Operator::new("Softplus", |_| composed(softplus)),
     Operator::new("Softsign", |_| {
-        floats(|x| B::float_div(x.clone(), B::float_add_scalar(B::float_abs(x), 1.0.into())))
+        composed(|x| B::float_div(x.clone(), B::float_add_scalar(B::float_abs(x), 1.0.into())))
     }),
     Operator::new("Swish", |build| {
         let alpha = build.attributes.float("alpha", 1.0)?;
-        floats(move |x| B::float_mul(x.clone(), B::sigmoid(B::float_mul_scalar(x, alpha.into()))))
+        composed(move |x| B::float_mul(x.clone(), B::sigmoid(B::float_mul_scalar(x, alpha.into()))))
     }),
     Operator::new("Tanh", |_| floats(B::float_tanh)),
     Operator::new("ThresholdedRelu", |build| {
@@ -91,6 +91,16 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// Before this opset `Softmax` and its kin treat all dimensions from their axis on as one.
 const SOFTMAX_BY_AXIS: i64 = 13;
+
+/// A kernel of several operations, whose steps are not rounded to half a float where the tensor is of such.
+fn composed(f: impl Fn(Handle) -> Handle + Send + Sync + 'static) -> Result<Kernel, OpError> {
+    floats(move |x| match x.dtype() {
+        half @ (DType::F16 | DType::BF16) => {
+            B::float_cast(f(B::float_cast(x, FloatDType::F32)), FloatDType::from(half))
+        }
+        _ => f(x),
+    })
+}
 
 /// alpha · (e^(x · scale) - 1) below zero and 0 above: the positive part is kept away from exp, where it would overflow.
 fn below(x: Handle, alpha: f64, scale: f64) -> Handle {

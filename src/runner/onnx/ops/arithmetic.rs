@@ -186,13 +186,14 @@ fn truncated_rest(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, 
     }
 }
 
-/// Bits that leave the type on the left are lost; the widest type has 64.
+/// Bits that leave the type on the left are lost. The widest type has 64 bits, and by more all are.
 fn shifted_left(a: Value, by: Value, device: &DispatchDevice) -> Result<Value, OpError> {
     host::zip_ints(a, by, device, |a, by| Ok(if (0..64).contains(&by) { a << by } else { 0 }))
 }
 
+/// Repeats the sign on the left.
 fn shifted_right(a: Value, by: Value, device: &DispatchDevice) -> Result<Value, OpError> {
-    host::zip_ints(a, by, device, |a, by| Ok(if (0..64).contains(&by) { a >> by } else { 0 }))
+    host::zip_ints(a, by, device, |a, by| Ok(if (0..64).contains(&by) { a >> by } else { a >> 64 }))
 }
 
 /// A power, whose type is the base's; the exponent may be of another.

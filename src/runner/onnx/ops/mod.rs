@@ -14,6 +14,7 @@ mod linear;
 mod math;
 mod norm;
 mod pool;
+mod quantize;
 mod reduce;
 mod select;
 mod shape;
@@ -63,6 +64,7 @@ const FAMILIES: &[&[Operator]] = &[
     math::OPERATORS,
     norm::OPERATORS,
     pool::OPERATORS,
+    quantize::OPERATORS,
     reduce::OPERATORS,
     select::OPERATORS,
     shape::OPERATORS,
