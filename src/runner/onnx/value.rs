@@ -86,6 +86,14 @@ impl Value {
         read.map_err(|e| OpError(format!("the device failed: {e}")))
     }
 
+    /// The type of the elements.
+    pub(super) fn dtype(&self) -> DType {
+        match self {
+            Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.dtype(),
+            Value::Host(_) => DType::I64,
+        }
+    }
+
     /// What kind of value this is, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
@@ -126,6 +134,14 @@ impl Value {
         match self {
             Value::Float(t) => Ok(t),
             other => Err(OpError(format!("expects a float tensor and gets {}", other.kind()))),
+        }
+    }
+
+    /// A boolean tensor, or a complaint.
+    pub(super) fn bool(self) -> Result<Handle, OpError> {
+        match self {
+            Value::Bool(t) => Ok(t),
+            other => Err(OpError(format!("expects a boolean tensor and gets {}", other.kind()))),
         }
     }
 

@@ -1,69 +1,177 @@
-//! Activations: one float tensor in, one of the same shape out.
+//! Activations: one tensor in, one of the same shape out.
 
 use burn_backend::ops::{ActivationOps, FloatTensorOps};
+use burn_backend::{BoolDType, DType, FloatDType, TensorData, TensorMetadata};
+use burn_dispatch::DispatchDevice;
 
+use super::arithmetic::on_tensors;
+use super::host::{self, for_float};
+use super::math::{floats, numbers};
 use super::{Build, Kernel, Operator};
-use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, axis, elements};
+use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, axis, broadcast, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Celu", |build| {
+        let alpha = f64::from(build.attributes.float("alpha", 1.0)?);
+        if alpha == 0.0 {
+            return Err(OpError::new("an alpha of 0"));
+        }
+        composed(move |x| B::float_add(B::relu(x.clone()), below(x, alpha, 1.0 / alpha)))
+    }),
     Operator::new("Elu", |build| {
-        let alpha = build.attributes.float("alpha", 1.0)?;
-        each(move |x| {
-            // exp(x) - 1 below zero, with the positive part kept away from exp so that it cannot overflow.
-            let below = B::float_sub_scalar(B::float_exp(B::float_clamp_max(x.clone(), 0.0.into())), 1.0.into());
-            B::float_add(B::relu(x), B::float_mul_scalar(below, alpha.into()))
-        })
+        let alpha = f64::from(build.attributes.float("alpha", 1.0)?);
+        composed(move |x| B::float_add(B::relu(x.clone()), below(x, alpha, 1.0)))
     }),
     Operator::new("Gelu", |build| match build.attributes.text("approximate", "none")?.as_str() {
-        "none" => each(B::gelu),
-        other => Err(OpError(format!("approximate='{other}'; export with approximate='none'"))),
-    })
-    .except("approximate='tanh'"),
+        "none" => floats(B::gelu),
+        "tanh" => composed(gelu_by_tanh),
+        other => Err(OpError(format!("approximate='{other}'; it is none or tanh"))),
+    }),
     Operator::new("HardSigmoid", |build| {
         let (alpha, beta) = (build.attributes.float("alpha", 0.2)?, build.attributes.float("beta", 0.5)?);
-        each(move |x| B::hard_sigmoid(x, alpha.into(), beta.into()))
+        floats(move |x| B::hard_sigmoid(x, alpha.into(), beta.into()))
     }),
     Operator::new("HardSwish", |_| {
-        each(|x| B::float_mul(x.clone(), B::hard_sigmoid(x, (1.0 / 6.0).into(), 0.5.into())))
+        composed(|x| B::float_mul(x.clone(), B::hard_sigmoid(x, (1.0 / 6.0).into(), 0.5.into())))
     }),
+    Operator::new("Hardmax", |build| along(build, hardmax)),
     Operator::new("LeakyRelu", |build| {
         let alpha = build.attributes.float("alpha", 0.01)?;
-        each(move |x| B::leaky_relu(x, alpha.into()))
+        floats(move |x| B::leaky_relu(x, alpha.into()))
     }),
-    Operator::new("LogSoftmax", |build| along(build, B::log_softmax)),
-    Operator::new("Relu", |_| each(B::relu)),
-    Operator::new("Sigmoid", |_| each(B::sigmoid)),
-    Operator::new("Softmax", |build| along(build, B::softmax)),
-    Operator::new("Softplus", |_| {
-        each(|x| {
-            // ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|), which does not overflow.
-            let tail = B::float_log1p(B::float_exp(B::float_neg(B::float_abs(x.clone()))));
-            B::float_add(B::relu(x), tail)
+    Operator::new("LogSoftmax", |build| along(build, |x, axis, _| Ok(Value::Float(B::log_softmax(x.float()?, axis))))),
+    Operator::new("Mish", |_| composed(|x| B::float_mul(x.clone(), B::float_tanh(softplus(x))))),
+    Operator::new("PRelu", |_| {
+        Ok(Kernel::one(|mut args| {
+            let (x, slope) = (args.take(0)?, args.take(1)?);
+            leaky_by(x, slope, args.device)
+        }))
+    }),
+    Operator::new("Relu", |_| numbers(B::relu, |x| x.max(0))),
+    Operator::new("Selu", |build| {
+        // The numbers of Klambauer et al., "Self-Normalizing Neural Networks", 2017, as ONNX writes them.
+        let alpha = f64::from(build.attributes.float("alpha", 1.673_263_2)?);
+        let gamma = build.attributes.float("gamma", 1.050_701)?;
+        composed(move |x| {
+            B::float_mul_scalar(B::float_add(B::relu(x.clone()), below(x, alpha, 1.0)), gamma.into())
         })
     }),
-    Operator::new("Tanh", |_| each(B::float_tanh)),
+    Operator::new("Shrink", |build| {
+        let bias = f64::from(build.attributes.float("bias", 0.0)?);
+        let edge = f64::from(build.attributes.float("lambd", 0.5)?);
+        let shrunk = move |x: f64| match x {
+            x if x < -edge => x + bias,
+            x if x > edge => x - bias,
+            _ => 0.0,
+        };
+        Ok(Kernel::one(move |mut args| match args.take(0)? {
+            x @ Value::Float(_) => host::map_floats(x, args.device, shrunk),
+            x => host::map_ints(x, args.device, |x| shrunk(x as f64) as i128),
+        }))
+    }),
+    Operator::new("Sigmoid", |_| floats(B::sigmoid)),
+    Operator::new("Softmax", |build| along(build, |x, axis, _| Ok(Value::Float(B::softmax(x.float()?, axis))))),
+    Operator::new("Softplus", |_| composed(softplus)),
+    Operator::new("Softsign", |_| {
+        composed(|x| B::float_div(x.clone(), B::float_add_scalar(B::float_abs(x), 1.0.into())))
+    }),
+    Operator::new("Swish", |build| {
+        let alpha = build.attributes.float("alpha", 1.0)?;
+        composed(move |x| B::float_mul(x.clone(), B::sigmoid(B::float_mul_scalar(x, alpha.into()))))
+    }),
+    Operator::new("Tanh", |_| floats(B::float_tanh)),
+    Operator::new("ThresholdedRelu", |build| {
+        let alpha = build.attributes.float("alpha", 1.0)?;
+        floats(move |x| {
+            let low = B::float_lower_equal_elem(x.clone(), alpha.into(), BoolDType::Native);
+            B::float_mask_fill(x, low, 0.0.into())
+        })
+    }),
 ];
 
-/// Before this opset `Softmax` treats all dimensions from its axis on as one.
+/// Before this opset `Softmax` and its kin treat all dimensions from their axis on as one.
 const SOFTMAX_BY_AXIS: i64 = 13;
 
-/// A kernel that maps a float tensor, in place where the backend can.
-pub(super) fn each(f: impl Fn(Handle) -> Handle + Send + Sync + 'static) -> Result<Kernel, OpError> {
-    Ok(Kernel::one(move |mut args| Ok(Value::Float(f(args.float(0)?)))))
+/// A kernel of several operations, whose steps are not rounded to half a float where the tensor is of such.
+fn composed(f: impl Fn(Handle) -> Handle + Send + Sync + 'static) -> Result<Kernel, OpError> {
+    floats(move |x| match x.dtype() {
+        half @ (DType::F16 | DType::BF16) => {
+            B::float_cast(f(B::float_cast(x, FloatDType::F32)), FloatDType::from(half))
+        }
+        _ => f(x),
+    })
+}
+
+/// alpha · (e^(x · scale) - 1) below zero and 0 above: the positive part is kept away from exp, where it would overflow.
+fn below(x: Handle, alpha: f64, scale: f64) -> Handle {
+    let x = B::float_mul_scalar(B::float_clamp_max(x, 0.0.into()), scale.into());
+    B::float_mul_scalar(B::float_sub_scalar(B::float_exp(x), 1.0.into()), alpha.into())
+}
+
+/// ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|), which does not overflow.
+fn softplus(x: Handle) -> Handle {
+    let tail = B::float_log1p(B::float_exp(B::float_neg(B::float_abs(x.clone()))));
+    B::float_add(B::relu(x), tail)
+}
+
+/// x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))
+fn gelu_by_tanh(x: Handle) -> Handle {
+    let cube = B::float_mul(B::float_mul(x.clone(), x.clone()), x.clone());
+    let inner = B::float_add(x.clone(), B::float_mul_scalar(cube, 0.044_715.into()));
+    let inner = B::float_mul_scalar(inner, std::f64::consts::FRAC_2_PI.sqrt().into());
+    B::float_mul(B::float_mul_scalar(x, 0.5.into()), B::float_add_scalar(B::float_tanh(inner), 1.0.into()))
+}
+
+/// Scales what is below zero by slopes, which broadcast to `x`.
+fn leaky_by(x: Value, slope: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    let dims = x.shape();
+    if broadcast(&dims, &slope.shape())? != dims {
+        return Err(OpError(format!("slopes of shape {:?} do not broadcast to {dims:?}", slope.shape())));
+    }
+    match x {
+        Value::Float(x) => {
+            let low = on_tensors(B::float_mul, B::float_clamp_max(x.clone(), 0.0.into()), slope.float()?)?;
+            Ok(Value::Float(B::float_add(B::relu(x), low)))
+        }
+        x => host::zip_ints(x, slope, device, |x, slope| Ok(if x < 0 { x.wrapping_mul(slope) } else { x })),
+    }
 }
 
 /// A kernel that normalises along an axis.
-fn along(build: &mut Build<'_>, f: fn(Handle, usize) -> Handle) -> Result<Kernel, OpError> {
+fn along(
+    build: &mut Build<'_>,
+    f: fn(Value, usize, &DispatchDevice) -> Result<Value, OpError>,
+) -> Result<Kernel, OpError> {
     let by_axis = build.opset >= SOFTMAX_BY_AXIS;
     let given = build.attributes.int("axis", if by_axis { -1 } else { 1 })?;
     Ok(Kernel::one(move |mut args| {
         let x = args.take(0)?;
         let dims = x.shape();
         let axis = axis(given, dims.len())?;
+        if dims.contains(&0) {
+            return Ok(x);
+        }
         if by_axis || axis + 1 == dims.len() {
-            return Ok(Value::Float(f(x.float()?, axis)));
+            return f(x, axis, args.device);
         }
         let flat = vec![elements(&dims[..axis])?, elements(&dims[axis..])?];
-        Value::Float(f(x.reshape(flat)?.float()?, 1)).reshape(dims)
+        f(x.reshape(flat)?, 1, args.device)?.reshape(dims)
     }))
+}
+
+/// One at the first maximum along an axis, zero elsewhere.
+fn hardmax(x: Value, axis: usize, device: &DispatchDevice) -> Result<Value, OpError> {
+    let (dims, dtype) = (x.shape(), x.dtype());
+    let mut hard = vec![0f32; elements(&dims)?];
+    let lines = host::Lines::new(&dims, axis);
+    for_float!(dtype, E => {
+        let numbers = host::read::<E>(x)?;
+        for line in lines.iter() {
+            let first = line.clone().next().unwrap_or(0);
+            let at = line.fold(first, |best, i| if numbers[i] > numbers[best] { i } else { best });
+            hard[at] = 1.0;
+        }
+        Ok(())
+    })?;
+    Value::from_data(TensorData::new(hard, dims), device)?.cast(dtype, device)
 }

@@ -1,75 +1,74 @@
-//! Arithmetic element by element: binary operators with numpy's broadcasting, and functions of one number.
+//! Arithmetic of two or more tensors, with numpy's broadcasting, and the bounds of `Clip`.
 
-use burn_backend::ops::{FloatTensorOps, IntTensorOps};
+use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn_backend::{DType, Scalar, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
-use super::activation::each;
-use super::{Args, Build, Kernel, Operator};
-use crate::runner::onnx::value::{Backend as B, Handle, HostInts, OpError, Value, broadcast, lift};
+use super::{Args, Build, Kernel, Operator, host};
+use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, broadcast, lift};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("Abs", |_| each(B::float_abs)),
     Operator::new("Add", |build| binary(ADD, build)),
+    Operator::new("BitShift", |build| match build.attributes.text("direction", "")?.as_str() {
+        "LEFT" => pairs(shifted_left),
+        "RIGHT" => pairs(shifted_right),
+        other => Err(OpError(format!("direction='{other}'; it is LEFT or RIGHT"))),
+    }),
+    Operator::new("BitwiseAnd", |_| pairs(|a, b, device| host::zip_ints(a, b, device, |a, b| Ok(a & b)))),
+    Operator::new("BitwiseOr", |_| pairs(|a, b, device| host::zip_ints(a, b, device, |a, b| Ok(a | b)))),
+    Operator::new("BitwiseXor", |_| pairs(|a, b, device| host::zip_ints(a, b, device, |a, b| Ok(a ^ b)))),
     Operator::new("Clip", clip),
     Operator::new("Div", |build| binary(DIV, build)),
-    Operator::new("Erf", |_| each(B::float_erf)),
-    Operator::new("Exp", |_| each(B::float_exp)),
-    Operator::new("Log", |_| each(B::float_log)),
+    Operator::new("Max", |_| all(greater)),
+    Operator::new("Mean", |_| {
+        Ok(Kernel::one(|mut args| {
+            let parts = args.all();
+            let count = parts.len() as f64;
+            let sum = folded(parts, args.device, add)?.float()?;
+            Ok(Value::Float(B::float_div_scalar(sum, count.into())))
+        }))
+    }),
+    Operator::new("Min", |_| all(less)),
+    Operator::new("Mod", |build| if build.attributes.flag("fmod", false)? { pairs(truncated_rest) } else { pairs(rest) }),
     Operator::new("Mul", |build| binary(MUL, build)),
-    Operator::new("Neg", |_| each(B::float_neg)),
-    Operator::new("Pow", |build| binary(POW, build)),
-    Operator::new("Reciprocal", |_| each(B::float_recip)),
-    Operator::new("Sqrt", |_| each(B::float_sqrt)),
+    Operator::new("Pow", |build| if number(build).is_some() { binary(POW, build) } else { pairs(power) }),
     Operator::new("Sub", |build| binary(SUB, build)),
+    Operator::new("Sum", |_| all(add)),
 ];
 
-/// One binary operator in every form that its arguments can take.
+/// One binary operator on floats and on integers.
 #[derive(Clone, Copy)]
 struct Binary {
     floats: fn(Handle, Handle) -> Handle,
-    float_scalar: Option<fn(Handle, Scalar) -> Handle>,
-    ints: Option<fn(Handle, Handle) -> Handle>,
-    /// On host integers; `None` where the result does not exist.
-    host: fn(i64, i64) -> Option<i64>,
+    by_number: fn(Handle, Scalar) -> Handle,
+    /// On integers of any type, widened; fails where the result does not exist.
+    ints: fn(i128, i128) -> Result<i128, OpError>,
 }
 
-const ADD: Binary = Binary {
-    floats: B::float_add,
-    float_scalar: Some(B::float_add_scalar),
-    ints: Some(B::int_add),
-    host: i64::checked_add,
-};
-const SUB: Binary = Binary {
-    floats: B::float_sub,
-    float_scalar: Some(B::float_sub_scalar),
-    ints: Some(B::int_sub),
-    host: i64::checked_sub,
-};
-const MUL: Binary = Binary {
-    floats: B::float_mul,
-    float_scalar: Some(B::float_mul_scalar),
-    ints: Some(B::int_mul),
-    host: i64::checked_mul,
-};
-// Integer division on tensors stays out: a zero among a caller's numbers would panic, and exporters divide shapes only.
-const DIV: Binary =
-    Binary { floats: B::float_div, float_scalar: Some(B::float_div_scalar), ints: None, host: i64::checked_div };
-const POW: Binary =
-    Binary { floats: B::float_powf, float_scalar: Some(B::float_powf_scalar), ints: None, host: host_power };
+const ADD: Binary = Binary { floats: B::float_add, by_number: B::float_add_scalar, ints: |a, b| Ok(a + b) };
+const SUB: Binary = Binary { floats: B::float_sub, by_number: B::float_sub_scalar, ints: |a, b| Ok(a - b) };
+const MUL: Binary = Binary { floats: B::float_mul, by_number: B::float_mul_scalar, ints: |a, b| Ok(a.wrapping_mul(b)) };
+const DIV: Binary = Binary { floats: B::float_div, by_number: B::float_div_scalar, ints: quotient };
+const POW: Binary = Binary { floats: B::float_powf, by_number: B::float_powf_scalar, ints: int_power };
 
-fn host_power(base: i64, exponent: i64) -> Option<i64> {
-    base.checked_pow(u32::try_from(exponent).ok()?)
+fn quotient(a: i128, b: i128) -> Result<i128, OpError> {
+    a.checked_div(b).ok_or_else(|| OpError(format!("{a} is divided by zero")))
 }
 
+fn remainder(a: i128, b: i128) -> Result<i128, OpError> {
+    a.checked_rem(b).ok_or_else(|| OpError(format!("{a} is divided by zero")))
+}
+
+/// A binary operator; one whose right argument is a constant float does not broadcast a tensor.
 fn binary(op: Binary, build: &mut Build<'_>) -> Result<Kernel, OpError> {
-    if let (Some(scalar), Some(on_scalar)) = (constant_scalar(build), op.float_scalar) {
-        let (value, rank) = scalar;
+    if let Some((number, dtype, rank)) = number(build) {
         build.constant(1);
         return Ok(Kernel::one(move |mut args| {
             let x = args.float(0)?;
-            let x = if x.shape().num_dims() < rank { reshaped(x, rank) } else { x };
-            Ok(Value::Float(on_scalar(x, value)))
+            if x.dtype() != dtype {
+                return Err(OpError(format!("cannot combine {:?} with {dtype:?}", x.dtype())));
+            }
+            Ok(Value::Float((op.by_number)(raised(x, rank), number)))
         }));
     }
     Ok(Kernel::one(move |mut args| {
@@ -78,31 +77,29 @@ fn binary(op: Binary, build: &mut Build<'_>) -> Result<Kernel, OpError> {
     }))
 }
 
-/// The right argument, if it is a single constant float: then no tensor is broadcast.
-fn constant_scalar(build: &Build<'_>) -> Option<(Scalar, usize)> {
+/// The right argument, if it is a constant float tensor of one element: the number, its type and its rank.
+fn number(build: &Build<'_>) -> Option<(Scalar, DType, usize)> {
     let value = build.peek(1)?;
-    let Value::Float(handle) = value else { return None };
-    if handle.dtype() != DType::F32 || handle.shape().num_elements() != 1 {
-        return None;
-    }
-    let rank = value.rank();
-    let number = value.clone().into_data().ok()?.try_into_vec::<f32>().ok()?.pop()?;
-    Some((number.into(), rank))
+    let number = host::float(value.clone()).ok()?;
+    Some((number.into(), value.dtype(), value.rank()))
 }
 
 fn apply(op: Binary, a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
     match (a, b) {
-        (Value::Host(a), Value::Host(b)) => on_host(op, &a, &b).map(Value::Host),
         (Value::Float(a), Value::Float(b)) => Ok(Value::Float(on_tensors(op.floats, a, b)?)),
         (a @ (Value::Int(_) | Value::Host(_)), b @ (Value::Int(_) | Value::Host(_))) => {
-            let Some(ints) = op.ints else { return Err(OpError::new("integer tensors are not supported here")) };
-            Ok(Value::Int(on_tensors(ints, a.int_tensor(device)?, b.int_tensor(device)?)?))
+            host::zip_ints(a, b, device, op.ints)
         }
         (a, b) => Err(OpError(format!("cannot combine {} with {}", a.kind(), b.kind()))),
     }
 }
 
-fn on_tensors(f: fn(Handle, Handle) -> Handle, a: Handle, b: Handle) -> Result<Handle, OpError> {
+fn add(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    apply(ADD, a, b, device)
+}
+
+/// Applies an operation of two tensors of one type, whose shapes broadcast.
+pub(super) fn on_tensors(f: impl Fn(Handle, Handle) -> Handle, a: Handle, b: Handle) -> Result<Handle, OpError> {
     if a.dtype() != b.dtype() {
         return Err(OpError(format!("cannot combine {:?} with {:?}", a.dtype(), b.dtype())));
     }
@@ -111,68 +108,166 @@ fn on_tensors(f: fn(Handle, Handle) -> Handle, a: Handle, b: Handle) -> Result<H
         return Ok(f(a, b));
     }
     let rank = broadcast(&a_shape, &b_shape)?.len();
-    Ok(f(reshaped(a, rank), reshaped(b, rank)))
-}
-
-fn on_host(op: Binary, a: &HostInts, b: &HostInts) -> Result<HostInts, OpError> {
-    let (n, m) = (a.ints.len(), b.ints.len());
-    if n != m && n != 1 && m != 1 {
-        return Err(OpError(format!("vectors of {n} and {m} integers do not broadcast")));
-    }
-    let count = if n == 0 || m == 0 { 0 } else { n.max(m) };
-    let ints = (0..count).map(|i| {
-        let (x, y) = (a.ints[i % n], b.ints[i % m]);
-        (op.host)(x, y).ok_or_else(|| OpError(format!("the result of {x} and {y} does not exist")))
-    });
-    Ok(HostInts { ints: ints.collect::<Result<_, _>>()?, scalar: a.scalar && b.scalar })
+    Ok(f(raised(a, rank), raised(b, rank)))
 }
 
 /// The tensor with dimensions of 1 in front, up to `rank`.
-fn reshaped(t: Handle, rank: usize) -> Handle {
+fn raised(t: Handle, rank: usize) -> Handle {
     let dims = t.shape();
     if dims.num_dims() >= rank {
         return t;
     }
-    let dims = lift(&dims, rank);
-    if t.dtype().is_float() { B::float_reshape(t, dims.into()) } else { B::int_reshape(t, dims.into()) }
+    let dims = lift(&dims, rank).into();
+    match t.dtype() {
+        DType::Bool(_) => B::bool_reshape(t, dims),
+        dtype if dtype.is_float() => B::float_reshape(t, dims),
+        _ => B::int_reshape(t, dims),
+    }
 }
 
-/// A bound of `Clip`: known now, or an argument.
+/// A kernel of two arguments.
+fn pairs(f: fn(Value, Value, &DispatchDevice) -> Result<Value, OpError>) -> Result<Kernel, OpError> {
+    Ok(Kernel::one(move |mut args| {
+        let (a, b) = (args.take(0)?, args.take(1)?);
+        f(a, b, args.device)
+    }))
+}
+
+/// A kernel that combines all its arguments, one after the other.
+fn all(f: fn(Value, Value, &DispatchDevice) -> Result<Value, OpError>) -> Result<Kernel, OpError> {
+    Ok(Kernel::one(move |mut args| folded(args.all(), args.device, f)))
+}
+
+fn folded(
+    parts: Vec<Value>,
+    device: &DispatchDevice,
+    f: fn(Value, Value, &DispatchDevice) -> Result<Value, OpError>,
+) -> Result<Value, OpError> {
+    let mut parts = parts.into_iter();
+    let first = parts.next().ok_or_else(|| OpError::new("it has no arguments"))?;
+    parts.try_fold(first, |a, b| f(a, b, device))
+}
+
+/// The greater of each two numbers; not a number wins over all.
+fn greater(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    match &a {
+        Value::Float(_) => host::zip_floats(a, b, device, |a, b| if a.is_nan() || a > b { a } else { b }),
+        _ => host::zip_ints(a, b, device, |a, b| Ok(a.max(b))),
+    }
+}
+
+/// The lesser of each two numbers; not a number wins over all.
+fn less(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    match &a {
+        Value::Float(_) => host::zip_floats(a, b, device, |a, b| if a.is_nan() || a < b { a } else { b }),
+        _ => host::zip_ints(a, b, device, |a, b| Ok(a.min(b))),
+    }
+}
+
+/// The remainder with the divisor's sign, as Python's `%`.
+fn rest(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    match &a {
+        Value::Float(_) => host::zip_floats(a, b, device, |a, b| {
+            let rest = a % b;
+            if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
+        }),
+        _ => host::zip_ints(a, b, device, |a, b| {
+            let rest = remainder(a, b)?;
+            Ok(if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest })
+        }),
+    }
+}
+
+/// The remainder with the dividend's sign, as C's `fmod`.
+fn truncated_rest(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    match &a {
+        Value::Float(_) => host::zip_floats(a, b, device, |a, b| a % b),
+        _ => host::zip_ints(a, b, device, remainder),
+    }
+}
+
+/// Bits that leave the type on the left are lost. The widest type has 64 bits, and by more all are.
+fn shifted_left(a: Value, by: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    host::zip_ints(a, by, device, |a, by| Ok(if (0..64).contains(&by) { a << by } else { 0 }))
+}
+
+/// Repeats the sign on the left.
+fn shifted_right(a: Value, by: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    host::zip_ints(a, by, device, |a, by| Ok(if (0..64).contains(&by) { a >> by } else { a >> 64 }))
+}
+
+/// A power, whose type is the base's; the exponent may be of another.
+fn power(base: Value, exponent: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    let dtype = base.dtype();
+    match (base, exponent) {
+        (base @ Value::Float(_), exponent) => apply(POW, base, exponent.cast(dtype, device)?, device),
+        (base, exponent @ Value::Float(_)) => {
+            let (base, exponent) = (base.cast(DType::F64, device)?, exponent.cast(DType::F64, device)?);
+            apply(POW, base, exponent, device)?.cast(dtype, device)
+        }
+        (base, exponent) => apply(POW, base, exponent.cast(dtype, device)?, device),
+    }
+}
+
+/// Rounds towards zero where the exponent is negative.
+fn int_power(base: i128, exponent: i128) -> Result<i128, OpError> {
+    match (base, exponent) {
+        (0, ..0) => Err(OpError(format!("0 to the power of {exponent} does not exist"))),
+        (0 | 1, _) => Ok(if exponent == 0 { 1 } else { base }),
+        (-1, _) => Ok(if exponent % 2 == 0 { 1 } else { -1 }),
+        (_, ..0) => Ok(0),
+        _ => {
+            let exponent = u32::try_from(exponent).map_err(|_| OpError(format!("an exponent of {exponent}")))?;
+            Ok(base.wrapping_pow(exponent))
+        }
+    }
+}
+
+/// A bound of `Clip`: a number known now, or an argument.
 enum Bound {
     None,
-    Known(f32),
+    Known(f64),
     Argument(usize),
 }
 
 fn bound(build: &mut Build<'_>, name: &str, i: usize) -> Result<Bound, OpError> {
     if build.attributes.has(name) {
-        return Ok(Bound::Known(build.attributes.float(name, 0.0)?));
+        return Ok(Bound::Known(build.attributes.float(name, 0.0)?.into()));
     }
-    Ok(if build.has(i) { Bound::Argument(i) } else { Bound::None })
+    Ok(match build.peek(i) {
+        Some(value @ Value::Float(_)) => Bound::Known(host::float(value.clone())?),
+        _ if build.has(i) => Bound::Argument(i),
+        _ => Bound::None,
+    })
 }
 
 fn clip(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let (min, max) = (bound(build, "min", 1)?, bound(build, "max", 2)?);
-    Ok(Kernel::one(move |mut args| {
-        let mut x = args.float(0)?;
-        if let Some(limit) = limit(&min, &mut args)? {
-            x = B::float_clamp_min(x, limit);
+    Ok(Kernel::one(move |mut args| match args.take(0)? {
+        Value::Float(mut x) => {
+            let mut limit = |bound: &Bound| match bound {
+                Bound::None => Ok(None),
+                Bound::Known(limit) => Ok(Some(*limit)),
+                Bound::Argument(i) => host::float(args.take(*i)?).map(Some),
+            };
+            if let Some(min) = limit(&min)? {
+                x = B::float_clamp_min(x, min.into());
+            }
+            if let Some(max) = limit(&max)? {
+                x = B::float_clamp_max(x, max.into());
+            }
+            Ok(Value::Float(x))
         }
-        if let Some(limit) = limit(&max, &mut args)? {
-            x = B::float_clamp_max(x, limit);
+        x => {
+            let limit = |bound: &Bound, args: &mut Args<'_>| match bound {
+                Bound::None => Ok(None),
+                Bound::Known(limit) => Err(OpError(format!("cannot bound {:?} by the float {limit}", x.dtype()))),
+                Bound::Argument(i) => host::int(args.take(*i)?).map(Some),
+            };
+            let (min, max) = (limit(&min, &mut args)?, limit(&max, &mut args)?);
+            // Where the bounds contradict each other the upper one counts.
+            let clipped = move |x: i128| x.max(min.unwrap_or(x)).min(max.unwrap_or(i128::MAX));
+            host::map_ints(x, args.device, clipped)
         }
-        Ok(Value::Float(x))
     }))
-}
-
-fn limit(bound: &Bound, args: &mut Args<'_>) -> Result<Option<Scalar>, OpError> {
-    match bound {
-        Bound::None => Ok(None),
-        Bound::Known(limit) => Ok(Some((*limit).into())),
-        Bound::Argument(i) => {
-            let data = args.take(*i)?.into_data()?.convert_dtype(DType::F32);
-            let limit = data.try_into_vec::<f32>().map_err(|e| OpError::new(e.to_string()))?.pop();
-            Ok(limit.map(Scalar::from))
-        }
-    }
 }

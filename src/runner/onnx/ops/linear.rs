@@ -120,7 +120,7 @@ fn general(alpha: f32, beta: f32, turn_a: bool, turn_b: bool) -> Kernel {
 }
 
 /// numpy's `matmul`: vectors gain a dimension for the product, leading dimensions broadcast.
-fn matmul(a: Handle, b: Handle) -> Result<Handle, OpError> {
+pub(super) fn matmul(a: Handle, b: Handle) -> Result<Handle, OpError> {
     if a.dtype() != b.dtype() {
         return Err(OpError(format!("cannot multiply {:?} with {:?}", a.dtype(), b.dtype())));
     }

@@ -5,10 +5,16 @@
 
 mod activation;
 mod arithmetic;
+mod cast;
+mod compare;
 mod conv;
+mod cumulative;
+mod host;
 mod linear;
+mod math;
 mod norm;
 mod pool;
+mod quantize;
 mod reduce;
 mod select;
 mod shape;
@@ -53,10 +59,15 @@ impl Operator {
 const FAMILIES: &[&[Operator]] = &[
     activation::OPERATORS,
     arithmetic::OPERATORS,
+    cast::OPERATORS,
+    compare::OPERATORS,
     conv::OPERATORS,
+    cumulative::OPERATORS,
     linear::OPERATORS,
+    math::OPERATORS,
     norm::OPERATORS,
     pool::OPERATORS,
+    quantize::OPERATORS,
     reduce::OPERATORS,
     select::OPERATORS,
     shape::OPERATORS,

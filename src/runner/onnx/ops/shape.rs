@@ -4,27 +4,11 @@ use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn_backend::{Shape, TensorData};
 
 use super::{Build, Ints, Kernel, Operator};
-use crate::runner::onnx::tensors::dtype;
 use crate::runner::onnx::value::{Backend as B, HostInts, OpError, Value, axis, elements};
 use crate::runner::onnx::weights;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("Cast", |build| {
-        let element = build.attributes.int("to", 0)?;
-        let to = dtype(element).ok_or_else(|| OpError(format!("a cast to the type {element}")))?;
-        Ok(Kernel::one(move |mut args| args.take(0)?.cast(to, args.device)))
-    }),
     Operator::new("Constant", constant),
-    Operator::new("Dropout", |build| {
-        // The mask would be all true; no exported network reads it.
-        if build.gives(1) {
-            return Err(OpError::new("its mask is used, as in training; export with model.eval()"));
-        }
-        build.attributes.float("ratio", 0.5)?;
-        build.attributes.int("seed", 0)?;
-        Ok(Kernel::one(|mut args| args.take(0)))
-    })
-    .except("the mask"),
     Operator::new("Flatten", |build| {
         let given = build.attributes.int("axis", 1)?;
         Ok(Kernel::one(move |mut args| {

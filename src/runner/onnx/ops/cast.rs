@@ -1,0 +1,102 @@
+//! Operators that change the type of elements, and those that do nothing but in training.
+
+use burn_backend::{DType, TensorData};
+use burn_dispatch::DispatchDevice;
+
+use super::{Build, Kernel, Operator, host};
+use crate::runner::onnx::tensors::dtype;
+use crate::runner::onnx::value::{OpError, Value, elements};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("BitCast", |build| {
+        let to = target(build.attributes.int("to", 0)?)?;
+        Ok(Kernel::one(move |mut args| bit_cast(args.take(0)?, to, args.device)))
+    })
+    .except(FOREIGN),
+    Operator::new("Cast", |build| {
+        let to = target(build.attributes.int("to", 0)?)?;
+        rounding(build)?;
+        Ok(Kernel::one(move |mut args| args.take(0)?.cast(to, args.device)))
+    })
+    .except(FOREIGN),
+    Operator::new("CastLike", |build| {
+        rounding(build)?;
+        Ok(Kernel::one(|mut args| {
+            let to = args.take(1)?.dtype();
+            args.take(0)?.cast(to, args.device)
+        }))
+    })
+    .except(FOREIGN),
+    Operator::new("Dropout", dropout).except("training, unless its ratio is zero"),
+];
+
+const FOREIGN: &str = "texts, complex numbers, and floats and integers of 8 bits or fewer that Rust has no type for";
+
+/// The type that ONNX numbers so.
+pub(super) fn target(element: i64) -> Result<DType, OpError> {
+    dtype(element).ok_or_else(|| OpError(format!("the element type {} is not supported", name(element))))
+}
+
+/// ONNX's names of the types that cannot be served.
+fn name(element: i64) -> String {
+    let name = match element {
+        8 => "string",
+        14 => "complex64",
+        15 => "complex128",
+        17 => "float8e4m3fn",
+        18 => "float8e4m3fnuz",
+        19 => "float8e5m2",
+        20 => "float8e5m2fnuz",
+        21 => "uint4",
+        22 => "int4",
+        23 => "float4e2m1",
+        24 => "float8e8m0",
+        25 => "uint2",
+        26 => "int2",
+        other => return format!("number {other}"),
+    };
+    name.to_owned()
+}
+
+/// Reads the attributes that say how to round to float8, a type that there is not.
+fn rounding(build: &Build<'_>) -> Result<(), OpError> {
+    build.attributes.flag("saturate", true)?;
+    build.attributes.text("round_mode", "up")?;
+    Ok(())
+}
+
+/// The same elements, whose bits are read as another type of the same size.
+fn bit_cast(x: Value, to: DType, device: &DispatchDevice) -> Result<Value, OpError> {
+    let from = x.dtype();
+    if from == to {
+        return Ok(x);
+    }
+    // Not every byte is a boolean.
+    if from.size() != to.size() || matches!(to, DType::Bool(_)) {
+        return Err(OpError(format!("the bits of {from:?} are not of type {to:?}")));
+    }
+    let data = x.into_data()?;
+    let shape = data.shape().clone();
+    Value::from_data(TensorData::from_bytes(data.into_bytes(), shape, to), device)
+}
+
+/// Nothing is dropped but in training, which only a ratio of zero makes predictable.
+fn dropout(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let default = f64::from(build.attributes.float("ratio", 0.5)?);
+    build.attributes.int("seed", 0)?;
+    let masked = build.gives(1);
+    Ok(Kernel::many(move |mut args| {
+        let x = args.take(0)?;
+        let ratio = args.optional(1).map_or(Ok(default), host::float)?;
+        let trains = args.optional(2).map_or(Ok(vec![false]), host::read::<bool>)?;
+        if trains.contains(&true) && ratio != 0.0 {
+            return Err(OpError::new("it drops at random, as in training; export with model.eval()"));
+        }
+        if !masked {
+            return Ok(vec![x]);
+        }
+        let dims = x.shape();
+        let mask = vec![true; elements(&dims)?];
+        Ok(vec![x, Value::from_data(TensorData::new(mask, dims), args.device)?])
+    }))
+}

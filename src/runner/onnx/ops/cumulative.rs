@@ -1,0 +1,64 @@
+//! Running sums and products along an axis.
+
+use burn_backend::TensorData;
+use burn_dispatch::DispatchDevice;
+
+use super::host::{self, Lines, Narrow, for_float, for_int};
+use super::{Build, Kernel, Operator};
+use crate::runner::onnx::value::{OpError, Value, axis};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("CumProd", |build| running(build, (1.0, |a, x| a * x), (1, i128::wrapping_mul))),
+    Operator::new("CumSum", |build| running(build, (0.0, |a, x| a + x), (0, i128::wrapping_add))),
+];
+
+/// Where to start, and how to go on.
+type Steps<W> = (W, fn(W, W) -> W);
+
+fn running(build: &mut Build<'_>, floats: Steps<f64>, ints: Steps<i128>) -> Result<Kernel, OpError> {
+    let exclusive = build.attributes.flag("exclusive", false)?;
+    let reverse = build.attributes.flag("reverse", false)?;
+    Ok(Kernel::one(move |mut args| {
+        let (x, given) = (args.take(0)?, host::int(args.take(1)?)?);
+        let given = i64::try_from(given).map_err(|_| OpError(format!("axis {given} is out of range")))?;
+        let way = Way { axis: axis(given, x.rank())?, exclusive, reverse };
+        match &x {
+            Value::Float(_) => for_float!(x.dtype(), E => way.go::<E>(x, floats, args.device)),
+            _ => for_int!(x.dtype(), E => way.go::<E>(x, ints, args.device)),
+        }
+    }))
+}
+
+struct Way {
+    axis: usize,
+    /// Each element is what came before it, without itself.
+    exclusive: bool,
+    /// From the end to the front.
+    reverse: bool,
+}
+
+impl Way {
+    fn go<E: Narrow>(
+        &self,
+        x: Value,
+        (start, step): Steps<E::Wide>,
+        device: &DispatchDevice,
+    ) -> Result<Value, OpError> {
+        let dims = x.shape();
+        let mut numbers = host::read::<E>(x)?;
+        for line in Lines::new(&dims, self.axis).iter() {
+            let mut so_far = start;
+            let mut take = |at: usize| {
+                let before = so_far;
+                so_far = step(before, numbers[at].widen());
+                numbers[at] = E::narrow(if self.exclusive { before } else { so_far });
+            };
+            if self.reverse {
+                line.rev().for_each(&mut take);
+            } else {
+                line.for_each(&mut take);
+            }
+        }
+        Value::from_data(TensorData::new(numbers, dims), device)
+    }
+}

@@ -1,0 +1,203 @@
+//! Between floats and the small integers of quantised networks, and products of such integers.
+
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::{DType, TensorData, TensorMetadata};
+use burn_dispatch::DispatchDevice;
+
+use super::arithmetic::on_tensors;
+use super::cast::target;
+use super::host::{self, Narrow, for_int};
+use super::linear::matmul;
+use super::{Args, Build, Kernel, Operator};
+use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, axis};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("DequantizeLinear", dequantize).except("float8, and integers of 4 bits or fewer"),
+    Operator::new("DynamicQuantizeLinear", |_| Ok(Kernel::many(|mut args| dynamic(args.take(0)?, args.device)))),
+    Operator::new("MatMulInteger", |_| {
+        Ok(Kernel::one(|mut args| {
+            let (a, b) = (args.take(0)?, args.take(1)?);
+            let a = shifted(a, args.optional(2), Along::Rows, args.device)?;
+            let b = shifted(b, args.optional(3), Along::Columns, args.device)?;
+            Value::Float(matmul(a, b)?).cast(DType::I32, args.device)
+        }))
+    }),
+    Operator::new("QLinearMatMul", |_| {
+        Ok(Kernel::one(|mut args| {
+            let a = real(&mut args, 0, Along::Rows)?;
+            let b = real(&mut args, 3, Along::Columns)?;
+            let (scale, zero) = (args.take(6)?, args.take(7)?);
+            let to = zero.dtype();
+            quantized(Value::Float(matmul(a, b)?), scale, Some(zero), to, Grain { axis: 1, block: 0 }, args.device)
+        }))
+    }),
+    Operator::new("QuantizeLinear", quantize).except("float8, and integers of 4 bits or fewer"),
+];
+
+/// How far one scale reaches.
+#[derive(Debug, Clone, Copy)]
+struct Grain {
+    axis: i64,
+    /// The length along the axis that shares a scale; 0 where each place has its own.
+    block: usize,
+}
+
+impl Grain {
+    fn of(build: &Build<'_>) -> Result<Grain, OpError> {
+        let block = build.attributes.int("block_size", 0)?;
+        let block = usize::try_from(block).map_err(|_| OpError(format!("a block_size of {block}")))?;
+        Ok(Grain { axis: build.attributes.int("axis", 1)?, block })
+    }
+
+    /// For each element of the shape the place of its scale.
+    fn places(self, dims: &[usize], scales: &[usize]) -> Result<Vec<usize>, OpError> {
+        let count = dims.iter().product();
+        if self.block == 0 && scales.iter().all(|&d| d == 1) {
+            return Ok(vec![0; count]);
+        }
+        let wrong = || OpError(format!("scales of shape {scales:?} do not fit the shape {dims:?}"));
+        let axis = axis(self.axis, dims.len())?;
+        let (length, inner) = (dims[axis], dims[axis + 1..].iter().product::<usize>());
+        if self.block == 0 {
+            if scales != [length] {
+                return Err(wrong());
+            }
+            return Ok((0..count).map(|i| i / inner % length).collect());
+        }
+        let blocks = length.div_ceil(self.block);
+        let mut expected = dims.to_vec();
+        expected[axis] = blocks;
+        if scales != expected {
+            return Err(wrong());
+        }
+        let place = |i: usize| (i / (inner * length) * blocks + i / inner % length / self.block) * inner + i % inner;
+        Ok((0..count).map(place).collect())
+    }
+}
+
+fn quantize(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let grain = Grain::of(build)?;
+    let declared = build.attributes.int("output_dtype", 0)?;
+    let declared = if declared == 0 { None } else { Some(target(declared)?) };
+    build.attributes.flag("saturate", true)?; // of float8 alone
+    build.attributes.int("precision", 0)?; // always float32, or what it is rounded from
+    Ok(Kernel::one(move |mut args| {
+        let (x, scale, zero) = (args.take(0)?, args.take(1)?, args.optional(2));
+        let to = declared.or(zero.as_ref().map(Value::dtype)).unwrap_or(DType::U8);
+        quantized(x, scale, zero, to, grain, args.device)
+    }))
+}
+
+/// saturate(round(x / scale) + zero), rounded half to even.
+fn quantized(
+    x: Value,
+    scale: Value,
+    zero: Option<Value>,
+    to: DType,
+    grain: Grain,
+    device: &DispatchDevice,
+) -> Result<Value, OpError> {
+    let (dims, scales) = (x.shape(), scale.shape());
+    let places = grain.places(&dims, &scales)?;
+    let x = host::read::<f32>(x.cast(DType::F32, device)?)?;
+    let scale = host::read::<f32>(scale.cast(DType::F32, device)?)?;
+    let zeros = zeros(zero, &scales, scale.len())?;
+    for_int!(to, E => {
+        let numbers = x.iter().zip(places).map(|(x, at)| saturated::<E>(x / scale[at], zeros[at])).collect::<Vec<E>>();
+        Value::from_data(TensorData::new(numbers, dims), device)
+    })
+}
+
+fn saturated<E: Narrow<Wide = i128>>(x: f32, zero: i128) -> E {
+    E::narrow((x.round_ties_even() as i128).saturating_add(zero).clamp(E::LEAST, E::GREATEST))
+}
+
+/// The zero points, one for each scale.
+fn zeros(zero: Option<Value>, scales: &[usize], count: usize) -> Result<Vec<i128>, OpError> {
+    let Some(zero) = zero else { return Ok(vec![0; count]) };
+    let dims = zero.shape();
+    let zeros: Vec<i128> =
+        for_int!(zero.dtype(), E => Ok(host::read::<E>(zero)?.into_iter().map(E::widen).collect()))?;
+    if zeros.len() != count {
+        return Err(OpError(format!("zero points of shape {dims:?} do not fit scales of shape {scales:?}")));
+    }
+    Ok(zeros)
+}
+
+/// (x - zero) · scale
+fn dequantize(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let grain = Grain::of(build)?;
+    let declared = build.attributes.int("output_dtype", 0)?;
+    let declared = if declared == 0 { None } else { Some(target(declared)?) };
+    Ok(Kernel::one(move |mut args| {
+        let (x, scale, zero) = (args.take(0)?, args.take(1)?, args.optional(2));
+        let (dims, scales) = (x.shape(), scale.shape());
+        let to = declared.unwrap_or(scale.dtype());
+        let places = grain.places(&dims, &scales)?;
+        let scale = host::read::<f32>(scale.cast(DType::F32, args.device)?)?;
+        let zeros = zeros(zero, &scales, scale.len())?;
+        let numbers: Vec<f32> = for_int!(x.dtype(), E => {
+            let real = |(x, at): (E, usize)| (x.widen() - zeros[at]) as f32 * scale[at];
+            Ok(host::read::<E>(x)?.into_iter().zip(places).map(real).collect())
+        })?;
+        Value::from_data(TensorData::new(numbers, dims), args.device)?.cast(to, args.device)
+    }))
+}
+
+/// Quantises by a scale that just covers the numbers and zero; gives the scale and the zero point as well.
+fn dynamic(x: Value, device: &DispatchDevice) -> Result<Vec<Value>, OpError> {
+    let dims = x.shape();
+    let x = host::read::<f32>(Value::Float(x.float()?).cast(DType::F32, device)?)?;
+    let (least, greatest) = x.iter().fold((0f32, 0f32), |(a, b), &x| (a.min(x), b.max(x)));
+    let scale = (greatest - least) / 255.0;
+    let zero: u8 = saturated(-least / scale, 0);
+    let numbers: Vec<u8> = x.iter().map(|x| saturated(x / scale, zero.into())).collect();
+    Ok(vec![
+        Value::from_data(TensorData::new(numbers, dims), device)?,
+        Value::from_data(TensorData::new(vec![scale], [0usize; 0]), device)?,
+        Value::from_data(TensorData::new(vec![zero], [0usize; 0]), device)?,
+    ])
+}
+
+/// What a vector of zero points or scales belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Along {
+    Rows,
+    Columns,
+}
+
+/// Integers less their zero points, as float64: sums of products of 8-bit integers are exact in it.
+fn shifted(x: Value, zero: Option<Value>, along: Along, device: &DispatchDevice) -> Result<Handle, OpError> {
+    let x = x.cast(DType::F64, device)?.float()?;
+    match zero {
+        Some(zero) => by_line(x, zero, along, device, B::float_sub),
+        None => Ok(x),
+    }
+}
+
+/// The numbers that an integer tensor, its scales and its zero points stand for.
+fn real(args: &mut Args<'_>, first: usize, along: Along) -> Result<Handle, OpError> {
+    let (x, scale, zero) = (args.take(first)?, args.take(first + 1)?, args.take(first + 2)?);
+    by_line(shifted(x, Some(zero), along, args.device)?, scale, along, args.device, B::float_mul)
+}
+
+fn by_line(
+    x: Handle,
+    by: Value,
+    along: Along,
+    device: &DispatchDevice,
+    f: fn(Handle, Handle) -> Handle,
+) -> Result<Handle, OpError> {
+    let by = by.cast(DType::F64, device)?;
+    let dims = by.shape();
+    let by = match (along, &dims[..]) {
+        (Along::Rows, &[rows]) if rows != 1 => by.reshape(vec![rows, 1])?,
+        _ => by,
+    };
+    let shape = x.shape();
+    let y = on_tensors(f, x, by.float()?)?;
+    if y.shape() != shape {
+        return Err(OpError(format!("scales or zero points of shape {dims:?} do not fit the shape {shape:?}")));
+    }
+    Ok(y)
+}
