@@ -5,13 +5,22 @@
 
 mod activation;
 mod arithmetic;
+mod arrange;
+mod boxes;
+mod control;
 mod conv;
+mod einsum;
+mod gather;
+mod generate;
 mod linear;
 mod norm;
+mod pad;
 mod pool;
 mod reduce;
+mod scatter;
 mod select;
 mod shape;
+mod sort;
 mod window;
 
 use std::collections::HashMap;
@@ -21,7 +30,7 @@ use std::sync::LazyLock;
 use burn_dispatch::DispatchDevice;
 
 use super::attributes::Attributes;
-use super::plan::Plan;
+use super::plan::{Budget, Plan};
 use super::proto::NodeProto;
 use super::value::{Handle, HostInts, OpError, Value};
 
@@ -50,13 +59,21 @@ impl Operator {
 const FAMILIES: &[&[Operator]] = &[
     activation::OPERATORS,
     arithmetic::OPERATORS,
+    boxes::OPERATORS,
+    control::OPERATORS,
     conv::OPERATORS,
+    einsum::OPERATORS,
+    gather::OPERATORS,
+    generate::OPERATORS,
     linear::OPERATORS,
     norm::OPERATORS,
+    pad::OPERATORS,
     pool::OPERATORS,
     reduce::OPERATORS,
+    scatter::OPERATORS,
     select::OPERATORS,
     shape::OPERATORS,
+    sort::OPERATORS,
 ];
 
 /// The operator of this name, if it is implemented.
@@ -215,11 +232,13 @@ impl Ints {
 pub(super) struct Args<'a> {
     values: &'a mut [Option<Value>],
     device: &'a DispatchDevice,
+    /// Iterations that loops may still take.
+    budget: &'a Budget,
 }
 
 impl<'a> Args<'a> {
-    pub(super) fn new(values: &'a mut [Option<Value>], device: &'a DispatchDevice) -> Args<'a> {
-        Args { values, device }
+    pub(super) fn new(values: &'a mut [Option<Value>], device: &'a DispatchDevice, budget: &'a Budget) -> Args<'a> {
+        Args { values, device, budget }
     }
 
     /// Argument `i`, moved out so that its buffer can be reused.
@@ -238,6 +257,11 @@ impl<'a> Args<'a> {
 
     fn ints(&mut self, i: usize) -> Result<HostInts, OpError> {
         self.take(i)?.ints()
+    }
+
+    /// The arguments of a range, all of which must be there.
+    fn range(&mut self, range: Range<usize>) -> Result<Vec<Value>, OpError> {
+        range.map(|i| self.take(i)).collect()
     }
 
     /// All arguments that there are, in order.
