@@ -11,9 +11,9 @@ use super::fence::fenced;
 use super::files::{self, Files};
 use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan};
-use super::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
 use super::value::{OpError, Value, lift};
-use super::{OnnxError, fuse, ops, tensors, weights};
+use super::{OnnxError, fuse, inline, ops, tensors, weights};
 use crate::runner::RunnerError;
 use crate::tensor::Tensor;
 
@@ -49,10 +49,10 @@ impl Graph {
         let model = ModelProto::decode(bytes);
         let model = model.map_err(|e| unreadable(format!("its protobuf encoding is cut short or damaged ({e})")))?;
         let mut graph = model.graph.ok_or_else(|| unreadable("there is no graph in it".into()))?;
+        let opset = proto::standard_version(&model.opset_import).unwrap_or(1);
+        inline::inline(&mut graph, model.functions, opset)?;
         refuse_missing_operators(&graph)?;
         let outline = Outline::of(&graph);
-        let versions = model.opset_import.iter().filter(|set| ["", "ai.onnx"].contains(&set.domain.as_str()));
-        let opset = versions.map(|set| set.version).max().unwrap_or(1);
         fuse::fuse(&mut graph);
         let plan = Plan::compile(graph, opset, Device::flex().as_dispatch().clone(), files)?;
         Ok(Graph { outline, plan })

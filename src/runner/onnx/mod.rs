@@ -1,6 +1,7 @@
 //! An ONNX file on burn, read and compiled when it is loaded: no code is generated and nothing is recompiled.
 //!
-//! The way of a file: `proto` takes its messages apart; what names an operator that is missing is refused; `fuse` joins
+//! The way of a file: `proto` takes its messages apart; `inline` resolves operators that the file itself defines; what
+//! names an operator that is missing is refused; `fuse` joins
 //! nodes that are faster together; `plan` compiles each node through `ops` to a step over burn's rank-free operations;
 //! `trial` runs a few rows to find the signature. An [`OnnxRunner`] then runs batches; all runners of a model share its
 //! weights.
@@ -13,6 +14,7 @@ mod fence;
 mod files;
 mod fuse;
 mod graph;
+mod inline;
 mod ops;
 mod outline;
 mod plan;

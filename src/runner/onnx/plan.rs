@@ -7,6 +7,7 @@
 //! Bodies of loops and branches are plans of their own. What they read of the graph around them becomes an argument of
 //! their node, behind the node's own.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -49,6 +50,29 @@ enum Input {
     },
 }
 
+/// Most iterations that all loops of one run take together, those of nested loops counted each time. A trip count can come
+/// with a request, and without a bound it would hold a runner for ever. Longer than any sequence that is served; a small
+/// body takes microseconds, so a run that exhausts it is over within seconds.
+const MAX_ITERATIONS: u32 = 1 << 17;
+
+/// What is left of the iterations that one run may take.
+pub(super) struct Budget(Cell<u32>);
+
+impl Budget {
+    fn full() -> Budget {
+        Budget(Cell::new(MAX_ITERATIONS))
+    }
+
+    /// Takes one iteration.
+    pub(super) fn spend(&self) -> Result<(), OpError> {
+        let left = self.0.get().checked_sub(1);
+        self.0.set(
+            left.ok_or_else(|| OpError(format!("its loops take more than {MAX_ITERATIONS} iterations in one run")))?,
+        );
+        Ok(())
+    }
+}
+
 /// Why a run failed, and where, if it was in a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
@@ -72,8 +96,23 @@ impl Plan {
         &self.device
     }
 
+    /// How many inputs a run takes; for a body, with those behind its own.
+    pub(super) fn takes(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// How many results a run gives.
+    pub(super) fn gives(&self) -> usize {
+        self.outputs.len()
+    }
+
     /// Runs the graph. `inputs` come in the model's order; so do the results.
     pub(super) fn run(&self, inputs: Vec<Value>) -> Result<Vec<Value>, Failure> {
+        self.run_within(inputs, &Budget::full())
+    }
+
+    /// Runs a body as part of the run of a whole graph, whose budget it shares.
+    pub(super) fn run_within(&self, inputs: Vec<Value>, budget: &Budget) -> Result<Vec<Value>, Failure> {
         let mut slots: Vec<Option<Value>> = Vec::new();
         slots.resize_with(self.slots, || None);
         for (&slot, value) in self.inputs.iter().zip(inputs) {
@@ -84,7 +123,7 @@ impl Plan {
             let fail = |e: OpError| Failure { place: Some(step.place.clone()), reason: e.0 };
             scratch.clear();
             scratch.extend(step.inputs.iter().map(|input| fetch(input, &mut slots)));
-            let args = Args::new(&mut scratch, &self.device);
+            let args = Args::new(&mut scratch, &self.device, budget);
             match &step.kernel {
                 Kernel::One(run) => {
                     let value = run(args).map_err(fail)?;
@@ -349,9 +388,10 @@ fn fold(kernel: &Kernel, sources: Vec<Source>, device: &DispatchDevice) -> Resul
         Source::Absent | Source::Slot(_) => None,
     });
     let mut values: Vec<Option<Value>> = constants.collect();
+    let budget = Budget::full();
     fenced(|| match kernel {
-        Kernel::One(run) => run(Args::new(&mut values, device)).map(|v| vec![v]),
-        Kernel::Many(run) => run(Args::new(&mut values, device)),
+        Kernel::One(run) => run(Args::new(&mut values, device, &budget)).map(|v| vec![v]),
+        Kernel::Many(run) => run(Args::new(&mut values, device, &budget)),
     })?
 }
 

@@ -63,6 +63,9 @@ pub(super) struct NodeProto {
     pub(super) attribute: Vec<AttributeProto>,
     #[prost(string, tag = "7")]
     pub(super) domain: String,
+    /// Which of several functions of one name is meant.
+    #[prost(string, tag = "8")]
+    pub(super) overload: String,
 }
 
 /// A named constant of a node. `kind` says which of the other fields counts.
@@ -190,6 +193,13 @@ pub(super) struct FunctionProto {
     /// Attributes with their defaults.
     #[prost(message, repeated, tag = "11")]
     pub(super) attribute_proto: Vec<AttributeProto>,
+    #[prost(string, tag = "13")]
+    pub(super) overload: String,
+}
+
+/// The version of the standard operators among some sets.
+pub(super) fn standard_version(sets: &[OperatorSet]) -> Option<i64> {
+    sets.iter().filter(|set| ["", "ai.onnx"].contains(&set.domain.as_str())).map(|set| set.version).max()
 }
 
 impl NodeProto {

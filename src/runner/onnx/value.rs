@@ -86,14 +86,6 @@ impl Value {
         read.map_err(|e| OpError(format!("the device failed: {e}")))
     }
 
-    /// The type of the elements.
-    pub(super) fn dtype(&self) -> DType {
-        match self {
-            Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.dtype(),
-            Value::Host(_) => DType::I64,
-        }
-    }
-
     /// What kind of value this is, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
@@ -114,11 +106,7 @@ impl Value {
 
     /// Bytes that the elements take.
     pub(super) fn byte_len(&self) -> usize {
-        let size = match self {
-            Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.dtype().size(),
-            Value::Host(_) => DType::I64.size(),
-        };
-        self.shape().iter().fold(size, |bytes, &d| bytes.saturating_mul(d))
+        self.shape().iter().fold(self.dtype().size(), |bytes, &d| bytes.saturating_mul(d))
     }
 
     /// The number of dimensions.
@@ -127,6 +115,42 @@ impl Value {
             Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.shape().num_dims(),
             Value::Host(h) => usize::from(!h.scalar),
         }
+    }
+
+    /// The type of the elements.
+    pub(super) fn dtype(&self) -> DType {
+        match self {
+            Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.dtype(),
+            Value::Host(_) => DType::I64,
+        }
+    }
+
+    /// The only element of a boolean tensor.
+    pub(super) fn truth(self) -> Result<bool, OpError> {
+        let Value::Bool(_) = self else {
+            return Err(OpError(format!("expects a boolean and gets {}", self.kind())));
+        };
+        let shape = self.shape();
+        if elements(&shape)? != 1 {
+            return Err(OpError(format!("expects one boolean and gets a tensor of shape {shape:?}")));
+        }
+        let flags = self.into_data()?.try_into_vec::<bool>().map_err(|e| OpError::new(e.to_string()))?;
+        Ok(flags[0])
+    }
+
+    /// The same operation in the form that burn has for each kind of tensor. Integers on the host go to the device.
+    pub(super) fn apply(
+        self,
+        device: &DispatchDevice,
+        floats: impl FnOnce(Handle) -> Handle,
+        ints: impl FnOnce(Handle) -> Handle,
+        bools: impl FnOnce(Handle) -> Handle,
+    ) -> Result<Value, OpError> {
+        Ok(match self {
+            Value::Float(t) => Value::Float(floats(t)),
+            Value::Bool(t) => Value::Bool(bools(t)),
+            other => Value::Int(ints(other.int_tensor(device)?)),
+        })
     }
 
     /// A float tensor, or a complaint.
@@ -188,6 +212,14 @@ impl Value {
             Value::Host(h) if dims.len() <= 1 => Value::Host(HostInts { ints: h.ints, scalar: dims.is_empty() }),
             Value::Host(_) => return Err(OpError(format!("cannot turn integers of shape {have:?} into {dims:?}"))),
         })
+    }
+
+    /// The same elements in another shape; integers on the host that get more than one axis go to the device.
+    pub(super) fn shaped(self, dims: Vec<usize>, device: &DispatchDevice) -> Result<Value, OpError> {
+        match self {
+            Value::Host(_) if dims.len() > 1 => Value::Int(self.int_tensor(device)?).reshape(dims),
+            other => other.reshape(dims),
+        }
     }
 
     /// The same elements with another type, as ONNX's `Cast` defines it.

@@ -5,19 +5,28 @@
 
 mod activation;
 mod arithmetic;
+mod arrange;
+mod boxes;
 mod cast;
 mod compare;
+mod control;
 mod conv;
 mod cumulative;
+mod einsum;
+mod gather;
+mod generate;
 mod host;
 mod linear;
 mod math;
 mod norm;
+mod pad;
 mod pool;
 mod quantize;
 mod reduce;
+mod scatter;
 mod select;
 mod shape;
+mod sort;
 mod tabular;
 mod window;
 
@@ -30,7 +39,7 @@ use burn_dispatch::DispatchDevice;
 use super::attributes::Attributes;
 use super::files::Files;
 use super::fuse;
-use super::plan::Plan;
+use super::plan::{Budget, Plan};
 use super::proto::NodeProto;
 use super::value::{Handle, HostInts, OpError, Value};
 
@@ -59,18 +68,26 @@ impl Operator {
 const FAMILIES: &[&[Operator]] = &[
     activation::OPERATORS,
     arithmetic::OPERATORS,
+    boxes::OPERATORS,
     cast::OPERATORS,
     compare::OPERATORS,
+    control::OPERATORS,
     conv::OPERATORS,
     cumulative::OPERATORS,
+    einsum::OPERATORS,
+    gather::OPERATORS,
+    generate::OPERATORS,
     linear::OPERATORS,
     math::OPERATORS,
     norm::OPERATORS,
+    pad::OPERATORS,
     pool::OPERATORS,
     quantize::OPERATORS,
     reduce::OPERATORS,
+    scatter::OPERATORS,
     select::OPERATORS,
     shape::OPERATORS,
+    sort::OPERATORS,
     tabular::OPERATORS,
 ];
 
@@ -240,11 +257,13 @@ impl Ints {
 pub(super) struct Args<'a> {
     values: &'a mut [Option<Value>],
     device: &'a DispatchDevice,
+    /// Iterations that loops may still take.
+    budget: &'a Budget,
 }
 
 impl<'a> Args<'a> {
-    pub(super) fn new(values: &'a mut [Option<Value>], device: &'a DispatchDevice) -> Args<'a> {
-        Args { values, device }
+    pub(super) fn new(values: &'a mut [Option<Value>], device: &'a DispatchDevice, budget: &'a Budget) -> Args<'a> {
+        Args { values, device, budget }
     }
 
     /// Argument `i`, moved out so that its buffer can be reused.
@@ -263,6 +282,11 @@ impl<'a> Args<'a> {
 
     fn ints(&mut self, i: usize) -> Result<HostInts, OpError> {
         self.take(i)?.ints()
+    }
+
+    /// The arguments of a range, all of which must be there.
+    fn range(&mut self, range: Range<usize>) -> Result<Vec<Value>, OpError> {
+        range.map(|i| self.take(i)).collect()
     }
 
     /// All arguments that there are, in order.

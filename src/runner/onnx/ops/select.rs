@@ -1,21 +1,22 @@
-//! Picking, cutting and joining along an axis, on tensors and on host integers.
+//! Cutting and joining along axes.
 
+use burn_backend::Slice;
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
-use burn_backend::{DType, IntDType, Shape, Slice, TensorData, TensorMetadata};
+use burn_dispatch::DispatchDevice;
 
-use super::{Args, Build, Kernel, Operator};
-use crate::runner::onnx::value::{Backend as B, Handle, HostInts, OpError, Value, axis, elements};
+use super::arrange::{selected, zeros};
+use super::{Build, Kernel, Operator};
+use crate::runner::onnx::value::{Backend as B, HostInts, OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Concat", |build| {
         let given = build.attributes.int("axis", 1)?;
-        Ok(Kernel::one(move |mut args| concatenated(&mut args, given)))
+        Ok(Kernel::one(move |mut args| {
+            let device = args.device;
+            joined(args.all(), given, device)
+        }))
     }),
-    Operator::new("Gather", |build| {
-        let given = build.attributes.int("axis", 0)?;
-        Ok(Kernel::one(move |mut args| gathered(args.take(0)?, args.take(1)?, given, &args)))
-    }),
-    Operator::new("Slice", slice).except("negative steps"),
+    Operator::new("Slice", slice),
     Operator::new("Split", |build| {
         let given = build.attributes.int("axis", 0)?;
         let declared = build.attributes.int("num_outputs", 0)?;
@@ -27,9 +28,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         Ok(Kernel::many(move |mut args| {
             let x = args.take(0)?;
             let sizes = sizes.get(&mut args)?;
-            let sizes = sizes.map(|sizes| sizes.iter().map(|&s| usize::try_from(s).unwrap_or(0)).collect::<Vec<_>>());
             let axis = axis(given, x.rank())?;
-            split(x, axis, sizes.as_deref(), parts)
+            split(x, axis, sizes, parts, args.device)
         }))
     }),
 ];
@@ -45,157 +45,167 @@ fn slice(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
             return Err(OpError::new("starts, ends, axes and steps differ in length"));
         }
-        if steps.iter().any(|&s| s < 1) {
-            return Err(OpError::new("a step that is not positive"));
+        let x = args.take(0)?;
+        let dims = x.shape();
+        let mut cuts: Vec<Cut> = dims.iter().map(|&length| Cut { start: 0, step: 1, count: length }).collect();
+        for (((start, end), given), step) in starts.into_iter().zip(ends).zip(axes).zip(steps) {
+            let axis = axis(given, dims.len())?;
+            cuts[axis] = Cut::of(start, end, step, dims[axis])?;
         }
-        let cuts = starts.into_iter().zip(ends).zip(axes).zip(steps);
-        let cuts: Vec<Cut> = cuts.map(|(((start, end), axis), step)| Cut { start, end, axis, step }).collect();
-        sliced(args.take(0)?, &cuts)
+        cut(x, &cuts, args.device)
     }))
 }
 
-fn concatenated(args: &mut Args<'_>, given: i64) -> Result<Value, OpError> {
-    let device = args.device;
-    let parts = args.all();
-    let first = parts.first().map(Value::shape).unwrap_or_default();
-    let axis = axis(given, first.len())?;
-    if parts.iter().all(|p| matches!(p, Value::Host(_))) {
-        let ints = parts.into_iter().map(|p| p.ints().map(|h| h.ints)).collect::<Result<Vec<_>, _>>()?;
-        return Ok(Value::Host(HostInts::vector(ints.concat())));
-    }
-    let mut total = 0usize;
-    for part in &parts {
-        let dims = part.shape();
-        let alike = dims.len() == first.len() && (0..dims.len()).all(|i| i == axis || dims[i] == first[i]);
-        if axis >= dims.len() || !alike {
-            return Err(OpError(format!("shapes {first:?} and {dims:?} do not join along axis {axis}")));
-        }
-        total = total.saturating_add(dims[axis]);
-    }
-    let mut dims = first;
-    dims[axis] = total;
-    elements(&dims)?;
-    let alike = |handles: &[Handle]| {
-        let same = handles.windows(2).all(|pair| pair[0].dtype() == pair[1].dtype());
-        if same { Ok(()) } else { Err(OpError::new("the parts differ in type")) }
-    };
-    match parts.first() {
-        Some(Value::Float(_)) => {
-            let parts = parts.into_iter().map(Value::float).collect::<Result<Vec<_>, _>>()?;
-            alike(&parts)?;
-            Ok(Value::Float(B::float_cat(parts, axis)))
-        }
-        Some(Value::Int(_) | Value::Host(_)) => {
-            let parts = parts.into_iter().map(|p| p.int_tensor(device)).collect::<Result<Vec<_>, _>>()?;
-            alike(&parts)?;
-            Ok(Value::Int(B::int_cat(parts, axis)))
-        }
-        _ => Err(OpError::new("boolean tensors do not join")),
+/// The part of one axis that is kept: `count` elements from `start` on, `step` apart.
+pub(super) struct Cut {
+    pub(super) start: usize,
+    pub(super) step: i64,
+    pub(super) count: usize,
+}
+
+impl Cut {
+    /// From `start` up to, but without, `end`, as ONNX writes it: negative ends count from the end of the axis, and ends
+    /// beyond it mean the end.
+    fn of(start: i64, end: i64, step: i64, length: usize) -> Result<Cut, OpError> {
+        let length = length as i64;
+        let from_end = |i: i64| if i < 0 { i.saturating_add(length) } else { i };
+        let (start, end) = (from_end(start), from_end(end));
+        // Where the first element is, and how far it is to the end in the direction of the step.
+        let (start, distance) = match step {
+            0 => return Err(OpError::new("a step of 0")),
+            1.. => (start.clamp(0, length), end.clamp(0, length) - start.clamp(0, length)),
+            _ => (start.clamp(-1, length - 1), start.clamp(-1, length - 1) - end.clamp(-1, length - 1)),
+        };
+        let count = u64::try_from(distance).map_or(0, |distance| distance.div_ceil(step.unsigned_abs()));
+        // Nothing is kept where the start is before the axis.
+        Ok(Cut { start: usize::try_from(start).unwrap_or(0), step, count: count as usize })
     }
 }
 
-fn gathered(x: Value, indices: Value, given: i64, args: &Args<'_>) -> Result<Value, OpError> {
-    let axis = axis(given, x.rank())?;
-    if let Value::Host(ints) = &x
-        && axis == 0
-        && indices.rank() <= 1
-    {
-        let at = indices.ints()?;
-        let count = ints.ints.len();
-        let picked = at.ints.iter().map(|&i| {
-            let index = crate::runner::onnx::value::axis(i, count);
-            index.map(|i| ints.ints[i]).map_err(|_| OpError(format!("index is out of range for {count} integers")))
-        });
-        return Ok(Value::Host(HostInts { ints: picked.collect::<Result<_, _>>()?, scalar: at.scalar }));
+/// The part of `x` that is kept, with a cut for each axis.
+pub(super) fn cut(mut x: Value, cuts: &[Cut], device: &DispatchDevice) -> Result<Value, OpError> {
+    let kept: Vec<usize> = cuts.iter().map(|cut| cut.count).collect();
+    if kept == x.shape() && cuts.iter().all(|cut| cut.step > 0) {
+        return Ok(x);
     }
-    let mut dims = x.shape();
-    let Some(&length) = dims.get(axis) else {
-        return Err(OpError(format!("axis {axis} is out of range for the shape {dims:?}")));
-    };
-    let wanted = indices.shape();
-    let count = elements(&wanted)?;
-    let indices = in_range(indices, count, length, args)?;
-    dims.splice(axis..axis + 1, wanted);
-    elements(&dims)?;
-    let picked = match x {
-        Value::Float(t) => Value::Float(B::float_select(t, axis, indices)),
-        other => Value::Int(B::int_select(other.int_tensor(args.device)?, axis, indices)),
-    };
-    picked.reshape(dims)
-}
-
-/// Indices as a flat tensor of numbers below `length`. Callers send indices, so one that is out of range must be an
-/// error that says so; negative ones count from the end.
-fn in_range(indices: Value, count: usize, length: usize, args: &Args<'_>) -> Result<Handle, OpError> {
-    let flat = B::int_reshape(indices.int_tensor(args.device)?, Shape::from(vec![count]));
-    let flat = if flat.dtype() == DType::I64 { flat } else { B::int_cast(flat, IntDType::I64) };
-    let mut ints = Value::Int(flat).into_data()?.try_into_vec::<i64>().map_err(|e| OpError::new(e.to_string()))?;
-    for i in &mut ints {
-        let index = axis(*i, length).map_err(|_| OpError(format!("index {i} is out of range for length {length}")))?;
-        *i = index as i64;
+    if elements(&kept)? == 0 {
+        return zeros(kept, x.dtype(), device);
     }
-    let shape = Shape::from(vec![count]);
-    Ok(B::int_from_data(TensorData::new(ints, shape), args.device))
-}
-
-/// One axis of a `Slice`, as ONNX writes it.
-struct Cut {
-    start: i64,
-    end: i64,
-    axis: i64,
-    step: i64,
-}
-
-fn sliced(x: Value, cuts: &[Cut]) -> Result<Value, OpError> {
-    let dims = x.shape();
-    let mut slices: Vec<Slice> = dims.iter().map(|&d| Slice::new(0, Some(d as isize), 1)).collect();
-    for cut in cuts {
-        let axis = axis(cut.axis, dims.len())?;
-        let length = dims[axis] as i64;
-        let clamp = |i: i64| if i < 0 { i.saturating_add(length) } else { i }.clamp(0, length);
-        let (start, end) = (clamp(cut.start), clamp(cut.end));
-        if end <= start {
-            return Err(OpError(format!("the part {start}..{end} of axis {axis} is empty")));
-        }
-        slices[axis] = Slice::new(start as isize, Some(end as isize), cut.step.min(length) as isize);
+    for (axis, cut) in cuts.iter().enumerate().filter(|(_, cut)| cut.step < 0) {
+        let step = cut.step.unsigned_abs() as usize;
+        x = selected(x, axis, (0..cut.count).map(|i| cut.start - i * step).collect(), device)?;
     }
+    let slices: Vec<Slice> = cuts
+        .iter()
+        .map(|cut| match cut.step {
+            // A longer step than the axis makes no difference once the count is known.
+            step @ 1.. if cut.count > 1 => {
+                let end = cut.start + (cut.count - 1) * step as usize + 1;
+                Slice::new(cut.start as isize, Some(end as isize), step as isize)
+            }
+            1.. => Slice::new(cut.start as isize, Some(cut.start as isize + 1), 1),
+            _ => Slice::new(0, Some(cut.count as isize), 1),
+        })
+        .collect();
     Ok(match x {
         Value::Float(t) => Value::Float(B::float_slice(t, &slices)),
         Value::Int(t) => Value::Int(B::int_slice(t, &slices)),
         Value::Bool(t) => Value::Bool(B::bool_slice(t, &slices)),
-        Value::Host(h) => {
-            let ints = match slices.first() {
-                Some(s) => {
-                    let part = s.start as usize..s.end.map_or(h.ints.len(), |e| e as usize);
-                    h.ints[part].iter().copied().step_by(s.step as usize).collect()
-                }
-                None => h.ints,
-            };
-            Value::Host(HostInts { ints, scalar: h.scalar })
+        Value::Host(h) => match cuts.first() {
+            Some(cut) if cut.step > 0 => {
+                let kept = h.ints[cut.start..].iter().copied().step_by(cut.step as usize).take(cut.count);
+                Value::Host(HostInts::vector(kept.collect()))
+            }
+            _ => Value::Host(h),
+        },
+    })
+}
+
+/// One consecutive part of an axis.
+pub(super) fn part(
+    x: Value,
+    axis: usize,
+    start: usize,
+    count: usize,
+    device: &DispatchDevice,
+) -> Result<Value, OpError> {
+    let whole = |length| Cut { start: 0, step: 1, count: length };
+    let mut cuts: Vec<Cut> = x.shape().into_iter().map(whole).collect();
+    cuts[axis] = Cut { start, step: 1, count };
+    cut(x, &cuts, device)
+}
+
+/// Tensors one behind the other along an axis.
+pub(super) fn joined(parts: Vec<Value>, given: i64, device: &DispatchDevice) -> Result<Value, OpError> {
+    let Some(first) = parts.first() else { return Err(OpError::new("nothing to join")) };
+    let (mut dims, dtype) = (first.shape(), first.dtype());
+    let axis = axis(given, dims.len())?;
+    dims[axis] = 0;
+    for part in &parts {
+        let have = part.shape();
+        let alike = have.len() == dims.len() && (0..dims.len()).all(|i| i == axis || have[i] == dims[i]);
+        if !alike {
+            let first = parts[0].shape();
+            return Err(OpError(format!("shapes {first:?} and {have:?} do not join along axis {axis}")));
         }
+        if part.dtype() != dtype {
+            return Err(OpError(format!("parts of type {dtype:?} and {:?} do not join", part.dtype())));
+        }
+        dims[axis] = dims[axis].saturating_add(have[axis]);
+    }
+    if elements(&dims)? == 0 {
+        return zeros(dims, dtype, device);
+    }
+    if parts.iter().all(|part| matches!(part, Value::Host(_))) {
+        let ints = parts.into_iter().map(|part| part.ints().map(|h| h.ints)).collect::<Result<Vec<_>, _>>()?;
+        return Ok(Value::Host(HostInts::vector(ints.concat())));
+    }
+    let (mut floats, mut ints, mut bools) = (Vec::new(), Vec::new(), Vec::new());
+    for part in parts.into_iter().filter(|part| part.shape()[axis] > 0) {
+        match part {
+            Value::Float(t) => floats.push(t),
+            Value::Bool(t) => bools.push(t),
+            other => ints.push(other.int_tensor(device)?),
+        }
+    }
+    // Parts of one type are of one kind.
+    Ok(if !floats.is_empty() {
+        Value::Float(B::float_cat(floats, axis))
+    } else if !bools.is_empty() {
+        Value::Bool(B::bool_cat(bools, axis))
+    } else {
+        Value::Int(B::int_cat(ints, axis))
     })
 }
 
 /// Cuts a tensor into `parts` consecutive pieces: of the given sizes, or of equal size with a shorter last one.
-fn split(x: Value, axis: usize, sizes: Option<&[usize]>, parts: usize) -> Result<Vec<Value>, OpError> {
-    let dims = x.shape();
-    let Some(&length) = dims.get(axis) else {
-        return Err(OpError(format!("axis {axis} is out of range for the shape {dims:?}")));
+fn split(
+    x: Value,
+    axis: usize,
+    sizes: Option<Vec<i64>>,
+    parts: usize,
+    device: &DispatchDevice,
+) -> Result<Vec<Value>, OpError> {
+    let length = x.shape()[axis];
+    let sizes = match sizes {
+        Some(given) => {
+            let sizes: Option<Vec<usize>> = given.iter().map(|&size| usize::try_from(size).ok()).collect();
+            let total = |sizes: &Vec<usize>| sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
+            let sizes = sizes.filter(|sizes| sizes.len() == parts && total(sizes) == Some(length));
+            sizes.ok_or_else(|| {
+                OpError(format!("the parts {given:?} do not add up to a length of {length} in {parts} outputs"))
+            })?
+        }
+        None => {
+            let even = length.div_ceil(parts.max(1));
+            (0..parts).map(|part| even.min(length.saturating_sub(part * even))).collect()
+        }
     };
-    let even = length.div_ceil(parts.max(1));
     let mut from = 0;
     let mut pieces = Vec::with_capacity(parts);
-    for part in 0..parts {
-        let size = sizes.map_or(even.min(length - from), |sizes| sizes.get(part).copied().unwrap_or(0));
-        if size == 0 || size > length - from {
-            return Err(OpError(format!("a length of {length} does not split into {parts} parts of {sizes:?}")));
-        }
-        let cut = Cut { start: from as i64, end: (from + size) as i64, axis: axis as i64, step: 1 };
-        pieces.push(sliced(x.clone(), &[cut])?);
+    for size in sizes {
+        pieces.push(part(x.clone(), axis, from, size, device)?);
         from += size;
-    }
-    if from != length {
-        return Err(OpError(format!("the parts {sizes:?} do not add up to a length of {length}")));
     }
     Ok(pieces)
 }

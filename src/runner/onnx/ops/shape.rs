@@ -1,14 +1,34 @@
 //! Shapes and types: operators that keep all elements and change their dimensions, order or type.
 
-use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn_backend::{Shape, TensorData};
 
+use super::arrange::permuted;
 use super::{Build, Ints, Kernel, Operator};
-use crate::runner::onnx::value::{Backend as B, HostInts, OpError, Value, axis, elements};
+use crate::runner::onnx::value::{HostInts, OpError, Value, axis, elements};
 use crate::runner::onnx::weights;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Constant", constant),
+    Operator::new("DepthToSpace", |build| {
+        let block = block(build)?;
+        let rows_first = match build.attributes.text("mode", "DCR")?.as_str() {
+            "DCR" => true,
+            "CRD" => false,
+            other => return Err(OpError(format!("the mode '{other}'"))),
+        };
+        Ok(Kernel::one(move |mut args| {
+            let x = args.take(0)?;
+            let [n, c, h, w] = image(&x)?;
+            let deep = c.checked_div(block * block).filter(|deep| deep * block * block == c);
+            let deep =
+                deep.ok_or_else(|| OpError(format!("{c} channels do not divide into blocks of {block} by {block}")))?;
+            let (apart, order) = match rows_first {
+                true => (vec![n, block, block, deep, h, w], [0, 3, 4, 1, 5, 2]),
+                false => (vec![n, deep, block, block, h, w], [0, 1, 4, 2, 5, 3]),
+            };
+            permuted(x.reshape(apart)?, &order).reshape(vec![n, deep, h * block, w * block])
+        }))
+    }),
     Operator::new("Flatten", |build| {
         let given = build.attributes.int("axis", 1)?;
         Ok(Kernel::one(move |mut args| {
@@ -16,7 +36,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             let dims = x.shape();
             // One more place than there are axes: all dimensions may go to the left.
             let (outer, inner) = dims.split_at(axis(given, dims.len() + 1 - usize::from(given < 0))?);
-            x.reshape(vec![elements(outer)?, elements(inner)?])
+            x.shaped(vec![elements(outer)?, elements(inner)?], args.device)
         }))
     }),
     Operator::new("Identity", |_| Ok(Kernel::one(|mut args| args.take(0)))),
@@ -26,7 +46,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         Ok(Kernel::one(move |mut args| {
             let x = args.take(0)?;
             let dims = reshaped(&x.shape(), &wanted.need("dimensions", &mut args)?, zero_counts)?;
-            x.reshape(dims)
+            x.shaped(dims, args.device)
         }))
     }),
     Operator::new("Shape", |build| {
@@ -37,6 +57,31 @@ pub(super) const OPERATORS: &[Operator] = &[
             let at = |i: i64| if i < 0 { i.saturating_add(rank) } else { i }.clamp(0, rank) as usize;
             let part = dims.get(at(start)..at(end)).unwrap_or_default();
             Ok(Value::Host(HostInts::vector(part.iter().map(|&d| d as i64).collect())))
+        }))
+    }),
+    Operator::new("Size", |_| {
+        Ok(Kernel::one(|mut args| {
+            let count = elements(&args.take(0)?.shape())? as i64;
+            Ok(Value::Host(HostInts { ints: vec![count], scalar: true }))
+        }))
+    }),
+    Operator::new("SpaceToDepth", |build| {
+        let block = block(build)?;
+        // Opset 28 orders the new channels in one of two ways.
+        let rows_first = match build.attributes.text("mode", "DCR")?.as_str() {
+            "DCR" => true,
+            "CRD" => false,
+            other => return Err(OpError(format!("the mode '{other}'"))),
+        };
+        Ok(Kernel::one(move |mut args| {
+            let x = args.take(0)?;
+            let [n, c, h, w] = image(&x)?;
+            if h % block != 0 || w % block != 0 {
+                return Err(OpError(format!("{h} by {w} does not divide into blocks of {block} by {block}")));
+            }
+            let apart = vec![n, c, h / block, block, w / block, block];
+            let order = if rows_first { [0, 3, 5, 1, 2, 4] } else { [0, 1, 3, 5, 2, 4] };
+            permuted(x.reshape(apart)?, &order).reshape(vec![n, c * block * block, h / block, w / block])
         }))
     }),
     Operator::new("Squeeze", |build| {
@@ -59,7 +104,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     Operator::new("Unsqueeze", |build| {
         let axes: Ints = build.ints("axes", 1)?;
-        Ok(Kernel::one(move |mut args| unsqueezed(args.take(0)?, &axes.need("axes", &mut args)?)))
+        Ok(Kernel::one(move |mut args| {
+            let axes = axes.need("axes", &mut args)?;
+            let x = args.take(0)?;
+            let dims = unsqueezed(x.shape(), &axes)?;
+            x.shaped(dims, args.device)
+        }))
     }),
 ];
 
@@ -120,15 +170,15 @@ fn squeezed(x: Value, axes: Option<Vec<i64>>) -> Result<Value, OpError> {
     x.reshape(left.collect())
 }
 
-fn unsqueezed(x: Value, axes: &[i64]) -> Result<Value, OpError> {
-    let mut dims = x.shape();
+/// `dims` with an axis of length 1 at each of `axes`, which count in the result.
+fn unsqueezed(mut dims: Vec<usize>, axes: &[i64]) -> Result<Vec<usize>, OpError> {
     for axis in resolved(axes, dims.len() + axes.len())? {
         if axis > dims.len() {
             return Err(OpError::new("an axis comes twice"));
         }
         dims.insert(axis, 1);
     }
-    x.reshape(dims)
+    Ok(dims)
 }
 
 /// Axes as indices below `rank`, in ascending order.
@@ -146,10 +196,20 @@ fn transposed(x: Value, order: &[usize]) -> Result<Value, OpError> {
     if order.len() != rank || !once {
         return Err(OpError(format!("the order {order:?} does not fit rank {rank}")));
     }
-    Ok(match x {
-        Value::Float(t) => Value::Float(B::float_permute(t, order)),
-        Value::Int(t) => Value::Int(B::int_permute(t, order)),
-        Value::Bool(t) => Value::Bool(B::bool_permute(t, order)),
-        host @ Value::Host(_) => host,
-    })
+    Ok(permuted(x, order))
+}
+
+/// The side of the blocks that pixels are exchanged for channels in.
+fn block(build: &Build<'_>) -> Result<usize, OpError> {
+    let block = build.attributes.int("blocksize", 0)?;
+    // Its square must not overflow.
+    let block = u32::try_from(block).ok().filter(|&block| (1..1 << 16).contains(&block));
+    block.map(|block| block as usize).ok_or_else(|| OpError::new("a block size out of range"))
+}
+
+/// The dimensions of a batch of images.
+fn image(x: &Value) -> Result<[usize; 4], OpError> {
+    let dims = x.shape();
+    <[usize; 4]>::try_from(dims)
+        .map_err(|dims| OpError(format!("expects a batch of images and gets the shape {dims:?}")))
 }
