@@ -4,11 +4,15 @@
 //! operator, add a line to the table of its family.
 
 mod activation;
+mod along;
 mod arithmetic;
 mod conv;
+mod conv_general;
+mod conv_transpose;
 mod linear;
 mod norm;
 mod pool;
+mod pool_general;
 mod reduce;
 mod select;
 mod shape;
@@ -51,9 +55,12 @@ const FAMILIES: &[&[Operator]] = &[
     activation::OPERATORS,
     arithmetic::OPERATORS,
     conv::OPERATORS,
+    conv_general::OPERATORS,
+    conv_transpose::OPERATORS,
     linear::OPERATORS,
     norm::OPERATORS,
     pool::OPERATORS,
+    pool_general::OPERATORS,
     reduce::OPERATORS,
     select::OPERATORS,
     shape::OPERATORS,

@@ -4,6 +4,7 @@ use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, Shape, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
+use super::along::{elements_of, value_of};
 use super::{Build, Kernel, Operator};
 use crate::runner::onnx::value::{Backend as B, OpError, Value};
 
@@ -71,8 +72,8 @@ impl Affine {
         device: &DispatchDevice,
     ) -> Result<(Value, Option<Value>), OpError> {
         let Affine { scale, shift } = self;
-        let floats = |v: Value| v.into_data()?.try_into_vec::<f32>().map_err(|e| OpError::new(e.to_string()));
-        let shape = weight.shape();
+        let floats = elements_of::<f32>;
+        let (shape, kind) = (weight.shape(), weight.clone().float()?.dtype());
         if shape.first() != Some(&scale.len()) {
             return Err(OpError(format!("a normalisation of {} channels behind a weight of {shape:?}", scale.len())));
         }
@@ -85,7 +86,6 @@ impl Affine {
         let bias = bias.iter().zip(scale).zip(shift).map(|((b, scale), shift)| (f64::from(*b) * scale + shift) as f32);
         let bias: Vec<f32> = bias.collect();
         let count = bias.len();
-        let weight = Value::from_data(TensorData::new(weights, shape), device)?;
-        Ok((weight, Some(Value::from_data(TensorData::new(bias, [count]), device)?)))
+        Ok((value_of(weights, shape, kind, device)?, Some(value_of(bias, vec![count], kind, device)?)))
     }
 }
