@@ -11,9 +11,11 @@ mod conv_general;
 mod conv_transpose;
 mod linear;
 mod norm;
+mod norm_layers;
 mod pool;
 mod pool_general;
 mod reduce;
+mod resize;
 mod select;
 mod shape;
 mod window;
@@ -59,9 +61,11 @@ const FAMILIES: &[&[Operator]] = &[
     conv_transpose::OPERATORS,
     linear::OPERATORS,
     norm::OPERATORS,
+    norm_layers::OPERATORS,
     pool::OPERATORS,
     pool_general::OPERATORS,
     reduce::OPERATORS,
+    resize::OPERATORS,
     select::OPERATORS,
     shape::OPERATORS,
 ];
