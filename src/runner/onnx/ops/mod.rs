@@ -14,6 +14,7 @@ mod norm;
 mod norm_layers;
 mod pool;
 mod pool_general;
+mod recurrent;
 mod reduce;
 mod resize;
 mod select;
@@ -64,6 +65,7 @@ const FAMILIES: &[&[Operator]] = &[
     norm_layers::OPERATORS,
     pool::OPERATORS,
     pool_general::OPERATORS,
+    recurrent::OPERATORS,
     reduce::OPERATORS,
     resize::OPERATORS,
     select::OPERATORS,
