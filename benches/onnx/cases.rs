@@ -147,7 +147,7 @@ fn all(folder: &Path, filter: &str) -> Option<Outcome> {
 
 /// A failure; one for a type of elements that no tensor here has is something missing.
 fn failed(reason: &str) -> Fate {
-    match reason.contains("elements of type") || reason.contains("a cast to the type") {
+    match reason.contains("elements of type") || reason.contains("the element type") {
         true => Fate::Missing("other element types (float8, int4, strings …)".into()),
         false => Fate::Failed(reason.to_owned()),
     }

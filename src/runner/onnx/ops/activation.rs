@@ -52,9 +52,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         // The numbers of Klambauer et al., "Self-Normalizing Neural Networks", 2017, as ONNX writes them.
         let alpha = f64::from(build.attributes.float("alpha", 1.673_263_2)?);
         let gamma = build.attributes.float("gamma", 1.050_701)?;
-        composed(move |x| {
-            B::float_mul_scalar(B::float_add(B::relu(x.clone()), below(x, alpha, 1.0)), gamma.into())
-        })
+        composed(move |x| B::float_mul_scalar(B::float_add(B::relu(x.clone()), below(x, alpha, 1.0)), gamma.into()))
     }),
     Operator::new("Shrink", |build| {
         let bias = f64::from(build.attributes.float("bias", 0.0)?);

@@ -29,7 +29,10 @@ pub(super) const OPERATORS: &[Operator] = &[
         }))
     }),
     Operator::new("Min", |_| all(less)),
-    Operator::new("Mod", |build| if build.attributes.flag("fmod", false)? { pairs(truncated_rest) } else { pairs(rest) }),
+    Operator::new(
+        "Mod",
+        |build| if build.attributes.flag("fmod", false)? { pairs(truncated_rest) } else { pairs(rest) },
+    ),
     Operator::new("Mul", |build| binary(MUL, build)),
     Operator::new("Pow", |build| if number(build).is_some() { binary(POW, build) } else { pairs(power) }),
     Operator::new("Sub", |build| binary(SUB, build)),

@@ -4,16 +4,18 @@ use burn_backend::TensorMetadata;
 use burn_backend::ops::{ConvOptions, FloatTensorOps, ModuleOps};
 
 use super::window::Window;
-use super::{Build, Kernel, Operator, norm};
+use super::{Build, Kernel, Operator, conv_general, norm};
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("Conv", |build| conv(build, false)).except("three dimensions; weights that are computed"),
-    Operator::new("uncork::Conv", |build| conv(build, true)),
-];
+pub(super) const OPERATORS: &[Operator] =
+    &[Operator::new("Conv", |build| conv(build, false)), Operator::new("uncork::Conv", |build| conv(build, true))];
 
 /// A convolution; a normalised one has the four columns of a `BatchNormalization` behind its own arguments.
 fn conv(build: &mut Build<'_>, normalized: bool) -> Result<Kernel, OpError> {
+    // Weights that are computed, and volumes.
+    if build.peek(1).is_none_or(|weight| weight.rank() > 4) || build.has(2) && build.peek(2).is_none() {
+        return conv_general::conv(build, normalized);
+    }
     let Some(weight) = build.constant(1) else { return Err(OpError::new("the weight is not constant")) };
     let window = Window::of(build, Some(&weight.shape()))?;
     let groups = usize::try_from(build.attributes.int("group", 1)?).unwrap_or(0);
@@ -25,10 +27,7 @@ fn conv(build: &mut Build<'_>, normalized: bool) -> Result<Kernel, OpError> {
         return Err(OpError(format!("{outputs} channels do not split into {groups} groups")));
     }
     let weight = weight.reshape(vec![outputs, inputs, height, width])?;
-    let bias = match build.constant(2) {
-        None if build.has(2) => return Err(OpError::new("the bias is not constant")),
-        bias => bias,
-    };
+    let bias = build.constant(2);
     if bias.as_ref().is_some_and(|b| b.shape() != [outputs]) {
         return Err(OpError(format!("the bias does not have {outputs} elements")));
     }
@@ -47,7 +46,7 @@ fn conv(build: &mut Build<'_>, normalized: bool) -> Result<Kernel, OpError> {
     }))
 }
 
-fn run(
+pub(super) fn run(
     window: &Window,
     groups: usize,
     x: Handle,

@@ -1,21 +1,69 @@
 //! Matrix products.
 
-use burn_backend::ops::FloatTensorOps;
-use burn_backend::{Shape, TensorMetadata};
+use burn_backend::ops::{FloatTensorOps, IntTensorOps};
+use burn_backend::{DType, IntDType, Shape, TensorMetadata};
+use burn_dispatch::DispatchDevice;
 
 use super::{Build, Kernel, Operator};
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, broadcast, elements, lift};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Gemm", gemm),
+    Operator::new("MatMulInteger", |_| {
+        Ok(Kernel::one(|mut args| {
+            let (a, b) = (args.take(0)?, args.take(1)?);
+            let rows = args.optional(2).map(column).transpose()?;
+            let a = centered(a, rows, args.device)?;
+            let b = centered(b, args.optional(3), args.device)?;
+            Value::Float(matmul(a, b)?).cast(DType::I32, args.device)
+        }))
+    }),
     Operator::new("MatMul", |build| {
-        if build.peek(1).is_some_and(|weight| weight.rank() == 2) {
+        if build.peek(1).is_some_and(|w| w.rank() == 2 && matches!(w, Value::Float(_))) {
             let weight = weight(build, false)?;
             return linear(weight, None);
         }
-        Ok(Kernel::one(|mut args| matmul(args.float(0)?, args.float(1)?).map(Value::Float)))
+        Ok(Kernel::one(|mut args| product(args.take(0)?, args.take(1)?, args.device)))
     }),
 ];
+
+/// Zero points of rows, which stand above one another.
+fn column(points: Value) -> Result<Value, OpError> {
+    match points.shape()[..] {
+        [count] if count > 1 => points.reshape(vec![count, 1]),
+        _ => Ok(points),
+    }
+}
+
+/// Small integers less their zero points, in a type that keeps their products' sums exact.
+pub(super) fn centered(x: Value, points: Option<Value>, device: &DispatchDevice) -> Result<Handle, OpError> {
+    let x = x.cast(DType::F64, device)?.float()?;
+    let Some(points) = points else { return Ok(x) };
+    let points = points.cast(DType::F64, device)?;
+    let rank = x.shape().num_dims();
+    if *broadcast(&points.shape(), &x.shape())? != *x.shape() {
+        return Err(OpError(format!("zero points of shape {:?} do not fit {:?}", points.shape(), x.shape())));
+    }
+    let dims = lift(&points.shape(), rank);
+    Ok(B::float_sub(x, points.reshape(dims)?.float()?))
+}
+
+/// A product of floats or integers.
+fn product(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    match (a, b) {
+        (Value::Float(a), Value::Float(b)) => matmul(a, b).map(Value::Float),
+        (a, b) => {
+            let (a, b) = (a.int_tensor(device)?, b.int_tensor(device)?);
+            let kind = a.dtype();
+            if kind != b.dtype() {
+                return Err(OpError(format!("cannot multiply {kind:?} with {:?}", b.dtype())));
+            }
+            let [a, b] = [a, b].map(|t| B::int_cast(t, IntDType::I64));
+            let y = multiplied(a, b, B::int_reshape, B::int_matmul)?;
+            Ok(Value::Int(B::int_cast(y, IntDType::from(kind))))
+        }
+    }
+}
 
 /// alpha · A' · B' + beta · C
 fn gemm(build: &mut Build<'_>) -> Result<Kernel, OpError> {
@@ -124,6 +172,16 @@ pub(super) fn matmul(a: Handle, b: Handle) -> Result<Handle, OpError> {
     if a.dtype() != b.dtype() {
         return Err(OpError(format!("cannot multiply {:?} with {:?}", a.dtype(), b.dtype())));
     }
+    multiplied(a, b, B::float_reshape, B::float_matmul)
+}
+
+/// numpy's `matmul`: vectors gain a dimension for the product, leading dimensions broadcast.
+fn multiplied(
+    a: Handle,
+    b: Handle,
+    reshape: fn(Handle, Shape) -> Handle,
+    multiply: fn(Handle, Handle) -> Handle,
+) -> Result<Handle, OpError> {
     let (mut left, mut right) = (a.shape().to_vec(), b.shape().to_vec());
     if left.is_empty() || right.is_empty() {
         return Err(OpError::new("a factor has no dimensions"));
@@ -143,14 +201,14 @@ pub(super) fn matmul(a: Handle, b: Handle) -> Result<Handle, OpError> {
     out.extend([left[n - 2], right[m - 1]]);
     elements(&out)?;
     let rank = n.max(m);
-    let a = B::float_reshape(a, Shape::from(lift(&left, rank)));
-    let b = B::float_reshape(b, Shape::from(lift(&right, rank)));
-    let y = B::float_matmul(a, b);
+    let a = reshape(a, Shape::from(lift(&left, rank)));
+    let b = reshape(b, Shape::from(lift(&right, rank)));
+    let y = multiply(a, b);
     if left_vector {
         out.remove(rank - 2);
     }
     if right_vector {
         out.pop();
     }
-    Ok(if left_vector || right_vector { B::float_reshape(y, Shape::from(out)) } else { y })
+    Ok(if left_vector || right_vector { reshape(y, Shape::from(out)) } else { y })
 }

@@ -4,6 +4,7 @@
 //! operator, add a line to the table of its family.
 
 mod activation;
+mod along;
 mod arithmetic;
 mod arrange;
 mod boxes;
@@ -11,6 +12,8 @@ mod cast;
 mod compare;
 mod control;
 mod conv;
+mod conv_general;
+mod conv_transpose;
 mod cumulative;
 mod einsum;
 mod gather;
@@ -19,10 +22,14 @@ mod host;
 mod linear;
 mod math;
 mod norm;
+mod norm_layers;
 mod pad;
 mod pool;
+mod pool_general;
 mod quantize;
+mod recurrent;
 mod reduce;
+mod resize;
 mod scatter;
 mod select;
 mod shape;
@@ -73,6 +80,8 @@ const FAMILIES: &[&[Operator]] = &[
     compare::OPERATORS,
     control::OPERATORS,
     conv::OPERATORS,
+    conv_general::OPERATORS,
+    conv_transpose::OPERATORS,
     cumulative::OPERATORS,
     einsum::OPERATORS,
     gather::OPERATORS,
@@ -80,10 +89,14 @@ const FAMILIES: &[&[Operator]] = &[
     linear::OPERATORS,
     math::OPERATORS,
     norm::OPERATORS,
+    norm_layers::OPERATORS,
     pad::OPERATORS,
     pool::OPERATORS,
+    pool_general::OPERATORS,
     quantize::OPERATORS,
+    recurrent::OPERATORS,
     reduce::OPERATORS,
+    resize::OPERATORS,
     scatter::OPERATORS,
     select::OPERATORS,
     shape::OPERATORS,

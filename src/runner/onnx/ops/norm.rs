@@ -1,14 +1,16 @@
 //! Batch normalisation: a scale and a shift for each channel.
 
 use burn_backend::ops::FloatTensorOps;
-use burn_backend::{DType, Shape, TensorData, TensorMetadata};
+use burn_backend::{DType, Shape, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
+use super::along::{elements_of, value_of};
+use super::norm_layers::{cast, wide};
 use super::{Build, Kernel, Operator};
-use crate::runner::onnx::value::{Backend as B, OpError, Value};
+use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value};
 
 pub(super) const OPERATORS: &[Operator] =
-    &[Operator::new("BatchNormalization", normalization).except("training; statistics that are computed")];
+    &[Operator::new("BatchNormalization", normalization).except("spatial=0; training before opset 14")];
 
 /// y = scale · x + shift, for each channel.
 pub(super) struct Affine {
@@ -17,27 +19,78 @@ pub(super) struct Affine {
 }
 
 fn normalization(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let training = build.attributes.flag("training_mode", false)?;
+    if training || (1..5).any(|i| build.peek(i).is_none()) {
+        return computed(build, training);
+    }
     if (1..5).any(|i| build.gives(i)) {
         return Err(OpError::new("its statistics are used, as in training; export with model.eval()"));
     }
     let Affine { scale, shift } = Affine::take(build, 1)?;
     let channels = scale.len();
-    let tensor = |numbers: Vec<f64>| {
-        let numbers: Vec<f32> = numbers.into_iter().map(|x| x as f32).collect();
-        Value::from_data(TensorData::new(numbers, [channels]), build.device)
+    let column = move |numbers: &[f64], kind: DType, device: &DispatchDevice| {
+        value_of(numbers.to_vec(), vec![channels], kind, device)?.float()
     };
-    let (scale, shift) = (tensor(scale)?.float()?, tensor(shift)?.float()?);
+    let prepared = [&scale, &shift].map(|numbers| column(numbers, DType::F32, build.device));
+    let [f32_scale, f32_shift] = prepared;
+    let single = (f32_scale?, f32_shift?);
     Ok(Kernel::one(move |mut args| {
         let x = args.float(0)?;
-        let dims = x.shape();
-        if dims.num_dims() < 2 || dims[1] != channels || x.dtype() != DType::F32 {
-            let kind = x.dtype();
-            return Err(OpError(format!("{channels} channels of F32 do not fit the shape {dims:?} of {kind:?}")));
+        let (dims, kind) = (x.shape(), x.dtype());
+        if dims.num_dims() < 2 || dims[1] != channels {
+            return Err(OpError(format!("{channels} channels do not fit the shape {dims:?}")));
         }
-        let mut wide = vec![1; dims.num_dims()];
-        wide[1] = channels;
-        let [scale, shift] = [&scale, &shift].map(|t| B::float_reshape(t.clone(), Shape::from(wide.clone())));
-        Ok(Value::Float(B::float_add(B::float_mul(x, scale), shift)))
+        let mut laid = vec![1; dims.num_dims()];
+        laid[1] = channels;
+        let (scale, shift) = match kind {
+            DType::F64 => (column(&scale, kind, args.device)?, column(&shift, kind, args.device)?),
+            _ => single.clone(),
+        };
+        let [scale, shift] = [scale, shift].map(|t| B::float_reshape(t, Shape::from(laid.clone())));
+        // Half types are too coarse for a scale and a shift of large statistics.
+        let y = B::float_add(B::float_mul(cast(x, wide(kind)), scale), shift);
+        Ok(Value::Float(cast(y, kind)))
+    }))
+}
+
+/// A normalisation whose statistics are computed: by other nodes or, in training, from the batch itself.
+fn computed(build: &mut Build<'_>, training: bool) -> Result<Kernel, OpError> {
+    let epsilon = build.attributes.float("epsilon", 1e-5)?;
+    let momentum = build.attributes.float("momentum", 0.9)?;
+    if !build.attributes.flag("spatial", true)? || (!training && (1..5).any(|i| build.gives(i))) {
+        return Err(OpError::new("spatial=0 or used statistics; export with model.eval()"));
+    }
+    Ok(Kernel::many(move |mut args| {
+        let x = args.float(0)?;
+        let (dims, kind) = (x.shape().to_vec(), x.dtype());
+        let channels = match dims[..] {
+            [_, channels, ..] if !dims.contains(&0) => channels,
+            _ => return Err(OpError(format!("no channels can be normalised in the shape {dims:?}"))),
+        };
+        let x = cast(x, wide(kind));
+        let mut laid = vec![1; dims.len()];
+        laid[1] = channels;
+        let mut column =
+            |i: usize| Ok::<Handle, OpError>(cast(args.take(i)?.reshape(laid.clone())?.float()?, wide(kind)));
+        let (scale, shift, mut mean, mut variance) = (column(1)?, column(2)?, column(3)?, column(4)?);
+        let mut running = Vec::new();
+        if training {
+            let over = |x: Handle| (0..dims.len()).filter(|&i| i != 1).fold(x, B::float_mean_dim);
+            let batch_mean = over(x.clone());
+            let distance = B::float_sub(x.clone(), batch_mean.clone());
+            let batch_variance = over(B::float_mul(distance.clone(), distance));
+            for (old, new) in [(mean, &batch_mean), (variance, &batch_variance)] {
+                let old = B::float_mul_scalar(old, momentum.into());
+                let next = B::float_add(old, B::float_mul_scalar(new.clone(), (1.0 - momentum).into()));
+                let next = B::float_reshape(next, Shape::from(vec![channels]));
+                running.push(Value::Float(cast(next, kind)));
+            }
+            (mean, variance) = (batch_mean, batch_variance);
+        }
+        let spread = B::float_sqrt(B::float_add_scalar(variance, epsilon.into()));
+        let y = B::float_mul(B::float_div(B::float_sub(x, mean), spread), scale);
+        let y = cast(B::float_add(y, shift), kind);
+        Ok([vec![Value::Float(y)], running].concat())
     }))
 }
 
@@ -71,8 +124,8 @@ impl Affine {
         device: &DispatchDevice,
     ) -> Result<(Value, Option<Value>), OpError> {
         let Affine { scale, shift } = self;
-        let floats = |v: Value| v.into_data()?.try_into_vec::<f32>().map_err(|e| OpError::new(e.to_string()));
-        let shape = weight.shape();
+        let floats = elements_of::<f32>;
+        let (shape, kind) = (weight.shape(), weight.clone().float()?.dtype());
         if shape.first() != Some(&scale.len()) {
             return Err(OpError(format!("a normalisation of {} channels behind a weight of {shape:?}", scale.len())));
         }
@@ -85,7 +138,6 @@ impl Affine {
         let bias = bias.iter().zip(scale).zip(shift).map(|((b, scale), shift)| (f64::from(*b) * scale + shift) as f32);
         let bias: Vec<f32> = bias.collect();
         let count = bias.len();
-        let weight = Value::from_data(TensorData::new(weights, shape), device)?;
-        Ok((weight, Some(Value::from_data(TensorData::new(bias, [count]), device)?)))
+        Ok((value_of(weights, shape, kind, device)?, Some(value_of(bias, vec![count], kind, device)?)))
     }
 }

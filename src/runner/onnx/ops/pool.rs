@@ -4,15 +4,16 @@ use burn_backend::ops::{FloatTensorOps, ModuleOps, PadMode};
 use burn_backend::{FloatDType, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
-use super::window::{Pads, Window};
+use super::pool_general::Pool;
+use super::window::{Divisor, Form, Pads, Window};
 use super::{Build, Kernel, Operator};
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("AveragePool", average).except("dilations"),
+    Operator::new("AveragePool", average),
     Operator::new("GlobalAveragePool", |_| global(B::float_mean_dim)),
     Operator::new("GlobalMaxPool", |_| global(B::float_max_dim)),
-    Operator::new("MaxPool", max).except("the indices"),
+    Operator::new("MaxPool", max),
 ];
 
 /// The padding as burn's pools take it, the same on both sides.
@@ -20,52 +21,64 @@ fn symmetric(pads: Pads) -> Option<[usize; 2]> {
     pads.iter().all(|(before, behind)| before == behind).then(|| pads.map(|(before, _)| before))
 }
 
-/// A kernel that takes the input as an image and gives the result in the input's form.
+/// Takes the input as an image and gives the result in the input's form.
 fn pool(
     window: Window,
-    ceil: bool,
     f: impl Fn(&Window, Handle, Pads, &DispatchDevice) -> Handle + Send + Sync + 'static,
-) -> Kernel {
-    Kernel::one(move |mut args| {
-        let x = args.take(0)?;
+) -> impl Fn(Value, &DispatchDevice) -> Result<Value, OpError> + Send + Sync + 'static {
+    move |x, device| {
         let dims = window.image(&x.shape())?;
         let pads = window.pads([dims[2], dims[3]]);
         let [h, w] = window.output([dims[2], dims[3]], pads)?;
         elements(&[dims[0], dims[1], h, w])?;
-        // Padding on one side only is added before the pool, which then would round up from another length.
-        if ceil && symmetric(pads).is_none() {
-            return Err(OpError::new("ceil_mode with a padding that differs between the sides is not supported"));
-        }
-        let y = f(&window, x.reshape(dims.to_vec())?.float()?, pads, args.device);
+        let y = f(&window, x.reshape(dims.to_vec())?.float()?, pads, device);
         let out = y.shape().dims::<4>();
         Value::Float(y).reshape(window.result(out))
-    })
+    }
+}
+
+/// Whether the device's pools do not cover this form.
+fn rare(build: &Build<'_>, ceil: bool) -> Result<bool, OpError> {
+    let form = Form::of(build)?;
+    // The device pads both sides alike. More on one side is added before the pool, which then would round up from
+    // another length.
+    Ok(form.rank().is_none_or(|rank| rank > 2) || ceil && !form.symmetric())
 }
 
 fn max(build: &mut Build<'_>) -> Result<Kernel, OpError> {
-    if build.gives(1) {
-        return Err(OpError::new("the indices of the maxima are not computed"));
+    let ceil = build.attributes.flag("ceil_mode", false)?;
+    let columns = build.attributes.flag("storage_order", false)?;
+    let (general, places) = (Pool::of(build)?, build.gives(1));
+    if places || rare(build, ceil)? {
+        return Ok(Kernel::many(move |mut args| general.maxima(args.take(0)?, places, columns, args.device)));
     }
     let window = Window::of(build, None)?;
-    let ceil = build.attributes.flag("ceil_mode", false)?;
-    build.attributes.int("storage_order", 0)?;
-    Ok(pool(window, ceil, move |window, x, pads, _| {
+    let floats = pool(window, move |window, x, pads, _| {
         let (x, pads) = match symmetric(pads) {
             Some(pads) => (x, pads),
             None => (B::float_pad(x, &whole(pads), PadMode::Constant(f32::NEG_INFINITY)), [0, 0]),
         };
         B::max_pool2d(x, window.kernel, window.stride, pads, window.dilation, ceil)
+    });
+    Ok(Kernel::one(move |mut args| {
+        let x = args.take(0)?;
+        match x {
+            Value::Float(_) => floats(x, args.device),
+            x => general.maxima(x, false, false, args.device)?.pop().ok_or_else(|| OpError::new("no maxima")),
+        }
     }))
 }
 
 fn average(build: &mut Build<'_>) -> Result<Kernel, OpError> {
-    let window = Window::of(build, None)?;
     let ceil = build.attributes.flag("ceil_mode", false)?;
     let count_padding = build.attributes.flag("count_include_pad", false)?;
-    if window.dilation != [1, 1] {
-        return Err(OpError::new("a dilated average"));
+    let general = Pool::of(build)?;
+    if rare(build, ceil)? || general.dilated() {
+        let divisor = if count_padding { Divisor::Padded } else { Divisor::Inside };
+        return Ok(Kernel::one(move |mut args| general.sums(args.take(0)?, divisor, args.device)));
     }
-    Ok(pool(window, ceil, move |window, x, pads, device| {
+    let window = Window::of(build, None)?;
+    let mean = pool(window, move |window, x, pads, device| {
         let mean = |x, pads, count| B::avg_pool2d(x, window.kernel, window.stride, pads, count, ceil);
         if let Some(pads) = symmetric(pads) {
             return mean(x, pads, count_padding);
@@ -80,7 +93,8 @@ fn average(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         let ones = B::float_ones([1, 1, h, w].into(), device, dtype);
         let part = mean(B::float_pad(ones, &whole(pads), PadMode::Constant(0.0)), [0, 0], true);
         B::float_div(sums, part)
-    }))
+    });
+    Ok(Kernel::one(move |mut args| mean(args.take(0)?, args.device)))
 }
 
 /// The padding for every dimension of an image.
@@ -89,7 +103,7 @@ fn whole([height, width]: Pads) -> [(usize, usize); 4] {
 }
 
 /// Reduces all that is behind the channels to one number.
-fn global(f: fn(Handle, usize) -> Handle) -> Result<Kernel, OpError> {
+pub(super) fn global(f: impl Fn(Handle, usize) -> Handle + Send + Sync + 'static) -> Result<Kernel, OpError> {
     Ok(Kernel::one(move |mut args| {
         let x = args.take(0)?;
         let mut dims = x.shape();

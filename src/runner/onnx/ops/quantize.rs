@@ -116,8 +116,7 @@ fn saturated<E: Narrow<Wide = i128>>(x: f32, zero: i128) -> E {
 fn zeros(zero: Option<Value>, scales: &[usize], count: usize) -> Result<Vec<i128>, OpError> {
     let Some(zero) = zero else { return Ok(vec![0; count]) };
     let dims = zero.shape();
-    let zeros: Vec<i128> =
-        for_int!(zero.dtype(), E => Ok(host::read::<E>(zero)?.into_iter().map(E::widen).collect()))?;
+    let zeros: Vec<i128> = for_int!(zero.dtype(), E => Ok(host::read::<E>(zero)?.into_iter().map(E::widen).collect()))?;
     if zeros.len() != count {
         return Err(OpError(format!("zero points of shape {dims:?} do not fit scales of shape {scales:?}")));
     }
