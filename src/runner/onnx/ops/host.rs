@@ -68,7 +68,9 @@ macro_rules! for_float {
             DType::F32 => with!(f32),
             DType::F16 => with!(half::f16),
             DType::BF16 => with!(half::bf16),
-            other => Err($crate::runner::onnx::value::OpError(format!("expects floats and gets elements of {other:?}"))),
+            other => {
+                Err($crate::runner::onnx::value::OpError(format!("expects floats and gets elements of {other:?}")))
+            }
         }
     }};
 }
@@ -92,7 +94,9 @@ macro_rules! for_int {
             DType::U32 => with!(u32),
             DType::U16 => with!(u16),
             DType::U8 => with!(u8),
-            other => Err($crate::runner::onnx::value::OpError(format!("expects integers and gets elements of {other:?}"))),
+            other => {
+                Err($crate::runner::onnx::value::OpError(format!("expects integers and gets elements of {other:?}")))
+            }
         }
     }};
 }

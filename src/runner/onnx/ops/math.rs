@@ -14,9 +14,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Asinh", |_| floats(B::float_asinh)),
     Operator::new("Atan", |_| floats(B::float_atan)),
     Operator::new("Atanh", |_| floats(B::float_atanh)),
-    Operator::new("BitwiseNot", |_| {
-        Ok(Kernel::one(|mut args| host::map_ints(args.take(0)?, args.device, |x| !x)))
-    }),
+    Operator::new("BitwiseNot", |_| Ok(Kernel::one(|mut args| host::map_ints(args.take(0)?, args.device, |x| !x)))),
     Operator::new("Ceil", |_| floats(B::float_ceil)),
     Operator::new("Cos", |_| floats(B::float_cos)),
     Operator::new("Cosh", |_| floats(B::float_cosh)),

@@ -4,6 +4,8 @@
 //! operator, add a line to the table of its family.
 
 mod activation;
+#[cfg(test)]
+mod alone;
 mod arithmetic;
 mod cast;
 mod compare;
