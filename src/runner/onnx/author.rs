@@ -83,7 +83,7 @@ impl Author {
             name: format!("make_{}", outputs[0]),
             op_type: operator.to_owned(),
             attribute: attributes.iter().map(|(name, value)| attribute(name, value.clone())).collect(),
-            domain: String::new(),
+            ..NodeProto::default()
         });
         self
     }

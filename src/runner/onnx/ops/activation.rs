@@ -173,3 +173,42 @@ fn hardmax(x: Value, axis: usize, device: &DispatchDevice) -> Result<Value, OpEr
     })?;
     Value::from_data(TensorData::new(hard, dims), device)?.cast(dtype, device)
 }
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use super::super::alone::alone;
+    use crate::runner::onnx::author::Attribute::Int;
+
+    #[test]
+    fn the_maximum_of_old_files_is_of_all_dimensions_from_the_axis() {
+        let x = || TensorData::from([[[1f32, 4.0], [2.0, 3.0]]]);
+        let hard = |opset| alone(opset, "Hardmax", &[("axis", Int(1))], [("x", x())]);
+        assert_eq!(hard(11), Ok(TensorData::from([[[0f32, 1.0], [0.0, 0.0]]])));
+        assert_eq!(hard(13), Ok(TensorData::from([[[0f32, 1.0], [1.0, 0.0]]])));
+    }
+
+    #[test]
+    fn slopes_must_broadcast_to_what_they_bend() {
+        let bent = |slope: TensorData| alone(16, "PRelu", &[], [("x", TensorData::from([-2f32, 3.0])), ("s", slope)]);
+        assert_eq!(bent([0.5f32].into()), Ok(TensorData::from([-1f32, 3.0])));
+        assert!(bent([[0.5f32], [1.0]].into()).unwrap_err().contains("do not broadcast to [2]"));
+    }
+
+    #[test]
+    fn activations_of_nothing_are_nothing() {
+        let none = || TensorData::new(Vec::<f32>::new(), [2, 0]);
+        for operator in ["Elu", "Hardmax", "LogSoftmax", "Mish", "Softmax", "ThresholdedRelu"] {
+            assert_eq!(alone(18, operator, &[], [("x", none())]), Ok(none()), "{operator}");
+        }
+    }
+
+    #[test]
+    fn great_numbers_do_not_overflow_on_their_way() {
+        let x = || TensorData::from([-1e4f32, 1e4]);
+        assert_eq!(alone(18, "Softplus", &[], [("x", x())]), Ok(TensorData::from([0f32, 1e4])));
+        assert_eq!(alone(18, "Elu", &[], [("x", x())]), Ok(TensorData::from([-1f32, 1e4])));
+        assert_eq!(alone(18, "Celu", &[], [("x", x())]), Ok(TensorData::from([-1f32, 1e4])));
+    }
+}

@@ -34,7 +34,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         |build| if build.attributes.flag("fmod", false)? { pairs(truncated_rest) } else { pairs(rest) },
     ),
     Operator::new("Mul", |build| binary(MUL, build)),
-    Operator::new("Pow", |build| if number(build).is_some() { binary(POW, build) } else { pairs(power) }),
+    Operator::new("Pow", pow),
     Operator::new("Sub", |build| binary(SUB, build)),
     Operator::new("Sum", |_| all(add)),
 ];
@@ -52,7 +52,6 @@ const ADD: Binary = Binary { floats: B::float_add, by_number: B::float_add_scala
 const SUB: Binary = Binary { floats: B::float_sub, by_number: B::float_sub_scalar, ints: |a, b| Ok(a - b) };
 const MUL: Binary = Binary { floats: B::float_mul, by_number: B::float_mul_scalar, ints: |a, b| Ok(a.wrapping_mul(b)) };
 const DIV: Binary = Binary { floats: B::float_div, by_number: B::float_div_scalar, ints: quotient };
-const POW: Binary = Binary { floats: B::float_powf, by_number: B::float_powf_scalar, ints: int_power };
 
 fn quotient(a: i128, b: i128) -> Result<i128, OpError> {
     a.checked_div(b).ok_or_else(|| OpError(format!("{a} is divided by zero")))
@@ -200,15 +199,28 @@ fn shifted_right(a: Value, by: Value, device: &DispatchDevice) -> Result<Value, 
 }
 
 /// A power, whose type is the base's; the exponent may be of another.
+fn pow(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let exponent = build.peek(1).cloned().and_then(|exponent| exponent.cast(DType::F64, build.device).ok());
+    let Some((exponent, rank)) = exponent.and_then(|e| Some((host::float(e.clone()).ok()?, e.rank()))) else {
+        return pairs(power);
+    };
+    Ok(Kernel::one(move |mut args| match args.take(0)? {
+        Value::Float(x) => Ok(Value::Float(B::float_powf_scalar(raised(x, rank), exponent.into()))),
+        base => power(base, args.take(1)?, args.device),
+    }))
+}
+
 fn power(base: Value, exponent: Value, device: &DispatchDevice) -> Result<Value, OpError> {
     let dtype = base.dtype();
     match (base, exponent) {
-        (base @ Value::Float(_), exponent) => apply(POW, base, exponent.cast(dtype, device)?, device),
+        (Value::Float(base), exponent) => {
+            Ok(Value::Float(on_tensors(B::float_powf, base, exponent.cast(dtype, device)?.float()?)?))
+        }
         (base, exponent @ Value::Float(_)) => {
             let (base, exponent) = (base.cast(DType::F64, device)?, exponent.cast(DType::F64, device)?);
-            apply(POW, base, exponent, device)?.cast(dtype, device)
+            power(base, exponent, device)?.cast(dtype, device)
         }
-        (base, exponent) => apply(POW, base, exponent.cast(dtype, device)?, device),
+        (base, exponent) => host::zip_ints(base, exponent.cast(dtype, device)?, device, int_power),
     }
 }
 
@@ -273,4 +285,114 @@ fn clip(build: &mut Build<'_>) -> Result<Kernel, OpError> {
             host::map_ints(x, args.device, clipped)
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use super::super::alone::{alone, scalar};
+    use crate::runner::onnx::author::Attribute::{Float, Text};
+    use crate::runner::onnx::author::{Author, FREE};
+    use crate::runner::onnx::graph::Graph;
+
+    #[test]
+    fn integers_divide_towards_zero_and_a_zero_divisor_is_named() {
+        let divided = |operator, by: i32| {
+            alone(17, operator, &[], [("a", TensorData::from([-7, 7, i32::MIN])), ("b", TensorData::from([by]))])
+        };
+        assert_eq!(divided("Div", 2), Ok(TensorData::from([-3, 3, i32::MIN / 2])));
+        assert_eq!(divided("Div", -1), Ok(TensorData::from([7, -7, i32::MIN])));
+        assert_eq!(divided("Mod", -2), Ok(TensorData::from([-1, -1, 0])));
+        for operator in ["Div", "Mod"] {
+            let error = divided(operator, 0).unwrap_err();
+            assert!(error.contains(operator) && error.contains("-7 is divided by zero"), "{error}");
+        }
+    }
+
+    #[test]
+    fn integers_that_overflow_wrap_around() {
+        let pair = || [("a", TensorData::from([i64::MAX])), ("b", TensorData::from([2i64]))];
+        assert_eq!(alone(17, "Add", &[], pair()), Ok(TensorData::from([i64::MIN + 1])));
+        assert_eq!(alone(17, "Mul", &[], pair()), Ok(TensorData::from([-2i64])));
+        assert_eq!(alone(17, "Pow", &[], pair()), Ok(TensorData::from([1i64])));
+        let huge = [("a", TensorData::from([u64::MAX])), ("b", TensorData::from([u64::MAX]))];
+        assert_eq!(alone(17, "Mul", &[], huge), Ok(TensorData::from([1u64])));
+    }
+
+    #[test]
+    fn a_power_is_of_its_base_s_type() {
+        let powered = |base: TensorData, exponent: TensorData| alone(17, "Pow", &[], [("a", base), ("b", exponent)]);
+        assert_eq!(powered([3i32, 2].into(), [2f32, -1.0].into()), Ok(TensorData::from([9i32, 0])));
+        assert_eq!(powered([3f64, 2.0].into(), [2i64, -1].into()), Ok(TensorData::from([9f64, 0.5])));
+        assert_eq!(powered([-1i64, 1].into(), [i64::MIN, i64::MAX].into()), Ok(TensorData::from([1i64, 1])));
+        let error = powered([0i64].into(), [-1i64].into()).unwrap_err();
+        assert!(error.contains("0 to the power of -1"), "{error}");
+    }
+
+    #[test]
+    fn a_constant_exponent_may_be_of_another_type_than_its_base() {
+        let author = Author::new(17).input("x", &[FREE]).output("y", &[FREE]).floats("two", &[1], &[2.0]);
+        let graph = Graph::load(&author.node("Pow", &["x", "two"], &["y"], &[]).finish()).unwrap();
+        let powered = |x: TensorData| graph.run(vec![x]).unwrap().remove(0);
+        assert_eq!(powered([3f64, -1.0].into()), TensorData::from([9f64, 1.0]));
+        assert_eq!(powered([3i64, -1].into()), TensorData::from([9i64, 1]));
+    }
+
+    #[test]
+    fn bits_shifted_out_of_their_type_are_gone() {
+        let shifted = |direction, x: TensorData, by: TensorData| {
+            alone(17, "BitShift", &[("direction", Text(direction))], [("x", x), ("by", by)])
+        };
+        let eights = || TensorData::from([1u8, 8, 200]);
+        assert_eq!(shifted("LEFT", [255u8, 255, 255].into(), eights()), Ok(TensorData::from([254u8, 0, 0])));
+        assert_eq!(shifted("RIGHT", [255u8, 255, 255].into(), eights()), Ok(TensorData::from([127u8, 0, 0])));
+    }
+
+    #[test]
+    fn not_a_number_is_both_greatest_and_least() {
+        let numbers = || [("a", TensorData::from([f32::NAN, 1.0])), ("b", TensorData::from([0f32, f32::NAN]))];
+        for operator in ["Max", "Min"] {
+            let found = alone(17, operator, &[], numbers()).unwrap();
+            assert!(found.iter::<f32>().all(f32::is_nan), "{operator}: {found}");
+        }
+    }
+
+    #[test]
+    fn bounds_of_clip_are_attributes_in_old_files() {
+        let x = || TensorData::from([-2f32, 0.5, 3.0]);
+        let clipped = alone(6, "Clip", &[("min", Float(-1.0)), ("max", Float(1.0))], [("x", x())]);
+        assert_eq!(clipped, Ok(TensorData::from([-1f32, 0.5, 1.0])));
+        let upper = [("x", x()), ("", TensorData::from([0f32])), ("max", scalar(1f32))];
+        assert_eq!(alone(11, "Clip", &[], upper), Ok(TensorData::from([-2f32, 0.5, 1.0])));
+    }
+
+    #[test]
+    fn the_upper_bound_counts_where_bounds_contradict_each_other() {
+        let clipped = |x: TensorData, min, max| alone(13, "Clip", &[], [("x", x), ("min", min), ("max", max)]);
+        assert_eq!(clipped([0i64, 9].into(), scalar(5i64), scalar(2i64)), Ok(TensorData::from([2i64, 2])));
+        assert_eq!(clipped([0f32, 9.0].into(), scalar(5f32), scalar(2f32)), Ok(TensorData::from([2f32, 2.0])));
+        let error = clipped([0f32].into(), TensorData::from([1f32, 2.0]), scalar(2f32)).unwrap_err();
+        assert!(error.contains("expects one number and gets 2"), "{error}");
+    }
+
+    #[test]
+    fn tensors_that_do_not_fit_each_other_are_refused() {
+        let added = |a: TensorData, b: TensorData| alone(17, "Add", &[], [("a", a), ("b", b)]).unwrap_err();
+        assert!(added([1f32].into(), [1f64].into()).contains("cannot combine F32 with F64"));
+        assert!(added([1i32].into(), [1i64].into()).contains("cannot combine I32 with I64"));
+        assert!(added([1i32].into(), [1f32].into()).contains("cannot combine an integer tensor with a float tensor"));
+        for (a, b) in [([1f32, 2.0].into(), [1f32; 3].into()), ([1i32, 2].into(), TensorData::from([1i32; 3]))] {
+            assert!(added(a, b).contains("[2] and [3] do not broadcast"));
+        }
+    }
+
+    #[test]
+    fn nothing_broadcasts_to_nothing() {
+        let none = || TensorData::new(Vec::<f32>::new(), [0, 3]);
+        for operator in ["Add", "Max", "Pow", "Mod"] {
+            let found = alone(17, operator, &[], [("a", none()), ("b", TensorData::from([1f32, 2.0, 3.0]))]);
+            assert_eq!(found, Ok(none()), "{operator}");
+        }
+    }
 }

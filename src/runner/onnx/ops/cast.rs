@@ -100,3 +100,43 @@ fn dropout(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         Ok(vec![x, Value::from_data(TensorData::new(mask, dims), args.device)?])
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use super::super::alone::{alone, scalar};
+    use crate::runner::onnx::author::Attribute::{Float, Int};
+
+    #[test]
+    fn a_cast_to_a_type_that_is_not_here_names_it() {
+        for (element, name) in [(17, "float8e4m3fn"), (22, "int4"), (8, "string"), (99, "number 99")] {
+            let error = alone(19, "Cast", &[("to", Int(element))], [("x", TensorData::from([1f32]))]).unwrap_err();
+            assert!(error.contains("'Cast' (node 'make_out')") && error.contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn floats_beyond_an_integer_type_stop_at_its_ends() {
+        let cast = alone(13, "Cast", &[("to", Int(6))], [("x", TensorData::from([1e20f32, -1e20, f32::NAN, -1.9]))]);
+        assert_eq!(cast, Ok(TensorData::from([i32::MAX, i32::MIN, 0, -1])));
+    }
+
+    #[test]
+    fn bits_of_another_size_or_of_booleans_are_refused() {
+        let cast = |to| alone(26, "BitCast", &[("to", Int(to))], [("x", TensorData::from([2u8]))]);
+        assert_eq!(cast(3), Ok(TensorData::from([2i8])));
+        assert!(cast(1).unwrap_err().contains("the bits of U8"));
+        assert!(cast(9).unwrap_err().contains("the bits of U8"));
+    }
+
+    #[test]
+    fn dropout_keeps_everything_unless_it_trains() {
+        let x = || TensorData::from([1f32, 2.0]);
+        assert_eq!(alone(10, "Dropout", &[("ratio", Float(0.9))], [("x", x())]), Ok(x()));
+        let training =
+            |ratio: f32| alone(13, "Dropout", &[], [("x", x()), ("ratio", scalar(ratio)), ("training", scalar(true))]);
+        assert_eq!(training(0.0), Ok(x()));
+        assert!(training(0.5).unwrap_err().contains("drops at random"));
+    }
+}

@@ -95,3 +95,46 @@ fn spread(value: Value, dims: &[usize]) -> Result<Value, OpError> {
         host @ Value::Host(_) => host,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use super::super::alone::{alone, scalar};
+
+    #[test]
+    fn a_choice_broadcasts_all_three() {
+        let choice = |x: TensorData, y: TensorData| {
+            let condition = TensorData::from([[true], [false]]);
+            alone(17, "Where", &[], [("c", condition), ("x", x), ("y", y)])
+        };
+        assert_eq!(choice([1f32, 2.0].into(), scalar(0f32)), Ok(TensorData::from([[1f32, 2.0], [0.0, 0.0]])));
+        assert_eq!(choice([1i64, 2].into(), scalar(0i64)), Ok(TensorData::from([[1i64, 2], [0, 0]])));
+        assert_eq!(choice(scalar(true), [false, true].into()), Ok(TensorData::from([[true, true], [false, true]])));
+        let error = choice([1f32].into(), [1i64].into()).unwrap_err();
+        assert!(error.contains("cannot choose between F32 and I64"), "{error}");
+        let error = choice([1f32, 2.0, 3.0].into(), [1f32, 2.0].into()).unwrap_err();
+        assert!(error.contains("do not broadcast"), "{error}");
+    }
+
+    #[test]
+    fn booleans_are_equal_or_not_but_have_no_order() {
+        let compared = |operator| {
+            alone(
+                19,
+                operator,
+                &[],
+                [("a", TensorData::from([[true], [false]])), ("b", TensorData::from([true, false]))],
+            )
+        };
+        assert_eq!(compared("Equal"), Ok(TensorData::from([[true, false], [false, true]])));
+        assert_eq!(compared("Xor"), Ok(TensorData::from([[false, true], [true, false]])));
+        assert!(compared("Less").unwrap_err().contains("booleans have no order"));
+    }
+
+    #[test]
+    fn great_unsigned_integers_are_greater_than_small_ones() {
+        let found = alone(13, "Greater", &[], [("a", TensorData::from([u64::MAX])), ("b", TensorData::from([1u64]))]);
+        assert_eq!(found, Ok(TensorData::from([true])));
+    }
+}

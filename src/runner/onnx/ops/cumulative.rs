@@ -62,3 +62,24 @@ impl Way {
         Value::from_data(TensorData::new(numbers, dims), device)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use super::super::alone::{alone, scalar};
+    use crate::runner::onnx::author::Attribute::Int;
+
+    #[test]
+    fn running_sums_go_both_ways_with_and_without_the_element_itself() {
+        let summed = |exclusive, reverse, axis: i64| {
+            let attributes = [("exclusive", Int(exclusive)), ("reverse", Int(reverse))];
+            let x = TensorData::from([[1i32, 2, 3], [4, 5, 6]]);
+            alone(14, "CumSum", &attributes, [("x", x), ("axis", scalar(axis))])
+        };
+        assert_eq!(summed(0, 0, 1), Ok(TensorData::from([[1i32, 3, 6], [4, 9, 15]])));
+        assert_eq!(summed(1, 1, -1), Ok(TensorData::from([[5i32, 3, 0], [11, 6, 0]])));
+        assert_eq!(summed(0, 1, 0), Ok(TensorData::from([[5i32, 7, 9], [4, 5, 6]])));
+        assert!(summed(0, 0, 2).unwrap_err().contains("axis 2 is out of range"));
+    }
+}

@@ -5,6 +5,8 @@
 
 mod activation;
 mod along;
+#[cfg(test)]
+mod alone;
 mod arithmetic;
 mod arrange;
 mod boxes;

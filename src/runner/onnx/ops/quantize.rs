@@ -14,14 +14,7 @@ use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, axis};
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("DequantizeLinear", dequantize).except("float8, and integers of 4 bits or fewer"),
     Operator::new("DynamicQuantizeLinear", |_| Ok(Kernel::many(|mut args| dynamic(args.take(0)?, args.device)))),
-    Operator::new("MatMulInteger", |_| {
-        Ok(Kernel::one(|mut args| {
-            let (a, b) = (args.take(0)?, args.take(1)?);
-            let a = shifted(a, args.optional(2), Along::Rows, args.device)?;
-            let b = shifted(b, args.optional(3), Along::Columns, args.device)?;
-            Value::Float(matmul(a, b)?).cast(DType::I32, args.device)
-        }))
-    }),
+    Operator::new("MatMulInteger", integer_matmul),
     Operator::new("QLinearMatMul", |_| {
         Ok(Kernel::one(|mut args| {
             let a = real(&mut args, 0, Along::Rows)?;
@@ -158,6 +151,21 @@ fn dynamic(x: Value, device: &DispatchDevice) -> Result<Vec<Value>, OpError> {
     ])
 }
 
+/// The product of integers less their zero points. A constant right factor is prepared once.
+fn integer_matmul(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let constant = build.peek(1).is_some() && (build.peek(3).is_some() || !build.has(3));
+    let weight = if constant { build.constant(1).zip(Some(build.constant(3))) } else { None };
+    let weight = weight.map(|(b, zero)| shifted(b, zero, Along::Columns, build.device)).transpose()?;
+    Ok(Kernel::one(move |mut args| {
+        let a = shifted(args.take(0)?, args.optional(2), Along::Rows, args.device)?;
+        let b = match &weight {
+            Some(weight) => weight.clone(),
+            None => shifted(args.take(1)?, args.optional(3), Along::Columns, args.device)?,
+        };
+        Value::Float(matmul(a, b)?).cast(DType::I32, args.device)
+    }))
+}
+
 /// What a vector of zero points or scales belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Along {
@@ -199,4 +207,50 @@ fn by_line(
         return Err(OpError(format!("scales or zero points of shape {dims:?} do not fit the shape {shape:?}")));
     }
     Ok(y)
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use super::super::alone::{alone, scalar};
+    use crate::runner::onnx::author::Attribute::Int;
+
+    #[test]
+    fn a_scale_of_zero_saturates() {
+        let x = TensorData::from([-1f32, 0.0, 1.0]);
+        let inputs = [("x", x), ("scale", scalar(0f32)), ("zero", scalar(3i8))];
+        assert_eq!(alone(13, "QuantizeLinear", &[], inputs), Ok(TensorData::from([-128i8, 3, 127])));
+        assert_eq!(
+            alone(11, "DynamicQuantizeLinear", &[], [("x", TensorData::from([0f32, 0.0]))]),
+            Ok(TensorData::from([0u8, 0]))
+        );
+    }
+
+    #[test]
+    fn scales_that_do_not_fit_are_refused() {
+        let quantised = |block: i64, scale: TensorData| {
+            let attributes = [("axis", Int(1)), ("block_size", Int(block))];
+            alone(21, "QuantizeLinear", &attributes, [("x", TensorData::from([[4f32, 6.0, 8.0]])), ("s", scale)])
+        };
+        assert_eq!(quantised(0, [1f32, 2.0, 4.0].into()), Ok(TensorData::from([[4u8, 3, 2]])));
+        assert_eq!(quantised(2, [[2f32, 4.0]].into()), Ok(TensorData::from([[2u8, 3, 2]])));
+        for (block, scale) in [(0, [1f32, 2.0].into()), (2, [[1f32, 2.0, 3.0]].into()), (2, TensorData::from([1f32]))] {
+            let error = quantised(block, scale).unwrap_err();
+            assert!(error.contains("do not fit the shape [1, 3]"), "{error}");
+        }
+        assert!(quantised(-1, scalar(1f32)).unwrap_err().contains("a block_size of -1"));
+    }
+
+    #[test]
+    fn zero_points_belong_to_rows_on_the_left_and_to_columns_on_the_right() {
+        let inputs = [
+            ("a", TensorData::from([[1u8, 2], [3, 5]])),
+            ("b", TensorData::from([[1i8, 0], [2, 3]])),
+            ("rows", TensorData::from([1u8, 3])),
+            ("columns", TensorData::from([0i8, 1])),
+        ];
+        // [[0, 1], [0, 2]] · [[1, -1], [2, 2]]
+        assert_eq!(alone(10, "MatMulInteger", &[], inputs), Ok(TensorData::from([[2i32, 2], [4, 4]])));
+    }
 }

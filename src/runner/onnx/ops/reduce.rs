@@ -153,7 +153,7 @@ fn ints<E: Narrow<Wide = i128>>(reduction: Reduction, x: Value, kept: &[usize]) 
         Reduction::Min => fold(E::GREATEST, i128::min),
         Reduction::Prod => fold(1, i128::wrapping_mul),
         Reduction::Sum => fold(0, |sum, x| sum + x),
-        Reduction::SumSquare => fold(0, |sum, x| sum.wrapping_add(x * x)),
+        Reduction::SumSquare => fold(0, |sum, x| sum.wrapping_add(x.wrapping_mul(x))),
         Reduction::L2 | Reduction::LogSum | Reduction::LogSumExp => Err(OpError::new("it is not a whole number")),
     }
 }
@@ -216,4 +216,67 @@ fn places<E: Narrow + PartialOrd>(x: Value, lines: &Lines, greatest: bool, last:
         best.map_or(0, |(k, _)| k)
     };
     Ok(lines.iter().map(|mut line| place(&mut line)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use super::super::alone::{alone, scalar};
+    use crate::runner::onnx::author::Attribute::{Int, Ints};
+
+    const X: [[f32; 3]; 2] = [[3.0, 1.0, 3.0], [-2.0, 5.0, 0.0]];
+
+    #[test]
+    fn axes_are_attributes_in_old_files_and_arguments_in_new_ones() {
+        let old = [("axes", Ints(&[-1])), ("keepdims", Int(0))];
+        assert_eq!(alone(11, "ReduceSum", &old, [("x", X.into())]), Ok(TensorData::from([7f32, 3.0])));
+        let axes = TensorData::from([-1i64]);
+        let new = alone(18, "ReduceMax", &[("keepdims", Int(0))], [("x", X.into()), ("axes", axes)]);
+        assert_eq!(new, Ok(TensorData::from([3f32, 5.0])));
+    }
+
+    #[test]
+    fn an_axis_that_is_not_there_is_named() {
+        let axes = TensorData::from([2i64]);
+        let error = alone(18, "ReduceMean", &[], [("x", X.into()), ("axes", axes)]).unwrap_err();
+        assert!(error.contains("axis 2 is out of range for rank 2"), "{error}");
+        let error = alone(13, "ArgMax", &[("axis", Int(i64::MIN))], [("x", X.into())]).unwrap_err();
+        assert!(error.contains("out of range"), "{error}");
+    }
+
+    #[test]
+    fn of_equal_extrema_the_first_is_taken_unless_the_last_is_asked() {
+        let place = |last| {
+            let attributes = [("axis", Int(1)), ("keepdims", Int(0)), ("select_last_index", Int(last))];
+            alone(13, "ArgMax", &attributes, [("x", X.into())])
+        };
+        assert_eq!(place(0), Ok(TensorData::from([0i64, 1])));
+        assert_eq!(place(1), Ok(TensorData::from([2i64, 1])));
+    }
+
+    #[test]
+    fn nothing_has_a_sum_but_neither_an_extremum_s_place_nor_a_whole_mean() {
+        let none = || TensorData::new(Vec::<i32>::new(), [0, 2]);
+        let axes = || TensorData::from([0i64]);
+        let reduced = |operator| alone(18, operator, &[], [("x", none()), ("axes", axes())]);
+        assert_eq!(reduced("ReduceSum"), Ok(TensorData::from([[0i32, 0]])));
+        assert_eq!(reduced("ReduceMax"), Ok(TensorData::from([[i32::MIN, i32::MIN]])));
+        assert!(reduced("ReduceMean").unwrap_err().contains("no mean of no integers"));
+        assert!(alone(13, "ArgMin", &[], [("x", none())]).unwrap_err().contains("no extremum along axis 0"));
+    }
+
+    #[test]
+    fn the_logarithm_of_a_sum_of_exponentials_does_not_overflow() {
+        let x = [[1000f32, 1000.0], [f32::NEG_INFINITY, f32::NEG_INFINITY], [f32::INFINITY, 0.0]];
+        let attributes = [("axes", Ints(&[1])), ("keepdims", Int(0))];
+        let found = alone(13, "ReduceLogSumExp", &attributes, [("x", x.into())]);
+        assert_eq!(found, Ok(TensorData::from([1000f32 + 2f32.ln(), f32::NEG_INFINITY, f32::INFINITY])));
+    }
+
+    #[test]
+    fn integers_are_summed_exactly() {
+        let x = TensorData::from([i64::MAX - 1, 1, -1, 1]);
+        assert_eq!(alone(13, "ReduceSum", &[("keepdims", Int(0))], [("x", x)]), Ok(scalar(i64::MAX)));
+    }
 }
