@@ -184,9 +184,9 @@ mod tests {
         };
         let mut runner = Counted(Next::new(), vec![]);
         let requests = vec![request(1, 3, 1.0), request(2, 5, 2.0), request(1, 1, 3.0)];
-        let answers = run_equal(&mut runner, &BatchSizes::ANY, Lengths::Pad, requests.clone()).expect("answers");
+        let answers = run_equal(&mut runner, BatchSizes::ANY, Lengths::Pad, requests.clone()).expect("answers");
         assert_eq!(runner.1, [vec![4, 5, 2]]);
-        let grouped = run_equal(&mut Next::new(), &BatchSizes::ANY, Lengths::Group, requests).expect("answers");
+        let grouped = run_equal(&mut Next::new(), BatchSizes::ANY, Lengths::Group, requests).expect("answers");
         assert_eq!(answers, grouped);
     }
 

@@ -179,6 +179,14 @@ fn fetch(input: &Input, slots: &mut [Option<Value>]) -> Option<Value> {
     }
 }
 
+/// A step before it is known which of its arguments are read for the last time.
+struct Draft {
+    place: Place,
+    sources: Vec<Source>,
+    outputs: Vec<Option<usize>>,
+    kernel: Kernel,
+}
+
 struct Compiler<'a> {
     device: DispatchDevice,
     opset: i64,
@@ -192,7 +200,7 @@ struct Compiler<'a> {
     captures: Vec<String>,
     slots: usize,
     inputs: Vec<usize>,
-    steps: Vec<(Place, Vec<Source>, Vec<Option<usize>>, Kernel)>,
+    steps: Vec<Draft>,
     /// Bytes of constants that were computed from constants.
     folded: usize,
 }
@@ -344,7 +352,7 @@ impl<'a> Compiler<'a> {
             name => self.define(name.to_owned()).map(Some),
         });
         let outputs = outputs.collect::<Result<Vec<_>, OnnxError>>()?;
-        self.steps.push((place, sources, outputs, kernel));
+        self.steps.push(Draft { place, sources, outputs, kernel });
         Ok(())
     }
 
@@ -369,10 +377,10 @@ impl<'a> Compiler<'a> {
         };
         let graph_outputs = backwards(outputs);
         let mut steps = Vec::with_capacity(self.steps.len());
-        for (place, sources, outputs, kernel) in self.steps.into_iter().rev() {
-            steps.push((place, backwards(sources), outputs, kernel));
+        for Draft { place, sources, outputs, kernel } in self.steps.into_iter().rev() {
+            steps.push((backwards(sources), place, outputs, kernel));
         }
-        let steps = steps.into_iter().rev().map(|(place, inputs, outputs, kernel)| {
+        let steps = steps.into_iter().rev().map(|(inputs, place, outputs, kernel)| {
             let outputs = outputs.into_iter().map(|slot| slot.filter(|&slot| read[slot])).collect();
             Step { place, inputs, outputs, kernel }
         });

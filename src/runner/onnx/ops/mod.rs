@@ -4,9 +4,9 @@
 //! operator, add a line to the table of its family.
 
 mod activation;
-mod along;
 #[cfg(test)]
 mod alone;
+mod along;
 mod arithmetic;
 mod arrange;
 mod boxes;
