@@ -257,20 +257,24 @@ mod tests {
     }
 
     #[test]
-    fn booleans_and_integers_of_all_widths_are_cut_joined_and_repeated() {
+    fn booleans_and_numbers_of_all_widths_are_cut_joined_and_repeated() {
         for element in [2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16] {
-            let author = Author::new(13).input_of(element, "x", &[2, 2]).output_of(element, "y", &[2, 3]);
+            let author = Author::new(13).input_of(element, "x", &[2, 2]).output_of(element, "y", &[1, 5, 2]);
             let author = author.ints("starts", &[2], &[-1, -1]).ints("ends", &[2], &[-100, -100]);
             let author = author.ints("axes", &[2], &[0, 1]).ints("steps", &[2], &[-1, -1]);
             let author = author.ints("second", &[1], &[1]).ints("times", &[2], &[1, 2]);
             let author = author.node("Slice", &["x", "starts", "ends", "axes", "steps"], &["turned"], &[]);
             let author = author.node("Gather", &["turned", "second"], &["column"], &[("axis", Int(1))]);
             let author = author.node("Tile", &["column", "times"], &["wide"], &[]);
-            let author = author.node("Concat", &["turned", "wide"], &["y"], &[("axis", Int(-1))]);
+            let author = author.node("Concat", &["turned", "wide"], &["joined"], &[("axis", Int(-1))]);
+            let author = author.ints("pads", &[4], &[0, 1, 0, 0]).node("Pad", &["joined", "pads"], &["padded"], &[]);
+            let author = author.node("Transpose", &["padded"], &["upright"], &[]).ints("dims", &[3], &[1, 1, 1]);
+            let author = author.node("Expand", &["upright", "dims"], &["y"], &[]);
             let dtype = crate::runner::onnx::tensors::dtype(element.into()).unwrap();
-            let data = |list: Vec<i64>, dims: [usize; 2]| TensorData::new(list, dims).try_cast(dtype).unwrap();
-            let found = author.answer(vec![data(vec![0, 1, 1, 0], [2, 2])]).unwrap();
-            assert_eq!(found, [data(vec![0, 1, 1, 1, 1, 0, 0, 0], [2, 4])], "{dtype:?}");
+            let data =
+                |list: &[i64], dims: &[usize]| TensorData::new(list.to_vec(), dims.to_vec()).try_cast(dtype).unwrap();
+            let found = author.answer(vec![data(&[0, 1, 1, 0], &[2, 2])]).unwrap();
+            assert_eq!(found, [data(&[0, 0, 0, 1, 1, 0, 1, 0, 1, 0], &[1, 5, 2])], "{dtype:?}");
         }
     }
 
