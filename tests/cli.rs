@@ -240,7 +240,7 @@ fn a_model_with_a_missing_operator_is_refused_at_load_with_its_name_and_node() {
     let folder = Folder::new();
     let (code, _, errors) = output(uncork(folder.path(), &["serve", model.to_str().unwrap(), "--http", "127.0.0.1:0"]));
     assert_eq!(code, 3);
-    assert!(errors.contains("'Einsum'") && errors.contains("'odd_einsum'"), "{errors}");
+    assert!(errors.contains("'SequenceConstruct'") && errors.contains("'odd_sequence'"), "{errors}");
 }
 
 #[test]

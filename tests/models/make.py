@@ -122,16 +122,16 @@ def main():
     )
     answer("two_inputs", {"a": rows(ROWS, 3), "b": rows(ROWS, 3)})
 
-    # A valid graph around one operator that a small interpreter lacks.
+    # A valid graph around operators on sequences of tensors, which are not served.
     build(
         "unsupported",
         [
             helper.make_node("Relu", ["x"], ["positive"], name="first_relu"),
-            helper.make_node("Einsum", ["positive", "weights"], ["y"], name="odd_einsum", equation="bi,ij->bj"),
+            helper.make_node("SequenceConstruct", ["x", "positive"], ["pair"], name="odd_sequence"),
+            helper.make_node("ConcatFromSequence", ["pair"], ["y"], name="join", axis=1),
         ],
         [("x", ["batch", 4])],
-        [("y", ["batch", 2])],
-        [("weights", rows(4, 2))],
+        [("y", ["batch", 8])],
     )
     answer("unsupported", {"x": rows(ROWS, 4)})
 
