@@ -1,16 +1,20 @@
 //! Writes small ONNX files for tests.
 
+use burn_backend::TensorData;
 use prost::Message;
 
+use super::Graph;
 use super::proto::{
-    AttributeProto, DimProto, GraphProto, ModelProto, NodeProto, OperatorSet, ShapeProto, TensorProto, TensorType,
-    TypeProto, ValueInfo,
+    AttributeProto, DimProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSet, ShapeProto, TensorProto,
+    TensorType, TypeProto, ValueInfo,
 };
 
 /// An ONNX model under construction.
+#[derive(Clone)]
 pub(super) struct Author {
     opset: i64,
     graph: GraphProto,
+    functions: Vec<FunctionProto>,
 }
 
 /// The value of an attribute.
@@ -20,6 +24,8 @@ pub(super) enum Attribute<'a> {
     Int(i64),
     Ints(&'a [i64]),
     Text(&'a str),
+    /// Inside a function: what the user gives under this name.
+    Given(&'a str),
     /// A body of a loop or branch, of which only the graph counts.
     Body(GraphProto),
 }
@@ -29,7 +35,7 @@ pub(super) const FREE: i64 = -1;
 
 impl Author {
     pub(super) fn new(opset: i64) -> Author {
-        Author { opset, graph: GraphProto::default() }
+        Author { opset, graph: GraphProto::default(), functions: Vec::new() }
     }
 
     pub(super) fn input(mut self, name: &str, dims: &[i64]) -> Author {
@@ -88,6 +94,54 @@ impl Author {
         self
     }
 
+    /// Makes the last node use an operator of another domain.
+    pub(super) fn of(mut self, domain: &str) -> Author {
+        if let Some(node) = self.graph.node.last_mut() {
+            node.domain = domain.to_owned();
+        }
+        self
+    }
+
+    /// Defines an operator by nodes like those of `body`, whose inputs and outputs are the operator's.
+    pub(super) fn function(
+        mut self,
+        domain: &str,
+        name: &str,
+        body: Author,
+        defaults: &[(&str, Attribute<'_>)],
+    ) -> Author {
+        let names = |infos: Vec<ValueInfo>| infos.into_iter().map(|info| info.name).collect();
+        self.functions.push(FunctionProto {
+            name: name.to_owned(),
+            domain: domain.to_owned(),
+            input: names(body.graph.input),
+            output: names(body.graph.output),
+            node: body.graph.node,
+            opset_import: vec![OperatorSet { domain: String::new(), version: body.opset }],
+            attribute_proto: defaults.iter().map(|(name, value)| attribute(name, value.clone())).collect(),
+            ..FunctionProto::default()
+        });
+        self
+    }
+
+    /// An input of any type.
+    pub(super) fn input_of(mut self, element: i32, name: &str, dims: &[i64]) -> Author {
+        self.graph.input.push(value_info(name, element, dims));
+        self
+    }
+
+    /// An output of any type.
+    pub(super) fn output_of(mut self, element: i32, name: &str, dims: &[i64]) -> Author {
+        self.graph.output.push(value_info(name, element, dims));
+        self
+    }
+
+    /// What the graph gives for some inputs, or why it does not.
+    pub(super) fn answer(self, inputs: Vec<TensorData>) -> Result<Vec<TensorData>, String> {
+        let graph = Graph::load(&self.finish()).map_err(|e| e.to_string())?;
+        graph.run(inputs).map_err(|e| e.0)
+    }
+
     /// The graph alone, for a body.
     pub(super) fn body(self) -> GraphProto {
         self.graph
@@ -96,7 +150,8 @@ impl Author {
     /// The file.
     pub(super) fn finish(self) -> Vec<u8> {
         let opset_import = vec![OperatorSet { domain: String::new(), version: self.opset }];
-        let model = ModelProto { ir_version: Some(8), graph: Some(self.graph), opset_import, functions: Vec::new() };
+        let (graph, functions) = (Some(self.graph), self.functions);
+        let model = ModelProto { ir_version: Some(8), graph, opset_import, functions };
         model.encode_to_vec()
     }
 }
@@ -115,6 +170,10 @@ fn attribute(name: &str, value: Attribute<'_>) -> AttributeProto {
         Attribute::Text(text) => {
             attribute.s = text.as_bytes().to_vec();
             3
+        }
+        Attribute::Given(name) => {
+            attribute.ref_attr_name = name.to_owned();
+            2
         }
         Attribute::Body(graph) => {
             attribute.g = Some(graph);

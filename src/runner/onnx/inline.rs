@@ -10,7 +10,7 @@ use super::proto::{self, AttributeProto, FunctionProto, GraphProto, NodeProto};
 
 /// Most nodes that functions may unfold to. Far more than any network has; functions that use each other twice would
 /// double with each step, and a small file would take all memory.
-const MAX_NODES: usize = 1 << 20;
+const MAX_NODES: usize = 1 << 18;
 /// How deep functions may use each other.
 const MAX_DEPTH: usize = 64;
 
@@ -172,4 +172,102 @@ fn attributes(inner: &mut NodeProto, user: &NodeProto, function: &FunctionProto)
         Some(AttributeProto { name: attribute.name, ..value.clone() })
     });
     inner.attribute = resolved.collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use crate::runner::onnx::author::Attribute::{Body, Given, Int};
+    use crate::runner::onnx::author::Author;
+
+    /// The sum along an axis that the user may choose, and what goes in, doubled.
+    fn sums() -> Author {
+        let body = Author::new(13).input("x", &[]).input("extra", &[]).output("sum", &[]).output("twice", &[]);
+        let body = body.node("Add", &["x", "x"], &["twice"], &[]);
+        body.node("Flatten", &["twice"], &["sum"], &[("axis", Given("axis"))])
+    }
+
+    fn x() -> TensorData {
+        TensorData::new((0..8).map(|i| i as f32).collect::<Vec<_>>(), [2, 2, 2])
+    }
+
+    fn uses(attributes: &[&[(&str, super::super::author::Attribute<'_>)]]) -> Author {
+        let mut author = Author::new(13).input("x", &[2, 2, 2]);
+        for (i, attributes) in attributes.iter().enumerate() {
+            let output = format!("y{i}");
+            author = author.output(&output, &[-1, -1]).node("Sums", &["x"], &[&output], attributes).of("mine");
+        }
+        author
+    }
+
+    #[test]
+    fn a_function_is_used_twice_with_attributes_of_each_user_and_a_default() {
+        let author = uses(&[&[], &[("axis", Int(2))]]).function("mine", "Sums", sums(), &[("axis", Int(0))]);
+        let found = author.answer(vec![x()]).unwrap();
+        let doubled: Vec<f32> = (0..8).map(|i| 2.0 * i as f32).collect();
+        assert_eq!(found, [TensorData::new(doubled.clone(), [1, 8]), TensorData::new(doubled, [4, 2])]);
+    }
+
+    #[test]
+    fn without_user_and_default_an_attribute_is_the_operator_s_own_default() {
+        let found = uses(&[&[]]).function("mine", "Sums", sums(), &[]).answer(vec![x()]).unwrap();
+        assert_eq!(found[0].shape().to_vec(), [2, 4]);
+    }
+
+    #[test]
+    fn names_in_bodies_within_a_function_are_its_own() {
+        // The function's `inner` is not that of the graph, and its body reads the function's `x`.
+        let branch = |operator| Author::new(13).output("z", &[]).node(operator, &["inner"], &["z"], &[]).body();
+        let branches = [("then_branch", Body(branch("Neg"))), ("else_branch", Body(branch("Exp")))];
+        let function = Author::new(13).input("c", &[]).input("x", &[]).output("y", &[]);
+        let function = function.node("Add", &["x", "x"], &["inner"], &[]).node("If", &["c"], &["y"], &branches);
+        let author = Author::new(13).input_of(9, "c", &[1]).input("inner", &[2]).output("z", &[2]);
+        let author = author.node("Choice", &["c", "inner"], &["z"], &[]).of("mine");
+        let author = author.function("mine", "Choice", function, &[]);
+        let inputs = vec![TensorData::new(vec![true], [1]), TensorData::new(vec![1f32, -2.0], [2])];
+        assert_eq!(author.answer(inputs).unwrap()[0], TensorData::new(vec![-2f32, 4.0], [2]));
+    }
+
+    #[test]
+    fn a_function_that_gives_an_input_back_passes_it_on() {
+        let function = Author::new(13).input("x", &[]).output("x", &[]);
+        let author = Author::new(13).input("a", &[2]).output("b", &[2]).node("Same", &["a"], &["b"], &[]).of("mine");
+        let a = TensorData::new(vec![1f32, 2.0], [2]);
+        assert_eq!(author.function("mine", "Same", function, &[]).answer(vec![a.clone()]).unwrap(), [a]);
+    }
+
+    fn refusal(author: Author) -> String {
+        author.answer(vec![]).unwrap_err()
+    }
+
+    #[test]
+    fn functions_that_use_themselves_are_refused() {
+        let calls = |name| Author::new(13).input("x", &[]).output("y", &[]).node(name, &["x"], &["y"], &[]).of("mine");
+        let author = Author::new(13).input("x", &[2]).output("y", &[2]).node("A", &["x"], &["y"], &[]).of("mine");
+        let author = author.function("mine", "A", calls("B"), &[]).function("mine", "B", calls("A"), &[]);
+        assert!(refusal(author).contains("its function 'A' uses itself"));
+    }
+
+    #[test]
+    fn functions_that_double_with_each_step_are_refused_before_they_take_all_memory() {
+        let mut author = Author::new(13).input("x", &[2]).output("y", &[2]).node("F0", &["x"], &["y"], &[]).of("mine");
+        for i in 0..40 {
+            let next = format!("F{}", i + 1);
+            let body = Author::new(13).input("x", &[]).output("y", &[]);
+            let body = body.node(&next, &["x"], &["h"], &[]).of("mine").node(&next, &["h"], &["y"], &[]).of("mine");
+            author = author.function("mine", &format!("F{i}"), body, &[]);
+        }
+        let leaf = Author::new(13).input("x", &[]).output("y", &[]).node("Neg", &["x"], &["y"], &[]);
+        let text = refusal(author.function("mine", "F40", leaf, &[]));
+        assert!(text.contains("unfold to more than"), "{text}");
+    }
+
+    #[test]
+    fn a_function_of_another_opset_is_refused() {
+        let body = Author::new(12).input("x", &[]).output("y", &[]).node("Neg", &["x"], &["y"], &[]);
+        let author = Author::new(13).input("x", &[2]).output("y", &[2]).node("F", &["x"], &["y"], &[]).of("mine");
+        let text = refusal(author.function("mine", "F", body, &[]));
+        assert!(text.contains("is written for opset 12, and the file for opset 13"), "{text}");
+    }
 }

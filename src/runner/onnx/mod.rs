@@ -1,10 +1,9 @@
 //! An ONNX file on burn, read and compiled when it is loaded: no code is generated and nothing is recompiled.
 //!
-//! The way of a file: `proto` takes its messages apart; `inline` resolves operators that the file itself defines; what
-//! names an operator that is missing is refused; `fuse` joins
-//! nodes that are faster together; `plan` compiles each node through `ops` to a step over burn's rank-free operations;
-//! `trial` runs a few rows to find the signature. An [`OnnxRunner`] then runs batches; all runners of a model share its
-//! weights.
+//! The way of a file: `proto` takes its messages apart; `inline` replaces operators that the file itself defines; what
+//! names an operator that is missing is refused; `fuse` joins nodes that are faster together; `plan` compiles each node
+//! through `ops` to a step over burn's rank-free operations; `trial` runs a few rows to find the signature. An
+//! [`OnnxRunner`] then runs batches; all runners of a model share its weights.
 
 mod attributes;
 #[cfg(test)]

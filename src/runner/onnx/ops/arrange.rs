@@ -87,16 +87,20 @@ pub(super) fn selected(x: Value, axis: usize, indices: Vec<usize>, device: &Disp
     if let Value::Host(h) = x {
         return Ok(Value::Host(HostInts::vector(indices.into_iter().map(|i| h.ints[i]).collect())));
     }
+    if let Value::Bool(_) = x {
+        // burn-flex 0.22.1 gives bytes for booleans here.
+        let (length, inner) = (x.shape()[axis], elements(&dims[axis + 1..])?);
+        let outer = elements(&dims[..axis])?;
+        let rows = (0..outer).flat_map(|row| indices.iter().map(move |i| Some(row * length + i)));
+        return picked(x, inner, rows, dims, device);
+    }
     let count = indices.len();
     let indices = indices.into_iter().map(|i| i as i64).collect();
     let at = B::int_from_data(TensorData::new::<i64, _>(indices, Shape::from(vec![count])), device);
-    let (floats, ints, bools) = (at.clone(), at.clone(), at);
-    x.apply(
-        device,
-        |t| B::float_select(t, axis, floats),
-        |t| B::int_select(t, axis, ints),
-        |t| B::bool_select(t, axis, bools),
-    )
+    Ok(match x {
+        Value::Float(t) => Value::Float(B::float_select(t, axis, at)),
+        other => Value::Int(B::int_select(other.int_tensor(device)?, axis, at)),
+    })
 }
 
 /// `x` repeated along axes of length 1, and along new ones in front, up to the shape `dims`.

@@ -284,3 +284,129 @@ fn row(x: &Value, axis: usize, at: usize, device: &DispatchDevice) -> Result<Val
     dims.remove(axis);
     part(x.clone(), axis, at, 1, device)?.shaped(dims, device)
 }
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use crate::runner::onnx::author::Attribute::{Body, Int, Ints};
+    use crate::runner::onnx::author::Author;
+
+    const BOOL: i32 = 9;
+
+    fn ints(list: &[i64]) -> TensorData {
+        TensorData::new(list.to_vec(), [list.len()])
+    }
+
+    fn floats(list: &[f32]) -> TensorData {
+        TensorData::new(list.to_vec(), [list.len()])
+    }
+
+    fn flag(flag: bool) -> TensorData {
+        TensorData::new(vec![flag], [1])
+    }
+
+    /// A body that takes iteration, condition and a sum; adds `x`, which it does not compute, and gives the sum twice.
+    fn summing() -> Author {
+        let body = Author::new(17).int_input("i", &[]).input_of(BOOL, "go", &[]).input("sum", &[2]);
+        let body = body.output_of(BOOL, "go_on", &[]).output("next", &[2]).output("seen", &[2]);
+        let body = body.node("Identity", &["go"], &["go_on"], &[]).node("Add", &["sum", "x"], &["next"], &[]);
+        body.node("Identity", &["next"], &["seen"], &[])
+    }
+
+    fn looping(body: Author) -> Author {
+        let author = Author::new(17).int_input("trips", &[1]).input_of(BOOL, "go", &[1]).input("x", &[2]);
+        let author = author.output("total", &[2]).output("all", &[-1, 2]).floats("zero", &[2], &[0.0, 0.0]);
+        author.node("Loop", &["trips", "go", "zero"], &["total", "all"], &[("body", Body(body.body()))])
+    }
+
+    #[test]
+    fn a_loop_carries_values_collects_results_and_sees_what_is_around_it() {
+        let found = looping(summing()).answer(vec![ints(&[3]), flag(true), floats(&[1.0, 2.0])]).unwrap();
+        assert_eq!(found[0], floats(&[3.0, 6.0]));
+        assert_eq!(found[1], TensorData::new(vec![1f32, 2.0, 2.0, 4.0, 3.0, 6.0], [3, 2]));
+    }
+
+    #[test]
+    fn a_loop_that_never_runs_gives_empty_results_of_the_declared_shape() {
+        let found = looping(summing()).answer(vec![ints(&[3]), flag(false), floats(&[1.0, 2.0])]).unwrap();
+        assert_eq!(found[0], floats(&[0.0, 0.0]));
+        assert_eq!(found[1], TensorData::new(Vec::<f32>::new(), [0, 2]));
+        assert_eq!(looping(summing()).answer(vec![ints(&[-5]), flag(true), floats(&[1.0, 2.0])]).unwrap(), found);
+    }
+
+    #[test]
+    fn a_trip_count_beyond_reason_fails_the_run() {
+        let text = looping(summing()).answer(vec![ints(&[i64::MAX]), flag(true), floats(&[1.0, 2.0])]).unwrap_err();
+        assert!(text.contains("'Loop' (node 'make_total')") && text.contains("more than 131072 iterations"), "{text}");
+    }
+
+    #[test]
+    fn loops_within_loops_share_the_bound() {
+        // 1,000 times 1,000 iterations, each loop by itself within the bound.
+        let inner = Author::new(17).int_input("j", &[]).input_of(BOOL, "inner_go", &[]).input("part", &[2]);
+        let inner = inner.output_of(BOOL, "inner_on", &[]).output("part_next", &[2]);
+        let inner = inner.node("Identity", &["inner_go"], &["inner_on"], &[]);
+        let inner = inner.node("Add", &["part", "x"], &["part_next"], &[]);
+        let outer = Author::new(17).int_input("i", &[]).input_of(BOOL, "outer_go", &[]).input("sum", &[2]);
+        let outer = outer.output_of(BOOL, "go_on", &[]).output("next", &[2]).output("seen", &[2]);
+        let outer = outer.node("Identity", &["outer_go"], &["go_on"], &[]);
+        let outer = outer.node("Loop", &["trips", "", "sum"], &["next"], &[("body", Body(inner.body()))]);
+        let outer = outer.node("Identity", &["next"], &["seen"], &[]);
+        let run = |trips| looping(outer.clone()).answer(vec![ints(&[trips]), flag(true), floats(&[1.0, 2.0])]);
+        assert_eq!(run(10).unwrap()[0], floats(&[100.0, 200.0]));
+        assert!(run(1000).unwrap_err().contains("more than 131072 iterations"));
+    }
+
+    #[test]
+    fn results_of_a_loop_that_differ_in_shape_are_refused() {
+        let body = Author::new(17).int_input("i", &[]).input_of(BOOL, "go", &[]).input("sum", &[2]);
+        let body = body.output_of(BOOL, "go_on", &[]).output("next", &[2]).output("seen", &[-1]);
+        let body = body.node("Identity", &["go"], &["go_on"], &[]).node("Add", &["sum", "x"], &["next"], &[]);
+        let body = body.ints("front", &[1], &[0]).node("Unsqueeze", &["i", "front"], &["length"], &[]);
+        let body = body.node("ConstantOfShape", &["length"], &["seen"], &[]);
+        let text = looping(body).answer(vec![ints(&[3]), flag(true), floats(&[1.0, 2.0])]).unwrap_err();
+        assert!(text.contains("'seen' has the shape [0] in one iteration and [1] in another"), "{text}");
+    }
+
+    #[test]
+    fn branches_see_what_is_around_them_and_a_condition_of_several_is_refused() {
+        let branch = |operator| Author::new(17).output("z", &[2]).node(operator, &["x"], &["z"], &[]).body();
+        let author = || {
+            let author = Author::new(17).input_of(BOOL, "c", &[-1]).input("x", &[2]).output("y", &[2]);
+            let branches = [("then_branch", Body(branch("Neg"))), ("else_branch", Body(branch("Exp")))];
+            author.node("If", &["c"], &["y"], &branches)
+        };
+        assert_eq!(author().answer(vec![flag(true), floats(&[1.0, 2.0])]).unwrap()[0], floats(&[-1.0, -2.0]));
+        assert_eq!(author().answer(vec![flag(false), floats(&[0.0, 0.0])]).unwrap()[0], floats(&[1.0, 1.0]));
+        let several = TensorData::new(vec![true, false], [2]);
+        let text = author().answer(vec![several, floats(&[1.0, 2.0])]).unwrap_err();
+        assert!(text.contains("expects one boolean and gets a tensor of shape [2]"), "{text}");
+    }
+
+    #[test]
+    fn a_scan_goes_backwards_and_along_other_axes() {
+        let body = Author::new(17).input("sum", &[2]).input("column", &[2]);
+        let body = body.output("next", &[2]).output("seen", &[2]);
+        let body = body.node("Add", &["sum", "column"], &["next"], &[]).node("Identity", &["next"], &["seen"], &[]);
+        let author = Author::new(17).input("x", &[2, 3]).output("total", &[2]).output("all", &[2, 3]);
+        let author = author.floats("zero", &[2], &[0.0, 0.0]).node(
+            "Scan",
+            &["zero", "x"],
+            &["total", "all"],
+            &[
+                ("body", Body(body.body())),
+                ("num_scan_inputs", Int(1)),
+                ("scan_input_axes", Ints(&[-1])),
+                ("scan_input_directions", Ints(&[1])),
+                ("scan_output_axes", Ints(&[1])),
+                ("scan_output_directions", Ints(&[1])),
+            ],
+        );
+        let x = TensorData::new(vec![1f32, 2.0, 3.0, 10.0, 20.0, 30.0], [2, 3]);
+        let found = author.answer(vec![x]).unwrap();
+        assert_eq!(found[0], floats(&[6.0, 60.0]));
+        // Sums from the right, the last one in front.
+        assert_eq!(found[1], TensorData::new(vec![6f32, 5.0, 3.0, 60.0, 50.0, 30.0], [2, 3]));
+    }
+}

@@ -4,7 +4,7 @@ use burn_backend::DType;
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_dispatch::DispatchDevice;
 
-use super::arrange::{Walk, expanded, permuted, picked, strides};
+use super::arrange::{Walk, expanded, permuted, picked, strides, zeros};
 use super::{Kernel, Operator};
 use crate::runner::onnx::value::{Backend as B, OpError, Value, elements};
 
@@ -219,7 +219,9 @@ impl Factor {
         let [of_rows, of_columns] = [lengths(&rows)?, lengths(&columns)?];
         let labels = [&batch[..], &rows, &columns].concat();
         let dims = [&of_batch[..], &of_rows, &of_columns].concat();
-        elements(&dims)?;
+        if elements(&dims)? == 0 || of_inner.contains(&0) {
+            return Ok(Factor { value: zeros(dims, left.value.dtype(), device)?, labels });
+        }
         let left = left.arranged([(&batch, &of_batch), (&rows, &of_rows), (&inner, &of_inner)], device)?;
         let right = right.arranged([(&batch, &of_batch), (&inner, &of_inner), (&columns, &of_columns)], device)?;
         let value = match (left, right) {

@@ -153,3 +153,62 @@ impl Blocks {
         Ok(Blocks { front, inner: inner.to_vec(), size: elements(inner)?, places })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use crate::runner::onnx::author::Author;
+
+    /// What a node says to a tensor of shape [2, 3] with these integers, and with updates where it takes some.
+    fn refusal(operator: &str, numbers: &[i64], dims: &[usize]) -> String {
+        let updates = ["ScatterElements", "ScatterND"].contains(&operator);
+        let author = Author::new(16).input("x", &[2, 3]).int_input("n", &[]).input("u", &[]).output("y", &[]);
+        let inputs: &[&str] = if updates { &["x", "n", "u"] } else { &["x", "n"] };
+        let author = author.node(operator, inputs, &["y"], &[]);
+        let written = if operator == "ScatterND" { vec![1, 3] } else { dims.to_vec() };
+        let zeros = |dims: &[usize]| TensorData::zeros::<f32, _>(dims.to_vec());
+        let numbers = TensorData::new(numbers.to_vec(), dims.to_vec());
+        let text = author.answer(vec![zeros(&[2, 3]), numbers, zeros(&written)]).unwrap_err();
+        assert!(text.contains(&format!("'{operator}' (node 'make_y')")) && !text.contains("panicked"), "{text}");
+        text
+    }
+
+    #[test]
+    fn indices_that_a_caller_sends_are_checked_by_every_operator_that_takes_some() {
+        for operator in ["Gather", "GatherElements", "ScatterElements"] {
+            for index in [2, -3, i64::MAX, i64::MIN] {
+                let text = refusal(operator, &[index], &[1, 1]);
+                assert!(text.contains(&format!("index {index} is out of range for length 2")), "{text}");
+            }
+        }
+        for operator in ["GatherND", "ScatterND"] {
+            let text = refusal(operator, &[2], &[1, 1]);
+            assert!(text.contains("index 2 is out of range for length 2"), "{text}");
+            assert!(refusal(operator, &[0, 0, 0], &[1, 3]).contains("do not fit"));
+        }
+        assert!(refusal("ReverseSequence", &[1, 1, 3], &[3]).contains("3 lengths of at most 2"));
+        assert!(refusal("ReverseSequence", &[1, 1], &[2]).contains("3 lengths of at most 2"));
+        assert!(refusal("TopK", &[4], &[1]).contains("4 elements of an axis of length 3"));
+        assert!(refusal("TopK", &[-1], &[1]).contains("-1 elements"));
+        assert!(refusal("GatherElements", &[0, 0, 0], &[3]).contains("do not fit"));
+    }
+
+    #[test]
+    fn sizes_that_a_caller_sends_are_checked_before_memory_is_asked_for() {
+        let huge = i64::MAX / 2;
+        for (operator, numbers) in [
+            ("Expand", &[huge, 2, 3][..]),
+            ("Tile", &[huge, huge]),
+            ("Pad", &[huge, huge, huge, huge]),
+            ("CenterCropPad", &[huge, huge]),
+        ] {
+            let text = refusal(operator, numbers, &[numbers.len()]);
+            assert!(text.contains("more elements than a tensor may have"), "{text}");
+            refusal(operator, &vec![i64::MIN; numbers.len()], &[numbers.len()]);
+        }
+        refusal("Reshape", &[huge, huge], &[2]);
+        refusal("Split", &[huge, huge], &[2]);
+        refusal("Trilu", &[1, 2], &[2]);
+    }
+}

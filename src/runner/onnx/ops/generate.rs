@@ -199,3 +199,45 @@ fn made<E: burn_backend::Element>(
     let data = TensorData::new(numbers, Shape::from(dims)).try_cast(dtype);
     Value::from_data(data.map_err(|e| OpError::new(e.to_string()))?, device)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::runner::onnx::author::Author;
+
+    use super::*;
+
+    #[test]
+    fn numbers_that_do_not_end_are_refused() {
+        let range = |numbers: [i64; 3]| {
+            let author = Author::new(13).int_input("a", &[]).int_input("b", &[]).int_input("c", &[]);
+            let author = author.output_of(7, "y", &[-1]).node("Range", &["a", "b", "c"], &["y"], &[]);
+            author.answer(numbers.map(|n| TensorData::new(vec![n], Shape::new([]))).to_vec())
+        };
+        assert_eq!(range([3, -4, -3]).unwrap(), [TensorData::new(vec![3i64, 0, -3], [3])]);
+        assert_eq!(range([0, i64::MIN, 1]).unwrap()[0].shape().to_vec(), [0]);
+        assert!(range([0, 5, 0]).unwrap_err().contains("steps of 0 do not end"));
+        assert!(range([i64::MIN, i64::MAX, 1]).unwrap_err().contains("more elements than a tensor may have"));
+        assert!(range([i64::MIN, i64::MAX, i64::MAX]).is_ok());
+        for numbers in [[0.0, 1.0, 0.0], [0.0, f32::INFINITY, 1.0], [f32::NAN, 1.0, 1.0], [0.0, 1e30, 1e-3]] {
+            let author = Author::new(13).input("a", &[]).input("b", &[]).input("c", &[]).output("y", &[-1]);
+            let author = author.node("Range", &["a", "b", "c"], &["y"], &[]);
+            let inputs = numbers.map(|n| TensorData::new(vec![n], Shape::new([]))).to_vec();
+            let text = author.answer(inputs).unwrap_err();
+            assert!(text.contains("do not end") || text.contains("more elements"), "{text}");
+        }
+    }
+
+    #[test]
+    fn classes_that_a_caller_asks_for_are_bounded() {
+        let one_hot = |depth: i64| {
+            let author = Author::new(13).int_input("x", &[2]).int_input("depth", &[]).output("y", &[]);
+            let author = author.floats("values", &[2], &[0.0, 1.0]);
+            let author = author.node("OneHot", &["x", "depth", "values"], &["y"], &[]);
+            author.answer(vec![TensorData::new(vec![1i64, -1], [2]), TensorData::new(vec![depth], [1])])
+        };
+        assert_eq!(one_hot(3).unwrap(), [TensorData::new(vec![0f32, 1.0, 0.0, 0.0, 0.0, 1.0], [2, 3])]);
+        assert_eq!(one_hot(0).unwrap()[0].shape().to_vec(), [2, 0]);
+        assert!(one_hot(i64::MAX).unwrap_err().contains("more elements than a tensor may have"));
+        assert!(one_hot(-1).unwrap_err().contains("a negative length"));
+    }
+}

@@ -5,12 +5,15 @@ use std::ops::{Add, Mul};
 use burn_backend::{Element, TensorData};
 use burn_dispatch::DispatchDevice;
 
-use super::arrange::{by_number, placed};
+use super::arrange::{Walk, by_number, integers, placed, strides, zeros};
 use super::gather::{Blocks, element_places};
+use super::generate::lengths;
+use super::select::{Cut, cut};
 use super::{Build, Kernel, Operator};
 use crate::runner::onnx::value::{OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Col2Im", col2im),
     Operator::new("Scatter", scatter_elements),
     Operator::new("ScatterElements", scatter_elements),
     Operator::new("ScatterND", |build| {
@@ -41,7 +44,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             written[axis] = *updates.shape().get(axis).unwrap_or(&0);
             let (length, count) = (dims[axis], written[axis]);
             let starts = match args.optional(2) {
-                Some(starts) => super::arrange::integers(starts)?,
+                Some(starts) => integers(starts)?,
                 None => vec![0; dims[0]],
             };
             let fits = |&start: &i64| {
@@ -64,6 +67,60 @@ pub(super) const OPERATORS: &[Operator] = &[
         }))
     }),
 ];
+
+/// `Col2Im`: columns, each of which is a window of an image, are added up to the image.
+fn col2im(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let (image, window) = (build.ints("image_shape", 1)?, build.ints("block_shape", 2)?);
+    let list = |name: &str| build.attributes.ints(name)?.map(|list| lengths(&list)).transpose();
+    let (dilations, steps, pads) = (list("dilations")?, list("strides")?, list("pads")?);
+    Ok(Kernel::one(move |mut args| {
+        let image = lengths(&image.need("image's dimensions", &mut args)?)?;
+        let window = lengths(&window.need("window's dimensions", &mut args)?)?;
+        let x = args.take(0)?;
+        let rank = image.len();
+        let ones = vec![1; rank];
+        let dilations = dilations.as_ref().unwrap_or(&ones);
+        let step = steps.as_ref().unwrap_or(&ones);
+        let pads = pads.clone().unwrap_or(vec![0; 2 * rank]);
+        let have = x.shape();
+        let misfit = || OpError(format!("windows {window:?} of the image {image:?} do not fit the columns {have:?}"));
+        let [n, rows, columns] = have[..] else { return Err(misfit()) };
+        if [window.len(), dilations.len(), step.len(), pads.len()] != [rank, rank, rank, 2 * rank] {
+            return Err(misfit());
+        }
+        // How often the window fits along each axis of the image with its margins.
+        let (mut wide, mut counts) = (Vec::new(), Vec::new());
+        for i in 0..rank {
+            let length = image[i].saturating_add(pads[i]).saturating_add(pads[i + rank]);
+            let spread = window[i].checked_sub(1).and_then(|gaps| gaps.checked_mul(dilations[i]));
+            let room = spread.and_then(|spread| length.checked_sub(spread)?.checked_sub(1)).ok_or_else(misfit)?;
+            counts.push(room.checked_div(step[i]).ok_or_else(misfit)? + 1);
+            wide.push(length);
+        }
+        let channels = rows.checked_div(elements(&window)?).ok_or_else(misfit)?;
+        if channels * elements(&window)? != rows || elements(&counts)? != columns {
+            return Err(misfit());
+        }
+        let whole = [&[n, channels], &wide[..]].concat();
+        elements(&whole)?;
+        let images = n * channels;
+        let apart = strides(&wide);
+        // A step longer than the axis is never taken.
+        let along = |by: &[usize]| (0..rank).map(|i| apart[i] * by[i].min(wide[i])).collect::<Vec<_>>();
+        let walk = Walk::new(
+            &[&[images], &window[..], &counts].concat(),
+            &[&[elements(&wide)?], &along(dilations)[..], &along(step)].concat(),
+        );
+        let places: Vec<usize> = walk.collect();
+        let dtype = x.dtype();
+        let empty = zeros(whole, dtype, args.device)?;
+        let full = by_number!(dtype, T => reduced::<T>(empty, x, 1, &places, Reduction::Add, args.device))?;
+        let inside = pads.iter().zip(&image).map(|(&start, &count)| Cut { start, step: 1, count });
+        let cuts =
+            [n, channels].map(|count| Cut { start: 0, step: 1, count }).into_iter().chain(inside).collect::<Vec<_>>();
+        cut(full, &cuts, args.device)
+    }))
+}
 
 /// `ScatterElements`, which was called `Scatter` before opset 11.
 fn scatter_elements(build: &mut Build<'_>) -> Result<Kernel, OpError> {
@@ -100,20 +157,21 @@ impl Reduction {
     }
 
     fn apply<T: Number>(self, old: T, new: T) -> T {
+        let odd = |x: &T| x.partial_cmp(x).is_none();
         match self {
             Reduction::None => new,
             Reduction::Add => old.plus(new),
             Reduction::Mul => old.times(new),
             // What is not a number stays so.
             Reduction::Max => {
-                if new > old || new != new {
+                if new > old || odd(&new) {
                     new
                 } else {
                     old
                 }
             }
             Reduction::Min => {
-                if new < old || new != new {
+                if new < old || odd(&new) {
                     new
                 } else {
                     old

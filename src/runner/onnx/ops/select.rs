@@ -209,3 +209,95 @@ fn split(
     }
     Ok(pieces)
 }
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use crate::runner::onnx::author::Attribute::{Float, Int, Ints, Text};
+    use crate::runner::onnx::author::{Attribute, Author};
+
+    fn counted(dims: &[usize]) -> TensorData {
+        let count: usize = dims.iter().product();
+        TensorData::new((0..count).map(|i| i as f32).collect::<Vec<_>>(), dims.to_vec())
+    }
+
+    /// What a node of an old opset gives for 0, 1, 2 … in the shape `dims`.
+    fn old(
+        opset: i64,
+        operator: &str,
+        dims: &[usize],
+        outputs: usize,
+        attributes: &[(&str, Attribute<'_>)],
+    ) -> Vec<(Vec<usize>, Vec<f32>)> {
+        let names: Vec<String> = (0..outputs).map(|i| format!("y{i}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let declared: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
+        let author = Author::new(opset).input("x", &declared).node(operator, &["x"], &names, attributes);
+        let author = names.iter().fold(author, |author, name| author.output(name, &[]));
+        let found = author.answer(vec![counted(dims)]).unwrap();
+        found.into_iter().map(|y| (y.shape().to_vec(), y.iter::<f32>().collect())).collect()
+    }
+
+    #[test]
+    fn operators_of_old_files_take_their_numbers_from_attributes() {
+        let cut = [("starts", Ints(&[-2])), ("ends", Ints(&[i64::MAX])), ("axes", Ints(&[1]))];
+        assert_eq!(old(9, "Slice", &[1, 3], 1, &cut), [(vec![1, 2], vec![1.0, 2.0])]);
+        let parts = [("split", Ints(&[1, 0, 2])), ("axis", Int(1))];
+        let expected = [(vec![1, 1], vec![0.0]), (vec![1, 0], vec![]), (vec![1, 2], vec![1.0, 2.0])];
+        assert_eq!(old(11, "Split", &[1, 3], 3, &parts), expected);
+        let pads = [("pads", Ints(&[0, 1, 0, -1])), ("value", Float(9.0)), ("mode", Text("constant"))];
+        assert_eq!(old(10, "Pad", &[1, 3], 1, &pads), [(vec![1, 3], vec![9.0, 0.0, 1.0])]);
+        assert_eq!(old(12, "Squeeze", &[1, 1, 2], 1, &[("axes", Ints(&[1]))]), [(vec![1, 2], vec![0.0, 1.0])]);
+        assert_eq!(old(12, "Unsqueeze", &[2], 1, &[("axes", Ints(&[0, 2]))]), [(vec![1, 2, 1], vec![0.0, 1.0])]);
+        assert_eq!(old(9, "TopK", &[3], 2, &[("k", Int(2))])[0], (vec![2], vec![2.0, 1.0]));
+        // Before opset 10 the mask of a dropout has the type of the data.
+        assert_eq!(old(7, "Dropout", &[2], 2, &[("ratio", Float(0.5))])[1], (vec![2], vec![1.0, 1.0]));
+        assert_eq!(old(10, "DepthToSpace", &[1, 4, 1, 1], 1, &[("blocksize", Int(2))])[0].0, [1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn booleans_and_numbers_of_all_widths_are_cut_joined_and_repeated() {
+        for element in [2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16] {
+            let author = Author::new(13).input_of(element, "x", &[2, 2]).output_of(element, "y", &[1, 5, 2]);
+            let author = author.ints("starts", &[2], &[-1, -1]).ints("ends", &[2], &[-100, -100]);
+            let author = author.ints("axes", &[2], &[0, 1]).ints("steps", &[2], &[-1, -1]);
+            let author = author.ints("second", &[1], &[1]).ints("times", &[2], &[1, 2]);
+            let author = author.node("Slice", &["x", "starts", "ends", "axes", "steps"], &["turned"], &[]);
+            let author = author.node("Gather", &["turned", "second"], &["column"], &[("axis", Int(1))]);
+            let author = author.node("Tile", &["column", "times"], &["wide"], &[]);
+            let author = author.node("Concat", &["turned", "wide"], &["joined"], &[("axis", Int(-1))]);
+            let author = author.ints("pads", &[4], &[0, 1, 0, 0]).node("Pad", &["joined", "pads"], &["padded"], &[]);
+            let author = author.node("Transpose", &["padded"], &["upright"], &[]).ints("dims", &[3], &[1, 1, 1]);
+            let author = author.node("Expand", &["upright", "dims"], &["y"], &[]);
+            let dtype = crate::runner::onnx::tensors::dtype(element.into()).unwrap();
+            let data =
+                |list: &[i64], dims: &[usize]| TensorData::new(list.to_vec(), dims.to_vec()).try_cast(dtype).unwrap();
+            let found = author.answer(vec![data(&[0, 1, 1, 0], &[2, 2])]).unwrap();
+            assert_eq!(found, [data(&[0, 0, 0, 1, 1, 0, 1, 0, 1, 0], &[1, 5, 2])], "{dtype:?}");
+        }
+    }
+
+    #[test]
+    fn integers_on_the_host_and_on_the_device_join() {
+        let author = Author::new(13).int_input("x", &[2, 1]).output_of(7, "y", &[-1]).ints("rest", &[1], &[-1]);
+        let author = author.node("Shape", &["x"], &["dims"], &[]).node("Reshape", &["x", "rest"], &["flat"], &[]);
+        let author = author.node("Concat", &["dims", "flat"], &["y"], &[("axis", Int(0))]);
+        let found = author.answer(vec![TensorData::new(vec![5i64, 6], [2, 1])]).unwrap();
+        assert_eq!(found, [TensorData::new(vec![2i64, 1, 5, 6], [4])]);
+    }
+
+    #[test]
+    fn pads_that_an_exporter_computes_are_followed() {
+        // `F.pad(x, (1, 2))`: pads come from the last axis to the first and are turned around by a step of -1.
+        let author = Author::new(13).input("x", &[1, 2]).output("y", &[1, 5]);
+        let author = author.ints("given", &[4], &[1, 2, 0, 0]).ints("pairs", &[2], &[-1, 2]).ints("flat", &[1], &[-1]);
+        let author = author.ints("start", &[1], &[-1]).ints("end", &[1], &[i64::MIN + 1]).ints("axis", &[1], &[0]);
+        let author = author.node("Reshape", &["given", "pairs"], &["a"], &[]);
+        let author = author.node("Slice", &["a", "start", "end", "axis", "start"], &["b"], &[]);
+        let author = author.node("Transpose", &["b"], &["c"], &[("perm", Ints(&[1, 0]))]);
+        let author = author.node("Reshape", &["c", "flat"], &["pads"], &[]).node("Pad", &["x", "pads"], &["y"], &[]);
+        let found = author.answer(vec![TensorData::new(vec![1f32, 2.0], [1, 2])]).unwrap();
+        assert_eq!(found, [TensorData::new(vec![0f32, 1.0, 2.0, 0.0, 0.0], [1, 5])]);
+    }
+}
