@@ -6,9 +6,11 @@
 mod activation;
 mod along;
 mod arithmetic;
+mod attention;
 mod conv;
 mod conv_general;
 mod conv_transpose;
+mod image;
 mod linear;
 mod norm;
 mod norm_layers;
@@ -17,6 +19,7 @@ mod pool_general;
 mod recurrent;
 mod reduce;
 mod resize;
+mod rotary;
 mod select;
 mod shape;
 mod window;
@@ -57,9 +60,11 @@ impl Operator {
 const FAMILIES: &[&[Operator]] = &[
     activation::OPERATORS,
     arithmetic::OPERATORS,
+    attention::OPERATORS,
     conv::OPERATORS,
     conv_general::OPERATORS,
     conv_transpose::OPERATORS,
+    image::OPERATORS,
     linear::OPERATORS,
     norm::OPERATORS,
     norm_layers::OPERATORS,
@@ -68,6 +73,7 @@ const FAMILIES: &[&[Operator]] = &[
     recurrent::OPERATORS,
     reduce::OPERATORS,
     resize::OPERATORS,
+    rotary::OPERATORS,
     select::OPERATORS,
     shape::OPERATORS,
 ];
