@@ -73,12 +73,7 @@ pub(super) fn value_of<T: Element>(
 }
 
 /// Weighted sums along an axis. `dims` become those of the result.
-pub(super) fn weighted<T: Real>(
-    data: &[T],
-    dims: &mut [usize],
-    axis: usize,
-    taps: &Taps,
-) -> Result<Vec<T>, OpError> {
+pub(super) fn weighted<T: Real>(data: &[T], dims: &mut [usize], axis: usize, taps: &Taps) -> Result<Vec<T>, OpError> {
     let (length, inner) = (dims[axis], dims[axis + 1..].iter().product::<usize>());
     dims[axis] = taps.len();
     let mut sums = vec![T::default(); elements(dims)?];

@@ -7,10 +7,8 @@ use super::window::Window;
 use super::{Build, Kernel, Operator, conv_general, norm};
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("Conv", |build| conv(build, false)),
-    Operator::new("uncork::Conv", |build| conv(build, true)),
-];
+pub(super) const OPERATORS: &[Operator] =
+    &[Operator::new("Conv", |build| conv(build, false)), Operator::new("uncork::Conv", |build| conv(build, true))];
 
 /// A convolution; a normalised one has the four columns of a `BatchNormalization` behind its own arguments.
 fn conv(build: &mut Build<'_>, normalized: bool) -> Result<Kernel, OpError> {

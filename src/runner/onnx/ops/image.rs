@@ -171,7 +171,8 @@ impl Sampling {
         if self.interpolation == Interpolation::Nearest {
             x = x.round_ties_even();
         }
-        if x < low || x > high {
+        // The cubic one looks at neighbours far outside as they are; so does PyTorch.
+        if self.interpolation != Interpolation::Cubic && (x < low || x > high) {
             x = match self.beyond {
                 Beyond::Zeros => x,
                 Beyond::Border => x.clamp(0.0, size - 1.0),

@@ -70,7 +70,8 @@ fn computed(build: &mut Build<'_>, training: bool) -> Result<Kernel, OpError> {
         let x = cast(x, wide(kind));
         let mut laid = vec![1; dims.len()];
         laid[1] = channels;
-        let mut column = |i: usize| Ok::<Handle, OpError>(cast(args.take(i)?.reshape(laid.clone())?.float()?, wide(kind)));
+        let mut column =
+            |i: usize| Ok::<Handle, OpError>(cast(args.take(i)?.reshape(laid.clone())?.float()?, wide(kind)));
         let (scale, shift, mut mean, mut variance) = (column(1)?, column(2)?, column(3)?, column(4)?);
         let mut running = Vec::new();
         if training {

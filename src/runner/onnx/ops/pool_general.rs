@@ -174,9 +174,10 @@ impl Pool {
         }
         let mut data = vec![0f64; elements(&outer)?];
         for (x, place) in x.into_iter().zip(places) {
-            let mut rest = usize::try_from(place).ok().filter(|&place| place < count).ok_or_else(|| {
-                OpError(format!("place {place} is out of range for the shape {dims:?}"))
-            })?;
+            let mut rest = usize::try_from(place)
+                .ok()
+                .filter(|&place| place < count)
+                .ok_or_else(|| OpError(format!("place {place} is out of range for the shape {dims:?}")))?;
             let (mut to, mut stride) = (0, 1);
             for (inner, outer) in dims.iter().zip(&outer).rev() {
                 to += rest % inner * stride;

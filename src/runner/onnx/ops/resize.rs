@@ -171,9 +171,8 @@ impl Mode {
     ) -> Result<Value, OpError> {
         // The last axis first, while there is little to pick in short runs.
         for side in sides.iter().rev() {
-            let at: Vec<i64> = (0..side.new)
-                .map(|place| side.nearest(self.coordinates, place, nearest) as i64)
-                .collect();
+            let at: Vec<i64> =
+                (0..side.new).map(|place| side.nearest(self.coordinates, place, nearest) as i64).collect();
             let at = B::int_from_data(TensorData::new(at, [side.new]), device);
             x = match x {
                 Value::Float(t) => Value::Float(B::float_select(t, side.axis, at)),
@@ -248,7 +247,13 @@ impl Mode {
                 }
                 (None, scales) => return Err(OpError(format!("scales of {scales:?}"))),
             };
-            sides.push(Side { axis, old, new, scale, roi: roi.map_or((0.0, 1.0), |roi| (roi[i], roi[axes.len() + i])) });
+            sides.push(Side {
+                axis,
+                old,
+                new,
+                scale,
+                roi: roi.map_or((0.0, 1.0), |roi| (roi[i], roi[axes.len() + i])),
+            });
         }
         if wanted.sizes.is_some() && self.proportion != Proportion::Stretch {
             let scales = sides.iter().map(|side| side.scale);
@@ -288,7 +293,7 @@ impl Side {
         match coordinates {
             Coordinates::HalfPixel => half,
             Coordinates::HalfPixelSymmetric => self.old as f64 / 2.0 * (1.0 - self.new as f64 / new) + half,
-            Coordinates::PytorchHalfPixel if new == 1.0 => -0.5,
+            Coordinates::PytorchHalfPixel if self.new <= 1 => 0.0,
             Coordinates::PytorchHalfPixel => half,
             Coordinates::HalfPixelForNearest => (place + 0.5) / self.scale,
             Coordinates::AlignCorners if new == 1.0 => 0.0,
@@ -296,7 +301,8 @@ impl Side {
             Coordinates::Asymmetric => place / self.scale,
             Coordinates::Crop => {
                 let (start, end) = self.roi;
-                let inside = if new == 1.0 { (end - start) * last / 2.0 } else { place * (end - start) * last / (new - 1.0) };
+                let inside =
+                    if new == 1.0 { (end - start) * last / 2.0 } else { place * (end - start) * last / (new - 1.0) };
                 start * last + inside
             }
         }

@@ -96,12 +96,7 @@ impl Turn {
 }
 
 /// Positions as a flat tensor. They come with requests: one beyond the tables must be an error that says so.
-fn checked(
-    ids: Value,
-    tables: &[Handle; 2],
-    shape: [usize; 2],
-    device: &DispatchDevice,
-) -> Result<Handle, OpError> {
+fn checked(ids: Value, tables: &[Handle; 2], shape: [usize; 2], device: &DispatchDevice) -> Result<Handle, OpError> {
     let [cos, sin] = tables.each_ref().map(|table| table.shape());
     if ids.shape() != shape || cos.num_dims() != 2 || sin != cos {
         return Err(OpError(format!("positions of shape {:?} with tables of {cos:?} for {shape:?}", ids.shape())));
