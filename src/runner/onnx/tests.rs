@@ -257,13 +257,8 @@ fn all_missing_operators_are_named_at_once() {
 
 #[test]
 fn an_unsupported_form_names_operator_node_and_reason() {
-    let text = refusal(one(
-        "AveragePool",
-        &["x"],
-        &[1, 4, 4],
-        &[("kernel_shape", Ints(&[2, 2])), ("dilations", Ints(&[2, 2])), ("auto_pad", Text("NOTSET"))],
-    ));
-    let expected = "operator 'AveragePool' (node 'make_y') is not supported in this form: a dilated average";
+    let text = refusal(one("LpPool", &["x"], &[1, 4, 4], &[("kernel_shape", Ints(&[2, 2])), ("p", Int(0))]));
+    let expected = "operator 'LpPool' (node 'make_y') is not supported in this form: a norm with p=0";
     assert_eq!(text, expected);
 }
 
@@ -293,4 +288,78 @@ fn sizes_beyond_reason_are_refused_before_memory_is_asked_for() {
     let pads = [("kernel_shape", Ints(&[1, 1])), ("pads", Ints(&[1 << 40, 0, 0, 0]))];
     let text = refusal(one("Conv", &["x", "w"], &[1, 2, 2], &pads).floats("w", &[1, 1, 1, 1], &[1.0]));
     assert!(text.contains("'Conv' (node 'make_y')") && text.contains("at most"), "{text}");
+}
+
+#[test]
+fn a_weight_that_is_computed_convolves_like_a_constant_one() {
+    let attributes = [("pads", Ints(&[1, 0]))];
+    let author =
+        Author::new(17).input("x", &[FREE, 1, 3]).output("y", &[FREE, 1, 3]).floats("w", &[1, 1, 2], &[1.0, 2.0]);
+    let constant = load(author.node("Conv", &["x", "w"], &["y"], &attributes));
+    let author =
+        Author::new(17).input("x", &[FREE, 1, 3]).output("y", &[FREE, 1, 3]).floats("w", &[1, 1, 2], &[1.0, 2.0]);
+    // A weight that depends on the input, though only by a zero.
+    let author = author.ints("axes", &[3], &[0, 1, 2]).node("ReduceSum", &["x", "axes"], &["sum"], &[]);
+    let author = author.node("Sub", &["sum", "sum"], &["zero"], &[]).node("Add", &["w", "zero"], &["v"], &[]);
+    let computed = load(author.node("Conv", &["x", "v"], &["y"], &attributes));
+    let x = vec![1f32, 2.0, 3.0];
+    assert_eq!(run(&constant, &[1, 1, 3], x.clone()).1, [2.0, 5.0, 8.0]);
+    assert_eq!(run(&computed, &[1, 1, 3], x).1, [2.0, 5.0, 8.0]);
+}
+
+#[test]
+fn old_files_shrink_to_the_neighbour_behind() {
+    // Before opset 11, which is when ONNX named the ways to round.
+    let author =
+        Author::new(10).input("x", &[FREE, 1, 4]).output("y", &[FREE, 1, 2]).floats("s", &[3], &[1.0, 1.0, 0.6]);
+    let model = load(author.node("Resize", &["x", "s"], &["y"], &[]));
+    assert_eq!(run(&model, &[1, 1, 4], vec![1f32, 2.0, 3.0, 4.0]).1, [1.0, 3.0]);
+}
+
+#[test]
+fn sequences_of_a_batch_have_lengths_of_their_own() {
+    let graph = || {
+        let author = Author::new(14).input("x", &[2, FREE, 1]).int_input("lengths", &[FREE]).output("y", &[1, FREE, 1]);
+        let author = author.floats("w", &[1, 1, 1], &[1.0]).floats("r", &[1, 1, 1], &[1.0]);
+        author.node("RNN", &["x", "w", "r", "", "lengths"], &["", "y"], &[("direction", Text("reverse"))])
+    };
+    let graph = super::Graph::load(&graph().finish()).unwrap();
+    let steps = || burn_backend::TensorData::new(vec![0.5f32, 0.5, 0.25, 0.25], [2, 2, 1]);
+    let lengths = |l: [i64; 2]| burn_backend::TensorData::new(l.to_vec(), [2]);
+    let y = graph.run(vec![steps(), lengths([1, 2])]).unwrap().remove(0).try_into_vec::<f32>().unwrap();
+    assert_close(&y, &[0.5f32.tanh(), (0.25f32.tanh() + 0.5).tanh()]);
+    let error = graph.run(vec![steps(), lengths([3, -1])]).unwrap_err().to_string();
+    assert!(error.contains("sequence lengths of [3, -1] do not fit 2 rows of 2 steps"), "{error}");
+}
+
+#[test]
+fn a_place_that_a_caller_invents_is_not_written_to() {
+    let author = Author::new(17).input("x", &[FREE, 1, 1]).int_input("at", &[FREE, 1, 1]).output("y", &[FREE, 1, 2]);
+    let author = author.node("MaxUnpool", &["x", "at"], &["y"], &[("kernel_shape", Ints(&[2]))]);
+    let graph = super::Graph::load(&author.finish()).unwrap();
+    let data = |at: i64| {
+        let x = burn_backend::TensorData::new(vec![7f32], [1, 1, 1]);
+        vec![x, burn_backend::TensorData::new(vec![at], [1, 1, 1])]
+    };
+    assert_eq!(graph.run(data(1)).unwrap().remove(0).try_into_vec::<f32>().unwrap(), [0.0, 7.0]);
+    for at in [2, -1] {
+        let error = graph.run(data(at)).unwrap_err().to_string();
+        assert!(error.contains("is out of range for the shape"), "{error}");
+    }
+}
+
+#[test]
+fn a_region_of_any_size_costs_no_more_than_it_may() {
+    let author = Author::new(16).input("x", &[FREE, 1, 4, 4]).input("places", &[FREE, 4]).int_input("image", &[FREE]);
+    let author = author.output("y", &[FREE, 1, 1, 1]).node("RoiAlign", &["x", "places", "image"], &["y"], &[]);
+    let graph = super::Graph::load(&author.finish()).unwrap();
+    let ask = |size: f32, image: i64| {
+        let x = burn_backend::TensorData::new(vec![2f32; 16], [1, 1, 4, 4]);
+        let places = burn_backend::TensorData::new(vec![0.0, 0.0, size, size], [1, 4]);
+        let given = graph.run(vec![x, places, burn_backend::TensorData::new(vec![image], [1])]);
+        given.map(|mut outputs| outputs.remove(0).try_into_vec::<f32>().unwrap()).map_err(|e| e.to_string())
+    };
+    assert_close(&ask(3.0, 0).unwrap(), &[2.0]);
+    assert!(ask(1e30, 0).unwrap_err().contains("too large"));
+    assert!(ask(3.0, 1).unwrap_err().contains("an image beyond the 1"));
 }

@@ -3,9 +3,9 @@
 use burn_backend::{DType, TensorData};
 use burn_dispatch::DispatchDevice;
 
-use super::{Build, Kernel, Operator, host};
+use super::{Build, Kernel, Operator};
 use crate::runner::onnx::tensors::dtype;
-use crate::runner::onnx::value::{OpError, Value, elements};
+use crate::runner::onnx::value::{OpError, Value};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("BitCast", |build| {
@@ -27,7 +27,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         }))
     })
     .except(FOREIGN),
-    Operator::new("Dropout", dropout).except("training, unless its ratio is zero"),
 ];
 
 const FOREIGN: &str = "texts, complex numbers, and floats and integers of 8 bits or fewer that Rust has no type for";
@@ -80,33 +79,12 @@ fn bit_cast(x: Value, to: DType, device: &DispatchDevice) -> Result<Value, OpErr
     Value::from_data(TensorData::from_bytes(data.into_bytes(), shape, to), device)
 }
 
-/// Nothing is dropped but in training, which only a ratio of zero makes predictable.
-fn dropout(build: &mut Build<'_>) -> Result<Kernel, OpError> {
-    let default = f64::from(build.attributes.float("ratio", 0.5)?);
-    build.attributes.int("seed", 0)?;
-    let masked = build.gives(1);
-    Ok(Kernel::many(move |mut args| {
-        let x = args.take(0)?;
-        let ratio = args.optional(1).map_or(Ok(default), host::float)?;
-        let trains = args.optional(2).map_or(Ok(vec![false]), host::read::<bool>)?;
-        if trains.contains(&true) && ratio != 0.0 {
-            return Err(OpError::new("it drops at random, as in training; export with model.eval()"));
-        }
-        if !masked {
-            return Ok(vec![x]);
-        }
-        let dims = x.shape();
-        let mask = vec![true; elements(&dims)?];
-        Ok(vec![x, Value::from_data(TensorData::new(mask, dims), args.device)?])
-    }))
-}
-
 #[cfg(test)]
 mod tests {
     use burn_backend::TensorData;
 
-    use super::super::alone::{alone, scalar};
-    use crate::runner::onnx::author::Attribute::{Float, Int};
+    use super::super::alone::alone;
+    use crate::runner::onnx::author::Attribute::Int;
 
     #[test]
     fn a_cast_to_a_type_that_is_not_here_names_it() {
@@ -128,15 +106,5 @@ mod tests {
         assert_eq!(cast(3), Ok(TensorData::from([2i8])));
         assert!(cast(1).unwrap_err().contains("the bits of U8"));
         assert!(cast(9).unwrap_err().contains("the bits of U8"));
-    }
-
-    #[test]
-    fn dropout_keeps_everything_unless_it_trains() {
-        let x = || TensorData::from([1f32, 2.0]);
-        assert_eq!(alone(10, "Dropout", &[("ratio", Float(0.9))], [("x", x())]), Ok(x()));
-        let training =
-            |ratio: f32| alone(13, "Dropout", &[], [("x", x()), ("ratio", scalar(ratio)), ("training", scalar(true))]);
-        assert_eq!(training(0.0), Ok(x()));
-        assert!(training(0.5).unwrap_err().contains("drops at random"));
     }
 }

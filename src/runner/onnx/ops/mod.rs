@@ -9,6 +9,7 @@ mod alone;
 mod along;
 mod arithmetic;
 mod arrange;
+mod attention;
 mod boxes;
 mod cast;
 mod compare;
@@ -21,6 +22,7 @@ mod einsum;
 mod gather;
 mod generate;
 mod host;
+mod image;
 mod linear;
 mod math;
 mod norm;
@@ -32,6 +34,7 @@ mod quantize;
 mod recurrent;
 mod reduce;
 mod resize;
+mod rotary;
 mod scatter;
 mod select;
 mod shape;
@@ -77,6 +80,7 @@ impl Operator {
 const FAMILIES: &[&[Operator]] = &[
     activation::OPERATORS,
     arithmetic::OPERATORS,
+    attention::OPERATORS,
     boxes::OPERATORS,
     cast::OPERATORS,
     compare::OPERATORS,
@@ -88,6 +92,7 @@ const FAMILIES: &[&[Operator]] = &[
     einsum::OPERATORS,
     gather::OPERATORS,
     generate::OPERATORS,
+    image::OPERATORS,
     linear::OPERATORS,
     math::OPERATORS,
     norm::OPERATORS,
@@ -99,6 +104,7 @@ const FAMILIES: &[&[Operator]] = &[
     recurrent::OPERATORS,
     reduce::OPERATORS,
     resize::OPERATORS,
+    rotary::OPERATORS,
     scatter::OPERATORS,
     select::OPERATORS,
     shape::OPERATORS,

@@ -72,22 +72,26 @@ enum Squash {
 }
 
 impl Squash {
-    /// The function of this name. `alpha` and `beta` give the next parameter, or ONNX's default.
+    /// The function of this name, with the next of the parameters or, where ONNX has one, the default.
     fn named(
         name: &str,
-        mut alpha: impl FnMut(f32) -> f32,
-        mut beta: impl FnMut(f32) -> f32,
+        alphas: &mut impl Iterator<Item = f32>,
+        betas: &mut impl Iterator<Item = f32>,
     ) -> Result<Squash, OpError> {
+        let missing =
+            || OpError(format!("the function '{name}' lacks a parameter (activation_alpha, activation_beta)"));
+        let mut alpha = |default: Option<f32>| alphas.next().or(default).ok_or_else(missing);
+        let mut beta = |default: Option<f32>| betas.next().or(default).ok_or_else(missing);
         Ok(match name.to_ascii_lowercase().as_str() {
             "relu" => Squash::Relu,
             "tanh" => Squash::Tanh,
             "sigmoid" => Squash::Sigmoid,
-            "affine" => Squash::Affine(alpha(1.0), beta(0.0)),
-            "leakyrelu" => Squash::LeakyRelu(alpha(0.01)),
-            "thresholdedrelu" => Squash::ThresholdedRelu(alpha(1.0)),
-            "scaledtanh" => Squash::ScaledTanh(alpha(1.0), beta(1.0)),
-            "hardsigmoid" => Squash::HardSigmoid(alpha(0.2), beta(0.5)),
-            "elu" => Squash::Elu(alpha(1.0)),
+            "affine" => Squash::Affine(alpha(None)?, beta(None)?),
+            "leakyrelu" => Squash::LeakyRelu(alpha(Some(0.01))?),
+            "thresholdedrelu" => Squash::ThresholdedRelu(alpha(Some(1.0))?),
+            "scaledtanh" => Squash::ScaledTanh(alpha(None)?, beta(None)?),
+            "hardsigmoid" => Squash::HardSigmoid(alpha(Some(0.2))?, beta(Some(0.5))?),
+            "elu" => Squash::Elu(alpha(Some(1.0))?),
             "softsign" => Squash::Softsign,
             "softplus" => Squash::Softplus,
             _ => return Err(OpError(format!("the function '{name}' is not known"))),
@@ -199,9 +203,7 @@ fn directions(build: &Build<'_>, cell: Cell) -> Result<Vec<Direction>, OpError> 
         return Err(OpError(format!("{} functions for {} directions of {count}", names.len(), backwards.len())));
     }
     let each = backwards.iter().zip(names.chunks(count)).map(|(&backwards, names)| {
-        let functions = names
-            .iter()
-            .map(|name| Squash::named(name, |or| alphas.next().unwrap_or(or), |or| betas.next().unwrap_or(or)));
+        let functions = names.iter().map(|name| Squash::named(name, &mut alphas, &mut betas));
         Ok(Direction { cell, backwards, functions: functions.collect::<Result<_, OpError>>()?, clip })
     });
     each.collect()

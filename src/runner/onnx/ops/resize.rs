@@ -293,7 +293,7 @@ impl Side {
         match coordinates {
             Coordinates::HalfPixel => half,
             Coordinates::HalfPixelSymmetric => self.old as f64 / 2.0 * (1.0 - self.new as f64 / new) + half,
-            Coordinates::PytorchHalfPixel if new == 1.0 => -0.5,
+            Coordinates::PytorchHalfPixel if self.new <= 1 => 0.0,
             Coordinates::PytorchHalfPixel => half,
             Coordinates::HalfPixelForNearest => (place + 0.5) / self.scale,
             Coordinates::AlignCorners if new == 1.0 => 0.0,
