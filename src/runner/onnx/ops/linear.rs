@@ -9,15 +9,6 @@ use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, broadcast
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Gemm", gemm),
-    Operator::new("MatMulInteger", |_| {
-        Ok(Kernel::one(|mut args| {
-            let (a, b) = (args.take(0)?, args.take(1)?);
-            let rows = args.optional(2).map(column).transpose()?;
-            let a = centered(a, rows, args.device)?;
-            let b = centered(b, args.optional(3), args.device)?;
-            Value::Float(matmul(a, b)?).cast(DType::I32, args.device)
-        }))
-    }),
     Operator::new("MatMul", |build| {
         if build.peek(1).is_some_and(|w| w.rank() == 2 && matches!(w, Value::Float(_))) {
             let weight = weight(build, false)?;
@@ -26,14 +17,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         Ok(Kernel::one(|mut args| product(args.take(0)?, args.take(1)?, args.device)))
     }),
 ];
-
-/// Zero points of rows, which stand above one another.
-fn column(points: Value) -> Result<Value, OpError> {
-    match points.shape()[..] {
-        [count] if count > 1 => points.reshape(vec![count, 1]),
-        _ => Ok(points),
-    }
-}
 
 /// Small integers less their zero points, in a type that keeps their products' sums exact.
 pub(super) fn centered(x: Value, points: Option<Value>, device: &DispatchDevice) -> Result<Handle, OpError> {
