@@ -83,7 +83,7 @@ impl<S: Source> Source for Watched<'_, S> {
         Some(arrival)
     }
 
-    fn answered(&mut self, at: Instant) {
-        self.source.answered(at);
+    fn answered(&mut self, model: usize, at: Instant) {
+        self.source.answered(model, at);
     }
 }
