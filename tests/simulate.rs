@@ -499,6 +499,8 @@ fn models_that_share_the_runners_have_a_row_for_each_policy_and_what_their_compa
         assert_eq!(of("offered"), of("on_time") + of("late") + of("shed"), "{result}");
         assert!(of("on_time_alone") >= 0.99 * of("on_time") && result.get("optimum").is_none(), "{result}");
     }
+    let bulk = |key| number(&results[2], key);
+    assert!(bulk("on_time_alone") > 1.05 * bulk("on_time"), "alone it has more: {}", results[2]);
     let mut expected = KEYS.map(|key| if key == "optimum" { "on_time_alone" } else { key }).to_vec();
     expected.push("model");
     expected.sort_unstable();

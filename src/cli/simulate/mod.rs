@@ -47,7 +47,7 @@ pub(super) struct Simulate {
     ///
     /// cork: what the server runs. eager: release whatever waits as soon as a runner is free. fixed: release at BATCH rows,
     /// or when the first of them has waited for WAIT_MS; with a third number, drop what has waited for so many ms.
-    /// best-fixed: the best setting of that for this very load, found after the fact in some 300 runs. aimd: Clipper's
+    /// best-fixed: the best setting of that for this very load, found after the fact in some 200 runs. aimd: Clipper's
     /// rule. cork-2020: BentoML's rule of that year, and the same one told the true batch times.
     #[arg(long, value_name = "P", value_delimiter = ',', value_parser = rules::parse)]
     #[arg(help_heading = "Output")]

@@ -21,7 +21,7 @@ const NAMED: &[(&str, Kind)] = &[
 ];
 
 /// About so many runs find the best setting.
-const RUNS_OF_SEARCH: usize = 300;
+const RUNS_OF_SEARCH: usize = 200;
 
 /// A policy that is yet to be made, for each run and each model.
 #[derive(Debug, Clone)]
