@@ -57,15 +57,23 @@ fn assert_refused((code, out, err): (i32, String, String), parts: &[&str]) {
 #[test]
 fn a_file_that_is_wrong_is_refused_with_its_line_and_the_reason() {
     let folder = Folder::new();
-    let bad: [(&[u8], &str); 10] = [
+    let bad: [(&[u8], &str); 15] = [
         (b"1\n3\n2\n", "trace.csv:3: 2 s is before the arrival above it, 3 s; sort the file"),
         (b"0.5\n-1\n", "trace.csv:2: -1 s is negative; count from the first arrival"),
         (b"0.5\nNaN\n", "trace.csv:2: 'NaN' is no finite number of seconds"),
         (b"0.5\ninf\n", "trace.csv:2: 'inf' is no finite number of seconds"),
         (b"1700000000000\n", "trace.csv:1: 1700000000000 s is above 1e10; arrivals are in seconds, not milliseconds"),
         (b"0.5,0\n", "trace.csv:1: 0 rows; a request has at least 1"),
-        (b"0.5\n0.6,129\n", "trace.csv:2: 129 rows do not fit into a batch of at most 128; raise --max-batch-size"),
+        (
+            b"0.5\n0.6,129\n",
+            "trace.csv:2: 129 rows do not fit into a batch of at most 128; raise the maximum batch size",
+        ),
         (b"seconds\n0.5\nhalf\n", "trace.csv:3: 'half' is no number of seconds"),
+        (b"0.5,1,0\n", "trace.csv:1: '0' is no deadline from 0.001 to 3600000 ms after the arrival"),
+        (b"0.5,1,20,11\n", "trace.csv:1: '11' is no priority from 1 to 10"),
+        (b"0.5\n1,2,3,4,5\n", "trace.csv:2: '1,2,3,4,5' has more fields than there are columns"),
+        (b"seconds,user\n0.5,1\n", "trace.csv:1: the column 'user' is none of rows, deadline_ms, priority; rename it"),
+        (b"seconds,rows,rows\n0.5,1\n", "trace.csv:1: the column 'rows' is there twice"),
         (b"0.5\n\xff\n", "trace.csv:2: is not text (UTF-8)"),
         (b"# nothing yet\n", "trace.csv holds no arrivals; it must hold one in seconds a line"),
     ];
@@ -78,10 +86,7 @@ fn a_file_that_is_wrong_is_refused_with_its_line_and_the_reason() {
     }
     for (file, why) in [("none.csv", "No such file"), (".", "directory")] {
         let words = [&["--arrivals", file][..], &SERVER].concat();
-        assert_refused(
-            simulate_with(folder.path(), &words, b""),
-            &[&format!("--arrivals {file} cannot be read: "), why],
-        );
+        assert_refused(simulate_with(folder.path(), &words, b""), &[&format!("{file} cannot be read: "), why]);
     }
 }
 
@@ -117,6 +122,16 @@ fn an_absurd_parameter_is_refused_with_its_flag_its_value_and_the_bound() {
         ("--poisson 9 --for 3 --cv 1", &["--cv goes with --gamma only"]),
         ("--poisson 9 --for 3 --rows 0", &["'0' for '--rows <N>'", "from 1 to 65536"]),
         ("--poisson 9 --for 3 --rows 1..129", &["--rows 129: 129 rows do not fit into a batch of at most 128"]),
+        ("--poisson 9 --for 3 --hurried 2:15", &["'2' must be a number from 0 to 1"]),
+        ("--poisson 9 --for 3 --hurried 0.1:0", &["'0' must be a number from 0.001"]),
+        ("--poisson 9 --for 3 --hurried 0.1:50", &["--hurried 0.1:50: must be less than --max-latency-ms 50"]),
+        (
+            "--poisson 9 --for 3 --hurried 0.6:9 --hurried 0.5:8",
+            &["--hurried: the shares make 1.1 together; at most 1"],
+        ),
+        ("--poisson 9 --for 3 --urgent -0.1", &["'-0.1' for '--urgent <SHARE>'", "from 0 to 1"]),
+        ("--arrivals - --urgent 0.1", &["'--arrivals <FILE>' cannot be used with '--urgent <SHARE>'"]),
+        ("--poisson 9 --for 3 --policy fixed:1:2:x", &["the timeout 'x' must be a number from 0"]),
         ("--poisson 9 --for 3 --jitter -1", &["'-1' for '--jitter <SIGMA>'", "from 0 to 1"]),
         ("--poisson 9 --for 3 --stragglers 2:5", &["'2' must be a number from 0 to 1"]),
         ("--poisson 9 --for 3 --drift 1:0", &["'0' must be a number from 0.01 to 100"]),
@@ -177,11 +192,13 @@ fn the_json_is_a_list_with_an_object_for_each_policy_whose_numbers_add_up() {
         "--poisson 20000 --for 2 --jitter 0.1 --stragglers 0.01:5 --drift 1s:2 --first-batch 20",
         "--poisson 12000 --for 2 --allowed-batch-sizes 1,2,4,8,16,32,64,128",
         "--poisson 60000 --for 1 --runners 4",
+        "--poisson 20000 --for 2 --hurried 0.1:15 --hurried 0.2:30 --urgent 0.2",
+        "--closed-loop 64 --think-ms 5 --rows 1..4 --hurried 0.5:20 --for 2",
     ];
     for load in loads {
-        let results = results(&format!("{load} --policy cork --policy eager,fixed:2.5:64"));
+        let results = results(&format!("{load} --policy cork --policy eager,fixed:2.5:64,fixed:2.5:64:40"));
         let policies: Vec<_> = results.iter().map(|result| result["policy"].as_str().unwrap()).collect();
-        assert_eq!(policies, ["cork", "eager", "fixed:2.5:64"]);
+        assert_eq!(policies, ["cork", "eager", "fixed:2.5:64", "fixed:2.5:64:40"]);
         for result in &results {
             let of = |key| number(result, key);
             assert!(of("offered") > 0.0 && of("batches") > 0.0, "{load}: {result}");
@@ -218,7 +235,11 @@ fn the_optimum_is_told_where_it_is_known_and_nobody_passes_it() {
             assert_eq!(result.get("upper_bound"), None);
         }
     }
-    for load in ["--runners 3 --poisson 60000 --for 1", "--poisson 20000 --for 1 --allowed-batch-sizes 32,128"] {
+    for load in [
+        "--runners 3 --poisson 60000 --for 1",
+        "--poisson 30000 --for 1 --hurried 0.2:10",
+        "--poisson 20000 --for 1 --allowed-batch-sizes 32,128",
+    ] {
         let result = &results(load)[0];
         assert!(result.get("optimum").is_none(), "{result}");
         assert!(number(result, "on_time") <= number(result, "upper_bound"), "{result}");
@@ -316,14 +337,384 @@ fn a_server_that_is_too_slow_for_its_cap_is_told_as_such() {
 }
 
 #[test]
-fn the_example_of_the_readme_runs_as_written() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let session = readme.split("\n$ uncork simulate ").nth(1).expect("a session in the README");
-    let command = session.split("\n\n").next().unwrap().replace("\\\n", " ");
-    let words: Vec<&str> = command.split_whitespace().collect();
+fn the_examples_of_the_readme_run_as_written() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let sessions: Vec<&str> = readme.split("\n$ uncork simulate ").skip(1).collect();
+    assert_eq!(sessions.len(), 2, "of one model and of several");
+    for session in sessions {
+        let command = session.split("\n\n").next().unwrap().replace("\\\n", " ");
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let (code, out, err) = simulate_with(root, &words, b"");
+        assert_eq!((code, err.as_str()), (0, ""), "{command}");
+        let heads = |text: &str| {
+            text.lines()
+                .find(|line| line.starts_with("policy ") || line.starts_with("model  policy "))
+                .map(str::to_owned)
+        };
+        let names = |line: String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(heads(session).map(names), heads(&out).map(names), "the session shows what is printed");
+    }
+}
+
+/// The keys of a JSON object, sorted.
+fn keys(object: &Value) -> Vec<&str> {
+    object.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+/// What the contract names, and the optimum.
+const KEYS: [&str; 12] = [
+    "batches",
+    "busy_fraction",
+    "late",
+    "mean_batch_rows",
+    "mean_ms",
+    "offered",
+    "on_time",
+    "optimum",
+    "p50_ms",
+    "p99_ms",
+    "policy",
+    "shed",
+];
+
+#[test]
+fn the_json_of_one_model_has_the_keys_of_the_contract_and_no_others() {
+    let plain = results("--poisson 9000 --for 0.5");
+    assert_eq!(keys(&plain[0]), KEYS);
+    let unknown = results("--closed-loop 4 --think-ms 1 --for 0.5");
+    assert_eq!(keys(&unknown[0]), KEYS.iter().copied().filter(|key| *key != "optimum").collect::<Vec<_>>());
+}
+
+#[test]
+fn hurried_and_urgent_requests_are_told_apart_in_the_table_and_in_the_json() {
+    let load = "--poisson 30000 --for 1 --hurried 0.1:15 --urgent 0.2";
+    let result = &results(load)[0];
+    let classes = result["classes"].as_array().expect("there are four");
+    let named: Vec<_> =
+        classes.iter().map(|class| (number(class, "priority") as u8, class["hurried"] == true)).collect();
+    assert_eq!(named, [(1, false), (1, true), (5, false), (5, true)]);
+    for key in ["offered", "on_time", "late", "shed"] {
+        assert_eq!(classes.iter().map(|class| number(class, key)).sum::<f64>(), number(result, key), "{key}");
+    }
+    for (class, share) in classes.iter().zip([0.18, 0.02, 0.72, 0.08]) {
+        let found = number(class, "offered") / number(result, "offered");
+        assert!((found - share).abs() < 0.01, "{found} and not {share}");
+    }
+    assert!(number(&classes[0], "on_time") > 0.99 * number(&classes[0], "offered"), "the urgent go first: {result}");
+    assert!(number(&classes[3], "mean_ms") < 15.0, "{result}");
+
+    let (_, text, _) = simulate(&format!("{load} --policy cork,eager"));
+    for line in ["priority 1, not hurried  cork ", "priority 1, not hurried  eager ", "priority 5, hurried      cork "]
+    {
+        assert!(text.contains(line), "{text}");
+    }
+    let (_, plain, _) = simulate("--poisson 3000 --for 1 --policy cork,eager");
+    assert!(!plain.contains("class") && !plain.contains("hurried"), "{plain}");
+}
+
+#[test]
+fn a_trace_says_rows_deadlines_and_priorities_by_the_names_on_its_first_line() {
+    let run = |trace: &str| -> Value {
+        let words = [&["--arrivals", "-", "--json"][..], &SERVER].concat();
+        let (code, out, err) = simulate_with(Path::new("."), &words, trace.as_bytes());
+        assert_eq!((code, err.as_str()), (0, ""));
+        serde_json::from_str::<Vec<Value>>(&out).unwrap().remove(0)
+    };
+    let lines = |line: &dyn Fn(u32) -> String| (0..100).map(line).collect::<String>();
+    let plain = run(&lines(&|i| format!("{i},{},{},{}\n", 1 + i % 3, if i % 2 == 0 { "20" } else { "" }, 1 + i % 4)));
+    let named = lines(&|i| format!("{i},{},{},{}\n", 1 + i % 4, if i % 2 == 0 { "20" } else { "" }, 1 + i % 3));
+    assert_eq!(run(&format!("\"seconds\",\"priority\",\"deadline_ms\",\"rows\"\n{named}")), plain);
+    let classes: Vec<_> = plain["classes"].as_array().unwrap().iter().map(|c| number(c, "priority")).collect();
+    assert_eq!(classes, [1.0, 2.0, 3.0, 4.0], "even ones are hurried: {plain}");
+    assert!(run(&lines(&|i| format!("{i},,70,\n"))).get("classes").is_none(), "a deadline after the cap is none");
+}
+
+#[test]
+fn a_trace_of_six_hundred_thousand_requests_is_answered() {
+    // In a second or two; a test of that would fail on a busy machine.
+    let at = |i: u32| f64::from(i) / 12_000.0 + f64::from(i % 7) / 84_000.0;
+    let mut times: Vec<f64> = (0..600_000).map(at).collect();
+    times.sort_by(f64::total_cmp);
+    let trace: String = times.iter().enumerate().map(|(i, at)| format!("{at:.6},1,,{}\n", 4 + i % 2)).collect();
+    let words = [&["--arrivals", "-", "--json", "--policy", "cork,eager"][..], &SERVER].concat();
+    let (code, out, err) = simulate_with(Path::new("."), &words, trace.as_bytes());
+    assert_eq!((code, err.as_str()), (0, ""));
+    let results: Vec<Value> = serde_json::from_str(&out).unwrap();
+    assert!(results.iter().all(|result| number(result, "offered") == 600_000.0), "{out}");
+    assert!(number(&results[0], "on_time") > 0.99 * 600_000.0, "{out}");
+}
+
+#[test]
+fn policies_that_do_equally_well_are_called_level() {
+    let (_, out, _) = simulate("--uniform 100 --for 1 --policy cork,eager");
+    assert!(out.contains("cork and eager are level: 100.00 % on time"), "{out}");
+}
+
+/// Two models, the second of which asks for five times what the pool can do for a while.
+const MIX: &str = "
+policy = ['cork', 'eager']
+
+[[model]]
+name = 'search'
+max_latency_ms = 50
+max_batch_size = 128
+service = { base_ms = 2, per_row_ms = 0.05 }
+arrivals = [{ process = 'poisson', rate = 3000, for_s = 3 }]
+
+[[model]]
+name = 'bulk'
+weight = 3
+max_latency_ms = 200
+max_batch_size = 64
+service = { base_ms = 4, per_row_ms = 0.1, jitter = 0.1 }
+arrivals = [
+    { process = 'poisson', load = 0.2, for_s = 1 },
+    { process = { mmpp = { low = 0.5, high = 1.5, mean_low_s = 0.1, mean_high_s = 0.1 } }, load = 5, for_s = 1, rows = [1, 2] },
+    { process = 'uniform', load = 0.2, for_s = 1, priorities = [1, 5] },
+]
+";
+
+/// `uncork simulate --scenario` of a file with this text.
+fn scenario(text: &str, words: &[&str]) -> (i32, String, String) {
+    let folder = Folder::new();
+    fs::write(folder.path().join("mix.toml"), text).unwrap();
+    simulate_with(folder.path(), &[&["--scenario", "mix.toml"], words].concat(), b"")
+}
+
+/// The JSON of a scenario that must succeed.
+fn scenario_results(text: &str, words: &[&str]) -> Vec<Value> {
+    let (code, out, err) = scenario(text, &[words, &["--json"]].concat());
+    assert_eq!((code, err.as_str()), (0, ""), "{text}");
+    serde_json::from_str(&out).unwrap()
+}
+
+#[test]
+fn models_that_share_the_runners_have_a_row_for_each_policy_and_what_their_company_costs() {
+    let results = scenario_results(MIX, &[]);
+    let who: Vec<_> = results.iter().map(|r| (r["model"].as_str().unwrap(), r["policy"].as_str().unwrap())).collect();
+    assert_eq!(who, [("search", "cork"), ("search", "eager"), ("bulk", "cork"), ("bulk", "eager")]);
+    for result in &results {
+        let of = |key| number(result, key);
+        assert_eq!(of("offered"), of("on_time") + of("late") + of("shed"), "{result}");
+        assert!(of("on_time_alone") >= 0.99 * of("on_time") && result.get("optimum").is_none(), "{result}");
+    }
+    let bulk = |key| number(&results[2], key);
+    assert!(bulk("on_time_alone") > 1.05 * bulk("on_time"), "alone it has more: {}", results[2]);
+    let mut expected = KEYS.map(|key| if key == "optimum" { "on_time_alone" } else { key }).to_vec();
+    expected.push("model");
+    expected.sort_unstable();
+    assert_eq!(keys(&results[0]), expected);
+    let busy: f64 = [0, 2].iter().map(|i| number(&results[*i], "busy_fraction")).sum();
+    assert!(busy <= 1.0, "{busy}");
+    assert!(number(&results[0], "on_time") > 0.98 * number(&results[0], "offered"), "it has its share: {}", results[0]);
+    assert!(number(&results[2], "shed") > 0.3 * number(&results[2], "offered"), "a flood: {}", results[2]);
+
+    let (code, out, err) = scenario(MIX, &[]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let rows = |name: &str| out.lines().filter(|line| line.starts_with(name)).count();
+    // In the table, in each plot; of the one with priorities also by class; and each in the heading.
+    assert_eq!(
+        (rows("search cork "), rows("bulk   eager "), rows("bulk   priority 1 "), rows("search ")),
+        (3, 1, 2, 7)
+    );
+    let flat = out.replace('\n', " ");
+    for part in [
+        "2 models on one runner, for 3.",
+        "batch times of bulk: noise of σ 0.1",
+        "cork wins: ",
+        " % of all requests on time; ",
+        " % of the pool and has a share of 75 %. With cork, sharing costs these parts of what each answers on time alone: search ",
+    ] {
+        assert!(flat.contains(part), "no '{part}' in: {out}");
+    }
+    assert!(out.lines().all(|line| line.chars().count() <= 82), "{out}");
+
+    assert_eq!(scenario(MIX, &["--seed", "7"]), scenario(MIX, &["--seed", "7"]));
+    assert_ne!(scenario(MIX, &["--seed", "7"]), scenario(MIX, &["--seed", "8"]));
+    assert_eq!(scenario(MIX, &["--seed", "1"]), (code, out, err), "1 is what it has without");
+    let (_, without, _) = scenario(MIX, &["--policy", "best-fixed,cork"]);
+    assert!(without.contains("best-fixed is left out: it is looked for where there is one model."), "{without}");
+}
+
+#[test]
+fn a_neighbour_of_equal_weight_with_clients_or_a_trace_may_share_the_runners_too() {
+    let folder = Folder::new();
+    let stamps: String = (0..1000).map(|i| format!("{}.{:03}\n", 1_700_000_000, i)).collect();
+    fs::write(folder.path().join("trace.csv"), stamps).unwrap();
+    let text = "
+        runners = 2
+        [[model]]
+        name = 'asked'
+        max_latency_ms = 50
+        max_batch_size = 8
+        service = { base_ms = 2, per_row_ms = 0.5 }
+        clients = { count = 4, think_ms = 5, jitter = 0.1, for_s = 1 }
+        [[model]]
+        name = 'logged'
+        max_latency_ms = 50
+        max_batch_size = 8
+        service = { base_ms = 2, per_row_ms = 0.5 }
+        arrivals = [{ file = 'trace.csv' }]
+    ";
+    // The trace is found beside the scenario, and counts from its first arrival.
+    fs::write(folder.path().join("mix.toml"), text).unwrap();
+    let file = folder.path().join("mix.toml");
+    let words = ["--scenario", file.to_str().unwrap(), "--json"];
     let (code, out, err) = simulate_with(Path::new("."), &words, b"");
-    assert_eq!((code, err.as_str()), (0, ""), "{command}");
-    let heads = |text: &str| text.lines().find(|line| line.starts_with("policy ")).map(str::to_owned);
-    let names = |line: String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(heads(session).map(names), heads(&out).map(names), "the session shows what is printed");
+    assert_eq!((code, err.as_str()), (0, ""));
+    let results: Vec<Value> = serde_json::from_str(&out).unwrap();
+    assert!(number(&results[0], "offered") > 400.0 && number(&results[1], "on_time") == 1000.0, "{out}");
+    assert!(number(&results[0], "busy_fraction") > 0.2, "both are busy in the same second: {out}");
+}
+
+#[test]
+fn a_scenario_of_one_model_fares_as_the_flags_that_say_the_same() {
+    for (flags, arrivals) in [
+        ("--poisson 20000 --for 1", "arrivals = [{ process = 'poisson', rate = 20000, for_s = 1 }]"),
+        ("--gamma 9000 --cv 3 --for 1", "arrivals = [{ process = { gamma = { cv = 3 } }, rate = 9000, for_s = 1 }]"),
+        (
+            "--fan-out 100x90:5ms --for 1",
+            "arrivals = [{ process = { fan-out = { size = 90, spread_ms = 5 } }, rate = 9000, for_s = 1 }]",
+        ),
+        (
+            "--mmpp 6000..18000:0.2 --for 1",
+            "arrivals = [{ process = { mmpp = { low = 0.5, high = 1.5, mean_low_s = 0.2, mean_high_s = 0.2 } }, rate = 12000, \
+             for_s = 1 }]",
+        ),
+        (
+            "--flash 9000..27000:0.2..0.4 --for 1",
+            "arrivals = [{ process = { flash = { factor = 3, from_s = 0.2, until_s = 0.4 } }, rate = 9000, for_s = 1 }]",
+        ),
+        (
+            "--diurnal 1000..3000:0.5 --for 1",
+            "arrivals = [{ process = { diurnal = { swing = 0.5, day_s = 0.5 } }, rate = 2000, for_s = 1 }]",
+        ),
+        (
+            "--uniform 9000 --for 1 --rows 1..3",
+            "arrivals = [{ process = 'uniform', rate = 9000, for_s = 1, rows = [1, 2, 3] }]",
+        ),
+        (
+            "--closed-loop 9 --think-ms 3 --think-jitter 0.1 --for 1",
+            "clients = { count = 9, think_ms = 3, jitter = 0.1, for_s = 1 }",
+        ),
+    ] {
+        let disturbed = "--jitter 0.1 --stragglers 0.01:5 --first-batch 3";
+        let text = format!(
+            "max_latency_ms = 50\nmax_batch_size = 128\n{arrivals}\n[service]\nbase_ms = 2\nper_row_ms = 0.05\njitter = 0.1\n\
+             straggle = {{ share = 0.01, factor = 5 }}\nfirst_factor = 3"
+        );
+        let seed = ["--seed", "5", "--policy", "cork,aimd"];
+        let by_file = scenario_results(&text, &seed);
+        assert_eq!(by_file, results(&format!("{flags} {disturbed} {}", seed.join(" "))), "{flags}");
+    }
+}
+
+#[test]
+fn every_scenario_of_the_tests_is_one_that_users_can_run() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "toml")).collect();
+    assert!(files.len() > 20, "{files:?}");
+    for file in files {
+        let words = ["--scenario", file.to_str().unwrap(), "--json", "--policy", "cork"];
+        let (code, out, err) = simulate_with(Path::new("."), &words, b"");
+        assert_eq!((code, err.as_str()), (0, ""), "{}", file.display());
+        let results: Vec<Value> = serde_json::from_str(&out).unwrap();
+        assert!(results.len() == 1 && results[0].get("model").is_none(), "{}: {out}", file.display());
+    }
+    // Without --policy, its own and those that it is compared with stand beside each other.
+    let own = "tests/scenarios/fan_out.toml";
+    let (code, out, err) = simulate_with(Path::new(env!("CARGO_MANIFEST_DIR")), &["--scenario", own, "--json"], b"");
+    assert_eq!((code, err.as_str()), (0, ""));
+    let results: Vec<Value> = serde_json::from_str(&out).unwrap();
+    let policies: Vec<_> = results.iter().map(|result| result["policy"].as_str().unwrap()).collect();
+    assert_eq!(policies, ["cork", "eager", "fixed:2:64"]);
+}
+
+#[test]
+fn a_scenario_that_is_wrong_is_refused_with_its_line_its_key_and_the_bound() {
+    let model =
+        "[[model]]\nname = 'a'\nmax_latency_ms = 50\nmax_batch_size = 8\nservice = { base_ms = 2, per_row_ms = 1 }\n";
+    let arrivals = "arrivals = [{ process = 'poisson', rate = 100, for_s = 1 }]\n";
+    let sound = format!("{model}{arrivals}");
+    assert_eq!(scenario(&sound, &[]).0, 0);
+    for (from, to, parts) in [
+        (
+            "[[model]]",
+            "runner = 2\n[[model]]",
+            &["mix.toml:1: runner: unknown field `runner`, expected one of `about`, `runners`"][..],
+        ),
+        ("[[model]]", "runners = 0\n[[model]]", &["mix.toml:1: runners = 0: must be a whole number from 1 to 1024"]),
+        ("[[model]]", "seed = -1\n[[model]]", &["mix.toml:1: seed = -1: must be a whole number from 0 to"]),
+        ("[[model]]", "policy = 'corc'\n[[model]]", &["mix.toml:1: policy = 'corc': 'corc' is none of cork, eager"]),
+        ("[[model]]", "max_latency_ms = 9\n[[model]]", &["max_latency_ms belongs into a [[model]] table"]),
+        ("[[model]]", "[[model]", &["mix.toml:1: ", "expected `]`"]),
+        ("'a'", "'a b'", &["mix.toml:2: name = 'a b': must be letters, digits"]),
+        ("name = 'a'", "weight = 0\nname = 'a'", &["mix.toml:2: weight = 0: must be a whole number from 1 to 1000"]),
+        ("name = 'a'\n", "", &["mix.toml:1: ", "missing field `name`"]),
+        ("= 50", "= 0", &["mix.toml:3: max_latency_ms = 0: must be a number from 0.001 to 3600000"]),
+        ("= 50", "= 'fast'", &["mix.toml:3: max_latency_ms = 'fast': must be a number from 0.001"]),
+        ("= 8", "= 1.5", &["mix.toml:4: max_batch_size = 1.5: must be a whole number from 1 to 65536"]),
+        ("base_ms = 2", "base_ms = -2", &["mix.toml:5: base_ms = -2: must be a number from 0 to 3600000"]),
+        ("per_row_ms = 1", "per_row_ms = 1, noise = 1", &["mix.toml:5: noise: ", "noise", "jitter"]),
+        ("per_row_ms = 1", "per_row_ms = 1, sizes = [4, 2]", &["mix.toml:5: ", "sizes [4, 2]: must rise"]),
+        ("per_row_ms = 1", "per_row_ms = 1, sizes = [4]", &["the largest, 4, must not be below max_batch_size 8"]),
+        (
+            "base_ms = 2, per_row_ms = 1",
+            "base_ms = 0, per_row_ms = 0",
+            &["mix.toml:5: ", "a batch must take some time"],
+        ),
+        (arrivals, "", &["mix.toml:1: ", "a model needs its callers: either arrivals"]),
+        (arrivals, &format!("{arrivals}{sound}"), &["mix.toml:7: ", "a model called 'a' is there already"]),
+        (
+            "'poisson'",
+            "'poison'",
+            &["mix.toml:6: process = 'poison': unknown variant `poison`, expected one of `poisson`"],
+        ),
+        ("'poisson'", "{ gamma = { cv = 99 } }", &["mix.toml:6: cv = 99: must be a number from 0.1 to 32"]),
+        (
+            "'poisson'",
+            "{ flash = { factor = 2, from_s = 2, until_s = 3 } }",
+            &["what begins at 2 s is not within for_s 1 s"],
+        ),
+        ("'poisson'", "{ flash = { factor = 2, from_s = 2, until_s = 1 } }", &["from_s must be less than until_s"]),
+        ("'poisson', rate = 100", "{ list = { at_ms = [2, 1] } }", &["mix.toml:6: ", "at_ms: must be in order"]),
+        ("'poisson'", "{ burst = { count = 3 } }", &["what comes at given times has neither rate nor load"]),
+        ("rate = 100", "rate = nan", &["mix.toml:6: rate = nan: must be a number from 0.001 to 10000000"]),
+        ("rate = 100, ", "", &["mix.toml:6: ", "a process needs a rate, in requests a second, or a load"]),
+        ("rate = 100", "rate = 100, load = 1", &["rate and load exclude each other"]),
+        ("rate = 100, for_s = 1", "rate = 1e6, for_s = 1e6", &["1000000000000; at most 2000000000: a shorter for_s"]),
+        ("rate = 100", "rate = 0.001", &["arrivals: nothing arrives within 1 s; a longer for_s"]),
+        (", for_s = 1", "", &["mix.toml:6: ", "for_s is missing"]),
+        ("for_s = 1", "for_s = 1, rows = [9]", &["rows: 9 rows do not fit into a batch of at most 8"]),
+        ("for_s = 1", "for_s = 1, priorities = [11]", &["priorities = [11]: must be a whole number from 1 to 10"]),
+        ("for_s = 1", "for_s = 1, within_ms = [0]", &["within_ms = [0]: must be a number from 0.001"]),
+        ("process = 'poisson'", "file = 'trace.csv'", &["for_s: the file says that itself; leave it out"]),
+        ("process = 'poisson', rate = 100, for_s = 1", "file = 'none.csv'", &["none.csv cannot be read: No such file"]),
+        (
+            arrivals,
+            "clients = { count = 0, think_ms = 1, for_s = 1 }",
+            &["count = 0: must be a whole number from 1 to 100000"],
+        ),
+        (
+            "arrivals",
+            "clients = { count = 1, think_ms = 1, for_s = 1 }\narrivals",
+            &["clients and arrivals exclude each other"],
+        ),
+    ] {
+        assert!(sound.contains(from), "{from}");
+        assert_refused(scenario(&sound.replacen(from, to, 1), &[]), parts);
+    }
+    assert_refused(scenario("", &[]), &["mix.toml: max_latency_ms is missing, or [[model]] tables that have it"]);
+    assert_refused(scenario(&sound, &["--hurried", "0.1:9"]), &["'--scenario <FILE>' cannot be used with '--hurried"]);
+    assert_refused(scenario(&sound, &["--for", "9"]), &["'--scenario <FILE>' cannot be used with '--for"]);
+    assert_refused(scenario(&sound, &["--poisson", "9"]), &["'--scenario <FILE>' cannot be used with '--poisson"]);
+    assert_refused(
+        scenario(&sound, &["--runners", "9"]),
+        &["'--scenario <FILE>' cannot be used with", "--runners <M>"],
+    );
+    assert_refused(scenario(MIX, &["--policy", "best-fixed"]), &["best-fixed is left out"]);
+    let absent = simulate_with(Path::new("."), &["--scenario", "none.toml"], b"");
+    assert_refused(absent, &["none.toml cannot be read: No such file"]);
 }

@@ -39,24 +39,12 @@ impl<'a> Traffic<'a> {
         Traffic { models: &world.models, sources, next, rng }
     }
 
-    /// A request to this model was, or will be, answered or refused at `at`.
-    pub(crate) fn answered_by(&mut self, model: usize, at: Instant) {
-        let before = self.sources[model].peek();
-        self.sources[model].answered(at);
-        let after = self.sources[model].peek();
-        if after != before {
-            self.next.retain(|next| next.0.1 != model);
-            self.next.extend(after.map(|at| Reverse((at, model))));
-        }
-    }
-
     fn within(&mut self, model: usize) -> Option<Duration> {
         let within = &self.models[model].within;
         (within.len() > 1).then(|| within[self.rng.random_range(0..within.len())])
     }
 }
 
-/// For worlds of one model, or of callers who do not wait for answers: whose answer it was is not told.
 impl Source for Traffic<'_> {
     fn peek(&self) -> Option<Instant> {
         self.next.peek().map(|next| next.0.0)
@@ -71,7 +59,13 @@ impl Source for Traffic<'_> {
         Some(Arrival { model, rows, within: self.within(model), ..arrival })
     }
 
-    fn answered(&mut self, at: Instant) {
-        self.answered_by(0, at);
+    fn answered(&mut self, model: usize, at: Instant) {
+        let before = self.sources[model].peek();
+        self.sources[model].answered(0, at);
+        let after = self.sources[model].peek();
+        if after != before {
+            self.next.retain(|next| next.0.1 != model);
+            self.next.extend(after.map(|at| Reverse((at, model))));
+        }
     }
 }

@@ -316,7 +316,7 @@ impl<'a> Trial<'a> {
         let state = &mut self.lanes[lane];
         state.waiting -= 1;
         state.waiting_rows -= entry.rows;
-        self.traffic.answered_by(state.model, answered);
+        self.traffic.answered(state.model, answered);
     }
 
     fn obey(&mut self) -> Option<Instant> {

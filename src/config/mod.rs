@@ -47,6 +47,7 @@ use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+pub(crate) use model::{WEIGHT, malformed_name};
 pub use problem::{Place, Problem, Problems};
 
 use crate::registry::ModelSpec;

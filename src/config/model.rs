@@ -26,7 +26,7 @@ const DEFAULT_MAX_QUEUE_BYTES: usize = 256 * 1024 * 1024;
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3600);
 const BATCH_ROWS: RangeInclusive<usize> = 1..=65_536;
 pub(super) const THREADS: RangeInclusive<usize> = 1..=1024;
-const WEIGHT: RangeInclusive<usize> = 1..=1000;
+pub(crate) const WEIGHT: RangeInclusive<usize> = 1..=1000;
 const QUEUE_ROWS: RangeInclusive<usize> = 1..=100_000_000;
 const QUEUE_BYTES: RangeInclusive<usize> = 1024..=1 << 40;
 const STAND_IN_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
@@ -128,7 +128,7 @@ fn wrong_name(name: &str) -> Option<String> {
 }
 
 /// What is wrong with the letters of a name, if anything.
-pub(super) fn malformed_name(name: &str) -> Option<String> {
+pub(crate) fn malformed_name(name: &str) -> Option<String> {
     let is_sane = name.len() <= MAX_NAME_LEN
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));

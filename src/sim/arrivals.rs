@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
@@ -40,8 +39,8 @@ pub trait Source {
     fn peek(&self) -> Option<Instant>;
     /// Takes it.
     fn pop(&mut self) -> Option<Arrival>;
-    /// One was, or will be, answered or refused at `at`.
-    fn answered(&mut self, _at: Instant) {}
+    /// One for this model was, or will be, answered or refused at `at`.
+    fn answered(&mut self, _model: usize, _at: Instant) {}
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
@@ -53,8 +52,8 @@ impl<S: Source + ?Sized> Source for Box<S> {
         (**self).pop()
     }
 
-    fn answered(&mut self, at: Instant) {
-        (**self).answered(at);
+    fn answered(&mut self, model: usize, at: Instant) {
+        (**self).answered(model, at);
     }
 }
 
@@ -116,7 +115,7 @@ impl Source for ClosedLoop {
         self.due.pop().map(|r| Arrival::at(r.0))
     }
 
-    fn answered(&mut self, at: Instant) {
+    fn answered(&mut self, _model: usize, at: Instant) {
         let mut think = self.think;
         if self.jitter > 0.0 {
             let normal: f64 = StandardNormal.sample(&mut self.rng);
@@ -209,16 +208,6 @@ impl Process {
             .take_while(move |at| *at < end)
             .map(|at| Arrival::at(Instant::from_nanos((at * 1e9) as u64)))
     }
-}
-
-/// The same arrivals with so many rows each, every number of `rows` as likely as any other.
-pub fn with_rows(
-    arrivals: impl Iterator<Item = Arrival>,
-    rows: RangeInclusive<usize>,
-    seed: u64,
-) -> impl Iterator<Item = Arrival> {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    arrivals.map(move |arrival| Arrival { rows: rng.random_range(rows.clone()), ..arrival })
 }
 
 /// A process under way; times in seconds.
@@ -411,17 +400,6 @@ mod tests {
         }
 
         #[test]
-        fn rows_are_mixed_evenly_and_leave_the_times_alone(from in 1usize..9, more in 0usize..9, seed: u64) {
-            let process = Process::Poisson { rate: 1000.0 };
-            let plain: Vec<_> = process.arrivals(secs(20.0), seed).collect();
-            let rows: Vec<_> = with_rows(process.arrivals(secs(20.0), seed), from..=from + more, seed).collect();
-            prop_assert!(rows.iter().map(|a| a.at).eq(plain.iter().map(|a| a.at)));
-            prop_assert!(rows.iter().all(|a| (from..=from + more).contains(&a.rows)));
-            let mean = rows.iter().map(|a| a.rows as f64).sum::<f64>() / rows.len() as f64;
-            assert_near("rows", mean, from as f64 + more as f64 / 2.0, 0.03);
-        }
-
-        #[test]
         fn a_closed_loop_asks_again_when_it_is_answered_and_has_thought(
             clients in 1usize..50, think_ms in 0u64..50, jitter in 0.0f64..0.5, seed: u64,
         ) {
@@ -431,7 +409,7 @@ mod tests {
             let mut asked = 0usize;
             while let Some(arrival) = source.pop() {
                 asked += 1;
-                source.answered(arrival.at + service);
+                source.answered(0, arrival.at + service);
             }
             let expected = clients as f64 * 5.0 / (think + service).as_secs_f64();
             prop_assert!((asked as f64 - expected).abs() <= 0.05 * expected + clients as f64, "{asked} {expected}");
@@ -454,7 +432,7 @@ mod tests {
         let mut asked = 0;
         while let Some(arrival) = source.pop() {
             asked += 1;
-            source.answered(arrival.at);
+            source.answered(0, arrival.at);
         }
         assert!((40..=61).contains(&asked), "{asked}");
     }

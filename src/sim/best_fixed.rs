@@ -20,7 +20,7 @@ const REFINEMENTS: u32 = 4;
 /// lowest mean latency, and what becomes of the load under them.
 ///
 /// `scenario` puts a policy into the scenario in question, of one model; `source` makes its load, the same each time. The
-/// search is deterministic: a coarse grid, then finer ones around its best point; about 300 runs. It knows the
+/// search is deterministic: a coarse grid, then finer ones around its best point; about 200 runs. It knows the
 /// whole load beforehand, which nobody who sets these numbers does.
 pub fn best_fixed<S: Source>(
     scenario: impl Fn(Box<dyn Policy>) -> Scenario,

@@ -45,7 +45,7 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
         let lane = dispatcher.open(lane.padding_to(model.service.sizes.clone()));
         debug_assert_eq!(lane, tracks.len());
         let Model { service, max_latency, max_batch, .. } = model;
-        tracks.push(Track { service, max_latency, max_batch, launched: 0, outcome: Outcome::new() });
+        tracks.push(Track { service, max_latency, max_batch, launched: 0, outcome: Outcome::new(max_latency) });
     }
     let mut engine = Engine {
         now: Instant::EPOCH,
@@ -104,12 +104,12 @@ impl Engine {
             while source.peek().is_some_and(|at| at <= now) {
                 let Some(arrival) = source.pop() else { break };
                 let track = &mut self.tracks[arrival.model];
-                track.outcome.arrived(arrival.at, arrival.priority);
                 let within = arrival.within.map_or(track.max_latency, |own| own.min(track.max_latency));
                 let rows = arrival.rows.clamp(1, track.max_batch);
                 let (id, deadline, priority) = (self.next_id, arrival.at + within, arrival.priority);
                 let entry = Entry { id, arrival: arrival.at, deadline, rows, priority };
                 self.next_id += 1;
+                track.outcome.arrived(&entry);
                 self.dispatcher.arrive(arrival.model, entry);
             }
             wake = self.obey(source).map(|at| Instant::from_nanos(at.as_nanos().next_multiple_of(self.timer)));
@@ -135,15 +135,15 @@ impl Engine {
                     track.outcome.busy += time;
                     for entry in self.dispatcher.take(lane, 0..entries) {
                         track.outcome.answered(&entry, end);
-                        source.answered(end);
+                        source.answered(lane, end);
                     }
                     let ticket = self.dispatcher.launch(now, lane, Batch { entries, rows, first_arrival });
                     self.flights.push(Flight { end, ticket });
                 }
                 Step::Shed { lane, entries, .. } => {
-                    for _ in self.dispatcher.take(lane, entries) {
-                        self.tracks[lane].outcome.shed += 1;
-                        source.answered(now);
+                    for entry in self.dispatcher.take(lane, entries) {
+                        self.tracks[lane].outcome.refused(&entry);
+                        source.answered(lane, now);
                     }
                 }
                 Step::WaitUntil(at) => {

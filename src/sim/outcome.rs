@@ -14,6 +14,8 @@ const BUCKETS: usize = 1 << (32 - 1 - DROPPED_BITS);
 pub struct Outcome {
     /// Requests that arrived.
     pub offered: u64,
+    /// Their rows.
+    pub offered_rows: u64,
     /// Answered within the latency cap, or within their own shorter one.
     pub on_time: u64,
     /// Accepted, and answered later than that.
@@ -32,15 +34,18 @@ pub struct Outcome {
     pub timeline: Timeline,
     total_latency: f64,
     longest: Duration,
-    /// By priority.
-    levels: [Slot; Priority::LOWEST.level() as usize],
+    max_latency: Duration,
+    /// By priority, each first without and then with deadlines of their own.
+    classes: [Counts; 2 * Priority::LOWEST.level() as usize],
     latencies: Vec<u64>,
 }
 
 impl Outcome {
-    pub(super) fn new() -> Outcome {
+    /// Of no request yet; `max_latency` is the cap of those without a deadline of their own.
+    pub(super) fn new(max_latency: Duration) -> Outcome {
         Outcome {
             offered: 0,
+            offered_rows: 0,
             on_time: 0,
             late: 0,
             shed: 0,
@@ -51,15 +56,22 @@ impl Outcome {
             timeline: Timeline::default(),
             total_latency: 0.0,
             longest: Duration::ZERO,
-            levels: [Slot::default(); Priority::LOWEST.level() as usize],
+            max_latency,
+            classes: [Counts::default(); 2 * Priority::LOWEST.level() as usize],
             latencies: vec![0; BUCKETS],
         }
     }
 
-    pub(super) fn arrived(&mut self, at: Instant, priority: Priority) {
+    pub(super) fn arrived(&mut self, entry: &Entry) {
         self.offered += 1;
-        self.levels[priority.level() as usize - 1].offered += 1;
-        self.timeline.slot(at).offered += 1;
+        self.offered_rows += entry.rows as u64;
+        self.class(entry).offered += 1;
+        self.timeline.slot(entry.arrival).offered += 1;
+    }
+
+    pub(super) fn refused(&mut self, entry: &Entry) {
+        self.shed += 1;
+        self.class(entry).shed += 1;
     }
 
     /// A request is answered at `end`.
@@ -67,21 +79,42 @@ impl Outcome {
         let arrival = entry.arrival;
         if end <= entry.deadline {
             self.on_time += 1;
-            self.levels[entry.priority.level() as usize - 1].on_time += 1;
+            self.class(entry).on_time += 1;
             self.timeline.slot(arrival).on_time += 1;
         } else {
             self.late += 1;
+            self.class(entry).late += 1;
         }
         let latency = end.since(arrival);
         self.longest = self.longest.max(latency);
         let seconds = latency.as_secs_f64();
         self.total_latency += seconds;
+        self.class(entry).total_latency += seconds;
         self.latencies[((seconds as f32).to_bits() >> DROPPED_BITS) as usize] += 1;
     }
 
     /// How many of this priority arrived, and how many of those were answered on time.
     pub fn of_priority(&self, priority: Priority) -> Slot {
-        self.levels[priority.level() as usize - 1]
+        let own = self.classes().filter(|class| class.priority == priority);
+        own.fold(Slot::default(), |sum, class| Slot {
+            offered: sum.offered + class.counts.offered,
+            on_time: sum.on_time + class.counts.on_time,
+        })
+    }
+
+    /// The requests by priority, the most urgent first, and by whether they had a deadline of their own before the cap;
+    /// only classes to which any belong.
+    pub fn classes(&self) -> impl Iterator<Item = Class> {
+        let levels = (1..=u64::from(Priority::LOWEST.level()))
+            .filter_map(Priority::new)
+            .flat_map(|priority| [(priority, false), (priority, true)]);
+        let all = levels.zip(self.classes).map(|((priority, hurried), counts)| Class { priority, hurried, counts });
+        all.filter(|class| class.counts.offered > 0)
+    }
+
+    fn class(&mut self, entry: &Entry) -> &mut Counts {
+        let hurried = entry.deadline < entry.arrival + self.max_latency;
+        &mut self.classes[2 * (entry.priority.level() as usize - 1) + usize::from(hurried)]
     }
 
     /// Requests that got an answer, on time or late.
@@ -132,6 +165,43 @@ pub struct Timeline {
     /// A slot takes 2 to the power of this nanoseconds.
     width_bits: u32,
     slots: Vec<Slot>,
+}
+
+/// The requests that are alike in what they ask for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Class {
+    /// Their priority.
+    pub priority: Priority,
+    /// Whether they had a deadline of their own, before that of the model's cap.
+    pub hurried: bool,
+    /// What became of them.
+    pub counts: Counts,
+}
+
+/// What became of the requests of a [`Class`].
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Counts {
+    /// Requests that arrived.
+    pub offered: u64,
+    /// Answered by their deadline.
+    pub on_time: u64,
+    /// Answered after it.
+    pub late: u64,
+    /// Refused.
+    pub shed: u64,
+    total_latency: f64,
+}
+
+impl Counts {
+    /// Requests that got an answer, on time or late.
+    pub fn answers(&self) -> u64 {
+        self.on_time + self.late
+    }
+
+    /// Mean latency of the answers; zero without any.
+    pub fn mean_latency(&self) -> Duration {
+        Duration::from_secs_f64(self.total_latency / (self.answers().max(1) as f64))
+    }
 }
 
 /// Requests of one slot of a [`Timeline`], or of one priority.
@@ -189,11 +259,11 @@ mod tests {
 
     /// A request every millisecond from 100 s on; all come back after 1, 2, 3 … ms, and are due after 500 ms.
     fn thousand() -> Outcome {
-        let mut outcome = Outcome::new();
+        let mut outcome = Outcome::new(ms(500));
         for i in 0..1000 {
             let at = Instant::EPOCH + ms(100_000 + i);
-            outcome.arrived(at, Priority::DEFAULT);
             let entry = Entry { id: i, arrival: at, deadline: at + ms(500), rows: 1, priority: Priority::DEFAULT };
+            outcome.arrived(&entry);
             outcome.answered(&entry, at + ms(i + 1));
         }
         outcome
@@ -211,7 +281,42 @@ mod tests {
             assert!((share - quantile).abs() < 0.005, "{quantile}: {share}");
         }
         assert_eq!(outcome.latency(1.0), ms(1000), "no more than was seen");
-        assert_eq!((Outcome::new().latency(0.5), Outcome::new().share_within(ms(9))), (Duration::ZERO, 0.0));
+        let none = Outcome::new(ms(500));
+        assert_eq!((none.latency(0.5), none.share_within(ms(9))), (Duration::ZERO, 0.0));
+    }
+
+    #[test]
+    fn each_class_is_counted_for_itself() {
+        let mut outcome = Outcome::new(ms(50));
+        let mut request = |level, within, latency: Option<u64>| {
+            let priority = Priority::new(level).expect("a level");
+            let entry =
+                Entry { id: 0, arrival: Instant::EPOCH, deadline: Instant::EPOCH + ms(within), rows: 1, priority };
+            outcome.arrived(&entry);
+            match latency {
+                Some(latency) => outcome.answered(&entry, Instant::EPOCH + ms(latency)),
+                None => outcome.refused(&entry),
+            }
+        };
+        request(5, 50, Some(50));
+        request(5, 50, Some(52));
+        request(5, 49, Some(50));
+        request(1, 50, None);
+        request(10, 1, Some(1));
+        let told: Vec<_> = outcome
+            .classes()
+            .map(|Class { priority, hurried, counts: c }| {
+                (priority.level(), hurried, [c.offered, c.on_time, c.late, c.shed], c.mean_latency())
+            })
+            .collect();
+        let expected = [
+            (1, false, [1, 0, 0, 1], ms(0)),
+            (5, false, [2, 1, 1, 0], ms(51)),
+            (5, true, [1, 0, 1, 0], ms(50)),
+            (10, true, [1, 1, 0, 0], ms(1)),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(outcome.of_priority(Priority::DEFAULT), Slot { offered: 3, on_time: 1 });
     }
 
     #[test]

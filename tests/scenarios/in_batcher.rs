@@ -206,7 +206,7 @@ async fn call(
         Err(_) => {
             world.counts.shed += 1;
             let now = world.now();
-            world.load.answered(now);
+            world.load.answered(0, now);
         }
     }
 }
@@ -223,7 +223,7 @@ impl Executor<usize, ()> for StandIn {
         let end = now + service.draw(now, counts.batches, rows, rng);
         counts.batches += 1;
         counts.rows += rows as u64;
-        batch.iter().for_each(|_| load.answered(end));
+        batch.iter().for_each(|_| load.answered(0, end));
         let (done, landed) = oneshot::channel();
         flights.push(Flight { end, done });
         async move {

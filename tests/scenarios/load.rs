@@ -29,10 +29,10 @@ impl Source for Load {
         }
     }
 
-    fn answered(&mut self, at: Instant) {
+    fn answered(&mut self, model: usize, at: Instant) {
         match self {
-            Load::Open(open) => open.answered(at),
-            Load::Closed(closed) => closed.answered(at),
+            Load::Open(open) => open.answered(model, at),
+            Load::Closed(closed) => closed.answered(model, at),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What anyone could have answered on time, knowing the future: as far as that can be said.
 
-use super::load::Load;
-use super::setup::Setup;
+use super::plan::{Plan, Subject, mean_factor};
 use crate::estimator::Instant;
 use crate::sim;
 
@@ -24,35 +23,38 @@ pub(super) enum Clairvoyant {
 }
 
 impl Clairvoyant {
-    pub(super) fn new(setup: &Setup, load: &Load) -> Clairvoyant {
+    pub(super) fn new(plan: &Plan) -> Clairvoyant {
+        let Some(Subject { service, max_latency, max_batch, load, .. }) = plan.only() else {
+            return Clairvoyant::Unknown("of models that share their runners it is not computed");
+        };
+        let (max_latency, max_batch) = (*max_latency, *max_batch);
         if !load.is_open() {
             return Clairvoyant::Unknown("clients that wait for answers send other requests to each policy");
         }
         if !load.has_unit_rows() {
             return Clairvoyant::Unknown("with requests of several rows it is not computed");
         }
-        if !setup.service.changes.is_empty() {
-            return Clairvoyant::Unknown("with --drift it is not computed");
+        if !service.changes.is_empty() {
+            return Clairvoyant::Unknown("where the speed changes in mid-run it is not computed");
         }
-        let one_runner = setup.runners == 1;
-        let most = if one_runner { MOST_ARRIVALS.min(MOST_WORK / setup.max_batch) } else { MOST_ARRIVALS };
+        let one_runner = plan.runners == 1;
+        let most = if one_runner { MOST_ARRIVALS.min(MOST_WORK / max_batch) } else { MOST_ARRIVALS };
         let mut source = load.source();
         let instants: Vec<Instant> = std::iter::from_fn(|| source.pop()).map(|a| a.at).take(most + 1).collect();
         if instants.len() > most {
             return Clairvoyant::Unknown("for so many requests it would take too long");
         }
-        let factor = setup.mean_factor();
-        let (base, per_row) = (setup.service.base.mul_f64(factor), setup.service.per_row.mul_f64(factor));
-        let (max_latency, max_batch) = (setup.max_latency, setup.max_batch);
+        let factor = mean_factor(service);
+        let (base, per_row) = (service.base.mul_f64(factor), service.per_row.mul_f64(factor));
         if !one_runner {
-            let bound = sim::upper_bound(&instants, base, per_row, max_latency, max_batch, setup.runners);
+            let bound = sim::upper_bound(&instants, base, per_row, max_latency, max_batch, plan.runners);
             return Clairvoyant::AtMost(bound as u64);
         }
         let optimum = sim::optimum(&instants, base, per_row, max_latency, max_batch) as u64;
-        if !setup.service.sizes.is_any() {
-            // Padding only adds to the times of which this is the optimum.
+        if !service.sizes.is_any() || load.has_own_deadlines(max_latency) {
+            // Padding only adds to the times of which this is the optimum, and nobody's deadline is later than the cap's.
             Clairvoyant::AtMost(optimum)
-        } else if setup.service.is_exact() {
+        } else if service.is_exact() {
             Clairvoyant::Exact(optimum)
         } else {
             Clairvoyant::OfMeanTimes(optimum)

@@ -16,13 +16,16 @@ const BETWEEN: Duration = Duration::from_millis(200);
 pub(super) struct Progress {
     passed: AtomicU64,
     total: u64,
+    /// Told at a time: the counter is shared between threads. Less than a run, whose last step goes untold.
+    step: u64,
 }
 
 impl Progress {
     /// So many runs of this length are to be done.
     pub(super) fn new(runs: usize, length: Duration) -> Progress {
-        let total = length.as_nanos().saturating_mul(runs as u128);
-        Progress { passed: AtomicU64::new(0), total: u64::try_from(total).unwrap_or(u64::MAX).max(1) }
+        let nanos = |nanos: u128| u64::try_from(nanos).unwrap_or(u64::MAX).max(1);
+        let total = nanos(length.as_nanos().saturating_mul(runs as u128));
+        Progress { passed: AtomicU64::new(0), total, step: nanos(length.as_nanos() / 100).min(total / 100) }
     }
 
     /// Does `work`; if it takes long, says on stderr how far it is, where that is a terminal.
@@ -75,15 +78,14 @@ impl<S: Source> Source for Watched<'_, S> {
     fn pop(&mut self) -> Option<Arrival> {
         let arrival = self.source.pop()?;
         let passed = arrival.at.since(self.told).as_nanos() as u64;
-        // A thousandth at a time: the counter is shared between threads.
-        if passed > self.progress.total / 1000 {
+        if passed > self.progress.step {
             self.progress.passed.fetch_add(passed, Ordering::Relaxed);
             self.told = arrival.at;
         }
         Some(arrival)
     }
 
-    fn answered(&mut self, at: Instant) {
-        self.source.answered(at);
+    fn answered(&mut self, model: usize, at: Instant) {
+        self.source.answered(model, at);
     }
 }

@@ -11,8 +11,58 @@ impl<T, F: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static> Reader
 pub(super) const RATE: RangeInclusive<f64> = 0.001..=10_000_000.0;
 /// How many times as long a batch may take.
 pub(super) const FACTOR: RangeInclusive<f64> = 0.01..=100.0;
+/// When something may change, in seconds: up to the latest time stamp of a file.
+pub(super) const AT: RangeInclusive<f64> = 0.0..=1e10;
 /// A simulated run takes at most a year.
 pub(super) const LENGTH: RangeInclusive<f64> = 0.001..=31_536_000.0;
+
+/// Times in milliseconds are at most an hour.
+const HOUR_MS: f64 = 3_600_000.0;
+
+/// The time of a batch however small it is.
+pub(super) fn base() -> impl Reader<Duration> {
+    millis(0.0..=HOUR_MS)
+}
+
+/// The time that a row adds.
+pub(super) fn per_row() -> impl Reader<Duration> {
+    millis(0.0..=60_000.0)
+}
+
+/// A cap on the latency, of a model or of a request.
+pub(super) fn max_latency() -> impl Reader<Duration> {
+    millis(0.001..=HOUR_MS)
+}
+
+/// Time between an answer and the next request.
+pub(super) fn think() -> impl Reader<Duration> {
+    millis(0.0..=HOUR_MS)
+}
+
+/// Rows of a batch or of a request.
+pub(super) fn batch() -> impl Reader<usize> {
+    count(1..=65_536)
+}
+
+/// Batches that may run at once.
+pub(super) fn runners() -> impl Reader<usize> {
+    count(1..=1024)
+}
+
+/// Clients of a closed loop, requests of a group.
+pub(super) fn callers() -> impl Reader<usize> {
+    count(1..=100_000)
+}
+
+/// σ of log-normal noise; a share.
+pub(super) fn up_to_one() -> impl Reader<f64> {
+    number(0.0..=1.0)
+}
+
+/// Standard deviation of the gaps over their mean.
+pub(super) fn cv() -> impl Reader<f64> {
+    number(0.1..=32.0)
+}
 
 /// A finite number.
 pub(super) fn number(bounds: RangeInclusive<f64>) -> impl Reader<f64> {
@@ -93,11 +143,16 @@ pub(super) fn window(text: &str) -> Result<(Duration, Duration), String> {
 
 /// A number and a factor: `SHARE:FACTOR`, `AT:FACTOR`.
 pub(super) fn with_factor<T>(first: impl Reader<T>) -> impl Reader<(T, f64)> {
+    pair(first, number(FACTOR))
+}
+
+/// Two values with a colon between them.
+pub(super) fn pair<A, B>(first: impl Reader<A>, second: impl Reader<B>) -> impl Reader<(A, B)> {
     move |text| {
-        let (before, factor) = text.split_once(':').ok_or("must be two values with a colon between them")?;
+        let (before, after) = text.split_once(':').ok_or("must be two values with a colon between them")?;
         let before = first(before).map_err(|why| format!("'{before}' {why}"))?;
-        let factor = number(FACTOR)(factor).map_err(|why| format!("'{factor}' {why}"))?;
-        Ok((before, factor))
+        let after = second(after).map_err(|why| format!("'{after}' {why}"))?;
+        Ok((before, after))
     }
 }
 
@@ -114,7 +169,7 @@ pub(super) fn groups(text: &str) -> Result<Groups, String> {
     let (rate, size) = groups.split_once('x').ok_or("must begin with groups a second and their size, such as 50x16")?;
     Ok(Groups {
         rate: number(RATE)(rate).map_err(|why| format!("'{rate}' {why} groups a second"))?,
-        size: count(1..=100_000)(size).map_err(|why| format!("'{size}' {why}"))?,
+        size: callers()(size).map_err(|why| format!("'{size}' {why}"))?,
         spread: time(0.0..=60.0)(spread).map_err(|why| format!("'{spread}' {why}"))?,
     })
 }
@@ -122,7 +177,6 @@ pub(super) fn groups(text: &str) -> Result<Groups, String> {
 /// A number of rows, or a range of them: `3`, `1..8`.
 pub(super) fn rows(text: &str) -> Result<RangeInclusive<usize>, String> {
     let (least, most) = text.split_once("..").unwrap_or((text, text));
-    let count = count(1..=65_536);
-    let (least, most) = (count(least)?, count(most)?);
+    let (least, most) = (batch()(least)?, batch()(most)?);
     if least <= most { Ok(least..=most) } else { Err("must not fall, as in 1..8".into()) }
 }
