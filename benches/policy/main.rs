@@ -69,7 +69,7 @@ impl Section {
             Section::Latency => latency::measure(seeds.min(2), report),
             Section::Closed => closed::measure(report),
             Section::Runners => runners::measure(seeds, report),
-            Section::Disturbed => disturbed::measure(report),
+            Section::Disturbed => disturbed::measure(seeds, report),
             Section::Rules => rules::measure(seeds, report),
             Section::Curves => curves::measure(report),
             Section::Cost => cost::measure(report),
