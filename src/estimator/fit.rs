@@ -28,7 +28,7 @@ enum Knowledge {
 
 /// How many times larger than all timed batches the next may be while it is not known how the time grows with the size.
 /// More: a batch far too large for its deadlines, and all of it late. Less: a burst after quiet waits for a small one.
-const GROWTH: usize = 8;
+const GROWTH: usize = 6;
 
 /// No batch time is estimated above an hour: keeps every later sum far from overflow.
 const LONGEST: f64 = 3600.0;

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn until_it_is_known_how_the_time_grows_a_batch_is_at_most_eight_times_as_large_as_those_before() {
+    fn until_it_is_known_how_the_time_grows_a_batch_is_at_most_six_times_as_large_as_those_before() {
         let mut times = BatchTimes::new();
         let mut decide = |queue: &[(u64, usize)], rows| {
             times.observe(NOW, rows, us(10_000 + 1000 * rows as u64));
@@ -344,9 +344,9 @@ mod tests {
             Cork.decide(NOW, View { max_batch: 64, ..state.view() })
         };
         let ten = [(90_000, 1); 10];
-        assert_eq!(decide(&ten, 1), release(8, ReleaseReason::Full));
+        assert_eq!(decide(&ten, 1), release(6, ReleaseReason::Full));
         assert_eq!(decide(&[(90_000, 10), (90_000, 1)], 1), release(1, ReleaseReason::Full), "none is ever split");
-        assert_eq!(decide(&ten, 8), release(10, ReleaseReason::Ripe));
+        assert_eq!(decide(&ten, 6), release(10, ReleaseReason::Ripe));
         let unknown = State { fit: Fit::UNKNOWN, ..state(&ten) };
         assert_eq!(Cork.decide(NOW, View { max_batch: 64, ..unknown.view() }), release(10, ReleaseReason::Ripe));
     }

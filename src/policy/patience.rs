@@ -26,7 +26,7 @@ const HALF_LIFE: f64 = 4000.0;
 /// A candidate may have lost this share more than the least, after one replay, and be preferred for being more patient; after
 /// n replays the square root of n less, as chance has less to do with it. Where patience matters it mostly pays, and the
 /// replicas need thousands of arrivals to tell its last steps apart. More: costs latency where they do not come in clumps.
-const DOUBT: f64 = 0.04;
+const DOUBT: f64 = 0.02;
 /// Arrivals between two replays, for all of whom the replicas are then advanced at once.
 const BLOCK: usize = 64;
 /// Arrivals remembered at most; replicas that fall further behind begin anew.
