@@ -10,6 +10,7 @@ mod curves;
 mod disturbed;
 mod grid;
 mod latency;
+mod limits;
 mod report;
 mod rules;
 mod runners;
@@ -53,6 +54,8 @@ enum Section {
     Disturbed,
     /// What each rule is worth: the policy without it
     Rules,
+    /// What holding could gain at most in the hardest case
+    Limits,
     /// Goodput and mean latency over the load, for the plots
     Curves,
     /// Nanoseconds a request
@@ -69,8 +72,9 @@ impl Section {
             Section::Latency => latency::measure(seeds.min(2), report),
             Section::Closed => closed::measure(report),
             Section::Runners => runners::measure(seeds, report),
-            Section::Disturbed => disturbed::measure(report),
+            Section::Disturbed => disturbed::measure(seeds, report),
             Section::Rules => rules::measure(seeds, report),
+            Section::Limits => limits::measure(seeds, report),
             Section::Curves => curves::measure(report),
             Section::Cost => cost::measure(report),
             Section::Smoke => {

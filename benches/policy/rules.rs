@@ -34,6 +34,8 @@ enum Change {
     /// Refuse who is in a hurry instead of giving it a smaller batch.
     NoSmallerBatch,
     NoProbe,
+    /// A batch of all that fit although only one size has been timed.
+    NoCare,
 }
 
 /// Cork with a change, and how long those whom it refused had waited.
@@ -103,6 +105,7 @@ impl Change {
             (Change::NoSmallerBatch, Decision::WaitUntil(_)) if start + view.batch_time(rows) > first.deadline => {
                 refuse_first()
             }
+            (Change::NoCare, Decision::Release { .. }) if !view.fit.is_line() => release_or_wait(),
             (Change::NoProbe, Decision::Release { reason: ReleaseReason::Probe, .. }) => refuse_first(),
             _ => decision,
         }
@@ -244,6 +247,16 @@ fn trials() -> Vec<Trial<'static>> {
                 let outcome = MIDDLE.run(change.policy(), &tight);
                 // The others are never late at this load: what is missing is missing among the tight ones.
                 100.0 - (outcome.offered - outcome.on_time) as f64 / tight.len().div_ceil(10) as f64 * 100.0
+            }),
+        ),
+        trial(
+            "care while one size is known",
+            Change::NoCare,
+            format!("gamma CV 4 2, {HARD}"),
+            "late, % of answers",
+            Box::new(|change, seed| {
+                let outcome = HARD.run(change.policy(), &HARD.load("gamma CV 4", 2.0, 5.0, seed));
+                percent(outcome.late, outcome.answers() as usize)
             }),
         ),
         trial(

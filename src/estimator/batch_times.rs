@@ -136,7 +136,7 @@ impl BatchTimes {
                 let scale = seconds / (base + per_row * rows);
                 Fit::line(base * scale, per_row * scale, 1.0)
             }
-            (Regression::Mean { seconds, .. }, _) => Fit::one_size(seconds),
+            (Regression::Mean { rows, seconds }, _) => Fit::one_size(rows, seconds),
         }
     }
 }

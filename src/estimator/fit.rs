@@ -18,13 +18,17 @@ pub struct Fit {
 enum Knowledge {
     /// No batch has been timed.
     Nothing,
-    /// Too few batches were timed to act on.
-    Guess,
-    /// All timed batches had about one size: how the time grows with the size is not known.
-    OneSize,
+    /// Too few batches were timed to act on; they had about so many rows.
+    Guess { rows: usize },
+    /// All timed batches had about one size, this: how the time grows with the size is not known.
+    OneSize { rows: usize },
     /// Sizes differed enough to tell base and slope apart.
     Line,
 }
+
+/// How many times larger than all timed batches the next may be while it is not known how the time grows with the size.
+/// More: a batch far too large for its deadlines, and all of it late. Less: a burst after quiet waits for a small one.
+const GROWTH: usize = 6;
 
 /// No batch time is estimated above an hour: keeps every later sum far from overflow.
 const LONGEST: f64 = 3600.0;
@@ -39,14 +43,18 @@ impl Fit {
         Fit { base: sane(base), per_row: sane(per_row), noise: sane_noise(noise), knowledge: Knowledge::Line }
     }
 
-    /// The mean of batches of one size: a guess at every other size, marked as such.
-    pub(super) fn one_size(seconds: f64) -> Fit {
-        Fit { base: sane(seconds), per_row: 0.0, noise: 1.0, knowledge: Knowledge::OneSize }
+    /// The mean of batches of about so many rows: a guess at every other size, marked as such.
+    pub(super) fn one_size(rows: f64, seconds: f64) -> Fit {
+        let knowledge = Knowledge::OneSize { rows: rows.ceil() as usize };
+        Fit { base: sane(seconds), per_row: 0.0, noise: 1.0, knowledge }
     }
 
-    /// The same numbers, marked as resting on too few batches.
+    /// The same numbers of one size, marked as resting on too few batches.
     pub(super) fn guess(self) -> Fit {
-        Fit { knowledge: Knowledge::Guess, ..self }
+        match self.knowledge {
+            Knowledge::OneSize { rows } => Fit { knowledge: Knowledge::Guess { rows }, ..self },
+            _ => self,
+        }
     }
 
     /// The same line with another noise factor.
@@ -76,7 +84,16 @@ impl Fit {
 
     /// Whether enough batches were timed to refuse a request on a prediction.
     pub fn is_trusted(&self) -> bool {
-        matches!(self.knowledge, Knowledge::OneSize | Knowledge::Line)
+        matches!(self.knowledge, Knowledge::OneSize { .. } | Knowledge::Line)
+    }
+
+    /// The most rows that the next batch should have: a few times those of the batches timed so far, while these do not tell
+    /// how long a larger one takes.
+    pub fn most_rows(&self) -> usize {
+        match self.knowledge {
+            Knowledge::Guess { rows } | Knowledge::OneSize { rows } => rows.saturating_mul(GROWTH),
+            Knowledge::Nothing | Knowledge::Line => usize::MAX,
+        }
     }
 
     /// t(rows), the mean; `None` before the first batch.

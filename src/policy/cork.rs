@@ -63,13 +63,14 @@ impl Policy for Cork {
     }
 }
 
-/// The entries and rows of the next batch: all that fit; or fewer, where the model runs some sizes only, if the padding of
-/// all that wait makes a batch of an allowed size faster.
+/// The entries and rows of the next batch: all that fit, with care while it is not known how long a large one takes; or
+/// fewer, where the model runs some sizes only, if the padding of all that wait makes a batch of an allowed size faster.
 ///
 /// That size is best at which most rows are in time for each second of the runner, those aside that are late at that size.
 /// While more wait than fit, nothing is faster than a full batch.
 fn next_batch(start: Instant, view: &View<'_>) -> (usize, usize) {
-    let whole = view.queue.prefix(view.max_batch);
+    let first_rows = view.queue.first().map_or(1, |first| first.rows);
+    let whole = view.queue.prefix(view.fit.most_rows().max(first_rows).min(view.max_batch));
     if view.sizes.is_any() || !view.fit.is_trusted() || whole.0 < view.queue.len() {
         return whole;
     }
@@ -332,6 +333,22 @@ mod tests {
 
     fn shed(entries: std::ops::Range<usize>, reason: ShedReason) -> Decision {
         Decision::Shed { entries, reason }
+    }
+
+    #[test]
+    fn until_it_is_known_how_the_time_grows_a_batch_is_at_most_six_times_as_large_as_those_before() {
+        let mut times = BatchTimes::new();
+        let mut decide = |queue: &[(u64, usize)], rows| {
+            times.observe(NOW, rows, us(10_000 + 1000 * rows as u64));
+            let state = State { fit: times.fit(), ..state(queue) };
+            Cork.decide(NOW, View { max_batch: 64, ..state.view() })
+        };
+        let ten = [(90_000, 1); 10];
+        assert_eq!(decide(&ten, 1), release(6, ReleaseReason::Full));
+        assert_eq!(decide(&[(90_000, 10), (90_000, 1)], 1), release(1, ReleaseReason::Full), "none is ever split");
+        assert_eq!(decide(&ten, 6), release(10, ReleaseReason::Ripe));
+        let unknown = State { fit: Fit::UNKNOWN, ..state(&ten) };
+        assert_eq!(Cork.decide(NOW, View { max_batch: 64, ..unknown.view() }), release(10, ReleaseReason::Ripe));
     }
 
     #[test]

@@ -548,7 +548,7 @@ mod tests {
             }
             pool.land(at(round * 10 + 10), ticket, true);
         }
-        assert!(probes > 100, "once it is seen that its batches take 10 ms, it has its share: {probes}");
+        assert!(probes > 90, "once it is seen that its batches take 10 ms, it has its share: {probes}");
     }
 
     #[test]
