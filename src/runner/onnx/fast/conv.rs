@@ -1,0 +1,355 @@
+//! Convolutions over images, direct: no matrix of all windows is made.
+//!
+//! An image is copied once into planes with its padding; at a stride of s, the rows and columns that are s apart lie next
+//! to each other, each remainder in a plane of its own. The pixels that one weight meets are then a contiguous run at a
+//! fixed offset, and so the convolution is a product: weights times shifted runs. Where rows end, a few columns of padding
+//! are computed and dropped. Kernels of 1×1 read the image as it is.
+
+use std::borrow::Cow;
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::activation::Activation;
+use super::tile::{self, COLUMNS, ROWS, Terms, Tile};
+use super::vectorized;
+
+/// A convolution's geometry and weights, prepared once.
+pub(in crate::runner::onnx) struct Conv {
+    pub(in crate::runner::onnx) groups: usize,
+    /// Of each group: channels read, and channels written.
+    inputs: usize,
+    outputs: usize,
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    /// `[group][strip][term][ROWS]`
+    weights: Vec<[f32; ROWS]>,
+    bias: Vec<f32>,
+    activation: Activation,
+}
+
+/// One input size: how an image lies in planes, and where a weight's pixels are.
+struct Layout {
+    input: [usize; 2],
+    before: [usize; 2],
+    output: [usize; 2],
+    stride: [usize; 2],
+    /// Height and width of a plane.
+    plane: [usize; 2],
+    /// Of each weight of a channel, for all channels of a group.
+    offsets: Vec<usize>,
+    /// The planes are the image itself.
+    bare: bool,
+}
+
+impl Conv {
+    /// `weights` are `[groups · outputs][inputs][height][width]`, `bias` one for each output channel.
+    pub(in crate::runner::onnx) fn new(
+        weights: &[f32],
+        bias: Option<&[f32]>,
+        groups: usize,
+        [outputs, inputs, height, width]: [usize; 4],
+        stride: [usize; 2],
+        dilation: [usize; 2],
+        activation: Activation,
+    ) -> Conv {
+        let (each, terms) = (outputs / groups, inputs * height * width);
+        let mut strips = Vec::new();
+        for group in 0..groups {
+            strips.extend(tile::strips(each, terms, |row, term| weights[(group * each + row) * terms + term]));
+        }
+        let bias = bias.map_or_else(|| vec![0.0; outputs], <[f32]>::to_vec);
+        let kernel = [height, width];
+        Conv { groups, inputs, outputs: each, kernel, stride, dilation, weights: strips, bias, activation }
+    }
+
+    fn layout(&self, input: [usize; 2], pads: [(usize, usize); 2], output: [usize; 2]) -> Layout {
+        let padded: [usize; 2] = std::array::from_fn(|i| input[i] + pads[i].0 + pads[i].1);
+        let plane: [usize; 2] = std::array::from_fn(|i| padded[i].div_ceil(self.stride[i]));
+        let [sy, sx] = self.stride;
+        let mut offsets = Vec::with_capacity(self.inputs * self.kernel[0] * self.kernel[1]);
+        for channel in 0..self.inputs {
+            for y in (0..self.kernel[0]).map(|y| y * self.dilation[0]) {
+                for x in (0..self.kernel[1]).map(|x| x * self.dilation[1]) {
+                    let phase = (channel * sy + y % sy) * sx + x % sx;
+                    offsets.push((phase * plane[0] + y / sy) * plane[1] + x / sx);
+                }
+            }
+        }
+        let bare = pads == [(0, 0); 2] && self.stride == [1, 1];
+        let before = pads.map(|(before, _)| before);
+        Layout { input, before, output, stride: self.stride, plane, offsets, bare }
+    }
+
+    /// Convolves a batch of images `x`, `[images][channels][height][width]`, into `y`.
+    ///
+    /// `added` has the shape of the result and is added before the activation.
+    pub(in crate::runner::onnx) fn run(
+        &self,
+        x: &[f32],
+        input: [usize; 2],
+        pads: [(usize, usize); 2],
+        output: [usize; 2],
+        added: Option<&[f32]>,
+        y: &mut [f32],
+    ) {
+        let layout = self.layout(input, pads, output);
+        let size = output[0] * output[1];
+        let (in_len, out_len) = (self.groups * self.inputs * input[0] * input[1], self.groups * self.outputs * size);
+        if in_len == 0 || out_len == 0 {
+            return;
+        }
+        let added = |from: usize, len: usize| added.map(|added| &added[from..from + len]);
+        let threads = rayon::current_num_threads();
+        let images = x.chunks(in_len).zip(y.chunks_mut(out_len)).enumerate();
+        if threads == 1 {
+            let mut room = Vec::new();
+            for (i, (x, y)) in images {
+                let planes = layout.planes(x, self.groups * self.inputs, &mut room);
+                vectorized(Work { conv: self, layout: &layout, planes: &planes, first: 0, added: added(i * out_len, out_len), y });
+            }
+            return;
+        }
+        // Strips of several images at once where there are enough images, else of one.
+        let chunk = self.outputs.min(4 * ROWS);
+        for (i, (x, y)) in images {
+            let mut room = Vec::new();
+            let planes = layout.planes(x, self.groups * self.inputs, &mut room);
+            let planes = &*planes;
+            let chunk = if self.outputs % chunk == 0 { chunk } else { self.outputs };
+            y.par_chunks_mut(chunk * size).enumerate().for_each(|(part, y)| {
+                let first = part * chunk;
+                let added = added(i * out_len + first * size, y.len());
+                vectorized(Work { conv: self, layout: &layout, planes, first, added, y });
+            });
+        }
+    }
+}
+
+impl Layout {
+    /// The planes of one image; `room` is memory that can be used again for the next one.
+    fn planes<'a>(&self, x: &'a [f32], channels: usize, room: &'a mut Vec<f32>) -> Cow<'a, [f32]> {
+        if self.bare {
+            return Cow::Borrowed(x);
+        }
+        let ([h, w], [sy, sx], [ph, pw]) = (self.input, self.stride, self.plane);
+        // What is padding stays zero from one image to the next.
+        room.resize(channels * sy * sx * ph * pw, 0.0);
+        for (image, planes) in x.chunks_exact(h * w).zip(room.chunks_exact_mut(sy * sx * ph * pw)) {
+            for (y, row) in image.chunks_exact(w).enumerate() {
+                let y = y + self.before[0];
+                let first = (y % sy) * sx;
+                if sx == 1 {
+                    let at = (first * ph + y / sy) * pw + self.before[1];
+                    planes[at..at + w].copy_from_slice(row);
+                    continue;
+                }
+                for phase in 0..sx {
+                    // The first pixel whose place has this remainder.
+                    let skip = (phase + sx - self.before[1] % sx) % sx;
+                    let at = ((first + phase) * ph + y / sy) * pw + (skip + self.before[1]) / sx;
+                    let picked = row.iter().skip(skip).step_by(sx);
+                    planes[at..].iter_mut().zip(picked).for_each(|(to, from)| *to = *from);
+                }
+            }
+        }
+        Cow::Borrowed(room)
+    }
+}
+
+/// A run of output channels of one image, beginning with `first`.
+struct Work<'a> {
+    conv: &'a Conv,
+    layout: &'a Layout,
+    planes: &'a [f32],
+    first: usize,
+    added: Option<&'a [f32]>,
+    y: &'a mut [f32],
+}
+
+/// Runs of pixels at the weights' offsets.
+#[derive(Clone, Copy)]
+struct Runs<'a> {
+    planes: &'a [f32],
+    offsets: &'a [usize],
+}
+
+impl Terms for Runs<'_> {
+    #[inline(always)]
+    fn term(&self, k: usize, from: usize, count: usize) -> &[f32] {
+        let at = self.offsets[k] + from;
+        &self.planes[at..at + count]
+    }
+}
+
+/// Terms that were gathered, `COLUMNS` apart.
+#[derive(Clone, Copy)]
+struct Gathered<'a>(&'a [f32]);
+
+impl Terms for Gathered<'_> {
+    #[inline(always)]
+    fn term(&self, k: usize, from: usize, count: usize) -> &[f32] {
+        &self.0[k * COLUMNS + from..][..count]
+    }
+}
+
+impl WithSimd for Work<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Work { conv, layout, planes, first, added, y } = self;
+        let [out_h, out_w] = layout.output;
+        let (size, terms) = (out_h * out_w, layout.offsets.len());
+        let pitch = layout.plane[1];
+        let columns = (out_h - 1) * pitch + out_w;
+        let group_len = planes.len() / conv.groups;
+        let strips = conv.outputs.div_ceil(ROWS);
+        let last = layout.offsets.iter().max().copied().unwrap_or(0);
+        let mut gathered = Vec::new();
+        let mut tile: Tile = [[0.0; COLUMNS]; ROWS];
+        let mut channel = first;
+        // Channels of `y` in runs that share a group.
+        while (channel - first) * size < y.len() {
+            let (group, within) = (channel / conv.outputs, channel % conv.outputs);
+            let count = (conv.outputs - within).min(y.len() / size - (channel - first));
+            let planes = &planes[group * group_len..][..group_len];
+            for column in (0..columns).step_by(COLUMNS) {
+                let width = (columns - column).min(COLUMNS);
+                // Vectors reach beyond the last column; where that is beyond the planes, the terms are copied.
+                let inside = column + last + COLUMNS <= planes.len();
+                if !inside {
+                    gathered.resize(terms * COLUMNS, 0.0);
+                    for (to, &offset) in gathered.chunks_exact_mut(COLUMNS).zip(&layout.offsets) {
+                        let from = &planes[offset + column..];
+                        let count = from.len().min(COLUMNS);
+                        to[..count].copy_from_slice(&from[..count]);
+                    }
+                }
+                for strip in within / ROWS..(within + count).div_ceil(ROWS) {
+                    let rows = (conv.outputs - strip * ROWS).min(ROWS);
+                    let left = &conv.weights[(group * strips + strip) * terms..][..terms];
+                    if inside {
+                        let right = Runs { planes: &planes[column..], offsets: &layout.offsets };
+                        tile::multiply(simd, left, right, rows, width, &mut tile);
+                    } else {
+                        tile::multiply(simd, left, Gathered(&gathered), rows, width, &mut tile);
+                    }
+                    for (row, sums) in tile.iter().enumerate().take(rows) {
+                        let channel = group * conv.outputs + strip * ROWS + row;
+                        let at = (channel - first) * size;
+                        let bias = conv.bias[channel];
+                        // The parts of this run of columns that are pixels.
+                        let mut from = column;
+                        while from < column + width {
+                            let (line, x) = (from / pitch, from % pitch);
+                            let end = (line * pitch + out_w).min(column + width);
+                            if x < out_w {
+                                let to = at + line * out_w + x;
+                                let y = &mut y[to..to + end - from];
+                                let sums = &sums[from - column..end - column];
+                                match added {
+                                    None => y.iter_mut().zip(sums).for_each(|(y, s)| *y = s + bias),
+                                    Some(added) => {
+                                        let added = &added[to..to + end - from];
+                                        y.iter_mut().zip(sums).zip(added).for_each(|((y, s), a)| *y = s + bias + a);
+                                    }
+                                }
+                                conv.activation.apply(y);
+                            }
+                            from = (line + 1) * pitch;
+                        }
+                    }
+                }
+            }
+            channel += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers between -1 and 1 that look like chance.
+    pub(super) fn numbers(count: usize, seed: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0).collect()
+    }
+
+    struct Case {
+        images: usize,
+        groups: usize,
+        shape: [usize; 4],
+        input: [usize; 2],
+        pads: [(usize, usize); 2],
+        stride: [usize; 2],
+        dilation: [usize; 2],
+    }
+
+    fn naive(case: &Case, x: &[f32], w: &[f32], bias: &[f32], output: [usize; 2]) -> Vec<f32> {
+        let [outputs, inputs, kh, kw] = case.shape;
+        let [h, width] = case.input;
+        let mut y = Vec::new();
+        for image in 0..case.images {
+            for o in 0..outputs {
+                let group = o / (outputs / case.groups);
+                for oy in 0..output[0] {
+                    for ox in 0..output[1] {
+                        let mut sum = bias[o];
+                        for c in 0..inputs {
+                            for ky in 0..kh {
+                                for kx in 0..kw {
+                                    let iy = (oy * case.stride[0] + ky * case.dilation[0]).checked_sub(case.pads[0].0);
+                                    let ix = (ox * case.stride[1] + kx * case.dilation[1]).checked_sub(case.pads[1].0);
+                                    if let (Some(iy), Some(ix)) = (iy, ix) && iy < h && ix < width {
+                                        let channel = image * inputs * case.groups + group * inputs + c;
+                                        sum += x[(channel * h + iy) * width + ix]
+                                            * w[((o * inputs + c) * kh + ky) * kw + kx];
+                                    }
+                                }
+                            }
+                        }
+                        y.push(sum);
+                    }
+                }
+            }
+        }
+        y
+    }
+
+    fn check(case: Case) {
+        let [outputs, inputs, kh, kw] = case.shape;
+        let output: [usize; 2] = std::array::from_fn(|i| {
+            let reach = case.dilation[i] * ([kh, kw][i] - 1) + 1;
+            (case.input[i] + case.pads[i].0 + case.pads[i].1 - reach) / case.stride[i] + 1
+        });
+        let x = numbers(case.images * case.groups * inputs * case.input[0] * case.input[1], 1);
+        let w = numbers(outputs * inputs * kh * kw, 2);
+        let bias = numbers(outputs, 3);
+        let expected = naive(&case, &x, &w, &bias, output);
+        let conv = Conv::new(&w, Some(&bias), case.groups, case.shape, case.stride, case.dilation, Activation::None);
+        let mut y = vec![f32::NAN; expected.len()];
+        conv.run(&x, case.input, case.pads, output, None, &mut y);
+        let far = y.iter().zip(&expected).position(|(a, b)| !((a - b).abs() < 1e-4));
+        assert_eq!(far, None, "{:?}", far.map(|i| (y[i], expected[i])));
+    }
+
+    #[test]
+    fn convolutions_are_those_of_the_definition() {
+        let plain = |shape, input, pad| Case {
+            images: 2, groups: 1, shape, input, pads: [(pad, pad); 2], stride: [1, 1], dilation: [1, 1],
+        };
+        check(plain([9, 5, 3, 3], [13, 17], 1));
+        check(plain([16, 3, 1, 1], [7, 7], 0));
+        check(plain([6, 1, 5, 5], [28, 28], 2));
+        check(plain([1, 2, 2, 3], [4, 50], 0));
+        check(Case { stride: [2, 2], ..plain([20, 3, 7, 7], [31, 30], 3) });
+        check(Case { stride: [2, 3], pads: [(0, 1), (2, 0)], ..plain([3, 3, 3, 2], [15, 16], 1) });
+        check(Case { stride: [2, 2], ..plain([8, 8, 1, 1], [14, 14], 0) });
+        check(Case { dilation: [2, 3], ..plain([4, 3, 3, 3], [20, 21], 2) });
+        check(Case { groups: 10, stride: [2, 2], ..plain([10, 1, 3, 3], [15, 14], 1) });
+        check(Case { groups: 10, ..plain([10, 1, 3, 3], [7, 7], 1) });
+        check(Case { groups: 2, ..plain([24, 4, 3, 3], [9, 9], 1) });
+    }
+}
