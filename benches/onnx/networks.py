@@ -92,16 +92,16 @@ class Layer(nn.Module):
 
     def __init__(self, width, heads, wide):
         super().__init__()
-        self.heads = heads
+        self.heads, self.size = heads, width // heads
         self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
         self.up, self.down = nn.Linear(width, wide), nn.Linear(wide, width)
         self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-12), nn.LayerNorm(width, eps=1e-12)
 
     def forward(self, x, bias):
         rows, tokens, width = x.shape
-        split = lambda t: t.view(rows, tokens, self.heads, width // self.heads).transpose(1, 2)
+        split = lambda t: t.view(rows, tokens, self.heads, self.size).transpose(1, 2)
         q, k, v = split(self.query(x)), split(self.key(x)), split(self.value(x))
-        scores = q @ k.transpose(-1, -2) / (width // self.heads) ** 0.5 + bias
+        scores = q @ k.transpose(-1, -2) / self.size**0.5 + bias
         seen = (scores.softmax(-1) @ v).transpose(1, 2).reshape(rows, tokens, width)
         x = self.norm1(self.output(seen) + x)
         return self.norm2(self.down(F.gelu(self.up(x))) + x)

@@ -9,7 +9,9 @@ mod attributes;
 #[cfg(test)]
 mod author;
 mod error;
+mod fast;
 mod fence;
+mod floats;
 mod fuse;
 mod graph;
 mod ops;

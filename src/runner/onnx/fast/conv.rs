@@ -26,7 +26,6 @@ pub(in crate::runner::onnx) struct Conv {
     /// `[group][strip][term][ROWS]`
     weights: Vec<[f32; ROWS]>,
     bias: Vec<f32>,
-    activation: Activation,
 }
 
 /// One input size: how an image lies in planes, and where a weight's pixels are.
@@ -52,7 +51,6 @@ impl Conv {
         [outputs, inputs, height, width]: [usize; 4],
         stride: [usize; 2],
         dilation: [usize; 2],
-        activation: Activation,
     ) -> Conv {
         let (each, terms) = (outputs / groups, inputs * height * width);
         let mut strips = Vec::new();
@@ -61,7 +59,7 @@ impl Conv {
         }
         let bias = bias.map_or_else(|| vec![0.0; outputs], <[f32]>::to_vec);
         let kernel = [height, width];
-        Conv { groups, inputs, outputs: each, kernel, stride, dilation, weights: strips, bias, activation }
+        Conv { groups, inputs, outputs: each, kernel, stride, dilation, weights: strips, bias }
     }
 
     fn layout(&self, input: [usize; 2], pads: [(usize, usize); 2], output: [usize; 2]) -> Layout {
@@ -85,6 +83,7 @@ impl Conv {
     /// Convolves a batch of images `x`, `[images][channels][height][width]`, into `y`.
     ///
     /// `added` has the shape of the result and is added before the activation.
+    #[allow(clippy::too_many_arguments, reason = "they are the operation's own, and none goes with another")]
     pub(in crate::runner::onnx) fn run(
         &self,
         x: &[f32],
@@ -92,6 +91,7 @@ impl Conv {
         pads: [(usize, usize); 2],
         output: [usize; 2],
         added: Option<&[f32]>,
+        activation: Activation,
         y: &mut [f32],
     ) {
         let layout = self.layout(input, pads, output);
@@ -107,7 +107,8 @@ impl Conv {
             let mut room = Vec::new();
             for (i, (x, y)) in images {
                 let planes = layout.planes(x, self.groups * self.inputs, &mut room);
-                vectorized(Work { conv: self, layout: &layout, planes: &planes, first: 0, added: added(i * out_len, out_len), y });
+                let added = added(i * out_len, out_len);
+                vectorized(Work { conv: self, layout: &layout, planes: &planes, first: 0, added, activation, y });
             }
             return;
         }
@@ -121,7 +122,7 @@ impl Conv {
             y.par_chunks_mut(chunk * size).enumerate().for_each(|(part, y)| {
                 let first = part * chunk;
                 let added = added(i * out_len + first * size, y.len());
-                vectorized(Work { conv: self, layout: &layout, planes, first, added, y });
+                vectorized(Work { conv: self, layout: &layout, planes, first, added, activation, y });
             });
         }
     }
@@ -165,6 +166,7 @@ struct Work<'a> {
     planes: &'a [f32],
     first: usize,
     added: Option<&'a [f32]>,
+    activation: Activation,
     y: &'a mut [f32],
 }
 
@@ -199,7 +201,7 @@ impl WithSimd for Work<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Work { conv, layout, planes, first, added, y } = self;
+        let Work { conv, layout, planes, first, added, activation, y } = self;
         let [out_h, out_w] = layout.output;
         let (size, terms) = (out_h * out_w, layout.offsets.len());
         let pitch = layout.plane[1];
@@ -256,7 +258,7 @@ impl WithSimd for Work<'_> {
                                         y.iter_mut().zip(sums).zip(added).for_each(|((y, s), a)| *y = s + bias + a);
                                     }
                                 }
-                                conv.activation.apply(y);
+                                activation.apply(y);
                             }
                             from = (line + 1) * pitch;
                         }
@@ -270,12 +272,8 @@ impl WithSimd for Work<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::numbers;
     use super::*;
-
-    /// Numbers between -1 and 1 that look like chance.
-    pub(super) fn numbers(count: usize, seed: usize) -> Vec<f32> {
-        (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0).collect()
-    }
 
     struct Case {
         images: usize,
@@ -302,7 +300,10 @@ mod tests {
                                 for kx in 0..kw {
                                     let iy = (oy * case.stride[0] + ky * case.dilation[0]).checked_sub(case.pads[0].0);
                                     let ix = (ox * case.stride[1] + kx * case.dilation[1]).checked_sub(case.pads[1].0);
-                                    if let (Some(iy), Some(ix)) = (iy, ix) && iy < h && ix < width {
+                                    if let (Some(iy), Some(ix)) = (iy, ix)
+                                        && iy < h
+                                        && ix < width
+                                    {
                                         let channel = image * inputs * case.groups + group * inputs + c;
                                         sum += x[(channel * h + iy) * width + ix]
                                             * w[((o * inputs + c) * kh + ky) * kw + kx];
@@ -328,9 +329,9 @@ mod tests {
         let w = numbers(outputs * inputs * kh * kw, 2);
         let bias = numbers(outputs, 3);
         let expected = naive(&case, &x, &w, &bias, output);
-        let conv = Conv::new(&w, Some(&bias), case.groups, case.shape, case.stride, case.dilation, Activation::None);
+        let conv = Conv::new(&w, Some(&bias), case.groups, case.shape, case.stride, case.dilation);
         let mut y = vec![f32::NAN; expected.len()];
-        conv.run(&x, case.input, case.pads, output, None, &mut y);
+        conv.run(&x, case.input, case.pads, output, None, Activation::None, &mut y);
         let far = y.iter().zip(&expected).position(|(a, b)| !((a - b).abs() < 1e-4));
         assert_eq!(far, None, "{:?}", far.map(|i| (y[i], expected[i])));
     }
@@ -338,7 +339,13 @@ mod tests {
     #[test]
     fn convolutions_are_those_of_the_definition() {
         let plain = |shape, input, pad| Case {
-            images: 2, groups: 1, shape, input, pads: [(pad, pad); 2], stride: [1, 1], dilation: [1, 1],
+            images: 2,
+            groups: 1,
+            shape,
+            input,
+            pads: [(pad, pad); 2],
+            stride: [1, 1],
+            dilation: [1, 1],
         };
         check(plain([9, 5, 3, 3], [13, 17], 1));
         check(plain([16, 3, 1, 1], [7, 7], 0));

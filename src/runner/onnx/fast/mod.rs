@@ -6,6 +6,9 @@
 
 pub(in crate::runner::onnx) mod activation;
 pub(in crate::runner::onnx) mod conv;
+pub(in crate::runner::onnx) mod pool;
+pub(in crate::runner::onnx) mod product;
+pub(in crate::runner::onnx) mod rows;
 mod tile;
 
 use pulp::{Simd, WithSimd};
@@ -24,4 +27,10 @@ pub(super) fn vectorized<W: WithSimd>(work: W) -> W::Output {
     }
     #[cfg(not(target_arch = "x86_64"))]
     pulp::Arch::new().dispatch(work)
+}
+
+/// Numbers between -1 and 1 that look like chance.
+#[cfg(test)]
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0).collect()
 }

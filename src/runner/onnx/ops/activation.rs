@@ -2,7 +2,13 @@
 
 use burn_backend::ops::{ActivationOps, FloatTensorOps};
 
+use burn_backend::TensorMetadata;
+
+use super::after::activated;
 use super::{Build, Kernel, Operator};
+use crate::runner::onnx::fast::activation::Activation;
+use crate::runner::onnx::fast::rows::softmax;
+use crate::runner::onnx::floats;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -14,8 +20,9 @@ pub(super) const OPERATORS: &[Operator] = &[
             B::float_add(B::relu(x), B::float_mul_scalar(below, alpha.into()))
         })
     }),
+    Operator::new("uncork::Gelu", |_| known(Activation::Gelu)),
     Operator::new("Gelu", |build| match build.attributes.text("approximate", "none")?.as_str() {
-        "none" => each(B::gelu),
+        "none" => known(Activation::Gelu),
         other => Err(OpError(format!("approximate='{other}'; export with approximate='none'"))),
     })
     .except("approximate='tanh'"),
@@ -23,17 +30,15 @@ pub(super) const OPERATORS: &[Operator] = &[
         let (alpha, beta) = (build.attributes.float("alpha", 0.2)?, build.attributes.float("beta", 0.5)?);
         each(move |x| B::hard_sigmoid(x, alpha.into(), beta.into()))
     }),
-    Operator::new("HardSwish", |_| {
-        each(|x| B::float_mul(x.clone(), B::hard_sigmoid(x, (1.0 / 6.0).into(), 0.5.into())))
-    }),
+    Operator::new("HardSwish", |_| known(Activation::HardSwish)),
     Operator::new("LeakyRelu", |build| {
         let alpha = build.attributes.float("alpha", 0.01)?;
-        each(move |x| B::leaky_relu(x, alpha.into()))
+        known(Activation::LeakyRelu(alpha))
     }),
-    Operator::new("LogSoftmax", |build| along(build, B::log_softmax)),
-    Operator::new("Relu", |_| each(B::relu)),
-    Operator::new("Sigmoid", |_| each(B::sigmoid)),
-    Operator::new("Softmax", |build| along(build, B::softmax)),
+    Operator::new("LogSoftmax", |build| along(build, B::log_softmax, false)),
+    Operator::new("Relu", |_| known(Activation::Relu)),
+    Operator::new("Sigmoid", |_| known(Activation::Sigmoid)),
+    Operator::new("Softmax", |build| along(build, B::softmax, true)),
     Operator::new("Softplus", |_| {
         each(|x| {
             // ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|), which does not overflow.
@@ -41,7 +46,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             B::float_add(B::relu(x), tail)
         })
     }),
-    Operator::new("Tanh", |_| each(B::float_tanh)),
+    Operator::new("Tanh", |_| known(Activation::Tanh)),
 ];
 
 /// Before this opset `Softmax` treats all dimensions from its axis on as one.
@@ -52,14 +57,37 @@ pub(super) fn each(f: impl Fn(Handle) -> Handle + Send + Sync + 'static) -> Resu
     Ok(Kernel::one(move |mut args| Ok(Value::Float(f(args.float(0)?)))))
 }
 
-/// A kernel that normalises along an axis.
-fn along(build: &mut Build<'_>, f: fn(Handle, usize) -> Handle) -> Result<Kernel, OpError> {
+/// A kernel of one of our own activations, in place where nobody else has the tensor.
+fn known(activation: Activation) -> Result<Kernel, OpError> {
+    Ok(Kernel::one(move |mut args| {
+        let x = args.float(0)?;
+        if !floats::has(&x) {
+            return Ok(Value::Float(activated(activation, x)));
+        }
+        let dims = x.shape().to_vec();
+        let mut numbers = floats::into_vec(x)?;
+        activation.run(&mut numbers);
+        floats::tensor(numbers, dims, args.device)
+    }))
+}
+
+/// A kernel that normalises along an axis; `rows`: it is softmax, for which there is a kernel of our own on whole rows.
+fn along(build: &mut Build<'_>, f: fn(Handle, usize) -> Handle, rows: bool) -> Result<Kernel, OpError> {
     let by_axis = build.opset >= SOFTMAX_BY_AXIS;
     let given = build.attributes.int("axis", if by_axis { -1 } else { 1 })?;
     Ok(Kernel::one(move |mut args| {
         let x = args.take(0)?;
         let dims = x.shape();
         let axis = axis(given, dims.len())?;
+        let x = match x {
+            // The last axis, or all from this one on, as rows.
+            Value::Float(x) if rows && (!by_axis || axis + 1 == dims.len()) && floats::has(&x) => {
+                let mut numbers = floats::into_vec(x)?;
+                softmax(&mut numbers, elements(&dims[axis..])?);
+                return floats::tensor(numbers, dims, args.device);
+            }
+            x => x,
+        };
         if by_axis || axis + 1 == dims.len() {
             return Ok(Value::Float(f(x.float()?, axis)));
         }

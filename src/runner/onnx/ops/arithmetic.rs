@@ -102,6 +102,11 @@ fn apply(op: Binary, a: Value, b: Value, device: &DispatchDevice) -> Result<Valu
     }
 }
 
+/// The sum of two values, as `Add` gives it.
+pub(super) fn added(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    apply(ADD, a, b, device)
+}
+
 fn on_tensors(f: fn(Handle, Handle) -> Handle, a: Handle, b: Handle) -> Result<Handle, OpError> {
     if a.dtype() != b.dtype() {
         return Err(OpError(format!("cannot combine {:?} with {:?}", a.dtype(), b.dtype())));

@@ -6,6 +6,8 @@ use burn_dispatch::DispatchDevice;
 
 use super::window::{Pads, Window};
 use super::{Build, Kernel, Operator};
+use crate::runner::onnx::fast::pool::MaxPool;
+use crate::runner::onnx::floats::{self, Floats};
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -49,13 +51,27 @@ fn max(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let window = Window::of(build, None)?;
     let ceil = build.attributes.flag("ceil_mode", false)?;
     build.attributes.int("storage_order", 0)?;
-    Ok(pool(window, ceil, move |window, x, pads, _| {
+    Ok(pool(window, ceil, move |window, x, pads, device| {
+        if !ceil && let Some(y) = fast_max(window, &x, pads, device) {
+            return y;
+        }
         let (x, pads) = match symmetric(pads) {
             Some(pads) => (x, pads),
             None => (B::float_pad(x, &whole(pads), PadMode::Constant(f32::NEG_INFINITY)), [0, 0]),
         };
         B::max_pool2d(x, window.kernel, window.stride, pads, window.dilation, ceil)
     }))
+}
+
+/// The maximum by our own kernel, of a tensor whose elements are at hand. `pool` has checked the geometry.
+fn fast_max(window: &Window, x: &Handle, pads: Pads, device: &DispatchDevice) -> Option<Handle> {
+    let [n, c, h, w] = x.shape().dims::<4>();
+    let output = window.output([h, w], pads).ok()?;
+    let elements = Floats::of(x)?;
+    let mut y = vec![0.0; n * c * output[0] * output[1]];
+    let Window { kernel, stride, dilation, .. } = *window;
+    MaxPool { kernel, stride, dilation, pads, input: [h, w], output }.run(elements.as_slice(), &mut y);
+    floats::tensor(y, vec![n, c, output[0], output[1]], device).ok()?.float().ok()
 }
 
 fn average(build: &mut Build<'_>) -> Result<Kernel, OpError> {

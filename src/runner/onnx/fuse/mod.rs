@@ -1,0 +1,121 @@
+//! Joins nodes that are faster together, on the file's own messages: a graph goes in and an equal graph comes out.
+//!
+//! Joined nodes are of operators in a domain of our own, [`DOMAIN`], that no file can name.
+
+mod gelu;
+mod layer_norm;
+mod normalization;
+mod tail;
+
+use std::collections::HashMap;
+
+use super::proto::{AttributeProto, GraphProto, NodeProto};
+use super::weights;
+
+/// The domain of operators that only this room makes.
+const DOMAIN: &str = "uncork";
+/// What an operator's name begins with if it is of that domain.
+pub(super) const PREFIX: &str = "uncork::";
+
+/// Joins what can be joined.
+pub(super) fn fuse(graph: &mut GraphProto) {
+    normalization::into_convolutions(graph);
+    gelu::join(graph);
+    layer_norm::join(graph);
+    tail::join(graph);
+    graph.node.retain(|node| !node.op_type.is_empty());
+}
+
+/// Who makes and who reads each value. Stale once a node has changed.
+struct Index {
+    makers: HashMap<String, usize>,
+    readers: HashMap<String, Vec<usize>>,
+    /// How often each value is read, by nodes, by bodies within nodes, and as an output.
+    uses: HashMap<String, usize>,
+}
+
+impl Index {
+    fn of(graph: &GraphProto) -> Index {
+        let (mut makers, mut readers) = (HashMap::new(), HashMap::<String, Vec<usize>>::new());
+        for (at, node) in graph.node.iter().enumerate() {
+            makers.extend(node.output.iter().map(|name| (name.clone(), at)));
+            node.input.iter().for_each(|name| readers.entry(name.clone()).or_default().push(at));
+        }
+        let mut uses = HashMap::new();
+        count_uses(graph, &mut uses);
+        Index { makers, readers, uses }
+    }
+
+    /// The node that alone reads a value, if there is one.
+    fn only_reader(&self, name: &str) -> Option<usize> {
+        match (self.uses.get(name), self.readers.get(name)?.as_slice()) {
+            (Some(1), &[reader]) => Some(reader),
+            _ => None,
+        }
+    }
+}
+
+fn count_uses(graph: &GraphProto, uses: &mut HashMap<String, usize>) {
+    for node in &graph.node {
+        for name in &node.input {
+            *uses.entry(name.clone()).or_default() += 1;
+        }
+        node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()).for_each(|body| count_uses(body, uses));
+    }
+    for output in &graph.output {
+        *uses.entry(output.name.clone()).or_default() += 1;
+    }
+}
+
+/// Whether the node is of this standard operator, with one output.
+fn is(node: &NodeProto, operator: &str) -> bool {
+    node.op_type == operator && ["", "ai.onnx"].contains(&node.domain.as_str()) && node.output.len() == 1
+}
+
+/// The shape of a constant of the file.
+fn constant_dims<'a>(graph: &'a GraphProto, name: &str) -> Option<&'a [i64]> {
+    graph.initializer.iter().find(|weight| weight.name == name).map(|weight| weight.dims.as_slice())
+}
+
+/// A constant that is a single float.
+fn scalar(graph: &GraphProto, index: &Index, name: &str) -> Option<f32> {
+    let made = index.makers.get(name).map(|&at| &graph.node[at]).filter(|node| is(node, "Constant"));
+    let tensor = match made {
+        Some(node) => node.attribute.iter().find(|a| a.name == "value")?.t.as_ref()?,
+        None => graph.initializer.iter().find(|weight| weight.name == name)?,
+    };
+    if tensor.dims.iter().any(|&d| d != 1) {
+        return None;
+    }
+    let data = weights::data(&mut tensor.clone()).ok()?;
+    data.try_into_vec::<f32>().ok()?.pop()
+}
+
+/// The other one of a node's two arguments.
+fn other<'a>(node: &'a NodeProto, name: &str) -> Option<&'a str> {
+    match node.input.as_slice() {
+        [a, b] if a == name => Some(b),
+        [a, b] if b == name => Some(a),
+        _ => None,
+    }
+}
+
+/// An attribute with a text.
+fn text(name: &str, text: &str) -> AttributeProto {
+    AttributeProto { name: name.to_owned(), s: text.as_bytes().to_vec(), kind: 3, ..AttributeProto::default() }
+}
+
+/// An attribute with a number.
+fn float(name: &str, f: f32) -> AttributeProto {
+    AttributeProto { name: name.to_owned(), f, kind: 1, ..AttributeProto::default() }
+}
+
+/// An attribute with an integer.
+fn int(name: &str, i: i64) -> AttributeProto {
+    AttributeProto { name: name.to_owned(), i, kind: 2, ..AttributeProto::default() }
+}
+
+/// Takes a node out; [`fuse`] clears its place away at the end.
+fn take(graph: &mut GraphProto, at: usize) -> NodeProto {
+    std::mem::take(&mut graph.node[at])
+}
