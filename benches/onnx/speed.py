@@ -47,12 +47,15 @@ def peer(path):
     for line in sys.stdin:
         match line.split():
             case ["run", rows, seconds]:
-                given, times, begin = inputs(session, int(rows)), [], time.perf_counter()
+                given, times = inputs(session, int(rows)), []
+                session.run(None, given)
+                begin, used = time.perf_counter(), time.thread_time()
                 while len(times) < 3 or time.perf_counter() - begin < float(seconds):
                     start = time.perf_counter()
                     session.run(None, given)
                     times.append(time.perf_counter() - start)
-                print(f"{statistics.median(times) * 1e3:.5f}", flush=True)
+                processor = (time.thread_time() - used) / len(times)
+                print(f"{statistics.median(times) * 1e3:.5f} {processor * 1e3:.5f}", flush=True)
             case ["write", rows, file]:
                 outputs = session.run(None, inputs(session, int(rows)))
                 pathlib.Path(file).write_bytes(b"".join(output.tobytes() for output in outputs))
@@ -73,6 +76,9 @@ class Side:
     def ask(self, *words):
         print(*words, file=self.process.stdin, flush=True)
         return self.process.stdout.readline().strip()
+
+    def times(self, rows, seconds):
+        return [float(word) for word in self.ask("run", rows, seconds).split()]
 
     def outputs(self, rows):
         with tempfile.NamedTemporaryFile() as file:
@@ -102,7 +108,7 @@ def main():
     options.add_argument("--seconds", type=float, default=0.3, help="time of a round and side, at least three batches")
     given = options.parse_args()
     ratios = []
-    print(f"{'':12}{'rows':>5}{'ms':>11}{'peer, ms':>11}{'ratio':>7}{'difference':>12}")
+    print(f"{'':12}{'rows':>5}{'ms':>11}{'peer, ms':>11}{'ratio':>7}{'by clock':>10}{'difference':>12}")
     for name in given.models.split(","):
         path = given.folder / f"{name}.onnx"
         if not path.exists():
@@ -116,10 +122,11 @@ def main():
         for rows in map(int, given.batches.split(",")):
             ours, theirs = (side.outputs(rows) for side in sides)
             difference = numpy.max(numpy.abs(ours - theirs) / (1 + numpy.abs(theirs)))
-            rounds = [[float(side.ask("run", rows, given.seconds)) for side in sides] for _ in range(given.rounds)]
-            ours, theirs = map(statistics.median, zip(*rounds))
+            rounds = [[side.times(rows, given.seconds) for side in sides] for _ in range(given.rounds)]
+            (clock, ours), (peer_clock, theirs) = numpy.median(numpy.array(rounds), axis=0)
             ratios.append(ours / theirs)
-            print(f"{name:12}{rows:5}{ours:11.3f}{theirs:11.3f}{ours / theirs:7.2f}{difference:12.1e}", flush=True)
+            print(f"{name:12}{rows:5}{ours:11.3f}{theirs:11.3f}{ours / theirs:7.2f}{clock / peer_clock:10.2f}", end="")
+            print(f"{difference:12.1e}", flush=True)
         loads = " / ".join(f"{side.load:.2f}" for side in sides)
         memory = [int(side.ask("memory")) / 1024 for side in sides]
         print(f"{name:12} load {loads} s, peak memory {memory[0]:.0f} / {memory[1]:.0f} MiB", flush=True)

@@ -1,8 +1,9 @@
 //! Times a model on one thread, at the orders of whoever drives it (`benches/onnx/speed.py`), who alternates between
 //! this process and another one.
 //!
-//! Prints `loaded SECONDS`, then answers each line of its input: `run ROWS SECONDS` with the median time of a batch in
-//! milliseconds, measured for that long; `write ROWS FILE` by writing the outputs, float32 after float32; `memory` with
+//! Prints `loaded SECONDS`, then answers each line of its input: `run ROWS SECONDS` with the time of a batch in
+//! milliseconds, measured for that long, as the median by the clock and as the mean of what the thread had of a processor,
+//! which tells more where others use the machine too; `write ROWS FILE` by writing the outputs, float32 after float32; `memory` with
 //! the most memory that the process ever had, in KiB.
 
 use std::fs;
@@ -39,7 +40,10 @@ fn serve(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     for line in stdin().lock().lines() {
         let line = line?;
         match line.split_whitespace().collect::<Vec<_>>()[..] {
-            ["run", rows, seconds] => println!("{:.5}", median(&mut runner, rows.parse()?, seconds.parse()?)?),
+            ["run", rows, seconds] => {
+                let (clock, processor) = times(&mut runner, rows.parse()?, seconds.parse()?)?;
+                println!("{clock:.5} {processor:.5}");
+            }
             ["write", rows, file] => {
                 let outputs = runner.run(batch(&runner, rows.parse()?)?)?;
                 let bytes = outputs.iter().flat_map(|(_, tensor)| match tensor.data() {
@@ -56,9 +60,11 @@ fn serve(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn median(runner: &mut OnnxRunner, rows: usize, seconds: f64) -> Result<f64, Box<dyn std::error::Error>> {
+/// Milliseconds of a batch: the median by the clock, the mean on a processor.
+fn times(runner: &mut OnnxRunner, rows: usize, seconds: f64) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let batch = batch(runner, rows)?;
-    let begin = Instant::now();
+    runner.run(batch.clone())?;
+    let (begin, used) = (Instant::now(), on_processor());
     let mut times = Vec::new();
     while times.len() < FEWEST || begin.elapsed().as_secs_f64() < seconds {
         let batch = batch.clone();
@@ -66,8 +72,15 @@ fn median(runner: &mut OnnxRunner, rows: usize, seconds: f64) -> Result<f64, Box
         runner.run(batch)?;
         times.push(start.elapsed().as_secs_f64() * 1e3);
     }
+    let processor = (on_processor() - used) / times.len() as f64;
     times.sort_by(f64::total_cmp);
-    Ok(times[times.len() / 2])
+    Ok((times[times.len() / 2], processor))
+}
+
+/// Milliseconds that this thread has had of a processor; 0 where the system does not say.
+fn on_processor() -> f64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
 }
 
 /// The rows that the driver gives to the other side, too: see `inputs` in speed.py.

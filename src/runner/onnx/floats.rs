@@ -6,6 +6,7 @@ use burn_backend::{DType, TensorData};
 use burn_dispatch::{BackendTensor, DispatchDevice, DispatchTensorKind};
 use burn_flex::FlexTensor;
 
+use super::memory;
 use super::value::{Handle, OpError, Value};
 
 /// The tensor behind the handle, if it is one of float32 in this process's memory.
@@ -64,4 +65,13 @@ pub(super) fn into_vec(handle: Handle) -> Result<Vec<f32>, OpError> {
 /// A tensor of these elements. The caller has checked the shape.
 pub(super) fn tensor(elements: Vec<f32>, dims: Vec<usize>, device: &DispatchDevice) -> Result<Value, OpError> {
     Value::from_data(TensorData::new(elements, dims), device)
+}
+
+/// Keeps the memory of a tensor that has been read for the last time, unless somebody else has the tensor.
+pub(super) fn used_up(handle: Handle) {
+    if local(&handle).is_some_and(FlexTensor::is_unique)
+        && let Ok(elements) = into_vec(handle)
+    {
+        memory::give(elements);
+    }
 }

@@ -14,6 +14,7 @@ mod fence;
 mod floats;
 mod fuse;
 mod graph;
+mod memory;
 mod ops;
 mod outline;
 mod plan;

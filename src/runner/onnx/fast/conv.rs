@@ -5,14 +5,13 @@
 //! fixed offset, and so the convolution is a product: weights times shifted runs. Where rows end, a few columns of padding
 //! are computed and dropped. Kernels of 1×1 read the image as it is.
 
-use std::borrow::Cow;
-
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::activation::Activation;
 use super::tile::{self, COLUMNS, ROWS, Terms, Tile};
 use super::vectorized;
+use crate::runner::onnx::memory;
 
 /// A convolution's geometry and weights, prepared once.
 pub(in crate::runner::onnx) struct Conv {
@@ -101,42 +100,52 @@ impl Conv {
             return;
         }
         let added = |from: usize, len: usize| added.map(|added| &added[from..from + len]);
-        let threads = rayon::current_num_threads();
-        let images = x.chunks(in_len).zip(y.chunks_mut(out_len)).enumerate();
-        if threads == 1 {
-            let mut room = Vec::new();
-            for (i, (x, y)) in images {
-                let planes = layout.planes(x, self.groups * self.inputs, &mut room);
-                let added = added(i * out_len, out_len);
-                vectorized(Work { conv: self, layout: &layout, planes: &planes, first: 0, added, activation, y });
-            }
+        let work = |planes: &[f32], at: usize, first: usize, y: &mut [f32]| {
+            let added = added(at, y.len());
+            vectorized(Work { conv: self, layout: &layout, planes, first, added, activation, y });
+        };
+        let channels = self.groups * self.inputs;
+        let (images, threads) = (x.len() / in_len, rayon::current_num_threads());
+        if threads > 1 && images >= threads {
+            let each = x.par_chunks_exact(in_len).zip(y.par_chunks_exact_mut(out_len)).enumerate();
+            each.for_each_init(
+                || vec![0.0; layout.room(channels)],
+                |room, (i, (x, y))| work(layout.planes(x, room), i * out_len, 0, y),
+            );
             return;
         }
-        // Strips of several images at once where there are enough images, else of one.
-        let chunk = self.outputs.min(4 * ROWS);
-        for (i, (x, y)) in images {
-            let mut room = Vec::new();
-            let planes = layout.planes(x, self.groups * self.inputs, &mut room);
-            let planes = &*planes;
-            let chunk = if self.outputs % chunk == 0 { chunk } else { self.outputs };
-            y.par_chunks_mut(chunk * size).enumerate().for_each(|(part, y)| {
-                let first = part * chunk;
-                let added = added(i * out_len + first * size, y.len());
-                vectorized(Work { conv: self, layout: &layout, planes, first, added, activation, y });
+        let mut room = memory::take(layout.room(channels));
+        room.fill(0.0);
+        for (i, (x, y)) in x.chunks_exact(in_len).zip(y.chunks_exact_mut(out_len)).enumerate() {
+            let planes = layout.planes(x, &mut room);
+            if threads == 1 {
+                work(planes, i * out_len, 0, y);
+                continue;
+            }
+            // Whole strips of a group, or whole groups.
+            let few = 4 * ROWS;
+            let some = if self.outputs.is_multiple_of(few) { few } else { self.outputs * (few / self.outputs).max(1) };
+            y.par_chunks_mut(some * size).enumerate().for_each(|(part, y)| {
+                let first = part * some;
+                work(planes, i * out_len + first * size, first, y);
             });
         }
+        memory::give(room);
     }
 }
 
 impl Layout {
-    /// The planes of one image; `room` is memory that can be used again for the next one.
-    fn planes<'a>(&self, x: &'a [f32], channels: usize, room: &'a mut Vec<f32>) -> Cow<'a, [f32]> {
+    /// Floats that the planes of an image take.
+    fn room(&self, channels: usize) -> usize {
+        if self.bare { 0 } else { channels * (0..2).map(|i| self.stride[i] * self.plane[i]).product::<usize>() }
+    }
+
+    /// The planes of one image. `room` is zero at first, and may hold another image's planes then.
+    fn planes<'a>(&self, x: &'a [f32], room: &'a mut [f32]) -> &'a [f32] {
         if self.bare {
-            return Cow::Borrowed(x);
+            return x;
         }
         let ([h, w], [sy, sx], [ph, pw]) = (self.input, self.stride, self.plane);
-        // What is padding stays zero from one image to the next.
-        room.resize(channels * sy * sx * ph * pw, 0.0);
         for (image, planes) in x.chunks_exact(h * w).zip(room.chunks_exact_mut(sy * sx * ph * pw)) {
             for (y, row) in image.chunks_exact(w).enumerate() {
                 let y = y + self.before[0];
@@ -155,7 +164,7 @@ impl Layout {
                 }
             }
         }
-        Cow::Borrowed(room)
+        room
     }
 }
 

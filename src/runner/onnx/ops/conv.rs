@@ -9,6 +9,7 @@ use super::{Build, Kernel, Operator, norm};
 use crate::runner::onnx::fast;
 use crate::runner::onnx::fast::activation::Activation;
 use crate::runner::onnx::floats::{self, Floats};
+use crate::runner::onnx::memory;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -73,15 +74,27 @@ fn fast(
         let x = args.take(0)?;
         let dims = window.image(&x.shape())?;
         let x = x.float()?;
-        let Some(x) = Floats::of(&x) else { return Err(OpError(format!("cannot convolve {:?} with F32", x.dtype()))) };
+        let Some(image) = Floats::of(&x) else {
+            return Err(OpError(format!("cannot convolve {:?} with F32", x.dtype())));
+        };
         let (out, pads) = geometry(&window, groups, shape, dims)?;
         let result = window.result(out);
         let term = after.term(&mut args, &result);
         let waits = after.waits(&mut args);
         let activation = if waits { Activation::None } else { after.activation };
-        let mut y = vec![0.0; elements(&out)?];
+        let mut y = memory::take(elements(&out)?);
         let [_, _, h, w] = dims;
-        conv.run(x.as_slice(), [h, w], pads, [out[2], out[3]], term.as_ref().map(Floats::as_slice), activation, &mut y);
+        conv.run(
+            image.as_slice(),
+            [h, w],
+            pads,
+            [out[2], out[3]],
+            term.as_ref().map(Floats::as_slice),
+            activation,
+            &mut y,
+        );
+        drop((image, term));
+        floats::used_up(x);
         let y = floats::tensor(y, result, args.device)?;
         if waits { after.finish(y, &mut args) } else { Ok(y) }
     })

@@ -10,6 +10,7 @@ use super::{Build, Kernel, Operator};
 use crate::runner::onnx::fast::activation::Activation;
 use crate::runner::onnx::fast::product::{Linear, View, product};
 use crate::runner::onnx::floats::{self, Floats, Strided};
+use crate::runner::onnx::memory;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, broadcast, elements, lift};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -28,6 +29,7 @@ fn matrix_product(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     Ok(Kernel::one(|mut args| {
         let (a, b) = (args.float(0)?, args.float(1)?);
         if let Some(y) = fast_matmul(&a, &b, args.device)? {
+            [a, b].into_iter().for_each(floats::used_up);
             return Ok(y);
         }
         matmul(a, b).map(Value::Float)
@@ -127,12 +129,16 @@ fn fast(weights: &Floats, [inputs, outputs]: [usize; 2], bias: Option<Vec<f32>>,
             *last = outputs;
         }
         let x = x.float()?;
-        let Some(x) = Floats::of(&x) else { return Err(OpError(format!("cannot multiply {:?} with F32", x.dtype()))) };
+        let Some(rows) = Floats::of(&x) else {
+            return Err(OpError(format!("cannot multiply {:?} with F32", x.dtype())));
+        };
         let term = after.term(&mut args, &dims);
         let waits = after.waits(&mut args);
         let activation = if waits { Activation::None } else { after.activation };
-        let mut y = vec![0.0; elements(&dims)?];
-        linear.run(x.as_slice(), term.as_ref().map(Floats::as_slice), activation, &mut y);
+        let mut y = memory::take(elements(&dims)?);
+        linear.run(rows.as_slice(), term.as_ref().map(Floats::as_slice), activation, &mut y);
+        drop((rows, term));
+        floats::used_up(x);
         let y = floats::tensor(y, dims, args.device)?;
         if waits { after.finish(y, &mut args) } else { Ok(y) }
     })
@@ -151,11 +157,11 @@ fn fast_matmul(a: &Handle, b: &Handle, device: &DispatchDevice) -> Result<Option
     let (stack, terms, width) = (&left[..rank - 2], left[rank - 1], right[rank - 1]);
     let mut dims = left.clone();
     dims[rank - 1] = width;
-    let mut y = vec![0.0; elements(&dims)?];
+    let mut y = memory::take(elements(&dims)?);
     let each = left[rank - 2] * width;
     let work = |(at, y): (usize, &mut [f32])| product(view(&a, stack, at), view(&b, stack, at), [terms, width], y);
     if each == 0 || terms == 0 {
-        // Nothing to compute, or empty sums, which are zero.
+        y.fill(0.0); // empty sums
     } else if rayon::current_num_threads() == 1 {
         y.chunks_mut(each).enumerate().for_each(work);
     } else {

@@ -8,6 +8,7 @@ use super::window::{Pads, Window};
 use super::{Build, Kernel, Operator};
 use crate::runner::onnx::fast::pool::MaxPool;
 use crate::runner::onnx::floats::{self, Floats};
+use crate::runner::onnx::memory;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -53,6 +54,7 @@ fn max(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     build.attributes.int("storage_order", 0)?;
     Ok(pool(window, ceil, move |window, x, pads, device| {
         if !ceil && let Some(y) = fast_max(window, &x, pads, device) {
+            floats::used_up(x);
             return y;
         }
         let (x, pads) = match symmetric(pads) {
@@ -68,7 +70,7 @@ fn fast_max(window: &Window, x: &Handle, pads: Pads, device: &DispatchDevice) ->
     let [n, c, h, w] = x.shape().dims::<4>();
     let output = window.output([h, w], pads).ok()?;
     let elements = Floats::of(x)?;
-    let mut y = vec![0.0; n * c * output[0] * output[1]];
+    let mut y = memory::take(n * c * output[0] * output[1]);
     let Window { kernel, stride, dilation, .. } = *window;
     MaxPool { kernel, stride, dilation, pads, input: [h, w], output }.run(elements.as_slice(), &mut y);
     floats::tensor(y, vec![n, c, output[0], output[1]], device).ok()?.float().ok()
