@@ -2,9 +2,9 @@
 //!
 //! Tensors of other backends, and of other types, have none: there burn's own operations run.
 
-use burn_backend::{DType, TensorData};
+use burn_backend::{DType, Shape, TensorData};
 use burn_dispatch::{BackendTensor, DispatchDevice, DispatchTensorKind};
-use burn_flex::FlexTensor;
+use burn_flex::{FlexTensor, Layout};
 
 use super::memory;
 use super::value::{Handle, OpError, Value};
@@ -31,6 +31,11 @@ impl Floats {
     pub(super) fn of(handle: &Handle) -> Option<Floats> {
         let tensor = local(handle)?;
         Some(Floats(if tensor.as_slice::<f32>().is_some() { tensor.clone() } else { tensor.to_contiguous() }))
+    }
+
+    /// The elements have been read for the last time, unless somebody else has the tensor.
+    pub(super) fn used_up(self) {
+        keep(self.0);
     }
 
     pub(super) fn as_slice(&self) -> &[f32] {
@@ -67,11 +72,19 @@ pub(super) fn tensor(elements: Vec<f32>, dims: Vec<usize>, device: &DispatchDevi
     Value::from_data(TensorData::new(elements, dims), device)
 }
 
-/// Keeps the memory of a tensor that has been read for the last time, unless somebody else has the tensor.
+/// The tensor has been read for the last time, unless somebody else has it.
 pub(super) fn used_up(handle: Handle) {
-    if local(&handle).is_some_and(FlexTensor::is_unique)
-        && let Ok(elements) = into_vec(handle)
-    {
-        memory::give(elements);
+    if let Some(tensor) = local(&handle).cloned() {
+        drop(handle);
+        keep(tensor);
+    }
+}
+
+/// Keeps the memory of a tensor that nobody else has, whatever its layout.
+fn keep(tensor: FlexTensor) {
+    let len = tensor.storage::<f32>().len();
+    if tensor.is_unique() {
+        let all = tensor.with_layout(Layout::contiguous(Shape::from([len])));
+        all.into_data().try_into_vec().into_iter().for_each(memory::give);
     }
 }

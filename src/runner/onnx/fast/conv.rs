@@ -9,6 +9,7 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::activation::Activation;
+use super::depthwise;
 use super::tile::{self, COLUMNS, ROWS, Terms, Tile};
 use super::vectorized;
 use crate::runner::onnx::memory;
@@ -23,20 +24,20 @@ pub(in crate::runner::onnx) struct Conv {
     stride: [usize; 2],
     dilation: [usize; 2],
     /// `[group][strip][term][ROWS]`
-    weights: Vec<[f32; ROWS]>,
-    bias: Vec<f32>,
+    pub(super) weights: Vec<[f32; ROWS]>,
+    pub(super) bias: Vec<f32>,
 }
 
 /// One input size: how an image lies in planes, and where a weight's pixels are.
-struct Layout {
-    input: [usize; 2],
+pub(super) struct Layout {
+    pub(super) input: [usize; 2],
     before: [usize; 2],
-    output: [usize; 2],
+    pub(super) output: [usize; 2],
     stride: [usize; 2],
     /// Height and width of a plane.
-    plane: [usize; 2],
+    pub(super) plane: [usize; 2],
     /// Of each weight of a channel, for all channels of a group.
-    offsets: Vec<usize>,
+    pub(super) offsets: Vec<usize>,
     /// The planes are the image itself.
     bare: bool,
 }
@@ -61,6 +62,11 @@ impl Conv {
         Conv { groups, inputs, outputs: each, kernel, stride, dilation, weights: strips, bias }
     }
 
+    /// Whether each channel is convolved by itself, into one.
+    fn is_depthwise(&self) -> bool {
+        self.inputs == 1 && self.outputs == 1
+    }
+
     fn layout(&self, input: [usize; 2], pads: [(usize, usize); 2], output: [usize; 2]) -> Layout {
         let padded: [usize; 2] = std::array::from_fn(|i| input[i] + pads[i].0 + pads[i].1);
         let plane: [usize; 2] = std::array::from_fn(|i| padded[i].div_ceil(self.stride[i]));
@@ -74,7 +80,7 @@ impl Conv {
                 }
             }
         }
-        let bare = pads == [(0, 0); 2] && self.stride == [1, 1];
+        let bare = pads == [(0, 0); 2] && self.stride == [1, 1] && !self.is_depthwise();
         let before = pads.map(|(before, _)| before);
         Layout { input, before, output, stride: self.stride, plane, offsets, bare }
     }
@@ -106,6 +112,18 @@ impl Conv {
         };
         let channels = self.groups * self.inputs;
         let (images, threads) = (x.len() / in_len, rayon::current_num_threads());
+        if self.is_depthwise() {
+            let work = |first: usize, x: &[f32], y: &mut [f32]| {
+                let added = added(first * size, y.len());
+                vectorized(depthwise::Work { conv: self, layout: &layout, x, first, added, activation, y });
+            };
+            if threads == 1 {
+                return work(0, x, y);
+            }
+            let (some, pixels) = (channels.div_ceil(threads), input[0] * input[1]);
+            let pieces = x.par_chunks(some * pixels).zip(y.par_chunks_mut(some * size)).enumerate();
+            return pieces.for_each(|(i, (x, y))| work(i * some, x, y));
+        }
         if threads > 1 && images >= threads {
             let each = x.par_chunks_exact(in_len).zip(y.par_chunks_exact_mut(out_len)).enumerate();
             each.for_each_init(
@@ -136,7 +154,7 @@ impl Conv {
 
 impl Layout {
     /// Floats that the planes of an image take.
-    fn room(&self, channels: usize) -> usize {
+    pub(super) fn room(&self, channels: usize) -> usize {
         if self.bare { 0 } else { channels * (0..2).map(|i| self.stride[i] * self.plane[i]).product::<usize>() }
     }
 
@@ -145,6 +163,12 @@ impl Layout {
         if self.bare {
             return x;
         }
+        self.fill(x, room);
+        room
+    }
+
+    /// Copies the pixels of some channels to their planes.
+    pub(super) fn fill(&self, x: &[f32], room: &mut [f32]) {
         let ([h, w], [sy, sx], [ph, pw]) = (self.input, self.stride, self.plane);
         for (image, planes) in x.chunks_exact(h * w).zip(room.chunks_exact_mut(sy * sx * ph * pw)) {
             for (y, row) in image.chunks_exact(w).enumerate() {
@@ -159,12 +183,18 @@ impl Layout {
                     // The first pixel whose place has this remainder.
                     let skip = (phase + sx - self.before[1] % sx) % sx;
                     let at = ((first + phase) * ph + y / sy) * pw + (skip + self.before[1]) / sx;
-                    let picked = row.iter().skip(skip).step_by(sx);
-                    planes[at..].iter_mut().zip(picked).for_each(|(to, from)| *to = *from);
+                    let (to, row) = (&mut planes[at..], row.get(skip..).unwrap_or_default());
+                    if sx == 2 {
+                        // In pairs, which are taken apart several at a time.
+                        let (pairs, rest) = row.as_chunks::<2>();
+                        to.iter_mut().zip(pairs).for_each(|(to, [from, _])| *to = *from);
+                        to[pairs.len()..].iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+                    } else {
+                        to.iter_mut().zip(row.iter().step_by(sx)).for_each(|(to, from)| *to = *from);
+                    }
                 }
             }
         }
-        room
     }
 }
 
@@ -205,6 +235,26 @@ impl Terms for Gathered<'_> {
     }
 }
 
+/// A stretch of columns that are pixels of one line.
+struct Part {
+    /// The first of them, within its tile.
+    from: usize,
+    /// Its place in the channel.
+    to: usize,
+    len: usize,
+}
+
+impl Part {
+    /// The parts of `width` columns from `column` on, where lines of `out_w` pixels lie `pitch` apart.
+    fn of(column: usize, width: usize, pitch: usize, out_w: usize) -> impl Iterator<Item = Part> {
+        (column / pitch..=(column + width - 1) / pitch).filter_map(move |line| {
+            let (begin, end) = ((line * pitch).max(column), (line * pitch + out_w).min(column + width));
+            let len = end.checked_sub(begin).filter(|&len| len > 0)?;
+            Some(Part { from: begin - column, to: line * out_w + begin - line * pitch, len })
+        })
+    }
+}
+
 impl WithSimd for Work<'_> {
     type Output = ();
 
@@ -218,7 +268,7 @@ impl WithSimd for Work<'_> {
         let group_len = planes.len() / conv.groups;
         let strips = conv.outputs.div_ceil(ROWS);
         let last = layout.offsets.iter().max().copied().unwrap_or(0);
-        let mut gathered = Vec::new();
+        let (mut gathered, mut parts) = (Vec::new(), Vec::new());
         let mut tile: Tile = [[0.0; COLUMNS]; ROWS];
         let mut channel = first;
         // Channels of `y` in runs that share a group.
@@ -228,6 +278,8 @@ impl WithSimd for Work<'_> {
             let planes = &planes[group * group_len..][..group_len];
             for column in (0..columns).step_by(COLUMNS) {
                 let width = (columns - column).min(COLUMNS);
+                parts.clear();
+                parts.extend(Part::of(column, width, pitch, out_w));
                 // Vectors reach beyond the last column; where that is beyond the planes, the terms are copied.
                 let inside = column + last + COLUMNS <= planes.len();
                 if !inside {
@@ -241,35 +293,31 @@ impl WithSimd for Work<'_> {
                 for strip in within / ROWS..(within + count).div_ceil(ROWS) {
                     let rows = (conv.outputs - strip * ROWS).min(ROWS);
                     let left = &conv.weights[(group * strips + strip) * terms..][..terms];
+                    let bias = &conv.bias[group * conv.outputs + strip * ROWS..];
+                    let start = std::array::from_fn(|i| if i < rows { bias[i] } else { 0.0 });
                     if inside {
                         let right = Runs { planes: &planes[column..], offsets: &layout.offsets };
-                        tile::multiply(simd, left, right, rows, width, &mut tile);
+                        tile::multiply(simd, &start, left, right, rows, width, &mut tile);
                     } else {
-                        tile::multiply(simd, left, Gathered(&gathered), rows, width, &mut tile);
+                        tile::multiply(simd, &start, left, Gathered(&gathered), rows, width, &mut tile);
                     }
-                    for (row, sums) in tile.iter().enumerate().take(rows) {
+                    for (row, sums) in tile.iter_mut().enumerate().take(rows) {
                         let channel = group * conv.outputs + strip * ROWS + row;
                         let at = (channel - first) * size;
-                        let bias = conv.bias[channel];
-                        // The parts of this run of columns that are pixels.
-                        let mut from = column;
-                        while from < column + width {
-                            let (line, x) = (from / pitch, from % pitch);
-                            let end = (line * pitch + out_w).min(column + width);
-                            if x < out_w {
-                                let to = at + line * out_w + x;
-                                let y = &mut y[to..to + end - from];
-                                let sums = &sums[from - column..end - column];
-                                match added {
-                                    None => y.iter_mut().zip(sums).for_each(|(y, s)| *y = s + bias),
-                                    Some(added) => {
-                                        let added = &added[to..to + end - from];
-                                        y.iter_mut().zip(sums).zip(added).for_each(|((y, s), a)| *y = s + bias + a);
-                                    }
-                                }
-                                activation.apply(y);
+                        if let Some(added) = added {
+                            for part in &parts {
+                                let added = &added[at + part.to..][..part.len];
+                                sums[part.from..][..part.len].iter_mut().zip(added).for_each(|(s, a)| *s += a);
                             }
-                            from = (line + 1) * pitch;
+                        }
+                        activation.apply(sums);
+                        if let [Part { from: 0, to, len: COLUMNS }] = parts[..] {
+                            // A length that is known makes a few moves of a copy.
+                            y[at + to..][..COLUMNS].copy_from_slice(sums);
+                            continue;
+                        }
+                        for part in &parts {
+                            y[at + part.to..][..part.len].copy_from_slice(&sums[part.from..][..part.len]);
                         }
                     }
                 }

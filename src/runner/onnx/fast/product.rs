@@ -157,7 +157,7 @@ impl WithSimd for Work<'_> {
             let count = (width - column).min(COLUMNS);
             for (strip, row) in laid_out.chunks_exact(terms).zip((0..rows).step_by(ROWS)) {
                 let high = (rows - row).min(ROWS);
-                tile::multiply(simd, strip, Panel(panel), high, count, &mut tile);
+                tile::multiply(simd, &[0.0; ROWS], strip, Panel(panel), high, count, &mut tile);
                 for (i, sums) in tile.iter().enumerate().take(high) {
                     let at = (row + i) * width + column;
                     let y = &mut y[at..at + count];

@@ -32,10 +32,12 @@ pub(super) trait Terms: Copy {
     fn term(&self, k: usize, from: usize, count: usize) -> &[f32];
 }
 
-/// Computes `tile[i][j]` as the sum over k of `left[k][i] · right.term(k)[j]`.
+/// Computes `tile[i][j]` as `start[i]` plus the sum over k of `left[k][i] · right.term(k)[j]`.
 #[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "two factors, their extent and the sums")]
 pub(super) fn multiply<S: Simd>(
     simd: S,
+    start: &[f32; ROWS],
     left: &[[f32; ROWS]],
     right: impl Terms,
     rows: usize,
@@ -51,21 +53,21 @@ pub(super) fn multiply<S: Simd>(
         while row < rows {
             let height = (rows - row).min(widest);
             match (height, vectors) {
-                (1, 1) => part::<S, 1, 1>(simd, left, right, row, column, tile),
-                (1, 2) => part::<S, 1, 2>(simd, left, right, row, column, tile),
-                (1, _) => part::<S, 1, 3>(simd, left, right, row, column, tile),
-                (2, 1) => part::<S, 2, 1>(simd, left, right, row, column, tile),
-                (2, 2) => part::<S, 2, 2>(simd, left, right, row, column, tile),
-                (2, _) => part::<S, 2, 3>(simd, left, right, row, column, tile),
-                (3 | 4, 1) => part::<S, 4, 1>(simd, left, right, row, column, tile),
-                (3 | 4, 2) => part::<S, 4, 2>(simd, left, right, row, column, tile),
-                (3 | 4, _) => part::<S, 4, 3>(simd, left, right, row, column, tile),
-                (5 | 6, 1) => part::<S, 6, 1>(simd, left, right, row, column, tile),
-                (5 | 6, 2) => part::<S, 6, 2>(simd, left, right, row, column, tile),
-                (5 | 6, _) => part::<S, 6, 3>(simd, left, right, row, column, tile),
-                (_, 1) => part::<S, 8, 1>(simd, left, right, row, column, tile),
-                (_, 2) => part::<S, 8, 2>(simd, left, right, row, column, tile),
-                (_, _) => part::<S, 8, 3>(simd, left, right, row, column, tile),
+                (1, 1) => part::<S, 1, 1>(simd, start, left, right, row, column, tile),
+                (1, 2) => part::<S, 1, 2>(simd, start, left, right, row, column, tile),
+                (1, _) => part::<S, 1, 3>(simd, start, left, right, row, column, tile),
+                (2, 1) => part::<S, 2, 1>(simd, start, left, right, row, column, tile),
+                (2, 2) => part::<S, 2, 2>(simd, start, left, right, row, column, tile),
+                (2, _) => part::<S, 2, 3>(simd, start, left, right, row, column, tile),
+                (3 | 4, 1) => part::<S, 4, 1>(simd, start, left, right, row, column, tile),
+                (3 | 4, 2) => part::<S, 4, 2>(simd, start, left, right, row, column, tile),
+                (3 | 4, _) => part::<S, 4, 3>(simd, start, left, right, row, column, tile),
+                (5 | 6, 1) => part::<S, 6, 1>(simd, start, left, right, row, column, tile),
+                (5 | 6, 2) => part::<S, 6, 2>(simd, start, left, right, row, column, tile),
+                (5 | 6, _) => part::<S, 6, 3>(simd, start, left, right, row, column, tile),
+                (_, 1) => part::<S, 8, 1>(simd, start, left, right, row, column, tile),
+                (_, 2) => part::<S, 8, 2>(simd, start, left, right, row, column, tile),
+                (_, _) => part::<S, 8, 3>(simd, start, left, right, row, column, tile),
             }
             row += height;
         }
@@ -75,15 +77,21 @@ pub(super) fn multiply<S: Simd>(
 
 /// `R` rows of `V` vectors.
 #[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "what a tile has, and where the part is")]
 fn part<S: Simd, const R: usize, const V: usize>(
     simd: S,
+    start: &[f32; ROWS],
     left: &[[f32; ROWS]],
     right: impl Terms,
     row: usize,
     column: usize,
     tile: &mut Tile,
 ) {
-    let mut sums = [[simd.splat_f32s(0.0); V]; R];
+    let start: &[f32; R] = start[row..].first_chunk().expect("a part lies within its tile");
+    let mut sums: [[S::f32s; V]; R] = [[simd.splat_f32s(0.0); V]; R];
+    for i in 0..R {
+        sums[i] = [simd.splat_f32s(start[i]); V];
+    }
     for (k, left) in left.iter().enumerate() {
         let (vectors, _) = S::as_simd_f32s(right.term(k, column, V * S::F32_LANES));
         let vectors: &[S::f32s; V] = vectors.first_chunk().expect("a term has the columns that were asked for");

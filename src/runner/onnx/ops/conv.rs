@@ -93,8 +93,9 @@ fn fast(
             activation,
             &mut y,
         );
-        drop((image, term));
-        floats::used_up(x);
+        drop(x);
+        image.used_up();
+        term.into_iter().for_each(Floats::used_up);
         let y = floats::tensor(y, result, args.device)?;
         if waits { after.finish(y, &mut args) } else { Ok(y) }
     })

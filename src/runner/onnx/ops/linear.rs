@@ -137,8 +137,9 @@ fn fast(weights: &Floats, [inputs, outputs]: [usize; 2], bias: Option<Vec<f32>>,
         let activation = if waits { Activation::None } else { after.activation };
         let mut y = memory::take(elements(&dims)?);
         linear.run(rows.as_slice(), term.as_ref().map(Floats::as_slice), activation, &mut y);
-        drop((rows, term));
-        floats::used_up(x);
+        drop(x);
+        rows.used_up();
+        term.into_iter().for_each(Floats::used_up);
         let y = floats::tensor(y, dims, args.device)?;
         if waits { after.finish(y, &mut args) } else { Ok(y) }
     })
