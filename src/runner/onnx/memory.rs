@@ -9,6 +9,8 @@ use std::cell::RefCell;
 const SMALLEST: usize = 1 << 12;
 /// Most buffers that are kept: a deep network has some sizes, and few of them at a time.
 const MOST: usize = 8;
+/// A kept buffer may be this many times as long as what is asked for. With more, a small result would sit on much memory.
+const SLACK: usize = 4;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) };
@@ -20,13 +22,15 @@ pub(super) fn take(len: usize) -> Vec<f32> {
         return vec![0.0; len];
     }
     let kept = FREE.with_borrow_mut(|free| {
-        let fitting = free.iter().enumerate().filter(|(_, buffer)| buffer.len() >= len);
-        let (at, _) = fitting.min_by_key(|(_, buffer)| buffer.len())?;
+        let fits = |buffer: &Vec<f32>| buffer.capacity() >= len && buffer.capacity() / SLACK <= len;
+        let fitting = free.iter().enumerate().filter(|(_, buffer)| fits(buffer));
+        let (at, _) = fitting.min_by_key(|(_, buffer)| buffer.capacity())?;
         Some(free.swap_remove(at))
     });
     match kept {
         Some(mut buffer) => {
-            buffer.truncate(len);
+            // Clears no more than what the last user had not asked for.
+            buffer.resize(len, 0.0);
             buffer
         }
         None => vec![0.0; len],
@@ -35,13 +39,13 @@ pub(super) fn take(len: usize) -> Vec<f32> {
 
 /// Keeps a buffer that is no longer needed. Where there are enough, the shortest one goes.
 pub(super) fn give(buffer: Vec<f32>) {
-    if buffer.len() < SMALLEST {
+    if buffer.capacity() < SMALLEST {
         return;
     }
     FREE.with_borrow_mut(|free| {
         free.push(buffer);
         if free.len() > MOST {
-            let shortest = free.iter().enumerate().min_by_key(|(_, buffer)| buffer.len()).map(|(at, _)| at);
+            let shortest = free.iter().enumerate().min_by_key(|(_, buffer)| buffer.capacity()).map(|(at, _)| at);
             shortest.map(|at| free.swap_remove(at));
         }
     });
@@ -56,12 +60,15 @@ mod tests {
         let buffer = vec![1.0; 10_000];
         let at = buffer.as_ptr();
         give(buffer);
-        let short = take(SMALLEST - 1);
-        assert_ne!(short.as_ptr(), at, "for something so small");
+        let short = take(2_000);
+        assert_ne!(short.as_ptr(), at, "far too long");
         let long = take(10_001);
         assert_ne!(long.as_ptr(), at, "too short");
         let fitting = take(9_000);
         assert_eq!((fitting.as_ptr(), fitting.len()), (at, 9_000));
+        give(fitting);
+        let whole = take(10_000);
+        assert_eq!((whole.as_ptr(), whole.len()), (at, 10_000), "its length counts for nothing");
     }
 
     #[test]
@@ -69,7 +76,7 @@ mod tests {
         (0..MOST + 3).for_each(|i| give(vec![0.0; SMALLEST + i]));
         FREE.with_borrow(|free| {
             assert_eq!(free.len(), MOST);
-            assert!(free.iter().all(|buffer| buffer.len() >= SMALLEST + 3));
+            assert!(free.iter().all(|buffer| buffer.capacity() >= SMALLEST + 3));
         });
     }
 }
