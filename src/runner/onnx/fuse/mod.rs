@@ -119,3 +119,91 @@ fn int(name: &str, i: i64) -> AttributeProto {
 fn take(graph: &mut GraphProto, at: usize) -> NodeProto {
     std::mem::take(&mut graph.node[at])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::author::Attribute::{Float, Int, Ints};
+    use super::super::author::{Author, FREE};
+    use super::*;
+
+    /// The operators of what `fuse` makes of a graph.
+    fn joined(author: Author) -> Vec<String> {
+        let mut graph = author.body();
+        fuse(&mut graph);
+        graph.node.iter().map(NodeProto::qualified).collect()
+    }
+
+    fn convolution() -> Author {
+        let author = Author::new(17).input("x", &[FREE, 2, 4, 4]).floats("w", &[2, 2, 1, 1], &[0.5; 4]);
+        author.node("Conv", &["x", "w"], &["c"], &[])
+    }
+
+    #[test]
+    fn what_follows_a_convolution_joins_it() {
+        let author = convolution().output("y", &[FREE, 2, 4, 4]);
+        let author = author.node("Sigmoid", &["x"], &["s"], &[]).node("Add", &["s", "c"], &["a"], &[]);
+        assert_eq!(joined(author.node("Relu", &["a"], &["y"], &[])), ["Sigmoid", "uncork::Conv"]);
+    }
+
+    #[test]
+    fn what_somebody_else_reads_is_kept() {
+        let author = convolution().output("y", &[FREE, 2, 4, 4]).output("c", &[FREE, 2, 4, 4]);
+        assert_eq!(joined(author.node("Relu", &["c"], &["y"], &[])), ["Conv", "Relu"]);
+        let author = convolution().output("y", &[FREE, 2, 4, 4]);
+        assert_eq!(joined(author.node("Mul", &["c", "c"], &["y"], &[])), ["Conv", "Mul"]);
+    }
+
+    #[test]
+    fn a_product_takes_its_bias_and_its_activation() {
+        let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 3]);
+        let author = author.floats("w", &[2, 3], &[1.0; 6]).floats("b", &[3], &[1.0; 3]);
+        let author = author.node("MatMul", &["x", "w"], &["m"], &[]).node("Add", &["b", "m"], &["a"], &[]);
+        assert_eq!(joined(author.node("Tanh", &["a"], &["y"], &[])), ["uncork::MatMul"]);
+    }
+
+    #[test]
+    fn gelu_is_found_in_both_orders_of_its_factors() {
+        let begin = || {
+            let author = Author::new(13).input("x", &[FREE, 3]).output("y", &[FREE, 3]);
+            let author = author.floats("root", &[], &[std::f32::consts::SQRT_2]);
+            let author = author.floats("one", &[], &[1.0]).floats("half", &[], &[0.5]);
+            let author = author.node("Div", &["x", "root"], &["d"], &[]).node("Erf", &["d"], &["e"], &[]);
+            author.node("Add", &["e", "one"], &["p"], &[])
+        };
+        let last = begin().node("Mul", &["x", "p"], &["m"], &[]).node("Mul", &["m", "half"], &["y"], &[]);
+        assert_eq!(joined(last), ["uncork::Gelu"]);
+        let first = begin().node("Mul", &["x", "half"], &["h"], &[]).node("Mul", &["h", "p"], &["y"], &[]);
+        assert_eq!(joined(first), ["uncork::Gelu"]);
+        let other = begin().node("Mul", &["x", "one"], &["h"], &[]).node("Mul", &["h", "p"], &["y"], &[]);
+        assert_eq!(joined(other).len(), 5, "not the half");
+    }
+
+    /// A layer normalisation written out, over `axis`.
+    fn normalization(axis: i64) -> Author {
+        let author = Author::new(13).input("x", &[FREE, 3]).output("y", &[FREE, 3]);
+        let author = author.floats("two", &[], &[2.0]).floats("epsilon", &[], &[1e-5]);
+        let author = author.floats("scale", &[3], &[1.0, 2.0, 3.0]).floats("shift", &[3], &[0.5; 3]);
+        let mean = [("axes", Ints(&[axis])), ("keepdims", Int(1))];
+        let mean = |author: Author, x: &str, y: &str| author.node("ReduceMean", &[x], &[y], &mean);
+        let author = mean(author, "x", "m").node("Sub", &["x", "m"], &["d"], &[]);
+        let author = mean(author.node("Pow", &["d", "two"], &["s"], &[]), "s", "v");
+        let author = author.node("Add", &["v", "epsilon"], &["p"], &[]).node("Sqrt", &["p"], &["r"], &[]);
+        let author = author.node("Div", &["d", "r"], &["n"], &[]).node("Mul", &["n", "scale"], &["t"], &[]);
+        author.node("Add", &["t", "shift"], &["y"], &[])
+    }
+
+    #[test]
+    fn layer_normalization_is_found_over_the_last_axis_only() {
+        assert_eq!(joined(normalization(-1)), ["uncork::LayerNormalization"]);
+        assert_eq!(joined(normalization(0)).len(), 9);
+    }
+
+    #[test]
+    fn bounds_and_slopes_stay_with_the_activation() {
+        let author = convolution().output("y", &[FREE, 2, 4, 4]);
+        let mut graph = author.node("LeakyRelu", &["c"], &["y"], &[("alpha", Float(0.3))]).body();
+        fuse(&mut graph);
+        let slope = graph.node[0].attribute.iter().find(|a| a.name == "uncork.slope").map(|a| a.f);
+        assert_eq!(slope, Some(0.3));
+    }
+}
