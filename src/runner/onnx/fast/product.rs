@@ -106,9 +106,9 @@ impl Linear {
         };
         let blocks = y.chunks_mut(block * self.outputs).enumerate();
         if rayon::current_num_threads() == 1 {
-            blocks.for_each(work)
+            blocks.for_each(work);
         } else {
-            y.par_chunks_mut(block * self.outputs).enumerate().for_each(work)
+            y.par_chunks_mut(block * self.outputs).enumerate().for_each(work);
         }
     }
 }
@@ -198,7 +198,7 @@ mod tests {
 
     fn assert_close(found: &[f32], expected: &[f32]) {
         assert_eq!(found.len(), expected.len());
-        let far = found.iter().zip(expected).position(|(a, b)| !((a - b).abs() < 1e-4));
+        let far = found.iter().zip(expected).position(|(a, b)| (a - b).abs() >= 1e-4 || a.is_nan());
         assert_eq!(far, None, "{:?}", far.map(|i| (found[i], expected[i])));
     }
 

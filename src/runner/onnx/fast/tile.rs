@@ -108,3 +108,58 @@ fn part<S: Simd, const R: usize, const V: usize>(
         vectors.copy_from_slice(sums);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pulp::WithSimd;
+
+    use super::super::numbers;
+    use super::*;
+
+    #[derive(Clone, Copy)]
+    struct Columns<'a>(&'a [f32]);
+
+    impl Terms for Columns<'_> {
+        fn term(&self, k: usize, from: usize, count: usize) -> &[f32] {
+            &self.0[k * COLUMNS + from..][..count]
+        }
+    }
+
+    /// Compares every size of tile with the definition.
+    struct Check;
+
+    impl WithSimd for Check {
+        type Output = ();
+
+        fn with_simd<S: Simd>(self, simd: S) {
+            let terms = 5;
+            let (a, b, start) = (numbers(ROWS * terms, 1), numbers(COLUMNS * terms, 2), numbers(ROWS, 3));
+            let left = strips(ROWS, terms, |row, term| a[row * terms + term]);
+            let start: [f32; ROWS] = start.try_into().unwrap();
+            for rows in 1..=ROWS {
+                for columns in 1..=COLUMNS {
+                    let mut tile: Tile = [[f32::NAN; COLUMNS]; ROWS];
+                    multiply(simd, &start, &left, Columns(&b), rows, columns, &mut tile);
+                    for i in 0..rows {
+                        for j in 0..columns {
+                            let term = |k: usize| a[i * terms + k] * b[k * COLUMNS + j];
+                            let expected = start[i] + (0..terms).map(term).sum::<f32>();
+                            assert!((tile[i][j] - expected).abs() < 1e-5, "{rows} {columns} {i} {j}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_are_the_same_on_every_kind_of_processor() {
+        Simd::vectorize(pulp::Scalar256b, Check);
+        Simd::vectorize(pulp::Scalar, Check);
+        #[cfg(target_arch = "x86_64")]
+        {
+            pulp::x86::V3::try_new().into_iter().for_each(|simd| Simd::vectorize(simd, Check));
+            pulp::x86::V4::try_new().into_iter().for_each(|simd| Simd::vectorize(simd, Check));
+        }
+    }
+}

@@ -5,6 +5,7 @@
 mod gelu;
 mod layer_norm;
 mod normalization;
+mod silu;
 mod tail;
 
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ pub(super) fn fuse(graph: &mut GraphProto) {
     normalization::into_convolutions(graph);
     gelu::join(graph);
     layer_norm::join(graph);
+    silu::join(graph);
     tail::join(graph);
     graph.node.retain(|node| !node.op_type.is_empty());
 }
@@ -143,6 +145,14 @@ mod tests {
         let author = convolution().output("y", &[FREE, 2, 4, 4]);
         let author = author.node("Sigmoid", &["x"], &["s"], &[]).node("Add", &["s", "c"], &["a"], &[]);
         assert_eq!(joined(author.node("Relu", &["a"], &["y"], &[])), ["Sigmoid", "uncork::Conv"]);
+    }
+
+    #[test]
+    fn a_number_times_its_sigmoid_is_one_activation() {
+        let author = convolution().output("y", &[FREE, 2, 4, 4]).node("Sigmoid", &["c"], &["s"], &[]);
+        assert_eq!(joined(author.node("Mul", &["c", "s"], &["y"], &[])), ["uncork::Conv"]);
+        let author = convolution().output("y", &[FREE, 2, 4, 4]).node("Sigmoid", &["c"], &["s"], &[]);
+        assert_eq!(joined(author.node("Mul", &["x", "s"], &["y"], &[])), ["uncork::Conv", "Mul"]);
     }
 
     #[test]

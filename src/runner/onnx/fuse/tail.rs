@@ -87,8 +87,8 @@ fn shift(graph: &mut GraphProto, at: usize, reader: usize) -> usize {
 fn activation(graph: &GraphProto, index: &Index, node: &NodeProto) -> Option<Vec<AttributeProto>> {
     let named = |name: &str| vec![text("uncork.activation", name)];
     let attribute = |name: &str| node.attribute.iter().find(|a| a.name == name);
-    if node.domain == DOMAIN && node.op_type == "Gelu" {
-        return Some(named("Gelu"));
+    if node.domain == DOMAIN && ["Gelu", "Silu"].contains(&node.op_type.as_str()) {
+        return Some(named(&node.op_type));
     }
     if !is(node, &node.op_type) {
         return None;

@@ -21,6 +21,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         })
     }),
     Operator::new("uncork::Gelu", |_| known(Activation::Gelu)),
+    Operator::new("uncork::Silu", |_| known(Activation::Silu)),
     Operator::new("Gelu", |build| match build.attributes.text("approximate", "none")?.as_str() {
         "none" => known(Activation::Gelu),
         other => Err(OpError(format!("approximate='{other}'; export with approximate='none'"))),

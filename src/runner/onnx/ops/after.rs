@@ -25,6 +25,7 @@ impl After {
             "Tanh" => Activation::Tanh,
             "Sigmoid" => Activation::Sigmoid,
             "HardSwish" => Activation::HardSwish,
+            "Silu" => Activation::Silu,
             _ => Activation::None,
         };
         let added = usize::try_from(attributes.int("uncork.added", -1)?).ok();
