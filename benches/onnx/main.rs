@@ -1,9 +1,11 @@
 //! Measures the ONNX interpreter. `cargo bench --bench onnx -- cases FOLDER` runs ONNX's own node tests, as
 //! `benches/onnx/cases.py` has written them; `operators FOLDER` compares `docs/operators.md` with what they show.
-//! `fuzz FOLDER COUNT` loads damaged copies of the models in a folder.
+//! `fuzz FOLDER COUNT` loads damaged copies of the models in a folder; `speed MODEL.onnx` times a model at
+//! the orders of `benches/onnx/speed.py`, beside onnxruntime.
 
 mod cases;
 mod fuzz;
+mod speed;
 
 use std::process::ExitCode;
 
@@ -23,13 +25,14 @@ fn main() -> ExitCode {
             Ok(count) => fuzz::run(folder.as_ref(), count),
             Err(_) => usage(),
         },
+        ["speed", model] => speed::run(model),
         _ => usage(),
     }
 }
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | fuzz FOLDER COUNT"
+        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | fuzz FOLDER COUNT | speed MODEL"
     );
     ExitCode::from(3)
 }

@@ -9,11 +9,14 @@ mod attributes;
 #[cfg(test)]
 mod author;
 mod error;
+mod fast;
 mod fence;
 mod files;
+mod floats;
 mod fuse;
 mod graph;
 mod inline;
+mod memory;
 mod ops;
 mod outline;
 mod plan;

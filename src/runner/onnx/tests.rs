@@ -363,3 +363,38 @@ fn a_region_of_any_size_costs_no_more_than_it_may() {
     assert!(ask(1e30, 0).unwrap_err().contains("too large"));
     assert!(ask(3.0, 1).unwrap_err().contains("an image beyond the 1"));
 }
+
+#[test]
+fn a_joined_product_adds_terms_that_broadcast() {
+    // A bias of one number, and a term that is wider than the product.
+    let author = Author::new(17).input("x", &[FREE, 1, 2]).output("y", &[FREE, 2, 2]);
+    let author = author.floats("w", &[2, 2], &[1.0, 2.0, 3.0, 4.0]).floats("b", &[1], &[0.5]);
+    let author = author.node("MatMul", &["x", "w"], &["m"], &[]).node("Add", &["m", "b"], &["a"], &[]);
+    let author = author.node("Concat", &["x", "x"], &["wide"], &[("axis", Int(1))]);
+    let author = author.node("Add", &["wide", "a"], &["s"], &[]).node("Relu", &["s"], &["y"], &[]);
+    let (shape, y) = run(&load(author), &[1, 1, 2], vec![-1f32, 1.0]);
+    assert_eq!(shape, [1, 2, 2]);
+    assert_close(&y, &[1.5, 3.5, 1.5, 3.5]);
+}
+
+#[test]
+fn a_joined_convolution_adds_terms_that_broadcast() {
+    let author = Author::new(17).input("x", &[FREE, 1, 2, 2]).output("y", &[FREE, 1, 2, 2]);
+    let author = author.floats("w", &[1, 1, 1, 1], &[2.0]).node("Conv", &["x", "w"], &["c"], &[]);
+    let author = author.node("GlobalAveragePool", &["x"], &["mean"], &[]);
+    let author = author.node("Add", &["c", "mean"], &["s"], &[]);
+    let author = author.floats("low", &[], &[0.0]).floats("high", &[], &[6.0]);
+    let author = author.node("Clip", &["s", "low", "high"], &["y"], &[]);
+    let (_, y) = run(&load(author), &[1, 1, 2, 2], vec![-2f32, 0.0, 1.0, 5.0]);
+    assert_close(&y, &[0.0, 1.0, 3.0, 6.0]);
+}
+
+#[test]
+fn a_number_that_two_nodes_read_survives_the_one_that_works_in_place() {
+    // Softmax may write to its argument's memory only where nobody else reads it.
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let author = author.node("Softmax", &["x"], &["s"], &[]).node("Tanh", &["x"], &["t"], &[]);
+    let author = author.node("Add", &["s", "t"], &["u"], &[]).node("Sub", &["u", "x"], &["y"], &[]);
+    let (_, y) = run(&load(author), &[1, 2], vec![0f32, 0.0]);
+    assert_close(&y, &[0.5, 0.5]);
+}

@@ -4,10 +4,14 @@ use burn_backend::ops::{ActivationOps, FloatTensorOps};
 use burn_backend::{BoolDType, DType, FloatDType, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
+use super::after::activated;
 use super::arithmetic::on_tensors;
 use super::host::{self, for_float};
 use super::math::{floats, numbers};
 use super::{Build, Kernel, Operator};
+use crate::runner::onnx::fast::activation::Activation;
+use crate::runner::onnx::fast::rows::softmax;
+use crate::runner::onnx::floats as local;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, axis, broadcast, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -22,8 +26,10 @@ pub(super) const OPERATORS: &[Operator] = &[
         let alpha = f64::from(build.attributes.float("alpha", 1.0)?);
         composed(move |x| B::float_add(B::relu(x.clone()), below(x, alpha, 1.0)))
     }),
+    Operator::new("uncork::Gelu", |_| known(Activation::Gelu)),
+    Operator::new("uncork::Silu", |_| known(Activation::Silu)),
     Operator::new("Gelu", |build| match build.attributes.text("approximate", "none")?.as_str() {
-        "none" => floats(B::gelu),
+        "none" => known(Activation::Gelu),
         "tanh" => composed(gelu_by_tanh),
         other => Err(OpError(format!("approximate='{other}'; it is none or tanh"))),
     }),
@@ -31,13 +37,11 @@ pub(super) const OPERATORS: &[Operator] = &[
         let (alpha, beta) = (build.attributes.float("alpha", 0.2)?, build.attributes.float("beta", 0.5)?);
         floats(move |x| B::hard_sigmoid(x, alpha.into(), beta.into()))
     }),
-    Operator::new("HardSwish", |_| {
-        composed(|x| B::float_mul(x.clone(), B::hard_sigmoid(x, (1.0 / 6.0).into(), 0.5.into())))
-    }),
+    Operator::new("HardSwish", |_| known(Activation::HardSwish)),
     Operator::new("Hardmax", |build| along(build, hardmax)),
     Operator::new("LeakyRelu", |build| {
         let alpha = build.attributes.float("alpha", 0.01)?;
-        floats(move |x| B::leaky_relu(x, alpha.into()))
+        known(Activation::LeakyRelu(alpha))
     }),
     Operator::new("LogSoftmax", |build| along(build, |x, axis, _| Ok(Value::Float(B::log_softmax(x.float()?, axis))))),
     Operator::new("Mish", |_| composed(|x| B::float_mul(x.clone(), B::float_tanh(softplus(x))))),
@@ -47,7 +51,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             leaky_by(x, slope, args.device)
         }))
     }),
-    Operator::new("Relu", |_| numbers(B::relu, |x| x.max(0))),
+    Operator::new("Relu", |_| quick(Activation::Relu, numbers(B::relu, |x| x.max(0))?)),
     Operator::new("Selu", |build| {
         // The numbers of Klambauer et al., "Self-Normalizing Neural Networks", 2017, as ONNX writes them.
         let alpha = f64::from(build.attributes.float("alpha", 1.673_263_2)?);
@@ -67,8 +71,8 @@ pub(super) const OPERATORS: &[Operator] = &[
             x => host::map_ints(x, args.device, |x| shrunk(x as f64) as i128),
         }))
     }),
-    Operator::new("Sigmoid", |_| floats(B::sigmoid)),
-    Operator::new("Softmax", |build| along(build, |x, axis, _| Ok(Value::Float(B::softmax(x.float()?, axis))))),
+    Operator::new("Sigmoid", |_| known(Activation::Sigmoid)),
+    Operator::new("Softmax", |build| along(build, probabilities)),
     Operator::new("Softplus", |_| composed(softplus)),
     Operator::new("Softsign", |_| {
         composed(|x| B::float_div(x.clone(), B::float_add_scalar(B::float_abs(x), 1.0.into())))
@@ -77,7 +81,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let alpha = build.attributes.float("alpha", 1.0)?;
         composed(move |x| B::float_mul(x.clone(), B::sigmoid(B::float_mul_scalar(x, alpha.into()))))
     }),
-    Operator::new("Tanh", |_| floats(B::float_tanh)),
+    Operator::new("Tanh", |_| known(Activation::Tanh)),
     Operator::new("ThresholdedRelu", |build| {
         let alpha = build.attributes.float("alpha", 1.0)?;
         floats(move |x| {
@@ -133,6 +137,40 @@ fn leaky_by(x: Value, slope: Value, device: &DispatchDevice) -> Result<Value, Op
         }
         x => host::zip_ints(x, slope, device, |x, slope| Ok(if x < 0 { x.wrapping_mul(slope) } else { x })),
     }
+}
+
+/// A kernel of one of our own activations. Steps of burn's operations are not rounded to half a float.
+fn known(activation: Activation) -> Result<Kernel, OpError> {
+    quick(activation, composed(move |x| activated(activation, x))?)
+}
+
+/// A kernel of one of our own activations where the elements are at hand, in place where nobody else has the tensor.
+fn quick(activation: Activation, general: Kernel) -> Result<Kernel, OpError> {
+    let Kernel::One(general) = general else { return Ok(general) };
+    Ok(Kernel::one(move |mut args| match args.take(0)? {
+        Value::Float(x) if local::has(&x) => {
+            let dims = x.shape().to_vec();
+            let mut numbers = local::into_vec(x)?;
+            activation.run(&mut numbers);
+            local::tensor(numbers, dims, args.device)
+        }
+        x => {
+            args.put(0, x);
+            general(args)
+        }
+    }))
+}
+
+/// Softmax: by our own kernel on whole rows where the elements are at hand.
+fn probabilities(x: Value, axis: usize, device: &DispatchDevice) -> Result<Value, OpError> {
+    let dims = x.shape();
+    let x = x.float()?;
+    if axis + 1 < dims.len() || !local::has(&x) {
+        return Ok(Value::Float(B::softmax(x, axis)));
+    }
+    let mut numbers = local::into_vec(x)?;
+    softmax(&mut numbers, dims[axis]);
+    local::tensor(numbers, dims, device)
 }
 
 /// A kernel that normalises along an axis.

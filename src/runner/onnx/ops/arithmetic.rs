@@ -24,7 +24,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         Ok(Kernel::one(|mut args| {
             let parts = args.all();
             let count = parts.len() as f64;
-            let sum = folded(parts, args.device, add)?.float()?;
+            let sum = folded(parts, args.device, added)?.float()?;
             Ok(Value::Float(B::float_div_scalar(sum, count.into())))
         }))
     }),
@@ -36,7 +36,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Mul", |build| binary(MUL, build)),
     Operator::new("Pow", pow),
     Operator::new("Sub", |build| binary(SUB, build)),
-    Operator::new("Sum", |_| all(add)),
+    Operator::new("Sum", |_| all(added)),
 ];
 
 /// One binary operator on floats and on integers.
@@ -96,7 +96,8 @@ fn apply(op: Binary, a: Value, b: Value, device: &DispatchDevice) -> Result<Valu
     }
 }
 
-fn add(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+/// The sum of two values, as `Add` gives it.
+pub(super) fn added(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
     apply(ADD, a, b, device)
 }
 

@@ -3,6 +3,7 @@
 use burn_backend::ops::{ConvOptions, DeformConvOptions, FloatTensorOps, ModuleOps, PadMode};
 use burn_backend::{DType, Shape, TensorMetadata};
 
+use super::after::After;
 use super::window::{Form, Window};
 use super::{Args, Build, Kernel, Operator, conv, linear, norm};
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
@@ -29,20 +30,22 @@ impl Weight {
     }
 }
 
-/// A convolution whose weight may be computed; a normalised one's is constant.
-pub(super) fn conv(build: &mut Build<'_>, normalized: bool) -> Result<Kernel, OpError> {
+/// A convolution whose weight may be computed; that of one that is joined with a normalisation is constant.
+pub(super) fn conv(build: &mut Build<'_>, joined: bool) -> Result<Kernel, OpError> {
     let form = Form::of(build)?;
     let groups = groups(build)?;
     let (mut weight, mut bias) = (Weight::take(build, 1), Weight::take(build, 2));
-    if normalized {
+    if joined && build.has(3) {
         let known = weight.0.take().ok_or_else(|| OpError::new("the weight is not constant"))?;
         let (merged, shift) = norm::Affine::take(build, 3)?.merged(known, bias.0.take(), build.device)?;
         (weight.0, bias.0) = (Some(merged), shift);
     }
+    let after = After::of(build)?;
     Ok(Kernel::one(move |mut args| {
         let x = args.take(0)?;
         let (weight, bias) = (weight.need(&mut args)?, bias.get(&mut args));
-        convolved(&form, groups, x, weight, bias)
+        let y = convolved(&form, groups, x, weight, bias)?;
+        after.finish(y, &mut args)
     }))
 }
 

@@ -3,20 +3,41 @@
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_backend::{DType, IntDType, Shape, TensorMetadata};
 use burn_dispatch::DispatchDevice;
+use rayon::prelude::*;
 
+use super::after::After;
 use super::{Build, Kernel, Operator};
+use crate::runner::onnx::fast::activation::Activation;
+use crate::runner::onnx::fast::product::{Linear, View, product};
+use crate::runner::onnx::floats::{self, Floats, Strided};
+use crate::runner::onnx::memory;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, broadcast, elements, lift};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Gemm", gemm),
-    Operator::new("MatMul", |build| {
-        if build.peek(1).is_some_and(|w| w.rank() == 2 && matches!(w, Value::Float(_))) {
-            let weight = weight(build, false)?;
-            return linear(weight, None);
-        }
-        Ok(Kernel::one(|mut args| product(args.take(0)?, args.take(1)?, args.device)))
-    }),
+    Operator::new("MatMul", matrix_product),
+    Operator::new("uncork::Gemm", gemm),
+    Operator::new("uncork::MatMul", matrix_product),
 ];
+
+fn matrix_product(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    if build.peek(1).is_some_and(|w| w.rank() == 2 && matches!(w, Value::Float(_))) {
+        let weight = weight(build, false)?;
+        let bias = bias(build)?;
+        return linear(weight, bias, After::of(build)?);
+    }
+    Ok(Kernel::one(|mut args| {
+        let (a, b) = match (args.take(0)?, args.take(1)?) {
+            (Value::Float(a), Value::Float(b)) => (a, b),
+            (a, b) => return of_integers(a, b, args.device),
+        };
+        if let Some(y) = fast_matmul(&a, &b, args.device)? {
+            [a, b].into_iter().for_each(floats::used_up);
+            return Ok(y);
+        }
+        matmul(a, b).map(Value::Float)
+    }))
+}
 
 /// Small integers less their zero points, in a type that keeps their products' sums exact.
 pub(super) fn centered(x: Value, points: Option<Value>, device: &DispatchDevice) -> Result<Handle, OpError> {
@@ -31,21 +52,16 @@ pub(super) fn centered(x: Value, points: Option<Value>, device: &DispatchDevice)
     Ok(B::float_sub(x, points.reshape(dims)?.float()?))
 }
 
-/// A product of floats or integers.
-fn product(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
-    match (a, b) {
-        (Value::Float(a), Value::Float(b)) => matmul(a, b).map(Value::Float),
-        (a, b) => {
-            let (a, b) = (a.int_tensor(device)?, b.int_tensor(device)?);
-            let kind = a.dtype();
-            if kind != b.dtype() {
-                return Err(OpError(format!("cannot multiply {kind:?} with {:?}", b.dtype())));
-            }
-            let [a, b] = [a, b].map(|t| B::int_cast(t, IntDType::I64));
-            let y = multiplied(a, b, B::int_reshape, B::int_matmul)?;
-            Ok(Value::Int(B::int_cast(y, IntDType::from(kind))))
-        }
+/// A product of integers.
+fn of_integers(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    let (a, b) = (a.int_tensor(device)?, b.int_tensor(device)?);
+    let kind = a.dtype();
+    if kind != b.dtype() {
+        return Err(OpError(format!("cannot multiply {kind:?} with {:?}", b.dtype())));
     }
+    let [a, b] = [a, b].map(|t| B::int_cast(t, IntDType::I64));
+    let y = multiplied(a, b, B::int_reshape, B::int_matmul)?;
+    Ok(Value::Int(B::int_cast(y, IntDType::from(kind))))
 }
 
 /// alpha · A' · B' + beta · C
@@ -57,7 +73,8 @@ fn gemm(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let flat_bias = !build.has(2) || build.peek(2).is_some_and(|c| c.rank() <= 1);
     if plain && flat_bias && build.peek(1).is_some_and(|weight| weight.rank() == 2) {
         let weight = weight(build, turn_b)?;
-        return linear(weight, bias(build)?);
+        let bias = bias(build)?;
+        return linear(weight, bias, After::of(build)?);
     }
     Ok(general(alpha, beta, turn_a, turn_b))
 }
@@ -84,8 +101,8 @@ fn bias(build: &mut Build<'_>) -> Result<Option<Handle>, OpError> {
     }
 }
 
-/// x · weight + bias over the last dimension of x.
-fn linear(weight: Handle, bias: Option<Handle>) -> Result<Kernel, OpError> {
+/// x · weight + bias over the last dimension of x, and what follows.
+fn linear(weight: Handle, bias: Option<Handle>, after: After) -> Result<Kernel, OpError> {
     let [inputs, outputs] = weight.shape().dims::<2>();
     if let Some(bias) = &bias {
         let [_, found] = bias.shape().dims::<2>();
@@ -96,13 +113,14 @@ fn linear(weight: Handle, bias: Option<Handle>) -> Result<Kernel, OpError> {
             return Err(OpError::new("weight and bias differ in type"));
         }
     }
+    if let Some(weights) = Floats::of(&weight) {
+        let bias = bias.map(floats::into_vec).transpose()?;
+        let bias = bias.map(|bias| if bias.len() == outputs { bias } else { vec![bias[0]; outputs] });
+        return Ok(fast(&weights, [inputs, outputs], bias, after));
+    }
     Ok(Kernel::one(move |mut args| {
         let x = args.take(0)?;
-        let mut dims = x.shape();
-        match dims.last() {
-            Some(&last) if last == inputs => {}
-            _ => return Err(OpError(format!("a weight of {inputs} inputs does not fit the shape {dims:?}"))),
-        }
+        let mut dims = linear_dims(&x, inputs)?;
         let rows = elements(&dims[..dims.len() - 1])?;
         let x = x.reshape(vec![rows, inputs])?.float()?;
         if x.dtype() != weight.dtype() {
@@ -115,8 +133,81 @@ fn linear(weight: Handle, bias: Option<Handle>) -> Result<Kernel, OpError> {
         if let Some(last) = dims.last_mut() {
             *last = outputs;
         }
-        Value::Float(y).reshape(dims)
+        after.finish(Value::Float(y).reshape(dims)?, &mut args)
     }))
+}
+
+/// The shape of a factor whose last dimension is as long as a weight has inputs.
+fn linear_dims(x: &Value, inputs: usize) -> Result<Vec<usize>, OpError> {
+    let dims = x.shape();
+    match dims.last() {
+        Some(&last) if last == inputs => Ok(dims),
+        _ => Err(OpError(format!("a weight of {inputs} inputs does not fit the shape {dims:?}"))),
+    }
+}
+
+/// x · weight + bias by our own kernel.
+fn fast(weights: &Floats, [inputs, outputs]: [usize; 2], bias: Option<Vec<f32>>, after: After) -> Kernel {
+    let weights = View { data: weights.as_slice(), rows: outputs, columns: 1 };
+    let linear = Linear::new(weights, [inputs, outputs], bias);
+    Kernel::one(move |mut args| {
+        let x = args.take(0)?;
+        let mut dims = linear_dims(&x, inputs)?;
+        if let Some(last) = dims.last_mut() {
+            *last = outputs;
+        }
+        let x = x.float()?;
+        let Some(rows) = Floats::of(&x) else {
+            return Err(OpError(format!("cannot multiply {:?} with F32", x.dtype())));
+        };
+        let term = after.term(&mut args, &dims);
+        let waits = after.waits(&mut args);
+        let activation = if waits { Activation::None } else { after.activation };
+        let mut y = memory::take(elements(&dims)?);
+        linear.run(rows.as_slice(), term.as_ref().map(Floats::as_slice), activation, &mut y);
+        drop(x);
+        rows.used_up();
+        term.into_iter().for_each(Floats::used_up);
+        let y = floats::tensor(y, dims, args.device)?;
+        if waits { after.finish(y, &mut args) } else { Ok(y) }
+    })
+}
+
+/// The product of two computed matrices, or of two stacks of as many matrices, where they lie in memory.
+///
+/// `None` for what `matmul` is there for: other types and backends, vectors, stacks that broadcast.
+fn fast_matmul(a: &Handle, b: &Handle, device: &DispatchDevice) -> Result<Option<Value>, OpError> {
+    let (left, right) = (a.shape().to_vec(), b.shape().to_vec());
+    let rank = left.len();
+    if rank < 2 || right.len() != rank || left[..rank - 2] != right[..rank - 2] || left[rank - 1] != right[rank - 2] {
+        return Ok(None);
+    }
+    let (Some(a), Some(b)) = (Strided::of(a), Strided::of(b)) else { return Ok(None) };
+    let (stack, terms, width) = (&left[..rank - 2], left[rank - 1], right[rank - 1]);
+    let mut dims = left.clone();
+    dims[rank - 1] = width;
+    let mut y = memory::take(elements(&dims)?);
+    let each = left[rank - 2] * width;
+    let work = |(at, y): (usize, &mut [f32])| product(view(&a, stack, at), view(&b, stack, at), [terms, width], y);
+    if each == 0 || terms == 0 {
+        y.fill(0.0); // empty sums
+    } else if rayon::current_num_threads() == 1 {
+        y.chunks_mut(each).enumerate().for_each(work);
+    } else {
+        y.par_chunks_mut(each).enumerate().for_each(work);
+    }
+    floats::tensor(y, dims, device).map(Some)
+}
+
+/// Matrix `at` of a stack with these leading dimensions.
+fn view<'a>(matrices: &Strided<'a>, stack: &[usize], at: usize) -> View<'a> {
+    let (mut rest, mut offset) = (at, matrices.start);
+    for (&count, stride) in stack.iter().zip(&matrices.strides).rev() {
+        offset += rest % count * stride;
+        rest /= count;
+    }
+    let rank = stack.len();
+    View { data: &matrices.elements[offset..], rows: matrices.strides[rank], columns: matrices.strides[rank + 1] }
 }
 
 /// `Gemm` with factors that are not constant, or scaled.

@@ -4,6 +4,7 @@
 //! operator, add a line to the table of its family.
 
 mod activation;
+mod after;
 #[cfg(test)]
 mod alone;
 mod along;
@@ -295,6 +296,18 @@ impl<'a> Args<'a> {
     /// Argument `i`, if there is one.
     fn optional(&mut self, i: usize) -> Option<Value> {
         self.values.get_mut(i).and_then(Option::take)
+    }
+
+    /// Whether argument `i` is there and has not been taken.
+    fn has(&self, i: usize) -> bool {
+        self.values.get(i).is_some_and(Option::is_some)
+    }
+
+    /// Gives an argument back that was taken in vain.
+    fn put(&mut self, i: usize, value: Value) {
+        if let Some(place) = self.values.get_mut(i) {
+            *place = Some(value);
+        }
     }
 
     fn float(&mut self, i: usize) -> Result<Handle, OpError> {

@@ -1,16 +1,45 @@
 //! Batch normalisation: a scale and a shift for each channel.
 
-use burn_backend::ops::FloatTensorOps;
+use burn_backend::ops::{FloatTensorOps, ModuleOps};
 use burn_backend::{DType, Shape, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
 use super::along::{elements_of, value_of};
 use super::norm_layers::{cast, wide};
 use super::{Build, Kernel, Operator};
+use crate::runner::onnx::fast::rows::layer_norm;
+use crate::runner::onnx::floats::{self, Floats};
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value};
 
-pub(super) const OPERATORS: &[Operator] =
-    &[Operator::new("BatchNormalization", normalization).except("spatial=0; training before opset 14")];
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("BatchNormalization", normalization).except("spatial=0; training before opset 14"),
+    Operator::new("uncork::LayerNormalization", layer_normalization),
+];
+
+/// Over the last axis, with constant scale and shift: what `fuse` has found written out.
+fn layer_normalization(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let epsilon = build.attributes.float("epsilon", 1e-5)?;
+    let (Some(scale), Some(shift)) = (build.constant(1), build.constant(2)) else {
+        return Err(OpError::new("scale or shift are not constant"));
+    };
+    let (scale, shift) = (scale.float()?, shift.float()?);
+    let [width] = scale.shape().dims::<1>();
+    let columns = Floats::of(&scale).zip(Floats::of(&shift));
+    Ok(Kernel::one(move |mut args| {
+        let x = args.float(0)?;
+        let dims = x.shape().to_vec();
+        if dims.last() != Some(&width) || x.dtype() != scale.dtype() {
+            let kind = x.dtype();
+            return Err(OpError(format!("{width} columns do not fit the shape {dims:?} of {kind:?}")));
+        }
+        let Some((scale, shift)) = &columns else {
+            return Ok(Value::Float(B::layer_norm(x, scale.clone(), Some(shift.clone()), f64::from(epsilon))));
+        };
+        let mut numbers = floats::into_vec(x)?;
+        layer_norm(&mut numbers, scale.as_slice(), Some(shift.as_slice()), epsilon);
+        floats::tensor(numbers, dims, args.device)
+    }))
+}
 
 /// y = scale · x + shift, for each channel.
 pub(super) struct Affine {

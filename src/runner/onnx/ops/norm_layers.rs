@@ -4,6 +4,8 @@ use burn_backend::ops::{FloatTensorOps, PadMode};
 use burn_backend::{DType, FloatDType, Shape, Slice, TensorMetadata};
 
 use super::{Args, Build, Kernel, Operator};
+use crate::runner::onnx::fast::rows::layer_norm;
+use crate::runner::onnx::floats::{self, Floats};
 use crate::runner::onnx::tensors::dtype;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, axis, broadcast, elements, lift};
 
@@ -177,13 +179,42 @@ fn layer(build: &mut Build<'_>, center: bool) -> Result<Kernel, OpError> {
         Ok((Value::Float(y), parts, rows))
     };
     if !moments {
-        return Ok(Kernel::one(move |mut args| run(&mut args).map(|(y, ..)| y)));
+        return Ok(Kernel::one(move |mut args| match if center { by_row(&mut args, given, epsilon)? } else { None } {
+            Some(y) => Ok(y),
+            None => run(&mut args).map(|(y, ..)| y),
+        }));
     }
     Ok(Kernel::many(move |mut args| {
         let (y, parts, rows) = run(&mut args)?;
         let mean = parts.mean.ok_or_else(|| OpError::new("it has one output"))?;
         Ok(vec![y, Value::Float(mean).reshape(rows)?, Value::Float(parts.inverse)])
     }))
+}
+
+/// Layer normalisation by our own kernel: over the last axis, of elements at hand. Otherwise the arguments stay.
+fn by_row(args: &mut Args<'_>, given: i64, epsilon: f32) -> Result<Option<Value>, OpError> {
+    let (x, scale, shift) = (args.take(0)?, args.take(1)?, args.optional(2));
+    let dims = x.shape();
+    let last = dims.last().map(|&width| vec![width]);
+    let last = last.filter(|width| axis(given, dims.len()).is_ok_and(|axis| axis + 1 == dims.len()) && *width != [0]);
+    let columns_of = |value: &Value| match value {
+        Value::Float(handle) if Some(value.shape()) == last => Floats::of(handle),
+        _ => None,
+    };
+    let columns = columns_of(&scale).zip(shift.as_ref().map_or(Some(None), |shift| columns_of(shift).map(Some)));
+    match (x, columns) {
+        (Value::Float(x), Some((scale, shift))) if floats::has(&x) => {
+            let mut numbers = floats::into_vec(x)?;
+            layer_norm(&mut numbers, scale.as_slice(), shift.as_ref().map(Floats::as_slice), epsilon);
+            floats::tensor(numbers, dims, args.device).map(Some)
+        }
+        (x, _) => {
+            args.put(0, x);
+            args.put(1, scale);
+            shift.into_iter().for_each(|shift| args.put(2, shift));
+            Ok(None)
+        }
+    }
 }
 
 /// Divides by a power of the mean square over neighbouring channels.

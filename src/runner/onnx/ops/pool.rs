@@ -7,6 +7,9 @@ use burn_dispatch::DispatchDevice;
 use super::pool_general::Pool;
 use super::window::{Divisor, Form, Pads, Window};
 use super::{Build, Kernel, Operator};
+use crate::runner::onnx::fast::pool::MaxPool;
+use crate::runner::onnx::floats::{self, Floats};
+use crate::runner::onnx::memory;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -53,7 +56,11 @@ fn max(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         return Ok(Kernel::many(move |mut args| general.maxima(args.take(0)?, places, columns, args.device)));
     }
     let window = Window::of(build, None)?;
-    let floats = pool(window, move |window, x, pads, _| {
+    let floats = pool(window, move |window, x, pads, device| {
+        if !ceil && let Some(y) = fast_max(window, &x, pads, device) {
+            floats::used_up(x);
+            return y;
+        }
         let (x, pads) = match symmetric(pads) {
             Some(pads) => (x, pads),
             None => (B::float_pad(x, &whole(pads), PadMode::Constant(f32::NEG_INFINITY)), [0, 0]),
@@ -67,6 +74,17 @@ fn max(build: &mut Build<'_>) -> Result<Kernel, OpError> {
             x => general.maxima(x, false, false, args.device)?.pop().ok_or_else(|| OpError::new("no maxima")),
         }
     }))
+}
+
+/// The maximum by our own kernel, of a tensor whose elements are at hand. `pool` has checked the geometry.
+fn fast_max(window: &Window, x: &Handle, pads: Pads, device: &DispatchDevice) -> Option<Handle> {
+    let [n, c, h, w] = x.shape().dims::<4>();
+    let output = window.output([h, w], pads).ok()?;
+    let elements = Floats::of(x)?;
+    let mut y = memory::take(n * c * output[0] * output[1]);
+    let Window { kernel, stride, dilation, .. } = *window;
+    MaxPool { kernel, stride, dilation, pads, input: [h, w], output }.run(elements.as_slice(), &mut y);
+    floats::tensor(y, vec![n, c, output[0], output[1]], device).ok()?.float().ok()
 }
 
 fn average(build: &mut Build<'_>) -> Result<Kernel, OpError> {

@@ -1,0 +1,110 @@
+//! Times a model on one thread, at the orders of whoever drives it (`benches/onnx/speed.py`), who alternates between
+//! this process and another one.
+//!
+//! Prints `loaded SECONDS`, then answers each line of its input: `run ROWS SECONDS` with the time of a batch in
+//! milliseconds, measured for that long, as the median by the clock and as the mean of what the thread had of a processor,
+//! which tells more where others use the machine too; `write ROWS FILE` by writing the outputs, float32 after float32; `memory` with
+//! the most memory that the process ever had, in KiB.
+
+use std::fs;
+use std::io::{BufRead, stdin};
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use uncork::runner::Runner;
+use uncork::runner::onnx::{OnnxModel, OnnxRunner};
+use uncork::tensor::{Data, DataType, Tensor, Tensors};
+
+/// Length of a dimension that the model leaves free.
+const FREE: usize = 128;
+/// Fewest batches that a median is taken of.
+const FEWEST: usize = 3;
+
+/// Runs `model` as the lines of the standard input ask.
+pub(crate) fn run(model: &str) -> ExitCode {
+    match serve(model) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{model}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(path: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let begin = Instant::now();
+    let model = OnnxModel::load(&fs::read(path)?)?;
+    println!("loaded {:.4}", begin.elapsed().as_secs_f64());
+    let mut runner = model.runner(NonZeroUsize::MIN);
+    for line in stdin().lock().lines() {
+        let line = line?;
+        match line.split_whitespace().collect::<Vec<_>>()[..] {
+            ["run", rows, seconds] => {
+                let (clock, processor) = times(&mut runner, rows.parse()?, seconds.parse()?)?;
+                println!("{clock:.5} {processor:.5}");
+            }
+            ["write", rows, file] => {
+                let outputs = runner.run(batch(&runner, rows.parse()?)?)?;
+                let bytes = outputs.iter().flat_map(|(_, tensor)| match tensor.data() {
+                    Data::Fp32(numbers) => numbers.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                    _ => Vec::new(),
+                });
+                fs::write(file, bytes.collect::<Vec<u8>>())?;
+                println!("written");
+            }
+            ["memory"] => println!("{}", peak_memory()),
+            _ => return Err(format!("'{line}' is neither run, write nor memory").into()),
+        }
+    }
+    Ok(())
+}
+
+/// Milliseconds of a batch: the median by the clock, the mean on a processor.
+fn times(runner: &mut OnnxRunner, rows: usize, seconds: f64) -> Result<(f64, f64), Box<dyn std::error::Error>> {
+    let batch = batch(runner, rows)?;
+    runner.run(batch.clone())?;
+    let (begin, used) = (Instant::now(), on_processor());
+    let mut times = Vec::new();
+    while times.len() < FEWEST || begin.elapsed().as_secs_f64() < seconds {
+        let batch = batch.clone();
+        let start = Instant::now();
+        runner.run(batch)?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    let processor = (on_processor() - used) / times.len() as f64;
+    times.sort_by(f64::total_cmp);
+    Ok((times[times.len() / 2], processor))
+}
+
+/// Milliseconds that this thread has had of a processor; 0 where the system does not say.
+fn on_processor() -> f64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
+}
+
+/// The rows that the driver gives to the other side, too: see `inputs` in speed.py.
+fn batch(runner: &OnnxRunner, rows: usize) -> Result<Tensors, Box<dyn std::error::Error>> {
+    let tensors = runner.signature().inputs.iter().map(|spec| {
+        let mut shape = vec![rows];
+        shape.extend(spec.dims.iter().map(|d| d.unwrap_or(FREE)));
+        let count: usize = shape.iter().product();
+        let data: Data = match spec.datatype {
+            DataType::Fp32 => (0..count).map(|i| ((i * 7919) % 1009) as f32 / 504.0 - 1.0).collect::<Vec<f32>>().into(),
+            DataType::Int64 if &*spec.name == "ids" => {
+                (0..count).map(|i| ((i * 7919) % 20011) as i64).collect::<Vec<i64>>().into()
+            }
+            DataType::Int64 => vec![i64::from(&*spec.name == "mask"); count].into(),
+            other => return Err(format!("no rows of {}", other.name()).into()),
+        };
+        Ok((spec.name.clone(), Tensor::new(shape, data)?))
+    });
+    Ok(Tensors::new(tensors.collect::<Result<_, Box<dyn std::error::Error>>>()?)?)
+}
+
+/// `VmHWM` of this process in KiB; 0 where the system does not say.
+fn peak_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}

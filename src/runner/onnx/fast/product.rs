@@ -1,0 +1,237 @@
+//! Matrix products: with weights that are laid out once, and of two matrices that are both computed.
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::activation::Activation;
+use super::tile::{self, COLUMNS, ROWS, Terms, Tile};
+use super::vectorized;
+
+/// Floats of the left factor that are laid out at a time, to stay in the second-level cache.
+const BLOCK: usize = 1 << 16;
+
+/// Columns of a right factor as panels: `[panel][term][COLUMNS]`, filled up with zeros.
+#[derive(Clone, Copy)]
+struct Panel<'a>(&'a [[f32; COLUMNS]]);
+
+impl Terms for Panel<'_> {
+    #[inline(always)]
+    fn term(&self, k: usize, from: usize, count: usize) -> &[f32] {
+        &self.0[k][from..from + count]
+    }
+}
+
+/// A matrix within a slice: element (i, j) is `data[i · rows + j · columns]`.
+#[derive(Clone, Copy)]
+pub(in crate::runner::onnx) struct View<'a> {
+    pub(in crate::runner::onnx) data: &'a [f32],
+    pub(in crate::runner::onnx) rows: usize,
+    pub(in crate::runner::onnx) columns: usize,
+}
+
+/// Lays a matrix of `terms` rows and `width` columns out as panels.
+fn panels(matrix: View<'_>, terms: usize, width: usize, panels: &mut Vec<[f32; COLUMNS]>) {
+    panels.clear();
+    panels.resize(width.div_ceil(COLUMNS) * terms, [0.0; COLUMNS]);
+    for (first, panel) in (0..width).step_by(COLUMNS).zip(panels.chunks_exact_mut(terms.max(1))) {
+        let count = (width - first).min(COLUMNS);
+        if matrix.columns == 1 {
+            for (k, to) in panel.iter_mut().enumerate() {
+                to[..count].copy_from_slice(&matrix.data[k * matrix.rows + first..][..count]);
+            }
+            continue;
+        }
+        for j in 0..count {
+            let column = &matrix.data[(first + j) * matrix.columns..];
+            let column = column.iter().step_by(matrix.rows.max(1));
+            panel.iter_mut().zip(column).for_each(|(to, from)| to[j] = *from);
+        }
+    }
+}
+
+/// Lays `count` rows, beginning with `first`, out as strips.
+fn strips(matrix: View<'_>, first: usize, count: usize, terms: usize, strips: &mut Vec<[f32; ROWS]>) {
+    strips.clear();
+    strips.resize(count.div_ceil(ROWS) * terms, [0.0; ROWS]);
+    for (at, strip) in (first..first + count).step_by(ROWS).zip(strips.chunks_exact_mut(terms.max(1))) {
+        let rows = (first + count - at).min(ROWS);
+        if rows == ROWS && matrix.columns == 1 {
+            let rows: [&[f32]; ROWS] = std::array::from_fn(|i| &matrix.data[(at + i) * matrix.rows..][..terms]);
+            for (k, to) in strip.iter_mut().enumerate() {
+                *to = std::array::from_fn(|i| rows[i][k]);
+            }
+            continue;
+        }
+        for i in 0..rows {
+            let row = &matrix.data[(at + i) * matrix.rows..];
+            let row = row.iter().step_by(matrix.columns.max(1));
+            strip.iter_mut().zip(row).for_each(|(to, from)| to[i] = *from);
+        }
+    }
+}
+
+/// y = activation(x · weights + bias + added), with the weights laid out for it.
+pub(in crate::runner::onnx) struct Linear {
+    pub(in crate::runner::onnx) inputs: usize,
+    pub(in crate::runner::onnx) outputs: usize,
+    panels: Vec<[f32; COLUMNS]>,
+    bias: Option<Vec<f32>>,
+}
+
+impl Linear {
+    /// `weights` has `inputs` rows and `outputs` columns; `bias` one number for each output.
+    pub(in crate::runner::onnx) fn new(
+        weights: View<'_>,
+        [inputs, outputs]: [usize; 2],
+        bias: Option<Vec<f32>>,
+    ) -> Linear {
+        let mut laid_out = Vec::new();
+        panels(weights, inputs, outputs, &mut laid_out);
+        Linear { inputs, outputs, panels: laid_out, bias }
+    }
+
+    /// Multiplies rows of `inputs` numbers; `added` has the shape of the result.
+    pub(in crate::runner::onnx) fn run(&self, x: &[f32], added: Option<&[f32]>, activation: Activation, y: &mut [f32]) {
+        if self.inputs == 0 || self.outputs == 0 || y.is_empty() {
+            return y.fill(0.0);
+        }
+        let left = View { data: x, rows: self.inputs, columns: 1 };
+        let finish = Finish { bias: self.bias.as_deref(), activation };
+        let block = (BLOCK / self.inputs).clamp(ROWS, 1 << 10).next_multiple_of(ROWS);
+        let work = |(i, y): (usize, &mut [f32])| {
+            let first = i * block;
+            let added = added.map(|added| &added[first * self.outputs..][..y.len()]);
+            let panels = &self.panels;
+            vectorized(Work { left, first, terms: self.inputs, width: self.outputs, panels, finish, added, y });
+        };
+        let blocks = y.chunks_mut(block * self.outputs).enumerate();
+        if rayon::current_num_threads() == 1 {
+            blocks.for_each(work);
+        } else {
+            y.par_chunks_mut(block * self.outputs).enumerate().for_each(work);
+        }
+    }
+}
+
+/// y = left · right, for two matrices of `[rows, terms]` and `[terms, width]`.
+pub(in crate::runner::onnx) fn product(left: View<'_>, right: View<'_>, [terms, width]: [usize; 2], y: &mut [f32]) {
+    if terms == 0 || y.is_empty() {
+        return y.fill(0.0);
+    }
+    let mut laid_out = Vec::new();
+    panels(right, terms, width, &mut laid_out);
+    let finish = Finish { bias: None, activation: Activation::None };
+    vectorized(Work { left, first: 0, terms, width, panels: &laid_out, finish, added: None, y });
+}
+
+/// What becomes of a sum.
+#[derive(Clone, Copy)]
+struct Finish<'a> {
+    bias: Option<&'a [f32]>,
+    activation: Activation,
+}
+
+/// Some rows of a product, from `first` on: as many as `y` holds.
+struct Work<'a> {
+    left: View<'a>,
+    first: usize,
+    terms: usize,
+    width: usize,
+    panels: &'a [[f32; COLUMNS]],
+    finish: Finish<'a>,
+    added: Option<&'a [f32]>,
+    y: &'a mut [f32],
+}
+
+impl WithSimd for Work<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Work { left, first, terms, width, panels, finish, added, y } = self;
+        let rows = y.len() / width;
+        let mut laid_out = Vec::new();
+        strips(left, first, rows, terms, &mut laid_out);
+        let mut tile: Tile = [[0.0; COLUMNS]; ROWS];
+        for (panel, column) in panels.chunks_exact(terms).zip((0..width).step_by(COLUMNS)) {
+            let count = (width - column).min(COLUMNS);
+            for (strip, row) in laid_out.chunks_exact(terms).zip((0..rows).step_by(ROWS)) {
+                let high = (rows - row).min(ROWS);
+                tile::multiply(simd, &[0.0; ROWS], strip, Panel(panel), high, count, &mut tile);
+                for (i, sums) in tile.iter().enumerate().take(high) {
+                    let at = (row + i) * width + column;
+                    let y = &mut y[at..at + count];
+                    let sums = &sums[..count];
+                    match finish.bias {
+                        None => y.copy_from_slice(sums),
+                        Some(bias) => {
+                            let bias = &bias[column..column + count];
+                            y.iter_mut().zip(sums).zip(bias).for_each(|((y, s), b)| *y = s + b);
+                        }
+                    }
+                    if let Some(added) = added {
+                        y.iter_mut().zip(&added[at..at + count]).for_each(|(y, a)| *y += a);
+                    }
+                    finish.activation.apply(y);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::numbers;
+    use super::*;
+
+    fn naive(left: View<'_>, right: View<'_>, [rows, terms, width]: [usize; 3]) -> Vec<f32> {
+        let mut y = Vec::new();
+        for i in 0..rows {
+            for j in 0..width {
+                let term =
+                    |k| left.data[i * left.rows + k * left.columns] * right.data[k * right.rows + j * right.columns];
+                y.push((0..terms).map(term).sum());
+            }
+        }
+        y
+    }
+
+    fn assert_close(found: &[f32], expected: &[f32]) {
+        assert_eq!(found.len(), expected.len());
+        let far = found.iter().zip(expected).position(|(a, b)| (a - b).abs() >= 1e-4 || a.is_nan());
+        assert_eq!(far, None, "{:?}", far.map(|i| (found[i], expected[i])));
+    }
+
+    #[test]
+    fn products_are_those_of_the_definition_for_every_layout() {
+        for (rows, terms, width) in [(1, 1, 1), (1, 70, 100), (7, 13, 48), (8, 5, 49), (23, 64, 17), (130, 32, 131)] {
+            let (a, b) = (numbers(rows * terms, 1), numbers(terms * width, 2));
+            let lefts = [View { data: &a, rows: terms, columns: 1 }, View { data: &a, rows: 1, columns: rows }];
+            let rights = [View { data: &b, rows: width, columns: 1 }, View { data: &b, rows: 1, columns: terms }];
+            for left in lefts {
+                for right in rights {
+                    let expected = naive(left, right, [rows, terms, width]);
+                    let mut y = vec![f32::NAN; rows * width];
+                    product(left, right, [terms, width], &mut y);
+                    assert_close(&y, &expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bias_and_addend_come_before_the_activation() {
+        let (rows, inputs, outputs) = (19, 21, 60);
+        let (x, w) = (numbers(rows * inputs, 1), numbers(inputs * outputs, 2));
+        let (bias, added) = (numbers(outputs, 3), numbers(rows * outputs, 4));
+        let (left, right) = (View { data: &x, rows: inputs, columns: 1 }, View { data: &w, rows: outputs, columns: 1 });
+        let mut expected = naive(left, right, [rows, inputs, outputs]);
+        for (i, y) in expected.iter_mut().enumerate() {
+            *y = (*y + bias[i % outputs] + added[i]).max(0.0);
+        }
+        let linear = Linear::new(right, [inputs, outputs], Some(bias));
+        let mut y = vec![f32::NAN; rows * outputs];
+        linear.run(&x, Some(&added), Activation::Relu, &mut y);
+        assert_close(&y, &expected);
+    }
+}

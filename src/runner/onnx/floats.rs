@@ -1,0 +1,90 @@
+//! The float32 elements of a tensor that is in this process's memory, for the kernels of `fast`.
+//!
+//! Tensors of other backends, and of other types, have none: there burn's own operations run.
+
+use burn_backend::{DType, Shape, TensorData};
+use burn_dispatch::{BackendTensor, DispatchDevice, DispatchTensorKind};
+use burn_flex::{FlexTensor, Layout};
+
+use super::memory;
+use super::value::{Handle, OpError, Value};
+
+/// The tensor behind the handle, if it is one of float32 in this process's memory.
+fn local(handle: &Handle) -> Option<&FlexTensor> {
+    match &handle.kind {
+        DispatchTensorKind::Flex(BackendTensor::Float(tensor)) if tensor.dtype() == DType::F32 => Some(tensor),
+        #[allow(unreachable_patterns, reason = "the other kinds depend on burn's features")]
+        _ => None,
+    }
+}
+
+/// Whether there are such elements.
+pub(super) fn has(handle: &Handle) -> bool {
+    local(handle).is_some()
+}
+
+/// Elements to read, in row-major order.
+pub(super) struct Floats(FlexTensor);
+
+impl Floats {
+    /// The elements; a tensor that is not in this order is copied, any other is shared.
+    pub(super) fn of(handle: &Handle) -> Option<Floats> {
+        let tensor = local(handle)?;
+        Some(Floats(if tensor.as_slice::<f32>().is_some() { tensor.clone() } else { tensor.to_contiguous() }))
+    }
+
+    /// The elements have been read for the last time, unless somebody else has the tensor.
+    pub(super) fn used_up(self) {
+        keep(self.0);
+    }
+
+    pub(super) fn as_slice(&self) -> &[f32] {
+        self.0.as_slice().expect("the constructor has made it contiguous")
+    }
+}
+
+/// Elements to read where they are.
+pub(super) struct Strided<'a> {
+    /// All that there are in memory.
+    pub(super) elements: &'a [f32],
+    /// The first one's index.
+    pub(super) start: usize,
+    /// Along each axis, the distance from one index to the next.
+    pub(super) strides: Vec<usize>,
+}
+
+impl Strided<'_> {
+    pub(super) fn of(handle: &Handle) -> Option<Strided<'_>> {
+        let tensor = local(handle)?;
+        let layout = tensor.layout();
+        let strides = layout.strides().iter().map(|&s| usize::try_from(s).ok()).collect::<Option<_>>()?;
+        Some(Strided { elements: tensor.storage(), start: layout.start_offset(), strides })
+    }
+}
+
+/// The elements to write to, in row-major order: the tensor's own where nobody else has it.
+pub(super) fn into_vec(handle: Handle) -> Result<Vec<f32>, OpError> {
+    Value::Float(handle).into_data()?.try_into_vec().map_err(|e| OpError(e.to_string()))
+}
+
+/// A tensor of these elements. The caller has checked the shape.
+pub(super) fn tensor(elements: Vec<f32>, dims: Vec<usize>, device: &DispatchDevice) -> Result<Value, OpError> {
+    Value::from_data(TensorData::new(elements, dims), device)
+}
+
+/// The tensor has been read for the last time, unless somebody else has it.
+pub(super) fn used_up(handle: Handle) {
+    if let Some(tensor) = local(&handle).cloned() {
+        drop(handle);
+        keep(tensor);
+    }
+}
+
+/// Keeps the memory of a tensor that nobody else has, whatever its layout.
+fn keep(tensor: FlexTensor) {
+    let len = tensor.storage::<f32>().len();
+    if tensor.is_unique() {
+        let all = tensor.with_layout(Layout::contiguous(Shape::from([len])));
+        all.into_data().try_into_vec().into_iter().for_each(memory::give);
+    }
+}
