@@ -1,7 +1,7 @@
 //! What follows a convolution or a product: a bias, the sum with another tensor, an activation. Each is done to a number
 //! when it is made, instead of in another pass over memory.
 
-use super::{DOMAIN, Index, constant_dims, float, int, is, other, scalar, take, text};
+use super::{DOMAIN, Index, constant, float, float_dims, int, is, other, scalar, take, text};
 use crate::runner::onnx::proto::{AttributeProto, GraphProto, NodeProto};
 
 /// Argument of a joined convolution that is added to its result: behind those of a normalisation.
@@ -14,8 +14,7 @@ pub(super) fn join(graph: &mut GraphProto) {
     let index = Index::of(graph);
     for at in 0..graph.node.len() {
         let node = &graph.node[at];
-        let conv = node.op_type == "Conv" && (node.domain == DOMAIN || is(node, "Conv"));
-        if conv {
+        if is_conv(graph, node) {
             follow(graph, &index, at, CONV_ADDED, false);
         } else if is_linear(graph, node) {
             follow(graph, &index, at, LINEAR_ADDED, true);
@@ -23,9 +22,17 @@ pub(super) fn join(graph: &mut GraphProto) {
     }
 }
 
+/// Whether the node convolves lines or images with constant weights.
+fn is_conv(graph: &GraphProto, node: &NodeProto) -> bool {
+    let rank = |i: usize| node.input.get(i).and_then(|name| float_dims(graph, name)).map(<[i64]>::len);
+    let bias = node.input.get(2).is_none_or(|name| name.is_empty()) || rank(2) == Some(1);
+    let conv = node.op_type == "Conv" && (node.domain == DOMAIN || is(node, "Conv"));
+    conv && matches!(rank(1), Some(3 | 4)) && bias
+}
+
 /// Whether the node multiplies with a constant matrix, and adds no more than a bias for each column.
 fn is_linear(graph: &GraphProto, node: &NodeProto) -> bool {
-    let rank = |i: usize| node.input.get(i).and_then(|name| constant_dims(graph, name)).map(<[i64]>::len);
+    let rank = |i: usize| node.input.get(i).and_then(|name| float_dims(graph, name)).map(<[i64]>::len);
     let one = |name: &str| node.attribute.iter().find(|a| a.name == name).is_none_or(|a| a.f == 1.0);
     let turned = node.attribute.iter().any(|a| a.name == "transA" && a.i != 0);
     match node.input.len() {
@@ -49,9 +56,9 @@ fn follow(graph: &mut GraphProto, index: &Index, first: usize, added: usize, lin
         let has_bias = node.input.get(2).is_some_and(|name| !name.is_empty());
         if is(next, "Add") && !has_added {
             let Some(term) = other(next, &node.output[0]).map(str::to_owned) else { break };
-            let dims = constant_dims(graph, &term).map(<[i64]>::len);
-            let place = match dims {
-                Some(1) if linear && !has_bias && graph.node[at].op_type == "MatMul" => 2,
+            let vector = float_dims(graph, &term).is_some_and(|dims| dims.len() == 1);
+            let place = match constant(graph, &term) {
+                Some(_) if vector && linear && !has_bias && graph.node[at].op_type == "MatMul" => 2,
                 Some(_) => break,
                 None => added,
             };
