@@ -387,10 +387,14 @@ mod tests {
         let bias = numbers(outputs, 3);
         let expected = naive(&case, &x, &w, &bias, output);
         let conv = Conv::new(&w, Some(&bias), case.groups, case.shape, case.stride, case.dilation);
-        let mut y = vec![f32::NAN; expected.len()];
-        conv.run(&x, case.input, case.pads, output, None, Activation::None, &mut y);
-        let far = y.iter().zip(&expected).position(|(a, b)| (a - b).abs() >= 1e-4 || a.is_nan());
-        assert_eq!(far, None, "{:?}", far.map(|i| (y[i], expected[i])));
+        // Alone, an image a thread, and more threads than images.
+        for threads in 1..=case.images + 1 {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let mut y = vec![f32::NAN; expected.len()];
+            pool.install(|| conv.run(&x, case.input, case.pads, output, None, Activation::None, &mut y));
+            let far = y.iter().zip(&expected).position(|(a, b)| (a - b).abs() >= 1e-4 || a.is_nan());
+            assert_eq!(far, None, "{:?}, {threads} threads", far.map(|i| (y[i], expected[i])));
+        }
     }
 
     #[test]

@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn bias_and_addend_come_before_the_activation() {
-        let (rows, inputs, outputs) = (19, 21, 60);
+        let (rows, inputs, outputs) = (1100, 21, 60); // more than a block
         let (x, w) = (numbers(rows * inputs, 1), numbers(inputs * outputs, 2));
         let (bias, added) = (numbers(outputs, 3), numbers(rows * outputs, 4));
         let (left, right) = (View { data: &x, rows: inputs, columns: 1 }, View { data: &w, rows: outputs, columns: 1 });
@@ -230,8 +230,11 @@ mod tests {
             *y = (*y + bias[i % outputs] + added[i]).max(0.0);
         }
         let linear = Linear::new(right, [inputs, outputs], Some(bias));
-        let mut y = vec![f32::NAN; rows * outputs];
-        linear.run(&x, Some(&added), Activation::Relu, &mut y);
-        assert_close(&y, &expected);
+        for threads in [1, 2] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let mut y = vec![f32::NAN; rows * outputs];
+            pool.install(|| linear.run(&x, Some(&added), Activation::Relu, &mut y));
+            assert_close(&y, &expected);
+        }
     }
 }

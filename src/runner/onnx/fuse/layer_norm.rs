@@ -1,7 +1,7 @@
 //! Layer normalisation written out, as exporters do before opset 17:
 //! (x − mean) / √(mean of (x − mean)² + ε) · scale + shift, over the last axis.
 
-use super::{DOMAIN, Index, constant_dims, float, is, other, scalar, take};
+use super::{DOMAIN, Index, float, float_dims, is, other, scalar, take};
 use crate::runner::onnx::proto::{GraphProto, NodeProto};
 
 struct Found {
@@ -67,7 +67,7 @@ fn find(graph: &GraphProto, index: &Index, root: usize) -> Option<Found> {
     let alone = reader(mean) == Some(minus) && reader(square) == Some(variance) && reader(variance) == Some(plus);
     let squared_twice = usize::from(is(node(square), "Mul"));
     let centred_alone = index.uses.get(centred.as_str()) == Some(&(2 + squared_twice));
-    let columns = [scale, shift].map(|name| constant_dims(graph, name));
+    let columns = [scale, shift].map(|name| float_dims(graph, name));
     let vectors = matches!(columns, [Some([a]), Some([b])] if a == b);
     (alone && centred_alone && vectors).then_some(())?;
     let nodes = vec![mean, minus, square, variance, plus, root, over, times, last];

@@ -11,7 +11,7 @@ mod tail;
 use std::collections::HashMap;
 
 use super::files::Files;
-use super::proto::{AttributeProto, GraphProto, NodeProto};
+use super::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 use super::weights;
 
 /// The domain of operators that only this room makes.
@@ -75,9 +75,15 @@ fn is(node: &NodeProto, operator: &str) -> bool {
     node.op_type == operator && ["", "ai.onnx"].contains(&node.domain.as_str()) && node.output.len() == 1
 }
 
-/// The shape of a constant of the file.
-fn constant_dims<'a>(graph: &'a GraphProto, name: &str) -> Option<&'a [i64]> {
-    graph.initializer.iter().find(|weight| weight.name == name).map(|weight| weight.dims.as_slice())
+/// A constant of the file.
+fn constant<'a>(graph: &'a GraphProto, name: &str) -> Option<&'a TensorProto> {
+    graph.initializer.iter().find(|weight| weight.name == name)
+}
+
+/// The shape of a constant of float32, the only type that joined nodes have their own kernels for.
+fn float_dims<'a>(graph: &'a GraphProto, name: &str) -> Option<&'a [i64]> {
+    const FLOAT: i32 = 1;
+    constant(graph, name).filter(|weight| weight.data_type == FLOAT).map(|weight| weight.dims.as_slice())
 }
 
 /// A constant that is a single float.
@@ -85,7 +91,7 @@ fn scalar(graph: &GraphProto, index: &Index, name: &str) -> Option<f32> {
     let made = index.makers.get(name).map(|&at| &graph.node[at]).filter(|node| is(node, "Constant"));
     let tensor = match made {
         Some(node) => node.attribute.iter().find(|a| a.name == "value")?.t.as_ref()?,
-        None => graph.initializer.iter().find(|weight| weight.name == name)?,
+        None => constant(graph, name)?,
     };
     if tensor.dims.iter().any(|&d| d != 1) {
         return None;
@@ -162,6 +168,16 @@ mod tests {
         assert_eq!(joined(author.node("Relu", &["c"], &["y"], &[])), ["Conv", "Relu"]);
         let author = convolution().output("y", &[FREE, 2, 4, 4]);
         assert_eq!(joined(author.node("Mul", &["c", "c"], &["y"], &[])), ["Conv", "Mul"]);
+    }
+
+    #[test]
+    fn a_weight_that_is_computed_joins_nothing() {
+        let author = Author::new(17).input("x", &[FREE, 2, 4, 4]).input("w", &[2, 2, 1, 1]).output("y", &[FREE]);
+        let author = author.node("Conv", &["x", "w"], &["c"], &[]).node("Relu", &["c"], &["y"], &[]);
+        assert_eq!(joined(author), ["Conv", "Relu"]);
+        let author = Author::new(17).int_input("x", &[FREE, 2]).ints("w", &[2, 2], &[1; 4]).output("y", &[FREE]);
+        let author = author.node("MatMul", &["x", "w"], &["m"], &[]).node("Relu", &["m"], &["y"], &[]);
+        assert_eq!(joined(author), ["MatMul", "Relu"], "integers");
     }
 
     #[test]

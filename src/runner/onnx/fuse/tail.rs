@@ -1,9 +1,8 @@
 //! What follows a convolution or a product: a bias, the sum with another tensor, an activation. Each is done to a number
 //! when it is made, instead of in another pass over memory.
 
-use super::{DOMAIN, Index, constant_dims, float, int, is, other, scalar, take, text};
+use super::{DOMAIN, Index, constant, float, float_dims, int, is, other, scalar, take, text};
 use crate::runner::onnx::proto::{AttributeProto, GraphProto, NodeProto};
-use crate::runner::onnx::tensors::dtype;
 
 /// Argument of a joined convolution that is added to its result: behind those of a normalisation.
 const CONV_ADDED: usize = 7;
@@ -15,8 +14,7 @@ pub(super) fn join(graph: &mut GraphProto) {
     let index = Index::of(graph);
     for at in 0..graph.node.len() {
         let node = &graph.node[at];
-        let conv = node.op_type == "Conv" && (node.domain == DOMAIN || is(node, "Conv"));
-        if conv {
+        if is_conv(graph, node) {
             follow(graph, &index, at, CONV_ADDED, false);
         } else if is_linear(graph, node) {
             follow(graph, &index, at, LINEAR_ADDED, true);
@@ -24,25 +22,27 @@ pub(super) fn join(graph: &mut GraphProto) {
     }
 }
 
+/// Whether the node convolves lines or images with constant weights.
+fn is_conv(graph: &GraphProto, node: &NodeProto) -> bool {
+    let rank = |i: usize| node.input.get(i).and_then(|name| float_dims(graph, name)).map(<[i64]>::len);
+    let bias = node.input.get(2).is_none_or(|name| name.is_empty()) || rank(2) == Some(1);
+    let conv = node.op_type == "Conv" && (node.domain == DOMAIN || is(node, "Conv"));
+    conv && matches!(rank(1), Some(3 | 4)) && bias
+}
+
 /// Whether the node multiplies with a constant matrix, and adds no more than a bias for each column.
 fn is_linear(graph: &GraphProto, node: &NodeProto) -> bool {
-    let rank = |i: usize| node.input.get(i).and_then(|name| constant_dims(graph, name)).map(<[i64]>::len);
+    let rank = |i: usize| node.input.get(i).and_then(|name| float_dims(graph, name)).map(<[i64]>::len);
     let one = |name: &str| node.attribute.iter().find(|a| a.name == name).is_none_or(|a| a.f == 1.0);
     let turned = node.attribute.iter().any(|a| a.name == "transA" && a.i != 0);
     match node.input.len() {
-        2 if is(node, "MatMul") => rank(1) == Some(2) && is_float(graph, &node.input[1]),
+        2 if is(node, "MatMul") => rank(1) == Some(2),
         2 | 3 if is(node, "Gemm") => {
             let bias = node.input.get(2).is_none_or(|name| name.is_empty()) || rank(2) == Some(1);
-            rank(1) == Some(2) && is_float(graph, &node.input[1]) && bias && one("alpha") && one("beta") && !turned
+            rank(1) == Some(2) && bias && one("alpha") && one("beta") && !turned
         }
         _ => false,
     }
-}
-
-/// Whether a constant is of floats.
-fn is_float(graph: &GraphProto, name: &str) -> bool {
-    let weight = graph.initializer.iter().find(|weight| weight.name == name);
-    weight.and_then(|weight| dtype(weight.data_type.into())).is_some_and(|kind| kind.is_float())
 }
 
 /// Takes in one reader after the other, as long as there is only one. The joined node takes the last one's place.
@@ -57,13 +57,10 @@ fn follow(graph: &mut GraphProto, index: &Index, first: usize, added: usize, lin
         if is(next, "Add") && !has_added {
             let Some(term) = other(next, &node.output[0]).map(str::to_owned) else { break };
             // A bias has a number for each column, or one for all; anything longer would make the result wider.
-            let columns = constant_dims(graph, &node.input[1]).and_then(<[i64]>::last).copied();
-            let place = match constant_dims(graph, &term) {
-                Some(&[count])
-                    if linear && !has_bias && node.op_type == "MatMul" && (count == 1 || Some(count) == columns) =>
-                {
-                    2
-                }
+            let columns = float_dims(graph, &node.input[1]).and_then(<[i64]>::last).copied();
+            let bias = float_dims(graph, &term).is_some_and(|dims| dims == [1] || dims == columns.as_slice());
+            let place = match constant(graph, &term) {
+                Some(_) if bias && linear && !has_bias && node.op_type == "MatMul" => 2,
                 Some(_) => break,
                 None => added,
             };
