@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::lengths::Padded;
-use super::spec::{ModelSpec, Source};
+use super::spec::{ModelSpec, Runners, Source};
 use crate::runner::onnx::{OnnxError, OnnxModel};
 use crate::runner::synthetic::Synthetic;
 use crate::runner::{Runner, Signature};
@@ -32,9 +32,15 @@ pub(super) struct Loaded {
 /// Reads and compiles the source. The error is a sentence for the operator.
 pub(super) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
     match &spec.source {
-        Source::Embedded => onnx(&spec.name, OnnxModel::load(DIGITS), spec.threads),
+        Source::Embedded => onnx(&spec.name, OnnxModel::load_on(DIGITS, spec.device), spec.threads),
         Source::Onnx(path) => {
-            onnx(&spec.name, OnnxModel::open(path), spec.threads).map_err(|e| format!("{}: {e}", path.display()))
+            let model = OnnxModel::open_on(path, spec.device);
+            onnx(&spec.name, model, spec.threads).map_err(|e| format!("{}: {e}", path.display()))
+        }
+        Source::Runners(Runners { platform, build }) => {
+            let (build, threads) = (Arc::clone(build), spec.threads);
+            let signature = build(threads).signature().clone();
+            Ok(Loaded { platform, signature, build: Arc::new(move || build(threads)) })
         }
         &Source::Synthetic { base, per_row } => Ok(Loaded {
             platform: "synthetic",

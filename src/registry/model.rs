@@ -85,7 +85,7 @@ impl Model {
         &self.spec.version
     }
 
-    /// What runs it: `onnx_burn` or `synthetic`.
+    /// What runs it: `onnx_burn`, `burn` (a module), `synthetic`, or what the program that built its runners calls it.
     pub fn platform(&self) -> &'static str {
         self.platform
     }
