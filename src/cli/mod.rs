@@ -1,9 +1,13 @@
 //! The command line: one file for each command.
 
+mod layout;
+mod plot;
+mod progress;
 mod serve;
 mod signals;
 mod simulate;
 mod validate;
+mod values;
 
 use std::io::Write;
 use std::process::ExitCode;

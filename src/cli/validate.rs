@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::layout::plural;
 use super::{USAGE, complain, say};
 use crate::config::{self, Flags};
 use crate::registry::{Device, ModelSpec, Source};
@@ -53,7 +54,6 @@ fn summary(model: &ModelSpec) -> String {
         }
         Source::Runners(_) => "built by the program".to_owned(),
     };
-    let plural = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
     let pool = model.pool.as_ref().map(|name| format!(" in pool '{name}' with weight {}", model.weight));
     let pool = pool.unwrap_or_default();
     let sizes: Vec<String> = model.allowed_batch_sizes.iter().map(|size| size.to_string()).collect();
