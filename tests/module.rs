@@ -110,12 +110,12 @@ fn weights_come_from_burnpack_files_too_and_all_must_be_there() {
     assert!(error.contains("first.weight"), "{error}");
 }
 
-/// A model with an input `ids` INT64 [-1, 3], and outputs `sum` INT32 [-1, 1] and `positive` BOOL [-1, 3].
+/// A model with an input `ids` INT64 [-1, 3], and outputs `sum` INT64 [-1, 1] and `positive` BOOL [-1, 3].
 fn sums(forward: impl Fn(BurnTensor<2, Int>) -> Outputs + Send + Sync + 'static) -> ModuleModel {
     let spec = |name: &str, datatype, width| TensorSpec { name: name.into(), datatype, dims: vec![Some(width)] };
     let signature = Signature {
         inputs: vec![spec("ids", DataType::Int64, 3)],
-        outputs: vec![spec("sum", DataType::Int32, 1), spec("positive", DataType::Bool, 3)],
+        outputs: vec![spec("sum", DataType::Int64, 1), spec("positive", DataType::Bool, 3)],
     };
     ModuleModel::new(signature, &device(), move |mut inputs| {
         assert_eq!(inputs.rows(), 2);
@@ -135,8 +135,16 @@ fn kinds_of_inputs_and_outputs_may_differ_and_outputs_come_in_the_order_of_the_s
     });
     let outputs = run_sums(&model).unwrap();
     assert!(model.signature().agrees(&outputs, 2), "{outputs:?}");
-    assert_eq!(outputs.get("sum").unwrap().data(), &Data::Int32(vec![6, 7]));
+    assert_eq!(outputs.get("sum").unwrap().data(), &Data::Int64(vec![6, 7]));
     assert_eq!(outputs.get("positive").unwrap().data(), &Data::Bool(vec![true, true, true, false, true, true]));
+}
+
+#[test]
+fn a_number_that_the_device_cannot_hold_is_an_error_and_not_another_number() {
+    let model = sums(|ids| Outputs::one("positive", ids.clone().greater_elem(0)).and("sum", ids.sum_dim(1)));
+    let outputs = model.runner(ONE).run(tensors("ids", 3, vec![1i64 << 40, 0, 0, 1, 2, 3]));
+    let sum = outputs.map(|found| found.get("sum").unwrap().data().clone());
+    assert!(sum.is_err() || sum == Ok(Data::Int64(vec![1 << 40, 6])), "{sum:?}");
 }
 
 #[test]

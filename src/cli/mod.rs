@@ -2,6 +2,7 @@
 
 mod layout;
 mod plot;
+mod profile;
 mod progress;
 mod serve;
 mod signals;
@@ -32,6 +33,7 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Profile(Box<profile::Profile>),
     Serve(serve::Serve),
     Simulate(Box<simulate::Simulate>),
     Validate(validate::Validate),
@@ -40,6 +42,7 @@ enum Command {
 /// Runs the program with the arguments of the process.
 pub fn run() -> ExitCode {
     match Cli::try_parse() {
+        Ok(Cli { command: Command::Profile(profile) }) => profile.run(),
         Ok(Cli { command: Command::Serve(serve) }) => serve.run(),
         Ok(Cli { command: Command::Simulate(simulate) }) => simulate.run(),
         Ok(Cli { command: Command::Validate(validate) }) => validate.run(),

@@ -28,6 +28,11 @@ impl Progress {
         self.passed.fetch_add(by, Ordering::Relaxed);
     }
 
+    /// So much of it is done, all in all.
+    pub(super) fn advance_to(&self, passed: u64) {
+        self.passed.store(passed, Ordering::Relaxed);
+    }
+
     /// Does `work`; if it takes long, says on stderr how far it is, where that is a terminal.
     pub(super) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         if !std::io::stderr().is_terminal() {

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::future::join_all;
 
 pub use lengths::Lengths;
+pub(crate) use load::{Loaded, load};
 pub use model::{Answer, Count, Model};
 pub use spec::{ModelSpec, Runners, Source};
 

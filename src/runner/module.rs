@@ -24,7 +24,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! From there on it is a model like any other: [`ModelSpec::new`](../../registry/struct.ModelSpec.html) takes it with its
+//! From there on it is a model like any other: [`ModelSpec::new`](crate::registry::ModelSpec::new) takes it with its
 //! two caps, and `examples/module` serves one.
 
 use std::fmt;
@@ -125,8 +125,9 @@ impl Inputs<'_> {
     }
 
     /// Moves the input called `name` to the device: `let ids: Tensor<2, Int> = inputs.take("ids")?`. Its elements take the
-    /// device's own type of that kind, float32 unless it is set otherwise. Fails where it was taken before, where the
-    /// model has no such input, and where the number of axes, the batch axis among them, is not `D`.
+    /// device's own type of that kind, float32 and int32 unless it is set otherwise; a number that it cannot hold fails
+    /// the batch. Fails also where the input was taken before, where the model has none of that name, and where the number
+    /// of axes, the batch axis among them, is not `D`.
     pub fn take<const D: usize, K: Basic>(&mut self, name: &str) -> Result<Tensor<D, K>, RunnerError> {
         let at = self.tensors.iter().position(|(own, _)| **own == *name);
         let at = at.ok_or_else(|| RunnerError(format!("there is no input '{name}', or it is taken already")))?;

@@ -35,6 +35,7 @@ pub use error::OnnxError;
 pub use graph::{Graph, read_tensor};
 pub use runner::OnnxRunner;
 
+use self::outline::Dim;
 use self::trial::Trial;
 use super::{Device, Signature};
 
@@ -95,6 +96,15 @@ impl OnnxModel {
     /// Names, types and shapes of inputs and outputs, by the file's own names.
     pub fn signature(&self) -> &Signature {
         &self.0.signature
+    }
+
+    /// The file's own names of the dimensions behind the batch axis, for each input in order; empty where one has none.
+    pub fn dimensions(&self) -> Vec<Vec<&str>> {
+        fn name(dim: &Dim) -> &str {
+            if let Dim::Free(name) = dim { name } else { "" }
+        }
+        let inputs = self.0.graph.outline.inputs.iter();
+        inputs.map(|input| input.dims.iter().flatten().skip(1).map(name).collect()).collect()
     }
 
     /// Why the rows of a batch are run one at a time, which gains nothing over single requests, and how to export the
