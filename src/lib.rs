@@ -12,3 +12,6 @@ pub mod runner;
 pub mod server;
 pub mod sim;
 pub mod tensor;
+
+// Whoever runs a burn module of their own needs the very burn that runs it here.
+pub use {burn, burn_store};

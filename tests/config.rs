@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use folder::Folder;
 use uncork::config::{Config, Flags, Problems, resolve};
-use uncork::registry::{Lengths, Source};
+use uncork::registry::{Device, Lengths, Source};
 use uncork::server::Options;
 
 /// Resolves `text` as ./uncork.toml in a folder that also holds an (empty) model file.
@@ -311,4 +311,27 @@ fn whatever_is_wrong_with_pools_is_told_at_once_with_its_place() {
     assert_eq!(found.lines().count(), 11, "{found}");
     let one = problems("[pool]\nname = 'cpu'\n");
     assert_eq!(one, ["uncork.toml:1: pool: must be a list of tables, each written as [[pool]]"]);
+}
+
+#[test]
+fn a_model_computes_on_the_device_that_is_named_where_the_program_has_it() {
+    let device = |value: &str| format!("[[model]]\nname = 'm'\npath = 'models/m.onnx'\ndevice = '{value}'\n");
+    let config = resolve_text(&device("flex"), &Flags::default(), &[]).unwrap();
+    assert_eq!(config.models[0].device, Device::Flex);
+    let flags = Flags { device: Some("flex".into()), ..Flags::default() };
+    assert_eq!(resolve_text(&device("cdua"), &flags, &[]).unwrap().models[0].device, Device::Flex);
+    assert_eq!(
+        problems(&device("cdua")),
+        [
+            r#"uncork.toml:4: model[0].device (model 'm') = "cdua": must be one of 'flex', 'wgpu', 'cuda'; did you mean 'cuda'?"#
+        ]
+    );
+    for missing in Device::ALL.into_iter().filter(|device| !device.is_built()) {
+        let problem = problems(&device(missing.name())).remove(0);
+        assert!(problem.contains(&format!("build it with `cargo build --release --features {missing}`")), "{problem}");
+    }
+    // What is said for all models leaves a stand-in as it is.
+    resolve_text(STAND_IN, &Flags::default(), &[("UNCORK_DEVICE", "flex")]).unwrap();
+    let problem = problems(&format!("{STAND_IN}device = 'flex'\n")).remove(0);
+    assert!(problem.ends_with("a stand-in computes nothing; leave this setting out"), "{problem}");
 }

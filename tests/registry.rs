@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use uncork::error::Error;
-use uncork::registry::{BatchSizes, Lengths, ModelSpec, Registry, Source, Terms};
+use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Source, Terms};
 use uncork::tensor::{Data, Tensor, Tensors};
 
 fn stand_in(version: &str) -> ModelSpec {
@@ -17,6 +17,7 @@ fn stand_in(version: &str) -> ModelSpec {
         name: "m".into(),
         version: version.into(),
         source: Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO },
+        device: Device::Flex,
         max_latency: Duration::from_secs(20),
         max_batch_rows: n(128),
         allowed_batch_sizes: BatchSizes::default(),

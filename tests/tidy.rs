@@ -17,7 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("registry", &["batcher", "error", "metrics", "runner", "tensor"]),
     ("server", &["error", "registry", "runner", "tensor"]),
     ("config", &["registry", "server"]),
-    ("cli", &["config", "estimator", "policy", "registry", "server", "sim"]),
+    ("cli", &["config", "estimator", "policy", "registry", "runner", "server", "sim", "tensor"]),
 ];
 
 /// Rooms that decide: values in, values out.

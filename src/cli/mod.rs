@@ -1,9 +1,14 @@
 //! The command line: one file for each command.
 
+mod layout;
+mod plot;
+mod profile;
+mod progress;
 mod serve;
 mod signals;
 mod simulate;
 mod validate;
+mod values;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -28,6 +33,7 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Profile(Box<profile::Profile>),
     Serve(serve::Serve),
     Simulate(Box<simulate::Simulate>),
     Validate(validate::Validate),
@@ -36,6 +42,7 @@ enum Command {
 /// Runs the program with the arguments of the process.
 pub fn run() -> ExitCode {
     match Cli::try_parse() {
+        Ok(Cli { command: Command::Profile(profile) }) => profile.run(),
         Ok(Cli { command: Command::Serve(serve) }) => serve.run(),
         Ok(Cli { command: Command::Simulate(simulate) }) => simulate.run(),
         Ok(Cli { command: Command::Validate(validate) }) => validate.run(),

@@ -51,6 +51,12 @@ pub(super) struct Serve {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     max_batch_size: Option<String>,
 
+    /// Where models compute: flex (the processor), or wgpu or cuda in a program that was built with that feature
+    ///
+    /// For every model. [env: UNCORK_DEVICE] [default: flex]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+
     /// Batches that may run at once, each on its share of the cores
     ///
     /// For every model, and for every pool that models share. [env: UNCORK_RUNNERS] [default: 1]
@@ -79,6 +85,7 @@ impl Serve {
             grpc: self.grpc,
             max_latency_ms: self.max_latency_ms,
             max_batch_size: self.max_batch_size,
+            device: self.device,
             runners: self.runners,
         };
         let folder = match std::env::current_dir() {

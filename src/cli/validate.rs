@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::layout::plural;
 use super::{USAGE, complain, say};
 use crate::config::{self, Flags};
-use crate::registry::{ModelSpec, Source};
+use crate::registry::{Device, ModelSpec, Source};
 
 /// Check a configuration file, and start nothing.
 ///
@@ -42,7 +43,7 @@ impl Validate {
 
 /// `  digits 1: models/digits.onnx, max_latency_ms 50, max_batch_size 128, 1 runner of 2 threads`; where it shares
 /// a pool, `… 1 runner of 2 threads in pool 'cpu' with weight 1`; where it runs some sizes
-/// only, `… max_batch_size 32 in sizes of 1, 8, 32, …`
+/// only, `… max_batch_size 32 in sizes of 1, 8, 32, …`; where it computes elsewhere, `models/digits.onnx on wgpu, …`
 fn summary(model: &ModelSpec) -> String {
     let source = match &model.source {
         Source::Embedded => "embedded".to_owned(),
@@ -51,14 +52,15 @@ fn summary(model: &ModelSpec) -> String {
             let ms = |time: &std::time::Duration| time.as_secs_f64() * 1e3;
             format!("stand-in of {} + {} ms a row", ms(base), ms(per_row))
         }
+        Source::Runners(_) => "built by the program".to_owned(),
     };
-    let plural = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
     let pool = model.pool.as_ref().map(|name| format!(" in pool '{name}' with weight {}", model.weight));
     let pool = pool.unwrap_or_default();
     let sizes: Vec<String> = model.allowed_batch_sizes.iter().map(|size| size.to_string()).collect();
     let sizes = if sizes.is_empty() { String::new() } else { format!(" in sizes of {}", sizes.join(", ")) };
+    let device = if model.device == Device::default() { String::new() } else { format!(" on {}", model.device) };
     format!(
-        "  {} {}: {source}, max_latency_ms {}, max_batch_size {}{sizes}, {} of {}{pool}",
+        "  {} {}: {source}{device}, max_latency_ms {}, max_batch_size {}{sizes}, {} of {}{pool}",
         model.name,
         model.version,
         model.max_latency.as_secs_f64() * 1e3,

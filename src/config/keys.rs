@@ -31,7 +31,7 @@ pub(super) const MODEL: &[&[&str]] = &[MODEL_IDENTITY, MODEL_ABILITIES, MODEL_PO
 
 /// Keys of `[[model]]` that may also be said for all models, in the environment.
 pub(super) const MODEL_COMMON: &[&str] =
-    &["max_latency_ms", "max_batch_size", "runners", "threads", "max_queue_rows", "max_queue_bytes"];
+    &["max_latency_ms", "max_batch_size", "device", "runners", "threads", "max_queue_rows", "max_queue_bytes"];
 
 /// Keys of `[[pool]]`.
 pub(super) const POOL: &[&str] = &["name", "runners"];

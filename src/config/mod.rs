@@ -21,6 +21,7 @@
 //! | `path` | – | an ONNX file, seen from the configuration file's folder |
 //! | `synthetic` | – | instead of `path`: `{ base_ms = …, per_row_ms = … }` |
 //! | `max_latency_ms`, `max_batch_size` | 100, 128 | the two caps |
+//! | `device` | `"flex"` | where it computes: `flex` (the processor), or `wgpu`, `cuda` in a program built with that feature |
 //! | `runners`, `threads` | 1, cores / runners | |
 //! | `pool`, `weight` | –, 1 | shares the runners of that pool, with its part by weight; then without `runners` |
 //! | `max_queue_rows`, `max_queue_bytes` | 128 batches, 268435456 | |
@@ -75,6 +76,8 @@ pub struct Flags {
     pub max_latency_ms: Option<String>,
     /// `--max-batch-size`
     pub max_batch_size: Option<String>,
+    /// `--device`
+    pub device: Option<String>,
     /// `--runners`
     pub runners: Option<String>,
 }
@@ -87,6 +90,7 @@ impl Flags {
             "grpc" => ("--grpc", &self.grpc),
             "max_latency_ms" => ("--max-latency-ms", &self.max_latency_ms),
             "max_batch_size" => ("--max-batch-size", &self.max_batch_size),
+            "device" => ("--device", &self.device),
             "runners" => ("--runners", &self.runners),
             _ => return None,
         };

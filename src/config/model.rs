@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::file::{File, Table};
 use super::pool::Pools;
-use super::problem::{Place, Report};
+use super::problem::{Place, Report, did_you_mean};
 use super::setting::{Setting, Value};
 use super::{Flags, Layers};
-use crate::registry::{BatchSizes, Lengths, ModelSpec, Source};
+use crate::registry::{BatchSizes, Caps, Device, DeviceError, Lengths, ModelSpec, Source};
 
 /// The name of the model that is part of the program.
 const EMBEDDED: &str = "digits";
@@ -18,9 +18,6 @@ const EMBEDDED: &str = "digits";
 const DEFAULT_VERSION: &str = "1";
 const DEFAULT_MAX_LATENCY: Duration = Duration::from_millis(100);
 const DEFAULT_MAX_BATCH_ROWS: usize = 128;
-/// Room for a burst that takes the runners this many full batches; the latency cap refuses most of it earlier.
-const DEFAULT_QUEUED_BATCHES: usize = 128;
-const DEFAULT_MAX_QUEUE_BYTES: usize = 256 * 1024 * 1024;
 
 /// Shorter than a microsecond no batch can be; beyond an hour no caller waits.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3600);
@@ -271,22 +268,20 @@ fn caps(
         setting.refuse(report, format!("must end with max_batch_size ({max_batch_rows}), or leave that out"));
     }
     let lengths = table.and_then(|(table, _)| table.get("lengths")).and_then(|setting| lengths(setting, report));
+    let device = device(&source, table.and_then(|(table, _)| table.get("device")), layers, report);
     let Runners { pool, weight, runners } = runners(table, layers, report);
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let threads = count("threads", (cores / runners).max(1), THREADS, report);
-    let queued_rows = DEFAULT_QUEUED_BATCHES.saturating_mul(max_batch_rows.get());
-    let max_queue_rows = count("max_queue_rows", queued_rows, QUEUE_ROWS, report);
-    let max_queue_bytes = count("max_queue_bytes", DEFAULT_MAX_QUEUE_BYTES, QUEUE_BYTES, report);
+    let caps = Caps { max_latency: max_latency.unwrap_or(DEFAULT_MAX_LATENCY), max_batch: max_batch_rows.get() };
+    let defaults = ModelSpec::new(name, source, caps);
+    let threads = count("threads", (defaults.threads.get() / runners).max(1), THREADS, report);
+    let max_queue_rows = count("max_queue_rows", defaults.max_queue_rows.get(), QUEUE_ROWS, report);
+    let max_queue_bytes = count("max_queue_bytes", defaults.max_queue_bytes.get(), QUEUE_BYTES, report);
     if let Some(setting) = strongest("max_queue_rows").filter(|_| max_queue_rows < max_batch_rows) {
         let message = format!("must be at least max_batch_size ({max_batch_rows}), or no batch could ever be full");
         setting.refuse(report, message);
     }
     ModelSpec {
-        name,
         version,
-        source,
-        max_latency: max_latency.unwrap_or(DEFAULT_MAX_LATENCY),
-        max_batch_rows,
+        device,
         allowed_batch_sizes: sizes.map(|(_, sizes)| sizes).unwrap_or_default(),
         lengths: lengths.unwrap_or_default(),
         pool,
@@ -295,5 +290,26 @@ fn caps(
         threads,
         max_queue_rows,
         max_queue_bytes,
+        ..defaults
     }
+}
+
+/// Where the model computes. A stand-in does so nowhere: its own key is refused, what is said for all models is not.
+fn device(source: &Source, own: Option<&Setting>, layers: &Layers<'_>, report: &mut Report) -> Device {
+    if let (Source::Synthetic { .. }, Some(own)) = (source, own) {
+        own.refuse(report, "a stand-in computes nothing; leave this setting out");
+        return Device::default();
+    }
+    let Some(setting) = layers.strongest("device", own) else { return Device::default() };
+    let known = Device::ALL.map(Device::name);
+    let Some(name) = setting.text(report) else { return Device::default() };
+    let Some(device) = Device::from_name(name) else {
+        let hint = did_you_mean(name, known);
+        setting.refuse(report, format!("must be one of {}{hint}", known.map(|name| format!("'{name}'")).join(", ")));
+        return Device::default();
+    };
+    if !device.is_built() {
+        setting.refuse(report, DeviceError::NotBuilt(device).to_string());
+    }
+    device
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::regression::{self, Point, Regression};
+
 /// An affine estimate of the batch time, with a margin for execution noise. A small value: decisions take it by copy.
 ///
 /// Both coefficients are finite and never negative, so t(n) never shrinks with n.
@@ -41,6 +43,18 @@ impl Fit {
     /// cautious prediction exceeds the mean. Values that are not finite or negative are taken as the nearest sound one.
     pub fn line(base: f64, per_row: f64, noise: f64) -> Fit {
         Fit { base: sane(base), per_row: sane(per_row), noise: sane_noise(noise), knowledge: Knowledge::Line }
+    }
+
+    /// The line through batches that were timed side by side, all of which count alike: rows and time of each. Errors are
+    /// minimised relative to the time taken. One mean where the sizes do not differ enough for a slope.
+    pub fn through(batches: &[(usize, Duration)]) -> Fit {
+        let point =
+            |&(rows, time): &(usize, Duration)| Point { rows: rows as f64, seconds: time.as_secs_f64(), weight: 1.0 };
+        match regression::fit(&batches.iter().map(point).collect::<Vec<_>>()) {
+            Regression::Nothing => Fit::UNKNOWN,
+            Regression::Mean { rows, seconds } => Fit::one_size(rows, seconds),
+            Regression::Line { base, per_row } => Fit::line(base, per_row, 1.0),
+        }
     }
 
     /// The mean of batches of about so many rows: a guess at every other size, marked as such.

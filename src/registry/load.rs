@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::lengths::Padded;
-use super::spec::{ModelSpec, Source};
+use super::spec::{ModelSpec, Runners, Source};
 use crate::runner::onnx::{OnnxError, OnnxModel};
 use crate::runner::synthetic::Synthetic;
 use crate::runner::{Runner, Signature};
@@ -23,36 +23,47 @@ const FREE_LENGTH: usize = 8;
 const PADDING_NOISE: f32 = 1e-3;
 
 /// A model that is loaded: builds as many runners as are wanted, which share its weights.
-pub(super) struct Loaded {
-    pub(super) platform: &'static str,
-    pub(super) signature: Signature,
-    pub(super) build: Arc<dyn Fn() -> Box<dyn Runner> + Send + Sync>,
+pub(crate) struct Loaded {
+    pub(crate) platform: &'static str,
+    pub(crate) signature: Signature,
+    /// Names of the dimensions behind the batch axis, for each input; empty where they have none.
+    pub(crate) dimensions: Vec<Vec<String>>,
+    /// Why it runs one row at a time, if it does.
+    pub(crate) alone: Option<String>,
+    /// Makes a runner that computes on so many threads.
+    pub(crate) build: Arc<dyn Fn(NonZeroUsize) -> Box<dyn Runner> + Send + Sync>,
 }
 
 /// Reads and compiles the source. The error is a sentence for the operator.
-pub(super) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
+pub(crate) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
     match &spec.source {
-        Source::Embedded => onnx(&spec.name, OnnxModel::load(DIGITS), spec.threads),
+        Source::Embedded => onnx(OnnxModel::load_on(DIGITS, spec.device)),
         Source::Onnx(path) => {
-            onnx(&spec.name, OnnxModel::open(path), spec.threads).map_err(|e| format!("{}: {e}", path.display()))
+            onnx(OnnxModel::open_on(path, spec.device)).map_err(|e| format!("{}: {e}", path.display()))
+        }
+        Source::Runners(Runners { platform, build }) => {
+            let (platform, build) = (*platform, Arc::clone(build));
+            let signature = build(spec.threads).signature().clone();
+            Ok(Loaded { platform, signature, dimensions: Vec::new(), alone: None, build })
         }
         &Source::Synthetic { base, per_row } => Ok(Loaded {
             platform: "synthetic",
             signature: Synthetic::new(base, per_row).signature().clone(),
-            build: Arc::new(move || Box::new(Synthetic::new(base, per_row))),
+            dimensions: Vec::new(),
+            alone: None,
+            build: Arc::new(move |_| Box::new(Synthetic::new(base, per_row))),
         }),
     }
 }
 
-fn onnx(name: &str, model: Result<OnnxModel, OnnxError>, threads: NonZeroUsize) -> Result<Loaded, String> {
+fn onnx(model: Result<OnnxModel, OnnxError>) -> Result<Loaded, String> {
     let model = model.map_err(|e| e.to_string())?;
-    if let Some(why) = model.alone() {
-        tracing::warn!(model = name, "runs one row at a time, so that batching gains nothing: {why}");
-    }
     Ok(Loaded {
         platform: "onnx_burn",
         signature: model.signature().clone(),
-        build: Arc::new(move || Box::new(model.runner(threads))),
+        dimensions: model.dimensions().iter().map(|names| names.iter().map(ToString::to_string).collect()).collect(),
+        alone: model.alone().map(ToString::to_string),
+        build: Arc::new(move |threads| Box::new(model.runner(threads))),
     })
 }
 

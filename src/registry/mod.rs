@@ -16,10 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::future::join_all;
 
 pub use lengths::Lengths;
+pub(crate) use load::{Loaded, load};
 pub use model::{Answer, Count, Model};
-pub use spec::{ModelSpec, Source};
+pub use spec::{ModelSpec, Runners, Source};
 
-pub use crate::batcher::{BatchSizes, Priority, Terms};
+pub use crate::batcher::{BatchSizes, Caps, Priority, Terms};
+pub use crate::runner::{Device, DeviceError};
 
 use crate::batcher::Pool;
 use crate::error::Error;

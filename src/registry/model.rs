@@ -49,13 +49,16 @@ impl Model {
         metrics: &Metrics,
     ) -> Result<Model, LoadError> {
         let fail = |reason| LoadError { name: spec.name.clone(), reason };
-        let Loaded { platform, signature, build } = load::load(&spec).map_err(fail)?;
+        let Loaded { platform, signature, alone, build, .. } = load::load(&spec).map_err(fail)?;
+        if let Some(why) = alone {
+            tracing::warn!(model = spec.name, "runs one row at a time, so that batching gains nothing: {why}");
+        }
         let max_batch = spec.max_batch_rows.get();
         let (sizes, lengths) = (spec.allowed_batch_sizes.clone(), spec.lengths);
         if lengths == Lengths::Pad {
-            load::bears_padding(&mut *build()).map_err(fail)?;
+            load::bears_padding(&mut *build(spec.threads)).map_err(fail)?;
         }
-        let seen = load::warm_up(&mut *build(), &warm_up_sizes(&sizes, max_batch)).map_err(fail)?;
+        let seen = load::warm_up(&mut *build(spec.threads), &warm_up_sizes(&sizes, max_batch)).map_err(fail)?;
         log_warm_up(&spec, &seen);
         let metrics = metrics.model(&spec.name, &spec.version, edges(&spec));
         let builder = Batcher::builder(Caps { max_latency: spec.max_latency, max_batch })
@@ -69,8 +72,9 @@ impl Model {
             .weight(spec.weight)
             .metrics(metrics.clone());
         let builder = if let Some(pool) = pool { builder.pool(pool) } else { builder };
+        let threads = spec.threads;
         let batcher = builder
-            .start_threads(move || Ok(work(load::ready(build()), sizes.clone(), lengths)))
+            .start_threads(move || Ok(work(load::ready(build(threads)), sizes.clone(), lengths)))
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
         Ok(Model { spec, platform, signature: Arc::new(signature), batcher, metrics: Arc::new(metrics) })
     }
@@ -85,7 +89,7 @@ impl Model {
         &self.spec.version
     }
 
-    /// What runs it: `onnx_burn` or `synthetic`.
+    /// What runs it: `onnx_burn`, `burn` (a module), `synthetic`, or what the program that built its runners calls it.
     pub fn platform(&self) -> &'static str {
         self.platform
     }

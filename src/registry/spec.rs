@@ -1,11 +1,19 @@
 //! What is asked for when a model is to be served: the validated form of a `[[model]]` table.
 
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::lengths::Lengths;
-use crate::batcher::BatchSizes;
+use crate::batcher::{BatchSizes, Caps};
+use crate::runner::module::ModuleModel;
+use crate::runner::{Device, Runner};
+
+/// Room for a burst that takes the runners this many full batches; the latency cap refuses most of it earlier.
+const QUEUED_BATCHES: usize = 128;
+const QUEUE_BYTES: usize = 256 * 1024 * 1024;
 
 /// Where a model comes from.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +29,45 @@ pub enum Source {
         /// Time that each row adds.
         per_row: Duration,
     },
+    /// Runners that the program builds itself, such as those of a [`ModuleModel`]; no configuration file can name them.
+    Runners(Runners),
+}
+
+impl Source {
+    /// Runners of any kind. `build` makes one that computes on so many threads; it is called once for each runner, on the
+    /// runner's own thread, and again after one has panicked. `platform` is what callers are told of it.
+    pub fn runners<R: Runner + 'static>(
+        platform: &'static str,
+        build: impl Fn(NonZeroUsize) -> R + Send + Sync + 'static,
+    ) -> Source {
+        Source::Runners(Runners { platform, build: Arc::new(move |threads| Box::new(build(threads))) })
+    }
+}
+
+impl From<ModuleModel> for Source {
+    fn from(model: ModuleModel) -> Source {
+        Source::runners("burn", move |threads| model.runner(threads))
+    }
+}
+
+/// How to build a runner.
+#[derive(Clone)]
+pub struct Runners {
+    pub(super) platform: &'static str,
+    pub(super) build: Arc<dyn Fn(NonZeroUsize) -> Box<dyn Runner> + Send + Sync>,
+}
+
+impl fmt::Debug for Runners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runners").field("platform", &self.platform).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Runners {
+    /// Whether both are clones of one.
+    fn eq(&self, other: &Runners) -> bool {
+        Arc::ptr_eq(&self.build, &other.build)
+    }
 }
 
 /// One model to be served.
@@ -32,6 +79,8 @@ pub struct ModelSpec {
     pub version: String,
     /// Where it comes from.
     pub source: Source,
+    /// Where it computes. Without effect on a stand-in and on runners that the program builds itself.
+    pub device: Device,
     /// Cap on the time from arrival to answer. Lower: fewer requests are kept under load, all of them sooner.
     pub max_latency: Duration,
     /// Cap on the rows of a batch. Lower: less memory, and less throughput where a batch costs much however small it is.
@@ -53,4 +102,29 @@ pub struct ModelSpec {
     pub max_queue_rows: NonZeroUsize,
     /// Most bytes of tensor data that wait.
     pub max_queue_bytes: NonZeroUsize,
+}
+
+impl ModelSpec {
+    /// A model under its two caps; the rest has defaults that serve: version 1, on the processor with a runner that
+    /// computes on all cores, and a queue of 128 batches and 256 MiB.
+    pub fn new(name: impl Into<String>, source: impl Into<Source>, caps: Caps) -> ModelSpec {
+        let max_batch_rows = NonZeroUsize::new(caps.max_batch).unwrap_or(NonZeroUsize::MIN);
+        let queued = NonZeroUsize::new(QUEUED_BATCHES).unwrap_or(NonZeroUsize::MIN);
+        ModelSpec {
+            name: name.into(),
+            version: "1".into(),
+            source: source.into(),
+            device: Device::Flex,
+            max_latency: caps.max_latency,
+            max_batch_rows,
+            allowed_batch_sizes: BatchSizes::default(),
+            lengths: Lengths::default(),
+            pool: None,
+            weight: NonZeroUsize::MIN,
+            runners: NonZeroUsize::MIN,
+            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            max_queue_rows: max_batch_rows.saturating_mul(queued),
+            max_queue_bytes: NonZeroUsize::new(QUEUE_BYTES).unwrap_or(NonZeroUsize::MIN),
+        }
+    }
 }

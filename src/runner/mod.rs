@@ -1,12 +1,18 @@
 //! Executors of models: what a batch of rows is handed to.
 //!
-//! A [`Runner`] takes one batch at a time and knows nothing of queues, deadlines or threads. [`synthetic`] stands in for
-//! a model with a known batch time; [`onnx`] runs a parsed ONNX file on burn.
+//! A [`Runner`] takes one batch at a time and knows nothing of queues, deadlines or threads. [`onnx`] runs a parsed ONNX
+//! file on burn, [`module`] a burn module of your own; [`synthetic`] stands in for a model with a known batch time.
 
+mod data;
+mod device;
+mod fence;
+pub mod module;
 pub mod onnx;
+mod seat;
 pub mod signature;
 pub mod synthetic;
 
+pub use device::{Device, DeviceError};
 pub use signature::{Signature, SignatureError, TensorSpec};
 
 use crate::tensor::Tensors;

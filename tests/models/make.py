@@ -62,7 +62,7 @@ def build(name, nodes, inputs, outputs, constants=(), domains=()):
     graph = helper.make_graph(
         nodes,
         name,
-        [helper.make_tensor_value_info(i, TensorProto.FLOAT, shape) for i, shape in inputs],
+        [helper.make_tensor_value_info(i, *(kind or [TensorProto.FLOAT]), shape) for i, shape, *kind in inputs],
         [helper.make_tensor_value_info(o, TensorProto.FLOAT, shape) for o, shape in outputs],
         [numpy_helper.from_array(array, n) for n, array in constants],
     )
@@ -74,6 +74,8 @@ def build(name, nodes, inputs, outputs, constants=(), domains=()):
 
 def tensor(name, array):
     """A tensor as in an Open Inference Protocol request; each float32 in its shortest exact decimal form."""
+    if array.dtype == np.int64:
+        return {"name": name, "datatype": "INT64", "shape": list(array.shape), "data": array.ravel().tolist()}
     data = [float(str(value)) for value in array.astype(np.float32).ravel()]
     return {"name": name, "datatype": "FP32", "shape": list(array.shape), "data": data}
 
@@ -134,6 +136,19 @@ def main():
         [("y", ["batch", 4])],
         domains=["com.example"],
     )
+
+    # Rows of any length.
+    build(
+        "free",
+        [
+            helper.make_node("Relu", ["x"], ["positive"], name="relu"),
+            helper.make_node("Cast", ["mask"], ["kept"], name="cast", to=TensorProto.FLOAT),
+            helper.make_node("Mul", ["positive", "kept"], ["y"], name="multiply"),
+        ],
+        [("x", ["batch", "sequence"]), ("mask", ["batch", "sequence"], TensorProto.INT64)],
+        [("y", ["batch", "sequence"])],
+    )
+    answer("free", {"x": rows(ROWS, 3), "mask": np.ones((ROWS, 3), dtype=np.int64)})
 
     for path in sorted(HERE.glob("*.onnx")):
         try:

@@ -1,8 +1,8 @@
 //! What is printed of models that share their runners.
 
-use super::layout::{self, grouped, listed, millis, ms, percent};
 use super::plan::Subject;
 use super::report::{Report, batch_time, disturbances, runners};
+use crate::cli::layout::{self, grouped, listed, millis, ms, percent};
 use crate::sim::Outcome;
 
 /// Who shares the runners, and who asks for how much of them.

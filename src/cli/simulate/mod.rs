@@ -3,11 +3,9 @@
 mod arrivals;
 mod bounded;
 mod clairvoyant;
-mod layout;
 mod load;
 mod mix;
 mod plan;
-mod plot;
 mod progress;
 mod report;
 mod rules;
@@ -25,7 +23,7 @@ use self::plan::Plan;
 use self::progress::Progress;
 use self::report::{Report, Trial};
 use self::rules::{Ran, Rule};
-use super::{USAGE, complain, say};
+use super::{USAGE, complain, plot, say};
 
 /// Try policies on a load, in virtual time.
 ///

@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::clairvoyant::Clairvoyant;
-use super::layout::{grouped, listed, millis, ms, percent, table, wrap};
 use super::load::Load;
+use super::mix;
 use super::plan::{Plan, Subject, larger_batch, more_latency};
-use super::{mix, plot};
+use crate::cli::layout::{grouped, listed, millis, ms, percent, table, wrap};
+use crate::cli::plot;
 use crate::sim::{Class, Outcome, Service};
 
 /// On-time counts and latencies that differ by less, as a share, are taken as equal.

@@ -1,8 +1,13 @@
 //! Why an ONNX file cannot be served, in words that say what to change.
 
+use crate::runner::DeviceError;
+
 /// Why a model could not be loaded. Every text names the place in the graph and is fit for the operator of the server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OnnxError {
+    /// The device that it is to run on is not there.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The model's file cannot be opened or read.
     #[error("cannot be read: {0}")]
     File(String),

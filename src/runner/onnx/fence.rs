@@ -1,21 +1,12 @@
 //! Turns a panic of the parser or of a device operation into an error.
 //!
 //! Shapes are checked before every operation, so a panic is a gap in those checks; it fails this file or this batch and
-//! nothing else. The panic still goes through the process's panic hook, so it is seen where panics are logged.
-
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+//! nothing else.
 
 use super::value::OpError;
+use crate::runner::fence;
 
 /// Runs `work`; a panic comes back as an error with the panic's text.
-///
-/// Asserting unwind safety is sound here because callers drop everything that `work` could have left half done.
 pub(super) fn fenced<T>(work: impl FnOnce() -> T) -> Result<T, OpError> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| OpError(format!("panicked: {}", message(&*panic))))
-}
-
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+    fence::fenced(work).map_err(OpError)
 }

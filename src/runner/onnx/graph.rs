@@ -35,16 +35,26 @@ impl fmt::Debug for Graph {
 impl Graph {
     /// Reads and compiles a file. Weights in other files are looked for beside it, and nowhere else.
     pub fn open(path: &Path) -> Result<Graph, OnnxError> {
+        Graph::open_on(path, &Device::flex())
+    }
+
+    /// The same, for another device.
+    pub fn open_on(path: &Path, device: &Device) -> Result<Graph, OnnxError> {
         let (bytes, files) = files::open(path)?;
-        Graph::compile(bytes.into(), &files)
+        Graph::compile(bytes.into(), &files, device)
     }
 
     /// Compiles a model from the bytes of its file, which must hold all its weights.
     pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
-        Graph::compile(Bytes::copy_from_slice(bytes), &Files::None)
+        Graph::load_on(bytes, &Device::flex())
     }
 
-    fn compile(bytes: Bytes, files: &Files) -> Result<Graph, OnnxError> {
+    /// The same, for another device.
+    pub fn load_on(bytes: &[u8], device: &Device) -> Result<Graph, OnnxError> {
+        Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, device)
+    }
+
+    fn compile(bytes: Bytes, files: &Files, device: &Device) -> Result<Graph, OnnxError> {
         let unreadable = |reason: String| OnnxError::Unreadable(reason);
         let model = ModelProto::decode(bytes);
         let model = model.map_err(|e| unreadable(format!("its protobuf encoding is cut short or damaged ({e})")))?;
@@ -54,7 +64,7 @@ impl Graph {
         refuse_missing_operators(&graph)?;
         let outline = Outline::of(&graph);
         fuse::fuse(&mut graph);
-        let plan = Plan::compile(graph, opset, Device::flex().as_dispatch().clone(), files)?;
+        let plan = Plan::compile(graph, opset, device.as_dispatch().clone(), files)?;
         Ok(Graph { outline, plan })
     }
 

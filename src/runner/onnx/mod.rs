@@ -38,8 +38,9 @@ pub use error::OnnxError;
 pub use graph::{Graph, read_tensor};
 pub use runner::OnnxRunner;
 
+use self::outline::Dim;
 use self::trial::Trial;
-use super::Signature;
+use super::{Device, Signature};
 
 /// The operators that can be run, by name (with the domain where that is not ONNX's own), and what of each is not
 /// supported: empty where all is. In alphabetical order.
@@ -72,12 +73,22 @@ impl OnnxModel {
     /// is the batch axis, whether the file leaves it free or declares it as 1. A model that can take one row only is
     /// run one row at a time ([`alone`](OnnxModel::alone)); one whose answers cannot be told apart is refused.
     pub fn open(path: &Path) -> Result<OnnxModel, OnnxError> {
-        OnnxModel::tried(Graph::open(path)?)
+        OnnxModel::open_on(path, Device::Flex)
+    }
+
+    /// Loads a model as [`open`](OnnxModel::open) does, to be run on `device`.
+    pub fn open_on(path: &Path, device: Device) -> Result<OnnxModel, OnnxError> {
+        OnnxModel::tried(Graph::open_on(path, &device.open()?)?)
     }
 
     /// Loads a model as [`open`](OnnxModel::open) does, from the bytes of a file that holds all weights.
     pub fn load(bytes: &[u8]) -> Result<OnnxModel, OnnxError> {
-        OnnxModel::tried(Graph::load(bytes)?)
+        OnnxModel::load_on(bytes, Device::Flex)
+    }
+
+    /// Loads a model as [`load`](OnnxModel::load) does, to be run on `device`.
+    pub fn load_on(bytes: &[u8], device: Device) -> Result<OnnxModel, OnnxError> {
+        OnnxModel::tried(Graph::load_on(bytes, &device.open()?)?)
     }
 
     fn tried(graph: Graph) -> Result<OnnxModel, OnnxError> {
@@ -88,6 +99,15 @@ impl OnnxModel {
     /// Names, types and shapes of inputs and outputs, by the file's own names.
     pub fn signature(&self) -> &Signature {
         &self.0.signature
+    }
+
+    /// The file's own names of the dimensions behind the batch axis, for each input in order; empty where one has none.
+    pub fn dimensions(&self) -> Vec<Vec<&str>> {
+        fn name(dim: &Dim) -> &str {
+            if let Dim::Free(name) = dim { name } else { "" }
+        }
+        let inputs = self.0.graph.outline.inputs.iter();
+        inputs.map(|input| input.dims.iter().flatten().skip(1).map(name).collect()).collect()
     }
 
     /// Why the rows of a batch are run one at a time, which gains nothing over single requests, and how to export the

@@ -1,56 +1,24 @@
 //! Runs a loaded model on threads of its own.
 
-use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use rayon::{ThreadPool, ThreadPoolBuilder};
-
 use super::Loaded;
 use super::fence::fenced;
+use crate::runner::seat::Seat;
 use crate::runner::{Runner, RunnerError, Signature};
 use crate::tensor::{TensorError, Tensors};
-
-thread_local! {
-    /// The pool that this thread is a worker of. It belongs to the thread, not to a runner: a thread joins a pool once
-    /// and for ever, and a runner that is built anew after a panic must find its helpers again.
-    static SEAT: RefCell<Option<ThreadPool>> = const { RefCell::new(None) };
-}
 
 /// One executor of an [`OnnxModel`](super::OnnxModel). The weights are shared with all others.
 #[derive(Debug)]
 pub struct OnnxRunner {
     model: Arc<Loaded>,
-    threads: NonZeroUsize,
-    /// Workers for a caller whose thread cannot join a pool of the right size.
-    outside: Option<ThreadPool>,
+    seat: Seat,
 }
 
 impl OnnxRunner {
     pub(super) fn new(model: Arc<Loaded>, threads: NonZeroUsize) -> OnnxRunner {
-        OnnxRunner { model, threads, outside: None }
-    }
-
-    /// Runs `work` where rayon sees exactly this runner's threads.
-    ///
-    /// The calling thread itself becomes the first worker of its pool. Handing each batch over to another thread would
-    /// cost two wake-ups, more than a small model takes; and without a pool of its own, rayon would use the threads of
-    /// all processors for every runner.
-    fn seated<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> Result<T, RunnerError> {
-        let threads = self.threads.get();
-        let failed = |e: rayon::ThreadPoolBuildError| RunnerError(format!("cannot start threads: {e}"));
-        if rayon::current_thread_index().is_none() {
-            let pool = ThreadPoolBuilder::new().num_threads(threads).use_current_thread().build().map_err(failed)?;
-            SEAT.with(|seat| *seat.borrow_mut() = Some(pool));
-        }
-        if rayon::current_num_threads() == threads {
-            return Ok(work());
-        }
-        let pool = match self.outside.take() {
-            Some(pool) => pool,
-            None => ThreadPoolBuilder::new().num_threads(threads).build().map_err(failed)?,
-        };
-        Ok(self.outside.insert(pool).install(work))
+        OnnxRunner { model, seat: Seat::new(threads) }
     }
 }
 
@@ -61,7 +29,7 @@ impl Runner for OnnxRunner {
 
     fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
         let model = Arc::clone(&self.model);
-        self.seated(move || fenced(|| model.run(batch)).unwrap_or_else(|e| Err(RunnerError(e.0))))?
+        self.seat.run(move || fenced(|| model.run(batch)).unwrap_or_else(|e| Err(RunnerError(e.0))))?
     }
 }
 

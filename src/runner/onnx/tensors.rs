@@ -1,10 +1,11 @@
-//! Between the crate's tensors, which callers fill and read, and the values of a plan. Elements move; none are copied.
+//! Between the crate's tensors, which callers fill and read, and the values of a plan.
 
+use burn_backend::DType;
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
-use burn_backend::{BoolStore, DType, TensorData};
 use burn_dispatch::DispatchDevice;
 
 use super::value::{Backend, OpError, Value};
+use crate::runner::data;
 use crate::tensor::{Data, DataType, Tensor};
 
 /// The type that `onnx.TensorProto.DataType` numbers so; `None` for types that cannot be served.
@@ -29,22 +30,7 @@ pub(super) fn datatype(element: i32) -> Option<DataType> {
 
 /// The same as burn's type.
 pub(super) fn dtype(element: i64) -> Option<DType> {
-    Some(match datatype(i32::try_from(element).ok()?)? {
-        DataType::Bool => DType::Bool(BoolStore::Native),
-        DataType::Uint8 => DType::U8,
-        DataType::Uint16 => DType::U16,
-        DataType::Uint32 => DType::U32,
-        DataType::Uint64 => DType::U64,
-        DataType::Int8 => DType::I8,
-        DataType::Int16 => DType::I16,
-        DataType::Int32 => DType::I32,
-        DataType::Int64 => DType::I64,
-        DataType::Fp16 => DType::F16,
-        DataType::Bf16 => DType::BF16,
-        DataType::Fp32 => DType::F32,
-        DataType::Fp64 => DType::F64,
-        DataType::Bytes => return None,
-    })
+    data::dtype(datatype(i32::try_from(element).ok()?)?)
 }
 
 /// A tensor whose element `i` is `number(i)`, which must fit the type.
@@ -76,51 +62,15 @@ pub(super) fn filled(
 
 /// A caller's tensor as a graph input.
 pub(super) fn to_value(tensor: Tensor, device: &DispatchDevice) -> Result<Value, OpError> {
-    let (shape, data) = tensor.into_parts();
-    let int = |data| Value::Int(Backend::int_from_data(data, device));
-    let float = |data| Value::Float(Backend::float_from_data(data, device));
-    Ok(match data {
-        Data::Bool(v) => Value::Bool(Backend::bool_from_data(TensorData::new(v, shape), device)),
-        Data::Uint8(v) => int(TensorData::new(v, shape)),
-        Data::Uint16(v) => int(TensorData::new(v, shape)),
-        Data::Uint32(v) => int(TensorData::new(v, shape)),
-        Data::Uint64(v) => int(TensorData::new(v, shape)),
-        Data::Int8(v) => int(TensorData::new(v, shape)),
-        Data::Int16(v) => int(TensorData::new(v, shape)),
-        Data::Int32(v) => int(TensorData::new(v, shape)),
-        Data::Int64(v) => int(TensorData::new(v, shape)),
-        Data::Fp16(v) => float(TensorData::new(v, shape)),
-        Data::Bf16(v) => float(TensorData::new(v, shape)),
-        Data::Fp32(v) => float(TensorData::new(v, shape)),
-        Data::Fp64(v) => float(TensorData::new(v, shape)),
-        Data::Bytes(_) => return Err(OpError::new("byte strings are not supported")),
+    let data = data::to_burn(tensor).map_err(|e| OpError(e.0))?;
+    Ok(match data.dtype() {
+        DType::Bool(_) => Value::Bool(Backend::bool_from_data(data, device)),
+        dtype if dtype.is_float() => Value::Float(Backend::float_from_data(data, device)),
+        _ => Value::Int(Backend::int_from_data(data, device)),
     })
 }
 
 /// A graph output as a tensor for callers.
 pub(super) fn to_tensor(value: Value) -> Result<Tensor, OpError> {
-    let data = value.into_data()?;
-    let shape = data.shape().to_vec();
-    macro_rules! elements {
-        ($element:ty) => {
-            Data::from(data.try_into_vec::<$element>().map_err(|e| OpError(e.to_string()))?)
-        };
-    }
-    let data = match data.dtype() {
-        DType::F64 => elements!(f64),
-        DType::F32 => elements!(f32),
-        DType::F16 => elements!(half::f16),
-        DType::BF16 => elements!(half::bf16),
-        DType::I64 => elements!(i64),
-        DType::I32 => elements!(i32),
-        DType::I16 => elements!(i16),
-        DType::I8 => elements!(i8),
-        DType::U64 => elements!(u64),
-        DType::U32 => elements!(u32),
-        DType::U16 => elements!(u16),
-        DType::U8 => elements!(u8),
-        DType::Bool(_) => elements!(bool),
-        other => return Err(OpError(format!("an output of type {other:?} is not supported"))),
-    };
-    Tensor::new(shape, data).map_err(|e| OpError(e.to_string()))
+    data::from_burn(value.into_data()?).map_err(|e| OpError(e.0))
 }

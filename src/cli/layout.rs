@@ -51,6 +51,11 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
+/// `1 row`, `2 rows`
+pub(super) fn plural(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
 /// `a`, `a and b`, `a, b and c`
 pub(super) fn listed(items: &[String]) -> String {
     match items {

@@ -1,0 +1,223 @@
+//! `uncork profile`
+
+mod chart;
+mod findings;
+mod html;
+mod inputs;
+mod measure;
+mod memory;
+mod report;
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use self::inputs::{Free, Inputs};
+use self::report::Report;
+use super::{USAGE, complain, plot, say, values};
+use crate::config::{self, Flags};
+use crate::registry::{self, ModelSpec};
+
+/// Measure how long a model's batches take, and what caps make sense.
+///
+/// Times batches of 1, 2, 3, 4, 6, 8 … rows, fits the line that the server would, and says where batches leave it, how many
+/// rows a second they come to, how much memory they take, and which max_batch_size and max_latency_ms it suggests and why.
+/// Without a model it measures the embedded one; ./uncork.toml counts as it does for `serve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Profile {
+    /// ONNX file
+    #[arg(value_name = "MODEL.onnx")]
+    file: Option<PathBuf>,
+
+    /// Configuration file that has the model [env: UNCORK_CONFIG]
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
+
+    /// Which of its models, if there are several
+    #[arg(long, value_name = "NAME", conflicts_with = "file")]
+    model: Option<String>,
+
+    /// The largest batch, in rows [default: the model's own cap, or 128]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    max_batch_size: Option<String>,
+
+    /// Numbers of threads to compare, as in 1,2,4 [default: 1 and all that a runner has]
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', allow_hyphen_values = true)]
+    #[arg(value_parser = values::count(1..=1024))]
+    threads: Vec<usize>,
+
+    /// Where to compute: flex (the processor), or wgpu or cuda in a program that was built with that feature
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+
+    /// Time that the measurement may take
+    #[arg(long = "for", value_name = "TIME", default_value = "20s", allow_hyphen_values = true)]
+    #[arg(value_parser = values::time(0.001..=86_400.0))]
+    budget: Duration,
+
+    /// Length of every free dimension, such as a sequence's
+    #[arg(long, value_name = "N", value_parser = values::count(1..=1_000_000), allow_hyphen_values = true)]
+    length: Option<usize>,
+
+    /// Length of one free dimension by its name in the file; may be given several times
+    #[arg(long, value_name = "NAME=N", value_parser = dimension)]
+    dim: Vec<(String, usize)>,
+
+    /// Write a page with plots, in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Write JSON to FILE, or print it and nothing else; without FILE, put it last
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    #[allow(clippy::option_option, reason = "clap's way to say: not there, there, there with a value")]
+    json: Option<Option<PathBuf>>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  uncork profile
+      the embedded digits model
+  uncork profile resnet.onnx --html resnet.html
+      a model of your own, with a page to show around
+  uncork profile minilm.onnx --dim sequence=64 --max-batch-size 32 --for 1m
+      sentences of 64 tokens
+  uncork profile --config uncork.toml --model resnet --threads 1,2,4
+      a model of a configuration file, with three numbers of threads";
+
+/// Most numbers of threads that are compared: more would leave too little time for each.
+const MOST_THREADS: usize = 6;
+
+impl Profile {
+    /// Measures, and prints what came of it.
+    pub(super) fn run(self) -> ExitCode {
+        match self.report().and_then(|report| self.deliver(&report)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(message) => {
+                complain(&message);
+                ExitCode::from(USAGE)
+            }
+        }
+    }
+
+    fn report(&self) -> Result<Report, String> {
+        if let Some(Some(path)) = &self.json
+            && path.extension().is_some_and(|extension| extension == "onnx")
+        {
+            return Err(format!("--json {}: would write over a model; put --json behind the model", path.display()));
+        }
+        let spec = self.spec()?;
+        let threads = self.threads(&spec)?;
+        let loaded = registry::load(&spec).map_err(|reason| format!("model '{}': {reason}", spec.name))?;
+        let free = Free { named: self.dim.clone(), length: self.length };
+        let inputs = Inputs::settle(&loaded, &free, &mut *(loaded.build)(threads[0]))?;
+        let sizes = sizes(spec.max_batch_rows.get());
+        let measured = measure::measure(&loaded, &inputs, &sizes, &threads, self.budget)?;
+        let curves = findings::curves(&measured);
+        let advice = findings::advise(&curves);
+        Ok(Report {
+            inputs: inputs.specs().to_vec(),
+            assumed: inputs.assumed,
+            alone: loaded.alone,
+            cores: cores().get(),
+            stopped: measured.stopped,
+            spec,
+            curves,
+            advice,
+        })
+    }
+
+    /// The one model that is asked for.
+    fn spec(&self) -> Result<ModelSpec, String> {
+        let flags = Flags {
+            models: self.file.iter().cloned().collect(),
+            config: self.config.clone(),
+            max_batch_size: self.max_batch_size.clone(),
+            device: self.device.clone(),
+            ..Flags::default()
+        };
+        let folder = std::env::current_dir().map_err(|e| format!("the working folder cannot be found: {e}"))?;
+        let config = config::resolve(&flags, std::env::vars_os(), &folder).map_err(|problems| problems.to_string())?;
+        let names: Vec<&str> = config.models.iter().map(|spec| spec.name.as_str()).collect();
+        let names = names.join(", ");
+        match &self.model {
+            Some(name) => {
+                let found = config.models.into_iter().find(|spec| spec.name == *name);
+                found.ok_or_else(|| format!("--model {name}: there is no such model; there are {names}"))
+            }
+            None if config.models.len() > 1 => Err(format!("--model says which of these to measure: {names}")),
+            None => config.models.into_iter().next().ok_or_else(|| "there is no model".to_owned()),
+        }
+    }
+
+    /// The numbers of threads, fewest first.
+    fn threads(&self, spec: &ModelSpec) -> Result<Vec<NonZeroUsize>, String> {
+        let asked = self.threads.iter().filter_map(|&n| NonZeroUsize::new(n));
+        let mut threads: Vec<NonZeroUsize> = match spec.device.name() {
+            _ if !self.threads.is_empty() => asked.collect(),
+            "flex" => vec![NonZeroUsize::MIN, spec.threads],
+            _ => vec![NonZeroUsize::MIN],
+        };
+        threads.sort_unstable();
+        threads.dedup();
+        if threads.len() > MOST_THREADS {
+            return Err(format!("--threads: at most {MOST_THREADS} numbers can be compared"));
+        }
+        Ok(threads)
+    }
+
+    /// Prints, and writes the files that are asked for.
+    fn deliver(&self, report: &Report) -> Result<(), String> {
+        let json = || format!("{:#}\n", report.json());
+        match &self.json {
+            Some(None) => say(json().trim_end()),
+            other => {
+                say(&report.text(plot::terminal_width()));
+                if let Some(Some(path)) = other {
+                    write(path, &json())?;
+                }
+            }
+        }
+        match &self.html {
+            Some(path) => write(path, &html::page(report)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+fn cores() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// 1, 2, 3, 4, 6, 8, 12, 16 … and the largest: powers of two and the middle between them.
+fn sizes(largest: usize) -> Vec<usize> {
+    let powers = (0..usize::BITS - 1).map(|i| 1usize << i).take_while(|&power| power < largest);
+    let mut sizes: Vec<usize> = powers.flat_map(|n| [n, n + n / 2]).filter(|&n| n < largest).collect();
+    sizes.push(largest);
+    sizes.dedup();
+    sizes
+}
+
+/// `NAME=N`
+fn dimension(text: &str) -> Result<(String, usize), String> {
+    let (name, length) = text.split_once('=').ok_or("must be a name and a length, as in sequence=128")?;
+    values::count(1..=1_000_000)(length).map(|length| (name.to_owned(), length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_two_and_the_middle_between_them_up_to_the_largest() {
+        assert_eq!(sizes(16), [1, 2, 3, 4, 6, 8, 12, 16]);
+        assert_eq!(sizes(13), [1, 2, 3, 4, 6, 8, 12, 13]);
+        assert_eq!((sizes(1), sizes(2), sizes(3)), (vec![1], vec![1, 2], vec![1, 2, 3]));
+    }
+}
