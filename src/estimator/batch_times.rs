@@ -115,7 +115,7 @@ impl BatchTimes {
         }
         class.push_back(Sample { number: self.observed, at: now, rows, seconds });
         (self.age, self.unused) = (self.age + 1, self.unused + 1);
-        if self.age <= YOUNG || self.unused >= SELDOM || !self.fit.is_line() {
+        if self.age <= YOUNG || self.unused >= SELDOM || (!self.fit.is_line() && self.only_size.is_none()) {
             self.unused = 0;
             self.noise.measure();
             let fit = self.refit(now);
