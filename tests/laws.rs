@@ -13,8 +13,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use uncork::estimator::{BatchTimes, Fit, Instant, KnownCrowd};
 use uncork::policy::{
-    Aimd, Batch, BatchSizes, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Lane, Policy, Priority, Queue,
-    ReleaseReason, Running, ShedReason, Standing, Step, View,
+    Aimd, Batch, BatchSizes, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Landing, Lane, Policy, Priority,
+    Queue, ReleaseReason, Running, ShedReason, Standing, Step, View,
 };
 
 fn us(us: u64) -> Duration {
@@ -56,6 +56,7 @@ struct State {
 impl State {
     fn view(&self) -> View<'_> {
         View {
+            lane: 0,
             queue: &self.queue,
             running: &self.running,
             runners: self.runners,
@@ -315,7 +316,7 @@ fn run(
         let Some(now) = [arrival, landing, wake].into_iter().flatten().min() else { return fates };
         if landing == Some(now) {
             let at = flights.iter().position(|(end, _)| *end == now).expect("one lands");
-            pool.land(now, flights.swap_remove(at).1, true);
+            pool.land(now, flights.swap_remove(at).1, Landing::Answered { late: 0 });
         } else if arrival == Some(now) {
             let (id, &(_, rows, within)) = arrivals.next().expect("peeked");
             due = now;
@@ -403,7 +404,7 @@ fn run_lanes(
         let Some(now) = [arrival, landing, wake].into_iter().flatten().min() else { return fates };
         if landing == Some(now) {
             let at = flights.iter().position(|(end, _)| *end == now).expect("one lands");
-            pool.land(now, flights.swap_remove(at).1, true);
+            pool.land(now, flights.swap_remove(at).1, Landing::Answered { late: 0 });
         } else if arrival == Some(now) {
             let (id, &(model, _, rows, within)) = arrivals.next().expect("peeked");
             due = now;

@@ -8,7 +8,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use uncork::estimator::Instant;
 use uncork::policy::{
-    Batch, Cork, Decision, Dispatcher, Entry, LaneId, Policy, Priority, ReleaseReason, ShedReason, Step, View,
+    Batch, Cork, Decision, Dispatcher, Entry, Landing, LaneId, Policy, Priority, ReleaseReason, ShedReason, Step, View,
 };
 use uncork::sim::{self, Source};
 
@@ -153,6 +153,7 @@ struct Flight {
     lane: LaneId,
     entries: usize,
     rows: usize,
+    late: usize,
 }
 
 /// One step in so many is looked at more closely.
@@ -248,9 +249,10 @@ impl<'a> Trial<'a> {
             let succeeded = self.world.failing == 0.0 || !self.rng.random_bool(self.world.failing);
             self.tally.failed += u64::from(!succeeded);
             self.lanes[flight.lane].flying -= flight.entries;
-            self.pool.land(now, flight.ticket, succeeded);
+            let landing = if succeeded { Landing::Answered { late: flight.late } } else { Landing::Failed };
+            self.pool.land(now, flight.ticket, landing);
             if self.tally.batches.is_multiple_of(CLOSER) {
-                self.pool.land(now, flight.ticket, succeeded); // nothing lands twice
+                self.pool.land(now, flight.ticket, landing); // nothing lands twice
             }
         }
     }
@@ -363,7 +365,7 @@ impl<'a> Trial<'a> {
         if state.rule == Rule::Cork {
             let first = view.queue.first().expect("it has entries");
             let in_time = now + view.batch_time(rows) <= first.deadline;
-            let probe = entries == 1 && self.flights.is_empty() && !in_time;
+            let probe = entries == 1 && state.flying == 0 && !in_time;
             assert!(if reason == ReleaseReason::Probe { probe } else { in_time }, "runs what is late: {first:?}");
             assert!(reason != ReleaseReason::Draining || state.draining);
         }
@@ -377,6 +379,7 @@ impl<'a> Trial<'a> {
         self.tally.rows += rows as u64;
         self.tally.busy += time;
         self.tally.released[reason as usize] += 1;
+        let late = batch.iter().filter(|entry| end > entry.deadline).count();
         for entry in &batch {
             self.check_turn(lane, entry);
             let count = if end <= entry.deadline { &mut self.tally.on_time } else { &mut self.tally.late };
@@ -385,7 +388,7 @@ impl<'a> Trial<'a> {
         }
         self.lanes[lane].flying += entries;
         let ticket = self.pool.launch(now, lane, Batch { entries, rows, first_arrival: batch[0].arrival });
-        self.flights.push(Flight { end, ticket, lane, entries, rows });
+        self.flights.push(Flight { end, ticket, lane, entries, rows, late });
     }
 
     /// First come, first served within a class.

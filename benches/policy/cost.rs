@@ -5,7 +5,7 @@ use std::time::{Duration, Instant as Clock};
 
 use serde_json::json;
 use uncork::estimator::Instant;
-use uncork::policy::{Batch, Cork, Dispatcher, Entry, Lane, Priority, Step};
+use uncork::policy::{Batch, Cork, Dispatcher, Entry, Landing, Lane, Priority, Step};
 use uncork::sim::{OpenLoop, Process};
 
 use crate::case::{CORK, EAGER, Make, SETUPS, Setup, ms, only};
@@ -104,7 +104,7 @@ fn dispatcher(waiting: usize) -> f64 {
             black_box(pool.next(now));
         }
         requests += entries;
-        pool.land(now, ticket, true);
+        pool.land(now, ticket, Landing::Answered { late: 0 });
     }
     clock.elapsed().as_nanos() as f64 / requests as f64
 }

@@ -20,7 +20,7 @@ use super::desk::{Desk, Passenger, Waiting};
 use super::executor::BatchError;
 use crate::error::Error;
 use crate::estimator::Instant;
-use crate::policy::{Dispatcher, Entry, Lane, LaneId, ReleaseReason, ShedReason, Step};
+use crate::policy::{Dispatcher, Entry, Landing, Lane, LaneId, ReleaseReason, ShedReason, Step};
 
 /// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
 /// long a landed batch can go unnoticed.
@@ -281,7 +281,9 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             let short = || BatchError(format!("{have} answers for {want} items"));
             (have == want).then_some(answers).ok_or_else(short)
         });
-        self.dispatcher.land(now, flight.ticket, outcome.is_ok());
+        let late = || passengers.iter().filter(|passenger| now > passenger.deadline).count();
+        let landing = if outcome.is_ok() { Landing::Answered { late: late() } } else { Landing::Failed };
+        self.dispatcher.land(now, flight.ticket, landing);
         // A desk stays until its last batch is back.
         if let Some(desk) = self.desks.get_mut(&flight.lane) {
             desk.in_flight -= 1;

@@ -44,6 +44,7 @@ pub(super) struct Desk<I, A> {
 /// Somebody whose item is in a batch. The reply travels with the batch, so no second queue can fall out of step with it.
 pub(super) struct Passenger<A> {
     pub(super) arrival: Instant,
+    pub(super) deadline: Instant,
     pub(super) reply: Reply<A>,
 }
 
@@ -69,7 +70,7 @@ impl<I, A> Desk<I, A> {
             batch.first_arrival = batch.first_arrival.min(entry.arrival);
             self.metrics.queue_wait.record(now.since(entry.arrival));
             items.push(waiting.item);
-            passengers.push(Passenger { arrival: entry.arrival, reply: waiting.reply });
+            passengers.push(Passenger { arrival: entry.arrival, deadline: entry.deadline, reply: waiting.reply });
         }
         (items, passengers, batch)
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::caution::Answers;
 use super::drift::Drift;
 use super::noise::Noise;
 use super::regression::{self, Point, Regression};
@@ -84,6 +85,11 @@ impl BatchTimes {
     /// Takes in that a batch of `rows`, completed at `now`, took `time`. Feed only batches that succeeded: a model that
     /// fails fast would look fast. Costs a few microseconds; a batch of no rows or no time is passed over.
     pub fn observe(&mut self, now: Instant, rows: usize, time: Duration) {
+        self.observe_answered(now, rows, time, Answers::default());
+    }
+
+    /// The same of a batch with requests in it, some of which were perhaps answered late.
+    pub fn observe_answered(&mut self, now: Instant, rows: usize, time: Duration, answers: Answers) {
         let seconds = time.as_secs_f64();
         if rows == 0 || seconds <= 0.0 {
             return;
@@ -99,7 +105,7 @@ impl BatchTimes {
                 self.noise.restart();
                 self.age = 0;
             } else {
-                self.noise.observe(ratio);
+                self.noise.observe(ratio, answers);
             }
         }
         self.only_size = (self.observed == 1 || self.only_size == Some(rows)).then_some(rows);
@@ -109,11 +115,13 @@ impl BatchTimes {
         }
         class.push_back(Sample { number: self.observed, at: now, rows, seconds });
         (self.age, self.unused) = (self.age + 1, self.unused + 1);
-        if self.age <= YOUNG || self.unused >= SELDOM || !self.fit.is_line() {
+        if self.age <= YOUNG || self.unused >= SELDOM || (!self.fit.is_line() && self.only_size.is_none()) {
             self.unused = 0;
-            let fit = self.refit(now).with_noise(self.noise.factor());
+            self.noise.measure();
+            let fit = self.refit(now);
             self.fit = if self.observed < ENOUGH { fit.guess() } else { fit };
         }
+        self.fit = self.fit.with_noise(self.noise.factor());
     }
 
     fn forget_before(&mut self, number: u64) {

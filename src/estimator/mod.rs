@@ -4,6 +4,7 @@
 //! those of a fixed number of callers, each of whom waits for an answer. Whoever drives them (the batcher, a simulator, a test) says what time it is.
 
 mod batch_times;
+mod caution;
 mod crowd;
 mod drift;
 mod fit;
@@ -12,6 +13,7 @@ mod noise;
 mod regression;
 
 pub use batch_times::BatchTimes;
+pub use caution::Answers;
 pub use crowd::{Crowd, KnownCrowd};
 pub use fit::Fit;
 pub use instant::Instant;

@@ -1,14 +1,16 @@
-//! How far actual batch times scatter above their prediction: an online quantile of the residuals.
+//! How far actual batch times scatter above their prediction: an online quantile of the residuals, and a margin made of it.
 
 use std::collections::VecDeque;
+
+use super::caution::{self, Answers, Caution};
 
 /// Ratios remembered: enough for the quantile to rest on six samples, few enough to follow a change within seconds.
 const WINDOW: usize = 128;
 /// Ratios below which the quantile is not trusted. So few, because a margin that nothing speaks for costs answers from
 /// the start.
 const ENOUGH: usize = 3;
-/// Which quantile: one batch in twenty may take longer than the cautious prediction, and of such a batch only the first
-/// few rows are late. Higher: fewer late answers, more refusals on their account.
+/// Which quantile, to begin with: one batch in twenty may take longer than the cautious prediction, and mostly only the first
+/// few rows of it are late; where it is more, [`Caution`] sees to it. Higher: fewer late answers, more refusals on their account.
 const QUANTILE: f64 = 0.95;
 /// Used until there are [`ENOUGH`] ratios.
 const FIRST_GUESS: f64 = 1.05;
@@ -17,30 +19,46 @@ const FIRST_GUESS: f64 = 1.05;
 #[derive(Debug, Clone)]
 pub(super) struct Noise {
     ratios: VecDeque<f64>,
-    factor: f64,
+    /// Of the ratios, at least 1.
+    quantile: f64,
+    caution: Caution,
 }
 
 impl Noise {
     pub(super) fn new() -> Noise {
-        Noise { ratios: VecDeque::with_capacity(WINDOW), factor: FIRST_GUESS }
+        Noise { ratios: VecDeque::with_capacity(WINDOW), quantile: FIRST_GUESS, caution: Caution::new() }
     }
 
-    /// z: what a prediction is to be multiplied by; at least 1. Costs a microsecond.
-    pub(super) fn factor(&mut self) -> f64 {
+    /// z: what a prediction is to be multiplied by; at least 1.
+    pub(super) fn factor(&self) -> f64 {
+        self.stretched(self.caution.factor())
+    }
+
+    /// A margin so many times as wide as the quantile's.
+    fn stretched(&self, times: f64) -> f64 {
+        1.0 + (self.quantile - 1.0) * times
+    }
+
+    /// Measures the scatter anew. Costs a microsecond.
+    pub(super) fn measure(&mut self) {
         if self.ratios.len() >= ENOUGH {
             let mut sorted: Vec<f64> = self.ratios.iter().copied().collect();
             let at = ((sorted.len() - 1) as f64 * QUANTILE) as usize;
             let (_, quantile, _) = sorted.select_nth_unstable_by(at, f64::total_cmp);
-            self.factor = quantile.max(1.0);
+            self.quantile = quantile.max(1.0);
         }
-        self.factor
     }
 
-    /// Takes in one ratio of actual to predicted time.
-    pub(super) fn observe(&mut self, ratio: f64) {
+    /// Takes in one ratio of actual to predicted time, and what became of that batch's requests.
+    ///
+    /// Of late answers those count that a wider margin would have prevented: not where the batch kept within its margin, nor
+    /// where it took longer than the widest.
+    pub(super) fn observe(&mut self, ratio: f64, answers: Answers) {
         if !ratio.is_finite() {
             return;
         }
+        let preventable = self.factor() < ratio && ratio <= self.stretched(caution::MOST);
+        self.caution.observe(if preventable { answers } else { Answers { late: 0, ..answers } });
         if self.ratios.len() == WINDOW {
             self.ratios.pop_front();
         }
@@ -50,5 +68,56 @@ impl Noise {
     /// Forgets the ratios, which belong to a line that no longer holds; the factor stays until there are new ones.
     pub(super) fn restart(&mut self) {
         self.ratios.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After batches within 20 % of their due, but for every so manieth: that takes five times as long, and so many of its ten
+    /// answers are late.
+    fn scattered(straggler: usize, late: usize) -> Noise {
+        let mut noise = Noise::new();
+        for i in 0..1280 {
+            let ratio = 0.8 + 0.4 * ((i * 37 % 101) as f64 / 100.0);
+            let straggles = i % straggler == straggler - 1;
+            noise.observe(
+                if straggles { 5.0 } else { ratio },
+                Answers { all: 10, late: if straggles { late } else { 0 } },
+            );
+            noise.measure();
+        }
+        noise
+    }
+
+    #[test]
+    fn stragglers_do_not_widen_the_margin_however_late_their_answers_are() {
+        assert_eq!(scattered(50, 10).factor(), scattered(50, 0).factor());
+    }
+
+    #[test]
+    fn late_answers_of_a_batch_beyond_its_margin_widen_it_and_those_within_it_do_not() {
+        let noise = scattered(usize::MAX, 0);
+        let factor_after = |ratio| {
+            let mut noise = noise.clone();
+            noise.observe(ratio, Answers { all: 10, late: 10 });
+            noise.factor()
+        };
+        let z = noise.factor();
+        assert!((1.15..1.2).contains(&z), "{z}");
+        assert_eq!(factor_after(z - 0.01), z);
+        assert!(factor_after(z + 0.01) > z + 0.05);
+        assert_eq!(factor_after(2.0), z);
+    }
+
+    #[test]
+    fn where_times_do_not_scatter_there_is_no_margin_however_many_answers_are_late() {
+        let mut noise = Noise::new();
+        for _ in 0..100 {
+            noise.observe(1.0, Answers { all: 10, late: 10 });
+            noise.measure();
+        }
+        assert_eq!(noise.factor(), 1.0);
     }
 }

@@ -160,8 +160,9 @@ fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>, late: u
     (entries > 0 && in_time).then_some(entries)
 }
 
-/// Whether not even a batch of the first entry alone would be in time, and all runners have been idle for so long that one
-/// is worth finding out with. A burst after quiet, of more than one batch can answer in time, is no sign of a stale estimate.
+/// Whether not even a batch of the first entry alone would be in time, and none of this lane has run for so long that a free
+/// runner is worth finding out with. A burst after quiet, of more than one batch can answer in time, is no sign of a stale
+/// estimate. What other lanes run does not matter: beside a busy one, the pool is never idle.
 ///
 /// A stall of the machine can leave an estimate by which nothing is ever in time. Were everything refused on it, no batch
 /// would run, nothing would be learned, and the server would refuse for ever.
@@ -169,7 +170,8 @@ fn estimate_may_be_stale(now: Instant, view: &View<'_>) -> bool {
     let batch = view.fit.predict(view.sizes.padded(1)).unwrap_or_default();
     let wait = batch.saturating_mul(PROBE_AFTER).min(LONGEST_WITHOUT_PROBE);
     let hopeless = view.queue.first().is_some_and(|first| now + view.batch_time(first.rows) > first.deadline);
-    hopeless && view.running.is_empty() && now.since(view.free_since) >= wait
+    let has_one_running = view.running.iter().any(|batch| batch.lane == view.lane);
+    hopeless && view.has_free_runner() && !has_one_running && now.since(view.free_since) >= wait
 }
 
 /// Nothing before the batch of these entries could not start in time any more, or anybody's deadline passes. The next
@@ -308,6 +310,7 @@ mod tests {
 
         fn view(&self) -> View<'_> {
             View {
+                lane: 0,
                 queue: &self.queue,
                 running: &self.running,
                 runners: 1,
@@ -613,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hopeless_estimate_is_put_to_the_test_after_four_batch_times_and_only_while_nothing_runs() {
+    fn a_hopeless_estimate_is_put_to_the_test_after_four_batch_times_and_while_none_of_its_batches_runs() {
         let idle = |us_idle| State {
             fit: Fit::line(0.1, 0.0, 1.0),
             free_since: NOW - us(us_idle),
@@ -622,6 +625,11 @@ mod tests {
         assert_eq!(idle(399_999).decide(), shed(0..1, ShedReason::BatchTooLate));
         assert_eq!(idle(400_000).decide(), release(1, ReleaseReason::Probe));
         assert_eq!(idle(400_000).busy_for(60_000).decide(), shed(0..1, ShedReason::BatchTooLate));
+        let mut beside = idle(400_000).busy_for(60_000);
+        let on_two = |state: &State| Cork.decide(NOW, View { runners: 2, ..state.view() });
+        assert_eq!(on_two(&beside), shed(0..1, ShedReason::BatchTooLate), "one test at a time");
+        beside.running[0].lane = 1;
+        assert_eq!(on_two(&beside), release(1, ReleaseReason::Probe), "it is another lane's batch that runs");
     }
 
     #[test]

@@ -173,6 +173,7 @@ mod tests {
         }
         let running = Running { ticket: 0, lane: 0, since: NOW, entries: 1, rows: 1, waited: us(0), expected: None };
         let view = View {
+            lane: 0,
             queue: &queue,
             running: if busy { &[running] } else { &[] },
             runners: 1,

@@ -12,7 +12,7 @@ use super::{
     Arbiter, BatchSizes, Claim, Decision, Entry, Patience, Policy, Queue, ReleaseReason, Running, ShedReason, Standing,
     View,
 };
-use crate::estimator::{BatchTimes, Crowd, Instant};
+use crate::estimator::{Answers, BatchTimes, Crowd, Instant};
 
 /// A pool of runners and the queues that it serves.
 pub struct Dispatcher {
@@ -63,6 +63,18 @@ pub struct Batch {
     pub rows: usize,
     /// When the first of them arrived.
     pub first_arrival: Instant,
+}
+
+/// How a batch came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Landing {
+    /// With answers.
+    Answered {
+        /// How many of its entries got theirs after their deadlines.
+        late: usize,
+    },
+    /// Without.
+    Failed,
 }
 
 /// What to do next.
@@ -297,7 +309,7 @@ impl Dispatcher {
 
     /// The batch with this ticket is back. Only batches that succeeded are learned from: a model that fails fast would
     /// look fast.
-    pub fn land(&mut self, now: Instant, ticket: u64, succeeded: bool) {
+    pub fn land(&mut self, now: Instant, ticket: u64, landing: Landing) {
         let Some(at) = self.running.iter().position(|r| r.ticket == ticket) else { return };
         let running = self.running.swap_remove(at);
         self.lanes.iter_mut().for_each(|lane| lane.said = None);
@@ -311,8 +323,9 @@ impl Dispatcher {
         lane.free_since = now;
         lane.flying -= running.entries;
         lane.crowd.landed(now);
-        if succeeded {
-            lane.seen(now, running.rows, time);
+        if let Landing::Answered { late } = landing {
+            let answers = Answers { all: running.entries, late };
+            lane.times.observe_answered(now, lane.sizes.padded(running.rows), time, answers);
             lane.has_changed();
             lane.policy.landed(now, &running);
             self.arbiter.know(at, self.lanes[at].full_batch());
@@ -331,8 +344,9 @@ impl Dispatcher {
 
     /// The view of a lane as if there were no other and no crowd.
     fn view_alone(&self, at: usize) -> View<'_> {
-        let Lane { max_batch, sizes, queue, times, patience, draining, free_since, .. } = &self.lanes[at];
+        let Lane { id, max_batch, sizes, queue, times, patience, draining, free_since, .. } = &self.lanes[at];
         View {
+            lane: *id,
             queue,
             running: &self.running,
             runners: self.runners,
@@ -443,6 +457,8 @@ mod tests {
     use super::*;
     use crate::policy::{Cork, Fixed, Priority};
 
+    const ON_TIME: Landing = Landing::Answered { late: 0 };
+
     /// One entry of so many rows.
     fn batch(rows: usize) -> Batch {
         Batch { entries: 1, rows, first_arrival: Instant::EPOCH }
@@ -488,7 +504,7 @@ mod tests {
             let (lane, ticket) = release(&mut pool, at(round * 10));
             order.push(lane);
             assert!(!matches!(pool.next(at(round * 10)), Step::Release { .. }), "one runner, one batch");
-            pool.land(at(round * 10 + 10), ticket, true);
+            pool.land(at(round * 10 + 10), ticket, ON_TIME);
         }
         assert_eq!(order, [1, 2, 0]);
     }
@@ -515,12 +531,42 @@ mod tests {
         pool.arrive(lanes[1], entry(0, 0, 90));
         assert_eq!(pool.view(at(0), lanes[1]).start_after(at(0), 0), at(10));
         assert_eq!(pool.view(at(0), lanes[0]).start_after(at(0), 0), at(20));
-        pool.land(at(10), ticket, true);
+        pool.land(at(10), ticket, ON_TIME);
         assert_eq!(
             pool.view(at(10), lanes[0]).start_after(at(10), 0),
             at(10),
             "who gets a free runner is not foretold"
         );
+    }
+
+    #[test]
+    fn an_estimate_beyond_hope_is_put_to_the_test_beside_a_runner_that_is_never_idle() {
+        let mut pool = Dispatcher::new(2);
+        let mut slow = Lane::new(Box::new(Cork), 8);
+        [1, 8, 1, 8].into_iter().for_each(|rows| slow.seen(at(0), rows, Duration::from_millis(500)));
+        let (busy, hopeless) = (pool.open(lane()), pool.open(slow));
+        let (mut flights, mut served) = (Vec::new(), 0);
+        for round in 1..300 {
+            // What was released two rounds ago comes back while the last round's batch runs.
+            for (_, ticket) in flights.extract_if(.., |(released, _)| *released + 2 <= round) {
+                pool.land(at(round * 10 - 5), ticket, ON_TIME);
+            }
+            let now = at(round * 10);
+            pool.arrive(busy, entry(round, round * 10, 90));
+            pool.arrive(hopeless, entry(round, round * 10, 50));
+            loop {
+                match pool.next(now) {
+                    Step::Shed { lane, entries, .. } => drop(pool.take(lane, entries)),
+                    Step::Release { lane, entries, .. } => {
+                        let rows = pool.take(lane, 0..entries).count();
+                        served += if lane == hopeless { rows } else { 0 };
+                        flights.push((round, pool.launch(now, lane, batch(rows))));
+                    }
+                    Step::WaitUntil(_) | Step::Park => break,
+                }
+            }
+        }
+        assert!(served > 50, "its batches take 15 ms: {served}");
     }
 
     #[test]
@@ -546,7 +592,7 @@ mod tests {
             while let Step::Shed { lane, entries, .. } = pool.next(now) {
                 drop(pool.take(lane, entries));
             }
-            pool.land(at(round * 10 + 10), ticket, true);
+            pool.land(at(round * 10 + 10), ticket, ON_TIME);
         }
         assert!(probes > 90, "once it is seen that its batches take 10 ms, it has its share: {probes}");
     }
@@ -558,7 +604,7 @@ mod tests {
         pool.arrive(first, entry(0, 0, 90));
         let (_, ticket) = release(&mut pool, at(0));
         pool.close(first);
-        pool.land(at(10), ticket, true);
+        pool.land(at(10), ticket, ON_TIME);
         assert_eq!(pool.running(), []);
         pool.arrive(second, entry(0, 10, 90));
         assert_eq!(release(&mut pool, at(10)).0, second);
@@ -612,7 +658,7 @@ mod tests {
                 pool.take(lane, 0..2).for_each(drop);
                 pool.launch(at(begin + after), lane, Batch { entries: 2, rows: 2, first_arrival: at(begin + after) })
             });
-            tickets.into_iter().for_each(|ticket| pool.land(at(begin + 12), ticket, true));
+            tickets.into_iter().for_each(|ticket| pool.land(at(begin + 12), ticket, ON_TIME));
         }
         assert_eq!(pool.view(at(320), lane).crowd.map(|crowd| crowd.size), Some(4));
     }
@@ -632,14 +678,14 @@ mod tests {
         let heard = Arc::new(AtomicUsize::new(0));
         let mut pool = Dispatcher::new(1);
         let lane = pool.open(Lane::new(Box::new(Hears(Arc::clone(&heard))), 8));
-        for (round, succeeded) in [(0, false), (1, true)] {
+        for (round, landing) in [(0, Landing::Failed), (1, ON_TIME)] {
             pool.arrive(lane, entry(round, round * 10, 90));
             let (_, ticket) = release(&mut pool, at(round * 10));
-            pool.land(at(round * 10 + 5), ticket, succeeded);
+            pool.land(at(round * 10 + 5), ticket, landing);
             let known = pool.predict(lane, 1);
             assert_eq!(
                 (known, heard.load(Ordering::Relaxed)),
-                (succeeded.then_some(Duration::from_millis(5)), round as usize)
+                ((landing == ON_TIME).then_some(Duration::from_millis(5)), round as usize)
             );
         }
     }

@@ -21,7 +21,7 @@ pub use aimd::Aimd;
 pub use arbiter::{Arbiter, Claim};
 pub use cork::Cork;
 pub use cork_2020::Cork2020;
-pub use dispatcher::{Batch, Dispatcher, Lane, LaneId, Step};
+pub use dispatcher::{Batch, Dispatcher, Landing, Lane, LaneId, Step};
 pub use fixed::Fixed;
 pub use patience::Patience;
 pub use priority::Priority;

@@ -106,7 +106,7 @@ impl Patience {
             return;
         }
         let fade = (-(BLOCK as f64) / HALF_LIFE).exp2();
-        let view = Past { arrivals: &self.arrivals, first: self.first, now, service };
+        let view = Past { arrivals: self.arrivals.make_contiguous(), first: self.first, now, service };
         for (replica, patience) in self.replicas.iter_mut().zip(CANDIDATES) {
             replica.free.resize(runners, 0.0); // since ever, and so for the first arrivals too
             replica.loss *= fade;
@@ -134,7 +134,7 @@ pub(super) struct Service<'a> {
 
 /// What is known when the replicas are advanced.
 struct Past<'a> {
-    arrivals: &'a VecDeque<Arrival>,
+    arrivals: &'a [Arrival],
     first: usize,
     now: f64,
     service: Service<'a>,

@@ -90,7 +90,12 @@ impl Queue {
             return (self.len(), self.rows());
         }
         let most = self.gone.saturating_add(max_rows as u64);
-        let entries = self.entries.partition_point(|placed| placed.end <= most);
+        // Each has at least one row, and nearly always exactly one: no search then.
+        let fits = |placed: &Placed| placed.end <= most;
+        let entries = match max_rows.min(self.len()) {
+            all if all == 0 || fits(&self.entries[all - 1]) => all,
+            _ => self.entries.partition_point(fits),
+        };
         (entries, self.rows_of(entries))
     }
 

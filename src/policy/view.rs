@@ -8,6 +8,8 @@ use crate::estimator::{Fit, Instant, KnownCrowd};
 /// The state of one pool at one instant.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
+    /// Whose decision this is, among those whose batches are `running`.
+    pub lane: LaneId,
     /// What waits.
     pub queue: &'a Queue,
     /// Batches that are running now, in any order.
@@ -182,6 +184,7 @@ mod tests {
         let running: Vec<_> = running.collect();
         let queue = Queue::new();
         let view = View {
+            lane: 0,
             queue: &queue,
             running: &running,
             runners,
@@ -230,6 +233,7 @@ mod tests {
     fn more_rows_than_fit_take_the_time_of_a_full_batch() {
         let queue = Queue::new();
         let view = View {
+            lane: 0,
             queue: &queue,
             running: &[],
             runners: 1,

@@ -8,7 +8,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::{Outcome, Service, Source};
 use crate::estimator::Instant;
-use crate::policy::{Batch, Dispatcher, Entry, Lane, Policy, Step};
+use crate::policy::{Batch, Dispatcher, Entry, Landing, Lane, Policy, Step};
 
 /// A simulated model: its speed, its two caps and the policy that batches for it.
 pub struct Model {
@@ -86,6 +86,7 @@ struct Track {
 struct Flight {
     end: Instant,
     ticket: u64,
+    late: usize,
 }
 
 impl Engine {
@@ -99,7 +100,7 @@ impl Engine {
             self.now = now;
             while let Some(at) = self.flights.iter().position(|f| f.end <= now) {
                 let flight = self.flights.swap_remove(at);
-                self.dispatcher.land(now, flight.ticket, true);
+                self.dispatcher.land(now, flight.ticket, Landing::Answered { late: flight.late });
             }
             while source.peek().is_some_and(|at| at <= now) {
                 let Some(arrival) = source.pop() else { break };
@@ -133,12 +134,14 @@ impl Engine {
                     track.outcome.batches += 1;
                     track.outcome.rows += rows as u64;
                     track.outcome.busy += time;
+                    let mut late = 0;
                     for entry in self.dispatcher.take(lane, 0..entries) {
+                        late += usize::from(end > entry.deadline);
                         track.outcome.answered(&entry, end);
                         source.answered(lane, end);
                     }
                     let ticket = self.dispatcher.launch(now, lane, Batch { entries, rows, first_arrival });
-                    self.flights.push(Flight { end, ticket });
+                    self.flights.push(Flight { end, ticket, late });
                 }
                 Step::Shed { lane, entries, .. } => {
                     for entry in self.dispatcher.take(lane, entries) {
