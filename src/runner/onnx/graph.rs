@@ -63,7 +63,7 @@ impl Graph {
         inline::inline(&mut graph, model.functions, opset)?;
         refuse_missing_operators(&graph)?;
         let outline = Outline::of(&graph);
-        fuse::fuse(&mut graph);
+        fenced(|| fuse::fuse(&mut graph)).map_err(|e| OnnxError::Graph(e.0))?;
         let plan = Plan::compile(graph, opset, device.as_dispatch().clone(), files)?;
         Ok(Graph { outline, plan })
     }

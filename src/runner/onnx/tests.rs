@@ -398,3 +398,13 @@ fn a_number_that_two_nodes_read_survives_the_one_that_works_in_place() {
     let (_, y) = run(&load(author), &[1, 2], vec![0f32, 0.0]);
     assert_close(&y, &[0.5, 0.5]);
 }
+
+#[test]
+fn a_node_without_its_inputs_is_refused_by_name() {
+    for operator in ["Sigmoid", "Conv", "MatMul", "Gemm", "Erf", "Sqrt", "BatchNormalization"] {
+        let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+        let author = author.node(operator, &[], &["s"], &[]).node("Mul", &["x", "s"], &["y"], &[]);
+        let text = refusal(author);
+        assert!(text.contains(&format!("'{operator}' (node 'make_s')")) && !text.contains("panicked"), "{text}");
+    }
+}

@@ -70,9 +70,11 @@ fn count_uses(graph: &GraphProto, uses: &mut HashMap<String, usize>) {
     }
 }
 
-/// Whether the node is of this standard operator, with one output.
+/// Whether the node is of this standard operator, with one output and, if it takes any, a first input.
 fn is(node: &NodeProto, operator: &str) -> bool {
-    node.op_type == operator && ["", "ai.onnx"].contains(&node.domain.as_str()) && node.output.len() == 1
+    let standard = ["", "ai.onnx"].contains(&node.domain.as_str());
+    let complete = node.output.len() == 1 && (operator == "Constant" || !node.input.is_empty());
+    node.op_type == operator && standard && complete
 }
 
 /// A constant of the file.
