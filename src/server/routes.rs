@@ -15,7 +15,7 @@ use http::{StatusCode, Uri};
 use super::app::App;
 use super::body::Room;
 use super::status::Refusal;
-use super::{Options, v2};
+use super::{Options, overview, v2};
 use crate::registry::Registry;
 
 /// The page at `/`.
@@ -35,6 +35,7 @@ pub(super) fn router(registry: Registry, options: Arc<Options>) -> Router {
     let room = Room::new(options.max_bodies_bytes);
     Router::new()
         .route("/", get(page))
+        .route("/status", get(overview::overview))
         .route("/metrics", get(metrics_text))
         .route("/v2", get(v2::metadata::server))
         .route("/v2/health/live", get(v2::metadata::live))
