@@ -14,6 +14,7 @@ use super::pool::Pool;
 use super::{Batcher, Caps, Shared, Weight};
 use crate::metrics::ModelMetrics;
 use crate::policy::{BatchSizes, Cork, Lane, Policy};
+use crate::telemetry::BatchTracer;
 
 /// Rows that may wait unless said otherwise, or eight batches if that is more. The latency cap refuses long before on all
 /// but the fastest models; this bounds memory.
@@ -37,6 +38,7 @@ pub struct Builder<I, A> {
     weigh: Box<dyn Fn(&I) -> Weight + Send + Sync>,
     policy: Box<dyn Policy>,
     metrics: ModelMetrics,
+    tracer: BatchTracer,
     seen: Vec<(usize, Duration)>,
     answers: std::marker::PhantomData<fn() -> A>,
 }
@@ -63,6 +65,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             weigh: Box::new(|_| Weight { rows: 1, bytes: size_of::<I>() }),
             policy: Box::new(Cork),
             metrics: ModelMetrics::none(),
+            tracer: BatchTracer::default(),
             seen: Vec::new(),
             answers: std::marker::PhantomData,
         }
@@ -123,6 +126,11 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         Builder { metrics, ..self }
     }
 
+    /// What makes the spans of batches that hold a [traced](super::Terms::traced) item.
+    pub fn tracer(self, tracer: BatchTracer) -> Self {
+        Builder { tracer, ..self }
+    }
+
     /// Batches timed beforehand, as rows and time, so that the first request already meets an estimate.
     pub fn seen(self, batches: Vec<(usize, Duration)>) -> Self {
         Builder { seen: batches, ..self }
@@ -168,6 +176,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             max_batch: self.caps.max_batch,
             bounds: Arc::clone(&bounds),
             journal: Arc::clone(&journal),
+            tracer: self.tracer,
             executor: Box::new(executor),
             waiting: HashMap::new(),
             in_flight: 0,
