@@ -317,7 +317,10 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             let arrivals: Vec<Instant> = match &outcome {
                 Ok(_) => passengers.iter().map(|passenger| passenger.arrival).collect(),
                 Err(why) => {
-                    tracing::error!(queue = desk.name, rows = flight.rows, %why, "a batch failed");
+                    if let Some(left_out) = desk.failures.pass(self.clock.to_tokio(now)) {
+                        let trace_id = span.as_ref().map(|span| span.span_ref().trace_id());
+                        tracing::error!(queue = desk.name, rows = flight.rows, left_out, trace_id, %why, "a batch failed");
+                    }
                     Vec::new()
                 }
             };

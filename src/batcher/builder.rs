@@ -14,13 +14,15 @@ use super::pool::Pool;
 use super::{Batcher, Caps, Shared, Weight};
 use crate::metrics::ModelMetrics;
 use crate::policy::{BatchSizes, Cork, Lane, Policy};
-use crate::telemetry::BatchTracer;
+use crate::telemetry::{BatchTracer, Limit};
 
 /// Rows that may wait unless said otherwise, or eight batches if that is more. The latency cap refuses long before on all
 /// but the fastest models; this bounds memory.
 const DEFAULT_QUEUE_ROWS: usize = 16_384;
 /// Bytes that may wait unless said otherwise.
 const DEFAULT_QUEUE_BYTES: usize = 256 << 20;
+/// How often failed batches of one queue are logged: a model that always fails does not fill the disk.
+const LOG_EVERY: Duration = Duration::from_secs(5);
 /// Share of the latency cap, and the most, that is kept for handing answers back and writing them out.
 const ANSWERING_SHARE: u32 = 50;
 const ANSWERING_MOST: Duration = Duration::from_millis(1);
@@ -177,6 +179,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             bounds: Arc::clone(&bounds),
             journal: Arc::clone(&journal),
             tracer: self.tracer,
+            failures: Limit::new(LOG_EVERY),
             executor: Box::new(executor),
             waiting: HashMap::new(),
             in_flight: 0,

@@ -13,7 +13,7 @@ use super::{Answered, Weight};
 use crate::error::Error;
 use crate::estimator::Instant;
 use crate::policy::{Batch, Entry};
-use crate::telemetry::{BatchTracer, SpanRef};
+use crate::telemetry::{BatchTracer, Limit, SpanRef};
 
 /// An item in the queue, and the way back to its caller.
 pub(super) struct Waiting<I, A> {
@@ -35,6 +35,8 @@ pub(super) struct Desk<I, A> {
     pub(super) bounds: Arc<Bounds>,
     pub(super) journal: Arc<Journal>,
     pub(super) tracer: BatchTracer,
+    /// How often failed batches are logged.
+    pub(super) failures: Limit,
     pub(super) executor: Box<dyn Executor<I, A>>,
     pub(super) waiting: HashMap<u64, Waiting<I, A>>,
     /// Batches that run.
