@@ -11,6 +11,7 @@ pub mod registry;
 pub mod runner;
 pub mod server;
 pub mod sim;
+pub mod telemetry;
 pub mod tensor;
 
 // Whoever runs a burn module of their own needs the very burn that runs it here.

@@ -23,10 +23,15 @@ const STAND_IN: &str = "[[model]]\nname = 'dry-run'\nsynthetic = { base_ms = 1.0
 fn uncork(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uncork"));
     command.current_dir(folder).args(arguments).stdin(Stdio::null());
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UNCORK_")) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_read(&name.to_string_lossy())) {
         command.env_remove(name);
     }
     command
+}
+
+/// Whether a variable changes what the program does.
+fn is_read(name: &str) -> bool {
+    name.starts_with("UNCORK_") || name.starts_with("OTEL_")
 }
 
 fn folder_with(text: &str) -> Folder {
@@ -58,8 +63,12 @@ impl Drop for Serving {
 }
 
 impl Serving {
-    fn start(mut command: Command) -> Serving {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    fn start(command: Command) -> Serving {
+        Serving::start_logging_to(Stdio::null(), command)
+    }
+
+    fn start_logging_to(log: impl Into<Stdio>, mut command: Command) -> Serving {
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut ready_line = String::new();
         stdout.read_line(&mut ready_line).unwrap();
@@ -281,4 +290,45 @@ fn a_second_signal_stops_at_once() {
     );
     serving.signal("TERM");
     assert_eq!(serving.end().0.code(), Some(143));
+}
+
+#[test]
+fn a_flood_of_refusals_is_one_line_of_json_that_names_a_request_and_its_trace() {
+    let folder = folder_with(STAND_IN);
+    let log = folder.path().join("log");
+    let mut command = uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]);
+    // Nobody listens there any more: what becomes of the traces is no matter for these lines.
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    command.env("UNCORK_LOG_FORMAT", "json").env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{gone}"));
+    let begin = Instant::now();
+    let serving = Serving::start_logging_to(fs::File::create(&log).unwrap(), command);
+    let body = json!({"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}],
+                      "parameters": {"timeout": 1}})
+    .to_string();
+    let length = body.len();
+    for i in 0..50 {
+        let mut stream = serving.connect();
+        let head =
+            format!("POST /v2/models/dry-run/infer HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Request-Id: n{i}");
+        write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1 503") && answer.contains(&format!("\r\nx-request-id: n{i}\r\n")),
+            "{answer}"
+        );
+    }
+    let took = begin.elapsed();
+    serving.signal("TERM");
+    assert!(serving.end().0.success());
+    let lines = fs::read_to_string(&log).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let refusals: Vec<&Value> = lines.iter().filter(|line| line["reason"] == "shed").collect();
+    assert!(!refusals.is_empty() && refusals.len() as u64 <= 1 + took.as_secs() / 5, "{refusals:?}");
+    let first = refusals[0];
+    assert_eq!((&first["level"], &first["model"], &first["status"]), (&json!("WARN"), &json!("dry-run"), &json!(503)));
+    assert_eq!(first["request_id"], "n0");
+    assert!(first["message"].as_str().unwrap().contains("past the deadline"), "{first}");
+    let is_id = |id: &Value, digits| id.as_str().is_some_and(|id| id.len() == digits);
+    assert!(is_id(&first["trace_id"], 32) && is_id(&first["span_id"], 16), "{first}");
 }

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use folder::Folder;
-use uncork::config::{Config, Flags, Problems, resolve};
+use uncork::config::{Config, Flags, LogFormat, Problems, resolve};
 use uncork::registry::{Device, Lengths, Source};
 use uncork::server::Options;
+use uncork::telemetry::{Sampling, Settings};
 
 /// Resolves `text` as ./uncork.toml in a folder that also holds an (empty) model file.
 fn resolve_text(text: &str, flags: &Flags, variables: &[(&str, &str)]) -> Result<Config, Problems> {
@@ -334,4 +335,97 @@ fn a_model_computes_on_the_device_that_is_named_where_the_program_has_it() {
     resolve_text(STAND_IN, &Flags::default(), &[("UNCORK_DEVICE", "flex")]).unwrap();
     let problem = problems(&format!("{STAND_IN}device = 'flex'\n")).remove(0);
     assert!(problem.ends_with("a stand-in computes nothing; leave this setting out"), "{problem}");
+}
+
+/// What `text` and the variables come to for traces.
+fn traces(text: &str, variables: &[(&str, &str)]) -> Option<Settings> {
+    resolve_text(&format!("{text}{STAND_IN}"), &Flags::default(), variables).unwrap().traces
+}
+
+#[test]
+fn traces_go_where_the_file_or_our_variable_or_opentelemetry_s_say_in_this_order() {
+    let endpoint = |text: &str, variables: &[(&str, &str)]| traces(text, variables).map(|t| t.endpoint.to_string());
+    let own = "[server]\notlp = 'http://a:4318'\n";
+    let standard = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318/base/");
+    assert_eq!(endpoint("", &[]), None);
+    assert_eq!(endpoint(own, &[standard]).unwrap(), "http://a:4318/v1/traces");
+    assert_eq!(endpoint(own, &[("UNCORK_OTLP", "http://[::1]:9/v1/traces")]).unwrap(), "http://[::1]:9/v1/traces");
+    assert_eq!(endpoint("", &[standard]).unwrap(), "http://c:4318/base/v1/traces");
+    let whole = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://d:1/as/it/is");
+    assert_eq!(endpoint("", &[standard, whole]).unwrap(), "http://d:1/as/it/is");
+    for off in [("OTEL_SDK_DISABLED", "TRUE"), ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "")] {
+        let variables = if off.1.is_empty() { vec![off] } else { vec![standard, off] };
+        assert_eq!(endpoint("", &variables), None, "{off:?}");
+    }
+}
+
+#[test]
+fn sampling_name_and_headers_of_traces_are_opentelemetry_s() {
+    let to = ("UNCORK_OTLP", "http://a:4318");
+    let sampling = |follow_caller, ratio| Sampling { follow_caller, ratio };
+    assert_eq!(traces("", &[to]).unwrap().sampling, sampling(true, 1.0));
+    for (sampler, argument, expected) in [
+        ("always_on", "", sampling(false, 1.0)),
+        ("always_off", "0.5", sampling(false, 0.0)),
+        ("traceidratio", "0.25", sampling(false, 0.25)),
+        ("parentbased_always_on", "", sampling(true, 1.0)),
+        ("parentbased_always_off", "", sampling(true, 0.0)),
+        ("parentbased_traceidratio", "0.01", sampling(true, 0.01)),
+        ("parentbased_traceidratio", "", sampling(true, 1.0)),
+    ] {
+        let variables = [to, ("OTEL_TRACES_SAMPLER", sampler), ("OTEL_TRACES_SAMPLER_ARG", argument)];
+        assert_eq!(traces("", &variables).unwrap().sampling, expected, "{sampler} {argument}");
+        let own = traces("[server]\ntrace_ratio = 0.1\n", &variables).unwrap().sampling;
+        assert_eq!(own, sampling(true, 0.1), "the file's outweighs them");
+    }
+    let variables = [to, ("OTEL_SERVICE_NAME", "shop"), ("OTEL_EXPORTER_OTLP_HEADERS", "api-key = a%20b, tenant=c=d,")];
+    let found = traces("", &variables).unwrap();
+    assert_eq!(found.service_name.as_deref(), Some("shop"));
+    let headers: Vec<_> = found.headers.iter().map(|(k, v)| (k.as_str(), v.to_str().unwrap())).collect();
+    assert_eq!(headers, [("api-key", "a b"), ("tenant", "c=d")]);
+}
+
+#[test]
+fn what_is_wrong_with_traces_and_the_log_is_said_with_its_place() {
+    let found = problems(&format!("[server]\nlog_format = 'xml'\ntrace_ratio = 1.5\notlp = 'a:4318'\n{STAND_IN}"));
+    assert_eq!(found[0], "uncork.toml:2: server.log_format = \"xml\": must be \"pretty\" or \"json\"");
+    assert_eq!(found[1], "uncork.toml:3: server.trace_ratio = 1.5: must be a number from 0 to 1");
+    assert!(found[2].contains("server.otlp = \"a:4318\": must be a collector's address, like"), "{found:?}");
+    let found = problems(&format!("[server]\ntrace_ratio = 1.5\notlp = 'http://a'\n{STAND_IN}"));
+    assert_eq!(found, ["uncork.toml:2: server.trace_ratio = 1.5: must be a number from 0 to 1"]);
+    let found = problems(&format!("[server]\ntrace_ratio = 0.5\n{STAND_IN}"));
+    assert_eq!(
+        found,
+        ["uncork.toml:2: server.trace_ratio = 0.5: has no effect without otlp, the address of a collector"]
+    );
+    let found = problems(&format!("[server]\notlp = 'https://a:4318'\n{STAND_IN}"));
+    assert!(found[0].contains("TLS is not spoken to collectors"), "{found:?}");
+
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317");
+    let one = |variable| {
+        let found = problems_with(STAND_IN, &[endpoint, variable]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found[0].clone()
+    };
+    let found = one(("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"));
+    assert!(
+        found.starts_with("OTEL_EXPORTER_OTLP_PROTOCOL = \"grpc\": traces are sent by http/protobuf only"),
+        "{found}"
+    );
+    assert!(one(("OTEL_TRACES_SAMPLER", "xray")).contains("must be always_on, always_off"));
+    let found = one(("OTEL_EXPORTER_OTLP_HEADERS", "hush"));
+    assert!(found.contains("must be a list of headers") && !found.contains("hush"), "no secret is repeated: {found}");
+    // Variables that do nothing here may say what they like to others.
+    assert_eq!(traces("", &[("OTEL_TRACES_SAMPLER", "xray"), ("OTEL_LOGS_EXPORTER", "what")]), None);
+}
+
+#[test]
+fn the_form_of_the_log_is_a_key_and_a_variable() {
+    let format = |text: &str, variables: &[(&str, &str)]| {
+        resolve_text(&format!("{text}{STAND_IN}"), &Flags::default(), variables).unwrap().log_format
+    };
+    assert_eq!(format("", &[]), None);
+    assert_eq!(format("[server]\nlog_format = 'json'\n", &[]), Some(LogFormat::Json));
+    let pretty = ("UNCORK_LOG_FORMAT", "pretty");
+    assert_eq!(format("[server]\nlog_format = 'json'\n", &[pretty]), Some(LogFormat::Pretty));
 }

@@ -12,12 +12,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tensor", &[]),
     ("error", &[]),
     ("metrics", &["error", "policy"]),
-    ("batcher", &["error", "estimator", "metrics", "policy"]),
+    ("telemetry", &[]),
+    ("batcher", &["error", "estimator", "metrics", "policy", "telemetry"]),
     ("runner", &["tensor"]),
-    ("registry", &["batcher", "error", "metrics", "runner", "tensor"]),
-    ("server", &["error", "registry", "runner", "tensor"]),
-    ("config", &["registry", "server"]),
-    ("cli", &["config", "estimator", "policy", "registry", "runner", "server", "sim", "tensor"]),
+    ("registry", &["batcher", "error", "metrics", "runner", "telemetry", "tensor"]),
+    ("server", &["error", "registry", "runner", "telemetry", "tensor"]),
+    ("config", &["registry", "server", "telemetry"]),
+    ("cli", &["config", "estimator", "policy", "registry", "runner", "server", "sim", "telemetry", "tensor"]),
 ];
 
 /// Rooms that decide: values in, values out.

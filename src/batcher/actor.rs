@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::estimator::Instant;
 use crate::metrics::RefusalReason;
 use crate::policy::{Batch, Dispatcher, Entry, Landing, Lane, LaneId, ReleaseReason, ShedReason, Step};
+use crate::telemetry::{self, BatchSpan, SpanRef};
 
 /// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
 /// long a landed batch can go unnoticed.
@@ -65,6 +66,7 @@ pub(super) struct Actor<I, A> {
 struct Landed<A> {
     flight: Flight,
     passengers: Vec<Passenger<A>>,
+    span: Option<BatchSpan>,
     outcome: Result<Ran<A>, BatchError>,
     permit: OwnedSemaphorePermit,
 }
@@ -259,8 +261,11 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let Batch { entries: requests, rows, .. } = launched;
         desk.journal.released(now, Release { ticket, requests, rows, reason, held, predicted, took: None });
         let flight = Flight { ticket, lane, since: now, rows: launched.rows };
+        let sampled = passengers.iter().filter_map(|passenger| passenger.span).collect();
+        let reason = reason.label();
+        let span = desk.tracer.released(telemetry::Release { sampled, requests, rows, reason, predicted, held });
         let answers = desk.executor.execute(items);
-        self.flights.push(Box::pin(async move { Landed { flight, passengers, outcome: answers.await, permit } }));
+        self.flights.push(Box::pin(async move { Landed { flight, passengers, span, outcome: answers.await, permit } }));
     }
 
     fn shed(&mut self, now: Instant, lane: LaneId, entries: Range<usize>, reason: ShedReason) {
@@ -294,7 +299,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
 
     /// Learns from a batch that has come back and frees its runner.
     fn land(&mut self, now: Instant, landed: Landed<A>) -> Deliveries<A> {
-        let Landed { flight, passengers, outcome, permit } = landed;
+        let Landed { flight, passengers, span, outcome, permit } = landed;
         drop(permit);
         let time = now.since(flight.since);
         let outcome = outcome.and_then(|ran| {
@@ -312,7 +317,10 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             let arrivals: Vec<Instant> = match &outcome {
                 Ok(_) => passengers.iter().map(|passenger| passenger.arrival).collect(),
                 Err(why) => {
-                    tracing::error!(queue = desk.name, rows = flight.rows, %why, "a batch failed");
+                    if let Some(left_out) = desk.failures.pass(self.clock.to_tokio(now)) {
+                        let trace_id = span.as_ref().map(|span| span.span_ref().trace_id());
+                        tracing::error!(queue = desk.name, rows = flight.rows, left_out, trace_id, %why, "a batch failed");
+                    }
                     Vec::new()
                 }
             };
@@ -321,17 +329,22 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 desk.journal.learned(now, flight.rows, time, self.dispatcher.fit(flight.lane));
             }
         }
-        Deliveries { flight, time, passengers, outcome }
+        let batch_span = span.as_ref().map(BatchSpan::span_ref);
+        if let Some(span) = span {
+            span.landed(time, outcome.as_ref().err().map(ToString::to_string));
+        }
+        Deliveries { flight, time, passengers, batch_span, outcome }
     }
 
     fn deliver(&self, deliveries: Deliveries<A>) {
-        let Deliveries { flight, time, passengers, outcome } = deliveries;
+        let Deliveries { flight, time, passengers, batch_span, outcome } = deliveries;
         let answer_to = |passenger: Passenger<A>, answer: Result<A, Error>| {
             let answered = answer.map(|answer| Answered {
                 answer,
                 queue: flight.since.since(passenger.arrival),
                 batch: time,
                 batch_rows: flight.rows,
+                batch_span,
             });
             // The caller may have left.
             let _ = passenger.reply.send(answered);
@@ -348,6 +361,7 @@ struct Deliveries<A> {
     flight: Flight,
     time: Duration,
     passengers: Vec<Passenger<A>>,
+    batch_span: Option<SpanRef>,
     outcome: Result<Ran<A>, BatchError>,
 }
 

@@ -14,12 +14,15 @@ use super::pool::Pool;
 use super::{Batcher, Caps, Shared, Weight};
 use crate::metrics::ModelMetrics;
 use crate::policy::{BatchSizes, Cork, Lane, Policy};
+use crate::telemetry::{BatchTracer, Limit};
 
 /// Rows that may wait unless said otherwise, or eight batches if that is more. The latency cap refuses long before on all
 /// but the fastest models; this bounds memory.
 const DEFAULT_QUEUE_ROWS: usize = 16_384;
 /// Bytes that may wait unless said otherwise.
 const DEFAULT_QUEUE_BYTES: usize = 256 << 20;
+/// How often failed batches of one queue are logged: a model that always fails does not fill the disk.
+const LOG_EVERY: Duration = Duration::from_secs(5);
 /// Share of the latency cap, and the most, that is kept for handing answers back and writing them out.
 const ANSWERING_SHARE: u32 = 50;
 const ANSWERING_MOST: Duration = Duration::from_millis(1);
@@ -37,6 +40,7 @@ pub struct Builder<I, A> {
     weigh: Box<dyn Fn(&I) -> Weight + Send + Sync>,
     policy: Box<dyn Policy>,
     metrics: ModelMetrics,
+    tracer: BatchTracer,
     seen: Vec<(usize, Duration)>,
     answers: std::marker::PhantomData<fn() -> A>,
 }
@@ -63,6 +67,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             weigh: Box::new(|_| Weight { rows: 1, bytes: size_of::<I>() }),
             policy: Box::new(Cork),
             metrics: ModelMetrics::none(),
+            tracer: BatchTracer::default(),
             seen: Vec::new(),
             answers: std::marker::PhantomData,
         }
@@ -123,6 +128,11 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         Builder { metrics, ..self }
     }
 
+    /// What makes the spans of batches that hold a [traced](super::Terms::traced) item.
+    pub fn tracer(self, tracer: BatchTracer) -> Self {
+        Builder { tracer, ..self }
+    }
+
     /// Batches timed beforehand, as rows and time, so that the first request already meets an estimate.
     pub fn seen(self, batches: Vec<(usize, Duration)>) -> Self {
         Builder { seen: batches, ..self }
@@ -168,6 +178,8 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             max_batch: self.caps.max_batch,
             bounds: Arc::clone(&bounds),
             journal: Arc::clone(&journal),
+            tracer: self.tracer,
+            failures: Limit::new(LOG_EVERY),
             executor: Box::new(executor),
             waiting: HashMap::new(),
             in_flight: 0,

@@ -13,6 +13,7 @@ use super::{Answered, Weight};
 use crate::error::Error;
 use crate::estimator::Instant;
 use crate::policy::{Batch, Entry};
+use crate::telemetry::{BatchTracer, Limit, SpanRef};
 
 /// An item in the queue, and the way back to its caller.
 pub(super) struct Waiting<I, A> {
@@ -21,6 +22,8 @@ pub(super) struct Waiting<I, A> {
     pub(super) bytes: usize,
     /// How long after arrival the answer was promised.
     pub(super) within: Duration,
+    /// Its span, if it is traced.
+    pub(super) span: Option<SpanRef>,
 }
 
 pub(super) type Reply<A> = oneshot::Sender<Result<Answered<A>, Error>>;
@@ -31,6 +34,9 @@ pub(super) struct Desk<I, A> {
     pub(super) max_batch: usize,
     pub(super) bounds: Arc<Bounds>,
     pub(super) journal: Arc<Journal>,
+    pub(super) tracer: BatchTracer,
+    /// How often failed batches are logged.
+    pub(super) failures: Limit,
     pub(super) executor: Box<dyn Executor<I, A>>,
     pub(super) waiting: HashMap<u64, Waiting<I, A>>,
     /// Batches that run.
@@ -48,6 +54,7 @@ pub(super) struct Passenger<A> {
     pub(super) arrival: Instant,
     pub(super) deadline: Instant,
     pub(super) reply: Reply<A>,
+    pub(super) span: Option<SpanRef>,
 }
 
 impl<I, A> Desk<I, A> {
@@ -71,8 +78,9 @@ impl<I, A> Desk<I, A> {
             batch.rows += entry.rows;
             batch.first_arrival = batch.first_arrival.min(entry.arrival);
             self.journal.metrics.queue_wait.record(now.since(entry.arrival));
-            items.push(waiting.item);
-            passengers.push(Passenger { arrival: entry.arrival, deadline: entry.deadline, reply: waiting.reply });
+            let Waiting { item, reply, span, .. } = waiting;
+            items.push(item);
+            passengers.push(Passenger { arrival: entry.arrival, deadline: entry.deadline, reply, span });
         }
         (items, passengers, batch)
     }

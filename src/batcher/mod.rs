@@ -60,6 +60,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::error::Error;
 use crate::metrics::RefusalReason;
 use crate::policy::{Entry, LaneId};
+use crate::telemetry::SpanRef;
 
 /// The two caps: all that anyone must set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +88,7 @@ pub struct Terms {
     arrival: tokio::time::Instant,
     timeout: Option<Duration>,
     priority: Priority,
+    span: Option<SpanRef>,
 }
 
 impl Terms {
@@ -97,7 +99,7 @@ impl Terms {
 
     /// For an item that has arrived at `arrival`, from when its latency counts.
     pub fn since(arrival: tokio::time::Instant) -> Terms {
-        Terms { arrival, timeout: None, priority: Priority::DEFAULT }
+        Terms { arrival, timeout: None, priority: Priority::DEFAULT, span: None }
     }
 
     /// Shortens the time that the answer may take, and never lengthens it; `None` leaves it as it is.
@@ -108,6 +110,11 @@ impl Terms {
     /// Lets those of less urgent levels stand back; under overload they are the ones that are refused.
     pub fn priority(self, priority: Priority) -> Terms {
         Terms { priority, ..self }
+    }
+
+    /// Has the span of its batch linked to `span`, if there is one.
+    pub fn traced(self, span: Option<SpanRef>) -> Terms {
+        Terms { span, ..self }
     }
 
     /// When the item arrived.
@@ -127,6 +134,8 @@ pub struct Answered<A> {
     pub batch: Duration,
     /// Rows of the batch.
     pub batch_rows: usize,
+    /// The batch's span, where any item in it is [traced](Terms::traced).
+    pub batch_span: Option<SpanRef>,
 }
 
 /// A handle to a running batcher; clones share it. The batcher answers all that wait and ends, leaving its pool, when the
@@ -203,7 +212,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
     /// The answer to `item` on these terms. Dropping the future takes the item out of the queue, or leaves its answer
     /// unsent.
     pub async fn submit_with(&self, item: I, terms: Terms) -> Result<Answered<A>, Error> {
-        let Terms { arrival, timeout, priority } = terms;
+        let Terms { arrival, timeout, priority, span } = terms;
         let shared = &*self.shared;
         let weight = (shared.weigh)(&item);
         let weight = Weight { rows: weight.rows.max(1), ..weight };
@@ -222,7 +231,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
             priority,
         };
         let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { item, reply, bytes: weight.bytes, within };
+        let waiting = Waiting { item, reply, bytes: weight.bytes, within, span };
         if shared.inbox.send(Message::Arrived(shared.lane, entry, waiting)).is_err() {
             shared.bounds.leave(weight);
             return Err(Error::ShuttingDown);

@@ -1,6 +1,7 @@
 //! The command line: one file for each command.
 
 mod layout;
+mod log;
 mod plot;
 mod profile;
 mod progress;

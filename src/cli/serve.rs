@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
-use tracing_subscriber::EnvFilter;
 
 use super::signals::Signals;
-use super::{USAGE, complain, say};
+use super::{USAGE, complain, log, say};
 use crate::config::{self, Config, Flags};
 use crate::registry::{LoadError, Registry};
 use crate::server::{Ended, Server};
+use crate::telemetry::{Counts, Tracer, Traces};
 
 /// Serve models over HTTP until told to stop.
 ///
@@ -64,6 +65,9 @@ pub(super) struct Serve {
     runners: Option<String>,
 }
 
+/// How long the end waits for a collector to take what is left.
+const LAST_SPANS: Duration = Duration::from_secs(3);
+
 const EXAMPLES: &str = "\
 Examples:
   uncork serve
@@ -102,7 +106,7 @@ impl Serve {
                 return ExitCode::from(USAGE);
             }
         };
-        start_log(&config.log);
+        log::start(&config.log, config.log_format);
         let threads = config.http_threads.get();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
         let runtime = match runtime {
@@ -119,20 +123,20 @@ impl Serve {
     }
 }
 
-fn start_log(filter: &str) {
-    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    // A subscriber that somebody set before stays: whoever embeds this has chosen it.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(is_terminal)
-        .with_target(false)
-        .try_init();
+/// Serves, with traces if they are asked for, and returns the exit code.
+async fn serve(mut config: Config) -> u8 {
+    let traces = config.traces.take().map(Traces::start);
+    let tracer = traces.as_ref().map_or_else(Tracer::off, Traces::tracer);
+    let code = serve_traced(config, tracer).await;
+    if let Some(traces) = traces {
+        let Counts { sent, dropped, failed } = traces.finish(LAST_SPANS).await;
+        info!(sent, dropped, failed, "spans");
+    }
+    code
 }
 
 /// Binds, loads and serves; returns the exit code.
-async fn serve(config: Config) -> u8 {
+async fn serve_traced(config: Config, tracer: Tracer) -> u8 {
     if let Some(file) = &config.file {
         info!("settings from {}", file.display());
     }
@@ -151,7 +155,7 @@ async fn serve(config: Config) -> u8 {
             return USAGE;
         }
     };
-    let loading = tokio::task::spawn_blocking(move || Registry::load(config.models));
+    let loading = tokio::task::spawn_blocking(move || Registry::load_traced(config.models, tracer));
     let registry = tokio::select! {
         loaded = loading => match loaded {
             Ok(Ok(registry)) => registry,

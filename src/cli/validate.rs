@@ -7,6 +7,7 @@ use super::layout::plural;
 use super::{USAGE, complain, say};
 use crate::config::{self, Flags};
 use crate::registry::{Device, ModelSpec, Source};
+use crate::telemetry::Settings;
 
 /// Check a configuration file, and start nothing.
 ///
@@ -30,6 +31,9 @@ impl Validate {
                 say(&format!("{}: ok", self.config.display()));
                 for model in &config.models {
                     say(&summary(model));
+                }
+                if let Some(traces) = &config.traces {
+                    say(&tracing(traces));
                 }
                 ExitCode::SUCCESS
             }
@@ -68,4 +72,10 @@ fn summary(model: &ModelSpec) -> String {
         plural(model.runners.get(), "runner"),
         plural(model.threads.get(), "thread"),
     )
+}
+
+/// `  traces to http://127.0.0.1:4318/v1/traces: 10 % of the requests, or as their caller decides`
+fn tracing(traces: &Settings) -> String {
+    let followed = if traces.sampling.follow_caller { ", or as their caller decides" } else { "" };
+    format!("  traces to {}: {} % of the requests{followed}", traces.endpoint, traces.sampling.ratio * 100.0)
 }

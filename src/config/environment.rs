@@ -9,6 +9,7 @@ use tracing_subscriber::EnvFilter;
 use super::keys;
 use super::problem::{Place, Report, did_you_mean};
 use super::setting::Setting;
+use super::traces;
 
 const PREFIX: &str = "UNCORK_";
 const CONFIG: &str = "UNCORK_CONFIG";
@@ -17,7 +18,7 @@ const LOG: &str = "UNCORK_LOG";
 /// What is logged where nothing else is asked for.
 const DEFAULT_LOG: &str = "info";
 
-/// The known variables that are set, by name.
+/// The known variables that are set, by name: all of ours, and OpenTelemetry's that are followed.
 #[derive(Debug, Default)]
 pub(super) struct Environment(BTreeMap<String, String>);
 
@@ -28,7 +29,18 @@ impl Environment {
         known.extend(keys::SERVER.iter().chain(keys::MODEL_COMMON).map(|key| keys::variable(key)));
         let mut found = BTreeMap::new();
         for (name, value) in variables {
-            let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
+            let Some(name) = name.to_str() else { continue };
+            if traces::VARIABLES.contains(&name) {
+                // By its specification, an empty one is as good as none.
+                let value = value.to_string_lossy();
+                if !value.is_empty() {
+                    found.insert(name.to_owned(), value.into_owned());
+                }
+                continue;
+            }
+            if !name.starts_with(PREFIX) {
+                continue;
+            }
             let place = Place::Variable(name.to_owned());
             if known.iter().any(|k| k == name) {
                 match value.into_string() {
@@ -47,6 +59,11 @@ impl Environment {
     pub(super) fn get(&self, key: &str) -> Option<Setting> {
         let name = keys::variable(key);
         self.0.get(&name).map(|value| Setting::word(Place::Variable(name), value.clone()))
+    }
+
+    /// A variable that is not ours.
+    pub(super) fn standard(&self, name: &'static str) -> Option<Setting> {
+        self.0.get(name).map(|value| Setting::word(Place::Variable(name.into()), value.clone()))
     }
 
     /// The configuration file that is named.

@@ -15,6 +15,9 @@ pub(super) const SERVER: &[&str] = &[
     "write_timeout_ms",
     "drain_delay_ms",
     "drain_timeout_ms",
+    "log_format",
+    "otlp",
+    "trace_ratio",
 ];
 
 /// Keys of `[[model]]` that say which model it is.

@@ -14,6 +14,9 @@
 //! | `head_timeout_ms`, `body_timeout_ms` | 10000, 30000 | |
 //! | `idle_timeout_ms`, `write_timeout_ms` | 75000, 30000 | |
 //! | `drain_delay_ms`, `drain_timeout_ms` | 0, 30000 | |
+//! | `log_format` | `pretty` on a terminal | `pretty` (in colours) or `json`; without it, and with no terminal, plain lines |
+//! | `otlp` | – | a collector's address, for traces: `http://127.0.0.1:4318` |
+//! | `trace_ratio` | 1 | share of the requests that are traced where their caller has not decided |
 //!
 //! | `[[model]]` | default | |
 //! | --- | --- | --- |
@@ -43,6 +46,7 @@ mod pool;
 mod problem;
 mod server;
 mod setting;
+mod traces;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -50,9 +54,11 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use model::{WEIGHT, malformed_name};
 pub use problem::{Place, Problem, Problems};
+pub use server::LogFormat;
 
 use crate::registry::ModelSpec;
 use crate::server::Options;
+use crate::telemetry;
 use environment::Environment;
 use file::File;
 use problem::Report;
@@ -111,6 +117,10 @@ pub struct Config {
     pub models: Vec<ModelSpec>,
     /// What is logged, in `tracing`'s filter syntax.
     pub log: String,
+    /// In which form; `None`: for people, in colours on a terminal.
+    pub log_format: Option<LogFormat>,
+    /// Where traces go; `None`: there are none.
+    pub traces: Option<telemetry::Settings>,
     /// The file that was read.
     pub file: Option<PathBuf>,
 }
@@ -130,11 +140,12 @@ pub fn resolve(
     });
     let file = path.as_ref().map_or_else(File::default, |path| File::read(path, folder, &mut report));
     let layers = Layers { flags, environment: &environment };
-    let server::Checked { http, http_threads, options } = server::check(&file.server, &layers, &mut report);
+    let server::Checked { http, http_threads, options, log_format, traces } =
+        server::check(&file.server, &layers, &mut report);
     let models = model::check_all(&file, flags, folder, &layers, &mut report);
     let log = environment.log(&mut report);
     report.finish()?;
-    Ok(Config { http, http_threads, server: options, models, log, file: path })
+    Ok(Config { http, http_threads, server: options, models, log, log_format, traces, file: path })
 }
 
 /// The layers above the file.

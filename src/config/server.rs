@@ -9,13 +9,24 @@ use super::Layers;
 use super::file::Table;
 use super::problem::Report;
 use super::setting::Setting;
+use super::traces;
 use crate::server::Options;
+use crate::telemetry;
 
 /// Only this machine can reach it: whoever opens it to others does so knowingly.
 const DEFAULT_HTTP: &str = "127.0.0.1:8080";
 
 /// Most threads that make sense for HTTP.
 const HTTP_THREADS: RangeInclusive<usize> = 1..=1024;
+
+/// The form of the log's lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people, in colours.
+    Pretty,
+    /// A JSON object a line.
+    Json,
+}
 
 /// What `[server]` comes to.
 pub(super) struct Checked {
@@ -25,6 +36,10 @@ pub(super) struct Checked {
     pub(super) http_threads: NonZeroUsize,
     /// The bounds.
     pub(super) options: Options,
+    /// The form of the log.
+    pub(super) log_format: Option<LogFormat>,
+    /// Where traces go, if anywhere.
+    pub(super) traces: Option<telemetry::Settings>,
 }
 
 /// Checks all of `[server]`.
@@ -62,7 +77,20 @@ pub(super) fn check(table: &Table, layers: &Layers<'_>, report: &mut Report) -> 
     }
     let http_threads = strongest("http_threads").and_then(|s| s.count(HTTP_THREADS, report));
     let http_threads = http_threads.unwrap_or_else(default_http_threads);
-    Checked { http: http.unwrap_or_else(|| DEFAULT_HTTP.into()), http_threads, options }
+    let log_format = strongest("log_format").and_then(|setting| log_format(&setting, report));
+    let traces = traces::check(table, layers, report);
+    Checked { http: http.unwrap_or_else(|| DEFAULT_HTTP.into()), http_threads, options, log_format, traces }
+}
+
+fn log_format(setting: &Setting, report: &mut Report) -> Option<LogFormat> {
+    match setting.text(report)? {
+        "pretty" => Some(LogFormat::Pretty),
+        "json" => Some(LogFormat::Json),
+        _ => {
+            setting.refuse(report, "must be \"pretty\" or \"json\"");
+            None
+        }
+    }
 }
 
 /// Half of the cores, one at least: the other half is for the runners. A thread for each core would keep a runner waiting

@@ -111,6 +111,26 @@ impl Setting {
         found
     }
 
+    /// Whether it is this string, in lower or upper case.
+    pub(super) fn is_text_of_any_case(&self, text: &str) -> bool {
+        matches!(&self.value, Value::Word(own) | Value::Text(own) if own.eq_ignore_ascii_case(text))
+    }
+
+    /// A number from 0 to 1; `None`, and a note, for anything else.
+    pub(super) fn share(&self, report: &mut Report) -> Option<f64> {
+        let number = match &self.value {
+            Value::Integer(n) => Some(*n as f64),
+            Value::Float(x) => Some(*x),
+            Value::Word(word) => word.trim().parse().ok(),
+            _ => None,
+        };
+        let found = number.filter(|share| (0.0..=1.0).contains(share));
+        if found.is_none() {
+            self.out_of("a number", &0, &1, report);
+        }
+        found
+    }
+
     /// A list of whole numbers; `None` for anything else.
     pub(super) fn whole_numbers(&self) -> Option<Vec<usize>> {
         let Value::List(items) = &self.value else { return None };

@@ -27,6 +27,7 @@ pub use crate::runner::{Device, DeviceError};
 use crate::batcher::Pool;
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::telemetry::Tracer;
 
 /// Why a model could not be loaded, in words for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +50,7 @@ struct Inner {
     /// By name, then by version.
     models: Vec<Arc<Model>>,
     metrics: Metrics,
+    tracer: Tracer,
     ready: AtomicBool,
     since: Instant,
 }
@@ -56,7 +58,12 @@ struct Inner {
 impl Registry {
     /// Loads every model of `specs`, warms it up and starts it, in the pool that it names or in one of its own. Blocks for
     /// seconds; logs progress. Must be called within a tokio runtime. Returns every model's error, not the first one's.
-    pub fn load(mut specs: Vec<ModelSpec>) -> Result<Registry, Vec<LoadError>> {
+    pub fn load(specs: Vec<ModelSpec>) -> Result<Registry, Vec<LoadError>> {
+        Registry::load_traced(specs, Tracer::off())
+    }
+
+    /// The same, with the spans of requests and batches made by `tracer`.
+    pub fn load_traced(mut specs: Vec<ModelSpec>, tracer: Tracer) -> Result<Registry, Vec<LoadError>> {
         specs.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| version_order(&a.version, &b.version)));
         let limits: Vec<_> = specs.iter().map(model::limits).collect();
         let metrics =
@@ -69,17 +76,15 @@ impl Registry {
                 let started = || Pool::new(name, spec.runners.get());
                 pools.entry(name.clone()).or_insert_with(started).clone()
             });
-            match Model::start(spec, pool.as_ref(), &metrics) {
+            match Model::start(spec, pool.as_ref(), &metrics, &tracer) {
                 Ok(model) => models.push(Arc::new(model)),
                 Err(error) => errors.push(error),
             }
         }
         let ready = AtomicBool::new(true);
-        if errors.is_empty() {
-            Ok(Registry { inner: Arc::new(Inner { models, metrics, ready, since: Instant::now() }) })
-        } else {
-            Err(errors)
-        }
+        let since = Instant::now();
+        let registry = |models| Registry { inner: Arc::new(Inner { models, metrics, tracer, ready, since }) };
+        if errors.is_empty() { Ok(registry(models)) } else { Err(errors) }
     }
 
     /// The model of that name and version; without a version, the highest one.
@@ -124,6 +129,11 @@ impl Registry {
     /// How long all models have been loaded.
     pub fn uptime(&self) -> Duration {
         self.inner.since.elapsed()
+    }
+
+    /// What makes the spans of requests.
+    pub fn tracer(&self) -> &Tracer {
+        &self.inner.tracer
     }
 
     /// Whether new requests are wanted: false from the start of a shutdown on.

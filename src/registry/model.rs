@@ -15,6 +15,7 @@ use crate::batcher::{Answered, BatchSizes, Batcher, Caps, Pool, Snapshot, Terms,
 use crate::error::{Error, Outcome};
 use crate::metrics::{Limits, Metrics, ModelMetrics, Stage};
 use crate::runner::Signature;
+use crate::telemetry::{SpanRef, Tracer};
 use crate::tensor::Tensors;
 
 /// An answer and how it came about.
@@ -28,6 +29,8 @@ pub struct Answer {
     pub batch: Duration,
     /// Rows of the batch that the request rode in; of the last one where it was split.
     pub batch_rows: usize,
+    /// That batch's span, if the request is traced.
+    pub batch_span: Option<SpanRef>,
     /// Counts the request as answered when it is dropped, unless the answer turns out to be none.
     pub count: Count,
 }
@@ -57,6 +60,7 @@ impl Model {
         spec: ModelSpec,
         pool: Option<&Pool<Tensors, Served>>,
         metrics: &Metrics,
+        tracer: &Tracer,
     ) -> Result<Model, LoadError> {
         let fail = |reason| LoadError { name: spec.name.clone(), reason };
         let Loaded { platform, signature, alone, build, .. } = load::load(&spec).map_err(fail)?;
@@ -80,7 +84,8 @@ impl Model {
             .allowed_batch_sizes(sizes.clone())
             .seen(seen)
             .weight(spec.weight)
-            .metrics(metrics.clone());
+            .metrics(metrics.clone())
+            .tracer(tracer.of_model(&spec.name, &spec.version));
         let builder = if let Some(pool) = pool { builder.pool(pool) } else { builder };
         let (threads, recorded) = (spec.threads, metrics.clone());
         let batcher = builder
@@ -135,10 +140,10 @@ impl Model {
         let decode = arrival.elapsed();
         let mut count = Count { counts, arrival, outcome: Outcome::Departed, stages: None };
         match self.answer(inputs, terms).await {
-            Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows }) => {
+            Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span }) => {
                 count.outcome = Outcome::Answered;
                 count.stages = Some(Stages { decode, queue, assemble, execute, outputs: arrival.elapsed() });
-                Ok(Answer { outputs, queue, batch, batch_rows, count })
+                Ok(Answer { outputs, queue, batch, batch_rows, batch_span, count })
             }
             Err(error) => {
                 count.outcome = error.outcome();
@@ -163,19 +168,19 @@ impl Model {
         // If one part is refused, dropping the others takes them out of the queue.
         let mut answers = try_join_all(parts.into_iter().map(|part| self.submit(part, terms))).await?;
         let last = answers.iter().enumerate().max_by_key(|(_, a)| a.queue).map_or(0, |(i, _)| i);
-        let Answered { answer: (_, stages), queue, batch, batch_rows } = answers[last];
+        let Answered { answer: (_, stages), queue, batch, batch_rows, batch_span } = answers[last];
         let outputs = Tensors::join(answers.drain(..).map(|a| a.answer.0).collect());
         // Each part agreed with the signature; only its free dimensions can differ from those of another.
         let answer = (outputs.map_err(|_| Error::ModelFailed)?, stages);
-        Ok(Answered { answer, queue, batch, batch_rows })
+        Ok(Answered { answer, queue, batch, batch_rows, batch_span })
     }
 
     /// Answers rows that fit into one batch.
     async fn submit(&self, rows: Tensors, terms: Terms) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
-        let Answered { answer, queue, batch, batch_rows } = self.batcher.submit_with(rows, terms).await?;
+        let Answered { answer, queue, batch, batch_rows, batch_span } = self.batcher.submit_with(rows, terms).await?;
         let Served { outputs, assemble, execute } = answer;
         let outputs = outputs.map_err(|why| Error::Invalid(format!("the model does not take these inputs: {why}")))?;
-        Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows })
+        Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span })
     }
 
     /// Counts a request for this model that could not even be read: `infer` counts every other.
@@ -262,6 +267,12 @@ impl Stages {
 }
 
 impl Count {
+    /// How the request has ended, if this is dropped now.
+    pub fn outcome(&self) -> Outcome {
+        let is_late = self.stages.is_some() && self.arrival.elapsed() > self.counts.max_latency;
+        if is_late { Outcome::AnsweredLate } else { self.outcome }
+    }
+
     /// The caller cannot be told what the model said, as a NaN where only numbers can be written: a failure, no answer.
     pub fn failed(mut self) {
         (self.outcome, self.stages) = (Outcome::Failed, None);

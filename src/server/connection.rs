@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -26,7 +27,10 @@ use tokio::task::{JoinError, JoinSet};
 use super::Options;
 use super::arrival::Arrival;
 use super::guard::{Guard, Outstanding};
+use super::refusals::Refusals;
 use super::status::Refusal;
+use super::trace::Traced;
+use crate::telemetry::{Head, RequestId, Tracer};
 
 /// How long accepting rests when the system is out of descriptors or memory. The listener stays ready all the while,
 /// so without a rest the loop would spin until somebody else closes something.
@@ -38,10 +42,22 @@ const MAX_TURNED_AWAY: usize = 256;
 /// How long a connection over the cap is kept, so that its client can read why.
 const TURNING_AWAY: Duration = Duration::from_secs(1);
 
+/// What every connection needs.
+#[derive(Clone)]
+pub(super) struct Counter {
+    /// Answers requests.
+    pub(super) router: Router,
+    /// The bounds.
+    pub(super) options: Arc<Options>,
+    /// Begins the spans of requests.
+    pub(super) tracer: Tracer,
+    /// Logs refusals.
+    pub(super) refusals: Arc<Refusals>,
+}
+
 /// All open connections of one server. Dropping it cuts them off.
 pub(super) struct Connections {
-    router: Router,
-    options: Arc<Options>,
+    counter: Counter,
     open: JoinSet<()>,
     turned_away: JoinSet<()>,
     /// Becomes true when connections are to end behind the answer that they are at.
@@ -49,10 +65,10 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// No connection yet; each will be served by `router`.
-    pub(super) fn new(router: Router, options: Arc<Options>) -> Connections {
+    /// No connection yet.
+    pub(super) fn new(counter: Counter) -> Connections {
         let (closing, _) = watch::channel(false);
-        Connections { router, options, open: JoinSet::new(), turned_away: JoinSet::new(), closing }
+        Connections { counter, open: JoinSet::new(), turned_away: JoinSet::new(), closing }
     }
 
     /// Accepts for ever. Dropping the future stops accepting and leaves the open connections alone.
@@ -99,14 +115,14 @@ impl Connections {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY");
         }
-        let bound = self.options.max_connections.get();
+        let bound = self.counter.options.max_connections.get();
         if self.open.len() < bound {
-            let (router, options, closing) = (self.router.clone(), Arc::clone(&self.options), self.closing.subscribe());
-            self.open.spawn(serve(stream, router, options, closing));
+            self.open.spawn(serve(stream, self.counter.clone(), self.closing.subscribe()));
         } else if self.turned_away.len() < MAX_TURNED_AWAY {
+            let refusals = Arc::clone(&self.counter.refusals);
             self.turned_away.spawn(async move {
                 // Whether the client hears it is the client's affair.
-                let _ = tokio::time::timeout(TURNING_AWAY, turn_away(stream, bound)).await;
+                let _ = tokio::time::timeout(TURNING_AWAY, turn_away(stream, bound, &refusals)).await;
             });
         }
     }
@@ -127,10 +143,12 @@ fn note(ended: Result<(), JoinError>) {
 }
 
 /// Says that there is no room, without reading a request.
-async fn turn_away(mut stream: TcpStream, bound: usize) -> io::Result<()> {
+async fn turn_away(mut stream: TcpStream, bound: usize, refusals: &Refusals) -> io::Result<()> {
     let message = format!("refused: all {bound} connections are taken");
     let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1));
-    stream.write_all(&refusal.to_message()).await?;
+    let id = RequestId::made();
+    refusals.note(&refusal, &id, None);
+    stream.write_all(&refusal.to_message(&id)).await?;
     stream.shutdown().await?;
     // Closing with unread bytes would reset the connection before the client has read the answer.
     let mut swallowed = [0; 4 * 1024];
@@ -139,11 +157,13 @@ async fn turn_away(mut stream: TcpStream, bound: usize) -> io::Result<()> {
 }
 
 /// Serves one connection to its end.
-async fn serve(stream: TcpStream, router: Router, options: Arc<Options>, mut closing: watch::Receiver<bool>) {
-    let mut guard = Guard::new(stream, &options);
+async fn serve(stream: TcpStream, counter: Counter, mut closing: watch::Receiver<bool>) {
+    // Only spans tell who asked.
+    let peer = if counter.tracer.is_on() { stream.peer_addr().ok() } else { None };
+    let mut guard = Guard::new(stream, &counter.options);
     let outstanding = guard.outstanding();
     {
-        let service = service_fn(|request| answer(router.clone(), request, outstanding.clone()));
+        let service = service_fn(|request| answer(counter.clone(), request, peer, outstanding.clone()));
         let connection = http1::Builder::new()
             .max_buf_size(Options::READ_BUFFER)
             // The guard keeps time: hyper has one timeout for idle connections and slow heads, and says nothing at its end.
@@ -161,7 +181,7 @@ async fn serve(stream: TcpStream, router: Router, options: Arc<Options>, mut clo
             tracing::debug!(%error, "connection ended");
         }
     }
-    guard.finish().await;
+    guard.finish(&counter.refusals).await;
 }
 
 /// Returns when the value is true, or when nobody is left to make it so.
@@ -179,11 +199,22 @@ impl Drop for Answered {
 }
 
 /// Answers one request whose head is in. hyper drops the future when the client leaves.
-async fn answer(router: Router, request: Request<Incoming>, outstanding: Outstanding) -> Result<Response, Infallible> {
+async fn answer(
+    counter: Counter,
+    request: Request<Incoming>,
+    peer: Option<SocketAddr>,
+    outstanding: Outstanding,
+) -> Result<Response, Infallible> {
     let arrival = Arrival::now();
     let _answered = Answered(outstanding);
+    let Counter { router, tracer, refusals, .. } = counter;
+    let id = RequestId::of(request.headers());
+    let span = tracer.request(&head(&request, peer, &id), arrival.0);
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(arrival);
+    if span.span_ref().is_some() {
+        request.extensions_mut().insert(Traced(span.clone()));
+    }
     // See the guard: what follows a chunked body is not looked at.
     let is_last = request.headers().contains_key(TRANSFER_ENCODING);
     let answering = hyper::service::Service::call(&TowerToHyperService::new(router), request);
@@ -192,12 +223,24 @@ async fn answer(router: Router, request: Request<Incoming>, outstanding: Outstan
         Ok(Ok(response)) => response,
         Ok(Err(never)) => match never {},
         Err(_) => {
-            tracing::error!("a request's handler panicked; this is a bug in uncork");
+            tracing::error!(request_id = id.as_str(), "a request's handler panicked; this is a bug in uncork");
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").and_close().into_response()
         }
     };
     if is_last {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    response.headers_mut().insert(RequestId::HEADER, id.value());
+    let refusal = response.extensions_mut().remove::<Refusal>();
+    if let Some(refusal) = &refusal {
+        refusals.note(refusal, &id, span.span_ref());
+    }
+    span.finish(response.status().as_u16(), refusal.as_ref().map(Refusal::reason));
     Ok(response)
+}
+
+/// What a span tells of a request's head.
+fn head<'a>(request: &'a Request<Incoming>, peer: Option<SocketAddr>, id: &'a RequestId) -> Head<'a> {
+    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    Head { method, uri, version: request.version(), headers, peer, id }
 }

@@ -20,7 +20,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Options;
 use super::head::{self, Framing};
+use super::refusals::Refusals;
 use super::status::Refusal;
+use crate::telemetry::RequestId;
 
 /// How long a connection that is closed early still swallows what its client is sending. A socket that is closed with
 /// unread bytes sends a reset, and the reset destroys the answer that the client has not read yet.
@@ -105,16 +107,18 @@ impl Guard {
         self.outstanding.clone()
     }
 
-    /// Ends the connection when hyper is done with it: tells the client why it was refused, if it was, and lets what it
-    /// is still sending run out, for one second at most.
-    pub(super) async fn finish(mut self) {
+    /// Ends the connection when hyper is done with it: tells the client and the log why it was refused, if it was, and lets
+    /// what it is still sending run out, for one second at most.
+    pub(super) async fn finish(mut self, refusals: &Refusals) {
         let between_requests = self.phase == Phase::Head && self.head.is_empty();
         if self.refusal.is_none() && between_requests {
             return;
         }
         let farewell = async {
             if let Some(refusal) = self.refusal.take() {
-                self.stream.write_all(&refusal.to_message()).await?;
+                let id = RequestId::made();
+                refusals.note(&refusal, &id, None);
+                self.stream.write_all(&refusal.to_message(&id)).await?;
             }
             self.stream.shutdown().await?;
             let mut swallowed = [0; 8 * 1024];

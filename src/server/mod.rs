@@ -1,7 +1,8 @@
 //! The models over HTTP/1.1: the Open Inference Protocol v2 with JSON tensors, `/metrics`, `/status` and the page at `/`.
 //!
 //! A request's way: `connection` accepts, `guard` lets only sound heads through and keeps time, `arrival` stamps,
-//! `routes` finds the handler, `body` reads, `v2` turns JSON into tensors and back, `status` says what went wrong.
+//! `routes` finds the handler, `body` reads, `v2` turns JSON into tensors and back, `status` says what went wrong;
+//! `connection` logs and traces it on its way out.
 
 mod app;
 mod arrival;
@@ -11,8 +12,10 @@ mod guard;
 mod head;
 mod options;
 mod overview;
+mod refusals;
 mod routes;
 mod status;
+mod trace;
 mod v2;
 
 use std::io;
@@ -25,7 +28,7 @@ use tokio::net::{TcpListener, ToSocketAddrs};
 pub use options::Options;
 
 use crate::registry::Registry;
-use connection::Connections;
+use connection::{Connections, Counter};
 
 /// How often recorded samples are moved into their buckets while nobody scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -71,7 +74,8 @@ impl Server {
     pub async fn serve(self, registry: Registry, shutdown: impl Future<Output = ()>) -> Ended {
         let options = Arc::new(self.options);
         let router = routes::router(registry.clone(), Arc::clone(&options));
-        let mut connections = Connections::new(router, Arc::clone(&options));
+        let (tracer, refusals) = (registry.tracer().clone(), Arc::default());
+        let mut connections = Connections::new(Counter { router, options: Arc::clone(&options), tracer, refusals });
         let retirement = async {
             shutdown.await;
             registry.retire();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::header::{
@@ -15,6 +16,7 @@ use http::{StatusCode, Uri};
 use super::app::App;
 use super::body::Room;
 use super::status::Refusal;
+use super::trace::note_route;
 use super::{Options, overview, v2};
 use crate::registry::Registry;
 
@@ -33,7 +35,8 @@ const METRICS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=
 /// All paths.
 pub(super) fn router(registry: Registry, options: Arc<Options>) -> Router {
     let room = Room::new(options.max_bodies_bytes);
-    Router::new()
+    let is_traced = registry.tracer().is_on();
+    let routes = Router::new()
         .route("/", get(page))
         .route("/status", get(overview::overview))
         .route("/metrics", get(metrics_text))
@@ -45,10 +48,13 @@ pub(super) fn router(registry: Registry, options: Arc<Options>) -> Router {
         .route("/v2/models/{model}/infer", post(v2::infer))
         .route("/v2/models/{model}/versions/{version}", get(v2::metadata::model))
         .route("/v2/models/{model}/versions/{version}/ready", get(v2::metadata::model_ready))
-        .route("/v2/models/{model}/versions/{version}/infer", post(v2::infer))
-        .fallback(no_such_path)
-        .method_not_allowed_fallback(no_such_method)
-        .with_state(App { registry, options, room })
+        .route("/v2/models/{model}/versions/{version}/infer", post(v2::infer));
+    let routes = if is_traced { routes.route_layer(from_fn(note_route)) } else { routes };
+    routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method).with_state(App {
+        registry,
+        options,
+        room,
+    })
 }
 
 async fn page() -> Response {

@@ -4,6 +4,7 @@
 //! without looking at the status first.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,14 +14,18 @@ use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::registry::Model;
+use crate::telemetry::RequestId;
 
 /// The media type of every body that is JSON.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A request that gets no answer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(super) struct Refusal {
     status: StatusCode,
+    reason: &'static str,
+    model: Option<Arc<Model>>,
     message: Cow<'static, str>,
     retry_after: Option<Duration>,
     closes: bool,
@@ -29,7 +34,8 @@ pub(super) struct Refusal {
 impl Refusal {
     /// A refusal with `message`, which must be fit for any client's eyes.
     pub(super) fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Refusal {
-        Refusal { status, message: message.into(), retry_after: None, closes: false }
+        let reason = reason(status);
+        Refusal { status, reason, model: None, message: message.into(), retry_after: None, closes: false }
     }
 
     /// 400.
@@ -49,10 +55,30 @@ impl Refusal {
         self
     }
 
+    /// The same refusal, of a request for `model`.
+    pub(super) fn of(mut self, model: &Arc<Model>) -> Refusal {
+        self.model = Some(Arc::clone(model));
+        self
+    }
+
     /// The status.
-    #[cfg(test)]
     pub(super) fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// Why, in a word for logs and spans; of an error of the registry, the outcome's name in the metrics.
+    pub(super) fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// Why, in a sentence.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Name and version of the model that was asked, where that is known.
+    pub(super) fn model(&self) -> Option<(&str, &str)> {
+        self.model.as_ref().map(|model| (model.name(), model.version()))
     }
 
     fn body(&self) -> Vec<u8> {
@@ -70,13 +96,15 @@ impl Refusal {
     }
 
     /// The refusal as a whole HTTP/1.1 message that ends its connection, for where no request reached the router.
-    pub(super) fn to_message(&self) -> Vec<u8> {
+    pub(super) fn to_message(&self, id: &RequestId) -> Vec<u8> {
         let body = self.body();
         let retry = self.retry_seconds().map(|s| format!("retry-after: {s}\r\n")).unwrap_or_default();
         let head = format!(
-            "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{retry}connection: close\r\n\r\n",
+            "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nx-request-id: {}\r\n{retry}connection: \
+             close\r\n\r\n",
             self.status,
             body.len(),
+            id.as_str(),
         );
         let mut message = head.into_bytes();
         message.extend_from_slice(&body);
@@ -93,7 +121,24 @@ impl From<Error> for Refusal {
             Error::Late { .. } | Error::Full { .. } | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             Error::ModelFailed => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Refusal { retry_after: error.retry_after(), ..Refusal::new(status, error.to_string()) }
+        let reason = match status {
+            StatusCode::NOT_FOUND => reason(status),
+            _ => error.outcome().label(),
+        };
+        Refusal { reason, retry_after: error.retry_after(), ..Refusal::new(status, error.to_string()) }
+    }
+}
+
+/// The reason of refusals that no error of the registry stands behind.
+fn reason(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::NOT_FOUND => "not_found",
+        StatusCode::METHOD_NOT_ALLOWED => "method",
+        StatusCode::REQUEST_TIMEOUT => "slow_sender",
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => "too_large",
+        StatusCode::SERVICE_UNAVAILABLE => "no_room",
+        status if status.is_server_error() => "failed",
+        _ => "invalid",
     }
 }
 
@@ -108,6 +153,8 @@ impl IntoResponse for Refusal {
         if self.closes {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
+        // For the log and the span, which are written where the answer passes last.
+        response.extensions_mut().insert(self);
         response
     }
 }
@@ -153,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_refusal_without_a_request_is_a_whole_message() {
-        let text = String::from_utf8(late(Duration::from_secs(2)).to_message()).unwrap();
+        let text = String::from_utf8(late(Duration::from_secs(2)).to_message(&RequestId::made())).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{head}");
         assert!(head.contains("\r\nretry-after: 2\r\n") && head.ends_with("\r\nconnection: close"), "{head}");

@@ -5,6 +5,7 @@ pub(super) mod metadata;
 mod request;
 mod response;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -17,8 +18,10 @@ use super::app::{App, Named, json_bytes};
 use super::arrival::Arrival;
 use super::body;
 use super::status::Refusal;
+use super::trace::Traced;
 use crate::error::Error;
 use crate::registry::{Answer, Model, Terms};
+use crate::telemetry::{RequestSpan, Ride};
 use crate::tensor::Tensors;
 use request::InferRequest;
 
@@ -36,14 +39,30 @@ pub(super) async fn infer(
     State(app): State<App>,
     Named(model): Named,
     arrival: Arrival,
+    traced: Traced,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
-    let request = read(&app, &model, request).await.inspect_err(|_| model.count_unreadable())?;
-    let terms = Terms::since(arrival.0).within(request.timeout).priority(request.priority);
+    answer(app, &model, arrival, &traced.0, request).await.map_err(|refusal| refusal.of(&model))
+}
+
+async fn answer(
+    app: App,
+    model: &Arc<Model>,
+    arrival: Arrival,
+    span: &RequestSpan,
+    request: Request<Body>,
+) -> Result<Response, Refusal> {
+    span.model(model.name(), model.version());
+    let request = read(&app, model, request).await.inspect_err(|_| model.count_unreadable())?;
+    span.decoded(request.inputs.rows());
+    let terms = Terms::since(arrival.0).within(request.timeout).priority(request.priority).traced(span.span_ref());
     let answer = model.infer(request.inputs, terms).await?;
+    span.executed(ride(&answer));
     let timing = server_timing(&answer);
-    let body = encode(model, request.id, request.outputs, answer.outputs).await;
+    let body = encode(Arc::clone(model), request.id, request.outputs, answer.outputs).await;
+    let outcome = answer.count.outcome();
     let body = body.inspect_err(|_| answer.count.failed())?;
+    span.encoded(outcome.label());
     let mut response = json_bytes(StatusCode::OK, body);
     response.headers_mut().insert(SERVER_TIMING, timing);
     Ok(response)
@@ -92,7 +111,7 @@ async fn decode(body: body::Whole) -> Result<InferRequest, Refusal> {
 }
 
 async fn encode(
-    model: std::sync::Arc<Model>,
+    model: Arc<Model>,
     id: Option<String>,
     wanted: Vec<String>,
     outputs: Tensors,
@@ -110,6 +129,11 @@ async fn long<T: Send + 'static>(convert: impl FnOnce() -> T + Send + 'static) -
     tokio::task::spawn_blocking(convert)
         .await
         .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error"))
+}
+
+fn ride(answer: &Answer) -> Ride {
+    let &Answer { queue, batch, batch_rows, batch_span, .. } = answer;
+    Ride { queue, batch, batch_rows, batch_span }
 }
 
 /// `queue;dur=0.031, batch;dur=8.412;desc="17 rows"`, in milliseconds.

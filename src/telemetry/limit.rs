@@ -1,0 +1,53 @@
+//! How often the same thing is said: once, and then again only after a while, with the number of times it was left out.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Lets one through in each interval and counts the others.
+#[derive(Debug, Clone)]
+pub struct Limit {
+    interval: Duration,
+    last: Option<Instant>,
+    left_out: u64,
+}
+
+impl Limit {
+    /// One in each `interval`.
+    pub fn new(interval: Duration) -> Limit {
+        Limit { interval, last: None, left_out: 0 }
+    }
+
+    /// Whether it may be said at `now`: with how many were left out since it was said last, or `None` for leaving this one
+    /// out too.
+    pub fn pass(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < self.interval) {
+            self.left_out += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_one_line_an_interval_and_each_line_says_how_many_it_stands_for() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut limit = Limit::new(10 * second);
+        let said: Vec<u64> = (0..2500).filter_map(|i| limit.pass(start + second / 100 * i)).collect();
+        assert_eq!(said, [0, 999, 999], "25 seconds of 100 each");
+        assert_eq!(limit.pass(start + 40 * second), Some(499), "those of the last seconds");
+        assert_eq!(limit.pass(start + 50 * second), Some(0), "none between");
+    }
+
+    #[test]
+    fn an_earlier_time_than_the_last_is_no_new_interval() {
+        let start = Instant::now() + Duration::from_secs(9);
+        let mut limit = Limit::new(Duration::from_secs(1));
+        assert_eq!((limit.pass(start), limit.pass(start - Duration::from_secs(5))), (Some(0), None));
+    }
+}
