@@ -10,6 +10,7 @@ mod connection;
 mod guard;
 mod head;
 mod options;
+mod page;
 mod routes;
 mod status;
 mod v2;
