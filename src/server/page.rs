@@ -19,16 +19,17 @@ const POLICY: HeaderValue = HeaderValue::from_static(
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
-const CSS: HeaderValue = HeaderValue::from_static("text/css; charset=utf-8");
-const SCRIPT: HeaderValue = HeaderValue::from_static("text/javascript; charset=utf-8");
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 const PAGE: &str = include_str!("page/page.html");
 
 /// Below `/page/`: name, media type, content.
-const FILES: &[(&str, HeaderValue, &str)] = &[
+const FILES: &[(&str, &str, &str)] = &[
     ("page.css", CSS, include_str!("page/page.css")),
     ("charts.js", SCRIPT, include_str!("page/charts.js")),
+    ("figures.js", SCRIPT, include_str!("page/figures.js")),
     ("digit.js", SCRIPT, include_str!("page/digit.js")),
     ("live.js", SCRIPT, include_str!("page/live.js")),
     ("main.js", SCRIPT, include_str!("page/main.js")),
@@ -47,18 +48,18 @@ pub(super) async fn page(headers: HeaderMap) -> Response {
 /// `GET /page/{file}`
 pub(super) async fn file(Path(name): Path<String>, uri: Uri, headers: HeaderMap) -> Result<Response, Refusal> {
     match FILES.iter().find(|(known, ..)| *known == name) {
-        Some((_, media_type, text)) => Ok(embedded(&headers, media_type.clone(), text)),
+        Some((_, media_type, text)) => Ok(embedded(&headers, media_type, text)),
         None => Err(no_such_path(uri).await),
     }
 }
 
 /// A browser keeps these and asks each time whether they are still right: after an update of the server, no old script
 /// meets a new page.
-fn embedded(request: &HeaderMap, media_type: HeaderValue, text: &'static str) -> Response {
+fn embedded(request: &HeaderMap, media_type: &'static str, text: &'static str) -> Response {
     let etag = etag(text);
     let known = request.get(IF_NONE_MATCH).is_some_and(|known| *known == etag);
     let headers: [(HeaderName, HeaderValue); 6] = [
-        (CONTENT_TYPE, media_type),
+        (CONTENT_TYPE, HeaderValue::from_static(media_type)),
         (CONTENT_SECURITY_POLICY, POLICY),
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (ETAG, etag),

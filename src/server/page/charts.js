@@ -1,314 +1,194 @@
-// The plots: batch sizes, latency, outcomes, queue, runners, and the line of batch times.
+// The plots. Each is made once and gives the function that draws a model, says it in words, and returns its tiles.
 
-import { added, bucketName, colourSteps, count, counted, highest, ms, percent, quantile, roundedUp, short, span, sum, ticks } from "./numbers.js";
+import { added, bucketName, colourSteps, count, counted, ms, percent, quantile, roundedUp, short, span, sum, ticks } from "./numbers.js";
 import { Plot, band, bars, linear, logarithmic, path } from "./plot.js";
-import { TimePlot, say, spoken, when } from "./time.js";
-
-const byId = (id) => document.getElementById(id);
-const plotOf = (id) => byId(id).querySelector(".plot");
-
-// ------------------------------------------------------------------------------------------------------ batch sizes
+import { TimePlot } from "./time.js";
+import { byId, made, say, tile } from "./words.js";
 
 const COLOURS = 8;
-const ROWS_PX = [15, 30, 200]; // of one band of sizes: least, most; of all together, where these allow
+const BAND_PX = { least: 15, most: 30, all: 200 }; // heights of a band of sizes, and of all together where these allow
 
-export class BatchSizes {
-  constructor() {
-    this.words = byId("batches-words");
-    this.plot = new TimePlot(plotOf("batches"), { height: 240, left: 56, name: "Batch sizes over the last two minutes", words: this.words });
-  }
-
-  draw({ history, batch_edges: edges, max_batch_size }) {
-    const { plot } = this, buckets = edges.length;
-    const band_px = Math.min(ROWS_PX[1], Math.max(ROWS_PX[0], Math.floor(ROWS_PX[2] / buckets)));
-    plot.height = band_px * buckets + plot.margin.top + plot.margin.bottom;
-    plot.begin(history);
+export function batchSizes() {
+  const plot = new TimePlot("batches", { left: 52, name: "Batch sizes" });
+  return ({ history, batch_edges: edges, max_batch_size }) => {
+    const band_px = Math.min(BAND_PX.most, Math.max(BAND_PX.least, Math.floor(BAND_PX.all / edges.length)));
+    plot.begin(history, band_px * edges.length);
     const top = (bucket) => plot.y1 - (bucket + 1) * band_px;
-    for (let bucket = 0; bucket < buckets; bucket++) {
-      plot.text(plot.x0 - 6, top(bucket) + band_px / 2 + 4, bucketName(edges, bucket), "end");
-      if (bucket > 0) plot.add("line", { class: "grid", x1: plot.x0, x2: plot.x1, y1: top(bucket - 1), y2: top(bucket - 1) });
-    }
+    edges.forEach((_, bucket) => plot.gridY(top(bucket) + band_px, bucketName(edges, bucket), band_px / 2));
 
-    const most = Math.max(0, ...history.batches.map((column) => Math.max(...column)));
-    const steps = colourSteps(most);
-    const shade = (step) => (steps.length === 1 ? COLOURS / 2 : Math.round(step * (COLOURS - 1) / (steps.length - 1)));
-    // Pixel edges are rounded, so that neighbouring cells neither overlap nor leave seams of half a pixel.
-    const boxes = steps.map(() => []);
-    const gap = plot.column_px > 4 ? 1 : 0;
+    const most = Math.max(0, ...history.batches.flat()), steps = colourSteps(most);
+    const shade = (step) => `h${steps.length === 1 ? COLOURS / 2 : Math.round(step * (COLOURS - 1) / (steps.length - 1))}`;
+    // Edges are rounded, so that neighbouring cells neither overlap nor leave seams of half a pixel.
+    const cells = steps.map(() => []), gap = plot.column_px > 4 ? 1 : 0;
     history.batches.forEach((column, at) => {
       const x = Math.round(plot.left(at)), width = Math.round(plot.left(at + 1)) - x - gap;
       column.forEach((batches, bucket) => {
-        if (batches <= 0) return;
-        boxes[Math.max(0, steps.findLastIndex((step) => batches >= step))].push([x, top(bucket) + 1, width, band_px - 1]);
+        if (batches > 0) cells[steps.findLastIndex((step) => batches >= step)].push([x, top(bucket) + 1, width, band_px - 1]);
       });
     });
-    boxes.forEach((cells, step) => {
-      if (cells.length) plot.add("path", { class: `cells h${shade(step)}`, d: bars(cells), "data-marks": cells.length });
-    });
-    if (most === 0) plot.empty("no batch in the last two minutes");
-    plot.end();
-    this.legend(steps, shade, most);
-    this.say(history, edges, max_batch_size);
-  }
+    cells.forEach((boxes, step) => plot.path(shade(step), bars(boxes), boxes.length));
+    if (most === 0) plot.empty("no batch");
+    byId("batches-legend").replaceChildren(...(most === 0 ? [] : ["batches a second of as many rows:", ...steps.map((step, at) => {
+      const last = at + 1 < steps.length ? steps[at + 1] - 1 : most;
+      return made("span", "", made("i", `swatch ${shade(at)}`), last > step ? `${count(step)}–${count(last)}` : count(step));
+    })]));
 
-  legend(steps, shade, most) {
-    const made = ["rows, from bottom to top; colour: batches a second"];
-    steps.forEach((step, at) => {
-      const item = document.createElement("span"), swatch = document.createElement("i");
-      swatch.className = `swatch h${shade(at)}`;
-      const last = (steps[at + 1] ?? Infinity) - 1;
-      item.append(swatch, at === steps.length - 1 ? `${count(step)}${most > step ? " and more" : ""}` : last > step ? `${count(step)}–${count(last)}` : count(step));
-      made.push(item);
-    });
-    byId("batches-legend").replaceChildren(...(most > 0 ? made : []));
-  }
-
-  say(history, edges, max_batch_size) {
-    const { from, to, seconds, name } = spoken(history);
-    const sizes = added(history.batches.slice(from, to), edges.length), batches = sum(sizes);
-    if (batches === 0) return say(this.words, when(name), " no batch");
-    const half = Math.ceil(quantile(sizes, edges, 0.5).value);
-    say(this.words, when(name), " ", [short(batches / seconds)], " batches a second; half of them up to ", [counted(half, "row")],
-      ", the largest ", [bucketName(edges, highest(sizes))], ` of at most ${count(max_batch_size)}`);
-  }
+    const sizes = added(plot.spoken(history.batches), edges.length), batches = sum(sizes);
+    const median = Math.ceil(quantile(sizes, edges, 0.5)?.value);
+    if (batches === 0) plot.say("no batch");
+    else plot.say([short(batches / plot.seconds)], " batches a second; half of them up to ", [counted(median, "row")],
+      ", the largest ", [bucketName(edges, sizes.findLastIndex((all) => all > 0))]);
+    return tile("Median batch", counted(median, "row"), `of at most ${count(max_batch_size)}`, median / max_batch_size);
+  };
 }
 
-// ---------------------------------------------------------------------------------------------------------- latency
-
-const QUANTILES = [["p50", 0.5], ["p90", 0.9], ["p99", 0.99]];
-const LATENCY_TICKS = 7; // at most
+const QUANTILES = { p50: 0.5, p90: 0.9, p99: 0.99 };
 const LEAST_MS = 0.01; // on the logarithmic axis
+const NAMES_APART_PX = 12;
 
-export class Latency {
-  constructor() {
-    this.words = byId("latency-words");
-    this.plot = new TimePlot(plotOf("latency"), { height: 236, left: 56, right: 32, name: "Latency over the last two minutes", words: this.words });
-  }
-
-  draw({ history, latency_edges_ms: edges, max_latency_ms: cap }) {
-    const { plot } = this;
+export function latency() {
+  const plot = new TimePlot("latency", { height: 200, left: 52, right: 32, name: "Latency" });
+  return ({ history, latency_edges_ms: edges, max_latency_ms: cap }) => {
     plot.begin(history);
-    const lines = QUANTILES.map(([, share]) => history.latency.map((column) => quantile(column, edges, share)?.value ?? null));
-    const values = lines.flat().filter((value) => value !== null);
-    const low = lowest(Math.max(LEAST_MS, Math.min(cap / 20, ...values))), high = Math.max(cap * 1.6, ...values);
+    const names = Object.keys(QUANTILES);
+    const lines = names.map((name) => history.latency.map((column) => quantile(column, edges, QUANTILES[name])?.value));
+    const values = lines.flat().filter((value) => value !== undefined);
+    const low = Math.max(LEAST_MS, Math.min(cap / 20, ...values) * 0.8), high = Math.max(cap * 1.6, ...values);
     const scale = logarithmic([low, high], [plot.y1, plot.y0]);
     for (const tick of logTicks(low, high)) plot.gridY(scale(tick), ms(tick));
-
-    const points = lines.map((line) => line.map((value, at) => (value === null ? null : [plot.middle(at), scale(value)])));
-    plot.add("path", { class: "band", d: band(points[2], points[0]) });
-    points.forEach((line, at) => {
-      plot.add("path", { class: QUANTILES[at][0], d: path(line), "data-marks": line.filter((point) => point !== null).length });
+    const points = lines.map((line) => line.map((value, at) => value !== undefined && [plot.middle(at), scale(value)]));
+    plot.path("band", band(points[2], points[0]));
+    let name_y = Infinity; // of the last name at the right ends of the lines
+    names.forEach((name, at) => {
+      const shown = points[at].filter(Boolean);
+      plot.path(`stroke ${name}`, path(points[at]), shown.length);
+      if (!shown.length) return;
+      name_y = Math.min(shown.at(-1)[1] + 4, name_y - NAMES_APART_PX);
+      plot.text(plot.x1 + 5, name_y, name);
     });
     plot.bound(scale(cap), `cap ${ms(cap)}`);
-    this.nameLines(points);
-    if (values.length === 0) plot.empty("no answer in the last two minutes");
-    plot.end();
+    if (values.length === 0) plot.empty("no answer");
 
-    const { from, to, name } = spoken(history);
-    const total = added(history.latency.slice(from, to), edges.length + 1);
-    if (sum(total) === 0) return say(this.words, when(name), " no answer");
-    const parts = QUANTILES.flatMap(([label, share]) => {
-      const { value, beyond } = quantile(total, edges, share);
-      return [` ${label} `, [`${beyond ? "> " : ""}${ms(value)}`], ","];
-    });
-    say(this.words, when(name), ...parts.slice(0, -1), ` of at most ${ms(cap)}`);
-  }
-
-  /** Names at the right ends of the lines, pushed apart where the lines are close. */
-  nameLines(points) {
-    const ends = points.map((line, at) => [QUANTILES[at][0], line.findLast((point) => point !== null)?.[1]]).filter(([, y]) => y !== undefined);
-    let last = Infinity;
-    for (const [label, y] of ends) {
-      last = Math.min(y + 4, last - 12);
-      this.plot.text(this.plot.x1 + 5, last, label);
-    }
-  }
+    const total = added(plot.spoken(history.latency), edges.length + 1);
+    const written = ({ value, beyond }) => `${beyond ? "> " : ""}${ms(value)}`;
+    if (sum(total) === 0) plot.say("no answer");
+    else plot.say(...names.flatMap((name) => [`${name} `, [written(quantile(total, edges, QUANTILES[name]))], " "]), `of at most ${ms(cap)}`);
+    const p99 = quantile(total, edges, 0.99);
+    return tile("99 % answered in", p99 ? written(p99) : "–", `of at most ${ms(cap)}`, p99?.value / cap);
+  };
 }
 
-/** The largest of 1, 2, 5 times a power of ten that is not above the value. */
-function lowest(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return power * [5, 2, 1].find((factor) => factor * power <= value * 1.0001);
-}
-
+/** 1, 2, 5 times powers of ten between two values; where these are many, the powers only. */
 function logTicks(low, high) {
-  const all = [];
-  for (let power = 10 ** Math.floor(Math.log10(low)); power <= high; power *= 10) all.push(...[1, 2, 5].map((factor) => factor * power));
-  const inside = all.filter((tick) => tick >= low * 0.999 && tick <= high);
-  return inside.length <= LATENCY_TICKS ? inside : inside.filter((tick) => Math.abs(Math.log10(tick) % 1) < 1e-6 || Math.abs(Math.log10(tick) % 1) > 1 - 1e-6);
+  const from = Math.floor(Math.log10(low)), powers = Array.from({ length: 12 }, (_, at) => 10 ** (from + at));
+  const inside = (list) => list.filter((tick) => tick >= low && tick <= high);
+  const all = inside(powers.flatMap((power) => [power, 2 * power, 5 * power]));
+  return all.length <= 8 ? all : inside(powers);
 }
 
-// --------------------------------------------------------------------------------------------------------- outcomes
-
-const OUTCOMES = [["on_time", "on-time", "on time"], ["late", "late", "late"], ["refused", "refused", "refused"]];
-// Every outcome of the server's totals, in words; `of` names the row of OUTCOMES with its colour and rate.
+const OUTCOMES = { on_time: "on-time", late: "late", refused: "refused" }; // of the history, with their colours
+// Outcomes of the totals with their words and colours. The first three are always shown, others once they happened.
 const TOTALS = [
-  ["on_time", "on time", "on_time"], ["late", "late", "late"], ["shed", "refused: it would have been late", "refused"],
-  ["full", "refused: the queue was full", "refused"], ["shutting_down", "refused: shutting down", null], ["failed", "failed in the model", null],
-  ["invalid", "invalid", null], ["departed", "caller left", null],
+  ["on_time", "on time", "on-time"], ["late", "late", "late"], ["shed", "refused, would be late", "refused"],
+  ["full", "refused, queue full", "refused"], ["shutting_down", "refused, shutting down", "refused"],
+  ["failed", "failed in the model", ""], ["invalid", "not valid", ""], ["departed", "caller left", ""],
 ];
 
-export class Outcomes {
-  constructor() {
-    this.words = byId("outcomes-words");
-    this.plot = new TimePlot(plotOf("outcomes"), { height: 150, name: "Requests a second over the last two minutes", words: this.words });
-  }
-
-  draw({ history, totals }) {
-    const { plot } = this;
+export function outcomes() {
+  const plot = new TimePlot("outcomes", { height: 120, name: "Requests a second" });
+  return ({ history, totals }) => {
     plot.begin(history);
-    const rates = OUTCOMES.map(([key]) => history[key].map((requests) => requests / history.step_s));
-    const most = Math.max(...rates[0].map((_, at) => sum(rates.map((rate) => rate[at]))), 0);
-    const scale = linear([0, roundedUp(Math.max(1, most))], [plot.y1, plot.y0]);
-    for (const tick of ticks(roundedUp(Math.max(1, most)), 4)) if (Number.isInteger(tick)) plot.gridY(scale(tick), short(tick, 4));
-    const gap = plot.column_px > 3 ? 0.6 : 0;
-    const heights = new Array(history.batches.length).fill(0);
-    OUTCOMES.forEach(([, name], which) => {
-      const boxes = rates[which].map((rate, at) => {
-        const base = heights[at];
-        heights[at] += rate;
+    const keys = Object.keys(OUTCOMES), bases = history.on_time.map(() => 0), gap = plot.column_px > 3 ? 0.6 : 0;
+    const top = Math.max(1, ...bases.map((_, at) => 1.05 / history.step_s * sum(keys.map((key) => history[key][at]))));
+    const scale = plot.zeroTo(top, 4, count);
+    for (const key of keys) {
+      const boxes = history[key].map((requests, at) => {
+        const base = scale(bases[at]);
+        bases[at] += requests / history.step_s;
         // What happened is seen, be it one in thousands: a bar is a pixel high at least.
-        const height = rate > 0 ? Math.max(1, scale(base) - scale(base + rate)) : 0;
-        return [plot.left(at), scale(base) - height, plot.column_px - gap, height];
+        const height = requests && Math.max(1, base - scale(bases[at]));
+        return [plot.left(at), base - height, plot.column_px - gap, height];
       });
-      plot.add("path", { class: name, d: bars(boxes), "data-marks": boxes.filter((box) => box[3] > 0).length });
-    });
-    if (most === 0) plot.empty("no request in the last two minutes");
-    plot.end();
-
-    const { from, to, seconds, name } = spoken(history);
-    const [on_time, late, refused] = OUTCOMES.map(([key]) => sum(history[key].slice(from, to)));
-    const all = on_time + late + refused;
-    if (all === 0) say(this.words, when(name), " no request");
-    else say(this.words, when(name), " ", [short(all / seconds)], " a second, ", [percent(on_time / all)], " on time");
-    this.table(totals, { on_time: on_time / seconds, late: late / seconds, refused: refused / seconds }, name);
-  }
-
-  table(totals, rates, name) {
-    byId("totals-when").textContent = `a second, ${name}`;
-    let refused_rate_shown = false;
-    // The first three always, the others once they happened.
-    const rows = TOTALS.filter(([key], at) => at < 3 || totals[key] > 0).map(([key, words, of]) => {
-      const row = document.createElement("tr"), head = document.createElement("th");
-      head.scope = "row";
-      const swatch = document.createElement("i");
-      swatch.className = `swatch ${OUTCOMES.find(([outcome]) => outcome === of)?.[1] ?? ""}`;
-      head.append(swatch, words);
-      const [rate, total] = [document.createElement("td"), document.createElement("td")];
-      // Both kinds of refusals share a colour and a rate, which stands at the first of them.
-      rate.textContent = of && !(of === "refused" && refused_rate_shown) ? short(rates[of]) : "";
-      refused_rate_shown ||= of === "refused";
-      total.textContent = count(totals[key] ?? 0);
-      row.append(head, rate, total);
-      return row;
-    });
-    byId("totals").tBodies[0].replaceChildren(...rows);
-  }
+      plot.path(OUTCOMES[key], bars(boxes), boxes.filter((box) => box[3] > 0).length);
+    }
+    const [on_time, late, refused] = keys.map((key) => sum(plot.spoken(history[key]))), all = on_time + late + refused;
+    if (!bases.some(Boolean)) plot.empty("no request");
+    if (all === 0) plot.say("no request");
+    else plot.say([short(all / plot.seconds)], " a second: ", [percent(on_time / all)], ` on time, ${percent(late / all)} late, ${percent(refused / all)} refused`);
+    byId("totals").replaceChildren(...TOTALS.filter(([key], at) => at < 3 || totals[key] > 0)
+      .map(([key, words, colour]) => made("tr", "", made("td", "", made("i", `swatch ${colour}`), words), made("td", "", count(totals[key])))));
+    const since_start = totals.on_time / (totals.on_time + totals.late + totals.shed + totals.full + totals.failed);
+    return [tile(`On time, ${plot.about}`, percent(on_time / all), `${percent(since_start)} since start`),
+      tile("Answers a second", short((on_time + late) / plot.seconds), `${short(refused / plot.seconds)} refused`)];
+  };
 }
 
-// ------------------------------------------------------------------------------------------------ queue and runners
+const BOUND_SHOWN = 3; // times the longest queue: a bound above that would flatten the queue
 
-/** A line with the area below it. */
-function area(plot, values, scale) {
-  const upper = values.map((value, at) => [plot.middle(at), scale(value)]);
-  const lower = upper.map(([x]) => [x, plot.y1]);
-  plot.add("path", { class: "area", d: band(upper, lower) });
-  plot.add("path", { class: "edge", d: path(upper), "data-marks": values.filter((value) => value > 0).length });
-}
-
-const BOUND_SHOWN = 3; // times the longest queue: a bound higher than that would flatten the queue
-
-export class Waiting {
-  constructor() {
-    this.words = byId("waiting-words");
-    this.plot = new TimePlot(byId("waiting"), { height: 112, name: "Rows in the queue over the last two minutes", words: this.words });
-  }
-
-  draw({ history, queue }) {
-    const { plot } = this;
+export function waiting() {
+  const plot = new TimePlot("waiting", { height: 82, name: "Rows in the queue" });
+  return ({ history: { queue_rows }, history, queue: { max_rows } }) => {
     plot.begin(history);
-    const most = Math.max(1, ...history.queue_rows), bound_shown = queue.max_rows <= BOUND_SHOWN * most;
-    const top = bound_shown ? queue.max_rows * 1.05 : roundedUp(most);
-    const scale = linear([0, top], [plot.y1, plot.y0]);
-    for (const tick of ticks(top, 3)) if (Number.isInteger(tick)) plot.gridY(scale(tick), short(tick, 4));
-    area(plot, history.queue_rows, scale);
-    if (bound_shown) plot.bound(scale(queue.max_rows), `bound ${count(queue.max_rows)}`);
-    plot.end();
-
-    const { from, to, name } = spoken(history);
-    const longest = Math.max(0, ...history.queue_rows.slice(from, to));
-    say(this.words, when(name), " at most ", [counted(longest, "row")], ` waiting; the bound is ${count(queue.max_rows)}`);
-  }
+    const most = Math.max(1, ...queue_rows), bound_shown = max_rows <= BOUND_SHOWN * most;
+    const scale = plot.zeroTo(1.05 * (bound_shown ? Math.max(max_rows, most) : most), 3, count);
+    plot.area(queue_rows, scale);
+    if (bound_shown) plot.bound(scale(max_rows), `bound ${count(max_rows)}`);
+    const rows = Math.max(0, ...plot.spoken(queue_rows)), bound = `of at most ${count(max_rows)}`;
+    plot.say("up to ", [counted(rows, "row")], ` ${bound}`);
+    return tile("Waiting, up to", counted(rows, "row"), bound, rows / max_rows);
+  };
 }
 
-export class Busy {
-  constructor() {
-    this.words = byId("busy-words");
-    this.plot = new TimePlot(byId("busy"), { height: 112, name: "Share of the runners' time that was busy", words: this.words });
-  }
-
-  draw({ history, runners, in_flight }) {
-    const { plot } = this;
+export function busy() {
+  const plot = new TimePlot("busy", { height: 82, name: "Share of the runners' time that is busy" });
+  return ({ history, runners, in_flight }) => {
     plot.begin(history);
-    const scale = linear([0, 1], [plot.y1, plot.y0]);
-    for (const tick of [0, 0.5, 1]) plot.gridY(scale(tick), `${100 * tick} %`);
-    area(plot, history.busy.map((share) => Math.min(1, share)), scale);
-    plot.end();
-
-    const { from, to, name } = spoken(history);
-    const busy = sum(history.busy.slice(from, to)) / Math.max(1, to - from);
-    say(this.words, when(name), " ", [percent(busy)], ` busy; now ${in_flight} of ${counted(runners, "runner")}`);
-  }
+    plot.area(history.busy, plot.zeroTo(100, 2, (tick) => `${tick} %`, 100));
+    const shares = plot.spoken(history.busy), share = sum(shares) / Math.max(1, shares.length), now = `${in_flight} of ${counted(runners, "runner")}`;
+    plot.say([percent(share)], ` busy; now ${now}`);
+    return tile("Runners busy", percent(share), `now ${now}`, share);
+  };
 }
 
-// ------------------------------------------------------------------------------------------------------- batch time
+const USUAL = 0.94; // of the samples fit into the plot
+const CAP_SHOWN = 2; // times the highest point: a cap above that stands in words only
 
-const CAP_SHOWN = 2.5; // times the highest point: a cap above that stands in words only
-
-export class Fit {
-  constructor() {
-    this.words = byId("fit-words");
-    this.plot = new Plot(plotOf("fit"), { height: 226, left: 56, right: 14, bottom: 34, name: "Time of batches by their rows, with the fitted line" });
-  }
-
-  draw({ estimate, max_batch_size, max_latency_ms: cap }) {
-    const { plot } = this;
+export function fit() {
+  const plot = new Plot("fit", { height: 178, left: 52, right: 14, bottom: 36, name: "Time of batches by their rows, with the fitted line" });
+  return ({ estimate, max_batch_size, max_latency_ms: cap }) => {
     plot.begin();
+    say(byId("fit-more"));
     if (!estimate) {
       plot.empty("no batch yet");
-      say(this.words, "What a batch costs is learned from the first ones.");
-      byId("fit-more").textContent = "";
-      return;
+      say(plot.words, "What a batch costs is learned from the first ones.");
+      return [];
     }
-    const { base_ms, per_row_ms, noise, samples } = estimate;
-    const time = (rows) => base_ms + per_row_ms * rows;
+    const { base_ms, per_row_ms, noise, samples } = estimate, time = (rows) => base_ms + per_row_ms * rows;
     const widest = Math.max(1, ...samples.map(([rows]) => rows));
     const right = widest * 2 > max_batch_size ? max_batch_size : Math.min(max_batch_size, roundedUp(widest * 1.2));
-    const tallest = Math.max(time(right) * noise, ...samples.map(([, took]) => took));
-    const cap_shown = cap <= CAP_SHOWN * tallest;
-    const top = Math.max(tallest * 1.08, cap_shown ? cap * 1.08 : 0);
-    const x = linear([0, right], [plot.x0, plot.x1]), y = linear([0, top], [plot.y1, plot.y0]);
-    for (const tick of ticks(top, 4)) plot.gridY(y(tick), ms(tick));
+    // Some stragglers would flatten all else: they stand at the upper edge.
+    const usual = samples.map(([, took]) => took).sort((a, b) => a - b)[Math.floor(samples.length * USUAL)] ?? 0;
+    const tallest = Math.max(time(right) * noise, usual), cap_shown = cap <= CAP_SHOWN * tallest;
+    const top = 1.08 * (cap_shown ? Math.max(cap, tallest) : tallest);
+    const x = linear([0, right], [plot.x0, plot.x1]), y = plot.zeroTo(top, 4, ms);
     for (const tick of ticks(right, 5)) if (Number.isInteger(tick) && right - tick > right / 12) plot.tickX(x(tick), count(tick));
-    plot.tickX(x(right), count(right), "end");
-    plot.text(plot.x1, plot.height - 3, right === max_batch_size ? "rows in the batch, up to max_batch_size" : "rows in the batch", "end");
-
+    plot.tickX(plot.x1, count(right), "end");
+    plot.text(plot.x1, plot.y1 + 33, `rows in the batch${right === max_batch_size ? ", up to max_batch_size" : ""}`, "end");
     samples.forEach(([rows, took], at) => {
       const opacity = 0.2 + 0.6 * (at + 1) / samples.length; // the newest strongest
-      plot.add("circle", { class: "sample", cx: x(rows).toFixed(1), cy: y(took).toFixed(1), r: 3, "fill-opacity": opacity.toFixed(2) });
+      plot.add("circle", { class: "on-time sample", cx: x(rows), cy: y(Math.min(top, took)), r: 3, "fill-opacity": opacity });
     });
-    if (noise > 1) plot.add("path", { class: "promise", d: path([[x(0), y(base_ms * noise)], [x(right), y(time(right) * noise)]]) });
-    plot.add("path", { class: "line", d: path([[x(0), y(base_ms)], [x(right), y(time(right))]]) });
-    plot.add("circle", { class: "intercept", cx: x(0), cy: y(base_ms), r: 3.5 });
+    const line = (factor) => path([0, right].map((rows) => [x(rows), y(time(rows) * factor)]));
+    if (noise > 1) plot.path("line promise", line(noise));
+    plot.path("line", line(1));
+    plot.add("circle", { class: "intercept", cx: plot.x0, cy: y(base_ms), r: 3.5 });
     if (cap_shown) plot.bound(y(cap), `cap ${ms(cap)}`);
 
-    say(this.words, "A batch costs ", [ms(base_ms)], " + ", [ms(per_row_ms)], " a row.");
+    say(plot.words, "A batch costs ", [ms(base_ms, 2)], " + ", [ms(per_row_ms, 2)], " a row.");
     const full_ms = time(max_batch_size);
-    byId("fit-more").textContent = [
-      estimate.trusted ? `Decisions count on ${short(noise)} × that (dotted).` : "Too few batches so far: nothing is refused on this estimate.",
-      `A full batch of ${counted(max_batch_size, "row")}: ${ms(full_ms)}, ${short(max_batch_size / full_ms * 1000)} rows a second.`,
-      cap_shown ? "" : `The cap, ${ms(cap)}, is far above.`,
-      `Last batch learned from ${span(estimate.age_s)} ago.`,
-    ].filter(Boolean).join(" ");
-  }
+    say(byId("fit-more"), estimate.trusted ? `Decisions count on ${short(noise)} × that (dotted). ` : "Too few batches yet to refuse anything on this. ",
+      `A full batch of ${counted(max_batch_size, "row")}: ${ms(full_ms)}, ${short(max_batch_size / full_ms * 1000)} rows a second. `,
+      cap_shown ? "" : `The cap of ${ms(cap)} is far above. `, `Last batch learned from ${span(estimate.age_s)} ago.`);
+    return [];
+  };
 }

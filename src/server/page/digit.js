@@ -1,33 +1,25 @@
 // The digit to draw: pen and canvas, one question to the model at a time, and its answer with what the server did for it.
 
 import { pixelsOf } from "./pixels.js";
+import { byId, made } from "./words.js";
 
-const byId = (id) => document.getElementById(id);
-const REQUEST_TIMEOUT_MS = 10_000; // gives up on an answer; the server's own limit is far shorter
-let model_path = "v2/models/digits"; // of the model that is asked
-
-/** Whether a model takes 64 pixels and gives ten probabilities under the names of the digits model. */
-function takesDigits(tensors) {
-  const is = (list, name, length) => list?.some((t) => t.name === name && t.datatype === "FP32" && t.shape.length === 2 && t.shape[1] === length);
-  return tensors?.name === "digits" && is(tensors.inputs, "pixels", 64) && is(tensors.outputs, "probabilities", 10);
-}
+const DIGITS = "v2/models/digits";
+let model_path = DIGITS; // of the model that is asked
 
 /** Shows the drawing if the model, of which `tensors` is what the server says, is one to draw for; says whether it is. */
 export function showDrawing(tensors, version) {
-  const fits = takesDigits(tensors);
-  const section = byId("drawing"), was_hidden = section.hidden;
-  section.hidden = !fits;
-  if (!fits) return false;
-  const newest = tensors.versions?.at(-1) ?? version;
-  const path = newest === version ? "v2/models/digits" : `v2/models/digits/versions/${encodeURIComponent(version)}`;
-  if (path !== model_path || was_hidden) {
+  const has = (list, name, length) => list?.some((t) => t.name === name && t.datatype === "FP32" && t.shape.length === 2 && t.shape[1] === length);
+  const fits = tensors?.name === "digits" && has(tensors.inputs, "pixels", 64) && has(tensors.outputs, "probabilities", 10);
+  const section = byId("drawing"), path = tensors?.versions?.at(-1) === version ? DIGITS : `${DIGITS}/versions/${version}`;
+  if (fits && (section.hidden || path !== model_path)) {
     model_path = path;
     clear(); // an answer of another version would be taken for this one's
   }
-  return true;
+  section.hidden = !fits;
+  return fits;
 }
 
-// ---------------------------------------------------------------------------------------------------- the drawing
+// The drawing
 
 const canvas = byId("canvas");
 const PEN = 0.06;         // breadth of the pen on the page, as a share of the canvas's side
@@ -53,21 +45,19 @@ canvas.addEventListener("pointerdown", (event) => {
   addPoint(event);
   drawingChanged();
 });
-
 canvas.addEventListener("pointermove", (event) => {
   if (event.pointerId !== pointer) return;
   const events = event.getCoalescedEvents?.() ?? [];
   (events.length ? events : [event]).forEach(addPoint);
   drawingChanged();
 });
-
-for (const end of ["pointerup", "pointercancel"]) {
-  canvas.addEventListener(end, (event) => {
-    if (event.pointerId !== pointer) return;
-    pointer = null;
-    drawingChanged();
-  });
+function penUp(event) {
+  if (event.pointerId !== pointer) return;
+  pointer = null;
+  drawingChanged();
 }
+canvas.addEventListener("pointerup", penUp);
+canvas.addEventListener("pointercancel", penUp);
 
 function clear() {
   strokes = [];
@@ -79,10 +69,8 @@ document.addEventListener("keydown", (event) => { if (event.key === "Escape") cl
 
 /** Paints the strokes in the canvas's text colour, at the screen's own resolution. */
 function paint() {
-  const side = Math.round(canvas.clientWidth * devicePixelRatio);
-  if (canvas.width !== side || canvas.height !== side) canvas.width = canvas.height = side;
-  const pen = canvas.getContext("2d");
-  pen.clearRect(0, 0, side, side);
+  const side = Math.round(canvas.clientWidth * devicePixelRatio), pen = canvas.getContext("2d");
+  canvas.width = canvas.height = side;
   pen.strokeStyle = getComputedStyle(canvas).color;
   pen.lineWidth = PEN * side;
   pen.lineCap = pen.lineJoin = "round";
@@ -120,69 +108,56 @@ function drawingChanged() {
 new ResizeObserver(paint).observe(canvas);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawingChanged);
 
-// ----------------------------------------------------------------------------------------------------- the answer
+// The answer
 
 const bars = Array.from({ length: 10 }, (_, digit) => {
-  const row = document.createElement("li");
-  const [label, track, fill, percent] = ["span", "div", "div", "span"].map((tag) => document.createElement(tag));
-  label.textContent = digit;
-  track.className = "track";
-  fill.className = "fill";
-  percent.textContent = "–";
-  track.append(fill);
-  row.append(label, track, percent);
+  const fill = made("div", "fill"), share = made("span", "small");
+  const row = made("li", "", made("span", "", digit), made("div", "track", fill), share);
   byId("bars").append(row);
-  return { row, fill, percent };
+  return { row, fill, share };
 });
 
-const DOUBT = 0.6; // below this probability the answer is shown in grey
-const PAUSE_MS = 30; // between an answer and the next question, while the pen moves
+const REQUEST_TIMEOUT_MS = 10_000; // gives up on an answer; the server's own limit is far shorter
+const PAUSE_MS = 30;              // between an answer and the next question, while the pen moves
 const PAUSE_AFTER_ERROR_MS = 300; // the same after a refusal or an error: a busy server is not pressed
-let wanted = null; // the newest image that has not been sent
+const DOUBT = 0.6;  // below this probability the answer is shown in grey
+let wanted = null;  // the newest image that has not been sent
 let asking = false; // whether a request is under way: one at a time, the newest image next
-let drawing = 0; // counts the images, so that an answer to a cleared drawing is not shown
+let drawing = 0;    // counts the drawings, so that an answer to a cleared one is not shown
 
 /** Sends an image to the model and shows its answer; with null, shows that there is none. */
 async function ask(pixels) {
-  drawing += pixels ? 0 : 1;
   wanted = pixels;
   if (!pixels) {
-    showNothing();
-    notice(null);
+    drawing += 1;
+    show(null);
   }
   if (asking || !wanted) return;
-
   asking = true;
   byId("answer").setAttribute("aria-busy", "true");
   while (wanted) {
     const image = wanted, asked = drawing;
     wanted = null;
-    let show, pause_ms = PAUSE_MS;
+    let answer = null, problem = "";
     try {
-      const answer = await infer(image);
-      show = () => { notice(null); showAnswer(image, answer); };
+      answer = await infer(image);
     } catch (error) {
-      show = () => { showNothing(); notice(error.message); };
-      pause_ms = PAUSE_AFTER_ERROR_MS;
+      problem = error.message;
     }
-    if (asked === drawing) show();
-    await new Promise((resume) => setTimeout(resume, pause_ms));
+    if (asked === drawing) show(answer, problem);
+    await new Promise((resume) => setTimeout(resume, problem ? PAUSE_AFTER_ERROR_MS : PAUSE_MS));
   }
   asking = false;
   byId("answer").setAttribute("aria-busy", "false");
 }
 
-/** One inference: {probabilities, timing in milliseconds}. Throws an error whose message is fit to be shown. */
+/** One inference. Throws an error whose message is fit to be shown. */
 async function infer(pixels) {
   const started = performance.now();
+  const request = JSON.stringify({ inputs: [{ name: "pixels", shape: [1, 64], datatype: "FP32", data: pixels }] });
   let response, body;
   try {
-    response = await fetch(`${model_path}/infer`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(requestFor(pixels)),
-      signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
-    });
+    response = await fetch(`${model_path}/infer`, { method: "POST", body: request, signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS) });
     body = await response.json();
   } catch (error) {
     if (response && !response.ok) throw new Error(`The server answered ${response.status}.`);
@@ -195,63 +170,34 @@ async function infer(pixels) {
   if (probabilities?.length !== 10) throw new Error("The model's answer is not ten probabilities.");
 
   // Such as `queue;dur=0.03, batch;dur=0.41;desc="17 rows"`.
-  const header = response.headers.get("Server-Timing") ?? "";
+  const timing = (pattern) => (response.headers.get("Server-Timing") ?? "").match(pattern)?.[1];
   return {
-    probabilities,
-    round_trip_ms,
-    queue_ms: header.match(/queue;dur=([\d.]+)/)?.[1],
-    batch_ms: header.match(/batch;dur=([\d.]+)/)?.[1],
-    rows: header.match(/desc="(\d+) rows?"/)?.[1],
+    request, probabilities, round_trip_ms,
+    queue_ms: timing(/queue;dur=([\d.]+)/), batch_ms: timing(/batch;dur=([\d.]+)/), rows: timing(/desc="(\d+) rows?"/),
   };
 }
 
-function requestFor(pixels) {
-  return { inputs: [{ name: "pixels", shape: [1, 64], datatype: "FP32", data: pixels }] };
-}
-
-function showAnswer(pixels, { probabilities, round_trip_ms, queue_ms, batch_ms, rows }) {
-  const best = probabilities.indexOf(Math.max(...probabilities));
-  const exactly = (share) => `${(100 * share).toFixed(1)} %`;
-  const timing = (value) => (value === undefined ? "–" : `${Number(value).toFixed(2)} ms`);
-  byId("digit").textContent = best;
-  mark(probabilities[best] < DOUBT ? "unsure" : "");
-  bars.forEach((bar, digit) => {
-    bar.row.className = digit === best ? "best" : "";
-    bar.fill.style.width = `${100 * probabilities[digit]}%`;
-    bar.percent.textContent = exactly(probabilities[digit]);
+/** Shows an answer, or none and the problem in plain words. */
+function show(answer, problem = "") {
+  const { probabilities } = answer ?? {}, best = probabilities?.indexOf(Math.max(...probabilities)) ?? -1;
+  const percent = (share) => `${(100 * share).toFixed(1)} %`, ms = (value) => (value === undefined ? "–" : `${Number(value).toFixed(2)} ms`);
+  byId("digit").textContent = answer ? best : "?";
+  byId("drawing").classList.toggle("blank", !answer);
+  byId("drawing").classList.toggle("unsure", probabilities?.[best] < DOUBT);
+  bars.forEach(({ row, fill, share }, digit) => {
+    row.className = digit === best ? "best" : "";
+    fill.style.width = answer ? `${100 * probabilities[digit]}%` : "0";
+    share.textContent = answer ? percent(probabilities[digit]) : "–";
   });
-  byId("round-trip").textContent = timing(round_trip_ms);
-  byId("queue").textContent = timing(queue_ms);
-  byId("batch").textContent = timing(batch_ms);
-  byId("rows").textContent = rows ?? "–";
-  byId("details").hidden = false;
-  const address = new URL(`${model_path}/infer`, document.baseURI).href;
-  byId("curl").textContent = `curl ${address} -d '${JSON.stringify(requestFor(pixels))}'`;
-  if (pointer === null) byId("spoken").textContent = `The answer is ${best}, ${exactly(probabilities[best])}.`;
+  byId("round-trip").textContent = ms(answer?.round_trip_ms);
+  byId("queue").textContent = ms(answer?.queue_ms);
+  byId("batch").textContent = ms(answer?.batch_ms);
+  byId("rows").textContent = answer?.rows ?? "–";
+  byId("details").hidden = !answer;
+  byId("curl").textContent = answer ? `curl ${new URL(`${model_path}/infer`, document.baseURI).href} -d '${answer.request}'` : "";
+  if (pointer === null) byId("spoken").textContent = answer ? `The answer is ${best}, ${percent(probabilities[best])}.` : "";
+  byId("notice").hidden = !problem;
+  byId("notice").textContent = problem;
 }
 
-/** How the answer is shown: "none", "unsure", or "" for one that the model is sure of. */
-function mark(kind) {
-  for (const name of ["none", "unsure"]) byId("drawing").classList.toggle(name, name === kind);
-}
-
-function showNothing() {
-  byId("digit").textContent = "?";
-  mark("none");
-  for (const bar of bars) {
-    bar.row.className = "";
-    bar.fill.style.width = "0";
-    bar.percent.textContent = "–";
-  }
-  for (const id of ["round-trip", "queue", "batch", "rows"]) byId(id).textContent = "–";
-  byId("details").hidden = true;
-  byId("spoken").textContent = "";
-}
-
-/** Shows an error in plain words above the answer; null takes it away. */
-function notice(text) {
-  byId("notice").hidden = text === null;
-  byId("notice").textContent = text ?? "";
-}
-
-showNothing();
+show(null);

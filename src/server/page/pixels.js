@@ -1,13 +1,9 @@
 // Strokes of a pen to the 64 numbers that the digits model takes. Pure.
 //
-// The model learned from scans that were each cut to the digit's bounding box and scaled into a bitmap of 32 x 32; a
-// pixel of the 8 x 8 image is the number of inked pixels, 0 to 16, in a block of 4 x 4. Three traits of those images
-// matter for a drawing to look like one of them (figures over the 1,797 images):
-//   - the digit fills the full height: all eight rows hold ink;
-//   - it is about six of eight columns wide: the outer two are nearly empty;
-//   - its ink is nearly the same whatever the digit (313 of 1,024 pixels on average): a 1 has a broad stroke, an 8 a
-//     thin one.
-// So the pen's path, not its picture, is fitted into the bitmap, and its breadth is found from the ink.
+// The model learned from scans, each cut to the digit's bounding box and scaled into a bitmap of 32 x 32; a pixel of the
+// 8 x 8 image counts the inked pixels, 0 to 16, of a block of 4 x 4. In those 1,797 images a digit fills the full height,
+// is about six of eight columns wide, and has nearly the same ink whatever it is (313 of 1,024 pixels on average): a 1 has
+// a broad stroke, an 8 a thin one. So the pen's path is fitted into the bitmap, and its breadth is found from the ink.
 
 const SIDE = 32;              // of the bitmap, in pixels
 const BLOCK = 4;              // bitmap pixels per image pixel, along each side
@@ -47,8 +43,7 @@ export function pixelsOf(strokes) {
   return pixels;
 }
 
-/** The bitmap, 1 where a pixel's centre lies within `radius` of a stroke. Computed rather than read back from a
- *  canvas, since some browsers blur what they let a page read. */
+/** The bitmap, 1 where a pixel's centre lies within `radius` of a stroke. Not read from a canvas: some browsers blur that. */
 function inked(strokes, radius) {
   const bitmap = new Uint8Array(SIDE * SIDE);
   const clamp = (value) => Math.max(0, Math.min(SIDE - 1, Math.floor(value)));
