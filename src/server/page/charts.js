@@ -187,7 +187,7 @@ export function fit() {
     say(plot.words, "A batch costs ", [ms(base_ms, 2)], " + ", [ms(per_row_ms, 2)], " a row.");
     const full_ms = time(max_batch_size);
     say(byId("fit-more"), estimate.trusted ? `Decisions count on ${short(noise)} × that (dotted). ` : "Too few batches yet to refuse anything on this. ",
-      `A full batch of ${counted(max_batch_size, "row")}: ${ms(full_ms)}, ${short(max_batch_size / full_ms * 1000)} rows a second. `,
+      `A full batch of ${counted(max_batch_size, "row")}: ${ms(full_ms, 2)}, ${count(Number((max_batch_size / full_ms * 1000).toPrecision(2)))} rows a second. `,
       cap_shown ? "" : `The cap of ${ms(cap)} is far above. `, `Last batch learned from ${span(estimate.age_s)} ago.`);
     return [];
   };

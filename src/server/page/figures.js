@@ -10,7 +10,7 @@ function cell(name, ...words) {
   return td;
 }
 
-const why = ({ reason, why }) => cell("why", made("b", "", reason.replaceAll("_", " ")), why);
+const why = ({ reason, why }) => cell("why", made("b", "", reason.replaceAll("_", " ")), " · ", why);
 const known = (value) => (value === null ? "–" : ms(value));
 
 export function drawReasons({ releases, refusals }) {
