@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     /// Of all files together: the page stays what a slow link loads at once.
-    const MOST_BYTES: usize = 60_000;
+    const MOST_BYTES: usize = 64 * 1024;
 
     #[test]
     fn the_page_is_small() {

@@ -245,7 +245,7 @@ def check_looks(page, checks, pictures, model):
             page.wait(lambda: page.find("batches").find_element(By.CSS_SELECTOR, "svg").rect["width"] < width, "a new drawing")
             scroll, view = page.widths()
             checks.check(f"{mode}, {width} px: nothing scrolls sideways", view == width and scroll <= view, f"{scroll} in {view} px")
-            wide = page.run("return [...document.querySelectorAll('.panel, #tiles > div, label')].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.id || e.innerText)")
+            wide = page.run("return [...document.querySelectorAll('.panel, #tiles, #tiles > div, label')].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.id || e.innerText)")
             checks.check(f"{mode}, {width} px: nothing sticks out of its panel", not wide, wide)
             if pictures and width != 320:
                 page.screenshot(str(pictures / f"{model}-{mode}-{width}.png"))
