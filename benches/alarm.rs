@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use uncork::batcher::{BatchError, Batcher, Caps, Executor};
+use uncork::batcher::{BatchError, Batcher, Caps, Executor, Ran};
 use uncork::policy::{Decision, Policy, ReleaseReason, View};
 
 const HOLDS: usize = 3000;
@@ -106,7 +106,7 @@ impl Policy for Hold {
 struct AtOnce;
 
 impl Executor<(), ()> for AtOnce {
-    fn execute(&mut self, batch: Vec<()>) -> BoxFuture<'static, Result<Vec<()>, BatchError>> {
-        std::future::ready(Ok(batch)).boxed()
+    fn execute(&mut self, batch: Vec<()>) -> BoxFuture<'static, Result<Ran<()>, BatchError>> {
+        std::future::ready(Ok(batch.into())).boxed()
     }
 }

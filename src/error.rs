@@ -137,7 +137,7 @@ impl Outcome {
     ];
 
     /// The label's value.
-    pub fn label(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Outcome::Answered => "on_time",
             Outcome::AnsweredLate => "late",

@@ -291,6 +291,25 @@ async fn the_files_of_the_page_are_sent_once_and_then_only_asked_for() {
 }
 
 #[tokio::test]
+async fn the_status_tells_of_every_model_and_of_what_happened_to_it_last() {
+    let server = simple().await;
+    let one = request(json!([1.0]));
+    assert_eq!(server.infer(&one).await.status, 200);
+    let told = server.get("/status").await;
+    assert_eq!((told.status, &told.headers["cache-control"]), (200, &"no-store".parse().unwrap()));
+    let told = told.json();
+    assert_eq!(told["server"]["ready"], true);
+    let [first, last] = &told["models"].as_array().unwrap()[..] else { panic!("{told}") };
+    assert_eq!((&first["version"], &last["version"]), (&json!("9"), &json!("10")));
+    assert_eq!((&first["totals"]["on_time"], &last["totals"]["on_time"]), (&json!(0), &json!(1)));
+    assert_eq!(last["releases"][0]["reason"], "ripe");
+    assert_eq!(last["queue"]["max_rows"], 64);
+    assert_eq!(last["batch_edges"], json!([1, 2, 4, 8]));
+    let newest = last["estimate"]["samples"].as_array().unwrap().last().unwrap();
+    assert_eq!(newest[0], 1);
+}
+
+#[tokio::test]
 async fn every_error_has_its_status_and_a_sentence_and_harms_nobody_else() {
     let server = simple().await;
     let input = |over: Value| {

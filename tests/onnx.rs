@@ -12,10 +12,11 @@ use uncork::runner::onnx::{OnnxError, OnnxModel, OnnxRunner};
 use uncork::tensor::{Data, DataType, Tensor, Tensors};
 
 /// Fixtures with recorded inputs and onnxruntime's outputs: the name of the record, and the model beside or elsewhere.
-const RECORDED: [(&str, &str); 4] = [
+const RECORDED: [(&str, &str); 5] = [
     ("mlp", "tests/models/mlp.onnx"),
     ("lenet", "tests/models/lenet.onnx"),
     ("two_inputs", "tests/models/two_inputs.onnx"),
+    ("free", "tests/models/free.onnx"),
     ("digits", "examples/digits/digits.onnx"),
 ];
 

@@ -59,6 +59,46 @@ async fn a_request_of_more_rows_than_a_batch_is_split_and_its_answer_joined_in_o
 }
 
 #[tokio::test]
+async fn a_token_that_the_model_does_not_know_fails_its_own_request_and_no_neighbour() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/zoo/textcnn_20_new.onnx");
+    let one = NonZeroUsize::MIN;
+    let spec = ModelSpec { source: Source::Onnx(path.into()), runners: one, ..stand_in("1") };
+    let registry = Registry::load(vec![spec]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    let (name, length) = (&model.signature().inputs[0].name, model.signature().inputs[0].dims[0].unwrap_or(12));
+    let sentence = |token: i64| {
+        let tokens: Vec<i64> = (0..length as i64).map(|i| if i == 3 { token } else { i }).collect();
+        Tensors::one(name.clone(), Tensor::new(vec![1, length], tokens).unwrap())
+    };
+    let mut alone = Vec::new();
+    for i in 0..8 {
+        alone.push(model.infer(sentence(i), Terms::now()).await.unwrap().outputs);
+    }
+    let tokens = (0..32).map(|i| if i == 13 { 1_000_000 } else { i % 8 });
+    let answers = join_all(tokens.clone().map(|token| model.infer(sentence(token), Terms::now()))).await;
+    let mut most_rows = 0;
+    for (answer, token) in answers.into_iter().zip(tokens) {
+        if token == 1_000_000 {
+            let Err(Error::Invalid(why)) = answer else { panic!("{answer:?}") };
+            assert!(why.contains("index 1000000 is out of range") && !why.contains("node"), "{why}");
+            continue;
+        }
+        let answer = answer.unwrap();
+        most_rows = most_rows.max(answer.batch_rows);
+        let pairs = answer.outputs.iter().zip(alone[token as usize].iter());
+        for ((_, have), (_, want)) in pairs {
+            let (Data::Fp32(have), Data::Fp32(want)) = (have.data(), want.data()) else { panic!("floats") };
+            let is_close = have.iter().zip(want).all(|(a, b)| (a - b).abs() <= 1e-5 * (1.0 + b.abs()));
+            assert!(is_close, "{have:?} instead of {want:?}");
+        }
+    }
+    assert!(most_rows > 16, "they shared batches");
+    let text = registry.metrics().render();
+    assert!(text.contains(r#"uncork_requests_total{model="m",version="1",outcome="invalid"} 1"#), "{text}");
+    assert!(text.contains(r#"uncork_requests_total{model="m",version="1",outcome="failed"} 0"#), "{text}");
+}
+
+#[tokio::test]
 async fn a_thousand_requests_of_different_sizes_each_get_their_own_rows_back() {
     let registry = Registry::load(vec![stand_in("1")]).unwrap();
     let model = registry.model("m", None).unwrap();

@@ -17,10 +17,12 @@ use super::Answered;
 use super::alarm::Alarm;
 use super::clock::Clock;
 use super::desk::{Desk, Passenger, Waiting};
-use super::executor::BatchError;
+use super::executor::{BatchError, Ran};
+use super::journal::Release;
 use crate::error::Error;
 use crate::estimator::Instant;
-use crate::policy::{Dispatcher, Entry, Landing, Lane, LaneId, ReleaseReason, ShedReason, Step};
+use crate::metrics::RefusalReason;
+use crate::policy::{Batch, Dispatcher, Entry, Landing, Lane, LaneId, ReleaseReason, ShedReason, Step};
 
 /// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
 /// long a landed batch can go unnoticed.
@@ -63,7 +65,7 @@ pub(super) struct Actor<I, A> {
 struct Landed<A> {
     flight: Flight,
     passengers: Vec<Passenger<A>>,
-    outcome: Result<Vec<A>, BatchError>,
+    outcome: Result<Ran<A>, BatchError>,
     permit: OwnedSemaphorePermit,
 }
 
@@ -128,7 +130,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 }
                 self.set_alarm(now, next);
             }
-            self.tidy();
+            self.tidy(now);
         }
     }
 
@@ -144,11 +146,11 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
     }
 
     /// Shows what waits in each queue, and finishes those in which nothing does any more.
-    fn tidy(&mut self) {
+    fn tidy(&mut self, now: Instant) {
         let dispatcher = &mut self.dispatcher;
         self.desks.retain(|lane, desk| {
             let queue = dispatcher.queue(*lane);
-            desk.metrics.queue_rows.set(queue.rows() as f64);
+            desk.journal.waits(now, queue.rows(), desk.bounds.waits().bytes);
             if !queue.is_empty() || desk.in_flight > 0 {
                 return true;
             }
@@ -212,9 +214,24 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                     self.release(now, lane, entries, reason, permit);
                 }
                 Step::Shed { lane, entries, reason } => self.shed(now, lane, entries, reason),
-                Step::WaitUntil(at) => return Some(at),
-                Step::Park => return None,
+                Step::WaitUntil(at) => {
+                    self.note_holds(now);
+                    return Some(at);
+                }
+                Step::Park => {
+                    self.note_holds(now);
+                    return None;
+                }
             }
+        }
+    }
+
+    /// Notes since when queues wait for something else than a runner.
+    fn note_holds(&mut self, now: Instant) {
+        let has_free_runner = self.permits.available_permits() > 0;
+        for (lane, desk) in &mut self.desks {
+            let is_held = has_free_runner && !self.dispatcher.queue(*lane).is_empty();
+            desk.held_since = if is_held { desk.held_since.or(Some(now)) } else { None };
         }
     }
 
@@ -235,14 +252,12 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         if items.is_empty() {
             return;
         }
-        if let Some(predicted) = self.dispatcher.predict(lane, launched.rows) {
-            desk.metrics.predicted_batch_duration.record(predicted);
-        }
-        desk.metrics.count_release(reason);
-        desk.metrics.batch_size.record(launched.rows as f64);
-        desk.metrics.in_flight_batches.increment(1.0);
         desk.in_flight += 1;
+        let held = desk.held_since.take().map_or(Duration::ZERO, |since| now.since(since));
+        let predicted = self.dispatcher.predict(lane, launched.rows);
         let ticket = self.dispatcher.launch(now, lane, launched);
+        let Batch { entries: requests, rows, .. } = launched;
+        desk.journal.released(now, Release { ticket, requests, rows, reason, held, predicted, took: None });
         let flight = Flight { ticket, lane, since: now, rows: launched.rows };
         let answers = desk.executor.execute(items);
         self.flights.push(Box::pin(async move { Landed { flight, passengers, outcome: answers.await, permit } }));
@@ -259,6 +274,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let retry_after = start_behind_queue.since(now).max(SHORTEST_RETRY);
         let refused: Vec<Entry> = self.dispatcher.take(lane, entries).collect();
         let Some(desk) = self.desks.get_mut(&lane) else { return };
+        let (mut requests, mut told) = (0, None);
         for entry in refused {
             let Some(waiting) = desk.take(&entry) else { continue };
             let refusal = Error::Late {
@@ -266,8 +282,13 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 deadline_ms: waiting.within.as_secs_f64() * 1e3,
                 retry_after,
             };
+            requests += 1;
+            told = Some(refusal.clone());
             // The caller may have left.
             let _ = waiting.reply.send(Err(refusal));
+        }
+        if let Some(told) = told {
+            desk.journal.refused(now, RefusalReason::Late(reason), requests, &told);
         }
     }
 
@@ -276,22 +297,28 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let Landed { flight, passengers, outcome, permit } = landed;
         drop(permit);
         let time = now.since(flight.since);
-        let outcome = outcome.and_then(|answers| {
-            let (have, want) = (answers.len(), passengers.len());
+        let outcome = outcome.and_then(|ran| {
+            let (have, want) = (ran.answers.len(), passengers.len());
             let short = || BatchError(format!("{have} answers for {want} items"));
-            (have == want).then_some(answers).ok_or_else(short)
+            (have == want).then_some(ran).ok_or_else(short)
         });
         let late = || passengers.iter().filter(|passenger| now > passenger.deadline).count();
-        let landing = if outcome.is_ok() { Landing::Answered { late: late() } } else { Landing::Failed };
+        let is_typical = outcome.as_ref().is_ok_and(|ran| ran.is_typical);
+        let landing = if is_typical { Landing::Answered { late: late() } } else { Landing::Failed };
         self.dispatcher.land(now, flight.ticket, landing);
         // A desk stays until its last batch is back.
         if let Some(desk) = self.desks.get_mut(&flight.lane) {
             desk.in_flight -= 1;
-            desk.metrics.in_flight_batches.decrement(1.0);
-            desk.metrics.runner_busy_seconds.increment(time.as_secs_f64());
-            match &outcome {
-                Ok(_) => desk.metrics.batch_duration.record(time),
-                Err(why) => tracing::error!(queue = desk.name, rows = flight.rows, %why, "a batch failed"),
+            let arrivals: Vec<Instant> = match &outcome {
+                Ok(_) => passengers.iter().map(|passenger| passenger.arrival).collect(),
+                Err(why) => {
+                    tracing::error!(queue = desk.name, rows = flight.rows, %why, "a batch failed");
+                    Vec::new()
+                }
+            };
+            desk.journal.landed(now, flight.ticket, flight.rows, time, &arrivals);
+            if is_typical {
+                desk.journal.learned(now, flight.rows, time, self.dispatcher.fit(flight.lane));
             }
         }
         Deliveries { flight, time, passengers, outcome }
@@ -310,7 +337,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             let _ = passenger.reply.send(answered);
         };
         match outcome {
-            Ok(answers) => passengers.into_iter().zip(answers).for_each(|(p, answer)| answer_to(p, Ok(answer))),
+            Ok(ran) => passengers.into_iter().zip(ran.answers).for_each(|(p, answer)| answer_to(p, Ok(answer))),
             Err(_) => passengers.into_iter().for_each(|p| answer_to(p, Err(Error::ModelFailed))),
         }
     }
@@ -321,7 +348,7 @@ struct Deliveries<A> {
     flight: Flight,
     time: Duration,
     passengers: Vec<Passenger<A>>,
-    outcome: Result<Vec<A>, BatchError>,
+    outcome: Result<Ran<A>, BatchError>,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::Weight;
+use super::journal::Waits;
 use crate::error::Error;
 
 /// What waits now, against its bounds. Shared by all callers and the actor.
@@ -42,6 +43,17 @@ impl Bounds {
     pub(super) fn leave(&self, weight: Weight) {
         self.rows.give_back(weight.rows);
         self.bytes.give_back(weight.bytes);
+    }
+
+    /// What waits now, and the most that may.
+    pub(super) fn waits(&self) -> Waits {
+        let used = |meter: &Meter| meter.used.load(Ordering::Acquire);
+        Waits {
+            rows: used(&self.rows),
+            max_rows: self.rows.bound,
+            bytes: used(&self.bytes),
+            max_bytes: self.bytes.bound,
+        }
     }
 
     /// Admits nothing from now on.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::bounds::Bounds;
 use super::desk::Desk;
 use super::executor::{BatchError, Executor, Work};
+use super::journal::Journal;
 use super::pool::Pool;
 use super::{Batcher, Caps, Shared, Weight};
 use crate::metrics::ModelMetrics;
@@ -135,7 +136,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         let function = Arc::new(function);
         self.start_threads(move || {
             let function = Arc::clone(&function);
-            Ok(Box::new(move |batch| Ok(function(batch))))
+            Ok(Box::new(move |batch| Ok(function(batch).into())))
         })
     }
 
@@ -156,18 +157,21 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         let clock = pool.clock();
         let lane = Lane::new(self.policy, self.caps.max_batch).weighing(self.weight);
         let mut lane = lane.padding_to(self.sizes);
+        let journal = Arc::new(Journal::new(self.metrics, self.caps.max_latency, self.caps.max_batch));
         for (rows, time) in self.seen {
             lane.seen(clock.now(), rows, time);
+            journal.learned(clock.now(), rows, time, lane.fit());
         }
         let bounds = Arc::new(Bounds::new(self.max_queue_rows, self.max_queue_bytes, self.caps.max_latency));
         let desk = Desk {
             name: self.name,
             max_batch: self.caps.max_batch,
             bounds: Arc::clone(&bounds),
-            metrics: self.metrics,
+            journal: Arc::clone(&journal),
             executor: Box::new(executor),
             waiting: HashMap::new(),
             in_flight: 0,
+            held_since: None,
             drained: Vec::new(),
             closing: false,
         };
@@ -179,6 +183,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
                 inbox,
                 lane,
                 bounds,
+                journal,
                 weigh: self.weigh,
                 next_id,
                 clock,

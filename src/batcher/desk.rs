@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 
 use super::bounds::Bounds;
 use super::executor::Executor;
+use super::journal::Journal;
 use super::{Answered, Weight};
 use crate::error::Error;
 use crate::estimator::Instant;
-use crate::metrics::ModelMetrics;
 use crate::policy::{Batch, Entry};
 
 /// An item in the queue, and the way back to its caller.
@@ -30,11 +30,13 @@ pub(super) struct Desk<I, A> {
     pub(super) name: String,
     pub(super) max_batch: usize,
     pub(super) bounds: Arc<Bounds>,
-    pub(super) metrics: ModelMetrics,
+    pub(super) journal: Arc<Journal>,
     pub(super) executor: Box<dyn Executor<I, A>>,
     pub(super) waiting: HashMap<u64, Waiting<I, A>>,
     /// Batches that run.
     pub(super) in_flight: usize,
+    /// Since when something is held back here while a runner is free.
+    pub(super) held_since: Option<Instant>,
     /// Who wants to know when nothing waits or runs any more.
     pub(super) drained: Vec<oneshot::Sender<()>>,
     /// Whether the last handle is gone.
@@ -68,7 +70,7 @@ impl<I, A> Desk<I, A> {
             batch.entries += 1;
             batch.rows += entry.rows;
             batch.first_arrival = batch.first_arrival.min(entry.arrival);
-            self.metrics.queue_wait.record(now.since(entry.arrival));
+            self.journal.metrics.queue_wait.record(now.since(entry.arrival));
             items.push(waiting.item);
             passengers.push(Passenger { arrival: entry.arrival, deadline: entry.deadline, reply: waiting.reply });
         }

@@ -16,14 +16,30 @@ use tokio::sync::oneshot;
 #[error("{0}")]
 pub struct BatchError(pub String);
 
+/// What came of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran<A> {
+    /// One answer for each item, in order. Any other number fails the batch.
+    pub answers: Vec<A>,
+    /// Whether such a batch would take that long again. Not where part of it failed or was tried twice: such a batch tells
+    /// nothing of the next one's time, and is not learned from.
+    pub is_typical: bool,
+}
+
+impl<A> From<Vec<A>> for Ran<A> {
+    fn from(answers: Vec<A>) -> Ran<A> {
+        Ran { answers, is_typical: true }
+    }
+}
+
 /// Runs batches. Asked for no more batches at once than the pool has runners.
 pub trait Executor<I, A>: Send + 'static {
-    /// Starts a batch; the future yields one answer for each item, in order. Any other number of answers fails the batch.
-    fn execute(&mut self, batch: Vec<I>) -> BoxFuture<'static, Result<Vec<A>, BatchError>>;
+    /// Starts a batch; the future yields its answers.
+    fn execute(&mut self, batch: Vec<I>) -> BoxFuture<'static, Result<Ran<A>, BatchError>>;
 }
 
 /// What a thread does with a batch.
-pub type Work<I, A> = Box<dyn FnMut(Vec<I>) -> Result<Vec<A>, BatchError>>;
+pub type Work<I, A> = Box<dyn FnMut(Vec<I>) -> Result<Ran<A>, BatchError>>;
 
 /// Threads that run the batches of any number of queues, whatever the types of their items. Clones share them; they end
 /// when the last clone and the last [`Workers`] on them are dropped, each after the batch it is at.
@@ -109,7 +125,7 @@ pub struct Workers<I, A> {
 }
 
 impl<I: Send + 'static, A: Send + 'static> Executor<I, A> for Workers<I, A> {
-    fn execute(&mut self, batch: Vec<I>) -> BoxFuture<'static, Result<Vec<A>, BatchError>> {
+    fn execute(&mut self, batch: Vec<I>) -> BoxFuture<'static, Result<Ran<A>, BatchError>> {
         let gone = || BatchError("no runner thread is left".into());
         let (done, answers) = oneshot::channel();
         let (shared, key) = (&self.threads.shared, self.key);
@@ -155,7 +171,7 @@ impl<I, A> Worker<I, A> {
         Worker { build, work }
     }
 
-    fn run(&mut self, batch: Vec<I>) -> Result<Vec<A>, BatchError> {
+    fn run(&mut self, batch: Vec<I>) -> Result<Ran<A>, BatchError> {
         if self.work.is_err() {
             self.work = fenced(&*self.build);
         }

@@ -36,6 +36,7 @@ mod builder;
 mod clock;
 mod desk;
 mod executor;
+mod journal;
 mod pool;
 
 use std::sync::Arc;
@@ -43,7 +44,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use builder::Builder;
-pub use executor::{BatchError, Executor, Threads, Work, Workers};
+pub use executor::{BatchError, Executor, Ran, Threads, Work, Workers};
+pub use journal::{Column, Refusal, Release, Snapshot, Waits};
 pub use pool::Pool;
 
 pub use crate::policy::{BatchSizes, Priority};
@@ -52,9 +54,11 @@ use actor::Message;
 use bounds::Bounds;
 use clock::Clock;
 use desk::Waiting;
+use journal::Journal;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::Error;
+use crate::metrics::RefusalReason;
 use crate::policy::{Entry, LaneId};
 
 /// The two caps: all that anyone must set.
@@ -135,12 +139,24 @@ struct Shared<I, A> {
     inbox: mpsc::UnboundedSender<Message<I, A>>, // bounded by `bounds`: nothing is sent that was not admitted
     lane: LaneId,
     bounds: Arc<Bounds>,
+    journal: Arc<Journal>,
     weigh: Box<dyn Fn(&I) -> Weight + Send + Sync>,
     next_id: AtomicU64,
     clock: Clock,
     caps: Caps,
     /// Kept free between the answer's due time and the end of the batch, for the way back to the caller.
     answering: Duration,
+}
+
+impl<I, A> Shared<I, A> {
+    fn note_full(&self, refusal: &Error) {
+        let reason = match refusal {
+            Error::Full { unit: "rows", .. } => RefusalReason::RowsBound,
+            Error::Full { .. } => RefusalReason::BytesBound,
+            _ => return,
+        };
+        self.journal.refused(self.clock.now(), reason, 1, refusal);
+    }
 }
 
 impl<I, A> Drop for Shared<I, A> {
@@ -195,7 +211,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         if weight.rows > max_batch {
             return Err(Error::TooLarge { size: weight.rows, bound: max_batch, unit: "rows" });
         }
-        shared.bounds.admit(weight)?;
+        shared.bounds.admit(weight).inspect_err(|refusal| shared.note_full(refusal))?;
         let within = timeout.map_or(shared.caps.max_latency, |t| t.min(shared.caps.max_latency));
         let arrival = shared.clock.instant_of(arrival);
         let entry = Entry {
@@ -216,6 +232,11 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         departure.answered = true;
         // The actor answers all that it took in; it can only be gone if its runtime is shutting down.
         outcome.unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    /// What waits and runs, what has been learned, and what happened in the last two minutes.
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.journal.snapshot(self.shared.clock.now(), self.shared.bounds.waits())
     }
 
     /// Refuses new items from now on, answers all that wait without holding back any longer, and returns when the last

@@ -1,41 +1,51 @@
 //! Every metric's name, help, labels and buckets, in one place.
 //!
 //! Handles are made once for each model and kept: recording is then a few atomic operations and never a look-up by name.
+//! The [`catalogue`] lists the metrics; docs/metrics.md is written from it.
+
+pub mod catalogue;
+
+use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_process::Collector;
+
+pub use catalogue::{RefusalReason, Stage};
 
 use crate::error::Outcome;
 use crate::policy::ReleaseReason;
-
-const BATCH_SIZE: &str = "uncork_adaptive_batch_size";
-const REQUESTS: &str = "uncork_requests_total";
-const RELEASES: &str = "uncork_releases_total";
-const REQUEST_DURATION: &str = "uncork_request_duration_seconds";
-const QUEUE_WAIT: &str = "uncork_queue_wait_seconds";
-const BATCH_DURATION: &str = "uncork_batch_duration_seconds";
-const PREDICTED: &str = "uncork_predicted_batch_duration_seconds";
-const QUEUE_ROWS: &str = "uncork_queue_rows";
-const IN_FLIGHT: &str = "uncork_in_flight_batches";
-const BUSY: &str = "uncork_runner_busy_seconds_total";
-const MAX_LATENCY: &str = "uncork_max_latency_seconds";
+use catalogue::{Edges, Kind, Metric};
 
 /// Edges of every histogram of seconds; each model's `max_latency_ms`, half and twice of it are added.
-const SECONDS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+const SECONDS: [f64; 15] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+/// Edges of ratios: close around 1, where an estimate should be, and at 1.3 from which on it counts as off.
+const RATIOS: [f64; 13] = [0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 4.0];
+/// Counters that the facade, whose counters hold whole numbers only, must keep as gauges; [`Metrics::render`] tells Prometheus
+/// what they are.
+const COUNTERS_OF_SECONDS: [&str; 2] = [catalogue::BUSY.name, "process_cpu_seconds_total"];
 
-/// The caps of one model, from which the buckets are made.
+/// What is configured for one model: its caps, from which the buckets are made, and its bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Caps {
+pub struct Limits {
     /// `max_latency_ms`, in seconds.
     pub max_latency_seconds: f64,
     /// `max_batch_size`, in rows.
     pub max_batch_rows: usize,
+    /// Rows that may wait.
+    pub max_queue_rows: usize,
+    /// Bytes that may wait.
+    pub max_queue_bytes: usize,
+    /// Batches that may run at once.
+    pub runners: usize,
 }
 
 /// All metrics of one process, or of one server in a test.
 pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
+    process: Collector,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -45,75 +55,96 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Metrics for models with these caps. Every model's `max_latency_ms` is an exact edge of the histograms of seconds,
+    /// Metrics for models with these limits. Every model's `max_latency_ms` is an exact edge of the histograms of seconds,
     /// and its `max_batch_size` one of the histogram of batch sizes.
-    pub fn new(caps: &[Caps]) -> Result<Metrics, BuildError> {
-        let (seconds, rows) = (second_edges(caps), row_edges(caps));
-        let mut builder =
-            PrometheusBuilder::new().set_buckets_for_metric(Matcher::Full(BATCH_SIZE.to_string()), &rows)?;
-        for name in [REQUEST_DURATION, QUEUE_WAIT, BATCH_DURATION, PREDICTED] {
-            builder = builder.set_buckets_for_metric(Matcher::Full(name.to_string()), &seconds)?;
+    pub fn new(limits: &[Limits]) -> Result<Metrics, BuildError> {
+        let (seconds, rows) = (second_edges(limits), row_edges(limits));
+        let mut builder = PrometheusBuilder::new();
+        for metric in catalogue::ALL {
+            let edges = match metric.kind {
+                Kind::Histogram(Edges::Seconds) => &seconds[..],
+                Kind::Histogram(Edges::Rows) => &rows,
+                Kind::Histogram(Edges::Ratio) => &RATIOS,
+                Kind::Counter | Kind::Gauge => continue,
+            };
+            builder = builder.set_buckets_for_metric(Matcher::Full(metric.name.to_string()), edges)?;
         }
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
-        let metrics = Metrics { recorder, handle };
+        let metrics = Metrics { recorder, handle, process: Collector::default() };
         metrics.describe();
+        let version = Label::new("version", env!("CARGO_PKG_VERSION"));
+        let build = Key::from_parts(catalogue::BUILD_INFO.name, vec![version]);
+        metrics.recorder.register_gauge(&build, &METADATA).set(1.0);
         Ok(metrics)
     }
 
     fn describe(&self) {
-        let counter =
-            |name: &str, help: &str| self.recorder.describe_counter(name.to_string().into(), None, text(help));
-        let gauge = |name: &str, help: &str| self.recorder.describe_gauge(name.to_string().into(), None, text(help));
-        let histogram = |name: &str, unit, help: &str| {
-            self.recorder.describe_histogram(name.to_string().into(), Some(unit), text(help));
-        };
-        histogram(BATCH_SIZE, Unit::Count, "Rows of each executed batch.");
-        counter(REQUESTS, "Requests by how they ended.");
-        counter(RELEASES, "Released batches by why they were released then.");
-        histogram(REQUEST_DURATION, Unit::Seconds, "From a request's arrival to its answer, refusals left out.");
-        histogram(QUEUE_WAIT, Unit::Seconds, "From a request's arrival to the release of its batch.");
-        histogram(BATCH_DURATION, Unit::Seconds, "From a batch's release to its outputs.");
-        histogram(PREDICTED, Unit::Seconds, "What the estimator expected of each batch at its release.");
-        gauge(QUEUE_ROWS, "Rows that wait.");
-        gauge(IN_FLIGHT, "Batches that run.");
-        gauge(BUSY, "Time that runners have spent on batches, summed over runners.");
-        gauge(MAX_LATENCY, "The model's latency cap.");
+        for Metric { name, kind, help, .. } in catalogue::ALL {
+            match kind {
+                Kind::Counter => self.recorder.describe_counter(name.into(), None, help.into()),
+                Kind::Gauge => self.recorder.describe_gauge(name.into(), None, help.into()),
+                Kind::Histogram(edges) => {
+                    let unit = if edges == Edges::Seconds { Unit::Seconds } else { Unit::Count };
+                    self.recorder.describe_histogram(name.into(), Some(unit), help.into());
+                }
+            }
+        }
+        metrics::with_local_recorder(&self.recorder, || self.process.describe());
     }
 
     /// Handles for one model.
-    pub fn model(&self, name: &str, version: &str, caps: Caps) -> ModelMetrics {
+    pub fn model(&self, name: &str, version: &str, limits: Limits) -> ModelMetrics {
         let labels = [("model", name), ("version", version)].map(|(k, v)| Label::new(k.to_string(), v.to_string()));
-        let key = |metric: &'static str, extra: Option<(&'static str, &'static str)>| {
-            let extra = extra.map(|(k, v)| Label::from_static_parts(k, v));
-            Key::from_parts(metric, labels.iter().cloned().chain(extra).collect::<Vec<_>>())
+        let key = |metric: Metric, own: Option<&'static str>| {
+            let own = metric.label.zip(own).map(|((label, _), value)| Label::from_static_parts(label, value));
+            Key::from_parts(metric.name, labels.iter().cloned().chain(own).collect::<Vec<_>>())
         };
         let histogram = |metric| self.recorder.register_histogram(&key(metric, None), &METADATA);
         let gauge = |metric| self.recorder.register_gauge(&key(metric, None), &METADATA);
-        let counter =
-            |metric, label, value| self.recorder.register_counter(&key(metric, Some((label, value))), &METADATA);
-        let max_latency = gauge(MAX_LATENCY);
-        max_latency.set(caps.max_latency_seconds);
+        let counter = |metric, value| self.recorder.register_counter(&key(metric, Some(value)), &METADATA);
+        gauge(catalogue::MAX_LATENCY).set(limits.max_latency_seconds);
+        gauge(catalogue::MAX_BATCH).set(limits.max_batch_rows as f64);
+        gauge(catalogue::MAX_QUEUE_ROWS).set(limits.max_queue_rows as f64);
+        gauge(catalogue::MAX_QUEUE_BYTES).set(limits.max_queue_bytes as f64);
+        gauge(catalogue::RUNNERS).set(limits.runners as f64);
+        let stage = |stage: Stage| {
+            self.recorder.register_histogram(&key(catalogue::STAGE_DURATION, Some(stage.label())), &METADATA)
+        };
         ModelMetrics {
-            batch_size: histogram(BATCH_SIZE),
-            requests: Outcome::ALL.map(|o| counter(REQUESTS, "outcome", o.label())),
-            releases: ReleaseReason::ALL.map(|r| counter(RELEASES, "reason", r.label())),
-            request_duration: histogram(REQUEST_DURATION),
-            queue_wait: histogram(QUEUE_WAIT),
-            batch_duration: histogram(BATCH_DURATION),
-            predicted_batch_duration: histogram(PREDICTED),
-            queue_rows: gauge(QUEUE_ROWS),
-            in_flight_batches: gauge(IN_FLIGHT),
-            runner_busy_seconds: gauge(BUSY),
+            batch_size: histogram(catalogue::BATCH_SIZE),
+            requests: Outcome::ALL.map(|o| counter(catalogue::REQUESTS, o.label())),
+            releases: ReleaseReason::ALL.map(|r| counter(catalogue::RELEASES, r.label())),
+            sheds: RefusalReason::ALL.map(|r| counter(catalogue::SHEDS, r.label())),
+            request_duration: histogram(catalogue::REQUEST_DURATION),
+            queue_wait: histogram(catalogue::QUEUE_WAIT),
+            stages: Stage::ALL.map(stage),
+            batch_duration: histogram(catalogue::BATCH_DURATION),
+            predicted_batch_duration: histogram(catalogue::PREDICTED),
+            batch_time_ratio: histogram(catalogue::BATCH_RATIO),
+            hold: histogram(catalogue::HOLD),
+            request_elements: counter(catalogue::INPUT_ELEMENTS, "request"),
+            padding_elements: counter(catalogue::INPUT_ELEMENTS, "padding"),
+            runner_busy_seconds: gauge(catalogue::BUSY),
+            queue_rows: gauge(catalogue::QUEUE_ROWS),
+            queue_bytes: gauge(catalogue::QUEUE_BYTES),
+            in_flight_batches: gauge(catalogue::IN_FLIGHT),
+            estimate_base: gauge(catalogue::ESTIMATE_BASE),
+            estimate_per_row: gauge(catalogue::ESTIMATE_PER_ROW),
+            estimate_noise: gauge(catalogue::ESTIMATE_NOISE),
+            estimate_updated: gauge(catalogue::ESTIMATE_UPDATED),
         }
     }
 
-    /// Everything in Prometheus's text format.
+    /// Everything in Prometheus's text format, with the process's own memory, processor time and files as they are now.
     pub fn render(&self) -> String {
-        // The facade's counters count whole numbers only, so busy seconds are a gauge that never falls: a counter to
-        // Prometheus, and said to be one.
-        let (gauge, counter) = (format!("# TYPE {BUSY} gauge"), format!("# TYPE {BUSY} counter"));
-        self.handle.render().replacen(&gauge, &counter, 1)
+        metrics::with_local_recorder(&self.recorder, || self.process.collect());
+        let mut text = self.handle.render();
+        for name in COUNTERS_OF_SECONDS {
+            let (gauge, counter) = (format!("# TYPE {name} gauge"), format!("# TYPE {name} counter"));
+            text = text.replacen(&gauge, &counter, 1);
+        }
+        text
     }
 
     /// Moves recorded samples into their buckets. To be called every few seconds, or memory grows while nobody scrapes.
@@ -129,20 +160,36 @@ pub struct ModelMetrics {
     pub batch_size: Histogram,
     requests: [Counter; Outcome::ALL.len()],
     releases: [Counter; ReleaseReason::ALL.len()],
+    sheds: [Counter; RefusalReason::ALL.len()],
     /// Seconds from arrival to answer.
     pub request_duration: Histogram,
     /// Seconds from arrival to release.
     pub queue_wait: Histogram,
+    stages: [Histogram; Stage::ALL.len()],
     /// Seconds from release to outputs.
     pub batch_duration: Histogram,
     /// Seconds that the estimator expected of a batch when it was released.
     pub predicted_batch_duration: Histogram,
-    /// Rows that wait.
-    pub queue_rows: Gauge,
-    /// Batches that run.
-    pub in_flight_batches: Gauge,
+    /// Measured over expected batch time.
+    pub batch_time_ratio: Histogram,
+    /// Seconds for which a batch was held back while a runner was free.
+    pub hold: Histogram,
+    /// Elements of the requests' own input tensors that ran.
+    pub request_elements: Counter,
+    /// Elements that were added to fill batches up.
+    pub padding_elements: Counter,
     /// Seconds spent on batches, summed over runners.
     pub runner_busy_seconds: Gauge,
+    /// Rows that wait.
+    pub queue_rows: Gauge,
+    /// Bytes that wait.
+    pub queue_bytes: Gauge,
+    /// Batches that run.
+    pub in_flight_batches: Gauge,
+    estimate_base: Gauge,
+    estimate_per_row: Gauge,
+    estimate_noise: Gauge,
+    estimate_updated: Gauge,
 }
 
 impl ModelMetrics {
@@ -152,13 +199,24 @@ impl ModelMetrics {
             batch_size: Histogram::noop(),
             requests: std::array::from_fn(|_| Counter::noop()),
             releases: std::array::from_fn(|_| Counter::noop()),
+            sheds: std::array::from_fn(|_| Counter::noop()),
             request_duration: Histogram::noop(),
             queue_wait: Histogram::noop(),
+            stages: std::array::from_fn(|_| Histogram::noop()),
             batch_duration: Histogram::noop(),
             predicted_batch_duration: Histogram::noop(),
-            queue_rows: Gauge::noop(),
-            in_flight_batches: Gauge::noop(),
+            batch_time_ratio: Histogram::noop(),
+            hold: Histogram::noop(),
+            request_elements: Counter::noop(),
+            padding_elements: Counter::noop(),
             runner_busy_seconds: Gauge::noop(),
+            queue_rows: Gauge::noop(),
+            queue_bytes: Gauge::noop(),
+            in_flight_batches: Gauge::noop(),
+            estimate_base: Gauge::noop(),
+            estimate_per_row: Gauge::noop(),
+            estimate_noise: Gauge::noop(),
+            estimate_updated: Gauge::noop(),
         }
     }
 
@@ -171,23 +229,39 @@ impl ModelMetrics {
     pub fn count_release(&self, reason: ReleaseReason) {
         self.releases[reason as usize].increment(1);
     }
+
+    /// Counts requests refused for `reason`.
+    pub fn count_sheds(&self, reason: RefusalReason, requests: usize) {
+        self.sheds[reason.position()].increment(requests as u64);
+    }
+
+    /// Records where the time of one answered request went, in the order of [`Stage::ALL`].
+    pub fn record_stages(&self, times: [Duration; Stage::ALL.len()]) {
+        for (histogram, time) in self.stages.iter().zip(times) {
+            histogram.record(time);
+        }
+    }
+
+    /// Shows the estimate as it has become at this Unix time in seconds: alpha and beta in seconds, and z.
+    pub fn show_estimate(&self, base: f64, per_row: f64, noise: f64, unix_seconds: f64) {
+        self.estimate_base.set(base);
+        self.estimate_per_row.set(per_row);
+        self.estimate_noise.set(noise);
+        self.estimate_updated.set(unix_seconds);
+    }
 }
 
 const METADATA: Metadata<'static> = Metadata::new("uncork", Level::INFO, None);
 
-fn text(help: &str) -> metrics::SharedString {
-    help.to_string().into()
-}
-
-fn second_edges(caps: &[Caps]) -> Vec<f64> {
-    let own = caps.iter().flat_map(|c| [0.5, 1.0, 2.0].map(|share| c.max_latency_seconds * share));
+fn second_edges(limits: &[Limits]) -> Vec<f64> {
+    let own = limits.iter().flat_map(|l| [0.5, 1.0, 2.0].map(|share| l.max_latency_seconds * share));
     sorted(SECONDS.into_iter().chain(own).collect())
 }
 
-fn row_edges(caps: &[Caps]) -> Vec<f64> {
-    let largest = caps.iter().map(|c| c.max_batch_rows).max().unwrap_or(1);
+fn row_edges(limits: &[Limits]) -> Vec<f64> {
+    let largest = limits.iter().map(|l| l.max_batch_rows).max().unwrap_or(1);
     let powers = (0..usize::BITS).map(|i| 1usize << i).take_while(|&n| n <= largest);
-    sorted(powers.chain(caps.iter().map(|c| c.max_batch_rows)).map(|n| n as f64).collect())
+    sorted(powers.chain(limits.iter().map(|l| l.max_batch_rows)).map(|n| n as f64).collect())
 }
 
 fn sorted(mut edges: Vec<f64>) -> Vec<f64> {
@@ -200,14 +274,15 @@ fn sorted(mut edges: Vec<f64>) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    fn caps(ms: f64, rows: usize) -> Caps {
-        Caps { max_latency_seconds: ms / 1000.0, max_batch_rows: rows }
+    fn limits(ms: f64, rows: usize) -> Limits {
+        let max_latency_seconds = ms / 1000.0;
+        Limits { max_latency_seconds, max_batch_rows: rows, max_queue_rows: 64, max_queue_bytes: 1 << 20, runners: 2 }
     }
 
     #[test]
     fn the_caps_are_exact_edges() {
-        let metrics = Metrics::new(&[caps(37.0, 100), caps(50.0, 16)]).expect("buckets");
-        let model = metrics.model("m", "1", caps(37.0, 100));
+        let metrics = Metrics::new(&[limits(37.0, 100), limits(50.0, 16)]).expect("buckets");
+        let model = metrics.model("m", "1", limits(37.0, 100));
         model.request_duration.record(0.037);
         model.queue_wait.record(0.0185);
         model.batch_duration.record(0.074);
@@ -230,8 +305,8 @@ mod tests {
 
     #[test]
     fn busy_seconds_are_a_counter_to_prometheus() {
-        let metrics = Metrics::new(&[caps(50.0, 16)]).expect("buckets");
-        metrics.model("m", "1", caps(50.0, 16)).runner_busy_seconds.increment(0.25);
+        let metrics = Metrics::new(&[limits(50.0, 16)]).expect("buckets");
+        metrics.model("m", "1", limits(50.0, 16)).runner_busy_seconds.increment(0.25);
         let text = metrics.render();
         assert!(text.contains("# TYPE uncork_runner_busy_seconds_total counter"), "{text}");
         assert!(text.contains(r#"uncork_runner_busy_seconds_total{model="m",version="1"} 0.25"#), "{text}");

@@ -12,7 +12,7 @@ use super::{
     Arbiter, BatchSizes, Claim, Decision, Entry, Patience, Policy, Queue, ReleaseReason, Running, ShedReason, Standing,
     View,
 };
-use crate::estimator::{Answers, BatchTimes, Crowd, Instant};
+use crate::estimator::{Answers, BatchTimes, Crowd, Fit, Instant};
 
 /// A pool of runners and the queues that it serves.
 pub struct Dispatcher {
@@ -144,6 +144,11 @@ impl Lane {
     /// Takes in a batch that was timed before the queue opened.
     pub fn seen(&mut self, now: Instant, rows: usize, time: Duration) {
         self.times.observe(now, self.sizes.padded(rows), time);
+    }
+
+    /// What has been learned of the batch time.
+    pub fn fit(&self) -> Fit {
+        self.times.fit()
     }
 
     /// The mean time of a full batch; zero while that is a guess.
@@ -441,6 +446,11 @@ impl Dispatcher {
     pub fn predict(&self, lane: LaneId, rows: usize) -> Option<Duration> {
         let lane = &self.lanes[self.position(lane)];
         lane.times.fit().predict(lane.sizes.padded(rows))
+    }
+
+    /// What has been learned of this lane's batch time.
+    pub fn fit(&self, lane: LaneId) -> Fit {
+        self.lanes[self.position(lane)].fit()
     }
 
     /// Batches that are running, in any order.

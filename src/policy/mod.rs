@@ -102,13 +102,24 @@ impl ReleaseReason {
     ];
 
     /// The label's value in `uncork_releases_total{reason}`.
-    pub fn label(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             ReleaseReason::Full => "full",
             ReleaseReason::Ripe => "ripe",
             ReleaseReason::Deadline => "deadline",
             ReleaseReason::Draining => "draining",
             ReleaseReason::Probe => "probe",
+        }
+    }
+
+    /// What it means, as a sentence.
+    pub fn why(self) -> &'static str {
+        match self {
+            ReleaseReason::Full => "no further request fitted",
+            ReleaseReason::Ripe => "waiting for the next request would have cost more than it saved",
+            ReleaseReason::Deadline => "waiting longer would have made the first request late",
+            ReleaseReason::Draining => "the server shuts down: nobody else will come",
+            ReleaseReason::Probe => "predicted late, but the estimate had grown old: tried to renew it",
         }
     }
 }

@@ -12,6 +12,7 @@ mod work;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
@@ -20,7 +21,7 @@ pub(crate) use load::{Loaded, load};
 pub use model::{Answer, Count, Model};
 pub use spec::{ModelSpec, Runners, Source};
 
-pub use crate::batcher::{BatchSizes, Caps, Priority, Terms};
+pub use crate::batcher::{BatchSizes, Caps, Priority, Refusal, Release, Snapshot, Terms};
 pub use crate::runner::{Device, DeviceError};
 
 use crate::batcher::Pool;
@@ -49,6 +50,7 @@ struct Inner {
     models: Vec<Arc<Model>>,
     metrics: Metrics,
     ready: AtomicBool,
+    since: Instant,
 }
 
 impl Registry {
@@ -56,9 +58,9 @@ impl Registry {
     /// seconds; logs progress. Must be called within a tokio runtime. Returns every model's error, not the first one's.
     pub fn load(mut specs: Vec<ModelSpec>) -> Result<Registry, Vec<LoadError>> {
         specs.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| version_order(&a.version, &b.version)));
-        let caps: Vec<_> = specs.iter().map(model::edges).collect();
+        let limits: Vec<_> = specs.iter().map(model::limits).collect();
         let metrics =
-            Metrics::new(&caps).map_err(|e| vec![LoadError { name: "metrics".into(), reason: e.to_string() }])?;
+            Metrics::new(&limits).map_err(|e| vec![LoadError { name: "metrics".into(), reason: e.to_string() }])?;
         let (mut models, mut errors) = (Vec::new(), Vec::new());
         let mut pools = HashMap::new(); // ends with this function: a pool lives as long as its models
         for spec in specs {
@@ -73,7 +75,11 @@ impl Registry {
             }
         }
         let ready = AtomicBool::new(true);
-        if errors.is_empty() { Ok(Registry { inner: Arc::new(Inner { models, metrics, ready }) }) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(Registry { inner: Arc::new(Inner { models, metrics, ready, since: Instant::now() }) })
+        } else {
+            Err(errors)
+        }
     }
 
     /// The model of that name and version; without a version, the highest one.
@@ -113,6 +119,11 @@ impl Registry {
     /// What is recorded of all models.
     pub fn metrics(&self) -> &Metrics {
         &self.inner.metrics
+    }
+
+    /// How long all models have been loaded.
+    pub fn uptime(&self) -> Duration {
+        self.inner.since.elapsed()
     }
 
     /// Whether new requests are wanted: false from the start of a shutdown on.

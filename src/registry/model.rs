@@ -1,6 +1,7 @@
 //! One version of one model: checks a request, splits it where it is larger than a batch, counts how it ended.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -9,10 +10,10 @@ use super::LoadError;
 use super::lengths::Lengths;
 use super::load::{self, Loaded};
 use super::spec::ModelSpec;
-use super::work::work;
-use crate::batcher::{Answered, BatchSizes, Batcher, Caps, Pool, Terms, Weight};
+use super::work::{Served, work};
+use crate::batcher::{Answered, BatchSizes, Batcher, Caps, Pool, Snapshot, Terms, Weight};
 use crate::error::{Error, Outcome};
-use crate::metrics::{self, Metrics, ModelMetrics};
+use crate::metrics::{Limits, Metrics, ModelMetrics, Stage};
 use crate::runner::Signature;
 use crate::tensor::Tensors;
 
@@ -37,15 +38,24 @@ pub struct Model {
     spec: ModelSpec,
     platform: &'static str,
     signature: Arc<Signature>,
-    batcher: Batcher<Tensors, Tensors>,
-    metrics: Arc<ModelMetrics>,
+    batcher: Batcher<Tensors, Served>,
+    counts: Arc<Counts>,
+}
+
+/// Where requests are counted.
+#[derive(Debug)]
+struct Counts {
+    metrics: ModelMetrics,
+    max_latency: Duration,
+    /// By [`Outcome`], since the start: handles to metrics cannot be read.
+    totals: [AtomicU64; Outcome::ALL.len()],
 }
 
 impl Model {
     /// Loads what `spec` asks for, warms it up and starts its batcher: in `pool`, or in a pool of its own.
     pub(super) fn start(
         spec: ModelSpec,
-        pool: Option<&Pool<Tensors, Tensors>>,
+        pool: Option<&Pool<Tensors, Served>>,
         metrics: &Metrics,
     ) -> Result<Model, LoadError> {
         let fail = |reason| LoadError { name: spec.name.clone(), reason };
@@ -60,7 +70,7 @@ impl Model {
         }
         let seen = load::warm_up(&mut *build(spec.threads), &warm_up_sizes(&sizes, max_batch)).map_err(fail)?;
         log_warm_up(&spec, &seen);
-        let metrics = metrics.model(&spec.name, &spec.version, edges(&spec));
+        let metrics = metrics.model(&spec.name, &spec.version, limits(&spec));
         let builder = Batcher::builder(Caps { max_latency: spec.max_latency, max_batch })
             .name(format!("{}-{}", spec.name, spec.version))
             .runners(spec.runners.get())
@@ -72,11 +82,13 @@ impl Model {
             .weight(spec.weight)
             .metrics(metrics.clone());
         let builder = if let Some(pool) = pool { builder.pool(pool) } else { builder };
-        let threads = spec.threads;
+        let (threads, recorded) = (spec.threads, metrics.clone());
         let batcher = builder
-            .start_threads(move || Ok(work(load::ready(build(threads)), sizes.clone(), lengths)))
+            .start_threads(move || Ok(work(load::ready(build(threads)), sizes.clone(), lengths, recorded.clone())))
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
-        Ok(Model { spec, platform, signature: Arc::new(signature), batcher, metrics: Arc::new(metrics) })
+        let totals = std::array::from_fn(|_| AtomicU64::new(0));
+        let counts = Arc::new(Counts { metrics, max_latency: spec.max_latency, totals });
+        Ok(Model { spec, platform, signature: Arc::new(signature), batcher, counts })
     }
 
     /// The name that callers use.
@@ -104,19 +116,28 @@ impl Model {
         &self.spec
     }
 
+    /// How many requests have ended in each way since the start.
+    pub fn totals(&self) -> [(Outcome, u64); Outcome::ALL.len()] {
+        Outcome::ALL.map(|outcome| (outcome, self.counts.totals[outcome as usize].load(Ordering::Relaxed)))
+    }
+
+    /// What waits and runs, what has been learned of the batch time, and what happened in the last two minutes.
+    pub fn snapshot(&self) -> Snapshot {
+        self.batcher.snapshot()
+    }
+
     /// Answers one request of any number of rows.
     ///
     /// The terms begin when the request's head was in. A request of more than `max_batch_size` rows is split and its answer
     /// joined, in order. Dropping the future takes the request out of the queue.
     pub async fn infer(&self, inputs: Tensors, terms: Terms) -> Result<Answer, Error> {
-        let metrics = Arc::clone(&self.metrics);
-        let mut count = Count { metrics, outcome: Outcome::Departed, took: None };
+        let (counts, arrival) = (Arc::clone(&self.counts), terms.arrival());
+        let decode = arrival.elapsed();
+        let mut count = Count { counts, arrival, outcome: Outcome::Departed, stages: None };
         match self.answer(inputs, terms).await {
-            Ok(answered) => {
-                let took = terms.arrival().elapsed();
-                count.took = Some(took);
-                count.outcome = if took <= self.spec.max_latency { Outcome::Answered } else { Outcome::AnsweredLate };
-                let Answered { answer: outputs, queue, batch, batch_rows } = answered;
+            Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows }) => {
+                count.outcome = Outcome::Answered;
+                count.stages = Some(Stages { decode, queue, assemble, execute, outputs: arrival.elapsed() });
                 Ok(Answer { outputs, queue, batch, batch_rows, count })
             }
             Err(error) => {
@@ -126,11 +147,12 @@ impl Model {
         }
     }
 
-    async fn answer(&self, inputs: Tensors, terms: Terms) -> Result<Answered<Tensors>, Error> {
+    /// Outputs, and what assembling and executing the batch took.
+    async fn answer(&self, inputs: Tensors, terms: Terms) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
         let inputs = self.signature.check(inputs).map_err(|e| Error::Invalid(e.to_string()))?;
         let (rows, cap, bound) = (inputs.rows(), self.spec.max_batch_rows.get(), self.spec.max_queue_rows.get());
         if rows <= cap {
-            return self.batcher.submit_with(inputs, terms).await;
+            return self.submit(inputs, terms).await;
         }
         if rows > bound {
             return Err(Error::TooLarge { size: rows, bound, unit: "rows" });
@@ -139,18 +161,26 @@ impl Model {
         let sizes: Vec<usize> = whole.chain([rows % cap].into_iter().filter(|&rest| rest > 0)).collect();
         let parts = inputs.split(&sizes).map_err(|e| Error::Invalid(e.to_string()))?;
         // If one part is refused, dropping the others takes them out of the queue.
-        let parts = parts.into_iter().map(|part| self.batcher.submit_with(part, terms));
-        let mut answers = try_join_all(parts).await?;
+        let mut answers = try_join_all(parts.into_iter().map(|part| self.submit(part, terms))).await?;
         let last = answers.iter().enumerate().max_by_key(|(_, a)| a.queue).map_or(0, |(i, _)| i);
-        let Answered { queue, batch, batch_rows, .. } = answers[last];
-        let outputs = Tensors::join(answers.drain(..).map(|a| a.answer).collect());
+        let Answered { answer: (_, stages), queue, batch, batch_rows } = answers[last];
+        let outputs = Tensors::join(answers.drain(..).map(|a| a.answer.0).collect());
         // Each part agreed with the signature; only its free dimensions can differ from those of another.
-        outputs.map(|answer| Answered { answer, queue, batch, batch_rows }).map_err(|_| Error::ModelFailed)
+        let answer = (outputs.map_err(|_| Error::ModelFailed)?, stages);
+        Ok(Answered { answer, queue, batch, batch_rows })
+    }
+
+    /// Answers rows that fit into one batch.
+    async fn submit(&self, rows: Tensors, terms: Terms) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
+        let Answered { answer, queue, batch, batch_rows } = self.batcher.submit_with(rows, terms).await?;
+        let Served { outputs, assemble, execute } = answer;
+        let outputs = outputs.map_err(|why| Error::Invalid(format!("the model does not take these inputs: {why}")))?;
+        Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows })
     }
 
     /// Counts a request for this model that could not even be read: `infer` counts every other.
     pub fn count_unreadable(&self) {
-        self.metrics.count_request(Outcome::Invalid);
+        self.counts.count(Outcome::Invalid);
     }
 
     /// Takes no new request, answers all that wait, and returns when the last one is answered.
@@ -167,10 +197,15 @@ fn warm_up_sizes(sizes: &BatchSizes, max_rows: usize) -> Vec<usize> {
     (0..usize::BITS).map(|i| 1usize << i).take_while(|&n| n < max_rows).chain([max_rows]).collect()
 }
 
-/// The caps from which the buckets of a model's metrics are made.
-pub(super) fn edges(spec: &ModelSpec) -> metrics::Caps {
-    let max_latency_seconds = spec.max_latency.as_secs_f64();
-    metrics::Caps { max_latency_seconds, max_batch_rows: spec.max_batch_rows.get() }
+/// What the metrics of a model need to know of it.
+pub(super) fn limits(spec: &ModelSpec) -> Limits {
+    Limits {
+        max_latency_seconds: spec.max_latency.as_secs_f64(),
+        max_batch_rows: spec.max_batch_rows.get(),
+        max_queue_rows: spec.max_queue_rows.get(),
+        max_queue_bytes: spec.max_queue_bytes.get(),
+        runners: spec.runners.get(),
+    }
 }
 
 fn log_warm_up(spec: &ModelSpec, seen: &[(usize, Duration)]) {
@@ -184,27 +219,65 @@ fn log_warm_up(spec: &ModelSpec, seen: &[(usize, Duration)]) {
     );
 }
 
+impl Counts {
+    fn count(&self, outcome: Outcome) {
+        self.metrics.count_request(outcome);
+        self.totals[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Counts a request once, however it ends; dropped without a word, its caller has left.
+///
+/// An answered request has taken the time from its arrival until this is dropped, so whoever writes the answer drops it
+/// behind that.
 #[derive(Debug)]
 pub struct Count {
-    metrics: Arc<ModelMetrics>,
+    counts: Arc<Counts>,
+    arrival: tokio::time::Instant,
     outcome: Outcome,
-    /// From arrival to answer, if there is one.
-    took: Option<Duration>,
+    /// Where the time went, if there is an answer.
+    stages: Option<Stages>,
+}
+
+/// Where an answered request's time went up to its outputs.
+#[derive(Debug, Clone, Copy)]
+struct Stages {
+    decode: Duration,
+    /// From arrival to release.
+    queue: Duration,
+    assemble: Duration,
+    execute: Duration,
+    /// From arrival to outputs.
+    outputs: Duration,
+}
+
+impl Stages {
+    /// In the order of [`Stage::ALL`], of a request that took so long in all.
+    fn times(self, took: Duration) -> [Duration; Stage::ALL.len()] {
+        let Stages { decode, queue, assemble, execute, outputs } = self;
+        // A part of a request that was split may have been released while another was still waiting.
+        let handover = outputs.saturating_sub(queue + assemble + execute);
+        [decode, queue.saturating_sub(decode), assemble, execute, handover, took.saturating_sub(outputs)]
+    }
 }
 
 impl Count {
     /// The caller cannot be told what the model said, as a NaN where only numbers can be written: a failure, no answer.
     pub fn failed(mut self) {
-        (self.outcome, self.took) = (Outcome::Failed, None);
+        (self.outcome, self.stages) = (Outcome::Failed, None);
     }
 }
 
 impl Drop for Count {
     fn drop(&mut self) {
-        if let Some(took) = self.took {
-            self.metrics.request_duration.record(took);
+        if let Some(stages) = self.stages {
+            let took = self.arrival.elapsed();
+            self.counts.metrics.request_duration.record(took);
+            self.counts.metrics.record_stages(stages.times(took));
+            if took > self.counts.max_latency {
+                self.outcome = Outcome::AnsweredLate;
+            }
         }
-        self.metrics.count_request(self.outcome);
+        self.counts.count(self.outcome);
     }
 }

@@ -1,58 +1,144 @@
 //! What a runner thread does with the requests of a batch: join, pad, run, check, split.
 
+use std::time::{Duration, Instant};
+
 use super::lengths::{Lengths, Padded};
-use crate::batcher::{BatchError, BatchSizes, Work};
-use crate::runner::Runner;
+use crate::batcher::{BatchError, BatchSizes, Ran, Work};
+use crate::metrics::ModelMetrics;
+use crate::runner::{Runner, RunnerError};
 use crate::tensor::{TensorError, Tensors};
 
+/// What became of one request of a batch.
+#[derive(Debug, PartialEq)]
+pub(super) struct Served {
+    /// Its outputs, or what is wrong with its inputs, in words for its caller.
+    pub(super) outputs: Result<Tensors, String>,
+    /// The batch's time beside the model's.
+    pub(super) assemble: Duration,
+    /// The model's time for the batch.
+    pub(super) execute: Duration,
+}
+
 /// Puts a runner that runs batches of these sizes behind the batcher's seam.
-pub(super) fn work(mut runner: Box<dyn Runner>, sizes: BatchSizes, lengths: Lengths) -> Work<Tensors, Tensors> {
-    Box::new(move |requests| run_equal(&mut *runner, &sizes, lengths, requests))
-}
-
-/// The outputs of each request, in order, with their lengths made equal before if that is asked for.
-fn run_equal(
-    runner: &mut dyn Runner,
-    sizes: &BatchSizes,
+pub(super) fn work(
+    mut runner: Box<dyn Runner>,
+    sizes: BatchSizes,
     lengths: Lengths,
-    requests: Vec<Tensors>,
-) -> Result<Vec<Tensors>, BatchError> {
-    let equal = requests.windows(2).all(|pair| pair[0].joins_with(&pair[1]));
-    if lengths == Lengths::Group || equal {
-        return run(runner, sizes, requests);
-    }
-    let signature = runner.signature().clone();
-    let Some(padded) = Padded::of(&signature, &requests) else { return run(runner, sizes, requests) };
-    let requests = requests.into_iter().map(|request| padded.pad(&signature, request)).collect::<Result<_, _>>();
-    let answers = run(runner, sizes, requests.map_err(broken)?)?.into_iter().enumerate();
-    answers.map(|(i, answer)| padded.cut(&signature, i, answer).map_err(broken)).collect()
+    metrics: ModelMetrics,
+) -> Work<Tensors, Served> {
+    Box::new(move |requests| {
+        let mut station = Station { runner: &mut *runner, sizes: &sizes, lengths };
+        let (begin, mut tally) = (Instant::now(), Tally::default());
+        let own = requests.iter().map(elements).sum::<usize>();
+        let outputs = station.serve(requests, &mut tally)?;
+        let (took, execute) = (begin.elapsed(), tally.execute);
+        metrics.request_elements.increment(own as u64);
+        metrics.padding_elements.increment(tally.padding_elements as u64);
+        let assemble = took.saturating_sub(execute);
+        let answers = outputs.into_iter().map(|outputs| Served { outputs, assemble, execute }).collect();
+        Ok(Ran { answers, is_typical: !tally.has_refused })
+    })
 }
 
-/// The outputs of each request, in order.
-///
-/// Requests whose free dimensions differ (a sentence of 7 tokens, one of 9) cannot share tensors: they run one group
-/// after the other, each padded by itself.
-fn run(runner: &mut dyn Runner, sizes: &BatchSizes, requests: Vec<Tensors>) -> Result<Vec<Tensors>, BatchError> {
-    let count = requests.len();
-    let mut answers: Vec<Option<Tensors>> = (0..count).map(|_| None).collect();
-    for (places, group) in groups(requests) {
+/// A runner and how it is to be given its batches.
+struct Station<'a> {
+    runner: &'a mut dyn Runner,
+    sizes: &'a BatchSizes,
+    lengths: Lengths,
+}
+
+/// What a batch came to.
+#[derive(Debug, Default)]
+struct Tally {
+    /// The model's time.
+    execute: Duration,
+    /// Elements that were added to the requests' own.
+    padding_elements: usize,
+    /// Whether some request's inputs were refused by the model.
+    has_refused: bool,
+}
+
+/// What each request gets, in order.
+type Outputs = Vec<Result<Tensors, String>>;
+
+impl Station<'_> {
+    /// Runs requests with their lengths made equal before if that is asked for.
+    fn serve(&mut self, requests: Vec<Tensors>, tally: &mut Tally) -> Result<Outputs, BatchError> {
+        let equal = requests.windows(2).all(|pair| pair[0].joins_with(&pair[1]));
+        if self.lengths == Lengths::Group || equal {
+            return self.run_groups(requests, tally);
+        }
+        let signature = self.runner.signature().clone();
+        let Some(padded) = Padded::of(&signature, &requests) else { return self.run_groups(requests, tally) };
+        let before: usize = requests.iter().map(elements).sum();
+        let requests = requests.into_iter().map(|request| padded.pad(&signature, request));
+        let requests = requests.collect::<Result<Vec<_>, _>>().map_err(broken)?;
+        tally.padding_elements += requests.iter().map(elements).sum::<usize>() - before;
+        let answers = self.run_groups(requests, tally)?.into_iter().enumerate();
+        let cut = |(i, answer): (usize, Result<Tensors, String>)| match answer {
+            Ok(answer) => padded.cut(&signature, i, answer).map(Ok).map_err(broken),
+            Err(why) => Ok(Err(why)),
+        };
+        answers.map(cut).collect()
+    }
+
+    /// Requests whose free dimensions differ (a sentence of 7 tokens, one of 9) cannot share tensors: they run one group
+    /// after the other, each padded by itself.
+    fn run_groups(&mut self, requests: Vec<Tensors>, tally: &mut Tally) -> Result<Outputs, BatchError> {
+        let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
+        for (places, group) in groups(requests) {
+            for (place, answer) in places.into_iter().zip(self.run_group(group, tally)?) {
+                answers[place] = Some(answer);
+            }
+        }
+        Ok(answers.into_iter().map(|a| a.expect("every request is in one group")).collect())
+    }
+
+    /// Runs requests that join. Where the model refuses some row, half of them run without the other half, and so on: whose
+    /// rows are refused alone is told so, and everybody else is answered.
+    fn run_group(&mut self, group: Vec<Tensors>, tally: &mut Tally) -> Result<Outputs, BatchError> {
+        let is_one = group.len() == 1;
+        let spare = (!is_one && self.runner.may_refuse()).then(|| group.clone());
+        match (self.run_together(group, tally), spare) {
+            (Ok(answers), _) => Ok(answers.into_iter().map(Ok).collect()),
+            (Err(RunnerError::Input(_)), Some(mut first)) => {
+                tally.has_refused = true;
+                let second = first.split_off(first.len() / 2);
+                let mut answers = self.run_group(first, tally)?;
+                answers.append(&mut self.run_group(second, tally)?);
+                Ok(answers)
+            }
+            (Err(RunnerError::Input(why)), None) if is_one => {
+                tally.has_refused = true;
+                Ok(vec![Err(why)])
+            }
+            (Err(why), _) => Err(BatchError(why.to_string())),
+        }
+    }
+
+    /// Runs requests that join, as one batch of the model.
+    fn run_together(&mut self, group: Vec<Tensors>, tally: &mut Tally) -> Result<Vec<Tensors>, RunnerError> {
+        let broken = |error: TensorError| RunnerError::Failed(error.to_string());
         let rows: Vec<usize> = group.iter().map(Tensors::rows).collect();
         let mut batch = Tensors::join(group).map_err(broken)?;
-        let (own, expected) = (batch.rows(), sizes.padded(batch.rows()));
+        let (own, expected) = (batch.rows(), self.sizes.padded(batch.rows()));
         if expected > own {
+            let before = elements(&batch);
             batch = batch.resize_rows(expected).map_err(broken)?;
+            tally.padding_elements += elements(&batch) - before;
         }
-        let outputs = runner.run(batch).map_err(|e| BatchError(e.to_string()))?;
-        if !runner.signature().agrees(&outputs, expected) {
+        let begin = Instant::now();
+        let outputs = self.runner.run(batch);
+        tally.execute += begin.elapsed();
+        let outputs = outputs?;
+        if !self.runner.signature().agrees(&outputs, expected) {
             let shapes: Vec<_> = outputs.iter().map(|(name, t)| format!("{name} {:?}", t.shape())).collect();
-            return Err(BatchError(format!("outputs for {expected} rows break the signature: {}", shapes.join(", "))));
+            let shapes = shapes.join(", ");
+            return Err(RunnerError::Failed(format!("outputs for {expected} rows break the signature: {shapes}")));
         }
         let outputs = if expected > own { outputs.resize_rows(own).map_err(broken)? } else { outputs };
-        for (place, answer) in places.into_iter().zip(outputs.split(&rows).map_err(broken)?) {
-            answers[place] = Some(answer);
-        }
+        outputs.split(&rows).map_err(broken)
     }
-    Ok(answers.into_iter().map(|a| a.expect("every request is in one group")).collect())
 }
 
 /// Requests that join with each other, and their places among all.
@@ -70,6 +156,10 @@ fn groups(requests: Vec<Tensors>) -> Vec<(Vec<usize>, Vec<Tensors>)> {
     groups
 }
 
+fn elements(tensors: &Tensors) -> usize {
+    tensors.iter().map(|(_, tensor)| tensor.data().len()).sum()
+}
+
 fn broken(error: TensorError) -> BatchError {
     BatchError(error.to_string())
 }
@@ -79,8 +169,22 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::runner::{RunnerError, Signature, TensorSpec};
+    use crate::runner::{Signature, TensorSpec};
     use crate::tensor::{Data, DataType, Tensor};
+
+    fn serve(
+        runner: &mut dyn Runner,
+        sizes: &BatchSizes,
+        lengths: Lengths,
+        requests: Vec<Tensors>,
+    ) -> Result<Vec<Tensors>, BatchError> {
+        let served = Station { runner, sizes, lengths }.serve(requests, &mut Tally::default())?;
+        Ok(served.into_iter().map(|outputs| outputs.expect("the model takes these inputs")).collect())
+    }
+
+    fn run(runner: &mut dyn Runner, sizes: &BatchSizes, requests: Vec<Tensors>) -> Result<Vec<Tensors>, BatchError> {
+        serve(runner, sizes, Lengths::Group, requests)
+    }
 
     /// Sums each row; its rows may have any length.
     struct Sum(Signature);
@@ -184,9 +288,9 @@ mod tests {
         };
         let mut runner = Counted(Next::new(), vec![]);
         let requests = vec![request(1, 3, 1.0), request(2, 5, 2.0), request(1, 1, 3.0)];
-        let answers = run_equal(&mut runner, BatchSizes::ANY, Lengths::Pad, requests.clone()).expect("answers");
+        let answers = serve(&mut runner, BatchSizes::ANY, Lengths::Pad, requests.clone()).expect("answers");
         assert_eq!(runner.1, [vec![4, 5, 2]]);
-        let grouped = run_equal(&mut Next::new(), BatchSizes::ANY, Lengths::Group, requests).expect("answers");
+        let grouped = serve(&mut Next::new(), BatchSizes::ANY, Lengths::Group, requests).expect("answers");
         assert_eq!(answers, grouped);
     }
 
@@ -220,5 +324,63 @@ mod tests {
         let mut short = Short(crate::runner::synthetic::Synthetic::new(Duration::ZERO, Duration::ZERO));
         let error = run(&mut short, BatchSizes::ANY, vec![request(2, 1, 0.0)]).expect_err("one row is missing");
         assert!(error.to_string().contains("y [1, 1]"), "{error}");
+    }
+
+    /// Looks an index up in a table of ten; what is beyond is refused.
+    struct Table(Signature, Vec<usize>);
+
+    impl Table {
+        fn new() -> Table {
+            let spec = |name: &str| TensorSpec { name: name.into(), datatype: DataType::Int64, dims: vec![Some(1)] };
+            Table(Signature { inputs: vec![spec("i")], outputs: vec![spec("found")] }, vec![])
+        }
+    }
+
+    impl Runner for Table {
+        fn signature(&self) -> &Signature {
+            &self.0
+        }
+
+        fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            self.1.push(batch.rows());
+            let (_, tensor) = batch.into_entries().remove(0);
+            let (shape, Data::Int64(indices)) = tensor.into_parts() else { panic!("i is INT64") };
+            if let Some(i) = indices.iter().find(|i| !(0..10).contains(*i)) {
+                return Err(RunnerError::Input(format!("index {i} is out of range for length 10")));
+            }
+            let found: Vec<i64> = indices.iter().map(|i| i * 100).collect();
+            Ok(Tensors::one("found", Tensor::new(shape, found).expect("shape")))
+        }
+    }
+
+    fn look_up(indices: &[i64]) -> (Vec<Result<Tensors, String>>, Tally, Vec<usize>) {
+        let request = |&i: &i64| Tensors::one("i", Tensor::new(vec![1, 1], vec![i]).expect("shape"));
+        let (mut runner, mut tally) = (Table::new(), Tally::default());
+        let mut station = Station { runner: &mut runner, sizes: BatchSizes::ANY, lengths: Lengths::Group };
+        let served = station.serve(indices.iter().map(request).collect(), &mut tally).expect("nothing fails");
+        (served, tally, runner.1)
+    }
+
+    #[test]
+    fn a_request_that_the_model_refuses_costs_its_neighbours_nothing() {
+        let (served, tally, _) = look_up(&[0, 1, 2, 3, 4, 12, 6, 7]);
+        for (i, served) in served.into_iter().enumerate() {
+            match served {
+                Err(why) => assert_eq!((i, &*why), (5, "index 12 is out of range for length 10")),
+                Ok(found) => assert_eq!(found.get("found").expect("found").data(), &Data::Int64(vec![i as i64 * 100])),
+            }
+        }
+        assert!(tally.has_refused, "its time is not that of such a batch");
+    }
+
+    #[test]
+    fn whose_request_is_refused_is_found_in_few_runs() {
+        let mut indices = vec![1; 64];
+        indices[37] = -1;
+        let (_, _, runs) = look_up(&indices);
+        assert_eq!(runs.len(), 1 + 2 * 6, "one run of all, then two of half as many for each halving");
+        assert!(runs.iter().sum::<usize>() <= 3 * 64);
+        let (served, tally, runs) = look_up(&[1; 64]);
+        assert_eq!((served.len(), runs, tally.has_refused), (64, vec![64], false));
     }
 }

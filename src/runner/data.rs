@@ -42,7 +42,7 @@ pub(super) fn to_burn(tensor: Tensor) -> Result<TensorData, RunnerError> {
         Data::Bf16(v) => TensorData::new(v, shape),
         Data::Fp32(v) => TensorData::new(v, shape),
         Data::Fp64(v) => TensorData::new(v, shape),
-        Data::Bytes(_) => return Err(RunnerError("byte strings are not supported".into())),
+        Data::Bytes(_) => return Err(RunnerError::Failed("byte strings are not supported".into())),
     })
 }
 
@@ -51,7 +51,7 @@ pub(super) fn from_burn(data: TensorData) -> Result<Tensor, RunnerError> {
     let shape = data.shape().to_vec();
     macro_rules! elements {
         ($element:ty) => {
-            Data::from(data.try_into_vec::<$element>().map_err(|e| RunnerError(e.to_string()))?)
+            Data::from(data.try_into_vec::<$element>().map_err(|e| RunnerError::Failed(e.to_string()))?)
         };
     }
     let data = match data.dtype() {
@@ -68,7 +68,7 @@ pub(super) fn from_burn(data: TensorData) -> Result<Tensor, RunnerError> {
         DType::U16 => elements!(u16),
         DType::U8 => elements!(u8),
         DType::Bool(_) => elements!(bool),
-        other => return Err(RunnerError(format!("an output of type {other:?} is not supported"))),
+        other => return Err(RunnerError::Failed(format!("an output of type {other:?} is not supported"))),
     };
-    Tensor::new(shape, data).map_err(|e| RunnerError(e.to_string()))
+    Tensor::new(shape, data).map_err(|e| RunnerError::Failed(e.to_string()))
 }

@@ -17,10 +17,17 @@ pub use signature::{Signature, SignatureError, TensorSpec};
 
 use crate::tensor::Tensors;
 
-/// Why a batch failed. The text is for the operator's log and never reaches a caller.
+/// Why a batch has no outputs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct RunnerError(pub String);
+pub enum RunnerError {
+    /// The model or its device failed. The text is for the operator's log and never reaches a caller.
+    #[error("{0}")]
+    Failed(String),
+    /// Some row holds what the model has no answer to, as an index beyond the end of a table. The text is for whoever sent
+    /// it, so it speaks of the values alone. Rows of other callers in the batch are answered all the same.
+    #[error("{0}")]
+    Input(String),
+}
 
 /// One executor of a model. Each lives on a thread of its own and sees one batch at a time.
 pub trait Runner: Send {
@@ -31,4 +38,10 @@ pub trait Runner: Send {
     /// row, in order. Any outputs that break the signature fail the batch; so does a panic, after which the runner
     /// is thrown away and built anew.
     fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError>;
+
+    /// Whether [`run`](Self::run) can fail with [`RunnerError::Input`]. If so, a copy of each batch's inputs is kept while it
+    /// runs, to run others' rows again.
+    fn may_refuse(&self) -> bool {
+        true
+    }
 }

@@ -101,7 +101,7 @@ impl Runner for ModuleRunner {
             let outputs = forward(Inputs { device, rows: batch.rows(), tensors: batch.into_entries() })?;
             outputs.into_tensors(signature)
         };
-        self.seat.run(|| fenced(work).unwrap_or_else(|panic| Err(RunnerError(panic))))?
+        self.seat.run(|| fenced(work).unwrap_or_else(|panic| Err(RunnerError::Failed(panic))))?
     }
 }
 
@@ -130,11 +130,14 @@ impl Inputs<'_> {
     /// of axes, the batch axis among them, is not `D`.
     pub fn take<const D: usize, K: Basic>(&mut self, name: &str) -> Result<Tensor<D, K>, RunnerError> {
         let at = self.tensors.iter().position(|(own, _)| **own == *name);
-        let at = at.ok_or_else(|| RunnerError(format!("there is no input '{name}', or it is taken already")))?;
+        let at =
+            at.ok_or_else(|| RunnerError::Failed(format!("there is no input '{name}', or it is taken already")))?;
         let (_, tensor) = self.tensors.swap_remove(at);
         let axes = tensor.shape().len();
         if axes != D {
-            return Err(RunnerError(format!("input '{name}' has {axes} axes, batch included, and is taken with {D}")));
+            return Err(RunnerError::Failed(format!(
+                "input '{name}' has {axes} axes, batch included, and is taken with {D}"
+            )));
         }
         Ok(Tensor::from_data(data::to_burn(tensor)?, self.device))
     }
@@ -153,7 +156,7 @@ impl Outputs {
 
     /// One more output. The order does not matter.
     pub fn and<const D: usize, K: Basic>(mut self, name: impl Into<String>, tensor: Tensor<D, K>) -> Outputs {
-        let data = tensor.try_into_data().map_err(|e| RunnerError(format!("the device failed: {e}")));
+        let data = tensor.try_into_data().map_err(|e| RunnerError::Failed(format!("the device failed: {e}")));
         self.0.push((name.into(), data));
         self
     }
@@ -162,14 +165,15 @@ impl Outputs {
     fn into_tensors(mut self, signature: &Signature) -> Result<Tensors, RunnerError> {
         let tensors = signature.outputs.iter().map(|spec| {
             let at = self.0.iter().position(|(name, _)| **name == *spec.name);
-            let at = at.ok_or_else(|| RunnerError(format!("the closure gives no output '{}'", spec.name)))?;
+            let at = at.ok_or_else(|| RunnerError::Failed(format!("the closure gives no output '{}'", spec.name)))?;
             let (name, data) = self.0.swap_remove(at);
             let dtype = data::dtype(spec.datatype);
-            let dtype = dtype.ok_or_else(|| RunnerError(format!("output '{name}' cannot be of byte strings")))?;
-            let data = data?.try_cast(dtype).map_err(|e| RunnerError(format!("output '{name}': {e}")))?;
+            let dtype =
+                dtype.ok_or_else(|| RunnerError::Failed(format!("output '{name}' cannot be of byte strings")))?;
+            let data = data?.try_cast(dtype).map_err(|e| RunnerError::Failed(format!("output '{name}': {e}")))?;
             Ok((Arc::clone(&spec.name), data::from_burn(data)?))
         });
         let tensors = tensors.collect::<Result<_, RunnerError>>()?;
-        Tensors::new(tensors).map_err(|e| RunnerError(e.to_string()))
+        Tensors::new(tensors).map_err(|e| RunnerError::Failed(e.to_string()))
     }
 }

@@ -33,7 +33,7 @@ impl Seat {
     /// all processors for every runner.
     pub(super) fn run<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> Result<T, RunnerError> {
         let threads = self.threads.get();
-        let failed = |e: rayon::ThreadPoolBuildError| RunnerError(format!("cannot start threads: {e}"));
+        let failed = |e: rayon::ThreadPoolBuildError| RunnerError::Failed(format!("cannot start threads: {e}"));
         if rayon::current_thread_index().is_none() {
             let pool = ThreadPoolBuilder::new().num_threads(threads).use_current_thread().build().map_err(failed)?;
             SEAT.with(|seat| *seat.borrow_mut() = Some(pool));

@@ -29,6 +29,10 @@ impl Runner for Synthetic {
         &self.signature
     }
 
+    fn may_refuse(&self) -> bool {
+        false
+    }
+
     fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
         let rows = u32::try_from(batch.rows()).unwrap_or(u32::MAX);
         let time = self.base.saturating_add(self.per_row.saturating_mul(rows));
@@ -36,11 +40,11 @@ impl Runner for Synthetic {
         spin_sleep::sleep(time);
         let (shape, data) = match batch.into_entries().pop() {
             Some((_, tensor)) => tensor.into_parts(),
-            None => return Err(RunnerError("a batch without tensors".into())),
+            None => return Err(RunnerError::Failed("a batch without tensors".into())),
         };
-        let Data::Fp32(x) = data else { return Err(RunnerError("x is not FP32".into())) };
+        let Data::Fp32(x) = data else { return Err(RunnerError::Failed("x is not FP32".into())) };
         let y: Vec<f32> = x.into_iter().map(|x| 2.0 * x + 1.0).collect();
-        let y = Tensor::new(shape, y).map_err(|e| RunnerError(e.to_string()))?;
+        let y = Tensor::new(shape, y).map_err(|e| RunnerError::Failed(e.to_string()))?;
         Ok(Tensors::one(Arc::clone(&self.signature.outputs[0].name), y))
     }
 }

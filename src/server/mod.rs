@@ -1,4 +1,4 @@
-//! The models over HTTP/1.1: the Open Inference Protocol v2 with JSON tensors, `/metrics` and the page at `/`.
+//! The models over HTTP/1.1: the Open Inference Protocol v2 with JSON tensors, `/metrics`, `/status` and the page at `/`.
 //!
 //! A request's way: `connection` accepts, `guard` lets only sound heads through and keeps time, `arrival` stamps,
 //! `routes` finds the handler, `body` reads, `v2` turns JSON into tensors and back, `status` says what went wrong.
@@ -10,6 +10,7 @@ mod connection;
 mod guard;
 mod head;
 mod options;
+mod overview;
 mod page;
 mod routes;
 mod status;

@@ -12,7 +12,7 @@ use http::{StatusCode, Uri};
 use super::app::App;
 use super::body::Room;
 use super::status::Refusal;
-use super::{Options, page, v2};
+use super::{Options, overview, page, v2};
 use crate::registry::Registry;
 
 /// Prometheus' text format.
@@ -24,6 +24,7 @@ pub(super) fn router(registry: Registry, options: Arc<Options>) -> Router {
     Router::new()
         .route("/", get(page::page))
         .route("/page/{file}", get(page::file))
+        .route("/status", get(overview::overview))
         .route("/metrics", get(metrics_text))
         .route("/v2", get(v2::metadata::server))
         .route("/v2/health/live", get(v2::metadata::live))

@@ -145,7 +145,13 @@ async fn a_failure_or_a_full_queue_of_one_is_none_of_the_others_business() {
 
 #[tokio::test(start_paused = true)]
 async fn each_batcher_of_a_pool_has_metrics_of_its_own() {
-    let caps = metrics::Caps { max_latency_seconds: 0.05, max_batch_rows: 128 };
+    let caps = metrics::Limits {
+        max_latency_seconds: 0.05,
+        max_batch_rows: 128,
+        max_queue_rows: 1024,
+        max_queue_bytes: 1 << 20,
+        runners: 1,
+    };
     let metrics = Metrics::new(&[caps]).expect("buckets");
     let pool: Pool<u64, u64> = Pool::new("device", 1);
     let runner = StandIn::new(ms(10), ms(0));
@@ -217,7 +223,7 @@ async fn a_batcher_that_leaves_takes_its_workers_off_the_threads() {
         let worker = Worker(dropped.clone());
         Ok(Box::new(move |xs: Vec<u64>| {
             let _ = &worker;
-            Ok(xs)
+            Ok(xs.into())
         }))
     });
     let batcher = batcher.expect("threads");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
-use uncork::batcher::{BatchError, Batcher, Builder, Caps, Executor};
+use uncork::batcher::{BatchError, Batcher, Builder, Caps, Executor, Ran};
 
 pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -61,7 +61,7 @@ impl StandIn {
 }
 
 impl Executor<u64, u64> for StandIn {
-    fn execute(&mut self, batch: Vec<u64>) -> BoxFuture<'static, Result<Vec<u64>, BatchError>> {
+    fn execute(&mut self, batch: Vec<u64>) -> BoxFuture<'static, Result<Ran<u64>, BatchError>> {
         let mut time = self.time(batch.len());
         let mut log = self.log.lock().expect("no test panics with it");
         if self.slow.0.contains(&self.made.elapsed()) {
@@ -77,7 +77,7 @@ impl Executor<u64, u64> for StandIn {
             }
             tokio::time::sleep(time).await;
             log.lock().expect("no test panics with it").running -= 1;
-            Ok(batch.into_iter().map(|x| x + 1).collect())
+            Ok(batch.into_iter().map(|x| x + 1).collect::<Vec<_>>().into())
         }
         .boxed()
     }

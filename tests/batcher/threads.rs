@@ -81,7 +81,7 @@ async fn a_worker_that_panicked_is_built_anew() {
                 assert!(!broken, "a worker was used again after its panic");
                 broken = xs.contains(&13);
                 assert!(!broken, "unlucky");
-                Ok(vec![generation; xs.len()])
+                Ok(vec![generation; xs.len()].into())
             }))
         })
         .expect("a thread");
@@ -92,7 +92,13 @@ async fn a_worker_that_panicked_is_built_anew() {
 
 #[tokio::test]
 async fn a_failed_batch_teaches_nothing() {
-    let caps = uncork::metrics::Caps { max_latency_seconds: 60.0, max_batch_rows: 32 };
+    let caps = uncork::metrics::Limits {
+        max_latency_seconds: 60.0,
+        max_batch_rows: 32,
+        max_queue_rows: 64,
+        max_queue_bytes: 1024,
+        runners: 1,
+    };
     let metrics = uncork::metrics::Metrics::new(&[caps]).expect("buckets");
     let batches = AtomicUsize::new(0);
     let batcher = Batcher::builder(CAPS)

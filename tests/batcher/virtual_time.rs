@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::time::Instant;
-use uncork::batcher::{Priority, Terms};
+use uncork::batcher::{Priority, Release, Terms};
 use uncork::error::Error;
 use uncork::estimator;
-use uncork::metrics::{self, Metrics};
-use uncork::policy::{Decision, Policy, ReleaseReason, View};
+use uncork::metrics::{self, Metrics, RefusalReason};
+use uncork::policy::{Decision, Fixed, Policy, ReleaseReason, View};
 
 use crate::stand_in::{StandIn, answered, ms, submit_at};
 
@@ -336,7 +336,13 @@ async fn a_refusal_says_when_the_answer_would_have_come_and_when_to_come_back() 
 
 #[tokio::test(start_paused = true)]
 async fn what_ran_is_recorded_once() {
-    let caps = metrics::Caps { max_latency_seconds: 0.1, max_batch_rows: 2 };
+    let caps = metrics::Limits {
+        max_latency_seconds: 0.1,
+        max_batch_rows: 2,
+        max_queue_rows: 1024,
+        max_queue_bytes: 1 << 20,
+        runners: 1,
+    };
     let metrics = Metrics::new(&[caps]).expect("buckets");
     let runner = StandIn::new(ms(10), ms(1));
     let builder = runner.builder(ms(100), 2).seen(runner.warm()).metrics(metrics.model("m", "1", caps));
@@ -370,11 +376,43 @@ async fn what_ran_is_recorded_once() {
         ("uncork_runner_busy_seconds_total", "", 0.035),
         ("uncork_in_flight_batches", "", 0.0),
         ("uncork_queue_rows", "", 0.0),
+        ("uncork_queue_bytes", "", 0.0),
+        ("uncork_batch_time_ratio_sum", "", 3.0),
+        ("uncork_estimate_base_seconds", "", 0.010),
+        ("uncork_estimate_per_row_seconds", "", 0.001),
+        ("uncork_sheds_total", ",reason=\"batch_too_late\"", 0.0),
     ] {
         let series = format!("{metric}{{model=\"m\",version=\"1\"{label}}} ");
         let value = text.lines().find_map(|line| line.strip_prefix(&series)).and_then(|v| v.parse::<f64>().ok());
         assert!(value.is_some_and(|v| (v - expected).abs() < 1e-6), "{series}is {value:?} instead of {expected}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happened_to_the_latest_batches_and_refusals_can_be_told() {
+    let runner = StandIn::new(ms(10), ms(1));
+    // Two rows, or 5 ms after the first.
+    let policy = Fixed::new(ms(5), 2);
+    let builder = runner.builder(ms(100), 2).seen(runner.warm()).policy(policy).max_queue_rows(3);
+    let batcher = builder.start(runner.clone());
+    let told = batcher.snapshot();
+    let (fit, _) = told.estimate.expect("the warm-up is known");
+    assert!((fit.base_seconds() - 0.010).abs() < 1e-6 && told.samples.len() == runner.warm().len());
+    assert!(told.releases.is_empty() && told.refusals.is_empty());
+    batcher.submit(1).await.expect("answered");
+    let crowd = submit_at(&batcher, &[ms(0); 4]).await;
+    assert_eq!(answered(&crowd), 3, "a fourth finds the queue full");
+    let told = batcher.snapshot();
+    let of = |release: &Release| (release.rows, release.held, release.predicted, release.took);
+    let releases: Vec<_> = told.releases.iter().map(|(_, release)| of(release)).collect();
+    let (two, one) = ((2, ms(0), Some(ms(12)), Some(ms(12))), (1, ms(5), Some(ms(11)), Some(ms(11))));
+    assert_eq!(releases[1..], [two, one]);
+    let [(_, refusal)] = &told.refusals[..] else { panic!("{:?}", told.refusals) };
+    assert_eq!((refusal.reason, refusal.requests), (RefusalReason::RowsBound, 1));
+    assert_eq!((told.queue.rows, told.in_flight), (0, 0));
+    assert_eq!(told.columns.iter().map(|c| c.on_time).sum::<u32>(), 4);
+    assert_eq!(told.columns.iter().map(|c| c.refused).sum::<u32>(), 1);
+    assert_eq!(told.columns.iter().map(|c| c.busy).sum::<Duration>(), releases.iter().filter_map(|r| r.3).sum());
 }
 
 #[tokio::test(start_paused = true)]

@@ -72,23 +72,24 @@ def build(name, nodes, inputs, outputs, constants=(), domains=()):
     onnx.save(model, HERE / f"{name}.onnx")
 
 
+NAMES = {"float32": "FP32", "float16": "FP16", "int64": "INT64"}
+
+
 def tensor(name, array):
     """A tensor as in an Open Inference Protocol request; each float32 in its shortest exact decimal form."""
-    if array.dtype == np.int64:
-        return {"name": name, "datatype": "INT64", "shape": list(array.shape), "data": array.ravel().tolist()}
-    data = [float(str(value)) for value in array.astype(np.float32).ravel()]
-    return {"name": name, "datatype": "FP32", "shape": list(array.shape), "data": data}
+    data = [float(str(v)) if array.dtype.kind == "f" else int(v) for v in array.ravel()]
+    return {"name": name, "datatype": NAMES[array.dtype.name], "shape": list(array.shape), "data": data}
 
 
-def answer(name, inputs):
+def answer(name, inputs, folder=HERE):
     """Writes NAME.json: these inputs and what onnxruntime makes of them."""
-    session = onnxruntime.InferenceSession(HERE / f"{name}.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(folder / f"{name}.onnx", providers=["CPUExecutionProvider"])
     outputs = zip([output.name for output in session.get_outputs()], session.run(None, inputs))
     reference = {
         "inputs": [tensor(n, array) for n, array in inputs.items()],
         "outputs": [tensor(n, array) for n, array in outputs],
     }
-    (HERE / f"{name}.json").write_text(json.dumps(reference) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(reference) + "\n")
 
 
 def main():

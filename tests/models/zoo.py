@@ -7,18 +7,18 @@ Weights are random, since arithmetic is what is tested. Each NAME.onnx has its N
 that differ. `old` and `new` are PyTorch's two exporters (TorchScript, and torch.export with onnxscript).
 """
 
-import json
 import sys
 import warnings
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
 from onnx import helper, numpy_helper
 from torch import nn
 from torch.nn import functional as F
+
+from make import answer
 
 HERE = Path(__file__).resolve().parent / "zoo"
 ROWS = 4
@@ -279,25 +279,6 @@ def sklearn_mlp(name, opset):
     onnx.save(graph, HERE / f"{name}.onnx")
 
 
-NAMES = {np.dtype("float32"): "FP32", np.dtype("int64"): "INT64", np.dtype("float16"): "FP16", np.dtype("float64"): "FP64"}
-
-
-def tensor(name, array):
-    plain = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
-    data = [float(str(v)) for v in array.ravel()] if array.dtype == np.float32 else plain.ravel().tolist()
-    return {"name": name, "datatype": NAMES[array.dtype], "shape": list(array.shape), "data": data}
-
-
-def answer(name, inputs):
-    session = onnxruntime.InferenceSession(HERE / f"{name}.onnx", providers=["CPUExecutionProvider"])
-    outputs = zip([output.name for output in session.get_outputs()], session.run(None, inputs))
-    record = {
-        "inputs": [tensor(n, array) for n, array in inputs.items()],
-        "outputs": [tensor(n, array) for n, array in outputs],
-    }
-    (HERE / f"{name}.json").write_text(json.dumps(record) + "\n")
-
-
 def main(wanted):
     HERE.mkdir(exist_ok=True)
     torch.set_num_threads(1)
@@ -343,17 +324,17 @@ def main(wanted):
             arrays = inputs(np.random.default_rng(7))
             try:
                 export(full, module(), {n: torch.from_numpy(a) for n, a in arrays.items()}, outputs, opset, exporter, free)
-                answer(full, arrays)
+                answer(full, arrays, HERE)
             except Exception as error:
                 print(f"{full}: {str(error).splitlines()[0] if str(error) else error!r}")
     draw = np.random.default_rng(7)
     if not wanted or "sklearn" in wanted:
         sklearn_mlp("sklearn_17", 17)
-        answer("sklearn_17", {"X": draw.standard_normal((ROWS, 8)).astype(np.float32)})
+        answer("sklearn_17", {"X": draw.standard_normal((ROWS, 8)).astype(np.float32)}, HERE)
         halved("resnet_half", "resnet_17_old")
-        answer("resnet_half", {n: a.astype(np.float16) for n, a in images(3, 32)(draw).items()})
+        answer("resnet_half", {n: a.astype(np.float16) for n, a in images(3, 32)(draw).items()}, HERE)
         packed("encoder_packed", "encoder_17_old")
-        answer("encoder_packed", masked(draw))
+        answer("encoder_packed", masked(draw), HERE)
     for path in sorted(HERE.glob("*.onnx")):
         graph = onnx.load(path).graph
         print(f"{path.name:24} {path.stat().st_size:7} bytes  {' '.join(sorted({n.op_type for n in graph.node}))}")

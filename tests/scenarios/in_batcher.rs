@@ -18,7 +18,7 @@ use futures_util::future::BoxFuture;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use tokio::sync::oneshot;
-use uncork::batcher::{BatchError, Batcher, Caps, Executor, Terms, Weight};
+use uncork::batcher::{BatchError, Batcher, Caps, Executor, Ran, Terms, Weight};
 use uncork::estimator::Instant;
 use uncork::policy::{Decision, Policy, Priority, Running, View};
 use uncork::sim::{Arrival, Service, Source};
@@ -215,7 +215,7 @@ async fn call(
 struct StandIn(Shared);
 
 impl Executor<usize, ()> for StandIn {
-    fn execute(&mut self, batch: Vec<usize>) -> BoxFuture<'static, Result<Vec<()>, BatchError>> {
+    fn execute(&mut self, batch: Vec<usize>) -> BoxFuture<'static, Result<Ran<()>, BatchError>> {
         let mut world = lock(&self.0);
         let World { service, rng, counts, load, flights, epoch, .. } = &mut *world;
         let now = Instant::EPOCH + epoch.elapsed();
@@ -228,7 +228,7 @@ impl Executor<usize, ()> for StandIn {
         flights.push(Flight { end, done });
         async move {
             landed.await.map_err(|_| BatchError("the driver is gone".into()))?;
-            Ok(vec![(); batch.len()])
+            Ok(vec![(); batch.len()].into())
         }
         .boxed()
     }

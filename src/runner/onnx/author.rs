@@ -139,7 +139,7 @@ impl Author {
     /// What the graph gives for some inputs, or why it does not.
     pub(super) fn answer(self, inputs: Vec<TensorData>) -> Result<Vec<TensorData>, String> {
         let graph = Graph::load(&self.finish()).map_err(|e| e.to_string())?;
-        graph.run(inputs).map_err(|e| e.0)
+        graph.run(inputs).map_err(|e| e.to_string())
     }
 
     /// The graph alone, for a body.

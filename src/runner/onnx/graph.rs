@@ -82,7 +82,11 @@ impl Graph {
     /// [`outputs`](Graph::outputs). A panic of a device operation is an error.
     pub fn run(&self, inputs: Vec<TensorData>) -> Result<Vec<TensorData>, RunnerError> {
         if inputs.len() != self.outline.inputs.len() {
-            return Err(RunnerError(format!("{} inputs where {} are taken", inputs.len(), self.outline.inputs.len())));
+            return Err(RunnerError::Failed(format!(
+                "{} inputs where {} are taken",
+                inputs.len(),
+                self.outline.inputs.len()
+            )));
         }
         let values = |data: TensorData| Value::from_data(data, self.plan.device());
         let outputs = fenced(|| {
@@ -90,7 +94,9 @@ impl Graph {
             let outputs = self.plan.run(values)?;
             Ok(outputs.into_iter().map(Value::into_data).collect::<Result<_, _>>()?)
         });
-        outputs.unwrap_or_else(|panic| Err(panic.into())).map_err(|failure: Failure| RunnerError(failure.to_string()))
+        outputs
+            .unwrap_or_else(|panic| Err(panic.into()))
+            .map_err(|failure: Failure| RunnerError::Failed(failure.to_string()))
     }
 
     /// Runs the graph on tensors of rows; says where it failed. The results of one row that is run `alone` get a batch

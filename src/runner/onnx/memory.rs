@@ -16,8 +16,17 @@ thread_local! {
     static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A buffer of `len` floats of any values: whoever takes it writes all of them.
+/// A buffer of `len` floats of any values: whoever takes it writes all of them. What is left unwritten could be another
+/// caller's; unit tests see a NaN in its place.
 pub(super) fn take(len: usize) -> Vec<f32> {
+    let mut buffer = reused(len);
+    if cfg!(test) {
+        buffer.fill(f32::NAN);
+    }
+    buffer
+}
+
+fn reused(len: usize) -> Vec<f32> {
     if len < SMALLEST {
         return vec![0.0; len];
     }

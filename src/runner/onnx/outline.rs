@@ -1,5 +1,7 @@
 //! What callers see of a graph: names, types and declared shapes of its inputs and outputs.
 
+use std::collections::HashSet;
+
 use super::proto::{GraphProto, ValueInfo};
 
 /// One declared input or output.
@@ -32,7 +34,8 @@ impl Outline {
     /// The outline of a graph.
     pub(super) fn of(graph: &GraphProto) -> Outline {
         // Files of the first versions list every weight among the inputs.
-        let given = |input: &&ValueInfo| !graph.initializer.iter().any(|weight| weight.name == input.name);
+        let filled: HashSet<&str> = graph.initializer.iter().map(|weight| weight.name.as_str()).collect();
+        let given = |input: &&ValueInfo| !filled.contains(input.name.as_str());
         Outline {
             inputs: graph.input.iter().filter(given).map(declared).collect(),
             outputs: graph.output.iter().map(declared).collect(),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::Loaded;
 use super::fence::fenced;
 use crate::runner::seat::Seat;
-use crate::runner::{Runner, RunnerError, Signature};
-use crate::tensor::{TensorError, Tensors};
+use crate::runner::{Runner, RunnerError, Signature, TensorSpec};
+use crate::tensor::{DataType, TensorError, Tensors};
 
 /// One executor of an [`OnnxModel`](super::OnnxModel). The weights are shared with all others.
 #[derive(Debug)]
@@ -29,7 +29,17 @@ impl Runner for OnnxRunner {
 
     fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
         let model = Arc::clone(&self.model);
-        self.seat.run(move || fenced(|| model.run(batch)).unwrap_or_else(|e| Err(RunnerError(e.0))))?
+        self.seat.run(move || fenced(|| model.run(batch)).unwrap_or_else(|e| Err(RunnerError::Failed(e.0))))?
+    }
+
+    /// Operators refuse indices that point nowhere and lengths that do not go together. Floats in a fixed shape are all alike
+    /// to them.
+    fn may_refuse(&self) -> bool {
+        let is_free = |spec: &TensorSpec| spec.dims.contains(&None);
+        let is_float = |spec: &TensorSpec| {
+            matches!(spec.datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
+        };
+        self.model.signature.inputs.iter().any(|spec| is_free(spec) || !is_float(spec))
     }
 }
 
@@ -38,7 +48,7 @@ impl Loaded {
         if self.alone.is_none() || batch.rows() <= 1 {
             return self.run_whole(batch);
         }
-        let broken = |e: TensorError| RunnerError(e.to_string());
+        let broken = |e: TensorError| RunnerError::Failed(e.to_string());
         let sizes = vec![1; batch.rows()];
         let rows = batch.split(&sizes).map_err(broken)?;
         let answers = rows.into_iter().map(|row| self.run_whole(row)).collect::<Result<_, _>>()?;
@@ -49,23 +59,29 @@ impl Loaded {
         let specs = &self.signature.inputs;
         let mut given: Vec<_> = batch.into_entries().into_iter().map(Some).collect();
         if given.len() != specs.len() {
-            return Err(RunnerError(format!("{} inputs where the model takes {}", given.len(), specs.len())));
+            return Err(RunnerError::Failed(format!("{} inputs where the model takes {}", given.len(), specs.len())));
         }
         let mut values = Vec::with_capacity(specs.len());
         for spec in specs {
             // A checked batch is in the model's order already; the search then ends at once.
             let found = given.iter_mut().find(|g| g.as_ref().is_some_and(|(name, _)| *name == spec.name));
             let Some((_, tensor)) = found.and_then(Option::take) else {
-                return Err(RunnerError(format!("input '{}' is missing", spec.name)));
+                return Err(RunnerError::Failed(format!("input '{}' is missing", spec.name)));
             };
             if tensor.data().datatype() != spec.datatype || tensor.shape().len() != spec.dims.len() + 1 {
-                return Err(RunnerError(format!("input '{}' has another type or rank", spec.name)));
+                return Err(RunnerError::Failed(format!("input '{}' has another type or rank", spec.name)));
             }
             values.push(tensor);
         }
-        let outputs =
-            self.graph.compute(values, self.alone.is_some()).map_err(|failure| RunnerError(failure.to_string()))?;
+        let outputs = self.graph.compute(values, self.alone.is_some()).map_err(|failure| {
+            if failure.place.is_none() {
+                return RunnerError::Failed(failure.reason);
+            }
+            // It has run on rows of zeros when it was loaded, so what an operator refuses now is in these rows.
+            tracing::debug!(%failure, "rows refused");
+            RunnerError::Input(failure.reason)
+        })?;
         let named = self.signature.outputs.iter().zip(outputs).map(|(spec, tensor)| (Arc::clone(&spec.name), tensor));
-        Tensors::new(named.collect()).map_err(|e| RunnerError(e.to_string()))
+        Tensors::new(named.collect()).map_err(|e| RunnerError::Failed(e.to_string()))
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn filled(
 
 /// A caller's tensor as a graph input.
 pub(super) fn to_value(tensor: Tensor, device: &DispatchDevice) -> Result<Value, OpError> {
-    let data = data::to_burn(tensor).map_err(|e| OpError(e.0))?;
+    let data = data::to_burn(tensor).map_err(|e| OpError(e.to_string()))?;
     Ok(match data.dtype() {
         DType::Bool(_) => Value::Bool(Backend::bool_from_data(data, device)),
         dtype if dtype.is_float() => Value::Float(Backend::float_from_data(data, device)),
@@ -72,5 +72,5 @@ pub(super) fn to_value(tensor: Tensor, device: &DispatchDevice) -> Result<Value,
 
 /// A graph output as a tensor for callers.
 pub(super) fn to_tensor(value: Value) -> Result<Tensor, OpError> {
-    data::from_burn(value.into_data()?).map_err(|e| OpError(e.0))
+    data::from_burn(value.into_data()?).map_err(|e| OpError(e.to_string()))
 }

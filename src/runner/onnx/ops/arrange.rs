@@ -39,6 +39,17 @@ fn pick_fixed<const SIZE: usize>(from: &[u8], places: impl Iterator<Item = Optio
     places.for_each(|place| to.extend_from_slice(place.map_or(&[0; SIZE], |i| &from[i])));
 }
 
+/// The axis that is asked for; without one all elements count as one line.
+pub(super) fn axis_or_all(x: Value, given: Option<i64>) -> Result<(Value, usize), OpError> {
+    match given {
+        Some(given) => axis(given, x.rank()).map(|axis| (x, axis)),
+        None => {
+            let count = elements(&x.shape())?;
+            x.reshape(vec![count]).map(|line| (line, 0))
+        }
+    }
+}
+
 /// `x` with blocks of `block` consecutive elements overwritten by those of `updates`, the first of which goes to
 /// `places[0]` and so on; of several for one place, the last stays.
 pub(super) fn placed(

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use super::arrange::{Walk, index, indices, integers, picked, selected, strides};
+use super::arrange::{Walk, axis_or_all, index, indices, integers, picked, selected, strides};
 use super::{Kernel, Operator};
 use crate::runner::onnx::value::{HostInts, OpError, Value, axis, elements};
 
@@ -11,16 +11,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let given = if build.attributes.has("axis") { Some(build.attributes.int("axis", 0)?) } else { None };
         Ok(Kernel::one(move |mut args| {
             let (x, condition) = (args.take(0)?, args.take(1)?);
-            let (x, axis) = match given {
-                Some(given) => {
-                    let axis = axis(given, x.rank())?;
-                    (x, axis)
-                }
-                None => {
-                    let count = elements(&x.shape())?;
-                    (x.reshape(vec![count])?, 0)
-                }
-            };
+            let (x, axis) = axis_or_all(x, given)?;
             let length = x.shape()[axis];
             let kept = integers(condition)?;
             let kept: Vec<usize> = kept.iter().enumerate().filter(|(_, flag)| **flag != 0).map(|(i, _)| i).collect();

@@ -11,11 +11,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Constant", constant),
     Operator::new("DepthToSpace", |build| {
         let block = block(build)?;
-        let rows_first = match build.attributes.text("mode", "DCR")?.as_str() {
-            "DCR" => true,
-            "CRD" => false,
-            other => return Err(OpError(format!("the mode '{other}'"))),
-        };
+        let rows_first = rows_first(build)?;
         Ok(Kernel::one(move |mut args| {
             let x = args.take(0)?;
             let [n, c, h, w] = image(&x)?;
@@ -68,11 +64,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("SpaceToDepth", |build| {
         let block = block(build)?;
         // Opset 28 orders the new channels in one of two ways.
-        let rows_first = match build.attributes.text("mode", "DCR")?.as_str() {
-            "DCR" => true,
-            "CRD" => false,
-            other => return Err(OpError(format!("the mode '{other}'"))),
-        };
+        let rows_first = rows_first(build)?;
         Ok(Kernel::one(move |mut args| {
             let x = args.take(0)?;
             let [n, c, h, w] = image(&x)?;
@@ -197,6 +189,15 @@ fn transposed(x: Value, order: &[usize]) -> Result<Value, OpError> {
         return Err(OpError(format!("the order {order:?} does not fit rank {rank}")));
     }
     Ok(permuted(x, order))
+}
+
+/// Whether the places of a block are the outer part of the channels (`DCR`), or the inner one (`CRD`).
+fn rows_first(build: &Build<'_>) -> Result<bool, OpError> {
+    match build.attributes.text("mode", "DCR")?.as_str() {
+        "DCR" => Ok(true),
+        "CRD" => Ok(false),
+        other => Err(OpError(format!("the mode '{other}'"))),
+    }
 }
 
 /// The side of the blocks that pixels are exchanged for channels in.

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use burn_backend::{Element, Shape, TensorData};
 use burn_dispatch::DispatchDevice;
 
-use super::arrange::{Walk, by_number, integer, permuted, picked, strides};
+use super::arrange::{Walk, axis_or_all, by_number, integer, permuted, picked, strides};
 use super::{Kernel, Operator};
 use crate::runner::onnx::value::{HostInts, OpError, Value, axis, elements};
 
@@ -54,16 +54,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let given = if build.attributes.has("axis") { Some(build.attributes.int("axis", 0)?) } else { None };
         Ok(Kernel::many(move |mut args| {
             let x = args.take(0)?;
-            let (x, axis) = match given {
-                Some(given) => {
-                    let axis = axis(given, x.rank())?;
-                    (x, axis)
-                }
-                None => {
-                    let count = elements(&x.shape())?;
-                    (x.reshape(vec![count])?, 0)
-                }
-            };
+            let (x, axis) = axis_or_all(x, given)?;
             // The axis goes to the front, so that what is compared lies together, and back at the end.
             let rank = x.rank();
             let order: Vec<usize> = std::iter::once(axis).chain((0..rank).filter(|&i| i != axis)).collect();

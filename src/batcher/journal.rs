@@ -1,0 +1,426 @@
+//! What has happened in one queue: counted for Prometheus, and for the last two minutes told in detail.
+//!
+//! The actor and the callers' tasks write, whoever asks for a [`Snapshot`] reads. The lock is held for some tens of
+//! nanoseconds and never while anything waits.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::clock::unix_seconds;
+use crate::error::Error;
+use crate::estimator::{Fit, Instant};
+use crate::metrics::{ModelMetrics, RefusalReason};
+use crate::policy::ReleaseReason;
+
+/// Seconds that are told of, one column each.
+const COLUMNS: usize = 120;
+/// Releases and refusals that are told of.
+const LATEST: usize = 20;
+/// Timed batches that are told of: enough to see the line they lie on.
+const SAMPLES: usize = 128;
+/// Refusals for one reason within this time are told as one: a flood would otherwise push out all else.
+const TOGETHER: Duration = Duration::from_secs(1);
+/// Edges of the latency buckets: so many for each power of ten, from a hundredth of the latency cap to three times of it.
+const LATENCY_EDGES_PER_DECADE: i32 = 8;
+const LOWEST_EDGE: i32 = -16;
+const HIGHEST_EDGE: i32 = 4;
+
+/// One queue's journal.
+pub(super) struct Journal {
+    pub(super) metrics: ModelMetrics,
+    history: Mutex<History>,
+}
+
+/// What is known of a queue's last two minutes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// Seconds since the pool was started.
+    pub at: Duration,
+    /// What waits, and its bounds.
+    pub queue: Waits,
+    /// Batches that run.
+    pub in_flight: usize,
+    /// The estimate of the batch time, as the last batch left it, and since when; `None` before the first batch.
+    pub estimate: Option<(Fit, Duration)>,
+    /// Rows and time of the latest batches, the newest last.
+    pub samples: Vec<(usize, Duration)>,
+    /// Upper edges of the buckets of [`Column::batches`], in rows.
+    pub batch_edges: Vec<usize>,
+    /// Upper edges of the buckets of [`Column::latencies`], behind which there is one more; the latency cap is one of them.
+    pub latency_edges: Vec<Duration>,
+    /// One for each second, the oldest first; the last one is not over.
+    pub columns: Vec<Column>,
+    /// The latest releases, the newest first, and how long ago they were.
+    pub releases: Vec<(Duration, Release)>,
+    /// The latest refusals, the newest first, and how long ago they were.
+    pub refusals: Vec<(Duration, Refusal)>,
+}
+
+/// What waits, and the most that may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// Rows.
+    pub rows: usize,
+    /// Most rows.
+    pub max_rows: usize,
+    /// Bytes.
+    pub bytes: usize,
+    /// Most bytes.
+    pub max_bytes: usize,
+}
+
+/// What happened in one second.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Column {
+    /// Batches that came back, by their rows.
+    pub batches: Vec<u32>,
+    /// Answers, by their time since arrival.
+    pub latencies: Vec<u32>,
+    /// Answers within the latency cap.
+    pub on_time: u32,
+    /// Answers past it.
+    pub late: u32,
+    /// Requests refused.
+    pub refused: u32,
+    /// The most rows that waited.
+    pub queue_rows: usize,
+    /// Runner time spent.
+    pub busy: Duration,
+}
+
+/// A batch that went to a runner.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Release {
+    pub(super) ticket: u64,
+    /// Its requests.
+    pub requests: usize,
+    /// Their rows.
+    pub rows: usize,
+    /// Why it was released then.
+    pub reason: ReleaseReason,
+    /// How long it was held back while a runner was free.
+    pub held: Duration,
+    /// The time that was expected of it.
+    pub predicted: Option<Duration>,
+    /// The time that it took; `None` while it runs.
+    pub took: Option<Duration>,
+}
+
+/// Requests that were refused for one reason.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    /// Why.
+    pub reason: RefusalReason,
+    /// How many.
+    pub requests: usize,
+    /// What the last of them was told.
+    pub told: Error,
+}
+
+impl Journal {
+    pub(super) fn new(metrics: ModelMetrics, max_latency: Duration, max_batch: usize) -> Journal {
+        Journal { metrics, history: Mutex::new(History::new(max_latency, max_batch)) }
+    }
+
+    /// A lock that a panic poisoned is as good as before: at worst one event is told in half.
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A batch has gone to a runner.
+    pub(super) fn released(&self, now: Instant, release: Release) {
+        self.metrics.count_release(release.reason);
+        self.metrics.batch_size.record(release.rows as f64);
+        self.metrics.in_flight_batches.increment(1.0);
+        if let Some(predicted) = release.predicted {
+            self.metrics.predicted_batch_duration.record(predicted);
+        }
+        if !release.held.is_zero() {
+            self.metrics.hold.record(release.held);
+        }
+        self.history().released(now, release);
+    }
+
+    /// A batch is back after `time`, with answers to requests that arrived at these times, or without any.
+    pub(super) fn landed(&self, now: Instant, ticket: u64, rows: usize, time: Duration, answered: &[Instant]) {
+        self.metrics.in_flight_batches.decrement(1.0);
+        self.metrics.runner_busy_seconds.increment(time.as_secs_f64());
+        if !answered.is_empty() {
+            self.metrics.batch_duration.record(time);
+        }
+        let predicted = self.history().landed(now, ticket, rows, time, answered);
+        if let Some(predicted) = predicted.filter(|p| !p.is_zero() && !answered.is_empty()) {
+            self.metrics.batch_time_ratio.record(time.as_secs_f64() / predicted.as_secs_f64());
+        }
+    }
+
+    /// The estimate has learned from a batch of so many rows that took `time`.
+    pub(super) fn learned(&self, now: Instant, rows: usize, time: Duration, fit: Fit) {
+        self.metrics.show_estimate(fit.base_seconds(), fit.per_row_seconds(), fit.noise(), unix_seconds());
+        self.history().learned(now, rows, time, fit);
+    }
+
+    /// Requests were refused, the last of them with these words.
+    pub(super) fn refused(&self, now: Instant, reason: RefusalReason, requests: usize, told: &Error) {
+        self.metrics.count_sheds(reason, requests);
+        self.history().refused(now, Refusal { reason, requests, told: told.clone() });
+    }
+
+    /// So much waits.
+    pub(super) fn waits(&self, now: Instant, rows: usize, bytes: usize) {
+        self.metrics.queue_rows.set(rows as f64);
+        self.metrics.queue_bytes.set(bytes as f64);
+        self.history().waits(now, rows);
+    }
+
+    pub(super) fn snapshot(&self, now: Instant, queue: Waits) -> Snapshot {
+        self.history().snapshot(now, queue)
+    }
+}
+
+/// The journal's memory. Pure: told what time it is.
+#[derive(Debug, Clone)]
+struct History {
+    batch_edges: Vec<usize>,
+    latency_edges: Vec<Duration>,
+    max_latency: Duration,
+    /// The newest last; its second since the epoch is `second`.
+    columns: VecDeque<Column>,
+    second: u64,
+    in_flight: usize,
+    estimate: Option<(Fit, Instant)>,
+    samples: VecDeque<(usize, Duration)>,
+    releases: VecDeque<(Instant, Release)>,
+    refusals: VecDeque<(Instant, Refusal)>,
+}
+
+impl History {
+    fn new(max_latency: Duration, max_batch: usize) -> History {
+        let powers = (0..usize::BITS).map(|i| 1usize << i).take_while(|&n| n < max_batch);
+        let edge = |i: i32| max_latency.mul_f64(10f64.powf(f64::from(i) / f64::from(LATENCY_EDGES_PER_DECADE)));
+        History {
+            batch_edges: powers.chain([max_batch]).collect(),
+            latency_edges: (LOWEST_EDGE..=HIGHEST_EDGE).map(edge).collect(),
+            max_latency,
+            columns: VecDeque::with_capacity(COLUMNS),
+            second: 0,
+            in_flight: 0,
+            estimate: None,
+            samples: VecDeque::with_capacity(SAMPLES),
+            releases: VecDeque::with_capacity(LATEST),
+            refusals: VecDeque::with_capacity(LATEST),
+        }
+    }
+
+    /// Adds columns up to that of `now`, empty ones for seconds in which nothing happened. Tasks on other threads may come with
+    /// a stamp of the second before: what they tell counts in this one.
+    fn advance(&mut self, now: Instant) -> &mut Column {
+        let second = now.since(Instant::EPOCH).as_secs();
+        let missing = if self.columns.is_empty() { 1 } else { second.saturating_sub(self.second) };
+        let (batches, latencies) = (self.batch_edges.len(), self.latency_edges.len() + 1);
+        for _ in 0..missing.min(COLUMNS as u64) {
+            let column = Column { batches: vec![0; batches], latencies: vec![0; latencies], ..Column::default() };
+            push(&mut self.columns, column, COLUMNS);
+        }
+        self.second = self.second.max(second);
+        self.columns.back_mut().expect("a column was added where there was none")
+    }
+
+    fn released(&mut self, now: Instant, release: Release) {
+        self.in_flight += 1;
+        push(&mut self.releases, (now, release), LATEST);
+    }
+
+    /// Returns the time that was expected of the batch, where that is still remembered.
+    fn landed(
+        &mut self,
+        now: Instant,
+        ticket: u64,
+        rows: usize,
+        time: Duration,
+        answered: &[Instant],
+    ) -> Option<Duration> {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let release = self.releases.iter_mut().map(|(_, release)| release).find(|release| release.ticket == ticket);
+        let predicted = release.and_then(|release| {
+            release.took = Some(time);
+            release.predicted
+        });
+        let class = self.batch_edges.iter().position(|&edge| rows <= edge).unwrap_or(self.batch_edges.len() - 1);
+        self.advance(now).batches[class] += 1;
+        let (edges, column) = (&self.latency_edges, self.columns.back_mut());
+        if let Some(column) = column {
+            for &arrival in answered {
+                let took = now.since(arrival);
+                column.latencies[edges.partition_point(|&edge| edge < took)] += 1;
+                let is_late = took > self.max_latency;
+                *if is_late { &mut column.late } else { &mut column.on_time } += 1;
+            }
+        }
+        self.spend(now, time);
+        predicted
+    }
+
+    /// Books the time of a batch that ends now on the seconds in which it ran.
+    fn spend(&mut self, now: Instant, mut time: Duration) {
+        let mut in_column = Duration::from_nanos(now.since(Instant::EPOCH).subsec_nanos().into());
+        for column in self.columns.iter_mut().rev() {
+            let part = time.min(in_column);
+            column.busy += part;
+            time -= part;
+            in_column = Duration::from_secs(1);
+            if time.is_zero() {
+                return;
+            }
+        }
+    }
+
+    fn learned(&mut self, now: Instant, rows: usize, time: Duration, fit: Fit) {
+        self.estimate = Some((fit, now));
+        push(&mut self.samples, (rows, time), SAMPLES);
+    }
+
+    fn refused(&mut self, now: Instant, refusal: Refusal) {
+        self.advance(now).refused += refusal.requests as u32;
+        if let Some((at, last)) = self.refusals.back_mut()
+            && last.reason == refusal.reason
+            && now.since(*at) < TOGETHER
+        {
+            last.requests += refusal.requests;
+            last.told = refusal.told;
+            return;
+        }
+        push(&mut self.refusals, (now, refusal), LATEST);
+    }
+
+    fn waits(&mut self, now: Instant, rows: usize) {
+        let column = self.advance(now);
+        column.queue_rows = column.queue_rows.max(rows);
+    }
+
+    fn snapshot(&mut self, now: Instant, queue: Waits) -> Snapshot {
+        self.advance(now);
+        Snapshot {
+            at: now.since(Instant::EPOCH),
+            queue,
+            in_flight: self.in_flight,
+            estimate: self.estimate.map(|(fit, at)| (fit, now.since(at))),
+            samples: self.samples.iter().copied().collect(),
+            batch_edges: self.batch_edges.clone(),
+            latency_edges: self.latency_edges.clone(),
+            columns: self.columns.iter().cloned().collect(),
+            releases: self.releases.iter().rev().map(|&(at, release)| (now.since(at), release)).collect(),
+            refusals: self.refusals.iter().rev().map(|(at, refusal)| (now.since(*at), refusal.clone())).collect(),
+        }
+    }
+}
+
+/// Adds to the end of a list of at most so many, of which the first gives way.
+fn push<T>(list: &mut VecDeque<T>, last: T, most: usize) {
+    if list.len() == most {
+        list.pop_front();
+    }
+    list.push_back(last);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::ShedReason;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn at(ms: u32) -> Instant {
+        Instant::EPOCH + MS * ms
+    }
+
+    fn history() -> History {
+        History::new(MS * 50, 100)
+    }
+
+    fn queue() -> Waits {
+        Waits { rows: 0, max_rows: 1, bytes: 0, max_bytes: 1 }
+    }
+
+    fn release(ticket: u64, rows: usize) -> Release {
+        let (reason, held, predicted) = (ReleaseReason::Ripe, Duration::ZERO, Some(MS * 10));
+        Release { ticket, requests: rows, rows, reason, held, predicted, took: None }
+    }
+
+    fn late(requests: usize) -> Refusal {
+        let told = Error::Late { predicted_ms: 60.0, deadline_ms: 50.0, retry_after: MS };
+        Refusal { reason: RefusalReason::Late(ShedReason::BatchTooLate), requests, told }
+    }
+
+    #[test]
+    fn a_batch_is_told_by_its_rows_its_answers_by_their_latency_and_the_cap_is_an_edge() {
+        let mut history = history();
+        history.released(at(100), release(7, 65));
+        assert_eq!(history.landed(at(110), 7, 65, MS * 10, &[at(60), at(59), at(100)]), Some(MS * 10));
+        let told = history.snapshot(at(200), queue());
+        assert_eq!(told.batch_edges, [1, 2, 4, 8, 16, 32, 64, 100]);
+        assert_eq!(told.columns.len(), 1);
+        let column = &told.columns[0];
+        assert_eq!(column.batches, [0, 0, 0, 0, 0, 0, 0, 1]);
+        let cap = told.latency_edges.iter().position(|&edge| edge == MS * 50).expect("the cap is an edge");
+        assert_eq!((column.latencies[cap], column.latencies[cap + 1]), (1, 1), "exactly at the cap is within it");
+        assert_eq!((column.on_time, column.late), (2, 1));
+        assert_eq!(told.releases[0].0, MS * 100);
+        assert_eq!(told.releases[0].1.took, Some(MS * 10));
+    }
+
+    #[test]
+    fn a_batch_across_seconds_keeps_its_runner_busy_in_each() {
+        let mut history = history();
+        history.waits(at(500), 3);
+        history.waits(at(1500), 9);
+        history.landed(at(2250), 0, 1, MS * 2000, &[]);
+        let told = history.snapshot(at(2250), queue());
+        assert_eq!(told.columns.iter().map(|c| c.busy).collect::<Vec<_>>(), [MS * 750, MS * 1000, MS * 250]);
+        assert_eq!(told.columns.iter().map(|c| c.queue_rows).collect::<Vec<_>>(), [3, 9, 0]);
+    }
+
+    #[test]
+    fn two_minutes_are_remembered_and_quiet_seconds_are_columns_too() {
+        let mut history = history();
+        history.refused(at(0), late(5));
+        history.refused(at(119_999), late(1));
+        assert_eq!(history.snapshot(at(119_999), queue()).columns.iter().map(|c| c.refused).sum::<u32>(), 6);
+        let told = history.snapshot(at(120_000), queue());
+        assert_eq!(told.columns.len(), COLUMNS);
+        assert_eq!(told.columns.iter().map(|c| c.refused).sum::<u32>(), 1);
+        assert_eq!(told.columns[COLUMNS - 2].refused, 1);
+        // However long nothing was heard, catching up is bounded.
+        let told = history.snapshot(Instant::FAR_FUTURE, queue());
+        assert_eq!(told.columns.iter().map(|c| c.refused).sum::<u32>(), 0);
+    }
+
+    #[test]
+    fn a_flood_of_refusals_for_one_reason_is_told_as_one() {
+        let mut history = history();
+        for i in 0..500 {
+            history.refused(at(i), late(2));
+        }
+        let full = Error::Full { queued: 4, bound: 4, unit: "rows", retry_after: MS };
+        history.refused(at(500), Refusal { reason: RefusalReason::RowsBound, requests: 1, told: full });
+        history.refused(at(501), late(1));
+        let told: Vec<_> = history.snapshot(at(501), queue()).refusals.into_iter().map(|(_, r)| r.requests).collect();
+        assert_eq!(told, [1, 1, 1000]);
+    }
+
+    #[test]
+    fn only_the_latest_are_told_of_however_many_there_were() {
+        let mut history = history();
+        for i in 0..1000u32 {
+            history.released(at(i), release(i.into(), 1));
+            history.landed(at(i), i.into(), 1, MS, &[]);
+            history.learned(at(i), 1, MS, Fit::UNKNOWN);
+            history.refused(at(i * 2000), late(1));
+        }
+        let told = history.snapshot(at(2_000_000), queue());
+        assert_eq!((told.releases.len(), told.refusals.len(), told.samples.len()), (LATEST, LATEST, SAMPLES));
+        assert_eq!(told.releases[0].1.ticket, 999);
+        assert_eq!(told.in_flight, 0);
+    }
+}

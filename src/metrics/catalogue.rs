@@ -1,0 +1,255 @@
+//! Name, kind, labels and meaning of every metric: what is registered, what `/metrics` says, what docs/metrics.md lists.
+
+use crate::error::Outcome;
+use crate::policy::{ReleaseReason, ShedReason};
+
+/// What a metric is to Prometheus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only rises.
+    Counter,
+    /// Rises and falls.
+    Gauge,
+    /// Counts values up to each edge.
+    Histogram(Edges),
+}
+
+/// The edges of a histogram's buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edges {
+    /// Seconds; each model's `max_latency_ms`, half and twice of it are edges.
+    Seconds,
+    /// Rows: powers of two up to the largest `max_batch_size`, and each model's.
+    Rows,
+    /// A ratio around 1.
+    Ratio,
+}
+
+/// One metric. All but [`BUILD_INFO`] have the labels `model` and `version`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is to Prometheus.
+    pub kind: Kind,
+    /// A label of its own, with its values.
+    pub label: Option<(&'static str, &'static [&'static str])>,
+    /// One sentence.
+    pub help: &'static str,
+}
+
+const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
+    Metric { name, kind, label: None, help }
+}
+
+impl Metric {
+    const fn by(self, label: &'static str, values: &'static [&'static str]) -> Metric {
+        Metric { label: Some((label, values)), ..self }
+    }
+}
+
+const SECONDS: Kind = Kind::Histogram(Edges::Seconds);
+
+pub(super) const BATCH_SIZE: Metric =
+    metric("uncork_adaptive_batch_size", Kind::Histogram(Edges::Rows), "Rows of each executed batch.");
+pub(super) const REQUESTS: Metric =
+    metric("uncork_requests_total", Kind::Counter, "Requests by how they ended.").by("outcome", &OUTCOMES);
+pub(super) const RELEASES: Metric =
+    metric("uncork_releases_total", Kind::Counter, "Released batches by why they were released then.")
+        .by("reason", &RELEASE_REASONS);
+pub(super) const SHEDS: Metric =
+    metric("uncork_sheds_total", Kind::Counter, "Requests refused with 503 by why, a shutdown left out.")
+        .by("reason", &REFUSAL_REASONS);
+pub(super) const REQUEST_DURATION: Metric = metric(
+    "uncork_request_duration_seconds",
+    SECONDS,
+    "From a request's arrival to its answer, refusals and failures left out.",
+);
+pub(super) const QUEUE_WAIT: Metric =
+    metric("uncork_queue_wait_seconds", SECONDS, "From a request's arrival to the release of its batch.");
+pub(super) const STAGE_DURATION: Metric = metric(
+    "uncork_stage_duration_seconds",
+    SECONDS,
+    "Time of an answered request in each stage; the stages add up to its duration.",
+)
+.by("stage", &Stage::LABELS);
+pub(super) const BATCH_DURATION: Metric =
+    metric("uncork_batch_duration_seconds", SECONDS, "From a batch's release to its outputs.");
+pub(super) const PREDICTED: Metric = metric(
+    "uncork_predicted_batch_duration_seconds",
+    SECONDS,
+    "What the estimator expected of each batch at its release.",
+);
+pub(super) const BATCH_RATIO: Metric = metric(
+    "uncork_batch_time_ratio",
+    Kind::Histogram(Edges::Ratio),
+    "Measured time of each batch over what the estimator expected of it.",
+);
+pub(super) const HOLD: Metric = metric(
+    "uncork_hold_seconds",
+    SECONDS,
+    "How long a batch was held back while a runner was free; only batches that were.",
+);
+pub(super) const INPUT_ELEMENTS: Metric =
+    metric("uncork_input_elements_total", Kind::Counter, "Elements of input tensors that ran, by whose they were.")
+        .by("kind", &["request", "padding"]);
+pub(super) const BUSY: Metric = metric(
+    "uncork_runner_busy_seconds_total",
+    Kind::Counter,
+    "Time that runners have spent on batches, summed over runners.",
+);
+pub(super) const QUEUE_ROWS: Metric = metric("uncork_queue_rows", Kind::Gauge, "Rows that wait.");
+pub(super) const QUEUE_BYTES: Metric = metric("uncork_queue_bytes", Kind::Gauge, "Bytes of input tensors that wait.");
+pub(super) const IN_FLIGHT: Metric = metric("uncork_in_flight_batches", Kind::Gauge, "Batches that run.");
+pub(super) const ESTIMATE_BASE: Metric =
+    metric("uncork_estimate_base_seconds", Kind::Gauge, "Estimated time of a batch however small it is (alpha).");
+pub(super) const ESTIMATE_PER_ROW: Metric =
+    metric("uncork_estimate_per_row_seconds", Kind::Gauge, "Estimated time that each row adds to a batch (beta).");
+pub(super) const ESTIMATE_NOISE: Metric = metric(
+    "uncork_estimate_noise_factor",
+    Kind::Gauge,
+    "What a cautious prediction multiplies the estimated batch time by (z), at least 1.",
+);
+pub(super) const ESTIMATE_UPDATED: Metric = metric(
+    "uncork_estimate_updated_timestamp_seconds",
+    Kind::Gauge,
+    "Unix time at which the last batch that the estimate learned from came back.",
+);
+pub(super) const RUNNERS: Metric = metric("uncork_runners", Kind::Gauge, "Batches that may run at once.");
+pub(super) const MAX_LATENCY: Metric = metric("uncork_max_latency_seconds", Kind::Gauge, "The model's latency cap.");
+pub(super) const MAX_BATCH: Metric = metric("uncork_max_batch_rows", Kind::Gauge, "The model's cap on a batch's rows.");
+pub(super) const MAX_QUEUE_ROWS: Metric = metric("uncork_max_queue_rows", Kind::Gauge, "The queue's bound in rows.");
+pub(super) const MAX_QUEUE_BYTES: Metric = metric("uncork_max_queue_bytes", Kind::Gauge, "The queue's bound in bytes.");
+/// Has the label `version` alone: that of the program.
+pub(super) const BUILD_INFO: Metric =
+    metric("uncork_build_info", Kind::Gauge, "Always 1; its label tells the program's version.");
+
+/// Every metric of uncork's own, in the order of docs/metrics.md.
+pub const ALL: [Metric; 26] = [
+    BATCH_SIZE,
+    REQUESTS,
+    RELEASES,
+    SHEDS,
+    REQUEST_DURATION,
+    QUEUE_WAIT,
+    STAGE_DURATION,
+    BATCH_DURATION,
+    PREDICTED,
+    BATCH_RATIO,
+    HOLD,
+    INPUT_ELEMENTS,
+    BUSY,
+    QUEUE_ROWS,
+    QUEUE_BYTES,
+    IN_FLIGHT,
+    ESTIMATE_BASE,
+    ESTIMATE_PER_ROW,
+    ESTIMATE_NOISE,
+    ESTIMATE_UPDATED,
+    RUNNERS,
+    MAX_LATENCY,
+    MAX_BATCH,
+    MAX_QUEUE_ROWS,
+    MAX_QUEUE_BYTES,
+    BUILD_INFO,
+];
+
+/// Where an answered request's time goes, as labelled in `uncork_stage_duration_seconds{stage}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// From arrival to tensors: reading and decoding.
+    Decode,
+    /// Waiting for the release of the batch.
+    Queue,
+    /// Joining the batch's requests, padding them, and splitting the outputs.
+    Assemble,
+    /// The model.
+    Execute,
+    /// From the last batch's outputs to the caller's task and between threads: whatever the other stages leave.
+    Handover,
+    /// From outputs to an answer.
+    Encode,
+}
+
+impl Stage {
+    /// Every stage, in the order of a request's way.
+    pub const ALL: [Stage; 6] =
+        [Stage::Decode, Stage::Queue, Stage::Assemble, Stage::Execute, Stage::Handover, Stage::Encode];
+
+    const LABELS: [&'static str; 6] = ["decode", "queue", "assemble", "execute", "handover", "encode"];
+
+    /// The label's value.
+    pub fn label(self) -> &'static str {
+        Stage::LABELS[self as usize]
+    }
+}
+
+/// Why a request was refused with 503 while the server was up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// It would have been late.
+    Late(ShedReason),
+    /// The queue held as many rows as it may.
+    RowsBound,
+    /// The queue held as many bytes as it may.
+    BytesBound,
+}
+
+impl RefusalReason {
+    /// Every reason, in the order of [`position`](Self::position).
+    pub const ALL: [RefusalReason; 5] = [
+        RefusalReason::Late(ShedReason::Expired),
+        RefusalReason::Late(ShedReason::BatchTooLate),
+        RefusalReason::Late(ShedReason::QueueTooLong),
+        RefusalReason::RowsBound,
+        RefusalReason::BytesBound,
+    ];
+
+    pub(super) fn position(self) -> usize {
+        match self {
+            RefusalReason::Late(ShedReason::Expired) => 0,
+            RefusalReason::Late(ShedReason::BatchTooLate) => 1,
+            RefusalReason::Late(ShedReason::QueueTooLong) => 2,
+            RefusalReason::RowsBound => 3,
+            RefusalReason::BytesBound => 4,
+        }
+    }
+
+    /// The label's value in `uncork_sheds_total{reason}`.
+    pub fn label(self) -> &'static str {
+        REFUSAL_REASONS[self.position()]
+    }
+
+    /// What it means, as a sentence.
+    pub fn why(self) -> &'static str {
+        match self {
+            RefusalReason::Late(ShedReason::Expired) => "its deadline passed while it waited",
+            RefusalReason::Late(ShedReason::BatchTooLate) => "even the next batch would have answered it late",
+            RefusalReason::Late(ShedReason::QueueTooLong) => "the batches before its own would have made it late",
+            RefusalReason::RowsBound => "the queue held as many rows as it may",
+            RefusalReason::BytesBound => "the queue held as many bytes as it may",
+        }
+    }
+}
+
+const REFUSAL_REASONS: [&str; 5] = ["expired", "batch_too_late", "queue_too_long", "rows_bound", "bytes_bound"];
+
+const OUTCOMES: [&str; Outcome::ALL.len()] = {
+    let mut labels = [""; Outcome::ALL.len()];
+    let mut i = 0;
+    while i < labels.len() {
+        labels[i] = Outcome::ALL[i].label();
+        i += 1;
+    }
+    labels
+};
+
+const RELEASE_REASONS: [&str; ReleaseReason::ALL.len()] = {
+    let mut labels = [""; ReleaseReason::ALL.len()];
+    let mut i = 0;
+    while i < labels.len() {
+        labels[i] = ReleaseReason::ALL[i].label();
+        i += 1;
+    }
+    labels
+};

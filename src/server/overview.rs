@@ -1,0 +1,183 @@
+//! `GET /status`: what the server is doing, for the page at `/`. Times are in the unit that the key's ending names.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use http::header::{CACHE_CONTROL, HeaderValue};
+use serde::Serialize;
+
+use super::app::{App, json};
+use crate::registry::{Model, Snapshot};
+
+#[derive(Serialize)]
+struct Overview<'a> {
+    server: About,
+    models: Vec<Service<'a>>,
+}
+
+#[derive(Serialize)]
+struct About {
+    version: &'static str,
+    uptime_s: f64,
+    ready: bool,
+}
+
+#[derive(Serialize)]
+struct Service<'a> {
+    name: &'a str,
+    version: &'a str,
+    platform: &'static str,
+    max_latency_ms: f64,
+    max_batch_size: usize,
+    runners: usize,
+    queue: Waits,
+    in_flight: usize,
+    /// `null` before the first batch.
+    estimate: Option<Estimate>,
+    /// Requests since the start, by outcome.
+    totals: BTreeMap<&'static str, u64>,
+    batch_edges: Vec<usize>,
+    latency_edges_ms: Vec<f64>,
+    history: History,
+    /// The newest first.
+    releases: Vec<Release>,
+    /// The newest first.
+    refusals: Vec<Refusal>,
+}
+
+#[derive(Serialize)]
+struct Waits {
+    rows: usize,
+    max_rows: usize,
+    bytes: usize,
+    max_bytes: usize,
+}
+
+#[derive(Serialize)]
+struct Estimate {
+    base_ms: f64,
+    per_row_ms: f64,
+    noise: f64,
+    trusted: bool,
+    age_s: f64,
+    /// Rows and milliseconds of the latest batches, the newest last.
+    samples: Vec<(usize, f64)>,
+}
+
+/// Columns of a second each, the oldest first; the last one is not over.
+#[derive(Serialize)]
+struct History {
+    step_s: f64,
+    batches: Vec<Vec<u32>>,
+    latency: Vec<Vec<u32>>,
+    on_time: Vec<u32>,
+    late: Vec<u32>,
+    refused: Vec<u32>,
+    queue_rows: Vec<usize>,
+    busy: Vec<f64>,
+}
+
+#[derive(Serialize)]
+struct Release {
+    ago_s: f64,
+    rows: usize,
+    requests: usize,
+    reason: &'static str,
+    why: &'static str,
+    held_ms: f64,
+    predicted_ms: Option<f64>,
+    took_ms: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Refusal {
+    ago_s: f64,
+    reason: &'static str,
+    why: &'static str,
+    /// What the last of them was told.
+    told: String,
+    requests: usize,
+}
+
+/// `GET /status`
+pub(super) async fn overview(State(app): State<App>) -> Response {
+    let models: Vec<Service<'_>> = app.registry.models().iter().map(|model| Service::of(model)).collect();
+    let uptime_s = app.registry.uptime().as_secs_f64();
+    let server = About { version: env!("CARGO_PKG_VERSION"), uptime_s, ready: app.registry.is_ready() };
+    let mut response = json(StatusCode::OK, &Overview { server, models });
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+impl Service<'_> {
+    fn of(model: &Model) -> Service<'_> {
+        let (spec, told) = (model.spec(), model.snapshot());
+        let Snapshot { queue, in_flight, batch_edges, .. } = told.clone();
+        let estimate = told.estimate.map(|(fit, age)| Estimate {
+            base_ms: fit.base_seconds() * 1e3,
+            per_row_ms: fit.per_row_seconds() * 1e3,
+            noise: fit.noise(),
+            trusted: fit.is_trusted(),
+            age_s: age.as_secs_f64(),
+            samples: told.samples.iter().map(|&(rows, time)| (rows, ms(time))).collect(),
+        });
+        let release = |(ago, release): &(Duration, crate::registry::Release)| Release {
+            ago_s: ago.as_secs_f64(),
+            rows: release.rows,
+            requests: release.requests,
+            reason: release.reason.label(),
+            why: release.reason.why(),
+            held_ms: ms(release.held),
+            predicted_ms: release.predicted.map(ms),
+            took_ms: release.took.map(ms),
+        };
+        let refusal = |(ago, refusal): &(Duration, crate::registry::Refusal)| Refusal {
+            ago_s: ago.as_secs_f64(),
+            reason: refusal.reason.label(),
+            why: refusal.reason.why(),
+            told: refusal.told.to_string(),
+            requests: refusal.requests,
+        };
+        Service {
+            name: model.name(),
+            version: model.version(),
+            platform: model.platform(),
+            max_latency_ms: ms(spec.max_latency),
+            max_batch_size: spec.max_batch_rows.get(),
+            runners: spec.runners.get(),
+            queue: Waits { rows: queue.rows, max_rows: queue.max_rows, bytes: queue.bytes, max_bytes: queue.max_bytes },
+            in_flight,
+            estimate,
+            totals: model.totals().into_iter().map(|(outcome, count)| (outcome.label(), count)).collect(),
+            batch_edges,
+            latency_edges_ms: told.latency_edges.iter().copied().map(ms).collect(),
+            history: History::of(&told, spec.runners.get()),
+            releases: told.releases.iter().map(release).collect(),
+            refusals: told.refusals.iter().map(refusal).collect(),
+        }
+    }
+}
+
+impl History {
+    fn of(told: &Snapshot, runners: usize) -> History {
+        let columns = &told.columns;
+        History {
+            step_s: 1.0,
+            batches: columns.iter().map(|c| c.batches.clone()).collect(),
+            latency: columns.iter().map(|c| c.latencies.clone()).collect(),
+            on_time: columns.iter().map(|c| c.on_time).collect(),
+            late: columns.iter().map(|c| c.late).collect(),
+            refused: columns.iter().map(|c| c.refused).collect(),
+            queue_rows: columns.iter().map(|c| c.queue_rows).collect(),
+            busy: columns.iter().map(|c| c.busy.as_secs_f64() / runners as f64).collect(),
+        }
+    }
+}
+
+/// To the microsecond: more digits are longer to send and nobody reads them.
+fn ms(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e3
+}
