@@ -198,6 +198,7 @@ def check_tables(page, checks, model):
     checks.check(f"{model}: and its figures", len(rows[0]) == 6 and all(numbers(rows[0][at]) for at in (0, 2, 4, 5)), rows[0])
     refusals = page.wait(lambda: table(page, "refusals"), "refusals")
     sentence = refusals[0][1]
+    checks.check(f"{model}: with what the last caller was told", "deadline" in sentence.split("\n")[-1], sentence.split("\n")[-1])
     checks.check(f"{model}: refusals are listed with a sentence", 1 <= len(refusals) <= 20 and re.match(r"[\w ]+ · .{15,}", sentence), sentence)
 
 

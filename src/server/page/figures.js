@@ -10,7 +10,8 @@ function cell(name, ...words) {
   return td;
 }
 
-const why = ({ reason, why }) => cell("why", made("b", "", reason.replaceAll("_", " ")), " · ", why);
+/** A reason as a sentence, and below it what the last caller was told. */
+const why = ({ reason, why, told = "" }) => cell("why", made("b", "", reason.replaceAll("_", " ")), " · ", why, made("div", "small", told));
 const known = (value) => (value === null ? "–" : ms(value));
 
 export function drawReasons({ releases, refusals }) {
