@@ -167,10 +167,11 @@ def main():
     def screenshot(page):
         if arguments.screenshot:
             page.draw(next(strokes for name, _, strokes in DRAWINGS if name == "3, round"))
-            page.screenshot(arguments.screenshot)
+            page.run("scrollTo(0, 0)")
+            page.browser.save_screenshot(arguments.screenshot)
 
     checks = Checks()
-    with Drawing(arguments.url, 1000, 800, arguments.dark) as page:
+    with Drawing(arguments.url, 1280, 1010, arguments.dark) as page:
         check_digits(page, checks)
         check_answer(page, checks)
         check_keyboard(page, checks)

@@ -36,7 +36,7 @@ export function batchSizes() {
     const sizes = added(plot.spoken(history.batches), edges.length), batches = sum(sizes);
     const median = Math.ceil(quantile(sizes, edges, 0.5)?.value);
     if (batches === 0) plot.say("no batch");
-    else plot.say("batches: ", [short(batches / plot.seconds)], " a second, half of them up to ", [counted(median, "row")],
+    else plot.say([short(batches / plot.seconds)], batches === plot.seconds ? " batch" : " batches", " a second, half of them up to ", [counted(median, "row")],
       ", the largest ", [bucketName(edges, sizes.findLastIndex((all) => all > 0))]);
     return tile("Median batch", counted(median, "row"), `of at most ${count(max_batch_size)}`, median / max_batch_size);
   };
