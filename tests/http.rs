@@ -91,10 +91,14 @@ impl Answer {
 
 impl Running {
     async fn ask(&self, method: Method, path: &str, body: Option<String>) -> Answer {
+        self.send(Request::builder().method(method).uri(path), body).await
+    }
+
+    async fn send(&self, request: http::request::Builder, body: Option<String>) -> Answer {
         let exchange = async {
             let stream = TokioIo::new(TcpStream::connect(self.address).await.unwrap());
             let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
-            let request = Request::builder().method(method).uri(path).header("host", self.address.to_string());
+            let request = request.header("host", self.address.to_string());
             let request = request.body(Full::new(Bytes::from(body.unwrap_or_default()))).unwrap();
             let answer = async {
                 let response = sender.send_request(request).await.unwrap();
@@ -259,10 +263,31 @@ async fn the_page_and_the_metrics_come_with_fitting_headers() {
     assert_eq!(page.headers["cache-control"], "no-cache");
     let policy = page.headers["content-security-policy"].to_str().unwrap();
     assert!(policy.contains("default-src 'none'") && policy.contains("connect-src 'self'"), "{policy}");
+    assert!(!policy.contains("unsafe"), "{policy}");
     let metrics = server.get("/metrics").await;
     assert_eq!(metrics.status, 200);
     assert!(metrics.text.contains("# TYPE uncork_adaptive_batch_size histogram"), "{}", metrics.text);
     assert_eq!(metrics.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+}
+
+#[tokio::test]
+async fn the_files_of_the_page_are_sent_once_and_then_only_asked_for() {
+    let server = simple().await;
+    for (path, kind) in [
+        ("/", "text/html; charset=utf-8"),
+        ("/page/page.css", "text/css; charset=utf-8"),
+        ("/page/main.js", "text/javascript; charset=utf-8"),
+    ] {
+        let first = server.get(path).await;
+        assert_eq!((first.status, first.headers["content-type"].to_str().unwrap()), (200, kind), "{path}");
+        let again = server.send(Request::get(path).header("if-none-match", &first.headers["etag"]), None).await;
+        assert_eq!((again.status, again.text.as_str()), (304, ""), "{path}");
+        assert_eq!(again.headers["etag"], first.headers["etag"], "{path}");
+        let other = server.send(Request::get(path).header("if-none-match", "\"0123\""), None).await;
+        assert_eq!(other.status, 200, "{path}");
+    }
+    assert_eq!(server.get("/page/main.css").await.status, 404);
+    assert_eq!(server.get("/page/../page.css").await.status, 404);
 }
 
 #[tokio::test]

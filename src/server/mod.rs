@@ -12,6 +12,7 @@ mod guard;
 mod head;
 mod options;
 mod overview;
+mod page;
 mod refusals;
 mod routes;
 mod status;

@@ -7,27 +7,15 @@ use axum::extract::State;
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{StatusCode, Uri};
 
 use super::app::App;
 use super::body::Room;
 use super::status::Refusal;
 use super::trace::note_route;
-use super::{Options, overview, v2};
+use super::{Options, overview, page, v2};
 use crate::registry::Registry;
-
-/// The page at `/`.
-const PAGE: &str = include_str!("page.html");
-
-/// The page may run its own inline script and style and talk to this server, and nothing else.
-const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src 'self' data:; \
-     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-);
 
 /// Prometheus' text format.
 const METRICS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -37,7 +25,8 @@ pub(super) fn router(registry: Registry, options: Arc<Options>) -> Router {
     let room = Room::new(options.max_bodies_bytes);
     let is_traced = registry.tracer().is_on();
     let routes = Router::new()
-        .route("/", get(page))
+        .route("/", get(page::page))
+        .route("/page/{file}", get(page::file))
         .route("/status", get(overview::overview))
         .route("/metrics", get(metrics_text))
         .route("/v2", get(v2::metadata::server))
@@ -57,17 +46,6 @@ pub(super) fn router(registry: Registry, options: Arc<Options>) -> Router {
     })
 }
 
-async fn page() -> Response {
-    let headers: [(HeaderName, HeaderValue); 5] = [
-        (CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
-        (CONTENT_SECURITY_POLICY, PAGE_POLICY),
-        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-    ];
-    (headers, PAGE).into_response()
-}
-
 async fn metrics_text(State(app): State<App>) -> Response {
     ([(CONTENT_TYPE, METRICS_TYPE)], app.registry.metrics().render()).into_response()
 }
@@ -75,7 +53,7 @@ async fn metrics_text(State(app): State<App>) -> Response {
 /// Longest part of a path that an error repeats.
 const QUOTED_PATH: usize = 100;
 
-async fn no_such_path(uri: Uri) -> Refusal {
+pub(super) async fn no_such_path(uri: Uri) -> Refusal {
     let path: String = uri.path().chars().take(QUOTED_PATH).collect();
     Refusal::new(StatusCode::NOT_FOUND, format!("there is nothing at '{path}'"))
 }

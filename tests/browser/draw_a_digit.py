@@ -9,20 +9,15 @@ The server must serve the digits model. Exit code 0 when every check passed, 1 o
 
 import argparse
 import math
-import os
-import shutil
 import sys
-import tempfile
 
-from selenium import webdriver
+from page import Checks, Page
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.actions.pointer_input import PointerInput
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
 
-WAIT_S = 10
 STEP = 0.04  # between two mouse positions, as a share of the canvas's side
 
 
@@ -60,55 +55,19 @@ DRAWINGS = [
 ]
 
 
-class Page:
-    """The page in one browser window."""
+class Drawing(Page):
+    """The page of a server that serves the digits model."""
 
-    def __init__(self, url, width, height, dark=False):
-        options = webdriver.ChromeOptions()
-        options.binary_location = shutil.which("chromium") or "chromium"
-        self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        options.add_argument(f"--user-data-dir={self.profile.name}")
-        for flag in ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server"]:
-            options.add_argument(flag)
-        if os.geteuid() == 0:
-            options.add_argument("--no-sandbox")  # Chromium's sandbox does not run for root
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
-        self.browser = webdriver.Chrome(options=options, service=service)
-        # The size of the page itself, below the width at which a desktop window stops shrinking.
-        self.browser.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
-        )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        self.browser.get(url)
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         self.wait(lambda: self.find("drawing").is_displayed(), "the drawing area is shown")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.browser.quit()
-        self.profile.cleanup()
-
-    def find(self, element_id):
-        return self.browser.find_element(By.ID, element_id)
-
-    def text(self, element_id):
-        return self.find(element_id).text
-
-    def wait(self, condition, what):
-        WebDriverWait(self.browser, WAIT_S, poll_frequency=0.02).until(lambda _: condition(), f"waited for: {what}")
 
     def draw(self, strokes):
         """Draws with mouse events, in small steps, and waits for the answer to the finished drawing."""
         self.clear()
         canvas = self.find("canvas")
-        self.browser.execute_script("arguments[0].scrollIntoView({block: 'nearest'})", canvas)
-        box = self.browser.execute_script(
-            "const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]", canvas
-        )
+        self.run("arguments[0].scrollIntoView({block: 'nearest'})", canvas)
+        box = self.run("const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]", canvas)
         mouse = PointerInput("mouse", "mouse")
         actions = ActionBuilder(self.browser, mouse=mouse, duration=2)
 
@@ -129,7 +88,7 @@ class Page:
         self.browser.execute_async_script(
             "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
         )
-        self.wait(lambda: not self.browser.execute_script("return asking || wanted !== null"), "the answer")
+        self.wait(lambda: self.find("answer").get_attribute("aria-busy") == "false", "the answer")
 
     def clear(self):
         self.find("clear").click()
@@ -142,21 +101,9 @@ class Page:
 
     def bar_widths(self):
         """The ten bars' widths, in percent of their tracks."""
-        return self.browser.execute_script(
+        return self.run(
             "return [...document.querySelectorAll('#bars .fill')].map((fill) => parseFloat(fill.style.width))"
         )
-
-
-class Checks:
-    """Counts and prints what passed and what failed."""
-
-    def __init__(self):
-        self.passed = self.failed = 0
-
-    def check(self, name, ok, detail=""):
-        self.passed += bool(ok)
-        self.failed += not ok
-        print(f"{'ok  ' if ok else 'FAIL'}  {name}{f'  ({detail})' if detail else ''}", flush=True)
 
 
 def check_digits(page, checks):
@@ -184,7 +131,7 @@ def check_answer(page, checks):
 def check_keyboard(page, checks):
     page.draw(DRAWINGS[0][2])
     clear = page.find("clear")
-    page.browser.execute_script("arguments[0].focus()", clear)
+    page.run("arguments[0].focus()", clear)
     ActionChains(page.browser).send_keys(Keys.ENTER).perform()
     page.wait(lambda: page.text("digit") == "?", "an empty drawing")
     checks.check("the Enter key on the button clears", page.find("hint").is_displayed())
@@ -195,16 +142,14 @@ def check_keyboard(page, checks):
 
 
 def check_console(page, checks):
-    severe = [entry["message"] for entry in page.browser.get_log("browser") if entry["level"] == "SEVERE"]
+    severe = page.errors()
     checks.check("the console holds no error", not severe, f"{len(severe)}: {severe[:1]}" if severe else "")
 
 
 def check_phone(page, checks):
     page.draw(DRAWINGS[0][2])
     checks.check("375 px wide: the drawn 0 is answered", page.text("digit") == "0", page.text("digit"))
-    scroll, view = page.browser.execute_script(
-        "const d = document.documentElement; return [d.scrollWidth, d.clientWidth]"
-    )
+    scroll, view = page.widths()
     checks.check("375 px wide: nothing scrolls sideways", view <= 375 and scroll <= view, f"{scroll} in {view} px")
     side = page.find("canvas").size
     checks.check("375 px wide: the canvas is square and 240 px or more",
@@ -222,23 +167,23 @@ def main():
     def screenshot(page):
         if arguments.screenshot:
             page.draw(next(strokes for name, _, strokes in DRAWINGS if name == "3, round"))
+            page.run("scrollTo(0, 0)")
             page.browser.save_screenshot(arguments.screenshot)
 
     checks = Checks()
-    with Page(arguments.url, 1000, 800, arguments.dark) as page:
+    with Drawing(arguments.url, 1280, 1010, arguments.dark) as page:
         check_digits(page, checks)
         check_answer(page, checks)
         check_keyboard(page, checks)
         check_console(page, checks)
         if not arguments.phone:
             screenshot(page)
-    with Page(arguments.url, 375, 812, arguments.dark) as page:
+    with Drawing(arguments.url, 375, 812, arguments.dark) as page:
         check_phone(page, checks)
         check_console(page, checks)
         if arguments.phone:
             screenshot(page)
-    print(f"{checks.passed} passed, {checks.failed} failed")
-    return 1 if checks.failed else 0
+    return checks.exit_code()
 
 
 if __name__ == "__main__":

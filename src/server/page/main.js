@@ -1,0 +1,135 @@
+// The page as a whole: which model is shown, what is drawn when, and what is said about the server itself.
+
+import { batchSizes, busy, fit, latency, outcomes, waiting } from "./charts.js";
+import { showDrawing } from "./digit.js";
+import { drawQuiet, drawReasons } from "./figures.js";
+import { Live } from "./live.js";
+import { counted, ms, short, span, sum } from "./numbers.js";
+import { cursor, spokenRange } from "./time.js";
+import { byId, made, say } from "./words.js";
+
+let status = null;    // the last answer
+let seen_at = null;   // when it came
+let chosen = "";      // the key of the model that is shown
+let charts = null;    // made once there is something to draw
+const tensors = new Map(); // by model key: what the server says about the model, or null while it is asked
+
+const keyOf = (model) => `${model.name}@${model.version}`;
+
+/** Changes text only where it differs: what is read aloud is read once. */
+function write(id, text) {
+  if (byId(id).textContent !== text) byId(id).textContent = text;
+}
+
+function seen(answer) {
+  status = answer;
+  seen_at = new Date();
+  byId("lost").hidden = true;
+  document.body.classList.remove("stale");
+  draw();
+}
+
+function lost(error) {
+  byId("dot").className = "";
+  write("state", "no answer");
+  const why = error.name === "TimeoutError" ? "it takes too long" : error instanceof TypeError ? "it cannot be reached" : error.message;
+  write("lost", `No answer from the server: ${why}. This page keeps trying.${seen_at ? ` What it shows is from ${seen_at.toLocaleTimeString()}.` : ""}`);
+  byId("lost").hidden = false;
+  document.body.classList.add("stale");
+}
+
+const live = new Live(seen, lost);
+
+function showServer({ version, uptime_s, ready }) {
+  write("server", `version ${version}, up ${span(uptime_s)}`);
+  byId("dot").className = ready ? "ready" : "";
+  write("state", live.paused ? "paused" : status.models.length === 0 ? "serves no model" : ready ? "ready" : "not ready");
+}
+
+/** The models to choose from, where there are several. */
+function showChoice(shown) {
+  const { models } = status, holder = byId("models");
+  holder.hidden = models.length < 2;
+  const labels = () => [...holder.querySelectorAll("label")];
+  if (labels().map((label) => label.dataset.key).join("\n") !== models.map(keyOf).join("\n")) {
+    labels().forEach((label) => label.remove());
+    holder.append(...models.map((model) => {
+      const radio = Object.assign(document.createElement("input"), { type: "radio", name: "model" });
+      radio.addEventListener("change", () => { location.hash = encodeURIComponent(keyOf(model)); });
+      const label = made("label", "", radio, made("span", "model", model.name), made("span", "small"));
+      label.title = model.name;
+      label.dataset.key = keyOf(model);
+      return label;
+    }));
+  }
+  labels().forEach((label, at) => {
+    const { version, history } = models[at], { from, to, seconds } = spokenRange(history);
+    const answers = sum([...history.on_time.slice(from, to), ...history.late.slice(from, to)]);
+    label.querySelector("input").checked = models[at] === shown;
+    label.lastChild.textContent = `version ${version} · ${short(answers / seconds)} a second`;
+  });
+}
+
+/** What a model takes and gives; asked for once. Null where that is not known. */
+function tensorsOf(model) {
+  const key = keyOf(model);
+  if (!tensors.has(key)) {
+    tensors.set(key, null);
+    fetch(`v2/models/${encodeURIComponent(model.name)}/versions/${encodeURIComponent(model.version)}`)
+      .then((response) => (response.ok ? response.json() : Promise.reject(response)))
+      .then((body) => { tensors.set(key, body); requestDraw(); })
+      .catch(() => tensors.delete(key)); // the next status asks again
+  }
+  return tensors.get(key);
+}
+
+function draw() {
+  if (!status) return;
+  showServer(status.server);
+  const model = status.models.find((one) => keyOf(one) === chosen) ?? status.models[0];
+  byId("main").hidden = !model;
+  if (!model) return;
+  charts ??= [outcomes, latency, batchSizes, waiting, busy, fit].map((make) => make());
+  showChoice(model);
+  write("name", model.name);
+  say(byId("caps"), `version ${model.version}, ${model.platform} · `, [`max_latency ${ms(model.max_latency_ms, 6)}`], " · ",
+    [`max_batch_size ${counted(model.max_batch_size, "row")}`], " · ", [counted(model.runners, "runner")]);
+  const known = tensorsOf(model);
+  byId("quiet").hidden = sum(Object.values(model.totals)) > 0;
+  if (!byId("quiet").hidden) drawQuiet(model, known);
+  byId("main").classList.toggle("with-digits", showDrawing(known, model.version));
+  byId("tiles").replaceChildren(...charts.flatMap((drawChart) => drawChart(model)));
+  drawReasons(model);
+}
+
+let frame = 0;
+function requestDraw() {
+  cancelAnimationFrame(frame);
+  frame = requestAnimationFrame(draw);
+}
+cursor.moved = requestDraw;
+
+let width = 0; // heights follow from what is drawn and need no new drawing
+new ResizeObserver(([{ contentRect }]) => {
+  if (contentRect.width !== width) requestDraw();
+  width = contentRect.width;
+}).observe(byId("main"));
+
+function readAddress() {
+  try {
+    chosen = decodeURIComponent(location.hash.slice(1));
+  } catch {
+    chosen = ""; // written by hand, and wrongly
+  }
+  requestDraw();
+}
+addEventListener("hashchange", readAddress);
+
+byId("pause").addEventListener("click", () => {
+  live.pause(!live.paused);
+  byId("pause").textContent = live.paused ? "Resume" : "Pause";
+  requestDraw();
+});
+
+readAddress();
+live.ask();

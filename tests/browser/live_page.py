@@ -1,0 +1,395 @@
+"""Starts a server, loads it, and checks in headless Chromium that its page at / shows what happens.
+
+    apt install chromium chromium-driver
+    pip install -r tests/browser/requirements.txt
+    python tests/browser/live_page.py target/release/uncork [--pictures FOLDER]
+
+Exit code 0 when every check passed, 1 otherwise.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+
+from page import Checks, Page
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+DIGITS = pathlib.Path(__file__).parents[2] / "examples/digits/digits.onnx"
+CONFIGURATION = f"""
+[[model]]
+name = "digits"
+path = "{DIGITS}"
+
+[[model]]
+name = "dry-run"
+synthetic = {{ base_ms = 2.0, per_row_ms = 0.05 }}
+max_latency_ms = 25
+max_batch_size = 64
+"""
+READY_S = 60
+CALLERS = 6            # at once for each model: enough for batches of several rows
+ENOUGH_ANSWERS = 300   # of a model, before the page is looked at
+REFUSED = 12           # requests that cannot be in time
+ROWS = {"digits": ("pixels", 64), "dry-run": ("x", 1)}
+CALM_S = 10            # that the words of a plot are about
+LEAST_CONTRAST = 4.5   # WCAG AA for text
+PLOTS = ["batches", "latency", "outcomes", "waiting", "busy"]
+
+
+class Server:
+    """`uncork serve` with two models, on a port of its own that it keeps over a restart."""
+
+    def __init__(self, program, folder):
+        self.program, self.address = program, "127.0.0.1:0"
+        self.configuration = pathlib.Path(folder) / "uncork.toml"
+        self.configuration.write_text(CONFIGURATION)
+        self.start()
+
+    def start(self):
+        command = [self.program, "serve", "--config", str(self.configuration), "--http", self.address]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        watchdog = threading.Timer(READY_S, self.process.kill)
+        watchdog.start()
+        line = self.process.stdout.readline()
+        watchdog.cancel()
+        self.address = re.search(r"http://([\d.:]+)", line)[1]
+        self.url = f"http://{self.address}/"
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(READY_S)
+
+    def status(self, model):
+        with urllib.request.urlopen(self.url + "status") as answer:
+            return next(m for m in json.load(answer)["models"] if m["name"] == model)
+
+
+class Load:
+    """Callers that ask one thing after the other until told to stop."""
+
+    def __init__(self, server):
+        self.server, self.stopping, self.answers = server, False, dict.fromkeys(ROWS, 0)
+        self.threads = [threading.Thread(target=self.call, args=(model,)) for model in ROWS for _ in range(CALLERS)]
+        for thread in self.threads:
+            thread.start()
+
+    def call(self, model):
+        connection = http.client.HTTPConnection(self.server.address)
+        while not self.stopping:
+            if infer(connection, model) == 200:
+                self.answers[model] += 1
+        connection.close()
+
+    def stop(self):
+        self.stopping = True
+        for thread in self.threads:
+            thread.join()
+
+
+def infer(connection, model, **parameters):
+    name, length = ROWS[model]
+    request = {"parameters": parameters, "inputs": [{"name": name, "shape": [1, length], "datatype": "FP32", "data": [1] * length}]}
+    connection.request("POST", f"/v2/models/{model}/infer", json.dumps(request))
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
+
+
+def refuse(server, model):
+    """Sends what cannot be answered in time: each is to be answered within a microsecond."""
+    connection = http.client.HTTPConnection(server.address)
+    statuses = {infer(connection, model, timeout=1) for _ in range(REFUSED)}
+    connection.close()
+    assert statuses == {503}, statuses
+
+
+def choose(page, model):
+    label = page.wait(lambda: next((one for one in page.all("#models label") if one.text.startswith(model)), None), f"{model} to choose")
+    label.click()
+    page.wait(lambda: page.text("name") == model, f"{model} is shown")
+
+
+def marks(page, panel, kind="[data-marks]"):
+    """How many values the plot of a panel shows."""
+    return page.run("return [...document.querySelectorAll(arguments[0])].reduce((sum, path) => sum + Number(path.dataset.marks), 0)",
+                    f"#{panel} path{kind}")
+
+
+def numbers(text):
+    return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\.?\d*", text)]
+
+
+def check_before_traffic(page, checks):
+    page.wait(lambda: "loadtest" in page.text("quiet"), "how to make traffic")
+    for name in PLOTS[:3]:
+        empty = page.find(name).find_element(By.CSS_SELECTOR, "svg .empty").text
+        checks.check(f"without traffic, {name} says so", empty.endswith("in the last two minutes"), empty)
+    command = page.wait(lambda: "inputs" in page.text("quiet-curl") and page.text("quiet-curl"), "a request with curl")
+    answer = subprocess.run(["bash", "-c", command + " -s"], capture_output=True, text=True, check=True).stdout
+    checks.check("the request shown is one that the server answers", "probabilities" in answer, answer[:80])
+    page.wait(lambda: not page.find("quiet").is_displayed(), "the notice goes")
+    page.wait(lambda: marks(page, "batches") == 1, "the one batch is shown")
+
+
+def check_plots(page, checks, model):
+    page.wait(lambda: marks(page, "latency", ".p99") >= 3, "three seconds of latency")
+    for name, kind in [("batches", "[class^=h]"), ("latency", ".p50"), ("latency", ".p99"), ("outcomes", ".on-time"), ("busy", ".stroke")]:
+        checks.check(f"{model}: {name} {kind} shows values", marks(page, name, kind) > 0, marks(page, name, kind))
+    checks.check(f"{model}: samples stand around the line", len(page.all("#fit .sample")) >= 3 and len(page.all("#fit .line")) >= 1,
+                 len(page.all("#fit .sample")))
+    inside = page.run("""return [...document.querySelectorAll(".panels svg")].map((svg) => {
+        const ground = svg.querySelector(".ground").getBBox();
+        return [...svg.querySelectorAll("path, circle.sample")].every((shape) => {
+          const box = shape.getBBox();
+          return box.x >= ground.x - 4 && box.x + box.width <= ground.x + ground.width + 4
+            && box.y >= ground.y - 4 && box.y + box.height <= ground.y + ground.height + 4;
+        });
+      })""")
+    checks.check(f"{model}: nothing is drawn outside of its plot", len(inside) == 6 and all(inside), inside)
+    for name in [*PLOTS, "fit"]:
+        words = page.text(f"{name}-words")
+        checks.check(f"{model}: the words of {name} have figures", len(numbers(words)) >= 2, words)
+        label = page.find(name).find_element(By.CSS_SELECTOR, "svg").get_attribute("aria-label")
+        checks.check(f"{model}: the plot of {name} has a name", len(label) > 10, label)
+    checks.check(f"{model}: colours have a legend", len(page.all("#batches-legend .swatch")) >= 1, page.text("batches-legend").replace("\n", " "))
+    tiles = page.find("tiles").text
+    checks.check(f"{model}: the tiles have figures", len(page.all("#tiles .figure")) == 6 and "–" not in tiles, tiles.replace("\n", " "))
+
+
+def check_truth(page, checks, server, model):
+    """With the load over: what the page says is what the server says."""
+    status = server.status(model)
+    totals = status["totals"]
+    page.wait(lambda: page.text("totals").startswith(f"on time {totals['on_time']:,}\nlate {totals['late']:,}\nrefused, would be late {totals['shed']:,}"),
+              "the server's totals")
+    checks.check(f"{model}: totals are the server's", totals["shed"] >= REFUSED, page.text("totals").replace("\n", ", "))
+    caps = page.text("caps")
+    checks.check(f"{model}: the caps are shown", f"max_latency {status['max_latency_ms']:g} ms" in caps
+                 and f"max_batch_size {status['max_batch_size']} rows" in caps, caps)
+    estimate = status["estimate"]
+    shown = numbers(page.text("fit-words"))
+    near = all(abs(a - b) <= 0.06 * b + 1e-6 for a, b in zip(shown, [estimate["base_ms"], estimate["per_row_ms"]], strict=True))
+    checks.check(f"{model}: what a batch costs is the server's estimate", near, page.text("fit-words"))
+    cells = sum(batches > 0 for column in status["history"]["batches"] for batches in column)
+    checks.check(f"{model}: a cell for each size and second", marks(page, "batches") == cells, f"{marks(page, 'batches')} of {cells}")
+
+
+def table(page, panel):
+    """The cells of a table's rows, read at one moment."""
+    return page.run("return [...document.querySelectorAll(arguments[0])].map((row) => [...row.cells].map((cell) => cell.innerText))",
+                    f"#{panel} tbody tr")
+
+
+def check_tables(page, checks, model):
+    rows = table(page, "releases")
+    checks.check(f"{model}: the last twenty releases are listed", len(rows) == 20, len(rows))
+    sentences = [row[1] for row in rows]
+    checks.check(f"{model}: each with a sentence", all(re.match(r"\w+ · .{15,}", text) for text in sentences), sentences[0])
+    checks.check(f"{model}: and its figures", len(rows[0]) == 6 and all(numbers(rows[0][at]) for at in (0, 2, 4, 5)), rows[0])
+    refusals = page.wait(lambda: table(page, "refusals"), "refusals")
+    sentence = refusals[0][1]
+    checks.check(f"{model}: with what the last caller was told", "deadline" in sentence.split("\n")[-1], sentence.split("\n")[-1])
+    checks.check(f"{model}: refusals are listed with a sentence", 1 <= len(refusals) <= 20 and re.match(r"[\w ]+ · .{15,}", sentence), sentence)
+
+
+def check_cursor(page, checks):
+    plot = page.find("latency").find_element(By.CLASS_NAME, "plot")
+    page.run("arguments[0].focus()", plot)
+    plot.send_keys(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+    page.wait(lambda: page.text("latency-words").startswith("2 s ago"), "the words of a second")
+    others = [page.text(f"{name}-words").startswith("2 s ago") for name in PLOTS]
+    checks.check("the arrow keys go through the seconds, in all plots at once", all(others) and len(page.all("svg .cursor")) == 5, others)
+    checks.check("and they are read aloud", page.find("latency-words").get_attribute("aria-live") == "polite"
+                 and page.find("batches-words").get_attribute("aria-live") == "off")
+    plot.send_keys(Keys.ESCAPE)
+    page.wait(lambda: page.text("latency-words").startswith(f"last {CALM_S} s"), "the usual words")
+    checks.check("Escape takes the cursor away", len(page.all("svg .cursor")) == 0)
+
+
+def check_keyboard(page, checks):
+    """Everything to be used is reached by the Tab key, and shows that it is."""
+    page.run("document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex')")
+    reached, plain = set(), []
+    for _ in range(40):
+        page.browser.switch_to.active_element.send_keys(Keys.TAB)
+        at = page.run("""const e = document.activeElement, around = e.closest("label") ?? e;
+            return [e.id || e.closest("[id]")?.id || e.tagName, getComputedStyle(around).outlineStyle, e.tagName]""")
+        if at[2] == "BODY":
+            break
+        reached.add(at[0])
+        plain += [] if at[1] != "none" else [at]
+    wanted = {"pause", "models", "clear", *PLOTS}
+    checks.check("the Tab key reaches all that can be used", wanted <= reached, wanted - reached or "")
+    checks.check("and what is reached is outlined", not plain, plain)
+
+
+def check_looks(page, checks, pictures, model):
+    for dark in (False, True):
+        page.colours(dark)
+        mode = "dark" if dark else "light"
+        ground = page.run("return getComputedStyle(document.body).backgroundColor")
+        checks.check(f"{mode}: the ground is {mode}", (sum(map(int, re.findall(r"\d+", ground)[:3])) < 384) == dark, ground)
+        poor = page.run(CONTRAST, LEAST_CONTRAST)
+        checks.check(f"{mode}: words stand out from what is behind them", not poor, poor[:3])
+        for width in (1280, 800, 360, 320):
+            page.resize(width, 900)
+            page.wait(lambda: page.find("batches").find_element(By.CSS_SELECTOR, "svg").rect["width"] < width, "a new drawing")
+            scroll, view = page.widths()
+            checks.check(f"{mode}, {width} px: nothing scrolls sideways", view == width and scroll <= view, f"{scroll} in {view} px")
+            wide = page.run("return [...document.querySelectorAll('.panel, #tiles, #tiles > div, label')].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.id || e.innerText)")
+            checks.check(f"{mode}, {width} px: nothing sticks out of its panel", not wide, wide)
+            if pictures and width != 320:
+                page.screenshot(str(pictures / f"{model}-{mode}-{width}.png"))
+    page.colours(False)
+    page.resize(1280, 900)
+
+
+# Texts whose contrast with the nearest painted ground behind them is below the least one.
+CONTRAST = """
+const light = (colour) => {
+  const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const painted = (colour) => !/^rgba\\(.*, 0\\)$/.test(colour) && colour !== "transparent";
+const poor = [];
+for (const e of document.querySelectorAll("body *")) {
+  const own = [...e.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+  if (!own || !e.checkVisibility() || e.closest(".spoken, noscript, [aria-hidden]")) continue;
+  const style = getComputedStyle(e), is_svg = e instanceof SVGElement;
+  let behind = e;
+  while (behind && !painted(getComputedStyle(behind).backgroundColor)) behind = behind.parentElement;
+  const a = light(is_svg ? style.fill : style.color), b = light(getComputedStyle(behind ?? document.body).backgroundColor);
+  const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  if (contrast < arguments[0]) poor.push([e.textContent.trim().slice(0, 30), contrast.toFixed(2)]);
+}
+return poor;
+"""
+
+
+def check_numbers(page, checks):
+    """The arithmetic of the page, against figures found by hand."""
+    got = page.browser.execute_async_script("""
+        const done = arguments[0];
+        import("/page/numbers.js").then((n) => done([
+          n.quantile([0, 10, 10, 0], [1, 2, 4], 0.5).value, n.quantile([0, 10, 10, 0], [1, 2, 4], 0.75).value,
+          n.quantile([1, 0, 0, 9], [1, 2, 4], 0.5).beyond, n.quantile([0, 0], [1], 0.5),
+          n.percent(0.99999), n.percent(1), n.percent(0.5), n.percent(0.99512), n.percent(0 / 0),
+          n.short(0.31), n.short(0.0112, 2), n.short(12345), n.ms(12000), n.bucketName([1, 2, 4], 2), n.bucketName([1, 2, 4], 0),
+          n.colourSteps(0), n.colourSteps(9), n.colourSteps(3000).length <= 8, n.ticks(10, 4), n.roundedUp(13),
+          n.span(0.021), n.span(90), n.span(3600 * 26)]), (error) => done(String(error)));
+        """)
+    want = [2, 3, True, None, "> 99.99 %", "100 %", "50 %", "99.51 %", "–", "0.31", "0.011", "12,345", "12 s", "3–4", "1",
+            [1], [1, 2, 5], True, [0, 5, 10], 20, "0.02 s", "90 s", "26 h"]
+    checks.check("quantiles, steps and written numbers are right", got == want,
+                 [pair for pair in zip(got, want) if pair[0] != pair[1]] if isinstance(got, list) else got)
+
+
+def asked(page):
+    return page.run("return performance.getEntriesByType('resource').filter((e) => e.name.endsWith('/status')).length")
+
+
+def asked_meanwhile(page):
+    """How often the page asks for the status while it asks, one after the other, many other things of the server."""
+    page.browser.execute_async_script(MEANWHILE, 3)  # what was under way when the page was told to stop comes in
+    before = asked(page)
+    page.browser.execute_async_script(MEANWHILE, 50)
+    return asked(page) - before
+
+
+MEANWHILE = """
+const [times, done] = arguments;
+(async () => { for (let time = 0; time < times; time++) await (await fetch("/v2")).text(); done(); })();
+"""
+
+
+def check_rest(page, checks):
+    """Nothing is asked while the page is paused or hidden. Its clock runs a thousand times as fast for that."""
+    page.run("performance.setResourceTimingBufferSize(1e6); const real = window.setTimeout; window.setTimeout = (call, ms) => real(call, ms / 1000)")
+    checks.check("with a fast clock the page asks all the time", asked_meanwhile(page) > 0)
+    page.find("pause").click()
+    page.wait(lambda: page.text("state") == "paused" and page.text("pause") == "Resume", "paused")
+    checks.check("a paused page asks nothing", asked_meanwhile(page) == 0)
+    page.find("pause").click()
+    page.wait(lambda: page.text("state") == "ready", "ready again")
+    checks.check("a page that goes on asks", asked_meanwhile(page) > 0)
+    for hidden in ("true", "false"):
+        page.run(f"Object.defineProperty(document, 'hidden', {{ configurable: true, value: {hidden} }});"
+                 "document.dispatchEvent(new Event('visibilitychange'))")
+        asks = asked_meanwhile(page)
+        checks.check("a hidden page asks nothing" if hidden == "true" else "a page that is seen again asks", (asks == 0) == (hidden == "true"), asks)
+    page.browser.refresh()
+    page.wait(lambda: page.text("state") == "ready", "ready with its own clock")
+
+
+def check_restart(page, checks, server):
+    choose(page, "dry-run")
+    server.stop()
+    page.wait(lambda: page.find("lost").is_displayed(), "the notice that the server is gone")
+    checks.check("without a server the page says so, and from when its figures are", "keeps trying" in page.text("lost")
+                 and "What it shows is from" in page.text("lost"), page.text("lost"))
+    checks.check("and still shows them", marks(page, "batches") > 0 and page.text("state") == "no answer")
+    server.start()
+    page.wait(lambda: not page.find("lost").is_displayed(), "the notice goes")
+    page.wait(lambda: page.find("quiet").is_displayed(), "the new server has seen no request")
+    checks.check("the server that comes back is shown, with the same model", page.text("name") == "dry-run" and marks(page, "batches") == 0,
+                 page.text("server"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program", help="the uncork to start")
+    parser.add_argument("--pictures", metavar="FOLDER", type=pathlib.Path, help="save the page as PNG in all looks")
+    arguments = parser.parse_args()
+    if arguments.pictures:
+        arguments.pictures.mkdir(parents=True, exist_ok=True)
+    checks = Checks()
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(os.path.abspath(arguments.program), folder)
+        try:
+            with Page(server.url, 1280, 900) as page:
+                check_before_traffic(page, checks)
+                load = Load(server)
+                try:
+                    page.wait(lambda: min(load.answers.values()) >= ENOUGH_ANSWERS, "enough answers")
+                    for model in ROWS:
+                        choose(page, model)
+                        check_plots(page, checks, model)
+                    checks.check("there is a digit to draw only where the model reads digits", not page.find("drawing").is_displayed())
+                    checks.check("the address names the model", page.browser.current_url.endswith("#dry-run%401"), page.browser.current_url)
+                    check_looks(page, checks, arguments.pictures, "dry-run")
+                    choose(page, "digits")
+                    page.wait(lambda: page.find("drawing").is_displayed(), "the digit to draw")
+                    check_looks(page, checks, arguments.pictures, "digits")
+                finally:
+                    load.stop()
+                for model in ROWS:
+                    refuse(server, model)
+                    choose(page, model)
+                    check_truth(page, checks, server, model)
+                    check_tables(page, checks, model)
+                check_cursor(page, checks)
+                choose(page, "digits")
+                page.wait(lambda: page.find("drawing").is_displayed(), "the digit to draw")
+                check_keyboard(page, checks)
+                check_numbers(page, checks)
+                check_rest(page, checks)
+                check_restart(page, checks, server)
+                errors = page.errors()
+                checks.check("the console holds no error", not errors, errors[:2])
+        finally:
+            server.stop()
+    return checks.exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
