@@ -315,8 +315,8 @@ def laid_out(rows):
 
 
 def variable(name, label, query):
-    return {"name": name, "label": label, "type": "query", "datasource": DATASOURCE, "definition": query,
-            "query": {"query": query, "refId": name}, "multi": True, "includeAll": True, "allValue": ".+", "refresh": 2,
+    return {"name": name, "label": label, "type": "query", "datasource": DATASOURCE,
+            "query": query, "multi": True, "includeAll": True, "allValue": ".+", "refresh": 2,
             "sort": 1, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}, "options": []}
 
 
@@ -328,8 +328,8 @@ def dashboard():
         "graphTooltip": 1, "refresh": "10s", "time": {"from": "now-1h", "to": "now"}, "timezone": "browser",
         "annotations": {"list": []}, "links": [],
         "templating": {"list": [
-            {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "current": {},
-             "options": [], "refresh": 1, "regex": "", "multi": False, "includeAll": False},
+            {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
+             "current": {"selected": True, "text": "default", "value": "default"}, "options": [], "refresh": 1, "regex": "", "multi": False, "includeAll": False},
             variable("job", "Job", "label_values(uncork_build_info, job)"),
             variable("instance", "Instance", 'label_values(uncork_build_info{job=~"$job"}, instance)'),
             variable("model", "Model", f"label_values(uncork_max_latency_seconds{{{PROCESS}}}, model)"),
