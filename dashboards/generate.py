@@ -273,7 +273,8 @@ SATURATION = [
           "pool share its runners: add them up.",
           [target(share(rate("uncork_runner_busy_seconds_total"), gauge("uncork_runners", how="sum")), "{{model}}")],
           "percentunit", max=1, line_at=True, thresholds=steps((None, "transparent"), (0.95, RED))),
-    lines("Batches in flight", "Batches that run beside the runners there are.",
+    lines("Batches in flight", "Batches that run, beside the runners there are. At the line most of the time: see 'Runner busy share'. More runners help only where the "
+          "device has cores or memory to spare.",
           [target(gauge("uncork_in_flight_batches", how="sum"), "{{model}}"),
            target(gauge("uncork_runners", how="sum"), "{{model}} runners")],
           "short", overrides=[bound(".* runners")]),
