@@ -30,7 +30,7 @@ OUTCOMES = {"on_time": GREEN, "late": RED, "shed": ORANGE, "full": PURPLE, "fail
             "invalid": GREY, "departed": "#b0b0b0", "shutting_down": "#6e6e6e"}
 REASONS = {"full": BLUE, "ripe": GREEN, "deadline": ORANGE, "draining": GREY, "probe": PURPLE}
 REFUSALS = {"expired": RED, "batch_too_late": ORANGE, "queue_too_long": YELLOW, "rows_bound": PURPLE, "bytes_bound": BLUE}
-STAGES = {"decode": "light-blue", "queue": ORANGE, "assemble": YELLOW, "execute": GREEN, "encode": PURPLE}
+STAGES = {"decode": "light-blue", "queue": ORANGE, "handover": BLUE, "assemble": YELLOW, "execute": GREEN, "encode": PURPLE}
 
 
 def rate(metric, matchers=MODEL, by="model", window="$__rate_interval"):
@@ -222,20 +222,20 @@ BATCHING = [
           "s", overrides=[override("byRegexp", "per row.*", custom__axisPlacement="right")]),
     lines("Noise margin", "What the policy promises of a batch over what it takes on average: room for noise, learned from late answers. Near 1: a steady "
           "machine. Above 2: half of the latency cap pays for noise; look for what else runs there.",
-          [target(gauge("uncork_estimate_noise_factor", "instance"), "{{instance}}")], "none", decimals=2),
+          [target(gauge("uncork_estimate_noise_factor", "instance"), "{{instance}}")], "none", width=5, decimals=2),
     lines("Age of the estimate", "Time since the last batch that was learned from. It grows while there is no load, which is fine. Growing under load: "
           "batches fail or hang; read the log.",
-          [target(f"time() - {gauge('uncork_estimate_updated_timestamp_seconds', 'instance')}", "{{instance}}")], "s"),
+          [target(f"time() - {gauge('uncork_estimate_updated_timestamp_seconds', 'instance')}", "{{instance}}")], "s", width=5),
     lines("Held batches", "Share of the batches that were held back although a runner was free, in the hope of company. High with a good mean latency: "
           "arrivals come in clumps and holding pays. It is decided by the policy; nothing is to be set.",
           [target(share(rate("uncork_hold_seconds_count"), rate("uncork_adaptive_batch_size_count")), "held")],
-          "percentunit"),
+          "percentunit", width=5),
     lines("Time held", "How long held batches were held. It should be small beside the base of the estimate: no hold costs more than it can save.",
-          [target(mean("uncork_hold_seconds"), "mean"), target(quantile(0.9, "uncork_hold_seconds"), "p90")], "s"),
+          [target(mean("uncork_hold_seconds"), "mean"), target(quantile(0.9, "uncork_hold_seconds"), "p90")], "s", width=5),
     lines("Padding waste", "Share of the elements computed that were padding, for models with allowed_batch_sizes or lengths = \"pad\". Above a third: "
           "allow more sizes, or group by length.",
           [target(share(rate("uncork_input_elements_total", MODEL + ', kind="padding"'), rate("uncork_input_elements_total")),
-                  "padding")], "percentunit", max=1),
+                  "padding")], "percentunit", width=4, max=1),
 ]
 
 LATENCY = [

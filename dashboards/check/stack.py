@@ -56,12 +56,12 @@ def ended(process):
 
 
 @contextlib.contextmanager
-def uncork(folder, binary=BINARY):
+def uncork(folder, binary=BINARY, config=CONFIG):
     """A server on a free port: (process, address)."""
     if not pathlib.Path(binary).exists():
         sys.exit(f"{binary} is missing: cargo build --release")
     with open(folder / "uncork.log", "w") as log:
-        process = subprocess.Popen([binary, "serve", "--config", CONFIG, "--http", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=log, text=True)
+        process = subprocess.Popen([binary, "serve", "--config", config, "--http", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=log, text=True)
     with ended(process):
         ready = process.stdout.readline()
         address = re.search(r"127\.0\.0\.1:\d+", ready)
