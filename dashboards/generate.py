@@ -216,7 +216,8 @@ BATCHING = [
           [target(quantile(q, "uncork_batch_time_ratio"), f"p{int(q * 100)}") for q in (0.1, 0.5, 0.9)],
           "none", line_at=True, decimals=2, thresholds=steps((None, "transparent"), (1, GREEN))),
     lines("Estimate", "The fitted line: a batch of n rows takes base + n * per row. base is what batching saves for each request that shares a batch. "
-          "A jump is a change of the machine or the model; per row (right axis) is 0 when one more row costs nothing.",
+          "Right axis: per row. While all recent batches had one size, and just after the speed changed, the two cannot be told apart: then "
+          "per row is 0 and base is the time of a whole batch. Jumps all the time: the machine is unsteady.",
           [target(gauge("uncork_estimate_base_seconds", "instance"), "base {{instance}}"),
            target(gauge("uncork_estimate_per_row_seconds", "instance"), "per row {{instance}}")],
           "s", overrides=[override("byRegexp", "per row.*", custom__axisPlacement="right")]),
@@ -244,17 +245,22 @@ LATENCY = [
           "how it should be: what would be later is refused.",
           [*(target(quantile(q, "uncork_request_duration_seconds"), f"p{q * 100:g}") for q in (0.5, 0.9, 0.99)),
            target(gauge("uncork_max_latency_seconds"), "cap")],
-          "s", width=8, height=9, overrides=[bound("cap")]),
+          "s", width=6, height=9, overrides=[bound("cap")]),
     lines("Where the time goes", "Mean time of an answered request by stage, stacked; the line is the mean of the whole. queue grows with the load. "
-          "execute is the model. decode and encode large: send binary tensors instead of JSON. A gap below the line is time between stages.",
+          "execute is the model. decode and encode large: smaller requests, or binary tensors. handover large: threads wait for a processor, see 'Processor'.",
           [target(mean("uncork_stage_duration_seconds", "stage"), "{{stage}}"),
            target(mean("uncork_request_duration_seconds"), "all of it")],
-          "s", width=8, height=9, stacked=True,
+          "s", width=6, height=9, stacked=True,
           overrides=[*colored(STAGES), override("byName", "all of it", color={"mode": "fixed", "fixedColor": "text"},
                                                 custom__fillOpacity=0, custom__lineWidth=2,
                                                 custom__stacking={"mode": "none", "group": "A"})]),
+    lines("Wait in the queue", "Quantiles of the time from a request's arrival to the release of its batch, and the latency cap. What is left below the cap must "
+          "be enough for a batch. Long while 'Runner busy share' is low: batches are held, see 'Held batches'.",
+          [*(target(quantile(q, "uncork_queue_wait_seconds"), f"p{q * 100:g}") for q in (0.5, 0.9, 0.99)),
+           target(gauge("uncork_max_latency_seconds"), "cap")],
+          "s", width=6, height=9, overrides=[bound("cap")]),
     heatmap("Latency", "Answered requests by latency. Two bands: two kinds of requests, or batches of two sizes. A band that climbs to the cap: the "
-            "queue grows.", "uncork_request_duration_seconds", "s", width=8, height=9, scheme="Blues"),
+            "queue grows.", "uncork_request_duration_seconds", "s", width=6, height=9, scheme="Blues"),
 ]
 
 SATURATION = [

@@ -35,6 +35,7 @@ PACKAGES = {
     "rxjs": "7.8.2", "@fontsource/inter": "5.3.0", "esbuild": "0.28.2",
 }
 WIDTH = 1560
+SCALE = 1.5  # pixels for each of CSS: text stays sharp on dense screens
 HEADER, ROW, GAP = 44, 30, 8  # as in page.jsx
 MODEL = "dry-run"  # whose rows are shown
 SECONDS = 240
@@ -43,7 +44,7 @@ MOST_BYTES = 300_000
 COLORS = 256
 # Stairs up to more than dry-run can do, down again, and at last clients that wait for their answers.
 STAIRS = [60, 250, 600, 1000, 1400, 2200, 1000, 300]
-PHASES = [("digits", 20, 1.0, 200), *(("dry-run", min(100, rate // 5), 1 / 9, rate) for rate in STAIRS), ("dry-run", 24, 1 / 9, None)]
+PHASES = [("digits", 1.0, {"rate": 200}), *(("dry-run", 1 / 9, {"rate": rate}) for rate in STAIRS), ("dry-run", 1 / 9, {"clients": 24})]
 # What fits into README: these rows, and of each as many lines of panels. The third line of Batching and Saturation are left out.
 SHOWN = {"SLO": 2, "Batching": 2, "Latency": 1}
 
@@ -80,8 +81,8 @@ def recorded(folder, binary, seconds):
         start = time.time()
         with stack.load(folder, address, seconds, PHASES):
             pass
-        # Rates look back over a rate interval: what lies before the load is left out.
-        start, end = start + 10, time.time()
+        # Rates look back over a rate interval: what lies before the load is left out, and so is its end.
+        start, end = start + 10, start + seconds - 2
         board, answers, asked, model = queries.dashboard(), {}, [], ".+"
         for panel in copy.deepcopy(board["panels"]):
             if panel["type"] == "row":
@@ -152,9 +153,11 @@ def main():
     page, height = drawn(folder, data)
     shot = folder / "shot.png"
     subprocess.run(["chromium", "--headless=new", "--no-sandbox", "--hide-scrollbars", "--allow-file-access-from-files",
-                    f"--window-size={WIDTH},{height}", "--virtual-time-budget=10000", f"--screenshot={shot}", page.as_uri()],
+                    f"--window-size={WIDTH},{height}", f"--force-device-scale-factor={SCALE}", "--virtual-time-budget=10000", f"--screenshot={shot}", page.as_uri()],
                    check=True, capture_output=True, timeout=120)
-    Image.open(shot).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(TARGET, optimize=True)
+    # The octree keeps colours that few pixels have; the median cut makes them grey.
+    few = Image.open(shot).convert("RGB").quantize(COLORS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    few.save(TARGET, optimize=True)
     size = TARGET.stat().st_size
     print(f"{TARGET}: {size:,} bytes")
     if size > MOST_BYTES:

@@ -3,8 +3,8 @@
     python dashboards/check/lint.py
 
 dashboard-linter is a Go program and in no package registry, so its rules for Prometheus are written again here, under its
-names for them. Added: every panel is described, no two panels share a place or an id, and an alert names only panels and
-headings that exist.
+names for them. Added: every panel is described, no two panels share a place or an id, every metric is on the dashboard, and
+alerts and docs/operating.md name only panels and headings that exist.
 """
 
 import re
@@ -22,7 +22,8 @@ UNITS = {"none", "short", "percentunit", "s", "bytes", "reqps", "ops"}  # those 
 DATASOURCE = "${datasource}"
 RATES = {"rate", "irate"}
 COUNTING = RATES | {"increase"}
-OPERATING = queries.FOLDER.parent / "docs" / "operating.md"
+DOCS = queries.FOLDER.parent / "docs"
+OPERATING, METRICS = DOCS / "operating.md", DOCS / "metrics.md"
 
 
 def of_variables(board):
@@ -98,6 +99,14 @@ def of_query(expr):
                     yield f'{node.name} lacks model=~"$model"'
 
 
+def of_metrics(board):
+    """The server's list of metrics, which its tests keep true, has none that the dashboard leaves out."""
+    shown = " ".join(target["expr"] for panel in queries.panels(board) for target in panel["targets"])
+    for name in re.findall(r"^\| `(uncork_\w+)` \| (?:histogram|counter|gauge) ", METRICS.read_text(), re.M):
+        if not re.search(rf"\b{name}(?:_bucket|_sum|_count)?\b", shown):
+            yield f"no panel shows {name}"
+
+
 def of_layout(board):
     taken, ids = {}, set()
     for panel in board["panels"]:
@@ -145,6 +154,7 @@ def main():
         wrong.append("uneditable-dashboard: editable must be false")
     for panel in queries.panels(board):
         wrong += [f"'{panel.get('title')}': {line}" for line in of_panel(panel)]
+    wrong += of_metrics(board)
     titles = {panel["title"] for panel in queries.panels(board)}
     wrong += of_rules(rules, titles, page)
     # Panels that the page quotes like this: *Batch size*.

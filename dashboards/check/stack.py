@@ -28,6 +28,7 @@ CONFIG = pathlib.Path(__file__).with_name("live.toml")
 WIDTHS = {"digits": ("pixels", 64), "dry-run": ("x", 1)}
 START_S = 60
 SCRAPE = "1s"
+PERIOD_S = 0.25  # between two requests of one connection
 
 
 def wait_until(true, what, seconds=START_S):
@@ -138,11 +139,19 @@ def body(model):
     return json.dumps({"inputs": [{"name": name, "shape": [1, width], "datatype": "FP32", "data": data}]})
 
 
-def pressed(folder, address, model, clients, seconds, rate=None):
-    """Runs h2load: `rate` requests a second in all at even intervals, or each client again as soon as it is answered."""
+def pressed(folder, address, model, seconds, rate=None, clients=None):
+    """Runs h2load: `rate` requests a second in all, or `clients` that ask again as soon as they are answered.
+
+    For a rate, each connection sends at its own fixed times, far enough apart for any answer within a cap, and the connections
+    are opened over a second: so the rate is even, and kept whatever the server does.
+    """
     payload = folder / f"{model}.json"
     payload.write_text(body(model))
-    each = ["--rps", f"{max(1, round(rate / clients))}", "-n", str(math.ceil(rate * seconds))] if rate else ["-D", str(seconds)]
+    if rate:
+        clients = math.ceil(rate * PERIOD_S)
+        each = ["--rps", str(round(1 / PERIOD_S)), "-n", str(math.ceil(rate * seconds)), "-r", str(math.ceil(clients / 1000)), "--rate-period", "1ms"]
+    else:
+        each = ["-D", str(seconds)]
     command = ["h2load", "--h1", "-t", "1", "-c", str(clients), *each, "-d", str(payload), f"http://{address}/v2/models/{model}/infer"]
     # A time limit: h2load waits for ever for answers that do not come.
     run = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
@@ -150,13 +159,13 @@ def pressed(folder, address, model, clients, seconds, rate=None):
         raise RuntimeError(f"{' '.join(command)} failed:\n{run.stdout}{run.stderr}")
 
 
-# (model, clients, share of the whole time, requests a second or None for clients that wait for their answer)
+# (model, share of the whole time, what `pressed` takes)
 PHASES = [
-    ("digits", 20, 1.0, 400),
-    ("dry-run", 6, 0.25, None),  # all answers of a batch come at once, and so do the next requests: holding pays
-    ("dry-run", 50, 0.25, 250),
-    ("dry-run", 100, 0.25, 1200),  # three times what it can do
-    ("dry-run", 50, 0.25, 300),
+    ("digits", 1.0, {"rate": 400}),
+    ("dry-run", 0.25, {"clients": 6}),  # all answers of a batch come at once, and so do the next requests: holding pays
+    ("dry-run", 0.25, {"rate": 250}),
+    ("dry-run", 0.25, {"rate": 1200}),  # three times what it can do
+    ("dry-run", 0.25, {"rate": 300}),
 ]
 
 
@@ -167,9 +176,9 @@ def load(folder, address, seconds, phases=PHASES):
 
     def one_after_another(model):
         try:
-            for name, clients, part, rate in phases:
+            for name, part, how in phases:
                 if name == model:
-                    pressed(folder, address, model, clients, max(1, round(part * seconds)), rate)
+                    pressed(folder, address, model, max(1, round(part * seconds)), **how)
         except Exception as error:  # noqa: BLE001 - a thread's failure is raised below
             failures.append(error)
 

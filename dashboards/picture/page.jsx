@@ -107,7 +107,8 @@ function Heatmap({ panel, width, height }) {
     const every = Math.ceil(edges.length / (down / 18));
     edges.forEach((edge, index) => index % every === 0 && paint.fillText(label(edge), left - 6, y(index)));
     paint.textAlign = "center";
-    for (let t = Math.ceil(from / 30) * 30; t <= to; t += 30) {
+    const apart = Math.ceil((to - from) / (across / 90) / 30) * 30; // seconds, for labels of some 90 pixels
+    for (let t = Math.ceil(from / apart) * apart; t <= to; t += apart) {
       const time = new Date(t * 1000).toISOString().slice(11, 19);
       if (x(t) > left + 25 && x(t) < width - 30) paint.fillText(time, x(t), height - 10);
     }
