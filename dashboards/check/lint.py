@@ -147,6 +147,17 @@ def of_rules(rules, titles, page):
             yield f"docs/operating.md does not mention {name}"
 
 
+def of_provisioning(page):
+    """Grafana's files are YAML, and look where docs/operating.md puts the dashboard."""
+    folder = queries.FOLDER / "provisioning"
+    [source] = yaml.safe_load((folder / "datasources" / "prometheus.yaml").read_text())["datasources"]
+    [provider] = yaml.safe_load((folder / "dashboards" / "uncork.yaml").read_text())["providers"]
+    if source["type"] != "prometheus":
+        yield "provisioning: the data source must be Prometheus"
+    if f"{provider['options']['path']} dashboards/uncork.json" not in page:
+        yield f"docs/operating.md does not put the dashboard into {provider['options']['path']}, where provisioning looks for it"
+
+
 def main():
     board, rules, page = queries.dashboard(), yaml.safe_load(queries.RULES.read_text()), OPERATING.read_text()
     wrong = list(of_variables(board)) + list(of_layout(board))
@@ -155,6 +166,7 @@ def main():
     for panel in queries.panels(board):
         wrong += [f"'{panel.get('title')}': {line}" for line in of_panel(panel)]
     wrong += of_metrics(board)
+    wrong += of_provisioning(page)
     titles = {panel["title"] for panel in queries.panels(board)}
     wrong += of_rules(rules, titles, page)
     # Panels that the page quotes like this: *Batch size*.
