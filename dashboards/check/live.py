@@ -20,7 +20,14 @@ import queries
 import stack
 
 RATE_INTERVAL = "10s"  # ten scrapes
-ALL = {"job": ".+", "instance": ".+", "model": ".+", "slo": "0.99", "__rate_interval": RATE_INTERVAL, "__interval": "1s"}
+ALL = {
+    "job": ".+",
+    "instance": ".+",
+    "model": ".+",
+    "slo": "0.99",
+    "__rate_interval": RATE_INTERVAL,
+    "__interval": "1s",
+}
 # What must have numbers but may well be 0: nothing goes wrong here, and an idle queue is empty.
 MAY_BE_ZERO = {"Error budget left (30 days)", "Age of the estimate", "Batches in flight"}
 ALERT_S = 20  # scrapes and evaluations are a second apart
@@ -39,7 +46,7 @@ def answers(api, target, values, start, end):
 
 
 def of_panels(api, board, start, end):
-    """What is wrong with the panels' answers, with all models together and then with each alone where its row is repeated."""
+    """What is wrong with the panels' answers: for all models together, and for each where its row is repeated."""
     span = {"__range": f"{max(1, round(end - start))}s"}
     models = sorted({labels["model"] for labels, _ in api.instant("uncork_max_latency_seconds", end)})
     repeated = False
@@ -51,7 +58,11 @@ def of_panels(api, board, start, end):
             where = f"panel '{panel['title']}', query {target['refId']}"
             try:
                 numbers = finite(answers(api, target, {**ALL, **span}, start, end))
-                alone = [finite(answers(api, target, {**ALL, **span, "model": model}, start, end)) for model in models] if repeated else [numbers]
+                alone = (
+                    [finite(answers(api, target, {**ALL, **span, "model": model}, start, end)) for model in models]
+                    if repeated
+                    else [numbers]
+                )
             except ValueError as error:
                 yield f"{where}: {error}"
                 continue
@@ -102,7 +113,10 @@ def of_rules(api, rules, at):
 
 def raised(api, name, **labels):
     """Whether an alert with these labels is pending or firing."""
-    return any(one["labels"]["alertname"] == name and labels.items() <= one["labels"].items() for one in api.get("alerts")["alerts"])
+    return any(
+        one["labels"]["alertname"] == name and labels.items() <= one["labels"].items()
+        for one in api.get("alerts")["alerts"]
+    )
 
 
 def main():
@@ -114,7 +128,9 @@ def main():
     arguments.folder.mkdir(parents=True, exist_ok=True)
     board, rules = queries.dashboard(), yaml.safe_load(queries.RULES.read_text())
     wrong = []
-    with stack.uncork(arguments.folder, arguments.binary) as (server, address), stack.prometheus(arguments.folder, address) as api:
+    with stack.uncork(arguments.folder, arguments.binary) as (server, address), stack.prometheus(
+        arguments.folder, address
+    ) as api:
         start = time.time()
         with stack.load(arguments.folder, address, arguments.seconds):
             pass
@@ -136,7 +152,11 @@ def main():
     if wrong:
         sys.exit("\n".join(f"  {line}" for line in wrong))
     count = sum(len(panel["targets"]) for panel in queries.panels(board))
-    print(f"  {count} queries of {len(list(queries.panels(board)))} panels and {sum(len(g['rules']) for g in rules['groups'])} rules returned data; UncorkBudgetBurnsFast and UncorkDown were raised")
+    print(
+        f"  {count} queries of {len(list(queries.panels(board)))} panels and"
+        f" {sum(len(g['rules']) for g in rules['groups'])} rules returned data; UncorkBudgetBurnsFast and UncorkDown"
+        " were raised"
+    )
 
 
 if __name__ == "__main__":

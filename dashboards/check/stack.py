@@ -1,4 +1,4 @@
-"""Starts what the checks and the picture look at: a real uncork, a real Prometheus that scrapes it, and load on both models.
+"""Starts what the checks and the picture look at: a real uncork, a real Prometheus that scrapes it, and load on both.
 
 Everything listens on 127.0.0.1 at free ports and ends with the block that started it.
 """
@@ -62,7 +62,12 @@ def uncork(folder, binary=BINARY, config=CONFIG):
     if not pathlib.Path(binary).exists():
         sys.exit(f"{binary} is missing: cargo build --release")
     with open(folder / "uncork.log", "w") as log:
-        process = subprocess.Popen([binary, "serve", "--config", config, "--http", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=log, text=True)
+        process = subprocess.Popen(
+            [binary, "serve", "--config", config, "--http", "127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
     with ended(process):
         ready = process.stdout.readline()
         address = re.search(r"127\.0\.0\.1:\d+", ready)
@@ -118,15 +123,24 @@ def prometheus(folder, target):
         address = f"127.0.0.1:{free_port()}"
         with open(folder / "prometheus.log", "w") as log:
             process = subprocess.Popen(
-                ["prometheus", f"--config.file={path}", f"--storage.tsdb.path={data}", f"--web.listen-address={address}"],
-                stdout=log, stderr=log)
+                [
+                    "prometheus",
+                    f"--config.file={path}",
+                    f"--storage.tsdb.path={data}",
+                    f"--web.listen-address={address}",
+                ],
+                stdout=log,
+                stderr=log,
+            )
         with ended(process):
             api = Prometheus(address)
             wait_until(lambda: process.poll() is not None or api.get("status/runtimeinfo"), "Prometheus answering")
             if process.poll() is not None:
                 continue
             # A target counts as healthy once it was scraped.
-            wait_until(lambda: any(t["health"] == "up" for t in api.get("targets")["activeTargets"]), "the first scrape")
+            wait_until(
+                lambda: any(t["health"] == "up" for t in api.get("targets")["activeTargets"]), "the first scrape"
+            )
             yield api
             return
     sys.exit(f"Prometheus did not start:\n{(folder / 'prometheus.log').read_text()}")
@@ -142,17 +156,37 @@ def body(model):
 def pressed(folder, address, model, seconds, rate=None, clients=None):
     """Runs h2load: `rate` requests a second in all, or `clients` that ask again as soon as they are answered.
 
-    For a rate, each connection sends at its own fixed times, far enough apart for any answer within a cap, and the connections
-    are opened over a second: so the rate is even, and kept whatever the server does.
+    For a rate, each connection sends at its own fixed times, far enough apart for any answer within a cap, and the
+    connections are opened over a second: so the rate is even, and kept whatever the server does.
     """
     payload = folder / f"{model}.json"
     payload.write_text(body(model))
     if rate:
         clients = math.ceil(rate * PERIOD_S)
-        each = ["--rps", str(round(1 / PERIOD_S)), "-n", str(math.ceil(rate * seconds)), "-r", str(math.ceil(clients / 1000)), "--rate-period", "1ms"]
+        each = [
+            "--rps",
+            str(round(1 / PERIOD_S)),
+            "-n",
+            str(math.ceil(rate * seconds)),
+            "-r",
+            str(math.ceil(clients / 1000)),
+            "--rate-period",
+            "1ms",
+        ]
     else:
         each = ["-D", str(seconds)]
-    command = ["h2load", "--h1", "-t", "1", "-c", str(clients), *each, "-d", str(payload), f"http://{address}/v2/models/{model}/infer"]
+    command = [
+        "h2load",
+        "--h1",
+        "-t",
+        "1",
+        "-c",
+        str(clients),
+        *each,
+        "-d",
+        str(payload),
+        f"http://{address}/v2/models/{model}/infer",
+    ]
     # A time limit: h2load waits for ever for answers that do not come.
     run = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
     if run.returncode:
@@ -182,7 +216,9 @@ def load(folder, address, seconds, phases=PHASES):
         except Exception as error:  # noqa: BLE001 - a thread's failure is raised below
             failures.append(error)
 
-    threads = [threading.Thread(target=one_after_another, args=(model,)) for model in dict.fromkeys(p[0] for p in phases)]
+    threads = [
+        threading.Thread(target=one_after_another, args=(model,)) for model in dict.fromkeys(p[0] for p in phases)
+    ]
     for thread in threads:
         thread.start()
     try:
