@@ -88,6 +88,11 @@ class Prometheus:
     def __init__(self, address):
         self.address = address
 
+    def ready(self):
+        """Whether it answers queries; an error, which is an OSError, while it starts."""
+        with urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=10):
+            return True
+
     def get(self, path, **parameters):
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters, doseq=True)}"
         try:
@@ -134,7 +139,7 @@ def prometheus(folder, target):
             )
         with ended(process):
             api = Prometheus(address)
-            wait_until(lambda: process.poll() is not None or api.get("status/runtimeinfo"), "Prometheus answering")
+            wait_until(lambda: process.poll() is not None or api.ready(), "Prometheus answering")
             if process.poll() is not None:
                 continue
             # A target counts as healthy once it was scraped.
