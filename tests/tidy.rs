@@ -17,7 +17,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("registry", &["batcher", "error", "metrics", "runner", "tensor"]),
     ("server", &["error", "registry", "runner", "tensor"]),
     ("config", &["registry", "server"]),
-    ("cli", &["config", "estimator", "policy", "registry", "runner", "server", "sim", "tensor"]),
+    ("loadtest", &["sim"]),
+    ("cli", &["config", "estimator", "loadtest", "policy", "registry", "runner", "server", "sim", "tensor"]),
 ];
 
 /// Rooms that decide: values in, values out.
