@@ -3,7 +3,7 @@
 /// Factor from one rate to the next until one is missed.
 const STRIDE: f64 = 2.0;
 /// Rates that are tried at most: with the stride of 2 from 1 to 10 million, and down to a hundredth between two of them.
-pub const MOST_TRIALS: usize = 40;
+pub(super) const MOST_TRIALS: usize = 40;
 /// How often the winner is tried again, each time a little lower, until one holds.
 const MOST_CHECKS: usize = 4;
 

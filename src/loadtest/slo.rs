@@ -10,7 +10,7 @@ use super::tally::Tally;
 
 /// What an objective speaks of.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Subject {
+pub(super) enum Subject {
     /// The time within which this share of all requests has a good answer.
     Quantile(f64),
     /// The longest time of all.

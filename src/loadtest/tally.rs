@@ -313,9 +313,10 @@ impl Tally {
     }
 }
 
-/// The `rank`-th smallest value, counted from 1.
+/// The `rank`-th smallest value, counted from 1: the least of those that it cannot be told from, so that it is within a
+/// limit exactly where [`Tally::on_time`] counts it.
 fn value_of_rank(histogram: &Histogram<u64>, rank: u64) -> u64 {
-    histogram.value_at_quantile((rank as f64 - 0.5) / histogram.len() as f64).min(histogram.max())
+    histogram.lowest_equivalent(histogram.value_at_quantile((rank as f64 - 0.5) / histogram.len() as f64))
 }
 
 /// `503 a batch takes N ms`: words without their numbers, so that they can be counted.

@@ -23,7 +23,7 @@ pub trait Target: Send + Sync {
 }
 
 /// Judges by the status alone.
-pub fn by_status(answer: &Answer<'_>) -> Ending {
+pub(super) fn by_status(answer: &Answer<'_>) -> Ending {
     let status = answer.status;
     match status {
         200..=299 => Ending::Good,

@@ -7,10 +7,10 @@ use super::slo::{Judged, Slo};
 
 /// A generator that was working for more than this part of the time had no room for what came at once: answers lay
 /// unread and requests unsent for its own sake. At nine tenths a queue is ten times as long as at a half.
-pub const SATURATED: f64 = 0.9;
+pub(super) const SATURATED: f64 = 0.9;
 /// A generator whose p99 lateness exceeds this part of the tightest latency objective sent other arrivals than those
 /// asked for: what moved by less than half of what the objective allows is the same load to it.
-pub const MOVED: f64 = 0.5;
+pub(super) const MOVED: f64 = 0.5;
 /// Lateness that moves nothing where no objective speaks of latency.
 const MOVED_ANYWAY: Duration = Duration::from_millis(100);
 

@@ -40,11 +40,11 @@ pub struct Answer<'a> {
 
 /// Not an answer, for this reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
+pub(super) struct Malformed(pub(super) &'static str);
 
 /// Reads one answer after the other from the bytes of a connection.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub(super) struct Reader {
     /// Bytes that earlier reads left.
     kept: Vec<u8>,
     head: Option<Head>,
@@ -56,7 +56,7 @@ pub struct Reader {
 
 impl Reader {
     /// Whether part of an answer is there.
-    pub fn has_part(&self) -> bool {
+    pub(super) fn has_part(&self) -> bool {
         !self.kept.is_empty()
     }
 
@@ -64,7 +64,7 @@ impl Reader {
     ///
     /// # Errors
     /// The bytes are no answer, or go on behind it: nothing more was asked for.
-    pub fn read<T>(&mut self, bytes: &[u8], then: impl FnOnce(Answer<'_>) -> T) -> Result<Option<T>, Malformed> {
+    pub(super) fn read<T>(&mut self, bytes: &[u8], then: impl FnOnce(Answer<'_>) -> T) -> Result<Option<T>, Malformed> {
         if self.kept.is_empty() {
             // The usual case: the whole answer came at once, and nothing is copied.
             let complete = self.complete(bytes)?;
@@ -88,7 +88,7 @@ impl Reader {
     }
 
     /// The server closed the connection; that ends an answer whose length is not told.
-    pub fn close<T>(&mut self, then: impl FnOnce(Answer<'_>) -> T) -> Option<T> {
+    pub(super) fn close<T>(&mut self, then: impl FnOnce(Answer<'_>) -> T) -> Option<T> {
         let kept = std::mem::take(&mut self.kept);
         let is_whole = matches!(self.head, Some(Head { framing: Framing::UntilClose, .. }));
         let told = is_whole.then(|| self.answer(&kept, then));

@@ -51,7 +51,7 @@ pub(super) fn page(report: &Report) -> String {
     }
     let main = report.main();
     if !report.slos.is_empty() {
-        let mut lines = vec![["objective", "measured", "budget used"].map(str::to_owned).to_vec()];
+        let mut lines = vec![["", "measured", "budget used"].map(str::to_owned).to_vec()];
         lines.extend(text::objectives(main));
         body += &table(&lines, true);
     }
