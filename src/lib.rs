@@ -5,6 +5,7 @@ pub mod cli;
 pub mod config;
 pub mod error;
 pub mod estimator;
+pub mod loadtest;
 pub mod metrics;
 pub mod policy;
 pub mod registry;

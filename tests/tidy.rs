@@ -18,7 +18,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("registry", &["batcher", "error", "metrics", "runner", "telemetry", "tensor"]),
     ("server", &["error", "registry", "runner", "telemetry", "tensor"]),
     ("config", &["registry", "server", "telemetry"]),
-    ("cli", &["config", "estimator", "policy", "registry", "runner", "server", "sim", "telemetry", "tensor"]),
+    ("loadtest", &["sim"]),
+    (
+        "cli",
+        &["config", "estimator", "loadtest", "policy", "registry", "runner", "server", "sim", "telemetry", "tensor"],
+    ),
 ];
 
 /// Rooms that decide: values in, values out.

@@ -1,6 +1,7 @@
 //! The command line: one file for each command.
 
 mod layout;
+mod loadtest;
 mod log;
 mod plot;
 mod profile;
@@ -29,11 +30,14 @@ struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  done
+  0  done, or passed
+  1  loadtest: an objective was missed
+  2  loadtest: it cannot be told
   3  wrong usage, input or configuration; an address, file or model that cannot be had";
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Loadtest(Box<loadtest::Loadtest>),
     Profile(Box<profile::Profile>),
     Serve(serve::Serve),
     Simulate(Box<simulate::Simulate>),
@@ -43,6 +47,7 @@ enum Command {
 /// Runs the program with the arguments of the process.
 pub fn run() -> ExitCode {
     match Cli::try_parse() {
+        Ok(Cli { command: Command::Loadtest(loadtest) }) => loadtest.run(),
         Ok(Cli { command: Command::Profile(profile) }) => profile.run(),
         Ok(Cli { command: Command::Serve(serve) }) => serve.run(),
         Ok(Cli { command: Command::Simulate(simulate) }) => simulate.run(),

@@ -11,8 +11,8 @@ mod report;
 mod rules;
 mod scenario;
 mod setup;
-mod trace;
-mod values;
+pub(super) mod trace;
+pub(super) mod values;
 
 use std::process::ExitCode;
 

@@ -13,7 +13,7 @@ const MOST_BYTES: u64 = 2 << 30;
 ///
 /// # Errors
 /// It cannot be read, or the first line that is wrong.
-pub(super) fn read(file: &Path, shown: &str, max_rows: usize) -> Result<Vec<Arrival>, String> {
+pub(in crate::cli) fn read(file: &Path, shown: &str, max_rows: usize) -> Result<Vec<Arrival>, String> {
     let unreadable = |error: io::Error| format!("{shown} cannot be read: {error}");
     let source: Box<dyn Read> = if file == Path::new("-") {
         Box::new(io::stdin().lock())

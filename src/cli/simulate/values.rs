@@ -3,86 +3,86 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-pub(super) use crate::cli::values::{Reader, count, number, time};
+pub(in crate::cli) use crate::cli::values::{Reader, count, number, time};
 
 /// Requests a second that make sense: from one in twenty minutes to what no network card delivers.
-pub(super) const RATE: RangeInclusive<f64> = 0.001..=10_000_000.0;
+pub(in crate::cli) const RATE: RangeInclusive<f64> = 0.001..=10_000_000.0;
 /// How many times as long a batch may take.
-pub(super) const FACTOR: RangeInclusive<f64> = 0.01..=100.0;
+pub(in crate::cli) const FACTOR: RangeInclusive<f64> = 0.01..=100.0;
 /// When something may change, in seconds: up to the latest time stamp of a file.
-pub(super) const AT: RangeInclusive<f64> = 0.0..=1e10;
+pub(in crate::cli) const AT: RangeInclusive<f64> = 0.0..=1e10;
 /// A simulated run takes at most a year.
-pub(super) const LENGTH: RangeInclusive<f64> = 0.001..=31_536_000.0;
+pub(in crate::cli) const LENGTH: RangeInclusive<f64> = 0.001..=31_536_000.0;
 
 /// Times in milliseconds are at most an hour.
 const HOUR_MS: f64 = 3_600_000.0;
 
 /// The time of a batch however small it is.
-pub(super) fn base() -> impl Reader<Duration> {
+pub(in crate::cli) fn base() -> impl Reader<Duration> {
     millis(0.0..=HOUR_MS)
 }
 
 /// The time that a row adds.
-pub(super) fn per_row() -> impl Reader<Duration> {
+pub(in crate::cli) fn per_row() -> impl Reader<Duration> {
     millis(0.0..=60_000.0)
 }
 
 /// A cap on the latency, of a model or of a request.
-pub(super) fn max_latency() -> impl Reader<Duration> {
+pub(in crate::cli) fn max_latency() -> impl Reader<Duration> {
     millis(0.001..=HOUR_MS)
 }
 
 /// Time between an answer and the next request.
-pub(super) fn think() -> impl Reader<Duration> {
+pub(in crate::cli) fn think() -> impl Reader<Duration> {
     millis(0.0..=HOUR_MS)
 }
 
 /// Rows of a batch or of a request.
-pub(super) fn batch() -> impl Reader<usize> {
+pub(in crate::cli) fn batch() -> impl Reader<usize> {
     count(1..=65_536)
 }
 
 /// Batches that may run at once.
-pub(super) fn runners() -> impl Reader<usize> {
+pub(in crate::cli) fn runners() -> impl Reader<usize> {
     count(1..=1024)
 }
 
 /// Clients of a closed loop, requests of a group.
-pub(super) fn callers() -> impl Reader<usize> {
+pub(in crate::cli) fn callers() -> impl Reader<usize> {
     count(1..=100_000)
 }
 
 /// σ of log-normal noise; a share.
-pub(super) fn up_to_one() -> impl Reader<f64> {
+pub(in crate::cli) fn up_to_one() -> impl Reader<f64> {
     number(0.0..=1.0)
 }
 
 /// Standard deviation of the gaps over their mean.
-pub(super) fn cv() -> impl Reader<f64> {
+pub(in crate::cli) fn cv() -> impl Reader<f64> {
     number(0.1..=32.0)
 }
 
 /// Any seed.
-pub(super) fn seed(text: &str) -> Result<u64, String> {
+pub(in crate::cli) fn seed(text: &str) -> Result<u64, String> {
     text.trim().parse().map_err(|_| format!("must be a whole number from 0 to {}", u64::MAX))
 }
 
 /// Milliseconds.
-pub(super) fn millis(bounds: RangeInclusive<f64>) -> impl Reader<Duration> {
+pub(in crate::cli) fn millis(bounds: RangeInclusive<f64>) -> impl Reader<Duration> {
     let number = number(bounds);
     move |text| number(text).map(|ms| Duration::from_nanos((ms * 1e6).round() as u64))
 }
 
 /// Two rates, and perhaps a time after a colon: `LOW..HIGH[:…]`.
 #[derive(Debug, Clone)]
-pub(super) struct Rates<T> {
-    pub(super) low: f64,
-    pub(super) high: f64,
-    pub(super) time: Option<T>,
+pub(in crate::cli) struct Rates<T> {
+    pub(in crate::cli) low: f64,
+    pub(in crate::cli) high: f64,
+    pub(in crate::cli) time: Option<T>,
 }
 
 /// `LOW..HIGH[:TIME]`, the rates in requests a second.
-pub(super) fn rates<T>(time: impl Reader<T>) -> impl Reader<Rates<T>> {
+pub(in crate::cli) fn rates<T>(time: impl Reader<T>) -> impl Reader<Rates<T>> {
     move |text| {
         let (range, after) = match text.split_once(':') {
             Some((range, after)) => (range, Some(after)),
@@ -100,7 +100,7 @@ pub(super) fn rates<T>(time: impl Reader<T>) -> impl Reader<Rates<T>> {
 }
 
 /// From one time to a later one: `FROM..UNTIL`.
-pub(super) fn window(text: &str) -> Result<(Duration, Duration), String> {
+pub(in crate::cli) fn window(text: &str) -> Result<(Duration, Duration), String> {
     let (from, until) = text.split_once("..").ok_or("must be two times, such as 10s..12s")?;
     let time = time(0.0..=*LENGTH.end());
     let (from, until) = (time(from)?, time(until)?);
@@ -108,12 +108,12 @@ pub(super) fn window(text: &str) -> Result<(Duration, Duration), String> {
 }
 
 /// A number and a factor: `SHARE:FACTOR`, `AT:FACTOR`.
-pub(super) fn with_factor<T>(first: impl Reader<T>) -> impl Reader<(T, f64)> {
+pub(in crate::cli) fn with_factor<T>(first: impl Reader<T>) -> impl Reader<(T, f64)> {
     pair(first, number(FACTOR))
 }
 
 /// Two values with a colon between them.
-pub(super) fn pair<A, B>(first: impl Reader<A>, second: impl Reader<B>) -> impl Reader<(A, B)> {
+pub(in crate::cli) fn pair<A, B>(first: impl Reader<A>, second: impl Reader<B>) -> impl Reader<(A, B)> {
     move |text| {
         let (before, after) = text.split_once(':').ok_or("must be two values with a colon between them")?;
         let before = first(before).map_err(|why| format!("'{before}' {why}"))?;
@@ -124,13 +124,13 @@ pub(super) fn pair<A, B>(first: impl Reader<A>, second: impl Reader<B>) -> impl 
 
 /// Groups a second, requests a group, and the time that a group spreads over: `GROUPSxSIZE[:SPREAD]`.
 #[derive(Debug, Clone)]
-pub(super) struct Groups {
-    pub(super) rate: f64,
-    pub(super) size: usize,
-    pub(super) spread: Duration,
+pub(in crate::cli) struct Groups {
+    pub(in crate::cli) rate: f64,
+    pub(in crate::cli) size: usize,
+    pub(in crate::cli) spread: Duration,
 }
 
-pub(super) fn groups(text: &str) -> Result<Groups, String> {
+pub(in crate::cli) fn groups(text: &str) -> Result<Groups, String> {
     let (groups, spread) = text.split_once(':').unwrap_or((text, "0"));
     let (rate, size) = groups.split_once('x').ok_or("must begin with groups a second and their size, such as 50x16")?;
     Ok(Groups {
@@ -141,7 +141,7 @@ pub(super) fn groups(text: &str) -> Result<Groups, String> {
 }
 
 /// A number of rows, or a range of them: `3`, `1..8`.
-pub(super) fn rows(text: &str) -> Result<RangeInclusive<usize>, String> {
+pub(in crate::cli) fn rows(text: &str) -> Result<RangeInclusive<usize>, String> {
     let (least, most) = text.split_once("..").unwrap_or((text, text));
     let (least, most) = (batch()(least)?, batch()(most)?);
     if least <= most { Ok(least..=most) } else { Err("must not fall, as in 1..8".into()) }

@@ -1,0 +1,451 @@
+//! One thread that sends requests when they are due and hears the answers.
+//!
+//! A turn of its loop takes what is due, sends it on free connections, waits until the next is due or something is heard,
+//! and hears it. With two system calls a request and one a turn, it is bound by the kernel's part of a connection.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use mio::event::Event;
+use mio::{Events, Poll, Token};
+
+use super::connection::{Connection, Request, State};
+use super::pulse::Pulse;
+use super::source::Source;
+use super::tally::{Ending, Tally, Times};
+use super::target::Target;
+use super::timer::{TIMER, Timer};
+
+/// Events heard in one turn: enough to share its cost, few enough for requests to leave in between.
+const MOST_EVENTS: usize = 256;
+/// Requests taken in one turn, for the same reason.
+const MOST_TAKEN: usize = 256;
+/// Bytes read at once.
+const BUFFER: usize = 64 * 1024;
+/// How often requests that wait too long are looked for: their time is over to this.
+const BETWEEN_SWEEPS: Duration = Duration::from_millis(10);
+/// No turn waits longer, so that a signal to stop is heard.
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
+/// How often a pulse is given.
+const BETWEEN_PULSES: Duration = Duration::from_millis(100);
+/// A connection that was idle for this long may have been closed by the server just when a request was on its way. Such a
+/// request is sent once more, as every client does.
+const MAY_BE_CLOSED: Duration = Duration::from_millis(500);
+
+/// What a thread is told.
+pub(super) struct Orders<'a> {
+    pub(super) address: SocketAddr,
+    pub(super) target: &'a dyn Target,
+    pub(super) source: Source,
+    /// The thread's requests are numbered from this on, in steps.
+    pub(super) first_number: u64,
+    pub(super) step: u64,
+    /// What the clock showed when the run began, or will.
+    pub(super) epoch: Instant,
+    pub(super) warm_up: Duration,
+    pub(super) length: Duration,
+    /// From due on.
+    pub(super) timeout: Duration,
+    pub(super) max_connections: usize,
+    pub(super) stop: &'a AtomicBool,
+    pub(super) pulses: Sender<Pulse>,
+}
+
+/// What a thread saw.
+pub(super) struct Seen {
+    pub(super) tally: Tally,
+    /// Part of the measurement that it did not spend waiting.
+    pub(super) busy: f64,
+    /// Connections at once.
+    pub(super) connections: usize,
+}
+
+pub(super) struct Generator<'a> {
+    orders: Orders<'a>,
+    poll: Poll,
+    timer: Timer,
+    connections: Vec<Option<Connection>>,
+    /// Free places among the connections, and places that are free from the next turn on: events of this one may still
+    /// speak of who was there.
+    free: Vec<usize>,
+    freed: Vec<usize>,
+    open: usize,
+    connecting: usize,
+    most_open: usize,
+    /// Place and serial of connections without a request, the most recently used last; those that are gone are passed over.
+    idle: Vec<(usize, u64)>,
+    /// Taken requests that wait for a connection.
+    waiting: VecDeque<Request>,
+    busy_connections: usize,
+    next_number: u64,
+    next_serial: u64,
+    tally: Tally,
+    pulse: Pulse,
+    buffer: Vec<u8>,
+    scratch: Vec<u8>,
+    /// When what is heard now may have been there at the earliest.
+    heard_earliest: Duration,
+    last_return: Duration,
+    waited: Duration,
+}
+
+impl<'a> Generator<'a> {
+    pub(super) fn new(orders: Orders<'a>) -> io::Result<Generator<'a>> {
+        let poll = Poll::new()?;
+        let timer = Timer::new(poll.registry())?;
+        Ok(Generator {
+            tally: Tally::new(orders.warm_up, orders.length),
+            next_number: orders.first_number,
+            orders,
+            poll,
+            timer,
+            connections: Vec::new(),
+            free: Vec::new(),
+            freed: Vec::new(),
+            open: 0,
+            connecting: 0,
+            most_open: 0,
+            idle: Vec::new(),
+            waiting: VecDeque::new(),
+            busy_connections: 0,
+            next_serial: 0,
+            pulse: Pulse::default(),
+            buffer: vec![0; BUFFER],
+            scratch: Vec::new(),
+            heard_earliest: Duration::ZERO,
+            last_return: Duration::ZERO,
+            waited: Duration::ZERO,
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.orders.epoch.elapsed()
+    }
+
+    /// Sends everything and hears the answers.
+    ///
+    /// # Errors
+    /// The machine gives no more of what waiting for sockets needs.
+    pub(super) fn run(mut self) -> io::Result<Seen> {
+        let mut events = Events::with_capacity(MOST_EVENTS);
+        let end = self.orders.warm_up + self.orders.length;
+        let (mut next_sweep, mut next_pulse) = (Duration::ZERO, BETWEEN_PULSES);
+        loop {
+            let now = self.now();
+            if self.orders.stop.load(Ordering::Relaxed) {
+                // What is under way is left out: nobody knows how it would have ended.
+                break;
+            }
+            self.take_due(now);
+            self.send_waiting();
+            if now >= next_sweep {
+                self.sweep(now);
+                next_sweep = now + BETWEEN_SWEEPS;
+            }
+            if now >= next_pulse {
+                self.beat();
+                next_pulse = now + BETWEEN_PULSES;
+            }
+            if self.orders.source.next_at().is_none() && self.busy_connections == 0 && self.waiting.is_empty() {
+                break;
+            }
+            let until = [self.orders.source.next_at().unwrap_or(Duration::MAX), next_sweep.max(now + LONGEST_WAIT / 5)];
+            let until = until.into_iter().min().unwrap_or_default().min(now + LONGEST_WAIT);
+            let began = self.now();
+            self.wait(&mut events, until.saturating_sub(began))?;
+            let returned = self.now();
+            if began >= self.orders.warm_up && began < end {
+                self.waited += returned - began;
+            }
+            // A wait that did not wait may bring what was there before the last turn had ended.
+            let blocked = returned - began > Duration::from_micros(5);
+            self.heard_earliest = if blocked { returned } else { self.last_return };
+            self.last_return = returned;
+            for event in &events {
+                if event.token() != TIMER {
+                    self.hear(event);
+                }
+            }
+            self.free.append(&mut self.freed);
+        }
+        self.beat();
+        let busy = 1.0 - self.waited.as_secs_f64() / self.orders.length.as_secs_f64().max(1e-9);
+        Ok(Seen { tally: self.tally, busy: busy.clamp(0.0, 1.0), connections: self.most_open })
+    }
+
+    fn wait(&mut self, events: &mut Events, wait: Duration) -> io::Result<()> {
+        match self.timer.poll(&mut self.poll, events, wait) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                events.clear();
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn take_due(&mut self, now: Duration) {
+        for _ in 0..MOST_TAKEN {
+            let Some(due) = self.orders.source.take(now) else { return };
+            let number = self.next_number;
+            self.next_number += self.orders.step;
+            self.pulse.due += 1;
+            self.waiting.push_back(Request { number, rows: due.rows, due: due.at, taken: now, again: false });
+        }
+    }
+
+    /// Sends what waits, as far as there are connections, and opens more where they are too few.
+    fn send_waiting(&mut self) {
+        while !self.waiting.is_empty() {
+            let Some(place) = self.idle_connection() else {
+                if self.open < self.orders.max_connections && self.connecting < self.waiting.len() {
+                    self.connect();
+                    continue;
+                }
+                return;
+            };
+            let Some(request) = self.waiting.pop_front() else { return };
+            self.send(place, request);
+        }
+    }
+
+    /// A connection without a request, which is then taken from the idle ones.
+    fn idle_connection(&mut self) -> Option<usize> {
+        while let Some((place, serial)) = self.idle.pop() {
+            let there = self.connections.get(place).and_then(Option::as_ref);
+            if there.is_some_and(|there| there.serial == serial && matches!(there.state, State::Idle(_))) {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    fn connect(&mut self) {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        let (serial, now) = (self.next_serial, self.now());
+        self.next_serial += 1;
+        match Connection::open(self.orders.address, self.poll.registry(), Token(place), serial, now) {
+            Ok(connection) => {
+                self.connections[place] = Some(connection);
+                self.open += 1;
+                self.connecting += 1;
+                self.most_open = self.most_open.max(self.open);
+            }
+            Err(error) => {
+                self.free.push(place);
+                if is_out_of_sockets(&error) && self.open > 0 {
+                    // What there is has to do from here on.
+                    self.orders.max_connections = self.open;
+                } else {
+                    self.fail_first_waiting(broken(&error));
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, place: usize, request: Request) {
+        let sent = self.now();
+        let Some(connection) = self.connections[place].as_mut() else { return };
+        let since = if let State::Idle(since) = connection.state { since } else { sent };
+        connection.state = State::Busy { request, sent, after_idling: sent.saturating_sub(since) };
+        self.busy_connections += 1;
+        let bytes = self.orders.target.request(request.number, request.rows, &mut self.scratch);
+        if let Err(error) = connection.send(bytes) {
+            self.lose(place, broken(&error));
+        }
+    }
+
+    /// Something happened to a connection.
+    fn hear(&mut self, event: &Event) {
+        let place = event.token().0;
+        let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) else { return };
+        match connection.state {
+            State::Connecting(_) => match connection.is_connected() {
+                Ok(true) => {
+                    let serial = connection.serial;
+                    connection.state = State::Idle(self.orders.epoch.elapsed());
+                    self.connecting -= 1;
+                    self.idle.push((place, serial));
+                    self.send_waiting();
+                }
+                Ok(false) => {}
+                Err(error) => self.lose(place, broken(&error)),
+            },
+            State::Idle(_) => {
+                // It asked for nothing: whatever comes is the end of it.
+                if event.is_readable() || event.is_read_closed() || event.is_error() {
+                    self.close(place);
+                }
+            }
+            State::Busy { .. } => {
+                if event.is_writable()
+                    && let Err(error) = connection.go_on()
+                {
+                    return self.lose(place, broken(&error));
+                }
+                if event.is_readable() || event.is_read_closed() || event.is_error() {
+                    self.receive(place, event.is_read_closed());
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, place: usize, closing: bool) {
+        loop {
+            let Some(connection) = self.connections[place].as_mut() else { return };
+            let State::Busy { request, sent, .. } = connection.state else { return };
+            let length = match connection.receive(&mut self.buffer) {
+                Ok(Some(length)) => length,
+                Ok(None) => return,
+                Err(error) => return self.lose(place, broken(&error)),
+            };
+            let target = self.orders.target;
+            let judge = |answer: super::wire::Answer<'_>| {
+                let ending = target.judge(request.number, request.rows, &answer);
+                (ending, answer.status, answer.keeps_alive, answer.batch_rows)
+            };
+            let told = match length {
+                0 => match connection.reader.close(judge) {
+                    Some(told) => Ok(Some(told)),
+                    None => return self.lose(place, "the server closed the connection without an answer"),
+                },
+                length => connection.reader.read(&self.buffer[..length], judge),
+            };
+            match told {
+                Ok(None) => {}
+                Ok(Some((ending, status, keeps_alive, batch_rows))) => {
+                    let now = self.now();
+                    self.ended(request, Some(sent), now, Some(status), &ending, batch_rows);
+                    self.busy_connections -= 1;
+                    if keeps_alive && !closing {
+                        if let Some(connection) = self.connections[place].as_mut() {
+                            connection.state = State::Idle(now);
+                            self.idle.push((place, connection.serial));
+                        }
+                    } else {
+                        self.close(place);
+                    }
+                    return self.send_waiting();
+                }
+                Err(malformed) => return self.lose(place, malformed.0),
+            }
+        }
+    }
+
+    fn ended(
+        &mut self,
+        request: Request,
+        sent: Option<Duration>,
+        now: Duration,
+        status: Option<u16>,
+        ending: &Ending,
+        batch_rows: Option<u32>,
+    ) {
+        let ended_earliest = self.heard_earliest.clamp(sent.unwrap_or(request.taken), now);
+        let times = Times { due: request.due, taken: request.taken, sent, ended: now, ended_earliest };
+        let rows = self.orders.target.rows(request.number, request.rows);
+        self.tally.count(times, rows, status, ending, batch_rows);
+        self.pulse.count(now.saturating_sub(request.due), ending, batch_rows);
+        self.orders.source.ended(now, matches!(ending, Ending::Broken(_)));
+    }
+
+    /// A connection is gone, and with it the request on it.
+    fn lose(&mut self, place: usize, why: &'static str) {
+        let Some(connection) = self.connections[place].as_ref() else { return };
+        match connection.state {
+            State::Connecting(_) => {
+                self.close(place);
+                self.fail_first_waiting(why);
+            }
+            State::Idle(_) => self.close(place),
+            State::Busy { request, sent, after_idling } => {
+                let heard_nothing = !connection.reader.has_part();
+                self.busy_connections -= 1;
+                self.close(place);
+                if heard_nothing && after_idling >= MAY_BE_CLOSED && !request.again {
+                    self.tally.resent += u64::from(request.due >= self.orders.warm_up);
+                    self.waiting.push_front(Request { again: true, ..request });
+                    return;
+                }
+                let now = self.now();
+                self.ended(request, Some(sent), now, None, &Ending::Broken(why), None);
+            }
+        }
+    }
+
+    /// There is no connection to be had for it.
+    fn fail_first_waiting(&mut self, why: &'static str) {
+        if let Some(request) = self.waiting.pop_front() {
+            let now = self.now();
+            self.ended(request, None, now, None, &Ending::Broken(why), None);
+        }
+    }
+
+    fn close(&mut self, place: usize) {
+        let Some(mut connection) = self.connections[place].take() else { return };
+        // It is closed in any case.
+        let _ = self.poll.registry().deregister(&mut connection.stream);
+        self.connecting -= usize::from(matches!(connection.state, State::Connecting(_)));
+        self.open -= 1;
+        self.freed.push(place);
+    }
+
+    /// Ends what has waited too long.
+    fn sweep(&mut self, now: Duration) {
+        let timeout = self.orders.timeout;
+        while let Some(request) = self.waiting.front().copied().filter(|request| request.due + timeout <= now) {
+            self.waiting.pop_front();
+            self.ended(request, None, now, None, &Ending::Unsent, None);
+        }
+        for place in 0..self.connections.len() {
+            match self.connections[place].as_ref().map(|connection| &connection.state) {
+                Some(&State::Busy { request, sent, .. }) if request.due + timeout <= now => {
+                    self.busy_connections -= 1;
+                    self.close(place);
+                    self.ended(request, Some(sent), now, None, &Ending::TimedOut, None);
+                }
+                Some(&State::Connecting(since)) if since + timeout <= now => self.close(place),
+                _ => {}
+            }
+        }
+        self.free.append(&mut self.freed);
+        self.idle.retain(|(place, serial)| {
+            self.connections.get(*place).and_then(Option::as_ref).is_some_and(|there| there.serial == *serial)
+        });
+    }
+
+    /// Tells whoever watches what happened since the last time.
+    fn beat(&mut self) {
+        let mut pulse = std::mem::take(&mut self.pulse);
+        pulse.busy_connections = self.busy_connections;
+        pulse.waiting = self.waiting.len();
+        // Nobody may be watching any more.
+        let _ = self.orders.pulses.send(pulse);
+    }
+}
+
+fn is_out_of_sockets(error: &io::Error) -> bool {
+    // EMFILE and ENFILE, for which there is no kind.
+    matches!(error.raw_os_error(), Some(23 | 24)) && cfg!(unix)
+}
+
+/// A word about what went wrong, one of a few.
+fn broken(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "the server refused the connection",
+        io::ErrorKind::ConnectionReset => "the server reset the connection",
+        io::ErrorKind::BrokenPipe | io::ErrorKind::WriteZero => "the server closed the connection while being asked",
+        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "the server cannot be reached"
+        }
+        io::ErrorKind::AddrNotAvailable => "no free port on this machine",
+        _ if is_out_of_sockets(error) => "no more open files allowed (ulimit -n)",
+        _ => "the connection broke",
+    }
+}

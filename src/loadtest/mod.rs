@@ -1,0 +1,43 @@
+//! Load with a verdict: requests sent when they are due whatever becomes of the earlier ones, and objectives judged by what
+//! callers would have seen.
+//!
+//! Schedules, objectives, verdicts and the search for the highest rate are pure; [`run`] does the sending.
+
+mod bodies;
+mod check;
+mod connection;
+mod exposition;
+mod generator;
+mod pace;
+mod place;
+mod pulse;
+mod run;
+mod schedule;
+mod search;
+mod slo;
+mod source;
+mod tally;
+mod target;
+mod template;
+mod timer;
+mod v2;
+mod verdict;
+mod wire;
+
+pub use bodies::{Bodies, Body, read as read_bodies};
+pub use check::Tolerance;
+pub use exposition::Exposition;
+pub use pace::{Pace, Shape};
+pub use place::{Place, Url};
+pub use pulse::Pulse;
+pub use run::{Means, Run, run};
+pub use schedule::{Due, Dues, OpenLoad, Times};
+pub use search::{Found, Heard, Search, Step};
+pub use slo::{Judged, Slo, Unit, short, written};
+pub use source::{ClosedLoad, Load};
+pub use tally::{Ending, Slot, Tally};
+pub use target::{Same, Target, message};
+pub use template::Template;
+pub use v2::{Input, Metadata, metadata, only_model, random_bodies};
+pub use verdict::{Verdict, judge};
+pub use wire::Answer;

@@ -1,0 +1,182 @@
+//! Where a server is: an address, and what its requests begin with. It is the only one that is ever talked to.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use super::target::message;
+use super::wire::Reader;
+
+/// Time to connect, and to be answered a question about the server.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server's place, as its URL says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    /// For the header of that name.
+    pub host: String,
+    name: String,
+    port: u16,
+    /// With a `/` in front, and none at the end unless that is all; with the query.
+    pub path: String,
+}
+
+impl Url {
+    /// Reads `http://host[:port][/path]`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(text: &str) -> Result<Url, String> {
+        const FORM: &str = "write it as http://127.0.0.1:8080";
+        let text = text.trim();
+        let rest = match text.split_once("://") {
+            Some(("http", rest)) => rest,
+            Some(("https", _)) => {
+                return Err(format!(
+                    "{text}: https is not spoken here; test behind what ends TLS, at its http:// address"
+                ));
+            }
+            Some((scheme, _)) => return Err(format!("{text}: '{scheme}' is not http; {FORM}")),
+            None => text,
+        };
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (host, path) = match rest.find(['/', '?']) {
+            Some(at) => rest.split_at(at),
+            None => (rest, "/"),
+        };
+        if host.contains('@') {
+            return Err(format!(
+                "{text}: a name and password are not sent from a URL; use --header 'Authorization: …'"
+            ));
+        }
+        if host.is_empty() || path.contains(|c: char| c.is_control() || c == ' ') {
+            return Err(format!("{text}: no URL; {FORM}"));
+        }
+        let (name, port) = match host.rsplit_once(':') {
+            // A colon within brackets belongs to an IPv6 address.
+            Some((name, port)) if !port.contains(']') => {
+                let port = port.parse().map_err(|_| format!("{text}: '{port}' is no port; {FORM}"))?;
+                (name, port)
+            }
+            _ => (host, 80),
+        };
+        let path = if path.starts_with('?') { format!("/{path}") } else { path.to_owned() };
+        let path = if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path };
+        let path = if path.is_empty() { "/".to_owned() } else { path };
+        let name = name.trim_matches(['[', ']']).to_owned();
+        Ok(Url { host: host.to_owned(), name, port, path })
+    }
+
+    /// A path below the URL's own.
+    pub fn below(&self, path: &str) -> String {
+        let base = self.path.split('?').next().unwrap_or_default().trim_end_matches('/');
+        format!("{base}{path}")
+    }
+
+    /// The first of its addresses that takes a connection.
+    ///
+    /// # Errors
+    /// None does.
+    pub fn connect(&self) -> Result<Place, String> {
+        let addresses = (self.name.as_str(), self.port).to_socket_addrs();
+        let addresses = addresses.map_err(|error| format!("{}: no address is known: {error}", self.host))?;
+        let mut failure = "it has no address".to_owned();
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, PATIENCE) {
+                Ok(_) => return Ok(Place { address, host: self.host.clone() }),
+                Err(error) => failure = format!("{address}: {error}"),
+            }
+        }
+        Err(format!("no connection to {} ({failure}); is the server up?", self.host))
+    }
+}
+
+/// An address that took a connection.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Where.
+    pub address: SocketAddr,
+    host: String,
+}
+
+impl Place {
+    /// Asks one question outside the load: status and body of the answer.
+    ///
+    /// # Errors
+    /// Why there was none.
+    pub fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(String, String)],
+        body: Option<&[u8]>,
+    ) -> Result<(u16, Vec<u8>), String> {
+        let failed = |error: std::io::Error| format!("{method} {path}: {error}");
+        let began = Instant::now();
+        let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(failed)?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.write_all(&message(method, path, &self.host, headers, body)).map_err(failed)?;
+        let mut reader = Reader::default();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let left = PATIENCE.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Err(format!("{method} {path}: no answer within {} s", PATIENCE.as_secs()));
+            }
+            stream.set_read_timeout(Some(left)).map_err(failed)?;
+            let length = stream.read(&mut buffer).map_err(failed)?;
+            let own = |answer: super::wire::Answer<'_>| (answer.status, answer.body.to_vec());
+            let told = match length {
+                0 => match reader.close(own) {
+                    Some(told) => Some(told),
+                    None => return Err(format!("{method} {path}: the server closed the connection without an answer")),
+                },
+                length => {
+                    let told = reader.read(&buffer[..length], own);
+                    told.map_err(|malformed| format!("{method} {path}: {}", malformed.0))?
+                }
+            };
+            if let Some(told) = told {
+                return Ok(told);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        for (text, name, port, path) in [
+            ("http://127.0.0.1:8080", "127.0.0.1", 8080, "/"),
+            ("127.0.0.1:8080/", "127.0.0.1", 8080, "/"),
+            ("http://gate/way/?a=b#c", "gate", 80, "/way/?a=b"),
+            ("http://[::1]:81/x/", "::1", 81, "/x"),
+            ("http://[::1]?q", "::1", 80, "/?q"),
+        ] {
+            let url = Url::read(text).expect(text);
+            assert_eq!((url.name.as_str(), url.port, url.path.as_str()), (name, port, path), "{text}");
+        }
+        let below = |text: &str| Url::read(text).expect(text).below("/v2/models/m");
+        assert_eq!(below("http://a"), "/v2/models/m");
+        assert_eq!(below("http://a/gate/way/"), "/gate/way/v2/models/m");
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_what_to_write() {
+        for (text, words) in [
+            ("https://a", "ends TLS"),
+            ("ftp://a", "not http"),
+            ("http://", "no URL"),
+            ("http://a:x", "no port"),
+            ("http://a:99999", "no port"),
+            ("http://u:p@a/", "--header"),
+            ("http://a/b c", "no URL"),
+        ] {
+            let error = Url::read(text).expect_err(text);
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What is asked, and whether an answer is a good one: the seam behind which protocols differ.
+
+use super::tally::{Ending, without_numbers};
+use super::wire::Answer;
+
+/// A kind of request over HTTP/1.1. The generator knows nothing of what is in them.
+pub trait Target: Send + Sync {
+    /// The bytes of the request with this number and of so many rows, from its first line to the end of its body; put into
+    /// `scratch` where they are not at hand.
+    fn request<'a>(&'a self, number: u64, rows: usize, scratch: &'a mut Vec<u8>) -> &'a [u8];
+
+    /// The rows that the request with this number really has, if it was asked for with so many.
+    fn rows(&self, number: u64, rows: usize) -> usize {
+        let _ = number;
+        rows
+    }
+
+    /// How the request ended that had this number and so many rows, and that was answered so.
+    fn judge(&self, number: u64, rows: usize, answer: &Answer<'_>) -> Ending {
+        let _ = (number, rows);
+        by_status(answer)
+    }
+}
+
+/// Judges by the status alone.
+pub(super) fn by_status(answer: &Answer<'_>) -> Ending {
+    let status = answer.status;
+    match status {
+        200..=299 => Ending::Good,
+        // The two by which servers say that they have too much to do.
+        429 | 503 => Ending::Refused { status, reason: reason(answer.body) },
+        _ => Ending::Failed { status, reason: reason(answer.body) },
+    }
+}
+
+/// The server's words, numbers aside: of `{"error": "…"}` what is in it, or the first line of anything else.
+fn reason(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(500)]);
+    let words = text.split_once("\"error\"").and_then(|(_, rest)| rest.split('"').nth(1));
+    let words = words.or_else(|| text.lines().find(|line| !line.trim().is_empty())).unwrap_or("no words");
+    without_numbers(words.trim())
+}
+
+/// A request's bytes, with the length of its body among its headers.
+pub fn message(method: &str, path: &str, host: &str, headers: &[(String, String)], body: Option<&[u8]>) -> Vec<u8> {
+    let mut head = format!("{method} {path} HTTP/1.1\r\n");
+    let has = |name: &str| headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+    let mut add = |name: &str, value: &str| head += &format!("{name}: {value}\r\n");
+    if !has("host") {
+        add("host", host);
+    }
+    if !has("user-agent") {
+        add("user-agent", concat!("uncork-loadtest/", env!("CARGO_PKG_VERSION")));
+    }
+    for (name, value) in headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("content-length")) {
+        add(name, value);
+    }
+    if let Some(body) = body {
+        add("content-length", &body.len().to_string());
+    }
+    head += "\r\n";
+    let mut bytes = head.into_bytes();
+    bytes.extend_from_slice(body.unwrap_or_default());
+    bytes
+}
+
+/// One and the same request without a body, over and over.
+#[derive(Debug, Clone)]
+pub struct Same {
+    bytes: Vec<u8>,
+}
+
+impl Same {
+    /// These bytes.
+    pub fn new(bytes: Vec<u8>) -> Same {
+        Same { bytes }
+    }
+}
+
+impl Target for Same {
+    fn request<'a>(&'a self, _number: u64, _rows: usize, _scratch: &'a mut Vec<u8>) -> &'a [u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_known_by_its_status_and_counted_by_its_words() {
+        let ending = |status, body: &str| {
+            by_status(&Answer { status, body: body.as_bytes(), keeps_alive: true, batch_rows: None })
+        };
+        let reason = "the queue is full: N of N rows".to_owned();
+        let body = r#"{"error":"the queue is full: 12 of 12 rows"}"#;
+        assert_eq!(ending(503, body), Ending::Refused { status: 503, reason: reason.clone() });
+        assert_eq!(ending(500, body), Ending::Failed { status: 500, reason });
+        assert_eq!(ending(502, "\n<p>Bad"), Ending::Failed { status: 502, reason: "<p>Bad".into() });
+        assert_eq!(ending(404, ""), Ending::Failed { status: 404, reason: "no words".into() });
+        assert_eq!(ending(201, ""), Ending::Good);
+    }
+
+    #[test]
+    fn a_message_has_what_http_asks_for_and_the_callers_headers_win() {
+        let own = [("Host".to_owned(), "other".to_owned()), ("X-A".to_owned(), "b".to_owned())];
+        let bytes = message("POST", "/v2", "here:80", &own, Some(b"{}"));
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.starts_with("POST /v2 HTTP/1.1\r\n"), "{text}");
+        assert!(text.contains("Host: other\r\n") && !text.contains("here:80"), "{text}");
+        assert!(text.ends_with("X-A: b\r\ncontent-length: 2\r\n\r\n{}"), "{text}");
+    }
+}

@@ -1,0 +1,178 @@
+//! A request written by hand, with places that differ from one request to the next.
+
+use super::target::Target;
+
+/// A piece of a template.
+#[derive(Debug, Clone, PartialEq)]
+enum Piece {
+    Text(String),
+    /// `{{i}}`: the request's number.
+    Number,
+    /// `{{random}}`: a number from 0 to 1.
+    Random,
+    /// `{{random:A..B}}`: a whole number from A to B.
+    Whole(i64, i64),
+}
+
+/// A request as HTTP writes it: its line, its headers, an empty line, its body. `Host` and the length are filled in.
+#[derive(Debug, Clone)]
+pub struct Template {
+    head: Vec<Piece>,
+    body: Option<Vec<Piece>>,
+    seed: u64,
+}
+
+impl Template {
+    /// Reads a request whose path is below that of the server, as `POST /predict` and what follows.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(text: &str, host: &str, below: impl Fn(&str) -> String, seed: u64) -> Result<Template, String> {
+        let text = text.replace("\r\n", "\n");
+        let (head, body) = match text.split_once("\n\n") {
+            Some((head, body)) => (head, Some(body.trim_end_matches('\n')).filter(|body| !body.is_empty())),
+            None => (text.trim_end(), None),
+        };
+        let mut lines = head.lines();
+        let first: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+        let (method, path) = match first[..] {
+            [method, path] | [method, path, "HTTP/1.1"] if path.starts_with('/') => (method, path),
+            _ => return Err("the first line must be a method and a path, as in POST /v1/models/m:predict".into()),
+        };
+        if method == "HEAD" || method == "CONNECT" {
+            return Err(format!("{method} is not sent: its answers end otherwise"));
+        }
+        let mut filled = format!("{method} {} HTTP/1.1\r\n", below(path));
+        let mut has_host = false;
+        for line in lines {
+            let (name, value) =
+                line.split_once(':').ok_or_else(|| format!("'{line}' is no header, as in Name: value"))?;
+            if name.eq_ignore_ascii_case("content-length") || name.eq_ignore_ascii_case("transfer-encoding") {
+                continue;
+            }
+            has_host |= name.eq_ignore_ascii_case("host");
+            filled += &format!("{}: {}\r\n", name.trim(), value.trim());
+        }
+        if !has_host {
+            filled += &format!("host: {host}\r\n");
+        }
+        Ok(Template { head: pieces(&filled)?, body: body.map(pieces).transpose()?, seed })
+    }
+}
+
+impl Target for Template {
+    fn request<'a>(&'a self, number: u64, _rows: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+        let mut chance = self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut text = String::new();
+        fill(&self.head, number, &mut chance, &mut text);
+        if let Some(pieces) = &self.body {
+            let mut body = String::new();
+            fill(pieces, number, &mut chance, &mut body);
+            text += &format!("content-length: {}\r\n\r\n{body}", body.len());
+        } else {
+            text += "\r\n";
+        }
+        scratch.clear();
+        scratch.extend_from_slice(text.as_bytes());
+        scratch
+    }
+}
+
+fn pieces(text: &str) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (name, after) = after.split_once("}}").ok_or("'{{' without '}}'")?;
+        pieces.push(Piece::Text(before.to_owned()));
+        pieces.push(match name.trim() {
+            "i" => Piece::Number,
+            "random" => Piece::Random,
+            name => {
+                let range = name.strip_prefix("random:").and_then(|range| range.split_once(".."));
+                let range = range.and_then(|(from, to)| Some((from.trim().parse().ok()?, to.trim().parse().ok()?)));
+                match range.filter(|(from, to)| from <= to) {
+                    Some((from, to)) => Piece::Whole(from, to),
+                    None => {
+                        return Err(format!(
+                            "'{{{{{name}}}}}' is none of {{{{i}}}}, {{{{random}}}}, {{{{random:0..9}}}}"
+                        ));
+                    }
+                }
+            }
+        });
+        rest = after;
+    }
+    pieces.push(Piece::Text(rest.to_owned()));
+    Ok(pieces)
+}
+
+fn fill(pieces: &[Piece], number: u64, chance: &mut u64, text: &mut String) {
+    for piece in pieces {
+        match piece {
+            Piece::Text(own) => text.push_str(own),
+            Piece::Number => text.push_str(&number.to_string()),
+            Piece::Random => text.push_str(&format!("{:.6}", unit(chance))),
+            Piece::Whole(from, to) => {
+                let span = (i128::from(*to) - i128::from(*from) + 1) as f64;
+                let whole = i128::from(*from) + (unit(chance) * span) as i128;
+                text.push_str(&whole.min(i128::from(*to)).to_string());
+            }
+        }
+    }
+}
+
+/// From 0 to 1, by SplitMix64: a request's numbers follow from its own, whichever thread sends it.
+fn unit(state: &mut u64) -> f64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Template, String> {
+        Template::read(text, "here:80", |path| format!("/gate{path}"), 1)
+    }
+
+    fn request(template: &Template, number: u64) -> String {
+        String::from_utf8(template.request(number, 1, &mut Vec::new()).to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_template_becomes_a_request() {
+        let template =
+            read("POST /a?n={{i}}\nX-A: b\nContent-Length: 9\n\n{\"i\":{{i}},\"r\":{{random:3..3}}}\n").unwrap();
+        assert_eq!(
+            request(&template, 7),
+            "POST /gate/a?n=7 HTTP/1.1\r\nX-A: b\r\nhost: here:80\r\ncontent-length: 13\r\n\r\n{\"i\":7,\"r\":3}"
+        );
+        assert_eq!(request(&read("GET /\n").unwrap(), 0), "GET /gate/ HTTP/1.1\r\nhost: here:80\r\n\r\n");
+    }
+
+    #[test]
+    fn random_places_differ_between_requests_and_not_between_runs() {
+        let template = read("GET /{{random}}/{{random:0..999999}}").unwrap();
+        assert_ne!(request(&template, 1), request(&template, 2));
+        assert_eq!(request(&template, 1), request(&template.clone(), 1));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_with_what_to_write() {
+        for (text, words) in [
+            ("", "first line"),
+            ("POST predict", "first line"),
+            ("GET /\nnonsense", "no header"),
+            ("GET /{{j}}", "none of"),
+            ("GET /{{i", "without"),
+            ("GET /{{random:9..1}}", "none of"),
+            ("HEAD /", "not sent"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

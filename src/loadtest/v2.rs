@@ -1,0 +1,228 @@
+//! The Open Inference Protocol, version 2: which models there are, what they take, and random requests for them.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::bodies::Body;
+use super::exposition::Exposition;
+use super::place::{Place, Url};
+
+/// Bodies of one number of rows that take turns: enough that no cache answers them all.
+const BODIES: usize = 64;
+/// Bytes of all bodies together.
+const MOST_BYTES: usize = 64 << 20;
+/// Numbers of one body: more would be a body that no server takes.
+const MOST_NUMBERS: usize = 16 << 20;
+
+/// An input of a model.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Input {
+    /// Its name.
+    pub name: String,
+    /// Its type, such as FP32.
+    pub datatype: String,
+    /// Its dimensions; -1 is any length.
+    pub shape: Vec<i64>,
+}
+
+/// What a server says about a model.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Metadata {
+    /// The model's name.
+    pub name: String,
+    /// What it takes.
+    pub inputs: Vec<Input>,
+}
+
+/// Asks for a model's metadata.
+///
+/// # Errors
+/// The server does not say, in a sentence.
+pub fn metadata(place: &Place, url: &Url, headers: &[(String, String)], model: &str) -> Result<Metadata, String> {
+    let path = url.below(&format!("/v2/models/{model}"));
+    let (status, body) = place.ask("GET", &path, headers, None)?;
+    if status != 200 {
+        let error = serde_json::from_slice::<Value>(&body).ok();
+        let words = error.as_ref().and_then(|error| error["error"].as_str()).unwrap_or("no words");
+        return Err(format!(
+            "model '{model}': GET {path} was answered {status} ({words}); is that its name, and this its URL?"
+        ));
+    }
+    let metadata: Result<Metadata, _> = serde_json::from_slice(&body);
+    metadata.map_err(|error| {
+        format!(
+            "GET {path} is not as the Open Inference Protocol has it ({error}); give bodies with --body or --request"
+        )
+    })
+}
+
+/// The only model of a server.
+///
+/// # Errors
+/// There are several, or the server does not say.
+pub fn only_model(place: &Place, url: &Url, headers: &[(String, String)]) -> Result<String, String> {
+    let index = place.ask("POST", &url.below("/v2/repository/index"), headers, Some(b"{}"));
+    let mut names: Vec<String> = match index {
+        Ok((200, body)) => {
+            let models: Vec<Value> = serde_json::from_slice(&body).unwrap_or_default();
+            let ready = models.iter().filter(|model| model["state"].as_str().is_none_or(|state| state == "READY"));
+            ready.filter_map(|model| model["name"].as_str().map(str::to_owned)).collect()
+        }
+        // uncork's own metrics name every model.
+        _ => Exposition::of(place, url, headers).map(|exposition| exposition.models()).unwrap_or_default(),
+    };
+    names.sort_unstable();
+    names.dedup();
+    match &names[..] {
+        [only] => Ok(only.clone()),
+        [] => Err("--model is missing, and the server does not say which models it has".into()),
+        several => Err(format!("--model is missing; the server has {}", several.join(", "))),
+    }
+}
+
+/// Random bodies for each number of rows. Floats are from -1 to 1; integers are 0, which indexes every table, but 1 where
+/// the input's name speaks of a mask; booleans are true.
+///
+/// `shapes` has the dimensions of a row for inputs that leave them open.
+///
+/// # Errors
+/// An input that cannot be made up, with what to give.
+pub fn random_bodies(
+    metadata: &Metadata,
+    shapes: &[(String, Vec<usize>)],
+    sizes: &[usize],
+    seed: u64,
+) -> Result<BTreeMap<usize, Vec<Body>>, String> {
+    if let Some((unknown, _)) = shapes.iter().find(|(name, _)| metadata.inputs.iter().all(|input| input.name != *name))
+    {
+        let known: Vec<&str> = metadata.inputs.iter().map(|input| input.name.as_str()).collect();
+        return Err(format!("--shape {unknown}: there is no such input; the model's are {}", known.join(", ")));
+    }
+    let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x626f_6479);
+    let mut by_rows = BTreeMap::new();
+    for &rows in sizes {
+        let mut bodies: Vec<Body> = Vec::new();
+        while bodies.len() < BODIES {
+            let body = random_body(metadata, shapes, rows, &mut chance)?;
+            let room = MOST_BYTES / sizes.len() / body.bytes.len().max(1);
+            bodies.push(body);
+            if bodies.len() >= room {
+                break;
+            }
+        }
+        by_rows.insert(rows, bodies);
+    }
+    Ok(by_rows)
+}
+
+fn random_body(
+    metadata: &Metadata,
+    shapes: &[(String, Vec<usize>)],
+    rows: usize,
+    chance: &mut Xoshiro256PlusPlus,
+) -> Result<Body, String> {
+    let mut inputs = Vec::new();
+    for input in &metadata.inputs {
+        let own = shapes.iter().find(|(name, _)| *name == input.name).map(|(_, dims)| dims.as_slice());
+        let shape = shape(input, own, rows)?;
+        let numbers = shape.iter().try_fold(1usize, |all, dim| all.checked_mul(*dim));
+        let numbers = numbers.filter(|numbers| *numbers <= MOST_NUMBERS);
+        let Some(numbers) = numbers else {
+            return Err(format!(
+                "input '{}' of shape {shape:?} is too large to make up; give bodies with --body",
+                input.name
+            ));
+        };
+        let data = data(input, numbers, chance)?;
+        inputs.push(json!({"name": input.name, "shape": shape, "datatype": input.datatype, "data": data}));
+    }
+    Ok(Body { bytes: json!({ "inputs": inputs }).to_string().into_bytes(), rows, expected: None })
+}
+
+fn shape(input: &Input, own: Option<&[usize]>, rows: usize) -> Result<Vec<usize>, String> {
+    let name = &input.name;
+    let Some((&first, rest)) = input.shape.split_first() else { return Ok(Vec::new()) };
+    let first = match usize::try_from(first) {
+        Err(_) => rows,
+        Ok(fixed) if fixed == rows => rows,
+        Ok(fixed) => return Err(format!("input '{name}' takes {fixed} rows and no other number; give --rows {fixed}")),
+    };
+    if let Some(own) = own {
+        let fits = own.len() == rest.len() && own.iter().zip(rest).all(|(own, dim)| *dim < 0 || *own as i64 == *dim);
+        if !fits {
+            return Err(format!(
+                "--shape {name}: its rows are of shape {rest:?}, in which -1 is any length; not {own:?}"
+            ));
+        }
+        return Ok(std::iter::once(first).chain(own.iter().copied()).collect());
+    }
+    let rest: Result<Vec<usize>, _> = rest.iter().map(|dim| usize::try_from(*dim)).collect();
+    let Ok(rest) = rest else {
+        let open = &input.shape[1..];
+        return Err(format!(
+            "input '{name}' leaves dimensions of a row open, {open:?}; give them, as in --shape {name}:64"
+        ));
+    };
+    Ok(std::iter::once(first).chain(rest).collect())
+}
+
+fn data(input: &Input, numbers: usize, chance: &mut Xoshiro256PlusPlus) -> Result<Vec<Value>, String> {
+    let integer = u8::from(input.name.contains("mask"));
+    // Four decimals: bodies are then about as long as those of real data.
+    let mut float = || f64::from(chance.random_range(-10_000i32..=10_000)) / 1e4;
+    match input.datatype.as_str() {
+        "FP16" | "FP32" | "FP64" | "BF16" => Ok((0..numbers).map(|_| json!(float())).collect()),
+        "BOOL" => Ok(vec![json!(true); numbers]),
+        "INT8" | "INT16" | "INT32" | "INT64" | "UINT8" | "UINT16" | "UINT32" | "UINT64" => {
+            Ok(vec![json!(integer); numbers])
+        }
+        other => {
+            Err(format!("input '{}' is of type {other}, which nobody can make up; give bodies with --body", input.name))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(datatype: &str, shape: &[i64]) -> Metadata {
+        let input = Input { name: "x".into(), datatype: datatype.into(), shape: shape.to_vec() };
+        Metadata { name: "m".into(), inputs: vec![input] }
+    }
+
+    #[test]
+    fn random_bodies_have_the_rows_and_shapes_asked_for_and_differ() {
+        let open = metadata("FP32", &[-1, -1, 2]);
+        let bodies = random_bodies(&open, &[("x".into(), vec![3, 2])], &[1, 4], 7).unwrap();
+        assert_eq!(bodies, random_bodies(&open, &[("x".into(), vec![3, 2])], &[1, 4], 7).unwrap());
+        for (rows, bodies) in bodies {
+            assert_eq!(bodies.len(), BODIES);
+            assert_ne!(bodies[0], bodies[1]);
+            let body: Value = serde_json::from_slice(&bodies[0].bytes).unwrap();
+            assert_eq!(body["inputs"][0]["shape"], json!([rows, 3, 2]));
+            assert_eq!(body["inputs"][0]["data"].as_array().unwrap().len(), rows * 6);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_made_up_is_told_with_what_to_give() {
+        let error = |metadata: &Metadata, shapes: &[(String, Vec<usize>)], rows| {
+            random_bodies(metadata, shapes, &[rows], 1).unwrap_err()
+        };
+        for (found, words) in [
+            (error(&metadata("FP32", &[-1, -1]), &[], 1), "--shape x:64"),
+            (error(&metadata("FP32", &[-1, 3]), &[("x".into(), vec![4])], 1), "not [4]"),
+            (error(&metadata("FP32", &[-1, 3]), &[("y".into(), vec![4])], 1), "the model's are x"),
+            (error(&metadata("FP32", &[8, 3]), &[], 1), "--rows 8"),
+            (error(&metadata("BYTES", &[-1, 3]), &[], 1), "--body"),
+            (error(&metadata("FP32", &[-1, i64::MAX]), &[], 2), "too large"),
+        ] {
+            assert!(found.contains(words), "{found}");
+        }
+    }
+}

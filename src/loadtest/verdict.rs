@@ -1,0 +1,146 @@
+//! The verdict on a run: passed, missed, or not to be told.
+
+use std::time::Duration;
+
+use super::run::Run;
+use super::slo::{Judged, Slo};
+
+/// A generator that was working for more than this part of the time had no room for what came at once: answers lay
+/// unread and requests unsent for its own sake. At nine tenths a queue is ten times as long as at a half.
+pub(super) const SATURATED: f64 = 0.9;
+/// A generator whose p99 lateness exceeds this part of the tightest latency objective sent other arrivals than those
+/// asked for: what moved by less than half of what the objective allows is the same load to it.
+pub(super) const MOVED: f64 = 0.5;
+/// Lateness that moves nothing where no objective speaks of latency.
+const MOVED_ANYWAY: Duration = Duration::from_millis(100);
+
+/// What is to be said of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// All objectives were met.
+    Passed,
+    /// At least one was not.
+    Missed,
+    /// It cannot be told, for this reason.
+    Inconclusive(String),
+    /// There were no objectives.
+    Measured,
+}
+
+/// Judges a run, and says how each objective fared.
+pub fn judge(run: &Run, slos: &[Slo]) -> (Verdict, Vec<Judged>) {
+    let tally = &run.tally;
+    let judged: Vec<Judged> = slos.iter().map(|slo| slo.judge(tally, &tally.latency, run.seconds)).collect();
+    let verdict = decide(run, slos, &judged);
+    (verdict, judged)
+}
+
+fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
+    let tally = &run.tally;
+    if run.interrupted {
+        return Verdict::Inconclusive("it was ended early".into());
+    }
+    if tally.requests() == 0 {
+        return Verdict::Inconclusive("no request was due; raise --rate or --for".into());
+    }
+    if slos.is_empty() {
+        return Verdict::Measured;
+    }
+    let late = Duration::from_micros(tally.lateness.value_at_quantile(0.99));
+    let late_ms = late.as_secs_f64() * 1e3;
+    if judged.iter().any(|judged| !judged.met) {
+        if run.busy > SATURATED {
+            return Verdict::Inconclusive(format!(
+                "the generator was busy for {:.0} % of the time, so the miss may be its own; add --threads, or a machine",
+                100.0 * run.busy
+            ));
+        }
+        let unhindered = slos.iter().all(|slo| slo.judge(tally, &tally.latency_unhindered, run.seconds).met);
+        return match unhindered {
+            true => Verdict::Inconclusive(format!(
+                "the miss is the generator's own lateness ({late_ms:.1} ms at p99): without it the objectives are met; \
+                 give it a processor of its own"
+            )),
+            false => Verdict::Missed,
+        };
+    }
+    if let Some(slo) = slos.iter().find(|slo| tally.requests() < slo.least_requests()) {
+        return Verdict::Inconclusive(format!(
+            "{} requests are too few to meet {}; it takes {} or more",
+            tally.requests(),
+            slo.text(),
+            slo.least_requests()
+        ));
+    }
+    let tightest = slos.iter().filter_map(Slo::latency_bound).min();
+    if late > tightest.map_or(MOVED_ANYWAY, |bound| bound.mul_f64(MOVED)) {
+        return Verdict::Inconclusive(format!(
+            "the generator was late by {late_ms:.1} ms at p99, so the load was not the one asked for; \
+             give it a processor of its own"
+        ));
+    }
+    Verdict::Passed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tally::{Ending, Tally, Times};
+    use super::*;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    /// A run of answers that the generator came to `late_ms` late, and that took the server `took_ms`.
+    fn run(late_ms: u64, took_ms: u64, busy: f64) -> Run {
+        let mut tally = Tally::new(Duration::ZERO, ms(10_000));
+        for _ in 0..1000 {
+            let (taken, ended) = (ms(late_ms), ms(late_ms + took_ms));
+            let times = Times { due: Duration::ZERO, taken, sent: Some(taken), ended, ended_earliest: ended };
+            tally.count(times, 1, Some(200), &Ending::Good, None);
+        }
+        Run { tally, seconds: 10.0, busy, interrupted: false, connections: 1 }
+    }
+
+    fn verdict(run: &Run, slos: &[&str]) -> Verdict {
+        let slos: Vec<Slo> = slos.iter().map(|slo| slo.parse().expect("an objective")).collect();
+        judge(run, &slos).0
+    }
+
+    fn is_inconclusive(verdict: &Verdict, words: &str) -> bool {
+        matches!(verdict, Verdict::Inconclusive(why) if why.contains(words))
+    }
+
+    #[test]
+    fn a_run_passes_or_misses_where_the_generator_was_in_time() {
+        assert_eq!(verdict(&run(0, 20, 0.3), &["p99<=25ms", "errors<=1%"]), Verdict::Passed);
+        assert_eq!(verdict(&run(0, 30, 0.3), &["p99<=25ms", "errors<=1%"]), Verdict::Missed);
+        assert_eq!(verdict(&run(0, 30, 0.3), &[]), Verdict::Measured);
+    }
+
+    #[test]
+    fn a_miss_that_is_the_generators_own_is_none() {
+        assert!(is_inconclusive(&verdict(&run(10, 20, 0.3), &["p99<=25ms"]), "own lateness (10.0 ms"));
+        assert_eq!(verdict(&run(10, 30, 0.3), &["p99<=25ms"]), Verdict::Missed);
+        assert!(is_inconclusive(&verdict(&run(0, 30, 0.97), &["p99<=25ms"]), "97 % of the time"));
+    }
+
+    #[test]
+    fn a_pass_under_another_load_than_the_one_asked_for_is_none() {
+        assert_eq!(verdict(&run(10, 1, 0.3), &["p99<=25ms"]), Verdict::Passed);
+        assert!(is_inconclusive(&verdict(&run(15, 1, 0.3), &["p99<=25ms"]), "not the one asked for"));
+        assert!(is_inconclusive(&verdict(&run(150, 1, 0.3), &["refused<=1%"]), "not the one asked for"));
+    }
+
+    #[test]
+    fn too_few_requests_meet_nothing_but_can_miss() {
+        assert!(is_inconclusive(&verdict(&run(0, 1, 0.3), &["p99.99<=25ms"]), "it takes 10000 or more"));
+        assert_eq!(verdict(&run(0, 30, 0.3), &["p99.99<=25ms"]), Verdict::Missed);
+    }
+
+    #[test]
+    fn a_run_that_was_ended_early_tells_nothing() {
+        let interrupted = Run { interrupted: true, ..run(0, 30, 0.3) };
+        assert!(is_inconclusive(&verdict(&interrupted, &["p99<=25ms"]), "ended early"));
+    }
+}

@@ -1,0 +1,415 @@
+//! What `uncork loadtest` promises, against servers that behave badly in known ways. How fast anything is is nowhere assumed.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
+
+mod folder;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use folder::Folder;
+use serde_json::{Value, json};
+
+/// What a stand-in does with a request.
+enum Reply {
+    Answer(u16, String),
+    /// It closes the connection.
+    Nothing,
+    /// It keeps the connection and says nothing for as long as the caller waits.
+    Silence,
+}
+
+fn good() -> Reply {
+    Reply::Answer(200, json!({"outputs": [{"name": "y", "shape": [1], "datatype": "FP32", "data": [1.0]}]}).to_string())
+}
+
+/// A server of the model `m` whose requests are answered by a function of their number, from 0, and body.
+struct StandIn {
+    address: SocketAddr,
+    asked: Arc<AtomicU64>,
+}
+
+impl StandIn {
+    fn start(reply: impl Fn(u64, &str) -> Reply + Send + Sync + 'static) -> StandIn {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, asked, reply) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)), Arc::new(reply));
+        let count = Arc::clone(&asked);
+        // It ends with the process of the test.
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (reply, count) = (Arc::clone(&reply), Arc::clone(&count));
+                thread::spawn(move || serve(&stream.unwrap(), &*reply, &count));
+            }
+        });
+        StandIn { address, asked }
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+/// Answers one connection's requests until it ends.
+fn serve(stream: &TcpStream, reply: &(dyn Fn(u64, &str) -> Reply + Send + Sync), asked: &AtomicU64) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let (mut first, mut length) = (String::new(), 0);
+        if reader.read_line(&mut first).unwrap_or(0) == 0 {
+            return;
+        }
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        if reader.read_exact(&mut body).is_err() {
+            return;
+        }
+        let reply = if first.starts_with("GET /v2/models/m ") {
+            let input = json!({"name": "x", "datatype": "FP32", "shape": [-1, 3]});
+            Reply::Answer(200, json!({"name": "m", "inputs": [input], "outputs": []}).to_string())
+        } else if first.starts_with("GET /metrics") || first.contains("/repository/") {
+            Reply::Answer(404, json!({"error": "there is nothing"}).to_string())
+        } else {
+            reply(asked.fetch_add(1, Ordering::SeqCst), &String::from_utf8(body).unwrap())
+        };
+        match reply {
+            Reply::Answer(status, body) => {
+                let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", body.len());
+                // The caller may have had enough of waiting.
+                let _ = (&mut &*stream).write_all((head + &body).as_bytes());
+            }
+            Reply::Nothing => return,
+            Reply::Silence => {
+                let _ = reader.read(&mut [0]);
+                return;
+            }
+        }
+    }
+}
+
+fn loadtest(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uncork"));
+    command.current_dir(folder).arg("loadtest").args(arguments).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Exit code, stdout and stderr.
+fn output(mut command: Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().expect("it ended by itself"), text(stdout), text(stderr))
+}
+
+/// Runs against a stand-in, without a warm-up so that both count the same: exit code and JSON.
+fn run(stand_in: &StandIn, arguments: &[&str]) -> (i32, Value) {
+    let url = stand_in.url();
+    let all = [&[&url, "--model", "m", "--warm-up", "0", "--json", "-"], arguments].concat();
+    let (code, stdout, stderr) = output(loadtest(Folder::new().path(), &all));
+    (code, serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}")))
+}
+
+fn count(report: &Value, pointer: &str) -> u64 {
+    report.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {pointer} in {report:#}"))
+}
+
+#[test]
+fn a_slow_server_misses_by_so_much_and_the_exit_code_says_so() {
+    let stand_in = StandIn::start(|_, _| {
+        thread::sleep(Duration::from_millis(60));
+        good()
+    });
+    let url = stand_in.url();
+    let folder = Folder::new();
+    let arguments = [&url, "--model", "m", "--rate", "50", "--for", "1s", "--slo", "p50<=5ms", "--junit", "j.xml"];
+    let (code, stdout, stderr) = output(loadtest(folder.path(), &arguments));
+    assert_eq!(code, 1, "{stdout}{stderr}");
+    let verdict = stdout.lines().last().unwrap();
+    assert!(verdict.starts_with("FAIL p50 ") && verdict.contains(" ms <= 5 ms: "), "{verdict}");
+    assert!(verdict.contains("ms too slow") && verdict.contains("times the bound"), "{verdict}");
+    let junit = fs::read_to_string(folder.path().join("j.xml")).unwrap();
+    assert!(junit.contains("failures=\"1\"") && junit.contains("p50&lt;=5ms"), "{junit}");
+}
+
+#[test]
+fn refusals_are_data_and_not_fast_answers() {
+    let refusal = || Reply::Answer(503, json!({"error": "the queue is full: 12 of 12 rows"}).to_string());
+    let stand_in = StandIn::start(move |n, _| if n % 10 == 9 { refusal() } else { good() });
+    let slos = ["--slo", "refused<=5%", "--slo", "p95<=9s", "--slo", "errors<=0%"];
+    let (code, report) = run(&stand_in, &[&["--rate", "200", "--for", "1s"], &slos[..]].concat());
+    let (requests, refused) = (count(&report, "/requests"), count(&report, "/refused"));
+    assert_eq!((requests, refused), (stand_in.asked(), stand_in.asked() / 10), "{report:#}");
+    assert_eq!(count(&report, "/statuses/503"), refused);
+    assert_eq!(count(&report, "/reasons/503 the queue is full: N of N rows"), refused);
+    assert_eq!(code, 1);
+    let met = |i: usize| report["objectives"][i]["met"].as_bool().unwrap();
+    // A tenth had no answer, so the 95th percentile never came.
+    assert!(!met(0) && !met(1) && met(2), "{report:#}");
+    assert_eq!(report["latency_ms"]["p95"], Value::Null);
+}
+
+#[test]
+fn wrong_answers_are_counted() {
+    // The answer to {"x": n} is n and a little noise, but 10 times that for every multiple of 5.
+    let stand_in = StandIn::start(|_, body| {
+        let x = serde_json::from_str::<Value>(body).unwrap()["x"].as_f64().unwrap();
+        let y = if x % 5.0 == 0.0 { 10.0 * x } else { x + 1e-6 };
+        Reply::Answer(200, json!({"id": "7", "outputs": [{"data": [y]}]}).to_string())
+    });
+    let folder = Folder::new();
+    let line = |x: u64| json!({"request": {"x": x}, "answer": {"outputs": [{"data": [x]}]}}).to_string() + "\n";
+    fs::write(folder.path().join("bodies.jsonl"), (1..=20).map(line).collect::<String>()).unwrap();
+    let url = stand_in.url();
+    let all = ["--rate", "200", "--for", "1s", "--warm-up", "0", "--json", "-", "--slo", "wrong<=0%"];
+    let arguments = [&[&url, "--model", "m", "--body", "bodies.jsonl"], &all[..]].concat();
+    let (code, stdout, stderr) = output(loadtest(folder.path(), &arguments));
+    let report: Value = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout}{stderr}"));
+    let (requests, wrong) = (count(&report, "/requests"), count(&report, "/errors/wrong"));
+    assert_eq!((code, wrong), (1, requests / 5), "{report:#}");
+}
+
+/// The error that a generator makes which waits for answers, or counts from when it got round to sending: it asks little
+/// while the server stalls, and then calls the stall a few slow answers.
+#[test]
+fn a_stall_is_seen_by_every_request_that_was_due_in_it() {
+    let one_at_a_time = Mutex::new(());
+    let stand_in = StandIn::start(move |n, _| {
+        let _turn = one_at_a_time.lock().unwrap();
+        if n == 100 {
+            thread::sleep(Duration::from_millis(300));
+        }
+        good()
+    });
+    // 200 a second for 2 seconds: 60 are due in the stall, of which 40 have to wait for more than 100 ms, on 4 connections.
+    let load = ["--rate", "200", "--arrivals", "uniform", "--for", "2s", "--connections", "4", "--slo", "max<=100ms"];
+    let (code, report) = run(&stand_in, &[&load[..], &["--slo", "on-time:100ms>=99.9%"]].concat());
+    assert_eq!(code, 1, "{report:#}");
+    assert!((399..=400).contains(&count(&report, "/requests")), "{report:#}");
+    let on_time = report["objectives"][1]["measured"].as_f64().unwrap();
+    assert!(on_time <= 1.0 - 38.0 / 400.0, "only {on_time} were late: {report:#}");
+    // Those on the four connections are all that a generator sees that counts from sending: half of the requests saw nothing.
+    let p50 = |of: &str| report[of]["p50"].as_f64().unwrap();
+    assert!(p50("good_latency_from_sending_ms") <= p50("good_latency_ms"), "{report:#}");
+    assert!(report["good_latency_ms"]["max"].as_f64().unwrap() >= 290.0, "{report:#}");
+}
+
+#[test]
+fn broken_connections_and_silence_are_counted_and_do_not_end_the_run() {
+    let stand_in = StandIn::start(|n, _| match n % 10 {
+        3 => Reply::Nothing,
+        7 => Reply::Silence,
+        _ => good(),
+    });
+    let (code, report) = run(&stand_in, &["--rate", "100", "--for", "1s", "--timeout", "2s", "--slo", "errors<=1%"]);
+    let asked = stand_in.asked();
+    let tenth = asked / 10..=asked / 10 + 1;
+    assert_eq!((code, count(&report, "/requests")), (1, asked), "{report:#}");
+    assert!(tenth.contains(&count(&report, "/errors/connection_broke")), "{report:#}");
+    assert!(count(&report, "/errors/timed_out") >= *tenth.start(), "{report:#}");
+    assert!(count(&report, "/errors/timed_out") <= count(&report, "/errors/all"));
+}
+
+#[test]
+fn what_cannot_be_sent_in_time_is_counted_and_not_skipped() {
+    let stand_in = StandIn::start(|_, _| Reply::Silence);
+    let load = ["--rate", "100", "--arrivals", "uniform", "--for", "1s", "--timeout", "300ms", "--connections", "1"];
+    let (code, report) = run(&stand_in, &[&load[..], &["--slo", "errors<=0%"]].concat());
+    assert_eq!(code, 1, "{report:#}");
+    let (never_sent, all) = (count(&report, "/errors/never_sent"), count(&report, "/requests"));
+    assert!((99..=100).contains(&all), "{report:#}");
+    assert_eq!(count(&report, "/errors/all"), all);
+    assert_eq!(never_sent + stand_in.asked(), all, "{report:#}");
+}
+
+#[test]
+fn a_run_that_is_interrupted_tells_what_it_saw_and_no_verdict() {
+    let (tell, asked) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let stand_in = StandIn::start(move |n, _| {
+        if n == 20 {
+            tell.lock().unwrap().send(()).unwrap();
+        }
+        good()
+    });
+    let url = stand_in.url();
+    let folder = Folder::new();
+    let arguments = [&url, "--model", "m", "--rate", "100", "--for", "10m", "--warm-up", "0", "--slo", "p50<=5s"];
+    let child = loadtest(folder.path(), &arguments).spawn().unwrap();
+    asked.recv_timeout(Duration::from_secs(60)).unwrap();
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let Output { status, stdout, .. } = child.wait_with_output().unwrap();
+    let stdout = String::from_utf8(stdout).unwrap();
+    assert_eq!(status.code(), Some(2), "{stdout}");
+    assert!(stdout.lines().last().unwrap().starts_with("INCONCLUSIVE it was ended early"), "{stdout}");
+    assert!(stdout.contains("good answers"), "{stdout}");
+}
+
+#[test]
+fn the_highest_rate_is_searched_for_and_tried_again() {
+    let one_at_a_time = Mutex::new(());
+    // At most 250 a second can be answered, whatever the machine.
+    let stand_in = StandIn::start(move |_, _| {
+        let _turn = one_at_a_time.lock().unwrap();
+        thread::sleep(Duration::from_millis(4));
+        good()
+    });
+    let search = ["--find-max-rate", "--rate", "20", "--for", "1s", "--resolution", "0.3", "--slo", "p80<=150ms"];
+    let (code, report) = run(&stand_in, &search);
+    let trials = report["trials"].as_array().unwrap();
+    assert_eq!(report["kind"], "search");
+    if code == 0 {
+        let rate = report["max_rate"].as_f64().unwrap();
+        // In a second, a queue that grows by 50 a second is not yet too long.
+        assert!((5.0..=400.0).contains(&rate), "{report:#}");
+        let of_winner = trials.iter().filter(|trial| trial["rate"].as_f64() == Some(rate)).count();
+        assert!(of_winner == 2 || trials.len() > 5, "{report:#}");
+    } else {
+        assert_ne!(code, 3, "{report:#}");
+    }
+    assert!(trials.iter().any(|trial| trial["trial_verdict"] != "met"), "{report:#}");
+}
+
+#[test]
+fn a_sweep_measures_each_of_its_rates() {
+    let stand_in = StandIn::start(|_, _| good());
+    let (code, report) = run(&stand_in, &["--sweep", "20..60", "--steps", "3", "--for", "1s"]);
+    assert_eq!(code, 0, "{report:#}");
+    let rates: Vec<f64> =
+        report["trials"].as_array().unwrap().iter().map(|trial| trial["rate"].as_f64().unwrap()).collect();
+    assert_eq!(rates, [20.0, 40.0, 60.0]);
+}
+
+#[test]
+fn callers_in_a_closed_loop_have_one_request_each_under_way() {
+    let under_way = Arc::new(AtomicU64::new(0));
+    let most = Arc::new(AtomicU64::new(0));
+    let (now, highest) = (Arc::clone(&under_way), Arc::clone(&most));
+    let stand_in = StandIn::start(move |_, _| {
+        highest.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(20));
+        now.fetch_sub(1, Ordering::SeqCst);
+        good()
+    });
+    let (code, report) = run(&stand_in, &["--closed-loop", "3", "--for", "1s"]);
+    assert_eq!((code, count(&report, "/errors/all")), (0, 0), "{report:#}");
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+    assert_eq!(count(&report, "/requests"), stand_in.asked());
+}
+
+#[test]
+fn a_request_written_by_hand_reaches_any_path() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let keep = Arc::clone(&seen);
+    let stand_in = StandIn::start(move |_, body| {
+        keep.lock().unwrap().push(body.to_owned());
+        good()
+    });
+    let folder = Folder::new();
+    fs::write(folder.path().join("r.http"), "PUT /any/{{i}}\nX-A: b\n\nnumber {{i}} {{random:5..5}}\n").unwrap();
+    let url = stand_in.url();
+    let arguments = [&url, "--request", "r.http", "--rate", "50", "--for", "1s", "--quiet"];
+    let (code, stdout, stderr) = output(loadtest(folder.path(), &arguments));
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert_eq!(stdout.lines().count(), 1, "{stdout}");
+    let mut seen = seen.lock().unwrap().clone();
+    let all = seen.len();
+    assert!(seen.iter().all(|body| body.starts_with("number ") && body.ends_with(" 5")), "{seen:?}");
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), all, "each has its own number");
+}
+
+#[test]
+fn the_page_stands_alone_and_names_what_it_shows() {
+    let stand_in = StandIn::start(|_, _| Reply::Answer(503, json!({"error": "<script>alert(1)</script>"}).to_string()));
+    let folder = Folder::new();
+    let url = stand_in.url();
+    let arguments = [&url, "--model", "m", "--rate", "50", "--for", "1s", "--slo", "p99<=1s", "--html", "page.html"];
+    let (code, stdout, stderr) = output(loadtest(folder.path(), &arguments));
+    assert_eq!(code, 1, "{stdout}{stderr}");
+    let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
+    for word in ["<script", "src=", "href=", "url(", "@import"] {
+        assert!(!page.contains(word), "{word} in the page");
+    }
+    for word in
+        ["FAIL", "p99", "prefers-color-scheme: dark", "width=device-width", "Latency over time", "&lt;script&gt;"]
+    {
+        assert!(page.contains(word), "no {word} in the page");
+    }
+}
+
+#[test]
+fn wrong_usage_and_dead_servers_are_told_with_what_to_do() {
+    let folder = Folder::new();
+    let stand_in = StandIn::start(|_, _| good());
+    let url = stand_in.url();
+    // Bound and dropped: nobody listens there.
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for (arguments, words) in [
+        (&["--rate", "5"][..], "URL"),
+        (&[&nobody, "--rate", "5"], "is the server up?"),
+        (&["https://127.0.0.1", "--rate", "5"], "https is not spoken"),
+        (&[&url, "--model", "m"], "--rate is missing"),
+        (&[&url, "--rate", "5"], "--model is missing"),
+        (&[&url, "--model", "other", "--rate", "5"], "answered 200"),
+        (&[&url, "--model", "m", "--rate", "5", "--slo", "p99<=5"], "write us, ms or s"),
+        (&[&url, "--model", "m", "--rate", "5", "--slo", "on-time>=99%"], "--deadline 50ms"),
+        (&[&url, "--model", "m", "--rate", "5", "--find-max-rate"], "needs an objective"),
+        (&[&url, "--model", "m", "--sweep", "5..1"], "must rise"),
+        (&[&url, "--model", "m", "--rate", "5", "--mmpp", "1..5"], "leave --rate out"),
+        (&[&url, "--model", "m", "--closed-loop", "5", "--find-max-rate", "--slo", "p9<=1s"], "changes the rate"),
+        (&[&url, "--model", "m", "--rate", "5", "--arrivals", "no-such"], "no such file"),
+        (&[&url, "--model", "m", "--rate", "5", "--body", "no-such"], "cannot be read"),
+        (&[&url, "--model", "m", "--rate", "5", "--shape", "z:3"], "no such input"),
+        (&[&url, "--model", "m", "--rate", "5", "--html", "no/such/folder.html"], "no folder"),
+    ] {
+        let (code, stdout, stderr) = output(loadtest(folder.path(), arguments));
+        // The stand-in answers everything, so an unknown model fails by what is in the answer.
+        let words = if words == "answered 200" { "Open Inference Protocol" } else { words };
+        assert_eq!((code, stdout.as_str()), (3, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn uncorks_own_model_is_found_and_its_batches_are_told() {
+    let folder = Folder::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uncork"));
+    command.current_dir(folder.path()).args(["serve", "--http", "127.0.0.1:0"]).stdin(Stdio::null());
+    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let url = ready.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
+    let slos = ["--slo", "p10<=9s", "--slo", "errors<=0%", "--slo", "on-time>=0%"];
+    let arguments = [&[&url, "--rate", "100", "--for", "1s", "--json", "-", "--rows", "1..3"], &slos[..]].concat();
+    let (code, stdout, stderr) = output(loadtest(folder.path(), &arguments));
+    let _ = server.kill();
+    let _ = server.wait();
+    let report: Value = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout}{stderr}"));
+    assert_eq!(code, 0, "{report:#}");
+    assert_eq!(report["model"], "digits");
+    assert!(count(&report, "/good_rows") > count(&report, "/good"), "{report:#}");
+    assert!(report["mean_batch_rows"].as_f64().unwrap() >= 1.0, "{report:#}");
+    assert!(!report["batches"].as_array().unwrap().is_empty(), "{report:#}");
+}
