@@ -8,14 +8,18 @@
 `speed`: nginx answers a few bytes on one core, the generator has another to itself. h2load is a closed loop: it asks again
 as soon as it is answered, which is the most that this machine's sockets give.
 
-`agreement`: uncork serves a stand-in whose batches take 10 ms and more, at equal gaps, since k6 knows no other arrivals. Both
-count from sending here. Runs take turns, three each, and the table has the medians.
+`agreement`: a stand-in answers each request after a time of its own, log-normal with a median of 30 ms, so that it is known
+what must come out. Gaps are equal, since k6 knows no other arrivals, and both count from sending. Runs take turns, three
+each, and the table has the medians.
 """
 
 import argparse
+import asyncio
 import contextlib
 import json
+import math
 import pathlib
+import random
 import re
 import shutil
 import socket
@@ -39,19 +43,16 @@ http {{ access_log off; keepalive_requests 100000000;
   server {{ listen 127.0.0.1:{port}; location / {{ default_type application/json; return 200 '{{"ok":true}}'; }} }} }}
 """
 
-STAND_IN = """
-[[model]]
-name = "stand-in"
-max_latency_ms = 500
-synthetic = { base_ms = 10.0, per_row_ms = 0.2 }
-"""
+# Delays of the stand-in in seconds: a thousand equally likely ones, in an order that follows from nothing.
+NORMAL = statistics.NormalDist()
+DELAYS = [0.030 * math.exp(0.4 * NORMAL.inv_cdf((i + 0.5) / 1000)) for i in range(1000)]
+random.Random(1).shuffle(DELAYS)
 
 K6 = """
 import http from 'k6/http';
 export const options = { scenarios: { load: { executor: 'constant-arrival-rate', rate: RATE, timeUnit: '1s',
   duration: 'SECONDSs', preAllocatedVUs: 200, maxVUs: 1000 } }, summaryTrendStats: ['med', 'p(90)', 'p(99)'] };
-const body = JSON.stringify({ inputs: [{ name: 'x', shape: [1, 1], datatype: 'FP32', data: [0.5] }] });
-export default function () { http.post('URL', body, { headers: { 'Content-Type': 'application/json' } }); }
+export default function () { http.get('URL'); }
 """
 
 
@@ -118,43 +119,58 @@ def k6(options, url, rate):
 
 
 def uncork(options, url, rate):
-    ran = loadtest(
-        url, "--model", "stand-in", "--rate", rate, "--arrivals", "uniform", "--for", f"{options.seconds}s", "--warm-up", 0
-    )
+    ran = loadtest(url, "--get", "--rate", rate, "--arrivals", "uniform", "--for", f"{options.seconds}s", "--warm-up", 0)
     times = ran["good_latency_from_sending_ms"]
     return ran["offered_per_second"], times["p50"], times["p90"], times["p99"]
+
+
+async def stand_in(port):
+    turn = 0
+
+    async def serve(reader, writer):
+        nonlocal turn
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                turn += 1
+                await asyncio.sleep(DELAYS[turn % len(DELAYS)])
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
+    await server.serve_forever()
 
 
 def agreement(options):
     if not shutil.which(options.k6):
         sys.exit(f"{options.k6} is not there; see the top of this file")
-    with tempfile.TemporaryDirectory() as folder:
-        config, port = pathlib.Path(folder) / "uncork.toml", free_port()
-        config.write_text(STAND_IN)
-        base = f"http://127.0.0.1:{port}"
-        infer = f"{base}/v2/models/stand-in/infer"
-        print("| rate | | requests/s | p50 ms | p90 ms | p99 ms |\n| ---: | --- | ---: | ---: | ---: | ---: |")
-        with started([BINARY, "serve", "--config", config, "--http", f"127.0.0.1:{port}"], f"{base}/v2/health/ready"):
-            for rate in options.rates or [100, 300, 1000]:
-                ours, theirs = [], []
-                for _ in range(ROUNDS):
-                    ours.append(uncork(options, base, rate))
-                    theirs.append(k6(options, infer, rate))
-                medians = [[statistics.median(column) for column in zip(*runs)] for runs in (ours, theirs)]
-                off = [f"{own / other - 1:+.1%}" for own, other in zip(*medians)]
-                for name, line in zip(("`uncork loadtest`", "k6"), medians):
-                    print(f"| {rate} | {name} | " + " | ".join(f"{value:.2f}" for value in line) + " |")
-                print(f"| {rate} | difference | " + " | ".join(off) + " |", flush=True)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/"
+    print("| rate | | requests/s | p50 ms | p90 ms | p99 ms |\n| ---: | --- | ---: | ---: | ---: | ---: |")
+    expected = [1e3 * sorted(DELAYS)[int(1000 * q)] for q in (0.5, 0.9, 0.99)]
+    print("| | the stand-in's own delays | | " + " | ".join(f"{ms:.1f}" for ms in expected) + " |")
+    with started([sys.executable, __file__, "stand-in", "--port", str(port)], url):
+        for rate in options.rates or [100, 300, 500]:
+            ours, theirs = [], []
+            for _ in range(ROUNDS):
+                ours.append(uncork(options, url, rate))
+                theirs.append(k6(options, url, rate))
+            medians = [[statistics.median(column) for column in zip(*runs)] for runs in (ours, theirs)]
+            off = [f"{own / other - 1:+.1%}" for own, other in zip(*medians)]
+            for name, line in zip(("`uncork loadtest`", "k6"), medians):
+                print(f"| {rate} | {name} | " + " | ".join(f"{value:.1f}" for value in line) + " |")
+            print(f"| {rate} | difference | " + " | ".join(off) + " |", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speed", "agreement"])
+    parser.add_argument("what", choices=["speed", "agreement", "stand-in"])
     parser.add_argument("--k6", default="k6")
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--rates", type=int, nargs="*")
     parser.add_argument("--binary", type=pathlib.Path, default=BINARY)
+    parser.add_argument("--port", type=int)
     options = parser.parse_args()
+    if options.what == "stand-in":
+        return asyncio.run(stand_in(options.port))
     globals()["BINARY"] = options.binary.resolve()
     {"speed": speed, "agreement": agreement}[options.what](options)
 

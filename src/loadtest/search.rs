@@ -40,6 +40,11 @@ pub enum Found {
         /// The lowest rate tried.
         lowest: f64,
     },
+    /// What was met once was missed when it was tried again, time after time.
+    Unsteady {
+        /// The highest rate that was met once.
+        once: f64,
+    },
 }
 
 /// What to do next.
@@ -60,6 +65,7 @@ pub struct Search {
     met: Option<f64>,
     missed: Option<f64>,
     missed_unclear: bool,
+    once: Option<f64>,
     trials: usize,
     checks: usize,
     next: f64,
@@ -77,6 +83,7 @@ impl Search {
             met: None,
             missed: None,
             missed_unclear: false,
+            once: None,
             trials: 0,
             checks: 0,
             next: first.clamp(lowest, highest),
@@ -108,7 +115,7 @@ impl Search {
             self.missed_unclear = heard == Heard::Unclear;
             if self.checking {
                 self.checks += 1;
-                self.met = None;
+                self.once = self.once.or(self.met.take());
                 // It held once and not twice: a rate a little lower is more likely to hold than one from the other end.
                 return self.check(rate * (1.0 - self.resolution));
             }
@@ -144,6 +151,7 @@ impl Search {
     fn found(&self) -> Step {
         Step::Done(match (self.met, self.missed) {
             (Some(met), missed) => Found::Rate { met, missed, by_generator: self.missed_unclear },
+            (None, _) if self.once.is_some() => Found::Unsteady { once: self.once.unwrap_or_default() },
             (None, _) if self.missed_unclear => Found::Unclear { lowest: self.next },
             (None, _) => Found::None { lowest: self.next },
         })
@@ -211,6 +219,17 @@ mod tests {
             }
         });
         assert!(matches!(found, Found::Rate { met, .. } if (900.0..=1000.0).contains(&met)), "{found:?}");
+    }
+
+    #[test]
+    fn what_never_holds_twice_is_not_found() {
+        let mut search_under_way = Search::new(100.0, (10.0, 5000.0), 0.05);
+        let mut step = search_under_way.first();
+        while let Step::Try(rate) = step {
+            let is_met = rate <= 1000.0 && !search_under_way.is_checking();
+            step = search_under_way.heard(if is_met { Heard::Met } else { Heard::Missed });
+        }
+        assert!(matches!(step, Step::Done(Found::Unsteady { once }) if (950.0..=1000.0).contains(&once)), "{step:?}");
     }
 
     #[test]

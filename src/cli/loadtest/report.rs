@@ -183,6 +183,11 @@ impl Report {
             Purpose::Search(Some(Found::None { lowest })) => {
                 format!("FAIL even {}/s do not meet {objectives}. {}", short(*lowest), self.main().verdict_line())
             }
+            Purpose::Search(Some(Found::Unsteady { once })) => format!(
+                "INCONCLUSIVE {}/s met {objectives} once, but neither they nor lower rates did again; let each run be \
+                 longer with --for, or the machine be quieter",
+                short(*once)
+            ),
             Purpose::Search(_) => {
                 format!("INCONCLUSIVE the search found nothing sure. {}", self.main().verdict_line())
             }
