@@ -341,7 +341,8 @@ async fn a_request_s_span_continues_the_trace_of_its_caller_and_says_what_happen
 
     let posts = collector.posts.lock().unwrap();
     let (headers, message) = &posts[0];
-    assert_eq!((&headers["api-key"], &headers["content-type"]), (&"secret", &"application/x-protobuf"));
+    assert_eq!(headers["api-key"], "secret");
+    assert_eq!(headers["content-type"], "application/x-protobuf");
     let resource = &message.resource_spans[0].resource.as_ref().unwrap().attributes;
     assert_eq!(value(resource, "service.name"), Some(json!("shop")));
     assert_eq!(value(resource, "service.version"), Some(json!(env!("CARGO_PKG_VERSION"))));
@@ -411,7 +412,8 @@ async fn a_batch_with_one_sampled_request_has_a_span_with_that_link_and_the_numb
     let (collector, gate) = (Collector::start().await, Gate::default());
     let running = Running::start(collector.settings(), gate.model()).await;
     gate.set(true);
-    let first = running.infer(&[traceparent(false)], &rows(1));
+    let (unsampled, one) = ([traceparent(false)], rows(1));
+    let first = running.infer(&unsampled, &one);
     let others = async {
         running.until("uncork_in_flight_batches", 1).await;
         let (plain, sampled) = ([traceparent(false)], [traceparent(true)]);
@@ -597,7 +599,8 @@ async fn every_answer_names_its_request_by_the_caller_s_name_if_that_is_sane() {
         ("GET", "/", String::new(), 200),
     ] {
         let given = running.ask(method, path, &[("x-request-id", "a.B-9".into())], body.clone()).await;
-        assert_eq!((given.status, &given.headers["x-request-id"]), (expected, &"a.B-9"));
+        assert_eq!(given.status, expected);
+        assert_eq!(given.headers["x-request-id"], "a.B-9");
         let made = running.ask(method, path, &[("x-request-id", "a b\"".into())], body).await;
         let made = made.headers["x-request-id"].to_str().unwrap().to_owned();
         assert!(made.len() == 16 && made.bytes().all(|b| b.is_ascii_hexdigit()), "{made:?}");
