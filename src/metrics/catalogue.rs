@@ -25,7 +25,7 @@ pub enum Edges {
     Ratio,
 }
 
-/// One metric. All but [`BUILD_INFO`] have the labels `model` and `version`.
+/// One metric. All but `uncork_build_info` have the labels `model` and `version`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
     /// Its name.
@@ -196,7 +196,7 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// Every reason, in the order of [`position`](Self::position).
+    /// Every reason, by the deadline first, then by the bounds.
     pub const ALL: [RefusalReason; 5] = [
         RefusalReason::Late(ShedReason::Expired),
         RefusalReason::Late(ShedReason::BatchTooLate),
