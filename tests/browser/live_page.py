@@ -134,11 +134,19 @@ def check_before_traffic(page, checks):
     for name in PLOTS[:3]:
         empty = page.find(name).find_element(By.CSS_SELECTOR, "svg .empty").text
         checks.check(f"without traffic, {name} says so", empty.endswith("in the last two minutes"), empty)
+    page.wait(lambda: page.find("drawing").is_displayed(), "the digit to draw")
+    page.resize(360, 900)
+    checks.check("360 px: the notice is not above the canvas, which it would move when it goes",
+                 page.find("quiet").rect["y"] > page.find("canvas").rect["y"] + page.find("canvas").rect["height"])
+    page.resize(1280, 900)
+    page.wait(lambda: page.find("batches").rect["width"] > 700, "the wide page")
+    place = page.find("canvas").rect
     command = page.wait(lambda: "inputs" in page.text("quiet-curl") and page.text("quiet-curl"), "a request with curl")
     answer = subprocess.run(["bash", "-c", command + " -s"], capture_output=True, text=True, check=True).stdout
     checks.check("the request shown is one that the server answers", "probabilities" in answer, answer[:80])
     page.wait(lambda: not page.find("quiet").is_displayed(), "the notice goes")
     page.wait(lambda: marks(page, "batches") == 1, "the one batch is shown")
+    checks.check("the canvas stays where it was when the notice goes", page.find("canvas").rect == place, [place, page.find("canvas").rect])
 
 
 def check_plots(page, checks, model):
