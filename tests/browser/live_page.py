@@ -37,6 +37,7 @@ max_latency_ms = 25
 max_batch_size = 64
 """
 READY_S = 60
+SCRIPT_S = 120         # for many requests one after the other, on a machine that is busy otherwise
 CALLERS = 6            # at once for each model: enough for batches of several rows
 ENOUGH_ANSWERS = 300   # of a model, before the page is looked at
 REFUSED = 12           # requests that cannot be in time
@@ -134,11 +135,19 @@ def check_before_traffic(page, checks):
     for name in PLOTS[:3]:
         empty = page.find(name).find_element(By.CSS_SELECTOR, "svg .empty").text
         checks.check(f"without traffic, {name} says so", empty.endswith("in the last two minutes"), empty)
+    page.wait(lambda: page.find("drawing").is_displayed(), "the digit to draw")
+    page.resize(360, 900)
+    checks.check("360 px: the notice is not above the canvas, which it would move when it goes",
+                 page.find("quiet").rect["y"] > page.find("canvas").rect["y"] + page.find("canvas").rect["height"])
+    page.resize(1280, 900)
+    page.wait(lambda: page.find("batches").rect["width"] > 700, "the wide page")
+    place = page.find("canvas").rect
     command = page.wait(lambda: "inputs" in page.text("quiet-curl") and page.text("quiet-curl"), "a request with curl")
     answer = subprocess.run(["bash", "-c", command + " -s"], capture_output=True, text=True, check=True).stdout
     checks.check("the request shown is one that the server answers", "probabilities" in answer, answer[:80])
     page.wait(lambda: not page.find("quiet").is_displayed(), "the notice goes")
     page.wait(lambda: marks(page, "batches") == 1, "the one batch is shown")
+    checks.check("the canvas stays where it was when the notice goes", page.find("canvas").rect == place, [place, page.find("canvas").rect])
 
 
 def check_plots(page, checks, model):
@@ -313,11 +322,12 @@ const [times, done] = arguments;
 
 
 def check_rest(page, checks):
-    """Nothing is asked while the page is paused or hidden. Its clock runs a thousand times as fast for that."""
-    page.run("performance.setResourceTimingBufferSize(1e6); const real = window.setTimeout; window.setTimeout = (call, ms) => real(call, ms / 1000)")
+    """Nothing is asked while the page is paused or hidden. Its clock runs a hundred times as fast for that."""
+    page.browser.set_script_timeout(SCRIPT_S)
+    page.run("performance.setResourceTimingBufferSize(1e6); const real = window.setTimeout; window.setTimeout = (call, ms) => real(call, ms / 100)")
     before = asked(page)
     page.wait(lambda: asked(page) > before + 1, "the fast clock is heard: the pause that was under way is over")
-    checks.check("with a fast clock the page asks all the time", asked_meanwhile(page) > 1)
+    checks.check("with a fast clock the page asks all the time", asked_meanwhile(page) > 0)
     page.find("pause").click()
     page.wait(lambda: page.text("state") == "paused" and page.text("pause") == "Resume", "paused")
     checks.check("a paused page asks nothing", asked_meanwhile(page) == 0)

@@ -27,9 +27,9 @@ const NEAREST = 0.008;    // a point nearer than this to the last one is left ou
 const MOST_POINTS = 4000; // of one drawing; further ones are left out
 let strokes = [];         // of points [x, y], both from 0 to 1, so that a resize keeps the drawing
 let pointer = null;       // the id of the pointer that is drawing
+let box = null;           // where the canvas was when the stroke began: should it move, the stroke stays whole
 
 function addPoint(event) {
-  const box = canvas.getBoundingClientRect();
   const point = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
   const stroke = strokes.at(-1), last = stroke.at(-1);
   if (last && Math.hypot(point[0] - last[0], point[1] - last[1]) < NEAREST) return;
@@ -41,6 +41,7 @@ canvas.addEventListener("pointerdown", (event) => {
   event.preventDefault();
   pointer = event.pointerId;
   canvas.setPointerCapture(pointer);
+  box = canvas.getBoundingClientRect();
   strokes.push([]);
   addPoint(event);
   drawingChanged();

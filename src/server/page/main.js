@@ -95,8 +95,10 @@ function draw() {
   say(byId("caps"), `version ${model.version}, ${model.platform} · `, [`max_latency ${ms(model.max_latency_ms, 6)}`], " · ",
     [`max_batch_size ${counted(model.max_batch_size, "row")}`], " · ", [counted(model.runners, "runner")]);
   const known = tensorsOf(model);
-  byId("quiet").hidden = sum(Object.values(model.totals)) > 0;
-  if (!byId("quiet").hidden) drawQuiet(model, known);
+  const quiet = sum(Object.values(model.totals)) === 0;
+  byId("quiet").hidden = !quiet;
+  byId("main").classList.toggle("is-quiet", quiet);
+  if (quiet) drawQuiet(model, known);
   byId("main").classList.toggle("with-digits", showDrawing(known, model.version));
   byId("tiles").replaceChildren(...charts.flatMap((drawChart) => drawChart(model)));
   drawReasons(model);
