@@ -282,8 +282,10 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let (mut requests, mut told) = (0, None);
         for entry in refused {
             let Some(waiting) = desk.take(&entry) else { continue };
+            // Its deadline leaves time for the way back, which is part of what it is told.
+            let way_back = waiting.within.saturating_sub(entry.deadline.since(entry.arrival));
             let refusal = Error::Late {
-                predicted_ms: done.since(entry.arrival).as_secs_f64() * 1e3,
+                predicted_ms: (done.since(entry.arrival) + way_back).as_secs_f64() * 1e3,
                 deadline_ms: waiting.within.as_secs_f64() * 1e3,
                 retry_after,
             };

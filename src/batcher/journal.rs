@@ -21,9 +21,9 @@ const LATEST: usize = 20;
 const SAMPLES: usize = 128;
 /// Refusals for one reason within this time are told as one: a flood would otherwise push out all else.
 const TOGETHER: Duration = Duration::from_secs(1);
-/// Edges of the latency buckets: so many for each power of ten, from a hundredth of the latency cap to three times of it.
+/// Edges of the latency buckets: so many for each power of ten, from a thousandth of the latency cap to three times of it.
 const LATENCY_EDGES_PER_DECADE: i32 = 8;
-const LOWEST_EDGE: i32 = -16;
+const LOWEST_EDGE: i32 = -24;
 const HIGHEST_EDGE: i32 = 4;
 
 /// One queue's journal.
