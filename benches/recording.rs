@@ -4,8 +4,7 @@
 //! cargo bench --bench recording
 //! ```
 //!
-//! Each request is recorded as the server does it, and each batch of so many requests once; moving samples into their buckets
-//! is part of it, as it is when Prometheus scrapes or [`Metrics::upkeep`] is called.
+//! Each request is recorded as the server does it, and each batch of so many requests once.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -15,9 +14,6 @@ use uncork::metrics::{Limits, Metrics, ModelMetrics, Stage};
 use uncork::policy::ReleaseReason;
 
 const REQUESTS: usize = 1_000_000;
-/// Requests between two calls of `upkeep`: five seconds of them at 20,000 a second.
-const UPKEEP: usize = 100_000;
-
 fn main() {
     let limits = Limits {
         max_latency_seconds: 0.037,
@@ -26,7 +22,7 @@ fn main() {
         max_queue_bytes: 1 << 28,
         runners: 1,
     };
-    let metrics = Metrics::new(&[limits]).expect("edges that rise");
+    let metrics = Metrics::new(&[limits]);
     let model = metrics.model("m", "1", limits);
     println!("{:>20}{:>16}", "requests a batch", "ns a request");
     for batch in [1, 8, 64] {
@@ -37,11 +33,7 @@ fn main() {
             if i % batch == 0 {
                 record_batch(&model, batch, took);
             }
-            if i % UPKEEP == 0 {
-                metrics.upkeep();
-            }
         }
-        metrics.upkeep();
         println!("{batch:>20}{:>16.0}", begin.elapsed().as_nanos() as f64 / REQUESTS as f64);
     }
 }

@@ -4,11 +4,15 @@
 //! The [`catalogue`] lists the metrics; docs/metrics.md is written from it.
 
 pub mod catalogue;
+mod histogram;
 
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit};
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
+use metrics_exporter_prometheus::formatting::sanitize_label_value;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use metrics_process::Collector;
 
 pub use catalogue::{RefusalReason, Stage};
@@ -16,6 +20,7 @@ pub use catalogue::{RefusalReason, Stage};
 use crate::error::Outcome;
 use crate::policy::ReleaseReason;
 use catalogue::{Edges, Kind, Metric};
+use histogram::Buckets;
 
 /// Edges of every histogram of seconds; each model's `max_latency_ms`, half and twice of it are added.
 const SECONDS: [f64; 15] =
@@ -46,6 +51,17 @@ pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
     process: Collector,
+    seconds: Arc<[f64]>,
+    rows: Arc<[f64]>,
+    /// Those of all models, which the exporter does not know.
+    histograms: Mutex<Vec<Series>>,
+}
+
+/// A histogram, and what stands before its values.
+struct Series {
+    metric: Metric,
+    labels: String,
+    buckets: Arc<Buckets>,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -57,26 +73,21 @@ impl std::fmt::Debug for Metrics {
 impl Metrics {
     /// Metrics for models with these limits. Every model's `max_latency_ms` is an exact edge of the histograms of seconds,
     /// and its `max_batch_size` one of the histogram of batch sizes.
-    pub fn new(limits: &[Limits]) -> Result<Metrics, BuildError> {
-        let (seconds, rows) = (second_edges(limits), row_edges(limits));
-        let mut builder = PrometheusBuilder::new();
-        for metric in catalogue::ALL {
-            let edges = match metric.kind {
-                Kind::Histogram(Edges::Seconds) => &seconds[..],
-                Kind::Histogram(Edges::Rows) => &rows,
-                Kind::Histogram(Edges::Ratio) => &RATIOS,
-                Kind::Counter | Kind::Gauge => continue,
-            };
-            builder = builder.set_buckets_for_metric(Matcher::Full(metric.name.to_string()), edges)?;
-        }
-        let recorder = builder.build_recorder();
-        let handle = recorder.handle();
-        let metrics = Metrics { recorder, handle, process: Collector::default() };
+    pub fn new(limits: &[Limits]) -> Metrics {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let metrics = Metrics {
+            handle: recorder.handle(),
+            recorder,
+            process: Collector::default(),
+            seconds: second_edges(limits).into(),
+            rows: row_edges(limits).into(),
+            histograms: Mutex::new(Vec::new()),
+        };
         metrics.describe();
         let version = Label::new("version", env!("CARGO_PKG_VERSION"));
         let build = Key::from_parts(catalogue::BUILD_INFO.name, vec![version]);
         metrics.recorder.register_gauge(&build, &METADATA).set(1.0);
-        Ok(metrics)
+        metrics
     }
 
     fn describe(&self) {
@@ -84,13 +95,24 @@ impl Metrics {
             match kind {
                 Kind::Counter => self.recorder.describe_counter(name.into(), None, help.into()),
                 Kind::Gauge => self.recorder.describe_gauge(name.into(), None, help.into()),
-                Kind::Histogram(edges) => {
-                    let unit = if edges == Edges::Seconds { Unit::Seconds } else { Unit::Count };
-                    self.recorder.describe_histogram(name.into(), Some(unit), help.into());
-                }
+                Kind::Histogram(_) => {}
             }
         }
         metrics::with_local_recorder(&self.recorder, || self.process.describe());
+    }
+
+    /// A new series of a histogram.
+    fn histogram(&self, metric: Metric, edges: Edges, labels: String) -> Histogram {
+        let edges = match edges {
+            Edges::Seconds => Arc::clone(&self.seconds),
+            Edges::Rows => Arc::clone(&self.rows),
+            Edges::Ratio => RATIOS.into(),
+        };
+        let buckets = Buckets::new(edges);
+        let handle = buckets.handle();
+        let mut histograms = self.histograms.lock().unwrap_or_else(PoisonError::into_inner);
+        histograms.push(Series { metric, labels, buckets });
+        handle
     }
 
     /// Handles for one model.
@@ -100,7 +122,17 @@ impl Metrics {
             let own = metric.label.zip(own).map(|((label, _), value)| Label::from_static_parts(label, value));
             Key::from_parts(metric.name, labels.iter().cloned().chain(own).collect::<Vec<_>>())
         };
-        let histogram = |metric| self.recorder.register_histogram(&key(metric, None), &METADATA);
+        let series = |metric: Metric, own: Option<&'static str>| {
+            let Kind::Histogram(edges) = metric.kind else { return Histogram::noop() };
+            let mut text =
+                format!("model=\"{}\",version=\"{}\"", sanitize_label_value(name), sanitize_label_value(version));
+            if let Some(((label, _), value)) = metric.label.zip(own) {
+                // Writing to a string cannot fail.
+                let _ = write!(text, ",{label}=\"{value}\"");
+            }
+            self.histogram(metric, edges, text)
+        };
+        let histogram = |metric| series(metric, None);
         let gauge = |metric| self.recorder.register_gauge(&key(metric, None), &METADATA);
         let counter = |metric, value| self.recorder.register_counter(&key(metric, Some(value)), &METADATA);
         gauge(catalogue::MAX_LATENCY).set(limits.max_latency_seconds);
@@ -108,9 +140,7 @@ impl Metrics {
         gauge(catalogue::MAX_QUEUE_ROWS).set(limits.max_queue_rows as f64);
         gauge(catalogue::MAX_QUEUE_BYTES).set(limits.max_queue_bytes as f64);
         gauge(catalogue::RUNNERS).set(limits.runners as f64);
-        let stage = |stage: Stage| {
-            self.recorder.register_histogram(&key(catalogue::STAGE_DURATION, Some(stage.label())), &METADATA)
-        };
+        let stage = |stage: Stage| series(catalogue::STAGE_DURATION, Some(stage.label()));
         ModelMetrics {
             batch_size: histogram(catalogue::BATCH_SIZE),
             requests: Outcome::ALL.map(|o| counter(catalogue::REQUESTS, o.label())),
@@ -144,12 +174,16 @@ impl Metrics {
             let (gauge, counter) = (format!("# TYPE {name} gauge"), format!("# TYPE {name} counter"));
             text = text.replacen(&gauge, &counter, 1);
         }
+        let histograms = self.histograms.lock().unwrap_or_else(PoisonError::into_inner);
+        for Metric { name, help, .. } in catalogue::ALL.iter().filter(|m| matches!(m.kind, Kind::Histogram(_))) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
+            for series in histograms.iter().filter(|series| series.metric.name == *name) {
+                series.buckets.write(&mut text, name, &series.labels);
+            }
+            text.push('\n');
+        }
         text
-    }
-
-    /// Moves recorded samples into their buckets. To be called every few seconds, or memory grows while nobody scrapes.
-    pub fn upkeep(&self) {
-        self.handle.run_upkeep();
     }
 }
 
@@ -281,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_caps_are_exact_edges() {
-        let metrics = Metrics::new(&[limits(37.0, 100), limits(50.0, 16)]).expect("buckets");
+        let metrics = Metrics::new(&[limits(37.0, 100), limits(50.0, 16)]);
         let model = metrics.model("m", "1", limits(37.0, 100));
         model.request_duration.record(0.037);
         model.queue_wait.record(0.0185);
@@ -305,7 +339,7 @@ mod tests {
 
     #[test]
     fn busy_seconds_are_a_counter_to_prometheus() {
-        let metrics = Metrics::new(&[limits(50.0, 16)]).expect("buckets");
+        let metrics = Metrics::new(&[limits(50.0, 16)]);
         metrics.model("m", "1", limits(50.0, 16)).runner_busy_seconds.increment(0.25);
         let text = metrics.render();
         assert!(text.contains("# TYPE uncork_runner_busy_seconds_total counter"), "{text}");

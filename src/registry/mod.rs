@@ -66,8 +66,7 @@ impl Registry {
     pub fn load_traced(mut specs: Vec<ModelSpec>, tracer: Tracer) -> Result<Registry, Vec<LoadError>> {
         specs.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| version_order(&a.version, &b.version)));
         let limits: Vec<_> = specs.iter().map(model::limits).collect();
-        let metrics =
-            Metrics::new(&limits).map_err(|e| vec![LoadError { name: "metrics".into(), reason: e.to_string() }])?;
+        let metrics = Metrics::new(&limits);
         let (mut models, mut errors) = (Vec::new(), Vec::new());
         let mut pools = HashMap::new(); // ends with this function: a pool lives as long as its models
         for spec in specs {

@@ -22,7 +22,6 @@ mod v2;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::net::{TcpListener, ToSocketAddrs};
 
@@ -30,9 +29,6 @@ pub use options::Options;
 
 use crate::registry::Registry;
 use connection::{Connections, Counter};
-
-/// How often recorded samples are moved into their buckets while nobody scrapes.
-const UPKEEP: Duration = Duration::from_secs(5);
 
 /// A server that listens and does not answer yet.
 #[derive(Debug)]
@@ -82,15 +78,8 @@ impl Server {
             registry.retire();
             tokio::time::sleep(options.drain_delay).await;
         };
-        let upkeep = async {
-            loop {
-                tokio::time::sleep(UPKEEP).await;
-                registry.metrics().upkeep();
-            }
-        };
         tokio::select! {
             never = connections.accept(&self.listener) => match never {},
-            () = upkeep => {}
             () = retirement => {}
         }
         drop(self.listener);

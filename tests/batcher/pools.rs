@@ -152,7 +152,7 @@ async fn each_batcher_of_a_pool_has_metrics_of_its_own() {
         max_queue_bytes: 1 << 20,
         runners: 1,
     };
-    let metrics = Metrics::new(&[caps]).expect("buckets");
+    let metrics = Metrics::new(&[caps]);
     let pool: Pool<u64, u64> = Pool::new("device", 1);
     let runner = StandIn::new(ms(10), ms(0));
     for (name, items) in [("a", 1), ("b", 2)] {

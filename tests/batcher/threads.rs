@@ -99,7 +99,7 @@ async fn a_failed_batch_teaches_nothing() {
         max_queue_bytes: 1024,
         runners: 1,
     };
-    let metrics = uncork::metrics::Metrics::new(&[caps]).expect("buckets");
+    let metrics = uncork::metrics::Metrics::new(&[caps]);
     let batches = AtomicUsize::new(0);
     let batcher = Batcher::builder(CAPS)
         .metrics(metrics.model("m", "1", caps))

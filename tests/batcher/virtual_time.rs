@@ -343,7 +343,7 @@ async fn what_ran_is_recorded_once() {
         max_queue_bytes: 1 << 20,
         runners: 1,
     };
-    let metrics = Metrics::new(&[caps]).expect("buckets");
+    let metrics = Metrics::new(&[caps]);
     let runner = StandIn::new(ms(10), ms(1));
     let builder = runner.builder(ms(100), 2).seen(runner.warm()).metrics(metrics.model("m", "1", caps));
     let batcher = builder.start(runner.clone());
