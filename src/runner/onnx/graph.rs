@@ -13,7 +13,7 @@ use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
 use super::value::{OpError, Value, lift};
-use super::{OnnxError, fuse, inline, ops, tensors, weights};
+use super::{OnnxError, fuse, inline, ops, order, tensors, weights};
 use crate::runner::RunnerError;
 use crate::tensor::Tensor;
 
@@ -61,6 +61,7 @@ impl Graph {
         let mut graph = model.graph.ok_or_else(|| unreadable("there is no graph in it".into()))?;
         let opset = proto::standard_version(&model.opset_import).unwrap_or(1);
         inline::inline(&mut graph, model.functions, opset)?;
+        order::order(&mut graph)?;
         refuse_missing_operators(&graph)?;
         let outline = Outline::of(&graph);
         fenced(|| fuse::fuse(&mut graph)).map_err(|e| OnnxError::Graph(e.0))?;

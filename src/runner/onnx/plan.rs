@@ -299,7 +299,7 @@ impl<'a> Compiler<'a> {
             return Ok(Source::Absent);
         }
         self.lookup(name).ok_or_else(|| {
-            OnnxError::Graph(format!("nothing computes the value '{name}' before node '{}' reads it", place.node))
+            OnnxError::Graph(format!("nothing computes the value '{name}', which node '{}' reads", place.node))
         })
     }
 
