@@ -9,6 +9,7 @@ use prost::Message;
 
 use super::fence::fenced;
 use super::files::{self, Files};
+use super::fuse::Rule;
 use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
@@ -41,7 +42,7 @@ impl Graph {
     /// The same, for another device.
     pub fn open_on(path: &Path, device: &Device) -> Result<Graph, OnnxError> {
         let (bytes, files) = files::open(path)?;
-        Graph::compile(bytes.into(), &files, device)
+        Graph::compile(bytes.into(), &files, device, &Rule::ALL)
     }
 
     /// Compiles a model from the bytes of its file, which must hold all its weights.
@@ -51,10 +52,15 @@ impl Graph {
 
     /// The same, for another device.
     pub fn load_on(bytes: &[u8], device: &Device) -> Result<Graph, OnnxError> {
-        Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, device)
+        Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, device, &Rule::ALL)
     }
 
-    fn compile(bytes: Bytes, files: &Files, device: &Device) -> Result<Graph, OnnxError> {
+    /// Compiles a model from its bytes with only these rules to join nodes by, to hold the rules against each other.
+    pub fn load_joined_by(bytes: &[u8], rules: &[Rule]) -> Result<Graph, OnnxError> {
+        Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, &Device::flex(), rules)
+    }
+
+    fn compile(bytes: Bytes, files: &Files, device: &Device, rules: &[Rule]) -> Result<Graph, OnnxError> {
         let unreadable = |reason: String| OnnxError::Unreadable(reason);
         let model = ModelProto::decode(bytes);
         let model = model.map_err(|e| unreadable(format!("its protobuf encoding is cut short or damaged ({e})")))?;
@@ -64,8 +70,8 @@ impl Graph {
         order::order(&mut graph)?;
         refuse_missing_operators(&graph)?;
         let outline = Outline::of(&graph);
-        fenced(|| fuse::fuse(&mut graph)).map_err(|e| OnnxError::Graph(e.0))?;
-        let plan = Plan::compile(graph, opset, device.as_dispatch().clone(), files)?;
+        let nodes = fenced(|| fuse::fuse(&mut graph, rules)).map_err(|e| OnnxError::Graph(e.0))?;
+        let plan = Plan::compile(graph, &nodes, opset, device.as_dispatch().clone(), files)?;
         Ok(Graph { outline, plan })
     }
 
@@ -140,9 +146,7 @@ fn refuse_missing_operators(graph: &GraphProto) -> Result<(), OnnxError> {
 
 fn find_missing<'a>(graph: &'a GraphProto, missing: &mut Vec<&'a NodeProto>) {
     for node in &graph.node {
-        // Operators of our own are made by `fuse` only.
-        let name = node.qualified();
-        if name.starts_with(fuse::PREFIX) || ops::find(&name).is_none() {
+        if ops::find(&node.qualified()).is_none() {
             missing.push(node);
         }
         for body in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {

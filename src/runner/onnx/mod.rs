@@ -36,6 +36,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use error::OnnxError;
+pub use fuse::Rule;
 pub use graph::{Graph, read_tensor};
 pub use runner::OnnxRunner;
 

@@ -16,10 +16,11 @@ use burn_dispatch::DispatchDevice;
 use super::attributes::Attributes;
 use super::fence::fenced;
 use super::files::Files;
+use super::fuse::Node;
 use super::ops::{self, Args, Build, Kernel, Place, Source, Subgraph};
-use super::proto::{GraphProto, NodeProto};
+use super::proto::GraphProto;
 use super::value::{OpError, Value};
-use super::{OnnxError, fuse, weights};
+use super::{OnnxError, weights};
 
 /// A compiled graph. Holds the weights; running it changes nothing in it.
 pub(super) struct Plan {
@@ -81,14 +82,16 @@ pub(super) struct Failure {
 }
 
 impl Plan {
-    /// Compiles a graph for a device. `opset` is the version of the standard operators that the file was written for.
+    /// Compiles a graph for a device. Its nodes come beside it; `opset` is the version of the standard operators that the file
+    /// was written for.
     pub(super) fn compile(
         graph: GraphProto,
+        nodes: &[Node],
         opset: i64,
         device: DispatchDevice,
         files: &Files,
     ) -> Result<Plan, OnnxError> {
-        Compiler::new(device, opset, files, None).graph(graph).map(|(plan, _)| plan)
+        Compiler::new(device, opset, files, None).graph(graph, nodes).map(|(plan, _)| plan)
     }
 
     /// The device that the constants are on.
@@ -225,7 +228,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Compiles a graph; says also which values around it it reads, as inputs behind its own.
-    fn graph(mut self, mut graph: GraphProto) -> Result<(Plan, Vec<String>), OnnxError> {
+    fn graph(mut self, mut graph: GraphProto, nodes: &[Node]) -> Result<(Plan, Vec<String>), OnnxError> {
         if !graph.sparse_initializer.is_empty() {
             return Err(OnnxError::Graph("it has sparse weights, which are not supported; export dense ones".into()));
         }
@@ -241,7 +244,7 @@ impl<'a> Compiler<'a> {
                 self.inputs.push(slot);
             }
         }
-        for node in &graph.node {
+        for node in nodes {
             self.node(node)?;
         }
         let outputs = graph.output.into_iter().map(|output| {
@@ -303,12 +306,10 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    fn node(&mut self, node: &NodeProto) -> Result<(), OnnxError> {
-        let name = node.qualified();
-        // Joined nodes are called what they were in the file.
-        let operator = name.strip_prefix(fuse::PREFIX).unwrap_or(&name).to_owned();
-        let place = Place { operator, node: node.label().to_owned() };
-        let Some(operator) = ops::find(&name) else {
+    fn node(&mut self, node: &Node) -> Result<(), OnnxError> {
+        let (whole, node) = (node, &node.file);
+        let place = Place { operator: node.qualified(), node: node.label().to_owned() };
+        let Some(operator) = ops::find(&place.operator) else {
             let Place { operator, node } = place;
             return Err(OnnxError::Operator { operator, node, others: String::new() });
         };
@@ -326,8 +327,8 @@ impl<'a> Compiler<'a> {
             }
             graphs.insert(name, Subgraph { plan, captures: first..sources.len() });
         }
-        let mut build = Build::new(node, attributes, sources, graphs, self.files, &self.device, self.opset);
-        let kernel = fenced(|| (operator.compile)(&mut build)).and_then(|kernel| kernel);
+        let mut build = Build::new(whole, attributes, sources, graphs, self.files, &self.device, self.opset);
+        let kernel = fenced(|| ops::compile(&mut build, operator)).and_then(|kernel| kernel);
         let kernel = kernel.and_then(|kernel| match build.attributes.unread() {
             Some(name) => Err(OpError(format!("its attribute '{name}' is not known in opset {}", self.opset))),
             None => Ok(kernel),
@@ -359,7 +360,9 @@ impl<'a> Compiler<'a> {
     /// Compiles a body of one of this graph's nodes.
     fn body(&self, body: &GraphProto) -> Result<(Plan, Vec<String>), OnnxError> {
         let compiler = Compiler::new(self.device.clone(), self.opset, self.files, Some(self));
-        compiler.graph(body.clone())
+        let mut body = body.clone();
+        let nodes: Vec<Node> = std::mem::take(&mut body.node).into_iter().map(Node::plain).collect();
+        compiler.graph(body, &nodes)
     }
 
     /// Marks last uses, from the end: the first time that a slot is met going backwards is its last use.

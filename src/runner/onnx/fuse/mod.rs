@@ -1,147 +1,87 @@
-//! Joins nodes that are faster together, on the file's own messages: a graph goes in and an equal graph comes out.
+//! Joins nodes that are faster together: the file's nodes go in, and nodes that compute the same come out.
 //!
-//! Joined nodes are of operators in a domain of our own, [`DOMAIN`], that no file can name.
+//! A rule declares what it looks for ([`pattern`]) and says what it would put in its place ([`node`]); [`net`] proves that
+//! nobody else reads what would go, and does it. What a joined node computes is a typed value that only this room makes.
 
 mod gelu;
 mod layer_norm;
+mod net;
+mod node;
 mod normalization;
+mod pattern;
 mod silu;
 mod tail;
 
-use std::collections::HashMap;
+use self::net::Net;
+pub(super) use self::node::{Followed, Joined, Node};
+use super::proto::GraphProto;
 
-use super::files::Files;
-use super::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
-use super::weights;
-
-/// The domain of operators that only this room makes.
-const DOMAIN: &str = "uncork";
-/// What an operator's name begins with if it is of that domain.
-pub(super) const PREFIX: &str = "uncork::";
-
-/// Joins what can be joined.
-pub(super) fn fuse(graph: &mut GraphProto) {
-    normalization::into_convolutions(graph);
-    gelu::join(graph);
-    layer_norm::join(graph);
-    silu::join(graph);
-    tail::join(graph);
-    graph.node.retain(|node| !node.op_type.is_empty());
+/// One kind of joining.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// A batch normalisation goes into the weights of the convolution before it.
+    Normalization,
+    /// GELU that is written out becomes one activation.
+    Gelu,
+    /// A layer normalisation that is written out becomes one node.
+    LayerNormalization,
+    /// x · sigmoid(x) becomes one activation.
+    Silu,
+    /// A convolution or product takes in the bias, the sum and the activation that follow it.
+    Tail,
 }
 
-/// Who makes and who reads each value. Stale once a node has changed.
-struct Index {
-    makers: HashMap<String, usize>,
-    readers: HashMap<String, Vec<usize>>,
-    /// How often each value is read, by nodes, by bodies within nodes, and as an output.
-    uses: HashMap<String, usize>,
+impl Rule {
+    /// All rules, in the order in which they are applied: later ones join what earlier ones have made.
+    pub const ALL: [Rule; 5] = [Rule::Normalization, Rule::Gelu, Rule::LayerNormalization, Rule::Silu, Rule::Tail];
 }
 
-impl Index {
-    fn of(graph: &GraphProto) -> Index {
-        let (mut makers, mut readers) = (HashMap::new(), HashMap::<String, Vec<usize>>::new());
-        for (at, node) in graph.node.iter().enumerate() {
-            makers.extend(node.output.iter().map(|name| (name.clone(), at)));
-            node.input.iter().for_each(|name| readers.entry(name.clone()).or_default().push(at));
-        }
-        let mut uses = HashMap::new();
-        count_uses(graph, &mut uses);
-        Index { makers, readers, uses }
-    }
-
-    /// The node that alone reads a value, if there is one.
-    fn only_reader(&self, name: &str) -> Option<usize> {
-        match (self.uses.get(name), self.readers.get(name)?.as_slice()) {
-            (Some(1), &[reader]) => Some(reader),
-            _ => None,
-        }
-    }
-}
-
-fn count_uses(graph: &GraphProto, uses: &mut HashMap<String, usize>) {
-    for node in &graph.node {
-        for name in &node.input {
-            *uses.entry(name.clone()).or_default() += 1;
-        }
-        node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()).for_each(|body| count_uses(body, uses));
-    }
-    for output in &graph.output {
-        *uses.entry(output.name.clone()).or_default() += 1;
-    }
-}
-
-/// Whether the node is of this standard operator, with one output and, if it takes any, a first input.
-fn is(node: &NodeProto, operator: &str) -> bool {
-    let standard = ["", "ai.onnx"].contains(&node.domain.as_str());
-    let complete = node.output.len() == 1 && (operator == "Constant" || !node.input.is_empty());
-    node.op_type == operator && standard && complete
-}
-
-/// A constant of the file.
-fn constant<'a>(graph: &'a GraphProto, name: &str) -> Option<&'a TensorProto> {
-    graph.initializer.iter().find(|weight| weight.name == name)
-}
-
-/// The shape of a constant of float32, the only type that joined nodes have their own kernels for.
-fn float_dims<'a>(graph: &'a GraphProto, name: &str) -> Option<&'a [i64]> {
-    const FLOAT: i32 = 1;
-    constant(graph, name).filter(|weight| weight.data_type == FLOAT).map(|weight| weight.dims.as_slice())
-}
-
-/// A constant that is a single float.
-fn scalar(graph: &GraphProto, index: &Index, name: &str) -> Option<f32> {
-    let made = index.makers.get(name).map(|&at| &graph.node[at]).filter(|node| is(node, "Constant"));
-    let tensor = match made {
-        Some(node) => node.attribute.iter().find(|a| a.name == "value")?.t.as_ref()?,
-        None => constant(graph, name)?,
+/// Takes the nodes out of a graph and joins, by these rules, what can be joined.
+pub(super) fn fuse(graph: &mut GraphProto, rules: &[Rule]) -> Vec<Node> {
+    let nodes = std::mem::take(&mut graph.node);
+    let mut net = match Net::of(graph, nodes) {
+        Ok(net) => net,
+        Err(nodes) => return nodes.into_iter().map(Node::plain).collect(),
     };
-    if tensor.dims.iter().any(|&d| d != 1) {
-        return None;
+    for rule in Rule::ALL.iter().filter(|rule| rules.contains(rule)) {
+        match rule {
+            Rule::Normalization => normalization::into_convolutions(&mut net),
+            Rule::Gelu => gelu::join(&mut net),
+            Rule::LayerNormalization => layer_norm::join(&mut net),
+            Rule::Silu => silu::join(&mut net),
+            Rule::Tail => tail::join(&mut net),
+        }
     }
-    let data = weights::data(&mut tensor.clone(), &Files::None).ok()?;
-    data.try_into_vec::<f32>().ok()?.pop()
-}
-
-/// The other one of a node's two arguments.
-fn other<'a>(node: &'a NodeProto, name: &str) -> Option<&'a str> {
-    match node.input.as_slice() {
-        [a, b] if a == name => Some(b),
-        [a, b] if b == name => Some(a),
-        _ => None,
-    }
-}
-
-/// An attribute with a text.
-fn text(name: &str, text: &str) -> AttributeProto {
-    AttributeProto { name: name.to_owned(), s: text.as_bytes().to_vec(), kind: 3, ..AttributeProto::default() }
-}
-
-/// An attribute with a number.
-fn float(name: &str, f: f32) -> AttributeProto {
-    AttributeProto { name: name.to_owned(), f, kind: 1, ..AttributeProto::default() }
-}
-
-/// An attribute with an integer.
-fn int(name: &str, i: i64) -> AttributeProto {
-    AttributeProto { name: name.to_owned(), i, kind: 2, ..AttributeProto::default() }
-}
-
-/// Takes a node out; [`fuse`] clears its place away at the end.
-fn take(graph: &mut GraphProto, at: usize) -> NodeProto {
-    std::mem::take(&mut graph.node[at])
+    net.finish()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::author::Attribute::{Float, Int, Ints};
+    use super::super::author::Attribute::{self, Float, Int, Ints};
     use super::super::author::{Author, FREE};
     use super::*;
+    use crate::runner::onnx::Graph;
+    use crate::runner::onnx::fast::activation::Activation;
+    use burn_backend::TensorData;
 
-    /// The operators of what `fuse` makes of a graph.
+    /// The nodes that `fuse` makes of a graph, in words.
     fn joined(author: Author) -> Vec<String> {
-        let mut graph = author.body();
-        fuse(&mut graph);
-        graph.node.iter().map(NodeProto::qualified).collect()
+        fuse(&mut author.body(), &Rule::ALL).iter().map(in_words).collect()
+    }
+
+    fn in_words(node: &Node) -> String {
+        let mut words = vec![node.file.qualified()];
+        match node.joined {
+            Joined::Nothing => {}
+            Joined::Followed(Followed { normalization, added, activation }) => {
+                words.extend(normalization.map(|_| "normalised".to_owned()));
+                words.extend(added.map(|i| format!("plus {}", node.file.input[i])));
+                words.extend((activation != Activation::None).then(|| format!("{activation:?}")));
+            }
+            Joined::Activation(activation) => words = vec![format!("{activation:?}")],
+            Joined::LayerNormalization { .. } => words = vec!["LayerNormalization".to_owned()],
+        }
+        words.join(", ")
     }
 
     fn convolution() -> Author {
@@ -153,15 +93,15 @@ mod tests {
     fn what_follows_a_convolution_joins_it() {
         let author = convolution().output("y", &[FREE, 2, 4, 4]);
         let author = author.node("Sigmoid", &["x"], &["s"], &[]).node("Add", &["s", "c"], &["a"], &[]);
-        assert_eq!(joined(author.node("Relu", &["a"], &["y"], &[])), ["Sigmoid", "uncork::Conv"]);
+        assert_eq!(joined(author.node("Relu", &["a"], &["y"], &[])), ["Sigmoid", "Conv, plus s, Relu"]);
     }
 
     #[test]
     fn a_number_times_its_sigmoid_is_one_activation() {
         let author = convolution().output("y", &[FREE, 2, 4, 4]).node("Sigmoid", &["c"], &["s"], &[]);
-        assert_eq!(joined(author.node("Mul", &["c", "s"], &["y"], &[])), ["uncork::Conv"]);
+        assert_eq!(joined(author.node("Mul", &["c", "s"], &["y"], &[])), ["Conv, Silu"]);
         let author = convolution().output("y", &[FREE, 2, 4, 4]).node("Sigmoid", &["c"], &["s"], &[]);
-        assert_eq!(joined(author.node("Mul", &["x", "s"], &["y"], &[])), ["uncork::Conv", "Mul"]);
+        assert_eq!(joined(author.node("Mul", &["x", "s"], &["y"], &[])), ["Conv, Sigmoid", "Mul"]);
     }
 
     #[test]
@@ -187,7 +127,7 @@ mod tests {
         let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 3]);
         let author = author.floats("w", &[2, 3], &[1.0; 6]).floats("b", &[3], &[1.0; 3]);
         let author = author.node("MatMul", &["x", "w"], &["m"], &[]).node("Add", &["b", "m"], &["a"], &[]);
-        assert_eq!(joined(author.node("Tanh", &["a"], &["y"], &[])), ["uncork::MatMul"]);
+        assert_eq!(joined(author.node("Tanh", &["a"], &["y"], &[])), ["MatMul, Tanh"]);
     }
 
     #[test]
@@ -200,9 +140,9 @@ mod tests {
             author.node("Add", &["e", "one"], &["p"], &[])
         };
         let last = begin().node("Mul", &["x", "p"], &["m"], &[]).node("Mul", &["m", "half"], &["y"], &[]);
-        assert_eq!(joined(last), ["uncork::Gelu"]);
+        assert_eq!(joined(last), ["Gelu"]);
         let first = begin().node("Mul", &["x", "half"], &["h"], &[]).node("Mul", &["h", "p"], &["y"], &[]);
-        assert_eq!(joined(first), ["uncork::Gelu"]);
+        assert_eq!(joined(first), ["Gelu"]);
         let other = begin().node("Mul", &["x", "one"], &["h"], &[]).node("Mul", &["h", "p"], &["y"], &[]);
         assert_eq!(joined(other).len(), 5, "not the half");
     }
@@ -223,16 +163,68 @@ mod tests {
 
     #[test]
     fn layer_normalization_is_found_over_the_last_axis_only() {
-        assert_eq!(joined(normalization(-1)), ["uncork::LayerNormalization"]);
+        assert_eq!(joined(normalization(-1)), ["LayerNormalization"]);
         assert_eq!(joined(normalization(0)).len(), 9);
     }
 
     #[test]
     fn bounds_and_slopes_stay_with_the_activation() {
         let author = convolution().output("y", &[FREE, 2, 4, 4]);
-        let mut graph = author.node("LeakyRelu", &["c"], &["y"], &[("alpha", Float(0.3))]).body();
-        fuse(&mut graph);
-        let slope = graph.node[0].attribute.iter().find(|a| a.name == "uncork.slope").map(|a| a.f);
-        assert_eq!(slope, Some(0.3));
+        let author = author.node("LeakyRelu", &["c"], &["y"], &[("alpha", Float(0.3))]);
+        assert_eq!(joined(author), ["Conv, LeakyRelu(0.3)"]);
+    }
+
+    #[test]
+    fn nothing_is_joined_behind_an_activation() {
+        let begin = || convolution().output("y", &[FREE, 2, 4, 4]).node("Relu", &["c"], &["r"], &[]);
+        assert_eq!(joined(begin().node("Add", &["x", "r"], &["y"], &[])), ["Conv, Relu", "Add"], "a residual");
+        assert_eq!(joined(begin().node("Sigmoid", &["r"], &["y"], &[])), ["Conv, Relu", "Sigmoid"]);
+        let twice = begin().node("Add", &["x", "r"], &["a"], &[]).node("Relu", &["a"], &["y"], &[]);
+        assert_eq!(joined(twice), ["Conv, Relu", "Add", "Relu"]);
+    }
+
+    /// y = relu(conv(x)) + x is not relu(conv(x) + x): an earlier version took the sum in before the activation.
+    #[test]
+    fn a_residual_behind_an_activation_is_added_to_it() {
+        let author = Author::new(17).input("x", &[FREE, 1, 1, 2]).output("y", &[FREE, 1, 1, 2]);
+        let author = author.floats("w", &[1, 1, 1, 1], &[-1.0]).node("Conv", &["x", "w"], &["c"], &[]);
+        let author = author.node("Relu", &["c"], &["r"], &[]).node("Add", &["r", "x"], &["y"], &[]);
+        let answer = author.answer(vec![TensorData::new(vec![3.0f32, -2.0], [1, 1, 1, 2])]).expect("it runs");
+        assert_eq!(answer[0].try_to_vec::<f32>().expect("floats"), [3.0, 0.0]);
+    }
+
+    #[test]
+    fn an_activation_of_an_activation_is_done_last() {
+        let author = Author::new(17).input("x", &[FREE, 1]).output("y", &[FREE, 1]).floats("w", &[1, 1], &[1.0]);
+        let author = author.node("MatMul", &["x", "w"], &["m"], &[]).node("Relu", &["m"], &["r"], &[]);
+        let author = author.node("Sigmoid", &["r"], &["y"], &[]);
+        let answer = author.answer(vec![TensorData::new(vec![-5.0f32], [1, 1])]).expect("it runs");
+        assert_eq!(answer[0].try_to_vec::<f32>().expect("floats"), [0.5]);
+    }
+
+    #[test]
+    fn rules_can_be_left_out() {
+        let file = convolution().output("y", &[FREE, 2, 4, 4]).node("Relu", &["c"], &["y"], &[]);
+        let mut graph = file.clone().body();
+        assert_eq!(fuse(&mut graph, &[Rule::Gelu]).len(), 2);
+        Graph::load_joined_by(&file.finish(), &[]).expect("it compiles");
+    }
+
+    #[test]
+    fn an_attribute_that_is_not_known_joins_nothing() {
+        let author = convolution().output("y", &[FREE, 2, 4, 4]);
+        assert_eq!(joined(author.node("Relu", &["c"], &["y"], &[("axis", Int(1))])), ["Conv", "Relu"]);
+    }
+
+    #[test]
+    fn a_file_cannot_name_what_is_joined() {
+        let author = convolution().output("y", &[FREE, 2, 4, 4]);
+        let text = Attribute::Text("Relu");
+        let foreign = author.clone().node("Conv", &["x", "w"], &["y"], &[("uncork.activation", text)]);
+        let error = foreign.answer(Vec::new()).expect_err("refused");
+        assert!(error.contains("attribute 'uncork.activation' is not known"), "{error}");
+        let foreign = author.node("Gelu", &["c"], &["y"], &[]).of("uncork");
+        let error = foreign.answer(Vec::new()).expect_err("refused");
+        assert!(error.contains("operator 'uncork::Gelu'"), "{error}");
     }
 }

@@ -1,23 +1,19 @@
 //! SiLU, which ONNX has no operator for before opset 24: x · sigmoid(x).
 
-use super::{DOMAIN, Index, is, other, take};
-use crate::runner::onnx::proto::{GraphProto, NodeProto};
+use super::net::Net;
+use super::node::{Joined, Node};
+use super::pattern::Pattern;
+use crate::runner::onnx::fast::activation::Activation;
+use crate::runner::onnx::proto::NodeProto;
 
-/// Replaces each by one node of our own `Silu`.
-pub(super) fn join(graph: &mut GraphProto) {
-    let index = Index::of(graph);
-    for at in 0..graph.node.len() {
-        let sigmoid = &graph.node[at];
-        if !is(sigmoid, "Sigmoid") {
-            continue;
-        }
-        let (x, y) = (sigmoid.input[0].clone(), &sigmoid.output[0]);
-        let Some(times) = index.only_reader(y).filter(|&at| is(&graph.node[at], "Mul")) else { continue };
-        if other(&graph.node[times], y) == Some(&x) {
-            take(graph, at);
-            let (op_type, domain) = ("Silu".to_owned(), DOMAIN.to_owned());
-            let node = take(graph, times);
-            graph.node[times] = NodeProto { op_type, domain, input: vec![x], ..node };
-        }
+/// Replaces each by one activation.
+pub(super) fn join(net: &mut Net<'_>) {
+    let x = || Pattern::Value("x");
+    let pattern = Pattern::binary("Mul", x(), Pattern::unary("Sigmoid", x()));
+    for at in net.places() {
+        let Some(found) = pattern.find(net, at) else { continue };
+        let Some(node) = net.node(at) else { continue };
+        let file = NodeProto { input: vec![found.value("x")], ..node.file.clone() };
+        net.join(&found.nodes, Node { file, joined: Joined::Activation(Activation::Silu) });
     }
 }

@@ -26,8 +26,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         let alpha = f64::from(build.attributes.float("alpha", 1.0)?);
         composed(move |x| B::float_add(B::relu(x.clone()), below(x, alpha, 1.0)))
     }),
-    Operator::new("uncork::Gelu", |_| known(Activation::Gelu)),
-    Operator::new("uncork::Silu", |_| known(Activation::Silu)),
     Operator::new("Gelu", |build| match build.attributes.text("approximate", "none")?.as_str() {
         "none" => known(Activation::Gelu),
         "tanh" => composed(gelu_by_tanh),
@@ -140,7 +138,7 @@ fn leaky_by(x: Value, slope: Value, device: &DispatchDevice) -> Result<Value, Op
 }
 
 /// A kernel of one of our own activations. Steps of burn's operations are not rounded to half a float.
-fn known(activation: Activation) -> Result<Kernel, OpError> {
+pub(super) fn known(activation: Activation) -> Result<Kernel, OpError> {
     quick(activation, composed(move |x| activated(activation, x))?)
 }
 

@@ -6,6 +6,7 @@ use super::arithmetic::added;
 use super::{Args, Build};
 use crate::runner::onnx::fast::activation::Activation;
 use crate::runner::onnx::floats::Floats;
+use crate::runner::onnx::fuse::Followed;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value};
 
 /// The tail of a joined node; of any other node, nothing.
@@ -15,21 +16,9 @@ pub(super) struct After {
 }
 
 impl After {
-    pub(super) fn of(build: &Build<'_>) -> Result<After, OpError> {
-        let attributes = &build.attributes;
-        let activation = match attributes.text("uncork.activation", "")?.as_str() {
-            "Relu" => Activation::Relu,
-            "Clip" => Activation::Clip(attributes.float("uncork.low", 0.0)?, attributes.float("uncork.high", 0.0)?),
-            "LeakyRelu" => Activation::LeakyRelu(attributes.float("uncork.slope", 0.0)?),
-            "Gelu" => Activation::Gelu,
-            "Tanh" => Activation::Tanh,
-            "Sigmoid" => Activation::Sigmoid,
-            "HardSwish" => Activation::HardSwish,
-            "Silu" => Activation::Silu,
-            _ => Activation::None,
-        };
-        let added = usize::try_from(attributes.int("uncork.added", -1)?).ok();
-        Ok(After { added, activation })
+    pub(super) fn of(build: &mut Build<'_>) -> After {
+        let Followed { added, activation, .. } = build.followed();
+        After { added, activation }
     }
 
     /// The tensor to add, if its elements are at hand and it has the result's shape; else it stays with the arguments.

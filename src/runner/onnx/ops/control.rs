@@ -13,7 +13,7 @@ use crate::runner::onnx::value::{HostInts, OpError, Value, axis, elements};
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("If", |build| {
         let (yes, no) = (build.graph("then_branch")?, build.graph("else_branch")?);
-        let outputs = build.node.output.len();
+        let outputs = build.node.file.output.len();
         if [&yes, &no].iter().any(|branch| branch.plan.gives() != outputs) {
             return Err(OpError::new("its branches differ in their number of results"));
         }
@@ -25,7 +25,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     Operator::new("Loop", |build| {
         // In front of the values that an iteration hands to the next one are trip count and condition.
-        let carried = build.node.input.len().saturating_sub(2);
+        let carried = build.node.file.input.len().saturating_sub(2);
         let body = Body::of(build, 2 + carried, 1 + carried)?;
         let (counted, conditional) = (build.has(0), build.has(1));
         if !counted && !conditional {
@@ -74,11 +74,12 @@ impl Body {
     /// A body that takes and carries so many values.
     fn of(build: &mut Build<'_>, takes: usize, carried: usize) -> Result<Body, OpError> {
         let graph = build.graph("body")?;
-        let file = build.node.attribute.iter().find(|attribute| attribute.name == "body").and_then(|a| a.g.as_ref());
+        let file =
+            build.node.file.attribute.iter().find(|attribute| attribute.name == "body").and_then(|a| a.g.as_ref());
         let declared = file.map(|file| Outline::of(file).outputs).unwrap_or_default();
         // In front of the condition that a loop's body gives, nobody outside sees anything.
-        let hidden = usize::from(build.node.op_type == "Loop");
-        let seen = build.node.output.len() + hidden;
+        let hidden = usize::from(build.node.file.op_type == "Loop");
+        let seen = build.node.file.output.len() + hidden;
         if graph.plan.takes() != takes + graph.captures.len() {
             return Err(OpError(format!("its body does not take the {takes} values that it gets")));
         }
@@ -212,7 +213,7 @@ fn scan(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     if old && build.has(0) {
         return Err(OpError::new("it is given the lengths of its sequences; export with opset 9 or newer"));
     }
-    let inputs = build.node.input.len().saturating_sub(first);
+    let inputs = build.node.file.input.len().saturating_sub(first);
     let along = build.attributes.int("num_scan_inputs", 0)?;
     let along = usize::try_from(along).ok().filter(|along| (1..=inputs).contains(along));
     let along =

@@ -12,14 +12,13 @@ use crate::runner::onnx::floats::{self, Floats};
 use crate::runner::onnx::memory;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
 
-pub(super) const OPERATORS: &[Operator] =
-    &[Operator::new("Conv", |build| conv(build, false)), Operator::new("uncork::Conv", |build| conv(build, true))];
+pub(super) const OPERATORS: &[Operator] = &[Operator::new("Conv", conv)];
 
-/// A convolution; a joined one may have the four columns of a `BatchNormalization` behind its own arguments, and a tail.
-fn conv(build: &mut Build<'_>, joined: bool) -> Result<Kernel, OpError> {
+/// A convolution, and what was joined to it.
+fn conv(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     // Weights that are computed, and volumes.
     if build.peek(1).is_none_or(|weight| weight.rank() > 4) || build.has(2) && build.peek(2).is_none() {
-        return conv_general::conv(build, joined);
+        return conv_general::conv(build);
     }
     let Some(weight) = build.constant(1) else { return Err(OpError::new("the weight is not constant")) };
     let window = Window::of(build, Some(&weight.shape()))?;
@@ -36,15 +35,15 @@ fn conv(build: &mut Build<'_>, joined: bool) -> Result<Kernel, OpError> {
     if bias.as_ref().is_some_and(|b| b.shape() != [outputs]) {
         return Err(OpError(format!("the bias does not have {outputs} elements")));
     }
-    let (weight, bias) = match joined && build.has(3) {
-        true => norm::Affine::take(build, 3)?.merged(weight, bias, build.device)?,
-        false => (weight, bias),
+    let (weight, bias) = match build.followed().normalization {
+        Some(after) => norm::Affine::take(build, after.first, after.epsilon)?.merged(weight, bias, build.device)?,
+        None => (weight, bias),
     };
     let (weight, bias) = (weight.float()?, bias.map(Value::float).transpose()?);
     if bias.as_ref().is_some_and(|b| b.dtype() != weight.dtype()) {
         return Err(OpError::new("weight and bias differ in type"));
     }
-    let after = After::of(build)?;
+    let after = After::of(build);
     if let Some(weights) = Floats::of(&weight) {
         return Ok(fast(window, groups, &weights, &weight, bias.as_ref(), after));
     }

@@ -31,16 +31,17 @@ impl Weight {
 }
 
 /// A convolution whose weight may be computed; that of one that is joined with a normalisation is constant.
-pub(super) fn conv(build: &mut Build<'_>, joined: bool) -> Result<Kernel, OpError> {
+pub(super) fn conv(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let form = Form::of(build)?;
     let groups = groups(build)?;
     let (mut weight, mut bias) = (Weight::take(build, 1), Weight::take(build, 2));
-    if joined && build.has(3) {
+    if let Some(after) = build.followed().normalization {
         let known = weight.0.take().ok_or_else(|| OpError::new("the weight is not constant"))?;
-        let (merged, shift) = norm::Affine::take(build, 3)?.merged(known, bias.0.take(), build.device)?;
+        let (merged, shift) =
+            norm::Affine::take(build, after.first, after.epsilon)?.merged(known, bias.0.take(), build.device)?;
         (weight.0, bias.0) = (Some(merged), shift);
     }
-    let after = After::of(build)?;
+    let after = After::of(build);
     Ok(Kernel::one(move |mut args| {
         let x = args.take(0)?;
         let (weight, bias) = (weight.need(&mut args)?, bias.get(&mut args));

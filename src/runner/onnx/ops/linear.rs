@@ -13,18 +13,17 @@ use crate::runner::onnx::floats::{self, Floats, Strided};
 use crate::runner::onnx::memory;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, broadcast, elements, lift};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("Gemm", gemm),
-    Operator::new("MatMul", matrix_product),
-    Operator::new("uncork::Gemm", gemm),
-    Operator::new("uncork::MatMul", matrix_product),
-];
+pub(super) const OPERATORS: &[Operator] = &[Operator::new("Gemm", gemm), Operator::new("MatMul", matrix_product)];
 
+/// A product of matrices; one that was joined to a bias has it as its third argument.
 fn matrix_product(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    if build.has(2) && build.is_plain() {
+        return Err(OpError::new("it has more than two factors"));
+    }
     if build.peek(1).is_some_and(|w| w.rank() == 2 && matches!(w, Value::Float(_))) {
         let weight = weight(build, false)?;
         let bias = bias(build)?;
-        return linear(weight, bias, After::of(build)?);
+        return linear(weight, bias, After::of(build));
     }
     Ok(Kernel::one(|mut args| {
         let (a, b) = match (args.take(0)?, args.take(1)?) {
@@ -74,7 +73,7 @@ fn gemm(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     if plain && flat_bias && build.peek(1).is_some_and(|weight| weight.rank() == 2) {
         let weight = weight(build, turn_b)?;
         let bias = bias(build)?;
-        return linear(weight, bias, After::of(build)?);
+        return linear(weight, bias, After::of(build));
     }
     Ok(general(alpha, beta, turn_a, turn_b))
 }

@@ -51,9 +51,8 @@ use burn_dispatch::DispatchDevice;
 
 use super::attributes::Attributes;
 use super::files::Files;
-use super::fuse;
+use super::fuse::{Followed, Joined, Node};
 use super::plan::{Budget, Plan};
-use super::proto::NodeProto;
 use super::value::{Handle, HostInts, OpError, Value};
 
 /// An operator that can be run.
@@ -116,7 +115,7 @@ const FAMILIES: &[&[Operator]] = &[
 /// Names of the operators that files may use, and what of each is not supported.
 pub(super) fn list() -> Vec<(&'static str, &'static str)> {
     let all = FAMILIES.iter().copied().flatten().map(|operator| (operator.name, operator.limits));
-    let mut list: Vec<_> = all.filter(|(name, _)| !name.starts_with(fuse::PREFIX)).collect();
+    let mut list: Vec<_> = all.collect();
     list.sort_unstable();
     list
 }
@@ -126,6 +125,20 @@ pub(super) fn find(name: &str) -> Option<&'static Operator> {
     static ALL: LazyLock<HashMap<&str, &Operator>> =
         LazyLock::new(|| FAMILIES.iter().copied().flatten().map(|operator| (operator.name, operator)).collect());
     ALL.get(name).copied()
+}
+
+/// Compiles a node: by its operator, or by what was joined to it.
+pub(super) fn compile(build: &mut Build<'_>, operator: &Operator) -> Result<Kernel, OpError> {
+    let kernel = match build.node.joined {
+        Joined::Nothing | Joined::Followed(_) => (operator.compile)(build)?,
+        Joined::Activation(activation) => activation::known(activation)?,
+        Joined::LayerNormalization { epsilon } => norm::joined(build, epsilon)?,
+    };
+    // Whoever compiles a node that something follows must ask for it: forgotten, it would be left out of the answer.
+    match build.node.joined {
+        Joined::Followed(_) if !build.asked => Err(OpError::new("what was joined to it got lost")),
+        _ => Ok(kernel),
+    }
 }
 
 /// A node by its own names, for messages.
@@ -175,7 +188,7 @@ pub(super) struct Subgraph {
 
 /// A node while it is compiled. What a kernel takes out and prepares is not passed to it again.
 pub(super) struct Build<'a> {
-    node: &'a NodeProto,
+    node: &'a Node,
     /// Attributes by name; all must be read.
     pub(super) attributes: Attributes<'a>,
     sources: Vec<Source>,
@@ -184,11 +197,13 @@ pub(super) struct Build<'a> {
     device: &'a DispatchDevice,
     /// Version of the standard operators.
     opset: i64,
+    /// Whether [`followed`](Build::followed) was called.
+    asked: bool,
 }
 
 impl<'a> Build<'a> {
     pub(super) fn new(
-        node: &'a NodeProto,
+        node: &'a Node,
         attributes: Attributes<'a>,
         sources: Vec<Source>,
         graphs: HashMap<&'a str, Subgraph>,
@@ -196,11 +211,25 @@ impl<'a> Build<'a> {
         device: &'a DispatchDevice,
         opset: i64,
     ) -> Build<'a> {
-        Build { node, attributes, sources, graphs, files, device, opset }
+        Build { node, attributes, sources, graphs, files, device, opset, asked: false }
     }
 
     pub(super) fn into_sources(self) -> Vec<Source> {
         self.sources
+    }
+
+    /// Whether the node is the file's own, with nothing joined to it.
+    fn is_plain(&self) -> bool {
+        self.node.joined == Joined::Nothing
+    }
+
+    /// What follows the node's own operator; nothing, if it is as in the file.
+    fn followed(&mut self) -> Followed {
+        self.asked = true;
+        match self.node.joined {
+            Joined::Followed(followed) => followed,
+            Joined::Nothing | Joined::Activation(_) | Joined::LayerNormalization { .. } => Followed::default(),
+        }
     }
 
     /// Takes argument `i` out if it is a constant; the kernel then finds nothing in its place.
@@ -229,7 +258,7 @@ impl<'a> Build<'a> {
 
     /// Whether somebody may read output `i`.
     fn gives(&self, i: usize) -> bool {
-        self.node.output.get(i).is_some_and(|name| !name.is_empty())
+        self.node.file.output.get(i).is_some_and(|name| !name.is_empty())
     }
 
     /// The body under this attribute's name.

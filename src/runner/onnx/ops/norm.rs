@@ -11,14 +11,11 @@ use crate::runner::onnx::fast::rows::layer_norm;
 use crate::runner::onnx::floats::{self, Floats};
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("BatchNormalization", normalization).except("spatial=0; training before opset 14"),
-    Operator::new("uncork::LayerNormalization", layer_normalization),
-];
+pub(super) const OPERATORS: &[Operator] =
+    &[Operator::new("BatchNormalization", normalization).except("spatial=0; training before opset 14")];
 
 /// Over the last axis, with constant scale and shift: what `fuse` has found written out.
-fn layer_normalization(build: &mut Build<'_>) -> Result<Kernel, OpError> {
-    let epsilon = build.attributes.float("epsilon", 1e-5)?;
+pub(super) fn joined(build: &mut Build<'_>, epsilon: f32) -> Result<Kernel, OpError> {
     let (Some(scale), Some(shift)) = (build.constant(1), build.constant(2)) else {
         return Err(OpError::new("scale or shift are not constant"));
     };
@@ -55,7 +52,12 @@ fn normalization(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     if (1..5).any(|i| build.gives(i)) {
         return Err(OpError::new("its statistics are used, as in training; export with model.eval()"));
     }
-    let Affine { scale, shift } = Affine::take(build, 1)?;
+    let epsilon = build.attributes.float("epsilon", 1e-5)?;
+    build.attributes.float("momentum", 0.9)?;
+    if !build.attributes.flag("spatial", true)? {
+        return Err(OpError::new("spatial=0; export with model.eval()"));
+    }
+    let Affine { scale, shift } = Affine::take(build, 1, epsilon)?;
     let channels = scale.len();
     let column = move |numbers: &[f64], kind: DType, device: &DispatchDevice| {
         value_of(numbers.to_vec(), vec![channels], kind, device)?.float()
@@ -126,12 +128,8 @@ fn computed(build: &mut Build<'_>, training: bool) -> Result<Kernel, OpError> {
 impl Affine {
     /// Takes the constant columns (scale, bias, mean and variance) from argument `first` on: scale and shift that the
     /// normalisation amounts to. In double precision: the difference of two large numbers would cost digits of the model.
-    pub(super) fn take(build: &mut Build<'_>, first: usize) -> Result<Affine, OpError> {
-        let epsilon = f64::from(build.attributes.float("epsilon", 1e-5)?);
-        build.attributes.float("momentum", 0.9)?;
-        if build.attributes.flag("training_mode", false)? || !build.attributes.flag("spatial", true)? {
-            return Err(OpError::new("training_mode=1 or spatial=0; export with model.eval()"));
-        }
+    pub(super) fn take(build: &mut Build<'_>, first: usize, epsilon: f32) -> Result<Affine, OpError> {
+        let epsilon = f64::from(epsilon);
         let mut column = |i: usize| -> Result<Vec<f64>, OpError> {
             let value = build.constant(first + i).ok_or_else(|| OpError::new("its statistics are not constant"))?;
             value.into_data()?.convert_dtype(DType::F64).try_into_vec().map_err(|e| OpError(e.to_string()))

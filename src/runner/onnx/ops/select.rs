@@ -21,7 +21,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let given = build.attributes.int("axis", 0)?;
         let declared = build.attributes.int("num_outputs", 0)?;
         let sizes = build.ints("split", 1)?;
-        let parts = build.node.output.len();
+        let parts = build.node.file.output.len();
         if declared != 0 && declared != parts as i64 {
             return Err(OpError(format!("num_outputs is {declared} and there are {parts} outputs")));
         }
