@@ -14,7 +14,7 @@ use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
 use super::value::{OpError, Value, lift};
-use super::{OnnxError, fuse, inline, ops, order, tensors, weights};
+use super::{Item, OnnxError, fuse, inline, ops, order, tensors, weights};
 use crate::runner::RunnerError;
 use crate::tensor::Tensor;
 
@@ -88,6 +88,16 @@ impl Graph {
     /// Runs the graph once. Inputs and outputs come in the order of [`inputs`](Graph::inputs) and
     /// [`outputs`](Graph::outputs). A panic of a device operation is an error.
     pub fn run(&self, inputs: Vec<TensorData>) -> Result<Vec<TensorData>, RunnerError> {
+        let outputs = self.run_items(inputs.into_iter().map(Item::Tensor).collect())?;
+        let numbers = |item| match item {
+            Item::Tensor(data) => Ok(data),
+            Item::Texts { .. } | Item::Sequence(_) => Err(RunnerError::Failed("it gives more than numbers".into())),
+        };
+        outputs.into_iter().map(numbers).collect()
+    }
+
+    /// Runs the graph as [`run`](Graph::run) does, on values of any kind.
+    pub fn run_items(&self, inputs: Vec<Item>) -> Result<Vec<Item>, RunnerError> {
         if inputs.len() != self.outline.inputs.len() {
             return Err(RunnerError::Failed(format!(
                 "{} inputs where {} are taken",
@@ -95,11 +105,10 @@ impl Graph {
                 self.outline.inputs.len()
             )));
         }
-        let values = |data: TensorData| Value::from_data(data, self.plan.device());
         let outputs = fenced(|| {
-            let values = inputs.into_iter().map(values).collect::<Result<_, _>>()?;
-            let outputs = self.plan.run(values)?;
-            Ok(outputs.into_iter().map(Value::into_data).collect::<Result<_, _>>()?)
+            let values = inputs.into_iter().map(|item| item.into_value(self.plan.device()));
+            let outputs = self.plan.run(values.collect::<Result<_, _>>()?)?;
+            Ok(outputs.into_iter().map(Item::of).collect::<Result<_, _>>()?)
         });
         outputs
             .unwrap_or_else(|panic| Err(panic.into()))
@@ -123,7 +132,16 @@ impl Graph {
     }
 }
 
-/// A tensor from the bytes of a `TensorProto`, as ONNX's test data has them.
+/// A tensor of numbers or texts from the bytes of a `TensorProto`, as ONNX's test data has them.
+pub fn read_item(bytes: &[u8]) -> Result<Item, OnnxError> {
+    let unreadable = |reason: String| OnnxError::Unreadable(reason);
+    let mut tensor = TensorProto::decode(bytes).map_err(|e| unreadable(e.to_string()))?;
+    let device = Device::flex();
+    let value = weights::value(&mut tensor, &Files::None, device.as_dispatch());
+    value.and_then(Item::of).map_err(|e| unreadable(e.0))
+}
+
+/// A tensor of numbers from the bytes of a `TensorProto`.
 pub fn read_tensor(bytes: &[u8]) -> Result<TensorData, OnnxError> {
     let unreadable = |reason: String| OnnxError::Unreadable(reason);
     let mut tensor = TensorProto::decode(bytes).map_err(|e| unreadable(e.to_string()))?;

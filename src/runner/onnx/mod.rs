@@ -16,6 +16,7 @@ mod floats;
 mod fuse;
 mod graph;
 mod inline;
+mod item;
 mod memory;
 mod ops;
 mod order;
@@ -26,6 +27,7 @@ mod runner;
 mod tensors;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod trial;
 mod value;
 mod weights;
@@ -37,7 +39,8 @@ use std::sync::Arc;
 
 pub use error::OnnxError;
 pub use fuse::Rule;
-pub use graph::{Graph, read_tensor};
+pub use graph::{Graph, read_item, read_tensor};
+pub use item::Item;
 pub use runner::OnnxRunner;
 
 use self::outline::Dim;

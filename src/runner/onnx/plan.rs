@@ -234,7 +234,7 @@ impl<'a> Compiler<'a> {
         }
         for weight in &mut graph.initializer {
             let name = std::mem::take(&mut weight.name);
-            let value = fenced(|| Value::from_data(weights::data(weight, self.files)?, &self.device)).and_then(|v| v);
+            let value = fenced(|| weights::value(weight, self.files, &self.device)).and_then(|v| v);
             let value = value.map_err(|e| OnnxError::Graph(format!("constant '{name}': {e}")))?;
             self.name(name, Source::Constant(value))?;
         }

@@ -108,6 +108,9 @@ pub(super) struct TensorProto {
     pub(super) float_data: Vec<f32>,
     #[prost(int32, repeated, tag = "5")]
     pub(super) int32_data: Vec<i32>,
+    /// Texts; they are in no other field and in no other file.
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub(super) string_data: Vec<Vec<u8>>,
     #[prost(int64, repeated, tag = "7")]
     pub(super) int64_data: Vec<i64>,
     #[prost(string, tag = "8")]

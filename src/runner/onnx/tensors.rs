@@ -4,6 +4,7 @@ use burn_backend::DType;
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn_dispatch::DispatchDevice;
 
+use super::texts::Texts;
 use super::value::{Backend, OpError, Value};
 use crate::runner::data;
 use crate::tensor::{Data, DataType, Tensor};
@@ -18,6 +19,7 @@ pub(super) fn datatype(element: i32) -> Option<DataType> {
         5 => DataType::Int16,
         6 => DataType::Int32,
         7 => DataType::Int64,
+        8 => DataType::Bytes,
         9 => DataType::Bool,
         10 => DataType::Fp16,
         11 => DataType::Fp64,
@@ -33,7 +35,7 @@ pub(super) fn dtype(element: i64) -> Option<DType> {
     data::dtype(datatype(i32::try_from(element).ok()?)?)
 }
 
-/// A tensor whose element `i` is `number(i)`, which must fit the type.
+/// A tensor whose element `i` is `number(i)`, which must fit the type; texts are empty.
 pub(super) fn filled(
     datatype: DataType,
     shape: Vec<usize>,
@@ -55,13 +57,18 @@ pub(super) fn filled(
         DataType::Bf16 => numbers.map(half::bf16::from_f32).collect::<Vec<half::bf16>>().into(),
         DataType::Fp32 => numbers.collect::<Vec<f32>>().into(),
         DataType::Fp64 => numbers.map(f64::from).collect::<Vec<f64>>().into(),
-        DataType::Bytes => return Err(OpError::new("byte strings are not supported")),
+        DataType::Bytes => vec![Vec::<u8>::new(); count].into(),
     };
     Tensor::new(shape, data).map_err(|e| OpError(e.to_string()))
 }
 
 /// A caller's tensor as a graph input.
 pub(super) fn to_value(tensor: Tensor, device: &DispatchDevice) -> Result<Value, OpError> {
+    if tensor.data().datatype() == DataType::Bytes {
+        let (dims, data) = tensor.into_parts();
+        let Data::Bytes(bytes) = data else { return Err(OpError::new("texts of another type")) };
+        return Ok(Value::Texts(Texts::from_bytes(dims, bytes)?));
+    }
     let data = data::to_burn(tensor).map_err(|e| OpError(e.to_string()))?;
     Ok(match data.dtype() {
         DType::Bool(_) => Value::Bool(Backend::bool_from_data(data, device)),
@@ -72,5 +79,10 @@ pub(super) fn to_value(tensor: Tensor, device: &DispatchDevice) -> Result<Value,
 
 /// A graph output as a tensor for callers.
 pub(super) fn to_tensor(value: Value) -> Result<Tensor, OpError> {
+    if let Value::Texts(texts) = value {
+        let (dims, texts) = texts.into_parts();
+        let bytes: Vec<Vec<u8>> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+        return Tensor::new(dims, bytes).map_err(|e| OpError(e.to_string()));
+    }
     data::from_burn(value.into_data()?).map_err(|e| OpError(e.to_string()))
 }

@@ -1,12 +1,17 @@
-//! What flows between the steps of a plan: tensors on the device, and integers that stay on the host.
+//! What flows between the steps of a plan: tensors on the device, integers and texts that stay on the host, and sequences.
 //!
 //! Exporters compute shapes with tensor operators (`Shape`, `Gather`, `Concat`, …). Those few integers are kept in a
 //! plain vector ([`Value::Host`]): a shape is then known without reading back from a device.
+//!
+//! Texts and sequences reach those operators only that say so ([`Foreign`](super::ops::Foreign)): all others deal with
+//! tensors of numbers.
 
 use burn::tensor::read_sync;
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn_backend::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, TensorMetadata};
 use burn_dispatch::{Dispatch, DispatchDevice, DispatchTensor};
+
+use super::texts::Texts;
 
 /// Where the operations come from: burn's rank-free interface, routed to the device's backend at run time.
 pub(super) type Backend = Dispatch;
@@ -34,7 +39,14 @@ pub(super) enum Value {
     Int(Handle),
     Bool(Handle),
     Host(HostInts),
+    Texts(Texts),
+    /// Tensors one behind the other, of any shapes.
+    Sequence(Vec<Value>),
 }
+
+/// The type that texts and sequences give as that of their elements: none of burn's is. No tensor here has it, and no
+/// operator that asks for it gets such a value.
+const NO_NUMBERS: DType = DType::Flex32;
 
 /// Integers on the host: a vector, or a single number of rank 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +94,7 @@ impl Value {
                 let shape = Shape::from(h.shape());
                 Ok(TensorData::new(h.ints, shape))
             }
+            other => return Err(OpError(format!("expects a tensor of numbers and gets {}", other.kind()))),
         };
         read.map_err(|e| OpError(format!("the device failed: {e}")))
     }
@@ -93,19 +106,28 @@ impl Value {
             Value::Int(_) => "an integer tensor",
             Value::Bool(_) => "a boolean tensor",
             Value::Host(_) => "integers",
+            Value::Texts(_) => "texts",
+            Value::Sequence(_) => "a sequence",
         }
     }
 
-    /// The dimensions.
+    /// The dimensions; of a sequence, its length.
     pub(super) fn shape(&self) -> Vec<usize> {
         match self {
             Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.shape().to_vec(),
             Value::Host(h) => h.shape(),
+            Value::Texts(texts) => texts.dims().to_vec(),
+            Value::Sequence(values) => vec![values.len()],
         }
     }
 
     /// Bytes that the elements take.
     pub(super) fn byte_len(&self) -> usize {
+        match self {
+            Value::Texts(texts) => return texts.byte_len(),
+            Value::Sequence(values) => return values.iter().fold(0, |sum, v| sum.saturating_add(v.byte_len())),
+            _ => {}
+        }
         self.shape().iter().fold(self.dtype().size(), |bytes, &d| bytes.saturating_mul(d))
     }
 
@@ -114,6 +136,8 @@ impl Value {
         match self {
             Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.shape().num_dims(),
             Value::Host(h) => usize::from(!h.scalar),
+            Value::Texts(texts) => texts.dims().len(),
+            Value::Sequence(_) => 1,
         }
     }
 
@@ -122,6 +146,7 @@ impl Value {
         match self {
             Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.dtype(),
             Value::Host(_) => DType::I64,
+            Value::Texts(_) | Value::Sequence(_) => NO_NUMBERS,
         }
     }
 
@@ -158,6 +183,22 @@ impl Value {
         match self {
             Value::Float(t) => Ok(t),
             other => Err(OpError(format!("expects a float tensor and gets {}", other.kind()))),
+        }
+    }
+
+    /// Texts, or a complaint.
+    pub(super) fn texts(self) -> Result<Texts, OpError> {
+        match self {
+            Value::Texts(texts) => Ok(texts),
+            other => Err(OpError(format!("expects texts and gets {}", other.kind()))),
+        }
+    }
+
+    /// A sequence, or a complaint.
+    pub(super) fn sequence(self) -> Result<Vec<Value>, OpError> {
+        match self {
+            Value::Sequence(values) => Ok(values),
+            other => Err(OpError(format!("expects a sequence and gets {}", other.kind()))),
         }
     }
 
@@ -211,6 +252,8 @@ impl Value {
             Value::Bool(t) => Value::Bool(Backend::bool_reshape(t, Shape::from(dims))),
             Value::Host(h) if dims.len() <= 1 => Value::Host(HostInts { ints: h.ints, scalar: dims.is_empty() }),
             Value::Host(_) => return Err(OpError(format!("cannot turn integers of shape {have:?} into {dims:?}"))),
+            Value::Texts(texts) => Value::Texts(texts.reshape(dims)?),
+            Value::Sequence(_) => return Err(OpError::new("a sequence has no shape to change")),
         })
     }
 
@@ -229,6 +272,9 @@ impl Value {
         }
         let value = match self {
             Value::Host(_) => Value::Int(self.int_tensor(device)?),
+            Value::Texts(_) | Value::Sequence(_) => {
+                return Err(OpError(format!("expects numbers and gets {}", self.kind())));
+            }
             other => other,
         };
         let unknown = || OpError(format!("a cast to {to:?} is not supported"));
@@ -238,7 +284,7 @@ impl Value {
                 Value::Float(t) => Backend::float_cast(t, to),
                 Value::Bool(t) => Backend::bool_into_float(t, to),
                 Value::Int(t) => Backend::int_into_float(t, to),
-                Value::Host(_) => return Err(unknown()),
+                _ => return Err(unknown()),
             }))
         } else if to.is_int() || to.is_uint() {
             let to = IntDType::from(to);
@@ -246,7 +292,7 @@ impl Value {
                 Value::Float(t) => Backend::float_into_int(t, to),
                 Value::Bool(t) => Backend::bool_into_int(t, to),
                 Value::Int(t) => Backend::int_cast(t, to),
-                Value::Host(_) => return Err(unknown()),
+                _ => return Err(unknown()),
             }))
         } else if let DType::Bool(_) = to {
             let to = BoolDType::from(to);

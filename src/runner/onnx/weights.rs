@@ -1,15 +1,27 @@
 //! A file's constant tensors as data: every count and length is checked before memory is asked for.
 
 use burn_backend::{Shape, TensorData};
+use burn_dispatch::DispatchDevice;
 use half::{bf16, f16};
 
 use super::files::Files;
 use super::proto::TensorProto;
 use super::tensors::{datatype, dtype};
-use super::value::OpError;
+use super::texts::Texts;
+use super::value::{OpError, Value};
 use crate::tensor::DataType;
 
-/// The elements of a constant, in row-major order. Takes them out of `tensor`, so that they are not in memory twice.
+/// A constant of any type. Takes its elements out of `tensor`, so that they are not in memory twice.
+pub(super) fn value(tensor: &mut TensorProto, files: &Files, device: &DispatchDevice) -> Result<Value, OpError> {
+    if datatype(tensor.data_type) == Some(DataType::Bytes) {
+        let dims: Result<Vec<usize>, _> = tensor.dims.iter().map(|&d| usize::try_from(d)).collect();
+        let dims = dims.map_err(|_| OpError(format!("a shape of {:?}", tensor.dims)))?;
+        return Ok(Value::Texts(Texts::from_bytes(dims, std::mem::take(&mut tensor.string_data))?));
+    }
+    Value::from_data(data(tensor, files)?, device)
+}
+
+/// The numbers of a constant, in row-major order. Takes them out of `tensor`, so that they are not in memory twice.
 pub(super) fn data(tensor: &mut TensorProto, files: &Files) -> Result<TensorData, OpError> {
     let dims: Result<Vec<usize>, _> = tensor.dims.iter().map(|&d| usize::try_from(d)).collect();
     let count = dims.as_ref().ok().and_then(|dims| dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)));
@@ -51,7 +63,7 @@ pub(super) fn data(tensor: &mut TensorProto, files: &Files) -> Result<TensorData
         DataType::Bool => narrowed!(int32_data, bool, |x| x != 0),
         DataType::Fp16 => narrowed!(int32_data, f16, |x| f16::from_bits(x as u16)),
         DataType::Bf16 => narrowed!(int32_data, bf16, |x| bf16::from_bits(x as u16)),
-        DataType::Bytes => return Err(OpError::new("byte strings are not supported")),
+        DataType::Bytes => return Err(OpError::new("expects numbers and gets texts")),
     })
 }
 
@@ -82,6 +94,6 @@ fn from_raw(raw: &[u8], kind: DataType, count: usize, shape: Shape) -> Result<Te
         DataType::Bool => read!(bool, |[byte]: [u8; 1]| byte != 0),
         DataType::Fp16 => read!(f16, f16::from_le_bytes),
         DataType::Bf16 => read!(bf16, bf16::from_le_bytes),
-        DataType::Bytes => return Err(OpError::new("byte strings are not supported")),
+        DataType::Bytes => return Err(OpError::new("expects numbers and gets texts")),
     })
 }

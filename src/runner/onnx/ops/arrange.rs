@@ -144,7 +144,8 @@ pub(super) fn permuted(x: Value, order: &[usize]) -> Value {
         Value::Float(t) => Value::Float(B::float_permute(t, order)),
         Value::Int(t) => Value::Int(B::int_permute(t, order)),
         Value::Bool(t) => Value::Bool(B::bool_permute(t, order)),
-        host @ Value::Host(_) => host,
+        // Of rank 0 or 1, or none that operators of numbers get.
+        other @ (Value::Host(_) | Value::Texts(_) | Value::Sequence(_)) => other,
     }
 }
 

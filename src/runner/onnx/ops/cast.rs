@@ -3,6 +3,7 @@
 use burn_backend::{DType, TensorData};
 use burn_dispatch::DispatchDevice;
 
+use super::text::numbers::{self, written};
 use super::{Build, Kernel, Operator};
 use crate::runner::onnx::tensors::dtype;
 use crate::runner::onnx::value::{OpError, Value};
@@ -13,23 +14,38 @@ pub(super) const OPERATORS: &[Operator] = &[
         Ok(Kernel::one(move |mut args| bit_cast(args.take(0)?, to, args.device)))
     })
     .except(FOREIGN),
-    Operator::new("Cast", |build| {
-        let to = target(build.attributes.int("to", 0)?)?;
+    Operator::of_any("Cast", |build| {
+        let to = build.attributes.int("to", 0)?;
         rounding(build)?;
-        Ok(Kernel::one(move |mut args| args.take(0)?.cast(to, args.device)))
+        if to == TEXT {
+            return Ok(Kernel::one(|mut args| written(args.take(0)?).map(Value::Texts)));
+        }
+        let to = target(to)?;
+        Ok(Kernel::one(move |mut args| cast(args.take(0)?, to, args.device)))
     })
     .except(FOREIGN),
-    Operator::new("CastLike", |build| {
+    Operator::of_any("CastLike", |build| {
         rounding(build)?;
-        Ok(Kernel::one(|mut args| {
-            let to = args.take(1)?.dtype();
-            args.take(0)?.cast(to, args.device)
+        Ok(Kernel::one(|mut args| match args.take(1)? {
+            Value::Texts(_) => written(args.take(0)?).map(Value::Texts),
+            like => cast(args.take(0)?, like.dtype(), args.device),
         }))
     })
     .except(FOREIGN),
 ];
 
-const FOREIGN: &str = "texts, complex numbers, and floats and integers of 8 bits or fewer that Rust has no type for";
+const FOREIGN: &str = "complex numbers, and floats and integers of 8 bits or fewer that Rust has no type for";
+
+/// ONNX's number of the type of texts.
+const TEXT: i64 = 8;
+
+/// The same elements as numbers of another type; texts are read as numbers.
+fn cast(x: Value, to: DType, device: &DispatchDevice) -> Result<Value, OpError> {
+    match x {
+        Value::Texts(texts) => numbers::read(texts, to, device),
+        other => other.cast(to, device),
+    }
+}
 
 /// The type that ONNX numbers so.
 pub(super) fn target(element: i64) -> Result<DType, OpError> {
@@ -39,7 +55,6 @@ pub(super) fn target(element: i64) -> Result<DType, OpError> {
 /// ONNX's names of the types that cannot be served.
 fn name(element: i64) -> String {
     let name = match element {
-        8 => "string",
         14 => "complex64",
         15 => "complex128",
         17 => "float8e4m3fn",
@@ -88,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_cast_to_a_type_that_is_not_here_names_it() {
-        for (element, name) in [(17, "float8e4m3fn"), (22, "int4"), (8, "string"), (99, "number 99")] {
+        for (element, name) in [(17, "float8e4m3fn"), (22, "int4"), (14, "complex64"), (99, "number 99")] {
             let error = alone(19, "Cast", &[("to", Int(element))], [("x", TensorData::from([1f32]))]).unwrap_err();
             assert!(error.contains("'Cast' (node 'make_out')") && error.contains(name), "{error}");
         }

@@ -10,14 +10,14 @@ use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, broadcast
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("And", |_| logic(B::bool_and)),
-    Operator::new("Equal", |_| compare(B::float_equal, B::int_equal, Some(B::bool_equal))),
+    Operator::comparing("Equal", |_| compare(B::float_equal, B::int_equal, Some(B::bool_equal))),
     Operator::new("Greater", |_| compare(B::float_greater, B::int_greater, None)),
     Operator::new("GreaterOrEqual", |_| compare(B::float_greater_equal, B::int_greater_equal, None)),
     Operator::new("Less", |_| compare(B::float_lower, B::int_lower, None)),
     Operator::new("LessOrEqual", |_| compare(B::float_lower_equal, B::int_lower_equal, None)),
     Operator::new("Not", |_| Ok(Kernel::one(|mut args| Ok(Value::Bool(B::bool_not(args.take(0)?.bool()?)))))),
     Operator::new("Or", |_| logic(B::bool_or)),
-    Operator::new("Where", |_| {
+    Operator::moving("Where", |_| {
         Ok(Kernel::one(|mut args| {
             let (condition, x, y) = (args.take(0)?, args.take(1)?, args.take(2)?);
             chosen(condition, x, y, args.device)
@@ -92,7 +92,7 @@ fn spread(value: Value, dims: &[usize]) -> Result<Value, OpError> {
         Value::Float(t) => Value::Float(B::float_expand(t, shape())),
         Value::Int(t) => Value::Int(B::int_expand(t, shape())),
         Value::Bool(t) => Value::Bool(B::bool_expand(t, shape())),
-        host @ Value::Host(_) => host,
+        other @ (Value::Host(_) | Value::Texts(_) | Value::Sequence(_)) => other,
     })
 }
 

@@ -11,7 +11,7 @@ use crate::runner::onnx::tensors::dtype;
 use crate::runner::onnx::value::{HostInts, OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("If", |build| {
+    Operator::of_any("If", |build| {
         let (yes, no) = (build.graph("then_branch")?, build.graph("else_branch")?);
         let outputs = build.node.file.output.len();
         if [&yes, &no].iter().any(|branch| branch.plan.gives() != outputs) {
@@ -23,7 +23,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             Ok(chosen.plan.run_within(captured, args.budget)?)
         }))
     }),
-    Operator::new("Loop", |build| {
+    Operator::of_any("Loop", |build| {
         // In front of the values that an iteration hands to the next one are trip count and condition.
         let carried = build.node.file.input.len().saturating_sub(2);
         let body = Body::of(build, 2 + carried, 1 + carried)?;
@@ -54,7 +54,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             finish(state, collected, args.device)
         }))
     }),
-    Operator::new("Scan", scan).except("lengths of sequences in opset 8"),
+    Operator::of_any("Scan", scan).except("lengths of sequences in opset 8"),
 ];
 
 /// A boolean of rank 0.

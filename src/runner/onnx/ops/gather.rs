@@ -7,7 +7,7 @@ use super::{Kernel, Operator};
 use crate::runner::onnx::value::{HostInts, OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("Compress", |build| {
+    Operator::moving("Compress", |build| {
         let given = if build.attributes.has("axis") { Some(build.attributes.int("axis", 0)?) } else { None };
         Ok(Kernel::one(move |mut args| {
             let (x, condition) = (args.take(0)?, args.take(1)?);
@@ -21,7 +21,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             selected(x, axis, kept, args.device)
         }))
     }),
-    Operator::new("Gather", |build| {
+    Operator::moving("Gather", |build| {
         let given = build.attributes.int("axis", 0)?;
         Ok(Kernel::one(move |mut args| {
             let (x, at) = (args.take(0)?, args.take(1)?);
@@ -37,7 +37,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             selected(x, axis, indices, args.device)?.shaped(dims, args.device)
         }))
     }),
-    Operator::new("GatherElements", |build| {
+    Operator::moving("GatherElements", |build| {
         let given = build.attributes.int("axis", 0)?;
         Ok(Kernel::one(move |mut args| {
             let (x, at) = (args.take(0)?, args.take(1)?);
@@ -46,7 +46,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             picked(x, 1, places.into_iter().map(Some), dims, args.device)
         }))
     }),
-    Operator::new("GatherND", |build| {
+    Operator::moving("GatherND", |build| {
         let batch = build.attributes.int("batch_dims", 0)?;
         let batch = usize::try_from(batch).map_err(|_| OpError::new("a negative number of batch dimensions"))?;
         Ok(Kernel::one(move |mut args| {
@@ -57,7 +57,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             picked(x, blocks.size, blocks.places.into_iter().map(Some), dims, args.device)
         }))
     }),
-    Operator::new("ReverseSequence", |build| {
+    Operator::moving("ReverseSequence", |build| {
         let (time, batch) = (build.attributes.int("time_axis", 0)?, build.attributes.int("batch_axis", 1)?);
         if (time, batch) != (0, 1) && (time, batch) != (1, 0) {
             return Err(OpError::new("time and batch are not the first two axes"));

@@ -23,7 +23,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         }))
     }),
     Operator::new("Dropout", dropout).except("dropping elements, as in training"),
-    Operator::new("Expand", |build| {
+    Operator::moving("Expand", |build| {
         let wanted = build.ints("shape", 1)?;
         Ok(Kernel::one(move |mut args| {
             let wanted = lengths(&wanted.need("dimensions", &mut args)?)?;
@@ -108,7 +108,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             made(numbers, vec![count], dtype, args.device)
         }))
     }),
-    Operator::new("Tile", |build| {
+    Operator::moving("Tile", |build| {
         let repeats = build.ints("repeats", 1)?;
         Ok(Kernel::one(move |mut args| {
             let repeats = lengths(&repeats.need("repeats", &mut args)?)?;

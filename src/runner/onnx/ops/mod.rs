@@ -20,6 +20,7 @@ mod conv_general;
 mod conv_transpose;
 mod cumulative;
 mod einsum;
+mod foreign;
 mod gather;
 mod generate;
 mod host;
@@ -41,6 +42,7 @@ mod select;
 mod shape;
 mod sort;
 mod tabular;
+mod text;
 mod window;
 
 use std::collections::HashMap;
@@ -49,6 +51,7 @@ use std::sync::LazyLock;
 
 use burn_dispatch::DispatchDevice;
 
+pub(super) use self::foreign::Foreign;
 use super::attributes::Attributes;
 use super::files::Files;
 use super::fuse::{Followed, Joined, Node};
@@ -61,14 +64,31 @@ pub(super) struct Operator {
     pub(super) name: &'static str,
     /// What of it is not supported, for the table in the documents; empty where nothing is missing.
     pub(super) limits: &'static str,
+    /// What it does with texts and sequences.
+    foreign: Foreign,
     /// Makes a node ready to run. The error says what of it is not supported.
-    pub(super) compile: fn(&mut Build<'_>) -> Result<Kernel, OpError>,
+    compile: fn(&mut Build<'_>) -> Result<Kernel, OpError>,
 }
 
 impl Operator {
     /// An operator that is supported in every form.
     const fn new(name: &'static str, compile: fn(&mut Build<'_>) -> Result<Kernel, OpError>) -> Operator {
-        Operator { name, limits: "", compile }
+        Operator { name, limits: "", foreign: Foreign::Refused, compile }
+    }
+
+    /// An operator that moves whole elements, texts as well as numbers.
+    const fn moving(name: &'static str, compile: fn(&mut Build<'_>) -> Result<Kernel, OpError>) -> Operator {
+        Operator { foreign: Foreign::Moved, ..Operator::new(name, compile) }
+    }
+
+    /// An operator that asks which elements are equal, of texts as well as of numbers.
+    const fn comparing(name: &'static str, compile: fn(&mut Build<'_>) -> Result<Kernel, OpError>) -> Operator {
+        Operator { foreign: Foreign::Compared, ..Operator::new(name, compile) }
+    }
+
+    /// An operator that knows itself what to do with texts and sequences.
+    const fn of_any(name: &'static str, compile: fn(&mut Build<'_>) -> Result<Kernel, OpError>) -> Operator {
+        Operator { foreign: Foreign::Taken, ..Operator::new(name, compile) }
     }
 
     /// What of it is not supported.
@@ -137,7 +157,7 @@ pub(super) fn compile(build: &mut Build<'_>, operator: &Operator) -> Result<Kern
     // Whoever compiles a node that something follows must ask for it: forgotten, it would be left out of the answer.
     match build.node.joined {
         Joined::Followed(_) if !build.asked => Err(OpError::new("what was joined to it got lost")),
-        _ => Ok(kernel),
+        _ => Ok(foreign::guarded(kernel, operator.foreign)),
     }
 }
 

@@ -206,6 +206,7 @@ impl Mode {
             Value::Float(t) | Value::Int(t) => t.dtype(),
             Value::Host(_) => DType::I64,
             Value::Bool(_) => return Err(OpError::new("truth values can only be resized with mode='nearest'")),
+            other => return Err(OpError(format!("expects numbers and gets {}", other.kind()))),
         };
         if kind == DType::F64 {
             let (data, dims) = run::<f64>(self, x, sides)?;

@@ -9,15 +9,15 @@ use super::{Build, Kernel, Operator};
 use crate::runner::onnx::value::{Backend as B, HostInts, OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("Concat", |build| {
+    Operator::moving("Concat", |build| {
         let given = build.attributes.int("axis", 1)?;
         Ok(Kernel::one(move |mut args| {
             let device = args.device;
             joined(args.all(), given, device)
         }))
     }),
-    Operator::new("Slice", slice),
-    Operator::new("Split", |build| {
+    Operator::moving("Slice", slice),
+    Operator::moving("Split", |build| {
         let given = build.attributes.int("axis", 0)?;
         let declared = build.attributes.int("num_outputs", 0)?;
         let sizes = build.ints("split", 1)?;
@@ -118,6 +118,7 @@ pub(super) fn cut(mut x: Value, cuts: &[Cut], device: &DispatchDevice) -> Result
             }
             _ => Value::Host(h),
         },
+        other => return Err(OpError(format!("expects a tensor and gets {}", other.kind()))),
     })
 }
 

@@ -1,14 +1,17 @@
 //! Shapes and types: operators that keep all elements and change their dimensions, order or type.
 
+use std::sync::Arc;
+
 use burn_backend::{Shape, TensorData};
 
 use super::arrange::permuted;
 use super::{Build, Ints, Kernel, Operator};
+use crate::runner::onnx::texts::Texts;
 use crate::runner::onnx::value::{HostInts, OpError, Value, axis, elements};
 use crate::runner::onnx::weights;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("Constant", constant),
+    Operator::of_any("Constant", constant),
     Operator::new("DepthToSpace", |build| {
         let block = block(build)?;
         let rows_first = rows_first(build)?;
@@ -25,7 +28,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             permuted(x.reshape(apart)?, &order).reshape(vec![n, deep, h * block, w * block])
         }))
     }),
-    Operator::new("Flatten", |build| {
+    Operator::moving("Flatten", |build| {
         let given = build.attributes.int("axis", 1)?;
         Ok(Kernel::one(move |mut args| {
             let x = args.take(0)?;
@@ -35,8 +38,8 @@ pub(super) const OPERATORS: &[Operator] = &[
             x.shaped(vec![elements(outer)?, elements(inner)?], args.device)
         }))
     }),
-    Operator::new("Identity", |_| Ok(Kernel::one(|mut args| args.take(0)))),
-    Operator::new("Reshape", |build| {
+    Operator::of_any("Identity", |_| Ok(Kernel::one(|mut args| args.take(0)))),
+    Operator::moving("Reshape", |build| {
         let zero_counts = build.attributes.flag("allowzero", false)?;
         let wanted = build.ints("shape", 1)?;
         Ok(Kernel::one(move |mut args| {
@@ -45,7 +48,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             x.shaped(dims, args.device)
         }))
     }),
-    Operator::new("Shape", |build| {
+    Operator::of_any("Shape", |build| {
         let (start, end) = (build.attributes.int("start", 0)?, build.attributes.int("end", i64::MAX)?);
         Ok(Kernel::one(move |mut args| {
             let dims = args.take(0)?.shape();
@@ -55,7 +58,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             Ok(Value::Host(HostInts::vector(part.iter().map(|&d| d as i64).collect())))
         }))
     }),
-    Operator::new("Size", |_| {
+    Operator::of_any("Size", |_| {
         Ok(Kernel::one(|mut args| {
             let count = elements(&args.take(0)?.shape())? as i64;
             Ok(Value::Host(HostInts { ints: vec![count], scalar: true }))
@@ -76,11 +79,11 @@ pub(super) const OPERATORS: &[Operator] = &[
             permuted(x.reshape(apart)?, &order).reshape(vec![n, c * block * block, h / block, w / block])
         }))
     }),
-    Operator::new("Squeeze", |build| {
+    Operator::moving("Squeeze", |build| {
         let axes = build.ints("axes", 1)?;
         Ok(Kernel::one(move |mut args| squeezed(args.take(0)?, axes.get(&mut args)?)))
     }),
-    Operator::new("Transpose", |build| {
+    Operator::moving("Transpose", |build| {
         let order = build.attributes.ints("perm")?;
         let order: Option<Vec<usize>> = order.map(|order| order.iter().map(|&p| p as usize).collect());
         Ok(Kernel::one(move |mut args| {
@@ -94,7 +97,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             }
         }))
     }),
-    Operator::new("Unsqueeze", |build| {
+    Operator::moving("Unsqueeze", |build| {
         let axes: Ints = build.ints("axes", 1)?;
         Ok(Kernel::one(move |mut args| {
             let axes = axes.need("axes", &mut args)?;
@@ -113,7 +116,7 @@ fn constant(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         Value::from_data(TensorData::new(floats, Shape::from(dims.to_vec())), build.device)
     };
     let value = if let Some(mut tensor) = attributes.tensor("value")? {
-        Value::from_data(weights::data(&mut tensor, build.files)?, build.device)?
+        weights::value(&mut tensor, build.files, build.device)?
     } else if attributes.has("value_float") {
         floats(vec![attributes.float("value_float", 0.0)?], &[])?
     } else if let Some(list) = attributes.floats("value_floats")? {
@@ -123,6 +126,10 @@ fn constant(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         host(vec![attributes.int("value_int", 0)?], true)
     } else if let Some(ints) = attributes.ints("value_ints")? {
         host(ints, false)
+    } else if attributes.has("value_string") {
+        Value::Texts(Texts::new(vec![], vec![Arc::from(attributes.text("value_string", "")?)])?)
+    } else if let Some(texts) = attributes.texts("value_strings")? {
+        Value::Texts(Texts::new(vec![texts.len()], texts.into_iter().map(Arc::from).collect())?)
     } else {
         return Err(OpError::new("this kind of constant is not supported"));
     };

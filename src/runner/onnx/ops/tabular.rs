@@ -6,7 +6,7 @@ use super::{Args, Build, Kernel, Operator};
 use crate::runner::onnx::value::{OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("ai.onnx.ml::ArrayFeatureExtractor", |_| Ok(Kernel::one(|mut args| picked(&mut args)))),
+    Operator::moving("ai.onnx.ml::ArrayFeatureExtractor", |_| Ok(Kernel::one(|mut args| picked(&mut args)))),
     Operator::new("ai.onnx.ml::Binarizer", |build| {
         let threshold = build.attributes.float("threshold", 0.0)?;
         Ok(Kernel::one(move |mut args| mapped(&mut args, |x, _| f32::from(u8::from(x > threshold)))))

@@ -1,0 +1,3 @@
+//! Operators on texts.
+
+pub(super) mod numbers;
