@@ -103,6 +103,16 @@ impl Activation {
         }
     }
 
+    /// The least and the largest number that the function lets through, if that is all that it does.
+    pub(super) fn bounds(self) -> Option<(f32, f32)> {
+        match self {
+            Activation::None => Some((f32::NEG_INFINITY, f32::INFINITY)),
+            Activation::Relu => Some((0.0, f32::INFINITY)),
+            Activation::Clip(low, high) => Some((low, high)),
+            _ => None,
+        }
+    }
+
     /// The same, for the processor that the caller is compiled for.
     #[inline(always)]
     pub(super) fn apply(self, numbers: &mut [f32]) {

@@ -1,18 +1,32 @@
-//! Convolutions over images, direct: no matrix of all windows is made.
+//! Convolutions over images, as products: weights times the pixels that each weight meets.
 //!
-//! An image is copied once into planes with its padding; at a stride of s, the rows and columns that are s apart lie next
-//! to each other, each remainder in a plane of its own. The pixels that one weight meets are then a contiguous run at a
-//! fixed offset, and so the convolution is a product: weights times shifted runs. Where rows end, a few columns of padding
-//! are computed and dropped. Kernels of 1×1 read the image as it is.
+//! No matrix of all windows is made: the pixels of a few columns are gathered from planes (`planes`), and multiplied with
+//! the weights of all channels while they are in the nearest caches. Images that are small are taken together, so that
+//! their columns fill whole vectors.
+
+use std::sync::OnceLock;
 
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::activation::Activation;
-use super::depthwise;
-use super::tile::{self, COLUMNS, ROWS, Terms, Tile};
-use super::vectorized;
+use super::planes::{self, Layout, Run, Window};
+use super::share::{self, Piece};
+use super::tile::{self, Added, Bias, Block, COLUMNS, ROWS};
+use super::winograd::{self, Winograd};
+use super::{depthwise, vectorized};
 use crate::runner::onnx::memory;
+
+/// Fewest columns of an image that is convolved by itself.
+const ALONE: usize = 4 * COLUMNS;
+/// Fewest multiplications that are shared by threads: with less, waking them takes longer.
+const SHARED: usize = 1 << 17;
+/// Most strips of rows for which the pixels are read where they are: gathering them takes about as long as one strip.
+const IN_PLACE: usize = 2;
+/// Floats that are gathered at a time, to stay in the second-level cache, and the most panels. The longer the stretches of
+/// each row that are written together, the fewer lines of the result are visited twice.
+const GATHERED: usize = 1 << 15;
+const PANELS: usize = 8;
 
 /// A convolution's geometry and weights, prepared once.
 pub(in crate::runner::onnx) struct Conv {
@@ -26,20 +40,8 @@ pub(in crate::runner::onnx) struct Conv {
     /// `[group][strip][term][ROWS]`
     pub(super) weights: Vec<[f32; ROWS]>,
     pub(super) bias: Vec<f32>,
-}
-
-/// One input size: how an image lies in planes, and where a weight's pixels are.
-pub(super) struct Layout {
-    pub(super) input: [usize; 2],
-    before: [usize; 2],
-    pub(super) output: [usize; 2],
-    stride: [usize; 2],
-    /// Height and width of a plane.
-    pub(super) plane: [usize; 2],
-    /// Of each weight of a channel, for all channels of a group.
-    pub(super) offsets: Vec<usize>,
-    /// The planes are the image itself.
-    bare: bool,
+    /// The weights for tiles of two and of four pixels, made when they are first needed.
+    tiles: [OnceLock<Vec<[f32; ROWS]>>; 2],
 }
 
 impl Conv {
@@ -59,7 +61,17 @@ impl Conv {
         }
         let bias = bias.map_or_else(|| vec![0.0; outputs], <[f32]>::to_vec);
         let kernel = [height, width];
-        Conv { groups, inputs, outputs: each, kernel, stride, dilation, weights: strips, bias }
+        Conv {
+            groups,
+            inputs,
+            outputs: each,
+            kernel,
+            stride,
+            dilation,
+            weights: strips,
+            bias,
+            tiles: Default::default(),
+        }
     }
 
     /// Whether each channel is convolved by itself, into one.
@@ -67,22 +79,28 @@ impl Conv {
         self.inputs == 1 && self.outputs == 1
     }
 
-    fn layout(&self, input: [usize; 2], pads: [(usize, usize); 2], output: [usize; 2]) -> Layout {
-        let padded: [usize; 2] = std::array::from_fn(|i| input[i] + pads[i].0 + pads[i].1);
-        let plane: [usize; 2] = std::array::from_fn(|i| padded[i].div_ceil(self.stride[i]));
-        let [sy, sx] = self.stride;
-        let mut offsets = Vec::with_capacity(self.inputs * self.kernel[0] * self.kernel[1]);
-        for channel in 0..self.inputs {
-            for y in (0..self.kernel[0]).map(|y| y * self.dilation[0]) {
-                for x in (0..self.kernel[1]).map(|x| x * self.dilation[1]) {
-                    let phase = (channel * sy + y % sy) * sx + x % sx;
-                    offsets.push((phase * plane[0] + y / sy) * plane[1] + x / sx);
-                }
-            }
+    /// How many pixels the tiles are wide and high with which Winograd's method is the quickest, if it is.
+    fn tile(&self, images: usize, output: [usize; 2]) -> Option<usize> {
+        let fits = self.kernel == [3, 3] && self.stride == [1, 1] && self.dilation == [1, 1] && self.groups == 1;
+        if !fits || self.inputs < 16 || self.outputs < 16 {
+            return None;
         }
-        let bare = pads == [(0, 0); 2] && self.stride == [1, 1] && !self.is_depthwise();
-        let before = pads.map(|(before, _)| before);
-        Layout { input, before, output, stride: self.stride, plane, offsets, bare }
+        let tiles = |size: usize| images * output.iter().map(|len| len.div_ceil(size)).product::<usize>();
+        if tiles(4) >= 12 {
+            Some(4)
+        } else if tiles(2) >= 8 {
+            Some(2)
+        } else {
+            None
+        }
+    }
+
+    /// The weights for tiles of this size.
+    fn tiled(&self, tile: usize) -> &[[f32; ROWS]] {
+        match tile {
+            2 => self.tiles[0].get_or_init(|| winograd::weights::<2, 4>(&self.weights, self.inputs)),
+            _ => self.tiles[1].get_or_init(|| winograd::weights::<4, 6>(&self.weights, self.inputs)),
+        }
     }
 
     /// Convolves a batch of images `x`, `[images][channels][height][width]`, into `y`.
@@ -99,230 +117,259 @@ impl Conv {
         activation: Activation,
         y: &mut [f32],
     ) {
-        let layout = self.layout(input, pads, output);
         let size = output[0] * output[1];
         let (in_len, out_len) = (self.groups * self.inputs * input[0] * input[1], self.groups * self.outputs * size);
         if in_len == 0 || out_len == 0 {
             return;
         }
-        let added = |from: usize, len: usize| added.map(|added| &added[from..from + len]);
-        let work = |planes: &[f32], at: usize, first: usize, y: &mut [f32]| {
-            let added = added(at, y.len());
-            vectorized(Work { conv: self, layout: &layout, planes, first, added, activation, y });
-        };
-        let channels = self.groups * self.inputs;
-        let (images, threads) = (x.len() / in_len, rayon::current_num_threads());
+        let window = Window { kernel: self.kernel, stride: self.stride, dilation: self.dilation, pads };
+        let layout = Layout::new(window, self.inputs, input, output);
+        let (images, mut threads) = (x.len() / in_len, rayon::current_num_threads());
+        if y.len() * layout.offsets.len() < SHARED {
+            threads = 1;
+        }
         if self.is_depthwise() {
             let work = |first: usize, x: &[f32], y: &mut [f32]| {
-                let added = added(first * size, y.len());
+                let added = added.map(|added| &added[first * size..][..y.len()]);
                 vectorized(depthwise::Work { conv: self, layout: &layout, x, first, added, activation, y });
             };
             if threads == 1 {
                 return work(0, x, y);
             }
-            let (some, pixels) = (channels.div_ceil(threads), input[0] * input[1]);
+            let (some, pixels) = ((images * self.groups).div_ceil(threads), input[0] * input[1]);
             let pieces = x.par_chunks(some * pixels).zip(y.par_chunks_mut(some * size)).enumerate();
             return pieces.for_each(|(i, (x, y))| work(i * some, x, y));
         }
-        if threads > 1 && images >= threads {
-            let each = x.par_chunks_exact(in_len).zip(y.par_chunks_exact_mut(out_len)).enumerate();
-            each.for_each_init(
-                || vec![0.0; layout.room(channels)],
-                |room, (i, (x, y))| work(layout.planes(x, room), i * out_len, 0, y),
-            );
-            return;
-        }
-        let mut room = memory::take(layout.room(channels));
-        room.fill(0.0);
-        for (i, (x, y)) in x.chunks_exact(in_len).zip(y.chunks_exact_mut(out_len)).enumerate() {
-            let planes = layout.planes(x, &mut room);
-            if threads == 1 {
-                work(planes, i * out_len, 0, y);
-                continue;
+        let batch = Batch { conv: self, layout: &layout, activation };
+        let batch = |x: &[f32], added: Option<&[f32]>, threads: usize, y: &mut [f32]| {
+            let before = pads.map(|(before, _)| before);
+            let Conv { ref bias, inputs, .. } = *self;
+            match self.tile(images, output) {
+                Some(tile) => {
+                    let weights = self.tiled(tile);
+                    let winograd = Winograd { weights, bias, inputs, input, before, output, added, activation };
+                    match tile {
+                        2 => winograd.run::<2, 4>(x, threads, y),
+                        _ => winograd.run::<4, 6>(x, threads, y),
+                    }
+                }
+                None => batch.run(x, added, threads, y),
             }
-            // Whole strips of a group, or whole groups.
-            let few = 4 * ROWS;
-            let some = if self.outputs.is_multiple_of(few) { few } else { self.outputs * (few / self.outputs).max(1) };
-            y.par_chunks_mut(some * size).enumerate().for_each(|(part, y)| {
-                let first = part * some;
-                work(planes, i * out_len + first * size, first, y);
-            });
+        };
+        if threads == 1 || images % threads != 0 && images < 4 * threads {
+            return batch(x, added, threads, y);
+        }
+        let each = images.div_ceil(threads);
+        let pieces = x.par_chunks(each * in_len).zip(y.par_chunks_mut(each * out_len)).enumerate();
+        pieces.for_each(|(i, (x, y))| {
+            batch(x, added.map(|added| &added[i * each * out_len..][..y.len()]), 1, y);
+        });
+    }
+}
+
+/// A convolution of images of one size.
+#[derive(Clone, Copy)]
+struct Batch<'a> {
+    conv: &'a Conv,
+    layout: &'a Layout,
+    activation: Activation,
+}
+
+impl Batch<'_> {
+    /// Convolves images, on so many threads.
+    fn run(self, x: &[f32], added: Option<&[f32]>, threads: usize, y: &mut [f32]) {
+        let Batch { conv, layout, activation } = self;
+        let (channels, size) = (conv.groups * conv.outputs, layout.output[0] * layout.output[1]);
+        let in_len = conv.groups * conv.inputs * layout.input[0] * layout.input[1];
+        let together = if size < ALONE { x.len() / in_len } else { 1 };
+        let pieces = x.chunks(together * in_len).zip(y.chunks_mut(together * channels * size)).enumerate();
+        for (i, (x, y)) in pieces {
+            let added = added.map(|added| &added[i * together * channels * size..][..y.len()]);
+            let images = x.len() / in_len;
+            let room = (!layout.bare).then(|| layout.planes(x, threads));
+            let planes = room.as_ref().map_or(x, |room| &room[..room.len() - planes::STEP]);
+            if images == 1 {
+                self.product(planes, y.chunks_exact_mut(size), added, activation, threads);
+            } else {
+                // Channel after channel, and then image after image.
+                let mut rows = memory::take(y.len());
+                self.product(planes, rows.chunks_exact_mut(images * size), None, Activation::None, threads);
+                vectorized(Turn { rows: &rows, size, images, added, activation, y });
+                memory::give(rows);
+            }
+            room.into_iter().for_each(memory::give);
+        }
+    }
+
+    /// Computes all rows of the product.
+    fn product<'y>(
+        self,
+        planes: &[f32],
+        rows: impl ExactSizeIterator<Item = &'y mut [f32]>,
+        added: Option<&[f32]>,
+        activation: Activation,
+        threads: usize,
+    ) {
+        let Batch { conv, layout, .. } = self;
+        let columns = planes.len() / self.image(planes.len()) * layout.output[0] * layout.output[1];
+        let panels = columns.div_ceil(COLUMNS);
+        // A few pieces for each thread, of whole panels or else of whole strips; a group is not taken apart.
+        let some = |all: usize| all.div_ceil(2 * threads);
+        let shape = if threads == 1 {
+            [rows.len(), columns]
+        } else if panels >= 4 * threads {
+            [rows.len(), some(panels) * COLUMNS]
+        } else if conv.groups > 1 {
+            [some(conv.groups) * conv.outputs, columns]
+        } else {
+            [some(conv.outputs.div_ceil(ROWS)) * ROWS, columns]
+        };
+        let mut pieces = share::pieces(rows, columns, shape);
+        let work = |piece: &mut Piece<'_>| {
+            vectorized(Work { batch: Batch { activation, ..self }, planes, added, columns, piece });
+        };
+        match &mut pieces[..] {
+            [piece] => work(piece),
+            pieces => pieces.par_iter_mut().for_each(work),
+        }
+    }
+
+    /// Floats that an image takes in the planes of all.
+    fn image(self, planes: usize) -> usize {
+        let Batch { conv, layout, .. } = self;
+        let channels = conv.groups * conv.inputs;
+        let image = if layout.bare { channels * layout.input[0] * layout.input[1] } else { layout.room(channels) };
+        debug_assert!(planes.is_multiple_of(image), "whole images");
+        image
+    }
+}
+
+/// A piece of the product.
+struct Work<'a, 'y> {
+    batch: Batch<'a>,
+    planes: &'a [f32],
+    added: Option<&'a [f32]>,
+    /// Of the whole product.
+    columns: usize,
+    piece: &'a mut Piece<'y>,
+}
+
+impl WithSimd for Work<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Work { batch, planes, added, columns, piece } = self;
+        let Batch { conv, layout, activation } = batch;
+        let (terms, image) = (layout.offsets.len(), batch.image(planes.len()));
+        let (strips, group_len) = (conv.outputs.div_ceil(ROWS), image / conv.groups);
+        let (first, panel) = (piece.rows.start, terms * COLUMNS);
+        let some = (GATHERED / panel).clamp(1, PANELS);
+        let mut room = memory::take(some * panel);
+        let packed: Vec<usize> = (0..terms).map(|term| term * COLUMNS).collect();
+        let reach = layout.offsets.iter().max().copied().unwrap_or(0) + COLUMNS;
+        let mut runs = Vec::new();
+        let in_place = strips <= IN_PLACE;
+        let mut column = piece.columns.start;
+        while column < piece.columns.end {
+            let mut width = (piece.columns.end - column).min(some * COLUMNS);
+            if in_place {
+                width = width.min(layout.line() - column % layout.line());
+            }
+            layout.runs(column, width, image, &mut runs);
+            let mut channel = first;
+            // Channels in runs that share a group.
+            while channel < piece.rows.end {
+                let (group, within) = (channel / conv.outputs, channel % conv.outputs);
+                let count = (conv.outputs - within).min(piece.rows.end - channel);
+                let planes = &planes[group * group_len..];
+                let at = runs.first().map_or(0, |run| run.at);
+                let (right, next, offsets) = if in_place && at + width + reach <= planes.len() {
+                    (&planes[at..], COLUMNS, &layout.offsets)
+                } else {
+                    gather(planes, &layout.offsets, &runs, &mut room);
+                    (&room[..], panel, &packed)
+                };
+                let at = channel * columns + piece.columns.start;
+                let added = added.map(|added| Added { numbers: &added[at..], pitch: columns });
+                simd.vectorize(Block {
+                    left: &conv.weights[(group * strips + within / ROWS) * terms..][..count.div_ceil(ROWS) * terms],
+                    right,
+                    next,
+                    offsets,
+                    columns: width,
+                    bias: Bias::Rows(&conv.bias[channel..]),
+                    added,
+                    activation,
+                    y: &mut piece.y[channel - first..][..count],
+                    at: column - piece.columns.start,
+                });
+                channel += count;
+            }
+            column += width;
         }
         memory::give(room);
     }
 }
 
-impl Layout {
-    /// Floats that the planes of an image take.
-    pub(super) fn room(&self, channels: usize) -> usize {
-        if self.bare { 0 } else { channels * (0..2).map(|i| self.stride[i] * self.plane[i]).product::<usize>() }
-    }
-
-    /// The planes of one image. `room` is zero at first, and may hold another image's planes then.
-    fn planes<'a>(&self, x: &'a [f32], room: &'a mut [f32]) -> &'a [f32] {
-        if self.bare {
-            return x;
-        }
-        self.fill(x, room);
-        room
-    }
-
-    /// Copies the pixels of some channels to their planes.
-    pub(super) fn fill(&self, x: &[f32], room: &mut [f32]) {
-        let ([h, w], [sy, sx], [ph, pw]) = (self.input, self.stride, self.plane);
-        for (image, planes) in x.chunks_exact(h * w).zip(room.chunks_exact_mut(sy * sx * ph * pw)) {
-            for (y, row) in image.chunks_exact(w).enumerate() {
-                let y = y + self.before[0];
-                let first = (y % sy) * sx;
-                if sx == 1 {
-                    let at = (first * ph + y / sy) * pw + self.before[1];
-                    planes[at..at + w].copy_from_slice(row);
-                    continue;
+/// Gathers the pixels of columns in panels, term after term.
+#[inline(always)]
+fn gather(planes: &[f32], offsets: &[usize], runs: &[Run], room: &mut [f32]) {
+    let mut rest = runs;
+    let mut first = 0;
+    // Runs of one panel after another.
+    for panel in room.chunks_exact_mut(offsets.len() * COLUMNS) {
+        let count = rest.iter().take_while(|run| run.column < first + COLUMNS).count();
+        let (runs, others) = rest.split_at(count);
+        rest = others;
+        match runs {
+            [run] if run.len == COLUMNS => {
+                let (panel, _) = panel.as_chunks_mut::<COLUMNS>();
+                for (to, offset) in panel.iter_mut().zip(offsets) {
+                    to.copy_from_slice(&planes[run.at + offset..][..COLUMNS]);
                 }
-                for phase in 0..sx {
-                    // The first pixel whose place has this remainder.
-                    let skip = (phase + sx - self.before[1] % sx) % sx;
-                    let at = ((first + phase) * ph + y / sy) * pw + (skip + self.before[1]) / sx;
-                    let (to, row) = (&mut planes[at..], row.get(skip..).unwrap_or_default());
-                    if sx == 2 {
-                        // In pairs, which are taken apart several at a time.
-                        let (pairs, rest) = row.as_chunks::<2>();
-                        to.iter_mut().zip(pairs).for_each(|(to, [from, _])| *to = *from);
-                        to[pairs.len()..].iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-                    } else {
-                        to.iter_mut().zip(row.iter().step_by(sx)).for_each(|(to, from)| *to = *from);
+            }
+            // What a run leaves behind its end is overwritten by the next one, or by the next term.
+            runs => {
+                for (k, offset) in offsets.iter().enumerate() {
+                    for run in runs {
+                        let to = &mut panel[k * COLUMNS + run.column - first..];
+                        planes::spill(to, &planes[run.at + offset..], run.len);
                     }
                 }
             }
         }
+        first += COLUMNS;
     }
 }
 
-/// A run of output channels of one image, beginning with `first`.
-struct Work<'a> {
-    conv: &'a Conv,
-    layout: &'a Layout,
-    planes: &'a [f32],
-    first: usize,
+/// Turns channels of images into images of channels.
+struct Turn<'a> {
+    /// `[channel][image][size]`
+    rows: &'a [f32],
+    size: usize,
+    images: usize,
     added: Option<&'a [f32]>,
     activation: Activation,
+    /// `[image][channel][size]`
     y: &'a mut [f32],
 }
 
-/// Runs of pixels at the weights' offsets.
-#[derive(Clone, Copy)]
-struct Runs<'a> {
-    planes: &'a [f32],
-    offsets: &'a [usize],
-}
-
-impl Terms for Runs<'_> {
-    #[inline(always)]
-    fn term(&self, k: usize, from: usize, count: usize) -> &[f32] {
-        let at = self.offsets[k] + from;
-        &self.planes[at..at + count]
-    }
-}
-
-/// Terms that were gathered, `COLUMNS` apart.
-#[derive(Clone, Copy)]
-struct Gathered<'a>(&'a [f32]);
-
-impl Terms for Gathered<'_> {
-    #[inline(always)]
-    fn term(&self, k: usize, from: usize, count: usize) -> &[f32] {
-        &self.0[k * COLUMNS + from..][..count]
-    }
-}
-
-/// A stretch of columns that are pixels of one line.
-struct Part {
-    /// The first of them, within its tile.
-    from: usize,
-    /// Its place in the channel.
-    to: usize,
-    len: usize,
-}
-
-impl Part {
-    /// The parts of `width` columns from `column` on, where lines of `out_w` pixels lie `pitch` apart.
-    fn of(column: usize, width: usize, pitch: usize, out_w: usize) -> impl Iterator<Item = Part> {
-        (column / pitch..=(column + width - 1) / pitch).filter_map(move |line| {
-            let (begin, end) = ((line * pitch).max(column), (line * pitch + out_w).min(column + width));
-            let len = end.checked_sub(begin).filter(|&len| len > 0)?;
-            Some(Part { from: begin - column, to: line * out_w + begin - line * pitch, len })
-        })
-    }
-}
-
-impl WithSimd for Work<'_> {
+impl WithSimd for Turn<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let Work { conv, layout, planes, first, added, activation, y } = self;
-        let [out_h, out_w] = layout.output;
-        let (size, terms) = (out_h * out_w, layout.offsets.len());
-        let pitch = layout.plane[1];
-        let columns = (out_h - 1) * pitch + out_w;
-        let group_len = planes.len() / conv.groups;
-        let strips = conv.outputs.div_ceil(ROWS);
-        let last = layout.offsets.iter().max().copied().unwrap_or(0);
-        let (mut gathered, mut parts) = (Vec::new(), Vec::new());
-        let mut tile: Tile = [[0.0; COLUMNS]; ROWS];
-        let mut channel = first;
-        // Channels of `y` in runs that share a group.
-        while (channel - first) * size < y.len() {
-            let (group, within) = (channel / conv.outputs, channel % conv.outputs);
-            let count = (conv.outputs - within).min(y.len() / size - (channel - first));
-            let planes = &planes[group * group_len..][..group_len];
-            for column in (0..columns).step_by(COLUMNS) {
-                let width = (columns - column).min(COLUMNS);
-                parts.clear();
-                parts.extend(Part::of(column, width, pitch, out_w));
-                // Vectors reach beyond the last column; where that is beyond the planes, the terms are copied.
-                let inside = column + last + COLUMNS <= planes.len();
-                if !inside {
-                    gathered.resize(terms * COLUMNS, 0.0);
-                    for (to, &offset) in gathered.chunks_exact_mut(COLUMNS).zip(&layout.offsets) {
-                        let from = &planes[offset + column..];
-                        let count = from.len().min(COLUMNS);
-                        to[..count].copy_from_slice(&from[..count]);
-                    }
-                }
-                for strip in within / ROWS..(within + count).div_ceil(ROWS) {
-                    let rows = (conv.outputs - strip * ROWS).min(ROWS);
-                    let left = &conv.weights[(group * strips + strip) * terms..][..terms];
-                    let bias = &conv.bias[group * conv.outputs + strip * ROWS..];
-                    let start = std::array::from_fn(|i| if i < rows { bias[i] } else { 0.0 });
-                    if inside {
-                        let right = Runs { planes: &planes[column..], offsets: &layout.offsets };
-                        tile::multiply(simd, &start, left, right, rows, width, &mut tile);
-                    } else {
-                        tile::multiply(simd, &start, left, Gathered(&gathered), rows, width, &mut tile);
-                    }
-                    for (row, sums) in tile.iter_mut().enumerate().take(rows) {
-                        let channel = group * conv.outputs + strip * ROWS + row;
-                        let at = (channel - first) * size;
-                        if let Some(added) = added {
-                            for part in &parts {
-                                let added = &added[at + part.to..][..part.len];
-                                sums[part.from..][..part.len].iter_mut().zip(added).for_each(|(s, a)| *s += a);
-                            }
-                        }
-                        activation.apply(sums);
-                        if let [Part { from: 0, to, len: COLUMNS }] = parts[..] {
-                            // A length that is known makes a few moves of a copy.
-                            y[at + to..][..COLUMNS].copy_from_slice(sums);
-                            continue;
-                        }
-                        for part in &parts {
-                            y[at + part.to..][..part.len].copy_from_slice(&sums[part.from..][..part.len]);
-                        }
-                    }
-                }
+    fn with_simd<S: Simd>(self, _: S) {
+        let Turn { rows, size, images, added, activation, y } = self;
+        let len = y.len() / images;
+        for (i, y) in y.chunks_exact_mut(len).enumerate() {
+            for (channel, y) in y.chunks_exact_mut(size).enumerate() {
+                y.copy_from_slice(&rows[(channel * images + i) * size..][..size]);
             }
-            channel += count;
+            if let Some(added) = added {
+                y.iter_mut().zip(&added[i * len..]).for_each(|(y, a)| *y += a);
+            }
+            activation.apply(y);
         }
     }
 }
@@ -387,12 +434,18 @@ mod tests {
         let bias = numbers(outputs, 3);
         let expected = naive(&case, &x, &w, &bias, output);
         let conv = Conv::new(&w, Some(&bias), case.groups, case.shape, case.stride, case.dilation);
+        let (added, activation) = (numbers(expected.len(), 4), Activation::Clip(-3.0, 2.5));
+        let finished: Vec<f32> = expected.iter().zip(&added).map(|(y, a)| (y + a).clamp(-3.0, 2.5)).collect();
         // Alone, an image a thread, and more threads than images.
-        for threads in 1..=case.images + 1 {
+        for (threads, joined) in (1..=case.images.min(3) + 1).flat_map(|threads| [(threads, false), (threads, true)]) {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let mut y = vec![f32::NAN; expected.len()];
-            pool.install(|| conv.run(&x, case.input, case.pads, output, None, Activation::None, &mut y));
-            let far = y.iter().zip(&expected).position(|(a, b)| (a - b).abs() >= 1e-4 || a.is_nan());
+            let (added, activation, expected) = match joined {
+                true => (Some(&added[..]), activation, &finished),
+                false => (None, Activation::None, &expected),
+            };
+            pool.install(|| conv.run(&x, case.input, case.pads, output, added, activation, &mut y));
+            let far = y.iter().zip(expected).position(|(a, b)| (a - b).abs() >= 1e-4 || a.is_nan());
             assert_eq!(far, None, "{:?}, {threads} threads", far.map(|i| (y[i], expected[i])));
         }
     }
@@ -419,5 +472,25 @@ mod tests {
         check(Case { groups: 10, stride: [2, 2], ..plain([10, 1, 3, 3], [15, 14], 1) });
         check(Case { groups: 10, ..plain([10, 1, 3, 3], [7, 7], 1) });
         check(Case { groups: 2, ..plain([24, 4, 3, 3], [9, 9], 1) });
+        // Few channels a group, and lines that are longer than a panel.
+        check(Case { groups: 3, ..plain([12, 4, 3, 3], [5, 120], 1) });
+        check(Case { images: 9, stride: [2, 2], ..plain([24, 40, 1, 1], [7, 7], 0) });
+        check(plain([80, 70, 1, 1], [21, 20], 0));
+    }
+
+    #[test]
+    fn convolutions_by_tiles_are_those_of_the_definition() {
+        for (images, [outputs, inputs], input, pads) in [
+            (2, [24, 20], [13, 17], [(1, 1), (1, 1)]),
+            (1, [16, 16], [40, 9], [(0, 0), (0, 0)]),
+            (5, [17, 64], [7, 7], [(1, 1), (1, 1)]),
+            (3, [33, 16], [3, 70], [(2, 0), (0, 3)]),
+            (1, [16, 19], [6, 6], [(1, 1), (1, 1)]),
+            (20, [16, 16], [1, 1], [(1, 1), (1, 1)]),
+            (1, [40, 16], [200, 35], [(1, 1), (2, 2)]),
+        ] {
+            let shape = [outputs, inputs, 3, 3];
+            check(Case { images, groups: 1, shape, input, pads, stride: [1, 1], dilation: [1, 1] });
+        }
     }
 }

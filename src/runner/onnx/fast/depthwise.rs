@@ -3,7 +3,8 @@
 use pulp::{Simd, WithSimd};
 
 use super::activation::Activation;
-use super::conv::{Conv, Layout};
+use super::conv::Conv;
+use super::planes::Layout;
 
 /// Some channels of a batch, from the one with this number on.
 pub(super) struct Work<'a> {

@@ -7,10 +7,13 @@
 pub(in crate::runner::onnx) mod activation;
 pub(in crate::runner::onnx) mod conv;
 mod depthwise;
+mod planes;
 pub(in crate::runner::onnx) mod pool;
 pub(in crate::runner::onnx) mod product;
 pub(in crate::runner::onnx) mod rows;
+mod share;
 mod tile;
+mod winograd;
 
 use pulp::{Simd, WithSimd};
 

@@ -4,22 +4,15 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::activation::Activation;
-use super::tile::{self, COLUMNS, ROWS, Terms, Tile};
+use super::share::{self, Piece};
+use super::tile::{Added, Bias, Block, COLUMNS, ROWS};
 use super::vectorized;
 
 /// Floats of the left factor that are laid out at a time, to stay in the second-level cache.
 const BLOCK: usize = 1 << 16;
 
-/// Columns of a right factor as panels: `[panel][term][COLUMNS]`, filled up with zeros.
-#[derive(Clone, Copy)]
-struct Panel<'a>(&'a [[f32; COLUMNS]]);
-
-impl Terms for Panel<'_> {
-    #[inline(always)]
-    fn term(&self, k: usize, from: usize, count: usize) -> &[f32] {
-        &self.0[k][from..from + count]
-    }
-}
+/// Fewest multiplications that are shared by threads: with less, waking them takes longer.
+const SHARED: usize = 1 << 17;
 
 /// A matrix within a slice: element (i, j) is `data[i · rows + j · columns]`.
 #[derive(Clone, Copy)]
@@ -29,7 +22,7 @@ pub(in crate::runner::onnx) struct View<'a> {
     pub(in crate::runner::onnx) columns: usize,
 }
 
-/// Lays a matrix of `terms` rows and `width` columns out as panels.
+/// Lays a matrix of `terms` rows and `width` columns out as panels: `[panel][term][COLUMNS]`, filled up with zeros.
 fn panels(matrix: View<'_>, terms: usize, width: usize, panels: &mut Vec<[f32; COLUMNS]>) {
     panels.clear();
     panels.resize(width.div_ceil(COLUMNS) * terms, [0.0; COLUMNS]);
@@ -96,20 +89,8 @@ impl Linear {
             return y.fill(0.0);
         }
         let left = View { data: x, rows: self.inputs, columns: 1 };
-        let finish = Finish { bias: self.bias.as_deref(), activation };
-        let block = (BLOCK / self.inputs).clamp(ROWS, 1 << 10).next_multiple_of(ROWS);
-        let work = |(i, y): (usize, &mut [f32])| {
-            let first = i * block;
-            let added = added.map(|added| &added[first * self.outputs..][..y.len()]);
-            let panels = &self.panels;
-            vectorized(Work { left, first, terms: self.inputs, width: self.outputs, panels, finish, added, y });
-        };
-        let blocks = y.chunks_mut(block * self.outputs).enumerate();
-        if rayon::current_num_threads() == 1 {
-            blocks.for_each(work);
-        } else {
-            y.par_chunks_mut(block * self.outputs).enumerate().for_each(work);
-        }
+        let bias = self.bias.as_deref();
+        multiply(Product { left, terms: self.inputs, panels: &self.panels, bias, added, activation }, self.outputs, y);
     }
 }
 
@@ -120,61 +101,70 @@ pub(in crate::runner::onnx) fn product(left: View<'_>, right: View<'_>, [terms, 
     }
     let mut laid_out = Vec::new();
     panels(right, terms, width, &mut laid_out);
-    let finish = Finish { bias: None, activation: Activation::None };
-    vectorized(Work { left, first: 0, terms, width, panels: &laid_out, finish, added: None, y });
+    let activation = Activation::None;
+    multiply(Product { left, terms, panels: &laid_out, bias: None, added: None, activation }, width, y);
 }
 
-/// What becomes of a sum.
+/// The factors of a product, and what becomes of its sums.
 #[derive(Clone, Copy)]
-struct Finish<'a> {
+struct Product<'a> {
+    left: View<'a>,
+    terms: usize,
+    panels: &'a [[f32; COLUMNS]],
     bias: Option<&'a [f32]>,
+    added: Option<&'a [f32]>,
     activation: Activation,
 }
 
-/// Some rows of a product, from `first` on: as many as `y` holds.
-struct Work<'a> {
-    left: View<'a>,
-    first: usize,
-    terms: usize,
-    width: usize,
-    panels: &'a [[f32; COLUMNS]],
-    finish: Finish<'a>,
-    added: Option<&'a [f32]>,
-    y: &'a mut [f32],
+/// Computes a product that is `width` wide, on all threads.
+fn multiply(product: Product<'_>, width: usize, y: &mut [f32]) {
+    let (rows, threads) = (y.len() / width, rayon::current_num_threads());
+    let block = (BLOCK / product.terms).clamp(ROWS, 1 << 10).next_multiple_of(ROWS);
+    let mut shape = [block, width];
+    if threads > 1 && y.len() * product.terms >= SHARED {
+        shape[0] = rows.div_ceil(threads).next_multiple_of(ROWS).min(block);
+        let across = threads.div_ceil(rows.div_ceil(shape[0]));
+        shape[1] = width.div_ceil(COLUMNS).div_ceil(across) * COLUMNS;
+    }
+    let mut pieces = share::pieces(y.chunks_exact_mut(width), width, shape);
+    let work = |piece: &mut Piece<'_>| vectorized(Work { product, width, piece });
+    if threads == 1 || pieces.len() == 1 {
+        pieces.iter_mut().for_each(work);
+    } else {
+        pieces.par_iter_mut().for_each(work);
+    }
 }
 
-impl WithSimd for Work<'_> {
+/// A piece of a product.
+struct Work<'a, 'y> {
+    product: Product<'a>,
+    width: usize,
+    piece: &'a mut Piece<'y>,
+}
+
+impl WithSimd for Work<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Work { left, first, terms, width, panels, finish, added, y } = self;
-        let rows = y.len() / width;
+        let Work { product: Product { left, terms, panels, bias, added, activation }, width, piece } = self;
+        let (first, from) = (piece.rows.start, piece.columns.start);
         let mut laid_out = Vec::new();
-        strips(left, first, rows, terms, &mut laid_out);
-        let mut tile: Tile = [[0.0; COLUMNS]; ROWS];
-        for (panel, column) in panels.chunks_exact(terms).zip((0..width).step_by(COLUMNS)) {
-            let count = (width - column).min(COLUMNS);
-            for (strip, row) in laid_out.chunks_exact(terms).zip((0..rows).step_by(ROWS)) {
-                let high = (rows - row).min(ROWS);
-                tile::multiply(simd, &[0.0; ROWS], strip, Panel(panel), high, count, &mut tile);
-                for (i, sums) in tile.iter().enumerate().take(high) {
-                    let at = (row + i) * width + column;
-                    let y = &mut y[at..at + count];
-                    let sums = &sums[..count];
-                    match finish.bias {
-                        None => y.copy_from_slice(sums),
-                        Some(bias) => {
-                            let bias = &bias[column..column + count];
-                            y.iter_mut().zip(sums).zip(bias).for_each(|((y, s), b)| *y = s + b);
-                        }
-                    }
-                    if let Some(added) = added {
-                        y.iter_mut().zip(&added[at..at + count]).for_each(|(y, a)| *y += a);
-                    }
-                    finish.activation.apply(y);
-                }
-            }
+        strips(left, first, piece.rows.len(), terms, &mut laid_out);
+        let offsets: Vec<usize> = (0..terms).map(|term| term * COLUMNS).collect();
+        for column in piece.columns.clone().step_by(COLUMNS) {
+            simd.vectorize(Block {
+                left: &laid_out,
+                right: panels[column / COLUMNS * terms..][..terms].as_flattened(),
+                next: 0,
+                offsets: &offsets,
+                columns: (piece.columns.end - column).min(COLUMNS),
+                bias: bias.map_or(Bias::None, |bias| Bias::Columns(&bias[from..])),
+                added: added.map(|added| Added { numbers: &added[first * width + from..], pitch: width }),
+                activation,
+                y: &mut piece.y,
+                at: column - from,
+            });
         }
     }
 }
