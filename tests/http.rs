@@ -68,6 +68,13 @@ async fn with(options: Options) -> Running {
     start(options, vec![stand_in("m", "1", Duration::ZERO)]).await
 }
 
+/// One stand-in `m` that takes thousands of rows at once.
+async fn with_room_for_rows(options: Options) -> Running {
+    let rows = NonZeroUsize::new(8192).unwrap();
+    let model = ModelSpec { max_batch_rows: rows, max_queue_rows: rows, ..stand_in("m", "1", Duration::ZERO) };
+    start(options, vec![model]).await
+}
+
 struct Answer {
     status: u16,
     headers: HeaderMap,
@@ -415,6 +422,52 @@ async fn only_the_outputs_asked_for_are_given() {
         body["outputs"] = wanted.clone();
         let answer = server.infer(&body).await.json();
         assert_eq!(answer["outputs"].as_array().map(Vec::len), Some(1), "{wanted}");
+    }
+}
+
+/// A request of 104 kB that named one output 8,000 times was answered with as many copies, and 4 GiB of them ended the process.
+#[tokio::test]
+async fn an_output_that_is_asked_for_twice_is_refused() {
+    let server = simple().await;
+    let mut body = request(json!([1]));
+    for times in [2, 8000] {
+        body["outputs"] = json!(vec![json!({"name": "y"}); times]);
+        let answer = server.infer(&body).await;
+        assert_eq!((answer.status, answer.error().as_str()), (400, "output 'y' is asked for twice"), "{times}");
+    }
+    server.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn an_answer_over_the_bound_is_answered_413_before_it_is_written() {
+    let server = with_room_for_rows(Options { max_answer_bytes: 4096, ..Options::default() }).await;
+    let answer = server.infer(&request(json!(vec![1; 1000]))).await;
+    assert_eq!(answer.status, 413);
+    assert!(
+        answer.error().contains("more than the 4096 that this server writes; ask for fewer rows"),
+        "{}",
+        answer.error()
+    );
+    server.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn answers_that_do_not_fit_in_memory_are_refused_and_small_ones_are_given() {
+    let options = Options { max_bodies_bytes: 64 * 1024, ..Options::default() };
+    let server = with_room_for_rows(options).await;
+    let answer = server.infer(&request(json!(vec![1; 5000]))).await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.error().contains("fill the 65536 bytes"), "{}", answer.error());
+    server.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn the_room_of_an_answer_is_given_back_once_it_is_sent() {
+    let options = Options { max_bodies_bytes: 128 * 1024, ..Options::default() };
+    let server = with_room_for_rows(options).await;
+    for _ in 0..3 {
+        let answer = server.infer(&request(json!(vec![1; 5000]))).await;
+        assert_eq!((answer.status, answer.json()["outputs"][0]["data"].as_array().map(Vec::len)), (200, Some(5000)));
     }
 }
 

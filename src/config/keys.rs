@@ -8,6 +8,7 @@ pub(super) const SERVER: &[&str] = &[
     "max_connections",
     "max_head_bytes",
     "max_body_bytes",
+    "max_answer_bytes",
     "max_bodies_bytes",
     "head_timeout_ms",
     "body_timeout_ms",

@@ -10,7 +10,8 @@
 //! | `http` | `127.0.0.1:8080` | address to listen on |
 //! | `http_threads` | half of the cores | threads that read, decode, encode and write; the rest is for runners |
 //! | `max_connections` | 4096 | see [`Options`] for these |
-//! | `max_head_bytes`, `max_body_bytes`, `max_bodies_bytes` | 16384, 67108864, 1073741824 | |
+//! | `max_head_bytes`, `max_body_bytes` | 16384, 67108864 | |
+//! | `max_answer_bytes`, `max_bodies_bytes` | 268435456, 1073741824 | |
 //! | `head_timeout_ms`, `body_timeout_ms` | 10000, 30000 | |
 //! | `idle_timeout_ms`, `write_timeout_ms` | 75000, 30000 | |
 //! | `drain_delay_ms`, `drain_timeout_ms` | 0, 30000 | |

@@ -61,6 +61,7 @@ pub(super) fn check(table: &Table, layers: &Layers<'_>, report: &mut Report) -> 
         max_connections: connections.unwrap_or(defaults.max_connections),
         max_head_bytes: whole("max_head_bytes", defaults.max_head_bytes, Options::HEAD_BYTES, report),
         max_body_bytes: whole("max_body_bytes", defaults.max_body_bytes, Options::BODY_BYTES, report),
+        max_answer_bytes: whole("max_answer_bytes", defaults.max_answer_bytes, Options::ANSWER_BYTES, report),
         max_bodies_bytes: whole("max_bodies_bytes", defaults.max_bodies_bytes, Options::BODIES_BYTES, report),
         head_timeout: millis("head_timeout_ms", defaults.head_timeout, Options::CLIENT_TIME, report),
         body_timeout: millis("body_timeout_ms", defaults.body_timeout, Options::CLIENT_TIME, report),
@@ -69,11 +70,13 @@ pub(super) fn check(table: &Table, layers: &Layers<'_>, report: &mut Report) -> 
         drain_delay: millis("drain_delay_ms", defaults.drain_delay, Options::DRAIN_TIME, report),
         drain_timeout: millis("drain_timeout_ms", defaults.drain_timeout, Options::DRAIN_TIME, report),
     };
-    if options.max_bodies_bytes < options.max_body_bytes
-        && let Some(setting) = strongest("max_bodies_bytes").or_else(|| strongest("max_body_bytes"))
-    {
-        let (all, one) = (options.max_bodies_bytes, options.max_body_bytes);
-        setting.refuse(report, format!("max_bodies_bytes ({all}) must be at least max_body_bytes ({one})"));
+    let all = options.max_bodies_bytes;
+    for (key, one) in [("max_body_bytes", options.max_body_bytes), ("max_answer_bytes", options.max_answer_bytes)] {
+        if all < one
+            && let Some(setting) = strongest("max_bodies_bytes").or_else(|| strongest(key))
+        {
+            setting.refuse(report, format!("max_bodies_bytes ({all}) must be at least {key} ({one})"));
+        }
     }
     let http_threads = strongest("http_threads").and_then(|s| s.count(HTTP_THREADS, report));
     let http_threads = http_threads.unwrap_or_else(default_http_threads);

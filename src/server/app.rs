@@ -48,8 +48,8 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
 }
 
 /// An answer whose JSON body is written already.
-pub(super) fn json_bytes(status: StatusCode, body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
+pub(super) fn json_bytes(status: StatusCode, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response

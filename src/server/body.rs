@@ -1,4 +1,4 @@
-//! Reads a request's body within a size and a time.
+//! Reads a request's body within a size and a time; memory for bodies, those of answers as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const TRUSTED_LENGTH: u64 = 1024 * 1024;
 /// Bytes that are counted together: counting each would be of no use.
 const UNIT: usize = 1024;
 
-/// Memory for the bodies of all requests.
+/// Memory for the bodies of all requests and answers.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
     units: Arc<Semaphore>,
@@ -33,14 +33,19 @@ impl Room {
         Room { units: Arc::new(Semaphore::new(units)), bytes }
     }
 
+    /// Takes room for `bytes` bytes, until what comes back is dropped.
+    pub(super) fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        Arc::clone(&self.units).try_acquire_many_owned(units).map_err(|_| {
+            let message = format!("refused: the bodies of other requests fill the {} bytes kept for them", self.bytes);
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1))
+        })
+    }
+
     /// Takes room for `bytes` more bytes into `taken`.
     fn take(&self, bytes: usize, taken: &mut Option<OwnedSemaphorePermit>) -> Result<(), Refusal> {
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let Ok(more) = Arc::clone(&self.units).try_acquire_many_owned(units) else {
-            let message = format!("refused: the bodies of other requests fill the {} bytes kept for them", self.bytes);
-            let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message);
-            return Err(refusal.retry_after(Duration::from_secs(1)).and_close());
-        };
+        // Behind a body of which the rest is still to come, the connection is of no more use.
+        let more = self.reserve(bytes).map_err(Refusal::and_close)?;
         match taken {
             Some(taken) => taken.merge(more),
             None => *taken = Some(more),

@@ -15,9 +15,13 @@ pub struct Options {
     pub max_head_bytes: usize,
     /// Bytes of a request's body; default 64 MiB. More is answered 413, before reading where the length is announced.
     pub max_body_bytes: usize,
-    /// Bytes that all bodies being read may take together; default 1 GiB. What would go beyond is answered 503. Bodies
-    /// that come in one piece, as those below some 100 kB do, are not counted: connections bound those. Set it to what
-    /// memory can spare, and at least to `max_body_bytes`.
+    /// Bytes that the body of an answer may take; default 256 MiB. A larger one is not written: the client is told 413, and
+    /// to ask for fewer rows or outputs.
+    pub max_answer_bytes: usize,
+    /// Bytes that all bodies, those being read and those being answered with, may take together; default 1 GiB. What would
+    /// go beyond is answered 503. Bodies that come in one piece, as those below some 100 kB do, and answers below 64 KiB are
+    /// not counted: connections bound those. Set it to what memory can spare, and at least to `max_body_bytes` and
+    /// `max_answer_bytes`.
     pub max_bodies_bytes: usize,
     /// From the first byte of a head (on a new connection: from its opening) to its last; default 10 s. Then 408.
     pub head_timeout: Duration,
@@ -43,6 +47,8 @@ impl Options {
     pub const HEAD_BYTES: RangeInclusive<usize> = 1024..=64 * 1024;
     /// Bounds of `max_body_bytes`.
     pub const BODY_BYTES: RangeInclusive<usize> = 1024..=4 * 1024 * 1024 * 1024;
+    /// Bounds of `max_answer_bytes`.
+    pub const ANSWER_BYTES: RangeInclusive<usize> = 1024..=4 * 1024 * 1024 * 1024;
     /// Bounds of `max_bodies_bytes`.
     pub const BODIES_BYTES: RangeInclusive<usize> = 1024..=1024 * 1024 * 1024 * 1024;
     /// Bounds of the times that a client is waited for.
@@ -61,6 +67,7 @@ impl Default for Options {
             max_connections: NonZeroUsize::new(4096).expect("4096 is not zero"),
             max_head_bytes: 16 * 1024,
             max_body_bytes: 64 * 1024 * 1024,
+            max_answer_bytes: 256 * 1024 * 1024,
             max_bodies_bytes: 1024 * 1024 * 1024,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),

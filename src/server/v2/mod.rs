@@ -11,8 +11,10 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
+use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::app::{App, Named, json_bytes};
 use super::arrival::Arrival;
@@ -30,7 +32,10 @@ const BINARY_HEADER: &str = "inference-header-content-length";
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// Bytes of JSON, or of tensors, from which on a thread for blocking work does the conversion: it then takes about a
+/// Answers below this many bytes take no part of the room for bodies: the number of connections bounds those.
+const UNCOUNTED_ANSWER: usize = 64 * 1024;
+
+/// Bytes of JSON from which on a thread for blocking work does the conversion: it then takes about a
 /// millisecond, for which a worker of the runtime would keep others' requests waiting.
 const LONG_CONVERSION: usize = 256 * 1024;
 
@@ -59,7 +64,7 @@ async fn answer(
     let answer = model.infer(request.inputs, terms).await?;
     span.executed(ride(&answer));
     let timing = server_timing(&answer);
-    let body = encode(Arc::clone(model), request.id, request.outputs, answer.outputs).await;
+    let body = encode(&app, Arc::clone(model), request.id, request.outputs, answer.outputs).await;
     let outcome = answer.count.outcome();
     let body = body.inspect_err(|_| answer.count.failed())?;
     span.encoded(outcome.label());
@@ -91,10 +96,14 @@ fn check_headers(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses unknown outputs before the queue: computing what nobody can be given helps nobody.
+/// Refuses unknown outputs before the queue: computing what nobody can be given helps nobody. One that is wanted twice is
+/// refused as well: a few bytes would ask for the same megabyte again and again.
 fn check_outputs(model: &Model, wanted: &[String]) -> Result<(), Error> {
     let outputs = &model.signature().outputs;
-    for name in wanted {
+    for (i, name) in wanted.iter().enumerate() {
+        if wanted[..i].contains(name) {
+            return Err(Error::Invalid(format!("output '{name}' is asked for twice")));
+        }
         if !outputs.iter().any(|spec| *spec.name == **name) {
             let known: Vec<_> = outputs.iter().map(|spec| format!("'{}'", spec.name)).collect();
             return Err(Error::UnknownOutput { name: name.clone(), known: known.join(", ") });
@@ -110,18 +119,46 @@ async fn decode(body: body::Whole) -> Result<InferRequest, Refusal> {
     Ok(long(move || request::decode(&body.bytes)).await??)
 }
 
+/// The body of an answer. One that could be large is held against the bounds before any of it is written, and keeps its part
+/// of the room until its last byte is sent.
 async fn encode(
+    app: &App,
     model: Arc<Model>,
     id: Option<String>,
     wanted: Vec<String>,
     outputs: Tensors,
-) -> Result<Vec<u8>, Refusal> {
-    let write = move |outputs: &Tensors| {
+) -> Result<Bytes, Refusal> {
+    let most = response::most_bytes(model.name(), model.version(), id.as_deref(), &outputs, &wanted);
+    let bound = app.options.max_answer_bytes;
+    if most > bound {
+        let message = format!(
+            "the answer could take {most} bytes, more than the {bound} that this server writes; ask for fewer rows or outputs"
+        );
+        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+    }
+    let taken = if most < UNCOUNTED_ANSWER { None } else { Some(app.room.reserve(most)?) };
+    let write = move || {
         let id = id.as_deref();
-        response::encode(model.name(), model.version(), id, outputs, &wanted)
-            .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+        let written = response::encode(model.name(), model.version(), id, &outputs, &wanted)
+            .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+        Ok(match taken {
+            None => Bytes::from(written),
+            Some(_taken) => Bytes::from_owner(Counted { written, _taken }),
+        })
     };
-    if outputs.byte_len() < LONG_CONVERSION { write(&outputs) } else { long(move || write(&outputs)).await? }
+    if most < LONG_CONVERSION { write() } else { long(write).await? }
+}
+
+/// A body and its part of the room.
+struct Counted {
+    written: Vec<u8>,
+    _taken: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.written
+    }
 }
 
 /// Runs a conversion on a thread for blocking work. Where the caller leaves meanwhile, it runs to its end and is dropped.

@@ -35,6 +35,44 @@ struct Output<'a> {
     data: Elements<'a>,
 }
 
+/// Most bytes that [`encode`] can write.
+pub(super) fn most_bytes(
+    model_name: &str,
+    model_version: &str,
+    id: Option<&str>,
+    outputs: &Tensors,
+    wanted: &[String],
+) -> usize {
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
+    let wanted = outputs.iter().filter(|(name, _)| is_wanted(name));
+    let each = wanted.map(|(name, tensor)| {
+        let around = 64 + most_of_text(name.as_bytes()) + 21 * tensor.shape().len();
+        most_of(tensor.data()).saturating_add(around)
+    });
+    let names = [model_name, model_version, id.unwrap_or_default()].map(|text| most_of_text(text.as_bytes()));
+    each.chain(names).fold(64, usize::saturating_add)
+}
+
+/// Most bytes that a text can take: a byte that must be escaped takes six; with quotes and a comma.
+fn most_of_text(text: &[u8]) -> usize {
+    6 * text.len() + 3
+}
+
+/// Most bytes that the elements of a tensor can take, each with its comma.
+fn most_of(data: &Data) -> usize {
+    let width = match data {
+        Data::Bool(_) => "false,".len(),
+        Data::Uint8(_) | Data::Int8(_) => "-128,".len(),
+        Data::Uint16(_) | Data::Int16(_) => "-32768,".len(),
+        Data::Uint32(_) | Data::Int32(_) => "-2147483648,".len(),
+        Data::Uint64(_) | Data::Int64(_) => "-9223372036854775808,".len(),
+        Data::Fp16(_) | Data::Bf16(_) | Data::Fp32(_) => "-1.17549435e-38,".len(),
+        Data::Fp64(_) => "-2.2250738585072014e-308,".len(),
+        Data::Bytes(v) => return v.iter().map(|s| most_of_text(s)).fold(0, usize::saturating_add),
+    };
+    data.len().saturating_mul(width)
+}
+
 /// Writes the answer. `wanted` names the outputs to write, in order, all known; empty writes all of them.
 pub(super) fn encode(
     model_name: &str,
@@ -166,6 +204,16 @@ mod tests {
             for ((name, found), (expected_name, expected)) in found.iter().zip(given.iter()) {
                 prop_assert_eq!(name, expected_name);
                 prop_assert_eq!(found, expected);
+            }
+        }
+
+        #[test]
+        fn an_answer_takes_no_more_than_was_reckoned(given in tensors(), id in any::<String>()) {
+            let (id, wanted) = (Some(id.as_str()), [given.iter().next().unwrap().0.to_string()]);
+            for wanted in [&[][..], &wanted] {
+                let most = most_bytes("m\"", "1", id, &given, wanted);
+                let written = encode("m\"", "1", id, &given, wanted).unwrap().len();
+                prop_assert!(written <= most, "{} > {}", written, most);
             }
         }
 
