@@ -1,7 +1,7 @@
 //! Measures the ONNX interpreter. `cargo bench --bench onnx -- cases FOLDER` runs ONNX's own node tests, as
 //! `benches/onnx/cases.py` has written them; `operators FOLDER` compares `docs/operators.md` with what they show.
-//! `fuzz FOLDER COUNT` loads damaged copies of the models in a folder; `speed MODEL.onnx` times a model at
-//! the orders of `benches/onnx/speed.py`, beside onnxruntime.
+//! `fuzz FOLDER COUNT` loads damaged copies of the models in a folder; `load MODEL.onnx` says how long reading and compiling
+//! a model takes, and how much memory; `speed MODEL.onnx` times a model at the orders of `benches/onnx/speed.py`, beside onnxruntime.
 
 mod cases;
 mod fuzz;
@@ -25,6 +25,7 @@ fn main() -> ExitCode {
             Ok(count) => fuzz::run(folder.as_ref(), count),
             Err(_) => usage(),
         },
+        ["load", model] => speed::load(model),
         ["speed", model] => speed::run(model),
         _ => usage(),
     }
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | fuzz FOLDER COUNT | speed MODEL"
+        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | fuzz FOLDER COUNT | load MODEL | speed MODEL"
     );
     ExitCode::from(3)
 }

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use uncork::runner::Runner;
-use uncork::runner::onnx::{OnnxModel, OnnxRunner};
+use uncork::runner::onnx::{Graph, OnnxModel, OnnxRunner};
 use uncork::tensor::{Data, DataType, Tensor, Tensors};
 
 /// Length of a dimension that the model leaves free.
@@ -32,9 +32,30 @@ pub(crate) fn run(model: &str) -> ExitCode {
     }
 }
 
+/// Reads and compiles `model` without trying it; prints the seconds and the most memory that it took, beside the time that
+/// reading the file alone takes.
+pub(crate) fn load(model: &str) -> ExitCode {
+    let begin = Instant::now();
+    let graph = match Graph::open(model.as_ref()) {
+        Ok(graph) => graph,
+        Err(error) => {
+            eprintln!("{model}: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (seconds, processor) = (begin.elapsed().as_secs_f64(), on_processor() / 1e3);
+    let memory = peak_memory() / 1024;
+    drop(graph);
+    let begin = Instant::now();
+    let size = fs::read(model).map_or(0, |bytes| bytes.len()) >> 20;
+    let read = begin.elapsed().as_secs_f64();
+    println!("{seconds:.3} s ({processor:.3} s of a processor), {memory} MiB; {size} MiB are read in {read:.3} s");
+    ExitCode::SUCCESS
+}
+
 fn serve(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     let begin = Instant::now();
-    let model = OnnxModel::load(&fs::read(path)?)?;
+    let model = OnnxModel::open(path.as_ref())?;
     println!("loaded {:.4}", begin.elapsed().as_secs_f64());
     let mut runner = model.runner(NonZeroUsize::MIN);
     for line in stdin().lock().lines() {

@@ -4,77 +4,113 @@
 //! inside of the model's own folder, reached without links. (CVE-2022-25882 is ONNX's own reader without that rule.)
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
-use super::OnnxError;
-use super::proto::KeyValue;
+use super::proto::{HERE, KeyValue, TensorProto};
 use super::value::OpError;
+use super::{OnnxError, skeleton};
 
 /// Largest model file, without weights in other files: what a protobuf message can have.
 const MAX_FILE: u64 = 1 << 31;
 
-/// Where a model's further files are.
+/// Where a model's weights are that are not in memory.
 #[derive(Debug, Clone)]
 pub(super) enum Files {
     /// The model came as bytes: it has no folder.
     None,
-    /// The folder of the model's file.
-    Folder(PathBuf),
+    /// The folder of the model's file, and that file.
+    Beside { folder: PathBuf, own: Arc<File> },
 }
 
-/// Reads a model's own file; says also where its further files are.
+/// Where the elements of a tensor are in a file.
+#[derive(Debug)]
+pub(super) struct Place {
+    file: Arc<File>,
+    /// The file's name in messages.
+    name: String,
+    offset: u64,
+}
+
+/// Reads a model's own file without its large weights; says also where these and its further files are.
 pub(super) fn open(path: &Path) -> Result<(Vec<u8>, Files), OnnxError> {
     let unreadable = |reason: std::io::Error| OnnxError::File(reason.to_string());
-    let size = std::fs::metadata(path).map_err(unreadable)?.len();
+    let file = File::open(path).map_err(unreadable)?;
+    let size = file.metadata().map_err(unreadable)?.len();
     if size > MAX_FILE {
         return Err(OnnxError::Unreadable(format!(
             "it has {size} bytes, and an ONNX file at most {MAX_FILE}; larger models keep their weights in a file beside it \
              (save_as_external_data=True)"
         )));
     }
-    let bytes = std::fs::read(path).map_err(unreadable)?;
+    let bytes = skeleton::read(&file, size).map_err(|e| match e.kind() {
+        ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
+            OnnxError::Unreadable(format!("its protobuf encoding is cut short or damaged ({e})"))
+        }
+        _ => unreadable(e),
+    })?;
     // The model's own path may go through links; what it names may not.
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok((bytes, Files::Folder(folder.to_owned())))
+    Ok((bytes, Files::Beside { folder: folder.to_owned(), own: Arc::new(file) }))
 }
 
 impl Files {
-    /// The `length` bytes that a tensor's `external_data` describes.
-    pub(super) fn read(&self, entries: &[KeyValue], length: usize) -> Result<Vec<u8>, OpError> {
-        let get = |key: &str| entries.iter().find(|e| e.key == key).map(|e| e.value.as_str());
-        let number = |key: &str| {
-            let number =
-                |text: &str| text.parse::<u64>().map_err(|_| OpError(format!("its {key} '{text}' is no number")));
-            get(key).map(number).transpose()
-        };
-        let location = get("location").ok_or_else(|| OpError::new("its data is in another file that is not named"))?;
-        let Files::Folder(folder) = self else {
+    /// Where the `length` bytes of a tensor are whose elements are in a file.
+    pub(super) fn find(&self, tensor: &TensorProto, length: usize) -> Result<Place, OpError> {
+        let entries = &tensor.external_data[..];
+        let location = entries.iter().find(|e| e.key == "location").map(|e| e.value.as_str());
+        if tensor.data_location == HERE {
+            if tensor.raw_data.is_some() || entries.len() != 2 {
+                return Err(OpError::new("its elements come twice"));
+            }
+            let Files::Beside { own, .. } = self else { return Err(OpError::new("its data is in no file")) };
+            return Place::within(Arc::clone(own), "the model's file", entries, length);
+        }
+        let location = location.ok_or_else(|| OpError::new("its data is in another file that is not named"))?;
+        let Files::Beside { folder, .. } = self else {
             return Err(OpError(format!(
                 "its data is in another file, '{location}', and the model came without a folder"
             )));
         };
         let path = inside(folder, location)?;
-        let failed = |e: std::io::Error| OpError(format!("its data in '{location}' cannot be read: {e}"));
+        let file = File::open(&path).map_err(|e| unreadable(location, &e))?;
+        Place::within(Arc::new(file), location, entries, length)
+    }
+}
+
+impl Place {
+    /// The place in a file that the entries name, if there are `length` bytes.
+    fn within(file: Arc<File>, name: &str, entries: &[KeyValue], length: usize) -> Result<Place, OpError> {
+        let number = |key: &str| {
+            let number =
+                |text: &str| text.parse::<u64>().map_err(|_| OpError(format!("its {key} '{text}' is no number")));
+            entries.iter().find(|e| e.key == key).map(|e| number(&e.value)).transpose()
+        };
         let offset = number("offset")?.unwrap_or(0);
-        let mut file = File::open(&path).map_err(failed)?;
-        let size = file.metadata().map_err(failed)?.len();
+        let size = file.metadata().map_err(|e| unreadable(name, &e))?.len();
         let declared = number("length")?.unwrap_or(size.saturating_sub(offset));
         if declared != length as u64 {
-            return Err(OpError(format!(
-                "its data in '{location}' has {declared} bytes, and its shape needs {length}"
-            )));
+            return Err(OpError(format!("its data in '{name}' has {declared} bytes, and its shape needs {length}")));
         }
         if offset.checked_add(declared).is_none_or(|end| end > size) {
             return Err(OpError(format!(
-                "its data ends behind the end of '{location}' ({size} bytes); is the file cut short?"
+                "its data ends behind the end of '{name}' ({size} bytes); is the file cut short?"
             )));
         }
-        file.seek(SeekFrom::Start(offset)).map_err(failed)?;
-        let mut bytes = vec![0; length];
-        file.read_exact(&mut bytes).map_err(failed)?;
-        Ok(bytes)
+        Ok(Place { file, name: name.to_owned(), offset })
     }
+
+    /// Reads the bytes, as many as were looked for.
+    pub(super) fn read(&self, bytes: &mut [u8]) -> Result<(), OpError> {
+        let mut file = &*self.file;
+        let read = file.seek(SeekFrom::Start(self.offset)).and_then(|_| file.read_exact(bytes));
+        read.map_err(|e| unreadable(&self.name, &e))
+    }
+}
+
+fn unreadable(name: &str, error: &std::io::Error) -> OpError {
+    OpError(format!("its data in '{name}' cannot be read: {error}"))
 }
 
 /// The path of a regular file inside of `folder`, no part of which is a link.
@@ -89,7 +125,7 @@ fn inside(folder: &Path, location: &str) -> Result<PathBuf, OpError> {
             Component::RootDir | Component::Prefix(_) => return Err(refused("an absolute path")),
         }
         let kind = std::fs::symlink_metadata(&path);
-        let kind = kind.map_err(|e| OpError(format!("its data in '{location}' cannot be read: {e}")))?;
+        let kind = kind.map_err(|e| unreadable(location, &e))?;
         if kind.is_symlink() {
             return Err(refused("a link"));
         }
@@ -115,7 +151,14 @@ mod tests {
     }
 
     fn read(folder: &Path, pairs: &[(&str, &str)], length: usize) -> Result<Vec<u8>, String> {
-        Files::Folder(folder.join("model")).read(&entries(pairs), length).map_err(|e| e.0)
+        let own = Arc::new(File::open(folder.join("secret")).expect("it is there"));
+        let tensor = TensorProto { external_data: entries(pairs), data_location: 1, ..TensorProto::default() };
+        let found = Files::Beside { folder: folder.join("model"), own }.find(&tensor, length);
+        let read = found.and_then(|place| {
+            let mut bytes = vec![0; length];
+            place.read(&mut bytes).map(|()| bytes)
+        });
+        read.map_err(|e| e.0)
     }
 
     #[test]

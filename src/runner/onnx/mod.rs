@@ -1,7 +1,8 @@
 //! An ONNX file on burn, read and compiled when it is loaded: no code is generated and nothing is recompiled.
 //!
-//! The way of a file: `proto` takes its messages apart; `inline` replaces operators that the file itself defines; `order`
-//! sorts nodes that are not in the order of their values; what names an operator that is missing is refused; `fuse` joins nodes that are faster together; `plan` compiles each node
+//! The way of a file: `skeleton` reads it without its large weights; `proto` takes its messages apart; `inline` replaces
+//! operators that the file itself defines; `order` sorts nodes that are not in the order of their values; what names an
+//! operator that is missing is refused; `fuse` joins nodes that are faster together; `plan` compiles each node
 //! through `ops` to a step over burn's rank-free operations; `trial` runs a few rows to find the signature. An
 //! [`OnnxRunner`] then runs batches; all runners of a model share its weights.
 
@@ -24,6 +25,7 @@ mod outline;
 mod plan;
 mod proto;
 mod runner;
+mod skeleton;
 mod tensors;
 #[cfg(test)]
 mod tests;

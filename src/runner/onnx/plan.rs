@@ -18,7 +18,7 @@ use super::fence::fenced;
 use super::files::Files;
 use super::fuse::Node;
 use super::ops::{self, Args, Build, Kernel, Place, Source, Subgraph};
-use super::proto::GraphProto;
+use super::proto::{GraphProto, NodeProto, TensorProto};
 use super::value::{OpError, Value};
 use super::{OnnxError, weights};
 
@@ -190,6 +190,16 @@ struct Draft {
     kernel: Kernel,
 }
 
+/// What a name stands for.
+enum Meaning {
+    /// A constant of the file that nobody has read yet.
+    Weight(TensorProto),
+    Known(Source),
+    /// A constant that has been read for the last time. Who reads it last has it alone and can lay it out anew in its place,
+    /// so that it is not in memory twice.
+    Spent,
+}
+
 struct Compiler<'a> {
     device: DispatchDevice,
     opset: i64,
@@ -197,8 +207,9 @@ struct Compiler<'a> {
     files: &'a Files,
     /// The graph whose node this graph is a body of.
     around: Option<&'a Compiler<'a>>,
-    /// What each name stands for.
-    names: HashMap<String, Source>,
+    names: HashMap<String, Meaning>,
+    /// How often each name is still going to be read. Bodies count, and what they read stays.
+    reads: HashMap<String, usize>,
     /// Names that this graph reads of those around it, each of which has become an input.
     captures: Vec<String>,
     slots: usize,
@@ -219,6 +230,7 @@ impl<'a> Compiler<'a> {
             files,
             around,
             names: HashMap::new(),
+            reads: HashMap::new(),
             captures: Vec::new(),
             slots: 0,
             inputs: Vec::new(),
@@ -232,14 +244,20 @@ impl<'a> Compiler<'a> {
         if !graph.sparse_initializer.is_empty() {
             return Err(OnnxError::Graph("it has sparse weights, which are not supported; export dense ones".into()));
         }
-        for weight in &mut graph.initializer {
+        let mut bodies = HashMap::new();
+        let files = || nodes.iter().map(|node| &node.file);
+        files().flat_map(NodeProto::bodies).for_each(|body| count_reads(body, body.node.iter(), &mut bodies));
+        count_reads(&graph, files(), &mut self.reads);
+        for mut weight in std::mem::take(&mut graph.initializer) {
             let name = std::mem::take(&mut weight.name);
-            let value = fenced(|| weights::value(weight, self.files, &self.device)).and_then(|v| v);
-            let value = value.map_err(|e| OnnxError::Graph(format!("constant '{name}': {e}")))?;
-            self.name(name, Source::Constant(value))?;
+            self.name(name.clone(), Meaning::Weight(weight))?;
+            if bodies.contains_key(&name) {
+                self.reads.insert(name.clone(), usize::MAX);
+                self.known(&name)?;
+            }
         }
         for input in graph.input {
-            if !matches!(self.names.get(&input.name), Some(Source::Constant(_))) {
+            if !matches!(self.names.get(&input.name), Some(Meaning::Weight(_) | Meaning::Known(Source::Constant(_)))) {
                 let slot = self.define(input.name)?;
                 self.inputs.push(slot);
             }
@@ -248,8 +266,8 @@ impl<'a> Compiler<'a> {
             self.node(node)?;
         }
         let outputs = graph.output.into_iter().map(|output| {
-            self.lookup(&output.name)
-                .ok_or_else(|| OnnxError::Graph(format!("nothing computes the output '{}'", output.name)))
+            let missing = || OnnxError::Graph(format!("nothing computes the output '{}'", output.name));
+            self.lookup(&output.name)?.ok_or_else(missing)
         });
         let outputs = outputs.collect::<Result<Vec<Source>, OnnxError>>()?;
         let captures = std::mem::take(&mut self.captures);
@@ -257,8 +275,8 @@ impl<'a> Compiler<'a> {
     }
 
     /// Gives a new name its meaning. A name that comes twice would silently read the wrong value.
-    fn name(&mut self, name: String, source: Source) -> Result<(), OnnxError> {
-        match self.names.insert(name.clone(), source) {
+    fn name(&mut self, name: String, meaning: Meaning) -> Result<(), OnnxError> {
+        match self.names.insert(name.clone(), meaning) {
             None => Ok(()),
             Some(_) => Err(OnnxError::Graph(format!("the name '{name}' is used twice"))),
         }
@@ -267,33 +285,61 @@ impl<'a> Compiler<'a> {
     /// A slot for a new name.
     fn define(&mut self, name: String) -> Result<usize, OnnxError> {
         let slot = self.slots;
-        self.name(name, Source::Slot(slot))?;
+        self.name(name, Meaning::Known(Source::Slot(slot)))?;
         self.slots += 1;
         Ok(slot)
     }
 
     /// What a name stands for, here or in the graphs around.
-    fn lookup(&mut self, name: &str) -> Option<Source> {
-        if let Some(source) = self.names.get(name) {
-            return Some(source.clone());
+    fn lookup(&mut self, name: &str) -> Result<Option<Source>, OnnxError> {
+        if let Some(source) = self.known(name)? {
+            return Ok(Some(source));
         }
-        let source = match self.around?.visible(name)? {
-            Source::Slot(_) => {
+        let source = match self.around.and_then(|around| around.visible(name)) {
+            None => return Ok(None),
+            Some(Source::Slot(_)) => {
                 let slot = self.slots;
                 self.slots += 1;
                 self.inputs.push(slot);
                 self.captures.push(name.to_owned());
                 Source::Slot(slot)
             }
-            constant => constant.clone(),
+            Some(constant) => constant.clone(),
         };
-        self.names.insert(name.to_owned(), source.clone());
-        Some(source)
+        self.names.insert(name.to_owned(), Meaning::Known(source.clone()));
+        Ok(Some(source))
+    }
+
+    /// What a name of this graph stands for. A constant is given away when it is read for the last time.
+    fn known(&mut self, name: &str) -> Result<Option<Source>, OnnxError> {
+        let Some(meaning) = self.names.get_mut(name) else { return Ok(None) };
+        if let Meaning::Weight(weight) = meaning {
+            let value = fenced(|| weights::value(weight, self.files, &self.device)).and_then(|v| v);
+            let value = value.map_err(|e| OnnxError::Graph(format!("constant '{name}': {e}")))?;
+            *meaning = Meaning::Known(Source::Constant(value));
+        }
+        let left = self.reads.get_mut(name).map_or(0, |left| {
+            *left = left.saturating_sub(1);
+            *left
+        });
+        Ok(match meaning {
+            Meaning::Known(Source::Constant(_)) if left == 0 => match std::mem::replace(meaning, Meaning::Spent) {
+                Meaning::Known(source) => Some(source),
+                Meaning::Weight(_) | Meaning::Spent => None,
+            },
+            Meaning::Known(source) => Some(source.clone()),
+            Meaning::Weight(_) | Meaning::Spent => None,
+        })
     }
 
     /// What a name stands for in this graph or one around it.
     fn visible(&self, name: &str) -> Option<&Source> {
-        self.names.get(name).or_else(|| self.around?.visible(name))
+        match self.names.get(name) {
+            Some(Meaning::Known(source)) => Some(source),
+            // What bodies read is read before them and kept.
+            Some(Meaning::Weight(_) | Meaning::Spent) => None,
+            None => self.around?.visible(name),
+        }
     }
 
     /// A node's argument; an empty name is one left out.
@@ -301,7 +347,7 @@ impl<'a> Compiler<'a> {
         if name.is_empty() {
             return Ok(Source::Absent);
         }
-        self.lookup(name).ok_or_else(|| {
+        self.lookup(name)?.ok_or_else(|| {
             OnnxError::Graph(format!("nothing computes the value '{name}', which node '{}' reads", place.node))
         })
     }
@@ -344,7 +390,7 @@ impl<'a> Compiler<'a> {
                 return Err(form(&place, format!("the graph's computed constants have more than {MAX_FOLDED} bytes")));
             }
             for (output, value) in node.output.iter().zip(values).filter(|(output, _)| !output.is_empty()) {
-                self.name(output.clone(), Source::Constant(value))?;
+                self.name(output.clone(), Meaning::Known(Source::Constant(value)))?;
             }
             return Ok(());
         }
@@ -390,6 +436,18 @@ impl<'a> Compiler<'a> {
         let steps = steps.collect();
         Plan { device: self.device, steps, slots: self.slots, inputs: self.inputs, outputs: graph_outputs }
     }
+}
+
+/// How often a graph of these nodes reads each name, their bodies included.
+fn count_reads<'a>(graph: &GraphProto, nodes: impl Iterator<Item = &'a NodeProto>, reads: &mut HashMap<String, usize>) {
+    let mut read = |name: &String| *reads.entry(name.clone()).or_default() += 1;
+    graph.output.iter().for_each(|output| read(&output.name));
+    let mut bodies = Vec::new();
+    for node in nodes {
+        node.input.iter().for_each(&mut read);
+        bodies.extend(node.bodies());
+    }
+    bodies.into_iter().for_each(|body| count_reads(body, body.node.iter(), reads));
 }
 
 /// Runs a kernel whose arguments are all constant.

@@ -123,10 +123,14 @@ pub(super) struct TensorProto {
     pub(super) uint64_data: Vec<u64>,
     #[prost(message, repeated, tag = "13")]
     pub(super) external_data: Vec<KeyValue>,
-    /// 1 where the elements are in another file.
+    /// 1 where the elements are in another file, [`HERE`] where they were left in the model's own.
     #[prost(int32, tag = "14")]
     pub(super) data_location: i32,
 }
+
+/// The `data_location` of elements that `skeleton` has left in the model's own file. A file that says so itself gets bytes of
+/// its own.
+pub(super) const HERE: i32 = -1;
 
 /// `StringStringEntryProto`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -212,6 +216,11 @@ impl NodeProto {
             "" | "ai.onnx" => self.op_type.clone(),
             domain => format!("{domain}::{}", self.op_type),
         }
+    }
+
+    /// The bodies of a loop or branch.
+    pub(super) fn bodies(&self) -> impl Iterator<Item = &GraphProto> {
+        self.attribute.iter().filter_map(|attribute| attribute.g.as_ref())
     }
 
     /// The node's name, or that of its first output where it has none.

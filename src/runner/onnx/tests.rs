@@ -409,3 +409,24 @@ fn a_node_without_its_inputs_is_refused_by_name() {
         assert!(text.contains(&format!("'{operator}' (node 'make_s')")) && !text.contains("panicked"), "{text}");
     }
 }
+
+#[test]
+fn a_large_weight_is_read_from_its_place_in_the_file_by_all_who_need_it() {
+    let (inputs, outputs) = (200, 300);
+    let weight: Vec<f32> = (0..inputs * outputs).map(|i| ((i * 7919) % 1009) as f32 / 504.0 - 1.0).collect();
+    let author = Author::new(17).input("x", &[FREE, inputs as i64]).output("y", &[FREE, outputs as i64]);
+    let author = author.floats("w", &[inputs as i64, outputs as i64], &weight).floats("one", &[1], &[1.0]);
+    let author = author.ints("third", &[], &[3]).node("MatMul", &["x", "w"], &["m"], &[]);
+    let author = author.node("Gather", &["w", "third"], &["row"], &[]).node("Add", &["m", "row"], &["a"], &[]);
+    let file = author.node("Add", &["a", "one"], &["y"], &[]).finish();
+    let path = std::env::temp_dir().join(format!("uncork-large-{}.onnx", std::process::id()));
+    std::fs::write(&path, &file).unwrap();
+    let x: Vec<f32> = (0..2 * inputs).map(|i| (i % 7) as f32 - 3.0).collect();
+    let found = run(&OnnxModel::open(&path).unwrap(), &[2, inputs], x.clone());
+    assert_eq!(found, run(&OnnxModel::load(&file).unwrap(), &[2, inputs], x));
+    // A file that ends within a weight.
+    std::fs::write(&path, &file[..file.len() / 2]).unwrap();
+    let error = OnnxModel::open(&path).unwrap_err();
+    assert!(matches!(error, OnnxError::Unreadable(_)), "{error}");
+    std::fs::remove_file(path).unwrap();
+}

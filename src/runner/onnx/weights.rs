@@ -2,7 +2,9 @@
 
 use burn_backend::{Shape, TensorData};
 use burn_dispatch::DispatchDevice;
+use half::vec::HalfBitsVecExt;
 use half::{bf16, f16};
+use pulp::bytemuck;
 
 use super::files::Files;
 use super::proto::TensorProto;
@@ -32,11 +34,15 @@ pub(super) fn data(tensor: &mut TensorProto, files: &Files) -> Result<TensorData
     if tensor.data_location != 0 {
         let size = dtype(i64::from(element)).map_or(0, |kind| kind.size());
         let length = count.checked_mul(size).ok_or_else(|| OpError(format!("a shape of {shape:?}")))?;
-        let bytes = files.read(&tensor.external_data, length)?;
-        return from_raw(&bytes, kind, count, shape);
+        let place = files.find(tensor, length)?;
+        return elements(length, |bytes| place.read(bytes), kind, count, shape);
     }
     if let Some(raw) = tensor.raw_data.take() {
-        return from_raw(&raw, kind, count, shape);
+        let copied = |bytes: &mut [u8]| {
+            bytes.copy_from_slice(&raw);
+            Ok(())
+        };
+        return elements(raw.len(), copied, kind, count, shape);
     }
     // Types without a field of their own are widened into another one's (ONNX, comments of TensorProto).
     macro_rules! narrowed {
@@ -67,33 +73,42 @@ pub(super) fn data(tensor: &mut TensorProto, files: &Files) -> Result<TensorData
     })
 }
 
-/// Elements in little-endian bytes, as `raw_data` has them.
-fn from_raw(raw: &[u8], kind: DataType, count: usize, shape: Shape) -> Result<TensorData, OpError> {
-    macro_rules! read {
-        ($element:ty, $read:expr) => {{
+/// Elements whose `length` little-endian bytes `fill` writes to where they stay.
+fn elements(
+    length: usize,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), OpError>,
+    kind: DataType,
+    count: usize,
+    shape: Shape,
+) -> Result<TensorData, OpError> {
+    macro_rules! filled {
+        ($element:ty) => {{
             const SIZE: usize = std::mem::size_of::<$element>();
-            if Some(raw.len()) != count.checked_mul(SIZE) {
-                return Err(OpError(format!("{} bytes for {count} elements of {SIZE} bytes", raw.len())));
+            if Some(length) != count.checked_mul(SIZE) {
+                return Err(OpError(format!("{length} bytes for {count} elements of {SIZE} bytes")));
             }
-            let (chunks, _) = raw.as_chunks::<SIZE>();
-            let elements: Vec<$element> = chunks.iter().map(|&bytes| $read(bytes)).collect();
-            TensorData::new(elements, shape)
+            let mut elements = vec![<$element>::default(); count];
+            fill(bytemuck::cast_slice_mut(&mut elements))?;
+            if cfg!(target_endian = "big") {
+                elements.iter_mut().for_each(|x| *x = <$element>::from_le_bytes(x.to_ne_bytes()));
+            }
+            elements
         }};
     }
     Ok(match kind {
-        DataType::Fp32 => read!(f32, f32::from_le_bytes),
-        DataType::Fp64 => read!(f64, f64::from_le_bytes),
-        DataType::Int64 => read!(i64, i64::from_le_bytes),
-        DataType::Uint64 => read!(u64, u64::from_le_bytes),
-        DataType::Uint32 => read!(u32, u32::from_le_bytes),
-        DataType::Int32 => read!(i32, i32::from_le_bytes),
-        DataType::Int16 => read!(i16, i16::from_le_bytes),
-        DataType::Int8 => read!(i8, i8::from_le_bytes),
-        DataType::Uint16 => read!(u16, u16::from_le_bytes),
-        DataType::Uint8 => read!(u8, u8::from_le_bytes),
-        DataType::Bool => read!(bool, |[byte]: [u8; 1]| byte != 0),
-        DataType::Fp16 => read!(f16, f16::from_le_bytes),
-        DataType::Bf16 => read!(bf16, bf16::from_le_bytes),
+        DataType::Fp32 => TensorData::new(filled!(f32), shape),
+        DataType::Fp64 => TensorData::new(filled!(f64), shape),
+        DataType::Int64 => TensorData::new(filled!(i64), shape),
+        DataType::Uint64 => TensorData::new(filled!(u64), shape),
+        DataType::Uint32 => TensorData::new(filled!(u32), shape),
+        DataType::Int32 => TensorData::new(filled!(i32), shape),
+        DataType::Int16 => TensorData::new(filled!(i16), shape),
+        DataType::Int8 => TensorData::new(filled!(i8), shape),
+        DataType::Uint16 => TensorData::new(filled!(u16), shape),
+        DataType::Uint8 => TensorData::new(filled!(u8), shape),
+        DataType::Bool => TensorData::new(filled!(u8).into_iter().map(|x| x != 0).collect::<Vec<bool>>(), shape),
+        DataType::Fp16 => TensorData::new(filled!(u16).reinterpret_into::<f16>(), shape),
+        DataType::Bf16 => TensorData::new(filled!(u16).reinterpret_into::<bf16>(), shape),
         DataType::Bytes => return Err(OpError::new("expects numbers and gets texts")),
     })
 }

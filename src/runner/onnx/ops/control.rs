@@ -386,6 +386,18 @@ mod tests {
     }
 
     #[test]
+    fn a_constant_may_be_read_within_bodies_and_around_them_as_often_as_they_like() {
+        let branch = || Author::new(17).output("z", &[2]).node("Add", &["w", "w"], &["z"], &[]).body();
+        let branches = [("then_branch", Body(branch())), ("else_branch", Body(branch()))];
+        let author = Author::new(17).input_of(BOOL, "c", &[]).input("x", &[2]).output("y", &[2]).output("w", &[2]);
+        let author = author.floats("w", &[2], &[1.0, 2.0]).node("Add", &["x", "w"], &["a"], &[]);
+        let author = author.node("If", &["c"], &["b"], &branches).node("Sub", &["w", "w"], &["none"], &[]);
+        let author = author.node("Add", &["a", "b"], &["d"], &[]).node("Add", &["d", "none"], &["y"], &[]);
+        let found = author.answer(vec![flag(true), floats(&[10.0, 20.0])]).unwrap();
+        assert_eq!(found, [floats(&[13.0, 26.0]), floats(&[1.0, 2.0])]);
+    }
+
+    #[test]
     fn a_scan_goes_backwards_and_along_other_axes() {
         let body = Author::new(17).input("sum", &[2]).input("column", &[2]);
         let body = body.output("next", &[2]).output("seen", &[2]);
