@@ -7,8 +7,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use serde_json::Value as Json;
-use uncork::runner::Runner;
 use uncork::runner::onnx::{OnnxError, OnnxModel, OnnxRunner};
+use uncork::runner::{Runner, RunnerError};
 use uncork::tensor::{Data, DataType, Tensor, Tensors};
 
 /// Fixtures with recorded inputs and onnxruntime's outputs: the name of the record, and the model beside or elsewhere.
@@ -49,7 +49,16 @@ fn record(name: &str) -> (Tensors, Tensors) {
             let shape: Vec<usize> = serde_json::from_value(t["shape"].clone()).unwrap();
             let data = t["data"].clone();
             let data: Data = match t["datatype"].as_str().unwrap() {
-                "FP32" => serde_json::from_value::<Vec<f32>>(data).unwrap().into(),
+                "FP32" => {
+                    // What is no number is null.
+                    let numbers: Vec<Option<f32>> = serde_json::from_value(data).unwrap();
+                    numbers.into_iter().map(|x| x.unwrap_or(f32::NAN)).collect::<Vec<_>>().into()
+                }
+                "FP64" => serde_json::from_value::<Vec<f64>>(data).unwrap().into(),
+                "BYTES" => {
+                    let texts: Vec<String> = serde_json::from_value(data).unwrap();
+                    texts.into_iter().map(String::into_bytes).collect::<Vec<_>>().into()
+                }
                 "INT64" => serde_json::from_value::<Vec<i64>>(data).unwrap().into(),
                 "FP16" => {
                     let numbers: Vec<f32> = serde_json::from_value(data).unwrap();
@@ -74,6 +83,7 @@ fn floats(tensors: &Tensors, name: &str) -> Vec<f32> {
     match tensors.get(name).unwrap_or_else(|| panic!("no output '{name}'")).data() {
         Data::Fp32(v) => v.clone(),
         Data::Fp16(v) => v.iter().map(|x| x.to_f32()).collect(),
+        Data::Fp64(v) => v.iter().map(|&x| x as f32).collect(),
         Data::Int64(v) => v.iter().map(|&x| x as f32).collect(),
         other => panic!("'{name}' is {}", other.datatype().name()),
     }
@@ -83,6 +93,10 @@ fn assert_close(found: &Tensors, expected: &Tensors, tolerance: f32, what: &str)
     assert_eq!(found.iter().len(), expected.iter().len(), "{what}");
     for (name, tensor) in expected.iter() {
         assert_eq!(found.get(name).unwrap().shape(), tensor.shape(), "{what}: {name}");
+        if let Data::Bytes(texts) = tensor.data() {
+            assert_eq!(found.get(name).unwrap().data(), &Data::Bytes(texts.clone()), "{what}: {name}");
+            continue;
+        }
         for (i, (a, b)) in floats(found, name).iter().zip(floats(expected, name)).enumerate() {
             assert!((a - b).abs() <= tolerance * (1.0 + b.abs()), "{what}: {name}[{i}] is {a}, not {b}");
         }
@@ -118,9 +132,9 @@ fn a_row_is_answered_in_a_batch_as_it_is_alone() {
     }
 }
 
-/// The models of `tests/models/zoo`, with the largest difference to onnxruntime that each may have.
-fn zoo() -> Vec<(String, f32)> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/models/zoo");
+/// The models of a folder below `tests/models`, with the largest difference to onnxruntime that each may have.
+fn zoo(folder: &str) -> Vec<(String, f32)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(folder);
     let names = std::fs::read_dir(folder).unwrap().filter_map(|entry| {
         let name = entry.unwrap().file_name().into_string().unwrap();
         name.strip_suffix(".onnx").map(str::to_owned)
@@ -134,14 +148,26 @@ fn zoo() -> Vec<(String, f32)> {
 
 #[test]
 fn every_architecture_that_people_export_is_answered_as_by_onnxruntime() {
-    let zoo = zoo();
+    let zoo = zoo("zoo");
     assert!(zoo.len() > 30, "{} models in the zoo", zoo.len());
+    answered_as_recorded("zoo", zoo);
+}
+
+#[test]
+fn classical_pipelines_with_texts_and_trees_are_answered_as_by_onnxruntime() {
+    let pipelines = zoo("pipelines");
+    assert!(pipelines.len() > 12, "{} pipelines", pipelines.len());
+    answered_as_recorded("pipelines", pipelines);
+}
+
+/// Runs each model of a folder at some batch sizes on its recorded rows.
+fn answered_as_recorded(folder: &str, models: Vec<(String, f32)>) {
     let mut wrong = Vec::new();
-    for (name, tolerance) in zoo {
+    for (name, tolerance) in models {
         let outcome = std::panic::catch_unwind(|| {
-            let model = load(&format!("tests/models/zoo/{name}.onnx"));
+            let model = load(&format!("tests/models/{folder}/{name}.onnx"));
             assert!(model.alone().is_none(), "{name}: {}", model.alone().unwrap());
-            let (inputs, outputs) = record(&format!("zoo/{name}"));
+            let (inputs, outputs) = record(&format!("{folder}/{name}"));
             let mut runner = runner(&model);
             for count in [1, 3, inputs.rows(), 32] {
                 let batch = model.signature().check(rows(&inputs, count)).unwrap();
@@ -153,6 +179,42 @@ fn every_architecture_that_people_export_is_answered_as_by_onnxruntime() {
         wrong.extend(outcome.err().map(|_| name));
     }
     assert!(wrong.is_empty(), "wrong: {wrong:?}");
+}
+
+/// A request of the pipeline that refuses what it does not know, with one port of another name.
+fn strict_request(port: &str) -> Tensors {
+    let (inputs, _) = record("pipelines/titanic_strict");
+    let entries = inputs.into_entries().into_iter().map(|(name, tensor)| match &*name {
+        "port" => {
+            let mut ports = vec![b"Cherbourg".to_vec(); tensor.rows()];
+            ports[1] = port.as_bytes().to_vec();
+            (name, Tensor::new(tensor.shape().to_vec(), ports).unwrap())
+        }
+        _ => (name, tensor),
+    });
+    Tensors::new(entries.collect()).unwrap()
+}
+
+#[test]
+fn a_category_that_a_pipeline_does_not_know_is_refused_to_its_sender_by_name() {
+    let model = load("tests/models/pipelines/titanic_strict.onnx");
+    let mut runner = runner(&model);
+    assert!(runner.may_refuse());
+    let ask = |port: &str| model.signature().check(strict_request(port)).unwrap();
+    assert!(runner.run(ask("Queenstown")).is_ok());
+    let error = runner.run(ask("Rostock")).unwrap_err();
+    let RunnerError::Input(reason) = &error else { panic!("{error:?}") };
+    assert!(reason.contains("the text 'Rostock' is of no category"), "{reason}");
+    assert!(runner.rehearse(ask("Rostock")).is_ok(), "made up rows are not refused");
+}
+
+#[test]
+fn texts_that_are_not_utf_8_are_refused() {
+    let model = load("tests/models/pipelines/ordinal.onnx");
+    let bytes = vec![b"male".to_vec(), vec![0xff]];
+    let batch = Tensors::one("X", Tensor::new(vec![1, 2], bytes).unwrap());
+    let error = runner(&model).run(model.signature().check(batch).unwrap()).unwrap_err();
+    assert!(matches!(&error, RunnerError::Input(reason) if reason.contains("is not UTF-8")), "{error:?}");
 }
 
 #[test]
@@ -284,6 +346,10 @@ fn a_damaged_file_is_an_error_or_a_model_and_never_a_panic() {
         ("tests/models/mlp.onnx", 60),
         ("tests/models/lenet.onnx", 60),
         ("examples/digits/digits.onnx", 60),
+        ("tests/models/pipelines/titanic_strict.onnx", 300),
+        ("tests/models/pipelines/lightgbm_categories.onnx", 300),
+        ("tests/models/pipelines/svc_rbf.onnx", 200),
+        ("tests/models/pipelines/words_weighed.onnx", 200),
     ] {
         let bytes = file(path);
         for seed in 1..=rounds {

@@ -1,10 +1,12 @@
 //! Measures the ONNX interpreter. `cargo bench --bench onnx -- cases FOLDER` runs ONNX's own node tests, as
 //! `benches/onnx/cases.py` has written them; `operators FOLDER` compares `docs/operators.md` with what they show.
+//! `pipelines FOLDER` runs classical pipelines, which `benches/onnx/pipelines.py` has written.
 //! `fuzz FOLDER COUNT` loads damaged copies of the models in a folder; `load MODEL.onnx` says how long reading and compiling
 //! a model takes, and how much memory; `speed MODEL.onnx` times a model at the orders of `benches/onnx/speed.py`, beside onnxruntime.
 
 mod cases;
 mod fuzz;
+mod pipelines;
 mod speed;
 
 use std::process::ExitCode;
@@ -26,6 +28,8 @@ fn main() -> ExitCode {
             Err(_) => usage(),
         },
         ["load", model] => speed::load(model),
+        ["pipelines", folder] => pipelines::run(folder.as_ref(), ""),
+        ["pipelines", folder, filter] => pipelines::run(folder.as_ref(), filter),
         ["speed", model] => speed::run(model),
         _ => usage(),
     }
@@ -33,7 +37,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | fuzz FOLDER COUNT | load MODEL | speed MODEL"
+        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | load MODEL | speed MODEL"
     );
     ExitCode::from(3)
 }

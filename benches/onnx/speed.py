@@ -58,7 +58,7 @@ def peer(path):
                 print(f"{statistics.median(times) * 1e3:.5f} {processor * 1e3:.5f}", flush=True)
             case ["write", rows, file]:
                 outputs = session.run(None, inputs(session, int(rows)))
-                pathlib.Path(file).write_bytes(b"".join(output.tobytes() for output in outputs))
+                pathlib.Path(file).write_bytes(b"".join(output.tobytes() for output in outputs if output.dtype == numpy.float32))
                 print("written", flush=True)
             case ["memory"]:
                 status = pathlib.Path("/proc/self/status").read_text()

@@ -76,7 +76,7 @@ pub(super) fn warm_up(runner: &mut dyn Runner, sizes: &[usize]) -> Result<Vec<(u
         for round in 0..=WARM_UP_ROUNDS {
             let batch = zeros(runner.signature(), rows)?;
             let begin = Instant::now();
-            let outputs = runner.run(batch).map_err(|e| format!("a batch of {rows} rows of zeros failed: {e}"))?;
+            let outputs = runner.rehearse(batch).map_err(|e| format!("a batch of {rows} rows of zeros failed: {e}"))?;
             let time = begin.elapsed();
             if !runner.signature().agrees(&outputs, rows) {
                 return Err(format!("a batch of {rows} rows of zeros gave outputs of another shape"));
@@ -96,7 +96,7 @@ pub(super) fn warm_up(runner: &mut dyn Runner, sizes: &[usize]) -> Result<Vec<(u
 /// first request. Whether the row succeeds was found out by [`warm_up`].
 pub(super) fn ready(mut runner: Box<dyn Runner>) -> Box<dyn Runner> {
     if let Ok(row) = zeros(runner.signature(), 1) {
-        let _ = runner.run(row);
+        let _ = runner.rehearse(row);
     }
     runner
 }
@@ -105,7 +105,7 @@ pub(super) fn ready(mut runner: Box<dyn Runner>) -> Box<dyn Runner> {
 pub(super) fn bears_padding(runner: &mut dyn Runner) -> Result<(), String> {
     let signature = runner.signature().clone();
     let (short, long) = (filled(&signature, 1, FREE_LENGTH / 2, 1)?, filled(&signature, 1, FREE_LENGTH, 1)?);
-    let mut run = |batch: Tensors| runner.run(batch).map_err(|e| format!("a batch of ones failed: {e}"));
+    let mut run = |batch: Tensors| runner.rehearse(batch).map_err(|e| format!("a batch of ones failed: {e}"));
     let alone = run(short.clone())?;
     let unclear = || "its free dimensions cannot be told apart".to_owned();
     let padded = Padded::of(&signature, &[short.clone(), long]).ok_or_else(unclear)?;

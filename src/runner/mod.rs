@@ -39,6 +39,12 @@ pub trait Runner: Send {
     /// is thrown away and built anew.
     fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError>;
 
+    /// Runs `batch` as [`run`](Self::run) does, where nobody waits for the answer and the rows are made up, to warm up or to
+    /// measure. A model that knows some values by name alone takes others here, which it would refuse to a caller.
+    fn rehearse(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        self.run(batch)
+    }
+
     /// Whether [`run`](Self::run) can fail with [`RunnerError::Input`]. If so, a copy of each batch's inputs is kept while it
     /// runs, to run others' rows again.
     fn may_refuse(&self) -> bool {

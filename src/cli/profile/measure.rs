@@ -234,7 +234,7 @@ fn time(runner: &mut dyn Runner, batch: &Tensors, count: usize) -> Result<Vec<Du
     let run = |_| {
         let batch = batch.clone();
         let begin = Instant::now();
-        let outputs = runner.run(batch).map_err(|e| format!("a batch of {rows} rows fails: {e}"))?;
+        let outputs = runner.rehearse(batch).map_err(|e| format!("a batch of {rows} rows fails: {e}"))?;
         let took = begin.elapsed();
         if !runner.signature().agrees(&outputs, rows) {
             return Err(format!("a batch of {rows} rows gives outputs of another shape"));

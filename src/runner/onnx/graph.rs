@@ -10,6 +10,7 @@ use prost::Message;
 use super::fence::fenced;
 use super::files::{self, Files};
 use super::fuse::Rule;
+use super::ops::Place;
 use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
@@ -118,9 +119,30 @@ impl Graph {
     /// Runs the graph on tensors of rows; says where it failed. The results of one row that is run `alone` get a batch
     /// axis where they have none.
     pub(super) fn compute(&self, inputs: Vec<Tensor>, alone: bool) -> Result<Vec<Tensor>, Failure> {
+        self.compute_by(Plan::run, inputs, alone)
+    }
+
+    /// The same on rows that were made up.
+    pub(super) fn rehearse(&self, inputs: Vec<Tensor>, alone: bool) -> Result<Vec<Tensor>, Failure> {
+        self.compute_by(Plan::rehearse, inputs, alone)
+    }
+
+    fn compute_by(
+        &self,
+        run: fn(&Plan, Vec<Value>) -> Result<Vec<Value>, Failure>,
+        inputs: Vec<Tensor>,
+        alone: bool,
+    ) -> Result<Vec<Tensor>, Failure> {
         fenced(|| {
-            let values = inputs.into_iter().map(|tensor| tensors::to_value(tensor, self.plan.device()));
-            let values = self.plan.run(values.collect::<Result<_, OpError>>()?)?;
+            let value = |(tensor, declared): (Tensor, &Declared)| {
+                // What a sender can put right is told with its place.
+                let place = || Place { operator: "input".into(), node: declared.name.clone() };
+                let failure =
+                    |e: OpError| Failure { place: Some(place()), reason: format!("input '{}': {e}", declared.name) };
+                tensors::to_value(tensor, self.plan.device()).map_err(failure)
+            };
+            let values = inputs.into_iter().zip(&self.outline.inputs).map(value);
+            let values = run(&self.plan, values.collect::<Result<_, Failure>>()?)?;
             let tensor = |(value, declared): (Value, &Declared)| {
                 let dims = value.shape();
                 let bare = alone && dims.first() != Some(&1);

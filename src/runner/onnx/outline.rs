@@ -28,6 +28,8 @@ pub(super) struct Outline {
     /// Graph inputs that callers give: those that no initializer fills.
     pub(super) inputs: Vec<Declared>,
     pub(super) outputs: Vec<Declared>,
+    /// Whether some numbers are names of categories, of which the graph refuses those that it does not know.
+    pub(super) picky: bool,
 }
 
 impl Outline {
@@ -39,6 +41,7 @@ impl Outline {
         Outline {
             inputs: graph.input.iter().filter(given).map(declared).collect(),
             outputs: graph.output.iter().map(declared).collect(),
+            picky: graph.node.iter().any(|node| node.qualified() == "ai.onnx.ml::OneHotEncoder"),
         }
     }
 }

@@ -56,18 +56,31 @@ enum Input {
 /// body takes microseconds, so a run that exhausts it is over within seconds.
 const MAX_ITERATIONS: u32 = 1 << 17;
 
-/// What is left of the iterations that one run may take.
-pub(super) struct Budget(Cell<u32>);
+/// What one run may do: how many iterations are left to it, and whether it is only a rehearsal.
+pub(super) struct Budget {
+    iterations: Cell<u32>,
+    rehearsal: bool,
+}
 
 impl Budget {
     fn full() -> Budget {
-        Budget(Cell::new(MAX_ITERATIONS))
+        Budget { iterations: Cell::new(MAX_ITERATIONS), rehearsal: false }
+    }
+
+    fn rehearsal() -> Budget {
+        Budget { rehearsal: true, ..Budget::full() }
+    }
+
+    /// Whether the inputs are made up, to try the graph or to time it. What a model knows by name alone, such as a category,
+    /// nobody can make up: in a rehearsal an unknown one is not refused.
+    pub(super) fn rehearses(&self) -> bool {
+        self.rehearsal
     }
 
     /// Takes one iteration.
     pub(super) fn spend(&self) -> Result<(), OpError> {
-        let left = self.0.get().checked_sub(1);
-        self.0.set(
+        let left = self.iterations.get().checked_sub(1);
+        self.iterations.set(
             left.ok_or_else(|| OpError(format!("its loops take more than {MAX_ITERATIONS} iterations in one run")))?,
         );
         Ok(())
@@ -112,6 +125,11 @@ impl Plan {
     /// Runs the graph. `inputs` come in the model's order; so do the results.
     pub(super) fn run(&self, inputs: Vec<Value>) -> Result<Vec<Value>, Failure> {
         self.run_within(inputs, &Budget::full())
+    }
+
+    /// Runs the graph on inputs that were made up.
+    pub(super) fn rehearse(&self, inputs: Vec<Value>) -> Result<Vec<Value>, Failure> {
+        self.run_within(inputs, &Budget::rehearsal())
     }
 
     /// Runs a body as part of the run of a whole graph, whose budget it shares.

@@ -215,7 +215,7 @@ fn run(
         let number = |i| number(spec.datatype, rows.start + i / width, i % width);
         tensors::filled(spec.datatype, shape, count, number)
     };
-    let outputs = graph.compute(inputs.iter().map(value).collect::<Result<_, OpError>>()?, alone)?;
+    let outputs = graph.rehearse(inputs.iter().map(value).collect::<Result<_, OpError>>()?, alone)?;
     for (tensor, declared) in outputs.iter().zip(&graph.outline.outputs) {
         let (found, name) = (tensor.data().datatype(), &declared.name);
         if let Some(want) = tensors::datatype(declared.element).filter(|want| *want != found) {

@@ -7,6 +7,7 @@
 pub(in crate::runner::onnx) mod activation;
 pub(in crate::runner::onnx) mod conv;
 mod depthwise;
+pub(in crate::runner::onnx) mod forest;
 mod planes;
 pub(in crate::runner::onnx) mod pool;
 pub(in crate::runner::onnx) mod product;

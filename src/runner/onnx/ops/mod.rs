@@ -27,6 +27,7 @@ mod host;
 mod image;
 mod linear;
 mod math;
+mod ml;
 mod norm;
 mod norm_layers;
 mod pad;
@@ -41,7 +42,6 @@ mod scatter;
 mod select;
 mod shape;
 mod sort;
-mod tabular;
 mod text;
 mod window;
 
@@ -115,6 +115,11 @@ const FAMILIES: &[&[Operator]] = &[
     image::OPERATORS,
     linear::OPERATORS,
     math::OPERATORS,
+    ml::columns::OPERATORS,
+    ml::encode::OPERATORS,
+    ml::linear::OPERATORS,
+    ml::svm::OPERATORS,
+    ml::trees::OPERATORS,
     norm::OPERATORS,
     norm_layers::OPERATORS,
     pad::OPERATORS,
@@ -129,7 +134,9 @@ const FAMILIES: &[&[Operator]] = &[
     select::OPERATORS,
     shape::OPERATORS,
     sort::OPERATORS,
-    tabular::OPERATORS,
+    text::ngrams::OPERATORS,
+    text::strings::OPERATORS,
+    text::tokens::OPERATORS,
 ];
 
 /// Names of the operators that files may use, and what of each is not supported.
