@@ -14,6 +14,10 @@ use std::process::ExitCode;
 /// The page of operators, in the repository.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operators.md");
 
+/// The server's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // Cargo adds its own flag behind the user's arguments.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
