@@ -69,13 +69,13 @@ pub(super) fn exp(x: f32) -> f32 {
 }
 
 #[inline(always)]
-fn sigmoid(x: f32) -> f32 {
+pub(super) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
 /// The hyperbolic tangent, to 2e-7.
 #[inline(always)]
-fn tanh(x: f32) -> f32 {
+pub(super) fn tanh(x: f32) -> f32 {
     // Near 0 the quotient would cancel; a short series is exact there.
     let e = exp(2.0 * x.clamp(-10.0, 10.0));
     let far = (e - 1.0) / (e + 1.0);

@@ -11,6 +11,8 @@ pub(in crate::runner::onnx) mod forest;
 mod planes;
 pub(in crate::runner::onnx) mod pool;
 pub(in crate::runner::onnx) mod product;
+pub(in crate::runner::onnx) mod quantize;
+pub(in crate::runner::onnx) mod recurrent;
 pub(in crate::runner::onnx) mod rows;
 mod share;
 mod tile;

@@ -35,6 +35,7 @@ mod pool;
 mod pool_general;
 mod quantize;
 mod recurrent;
+mod recurrent_fast;
 mod reduce;
 mod resize;
 mod rotary;

@@ -9,7 +9,10 @@ use super::cast::target;
 use super::host::{self, Narrow, for_int};
 use super::linear::matmul;
 use super::{Args, Build, Kernel, Operator};
-use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, axis};
+use crate::runner::onnx::fast::quantize::{self, Scales};
+use crate::runner::onnx::floats::{self, Floats};
+use crate::runner::onnx::memory;
+use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("DequantizeLinear", dequantize).except("float8, and integers of 4 bits or fewer"),
@@ -40,6 +43,21 @@ impl Grain {
         let block = build.attributes.int("block_size", 0)?;
         let block = usize::try_from(block).map_err(|_| OpError(format!("a block_size of {block}")))?;
         Ok(Grain { axis: build.attributes.int("axis", 1)?, block })
+    }
+
+    /// How many numbers in a row share a scale, where the scales then take turns; `None` where they belong to blocks.
+    fn inner(self, dims: &[usize], scales: &[usize]) -> Result<Option<usize>, OpError> {
+        if self.block != 0 {
+            return Ok(None);
+        }
+        if scales.iter().all(|&d| d == 1) {
+            return elements(dims).map(Some);
+        }
+        let axis = axis(self.axis, dims.len())?;
+        if scales != [dims[axis]] {
+            return Err(OpError(format!("scales of shape {scales:?} do not fit the shape {dims:?}")));
+        }
+        elements(&dims[axis + 1..]).map(Some)
     }
 
     /// For each element of the shape the place of its scale.
@@ -91,10 +109,34 @@ fn quantized(
     device: &DispatchDevice,
 ) -> Result<Value, OpError> {
     let (dims, scales) = (x.shape(), scale.shape());
-    let places = grain.places(&dims, &scales)?;
-    let x = host::read::<f32>(x.cast(DType::F32, device)?)?;
+    let x = Value::Float(x.cast(DType::F32, device)?.float()?);
     let scale = host::read::<f32>(scale.cast(DType::F32, device)?)?;
     let zeros = zeros(zero, &scales, scale.len())?;
+    if let Some(inner) = grain.inner(&dims, &scales)? {
+        macro_rules! quick {
+            ($element:ty) => {{
+                let zeros = small_zeros(&zeros);
+                let by = Scales { scales: &scale, zeros: &zeros, inner };
+                let mut y = vec![<$element>::default(); elements(&dims)?];
+                match &x {
+                    Value::Float(handle) if let Some(x) = Floats::of(handle) => {
+                        quantize::quantize(x.as_slice(), by, &mut y)
+                    }
+                    _ => quantize::quantize(&host::read::<f32>(x)?, by, &mut y),
+                }
+                return Value::from_data(TensorData::new(y, dims), device);
+            }};
+        }
+        match to {
+            DType::U8 => quick!(u8),
+            DType::I8 => quick!(i8),
+            DType::U16 => quick!(u16),
+            DType::I16 => quick!(i16),
+            _ => {}
+        }
+    }
+    let places = grain.places(&dims, &scales)?;
+    let x = host::read::<f32>(x)?;
     for_int!(to, E => {
         let numbers = x.iter().zip(places).map(|(x, at)| saturated::<E>(x / scale[at], zeros[at])).collect::<Vec<E>>();
         Value::from_data(TensorData::new(numbers, dims), device)
@@ -103,6 +145,11 @@ fn quantized(
 
 fn saturated<E: Narrow<Wide = i128>>(x: f32, zero: i128) -> E {
     E::narrow((x.round_ties_even() as i128).saturating_add(zero).clamp(E::LEAST, E::GREATEST))
+}
+
+/// The zero points of small integers.
+fn small_zeros(zeros: &[i128]) -> Vec<i32> {
+    zeros.iter().map(|&zero| zero.clamp(i16::MIN.into(), u16::MAX.into()) as i32).collect()
 }
 
 /// The zero points, one for each scale.
@@ -125,9 +172,27 @@ fn dequantize(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         let (x, scale, zero) = (args.take(0)?, args.take(1)?, args.optional(2));
         let (dims, scales) = (x.shape(), scale.shape());
         let to = declared.unwrap_or(scale.dtype());
-        let places = grain.places(&dims, &scales)?;
         let scale = host::read::<f32>(scale.cast(DType::F32, args.device)?)?;
         let zeros = zeros(zero, &scales, scale.len())?;
+        if let Some(inner) = grain.inner(&dims, &scales)? {
+            macro_rules! quick {
+                ($element:ty) => {{
+                    let zeros = small_zeros(&zeros);
+                    let by = Scales { scales: &scale, zeros: &zeros, inner };
+                    let mut y = memory::take(elements(&dims)?);
+                    quantize::dequantize(&host::read::<$element>(x)?, by, &mut y);
+                    return floats::tensor(y, dims, args.device)?.cast(to, args.device);
+                }};
+            }
+            match x.dtype() {
+                DType::U8 => quick!(u8),
+                DType::I8 => quick!(i8),
+                DType::U16 => quick!(u16),
+                DType::I16 => quick!(i16),
+                _ => {}
+            }
+        }
+        let places = grain.places(&dims, &scales)?;
         let numbers: Vec<f32> = for_int!(x.dtype(), E => {
             let real = |(x, at): (E, usize)| (x.widen() - zeros[at]) as f32 * scale[at];
             Ok(host::read::<E>(x)?.into_iter().zip(places).map(real).collect())
@@ -140,10 +205,12 @@ fn dequantize(build: &mut Build<'_>) -> Result<Kernel, OpError> {
 fn dynamic(x: Value, device: &DispatchDevice) -> Result<Vec<Value>, OpError> {
     let dims = x.shape();
     let x = host::read::<f32>(Value::Float(x.float()?).cast(DType::F32, device)?)?;
-    let (least, greatest) = x.iter().fold((0f32, 0f32), |(a, b), &x| (a.min(x), b.max(x)));
+    let (least, greatest) = quantize::range(&x);
     let scale = (greatest - least) / 255.0;
     let zero: u8 = saturated(-least / scale, 0);
-    let numbers: Vec<u8> = x.iter().map(|x| saturated(x / scale, zero.into())).collect();
+    let mut numbers = vec![0u8; x.len()];
+    let by = Scales { scales: &[scale], zeros: &[zero.into()], inner: x.len() };
+    quantize::quantize(&x, by, &mut numbers);
     Ok(vec![
         Value::from_data(TensorData::new(numbers, dims), device)?,
         Value::from_data(TensorData::new(vec![scale], [0usize; 0]), device)?,

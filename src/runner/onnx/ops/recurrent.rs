@@ -6,7 +6,8 @@ use burn_backend::ops::{ActivationOps, FloatTensorOps};
 use burn_backend::{BoolDType, BoolStore, DType, FloatDType, Shape, Slice, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
-use super::{Args, Build, Kernel, Operator};
+use super::{Args, Build, Kernel, Operator, recurrent_fast};
+use crate::runner::onnx::fast::recurrent::Layer;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -23,7 +24,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// What a step computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cell {
+pub(super) enum Cell {
     Plain,
     /// `linear`: the reset gate multiplies what the hidden state contributes, not the state.
     Gru {
@@ -57,7 +58,7 @@ impl Cell {
 
 /// A function of a gate, with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Squash {
+pub(super) enum Squash {
     Relu,
     Tanh,
     Sigmoid,
@@ -127,11 +128,11 @@ impl Squash {
 
 /// One direction: how it runs.
 #[derive(Debug)]
-struct Direction {
-    cell: Cell,
-    backwards: bool,
-    functions: Vec<Squash>,
-    clip: Option<f32>,
+pub(super) struct Direction {
+    pub(super) cell: Cell,
+    pub(super) backwards: bool,
+    pub(super) functions: Vec<Squash>,
+    pub(super) clip: Option<f32>,
 }
 
 /// One direction's weights, laid out for row vectors.
@@ -160,7 +161,11 @@ fn layer(build: &mut Build<'_>, cell: Cell) -> Result<Kernel, OpError> {
     let prepared = match constant {
         true => {
             let given = [1, 2, 3, 7].map(|i| build.constant(i));
-            Some(weights(&directions, given, build.device)?)
+            let checked = weights(&directions, given.clone(), build.device)?;
+            if let Some(layers) = recurrent_fast::laid_out(&directions, &given) {
+                return Ok(by_kernel(directions, layers, declared, wants, batch_first));
+            }
+            Some(checked)
         }
         false => None,
     };
@@ -174,12 +179,34 @@ fn layer(build: &mut Build<'_>, cell: Cell) -> Result<Kernel, OpError> {
         };
         let [_, size] = weights[0].hidden.shape().dims::<2>();
         let size = size / cell.gates();
-        if declared != 0 && usize::try_from(declared) != Ok(size) {
-            return Err(OpError(format!("weights of {size} hidden numbers, where hidden_size is {declared}")));
-        }
+        check_size(size, declared)?;
         let run = Run::of(x, size, directions.len(), batch_first, &mut args)?;
         run.all(&directions, &weights, wants, batch_first)
     }))
+}
+
+/// The layer with its weights laid out for our own kernel.
+fn by_kernel(
+    directions: Vec<Direction>,
+    layers: Vec<Layer>,
+    declared: i64,
+    wants: [bool; 3],
+    batch_first: bool,
+) -> Kernel {
+    let size = layers[0].size();
+    Kernel::many(move |mut args| {
+        let x = args.float(0)?;
+        check_size(size, declared)?;
+        let run = Run::of(x, size, directions.len(), batch_first, &mut args)?;
+        run.by_kernel(&directions, &layers, wants[0], batch_first)
+    })
+}
+
+fn check_size(size: usize, declared: i64) -> Result<(), OpError> {
+    if declared != 0 && usize::try_from(declared) != Ok(size) {
+        return Err(OpError(format!("weights of {size} hidden numbers, where hidden_size is {declared}")));
+    }
+    Ok(())
 }
 
 fn directions(build: &Build<'_>, cell: Cell) -> Result<Vec<Direction>, OpError> {
@@ -282,17 +309,17 @@ fn columns_of(t: &Handle, from: usize, to: usize, size: usize) -> Handle {
 }
 
 /// The inputs of one run of a layer.
-struct Run<'a> {
+pub(super) struct Run<'a> {
     /// [steps, rows, inputs]
-    x: Handle,
-    steps: usize,
-    rows: usize,
-    size: usize,
+    pub(super) x: Handle,
+    pub(super) steps: usize,
+    pub(super) rows: usize,
+    pub(super) size: usize,
     /// How many steps each row has, where they differ.
-    lengths: Option<Vec<usize>>,
+    pub(super) lengths: Option<Vec<usize>>,
     /// [directions, rows, hidden], of the hidden state and of an LSTM's cell.
-    initial: [Option<Handle>; 2],
-    device: &'a DispatchDevice,
+    pub(super) initial: [Option<Handle>; 2],
+    pub(super) device: &'a DispatchDevice,
 }
 
 /// What one direction gives.
