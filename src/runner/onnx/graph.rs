@@ -15,7 +15,7 @@ use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
 use super::value::{OpError, Value, lift};
-use super::{Item, OnnxError, fuse, inline, ops, order, tensors, weights};
+use super::{Item, OnnxError, fuse, inline, ops, order, tensors, weights, widening};
 use crate::runner::RunnerError;
 use crate::tensor::Tensor;
 
@@ -71,6 +71,7 @@ impl Graph {
         order::order(&mut graph)?;
         refuse_missing_operators(&graph)?;
         let outline = Outline::of(&graph);
+        widening::widen(&mut graph);
         let nodes = fenced(|| fuse::fuse(&mut graph, rules)).map_err(|e| OnnxError::Graph(e.0))?;
         let plan = Plan::compile(graph, &nodes, opset, device.as_dispatch().clone(), files)?;
         Ok(Graph { outline, plan })

@@ -2,7 +2,7 @@
 //!
 //! The way of a file: `skeleton` reads it without its large weights; `proto` takes its messages apart; `inline` replaces
 //! operators that the file itself defines; `order` sorts nodes that are not in the order of their values; what names an
-//! operator that is missing is refused; `fuse` joins nodes that are faster together; `plan` compiles each node
+//! operator that is missing is refused; `widening` makes float32 of float16; `fuse` joins nodes that are faster together; `plan` compiles each node
 //! through `ops` to a step over burn's rank-free operations; `trial` runs a few rows to find the signature. An
 //! [`OnnxRunner`] then runs batches; all runners of a model share its weights.
 
@@ -33,6 +33,7 @@ mod texts;
 mod trial;
 mod value;
 mod weights;
+mod widening;
 
 use std::fmt;
 use std::num::NonZeroUsize;

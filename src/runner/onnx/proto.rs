@@ -128,6 +128,13 @@ pub(super) struct TensorProto {
     pub(super) data_location: i32,
 }
 
+/// `onnx.TensorProto.DataType`: float32.
+pub(super) const FLOAT: i32 = 1;
+/// `onnx.TensorProto.DataType`: float16.
+pub(super) const FLOAT16: i32 = 10;
+/// A type of no file: float16 in the file and float32 in the graph.
+pub(super) const WIDENED: i32 = -10;
+
 /// The `data_location` of elements that `skeleton` has left in the model's own file. A file that says so itself gets bytes of
 /// its own.
 pub(super) const HERE: i32 = -1;

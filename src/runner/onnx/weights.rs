@@ -2,12 +2,13 @@
 
 use burn_backend::{Shape, TensorData};
 use burn_dispatch::DispatchDevice;
+use half::slice::HalfFloatSliceExt;
 use half::vec::HalfBitsVecExt;
 use half::{bf16, f16};
 use pulp::bytemuck;
 
 use super::files::Files;
-use super::proto::TensorProto;
+use super::proto::{FLOAT16, TensorProto, WIDENED};
 use super::tensors::{datatype, dtype};
 use super::texts::Texts;
 use super::value::{OpError, Value};
@@ -25,6 +26,15 @@ pub(super) fn value(tensor: &mut TensorProto, files: &Files, device: &DispatchDe
 
 /// The numbers of a constant, in row-major order. Takes them out of `tensor`, so that they are not in memory twice.
 pub(super) fn data(tensor: &mut TensorProto, files: &Files) -> Result<TensorData, OpError> {
+    if tensor.data_type == WIDENED {
+        tensor.data_type = FLOAT16;
+        let narrow = data(tensor, files)?;
+        let shape = narrow.shape().clone();
+        let narrow = narrow.try_into_vec::<f16>().map_err(|e| OpError(e.to_string()))?;
+        let mut wide = vec![0.0; narrow.len()];
+        narrow.convert_to_f32_slice(&mut wide);
+        return Ok(TensorData::new(wide, shape));
+    }
     let dims: Result<Vec<usize>, _> = tensor.dims.iter().map(|&d| usize::try_from(d)).collect();
     let count = dims.as_ref().ok().and_then(|dims| dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)));
     let (Ok(dims), Some(count)) = (dims, count) else { return Err(OpError(format!("a shape of {:?}", tensor.dims))) };

@@ -4,11 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::node::Node;
 use crate::runner::onnx::files::Files;
-use crate::runner::onnx::proto::{GraphProto, NodeProto, TensorProto};
+use crate::runner::onnx::proto::{FLOAT, GraphProto, NodeProto, TensorProto, WIDENED};
 use crate::runner::onnx::weights;
-
-/// `onnx.TensorProto.DataType.FLOAT`
-const FLOAT: i32 = 1;
 
 /// The nodes of a graph, by their places, and its constants.
 pub(super) struct Net<'a> {
@@ -82,7 +79,7 @@ impl<'a> Net<'a> {
     /// The shape of a weight of float32, the only type that joined nodes have their own kernels for.
     pub(super) fn float_dims(&self, name: &str) -> Option<&'a [i64]> {
         let weight = self.weights.get(name)?;
-        (weight.data_type == FLOAT).then_some(weight.dims.as_slice())
+        [FLOAT, WIDENED].contains(&weight.data_type).then_some(weight.dims.as_slice())
     }
 
     /// A constant that is a single number of float32, with no more than one dimension: more would lift what it meets.
