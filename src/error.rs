@@ -5,11 +5,13 @@
 
 use std::time::Duration;
 
+use crate::quote::Quoted;
+
 /// The outcome of a request that got no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// No model of that name.
-    #[error("unknown model '{name}'; served here: {known}")]
+    #[error("unknown model {}; served here: {known}", Quoted(name))]
     UnknownModel {
         /// The name asked for.
         name: String,
@@ -17,7 +19,7 @@ pub enum Error {
         known: String,
     },
     /// The model is there, but not in that version.
-    #[error("model '{model}' has no version '{version}'; it has {known}")]
+    #[error("model '{model}' has no version {}; it has {known}", Quoted(version))]
     UnknownVersion {
         /// The model.
         model: String,
@@ -30,7 +32,7 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
     /// An output was asked for that the model does not have.
-    #[error("unknown output '{name}'; this model gives {known}")]
+    #[error("unknown output {}; this model gives {known}", Quoted(name))]
     UnknownOutput {
         /// The name asked for.
         name: String,

@@ -8,6 +8,7 @@ pub mod estimator;
 pub mod loadtest;
 pub mod metrics;
 pub mod policy;
+pub mod quote;
 pub mod registry;
 pub mod runner;
 pub mod server;

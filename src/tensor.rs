@@ -7,14 +7,16 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
+use crate::quote::{Dims, Quoted};
+
 /// Why tensors could not be built, joined or split.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
     /// The product of the dimensions does not fit in memory's address range.
-    #[error("shape {0:?} has more elements than can be addressed")]
+    #[error("shape {} has more elements than can be addressed", Dims(.0))]
     Overflow(Vec<usize>),
     /// The shape asks for another number of elements than the data has.
-    #[error("shape {shape:?} has {expected} elements, but the data has {found}")]
+    #[error("shape {} has {expected} elements, but the data has {found}", Dims(shape))]
     Length {
         /// The shape as given.
         shape: Vec<usize>,
@@ -27,7 +29,7 @@ pub enum TensorError {
     #[error("a tensor needs at least the batch axis")]
     NoBatchAxis,
     /// Tensors of one set disagree about the number of rows.
-    #[error("tensor '{name}' has {found} rows where {expected} are expected")]
+    #[error("tensor {} has {found} rows where {expected} are expected", Quoted(name))]
     Rows {
         /// The tensor that disagrees.
         name: String,

@@ -471,6 +471,39 @@ async fn the_room_of_an_answer_is_given_back_once_it_is_sent() {
     }
 }
 
+/// A name of 30 MB was answered, and logged, with all of it; line ends in it made lines of the log.
+#[tokio::test]
+async fn what_a_caller_wrote_is_repeated_in_short_and_escaped() {
+    let server = simple().await;
+    let long = "\nINFO all is well ".repeat(20_000);
+    let input = |name: &str, datatype: &str, shape: Value, data: Value| json!({"inputs": [{"name": name, "shape": shape, "datatype": datatype, "data": data}]});
+    let mut unknown_output = request(json!([1]));
+    unknown_output["outputs"] = json!([{ "name": long }]);
+    let mut wrong_member = request(json!([1]));
+    wrong_member["outputs"] = json!(long);
+    for body in [
+        input(&long, "FP32", json!([1, 1]), json!([1])),
+        input("x", &long, json!([1, 1]), json!([1])),
+        input(&long, "FP32", json!([1, 1]), json!(["a"])),
+        input("x", "FP32", json!(vec![1; 100_000]), json!([1])),
+        input("x", "FP32", json!(vec![-1; 100_000]), json!([1])),
+        input("x", "FP32", json!(vec![2; 100_000]), json!([1])),
+        unknown_output,
+        wrong_member,
+    ] {
+        let answer = server.infer(&body).await;
+        let error = answer.error();
+        assert_eq!(answer.status, 400, "{error}");
+        assert!(error.len() < 2100 && !error.contains('\n'), "{} bytes: {error}", error.len());
+        assert!(error.len() < 400 || error.contains("not an infer request"), "{} bytes: {error}", error.len());
+    }
+    let path = format!("/v2/models/{}", "%0AINFO".repeat(1000));
+    let answer = server.ask(Method::GET, &path, None).await;
+    assert_eq!(answer.status, 404);
+    assert!(answer.error().contains("unknown model '\\nINFO\\nINFO"), "{}", answer.error());
+    server.assert_unharmed().await;
+}
+
 #[tokio::test]
 async fn nested_data_and_unknown_members_are_taken() {
     let server = simple().await;
@@ -825,6 +858,7 @@ async fn a_retired_server_says_not_ready_and_still_answers() {
     tokio::time::timeout(HANGS, retired).await.expect("the server says that it is not ready");
     let ready = server.get("/v2/health/ready").await;
     assert_eq!((ready.status, ready.json()), (503, json!({"ready": false, "live": true})));
+    assert_eq!(ready.headers["connection"], "close", "clients are sent elsewhere from the first moment on");
     assert_eq!(server.get("/v2/models/m/ready").await.json(), json!({"name": "m", "ready": false}));
     assert_eq!(server.get("/v2/health/live").await.status, 200);
     let fresh = server.raw(post_sized("Connection: close\r\n", &request(json!([3])).to_string())).await;

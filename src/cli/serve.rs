@@ -65,6 +65,9 @@ pub(super) struct Serve {
     runners: Option<String>,
 }
 
+/// The exit code where requests that had been taken were not answered.
+const CUT_OFF: u8 = 1;
+
 /// How long the end waits for a collector to take what is left.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
@@ -204,8 +207,13 @@ fn refuse_models(errors: &[LoadError]) -> u8 {
 
 fn note_end(ended: Ended) -> u8 {
     match ended {
-        Ended::Drained => info!("drained"),
-        Ended::CutOff { connections } => warn!("drain_timeout_ms passed; {connections} connections cut off"),
+        Ended::Drained => {
+            info!("drained");
+            0
+        }
+        Ended::CutOff { connections } => {
+            warn!("drain_timeout_ms passed; {connections} connections cut off");
+            CUT_OFF
+        }
     }
-    0
 }

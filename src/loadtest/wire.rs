@@ -180,7 +180,24 @@ fn trailers(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     }
 }
 
+/// The head of the answer, and the interim ones before it, as long as all of them are no longer than a head may be.
 fn read_head(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
+    let mut before = 0;
+    loop {
+        match read_one_head(&bytes[before..])? {
+            None => return Ok(None),
+            Some(head) if !(100..200).contains(&head.status) => {
+                return Ok(Some(Head { length: before + head.length, ..head }));
+            }
+            Some(interim) => before += interim.length,
+        }
+        if before > MOST_HEAD {
+            return Err(Malformed("an answer with endless headers"));
+        }
+    }
+}
+
+fn read_one_head(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let length = match response.parse(bytes) {
@@ -192,11 +209,6 @@ fn read_head(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
         Err(_) => return Err(Malformed("an answer that is not HTTP/1.1")),
     };
     let status = response.code.unwrap_or_default();
-    if (100..200).contains(&status) {
-        // An interim answer; the real one follows.
-        let rest = read_head(&bytes[length..])?;
-        return Ok(rest.map(|head| Head { length: head.length + length, ..head }));
-    }
     let has_body = status != 204 && status != 304;
     let mut framing = if has_body { Framing::UntilClose } else { Framing::Length(0) };
     let mut keeps_alive = response.version == Some(1);
@@ -276,6 +288,13 @@ mod tests {
                 assert_eq!(found, expected, "{} in pieces of {piece}", String::from_utf8_lossy(bytes));
             }
         }
+    }
+
+    /// Each interim answer took a frame of the stack.
+    #[test]
+    fn interim_answers_without_end_are_no_answer() {
+        let continues = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(200_000);
+        assert!(read(&continues, continues.len()).is_err());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::quote::{Dims, Quoted};
 use crate::tensor::{DataType, Tensors};
 
 /// Name, type and shape of one input or output.
@@ -28,7 +29,7 @@ pub struct Signature {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     /// A tensor that the signature does not know.
-    #[error("unknown input '{name}'; this model takes {expected}")]
+    #[error("unknown input {}; this model takes {expected}", Quoted(name))]
     Unknown {
         /// The unknown name.
         name: String,
@@ -52,7 +53,7 @@ pub enum SignatureError {
         found: &'static str,
     },
     /// Another shape.
-    #[error("input '{name}' has shape {found:?}; this model takes {expected}")]
+    #[error("input '{name}' has shape {}; this model takes {expected}", Dims(found))]
     Shape {
         /// The tensor.
         name: String,

@@ -30,6 +30,7 @@ use super::guard::{Guard, Outstanding};
 use super::refusals::Refusals;
 use super::status::Refusal;
 use super::trace::Traced;
+use crate::registry::Registry;
 use crate::telemetry::{Head, RequestId, Tracer};
 
 /// How long accepting rests when the system is out of descriptors or memory. The listener stays ready all the while,
@@ -53,6 +54,8 @@ pub(super) struct Counter {
     pub(super) tracer: Tracer,
     /// Logs refusals.
     pub(super) refusals: Arc<Refusals>,
+    /// Knows when the server is about to go.
+    pub(super) registry: Registry,
 }
 
 /// All open connections of one server. Dropping it cuts them off.
@@ -207,7 +210,7 @@ async fn answer(
 ) -> Result<Response, Infallible> {
     let arrival = Arrival::now();
     let _answered = Answered(outstanding);
-    let Counter { router, tracer, refusals, .. } = counter;
+    let Counter { router, tracer, refusals, registry, .. } = counter;
     let id = RequestId::of(request.headers());
     let span = tracer.request(&head(&request, peer, &id), arrival.0);
     let mut request = request.map(Body::new);
@@ -227,7 +230,9 @@ async fn answer(
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").and_close().into_response()
         }
     };
-    if is_last {
+    // A server that is about to go sends its clients elsewhere: whoever asked again on a connection that then closes would
+    // hear nothing.
+    if is_last || !registry.is_ready() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response.headers_mut().insert(RequestId::HEADER, id.value());

@@ -65,14 +65,17 @@ impl Server {
 
     /// Answers until `shutdown` completes, then drains and returns.
     ///
-    /// The drain, step by step: the server says "not ready" and goes on for `drain_delay`; it stops accepting; every
+    /// The drain, step by step: the server says "not ready" and goes on for `drain_delay`, closing each connection behind the
+    /// answer that it gives; it stops accepting; every
     /// connection ends behind the answer that it is at; the models finish what still waits. What is not done after
     /// `drain_timeout` is cut off. Dropping the future cuts everything off at once.
     pub async fn serve(self, registry: Registry, shutdown: impl Future<Output = ()>) -> Ended {
         let options = Arc::new(self.options);
         let router = routes::router(registry.clone(), Arc::clone(&options));
         let (tracer, refusals) = (registry.tracer().clone(), Arc::default());
-        let mut connections = Connections::new(Counter { router, options: Arc::clone(&options), tracer, refusals });
+        let (registry_of_all, options_of_all) = (registry.clone(), Arc::clone(&options));
+        let counter = Counter { router, options: options_of_all, tracer, refusals, registry: registry_of_all };
+        let mut connections = Connections::new(counter);
         let retirement = async {
             shutdown.await;
             registry.retire();

@@ -14,11 +14,15 @@ use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::quote::on_one_line;
 use crate::registry::Model;
 use crate::telemetry::RequestId;
 
 /// The media type of every body that is JSON.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Most bytes of a message. Ours are shorter, but for those that list a hundred models.
+const MOST_MESSAGE: usize = 2048;
 
 /// A request that gets no answer.
 #[derive(Debug, Clone)]
@@ -35,7 +39,12 @@ impl Refusal {
     /// A refusal with `message`, which must be fit for any client's eyes.
     pub(super) fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Refusal {
         let reason = reason(status);
-        Refusal { status, reason, model: None, message: message.into(), retry_after: None, closes: false }
+        // Parsers repeat what they could not read: a value of megabytes, with line ends in it.
+        let message = match message.into() {
+            Cow::Owned(message) => Cow::Owned(on_one_line(&message, MOST_MESSAGE)),
+            ours => ours,
+        };
+        Refusal { status, reason, model: None, message, retry_after: None, closes: false }
     }
 
     /// 400.

@@ -5,12 +5,17 @@
 
 use std::collections::HashMap;
 
+use prost::Message;
+
 use super::OnnxError;
 use super::proto::{self, AttributeProto, FunctionProto, GraphProto, NodeProto};
 
 /// Most nodes that functions may unfold to. Far more than any network has; functions that use each other twice would
 /// double with each step, and a small file would take all memory.
 const MAX_NODES: usize = 1 << 18;
+/// Most bytes that functions may unfold to, as protobuf counts them: a function may carry megabytes of constants, and a few
+/// lines use it a thousand times.
+const MAX_BYTES: usize = 1 << 28;
 /// How deep functions may use each other.
 const MAX_DEPTH: usize = 64;
 
@@ -24,7 +29,7 @@ pub(super) fn inline(graph: &mut GraphProto, functions: Vec<FunctionProto>, opse
     }
     let key = |f: &FunctionProto| (standard(&f.domain), f.name.clone(), f.overload.clone());
     let functions = functions.into_iter().map(|function| (key(&function), function)).collect();
-    let mut inliner = Inliner { functions: &functions, opset, uses: 0, nodes: 0 };
+    let mut inliner = Inliner { functions: &functions, opset, uses: 0, nodes: 0, bytes: 0 };
     inliner.graph(graph, &mut Vec::new())
 }
 
@@ -40,6 +45,8 @@ struct Inliner<'a> {
     uses: usize,
     /// Nodes made so far.
     nodes: usize,
+    /// Their bytes.
+    bytes: usize,
 }
 
 impl<'a> Inliner<'a> {
@@ -84,6 +91,10 @@ impl<'a> Inliner<'a> {
         }
         self.uses += 1;
         self.nodes += function.node.iter().map(size).sum::<usize>();
+        self.bytes = self.bytes.saturating_add(function.node.iter().map(Message::encoded_len).sum());
+        if self.bytes > MAX_BYTES {
+            return Err(wrong(function, &format!("and others unfold to more than {MAX_BYTES} bytes")));
+        }
         if self.nodes > MAX_NODES {
             return Err(wrong(function, &format!("and others unfold to more than {MAX_NODES} nodes")));
         }
@@ -178,7 +189,7 @@ fn attributes(inner: &mut NodeProto, user: &NodeProto, function: &FunctionProto)
 mod tests {
     use burn_backend::TensorData;
 
-    use crate::runner::onnx::author::Attribute::{Body, Given, Int};
+    use crate::runner::onnx::author::Attribute::{Body, Given, Int, Text};
     use crate::runner::onnx::author::Author;
 
     /// The sum along an axis that the user may choose, and what goes in, doubled.
@@ -261,6 +272,17 @@ mod tests {
         let leaf = Author::new(13).input("x", &[]).output("y", &[]).node("Neg", &["x"], &["y"], &[]);
         let text = refusal(author.function("mine", "F40", leaf, &[]));
         assert!(text.contains("unfold to more than"), "{text}");
+    }
+
+    /// A file of 2.5 MB took 5 GB.
+    #[test]
+    fn functions_that_carry_much_are_refused_before_they_take_all_memory() {
+        let body = Author::new(13).input("x", &[]).output("y", &[]);
+        let body = body.node("Neg", &["x"], &["y"], &[("note", Text(&"a".repeat(1 << 20)))]);
+        let author = Author::new(13).input("x", &[2]).output("y", &[2]);
+        let uses = (0..300).fold(author, |a, i| a.node("F", &["x"], &[&format!("y{i}")], &[]).of("mine"));
+        let text = refusal(uses.function("mine", "F", body, &[]));
+        assert!(text.contains("unfold to more than 268435456 bytes"), "{text}");
     }
 
     #[test]

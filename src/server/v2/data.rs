@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use half::{bf16, f16};
 
+use crate::quote::Dims;
 use crate::tensor::{Data, DataType, TensorError, elements};
 
 /// Longest piece of a wrong element that an error repeats, in characters.
@@ -23,9 +24,9 @@ pub(super) enum DataError {
     Element { at: usize, found: String, expected: &'static str },
     #[error("element {at} ({found}) is out of range for {datatype}")]
     Range { at: usize, found: String, datatype: &'static str },
-    #[error("data is nested deeper than the {rank} dimensions of shape {shape:?}, or unevenly, at element {at}")]
+    #[error("data is nested deeper than the {rank} dimensions of shape {}, or unevenly, at element {at}", Dims(shape))]
     Depth { at: usize, rank: usize, shape: Vec<usize> },
-    #[error("nested data disagrees with shape {shape:?}: a list in dimension {axis} has {found} items")]
+    #[error("nested data disagrees with shape {}: a list in dimension {axis} has {found} items", Dims(shape))]
     Nesting { axis: usize, found: usize, shape: Vec<usize> },
     #[error("{0}")]
     Tensor(#[from] TensorError),

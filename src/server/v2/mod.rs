@@ -22,6 +22,7 @@ use super::body;
 use super::status::Refusal;
 use super::trace::Traced;
 use crate::error::Error;
+use crate::quote::Quoted;
 use crate::registry::{Answer, Model, Terms};
 use crate::telemetry::{RequestSpan, Ride};
 use crate::tensor::Tensors;
@@ -102,7 +103,7 @@ fn check_outputs(model: &Model, wanted: &[String]) -> Result<(), Error> {
     let outputs = &model.signature().outputs;
     for (i, name) in wanted.iter().enumerate() {
         if wanted[..i].contains(name) {
-            return Err(Error::Invalid(format!("output '{name}' is asked for twice")));
+            return Err(Error::Invalid(format!("output {} is asked for twice", Quoted(name))));
         }
         if !outputs.iter().any(|spec| *spec.name == **name) {
             let known: Vec<_> = outputs.iter().map(|spec| format!("'{}'", spec.name)).collect();

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::data;
 use crate::error::Error;
+use crate::quote::{Dims, Quoted};
 use crate::registry::Priority;
 use crate::tensor::{DataType, Tensor, Tensors};
 
@@ -88,13 +89,13 @@ pub(super) fn decode(body: &[u8]) -> Result<InferRequest, Error> {
 
 fn tensor(input: &RawInput<'_>) -> Result<Tensor, Error> {
     let name = &input.name;
-    let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("input '{name}': {what}"));
+    let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("input {}: {what}", Quoted(name)));
     let datatype = DataType::from_name(&input.datatype).ok_or_else(|| {
         let known: Vec<_> = DataType::ALL.iter().map(|d| d.name()).collect();
-        invalid(&format_args!("unknown datatype '{}'; the protocol has {}", input.datatype, known.join(", ")))
+        invalid(&format_args!("unknown datatype {}; the protocol has {}", Quoted(&input.datatype), known.join(", ")))
     })?;
     let shape = input.shape.iter().map(|&n| {
-        usize::try_from(n).map_err(|_| invalid(&format_args!("shape {:?} has a negative dimension", input.shape)))
+        usize::try_from(n).map_err(|_| invalid(&format_args!("shape {} has a negative dimension", Dims(&input.shape))))
     });
     let shape = shape.collect::<Result<Vec<_>, _>>()?;
     let data = data::read(input.data.get(), datatype, &shape).map_err(|e| invalid(&e))?;
