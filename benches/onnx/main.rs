@@ -34,14 +34,15 @@ fn main() -> ExitCode {
         ["load", model] => speed::load(model),
         ["pipelines", folder] => pipelines::run(folder.as_ref(), ""),
         ["pipelines", folder, filter] => pipelines::run(folder.as_ref(), filter),
-        ["speed", model] => speed::run(model),
+        ["speed", model] => speed::run(model, "1"),
+        ["speed", model, threads] => speed::run(model, threads),
         _ => usage(),
     }
 }
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | load MODEL | speed MODEL"
+        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | load MODEL | speed MODEL [THREADS]"
     );
     ExitCode::from(3)
 }

@@ -1,4 +1,4 @@
-"""Times of a batch beside onnxruntime's, one thread each, in turns: python3 benches/onnx/speed.py FOLDER
+"""Times of a batch beside onnxruntime's, as many threads each, in turns: python3 benches/onnx/speed.py FOLDER
 
 Five networks are written to FOLDER unless they are there. For each network and batch size the two processes take turns for
 a number of short rounds; a round gives the median time of its batches, and the figure is the median of the rounds. The
@@ -35,13 +35,13 @@ def inputs(session, rows):
     return given
 
 
-def peer(path):
+def peer(path, threads):
     """onnxruntime, driven as speed.rs is."""
     import onnxruntime
 
     begin = time.perf_counter()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     print(f"loaded {time.perf_counter() - begin:.4f}", flush=True)
     for line in sys.stdin:
@@ -105,6 +105,7 @@ def main():
     options.add_argument("--models", default="mlp,lenet,resnet18,mobilenet,minilm")
     options.add_argument("--batches", default="1,8,32")
     options.add_argument("--rounds", type=int, default=7)
+    options.add_argument("--threads", type=int, default=1, help="of each side; with more than one, compare by the clock")
     options.add_argument("--seconds", type=float, default=0.3, help="time of a round and side, at least three batches")
     given = options.parse_args()
     ratios = []
@@ -116,8 +117,8 @@ def main():
 
             networks.write(name, given.folder)
         sides = [
-            Side([binary(), "speed", path]),
-            Side([sys.executable, __file__, "--peer", path]),
+            Side([binary(), "speed", path, str(given.threads)]),
+            Side([sys.executable, __file__, "--peer", path, str(given.threads)]),
         ]
         for rows in map(int, given.batches.split(",")):
             ours, theirs = (side.outputs(rows) for side in sides)
@@ -135,7 +136,7 @@ def main():
     print(f"geometric mean {statistics.geometric_mean(ratios):.2f}, largest {max(ratios):.2f}")
 
 
-if len(sys.argv) == 3 and sys.argv[1] == "--peer":
-    peer(sys.argv[2])
+if len(sys.argv) == 4 and sys.argv[1] == "--peer":
+    peer(sys.argv[2], int(sys.argv[3]))
 else:
     main()

@@ -1,4 +1,4 @@
-//! Times a model on one thread, at the orders of whoever drives it (`benches/onnx/speed.py`), who alternates between
+//! Times a model, on one thread unless it is told otherwise, at the orders of whoever drives it (`benches/onnx/speed.py`), who alternates between
 //! this process and another one.
 //!
 //! Prints `loaded SECONDS`, then answers each line of its input: `run ROWS SECONDS` with the time of a batch in
@@ -21,9 +21,9 @@ const FREE: usize = 128;
 /// Fewest batches that a median is taken of.
 const FEWEST: usize = 3;
 
-/// Runs `model` as the lines of the standard input ask.
-pub(crate) fn run(model: &str) -> ExitCode {
-    match serve(model) {
+/// Runs `model` on so many threads as the lines of the standard input ask.
+pub(crate) fn run(model: &str, threads: &str) -> ExitCode {
+    match threads.parse().map_err(|_| "threads are at least one".into()).and_then(|threads| serve(model, threads)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{model}: {error}");
@@ -53,11 +53,11 @@ pub(crate) fn load(model: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn serve(path: &str) -> Result<(), Box<dyn std::error::Error>> {
+fn serve(path: &str, threads: NonZeroUsize) -> Result<(), Box<dyn std::error::Error>> {
     let begin = Instant::now();
     let model = OnnxModel::open(path.as_ref())?;
     println!("loaded {:.4}", begin.elapsed().as_secs_f64());
-    let mut runner = model.runner(NonZeroUsize::MIN);
+    let mut runner = model.runner(threads);
     for line in stdin().lock().lines() {
         let line = line?;
         match line.split_whitespace().collect::<Vec<_>>()[..] {

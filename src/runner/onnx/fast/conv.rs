@@ -34,10 +34,10 @@ pub(in crate::runner::onnx) struct Conv {
     /// Of each group: channels read, and channels written.
     inputs: usize,
     outputs: usize,
-    kernel: [usize; 2],
+    pub(super) kernel: [usize; 2],
     stride: [usize; 2],
     dilation: [usize; 2],
-    /// `[group][strip][term][ROWS]`
+    /// `[group][strip][term][ROWS]`, or, where each channel is convolved by itself, `[channel][term]`.
     pub(super) weights: Vec<[f32; ROWS]>,
     pub(super) bias: Vec<f32>,
     /// The weights for tiles of two and of four pixels, made when they are first needed.
@@ -56,8 +56,13 @@ impl Conv {
     ) -> Conv {
         let (each, terms) = (outputs / groups, inputs * height * width);
         let mut strips = Vec::new();
-        for group in 0..groups {
-            strips.extend(tile::strips(each, terms, |row, term| weights[(group * each + row) * terms + term]));
+        if each == 1 && inputs == 1 {
+            let filled = |some: &[f32]| std::array::from_fn(|i| some.get(i).copied().unwrap_or(0.0));
+            strips.extend(weights.chunks(ROWS).map(filled));
+        } else {
+            for group in 0..groups {
+                strips.extend(tile::strips(each, terms, |row, term| weights[(group * each + row) * terms + term]));
+            }
         }
         let bias = bias.map_or_else(|| vec![0.0; outputs], <[f32]>::to_vec);
         let kernel = [height, width];
@@ -82,7 +87,8 @@ impl Conv {
     /// How many pixels the tiles are wide and high with which Winograd's method is the quickest, if it is.
     fn tile(&self, images: usize, output: [usize; 2]) -> Option<usize> {
         let fits = self.kernel == [3, 3] && self.stride == [1, 1] && self.dilation == [1, 1] && self.groups == 1;
-        if !fits || self.inputs < 16 || self.outputs < 16 {
+        // With few channels, what the points cost is not repaid.
+        if !fits || self.inputs.min(self.outputs) < 16 || self.inputs * self.outputs < 512 {
             return None;
         }
         let tiles = |size: usize| images * output.iter().map(|len| len.div_ceil(size)).product::<usize>();

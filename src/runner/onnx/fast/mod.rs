@@ -13,6 +13,7 @@ pub(in crate::runner::onnx) mod pool;
 pub(in crate::runner::onnx) mod product;
 pub(in crate::runner::onnx) mod quantize;
 pub(in crate::runner::onnx) mod recurrent;
+pub(in crate::runner::onnx) mod resize;
 pub(in crate::runner::onnx) mod rows;
 mod share;
 mod tile;

@@ -19,6 +19,7 @@ pub(super) struct Layout {
     before: [usize; 2],
     pub(super) output: [usize; 2],
     stride: [usize; 2],
+    dilation: [usize; 2],
     /// Height and width of a plane.
     pub(super) plane: [usize; 2],
     /// Of each weight of a channel, for all channels of a group.
@@ -67,7 +68,7 @@ impl Layout {
         }
         let bare = pads == [(0, 0); 2] && stride == [1, 1];
         let before = pads.map(|(before, _)| before);
-        Layout { input, before, output, stride, plane, offsets, used, bare }
+        Layout { input, before, output, stride, dilation, plane, offsets, used, bare }
     }
 
     /// Floats that the planes of some channels take.
@@ -110,28 +111,38 @@ impl Layout {
         }
     }
 
+    /// Whether the window has no gaps and moves by single pixels.
+    pub(super) fn dense(&self) -> bool {
+        self.stride == [1, 1] && self.dilation == [1, 1]
+    }
+
     /// Copies the pixels of some channels to their planes, and writes zeros around them.
     #[inline(always)]
-    pub(super) fn fill(&self, x: &[f32], room: &mut [f32]) {
+    pub(super) fn fill<S: Simd>(&self, simd: S, x: &[f32], room: &mut [f32]) {
         let ([h, w], [sy, sx], [ph, pw]) = (self.input, self.stride, self.plane);
         let channel = sy * sx * ph * pw;
         if [sy, sx] == [1, 1] {
-            let mut to = 0;
-            for image in x.chunks_exact(h * w) {
-                room[to..to + channel].fill(0.0);
-                let first = to + self.before[0] * pw + self.before[1];
+            for i in 0..x.len() / (h * w) {
+                let plane = &mut room[i * channel..];
+                let first = self.before[0] * pw + self.before[1];
+                plane[..first].fill(0.0);
                 for y in 0..h {
-                    room[first + y * pw..][..w].copy_from_slice(&image[y * w..][..w]);
+                    copy_line(simd, &mut plane[first + y * pw..], &x[(i * h + y) * w..], w, pw - w);
                 }
-                to += channel;
+                plane[(first + h * pw).min(channel)..channel].fill(0.0);
             }
             return;
         }
         for (image, planes) in x.chunks_exact(h * w).zip(room.chunks_exact_mut(channel)) {
-            planes.fill(0.0);
+            for (plane, _) in planes.chunks_exact_mut(ph * pw).zip(&self.used).filter(|(_, used)| **used) {
+                plane.fill(0.0);
+            }
             for (y, row) in image.chunks_exact(w).enumerate() {
                 let y = y + self.before[0];
                 let first = (y % sy) * sx;
+                if !self.used[first..first + sx].contains(&true) {
+                    continue;
+                }
                 for phase in (0..sx).filter(|phase| self.used[first + phase]) {
                     // The first pixel whose place has this remainder.
                     let skip = (phase + sx - self.before[1] % sx) % sx;
@@ -149,12 +160,38 @@ impl Layout {
     }
 }
 
-/// Every `N`th element, from the first on.
+/// Every `N`th element, from the first on, as far as there is room.
 #[inline(always)]
-fn apart<const N: usize>(from: &[f32], to: &mut [f32]) {
+pub(super) fn apart<const N: usize>(from: &[f32], to: &mut [f32]) {
     let (whole, rest) = from.as_chunks::<N>();
-    to.iter_mut().zip(whole).for_each(|(to, from)| *to = from[0]);
-    to[whole.len()..].iter_mut().zip(rest.first()).for_each(|(to, from)| *to = *from);
+    let (some, others) = whole.as_chunks::<STEP>();
+    let (first, behind) = to.split_at_mut(some.len() * STEP);
+    for (to, from) in first.as_chunks_mut::<STEP>().0.iter_mut().zip(some) {
+        *to = std::array::from_fn(|i| from[i][0]);
+    }
+    behind.iter_mut().zip(others).for_each(|(to, from)| *to = from[0]);
+    behind[others.len()..].iter_mut().zip(rest.first()).for_each(|(to, from)| *to = *from);
+}
+
+/// Copies a line of `len` floats, and writes so many zeros behind it; more of them where there is room, which whoever calls
+/// writes later.
+#[inline(always)]
+fn copy_line<S: Simd>(simd: S, to: &mut [f32], from: &[f32], len: usize, zeros: usize) {
+    let (lanes, rest) = (S::F32_LANES, len % S::F32_LANES);
+    let whole = len - rest;
+    if zeros > lanes || to.len() < len + lanes || from.len() < whole + lanes {
+        to[..len].copy_from_slice(&from[..len]);
+        let end = to.len().min(len + zeros);
+        return to[len..end].fill(0.0);
+    }
+    let (vectors, _) = S::as_simd_f32s(&from[..whole + lanes]);
+    let (all, _) = S::as_mut_simd_f32s(&mut to[..whole + lanes]);
+    match (all, vectors) {
+        ([to], [from]) => *to = *from,
+        ([to, next], [from, behind]) => (*to, *next) = (*from, *behind),
+        (all, vectors) => all.copy_from_slice(vectors),
+    }
+    S::as_mut_simd_f32s(&mut to[len..len + lanes]).0[0] = simd.splat_f32s(0.0);
 }
 
 /// Copies `len` floats, and some of those behind them where there is room: whoever calls writes these later, or never reads
@@ -185,7 +222,7 @@ impl WithSimd for Fill<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        self.layout.fill(self.x, self.room);
+    fn with_simd<S: Simd>(self, simd: S) {
+        self.layout.fill(simd, self.x, self.room);
     }
 }

@@ -17,8 +17,8 @@ use super::tile::{Bias, Block, COLUMNS, ROWS};
 use super::vectorized;
 use crate::runner::onnx::memory;
 
-/// Floats that the points of some tiles may take, to stay in the second-level cache.
-const NEAR: usize = 1 << 17;
+/// Floats that the points of some tiles may take, to stay in the caches while all channels read them.
+const NEAR: usize = 5 << 17;
 
 /// Weights of a convolution in points, for tiles of `M`: `[strip][point][channel][ROWS]`.
 pub(super) fn weights<const M: usize, const N: usize>(strips: &[[f32; ROWS]], channels: usize) -> Vec<[f32; ROWS]> {

@@ -80,6 +80,24 @@ pub(super) fn weighted<T: Real>(data: &[T], dims: &mut [usize], axis: usize, tap
     if sums.is_empty() || data.is_empty() {
         return Ok(sums);
     }
+    if inner == 1 {
+        // Rows of single elements, several at a time.
+        let weights: Vec<T> = taps.weights.iter().map(|&weight| T::of(weight)).collect();
+        let some = ((1 << 14) / length).max(1);
+        let rows = data.par_chunks(some * length).zip(sums.par_chunks_mut(some * taps.len()));
+        rows.for_each(|(old, new)| {
+            for (old, new) in old.chunks_exact(length).zip(new.chunks_exact_mut(taps.len())) {
+                let mut begin = 0;
+                for (sum, &end) in new.iter_mut().zip(&taps.ends) {
+                    for (&at, &weight) in taps.at[begin..end].iter().zip(&weights[begin..end]) {
+                        *sum += old[at] * weight;
+                    }
+                    begin = end;
+                }
+            }
+        });
+        return Ok(sums);
+    }
     let blocks = data.par_chunks(length * inner).zip(sums.par_chunks_mut(taps.len() * inner));
     blocks.for_each(|(old, new)| {
         for (place, sums) in new.chunks_mut(inner).enumerate() {

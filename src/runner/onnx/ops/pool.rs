@@ -7,7 +7,7 @@ use burn_dispatch::DispatchDevice;
 use super::pool_general::Pool;
 use super::window::{Divisor, Form, Pads, Window};
 use super::{Build, Kernel, Operator};
-use crate::runner::onnx::fast::pool::MaxPool;
+use crate::runner::onnx::fast::pool::{self, Kind};
 use crate::runner::onnx::floats::{self, Floats};
 use crate::runner::onnx::memory;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
@@ -51,49 +51,87 @@ fn rare(build: &Build<'_>, ceil: bool) -> Result<bool, OpError> {
 fn max(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let ceil = build.attributes.flag("ceil_mode", false)?;
     let columns = build.attributes.flag("storage_order", false)?;
-    let (general, places) = (Pool::of(build)?, build.gives(1));
-    if places || rare(build, ceil)? {
-        return Ok(Kernel::many(move |mut args| general.maxima(args.take(0)?, places, columns, args.device)));
+    let (general, fast) = (Pool::of(build)?, Fast::of(build, Kind::Max, ceil)?);
+    if build.gives(1) {
+        return Ok(Kernel::many(move |mut args| general.maxima(args.take(0)?, true, columns, args.device)));
+    }
+    let only = move |x, device: &DispatchDevice| {
+        general.maxima(x, false, false, device)?.pop().ok_or_else(|| OpError::new("no maxima"))
+    };
+    if rare(build, ceil)? {
+        return Ok(either(fast, only));
     }
     let window = Window::of(build, None)?;
-    let floats = pool(window, move |window, x, pads, device| {
-        if !ceil && let Some(y) = fast_max(window, &x, pads, device) {
-            floats::used_up(x);
-            return y;
-        }
+    let floats = pool(window, move |window, x, pads, _| {
         let (x, pads) = match symmetric(pads) {
             Some(pads) => (x, pads),
             None => (B::float_pad(x, &whole(pads), PadMode::Constant(f32::NEG_INFINITY)), [0, 0]),
         };
         B::max_pool2d(x, window.kernel, window.stride, pads, window.dilation, ceil)
     });
-    Ok(Kernel::one(move |mut args| {
-        let x = args.take(0)?;
-        match x {
-            Value::Float(_) => floats(x, args.device),
-            x => general.maxima(x, false, false, args.device)?.pop().ok_or_else(|| OpError::new("no maxima")),
-        }
+    Ok(either(fast, move |x, device| match x {
+        Value::Float(_) => floats(x, device),
+        x => only(x, device),
     }))
 }
 
-/// The maximum by our own kernel, of a tensor whose elements are at hand. `pool` has checked the geometry.
-fn fast_max(window: &Window, x: &Handle, pads: Pads, device: &DispatchDevice) -> Option<Handle> {
-    let [n, c, h, w] = x.shape().dims::<4>();
-    let output = window.output([h, w], pads).ok()?;
-    let elements = Floats::of(x)?;
-    let mut y = memory::take(n * c * output[0] * output[1]);
-    let Window { kernel, stride, dilation, .. } = *window;
-    MaxPool { kernel, stride, dilation, pads, input: [h, w], output }.run(elements.as_slice(), &mut y);
-    floats::tensor(y, vec![n, c, output[0], output[1]], device).ok()?.float().ok()
+/// Our own kernel where it can be, and the other one elsewhere.
+fn either(
+    fast: Option<Fast>,
+    other: impl Fn(Value, &DispatchDevice) -> Result<Value, OpError> + Send + Sync + 'static,
+) -> Kernel {
+    Kernel::one(move |mut args| {
+        let x = args.take(0)?;
+        let Some(y) = fast.as_ref().map_or(Ok(None), |fast| fast.run(&x, args.device))? else {
+            return other(x, args.device);
+        };
+        if let Value::Float(x) = x {
+            floats::used_up(x);
+        }
+        Ok(y)
+    })
+}
+
+/// A pool over images or rows by our own kernel.
+struct Fast {
+    window: Window,
+    kind: Kind,
+    ceil: bool,
+}
+
+impl Fast {
+    /// `None` for volumes.
+    fn of(build: &Build<'_>, kind: Kind, ceil: bool) -> Result<Option<Fast>, OpError> {
+        if Form::of(build)?.rank().is_none_or(|rank| rank > 2) {
+            return Ok(None);
+        }
+        Ok(Some(Fast { window: Window::of(build, None)?, kind, ceil }))
+    }
+
+    /// The result, of a tensor whose elements are at hand.
+    fn run(&self, x: &Value, device: &DispatchDevice) -> Result<Option<Value>, OpError> {
+        let Value::Float(handle) = x else { return Ok(None) };
+        let Some(floats) = Floats::of(handle) else { return Ok(None) };
+        let [n, c, h, w] = self.window.image(&x.shape())?;
+        let pads = self.window.pads([h, w]);
+        let output = self.window.outputs([h, w], pads, self.ceil)?;
+        let out = [n, c, output[0], output[1]];
+        let mut y = memory::take(elements(&out)?);
+        let Window { kernel, stride, dilation, .. } = self.window;
+        let pool = pool::Pool { kind: self.kind, kernel, stride, dilation, pads, input: [h, w], output };
+        pool.run(floats.as_slice(), &mut y);
+        floats::tensor(y, self.window.result(out), device).map(Some)
+    }
 }
 
 fn average(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let ceil = build.attributes.flag("ceil_mode", false)?;
     let count_padding = build.attributes.flag("count_include_pad", false)?;
     let general = Pool::of(build)?;
+    let fast = Fast::of(build, Kind::Mean { padding: count_padding }, ceil)?;
     if rare(build, ceil)? || general.dilated() {
         let divisor = if count_padding { Divisor::Padded } else { Divisor::Inside };
-        return Ok(Kernel::one(move |mut args| general.sums(args.take(0)?, divisor, args.device)));
+        return Ok(either(fast, move |x, device| general.sums(x, divisor, device)));
     }
     let window = Window::of(build, None)?;
     let mean = pool(window, move |window, x, pads, device| {
@@ -112,7 +150,7 @@ fn average(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         let part = mean(B::float_pad(ones, &whole(pads), PadMode::Constant(0.0)), [0, 0], true);
         B::float_div(sums, part)
     });
-    Ok(Kernel::one(move |mut args| mean(args.take(0)?, args.device)))
+    Ok(either(fast, mean))
 }
 
 /// The padding for every dimension of an image.

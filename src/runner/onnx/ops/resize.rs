@@ -6,6 +6,9 @@ use burn_dispatch::DispatchDevice;
 
 use super::along::{Real, Taps, elements_of, value_of, weighted};
 use super::{Args, Build, Kernel, Operator};
+use crate::runner::onnx::fast::resize::{Picks, pick};
+use crate::runner::onnx::floats::{self, Floats};
+use crate::runner::onnx::memory;
 use crate::runner::onnx::value::{Backend as B, OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -169,10 +172,15 @@ impl Mode {
         nearest: Nearest,
         device: &DispatchDevice,
     ) -> Result<Value, OpError> {
+        let at = |side: &Side| -> Vec<usize> {
+            (0..side.new).map(|place| side.nearest(self.coordinates, place, nearest)).collect()
+        };
+        if let Some(y) = picked_fast(&x, sides, at, device)? {
+            return Ok(y);
+        }
         // The last axis first, while there is little to pick in short runs.
         for side in sides.iter().rev() {
-            let at: Vec<i64> =
-                (0..side.new).map(|place| side.nearest(self.coordinates, place, nearest) as i64).collect();
+            let at: Vec<i64> = at(side).into_iter().map(|at| at as i64).collect();
             let at = B::int_from_data(TensorData::new(at, [side.new]), device);
             x = match x {
                 Value::Float(t) => Value::Float(B::float_select(t, side.axis, at)),
@@ -273,6 +281,30 @@ impl Mode {
         }
         Ok(sides)
     }
+}
+
+/// Picks lines and columns of images whose elements are at hand.
+fn picked_fast(
+    x: &Value,
+    sides: &[Side],
+    picks: impl Fn(&Side) -> Vec<usize>,
+    device: &DispatchDevice,
+) -> Result<Option<Value>, OpError> {
+    let dims = x.shape();
+    let (Value::Float(handle), Some(lines)) = (x, dims.len().checked_sub(2)) else { return Ok(None) };
+    let Some(floats) = Floats::of(handle).filter(|_| sides.iter().all(|side| side.axis >= lines)) else {
+        return Ok(None);
+    };
+    let along = |axis: usize| {
+        let side = sides.iter().find(|side| side.axis == axis);
+        side.map_or_else(|| (0..dims[axis]).collect(), &picks)
+    };
+    let (rows, columns) = (along(lines), along(lines + 1));
+    let mut out = dims.clone();
+    (out[lines], out[lines + 1]) = (rows.len(), columns.len());
+    let mut y = memory::take(elements(&out)?);
+    pick(floats.as_slice(), [dims[lines], dims[lines + 1]], Picks { lines: &rows, columns: &columns }, &mut y);
+    floats::tensor(y, out, device).map(Some)
 }
 
 /// One axis that is resized.

@@ -229,16 +229,23 @@ impl<const D: usize> Window<D> {
         Ok(out)
     }
 
+    /// The same, with `ceil_mode` or without.
+    pub(super) fn outputs(&self, input: [usize; D], pads: Pads<D>, ceil: bool) -> Result<[usize; D], OpError> {
+        let mut out = self.output(input, pads)?;
+        for i in (0..D).filter(|_| ceil) {
+            let (before, behind) = pads[i];
+            let uneven = !(input[i] + before + behind - self.reach(i)).is_multiple_of(self.stride[i]);
+            // A window that would begin in the padding behind is left out.
+            out[i] += usize::from(uneven && out[i] * self.stride[i] < input[i] + before);
+        }
+        Ok(out)
+    }
+
     /// For each place of the window along dimension `i`, the elements of the input in it.
     pub(super) fn taps(&self, input: [usize; D], i: usize, ceil: bool, divisor: Divisor) -> Result<Taps, OpError> {
         let pads = self.pads(input);
-        let mut count = self.output(input, pads)?[i];
+        let count = self.outputs(input, pads, ceil)?[i];
         let (length, (before, behind), stride) = (input[i], pads[i], self.stride[i]);
-        let uneven = !(length + before + behind - self.reach(i)).is_multiple_of(stride);
-        // A window that would begin in the padding behind is left out.
-        if ceil && uneven && count * stride < length + before {
-            count += 1;
-        }
         elements(&[count, self.kernel[i].min(length)])?;
         let mut taps = Taps::default();
         for place in 0..count {
