@@ -275,6 +275,32 @@ fn a_signal_lets_the_request_in_flight_be_answered_and_ends_with_0() {
     }
 }
 
+/// Under a limit of 1,024 descriptors, clients beyond it waited 15 s for a word.
+#[test]
+#[cfg(unix)]
+fn connections_beyond_the_limit_of_open_files_are_told_so() {
+    let folder = folder_with(STAND_IN);
+    let log = folder.path().join("log");
+    let limited = |hard: &str| {
+        let server = uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &format!("ulimit -Sn 256; ulimit -Hn {hard}; exec \"$0\" \"$@\"")])
+            .current_dir(folder.path());
+        command.arg(server.get_program()).args(server.get_args());
+        server.get_envs().filter(|(_, value)| value.is_none()).for_each(|(name, _)| drop(command.env_remove(name)));
+        Serving::start_logging_to(fs::File::create(&log).unwrap(), command)
+    };
+    let serving = limited("400");
+    let told = fs::read_to_string(&log).unwrap();
+    assert!(told.contains("the limit of open files is 400: no more than 50 connections are taken"), "{told}");
+    let open: Vec<TcpStream> = (0..50).map(|_| serving.connect()).collect();
+    let mut answer = String::new();
+    serving.connect().read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("all 50 connections are taken"), "{answer}");
+    drop(open);
+}
+
 #[test]
 fn a_second_signal_stops_at_once() {
     let folder = folder_with(&format!("[server]\ndrain_delay_ms = 3600000\n{STAND_IN}"));

@@ -1,5 +1,6 @@
 //! The command line: one file for each command.
 
+mod descriptors;
 mod layout;
 mod loadtest;
 mod log;
@@ -31,7 +32,7 @@ struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, or passed
-  1  loadtest: an objective was missed
+  1  loadtest: an objective was missed; serve: requests in flight were cut off at the end
   2  loadtest: it cannot be told
   3  wrong usage, input or configuration; an address, file or model that cannot be had";
 

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use super::signals::Signals;
-use super::{USAGE, complain, log, say};
+use super::{USAGE, complain, descriptors, log, say};
 use crate::config::{self, Config, Flags};
 use crate::registry::{LoadError, Registry};
 use crate::server::{Ended, Server};
@@ -139,7 +139,7 @@ async fn serve(mut config: Config) -> u8 {
 }
 
 /// Binds, loads and serves; returns the exit code.
-async fn serve_traced(config: Config, tracer: Tracer) -> u8 {
+async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
     if let Some(file) = &config.file {
         info!("settings from {}", file.display());
     }
@@ -150,6 +150,7 @@ async fn serve_traced(config: Config, tracer: Tracer) -> u8 {
             return USAGE;
         }
     };
+    config.server.max_connections = descriptors::make_room(config.server.max_connections);
     // Before the models: a port in use is found out at once, not when they are warm.
     let server = match Server::bind(&config.http, config.server).await {
         Ok(server) => server,
