@@ -57,6 +57,7 @@ pub(crate) fn run(folder: &Path, count: u64) -> ExitCode {
             Err(OnnxError::Operator { .. }) => "operator missing",
             Err(OnnxError::Form { .. }) => "unsupported form",
             Err(OnnxError::Graph(_)) => "broken graph",
+            Err(OnnxError::Unsupported(_)) => "not supported",
             Err(OnnxError::Trial { .. }) => "fails on a trial",
             Err(_) => "cannot be batched",
         };

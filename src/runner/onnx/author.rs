@@ -151,7 +151,7 @@ impl Author {
     pub(super) fn finish(self) -> Vec<u8> {
         let opset_import = vec![OperatorSet { domain: String::new(), version: self.opset }];
         let (graph, functions) = (Some(self.graph), self.functions);
-        let model = ModelProto { ir_version: Some(8), graph, opset_import, functions };
+        let model = ModelProto { ir_version: Some(8), graph, opset_import, functions, ..ModelProto::default() };
         model.encode_to_vec()
     }
 }

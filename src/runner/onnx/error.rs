@@ -15,10 +15,7 @@ pub enum OnnxError {
     #[error("not a readable ONNX file: {0}")]
     Unreadable(String),
     /// The graph uses an operator that is not implemented.
-    #[error(
-        "operator '{operator}' (node '{node}') is not supported{others}; write that layer with supported operators, or \
-         export with another opset_version, which may decompose it"
-    )]
+    #[error("operator '{operator}' (node '{node}') is not supported{others}; {}", instead(operator))]
     Operator {
         /// The operator, with its domain where that is not the standard one.
         operator: String,
@@ -37,6 +34,9 @@ pub enum OnnxError {
         /// What about it is not supported.
         reason: String,
     },
+    /// The file is a model, and it uses something that is not implemented.
+    #[error("{0}")]
+    Unsupported(String),
     /// The file is a model, but its graph contradicts itself.
     #[error("the graph is broken: {0}")]
     Graph(String),
@@ -82,4 +82,69 @@ pub enum OnnxError {
         /// The output.
         name: String,
     },
+}
+
+/// What to do about an operator that is missing.
+fn instead(operator: &str) -> String {
+    let (domain, name) = operator.rsplit_once("::").unwrap_or(("", operator));
+    match domain {
+        "" if RANDOM.contains(&name) => {
+            "its numbers are random, so that equal requests would get different answers; feed them as an input".into()
+        }
+        "" if name == "ImageDecoder" => "decode images before they are sent, and export the network behind it".into(),
+        "" => "write that layer with operators that are: docs/operators.md lists them".into(),
+        "com.microsoft.nchwc" => {
+            "onnxruntime's optimiser wrote this file for one kind of processor; write it at the level \
+             ORT_ENABLE_EXTENDED instead of ORT_ENABLE_ALL, or serve the model as it was before"
+                .into()
+        }
+        "com.microsoft" => {
+            "it is onnxruntime's own; where an optimiser has put it there, serve the model as it was before".into()
+        }
+        "ai.onnx.preview.training" | "ai.onnx.training" => {
+            "it belongs to training; export the model for inference (model.eval())".into()
+        }
+        "org.pytorch.aten" | "aten" | "prim" => {
+            "PyTorch's exporter found no ONNX operator for it; a newer opset_version, or dynamo=True, may have one"
+                .into()
+        }
+        "ai.onnx.ml" => "docs/operators.md lists what can be served of classical models".into(),
+        other => format!(
+            "it belongs to '{other}', which is no domain of ONNX: whoever exported the model has the library that knows \
+             it; write that layer with operators of ONNX"
+        ),
+    }
+}
+
+/// Operators whose results nobody could check or repeat.
+const RANDOM: [&str; 6] =
+    ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_instead_depends_on_whose_operator_it_is() {
+        let told = |operator: &str, others: &str| {
+            let (operator, node) = (operator.to_owned(), "n".to_owned());
+            OnnxError::Operator { operator, node, others: others.to_owned() }.to_string()
+        };
+        assert_eq!(
+            told("com.microsoft.nchwc::Conv", ", nor are 'com.microsoft.nchwc::ReorderInput'"),
+            "operator 'com.microsoft.nchwc::Conv' (node 'n') is not supported, nor are 'com.microsoft.nchwc::ReorderInput'; \
+             onnxruntime's optimiser wrote this file for one kind of processor; write it at the level ORT_ENABLE_EXTENDED \
+             instead of ORT_ENABLE_ALL, or serve the model as it was before"
+        );
+        for (operator, word) in [
+            ("RandomNormal", "feed them as an input"),
+            ("com.microsoft::BeamSearch", "onnxruntime's own"),
+            ("ai.onnx.preview.training::Adam", "for inference"),
+            ("com.example::Whiten", "'com.example', which is no domain of ONNX"),
+            ("Nonsense", "docs/operators.md"),
+        ] {
+            assert!(told(operator, "").contains(word), "{}", told(operator, ""));
+            assert!(!told(operator, "").contains("opset_version"));
+        }
+    }
 }

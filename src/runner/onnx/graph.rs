@@ -15,7 +15,7 @@ use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
 use super::value::{OpError, Value, lift};
-use super::{Item, OnnxError, fuse, inline, ops, order, tensors, weights, widening};
+use super::{Item, OnnxError, expand, fuse, inline, ops, order, tensors, weights, widening};
 use crate::runner::RunnerError;
 use crate::tensor::Tensor;
 
@@ -70,6 +70,7 @@ impl Graph {
         inline::inline(&mut graph, model.functions, opset)?;
         order::order(&mut graph)?;
         refuse_missing_operators(&graph)?;
+        expand::expand(&mut graph, opset)?;
         let outline = Outline::of(&graph);
         widening::widen(&mut graph);
         let nodes = fenced(|| fuse::fuse(&mut graph, rules)).map_err(|e| OnnxError::Graph(e.0))?;
@@ -187,7 +188,9 @@ fn refuse_missing_operators(graph: &GraphProto) -> Result<(), OnnxError> {
 
 fn find_missing<'a>(graph: &'a GraphProto, missing: &mut Vec<&'a NodeProto>) {
     for node in &graph.node {
-        if ops::find(&node.qualified()).is_none() {
+        // What only recipes write no file may.
+        let name = node.qualified();
+        if name.starts_with(expand::OWN) || (ops::find(&name).is_none() && !expand::knows(&name)) {
             missing.push(node);
         }
         for body in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {

@@ -84,7 +84,10 @@ impl<'a> Inliner<'a> {
         if let Some(version) = proto::standard_version(&function.opset_import).filter(|version| *version != self.opset)
         {
             let opset = self.opset;
-            return Err(wrong(function, &format!("is written for opset {version}, and the file for opset {opset}")));
+            return Err(unsupported(
+                function,
+                &format!("is written for opset {version}, and the file for opset {opset}"),
+            ));
         }
         if node.input.len() > function.input.len() || node.output.len() > function.output.len() {
             return Err(wrong(function, &format!("has fewer inputs or outputs than node '{}' gives it", node.label())));
@@ -96,7 +99,7 @@ impl<'a> Inliner<'a> {
             return Err(wrong(function, &format!("and others unfold to more than {MAX_BYTES} bytes")));
         }
         if self.nodes > MAX_NODES {
-            return Err(wrong(function, &format!("and others unfold to more than {MAX_NODES} nodes")));
+            return Err(unsupported(function, &format!("and others unfold to more than {MAX_NODES} nodes")));
         }
         let mut names = Names { known: HashMap::new(), prefix: format!("{}/{}:", node.label(), self.uses) };
         // An input that is left out has an empty name inside, too.
@@ -126,6 +129,10 @@ impl<'a> Inliner<'a> {
         }));
         Ok(nodes)
     }
+}
+
+fn unsupported(function: &FunctionProto, what: &str) -> OnnxError {
+    OnnxError::Unsupported(format!("its function '{}' {what}", function.name))
 }
 
 fn wrong(function: &FunctionProto, what: &str) -> OnnxError {

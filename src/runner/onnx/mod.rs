@@ -2,14 +2,16 @@
 //!
 //! The way of a file: `skeleton` reads it without its large weights; `proto` takes its messages apart; `inline` replaces
 //! operators that the file itself defines; `order` sorts nodes that are not in the order of their values; what names an
-//! operator that is missing is refused; `widening` makes float32 of float16; `fuse` joins nodes that are faster together; `plan` compiles each node
-//! through `ops` to a step over burn's rank-free operations; `trial` runs a few rows to find the signature. An
-//! [`OnnxRunner`] then runs batches; all runners of a model share its weights.
+//! operator that is missing is refused; `expand` writes operators that stand for several in those; `widening` makes float32
+//! of float16; `fuse` joins nodes that are faster together; `plan` compiles each node through `ops` to a step over burn's
+//! rank-free operations; `trial` runs a few rows to find the signature. An [`OnnxRunner`] then runs batches; all runners of
+//! a model share its weights. `survey` tells what is in a file, even in one that cannot be served.
 
 mod attributes;
 #[cfg(test)]
 mod author;
 mod error;
+mod expand;
 mod fast;
 mod fence;
 mod files;
@@ -26,6 +28,7 @@ mod plan;
 mod proto;
 mod runner;
 mod skeleton;
+mod survey;
 mod tensors;
 #[cfg(test)]
 mod tests;
@@ -45,6 +48,7 @@ pub use fuse::Rule;
 pub use graph::{Graph, read_item, read_tensor};
 pub use item::Item;
 pub use runner::OnnxRunner;
+pub use survey::{Described, Survey, Used};
 
 use self::outline::Dim;
 use self::trial::Trial;

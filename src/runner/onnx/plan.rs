@@ -19,6 +19,7 @@ use super::files::Files;
 use super::fuse::Node;
 use super::ops::{self, Args, Build, Kernel, Place, Source, Subgraph};
 use super::proto::{GraphProto, NodeProto, TensorProto};
+use super::tensors::datatype;
 use super::value::{OpError, Value};
 use super::{OnnxError, weights};
 
@@ -260,7 +261,7 @@ impl<'a> Compiler<'a> {
     /// Compiles a graph; says also which values around it it reads, as inputs behind its own.
     fn graph(mut self, mut graph: GraphProto, nodes: &[Node]) -> Result<(Plan, Vec<String>), OnnxError> {
         if !graph.sparse_initializer.is_empty() {
-            return Err(OnnxError::Graph("it has sparse weights, which are not supported; export dense ones".into()));
+            return Err(OnnxError::Unsupported("sparse weights are not supported; export dense ones".into()));
         }
         let mut bodies = HashMap::new();
         let files = || nodes.iter().map(|node| &node.file);
@@ -332,8 +333,9 @@ impl<'a> Compiler<'a> {
     fn known(&mut self, name: &str) -> Result<Option<Source>, OnnxError> {
         let Some(meaning) = self.names.get_mut(name) else { return Ok(None) };
         if let Meaning::Weight(weight) = meaning {
+            let (elsewhere, known) = (weight.data_location != 0, datatype(weight.data_type).is_some());
             let value = fenced(|| weights::value(weight, self.files, &self.device)).and_then(|v| v);
-            let value = value.map_err(|e| OnnxError::Graph(format!("constant '{name}': {e}")))?;
+            let value = value.map_err(|e| unread(format!("constant '{name}': {e}"), elsewhere, known))?;
             *meaning = Meaning::Known(Source::Constant(value));
         }
         let left = self.reads.get_mut(name).map_or(0, |left| {
@@ -480,6 +482,15 @@ fn fold(kernel: &Kernel, sources: Vec<Source>, device: &DispatchDevice) -> Resul
         Kernel::One(run) => run(Args::new(&mut values, device, &budget)).map(|v| vec![v]),
         Kernel::Many(run) => run(Args::new(&mut values, device, &budget)),
     })?
+}
+
+/// Why a constant cannot be read: its file, its type, or what is in it.
+fn unread(reason: String, elsewhere: bool, known: bool) -> OnnxError {
+    match (known, elsewhere) {
+        (false, _) => OnnxError::Unsupported(reason),
+        (true, true) => OnnxError::File(reason),
+        (true, false) => OnnxError::Graph(reason),
+    }
 }
 
 fn form(place: &Place, reason: String) -> OnnxError {

@@ -10,6 +10,10 @@ use bytes::Bytes;
 pub(super) struct ModelProto {
     #[prost(int64, optional, tag = "1")]
     pub(super) ir_version: Option<i64>,
+    #[prost(string, tag = "2")]
+    pub(super) producer_name: String,
+    #[prost(string, tag = "3")]
+    pub(super) producer_version: String,
     #[prost(message, optional, tag = "7")]
     pub(super) graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]

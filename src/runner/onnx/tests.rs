@@ -252,8 +252,8 @@ fn inputs_without_a_free_first_dimension_are_refused() {
 fn all_missing_operators_are_named_at_once() {
     let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
     let author = author.node("NoSuch", &["x"], &["a"], &[]).node("Relu", &["a"], &["b"], &[]);
-    let text = refusal(author.node("SequenceAt", &["b"], &["c"], &[]).node("NoSuch", &["c"], &["y"], &[]));
-    assert!(text.starts_with("operator 'NoSuch' (node 'make_a') is not supported, nor are 'SequenceAt';"), "{text}");
+    let text = refusal(author.node("SequenceMap", &["b"], &["c"], &[]).node("NoSuch", &["c"], &["y"], &[]));
+    assert!(text.starts_with("operator 'NoSuch' (node 'make_a') is not supported, nor are 'SequenceMap';"), "{text}");
 }
 
 #[test]

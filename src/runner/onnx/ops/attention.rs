@@ -16,17 +16,17 @@ pub(super) const OPERATORS: &[Operator] = &[Operator::new("Attention", |build| {
 })];
 
 /// The attributes of a node.
-struct Attention {
-    causal: bool,
+pub(super) struct Attention {
+    pub(super) causal: bool,
     /// Heads of the queries, and of keys and values; needed where these come with their heads side by side.
-    heads: [Option<usize>; 2],
-    scale: Option<f32>,
-    softcap: f32,
-    precision: Option<DType>,
+    pub(super) heads: [Option<usize>; 2],
+    pub(super) scale: Option<f32>,
+    pub(super) softcap: f32,
+    pub(super) precision: Option<DType>,
     /// Which scores are the fourth output, if it is read.
-    scores: Option<i64>,
+    pub(super) scores: Option<i64>,
     /// How far a query looks back and ahead; below zero without end.
-    window: [i64; 2],
+    pub(super) window: [i64; 2],
 }
 
 /// Queries, keys or values as [rows, heads, steps, numbers].
@@ -68,7 +68,7 @@ impl Attention {
         })
     }
 
-    fn run(&self, args: &mut Args<'_>) -> Result<Vec<Value>, OpError> {
+    pub(super) fn run(&self, args: &mut Args<'_>) -> Result<Vec<Value>, OpError> {
         let (q, k, v) = (args.take(0)?, args.take(1)?, args.take(2)?);
         let flat = q.rank() == 3;
         let (q, k, v) = (by_heads(q, self.heads[0])?, by_heads(k, self.heads[1])?, by_heads(v, self.heads[1])?);

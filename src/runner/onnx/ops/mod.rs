@@ -26,8 +26,11 @@ mod generate;
 mod host;
 mod image;
 mod linear;
+mod loss;
 mod math;
+mod microsoft;
 mod ml;
+mod multi_head;
 mod norm;
 mod norm_layers;
 mod pad;
@@ -41,7 +44,9 @@ mod resize;
 mod rotary;
 mod scatter;
 mod select;
+mod sequence;
 mod shape;
+mod signal;
 mod sort;
 mod text;
 mod window;
@@ -54,6 +59,7 @@ use burn_dispatch::DispatchDevice;
 
 pub(super) use self::foreign::Foreign;
 use super::attributes::Attributes;
+use super::expand;
 use super::files::Files;
 use super::fuse::{Followed, Joined, Node};
 use super::plan::{Budget, Plan};
@@ -115,7 +121,10 @@ const FAMILIES: &[&[Operator]] = &[
     generate::OPERATORS,
     image::OPERATORS,
     linear::OPERATORS,
+    loss::OPERATORS,
     math::OPERATORS,
+    microsoft::OPERATORS,
+    multi_head::OPERATORS,
     ml::columns::OPERATORS,
     ml::encode::OPERATORS,
     ml::linear::OPERATORS,
@@ -133,7 +142,9 @@ const FAMILIES: &[&[Operator]] = &[
     rotary::OPERATORS,
     scatter::OPERATORS,
     select::OPERATORS,
+    sequence::OPERATORS,
     shape::OPERATORS,
+    signal::OPERATORS,
     sort::OPERATORS,
     text::ngrams::OPERATORS,
     text::strings::OPERATORS,
@@ -143,7 +154,7 @@ const FAMILIES: &[&[Operator]] = &[
 /// Names of the operators that files may use, and what of each is not supported.
 pub(super) fn list() -> Vec<(&'static str, &'static str)> {
     let all = FAMILIES.iter().copied().flatten().map(|operator| (operator.name, operator.limits));
-    let mut list: Vec<_> = all.collect();
+    let mut list: Vec<_> = all.chain(expand::list()).filter(|(name, _)| !name.starts_with(expand::OWN)).collect();
     list.sort_unstable();
     list
 }

@@ -218,6 +218,28 @@ fn dynamic(x: Value, device: &DispatchDevice) -> Result<Vec<Value>, OpError> {
     ])
 }
 
+/// What is left of numbers that are quantised and back, each index along `axis` by a scale of its own: rows of a batch know
+/// nothing of each other.
+pub(super) fn by_row(x: Handle, axis: usize, device: &DispatchDevice) -> Result<Handle, OpError> {
+    let (dims, kind) = (x.shape().to_vec(), x.dtype());
+    let (rows, inner) = (dims[axis], dims[axis + 1..].iter().product::<usize>());
+    let mut numbers = host::read::<f32>(Value::Float(x).cast(DType::F32, device)?)?;
+    let mut ends = vec![(0f32, 0f32); rows];
+    let row = |i: usize| i / inner % rows;
+    for (i, &x) in numbers.iter().enumerate() {
+        let (least, greatest) = ends[row(i)];
+        ends[row(i)] = (least.min(x), greatest.max(x));
+    }
+    for (i, x) in numbers.iter_mut().enumerate() {
+        let (least, greatest) = ends[row(i)];
+        let scale = if greatest == least { 1.0 } else { (greatest - least) / 255.0 };
+        let zero: u8 = saturated(-least / scale, 0);
+        let number: u8 = saturated(*x / scale, zero.into());
+        *x = (f32::from(number) - f32::from(zero)) * scale;
+    }
+    Value::from_data(TensorData::new(numbers, dims), device)?.cast(kind, device)?.float()
+}
+
 /// The product of integers less their zero points. A constant right factor is prepared once.
 fn integer_matmul(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let constant = build.peek(1).is_some() && (build.peek(3).is_some() || !build.has(3));

@@ -6,6 +6,7 @@ use burn_backend::ops::{ActivationOps, FloatTensorOps};
 use burn_backend::{BoolDType, BoolStore, DType, FloatDType, Shape, Slice, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
+use super::quantize::by_row;
 use super::{Args, Build, Kernel, Operator, recurrent_fast};
 use crate::runner::onnx::fast::recurrent::Layer;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
@@ -13,13 +14,17 @@ use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements}
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("GRU", |build| {
         let linear = build.attributes.flag("linear_before_reset", false)?;
-        layer(build, Cell::Gru { linear })
+        layer(build, Cell::Gru { linear }, false)
     }),
     Operator::new("LSTM", |build| {
         let coupled = build.attributes.flag("input_forget", false)?;
-        layer(build, Cell::Lstm { coupled })
+        layer(build, Cell::Lstm { coupled }, false)
     }),
-    Operator::new("RNN", |build| layer(build, Cell::Plain)),
+    Operator::new("RNN", |build| layer(build, Cell::Plain, false)),
+    Operator::new("uncork::RoundedLstm", |build| {
+        let coupled = build.attributes.flag("input_forget", false)?;
+        layer(build, Cell::Lstm { coupled }, true)
+    }),
 ];
 
 /// What a step computes.
@@ -132,6 +137,8 @@ pub(super) struct Direction {
     pub(super) cell: Cell,
     pub(super) backwards: bool,
     pub(super) functions: Vec<Squash>,
+    /// What a product reads is rounded as dynamic quantisation does it.
+    pub(super) rounded: bool,
     pub(super) clip: Option<f32>,
 }
 
@@ -150,11 +157,11 @@ struct Weights {
     peepholes: Option<[Handle; 3]>,
 }
 
-fn layer(build: &mut Build<'_>, cell: Cell) -> Result<Kernel, OpError> {
+fn layer(build: &mut Build<'_>, cell: Cell, rounded: bool) -> Result<Kernel, OpError> {
     let attributes = &build.attributes;
     let declared = attributes.int("hidden_size", 0)?;
     let batch_first = attributes.flag("layout", false)?;
-    let directions = directions(build, cell)?;
+    let directions = directions(build, cell, rounded)?;
     let wants = [build.gives(0), build.gives(1), build.gives(2)];
     // Weights that are all constant are laid out once.
     let constant = [1, 2, 3, 7].iter().all(|&i| !build.has(i) || build.peek(i).is_some());
@@ -162,7 +169,8 @@ fn layer(build: &mut Build<'_>, cell: Cell) -> Result<Kernel, OpError> {
         true => {
             let given = [1, 2, 3, 7].map(|i| build.constant(i));
             let checked = weights(&directions, given.clone(), build.device)?;
-            if let Some(layers) = recurrent_fast::laid_out(&directions, &given) {
+            let own = if rounded { None } else { recurrent_fast::laid_out(&directions, &given) };
+            if let Some(layers) = own {
                 return Ok(by_kernel(directions, layers, declared, wants, batch_first));
             }
             Some(checked)
@@ -209,7 +217,7 @@ fn check_size(size: usize, declared: i64) -> Result<(), OpError> {
     Ok(())
 }
 
-fn directions(build: &Build<'_>, cell: Cell) -> Result<Vec<Direction>, OpError> {
+fn directions(build: &Build<'_>, cell: Cell, rounded: bool) -> Result<Vec<Direction>, OpError> {
     let attributes = &build.attributes;
     let backwards: &[bool] = match attributes.text("direction", "forward")?.as_str() {
         "forward" => &[false],
@@ -231,7 +239,8 @@ fn directions(build: &Build<'_>, cell: Cell) -> Result<Vec<Direction>, OpError> 
     }
     let each = backwards.iter().zip(names.chunks(count)).map(|(&backwards, names)| {
         let functions = names.iter().map(|name| Squash::named(name, &mut alphas, &mut betas));
-        Ok(Direction { cell, backwards, functions: functions.collect::<Result<_, OpError>>()?, clip })
+        let functions = functions.collect::<Result<_, OpError>>()?;
+        Ok(Direction { cell, backwards, functions, rounded, clip })
     });
     each.collect()
 }
@@ -401,7 +410,8 @@ impl<'a> Run<'a> {
             )));
         }
         elements(&[steps, rows, columns])?;
-        let x = B::float_reshape(self.x.clone(), Shape::from(vec![steps * rows, inputs]));
+        let x = if direction.rounded { by_row(self.x.clone(), 1, self.device)? } else { self.x.clone() };
+        let x = B::float_reshape(x, Shape::from(vec![steps * rows, inputs]));
         let mut sums = B::float_matmul(x, weights.input.clone());
         if let Some(bias) = &weights.bias {
             sums = B::float_add(sums, bias.clone());
@@ -418,7 +428,8 @@ impl<'a> Run<'a> {
         for step in 0..steps {
             let step = if direction.backwards { steps - 1 - step } else { step };
             let now = B::float_slice(sums.clone(), &[span(step * rows, (step + 1) * rows), span(0, columns)]);
-            let (next, next_cell) = direction.step(now, &hidden, cell.clone(), weights, size);
+            let seen = if direction.rounded { by_row(hidden.clone(), 0, self.device)? } else { hidden.clone() };
+            let (next, next_cell) = direction.step(now, &seen, cell.clone(), weights, size);
             let mut output = next.clone();
             match self.running(step)? {
                 None => (hidden, cell) = (next, next_cell),

@@ -23,16 +23,16 @@ pub(super) const OPERATORS: &[Operator] = &[Operator::new("RotaryEmbedding", |bu
     }))
 })];
 
-struct Turn {
-    heads: usize,
+pub(super) struct Turn {
+    pub(super) heads: usize,
     /// Numbers of each head that are turned; 0 for all.
-    turned: usize,
+    pub(super) turned: usize,
     /// Pairs are neighbours, not halves.
-    interleaved: bool,
+    pub(super) interleaved: bool,
 }
 
 impl Turn {
-    fn of(
+    pub(super) fn of(
         &self,
         x: Value,
         tables: [Handle; 2],

@@ -180,7 +180,7 @@ pub(super) fn joined(parts: Vec<Value>, given: i64, device: &DispatchDevice) -> 
 }
 
 /// Cuts a tensor into `parts` consecutive pieces: of the given sizes, or of equal size with a shorter last one.
-fn split(
+pub(super) fn split(
     x: Value,
     axis: usize,
     sizes: Option<Vec<i64>>,
