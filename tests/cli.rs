@@ -167,6 +167,69 @@ fn validate_says_ok_and_sums_up_each_model() {
     assert_eq!((code, out, err.as_str()), (0, format!("uncork.toml: ok\n{summary}\n"), ""));
 }
 
+/// A file of the repository.
+fn file(path: &str) -> String {
+    format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn validate_says_everything_of_a_model_that_can_be_served() {
+    let folder = Folder::new();
+    let model = file("tests/models/zoo/encoder_extended.onnx");
+    let (code, out, err) = output(uncork(folder.path(), &["validate", &model, "--for", "100ms", "--dim", "length=8"]));
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    let told = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "encoder_extended.onnx: can be served written by pytorch",
+        "for opset 17, com.microsoft 1 operators",
+        "of 21 kinds: Add 9, MatMul 8,",
+        "input input_ids INT64 [n, ?]",
+        "output mean FP32 [n, 16]",
+        "rows share a batch",
+        "in 32 tensors",
+        "rows a second",
+        "max_batch_size =",
+    ] {
+        assert!(told.contains(words), "{words}: {out}");
+    }
+    let (code, out, _) =
+        output(uncork(folder.path(), &["validate", &model, "--for", "100ms", "--length", "8", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &json["servable"], &json["opset"]), (0, &true.into(), &17.into()));
+    assert_eq!(
+        json["inputs"][1],
+        serde_json::json!({
+            "name": "attention_mask", "datatype": "INT64", "shape": [null, null], "batch_axis": 0
+        })
+    );
+    assert_eq!((&json["rows"], &json["missing"]), (&"batched".into(), &serde_json::json!([])));
+    assert!(json["speed"]["best_rows_per_second"].as_f64().unwrap() > 0.0, "{json}");
+}
+
+#[test]
+fn validate_says_of_a_model_that_cannot_be_served_all_that_is_missing_and_why() {
+    let folder = Folder::new();
+    let (code, out, err) = output(uncork(folder.path(), &["validate", &file("tests/models/unsupported.onnx")]));
+    assert_eq!((code, err.as_str()), (3, ""));
+    let told = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "unsupported.onnx: cannot be served",
+        "2 nodes of 2 kinds: Relu 1, com.example::Whiten 1",
+        "missing com.example::Whiten (node 'odd_whiten')",
+        "input x FP32 [batch, 4], as declared",
+        "reason operator 'com.example::Whiten' (node 'odd_whiten') is not supported",
+    ] {
+        assert!(told.contains(words), "{words}: {out}");
+    }
+    let (code, out, _) = output(uncork(folder.path(), &["validate", &file("tests/models/truncated.onnx"), "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &json["servable"]), (3, &false.into()));
+    assert!(json["reason"].as_str().unwrap().starts_with("not a readable ONNX file"), "{json}");
+    let (code, out, err) = output(uncork(folder.path(), &["validate", "uncork.toml"]));
+    assert_eq!((code, out.as_str()), (3, ""));
+    assert!(err.contains("uncork validate --config uncork.toml"), "{err}");
+}
+
 #[test]
 fn wrong_usage_ends_with_3_and_asking_for_help_with_0() {
     let folder = Folder::new();

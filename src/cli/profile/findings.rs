@@ -6,52 +6,52 @@ use super::measure::{Measured, Series, Timed};
 use crate::estimator::Fit;
 
 /// A throughput that is as good as the best one: what lies beyond it costs latency and memory for little.
-pub(super) const GOOD: f64 = 0.9;
+pub(in crate::cli) const GOOD: f64 = 0.9;
 /// A larger number of threads must gain this much over a smaller one.
 const WORTH: f64 = 1.05;
 /// Residuals beyond this are worth a word.
-pub(super) const OFF: f64 = 0.1;
+pub(in crate::cli) const OFF: f64 = 0.1;
 /// Batch times that a latency cap should hold: one that runs, one that waits already, one's own, and one for noise.
 const BATCH_TIMES: u32 = 4;
 /// Batch times below which full batches cannot be kept up: the one that runs and one's own.
 const FEWEST_BATCH_TIMES: u32 = 2;
 /// What each batch takes in a server beside its own time, to its runner and back: docs/performance.md. It is what makes
 /// batches worth while for models that are faster than that.
-pub(super) const HAND_OVER: Duration = Duration::from_micros(100);
+pub(in crate::cli) const HAND_OVER: Duration = Duration::from_micros(100);
 /// For the way in and out.
 const WAY: Duration = Duration::from_millis(1);
 
 /// One size with one number of threads.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Point {
-    pub(super) rows: usize,
+pub(in crate::cli) struct Point {
+    pub(in crate::cli) rows: usize,
     /// Batches that were timed.
-    pub(super) batches: usize,
-    pub(super) median: Duration,
-    pub(super) p95: Duration,
+    pub(in crate::cli) batches: usize,
+    pub(in crate::cli) median: Duration,
+    pub(in crate::cli) p95: Duration,
     /// Bytes in memory, where that is known.
-    pub(super) memory: Option<u64>,
+    pub(in crate::cli) memory: Option<u64>,
     /// What the line says.
-    pub(super) predicted: Duration,
+    pub(in crate::cli) predicted: Duration,
 }
 
 /// All sizes with one number of threads, and the line through their medians.
 #[derive(Debug, Clone)]
-pub(super) struct Curve {
-    pub(super) threads: usize,
-    pub(super) points: Vec<Point>,
-    pub(super) fit: Fit,
+pub(in crate::cli) struct Curve {
+    pub(in crate::cli) threads: usize,
+    pub(in crate::cli) points: Vec<Point>,
+    pub(in crate::cli) fit: Fit,
 }
 
 /// Which caps to set, and what they mean.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Advice {
+pub(in crate::cli) struct Advice {
     /// Index of the curve.
-    pub(super) curve: usize,
-    pub(super) max_batch_size: usize,
-    pub(super) max_latency_ms: f64,
+    pub(in crate::cli) curve: usize,
+    pub(in crate::cli) max_batch_size: usize,
+    pub(in crate::cli) max_latency_ms: f64,
     /// Below this the capacity falls.
-    pub(super) least_latency_ms: f64,
+    pub(in crate::cli) least_latency_ms: f64,
 }
 
 impl Point {
@@ -62,17 +62,17 @@ impl Point {
     }
 
     /// Rows a second, one batch after the other.
-    pub(super) fn throughput(&self) -> f64 {
+    pub(in crate::cli) fn throughput(&self) -> f64 {
         self.rows as f64 / self.median.as_secs_f64().max(1e-9)
     }
 
     /// Rows a second in a server, where each batch is handed over.
-    pub(super) fn served(&self) -> f64 {
+    pub(in crate::cli) fn served(&self) -> f64 {
         self.rows as f64 / (self.median + HAND_OVER).as_secs_f64()
     }
 
     /// By which part the median is above the line; negative below it.
-    pub(super) fn residual(&self) -> f64 {
+    pub(in crate::cli) fn residual(&self) -> f64 {
         self.median.as_secs_f64() / self.predicted.as_secs_f64().max(1e-9) - 1.0
     }
 }
@@ -89,36 +89,36 @@ impl Curve {
     }
 
     /// The size with the most rows a second, as served.
-    pub(super) fn best(&self) -> &Point {
+    pub(in crate::cli) fn best(&self) -> &Point {
         let faster = |a: &&Point, b: &&Point| a.served().total_cmp(&b.served());
         self.points.iter().max_by(faster).expect("every curve has a point")
     }
 
     /// The smallest size that is as good as the best.
-    pub(super) fn good(&self) -> &Point {
+    pub(in crate::cli) fn good(&self) -> &Point {
         let enough = GOOD * self.best().served();
         self.points.iter().find(|point| point.served() >= enough).expect("the best is one")
     }
 
     /// The largest size of which full batches are in time under this latency cap, and is at most `rows`.
-    pub(super) fn within(&self, cap: Duration, rows: usize) -> Option<&Point> {
+    pub(in crate::cli) fn within(&self, cap: Duration, rows: usize) -> Option<&Point> {
         let fits = |point: &&Point| point.rows <= rows && point.p95 * FEWEST_BATCH_TIMES + WAY <= cap;
         self.points.iter().rev().find(fits)
     }
 
     /// The largest measured size of at most `rows`.
-    pub(super) fn at_most(&self, rows: usize) -> Option<&Point> {
+    pub(in crate::cli) fn at_most(&self, rows: usize) -> Option<&Point> {
         self.points.iter().rev().find(|point| point.rows <= rows)
     }
 }
 
 /// The curves of what was measured, fewest threads first.
-pub(super) fn curves(measured: &Measured) -> Vec<Curve> {
+pub(in crate::cli) fn curves(measured: &Measured) -> Vec<Curve> {
     measured.series.iter().map(Curve::new).collect()
 }
 
 /// The caps for the thread count that is the fastest where its batches are as good as they get.
-pub(super) fn advise(curves: &[Curve]) -> Advice {
+pub(in crate::cli) fn advise(curves: &[Curve]) -> Advice {
     let mut best = 0;
     for (i, curve) in curves.iter().enumerate() {
         if curve.good().served() > WORTH * curves[best].good().served() {

@@ -16,22 +16,22 @@ const LENGTHS: [usize; 4] = [128, 224, 64, 16];
 
 /// What the flags say of free dimensions.
 #[derive(Debug)]
-pub(super) struct Free {
-    pub(super) named: Vec<(String, usize)>,
-    pub(super) length: Option<usize>,
+pub(in crate::cli) struct Free {
+    pub(in crate::cli) named: Vec<(String, usize)>,
+    pub(in crate::cli) length: Option<usize>,
 }
 
 /// The inputs of a model, with a length for each dimension.
 #[derive(Debug)]
-pub(super) struct Inputs {
+pub(in crate::cli) struct Inputs {
     specs: Vec<TensorSpec>,
     /// What was chosen for free dimensions that nobody has set.
-    pub(super) assumed: Option<usize>,
+    pub(in crate::cli) assumed: Option<usize>,
 }
 
 impl Inputs {
     /// Settles the free dimensions. Without a word about them, the first length is taken with which `runner` runs a row.
-    pub(super) fn settle(loaded: &Loaded, free: &Free, runner: &mut dyn Runner) -> Result<Inputs, String> {
+    pub(in crate::cli) fn settle(loaded: &Loaded, free: &Free, runner: &mut dyn Runner) -> Result<Inputs, String> {
         let mut specs = loaded.signature.inputs.clone();
         let mut open: Vec<(usize, usize)> = Vec::new();
         let mut names: Vec<&str> = Vec::new();
@@ -70,13 +70,13 @@ impl Inputs {
     }
 
     /// Their names, types and shapes behind the batch axis.
-    pub(super) fn specs(&self) -> &[TensorSpec] {
+    pub(in crate::cli) fn specs(&self) -> &[TensorSpec] {
         &self.specs
     }
 
     /// A batch of `rows` rows: floats from -1 to 1, the same ones each time; integers are zero, which indexes every table,
     /// but one where their name speaks of a mask; booleans are true, and texts are empty.
-    pub(super) fn batch(&self, rows: usize) -> Result<Tensors, String> {
+    pub(in crate::cli) fn batch(&self, rows: usize) -> Result<Tensors, String> {
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(rows as u64);
         let tensors = self.specs.iter().map(|spec| {
             let dims = spec.dims.iter().map(|dim| dim.unwrap_or(1));

@@ -36,33 +36,33 @@ const MEMORY_SHARE: f64 = 0.8;
 
 /// The batches of one size and number of threads.
 #[derive(Debug)]
-pub(super) struct Timed {
-    pub(super) rows: usize,
+pub(in crate::cli) struct Timed {
+    pub(in crate::cli) rows: usize,
     /// Sorted; at least one.
-    pub(super) times: Vec<Duration>,
+    pub(in crate::cli) times: Vec<Duration>,
     /// Bytes that the process had in memory at most while one of them ran, where that is known.
-    pub(super) memory: Option<u64>,
+    pub(in crate::cli) memory: Option<u64>,
 }
 
 /// All sizes with one number of threads.
 #[derive(Debug)]
-pub(super) struct Series {
-    pub(super) threads: usize,
+pub(in crate::cli) struct Series {
+    pub(in crate::cli) threads: usize,
     /// At least one, growing.
-    pub(super) sizes: Vec<Timed>,
+    pub(in crate::cli) sizes: Vec<Timed>,
 }
 
 /// What was measured.
 #[derive(Debug)]
-pub(super) struct Measured {
+pub(in crate::cli) struct Measured {
     /// At least one; all have the same sizes.
-    pub(super) series: Vec<Series>,
+    pub(in crate::cli) series: Vec<Series>,
     /// Why the sizes end before the largest that was asked for.
-    pub(super) stopped: Option<String>,
+    pub(in crate::cli) stopped: Option<String>,
 }
 
 /// Measures until `budget` is used up. Every size counts at least once, and those that there is time for many times.
-pub(super) fn measure(
+pub(in crate::cli) fn measure(
     loaded: &Loaded,
     inputs: &Inputs,
     sizes: &[usize],

@@ -1,12 +1,12 @@
 //! `uncork profile`
 
 mod chart;
-mod findings;
+pub(super) mod findings;
 mod html;
-mod inputs;
-mod measure;
+pub(super) mod inputs;
+pub(super) mod measure;
 mod memory;
-mod report;
+pub(super) mod report;
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -138,18 +138,7 @@ impl Profile {
             device: self.device.clone(),
             ..Flags::default()
         };
-        let folder = std::env::current_dir().map_err(|e| format!("the working folder cannot be found: {e}"))?;
-        let config = config::resolve(&flags, std::env::vars_os(), &folder).map_err(|problems| problems.to_string())?;
-        let names: Vec<&str> = config.models.iter().map(|spec| spec.name.as_str()).collect();
-        let names = names.join(", ");
-        match &self.model {
-            Some(name) => {
-                let found = config.models.into_iter().find(|spec| spec.name == *name);
-                found.ok_or_else(|| format!("--model {name}: there is no such model; there are {names}"))
-            }
-            None if config.models.len() > 1 => Err(format!("--model says which of these to measure: {names}")),
-            None => config.models.into_iter().next().ok_or_else(|| "there is no model".to_owned()),
-        }
+        only_model(&flags, self.model.as_deref())
     }
 
     /// The numbers of threads, fewest first.
@@ -187,6 +176,22 @@ impl Profile {
     }
 }
 
+/// The one model that is asked for, by its name where there are several.
+pub(super) fn only_model(flags: &Flags, name: Option<&str>) -> Result<ModelSpec, String> {
+    let folder = std::env::current_dir().map_err(|e| format!("the working folder cannot be found: {e}"))?;
+    let config = config::resolve(flags, std::env::vars_os(), &folder).map_err(|problems| problems.to_string())?;
+    let names: Vec<&str> = config.models.iter().map(|spec| spec.name.as_str()).collect();
+    let names = names.join(", ");
+    match name {
+        Some(name) => {
+            let found = config.models.into_iter().find(|spec| spec.name == name);
+            found.ok_or_else(|| format!("--model {name}: there is no such model; there are {names}"))
+        }
+        None if config.models.len() > 1 => Err(format!("--model says which of these to measure: {names}")),
+        None => config.models.into_iter().next().ok_or_else(|| "there is no model".to_owned()),
+    }
+}
+
 fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
@@ -205,7 +210,7 @@ fn sizes(largest: usize) -> Vec<usize> {
 }
 
 /// `NAME=N`
-fn dimension(text: &str) -> Result<(String, usize), String> {
+pub(super) fn dimension(text: &str) -> Result<(String, usize), String> {
     let (name, length) = text.split_once('=').ok_or("must be a name and a length, as in sequence=128")?;
     values::count(1..=1_000_000)(length).map(|length| (name.to_owned(), length))
 }

@@ -352,12 +352,12 @@ pub(super) fn line(curve: &Curve, right: f64) -> [(f64, f64); 2] {
 }
 
 /// Rows a second: `1,234`, `12.3`
-pub(super) fn rate(x: f64) -> String {
+pub(in crate::cli) fn rate(x: f64) -> String {
     if x < 99.5 { digits(x) } else { grouped(x.round() as u64) }
 }
 
 /// Three digits that say something: `0.00123`, `1.23`, `12.3`, `123`, `1234`.
-pub(super) fn digits(x: f64) -> String {
+pub(in crate::cli) fn digits(x: f64) -> String {
     if x <= 0.0 {
         return "0".into();
     }

@@ -1,0 +1,147 @@
+//! `uncork validate`
+
+mod model;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use self::model::Findings;
+use super::layout::plural;
+use super::profile::inputs::Free;
+use super::{USAGE, complain, plot, profile, say, values};
+use crate::config::{self, Flags};
+use crate::registry::{Device, ModelSpec, Source};
+use crate::telemetry::Settings;
+
+/// Check a model or a configuration file, and start nothing.
+///
+/// Of a model it says everything at once: its operators and which are missing, what it takes and gives, whether its rows share
+/// a batch, its weights, and how fast it is about. Of a configuration file it prints every error, with its line, key, value
+/// and bound; environment variables count, as they do for `serve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Validate {
+    /// ONNX file
+    #[arg(value_name = "MODEL.onnx", required_unless_present = "config", conflicts_with = "config")]
+    model: Option<PathBuf>,
+
+    /// Configuration file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Of a model: the largest batch to time, in rows [default: 128]
+    #[arg(long, value_name = "N", conflicts_with = "config", allow_hyphen_values = true)]
+    max_batch_size: Option<String>,
+
+    /// Of a model: time that the timing may take
+    #[arg(long = "for", value_name = "TIME", default_value = "2s", allow_hyphen_values = true)]
+    #[arg(value_parser = values::time(0.001..=86_400.0))]
+    budget: Duration,
+
+    /// Of a model: length of every free dimension, such as a sequence's
+    #[arg(long, value_name = "N", value_parser = values::count(1..=1_000_000), allow_hyphen_values = true)]
+    #[arg(conflicts_with = "config")]
+    length: Option<usize>,
+
+    /// Of a model: length of one free dimension by its name in the file; may be given several times
+    #[arg(long, value_name = "NAME=N", value_parser = profile::dimension, conflicts_with = "config")]
+    dim: Vec<(String, usize)>,
+
+    /// Of a model: print JSON and nothing else
+    #[arg(long, conflicts_with = "config")]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  uncork validate model.onnx
+      what is in a model, whether it can be served, and how fast
+  uncork validate minilm.onnx --dim sequence=64 --json
+      the same of sentences of 64 tokens, for a program
+  uncork validate --config uncork.toml
+      the errors of a configuration file";
+
+impl Validate {
+    /// Checks, prints, and says by its exit code whether all is well.
+    pub(super) fn run(self) -> ExitCode {
+        match (&self.config, &self.model) {
+            (Some(config), _) => of_configuration(config),
+            (None, Some(model)) => self.of_model(model).unwrap_or_else(|message| {
+                complain(&message);
+                ExitCode::from(USAGE)
+            }),
+            (None, None) => ExitCode::from(USAGE),
+        }
+    }
+
+    fn of_model(&self, path: &Path) -> Result<ExitCode, String> {
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            return Err(format!("{0} is a configuration file: uncork validate --config {0}", path.display()));
+        }
+        let flags =
+            Flags { models: vec![path.to_owned()], max_batch_size: self.max_batch_size.clone(), ..Flags::default() };
+        let spec = profile::only_model(&flags, None)?;
+        let free = Free { named: self.dim.clone(), length: self.length };
+        let findings = Findings::of(path, &spec, &free, self.budget);
+        say(&if self.json { format!("{:#}", findings.json()) } else { findings.text(plot::terminal_width()) });
+        Ok(if findings.good() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
+    }
+}
+
+fn of_configuration(path: &Path) -> ExitCode {
+    let flags = Flags { config: Some(path.to_owned()), ..Flags::default() };
+    // Without a working folder, relative paths are left as they are.
+    let folder = std::env::current_dir().unwrap_or_default();
+    match config::resolve(&flags, std::env::vars_os(), &folder) {
+        Ok(config) => {
+            say(&format!("{}: ok", path.display()));
+            for model in &config.models {
+                say(&summary(model));
+            }
+            if let Some(traces) = &config.traces {
+                say(&tracing(traces));
+            }
+            ExitCode::SUCCESS
+        }
+        Err(problems) => {
+            complain(&problems.to_string());
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// `  digits 1: models/digits.onnx, max_latency_ms 50, max_batch_size 128, 1 runner of 2 threads`; where it shares
+/// a pool, `… 1 runner of 2 threads in pool 'cpu' with weight 1`; where it runs some sizes
+/// only, `… max_batch_size 32 in sizes of 1, 8, 32, …`; where it computes elsewhere, `models/digits.onnx on wgpu, …`
+fn summary(model: &ModelSpec) -> String {
+    let source = match &model.source {
+        Source::Embedded => "embedded".to_owned(),
+        Source::Onnx(path) => path.display().to_string(),
+        Source::Synthetic { base, per_row } => {
+            let ms = |time: &std::time::Duration| time.as_secs_f64() * 1e3;
+            format!("stand-in of {} + {} ms a row", ms(base), ms(per_row))
+        }
+        Source::Runners(_) => "built by the program".to_owned(),
+    };
+    let pool = model.pool.as_ref().map(|name| format!(" in pool '{name}' with weight {}", model.weight));
+    let pool = pool.unwrap_or_default();
+    let sizes: Vec<String> = model.allowed_batch_sizes.iter().map(|size| size.to_string()).collect();
+    let sizes = if sizes.is_empty() { String::new() } else { format!(" in sizes of {}", sizes.join(", ")) };
+    let device = if model.device == Device::default() { String::new() } else { format!(" on {}", model.device) };
+    format!(
+        "  {} {}: {source}{device}, max_latency_ms {}, max_batch_size {}{sizes}, {} of {}{pool}",
+        model.name,
+        model.version,
+        model.max_latency.as_secs_f64() * 1e3,
+        model.max_batch_rows,
+        plural(model.runners.get(), "runner"),
+        plural(model.threads.get(), "thread"),
+    )
+}
+
+/// `  traces to http://127.0.0.1:4318/v1/traces: 10 % of the requests, or as their caller decides`
+fn tracing(traces: &Settings) -> String {
+    let followed = if traces.sampling.follow_caller { ", or as their caller decides" } else { "" };
+    format!("  traces to {}: {} % of the requests{followed}", traces.endpoint, traces.sampling.ratio * 100.0)
+}
