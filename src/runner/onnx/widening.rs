@@ -13,7 +13,7 @@ use crate::runner::onnx::files::Files;
 /// Bytes of a weight below which it is converted here, where other rewritings look at it, and not when it is read.
 const SMALL: usize = 1 << 12;
 /// Attributes that name a type to compute in or to convert to.
-const TYPES: [&str; 5] = ["to", "dtype", "output_dtype", "softmax_precision", "stash_type"];
+const TYPES: [&str; 6] = ["to", "dtype", "output_dtype", "output_datatype", "softmax_precision", "stash_type"];
 
 /// Makes a graph compute in float32 where it computes in float16. One that depends on how float16 is laid out, or that does not
 /// say what type an output has, stays as it is.
