@@ -64,6 +64,11 @@ impl Author {
         self.weight(tensor(name, 7, dims, raw))
     }
 
+    /// A weight of any type, by its bytes.
+    pub(super) fn weight_of(self, element: i32, name: &str, dims: &[i64], raw: &[u8]) -> Author {
+        self.weight(tensor(name, element, dims, raw.to_vec()))
+    }
+
     /// A weight that is said to be in another file.
     pub(super) fn external(self, name: &str) -> Author {
         self.weight(TensorProto { data_location: 1, raw_data: None, ..tensor(name, 1, &[1], Vec::new()) })

@@ -8,6 +8,7 @@ pub(in crate::runner::onnx) mod activation;
 pub(in crate::runner::onnx) mod conv;
 mod depthwise;
 pub(in crate::runner::onnx) mod forest;
+pub(in crate::runner::onnx) mod integers;
 mod planes;
 pub(in crate::runner::onnx) mod pool;
 pub(in crate::runner::onnx) mod product;

@@ -15,7 +15,7 @@ use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements}
 pub(super) const OPERATORS: &[Operator] = &[Operator::new("Conv", conv)];
 
 /// A convolution, and what was joined to it.
-fn conv(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+pub(super) fn conv(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     // Weights that are computed, and volumes.
     if build.peek(1).is_none_or(|weight| weight.rank() > 4) || build.has(2) && build.peek(2).is_none() {
         return conv_general::conv(build);

@@ -8,8 +8,7 @@ use super::window::{Form, Window};
 use super::{Args, Build, Kernel, Operator, conv, linear, norm};
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, elements};
 
-pub(super) const OPERATORS: &[Operator] =
-    &[Operator::new("ConvInteger", integer), Operator::new("DeformConv", deformed)];
+pub(super) const OPERATORS: &[Operator] = &[Operator::new("DeformConv", deformed)];
 
 /// Argument `i`: known when the node is compiled, or computed.
 pub(super) struct Weight(Option<Value>, usize);
@@ -71,7 +70,13 @@ pub(super) fn checked_bias(bias: Option<Value>, outputs: usize, weight: &Handle)
     Ok(Some(bias))
 }
 
-fn convolved(form: &Form, groups: usize, x: Value, weight: Value, bias: Option<Value>) -> Result<Value, OpError> {
+pub(super) fn convolved(
+    form: &Form,
+    groups: usize,
+    x: Value,
+    weight: Value,
+    bias: Option<Value>,
+) -> Result<Value, OpError> {
     let dims = weight.shape();
     let outputs = dims.first().copied().unwrap_or(0);
     if !outputs.is_multiple_of(groups) {
@@ -121,7 +126,7 @@ fn volume(
 }
 
 /// A convolution of small integers, less their zero points, into 32 bits.
-fn integer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+pub(super) fn integer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let form = Form::of(build)?;
     let groups = groups(build)?;
     Ok(Kernel::one(move |mut args| {

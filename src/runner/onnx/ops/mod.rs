@@ -17,6 +17,7 @@ mod compare;
 mod control;
 mod conv;
 mod conv_general;
+mod conv_quantized;
 mod conv_transpose;
 mod cumulative;
 mod einsum;
@@ -114,6 +115,7 @@ const FAMILIES: &[&[Operator]] = &[
     control::OPERATORS,
     conv::OPERATORS,
     conv_general::OPERATORS,
+    conv_quantized::OPERATORS,
     conv_transpose::OPERATORS,
     cumulative::OPERATORS,
     einsum::OPERATORS,

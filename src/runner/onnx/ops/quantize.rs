@@ -9,6 +9,7 @@ use super::cast::target;
 use super::host::{self, Narrow, for_int};
 use super::linear::matmul;
 use super::{Args, Build, Kernel, Operator};
+use crate::runner::onnx::fast::integers::Integers;
 use crate::runner::onnx::fast::quantize::{self, Scales};
 use crate::runner::onnx::floats::{self, Floats};
 use crate::runner::onnx::memory;
@@ -32,10 +33,10 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// How far one scale reaches.
 #[derive(Debug, Clone, Copy)]
-struct Grain {
-    axis: i64,
+pub(super) struct Grain {
+    pub(super) axis: i64,
     /// The length along the axis that shares a scale; 0 where each place has its own.
-    block: usize,
+    pub(super) block: usize,
 }
 
 impl Grain {
@@ -100,7 +101,7 @@ fn quantize(build: &mut Build<'_>) -> Result<Kernel, OpError> {
 }
 
 /// saturate(round(x / scale) + zero), rounded half to even.
-fn quantized(
+pub(super) fn quantized(
     x: Value,
     scale: Value,
     zero: Option<Value>,
@@ -170,35 +171,47 @@ fn dequantize(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let declared = if declared == 0 { None } else { Some(target(declared)?) };
     Ok(Kernel::one(move |mut args| {
         let (x, scale, zero) = (args.take(0)?, args.take(1)?, args.optional(2));
-        let (dims, scales) = (x.shape(), scale.shape());
-        let to = declared.unwrap_or(scale.dtype());
-        let scale = host::read::<f32>(scale.cast(DType::F32, args.device)?)?;
-        let zeros = zeros(zero, &scales, scale.len())?;
-        if let Some(inner) = grain.inner(&dims, &scales)? {
-            macro_rules! quick {
-                ($element:ty) => {{
-                    let zeros = small_zeros(&zeros);
-                    let by = Scales { scales: &scale, zeros: &zeros, inner };
-                    let mut y = memory::take(elements(&dims)?);
-                    quantize::dequantize(&host::read::<$element>(x)?, by, &mut y);
-                    return floats::tensor(y, dims, args.device)?.cast(to, args.device);
-                }};
-            }
-            match x.dtype() {
-                DType::U8 => quick!(u8),
-                DType::I8 => quick!(i8),
-                DType::U16 => quick!(u16),
-                DType::I16 => quick!(i16),
-                _ => {}
-            }
-        }
-        let places = grain.places(&dims, &scales)?;
-        let numbers: Vec<f32> = for_int!(x.dtype(), E => {
-            let real = |(x, at): (E, usize)| (x.widen() - zeros[at]) as f32 * scale[at];
-            Ok(host::read::<E>(x)?.into_iter().zip(places).map(real).collect())
-        })?;
-        Value::from_data(TensorData::new(numbers, dims), args.device)?.cast(to, args.device)
+        dequantized(x, scale, zero, declared, grain, args.device)
     }))
+}
+
+/// (x - zero) · scale, of the scale's type where no other is declared.
+pub(super) fn dequantized(
+    x: Value,
+    scale: Value,
+    zero: Option<Value>,
+    declared: Option<DType>,
+    grain: Grain,
+    device: &DispatchDevice,
+) -> Result<Value, OpError> {
+    let (dims, scales) = (x.shape(), scale.shape());
+    let to = declared.unwrap_or(scale.dtype());
+    let scale = host::read::<f32>(scale.cast(DType::F32, device)?)?;
+    let zeros = zeros(zero, &scales, scale.len())?;
+    if let Some(inner) = grain.inner(&dims, &scales)? {
+        macro_rules! quick {
+            ($element:ty) => {{
+                let zeros = small_zeros(&zeros);
+                let by = Scales { scales: &scale, zeros: &zeros, inner };
+                let mut y = memory::take(elements(&dims)?);
+                quantize::dequantize(&host::read::<$element>(x)?, by, &mut y);
+                return floats::tensor(y, dims, device)?.cast(to, device);
+            }};
+        }
+        match x.dtype() {
+            DType::U8 => quick!(u8),
+            DType::I8 => quick!(i8),
+            DType::U16 => quick!(u16),
+            DType::I16 => quick!(i16),
+            _ => {}
+        }
+    }
+    let places = grain.places(&dims, &scales)?;
+    let numbers: Vec<f32> = for_int!(x.dtype(), E => {
+        let real = |(x, at): (E, usize)| (x.widen() - zeros[at]) as f32 * scale[at];
+        Ok(host::read::<E>(x)?.into_iter().zip(places).map(real).collect())
+    })?;
+    Value::from_data(TensorData::new(numbers, dims), device)?.cast(to, device)
 }
 
 /// Quantises by a scale that just covers the numbers and zero; gives the scale and the zero point as well.
@@ -243,6 +256,12 @@ pub(super) fn by_row(x: Handle, axis: usize, device: &DispatchDevice) -> Result<
 /// The product of integers less their zero points. A constant right factor is prepared once.
 fn integer_matmul(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let constant = build.peek(1).is_some() && (build.peek(3).is_some() || !build.has(3));
+    if constant && let Some(weights) = laid_out(build)? {
+        return Ok(Kernel::one(move |mut args| {
+            let (a, zero) = (args.take(0)?, args.optional(2));
+            exact_product(&weights, a, zero, args.device)
+        }));
+    }
     let weight = if constant { build.constant(1).zip(Some(build.constant(3))) } else { None };
     let weight = weight.map(|(b, zero)| shifted(b, zero, Along::Columns, build.device)).transpose()?;
     Ok(Kernel::one(move |mut args| {
@@ -253,6 +272,66 @@ fn integer_matmul(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         };
         Value::Float(matmul(a, b)?).cast(DType::I32, args.device)
     }))
+}
+
+/// A constant matrix of 8-bit integers with its zero points, laid out for our own kernel; `None` for any other.
+fn laid_out(build: &Build<'_>) -> Result<Option<Integers>, OpError> {
+    let Some(weight) = build.peek(1) else { return Ok(None) };
+    let &[terms, width] = &weight.shape()[..] else { return Ok(None) };
+    let zeros = match build.peek(3) {
+        None => vec![0],
+        Some(zero) => for_int!(zero.dtype(), E => {
+            Ok(host::read::<E>(zero.clone())?.into_iter().map(|zero| zero.widen() as i32).collect::<Vec<_>>())
+        })?,
+    };
+    if zeros.len() != 1 && zeros.len() != width {
+        return Ok(None);
+    }
+    Ok(match weight.dtype() {
+        DType::I8 => Some(Integers::new(&host::read::<i8>(weight.clone())?, [terms, width], &zeros)),
+        DType::U8 => Some(Integers::new(&host::read::<u8>(weight.clone())?, [terms, width], &zeros)),
+        _ => None,
+    })
+}
+
+/// The product of 8-bit integers less a zero point with a matrix that is laid out.
+fn exact_product(weights: &Integers, a: Value, zero: Option<Value>, device: &DispatchDevice) -> Result<Value, OpError> {
+    let mut dims = a.shape();
+    if dims.last() != Some(&weights.terms) {
+        return Err(OpError(format!("a weight of {} inputs does not fit the shape {dims:?}", weights.terms)));
+    }
+    let last = dims.len() - 1;
+    dims[last] = weights.width;
+    let mut y = vec![0; elements(&dims)?];
+    let zero = zero.map(|zero| {
+        let [rows @ .., _] = &dims[..] else { return Err(OpError::new("a factor has no dimensions")) };
+        let zeros: Vec<i128> =
+            for_int!(zero.dtype(), E => Ok(host::read::<E>(zero)?.into_iter().map(E::widen).collect()))?;
+        match zeros[..] {
+            [zero] => Ok(vec![zero as i32]),
+            _ if rows.last() == Some(&zeros.len()) => Ok(zeros.iter().map(|&zero| zero as i32).collect()),
+            _ => Err(OpError(format!("{} zero points do not fit the shape {dims:?}", zeros.len()))),
+        }
+    });
+    let zeros = zero.transpose()?.unwrap_or_else(|| vec![0]);
+    macro_rules! multiply {
+        ($element:ty) => {{
+            let a = host::read::<$element>(a)?;
+            if let [zero] = zeros[..] {
+                weights.run(&a, zero, &mut y);
+            } else {
+                // A zero point for each row.
+                let rows = a.chunks(weights.terms.max(1)).zip(y.chunks_mut(weights.width.max(1)));
+                rows.zip(zeros.iter().cycle()).for_each(|((a, y), &zero)| weights.run(a, zero, y));
+            }
+        }};
+    }
+    match a.dtype() {
+        DType::U8 => multiply!(u8),
+        DType::I8 => multiply!(i8),
+        other => return Err(OpError(format!("cannot multiply {other:?} with 8-bit integers"))),
+    }
+    Value::from_data(TensorData::new(y, dims), device)
 }
 
 /// What a vector of zero points or scales belongs to.
@@ -304,6 +383,7 @@ mod tests {
 
     use super::super::alone::{alone, scalar};
     use crate::runner::onnx::author::Attribute::Int;
+    use crate::runner::onnx::author::Author;
 
     #[test]
     fn a_scale_of_zero_saturates() {
@@ -341,5 +421,15 @@ mod tests {
         ];
         // [[0, 1], [0, 2]] · [[1, -1], [2, 2]]
         assert_eq!(alone(10, "MatMulInteger", &[], inputs), Ok(TensorData::from([[2i32, 2], [4, 4]])));
+        for rows in [&[1u8, 3][..], &[2]] {
+            let author =
+                Author::new(10).input_of(2, "a", &[2, 2]).input_of(2, "rows", &[-1]).output_of(6, "y", &[2, 2]);
+            let author = author.weight_of(3, "b", &[2, 2], &[1, 0, 2, 3]).weight_of(3, "columns", &[2], &[0, 1]);
+            let author = author.node("MatMulInteger", &["a", "b", "rows", "columns"], &["y"], &[]);
+            let given = vec![TensorData::from([[1u8, 2], [3, 5]]), TensorData::new(rows.to_vec(), [rows.len()])];
+            // With one zero point, [[-1, 0], [1, 3]] · [[1, -1], [2, 2]].
+            let expected = if rows.len() == 2 { [[2i32, 2], [4, 4]] } else { [[-1, 1], [7, 5]] };
+            assert_eq!(author.answer(given), Ok(vec![TensorData::from(expected)]));
+        }
     }
 }
