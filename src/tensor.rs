@@ -1,7 +1,8 @@
 //! Named, typed, row-major tensors; join and split along axis 0.
 //!
-//! Axis 0 of every tensor is the batch axis: a *row* is one index along it. All size arithmetic is checked, so a shape
-//! taken from the network cannot overflow into a small allocation.
+//! What is joined and split has its *rows* along axis 0 of every tensor. A model may have them elsewhere, or a tensor that has
+//! none; [`Signature::check`](crate::runner::Signature::check) brings a request's tensors into this form. All size arithmetic is
+//! checked, so a shape taken from the network cannot overflow into a small allocation.
 
 use std::sync::Arc;
 
@@ -25,9 +26,9 @@ pub enum TensorError {
         /// Elements in the data.
         found: usize,
     },
-    /// A tensor without axes has no rows.
-    #[error("a tensor needs at least the batch axis")]
-    NoBatchAxis,
+    /// A set of no tensors has no rows.
+    #[error("there is no tensor")]
+    Nothing,
     /// Tensors of one set disagree about the number of rows.
     #[error("tensor {} has {found} rows where {expected} are expected", Quoted(name))]
     Rows {
@@ -98,6 +99,11 @@ macro_rules! datatypes {
                 match self { $(Data::$variant(v) => Data::$variant(v[from..to].to_vec()),)* }
             }
 
+            /// The blocks of `width` elements of a matrix of `n` by `m` blocks, as a matrix of `m` by `n`.
+            fn transposed(&self, n: usize, m: usize, width: usize) -> Data {
+                match self { $(Data::$variant(v) => Data::$variant(transposed(v, n, m, width)),)* }
+            }
+
             /// The elements of a tensor of shape `from` in one of shape `to`: what does not fit is cut off, what is new
             /// is zero.
             fn reshaped(&self, from: &[usize], to: &[usize]) -> Data {
@@ -162,7 +168,7 @@ impl Data {
     }
 }
 
-/// One row-major tensor. Invariant: `shape` has at least one axis and its product is the number of elements.
+/// One row-major tensor. Invariant: the product of `shape` is the number of elements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor {
     shape: Vec<usize>,
@@ -170,12 +176,9 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of `shape`, the batch axis first, over `data` in row-major order.
+    /// A tensor of `shape` over `data` in row-major order. Without axes it is a single number.
     pub fn new(shape: Vec<usize>, data: impl Into<Data>) -> Result<Tensor, TensorError> {
         let data = data.into();
-        if shape.is_empty() {
-            return Err(TensorError::NoBatchAxis);
-        }
         let expected = elements(&shape)?;
         if expected != data.len() {
             return Err(TensorError::Length { shape, expected, found: data.len() });
@@ -183,14 +186,14 @@ impl Tensor {
         Ok(Tensor { shape, data })
     }
 
-    /// Dimensions, the batch axis first.
+    /// Dimensions; those of a row behind their number where the rows are along axis 0.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Length of axis 0.
+    /// Length of axis 0; 1 where there is none.
     pub fn rows(&self) -> usize {
-        self.shape[0]
+        self.shape.first().copied().unwrap_or(1)
     }
 
     /// The elements in row-major order.
@@ -203,10 +206,70 @@ impl Tensor {
         (self.shape, self.data)
     }
 
+    /// Dimensions of a row.
+    fn row_shape(&self) -> &[usize] {
+        self.shape.get(1..).unwrap_or_default()
+    }
+
     /// Elements in one row; 0 when a trailing dimension is 0.
     fn row_len(&self) -> usize {
-        self.shape[1..].iter().product()
+        self.row_shape().iter().product()
     }
+
+    /// Brings `axis`, which must be there, to the front: rows along it are then along axis 0.
+    pub(crate) fn axis_to_front(self, axis: usize) -> Tensor {
+        let Tensor { mut shape, data } = self;
+        let (before, length) = (shape[..axis].iter().product(), shape[axis]);
+        let width = shape[axis + 1..].iter().product();
+        shape[..=axis].rotate_right(1);
+        // A single row is where it was.
+        let data = if before > 1 && length > 1 { data.transposed(before, length, width) } else { data };
+        Tensor { shape, data }
+    }
+
+    /// Brings axis 0 to `axis`: the inverse of [`axis_to_front`](Self::axis_to_front).
+    pub(crate) fn front_to_axis(self, axis: usize) -> Tensor {
+        let Tensor { mut shape, data } = self;
+        let (length, before) = (shape[0], shape[1..=axis].iter().product());
+        let width = shape[axis + 1..].iter().product();
+        shape[..=axis].rotate_left(1);
+        let data = if before > 1 && length > 1 { data.transposed(length, before, width) } else { data };
+        Tensor { shape, data }
+    }
+
+    /// So many copies along a new axis 0.
+    pub(crate) fn repeated(self, rows: usize) -> Result<Tensor, TensorError> {
+        let shape: Vec<usize> = std::iter::once(rows).chain(self.shape.iter().copied()).collect();
+        let mut data = Data::empty(self.data.datatype(), elements(&shape)?);
+        for _ in 0..rows {
+            data.append(&mut self.data.clone())?;
+        }
+        Tensor::new(shape, data)
+    }
+
+    /// The row at `place`, which must be there, with axis 0.
+    pub(crate) fn row(&self, place: usize) -> Tensor {
+        let width = self.row_len();
+        let shape = std::iter::once(1).chain(self.row_shape().iter().copied()).collect();
+        Tensor { shape, data: self.data.slice(place * width, (place + 1) * width) }
+    }
+
+    /// The first row, without axis 0; there must be one.
+    pub(crate) fn first_row(self) -> Tensor {
+        let (shape, width) = (self.row_shape().to_vec(), self.row_len());
+        let data = if self.rows() == 1 { self.data } else { self.data.slice(0, width) };
+        Tensor { shape, data }
+    }
+}
+
+fn transposed<T: Clone>(data: &[T], n: usize, m: usize, width: usize) -> Vec<T> {
+    let mut out = Vec::with_capacity(data.len());
+    for j in 0..m {
+        for i in 0..n {
+            out.extend_from_slice(&data[(i * m + j) * width..][..width]);
+        }
+    }
+    out
 }
 
 /// A row-major block of shape `to`, with the part of `data`, of shape `from`, that lies in both.
@@ -239,22 +302,18 @@ pub fn elements(shape: &[usize]) -> Result<usize, TensorError> {
     product.filter(|&n| n <= isize::MAX as usize / 8).ok_or_else(|| TensorError::Overflow(shape.to_vec()))
 }
 
-/// An ordered set of named tensors with one common number of rows: the inputs, or the outputs, of one request or batch.
+/// An ordered set of named tensors: the inputs, or the outputs, of one request or batch.
 ///
-/// Invariant: at least one tensor, and all have the same number of rows.
+/// Invariant: at least one tensor. What joins, splits or resizes asks for rows along axis 0 of each, as many of all.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensors {
     entries: Vec<(Arc<str>, Tensor)>,
 }
 
 impl Tensors {
-    /// A set of named tensors; refuses an empty set and differing row counts.
+    /// A set of named tensors; refuses an empty set.
     pub fn new(entries: Vec<(Arc<str>, Tensor)>) -> Result<Tensors, TensorError> {
-        let expected = entries.first().ok_or(TensorError::NoBatchAxis)?.1.rows();
-        match entries.iter().find(|(_, t)| t.rows() != expected) {
-            Some((name, t)) => Err(TensorError::Rows { name: name.to_string(), expected, found: t.rows() }),
-            None => Ok(Tensors { entries }),
-        }
+        if entries.is_empty() { Err(TensorError::Nothing) } else { Ok(Tensors { entries }) }
     }
 
     /// A set of one.
@@ -262,9 +321,18 @@ impl Tensors {
         Tensors { entries: vec![(name.into(), tensor)] }
     }
 
-    /// Rows that every tensor of the set has.
+    /// Rows of the first tensor, and so of every one where each has its rows along axis 0.
     pub fn rows(&self) -> usize {
         self.entries[0].1.rows()
+    }
+
+    /// The rows that every tensor has along its axis 0; [`TensorError::Rows`] where they differ, or where one has no axis.
+    fn common_rows(&self) -> Result<usize, TensorError> {
+        let expected = self.rows();
+        match self.entries.iter().find(|(_, t)| t.shape.first() != Some(&expected)) {
+            Some((name, t)) => Err(TensorError::Rows { name: name.to_string(), expected, found: t.rows() }),
+            None => Ok(expected),
+        }
     }
 
     /// Bytes of memory that the elements of all tensors take.
@@ -292,19 +360,22 @@ impl Tensors {
     pub fn joins_with(&self, other: &Tensors) -> bool {
         self.entries.len() == other.entries.len()
             && self.entries.iter().zip(&other.entries).all(|((a_name, a), (b_name, b))| {
-                a_name == b_name && a.data.datatype() == b.data.datatype() && a.shape[1..] == b.shape[1..]
+                a_name == b_name && a.data.datatype() == b.data.datatype() && a.row_shape() == b.row_shape()
             })
     }
 
     /// Puts the rows of all `parts` behind each other, in order. Fails with [`TensorError::Mismatch`] where two parts
     /// do not [`joins_with`](Self::joins_with) each other.
     pub fn join(parts: Vec<Tensors>) -> Result<Tensors, TensorError> {
-        let rows = parts.iter().try_fold(0usize, |n, p| n.checked_add(p.rows())).ok_or(TensorError::Mismatch)?;
-        let mut parts = parts.into_iter();
-        let Some(first) = parts.next() else { return Err(TensorError::NoBatchAxis) };
-        if parts.len() == 0 {
-            return Ok(first);
+        if parts.len() <= 1 {
+            return parts.into_iter().next().ok_or(TensorError::Nothing);
         }
+        let mut rows = 0usize;
+        for part in &parts {
+            rows = rows.checked_add(part.common_rows()?).ok_or(TensorError::Mismatch)?;
+        }
+        let mut parts = parts.into_iter();
+        let Some(first) = parts.next() else { return Err(TensorError::Nothing) };
         let mut joined = first;
         for (_, tensor) in &mut joined.entries {
             tensor.shape[0] = rows;
@@ -326,7 +397,7 @@ impl Tensors {
     /// Makes the set `rows` rows long: cuts the last ones off, or puts copies of the last one behind it. Fails with
     /// [`TensorError::Mismatch`] where there is no row to copy.
     pub fn resize_rows(mut self, rows: usize) -> Result<Tensors, TensorError> {
-        let have = self.rows();
+        let have = self.common_rows()?;
         for (_, tensor) in &mut self.entries {
             let width = tensor.row_len();
             if rows <= have {
@@ -350,7 +421,7 @@ impl Tensors {
             return Err(TensorError::Mismatch);
         }
         for ((_, tensor), dims) in self.entries.iter_mut().zip(dims) {
-            if tensor.shape[1..] == dims[..] {
+            if tensor.row_shape() == dims {
                 continue;
             }
             let shape: Vec<usize> = std::iter::once(tensor.rows()).chain(dims.iter().copied()).collect();
@@ -368,8 +439,9 @@ impl Tensors {
     /// add up to all rows.
     pub fn split(self, rows: &[usize]) -> Result<Vec<Tensors>, TensorError> {
         let expected = rows.iter().try_fold(0usize, |n, &r| n.checked_add(r)).ok_or(TensorError::Mismatch)?;
-        if self.rows() != expected {
-            return Err(TensorError::Rows { name: self.entries[0].0.to_string(), expected, found: self.rows() });
+        let found = self.common_rows()?;
+        if found != expected {
+            return Err(TensorError::Rows { name: self.entries[0].0.to_string(), expected, found });
         }
         if rows.len() == 1 {
             return Ok(vec![self]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use folder::Folder;
 use uncork::config::{Config, Flags, LogFormat, Problems, resolve};
-use uncork::registry::{Device, Lengths, Source};
+use uncork::registry::{BatchAxes, Device, Lengths, Rows, Source};
 use uncork::server::Options;
 use uncork::telemetry::{Sampling, Settings};
 
@@ -428,4 +428,32 @@ fn the_form_of_the_log_is_a_key_and_a_variable() {
     assert_eq!(format("[server]\nlog_format = 'json'\n", &[]), Some(LogFormat::Json));
     let pretty = ("UNCORK_LOG_FORMAT", "pretty");
     assert_eq!(format("[server]\nlog_format = 'json'\n", &[pretty]), Some(LogFormat::Pretty));
+}
+
+#[test]
+fn shapes_are_said_by_name_and_a_flag_outweighs_the_file() {
+    let model = "[[model]]\nname = 'a'\npath = 'models/m.onnx'\n";
+    let text = format!("{model}dims = {{ height = 640, 'x.3' = 480 }}\nbatch_axes = {{ state = 1, sr = 'none' }}\n");
+    let flags = Flags { dims: vec!["height=320".into()], ..Flags::default() };
+    let shapes = resolve_text(&text, &flags, &[]).unwrap().models.remove(0).shapes;
+    assert_eq!(shapes.dims, [("height".to_owned(), 320), ("x.3".to_owned(), 480)].into());
+    let axes = [("state".to_owned(), Rows::Axis(1)), ("sr".to_owned(), Rows::Shared)];
+    assert_eq!(shapes.batch_axes, BatchAxes::Named(axes.into()));
+    let none = resolve_text(&format!("{model}batch_axes = 'none'\n"), &Flags::default(), &[]).unwrap();
+    assert_eq!(none.models[0].shapes.batch_axes, BatchAxes::Unbatched);
+    for (key, words) in [
+        ("dims = 640", "must give lengths by name, whole numbers from 1 to 16777216"),
+        ("dims = { height = 0 }", "must give lengths by name"),
+        ("dims = { height = 'tall' }", "must give lengths by name"),
+        ("batch_axes = 1", "must be \"none\", or give an axis or \"none\" by input"),
+        ("batch_axes = { state = 99 }", "must be \"none\""),
+    ] {
+        let found = problems(&format!("{model}{key}\n"));
+        assert!(found.len() == 1 && found[0].contains(words), "{key}: {found:?}");
+    }
+    let found = problems(&format!("{STAND_IN}dims = {{ height = 640 }}\n"));
+    assert!(found[0].contains("a stand-in has no file"), "{found:?}");
+    let flags = Flags { models: vec!["models/m.onnx".into()], dims: vec!["height".into()], ..Flags::default() };
+    let found = resolve_text("", &flags, &[]).unwrap_err();
+    assert!(found.to_string().contains("must be a name and a length from 1 to 16777216, as in height=640"), "{found}");
 }

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Source};
+use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source};
 use uncork::server::{Ended, Options, Server};
 
 /// Far longer than anything here takes: a wait that reaches it has failed.
@@ -36,6 +36,7 @@ fn stand_in(name: &str, version: &str, base: Duration) -> ModelSpec {
         name: name.into(),
         version: version.into(),
         source: Source::Synthetic { base, per_row: Duration::ZERO },
+        shapes: Shapes::default(),
         device: Device::Flex,
         max_latency: Duration::from_secs(10),
         max_batch_rows: n(8),

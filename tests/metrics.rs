@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use uncork::metrics::catalogue::{self, Edges, Kind, Metric};
 use uncork::metrics::{RefusalReason, Stage};
-use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Source, Terms};
+use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
 use uncork::tensor::{Tensor, Tensors};
 
 fn spec() -> ModelSpec {
@@ -20,6 +20,7 @@ fn spec() -> ModelSpec {
         name: "m".into(),
         version: "1".into(),
         source: Source::Synthetic { base: Duration::from_millis(2), per_row: Duration::from_micros(50) },
+        shapes: Shapes::default(),
         device: Device::Flex,
         max_latency: Duration::from_secs(20),
         max_batch_rows: n(8),

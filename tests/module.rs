@@ -112,7 +112,7 @@ fn weights_come_from_burnpack_files_too_and_all_must_be_there() {
 
 /// A model with an input `ids` INT64 [-1, 3], and outputs `sum` INT64 [-1, 1] and `positive` BOOL [-1, 3].
 fn sums(forward: impl Fn(BurnTensor<2, Int>) -> Outputs + Send + Sync + 'static) -> ModuleModel {
-    let spec = |name: &str, datatype, width| TensorSpec { name: name.into(), datatype, dims: vec![Some(width)] };
+    let spec = |name: &str, datatype, width| TensorSpec::new(name, datatype, vec![Some(width)]);
     let signature = Signature {
         inputs: vec![spec("ids", DataType::Int64, 3)],
         outputs: vec![spec("sum", DataType::Int64, 1), spec("positive", DataType::Bool, 3)],

@@ -8,7 +8,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use uncork::error::Error;
-use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Source, Terms};
+use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
+use uncork::runner::TensorSpec;
 use uncork::tensor::{Data, Tensor, Tensors};
 
 fn stand_in(version: &str) -> ModelSpec {
@@ -17,6 +18,7 @@ fn stand_in(version: &str) -> ModelSpec {
         name: "m".into(),
         version: version.into(),
         source: Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO },
+        shapes: Shapes::default(),
         device: Device::Flex,
         max_latency: Duration::from_secs(20),
         max_batch_rows: n(128),
@@ -211,4 +213,77 @@ async fn models_of_one_pool_answer_each_for_itself_and_drain_together() {
         let line = format!(r#"uncork_requests_total{{model="{name}",version="1",outcome="on_time"}} 100"#);
         assert!(text.contains(&line), "{line} is not in\n{text}");
     }
+}
+
+fn served(file: &str) -> ModelSpec {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/").to_owned() + file;
+    ModelSpec { source: Source::Onnx(path.into()), ..stand_in("1") }
+}
+
+fn named<const N: usize>(tensors: [(&str, Vec<usize>, Data); N]) -> Tensors {
+    let tensor = |(name, shape, data): (&str, Vec<usize>, Data)| (name.into(), Tensor::new(shape, data).unwrap());
+    Tensors::new(tensors.into_iter().map(tensor).collect()).unwrap()
+}
+
+#[tokio::test]
+async fn sequences_carry_their_state_along_and_share_batches_with_others() {
+    let registry = Registry::load(vec![served("stateful.onnx")]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    let shapes = |specs: &[TensorSpec]| specs.iter().map(TensorSpec::wire_shape).collect::<Vec<_>>();
+    assert_eq!(shapes(&model.signature().inputs), [vec![-1, 3], vec![2, -1, 3], vec![]]);
+    assert_eq!(shapes(&model.signature().outputs), [vec![-1], vec![2, -1, 3]]);
+    // Each caller hears another thing, at one of two rates; the state halves at each step and what is heard is added.
+    let sequence = |caller: usize| {
+        let model = model.clone();
+        async move {
+            let rate: i64 = if caller.is_multiple_of(2) { 16_000 } else { 8_000 };
+            let mut state = (vec![2, 1, 3], Data::Fp32(vec![caller as f32; 6]));
+            let mut expected = caller as f32;
+            for step in 0..5 {
+                let heard = (caller * 10 + step) as f32;
+                let x = ("x", vec![1, 3], vec![heard; 3].into());
+                let sr = ("sr", vec![1], vec![rate].into());
+                let request = named([sr, ("state", state.0, state.1), x]);
+                let answer = model.infer(request, Terms::now()).await.unwrap().outputs;
+                expected = expected * 0.5 + heard * rate as f32 / 16_000.0;
+                assert_eq!(
+                    answer.get("y").unwrap().data(),
+                    &Data::Fp32(vec![expected]),
+                    "caller {caller}, step {step}"
+                );
+                state = answer.get("next").unwrap().clone().into_parts();
+                assert_eq!(state, (vec![2, 1, 3], Data::Fp32(vec![expected; 6])));
+            }
+        }
+    };
+    join_all((0..8).map(sequence)).await;
+    // Three rows in one request, the third at another rate.
+    let state = ("state", vec![2, 3, 3], vec![0f32; 18].into());
+    let x = ("x", vec![3, 3], vec![1f32; 9].into());
+    let request = named([x, state, ("sr", vec![3], vec![16_000i64, 16_000, 8_000].into())]);
+    let answer = model.infer(request, Terms::now()).await.unwrap().outputs;
+    assert_eq!(answer.get("y").unwrap().data(), &Data::Fp32(vec![1.0, 1.0, 0.5]));
+    assert_eq!(answer.get("next").unwrap().shape(), [2, 3, 3]);
+}
+
+#[tokio::test]
+async fn a_model_without_rows_answers_each_request_in_its_own_shapes() {
+    let registry = Registry::load(vec![served("found.onnx")]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    assert_eq!(model.signature().inputs[0].wire_shape(), [1, 6]);
+    assert_eq!(model.signature().outputs[0].wire_shape(), [-1, 2]);
+    assert_eq!(model.spec().max_batch_rows, NonZeroUsize::MIN);
+    let find = |loud: usize| {
+        let model = model.clone();
+        async move {
+            let x: Vec<f32> = (0..6).map(|i| if i < loud { 200.0 } else { 0.0 }).collect();
+            let answer = model.infer(named([("x", vec![1, 6], x.into())]), Terms::now()).await.unwrap();
+            let places: Vec<i64> = (0..loud as i64).flat_map(|i| [0, i]).collect();
+            let found = answer.outputs.get("places").unwrap().clone().into_parts();
+            assert_eq!((found, answer.batch_rows), ((vec![loud, 2], places.into()), 1));
+        }
+    };
+    join_all((0..8).map(|caller| find(caller % 7))).await;
+    let two = model.infer(named([("x", vec![2, 6], vec![0f32; 12].into())]), Terms::now()).await.unwrap_err();
+    assert_eq!(two, Error::Invalid("input 'x' has shape [2, 6]; this model takes [1, 6]".into()));
 }

@@ -47,9 +47,7 @@ impl Spirals {
 
     /// As a model that can be served.
     pub(crate) fn into_model(self, device: &Device) -> ModuleModel {
-        let rows = |name: &str, length| {
-            vec![TensorSpec { name: name.into(), datatype: DataType::Fp32, dims: vec![Some(length)] }]
-        };
+        let rows = |name: &str, length| vec![TensorSpec::new(name, DataType::Fp32, vec![Some(length)])];
         let signature = Signature { inputs: rows("points", 2), outputs: rows("probabilities", 3) };
         ModuleModel::new(signature, device, move |mut inputs| {
             let points = inputs.take("points")?;

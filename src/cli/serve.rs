@@ -52,6 +52,12 @@ pub(super) struct Serve {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     max_batch_size: Option<String>,
 
+    /// Length of a free dimension by its name in the file, such as an image's height; may be given several times
+    ///
+    /// For every ONNX file.
+    #[arg(long, value_name = "NAME=N")]
+    dim: Vec<String>,
+
     /// Where models compute: flex (the processor), or wgpu or cuda in a program that was built with that feature
     ///
     /// For every model. [env: UNCORK_DEVICE] [default: flex]
@@ -92,6 +98,7 @@ impl Serve {
             grpc: self.grpc,
             max_latency_ms: self.max_latency_ms,
             max_batch_size: self.max_batch_size,
+            dims: self.dim,
             device: self.device,
             runners: self.runners,
         };

@@ -152,6 +152,11 @@ impl Walk<'_> {
                 i128::from_str_radix(n.as_str(), n.radix()).map_or_else(|_| written(), Value::Integer)
             }
             DeValue::Array(items) => Value::List(items.iter().map(|item| self.value(item)).collect()),
+            DeValue::Table(table) => {
+                let entries = table.iter().map(|(key, value)| (key.get_ref().to_string(), self.value(value)));
+                let shown = self.text.get(value.span()).unwrap_or("a table").to_owned();
+                Value::Table(entries.collect(), shown)
+            }
             DeValue::Float(x) => x.as_str().parse().map_or_else(|_| written(), Value::Float),
             _ => written(),
         }

@@ -28,7 +28,7 @@ pub(super) const MODEL_IDENTITY: &[&str] = &["name", "version", "path", "synthet
 pub(super) const MODEL_POOL: &[&str] = &["pool", "weight"];
 
 /// Keys of `[[model]]` about what the model can do.
-pub(super) const MODEL_ABILITIES: &[&str] = &["allowed_batch_sizes", "lengths"];
+pub(super) const MODEL_ABILITIES: &[&str] = &["allowed_batch_sizes", "lengths", "dims", "batch_axes"];
 
 /// All keys of `[[model]]`.
 pub(super) const MODEL: &[&[&str]] = &[MODEL_IDENTITY, MODEL_ABILITIES, MODEL_POOL, MODEL_COMMON];

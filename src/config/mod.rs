@@ -24,6 +24,8 @@
 //! | `name`, `version` | –, `"1"` | what callers use |
 //! | `path` | – | an ONNX file, seen from the configuration file's folder |
 //! | `synthetic` | – | instead of `path`: `{ base_ms = …, per_row_ms = … }` |
+//! | `dims` | – | lengths of free dimensions by their names in the file: `{ height = 640, width = 640 }` |
+//! | `batch_axes` | found by trying | where inputs have their rows: `{ state = 1, sr = "none" }`; `"none"`: requests are run as they are |
 //! | `max_latency_ms`, `max_batch_size` | 100, 128 | the two caps |
 //! | `device` | `"flex"` | where it computes: `flex` (the processor), or `wgpu`, `cuda` in a program built with that feature |
 //! | `runners`, `threads` | 1, cores / runners | |
@@ -83,6 +85,8 @@ pub struct Flags {
     pub max_latency_ms: Option<String>,
     /// `--max-batch-size`
     pub max_batch_size: Option<String>,
+    /// `--dim`, each as `NAME=N`
+    pub dims: Vec<String>,
     /// `--device`
     pub device: Option<String>,
     /// `--runners`

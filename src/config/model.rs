@@ -1,5 +1,6 @@
 //! The checked form of `[[model]]`, and of the model files on the command line.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -10,7 +11,7 @@ use super::pool::Pools;
 use super::problem::{Place, Report, did_you_mean};
 use super::setting::{Setting, Value};
 use super::{Flags, Layers};
-use crate::registry::{BatchSizes, Caps, Device, DeviceError, Lengths, ModelSpec, Source};
+use crate::registry::{BatchAxes, BatchSizes, Caps, Device, DeviceError, Lengths, ModelSpec, Rows, Shapes, Source};
 
 /// The name of the model that is part of the program.
 const EMBEDDED: &str = "digits";
@@ -26,6 +27,9 @@ pub(super) const THREADS: RangeInclusive<usize> = 1..=1024;
 pub(crate) const WEIGHT: RangeInclusive<usize> = 1..=1000;
 const QUEUE_ROWS: RangeInclusive<usize> = 1..=100_000_000;
 const QUEUE_BYTES: RangeInclusive<usize> = 1024..=1 << 40;
+/// Far beyond any sentence, picture or recording that is one row.
+const LENGTH: RangeInclusive<usize> = 1..=1 << 24;
+const AXIS: RangeInclusive<usize> = 0..=15;
 const STAND_IN_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 
 const MAX_NAME_LEN: usize = 128;
@@ -244,6 +248,79 @@ fn lengths(setting: &Setting, report: &mut Report) -> Option<Lengths> {
     }
 }
 
+/// What is said of the shapes of a model's file; of lengths a flag's word outweighs the file's.
+fn shapes(source: &Source, table: Option<&Table>, flags: &Flags, report: &mut Report) -> Shapes {
+    let mut shapes = Shapes::default();
+    let given = |key| table.and_then(|table| table.get(key));
+    for key in ["dims", "batch_axes"] {
+        if let (Source::Synthetic { .. }, Some(own)) = (source, given(key)) {
+            own.refuse(report, "a stand-in has no file; leave this setting out");
+            return shapes;
+        }
+    }
+    if let Some(setting) = given("dims") {
+        match setting.entries().map(|entries| entries.iter().map(length).collect::<Option<BTreeMap<_, _>>>()) {
+            Some(Some(dims)) => shapes.dims = dims,
+            _ => {
+                let (from, to) = (LENGTH.start(), LENGTH.end());
+                let numbers = format!("whole numbers from {from} to {to}");
+                setting.refuse(
+                    report,
+                    format!("must give lengths by name, {numbers}, like {{ height = 640, width = 640 }}"),
+                );
+            }
+        }
+    }
+    if let Some(setting) = given("batch_axes") {
+        shapes.batch_axes = batch_axes(setting, report);
+    }
+    if !matches!(source, Source::Synthetic { .. }) {
+        shapes.dims.extend(flags.dims.iter().filter_map(|text| flag_length(text, report)));
+    }
+    shapes
+}
+
+fn length((name, value): &(String, Value)) -> Option<(String, usize)> {
+    let Value::Integer(n) = value else { return None };
+    let n = usize::try_from(*n).ok().filter(|n| LENGTH.contains(n))?;
+    Some((name.clone(), n))
+}
+
+/// `NAME=N`
+fn flag_length(text: &str, report: &mut Report) -> Option<(String, usize)> {
+    let parts = text.rsplit_once('=').filter(|(name, _)| !name.is_empty());
+    let found = parts.and_then(|(name, n)| Some((name.to_owned(), n.parse().ok().filter(|n| LENGTH.contains(n))?)));
+    if found.is_none() {
+        let (from, to) = (LENGTH.start(), LENGTH.end());
+        let message = format!("must be a name and a length from {from} to {to}, as in height=640");
+        report.note_value(Place::Flag("--dim"), format!("{text:?}"), message);
+    }
+    found
+}
+
+/// Where inputs have their rows.
+fn batch_axes(setting: &Setting, report: &mut Report) -> BatchAxes {
+    if setting.is_text("none") {
+        return BatchAxes::Unbatched;
+    }
+    let axis = |(name, value): &(String, Value)| match value {
+        Value::Text(text) if text == "none" => Some((name.clone(), Rows::Shared)),
+        Value::Integer(n) => {
+            let axis = usize::try_from(*n).ok().filter(|n| AXIS.contains(n))?;
+            Some((name.clone(), Rows::Axis(axis)))
+        }
+        _ => None,
+    };
+    match setting.entries().map(|entries| entries.iter().map(axis).collect::<Option<_>>()) {
+        Some(Some(axes)) => BatchAxes::Named(axes),
+        _ => {
+            let message = "must be \"none\", or give an axis or \"none\" by input, like { state = 1, sr = \"none\" }";
+            setting.refuse(report, message);
+            BatchAxes::Found
+        }
+    }
+}
+
 /// The model with its caps and bounds.
 fn caps(
     name: String,
@@ -270,6 +347,7 @@ fn caps(
     let lengths = table.and_then(|(table, _)| table.get("lengths")).and_then(|setting| lengths(setting, report));
     let device = device(&source, table.and_then(|(table, _)| table.get("device")), layers, report);
     let Runners { pool, weight, runners } = runners(table, layers, report);
+    let shapes = shapes(&source, table.map(|(table, _)| table), layers.flags, report);
     let caps = Caps { max_latency: max_latency.unwrap_or(DEFAULT_MAX_LATENCY), max_batch: max_batch_rows.get() };
     let defaults = ModelSpec::new(name, source, caps);
     let threads = count("threads", (defaults.threads.get() / runners).max(1), THREADS, report);
@@ -281,6 +359,7 @@ fn caps(
     }
     ModelSpec {
         version,
+        shapes,
         device,
         allowed_batch_sizes: sizes.map(|(_, sizes)| sizes).unwrap_or_default(),
         lengths: lengths.unwrap_or_default(),

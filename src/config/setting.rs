@@ -20,6 +20,8 @@ pub(super) enum Value {
     Float(f64),
     /// A TOML array.
     List(Vec<Value>),
+    /// An inline TOML table, and as it should be shown.
+    Table(Vec<(String, Value)>, String),
     /// Anything else, as it should be shown.
     Other(String),
 }
@@ -31,7 +33,7 @@ impl Value {
             Value::Integer(n) => n.to_string(),
             Value::Float(x) => x.to_string(),
             Value::List(items) => format!("[{}]", items.iter().map(Value::shown).collect::<Vec<_>>().join(", ")),
-            Value::Other(text) => text.clone(),
+            Value::Table(_, text) | Value::Other(text) => text.clone(),
         }
     }
 }
@@ -136,6 +138,11 @@ impl Setting {
         let Value::List(items) = &self.value else { return None };
         let number = |item: &Value| if let Value::Integer(n) = item { usize::try_from(*n).ok() } else { None };
         items.iter().map(number).collect()
+    }
+
+    /// Keys and values of an inline table; `None` for anything else.
+    pub(super) fn entries(&self) -> Option<&[(String, Value)]> {
+        if let Value::Table(entries, _) = &self.value { Some(entries) } else { None }
     }
 
     fn out_of(&self, what: &str, from: &dyn Display, to: &dyn Display, report: &mut Report) {

@@ -13,11 +13,14 @@ use crate::tensor::{Data, DataType, Tensor, Tensors};
 
 /// The digits model that is part of the program: `examples/digits`.
 const DIGITS: &[u8] = include_bytes!("../../examples/digits/digits.onnx");
-/// Warm-up stops here, however slow the model: a server that starts is worth more than a perfect first estimate.
-const WARM_UP_TIME: Duration = Duration::from_secs(5);
+/// Warm-up stops here, however slow the model: a server that starts is worth more than a perfect first estimate. Two sizes
+/// make a line, so they are tried if four times this suffices.
+const WARM_UP_TIME: Duration = Duration::from_millis(500);
+/// One timed batch of a size is enough when the size has taken this long.
+const WARM_UP_SIZE: Duration = Duration::from_millis(60);
 /// Timed batches for each size: enough to tell one disturbed by the machine from the others.
 const WARM_UP_ROUNDS: usize = 3;
-/// Length that a free dimension gets in a warm-up batch.
+/// Length that a free dimension gets in a warm-up batch of runners that the program builds itself.
 const FREE_LENGTH: usize = 8;
 /// Largest difference, absolute plus relative, that padding may make: sums run over more numbers, some of them zero.
 const PADDING_NOISE: f32 = 1e-3;
@@ -26,66 +29,90 @@ const PADDING_NOISE: f32 = 1e-3;
 pub(crate) struct Loaded {
     pub(crate) platform: &'static str,
     pub(crate) signature: Signature,
-    /// Names of the dimensions behind the batch axis, for each input; empty where they have none.
-    pub(crate) dimensions: Vec<Vec<String>>,
     /// Why it runs one row at a time, if it does.
     pub(crate) alone: Option<String>,
+    /// Whether a batch is a single row, as far as the pool is concerned: answers to two may not go into one tensor.
+    pub(crate) is_single: bool,
+    /// A row that it takes.
+    pub(crate) example: Tensors,
     /// Makes a runner that computes on so many threads.
-    pub(crate) build: Arc<dyn Fn(NonZeroUsize) -> Box<dyn Runner> + Send + Sync>,
+    pub(crate) build: Build,
 }
 
 /// Reads and compiles the source. The error is a sentence for the operator.
 pub(crate) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
     match &spec.source {
-        Source::Embedded => onnx(OnnxModel::load_on(DIGITS, spec.device)),
+        Source::Embedded => onnx(OnnxModel::load_as(DIGITS, spec.device, &spec.shapes)),
         Source::Onnx(path) => {
-            onnx(OnnxModel::open_on(path, spec.device)).map_err(|e| format!("{}: {e}", path.display()))
+            onnx(OnnxModel::open_as(path, spec.device, &spec.shapes)).map_err(|e| format!("{}: {e}", path.display()))
         }
         Source::Runners(Runners { platform, build }) => {
             let (platform, build) = (*platform, Arc::clone(build));
             let signature = build(spec.threads).signature().clone();
-            Ok(Loaded { platform, signature, dimensions: Vec::new(), alone: None, build })
+            Loaded::plain(platform, signature, build)
         }
-        &Source::Synthetic { base, per_row } => Ok(Loaded {
-            platform: "synthetic",
-            signature: Synthetic::new(base, per_row).signature().clone(),
-            dimensions: Vec::new(),
-            alone: None,
-            build: Arc::new(move |_| Box::new(Synthetic::new(base, per_row))),
-        }),
+        &Source::Synthetic { base, per_row } => {
+            let signature = Synthetic::new(base, per_row).signature().clone();
+            Loaded::plain("synthetic", signature, Arc::new(move |_| Box::new(Synthetic::new(base, per_row))))
+        }
     }
 }
+
+impl Loaded {
+    /// A model of whose shapes nothing more is known than its signature says.
+    fn plain(platform: &'static str, signature: Signature, build: Build) -> Result<Loaded, String> {
+        let (is_single, example) = (signature.is_unbatched(), zeros(&signature)?);
+        Ok(Loaded { platform, signature, alone: None, is_single, example, build })
+    }
+}
+
+/// Makes a runner that computes on so many threads.
+type Build = Arc<dyn Fn(NonZeroUsize) -> Box<dyn Runner> + Send + Sync>;
 
 fn onnx(model: Result<OnnxModel, OnnxError>) -> Result<Loaded, String> {
     let model = model.map_err(|e| e.to_string())?;
     Ok(Loaded {
         platform: "onnx_burn",
         signature: model.signature().clone(),
-        dimensions: model.dimensions().iter().map(|names| names.iter().map(ToString::to_string).collect()).collect(),
         alone: model.alone().map(ToString::to_string),
+        is_single: model.signature().is_unbatched() || (model.alone().is_some() && model.is_unsteady()),
+        example: model.example().clone(),
         build: Arc::new(move |threads| Box::new(model.runner(threads))),
     })
 }
 
-/// Runs batches of zeros of these sizes and returns their sizes and times. The first run of each size, which can be many
-/// times slower, is not timed. The error is a sentence for the operator.
-pub(super) fn warm_up(runner: &mut dyn Runner, sizes: &[usize]) -> Result<Vec<(usize, Duration)>, String> {
+/// Runs batches of these sizes, made of the same row, and returns their sizes and times. The first run of each size, which can
+/// be many times slower, is not timed. The error is a sentence for the operator.
+pub(super) fn warm_up(
+    runner: &mut dyn Runner,
+    example: &Tensors,
+    sizes: &[usize],
+) -> Result<Vec<(usize, Duration)>, String> {
     let start = Instant::now();
-    let mut timed = Vec::new();
+    let mut timed: Vec<(usize, Duration)> = Vec::new();
     for &rows in sizes {
+        let begun = Instant::now();
+        if let Some(&(before, time)) = timed.last() {
+            // Twice, as the first run is not timed.
+            let expected = 2 * time.mul_f64(rows as f64 / before as f64);
+            let most = if before == sizes[0] { 4 * WARM_UP_TIME } else { WARM_UP_TIME };
+            if start.elapsed() + expected > most {
+                break;
+            }
+        }
         for round in 0..=WARM_UP_ROUNDS {
-            let batch = zeros(runner.signature(), rows)?;
+            let batch = example.clone().resize_rows(rows).map_err(|e| e.to_string())?;
             let begin = Instant::now();
-            let outputs = runner.rehearse(batch).map_err(|e| format!("a batch of {rows} rows of zeros failed: {e}"))?;
+            let outputs = runner.rehearse(batch).map_err(|e| format!("a batch of {rows} equal rows failed: {e}"))?;
             let time = begin.elapsed();
             if !runner.signature().agrees(&outputs, rows) {
-                return Err(format!("a batch of {rows} rows of zeros gave outputs of another shape"));
+                return Err(format!("a batch of {rows} equal rows gave outputs of another shape"));
             }
             if round > 0 {
                 timed.push((rows, time));
             }
-            if start.elapsed() > WARM_UP_TIME && !timed.is_empty() {
-                return Ok(timed);
+            if round > 0 && begun.elapsed() > WARM_UP_SIZE {
+                break;
             }
         }
     }
@@ -94,17 +121,19 @@ pub(super) fn warm_up(runner: &mut dyn Runner, sizes: &[usize]) -> Result<Vec<(u
 
 /// Runs one row on the thread that is to own `runner`: what a runner sets up at its first batch is then set up before the
 /// first request. Whether the row succeeds was found out by [`warm_up`].
-pub(super) fn ready(mut runner: Box<dyn Runner>) -> Box<dyn Runner> {
-    if let Ok(row) = zeros(runner.signature(), 1) {
-        let _ = runner.rehearse(row);
-    }
+pub(super) fn ready(mut runner: Box<dyn Runner>, example: &Tensors) -> Box<dyn Runner> {
+    let _ = runner.rehearse(example.clone());
     runner
 }
 
 /// Whether rows padded with zeros are answered as they are without. The error is a sentence for the operator.
-pub(super) fn bears_padding(runner: &mut dyn Runner) -> Result<(), String> {
+pub(super) fn bears_padding(runner: &mut dyn Runner, example: &Tensors) -> Result<(), String> {
     let signature = runner.signature().clone();
-    let (short, long) = (filled(&signature, 1, FREE_LENGTH / 2, 1)?, filled(&signature, 1, FREE_LENGTH, 1)?);
+    let ones = |part: usize| {
+        let lengths = |i: usize, k: usize| example.iter().nth(i).map_or(1, |(_, t)| (t.shape()[k + 1] / part).max(1));
+        filled(&signature, lengths, 1)
+    };
+    let (short, long) = (ones(2)?, ones(1)?);
     let mut run = |batch: Tensors| runner.rehearse(batch).map_err(|e| format!("a batch of ones failed: {e}"));
     let alone = run(short.clone())?;
     let unclear = || "its free dimensions cannot be told apart".to_owned();
@@ -128,15 +157,16 @@ pub(super) fn bears_padding(runner: &mut dyn Runner) -> Result<(), String> {
     Ok(())
 }
 
-fn zeros(signature: &Signature, rows: usize) -> Result<Tensors, String> {
-    filled(signature, rows, FREE_LENGTH, 0)
+/// A row of zeros.
+fn zeros(signature: &Signature) -> Result<Tensors, String> {
+    filled(signature, |_, _| FREE_LENGTH, 0)
 }
 
-/// Rows of one number, with `length` for each free dimension.
-fn filled(signature: &Signature, rows: usize, length: usize, number: u8) -> Result<Tensors, String> {
-    let tensors = signature.inputs.iter().map(|spec| {
-        let dims = spec.dims.iter().map(|d| d.unwrap_or(length));
-        let shape: Vec<usize> = std::iter::once(rows).chain(dims).collect();
+/// A row of one number; `length` gives each free dimension its length, by input and by place behind the batch.
+fn filled(signature: &Signature, length: impl Fn(usize, usize) -> usize, number: u8) -> Result<Tensors, String> {
+    let tensors = signature.inputs.iter().enumerate().map(|(i, spec)| {
+        let dims = spec.dims.iter().enumerate().map(|(k, d)| d.unwrap_or_else(|| length(i, k)));
+        let shape: Vec<usize> = std::iter::once(1).chain(dims).collect();
         let count = crate::tensor::elements(&shape).map_err(|e| e.to_string())?;
         let tensor = Tensor::new(shape, constant(spec.datatype, count, number)).map_err(|e| e.to_string())?;
         Ok((Arc::clone(&spec.name), tensor))
@@ -168,9 +198,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn warm_up_of_a_slow_model_ends_when_two_sizes_make_a_line() {
+        let mut runner = Synthetic::new(Duration::from_millis(100), Duration::from_millis(50));
+        let example = zeros(runner.signature()).expect("a row");
+        let timed = warm_up(&mut runner, &example, &[1, 2, 4, 8, 16]).expect("it runs");
+        assert_eq!(timed.iter().map(|(rows, _)| *rows).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
     fn warm_up_times_every_size_and_leaves_its_first_run_out() {
         let mut runner = Synthetic::new(Duration::ZERO, Duration::ZERO);
-        let timed = warm_up(&mut runner, &[1, 2, 6]).expect("it runs");
+        let example = zeros(runner.signature()).expect("a row");
+        let timed = warm_up(&mut runner, &example, &[1, 2, 6]).expect("it runs");
         let sizes: Vec<usize> = timed.iter().map(|(rows, _)| *rows).collect();
         assert_eq!(sizes, [1, 2, 6].map(|rows| [rows; WARM_UP_ROUNDS]).concat());
     }

@@ -22,7 +22,8 @@ pub use model::{Answer, Count, Model};
 pub use spec::{ModelSpec, Runners, Source};
 
 pub use crate::batcher::{BatchSizes, Caps, Priority, Refusal, Release, Snapshot, Terms};
-pub use crate::runner::{Device, DeviceError};
+pub use crate::runner::onnx::{BatchAxes, Shapes};
+pub use crate::runner::{Device, DeviceError, Rows};
 
 use crate::batcher::Pool;
 use crate::error::Error;

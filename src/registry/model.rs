@@ -1,5 +1,6 @@
 //! One version of one model: checks a request, splits it where it is larger than a batch, counts how it ended.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::tensor::Tensors;
 /// An answer and how it came about.
 #[derive(Debug)]
 pub struct Answer {
-    /// Outputs, in the order of the model's signature.
+    /// Outputs, in the order of the model's signature and in its own shapes.
     pub outputs: Tensors,
     /// From arrival to the release of the (last) batch.
     pub queue: Duration,
@@ -62,17 +63,25 @@ impl Model {
         metrics: &Metrics,
         tracer: &Tracer,
     ) -> Result<Model, LoadError> {
-        let fail = |reason| LoadError { name: spec.name.clone(), reason };
-        let Loaded { platform, signature, alone, build, .. } = load::load(&spec).map_err(fail)?;
+        let name = spec.name.clone();
+        let fail = |reason| LoadError { name: name.clone(), reason };
+        let Loaded { platform, signature, alone, is_single, example, build, .. } = load::load(&spec).map_err(fail)?;
+        let spec = if is_single { single(spec.clone()) } else { spec.clone() };
         if let Some(why) = alone {
-            tracing::warn!(model = spec.name, "runs one row at a time, so that batching gains nothing: {why}");
+            let how = if signature.is_unbatched() {
+                "takes one request at a time, in its own shapes"
+            } else {
+                "runs one row at a time"
+            };
+            tracing::warn!(model = spec.name, "{how}, so that batching gains nothing: {why}");
         }
         let max_batch = spec.max_batch_rows.get();
         let (sizes, lengths) = (spec.allowed_batch_sizes.clone(), spec.lengths);
         if lengths == Lengths::Pad {
-            load::bears_padding(&mut *build(spec.threads)).map_err(fail)?;
+            load::bears_padding(&mut *build(spec.threads), &example).map_err(fail)?;
         }
-        let seen = load::warm_up(&mut *build(spec.threads), &warm_up_sizes(&sizes, max_batch)).map_err(fail)?;
+        let sizes_to_try = warm_up_sizes(&sizes, max_batch);
+        let seen = load::warm_up(&mut *build(spec.threads), &example, &sizes_to_try).map_err(fail)?;
         log_warm_up(&spec, &seen);
         let metrics = metrics.model(&spec.name, &spec.version, limits(&spec));
         let builder = Batcher::builder(Caps { max_latency: spec.max_latency, max_batch })
@@ -89,7 +98,9 @@ impl Model {
         let builder = if let Some(pool) = pool { builder.pool(pool) } else { builder };
         let (threads, recorded) = (spec.threads, metrics.clone());
         let batcher = builder
-            .start_threads(move || Ok(work(load::ready(build(threads)), sizes.clone(), lengths, recorded.clone())))
+            .start_threads(move || {
+                Ok(work(load::ready(build(threads), &example), sizes.clone(), lengths, recorded.clone()))
+            })
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
         let totals = std::array::from_fn(|_| AtomicU64::new(0));
         let counts = Arc::new(Counts { metrics, max_latency: spec.max_latency, totals });
@@ -133,7 +144,7 @@ impl Model {
 
     /// Answers one request of any number of rows.
     ///
-    /// The terms begin when the request's head was in. A request of more than `max_batch_size` rows is split and its answer
+    /// Inputs and outputs have the model's own shapes. The terms begin when the request's head was in. A request of more than `max_batch_size` rows is split and its answer
     /// joined, in order. Dropping the future takes the request out of the queue.
     pub async fn infer(&self, inputs: Tensors, terms: Terms) -> Result<Answer, Error> {
         let (counts, arrival) = (Arc::clone(&self.counts), terms.arrival());
@@ -143,6 +154,7 @@ impl Model {
             Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span }) => {
                 count.outcome = Outcome::Answered;
                 count.stages = Some(Stages { decode, queue, assemble, execute, outputs: arrival.elapsed() });
+                let outputs = self.signature.own_shapes(outputs);
                 Ok(Answer { outputs, queue, batch, batch_rows, batch_span, count })
             }
             Err(error) => {
@@ -171,7 +183,9 @@ impl Model {
         let Answered { answer: (_, stages), queue, batch, batch_rows, batch_span } = answers[last];
         let outputs = Tensors::join(answers.drain(..).map(|a| a.answer.0).collect());
         // Each part agreed with the signature; only its free dimensions can differ from those of another.
-        let answer = (outputs.map_err(|_| Error::ModelFailed)?, stages);
+        let differ =
+            || "the answers to its rows have different lengths: send each row in a request of its own".to_owned();
+        let answer = (outputs.map_err(|_| Error::Invalid(differ()))?, stages);
         Ok(Answered { answer, queue, batch, batch_rows, batch_span })
     }
 
@@ -200,6 +214,11 @@ fn warm_up_sizes(sizes: &BatchSizes, max_rows: usize) -> Vec<usize> {
         return sizes.iter().collect();
     }
     (0..usize::BITS).map(|i| 1usize << i).take_while(|&n| n < max_rows).chain([max_rows]).collect()
+}
+
+/// What is asked for, where a batch is a single row.
+fn single(spec: ModelSpec) -> ModelSpec {
+    ModelSpec { max_batch_rows: NonZeroUsize::MIN, allowed_batch_sizes: BatchSizes::default(), ..spec }
 }
 
 /// What the metrics of a model need to know of it.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::lengths::Lengths;
 use crate::batcher::{BatchSizes, Caps};
 use crate::runner::module::ModuleModel;
+use crate::runner::onnx::Shapes;
 use crate::runner::{Device, Runner};
 
 /// Room for a burst that takes the runners this many full batches; the latency cap refuses most of it earlier.
@@ -79,6 +80,8 @@ pub struct ModelSpec {
     pub version: String,
     /// Where it comes from.
     pub source: Source,
+    /// What is said of the shapes of an ONNX file, where it leaves them open or has them wrong.
+    pub shapes: Shapes,
     /// Where it computes. Without effect on a stand-in and on runners that the program builds itself.
     pub device: Device,
     /// Cap on the time from arrival to answer. Lower: fewer requests are kept under load, all of them sooner.
@@ -114,6 +117,7 @@ impl ModelSpec {
             name: name.into(),
             version: "1".into(),
             source: source.into(),
+            shapes: Shapes::default(),
             device: Device::Flex,
             max_latency: caps.max_latency,
             max_batch_rows,

@@ -191,7 +191,7 @@ mod tests {
 
     impl Sum {
         fn new() -> Sum {
-            let spec = |name: &str, dims| TensorSpec { name: name.into(), datatype: DataType::Fp32, dims };
+            let spec = |name: &str, dims| TensorSpec::new(name, DataType::Fp32, dims);
             Sum(Signature { inputs: vec![spec("x", vec![None])], outputs: vec![spec("sum", vec![])] })
         }
     }
@@ -252,8 +252,7 @@ mod tests {
 
     impl Next {
         fn new() -> Next {
-            let spec =
-                |name: &str| TensorSpec { name: name.into(), datatype: DataType::Fp32, dims: vec![None, Some(2)] };
+            let spec = |name: &str| TensorSpec::new(name, DataType::Fp32, vec![None, Some(2)]);
             Next(Signature { inputs: vec![spec("x")], outputs: vec![spec("y")] })
         }
     }
@@ -296,7 +295,7 @@ mod tests {
 
     #[test]
     fn lengths_that_could_not_be_told_apart_are_not_padded() {
-        let spec = |name: &str| TensorSpec { name: name.into(), datatype: DataType::Fp32, dims: vec![None] };
+        let spec = |name: &str| TensorSpec::new(name, DataType::Fp32, vec![None]);
         let signature = Signature { inputs: vec![spec("a"), spec("b")], outputs: vec![] };
         let request = |a: usize, b: usize| {
             let tensor = |n| Tensor::new(vec![1, n], vec![0f32; n]).expect("shape");
@@ -331,7 +330,7 @@ mod tests {
 
     impl Table {
         fn new() -> Table {
-            let spec = |name: &str| TensorSpec { name: name.into(), datatype: DataType::Int64, dims: vec![Some(1)] };
+            let spec = |name: &str| TensorSpec::new(name, DataType::Int64, vec![Some(1)]);
             Table(Signature { inputs: vec![spec("i")], outputs: vec![spec("found")] }, vec![])
         }
     }

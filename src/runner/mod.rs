@@ -13,7 +13,7 @@ pub mod signature;
 pub mod synthetic;
 
 pub use device::{Device, DeviceError};
-pub use signature::{Signature, SignatureError, TensorSpec};
+pub use signature::{Rows, Signature, SignatureError, TensorSpec};
 
 use crate::tensor::Tensors;
 

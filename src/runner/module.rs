@@ -11,7 +11,7 @@
 //! use uncork::tensor::DataType;
 //!
 //! let device = Device::Flex.open()?;
-//! let row = |name: &str| TensorSpec { name: name.into(), datatype: DataType::Fp32, dims: vec![Some(2)] };
+//! let row = |name: &str| TensorSpec::new(name, DataType::Fp32, vec![Some(2)]);
 //! let signature = Signature { inputs: vec![row("x")], outputs: vec![row("y")] };
 //! let twice = ModuleModel::new(signature, &device, |mut inputs| {
 //!     let x: Tensor<2> = inputs.take("x")?;

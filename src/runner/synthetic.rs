@@ -19,7 +19,7 @@ pub struct Synthetic {
 impl Synthetic {
     /// A stand-in whose batch of n rows takes `base + n * per_row`.
     pub fn new(base: Duration, per_row: Duration) -> Synthetic {
-        let spec = |name| TensorSpec { name: Arc::from(name), datatype: DataType::Fp32, dims: vec![Some(1)] };
+        let spec = |name| TensorSpec::new(name, DataType::Fp32, vec![Some(1)]);
         Synthetic { base, per_row, signature: Signature { inputs: vec![spec("x")], outputs: vec![spec("y")] } }
     }
 }

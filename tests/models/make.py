@@ -63,7 +63,7 @@ def build(name, nodes, inputs, outputs, constants=(), domains=()):
         nodes,
         name,
         [helper.make_tensor_value_info(i, *(kind or [TensorProto.FLOAT]), shape) for i, shape, *kind in inputs],
-        [helper.make_tensor_value_info(o, TensorProto.FLOAT, shape) for o, shape in outputs],
+        [helper.make_tensor_value_info(o, *(kind or [TensorProto.FLOAT]), shape) for o, shape, *kind in outputs],
         [numpy_helper.from_array(array, n) for n, array in constants],
     )
     opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
@@ -90,6 +90,39 @@ def answer(name, inputs, folder=HERE):
         "outputs": [tensor(n, array) for n, array in outputs],
     }
     (folder / f"{name}.json").write_text(json.dumps(reference) + "\n")
+
+
+def stateful():
+    """A state whose rows are along axis 1, and a rate that is one number for all rows, as detectors of speech have them."""
+    build(
+        "stateful",
+        [
+            helper.make_node("Cast", ["sr"], ["rate"], to=TensorProto.FLOAT),
+            helper.make_node("Div", ["rate", "wide"], ["part"]),
+            helper.make_node("Mul", ["x", "part"], ["heard"]),
+            helper.make_node("Mul", ["state", "half"], ["faded"]),
+            helper.make_node("Add", ["faded", "heard"], ["next"]),
+            helper.make_node("ReduceMean", ["next"], ["y"], axes=[0, 2], keepdims=0),
+        ],
+        [("x", ["batch", 3]), ("state", [2, "batch", 3]), ("sr", [], TensorProto.INT64)],
+        [("y", ["batch"]), ("next", [2, "batch", 3])],
+        constants=[("wide", np.float32(16000)), ("half", np.float32(0.5))],
+    )
+
+
+def found():
+    """The places of what is loud: as many as there are, and none in a quiet row, as detectors answer."""
+    build(
+        "found",
+        [
+            helper.make_node("Greater", ["x", "bound"], ["loud"]),
+            helper.make_node("NonZero", ["loud"], ["by_axis"]),
+            helper.make_node("Transpose", ["by_axis"], ["places"], perm=[1, 0]),
+        ],
+        [("x", [1, 6])],
+        [("places", ["found", 2], TensorProto.INT64)],
+        constants=[("bound", np.float32(100))],
+    )
 
 
 def main():
@@ -150,6 +183,9 @@ def main():
         [("y", ["batch", "sequence"])],
     )
     answer("free", {"x": rows(ROWS, 3), "mask": np.ones((ROWS, 3), dtype=np.int64)})
+
+    stateful()
+    found()
 
     for path in sorted(HERE.glob("*.onnx")):
         try:

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use self::inputs::{Free, Inputs};
+use self::inputs::Inputs;
 use self::report::Report;
 use super::{USAGE, complain, plot, say, values};
 use crate::config::{self, Flags};
@@ -63,8 +63,8 @@ pub(super) struct Profile {
     length: Option<usize>,
 
     /// Length of one free dimension by its name in the file; may be given several times
-    #[arg(long, value_name = "NAME=N", value_parser = dimension)]
-    dim: Vec<(String, usize)>,
+    #[arg(long, value_name = "NAME=N")]
+    dim: Vec<String>,
 
     /// Write a page with plots, in one file
     #[arg(long, value_name = "FILE")]
@@ -111,15 +111,17 @@ impl Profile {
         let spec = self.spec()?;
         let threads = self.threads(&spec)?;
         let loaded = registry::load(&spec).map_err(|reason| format!("model '{}': {reason}", spec.name))?;
-        let free = Free { named: self.dim.clone(), length: self.length };
-        let inputs = Inputs::settle(&loaded, &free, &mut *(loaded.build)(threads[0]))?;
-        let sizes = sizes(spec.max_batch_rows.get());
+        let inputs = Inputs::of(&loaded);
+        if self.length.is_some() && inputs.assumed.is_none() && self.dim.is_empty() {
+            return Err("--length: the model has no free dimension beside the batch".into());
+        }
+        let sizes = sizes(if loaded.is_single { 1 } else { spec.max_batch_rows.get() });
         let measured = measure::measure(&loaded, &inputs, &sizes, &threads, self.budget)?;
         let curves = findings::curves(&measured);
         let advice = findings::advise(&curves);
         Ok(Report {
             inputs: inputs.specs().to_vec(),
-            assumed: inputs.assumed,
+            assumed: inputs.assumed.filter(|_| self.length.is_none()),
             alone: loaded.alone,
             cores: cores().get(),
             stopped: measured.stopped,
@@ -135,10 +137,13 @@ impl Profile {
             models: self.file.iter().cloned().collect(),
             config: self.config.clone(),
             max_batch_size: self.max_batch_size.clone(),
+            dims: self.dim.clone(),
             device: self.device.clone(),
             ..Flags::default()
         };
-        only_model(&flags, self.model.as_deref())
+        let mut spec = only_model(&flags, self.model.as_deref())?;
+        spec.shapes.length = self.length;
+        Ok(spec)
     }
 
     /// The numbers of threads, fewest first.
@@ -207,12 +212,6 @@ fn sizes(largest: usize) -> Vec<usize> {
     sizes.push(largest);
     sizes.dedup();
     sizes
-}
-
-/// `NAME=N`
-pub(super) fn dimension(text: &str) -> Result<(String, usize), String> {
-    let (name, length) = text.split_once('=').ok_or("must be a name and a length, as in sequence=128")?;
-    values::count(1..=1_000_000)(length).map(|length| (name.to_owned(), length))
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ const HEIGHT: usize = 13;
 pub(super) struct Report {
     pub(super) spec: ModelSpec,
     pub(super) inputs: Vec<TensorSpec>,
-    /// The length that was chosen for free dimensions which nobody had set.
-    pub(super) assumed: Option<usize>,
+    /// The lengths that were chosen for free dimensions which nobody had set.
+    pub(super) assumed: Option<Vec<usize>>,
     /// Why the model runs one row at a time, if it does.
     pub(super) alone: Option<String>,
     pub(super) cores: usize,
@@ -48,8 +48,8 @@ impl Report {
     /// What was measured.
     pub(super) fn heading(&self) -> String {
         let shape = |spec: &TensorSpec| {
-            let dims = spec.dims.iter().map(|dim| dim.map_or("?".into(), |n| n.to_string()));
-            let dims: Vec<String> = std::iter::once("n".to_owned()).chain(dims).collect();
+            let dims = spec.wire_shape().into_iter().map(|n| if n < 0 { "n".to_owned() } else { n.to_string() });
+            let dims: Vec<String> = dims.collect();
             format!("{} {} [{}]", spec.name, spec.datatype.name(), dims.join(", "))
         };
         let inputs: Vec<String> = self.inputs.iter().map(shape).collect();
@@ -124,7 +124,8 @@ impl Report {
     pub(super) fn sentences(&self) -> Vec<String> {
         let mut all = Vec::new();
         all.extend(self.alone.iter().map(|why| format!("The model runs one row at a time: {why}.")));
-        if let Some(length) = self.assumed {
+        if let Some(lengths) = &self.assumed {
+            let length = lengths.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             all.push(format!("Free dimensions were taken as {length}; --length and --dim NAME=N set others."));
         }
         all.extend(self.stopped.clone());

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use self::model::Findings;
 use super::layout::plural;
-use super::profile::inputs::Free;
 use super::{USAGE, complain, plot, profile, say, values};
 use crate::config::{self, Flags};
 use crate::registry::{Device, ModelSpec, Source};
@@ -45,8 +44,8 @@ pub(super) struct Validate {
     length: Option<usize>,
 
     /// Of a model: length of one free dimension by its name in the file; may be given several times
-    #[arg(long, value_name = "NAME=N", value_parser = profile::dimension, conflicts_with = "config")]
-    dim: Vec<(String, usize)>,
+    #[arg(long, value_name = "NAME=N", conflicts_with = "config")]
+    dim: Vec<String>,
 
     /// Of a model: print JSON and nothing else
     #[arg(long, conflicts_with = "config")]
@@ -79,11 +78,15 @@ impl Validate {
         if path.extension().is_some_and(|extension| extension == "toml") {
             return Err(format!("{0} is a configuration file: uncork validate --config {0}", path.display()));
         }
-        let flags =
-            Flags { models: vec![path.to_owned()], max_batch_size: self.max_batch_size.clone(), ..Flags::default() };
-        let spec = profile::only_model(&flags, None)?;
-        let free = Free { named: self.dim.clone(), length: self.length };
-        let findings = Findings::of(path, &spec, &free, self.budget);
+        let flags = Flags {
+            models: vec![path.to_owned()],
+            max_batch_size: self.max_batch_size.clone(),
+            dims: self.dim.clone(),
+            ..Flags::default()
+        };
+        let mut spec = profile::only_model(&flags, None)?;
+        spec.shapes.length = self.length;
+        let findings = Findings::of(path, &spec, self.budget);
         say(&if self.json { format!("{:#}", findings.json()) } else { findings.text(plot::terminal_width()) });
         Ok(if findings.good() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
     }

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use crate::cli::layout::{grouped, ms, plural, wrap};
 use crate::cli::profile::findings::{self, Advice, Curve};
-use crate::cli::profile::inputs::{Free, Inputs};
+use crate::cli::profile::inputs::Inputs;
 use crate::cli::profile::measure;
 use crate::cli::profile::report::{digits, rate};
 use crate::registry::{self, Loaded, ModelSpec, Source};
-use crate::runner::TensorSpec;
 use crate::runner::onnx::{Described, Survey, Used};
+use crate::runner::{Rows, TensorSpec};
 
 /// Kinds of operators that are named; the rest are counted.
 const NAMED: usize = 12;
@@ -33,8 +33,10 @@ struct Served {
     outputs: Vec<TensorSpec>,
     /// Why its rows are run one at a time, if they are.
     alone: Option<String>,
-    /// The length that was taken for free dimensions.
-    assumed: Option<usize>,
+    /// Whether it has no rows at all.
+    is_unbatched: bool,
+    /// The lengths that were taken for free dimensions.
+    assumed: Option<Vec<usize>>,
     speed: Result<Speed, String>,
 }
 
@@ -49,11 +51,11 @@ struct Speed {
 
 impl Findings {
     /// Looks at a file, loads it and times it, for as long as `budget`.
-    pub(super) fn of(path: &Path, spec: &ModelSpec, free: &Free, budget: Duration) -> Findings {
+    pub(super) fn of(path: &Path, spec: &ModelSpec, budget: Duration) -> Findings {
         let survey = Survey::open(path).map_err(|e| e.to_string());
         // Nothing can be loaded of what cannot be read.
         let served = match &survey {
-            Ok(_) => registry::load(spec).and_then(|loaded| Served::of(&loaded, spec, free, budget)),
+            Ok(_) => registry::load(spec).map(|loaded| Served::of(&loaded, spec, budget)),
             Err(reason) => Err(reason.clone()),
         };
         // The file is named once, in the first line.
@@ -131,17 +133,16 @@ impl Findings {
 const INDENT: usize = 13;
 
 impl Served {
-    fn of(loaded: &Loaded, spec: &ModelSpec, free: &Free, budget: Duration) -> Result<Served, String> {
-        let mut runner = (loaded.build)(spec.threads);
-        let inputs = Inputs::settle(loaded, free, &mut *runner)?;
-        drop(runner);
-        Ok(Served {
+    fn of(loaded: &Loaded, spec: &ModelSpec, budget: Duration) -> Served {
+        let inputs = Inputs::of(loaded);
+        Served {
             inputs: loaded.signature.inputs.clone(),
             outputs: loaded.signature.outputs.clone(),
             alone: loaded.alone.clone(),
-            assumed: inputs.assumed,
+            is_unbatched: loaded.signature.is_unbatched(),
+            assumed: inputs.assumed.clone().filter(|_| spec.shapes.length.is_none()),
             speed: Speed::of(loaded, &inputs, spec, budget),
-        })
+        }
     }
 
     fn lines(&self) -> Vec<(&'static str, String)> {
@@ -151,12 +152,14 @@ impl Served {
         lines.push((
             "rows",
             match &self.alone {
-                None => "share a batch, along axis 0 of every tensor: rows alone and together gave the same answers"
-                    .to_owned(),
+                None if self.is_unbatched => "there are none: each request is run as it is".to_owned(),
+                None => "share a batch: rows alone and together gave the same answers".to_owned(),
+                Some(why) if self.is_unbatched => format!("there are none, each request is run as it is: {why}"),
                 Some(why) => format!("run one at a time: {why}"),
             },
         ));
-        if let Some(length) = self.assumed {
+        if let Some(lengths) = &self.assumed {
+            let length = lengths.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             lines.push((
                 "lengths",
                 format!("free dimensions were timed as {length}; --length and --dim NAME=N set others"),
@@ -171,14 +174,19 @@ impl Served {
 
     fn add_to(&self, all: &mut Value) {
         let spec = |spec: &TensorSpec| {
-            let dims: Vec<Option<usize>> = std::iter::once(None).chain(spec.dims.iter().copied()).collect();
-            json!({ "name": &*spec.name, "datatype": spec.datatype.name(), "shape": dims, "batch_axis": 0 })
+            let dims: Vec<Option<usize>> = spec.wire_shape().into_iter().map(|n| usize::try_from(n).ok()).collect();
+            let axis = if let Rows::Axis(axis) = spec.rows { Some(axis) } else { None };
+            json!({ "name": &*spec.name, "datatype": spec.datatype.name(), "shape": dims, "batch_axis": axis })
         };
         all["inputs"] = self.inputs.iter().map(spec).collect();
         all["outputs"] = self.outputs.iter().map(spec).collect();
-        all["rows"] = json!(if self.alone.is_some() { "one at a time" } else { "batched" });
+        all["rows"] = json!(match &self.alone {
+            _ if self.is_unbatched => "none",
+            Some(_) => "one at a time",
+            None => "batched",
+        });
         all["why_one_at_a_time"] = json!(self.alone);
-        all["assumed_length"] = json!(self.assumed);
+        all["assumed_lengths"] = json!(self.assumed);
         match &self.speed {
             Ok(speed) => speed.add_to(all),
             Err(reason) => all["not_measured"] = json!(reason),
@@ -188,7 +196,7 @@ impl Served {
 
 impl Speed {
     fn of(loaded: &Loaded, inputs: &Inputs, spec: &ModelSpec, budget: Duration) -> Result<Speed, String> {
-        let largest = if loaded.alone.is_some() { 1 } else { spec.max_batch_rows.get() };
+        let largest = if loaded.alone.is_some() || loaded.is_single { 1 } else { spec.max_batch_rows.get() };
         let powers = (0..usize::BITS - 1).map(|i| 1usize << i).take_while(|&rows| rows < largest);
         let sizes: Vec<usize> = powers.chain([largest]).collect();
         let threads: [NonZeroUsize; 1] = [spec.threads];
@@ -288,8 +296,10 @@ fn missing(used: &Used) -> String {
 
 /// `x FP32 [n, 3, ?]`
 fn tensor(spec: &TensorSpec) -> String {
-    let dims = spec.dims.iter().map(|dim| dim.map_or("?".to_owned(), |n| n.to_string()));
-    let dims: Vec<String> = std::iter::once("n".to_owned()).chain(dims).collect();
+    let mut dims: Vec<String> = spec.dims.iter().map(|dim| dim.map_or("?".to_owned(), |n| n.to_string())).collect();
+    if let Rows::Axis(axis) = spec.rows {
+        dims.insert(axis.min(dims.len()), "n".to_owned());
+    }
     format!("{} {} [{}]", spec.name, spec.datatype.name(), dims.join(", "))
 }
 

@@ -129,6 +129,18 @@ impl Author {
         self
     }
 
+    /// Calls all free dimensions of inputs and outputs `name`, which are called `batch` otherwise.
+    pub(super) fn calling_free(mut self, name: &str) -> Author {
+        for info in self.graph.input.iter_mut().chain(&mut self.graph.output) {
+            let shape =
+                info.kind.as_mut().and_then(|kind| kind.tensor.as_mut()).and_then(|tensor| tensor.shape.as_mut());
+            for dim in shape.into_iter().flat_map(|shape| &mut shape.dim).filter(|dim| dim.dim_param.is_some()) {
+                dim.dim_param = Some(name.into());
+            }
+        }
+        self
+    }
+
     /// An input of any type.
     pub(super) fn input_of(mut self, element: i32, name: &str, dims: &[i64]) -> Author {
         self.graph.input.push(value_info(name, element, dims));

@@ -73,6 +73,26 @@ pub enum OnnxError {
         /// What came out instead.
         found: String,
     },
+    /// No length that was tried fits the free dimensions.
+    #[error(
+        "no length that was tried fits its free dimensions ({failure}); {known}: set them by dims = {{ NAME = N }} in its \
+         [[model]], or by --dim NAME=N"
+    )]
+    Lengths {
+        /// What the first one led to.
+        failure: String,
+        /// The free dimensions, in words.
+        known: String,
+    },
+    /// What was said of the shapes does not fit the file.
+    #[error("{0}")]
+    Shapes(String),
+    /// Nothing shows that answers depend on what else is in the batch, and nothing that they do not.
+    #[error("{found}, so that one row may change another's answer")]
+    Doubt {
+        /// Where in the graph.
+        found: String,
+    },
     /// An answer depends on what else is in the batch.
     #[error(
         "output '{name}' of one row changes with the other rows of its batch, so requests cannot share a batch; does the \

@@ -10,11 +10,12 @@ use prost::Message;
 use super::fence::fenced;
 use super::files::{self, Files};
 use super::fuse::Rule;
+use super::influence::Influence;
 use super::ops::Place;
 use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
-use super::value::{OpError, Value, lift};
+use super::value::{OpError, Value};
 use super::{Item, OnnxError, expand, fuse, inline, ops, order, tensors, weights, widening};
 use crate::runner::RunnerError;
 use crate::tensor::Tensor;
@@ -25,6 +26,7 @@ use crate::tensor::Tensor;
 /// axis; see [`OnnxModel`](super::OnnxModel).
 pub struct Graph {
     pub(super) outline: Outline,
+    pub(super) influence: Influence,
     pub(super) plan: Plan,
 }
 
@@ -72,10 +74,12 @@ impl Graph {
         refuse_missing_operators(&graph)?;
         expand::expand(&mut graph, opset)?;
         let outline = Outline::of(&graph);
+        let given: Vec<&str> = outline.inputs.iter().map(|input| input.name.as_str()).collect();
+        let influence = Influence::of(&graph, &given);
         widening::widen(&mut graph);
         let nodes = fenced(|| fuse::fuse(&mut graph, rules)).map_err(|e| OnnxError::Graph(e.0))?;
         let plan = Plan::compile(graph, &nodes, opset, device.as_dispatch().clone(), files)?;
-        Ok(Graph { outline, plan })
+        Ok(Graph { outline, influence, plan })
     }
 
     /// Names of the inputs that a run takes, in order.
@@ -118,22 +122,20 @@ impl Graph {
             .map_err(|failure: Failure| RunnerError::Failed(failure.to_string()))
     }
 
-    /// Runs the graph on tensors of rows; says where it failed. The results of one row that is run `alone` get a batch
-    /// axis where they have none.
-    pub(super) fn compute(&self, inputs: Vec<Tensor>, alone: bool) -> Result<Vec<Tensor>, Failure> {
-        self.compute_by(Plan::run, inputs, alone)
+    /// Runs the graph on tensors in its own shapes; says where it failed.
+    pub(super) fn compute(&self, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Failure> {
+        self.compute_by(Plan::run, inputs)
     }
 
     /// The same on rows that were made up.
-    pub(super) fn rehearse(&self, inputs: Vec<Tensor>, alone: bool) -> Result<Vec<Tensor>, Failure> {
-        self.compute_by(Plan::rehearse, inputs, alone)
+    pub(super) fn rehearse(&self, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Failure> {
+        self.compute_by(Plan::rehearse, inputs)
     }
 
     fn compute_by(
         &self,
         run: fn(&Plan, Vec<Value>) -> Result<Vec<Value>, Failure>,
         inputs: Vec<Tensor>,
-        alone: bool,
     ) -> Result<Vec<Tensor>, Failure> {
         fenced(|| {
             let value = |(tensor, declared): (Tensor, &Declared)| {
@@ -146,10 +148,7 @@ impl Graph {
             let values = inputs.into_iter().zip(&self.outline.inputs).map(value);
             let values = run(&self.plan, values.collect::<Result<_, Failure>>()?)?;
             let tensor = |(value, declared): (Value, &Declared)| {
-                let dims = value.shape();
-                let bare = alone && dims.first() != Some(&1);
-                let value = if bare { value.reshape(lift(&dims, dims.len() + 1)) } else { Ok(value) };
-                value.and_then(tensors::to_tensor).map_err(|e| OpError(format!("output '{}': {e}", declared.name)))
+                tensors::to_tensor(value).map_err(|e| OpError(format!("output '{}': {e}", declared.name)))
             };
             Ok(values.into_iter().zip(&self.outline.outputs).map(tensor).collect::<Result<_, _>>()?)
         })?

@@ -18,6 +18,7 @@ mod files;
 mod floats;
 mod fuse;
 mod graph;
+mod influence;
 mod inline;
 mod item;
 mod memory;
@@ -27,6 +28,7 @@ mod outline;
 mod plan;
 mod proto;
 mod runner;
+mod shapes;
 mod skeleton;
 mod survey;
 mod tensors;
@@ -48,11 +50,13 @@ pub use fuse::Rule;
 pub use graph::{Graph, read_item, read_tensor};
 pub use item::Item;
 pub use runner::OnnxRunner;
+pub use shapes::{BatchAxes, Shapes};
 pub use survey::{Described, Survey, Used};
 
 use self::outline::Dim;
 use self::trial::Trial;
-use super::{Device, Signature};
+use super::{Device, Rows, Signature};
+use crate::tensor::Tensors;
 
 /// The operators that can be run, by name (with the domain where that is not ONNX's own), and what of each is not
 /// supported: empty where all is. In alphabetical order.
@@ -69,6 +73,9 @@ struct Loaded {
     signature: Signature,
     /// Why rows are run one at a time, if they are.
     alone: Option<OnnxError>,
+    is_unsteady: bool,
+    /// A row that runs, in the signature's order.
+    example: Tensors,
     graph: Graph,
 }
 
@@ -81,16 +88,21 @@ impl fmt::Debug for Loaded {
 impl OnnxModel {
     /// Loads a model from its file, and the weights that it keeps in files beside it.
     ///
-    /// The model is compiled and tried on a few rows, so a model that loads has run. Axis 0 of every input and output
-    /// is the batch axis, whether the file leaves it free or declares it as 1. A model that can take one row only is
-    /// run one row at a time ([`alone`](OnnxModel::alone)); one whose answers cannot be told apart is refused.
+    /// The model is compiled and tried on a few rows, so a model that loads has run. Which axis of each input and output is
+    /// the batch is found so, whether the file leaves it free or declares it as 1. A model that can take one row only, or may
+    /// mix rows, is run one row at a time ([`alone`](OnnxModel::alone)); one without a batch axis takes each request as it is.
     pub fn open(path: &Path) -> Result<OnnxModel, OnnxError> {
         OnnxModel::open_on(path, Device::Flex)
     }
 
     /// Loads a model as [`open`](OnnxModel::open) does, to be run on `device`.
     pub fn open_on(path: &Path, device: Device) -> Result<OnnxModel, OnnxError> {
-        OnnxModel::tried(Graph::open_on(path, &device.open()?)?)
+        OnnxModel::open_as(path, device, &Shapes::default())
+    }
+
+    /// Loads a model as [`open_on`](OnnxModel::open_on) does, with what is said of its shapes.
+    pub fn open_as(path: &Path, device: Device, shapes: &Shapes) -> Result<OnnxModel, OnnxError> {
+        OnnxModel::tried(Graph::open_on(path, &device.open()?)?, shapes)
     }
 
     /// Loads a model as [`open`](OnnxModel::open) does, from the bytes of a file that holds all weights.
@@ -100,12 +112,20 @@ impl OnnxModel {
 
     /// Loads a model as [`load`](OnnxModel::load) does, to be run on `device`.
     pub fn load_on(bytes: &[u8], device: Device) -> Result<OnnxModel, OnnxError> {
-        OnnxModel::tried(Graph::load_on(bytes, &device.open()?)?)
+        OnnxModel::load_as(bytes, device, &Shapes::default())
     }
 
-    fn tried(graph: Graph) -> Result<OnnxModel, OnnxError> {
-        let Trial { signature, alone } = trial::trial(&graph)?;
-        Ok(OnnxModel(Arc::new(Loaded { signature, alone, graph })))
+    /// Loads a model as [`load_on`](OnnxModel::load_on) does, with what is said of its shapes.
+    pub fn load_as(bytes: &[u8], device: Device, shapes: &Shapes) -> Result<OnnxModel, OnnxError> {
+        OnnxModel::tried(Graph::load_on(bytes, &device.open()?)?, shapes)
+    }
+
+    fn tried(mut graph: Graph, shapes: &Shapes) -> Result<OnnxModel, OnnxError> {
+        shapes.fix(&mut graph.outline)?;
+        let Trial { signature, alone, is_unsteady, example } = trial::trial(&graph, shapes)?;
+        let names = signature.inputs.iter().map(|spec| Arc::clone(&spec.name));
+        let example = Tensors::new(names.zip(example).collect()).map_err(|e| OnnxError::Graph(e.to_string()))?;
+        Ok(OnnxModel(Arc::new(Loaded { signature, alone, is_unsteady, example, graph })))
     }
 
     /// Names, types and shapes of inputs and outputs, by the file's own names.
@@ -118,8 +138,22 @@ impl OnnxModel {
         fn name(dim: &Dim) -> &str {
             if let Dim::Free(name) = dim { name } else { "" }
         }
-        let inputs = self.0.graph.outline.inputs.iter();
-        inputs.map(|input| input.dims.iter().flatten().skip(1).map(name).collect()).collect()
+        let inputs = self.0.graph.outline.inputs.iter().zip(&self.0.signature.inputs);
+        let names = inputs.map(|(input, spec)| {
+            let dims = input.dims.iter().flatten().enumerate();
+            dims.filter(|(axis, _)| spec.rows != Rows::Axis(*axis)).map(|(_, dim)| name(dim)).collect()
+        });
+        names.collect()
+    }
+
+    /// A row that has run, with rows along axis 0: it has a length for each free dimension.
+    pub fn example(&self) -> &Tensors {
+        &self.0.example
+    }
+
+    /// Whether values decide how long outputs are, so that answers to two rows may not go into one tensor.
+    pub fn is_unsteady(&self) -> bool {
+        self.0.is_unsteady
     }
 
     /// Why the rows of a batch are run one at a time, which gains nothing over single requests, and how to export the

@@ -8,7 +8,7 @@ use super::fence::fenced;
 use super::graph::Graph;
 use super::plan::Failure;
 use crate::runner::seat::Seat;
-use crate::runner::{Runner, RunnerError, Signature, TensorSpec};
+use crate::runner::{Rows, Runner, RunnerError, Signature, TensorSpec};
 use crate::tensor::{DataType, Tensor, TensorError, Tensors};
 
 /// One executor of an [`OnnxModel`](super::OnnxModel). The weights are shared with all others.
@@ -50,7 +50,7 @@ impl Runner for OnnxRunner {
 }
 
 /// How a graph is run: on callers' rows, or on made up ones.
-type Compute = fn(&Graph, Vec<Tensor>, bool) -> Result<Vec<Tensor>, Failure>;
+type Compute = fn(&Graph, Vec<Tensor>) -> Result<Vec<Tensor>, Failure>;
 
 impl OnnxRunner {
     /// Runs a batch on the runner's own threads.
@@ -62,14 +62,29 @@ impl OnnxRunner {
 
 impl Loaded {
     fn run(&self, batch: Tensors, compute: Compute) -> Result<Tensors, RunnerError> {
-        if self.alone.is_none() || batch.rows() <= 1 {
+        let sizes = self.runs(&batch);
+        if sizes.len() <= 1 {
             return self.run_whole(batch, compute);
         }
-        let broken = |e: TensorError| RunnerError::Failed(e.to_string());
-        let sizes = vec![1; batch.rows()];
-        let rows = batch.split(&sizes).map_err(broken)?;
-        let answers = rows.into_iter().map(|row| self.run_whole(row, compute)).collect::<Result<_, _>>()?;
+        let parts = batch.split(&sizes).map_err(broken)?;
+        let answers = parts.into_iter().map(|part| self.run_whole(part, compute)).collect::<Result<_, _>>()?;
         Tensors::join(answers).map_err(broken)
+    }
+
+    /// How many rows each run takes: those side by side for which what all rows of a run share is the same.
+    fn runs(&self, batch: &Tensors) -> Vec<usize> {
+        let shared: Vec<&Tensor> = batch
+            .iter()
+            .filter(|(name, _)| self.signature.inputs.iter().any(|s| s.name == **name && s.rows == Rows::Shared))
+            .map(|(_, tensor)| tensor)
+            .collect();
+        let rows = batch.rows();
+        if rows <= 1 || (self.alone.is_none() && shared.is_empty()) {
+            return vec![rows];
+        }
+        let starts = |&at: &usize| self.alone.is_some() || shared.iter().any(|t| t.row(at) != t.row(at - 1));
+        let starts: Vec<usize> = [0].into_iter().chain((1..rows).filter(starts)).chain([rows]).collect();
+        starts.windows(2).map(|ends| ends[1] - ends[0]).collect()
     }
 
     fn run_whole(&self, batch: Tensors, compute: Compute) -> Result<Tensors, RunnerError> {
@@ -79,6 +94,7 @@ impl Loaded {
             return Err(RunnerError::Failed(format!("{} inputs where the model takes {}", given.len(), specs.len())));
         }
         let mut values = Vec::with_capacity(specs.len());
+        let mut rows = 1;
         for spec in specs {
             // A checked batch is in the model's order already; the search then ends at once.
             let found = given.iter_mut().find(|g| g.as_ref().is_some_and(|(name, _)| *name == spec.name));
@@ -88,9 +104,10 @@ impl Loaded {
             if tensor.data().datatype() != spec.datatype || tensor.shape().len() != spec.dims.len() + 1 {
                 return Err(RunnerError::Failed(format!("input '{}' has another type or rank", spec.name)));
             }
-            values.push(tensor);
+            rows = tensor.rows();
+            values.push(spec.own_shape(tensor));
         }
-        let outputs = compute(&self.graph, values, self.alone.is_some()).map_err(|failure| {
+        let outputs = compute(&self.graph, values).map_err(|failure| {
             if failure.place.is_none() {
                 return RunnerError::Failed(failure.reason);
             }
@@ -98,7 +115,18 @@ impl Loaded {
             tracing::debug!(%failure, "rows refused");
             RunnerError::Input(failure.reason)
         })?;
-        let named = self.signature.outputs.iter().zip(outputs).map(|(spec, tensor)| (Arc::clone(&spec.name), tensor));
-        Tensors::new(named.collect()).map_err(|e| RunnerError::Failed(e.to_string()))
+        let named = self.signature.outputs.iter().zip(outputs).map(|(spec, tensor)| {
+            let tensor = match spec.rows {
+                Rows::Axis(axis) if axis < tensor.shape().len() => tensor.axis_to_front(axis),
+                Rows::Axis(_) => tensor,
+                Rows::Shared => tensor.repeated(rows)?,
+            };
+            Ok((Arc::clone(&spec.name), tensor))
+        });
+        Tensors::new(named.collect::<Result<_, TensorError>>().map_err(broken)?).map_err(broken)
     }
+}
+
+fn broken(error: TensorError) -> RunnerError {
+    RunnerError::Failed(error.to_string())
 }

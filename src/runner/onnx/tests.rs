@@ -200,55 +200,6 @@ fn a_declared_batch_of_one_takes_any_batch_where_the_graph_does() {
 }
 
 #[test]
-fn outputs_without_a_batch_axis_get_one_where_rows_run_alone() {
-    let author = Author::new(17).input("x", &[1, 2]).output("y", &[2]).output("sum", &[]);
-    let author = author.ints("shape", &[1], &[2]).node("Reshape", &["x", "shape"], &["y"], &[]);
-    let model = load(author.node("ReduceSum", &["y"], &["sum"], &[("keepdims", Int(0))]));
-    let dims: Vec<_> = model.signature().outputs.iter().map(|o| o.dims.clone()).collect();
-    assert_eq!(dims, [vec![Some(2)], vec![]]);
-    let x = Tensors::one("x", Tensor::new(vec![2, 2], vec![1f32, 2.0, 3.0, 4.0]).unwrap());
-    let outputs = model.runner(NonZeroUsize::MIN).run(x).unwrap();
-    assert!(model.signature().agrees(&outputs, 2));
-    assert_eq!(outputs.get("sum").unwrap().data(), &Data::from(vec![3f32, 7.0]));
-}
-
-#[test]
-fn a_first_axis_that_is_no_batch_is_refused() {
-    // Time steps, say: the second row is answered after the first, and differently alone.
-    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
-    let author = author.ints("from", &[1], &[0]).ints("to", &[1], &[1]);
-    let author = author.node("Slice", &["x", "from", "to"], &["first"], &[]);
-    let text = refusal(author.node("Add", &["x", "first"], &["y"], &[]));
-    assert!(text.starts_with("output 'y' of one row changes with the other rows"), "{text}");
-}
-
-#[test]
-fn outputs_that_mix_the_rows_are_refused() {
-    let text = refusal(one("ReduceMean", &["x"], &[2], &[("axes", Ints(&[0]))]));
-    assert!(text.starts_with("output 'y' has the shape [1, 2] for 2 rows"), "{text}");
-    let text = refusal(one("Transpose", &["x"], &[2], &[("perm", Ints(&[1, 0]))]));
-    assert!(text.starts_with("output 'y' has the shape [2, 2] for 2 rows and [2, 3] for 3"), "{text}");
-}
-
-#[test]
-fn a_model_whose_rows_influence_each_other_is_refused() {
-    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
-    let author = author.node("ReduceMean", &["x"], &["mean"], &[("axes", Ints(&[0]))]);
-    let text = refusal(author.node("Sub", &["x", "mean"], &["y"], &[]));
-    assert!(text.starts_with("output 'y' of one row changes with the other rows"), "{text}");
-    let text = refusal(one("Softmax", &["x"], &[2], &[("axis", Int(0))]));
-    assert!(text.starts_with("output 'y' of one row changes with the other rows"), "{text}");
-}
-
-#[test]
-fn inputs_without_a_free_first_dimension_are_refused() {
-    for dims in [&[4, 2][..], &[]] {
-        let author = Author::new(17).input("x", dims).output("y", dims).node("Relu", &["x"], &["y"], &[]);
-        assert!(matches!(OnnxModel::load(&author.finish()), Err(OnnxError::FixedBatch { .. })), "{dims:?}");
-    }
-}
-
-#[test]
 fn all_missing_operators_are_named_at_once() {
     let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
     let author = author.node("NoSuch", &["x"], &["a"], &[]).node("Relu", &["a"], &["b"], &[]);

@@ -210,7 +210,7 @@ mod tests {
             (input(r#""shape":[1],"datatype":"FP31","data":[1]"#), "input 'x': unknown datatype 'FP31'"),
             (input(r#""shape":[-1],"datatype":"FP32","data":[1]"#), "negative dimension"),
             (input(r#""shape":[2],"datatype":"FP32","data":[1]"#), "has 2 elements, but the data has 1"),
-            (input(r#""shape":[],"datatype":"FP32","data":[1]"#), "at least the batch axis"),
+            (input(r#""shape":[],"datatype":"FP32","data":[1,2]"#), "has 1 elements, but the data has 2"),
             (input(r#""shape":[4294967296,4294967296],"datatype":"FP32","data":[1]"#), "can be addressed"),
             (input(r#""shape":[9223372036854775807],"datatype":"FP32","data":[1]"#), "can be addressed"),
             (input(r#""shape":[1],"datatype":"FP32","data":[NaN]"#), "not an infer request"),

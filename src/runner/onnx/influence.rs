@@ -1,0 +1,241 @@
+//! Which inputs' values decide how long outputs are, and which way a run goes.
+//!
+//! A trial sees a few rows. What else may happen is in the graph: boxes that are kept or not, a loop that ends when every row
+//! is done, a branch for some values. Where an input that has rows decides so, rows may change each other's answers
+//! without a trial ever showing it.
+
+use std::collections::HashMap;
+
+use super::ops::Place;
+use super::proto::{GraphProto, NodeProto};
+
+/// A set of a graph's inputs, by position. All beyond the last bit share it: what one of them decides is then said of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Inputs(u64);
+
+impl Inputs {
+    /// The input at this position alone.
+    pub(super) fn one(position: usize) -> Inputs {
+        Inputs(1 << position.min(63))
+    }
+
+    pub(super) fn and(self, other: Inputs) -> Inputs {
+        Inputs(self.0 | other.0)
+    }
+
+    pub(super) fn meets(self, other: Inputs) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// What values decide.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Influence {
+    /// Inputs whose values decide the shape of each output.
+    pub(super) lengths: Vec<Inputs>,
+    /// Inputs whose values decide those of each output.
+    pub(super) values: Vec<Inputs>,
+    /// Inputs whose values decide which branch is taken or when a loop ends, and the first node where they do.
+    pub(super) turns: Vec<(Inputs, Place)>,
+}
+
+impl Influence {
+    /// What is decided by values in a graph, whose inputs that callers give have these names.
+    pub(super) fn of(graph: &GraphProto, given: &[&str]) -> Influence {
+        let mut walk = Walk::default();
+        let seeds = given
+            .iter()
+            .enumerate()
+            .map(|(i, name)| (*name, Traits { values: Inputs::one(i), shape: Inputs::default() }));
+        let outputs = walk.graph(graph, &seeds.collect(), None);
+        let (values, lengths) = outputs.into_iter().map(|traits| (traits.values, traits.shape)).unzip();
+        Influence { lengths, values, turns: walk.turns }
+    }
+
+    /// The first node at which values of `inputs` decide the way of a run.
+    pub(super) fn turn(&self, inputs: Inputs) -> Option<&Place> {
+        self.turns.iter().find(|(own, _)| own.meets(inputs)).map(|(_, place)| place)
+    }
+}
+
+/// The inputs that decide a value's elements, and its shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Traits {
+    values: Inputs,
+    shape: Inputs,
+}
+
+impl Traits {
+    fn and(self, other: Traits) -> Traits {
+        Traits { values: self.values.and(other.values), shape: self.shape.and(other.shape) }
+    }
+}
+
+/// Names and what is known of them, here and in the graphs around.
+struct Scope<'a> {
+    known: HashMap<&'a str, Traits>,
+    around: Option<&'a Scope<'a>>,
+}
+
+impl Scope<'_> {
+    /// Weights are decided by nothing.
+    fn look_up(&self, name: &str) -> Traits {
+        let here = self.known.get(name).copied();
+        here.or_else(|| self.around.map(|around| around.look_up(name))).unwrap_or_default()
+    }
+}
+
+/// Most passes over the body of a loop: each adds an input to some carried value, or is the last.
+const MOST_PASSES: usize = 16;
+
+#[derive(Default)]
+struct Walk {
+    turns: Vec<(Inputs, Place)>,
+}
+
+impl Walk {
+    /// The outputs of a graph whose inputs are known.
+    fn graph(&mut self, graph: &GraphProto, known: &HashMap<&str, Traits>, around: Option<&Scope<'_>>) -> Vec<Traits> {
+        let mut scope = Scope { known: known.clone(), around };
+        // A weight inside of a body may have the name of a value outside.
+        for weight in &graph.initializer {
+            scope.known.entry(weight.name.as_str()).or_default();
+        }
+        for node in &graph.node {
+            let outputs = self.node(node, &scope);
+            for (i, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+                scope.known.insert(name, outputs.get(i).or(outputs.last()).copied().unwrap_or_default());
+            }
+        }
+        graph.output.iter().map(|output| scope.look_up(&output.name)).collect()
+    }
+
+    /// The outputs of a node; where there are fewer than it has, the last stands for all others.
+    fn node(&mut self, node: &NodeProto, scope: &Scope<'_>) -> Vec<Traits> {
+        let inputs: Vec<Traits> = node.input.iter().map(|name| scope.look_up(name)).collect();
+        let all = inputs.iter().copied().fold(Traits::default(), Traits::and);
+        let behind = inputs.iter().skip(1).copied().fold(Traits::default(), Traits::and).values;
+        let lasting = |shape: Inputs| vec![Traits { values: all.values, shape: all.shape.and(shape) }];
+        match node.op_type.as_str() {
+            "Shape" | "Size" => vec![Traits { values: all.shape, shape: Inputs::default() }],
+            "ConstantOfShape" => vec![Traits { values: Inputs::default(), shape: all.values.and(all.shape) }],
+            // As many as there are of something.
+            "NonZero" | "NonMaxSuppression" | "Unique" | "Compress" | "Range" | "StringSplit" | "Tokenizer" => {
+                lasting(all.values)
+            }
+            // It counts words, of which it knows so many.
+            "TfIdfVectorizer" => vec![Traits { values: all.values, shape: Inputs::default() }],
+            // As many as an input says.
+            "Reshape" | "Expand" | "Tile" | "Slice" | "Pad" | "Resize" | "Upsample" | "TopK" | "OneHot" | "Split"
+            | "CenterCropPad" | "MaxUnpool" | "Col2Im" | "DFT" | "STFT" | "SequenceAt" | "SplitToSequence" => {
+                lasting(behind)
+            }
+            "If" => self.branch(node, scope, all),
+            "Loop" => self.repeat(node, scope, &inputs),
+            _ => {
+                let bodies = node.attribute.iter().filter_map(|attribute| attribute.g.as_ref());
+                let bodies: Vec<Traits> = bodies.flat_map(|body| self.body(body, &inputs, scope)).collect();
+                vec![bodies.into_iter().fold(all, Traits::and)]
+            }
+        }
+    }
+
+    fn branch(&mut self, node: &NodeProto, scope: &Scope<'_>, condition: Traits) -> Vec<Traits> {
+        self.turn(node, condition.values);
+        let decided = Traits { values: condition.values, shape: condition.values };
+        let mut outputs = vec![decided; node.output.len()];
+        for body in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {
+            let found = self.body(body, &[], scope);
+            outputs.iter_mut().zip(found).for_each(|(own, found)| *own = own.and(found));
+        }
+        outputs
+    }
+
+    fn repeat(&mut self, node: &NodeProto, scope: &Scope<'_>, inputs: &[Traits]) -> Vec<Traits> {
+        let Some(body) = node.attribute.iter().find_map(|attribute| attribute.g.as_ref()) else { return Vec::new() };
+        let at = |i: usize| inputs.get(i).copied().unwrap_or_default();
+        let (count, mut condition) = (at(0), at(1));
+        let mut carried: Vec<Traits> = inputs.get(2..).unwrap_or_default().to_vec();
+        let mut outputs = Vec::new();
+        for _ in 0..MOST_PASSES {
+            let arguments: Vec<Traits> =
+                [Traits::default(), condition].into_iter().chain(carried.iter().copied()).collect();
+            outputs = self.body(body, &arguments, scope);
+            let before = (condition, carried.clone());
+            condition = condition.and(outputs.first().copied().unwrap_or_default());
+            carried.iter_mut().zip(outputs.iter().skip(1)).for_each(|(own, found)| *own = own.and(*found));
+            if (condition, carried.clone()) == before {
+                break;
+            }
+        }
+        let ends = count.values.and(condition.values);
+        self.turn(node, ends);
+        let decided = Traits { values: ends, shape: ends };
+        let collected = outputs.into_iter().skip(1 + carried.len());
+        carried.into_iter().chain(collected).map(|own| own.and(decided)).collect()
+    }
+
+    /// The outputs of a body with these arguments.
+    fn body(&mut self, body: &GraphProto, arguments: &[Traits], scope: &Scope<'_>) -> Vec<Traits> {
+        let named = body.input.iter().map(|input| input.name.as_str()).zip(arguments.iter().copied());
+        self.graph(body, &named.collect(), Some(scope))
+    }
+
+    fn turn(&mut self, node: &NodeProto, by: Inputs) {
+        if by != Inputs::default() {
+            self.turns.push((by, Place { operator: node.qualified(), node: node.label().to_owned() }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::author::{Attribute, Author, FREE};
+    use super::*;
+
+    fn influence(author: Author) -> Influence {
+        Influence::of(&author.body(), &["x", "n"])
+    }
+
+    const X: Inputs = Inputs(1);
+    const N: Inputs = Inputs(2);
+
+    #[test]
+    fn boxes_that_are_kept_or_not_are_as_many_as_the_values_say() {
+        let author = Author::new(17).node("Relu", &["x"], &["h"], &[]).node("NonZero", &["h"], &["places"], &[]);
+        let author = author.node("Shape", &["x"], &["dims"], &[]).node("ConstantOfShape", &["dims"], &["zeros"], &[]);
+        let author =
+            author.node("NonZero", &["zeros"], &["none"], &[]).output("places", &[FREE]).output("none", &[FREE]);
+        let found = influence(author.output("h", &[FREE]));
+        // A shape alone decides what is made of it, as exporters write it, and no value does.
+        assert_eq!(found.lengths, [X, Inputs::default(), Inputs::default()]);
+        assert!(found.turns.is_empty());
+    }
+
+    #[test]
+    fn a_length_that_is_an_input_decides_what_it_cuts_to() {
+        let author = Author::new(17).node("Range", &["zero", "n", "one"], &["upto"], &[]);
+        let author = author.node("Expand", &["x", "n"], &["wide"], &[]).output("upto", &[FREE]).output("wide", &[FREE]);
+        assert_eq!(influence(author).lengths, [N, N]);
+    }
+
+    #[test]
+    fn branches_and_loops_turn_by_values_that_their_bodies_look_at() {
+        let yes = Author::new(17).node("Neg", &["x"], &["a"], &[]).output("a", &[FREE]).body();
+        let no = Author::new(17).node("Abs", &["x"], &["b"], &[]).output("b", &[FREE]).body();
+        let branches = [("then_branch", Attribute::Body(yes)), ("else_branch", Attribute::Body(no))];
+        let author = Author::new(17).node("Equal", &["n", "rate"], &["known"], &[]);
+        let found = influence(author.node("If", &["known"], &["y"], &branches).output("y", &[FREE]));
+        assert!(found.turn(N).is_some_and(|place| place.node == "make_y") && found.turn(X).is_none());
+
+        // The loop ends when its carried value, which begins without x, has met x often enough.
+        let body = Author::new(17).input("i", &[]).input("go", &[]).input("sum", &[FREE]);
+        let body = body.node("Add", &["sum", "x"], &["more"], &[]).node("Less", &["sum", "rate"], &["on"], &[]);
+        let body = body.output("on", &[]).output("more", &[FREE]).output("more", &[FREE]).body();
+        let author =
+            Author::new(17).node("Loop", &["", "", "start"], &["last", "all"], &[("body", Attribute::Body(body))]);
+        let found = influence(author.output("last", &[FREE]).output("all", &[FREE]));
+        assert!(found.turn(X).is_some() && found.turn(N).is_none());
+        assert_eq!(found.lengths, [X, X]);
+    }
+}
