@@ -233,6 +233,46 @@ async fn metadata_lists_what_is_there_and_nothing_else() {
     assert!(model["platform"].is_string());
 }
 
+/// One row of a recorded tensor, as an input of a request or an output of its answer.
+fn recorded_row(tensor: &Value, row: usize) -> Value {
+    let mut shape: Vec<usize> = serde_json::from_value(tensor["shape"].clone()).unwrap();
+    let width: usize = shape[1..].iter().product();
+    shape[0] = 1;
+    let data = &tensor["data"].as_array().unwrap()[row * width..][..width];
+    json!({"name": tensor["name"], "datatype": tensor["datatype"], "shape": shape, "data": data})
+}
+
+#[tokio::test]
+async fn columns_of_texts_and_numbers_come_in_by_name_from_many_callers_and_a_map_goes_out_with_the_names_of_its_keys()
+{
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/pipelines");
+    let source = Source::Onnx(format!("{folder}/titanic_logistic.onnx").into());
+    let server = start(Options::default(), vec![ModelSpec { source, ..stand_in("m", "1", Duration::ZERO) }]).await;
+    let model = server.get("/v2/models/m").await.json();
+    assert_eq!(model["inputs"][3], json!({"name": "sex", "datatype": "BYTES", "shape": [-1, 1]}));
+    let labels = json!({"labels": ["0", "1"]});
+    let map = json!({"name": "output_probability", "datatype": "FP32", "shape": [-1, 2], "parameters": labels});
+    assert_eq!(model["outputs"][1], map);
+
+    let record = std::fs::read(format!("{folder}/titanic_logistic.json")).unwrap();
+    let record: Value = serde_json::from_slice(&record).unwrap();
+    let row = |kind: &str, row| -> Vec<Value> {
+        record[kind].as_array().unwrap().iter().map(|tensor| recorded_row(tensor, row)).collect()
+    };
+    // JSON has no word for the gaps of the other rows.
+    let rows = [1, 2, 3, 4, 5, 7, 8, 9];
+    let requests: Vec<Value> = rows.iter().map(|&i| json!({"inputs": row("inputs", i)})).collect();
+    let answers = futures_util::future::join_all(requests.iter().map(|request| server.infer(request))).await;
+    for (answer, &i) in answers.iter().zip(&rows) {
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let (found, expected) = (&answer.json()["outputs"], row("outputs", i));
+        assert_eq!(found[0]["data"], expected[0]["data"], "row {i}");
+        for (a, b) in found[1]["data"].as_array().unwrap().iter().zip(expected[1]["data"].as_array().unwrap()) {
+            assert!((a.as_f64().unwrap() - b.as_f64().unwrap()).abs() < 1e-5, "row {i}: {found} {expected:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_answer_carries_the_model_the_version_the_id_and_the_times() {
     let server = simple().await;

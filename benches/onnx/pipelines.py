@@ -11,6 +11,7 @@ then runs them. Those of tests/models/pipelines were written by this program wit
 import json
 import pathlib
 import sys
+import tempfile
 import warnings
 
 import numpy as np
@@ -605,10 +606,9 @@ def lightgbm_categories():
 
 
 def catboost(model, x, y):
-    path = pathlib.Path("/tmp") / f"catboost-{model.random_seed if hasattr(model, 'random_seed') else 7}.onnx"
-    model.fit(x, y)
-    model.save_model(str(path), format="onnx")
-    return onnx.load(path), {"features": x[:ROWS]}
+    with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
+        model.fit(x, y).save_model(file.name, format="onnx")
+        return onnx.load(file.name), {"features": x[:ROWS]}
 
 
 @case

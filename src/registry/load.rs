@@ -29,6 +29,8 @@ const PADDING_NOISE: f32 = 1e-3;
 pub(crate) struct Loaded {
     pub(crate) platform: &'static str,
     pub(crate) signature: Signature,
+    /// Names of the columns of each output; empty where they have none, and where there are no outputs to name.
+    pub(crate) labels: Vec<Vec<String>>,
     /// Why it runs one row at a time, if it does.
     pub(crate) alone: Option<String>,
     /// Whether a batch is a single row, as far as the pool is concerned: answers to two may not go into one tensor.
@@ -62,7 +64,7 @@ impl Loaded {
     /// A model of whose shapes nothing more is known than its signature says.
     fn plain(platform: &'static str, signature: Signature, build: Build) -> Result<Loaded, String> {
         let (is_single, example) = (signature.is_unbatched(), zeros(&signature)?);
-        Ok(Loaded { platform, signature, alone: None, is_single, example, build })
+        Ok(Loaded { platform, signature, labels: Vec::new(), alone: None, is_single, example, build })
     }
 }
 
@@ -74,6 +76,7 @@ fn onnx(model: Result<OnnxModel, OnnxError>) -> Result<Loaded, String> {
     Ok(Loaded {
         platform: "onnx_burn",
         signature: model.signature().clone(),
+        labels: model.labels(),
         alone: model.alone().map(ToString::to_string),
         is_single: model.signature().is_unbatched() || (model.alone().is_some() && model.is_unsteady()),
         example: model.example().clone(),

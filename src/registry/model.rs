@@ -41,6 +41,7 @@ pub struct Answer {
 pub struct Model {
     spec: ModelSpec,
     platform: &'static str,
+    labels: Vec<Vec<String>>,
     signature: Arc<Signature>,
     batcher: Batcher<Tensors, Served>,
     counts: Arc<Counts>,
@@ -65,7 +66,8 @@ impl Model {
     ) -> Result<Model, LoadError> {
         let name = spec.name.clone();
         let fail = |reason| LoadError { name: name.clone(), reason };
-        let Loaded { platform, signature, alone, is_single, example, build, .. } = load::load(&spec).map_err(fail)?;
+        let Loaded { platform, signature, labels, alone, is_single, example, build, .. } =
+            load::load(&spec).map_err(fail)?;
         let spec = if is_single { single(spec.clone()) } else { spec.clone() };
         if let Some(why) = alone {
             let how = if signature.is_unbatched() {
@@ -104,7 +106,7 @@ impl Model {
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
         let totals = std::array::from_fn(|_| AtomicU64::new(0));
         let counts = Arc::new(Counts { metrics, max_latency: spec.max_latency, totals });
-        Ok(Model { spec, platform, signature: Arc::new(signature), batcher, counts })
+        Ok(Model { spec, platform, labels, signature: Arc::new(signature), batcher, counts })
     }
 
     /// The name that callers use.
@@ -120,6 +122,11 @@ impl Model {
     /// What runs it: `onnx_burn`, `burn` (a module), `synthetic`, or what the program that built its runners calls it.
     pub fn platform(&self) -> &'static str {
         self.platform
+    }
+
+    /// The names of the columns of the `i`th output, where they are those of classes or of a map's keys; else none.
+    pub fn labels(&self, i: usize) -> &[String] {
+        self.labels.get(i).map_or(&[], Vec::as_slice)
     }
 
     /// Names, types and shapes.

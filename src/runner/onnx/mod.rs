@@ -156,6 +156,15 @@ impl OnnxModel {
         self.0.is_unsteady
     }
 
+    /// The names of each output's columns, in order: the classes of a classifier's scores, or the keys of a map, which is
+    /// answered as a row with a column for each key. Empty where they have none.
+    pub fn labels(&self) -> Vec<Vec<String>> {
+        let outline = &self.0.graph.outline;
+        let columns = self.0.signature.outputs.iter().map(|spec| spec.dims.last().copied().flatten());
+        let named = outline.labels.iter().zip(columns);
+        named.map(|(labels, columns)| if columns == Some(labels.len()) { labels.clone() } else { Vec::new() }).collect()
+    }
+
     /// Why the rows of a batch are run one at a time, which gains nothing over single requests, and how to export the
     /// model so that they are not. `None` where a batch is run as a whole.
     pub fn alone(&self) -> Option<&OnnxError> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::proto::{GraphProto, ValueInfo};
+use super::proto::{GraphProto, NodeProto, ValueInfo};
 
 /// One declared input or output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(super) struct Outline {
     /// Graph inputs that callers give: those that no initializer fills.
     pub(super) inputs: Vec<Declared>,
     pub(super) outputs: Vec<Declared>,
+    /// For each output the names of its columns, where they are those of classes or of the keys of a map; else none.
+    pub(super) labels: Vec<Vec<String>>,
     /// Whether some numbers are names of categories, of which the graph refuses those that it does not know.
     pub(super) picky: bool,
 }
@@ -41,9 +43,38 @@ impl Outline {
         Outline {
             inputs: graph.input.iter().filter(given).map(declared).collect(),
             outputs: graph.output.iter().map(declared).collect(),
+            labels: graph.output.iter().map(|output| labels(graph, &output.name)).collect(),
             picky: graph.node.iter().any(|node| node.qualified() == "ai.onnx.ml::OneHotEncoder"),
         }
     }
+}
+
+/// Most nodes between an output and the one that knows what its columns are.
+const MAX_STEPS: usize = 4;
+
+/// The names of an output's columns: the keys of a map, or the classes of a classifier's scores.
+fn labels(graph: &GraphProto, output: &str) -> Vec<String> {
+    let mut name = output;
+    for _ in 0..MAX_STEPS {
+        let makes = |node: &&NodeProto| node.output.iter().any(|output| output == name);
+        let Some(node) = graph.node.iter().find(makes) else { break };
+        let first = node.output.first().is_some_and(|output| output == name);
+        let is_classifier = node.domain == "ai.onnx.ml" && node.op_type.ends_with("Classifier");
+        if node.op_type == "ZipMap" || (is_classifier && !first) {
+            let named = node.attribute.iter().filter(|attribute| attribute.name.starts_with("classlabels"));
+            return named
+                .flat_map(|attribute| {
+                    let texts = attribute.strings.iter().map(|text| String::from_utf8_lossy(text).into_owned());
+                    texts.chain(attribute.ints.iter().map(i64::to_string)).collect::<Vec<_>>()
+                })
+                .collect();
+        }
+        match (node.op_type.as_str(), node.input.first()) {
+            ("Cast" | "Identity" | "Normalizer", Some(input)) => name = input,
+            _ => break,
+        }
+    }
+    Vec::new()
 }
 
 fn declared(info: &ValueInfo) -> Declared {

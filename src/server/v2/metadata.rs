@@ -72,22 +72,34 @@ struct TensorMetadata<'a> {
     name: &'a str,
     datatype: &'static str,
     shape: Vec<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<Columns<'a>>,
+}
+
+/// What the columns of an output are: classes, or the keys of a map.
+#[derive(Serialize)]
+struct Columns<'a> {
+    labels: &'a [String],
 }
 
 impl<'a> From<&'a TensorSpec> for TensorMetadata<'a> {
     fn from(spec: &'a TensorSpec) -> TensorMetadata<'a> {
-        TensorMetadata { name: &spec.name, datatype: spec.datatype.name(), shape: spec.wire_shape() }
+        TensorMetadata { name: &spec.name, datatype: spec.datatype.name(), shape: spec.wire_shape(), parameters: None }
     }
 }
 
 pub(in crate::server) async fn model(State(app): State<App>, Named(model): Named) -> Response {
     let signature = model.signature();
+    let outputs = signature.outputs.iter().enumerate().map(|(i, spec)| {
+        let labels = Some(model.labels(i)).filter(|labels| !labels.is_empty());
+        TensorMetadata { parameters: labels.map(|labels| Columns { labels }), ..TensorMetadata::from(spec) }
+    });
     let metadata = ModelMetadata {
         name: model.name(),
         versions: app.registry.versions(model.name()),
         platform: model.platform(),
         inputs: signature.inputs.iter().map(TensorMetadata::from).collect(),
-        outputs: signature.outputs.iter().map(TensorMetadata::from).collect(),
+        outputs: outputs.collect(),
     };
     json(StatusCode::OK, &metadata)
 }
