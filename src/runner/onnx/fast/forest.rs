@@ -9,23 +9,37 @@ use std::collections::VecDeque;
 
 /// Descents that go on side by side.
 const LANES: usize = 8;
+/// Features of which a group's keys fit an array, so that looking one up needs no check. A power of two.
+const FEATURES: usize = 256;
+/// Sizes of trees, in slots, that are looked up as arrays; powers of two.
+const SIZES: [usize; 3] = [256, 1024, 4096];
 /// Rows that go through all trees before the next ones do: their features and results stay in the nearest cache.
 const BLOCK: usize = 64;
 
 /// A number that nodes compare: float32 or float64.
 pub(in crate::runner::onnx) trait Number: Copy + PartialOrd + Send + Sync + 'static {
-    const INFINITY: Self;
+    /// An integer that is greater where the number is.
+    type Key: Copy + Ord + Default + Send + Sync;
+    /// A slot in less memory, for forests of few features and small trees.
+    type Compact: Slot<Key = Self::Key> + Send + Sync;
     fn of(x: f64) -> Self;
     fn wide(self) -> f64;
     fn is_nan(self) -> bool;
     /// The next smaller number.
     fn below(self) -> Self;
+    /// The key; that of 0 for -0. What is not a number has none that means anything.
+    fn key(self) -> Self::Key;
+    /// The greatest key.
+    fn greatest() -> Self::Key;
+    /// The slot in less memory, if its numbers are small enough.
+    fn compact(slot: Wide<Self::Key>) -> Option<Self::Compact>;
 }
 
 macro_rules! number {
-    ($float:ty) => {
+    ($float:ty, $key:ty, $compact:ty, $pack:expr) => {
         impl Number for $float {
-            const INFINITY: Self = <$float>::INFINITY;
+            type Key = $key;
+            type Compact = $compact;
             fn of(x: f64) -> Self {
                 x as $float
             }
@@ -38,11 +52,23 @@ macro_rules! number {
             fn below(self) -> Self {
                 self.next_down()
             }
+            #[inline(always)]
+            fn key(self) -> $key {
+                // Of negative numbers, all bits but the sign run the other way.
+                let bits = (self + 0.0).to_bits().cast_signed();
+                bits ^ ((bits >> (<$key>::BITS - 1)) & <$key>::MAX)
+            }
+            fn greatest() -> $key {
+                <$key>::MAX
+            }
+            fn compact(slot: Wide<$key>) -> Option<$compact> {
+                $pack(slot)
+            }
         }
     };
 }
-number!(f32);
-number!(f64);
+number!(f32, i32, Packed, Packed::of);
+number!(f64, i64, Wide<i64>, |_| None);
 
 /// How a node compares a feature with its threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,37 +102,75 @@ pub(in crate::runner::onnx) enum Node {
 }
 
 /// Some trees, in their order.
-pub(in crate::runner::onnx) struct Forest<T> {
+pub(in crate::runner::onnx) struct Forest<T: Number> {
     layout: Layout<T>,
     /// The least number of features that a row must have.
     width: usize,
 }
 
-enum Layout<T> {
+enum Layout<T: Number> {
     /// Few features and small trees.
-    Small(Lanes<T, u16>),
-    Wide(Lanes<T, u32>),
+    Small(Lanes<T::Compact>),
+    Wide(Lanes<Wide<T::Key>>),
     /// Comparisons of other kinds.
     General(General<T>),
 }
 
-/// A node that asks whether a feature is greater than the threshold.
-#[derive(Clone, Copy)]
-struct Slot<T, I> {
-    threshold: T,
-    feature: I,
-    /// How far behind this node its first child lies, to which the row goes if the feature is not greater. The second one
-    /// is its neighbour. 0 in a leaf, whose threshold nothing exceeds.
-    ahead: I,
+/// A node that asks whether a feature is greater than a threshold, by their keys.
+pub(in crate::runner::onnx) trait Slot: Copy {
+    type Key: Copy + Ord + Default;
+    /// The threshold, the feature, and how far behind this node its first child lies, to which the row goes if the feature is
+    /// not greater. The second one is its neighbour. 0 in a leaf, whose threshold nothing exceeds.
+    fn parts(self) -> (Self::Key, usize, u32);
 }
 
-struct Lanes<T, I> {
-    slots: Vec<Slot<T, I>>,
+/// A slot in 8 bytes: from the lowest bits up the threshold, the feature and the way to the children. Read as one number, it
+/// stays in a register.
+#[derive(Clone, Copy)]
+pub(in crate::runner::onnx) struct Packed(u64);
+
+impl Packed {
+    fn of(slot: Wide<i32>) -> Option<Packed> {
+        let (feature, ahead) = (u16::try_from(slot.feature).ok()?, u16::try_from(slot.ahead).ok()?);
+        Some(Packed(u64::from(slot.threshold as u32) | u64::from(feature) << 32 | u64::from(ahead) << 48))
+    }
+}
+
+impl Slot for Packed {
+    type Key = i32;
+
+    #[inline(always)]
+    fn parts(self) -> (i32, usize, u32) {
+        (self.0 as i32, (self.0 >> 32) as u16 as usize, (self.0 >> 48) as u32)
+    }
+}
+
+/// A slot with room for any forest.
+#[derive(Clone, Copy)]
+pub(in crate::runner::onnx) struct Wide<K> {
+    threshold: K,
+    feature: u32,
+    ahead: u32,
+}
+
+impl<K: Copy + Ord + Default> Slot for Wide<K> {
+    type Key = K;
+
+    #[inline(always)]
+    fn parts(self) -> (K, usize, u32) {
+        (self.threshold, self.feature as usize, self.ahead)
+    }
+}
+
+struct Lanes<S> {
+    slots: Vec<S>,
     /// For each slot its leaf, or 0.
     leaves: Vec<u32>,
     /// For each slot whether a feature that is not a number goes to the second child.
     missing_second: Vec<bool>,
     roots: Vec<u32>,
+    /// The branches on the longest way from each root.
+    depths: Vec<u32>,
 }
 
 /// The nodes as they came, and the sets sorted.
@@ -130,15 +194,15 @@ impl<T: Number> Forest<T> {
                 general |= matches!(mode, Mode::Equal | Mode::Differs | Mode::Member) || threshold.is_nan();
             }
         }
-        let wide = Lanes::new(nodes, roots)?;
+        let wide = Lanes::new::<T>(nodes, roots)?;
         let layout = if general {
             let thresholds = nodes.iter().map(|node| match node {
                 Node::Branch { threshold, .. } => T::of(*threshold),
-                Node::Leaf(_) => T::INFINITY,
+                Node::Leaf(_) => T::of(0.0),
             });
             Layout::General(General { nodes: nodes.to_vec(), thresholds: thresholds.collect(), roots: roots.to_vec() })
         } else {
-            match wide.small() {
+            match wide.compact(T::compact) {
                 Some(small) => Layout::Small(small),
                 None => Layout::Wide(wide),
             }
@@ -162,17 +226,20 @@ impl<T: Number> Forest<T> {
     }
 }
 
-impl<T: Number> Lanes<T, u32> {
+impl<K: Copy + Ord + Default> Lanes<Wide<K>> {
     /// Lays the trees out one behind the other, each breadth-first with children side by side.
-    fn new(nodes: &[Node], roots: &[usize]) -> Result<Lanes<T, u32>, String> {
+    fn new<T: Number<Key = K>>(nodes: &[Node], roots: &[usize]) -> Result<Lanes<Wide<K>>, String> {
         let most = nodes.len().saturating_mul(4).clamp(1 << 10, MAX_NODES);
-        let (mut slots, mut leaves, mut missing_second, mut starts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut slots, mut leaves, mut missing_second) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut starts, mut depths) = (Vec::new(), Vec::new());
         for &root in roots {
             let start = slots.len();
             starts.push(u32::try_from(start).map_err(|_| "there are too many nodes")?);
-            let mut waiting = VecDeque::from([root]);
+            let mut waiting = VecDeque::from([(root, 0)]);
+            let mut deepest = 0;
             // Behind the nodes that have a slot come those that wait for one.
-            while let Some(at) = waiting.pop_front() {
+            while let Some((at, depth)) = waiting.pop_front() {
+                deepest = depth;
                 if slots.len() + waiting.len() > most {
                     return Err("its trees share nodes, or go round in circles".into());
                 }
@@ -181,7 +248,7 @@ impl<T: Number> Lanes<T, u32> {
                     None => return Err(format!("there is no node {at}")),
                     Some(Node::Leaf(leaf)) => {
                         let leaf = u32::try_from(*leaf).map_err(|_| "there are too many leaves")?;
-                        (Slot { threshold: T::INFINITY, feature: 0, ahead: 0 }, leaf, false)
+                        (Wide { threshold: T::greatest(), feature: 0, ahead: 0 }, leaf, false)
                     }
                     Some(Node::Branch { mode, feature, threshold, missing_holds, holds, fails, .. }) => {
                         let feature = u32::try_from(*feature).map_err(|_| format!("there is no feature {feature}"))?;
@@ -195,36 +262,39 @@ impl<T: Number> Lanes<T, u32> {
                             Mode::Equal | Mode::Differs | Mode::Member => (threshold, false),
                         };
                         let (near, far) = if turned { (fails, holds) } else { (holds, fails) };
-                        waiting.extend([*near, *far]);
-                        (Slot { threshold, feature, ahead: first }, 0, *missing_holds == turned)
+                        waiting.extend([(*near, depth + 1), (*far, depth + 1)]);
+                        (Wide { threshold: threshold.key(), feature, ahead: first }, 0, *missing_holds == turned)
                     }
                 };
                 slots.push(slot);
                 leaves.push(leaf);
                 missing_second.push(missing);
             }
+            depths.push(deepest);
         }
-        Ok(Lanes { slots, leaves, missing_second, roots: starts })
+        let beyond = Wide { threshold: T::greatest(), feature: 0, ahead: 0 };
+        slots.resize(slots.len() + SIZES[SIZES.len() - 1], beyond);
+        Ok(Lanes { slots, leaves, missing_second, roots: starts, depths })
     }
 
-    /// The same in half of the memory, if the numbers fit.
-    fn small(&self) -> Option<Lanes<T, u16>> {
-        let slot = |slot: &Slot<T, u32>| {
-            let (feature, ahead) = (u16::try_from(slot.feature).ok()?, u16::try_from(slot.ahead).ok()?);
-            Some(Slot { threshold: slot.threshold, feature, ahead })
-        };
+    /// The same in less memory, if every slot fits.
+    fn compact<S>(&self, compact: impl Fn(Wide<K>) -> Option<S>) -> Option<Lanes<S>> {
         Some(Lanes {
-            slots: self.slots.iter().map(slot).collect::<Option<_>>()?,
+            slots: self.slots.iter().map(|slot| compact(*slot)).collect::<Option<_>>()?,
             leaves: self.leaves.clone(),
             missing_second: self.missing_second.clone(),
             roots: self.roots.clone(),
+            depths: self.depths.clone(),
         })
     }
 }
 
-impl<T: Number, I: Copy + Into<u32>> Lanes<T, I> {
-    fn visit(&self, rows: &[T], width: usize, mut reached: impl FnMut(usize, usize)) {
-        for (block, rows) in rows.chunks(BLOCK * width.max(1)).enumerate() {
+impl<S: Slot> Lanes<S> {
+    fn visit<T: Number<Key = S::Key>>(&self, rows: &[T], width: usize, mut reached: impl FnMut(usize, usize)) {
+        // The keys of a group of rows, of each feature side by side; or those of one row.
+        let mut keys = vec![S::Key::default(); if width <= FEATURES { width } else { width * LANES }];
+        let mut few = [S::Key::default(); FEATURES * LANES];
+        for (block, rows) in rows.chunks(BLOCK * width).enumerate() {
             let first = block * BLOCK;
             if rows.iter().any(|x| x.is_nan()) {
                 for (row, features) in rows.chunks_exact(width).enumerate() {
@@ -235,10 +305,19 @@ impl<T: Number, I: Copy + Into<u32>> Lanes<T, I> {
                 continue;
             }
             let mut groups = rows.chunks_exact(LANES * width);
-            for (group, features) in groups.by_ref().enumerate() {
-                let features: [&[T]; LANES] = std::array::from_fn(|lane| &features[lane * width..][..width]);
-                for &root in &self.roots {
-                    let at = self.descend([root; LANES], features);
+            for (group, rows) in groups.by_ref().enumerate() {
+                let side_by_side = if width <= FEATURES { &mut few[..] } else { &mut keys[..] };
+                for (lane, row) in rows.chunks_exact(width).enumerate() {
+                    for (keys, x) in side_by_side.chunks_exact_mut(LANES).zip(row) {
+                        keys[lane] = x.key();
+                    }
+                }
+                for (tree, &root) in self.roots.iter().enumerate() {
+                    let at = if width <= FEATURES {
+                        self.descend_one(tree, root, &few)
+                    } else {
+                        self.descend([root; LANES], |feature, lane| keys[feature * LANES + lane])
+                    };
                     for (lane, at) in at.into_iter().enumerate() {
                         reached(first + group * LANES + lane, self.leaves[at as usize] as usize);
                     }
@@ -246,11 +325,12 @@ impl<T: Number, I: Copy + Into<u32>> Lanes<T, I> {
             }
             // Too few rows to fill the lanes: each goes through several trees at a time.
             let left = groups.remainder();
-            let first = first + (rows.len() - left.len()) / width.max(1);
+            let first = first + (rows.len() - left.len()) / width;
             for (row, features) in left.chunks_exact(width).enumerate() {
+                keys.iter_mut().zip(features).for_each(|(key, x)| *key = x.key());
                 for roots in self.roots.chunks(LANES) {
                     let starts = std::array::from_fn(|lane| roots[lane.min(roots.len() - 1)]);
-                    let at = self.descend(starts, [features; LANES]);
+                    let at = self.descend(starts, |feature, _| keys[feature]);
                     for &at in &at[..roots.len()] {
                         reached(first + row, self.leaves[at as usize] as usize);
                     }
@@ -259,16 +339,37 @@ impl<T: Number, I: Copy + Into<u32>> Lanes<T, I> {
         }
     }
 
-    /// The slots of the leaves that rows without missing features reach.
+    /// The slots of the leaves that a group of rows of few features reaches in one tree.
     #[inline(always)]
-    fn descend(&self, mut at: [u32; LANES], rows: [&[T]; LANES]) -> [u32; LANES] {
+    fn descend_one(&self, tree: usize, root: u32, keys: &[S::Key; FEATURES * LANES]) -> [u32; LANES] {
+        let end = self.roots.get(tree + 1).map_or(self.leaves.len(), |&next| next as usize);
+        let (size, slots) = (end - root as usize, &self.slots[root as usize..]);
+        let depth = self.depths[tree];
+        // Behind the last tree there are as many slots as the largest array has.
+        let found = if size <= SIZES[0] {
+            slots.first_chunk::<{ SIZES[0] }>().map(|slots| descend_within(slots, keys, depth))
+        } else if size <= SIZES[1] {
+            slots.first_chunk::<{ SIZES[1] }>().map(|slots| descend_within(slots, keys, depth))
+        } else if size <= SIZES[2] {
+            slots.first_chunk::<{ SIZES[2] }>().map(|slots| descend_within(slots, keys, depth))
+        } else {
+            None
+        };
+        match found {
+            Some(at) => at.map(|at| at + root),
+            None => self.descend([root; LANES], |feature, lane| keys[(feature * LANES + lane) % keys.len()]),
+        }
+    }
+
+    /// The slots of the leaves that are reached from some others, by keys of features and lanes.
+    #[inline(always)]
+    fn descend(&self, mut at: [u32; LANES], key: impl Fn(usize, usize) -> S::Key) -> [u32; LANES] {
         let slots = &self.slots[..];
         loop {
             let mut moved = 0;
             for lane in 0..LANES {
-                let slot = slots[at[lane] as usize];
-                let feature: u32 = slot.feature.into();
-                let step = slot.ahead.into() + u32::from(rows[lane][feature as usize] > slot.threshold);
+                let (threshold, feature, ahead) = slots[at[lane] as usize].parts();
+                let step = ahead + u32::from(key(feature, lane) > threshold);
                 at[lane] += step;
                 moved |= step;
             }
@@ -279,19 +380,42 @@ impl<T: Number, I: Copy + Into<u32>> Lanes<T, I> {
     }
 
     /// The slot of the leaf that a row reaches of which some features are not numbers.
-    fn with_missing(&self, root: u32, row: &[T]) -> usize {
+    fn with_missing<T: Number<Key = S::Key>>(&self, root: u32, row: &[T]) -> usize {
         let mut at = root as usize;
         loop {
-            let slot = self.slots[at];
-            let (feature, ahead): (u32, u32) = (slot.feature.into(), slot.ahead.into());
+            let (threshold, feature, ahead) = self.slots[at].parts();
             if ahead == 0 {
                 return at;
             }
-            let x = row[feature as usize];
-            let second = if x.is_nan() { self.missing_second[at] } else { x > slot.threshold };
+            let x = row[feature];
+            let second = if x.is_nan() { self.missing_second[at] } else { x.key() > threshold };
             at += ahead as usize + usize::from(second);
         }
     }
+}
+
+/// The places in a tree, counted from its root, of the leaves that a group of rows reaches. No index is beyond an array's
+/// end: none needs a check, each of which would keep the lanes waiting for each other.
+#[inline(always)]
+fn descend_within<S: Slot, const N: usize>(
+    slots: &[S; N],
+    keys: &[S::Key; FEATURES * LANES],
+    depth: u32,
+) -> [u32; LANES] {
+    let mut at = [0u32; LANES];
+    for _ in 0..depth {
+        let mut moved = 0;
+        for lane in 0..LANES {
+            let (threshold, feature, ahead) = slots[at[lane] as usize & (N - 1)].parts();
+            let step = ahead + u32::from(keys[(feature & (FEATURES - 1)) * LANES + lane] > threshold);
+            at[lane] += step;
+            moved |= step;
+        }
+        if moved == 0 {
+            break;
+        }
+    }
+    at
 }
 
 impl<T: Number> General<T> {
@@ -378,8 +502,8 @@ mod tests {
     #[test]
     fn rows_reach_in_lanes_the_leaves_that_they_reach_one_by_one() {
         let modes = [Mode::AtMost, Mode::Below, Mode::AtLeast, Mode::Above];
-        for (trees, count) in [(1, 1), (3, 7), (8, 8), (13, 9), (20, 131)] {
-            let width = 5;
+        for (width, trees, count) in [(5, 1, 1), (5, 3, 7), (1, 8, 8), (5, 13, 9), (5, 20, 131), (FEATURES + 7, 9, 17)]
+        {
             let (nodes, roots) = forest(&modes, width, trees);
             for missing in [false, true] {
                 let mut rows = numbers(100, 1).repeat(count * width / 100 + 1);
@@ -390,7 +514,7 @@ mod tests {
                 }
                 let forest = Forest::<f32>::new(&nodes, &roots).unwrap();
                 assert!(matches!(forest.layout, Layout::Small(_)));
-                let wide = Forest { layout: Layout::Wide(Lanes::new(&nodes, &roots).unwrap()), width };
+                let wide = Forest { layout: Layout::Wide(Lanes::new::<f32>(&nodes, &roots).unwrap()), width };
                 for forest in [forest, wide] {
                     let mut reached = vec![Vec::new(); count];
                     forest.visit(&rows, width, |row, leaf| reached[row].push(leaf));

@@ -99,7 +99,7 @@ impl Ready {
 }
 
 /// Trees over features of one type.
-struct Trees<T> {
+struct Trees<T: Number> {
     forest: Forest<T>,
     ballots: Ballots<T>,
     targets: usize,
