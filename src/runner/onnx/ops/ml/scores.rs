@@ -169,6 +169,7 @@ fn softmax(scores: &mut [f32], counts: impl Fn(f32) -> bool) {
 }
 
 /// The inverse of the normal distribution function, as closely as onnxruntime has it (Winitzki's approximation).
+#[allow(clippy::approx_constant, reason = "onnxruntime's own number of digits")]
 fn probit(x: f32) -> f32 {
     if x <= 0.0 || x >= 1.0 {
         return f32::NAN;

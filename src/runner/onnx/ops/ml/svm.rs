@@ -177,7 +177,7 @@ fn linear(
     positive: bool,
 ) -> Result<Kernel, OpError> {
     let classes = labels.count();
-    if coefficients.is_empty() || coefficients.len() % classes != 0 {
+    if coefficients.is_empty() || !coefficients.len().is_multiple_of(classes) {
         return Err(OpError(format!("{} coefficients for {classes} classes", coefficients.len())));
     }
     let kind = Kind { likeness: Likeness::Linear, gamma: 0.0, offset: 0.0, degree: 0.0 };
