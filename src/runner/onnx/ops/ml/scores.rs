@@ -177,7 +177,7 @@ fn probit(x: f32) -> f32 {
     let x = 2.0 * x - 1.0;
     let sign = if x < 0.0 { -1.0 } else { 1.0 };
     let log = ((1.0 - x) * (1.0 + x)).ln();
-    let v = 2.0 / (3.14159 * 0.147) + 0.5 * log;
+    let v = 2.0 / (std::f32::consts::PI * 0.147) + 0.5 * log;
     std::f32::consts::SQRT_2 * sign * (-v + (v * v - log / 0.147).sqrt()).sqrt()
 }
 

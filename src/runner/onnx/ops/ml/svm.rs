@@ -132,7 +132,7 @@ fn classifier(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let fits = sizes.len() == classes
         && classes > 1
         && coefficients.len() == count.saturating_mul(classes - 1)
-        && vectors.len() % count == 0
+        && vectors.len().is_multiple_of(count)
         && rho.len() == pairs
         && a.len() == b.len()
         && [0, pairs].contains(&a.len());
