@@ -351,7 +351,9 @@ fn connections_beyond_the_limit_of_open_files_are_told_so() {
             .args(["-c", &format!("ulimit -Sn 256; ulimit -Hn {hard}; exec \"$0\" \"$@\"")])
             .current_dir(folder.path());
         command.arg(server.get_program()).args(server.get_args());
-        server.get_envs().filter(|(_, value)| value.is_none()).for_each(|(name, _)| drop(command.env_remove(name)));
+        for (name, _) in server.get_envs().filter(|(_, value)| value.is_none()) {
+            command.env_remove(name);
+        }
         Serving::start_logging_to(fs::File::create(&log).unwrap(), command)
     };
     let serving = limited("400");

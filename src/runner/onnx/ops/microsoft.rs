@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn weights_of_four_bits_are_unpacked_low_bits_first() {
         // Two outputs of 16 inputs: 0, 1, 2, … and all 8, the middle, which stands for 0.
-        let counted: Vec<u8> = (0..8u8).map(|i| 2 * i | ((2 * i + 1) << 4)).collect();
+        let counted: Vec<u8> = (0..8u8).map(|i| (2 * i) | ((2 * i + 1) << 4)).collect();
         let packed = TensorData::new([counted, vec![0x88; 8]].concat(), [2, 1, 8]);
         let attributes = [("bits", Int(4)), ("block_size", Int(16)), ("K", Int(16)), ("N", Int(2))];
         let product = |zeros: Option<u8>| {
