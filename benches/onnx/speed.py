@@ -6,6 +6,7 @@ outputs are compared as well. Build first: cargo build --release --bench onnx
 """
 
 import argparse
+import importlib
 import math
 import pathlib
 import statistics
@@ -113,9 +114,8 @@ def main():
     for name in given.models.split(","):
         path = given.folder / f"{name}.onnx"
         if not path.exists():
-            import networks
-
-            networks.write(name, given.folder)
+            module = "forests" if name.startswith("trees_") else "networks"
+            importlib.import_module(module).write(name, given.folder)
         sides = [
             Side([binary(), "speed", path, str(given.threads)]),
             Side([sys.executable, __file__, "--peer", path, str(given.threads)]),
