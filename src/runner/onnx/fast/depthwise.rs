@@ -118,19 +118,25 @@ impl Plane<'_> {
         let rows: &[[f32; K]; K] = rows.first_chunk().expect("a dense kernel is as wide as high");
         let mut sums = [simd.splat_f32s(self.bias); R];
         for x in 0..K {
+            let weights: [S::f32s; K] = std::array::from_fn(|y| simd.splat_f32s(rows[y][x]));
             let mut rest = &self.plane[line * pitch + at + x..];
-            for down in 0..R + K - 1 {
-                let pixels = S::as_simd_f32s(&rest[..S::F32_LANES]).0[0];
-                for r in 0..R {
-                    if down >= r && down < r + K {
-                        let weight = simd.splat_f32s(rows[down - r][x]);
-                        sums[r] = simd.mul_add_e_f32s(weight, pixels, sums[r]);
+            // Written out, so that the compiler sees which pixels count for which lines.
+            macro_rules! lines {
+                ($($down:literal)*) => {$(
+                    if $down < R + K - 1 {
+                        if $down > 0 {
+                            rest = &rest[pitch..];
+                        }
+                        let pixels = S::as_simd_f32s(&rest[..S::F32_LANES]).0[0];
+                        for r in 0..R {
+                            if $down >= r && $down < r + K {
+                                sums[r] = simd.mul_add_e_f32s(weights[$down - r], pixels, sums[r]);
+                            }
+                        }
                     }
-                }
-                if down + 1 < R + K - 1 {
-                    rest = &rest[pitch..];
-                }
+                )*};
             }
+            lines!(0 1 2 3 4 5 6 7 8 9 10 11 12);
         }
         sums
     }

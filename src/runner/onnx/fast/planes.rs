@@ -188,7 +188,10 @@ fn copy_line<S: Simd>(simd: S, to: &mut [f32], from: &[f32], len: usize, zeros: 
     let (all, _) = S::as_mut_simd_f32s(&mut to[..whole + lanes]);
     match (all, vectors) {
         ([to], [from]) => *to = *from,
-        ([to, next], [from, behind]) => (*to, *next) = (*from, *behind),
+        ([to, next], [from, behind]) => {
+            *to = *from;
+            *next = *behind;
+        }
         (all, vectors) => all.copy_from_slice(vectors),
     }
     S::as_mut_simd_f32s(&mut to[len..len + lanes]).0[0] = simd.splat_f32s(0.0);
