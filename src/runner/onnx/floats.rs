@@ -2,12 +2,14 @@
 //!
 //! Tensors of other backends, and of other types, have none: there burn's own operations run.
 
-use burn_backend::{DType, Shape, TensorData};
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::{DType, Shape, TensorData, TensorMetadata};
 use burn_dispatch::{BackendTensor, DispatchDevice, DispatchTensorKind};
 use burn_flex::{FlexTensor, Layout};
 
+use super::fast::strided;
 use super::memory;
-use super::value::{Handle, OpError, Value};
+use super::value::{Backend as B, Handle, OpError, Value};
 
 /// The tensor behind the handle, if it is one of float32 in this process's memory.
 fn local(handle: &Handle) -> Option<&FlexTensor> {
@@ -30,7 +32,7 @@ impl Floats {
     /// The elements; a tensor that is not in this order is copied, any other is shared.
     pub(super) fn of(handle: &Handle) -> Option<Floats> {
         let tensor = local(handle)?;
-        Some(Floats(if tensor.as_slice::<f32>().is_some() { tensor.clone() } else { tensor.to_contiguous() }))
+        Some(Floats(if tensor.as_slice::<f32>().is_some() { tensor.clone() } else { in_order(tensor) }))
     }
 
     /// The elements have been read for the last time, unless somebody else has the tensor.
@@ -40,6 +42,31 @@ impl Floats {
 
     pub(super) fn as_slice(&self) -> &[f32] {
         self.0.as_slice().expect("the constructor has made it contiguous")
+    }
+}
+
+/// The elements copied in row-major order.
+fn in_order(tensor: &FlexTensor) -> FlexTensor {
+    let layout = tensor.layout();
+    let strides: Option<Vec<usize>> = layout.strides().iter().map(|&s| usize::try_from(s).ok()).collect();
+    let Some(strides) = strides else { return tensor.to_contiguous() };
+    let dims = layout.shape().to_vec();
+    let mut elements = memory::take(dims.iter().product());
+    strided::copy(tensor.storage(), layout.start_offset(), &dims, &strides, &mut elements);
+    FlexTensor::from_data(TensorData::new(elements, dims))
+}
+
+/// The elements as data, if they are at hand in another order than row-major.
+pub(super) fn reordered(handle: &Handle) -> Option<TensorData> {
+    let tensor = local(handle).filter(|tensor| tensor.as_slice::<f32>().is_none())?;
+    Some(in_order(tensor).into_data())
+}
+
+/// The tensor, of which a copy is in row-major order where the shape could not be changed without one.
+pub(super) fn for_shape(handle: Handle, dims: &[usize]) -> Handle {
+    match local(&handle).filter(|tensor| tensor.layout().reshape(Shape::from(dims.to_vec())).is_none()) {
+        Some(tensor) => B::float_from_data(in_order(tensor).into_data(), &handle.device()),
+        None => handle,
     }
 }
 

@@ -11,6 +11,7 @@ use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn_backend::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, TensorMetadata};
 use burn_dispatch::{Dispatch, DispatchDevice, DispatchTensor};
 
+use super::floats;
 use super::texts::Texts;
 
 /// Where the operations come from: burn's rank-free interface, routed to the device's backend at run time.
@@ -87,7 +88,10 @@ impl Value {
     /// The elements in row-major order.
     pub(super) fn into_data(self) -> Result<TensorData, OpError> {
         let read = match self {
-            Value::Float(t) => read_sync(Backend::float_into_data(t)),
+            Value::Float(t) => match floats::reordered(&t) {
+                Some(data) => Ok(data),
+                None => read_sync(Backend::float_into_data(t)),
+            },
             Value::Int(t) => read_sync(Backend::int_into_data(t)),
             Value::Bool(t) => read_sync(Backend::bool_into_data(t)),
             Value::Host(h) => {
@@ -247,7 +251,7 @@ impl Value {
             return Ok(self);
         }
         Ok(match self {
-            Value::Float(t) => Value::Float(Backend::float_reshape(t, Shape::from(dims))),
+            Value::Float(t) => Value::Float(Backend::float_reshape(floats::for_shape(t, &dims), Shape::from(dims))),
             Value::Int(t) => Value::Int(Backend::int_reshape(t, Shape::from(dims))),
             Value::Bool(t) => Value::Bool(Backend::bool_reshape(t, Shape::from(dims))),
             Value::Host(h) if dims.len() <= 1 => Value::Host(HostInts { ints: h.ints, scalar: dims.is_empty() }),

@@ -20,6 +20,12 @@ pub(in crate::runner::onnx) enum Activation {
     LeakyRelu(f32),
     /// x · Φ(x), with the exact distribution function.
     Gelu,
+    /// The same with an approximation by the hyperbolic tangent.
+    GeluTanh,
+    Exp,
+    Erf,
+    /// What is below 0 becomes a factor times e^x - 1.
+    Elu(f32),
     Tanh,
     Sigmoid,
     /// x · sigmoid(x)
@@ -66,6 +72,35 @@ pub(super) fn exp(x: f32) -> f32 {
     let p = p * r * r + r + 1.0;
     let power = p * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
     if given < LOWEST { 0.0 } else { power }
+}
+
+/// The same for every argument: e^x where that is below the least normal number or near the greatest, too.
+#[inline(always)]
+fn whole_exp(x: f32) -> f32 {
+    const ROUND: f32 = 12_582_912.0;
+    let given = x;
+    let x = x.clamp(-104.0, 89.0);
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let r = x - n * 0.693_359_4 - n * -2.121_944_4e-4;
+    let mut p = 1.987_569_1e-4;
+    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        p = p * r + c;
+    }
+    let p = p * r * r + r + 1.0;
+    // The power in two halves, each of which is a normal number.
+    let n = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    let power = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);
+    let half = n >> 1;
+    let y = p * power(half) * power(n.wrapping_sub(half));
+    if given.is_nan() { given } else { y }
+}
+
+/// x / 2 · (1 + tanh(√(2 / π) · (x + 0.044715 x³)))
+#[inline(always)]
+fn gelu_by_tanh(x: f32) -> f32 {
+    let inner = 0.797_884_6 * (x + 0.044_715 * x * x * x);
+    0.5 * x * (1.0 + tanh(inner))
 }
 
 #[inline(always)]
@@ -124,6 +159,13 @@ impl Activation {
                 if x > high { high } else { x }
             }),
             Activation::Gelu => each(numbers, |x| 0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2))),
+            Activation::GeluTanh => each(numbers, gelu_by_tanh),
+            Activation::Exp => each(numbers, whole_exp),
+            Activation::Erf => each(numbers, |x| if x.is_nan() { x } else { erf(x) }),
+            Activation::Elu(factor) => each(numbers, |x| {
+                let below = factor * (exp(if x < 0.0 { x } else { 0.0 }) - 1.0);
+                if x < 0.0 { below } else { x }
+            }),
             Activation::Tanh => each(numbers, tanh),
             Activation::Sigmoid => each(numbers, sigmoid),
             Activation::Silu => each(numbers, |x| x * sigmoid(x)),
@@ -168,6 +210,27 @@ mod tests {
         assert!(found < 5e-7, "erf {found}");
         let found = worst(exp, f64::exp, true, 87.0);
         assert!(found < 2e-7, "exp {found}");
+        let found = worst(whole_exp, f64::exp, true, 87.0);
+        assert!(found < 2e-7, "whole_exp {found}");
+        let found = worst(
+            |x| gelu_by_tanh(x) - x.max(0.0),
+            |x| x / 2.0 * (1.0 + (0.797_884_560_8 * (x + 0.044_715 * x.powi(3))).tanh()) - x.max(0.0),
+            false,
+            12.0,
+        );
+        assert!(found < 1e-6, "gelu_by_tanh {found}");
+        for (x, y) in [
+            (88.5f32, 2.723_088_6e38),
+            (89.0, f32::INFINITY),
+            (f32::INFINITY, f32::INFINITY),
+            (-100.0, 3.783_506e-44),
+            (-200.0, 0.0),
+            (f32::NEG_INFINITY, 0.0),
+            (0.0, 1.0),
+        ] {
+            let found = whole_exp(x);
+            assert!(found == y || (found / y - 1.0).abs() < 1e-2, "{x}: {found} {y}");
+        }
         let found = worst(tanh, f64::tanh, false, 12.0);
         assert!(found < 2e-7, "tanh {found}");
         let found = worst(sigmoid, |x| 1.0 / (1.0 + (-x).exp()), false, 90.0);
@@ -180,6 +243,10 @@ mod tests {
             Activation::Relu,
             Activation::Clip(0.0, 6.0),
             Activation::Gelu,
+            Activation::GeluTanh,
+            Activation::Exp,
+            Activation::Erf,
+            Activation::Elu(1.0),
             Activation::Tanh,
             Activation::Sigmoid,
             Activation::Silu,

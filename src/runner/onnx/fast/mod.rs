@@ -17,6 +17,7 @@ pub(in crate::runner::onnx) mod recurrent;
 pub(in crate::runner::onnx) mod resize;
 pub(in crate::runner::onnx) mod rows;
 mod share;
+pub(in crate::runner::onnx) mod strided;
 mod tile;
 mod winograd;
 

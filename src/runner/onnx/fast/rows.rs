@@ -16,6 +16,11 @@ pub(in crate::runner::onnx) fn softmax(numbers: &mut [f32], width: usize) {
     pieces(numbers, width, |piece| vectorized(Softmax { piece, width }));
 }
 
+/// Turns each row of `width` numbers into the logarithms of probabilities.
+pub(in crate::runner::onnx) fn log_softmax(numbers: &mut [f32], width: usize) {
+    pieces(numbers, width, |piece| vectorized(LogSoftmax { piece, width }));
+}
+
 /// Normalises each row to mean 0 and variance 1, then scales and shifts its columns.
 pub(in crate::runner::onnx) fn layer_norm(numbers: &mut [f32], scale: &[f32], shift: Option<&[f32]>, epsilon: f32) {
     let width = scale.len();
@@ -71,6 +76,26 @@ impl WithSimd for Softmax<'_> {
     }
 }
 
+struct LogSoftmax<'a> {
+    piece: &'a mut [f32],
+    width: usize,
+}
+
+impl WithSimd for LogSoftmax<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for row in self.piece.chunks_exact_mut(self.width) {
+            let larger = |a: f32, b: f32| if b > a { b } else { a };
+            let largest = fold(row, f32::NEG_INFINITY, larger, larger);
+            let sum = fold(row, 0.0, |a, b| a + exp(b - largest), |a, b| a + b);
+            let shift = largest + sum.ln();
+            row.iter_mut().for_each(|x| *x -= shift);
+        }
+    }
+}
+
 struct LayerNorm<'a> {
     piece: &'a mut [f32],
     scale: &'a [f32],
@@ -116,6 +141,16 @@ mod tests {
                 let e: Vec<f64> = x.iter().map(|x| f64::from(x - largest).exp()).collect();
                 let sum: f64 = e.iter().sum();
                 e.iter().zip(y).for_each(|(e, y)| assert!((e / sum - f64::from(*y)).abs() < 1e-6, "{width}"));
+            }
+            let mut y = x.clone();
+            log_softmax(&mut y, width);
+            for (x, y) in x.chunks(width).zip(y.chunks(width)) {
+                let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let sum: f64 = x.iter().map(|x| f64::from(x - largest).exp()).sum();
+                for (x, y) in x.iter().zip(y) {
+                    let expected = f64::from(x - largest) - sum.ln();
+                    assert!((expected - f64::from(*y)).abs() < 1e-4, "{width}: {expected} {y}");
+                }
             }
         }
     }

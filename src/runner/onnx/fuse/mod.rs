@@ -147,6 +147,30 @@ mod tests {
         assert_eq!(joined(other).len(), 5, "not the half");
     }
 
+    #[test]
+    fn gelu_by_the_hyperbolic_tangent_is_found_with_its_cube_as_a_power_or_a_product() {
+        let begin = || {
+            let author = Author::new(13).input("x", &[FREE, 3]).output("y", &[FREE, 3]).floats("three", &[], &[3.0]);
+            let author = author.floats("part", &[], &[0.044715]).floats("root", &[], &[0.797_884_6]);
+            author.floats("one", &[], &[1.0]).floats("half", &[], &[0.5])
+        };
+        let end = |author: Author| {
+            let author = author.node("Mul", &["c", "part"], &["p"], &[]).node("Add", &["x", "p"], &["a"], &[]);
+            let author = author.node("Mul", &["a", "root"], &["b"], &[]).node("Tanh", &["b"], &["t"], &[]);
+            let author = author.node("Add", &["t", "one"], &["s"], &[]).node("Mul", &["x", "half"], &["h"], &[]);
+            author.node("Mul", &["h", "s"], &["y"], &[])
+        };
+        let power = || end(begin().node("Pow", &["x", "three"], &["c"], &[]));
+        let product = || end(begin().node("Mul", &["x", "x"], &["q"], &[]).node("Mul", &["q", "x"], &["c"], &[]));
+        assert_eq!([joined(power()), joined(product())], [["GeluTanh"], ["GeluTanh"]]);
+        let square = end(begin().node("Mul", &["x", "x"], &["c"], &[]));
+        assert_eq!(joined(square).len(), 8, "a square, not a cube");
+        let found = power().answer(vec![TensorData::from([[-1f32, 0.0, 2.0]])]).unwrap();
+        let found = found[0].clone().try_into_vec::<f32>().unwrap();
+        let far = found.iter().zip([-0.158_808, 0.0, 1.954_597_7]).any(|(a, b): (&f32, f32)| (a - b).abs() > 1e-6);
+        assert!(!far, "{found:?}");
+    }
+
     /// A layer normalisation written out, over `axis`.
     fn normalization(axis: i64) -> Author {
         let author = Author::new(13).input("x", &[FREE, 3]).output("y", &[FREE, 3]);

@@ -10,7 +10,7 @@ use super::host::{self, for_float};
 use super::math::{floats, numbers};
 use super::{Build, Kernel, Operator};
 use crate::runner::onnx::fast::activation::Activation;
-use crate::runner::onnx::fast::rows::softmax;
+use crate::runner::onnx::fast::rows::{log_softmax, softmax};
 use crate::runner::onnx::floats as local;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, axis, broadcast, elements};
 
@@ -23,12 +23,12 @@ pub(super) const OPERATORS: &[Operator] = &[
         composed(move |x| B::float_add(B::relu(x.clone()), below(x, alpha, 1.0 / alpha)))
     }),
     Operator::new("Elu", |build| {
-        let alpha = f64::from(build.attributes.float("alpha", 1.0)?);
-        composed(move |x| B::float_add(B::relu(x.clone()), below(x, alpha, 1.0)))
+        let alpha = build.attributes.float("alpha", 1.0)?;
+        known(Activation::Elu(alpha))
     }),
     Operator::new("Gelu", |build| match build.attributes.text("approximate", "none")?.as_str() {
         "none" => known(Activation::Gelu),
-        "tanh" => composed(gelu_by_tanh),
+        "tanh" => known(Activation::GeluTanh),
         other => Err(OpError(format!("approximate='{other}'; it is none or tanh"))),
     }),
     Operator::new("HardSigmoid", |build| {
@@ -41,7 +41,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         let alpha = build.attributes.float("alpha", 0.01)?;
         known(Activation::LeakyRelu(alpha))
     }),
-    Operator::new("LogSoftmax", |build| along(build, |x, axis, _| Ok(Value::Float(B::log_softmax(x.float()?, axis))))),
+    Operator::new("LogSoftmax", |build| {
+        along(build, |x, axis, device| by_rows(x, axis, device, log_softmax, B::log_softmax))
+    }),
     Operator::new("Mish", |_| composed(|x| B::float_mul(x.clone(), B::float_tanh(softplus(x))))),
     Operator::new("PRelu", |_| {
         Ok(Kernel::one(|mut args| {
@@ -70,7 +72,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         }))
     }),
     Operator::new("Sigmoid", |_| known(Activation::Sigmoid)),
-    Operator::new("Softmax", |build| along(build, probabilities)),
+    Operator::new("Softmax", |build| along(build, |x, axis, device| by_rows(x, axis, device, softmax, B::softmax))),
     Operator::new("Softplus", |_| composed(softplus)),
     Operator::new("Softsign", |_| {
         composed(|x| B::float_div(x.clone(), B::float_add_scalar(B::float_abs(x), 1.0.into())))
@@ -108,6 +110,11 @@ fn below(x: Handle, alpha: f64, scale: f64) -> Handle {
     B::float_mul_scalar(B::float_sub_scalar(B::float_exp(x), 1.0.into()), alpha.into())
 }
 
+/// x above zero, and below it alpha · (e^x - 1).
+pub(super) fn elu(x: Handle, alpha: f64) -> Handle {
+    B::float_add(B::relu(x.clone()), below(x, alpha, 1.0))
+}
+
 /// ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|), which does not overflow.
 fn softplus(x: Handle) -> Handle {
     let tail = B::float_log1p(B::float_exp(B::float_neg(B::float_abs(x.clone()))));
@@ -115,7 +122,7 @@ fn softplus(x: Handle) -> Handle {
 }
 
 /// x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))
-fn gelu_by_tanh(x: Handle) -> Handle {
+pub(super) fn gelu_by_tanh(x: Handle) -> Handle {
     let cube = B::float_mul(B::float_mul(x.clone(), x.clone()), x.clone());
     let inner = B::float_add(x.clone(), B::float_mul_scalar(cube, 0.044_715.into()));
     let inner = B::float_mul_scalar(inner, std::f64::consts::FRAC_2_PI.sqrt().into());
@@ -159,15 +166,21 @@ fn quick(activation: Activation, general: Kernel) -> Result<Kernel, OpError> {
     }))
 }
 
-/// Softmax: by our own kernel on whole rows where the elements are at hand.
-fn probabilities(x: Value, axis: usize, device: &DispatchDevice) -> Result<Value, OpError> {
+/// Softmax, or its logarithm: by our own kernel on whole rows where the elements are at hand.
+fn by_rows(
+    x: Value,
+    axis: usize,
+    device: &DispatchDevice,
+    rows: fn(&mut [f32], usize),
+    general: fn(Handle, usize) -> Handle,
+) -> Result<Value, OpError> {
     let dims = x.shape();
     let x = x.float()?;
     if axis + 1 < dims.len() || !local::has(&x) {
-        return Ok(Value::Float(B::softmax(x, axis)));
+        return Ok(Value::Float(general(x, axis)));
     }
     let mut numbers = local::into_vec(x)?;
-    softmax(&mut numbers, dims[axis]);
+    rows(&mut numbers, dims[axis]);
     local::tensor(numbers, dims, device)
 }
 

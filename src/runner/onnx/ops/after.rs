@@ -2,6 +2,7 @@
 
 use burn_backend::ops::{ActivationOps, FloatTensorOps};
 
+use super::activation::{elu, gelu_by_tanh};
 use super::arithmetic::added;
 use super::{Args, Build};
 use crate::runner::onnx::fast::activation::Activation;
@@ -61,6 +62,10 @@ pub(super) fn activated(activation: Activation, x: Handle) -> Handle {
         }
         Activation::LeakyRelu(slope) => B::leaky_relu(x, slope.into()),
         Activation::Gelu => B::gelu(x),
+        Activation::GeluTanh => gelu_by_tanh(x),
+        Activation::Exp => B::float_exp(x),
+        Activation::Erf => B::float_erf(x),
+        Activation::Elu(factor) => elu(x, factor.into()),
         Activation::Tanh => B::float_tanh(x),
         Activation::Sigmoid => B::sigmoid(x),
         Activation::Silu => B::float_mul(x.clone(), B::sigmoid(x)),

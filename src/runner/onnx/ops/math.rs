@@ -3,7 +3,9 @@
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
 use burn_backend::{BoolDType, Scalar};
 
+use super::activation::known;
 use super::{Kernel, Operator, host};
+use crate::runner::onnx::fast::activation::Activation;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -18,8 +20,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Ceil", |_| floats(B::float_ceil)),
     Operator::new("Cos", |_| floats(B::float_cos)),
     Operator::new("Cosh", |_| floats(B::float_cosh)),
-    Operator::new("Erf", |_| floats(B::float_erf)),
-    Operator::new("Exp", |_| floats(B::float_exp)),
+    Operator::new("Erf", |_| known(Activation::Erf)),
+    Operator::new("Exp", |_| known(Activation::Exp)),
     Operator::new("Floor", |_| floats(B::float_floor)),
     Operator::new("IsInf", |build| {
         let negative = build.attributes.flag("detect_negative", true)?;
