@@ -1,8 +1,8 @@
 """Times of a batch beside onnxruntime's, as many threads each, in turns: python3 benches/onnx/speed.py FOLDER
 
-Five networks are written to FOLDER unless they are there. For each network and batch size the two processes take turns for
-a number of short rounds; a round gives the median time of its batches, and the figure is the median of the rounds. The
-outputs are compared as well. Build first: cargo build --release --bench onnx
+Networks are written to FOLDER unless they are there: five by default, others of large.py, kinds.py and forests.py by name. For
+each network and batch size the two processes take turns for a number of short rounds; a round gives the median time of its
+batches, and the figure is the median of the rounds. The outputs are compared as well. Build first: cargo build --release --bench onnx
 """
 
 import argparse
@@ -100,6 +100,16 @@ def binary():
     return max(speaks, key=lambda path: path.stat().st_mtime)
 
 
+def maker(name):
+    """The module that writes a network; torch is needed for those of `networks` alone."""
+    import kinds
+    import large
+
+    if name.startswith("trees_"):
+        return "forests"
+    return next((module.__name__ for module in (large, kinds) if name in module.NETWORKS), "networks")
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folder", type=pathlib.Path)
@@ -114,8 +124,7 @@ def main():
     for name in given.models.split(","):
         path = given.folder / f"{name}.onnx"
         if not path.exists():
-            module = "forests" if name.startswith("trees_") else "networks"
-            importlib.import_module(module).write(name, given.folder)
+            importlib.import_module(maker(name)).write(name, given.folder)
         sides = [
             Side([binary(), "speed", path, str(given.threads)]),
             Side([sys.executable, __file__, "--peer", path, str(given.threads)]),
