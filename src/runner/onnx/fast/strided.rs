@@ -19,12 +19,12 @@ pub(in crate::runner::onnx) fn copy(from: &[f32], start: usize, dims: &[usize], 
         return to.chunks_exact_mut(length).zip(starts).for_each(|(to, at)| to.copy_from_slice(&from[at..at + length]));
     }
     // The axis along which neighbours are neighbours in memory, and how far these are apart in the copy.
-    let Some(near) = axes.iter().rposition(|&(_, stride)| stride == 1) else {
-        let starts = Starts::new(start, &axes);
-        for (to, at) in to.chunks_exact_mut(length).zip(starts) {
-            to.iter_mut().zip(from[at..].iter().step_by(stride.max(1))).for_each(|(to, from)| *to = *from);
-            if stride == 0 {
-                to.fill(from[at]);
+    let near = if stride == 0 { None } else { axes.iter().rposition(|&(_, stride)| stride == 1) };
+    let Some(near) = near else {
+        for (to, at) in to.chunks_exact_mut(length).zip(Starts::new(start, &axes)) {
+            match stride {
+                0 => to.fill(from[at]),
+                _ => to.iter_mut().zip(from[at..].iter().step_by(stride)).for_each(|(to, from)| *to = *from),
             }
         }
         return;
@@ -128,11 +128,11 @@ mod tests {
             }
             for order in orders(dims.len()) {
                 let pick = |of: &[usize]| order.iter().map(|&axis| of[axis]).collect::<Vec<usize>>();
-                let (dims, mut strides) = (pick(&dims), pick(&strides));
-                for broadcast in [false, true] {
-                    if broadcast {
-                        strides[0] = 0;
-                    }
+                let (dims, strides) = (pick(&dims), pick(&strides));
+                // As it is, and repeated along each axis.
+                for repeated in 0..=dims.len() {
+                    let mut strides = strides.clone();
+                    strides.iter_mut().skip(repeated).take(1).for_each(|stride| *stride = 0);
                     let mut to = vec![f32::NAN; count];
                     copy(&from, 3, &dims, &strides, &mut to);
                     for (i, found) in to.iter().enumerate() {
