@@ -18,6 +18,7 @@ const TYPES: [&str; 6] = ["to", "dtype", "output_dtype", "output_datatype", "sof
 /// Makes a graph compute in float32 where it computes in float16. One that depends on how float16 is laid out, or that does not
 /// say what type an output has, stays as it is.
 pub(super) fn widen(graph: &mut GraphProto) {
+    disown(graph);
     if !is_half(graph) || graph.output.iter().any(|output| element(output).is_none()) || !can_widen(&graph.node) {
         return;
     }
@@ -46,6 +47,16 @@ pub(super) fn widen(graph: &mut GraphProto) {
     inside(graph);
     let nodes = std::mem::take(&mut graph.node);
     graph.node = before.into_iter().chain(nodes).chain(behind).collect();
+}
+
+/// A file cannot say of a tensor that it was widened: there is no such type, and the tensor is refused when it is read.
+fn disown(graph: &mut GraphProto) {
+    let attributes = graph.node.iter_mut().flat_map(|node| &mut node.attribute);
+    for attribute in attributes {
+        attribute.t.iter_mut().filter(|tensor| tensor.data_type == WIDENED).for_each(|tensor| tensor.data_type = 0);
+        attribute.g.iter_mut().for_each(disown);
+    }
+    graph.initializer.iter_mut().filter(|weight| weight.data_type == WIDENED).for_each(|weight| weight.data_type = 0);
 }
 
 /// The declared type of an input or output.
@@ -156,6 +167,14 @@ mod tests {
         let author = author.node("Cast", &["y"], &["wide"], &[("to", Int(1))]);
         let found = author.answer(vec![TensorData::new(vec![true], [0usize; 0]), TensorData::from([1f32, 3.0])]);
         assert_eq!(found.unwrap(), [halves(&[2.0, 6.0]), TensorData::from([2f32, 6.0])]);
+    }
+
+    #[test]
+    fn a_file_cannot_say_that_a_tensor_was_widened() {
+        let weight = TensorProto { data_type: WIDENED, ..TensorProto::default() };
+        let mut graph = GraphProto { initializer: vec![weight], ..GraphProto::default() };
+        widen(&mut graph);
+        assert_eq!(graph.initializer[0].data_type, 0);
     }
 
     #[test]
