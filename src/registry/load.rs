@@ -8,16 +8,20 @@ use super::lengths::Padded;
 use super::spec::{ModelSpec, Runners, Source};
 use crate::runner::onnx::{OnnxError, OnnxModel};
 use crate::runner::synthetic::Synthetic;
-use crate::runner::{Runner, Signature};
+use crate::runner::{Device, Runner, Signature};
 use crate::tensor::{Data, DataType, Tensor, Tensors};
 
 /// The digits model that is part of the program: `examples/digits`.
 const DIGITS: &[u8] = include_bytes!("../../examples/digits/digits.onnx");
 /// Warm-up stops here, however slow the model: a server that starts is worth more than a perfect first estimate. Two sizes
-/// make a line, so they are tried if four times this suffices.
+/// make a line, so they are tried if twice this suffices.
 const WARM_UP_TIME: Duration = Duration::from_millis(500);
+/// The same on a device that compiles kernels at the first batch of each size: it is better done before there are requests.
+const WARM_UP_DEVICE_TIME: Duration = Duration::from_secs(5);
 /// One timed batch of a size is enough when the size has taken this long.
 const WARM_UP_SIZE: Duration = Duration::from_millis(60);
+/// The first batch of a size is timed if it takes longer than this.
+const WARM_UP_LONG: Duration = Duration::from_millis(200);
 /// Timed batches for each size: enough to tell one disturbed by the machine from the others.
 const WARM_UP_ROUNDS: usize = 3;
 /// Length that a free dimension gets in a warm-up batch of runners that the program builds itself.
@@ -85,20 +89,21 @@ fn onnx(model: Result<OnnxModel, OnnxError>) -> Result<Loaded, String> {
 }
 
 /// Runs batches of these sizes, made of the same row, and returns their sizes and times. The first run of each size, which can
-/// be many times slower, is not timed. The error is a sentence for the operator.
+/// be many times slower, is not timed unless it is long. The error is a sentence for the operator.
 pub(super) fn warm_up(
     runner: &mut dyn Runner,
     example: &Tensors,
     sizes: &[usize],
+    device: Device,
 ) -> Result<Vec<(usize, Duration)>, String> {
+    let budget = if device == Device::Flex { WARM_UP_TIME } else { WARM_UP_DEVICE_TIME };
     let start = Instant::now();
     let mut timed: Vec<(usize, Duration)> = Vec::new();
     for &rows in sizes {
         let begun = Instant::now();
         if let Some(&(before, time)) = timed.last() {
-            // Twice, as the first run is not timed.
-            let expected = 2 * time.mul_f64(rows as f64 / before as f64);
-            let most = if before == sizes[0] { 4 * WARM_UP_TIME } else { WARM_UP_TIME };
+            let expected = time.mul_f64(rows as f64 / before as f64);
+            let most = if before == sizes[0] { 2 * budget } else { budget };
             if start.elapsed() + expected > most {
                 break;
             }
@@ -111,10 +116,12 @@ pub(super) fn warm_up(
             if !runner.signature().agrees(&outputs, rows) {
                 return Err(format!("a batch of {rows} equal rows gave outputs of another shape"));
             }
-            if round > 0 {
+            // What comes only once is little beside a long batch.
+            let counts = round > 0 || time > WARM_UP_LONG;
+            if counts {
                 timed.push((rows, time));
             }
-            if round > 0 && begun.elapsed() > WARM_UP_SIZE {
+            if counts && begun.elapsed() > WARM_UP_SIZE {
                 break;
             }
         }
@@ -204,7 +211,7 @@ mod tests {
     fn warm_up_of_a_slow_model_ends_when_two_sizes_make_a_line() {
         let mut runner = Synthetic::new(Duration::from_millis(100), Duration::from_millis(50));
         let example = zeros(runner.signature()).expect("a row");
-        let timed = warm_up(&mut runner, &example, &[1, 2, 4, 8, 16]).expect("it runs");
+        let timed = warm_up(&mut runner, &example, &[1, 2, 4, 8, 16], Device::Flex).expect("it runs");
         assert_eq!(timed.iter().map(|(rows, _)| *rows).collect::<Vec<_>>(), [1, 2]);
     }
 
@@ -212,7 +219,7 @@ mod tests {
     fn warm_up_times_every_size_and_leaves_its_first_run_out() {
         let mut runner = Synthetic::new(Duration::ZERO, Duration::ZERO);
         let example = zeros(runner.signature()).expect("a row");
-        let timed = warm_up(&mut runner, &example, &[1, 2, 6]).expect("it runs");
+        let timed = warm_up(&mut runner, &example, &[1, 2, 6], Device::Flex).expect("it runs");
         let sizes: Vec<usize> = timed.iter().map(|(rows, _)| *rows).collect();
         assert_eq!(sizes, [1, 2, 6].map(|rows| [rows; WARM_UP_ROUNDS]).concat());
     }

@@ -84,7 +84,7 @@ impl Model {
             load::bears_padding(&mut *build(spec.threads), &example).map_err(fail)?;
         }
         let sizes_to_try = warm_up_sizes(&sizes, max_batch);
-        let seen = load::warm_up(&mut *build(spec.threads), &example, &sizes_to_try).map_err(fail)?;
+        let seen = load::warm_up(&mut *build(spec.threads), &example, &sizes_to_try, spec.device).map_err(fail)?;
         log_warm_up(&spec, &seen);
         let metrics = metrics.model(&spec.name, &spec.version, limits(&spec));
         let builder = Batcher::builder(Caps { max_latency: spec.max_latency, max_batch })
