@@ -1,7 +1,8 @@
 """Writes ONNX's own node tests, as the package onnx holds them, to a folder: python3 benches/onnx/cases.py FOLDER
 
 A test becomes FOLDER/NAME with model.onnx, operators (one a line), tolerance (relative, absolute), and, for each of its
-data sets, SET/input_N.pb and SET/output_N.pb (TensorProto). A value that is no tensor leaves a file named after its kind.
+data sets, SET/input_N.pb and SET/output_N.pb (TensorProto). A sequence is a folder of such files; a value of any other kind leaves
+a file named after it.
 """
 
 import pathlib
@@ -31,6 +32,11 @@ def write(value, path):
         path.with_suffix(".pb").write_bytes(value.SerializeToString())
     elif isinstance(value, (numpy.ndarray, numpy.generic)):
         path.with_suffix(".pb").write_bytes(numpy_helper.from_array(numpy.asarray(value)).SerializeToString())
+    elif isinstance(value, list):
+        folder = path.with_suffix(".sequence")
+        folder.mkdir(exist_ok=True)
+        for i, element in enumerate(value):
+            write(element, folder / str(i))
     else:
         path.with_suffix("." + type(value).__name__).write_bytes(b"")
 

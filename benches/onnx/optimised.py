@@ -111,6 +111,17 @@ def variants(path, feed, scratch):
         quantizer.process()
         quantizer.model.save_model_to_file(str(to), False)
 
+    def four_bits_apart(to):
+        from onnxruntime.quantization import matmul_nbits_quantizer as tool
+
+        model = onnx.load(path)
+        sets = [s for s in model.opset_import if s.domain in ("", "ai.onnx")]
+        sets[0].version = max(sets[0].version, 21)  # since when there are such integers
+        config = tool.DefaultWeightOnlyQuantConfig(block_size=16, quant_format=QuantFormat.QDQ)
+        quantizer = tool.MatMulNBitsQuantizer(model, algo_config=config)
+        quantizer.process()
+        quantizer.model.save_model_to_file(str(to), False)
+
     from onnxconverter_common import float16 as common
     from onnxruntime.transformers import float16 as own
 
@@ -130,6 +141,7 @@ def variants(path, feed, scratch):
         ("half_inside", half(common.convert_float_to_float16, keep_io_types=True), rough),
         ("half_by_onnxruntime", half(own.convert_float_to_float16, keep_io_types=True), rough),
         ("four_bits", four_bits, exact),
+        ("four_bits_apart", four_bits_apart, exact),
         ("transformers_bert", transformers("bert"), exact),
         ("transformers_vit", transformers("vit"), exact),
     ]  # fmt: skip

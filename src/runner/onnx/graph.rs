@@ -16,7 +16,7 @@ use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
 use super::value::{OpError, Value};
-use super::{Item, OnnxError, expand, fuse, inline, ops, order, tensors, weights, widening};
+use super::{Item, OnnxError, expand, fuse, inline, ops, order, small, tensors, weights, widening};
 use crate::runner::RunnerError;
 use crate::tensor::Tensor;
 
@@ -72,6 +72,7 @@ impl Graph {
         inline::inline(&mut graph, model.functions, opset)?;
         order::order(&mut graph)?;
         refuse_missing_operators(&graph)?;
+        small::refuse_readers(&graph)?;
         expand::expand(&mut graph, opset)?;
         let outline = Outline::of(&graph);
         let given: Vec<&str> = outline.inputs.iter().map(|input| input.name.as_str()).collect();

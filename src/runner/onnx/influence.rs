@@ -120,16 +120,14 @@ impl Walk {
             "Shape" | "Size" => vec![Traits { values: all.shape, shape: Inputs::default() }],
             "ConstantOfShape" => vec![Traits { values: Inputs::default(), shape: all.values.and(all.shape) }],
             // As many as there are of something.
-            "NonZero" | "NonMaxSuppression" | "Unique" | "Compress" | "Range" | "StringSplit" | "Tokenizer" => {
-                lasting(all.values)
-            }
+            "NonZero" | "NonMaxSuppression" | "Unique" | "Compress" | "Range" | "StringSplit" | "Tokenizer"
+            | "BlackmanWindow" | "HammingWindow" | "HannWindow" | "MelWeightMatrix" => lasting(all.values),
             // It counts words, of which it knows so many.
             "TfIdfVectorizer" => vec![Traits { values: all.values, shape: Inputs::default() }],
             // As many as an input says.
             "Reshape" | "Expand" | "Tile" | "Slice" | "Pad" | "Resize" | "Upsample" | "TopK" | "OneHot" | "Split"
-            | "CenterCropPad" | "MaxUnpool" | "Col2Im" | "DFT" | "STFT" | "SequenceAt" | "SplitToSequence" => {
-                lasting(behind)
-            }
+            | "CenterCropPad" | "MaxUnpool" | "Col2Im" | "DFT" | "STFT" | "SequenceAt" | "SplitToSequence"
+            | "CropAndResize" => lasting(behind),
             "If" => self.branch(node, scope, all),
             "Loop" => self.repeat(node, scope, &inputs),
             _ => {

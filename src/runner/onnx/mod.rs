@@ -30,6 +30,7 @@ mod proto;
 mod runner;
 mod shapes;
 mod skeleton;
+mod small;
 mod survey;
 mod tensors;
 #[cfg(test)]

@@ -19,6 +19,7 @@ use super::files::Files;
 use super::fuse::Node;
 use super::ops::{self, Args, Build, Kernel, Place, Source, Subgraph};
 use super::proto::{GraphProto, NodeProto, TensorProto};
+use super::small::Small;
 use super::tensors::datatype;
 use super::value::{OpError, Value};
 use super::{OnnxError, weights};
@@ -333,7 +334,7 @@ impl<'a> Compiler<'a> {
     fn known(&mut self, name: &str) -> Result<Option<Source>, OnnxError> {
         let Some(meaning) = self.names.get_mut(name) else { return Ok(None) };
         if let Meaning::Weight(weight) = meaning {
-            let (elsewhere, known) = (weight.data_location != 0, datatype(weight.data_type).is_some());
+            let (elsewhere, known) = (weight.data_location != 0, readable(weight.data_type));
             let value = fenced(|| weights::value(weight, self.files, &self.device)).and_then(|v| v);
             let value = value.map_err(|e| unread(format!("constant '{name}': {e}"), elsewhere, known))?;
             *meaning = Meaning::Known(Source::Constant(value));
@@ -482,6 +483,11 @@ fn fold(kernel: &Kernel, sources: Vec<Source>, device: &DispatchDevice) -> Resul
         Kernel::One(run) => run(Args::new(&mut values, device, &budget)).map(|v| vec![v]),
         Kernel::Many(run) => run(Args::new(&mut values, device, &budget)),
     })?
+}
+
+/// Whether constants can be of this type.
+fn readable(element: i32) -> bool {
+    datatype(element).is_some() || Small::of(element).is_some()
 }
 
 /// Why a constant cannot be read: its file, its type, or what is in it.

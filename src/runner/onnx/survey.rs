@@ -8,6 +8,7 @@ use prost::Message;
 
 use super::outline::{Declared, Dim, Outline};
 use super::proto::{self, GraphProto, ModelProto, TensorProto};
+use super::small::Small;
 use super::tensors::{datatype, dtype};
 use super::{OnnxError, expand, files, inline, ops};
 
@@ -133,9 +134,12 @@ impl Count {
 
     fn weight(&mut self, tensor: &TensorProto) {
         let count = tensor.dims.iter().fold(1u64, |n, &d| n.saturating_mul(u64::try_from(d).unwrap_or(0)));
-        let size = dtype(i64::from(tensor.data_type)).map_or(1, |dtype| dtype.size()) as u64;
+        let bytes = match Small::of(tensor.data_type) {
+            Some(small) => small.bytes(usize::try_from(count).unwrap_or(usize::MAX)) as u64,
+            None => count.saturating_mul(dtype(i64::from(tensor.data_type)).map_or(1, |dtype| dtype.size()) as u64),
+        };
         self.weights += 1;
-        self.bytes = self.bytes.saturating_add(count.saturating_mul(size));
+        self.bytes = self.bytes.saturating_add(bytes);
     }
 
     fn operators(&mut self) -> Vec<Used> {

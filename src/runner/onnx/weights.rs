@@ -9,6 +9,7 @@ use pulp::bytemuck;
 
 use super::files::Files;
 use super::proto::{FLOAT16, TensorProto, WIDENED};
+use super::small::Small;
 use super::tensors::{datatype, dtype};
 use super::texts::Texts;
 use super::value::{OpError, Value};
@@ -38,6 +39,10 @@ pub(super) fn data(tensor: &mut TensorProto, files: &Files) -> Result<TensorData
     let dims: Result<Vec<usize>, _> = tensor.dims.iter().map(|&d| usize::try_from(d)).collect();
     let count = dims.as_ref().ok().and_then(|dims| dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)));
     let (Ok(dims), Some(count)) = (dims, count) else { return Err(OpError(format!("a shape of {:?}", tensor.dims))) };
+    if let Some(small) = Small::of(tensor.data_type) {
+        let bytes = packed(tensor, files, small.bytes(count))?;
+        return Ok(small.data(&bytes, count, Shape::from(dims)));
+    }
     let element = tensor.data_type;
     let kind = datatype(element).ok_or_else(|| OpError(format!("elements of type {element} are not supported")))?;
     let shape = Shape::from(dims);
@@ -81,6 +86,25 @@ pub(super) fn data(tensor: &mut TensorProto, files: &Files) -> Result<TensorData
         DataType::Bf16 => narrowed!(int32_data, bf16, |x| bf16::from_bits(x as u16)),
         DataType::Bytes => return Err(OpError::new("expects numbers and gets texts")),
     })
+}
+
+/// The bytes of elements that are packed, wherever they are.
+fn packed(tensor: &mut TensorProto, files: &Files, length: usize) -> Result<Vec<u8>, OpError> {
+    let bytes: Vec<u8> = if tensor.data_location != 0 {
+        let place = files.find(tensor, length)?;
+        let mut bytes = vec![0; length];
+        place.read(&mut bytes)?;
+        bytes
+    } else if let Some(raw) = tensor.raw_data.take() {
+        raw.to_vec()
+    } else {
+        // Each of the integers holds a byte.
+        tensor.int32_data.iter().map(|&byte| byte as u8).collect()
+    };
+    if bytes.len() != length {
+        return Err(OpError(format!("{} bytes for the shape {:?}, which needs {length}", bytes.len(), tensor.dims)));
+    }
+    Ok(bytes)
 }
 
 /// Elements whose `length` little-endian bytes `fill` writes to where they stay.

@@ -109,7 +109,7 @@ fn product(sheet: &mut Sheet<'_>) -> Result<String, OpError> {
         names[i] = match (turned, batch) {
             (false, false) => x.to_owned(),
             // A weight stays a matrix, whose transpose is computed once.
-            (true, false) if sheet.ranks.get(x) == Some(&2) => {
+            (true, false) if sheet.weights.get(x).is_some_and(|weight| weight.rank == 2) => {
                 sheet.value("Transpose", &[x], vec![ints("perm", &[1, 0])])
             }
             _ => sheet.value(

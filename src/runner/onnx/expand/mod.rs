@@ -58,8 +58,11 @@ fn find(name: &str) -> Option<&'static Recipe> {
 
 /// Writes all such nodes of a graph and of its bodies in others. `opset` is the version of the standard operators.
 pub(super) fn expand(graph: &mut GraphProto, opset: i64) -> Result<(), OnnxError> {
-    let ranks: HashMap<String, usize> =
-        graph.initializer.iter().map(|weight| (weight.name.clone(), weight.dims.len())).collect();
+    let weights = graph
+        .initializer
+        .iter()
+        .map(|weight| (weight.name.clone(), Weight { rank: weight.dims.len(), element: weight.data_type }));
+    let weights: HashMap<String, Weight> = weights.collect();
     let mut done = Vec::with_capacity(graph.node.len());
     // What is left to do, the next node last: a recipe may use operators that have one themselves.
     let mut left: Vec<NodeProto> = std::mem::take(&mut graph.node);
@@ -73,7 +76,7 @@ pub(super) fn expand(graph: &mut GraphProto, opset: i64) -> Result<(), OnnxError
             done.push(node);
             continue;
         };
-        let mut sheet = Sheet::new(&node, &ranks, opset);
+        let mut sheet = Sheet::new(&node, &weights, opset);
         let written = (recipe.write)(&mut sheet).and_then(|()| match sheet.attributes.unread() {
             Some(attribute) => Err(OpError(format!("its attribute '{attribute}' is not known"))),
             None => Ok(sheet.made),
@@ -86,20 +89,28 @@ pub(super) fn expand(graph: &mut GraphProto, opset: i64) -> Result<(), OnnxError
     Ok(())
 }
 
+/// What is known of a weight.
+struct Weight {
+    /// How many axes it has.
+    rank: usize,
+    /// `onnx.TensorProto.DataType`
+    element: i32,
+}
+
 /// A node, and the nodes that are written for it.
 struct Sheet<'a> {
     node: &'a NodeProto,
     /// Attributes by name; all must be read.
     attributes: Attributes<'a>,
-    /// How many axes the graph's weights have.
-    ranks: &'a HashMap<String, usize>,
+    /// The graph's weights.
+    weights: &'a HashMap<String, Weight>,
     opset: i64,
     made: Vec<NodeProto>,
 }
 
 impl<'a> Sheet<'a> {
-    fn new(node: &'a NodeProto, ranks: &'a HashMap<String, usize>, opset: i64) -> Sheet<'a> {
-        Sheet { node, attributes: Attributes::new(&node.attribute), ranks, opset, made: Vec::new() }
+    fn new(node: &'a NodeProto, weights: &'a HashMap<String, Weight>, opset: i64) -> Sheet<'a> {
+        Sheet { node, attributes: Attributes::new(&node.attribute), weights, opset, made: Vec::new() }
     }
 
     /// Argument `i`, if the node has one.

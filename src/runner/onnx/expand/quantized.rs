@@ -1,17 +1,13 @@
 //! Layers on small integers. Each becomes the layer on the numbers that the integers stand for, between nodes that change
 //! one into the other; only where sums of products of integers are asked for, they are computed so.
 
-use super::conv::{channels_first, channels_last};
+use super::conv::{channels_first, channels_last, give_channels_last};
 use super::layers::scaled;
-use super::{AttributeProto, Recipe, Sheet, int, ints};
+use super::{Recipe, Sheet, int, ints};
+use crate::runner::onnx::small::Small;
 use crate::runner::onnx::value::OpError;
 
 pub(super) const RECIPES: &[Recipe] = &[
-    Recipe::new("QLinearConv", |sheet| {
-        let (x, attributes) = (real(sheet, 0)?, sheet.rest(&[]));
-        let y = convolution(sheet, &x, attributes)?;
-        give(sheet, &y, 6)
-    }),
     Recipe::new("com.microsoft::DequantizeLinear", |sheet| same(sheet, "DequantizeLinear")),
     Recipe::new("com.microsoft::DynamicQuantizeLSTM", lstm),
     Recipe::new("com.microsoft::DynamicQuantizeMatMul", |sheet| {
@@ -21,20 +17,8 @@ pub(super) const RECIPES: &[Recipe] = &[
         sheet.give(0, "com.microsoft::MatMulIntegerToFloat", &inputs, vec![]);
         Ok(())
     }),
-    Recipe::new("com.microsoft::GatherBlockQuantized", |sheet| {
-        let (axis, gathered) = (sheet.attributes.int("quantize_axis", 1)?, sheet.attributes.int("gather_axis", 0)?);
-        if gathered != 0 || ![1, -1].contains(&axis) {
-            return Err(OpError(format!("quantize_axis={axis} and gather_axis={gathered}; they are 1 and 0")));
-        }
-        let bits = vec![
-            int("bits", sheet.attributes.int("bits", 4)?),
-            int("block_size", sheet.attributes.int("block_size", 128)?),
-        ];
-        let table = sheet.value("uncork::Unpack", &[sheet.need(0)?, sheet.need(2)?, sheet.or_none(3)], bits);
-        sheet.give(0, "Gather", &[&table, sheet.need(1)?], vec![]);
-        Ok(())
-    })
-    .except("numbers of types other than uint8; tables that are not matrices"),
+    Recipe::new("com.microsoft::GatherBlockQuantized", gather)
+        .except("tables that are packed and not matrices; indices beyond the table"),
     Recipe::new("com.microsoft::MatMulIntegerToFloat", |sheet| {
         let sums =
             sheet.value("MatMulInteger", &[sheet.need(0)?, sheet.need(1)?, sheet.or_none(4), sheet.or_none(5)], vec![]);
@@ -96,11 +80,17 @@ pub(super) const RECIPES: &[Recipe] = &[
     }),
     Recipe::new("com.microsoft::QLinearConv", |sheet| {
         let last = sheet.attributes.flag("channels_last", false)?;
-        let (x, attributes) = (real(sheet, 0)?, sheet.rest(&["channels_last"]));
-        let x = if last { channels_first(sheet, &x) } else { x };
-        let y = convolution(sheet, &x, attributes)?;
-        let y = if last { channels_last(sheet, &y) } else { y };
-        give(sheet, &y, 6)
+        let attributes = sheet.rest(&["channels_last"]);
+        let x = if last { channels_first(sheet, sheet.need(0)?) } else { sheet.need(0)?.to_owned() };
+        let others = (1..sheet.count()).map(|i| sheet.or_none(i));
+        let inputs: Vec<&str> = std::iter::once(x.as_str()).chain(others).collect();
+        if last {
+            let y = sheet.value("QLinearConv", &inputs, attributes);
+            give_channels_last(sheet, &y);
+        } else {
+            sheet.give(0, "QLinearConv", &inputs, attributes);
+        }
+        Ok(())
     }),
     Recipe::new("com.microsoft::QLinearGlobalAveragePool", |sheet| pool(sheet, "GlobalAveragePool")),
     Recipe::new("com.microsoft::QLinearLeakyRelu", |sheet| unary(sheet, "LeakyRelu")),
@@ -171,22 +161,6 @@ fn pool(sheet: &mut Sheet<'_>, operator: &str) -> Result<(), OpError> {
     give(sheet, &y, 3)
 }
 
-/// The convolution of `x` with the weight and the bias that stand behind its scales.
-fn convolution(sheet: &mut Sheet<'_>, x: &str, attributes: Vec<AttributeProto>) -> Result<String, OpError> {
-    let by_output = vec![int("axis", 0)];
-    let inputs = [sheet.need(3)?, sheet.need(4)?, sheet.or_none(5)];
-    let weight = sheet.value("DequantizeLinear", &inputs, by_output.clone());
-    let bias = match sheet.optional(8) {
-        Some(bias) => {
-            // The bias counts in products of the two scales.
-            let scale = sheet.value("Mul", &[sheet.need(1)?, sheet.need(4)?], vec![]);
-            sheet.value("DequantizeLinear", &[bias, &scale], by_output)
-        }
-        None => String::new(),
-    };
-    Ok(sheet.value("Conv", &[x, &weight, &bias], attributes))
-}
-
 /// alpha · A' · B' + C of integers, as floats or as integers again.
 fn gemm(sheet: &mut Sheet<'_>) -> Result<(), OpError> {
     let mut factors = [String::new(), String::new()];
@@ -212,6 +186,23 @@ fn gemm(sheet: &mut Sheet<'_>) -> Result<(), OpError> {
     }
     let y = sheet.value("Mul", &[&y, &scale], vec![]);
     give(sheet, &y, 7)
+}
+
+/// A gather from a table in few bits: of a type of its own, or packed into bytes.
+fn gather(sheet: &mut Sheet<'_>) -> Result<(), OpError> {
+    let attributes = &sheet.attributes;
+    let (axis, gathered) = (attributes.int("quantize_axis", 1)?, attributes.int("gather_axis", 0)?);
+    let (bits, block) = (attributes.int("bits", 4)?, attributes.int("block_size", 128)?);
+    let inputs = [sheet.need(0)?, sheet.need(2)?, sheet.or_none(3)];
+    let table = if sheet.weights.get(inputs[0]).is_some_and(|weight| Small::of(weight.element).is_some()) {
+        sheet.value("DequantizeLinear", &inputs, vec![int("axis", axis), int("block_size", block)])
+    } else if gathered == 0 && [1, -1].contains(&axis) {
+        sheet.value("uncork::Unpack", &inputs, vec![int("bits", bits), int("block_size", block)])
+    } else {
+        return Err(OpError(format!("quantize_axis={axis} and gather_axis={gathered}; they are 1 and 0")));
+    };
+    sheet.give(0, "Gather", &[&table, sheet.need(1)?], vec![int("axis", gathered)]);
+    Ok(())
 }
 
 fn softmax(sheet: &mut Sheet<'_>) -> Result<(), OpError> {

@@ -16,7 +16,8 @@ use crate::runner::onnx::memory;
 use crate::runner::onnx::value::{Backend as B, Handle, OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("DequantizeLinear", dequantize).except("float8, and integers of 4 bits or fewer"),
+    Operator::new("DequantizeLinear", dequantize)
+        .except("float8, and integers of 4 bits or fewer, that are no weights"),
     Operator::new("DynamicQuantizeLinear", |_| Ok(Kernel::many(|mut args| dynamic(args.take(0)?, args.device)))),
     Operator::new("MatMulInteger", integer_matmul),
     Operator::new("QLinearMatMul", |_| {
@@ -187,6 +188,13 @@ pub(super) fn dequantized(
     let (dims, scales) = (x.shape(), scale.shape());
     let to = declared.unwrap_or(scale.dtype());
     let scale = host::read::<f32>(scale.cast(DType::F32, device)?)?;
+    if let Value::Float(x) = x {
+        // Numbers of a type of eight bits, which has no zero points but 0.
+        let places = grain.places(&dims, &scales)?;
+        let x = host::read::<f32>(Value::Float(x).cast(DType::F32, device)?)?;
+        let numbers: Vec<f32> = x.into_iter().zip(places).map(|(x, at)| x * scale[at]).collect();
+        return Value::from_data(TensorData::new(numbers, dims), device)?.cast(to, device);
+    }
     let zeros = zeros(zero, &scales, scale.len())?;
     if let Some(inner) = grain.inner(&dims, &scales)? {
         macro_rules! quick {
