@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
 
+/// Shared with `cargo bench --bench onnx -- graphs COUNT`.
+#[path = "../benches/onnx/graphs/mod.rs"]
+mod graphs;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use serde_json::Value as Json;
-use uncork::runner::onnx::{OnnxError, OnnxModel, OnnxRunner};
+use uncork::runner::onnx::{Graph, OnnxError, OnnxModel, OnnxRunner, Rule};
 use uncork::runner::{Runner, RunnerError};
 use uncork::tensor::{Data, DataType, Tensor, Tensors};
 
@@ -215,6 +219,46 @@ fn texts_that_are_not_utf_8_are_refused() {
     let batch = Tensors::one("X", Tensor::new(vec![1, 2], bytes).unwrap());
     let error = runner(&model).run(model.signature().check(batch).unwrap()).unwrap_err();
     assert!(matches!(&error, RunnerError::Input(reason) if reason.contains("is not UTF-8")), "{error:?}");
+}
+
+#[test]
+fn joined_nodes_answer_as_the_graph_without_them() {
+    let outcome = graphs::search(0..2000, 1, |_| ());
+    if let Some(finding) = outcome.findings.first() {
+        panic!("{finding}");
+    }
+    // A generator that makes what is refused, or next to nothing, proves nothing.
+    assert!(outcome.refused * 20 < outcome.graphs && outcome.nodes > 15 * outcome.graphs, "{outcome:?}");
+}
+
+#[test]
+fn each_rule_alone_leaves_the_answers_of_every_architecture_as_they_are() {
+    let alone = Rule::ALL.map(|rule| vec![rule]);
+    for (name, tolerance) in zoo("zoo") {
+        let bytes = file(&format!("tests/models/zoo/{name}.onnx"));
+        let (inputs, outputs) = record(&format!("zoo/{name}"));
+        for rules in [vec![]].iter().chain(&alone) {
+            let graph = Graph::load_joined_by(&bytes, rules).unwrap();
+            let given = graph.inputs().map(|name| burn_tensor(inputs.get(name).unwrap())).collect();
+            let found = graph.run(given).unwrap();
+            for (found, name_of) in found.into_iter().zip(graph.outputs()) {
+                let expected = floats(&outputs, name_of);
+                let found: Vec<f32> = found.iter::<f32>().collect();
+                let close = |(a, b): (&f32, &f32)| (a - b).abs() <= tolerance * (1.0 + b.abs());
+                assert!(found.len() == expected.len() && found.iter().zip(&expected).all(close), "{name} by {rules:?}");
+            }
+        }
+    }
+}
+
+fn burn_tensor(tensor: &Tensor) -> burn::tensor::TensorData {
+    let shape = tensor.shape().to_vec();
+    match tensor.data() {
+        Data::Fp32(v) => burn::tensor::TensorData::new(v.clone(), shape),
+        Data::Fp16(v) => burn::tensor::TensorData::new(v.clone(), shape),
+        Data::Int64(v) => burn::tensor::TensorData::new(v.clone(), shape),
+        other => panic!("rows of {}", other.datatype().name()),
+    }
 }
 
 #[test]

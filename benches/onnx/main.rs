@@ -1,11 +1,16 @@
 //! Measures the ONNX interpreter. `cargo bench --bench onnx -- cases FOLDER` runs ONNX's own node tests, as
 //! `benches/onnx/cases.py` has written them; `operators FOLDER` compares `docs/operators.md` with what they show.
+//! `corpus FOLDER [NAME …] [--write]` serves real models, as `benches/onnx/corpus.py` has fetched them.
+//! `graphs COUNT` makes whole graphs and runs them with nodes joined and as they are.
 //! `pipelines FOLDER` runs classical pipelines, which `benches/onnx/pipelines.py` has written.
 //! `fuzz FOLDER COUNT` loads damaged copies of the models in a folder; `load MODEL.onnx` says how long reading and compiling
 //! a model takes, and how much memory; `speed MODEL.onnx` times a model at the orders of `benches/onnx/speed.py`, beside onnxruntime.
 
 mod cases;
+mod corpus;
 mod fuzz;
+mod gate;
+mod graphs;
 mod pipelines;
 mod speed;
 
@@ -36,13 +41,25 @@ fn main() -> ExitCode {
         ["pipelines", folder, filter] => pipelines::run(folder.as_ref(), filter),
         ["speed", model] => speed::run(model, "1"),
         ["speed", model, threads] => speed::run(model, threads),
+        ["corpus", folder, ref names @ ..] => {
+            let (flags, names): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.starts_with("--"));
+            corpus::run(folder.as_ref(), &names, flags == ["--write"])
+        }
+        ["graphs", count] => match count.parse() {
+            Ok(count) => gate::run(0..count),
+            Err(_) => usage(),
+        },
+        ["graphs", first, last] => match (first.parse(), last.parse()) {
+            (Ok(first), Ok(last)) => gate::run(first..last),
+            _ => usage(),
+        },
         _ => usage(),
     }
 }
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | load MODEL | speed MODEL [THREADS]"
+        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | corpus FOLDER [NAME …] [--write] | graphs COUNT | load MODEL | speed MODEL [THREADS]"
     );
     ExitCode::from(3)
 }

@@ -43,6 +43,7 @@ pub struct Model {
     platform: &'static str,
     labels: Vec<Vec<String>>,
     signature: Arc<Signature>,
+    alone: Option<String>,
     batcher: Batcher<Tensors, Served>,
     counts: Arc<Counts>,
 }
@@ -69,7 +70,7 @@ impl Model {
         let Loaded { platform, signature, labels, alone, is_single, example, build, .. } =
             load::load(&spec).map_err(fail)?;
         let spec = if is_single { single(spec.clone()) } else { spec.clone() };
-        if let Some(why) = alone {
+        if let Some(why) = &alone {
             let how = if signature.is_unbatched() {
                 "takes one request at a time, in its own shapes"
             } else {
@@ -106,7 +107,7 @@ impl Model {
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
         let totals = std::array::from_fn(|_| AtomicU64::new(0));
         let counts = Arc::new(Counts { metrics, max_latency: spec.max_latency, totals });
-        Ok(Model { spec, platform, labels, signature: Arc::new(signature), batcher, counts })
+        Ok(Model { spec, platform, labels, signature: Arc::new(signature), alone, batcher, counts })
     }
 
     /// The name that callers use.
@@ -132,6 +133,11 @@ impl Model {
     /// Names, types and shapes.
     pub fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    /// Why the rows of a batch are run one at a time, if they are.
+    pub fn alone(&self) -> Option<&str> {
+        self.alone.as_deref()
     }
 
     /// What was asked for.

@@ -25,9 +25,8 @@ pub(super) fn joined(build: &mut Build<'_>, epsilon: f32) -> Result<Kernel, OpEr
     Ok(Kernel::one(move |mut args| {
         let x = args.float(0)?;
         let dims = x.shape().to_vec();
-        if dims.last() != Some(&width) || x.dtype() != scale.dtype() {
-            let kind = x.dtype();
-            return Err(OpError(format!("{width} columns do not fit the shape {dims:?} of {kind:?}")));
+        if dims.last() != Some(&width) {
+            return broadcast(x, [&scale, &shift], epsilon);
         }
         let Some((scale, shift)) = &columns else {
             return Ok(Value::Float(B::layer_norm(x, scale.clone(), Some(shift.clone()), f64::from(epsilon))));
@@ -36,6 +35,29 @@ pub(super) fn joined(build: &mut Build<'_>, epsilon: f32) -> Result<Kernel, OpEr
         layer_norm(&mut numbers, scale.as_slice(), Some(shift.as_slice()), epsilon);
         floats::tensor(numbers, dims, args.device)
     }))
+}
+
+/// The same where the columns of `x` and those of the scale are not as many: one of them is broadcast, as in the sums and
+/// products that were written out.
+fn broadcast(x: Handle, columns: [&Handle; 2], epsilon: f32) -> Result<Value, OpError> {
+    let Some(last) = x.shape().num_dims().checked_sub(1) else {
+        return Err(OpError::new("a single number has no axis to be normalised over"));
+    };
+    let mut laid = vec![1; last + 1];
+    let [scale, shift] = columns.map(|tensor| {
+        laid[last] = tensor.shape()[0];
+        B::float_reshape(tensor.clone(), Shape::from(laid.clone()))
+    });
+    let (width, found) = (scale.shape()[last], x.shape()[last]);
+    if width != 1 && found != 1 {
+        return Err(OpError(format!("{width} columns do not fit {found}")));
+    }
+    let mean = B::float_mean_dim(x.clone(), last);
+    let centred = B::float_sub(x, mean);
+    let variance = B::float_mean_dim(B::float_mul(centred.clone(), centred.clone()), last);
+    let root = B::float_sqrt(B::float_add_scalar(variance, epsilon.into()));
+    let scaled = B::float_mul(B::float_div(centred, root), scale);
+    Ok(Value::Float(B::float_add(scaled, shift)))
 }
 
 /// y = scale · x + shift, for each channel.

@@ -1,0 +1,204 @@
+//! One model, asked as callers ask a server.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use burn::tensor::{DType, TensorData};
+use futures_util::future::join_all;
+use uncork::registry::{Caps, Model as Served, ModelSpec, Registry, Source, Terms};
+use uncork::runner::onnx::{Graph, read_tensor};
+use uncork::runner::{Signature, TensorSpec};
+use uncork::tensor::{Data, Tensor, Tensors};
+
+use super::list::Model;
+use super::{Fate, State};
+
+/// Callers that ask at the same time.
+const CALLERS: usize = 8;
+/// Far above any batch time: what is tried here is not the speed.
+const MAX_LATENCY: Duration = Duration::from_secs(300);
+
+type Failure = Box<dyn std::error::Error>;
+
+/// A row as onnxruntime takes it, and its answer; each in the file's order.
+struct Case {
+    inputs: Vec<TensorData>,
+    outputs: Vec<TensorData>,
+}
+
+/// What a model comes to.
+pub(super) fn fate(folder: &Path, model: &Model) -> Fate {
+    let wrong = |reason: String| Fate { state: State::Wrong, reason };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let (cases, runtime) = match (cases(folder), runtime) {
+        (Ok(cases), Ok(runtime)) => (cases, runtime),
+        (Err(error), _) => return wrong(format!("its rows cannot be read: {error}")),
+        (_, Err(error)) => return wrong(error.to_string()),
+    };
+    runtime.block_on(async {
+        let caps = Caps { max_latency: MAX_LATENCY, max_batch: CALLERS };
+        let spec = ModelSpec::new(&model.name, Source::Onnx(folder.join("model.onnx")), caps);
+        let registry = match Registry::load(vec![spec]) {
+            Ok(registry) => registry,
+            Err(errors) => {
+                let reason = errors.first().map(|e| e.reason.clone()).unwrap_or_default();
+                let path = format!("{}: ", folder.join("model.onnx").display());
+                return Fate { state: State::Refused, reason: reason.replace(&path, "") };
+            }
+        };
+        let Ok(served) = registry.model(&model.name, None) else { return wrong("it is not there".into()) };
+        let rows =
+            cases.iter().map(|case| request(served.signature(), case)).collect::<Result<Vec<Tensors>, Failure>>();
+        let rows = match rows {
+            Ok(rows) => rows,
+            Err(error) => return Fate { state: State::Refused, reason: error.to_string() },
+        };
+        if let Err(error) = unjoined(folder, &cases[0], model.tolerance) {
+            return wrong(format!("without joined nodes, {error}"));
+        }
+        let difference = match answers(served, &rows, &cases, model.tolerance).await {
+            Ok(difference) => format!("differs by {difference:.0e}"),
+            Err(error) => return wrong(error.to_string()),
+        };
+        match served.alone() {
+            None => Fate { state: State::Right, reason: difference },
+            Some(why) => Fate { state: State::Alone, reason: format!("{difference}; {why}") },
+        }
+    })
+}
+
+/// The rows that corpus.py has written.
+fn cases(folder: &Path) -> Result<Vec<Case>, Failure> {
+    let tensors = |row: &Path, kind: &str| {
+        let files = (0..).map(|i| row.join(format!("{kind}_{i}.pb"))).take_while(|file| file.exists());
+        files.map(|file| Ok(read_tensor(&fs::read(file)?)?)).collect::<Result<Vec<TensorData>, Failure>>()
+    };
+    let rows = (0..).map(|row| folder.join(row.to_string())).take_while(|row| row.exists());
+    rows.map(|row| Ok(Case { inputs: tensors(&row, "input")?, outputs: tensors(&row, "output")? })).collect()
+}
+
+/// Asks for every row alone, for all at once, and by several callers; the largest difference, unless one is too large.
+async fn answers(served: &Served, rows: &[Tensors], cases: &[Case], tolerance: f64) -> Result<f64, Failure> {
+    let mut largest = 0.0f64;
+    for (i, (row, case)) in rows.iter().zip(cases).enumerate() {
+        let answer = served.infer(row.clone(), Terms::now()).await.map_err(|e| format!("row {i} alone: {e}"))?;
+        largest = largest.max(difference(answer.outputs, case, tolerance).map_err(|e| format!("row {i} alone {e}"))?);
+    }
+    // Rows of different lengths share no request; those of one model here have the same.
+    let together = served.infer(Tensors::join(rows.to_vec())?, Terms::now()).await;
+    let together = together.map_err(|e| format!("{} rows together: {e}", rows.len()))?.outputs;
+    for (i, (row, case)) in together.split(&vec![1; rows.len()])?.into_iter().zip(cases).enumerate() {
+        largest = largest.max(difference(row, case, tolerance).map_err(|e| format!("row {i} of a batch {e}"))?);
+    }
+    let callers = (0..CALLERS).map(|i| served.infer(rows[i % rows.len()].clone(), Terms::now()));
+    for (i, answer) in join_all(callers).await.into_iter().enumerate() {
+        let answer = answer.map_err(|e| format!("caller {i} of {CALLERS}: {e}"))?;
+        let case = &cases[i % cases.len()];
+        largest = largest
+            .max(difference(answer.outputs, case, tolerance).map_err(|e| format!("caller {i} of {CALLERS} {e}"))?);
+    }
+    Ok(largest)
+}
+
+/// Runs the graph with no nodes joined: what joining could do wrong shows as a difference between the two.
+fn unjoined(folder: &Path, case: &Case, tolerance: f64) -> Result<(), Failure> {
+    let bytes = fs::read(folder.join("model.onnx"))?;
+    // Weights in other files are beyond a graph's bytes.
+    let Ok(graph) = Graph::load_joined_by(&bytes, &[]) else { return Ok(()) };
+    for (found, expected) in graph.run(case.inputs.clone())?.iter().zip(&case.outputs) {
+        let (found, expected) = (found.iter::<f64>().collect::<Vec<_>>(), expected.iter::<f64>().collect::<Vec<_>>());
+        if found.len() != expected.len() {
+            return Err(format!("it has {} numbers, not {}", found.len(), expected.len()).into());
+        }
+        farthest(&found, &expected, tolerance).map_err(|e| format!("it has {e}"))?;
+    }
+    Ok(())
+}
+
+/// A row as a request of the served model.
+fn request(signature: &Signature, case: &Case) -> Result<Tensors, Failure> {
+    let rows = signature.inputs.iter().zip(&case.inputs).map(|(spec, given)| {
+        let shape = shape(spec, &given.shape().to_vec()).ok_or_else(|| {
+            format!(
+                "its input '{}' is served with {:?}, and a row has {:?}",
+                spec.name,
+                spec.wire_shape(),
+                &given.shape()[..]
+            )
+        })?;
+        Ok((Arc::clone(&spec.name), Tensor::new(shape, data(given)?)?))
+    });
+    Ok(Tensors::new(rows.collect::<Result<_, Failure>>()?)?)
+}
+
+/// The shape of one row: wherever the model has its batch axis, the served one has it first. An axis of 1 can be moved
+/// without moving a number; an input without a batch axis gets one.
+fn shape(spec: &TensorSpec, given: &[usize]) -> Option<Vec<usize>> {
+    let without = |axis: usize| [&given[..axis], &given[axis + 1..]].concat();
+    let batch_axes = (0..given.len()).filter(|&axis| given[axis] == 1).map(without);
+    let fits = |dims: &Vec<usize>| {
+        dims.len() == spec.dims.len() && dims.iter().zip(&spec.dims).all(|(have, want)| want.is_none_or(|w| w == *have))
+    };
+    let dims = batch_axes.chain([given.to_vec()]).find(fits)?;
+    Some([&[1][..], &dims].concat())
+}
+
+fn data(given: &TensorData) -> Result<Data, Failure> {
+    Ok(match given.dtype() {
+        DType::F32 => given.iter::<f32>().collect::<Vec<_>>().into(),
+        DType::F64 => given.iter::<f64>().collect::<Vec<_>>().into(),
+        DType::F16 => given.iter::<half::f16>().collect::<Vec<_>>().into(),
+        DType::I64 => given.iter::<i64>().collect::<Vec<_>>().into(),
+        DType::I32 => given.iter::<i32>().collect::<Vec<_>>().into(),
+        DType::Bool(_) => given.iter::<bool>().collect::<Vec<_>>().into(),
+        other => return Err(format!("rows of {other:?} are not among the corpus' own").into()),
+    })
+}
+
+fn numbers(data: &Data) -> Result<Vec<f64>, String> {
+    Ok(match data {
+        Data::Fp32(v) => v.iter().map(|&x| x.into()).collect(),
+        Data::Fp64(v) => v.clone(),
+        Data::Fp16(v) => v.iter().map(|&x| x.into()).collect(),
+        Data::Int64(v) => v.iter().map(|&x| x as f64).collect(),
+        Data::Int32(v) => v.iter().map(|&x| x.into()).collect(),
+        Data::Bool(v) => v.iter().map(|&x| f64::from(u8::from(x))).collect(),
+        other => return Err(format!("is {}", other.datatype().name())),
+    })
+}
+
+/// The largest difference between a row's outputs and the expected ones, as a part of an output's largest number; or what
+/// is wrong, in words behind a subject.
+fn difference(outputs: Tensors, case: &Case, tolerance: f64) -> Result<f64, String> {
+    if outputs.iter().len() != case.outputs.len() {
+        return Err(format!("has {} outputs, not {}", outputs.iter().len(), case.outputs.len()));
+    }
+    let mut largest = 0.0f64;
+    for ((name, found), expected) in outputs.iter().zip(&case.outputs) {
+        // The batch axis may be elsewhere, so axes of 1 say nothing.
+        let long = |dims: &[usize]| dims.iter().copied().filter(|&d| d != 1).collect::<Vec<_>>();
+        if long(found.shape()) != long(&expected.shape().to_vec()) {
+            return Err(format!("has '{name}' of shape {:?}, not {:?}", found.shape(), &expected.shape()[..]));
+        }
+        let found = numbers(found.data()).map_err(|e| format!("has '{name}', which {e}"))?;
+        let expected: Vec<f64> = expected.iter().collect();
+        largest = largest.max(farthest(&found, &expected, tolerance).map_err(|e| format!("has in '{name}' {e}"))?);
+    }
+    Ok(largest)
+}
+
+/// The largest difference of two numbers as a part of the largest number; or, where that is too large, what differs.
+fn farthest(found: &[f64], expected: &[f64], tolerance: f64) -> Result<f64, String> {
+    let scale = expected.iter().fold(1e-4f64, |most, x| most.max(x.abs()));
+    let mut largest = 0.0f64;
+    for (at, (a, b)) in found.iter().zip(expected).enumerate() {
+        let off = if a == b || (a.is_nan() && b.is_nan()) { 0.0 } else { (a - b).abs() / scale };
+        if off.is_nan() || off > tolerance {
+            return Err(format!("{a}, not {b}, at {at}; the largest is {scale:.3}"));
+        }
+        largest = largest.max(off);
+    }
+    Ok(largest)
+}
