@@ -9,7 +9,7 @@ use burn::tensor::{DType, TensorData};
 use futures_util::future::join_all;
 use uncork::registry::{Caps, Model as Served, ModelSpec, Registry, Source, Terms};
 use uncork::runner::onnx::{Graph, read_tensor};
-use uncork::runner::{Signature, TensorSpec};
+use uncork::runner::{Rows, Signature};
 use uncork::tensor::{Data, Tensor, Tensors};
 
 use super::list::Model;
@@ -49,16 +49,10 @@ pub(super) fn fate(folder: &Path, model: &Model) -> Fate {
             }
         };
         let Ok(served) = registry.model(&model.name, None) else { return wrong("it is not there".into()) };
-        let rows =
-            cases.iter().map(|case| request(served.signature(), case)).collect::<Result<Vec<Tensors>, Failure>>();
-        let rows = match rows {
-            Ok(rows) => rows,
-            Err(error) => return Fate { state: State::Refused, reason: error.to_string() },
-        };
         if let Err(error) = unjoined(folder, &cases[0], model.tolerance) {
             return wrong(format!("without joined nodes, {error}"));
         }
-        let difference = match answers(served, &rows, &cases, model.tolerance).await {
+        let difference = match answers(served, &cases, model.tolerance).await {
             Ok(difference) => format!("differs by {difference:.0e}"),
             Err(error) => return wrong(error.to_string()),
         };
@@ -80,24 +74,32 @@ fn cases(folder: &Path) -> Result<Vec<Case>, Failure> {
 }
 
 /// Asks for every row alone, for all at once, and by several callers; the largest difference, unless one is too large.
-async fn answers(served: &Served, rows: &[Tensors], cases: &[Case], tolerance: f64) -> Result<f64, Failure> {
+async fn answers(served: &Served, cases: &[Case], tolerance: f64) -> Result<f64, Failure> {
+    let signature = served.signature();
+    let rows = cases.iter().map(|case| request(signature, &[case])).collect::<Result<Vec<Tensors>, Failure>>()?;
     let mut largest = 0.0f64;
+    let mut compare = |answer: &Tensors, (row, of): (usize, usize), case: &Case, what: &str| {
+        let difference = difference(signature, answer, (row, of), case, tolerance);
+        largest = largest.max(difference.map_err(|e| format!("{what} {e}"))?);
+        Ok::<(), Failure>(())
+    };
     for (i, (row, case)) in rows.iter().zip(cases).enumerate() {
         let answer = served.infer(row.clone(), Terms::now()).await.map_err(|e| format!("row {i} alone: {e}"))?;
-        largest = largest.max(difference(answer.outputs, case, tolerance).map_err(|e| format!("row {i} alone {e}"))?);
+        compare(&answer.outputs, (0, 1), case, &format!("row {i} alone"))?;
     }
-    // Rows of different lengths share no request; those of one model here have the same.
-    let together = served.infer(Tensors::join(rows.to_vec())?, Terms::now()).await;
-    let together = together.map_err(|e| format!("{} rows together: {e}", rows.len()))?.outputs;
-    for (i, (row, case)) in together.split(&vec![1; rows.len()])?.into_iter().zip(cases).enumerate() {
-        largest = largest.max(difference(row, case, tolerance).map_err(|e| format!("row {i} of a batch {e}"))?);
+    // Where a model has no rows, a request is one run, and others cannot be part of it.
+    if !signature.is_unbatched() {
+        let together = request(signature, &cases.iter().collect::<Vec<_>>())?;
+        let answer = served.infer(together, Terms::now()).await;
+        let answer = answer.map_err(|e| format!("{} rows together: {e}", cases.len()))?;
+        for (i, case) in cases.iter().enumerate() {
+            compare(&answer.outputs, (i, cases.len()), case, &format!("row {i} of a batch"))?;
+        }
     }
     let callers = (0..CALLERS).map(|i| served.infer(rows[i % rows.len()].clone(), Terms::now()));
     for (i, answer) in join_all(callers).await.into_iter().enumerate() {
         let answer = answer.map_err(|e| format!("caller {i} of {CALLERS}: {e}"))?;
-        let case = &cases[i % cases.len()];
-        largest = largest
-            .max(difference(answer.outputs, case, tolerance).map_err(|e| format!("caller {i} of {CALLERS} {e}"))?);
+        compare(&answer.outputs, (0, 1), &cases[i % cases.len()], &format!("caller {i} of {CALLERS}"))?;
     }
     Ok(largest)
 }
@@ -117,32 +119,28 @@ fn unjoined(folder: &Path, case: &Case, tolerance: f64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A row as a request of the served model.
-fn request(signature: &Signature, case: &Case) -> Result<Tensors, Failure> {
-    let rows = signature.inputs.iter().zip(&case.inputs).map(|(spec, given)| {
-        let shape = shape(spec, &given.shape().to_vec()).ok_or_else(|| {
-            format!(
-                "its input '{}' is served with {:?}, and a row has {:?}",
-                spec.name,
-                spec.wire_shape(),
-                &given.shape()[..]
-            )
-        })?;
-        Ok((Arc::clone(&spec.name), Tensor::new(shape, data(given)?)?))
+/// Rows as one request, in each tensor where the model has them.
+fn request(signature: &Signature, cases: &[&Case]) -> Result<Tensors, Failure> {
+    let inputs = signature.inputs.iter().enumerate().map(|(i, spec)| {
+        let first = &cases[0].inputs[i];
+        let mut shape = first.shape().to_vec();
+        let tensor = match spec.rows {
+            Rows::Axis(axis) if cases.len() > 1 => {
+                let inner = shape[axis..].iter().product::<usize>() * first.dtype().size();
+                let outer = shape[..axis].iter().product::<usize>();
+                let mut bytes = Vec::with_capacity(outer * inner * cases.len());
+                for at in 0..outer {
+                    cases.iter().for_each(|case| bytes.extend(&case.inputs[i].as_bytes()[at * inner..][..inner]));
+                }
+                shape[axis] *= cases.len();
+                TensorData::from_bytes_vec(bytes, shape.clone(), first.dtype())
+            }
+            // What all rows share is given once.
+            _ => first.clone(),
+        };
+        Ok((Arc::clone(&spec.name), Tensor::new(shape, data(&tensor)?)?))
     });
-    Ok(Tensors::new(rows.collect::<Result<_, Failure>>()?)?)
-}
-
-/// The shape of one row: wherever the model has its batch axis, the served one has it first. An axis of 1 can be moved
-/// without moving a number; an input without a batch axis gets one.
-fn shape(spec: &TensorSpec, given: &[usize]) -> Option<Vec<usize>> {
-    let without = |axis: usize| [&given[..axis], &given[axis + 1..]].concat();
-    let batch_axes = (0..given.len()).filter(|&axis| given[axis] == 1).map(without);
-    let fits = |dims: &Vec<usize>| {
-        dims.len() == spec.dims.len() && dims.iter().zip(&spec.dims).all(|(have, want)| want.is_none_or(|w| w == *have))
-    };
-    let dims = batch_axes.chain([given.to_vec()]).find(fits)?;
-    Some([&[1][..], &dims].concat())
+    Ok(Tensors::new(inputs.collect::<Result<_, Failure>>()?)?)
 }
 
 fn data(given: &TensorData) -> Result<Data, Failure> {
@@ -169,22 +167,36 @@ fn numbers(data: &Data) -> Result<Vec<f64>, String> {
     })
 }
 
-/// The largest difference between a row's outputs and the expected ones, as a part of an output's largest number; or what
-/// is wrong, in words behind a subject.
-fn difference(outputs: Tensors, case: &Case, tolerance: f64) -> Result<f64, String> {
+/// The largest difference between the outputs for a row of so many and the expected ones; or what is wrong, in words
+/// behind a subject.
+fn difference(
+    signature: &Signature,
+    outputs: &Tensors,
+    (row, of): (usize, usize),
+    case: &Case,
+    tolerance: f64,
+) -> Result<f64, String> {
     if outputs.iter().len() != case.outputs.len() {
         return Err(format!("has {} outputs, not {}", outputs.iter().len(), case.outputs.len()));
     }
     let mut largest = 0.0f64;
-    for ((name, found), expected) in outputs.iter().zip(&case.outputs) {
-        // The batch axis may be elsewhere, so axes of 1 say nothing.
-        let long = |dims: &[usize]| dims.iter().copied().filter(|&d| d != 1).collect::<Vec<_>>();
-        if long(found.shape()) != long(&expected.shape().to_vec()) {
-            return Err(format!("has '{name}' of shape {:?}, not {:?}", found.shape(), &expected.shape()[..]));
+    for ((spec, (name, found)), expected) in signature.outputs.iter().zip(outputs.iter()).zip(&case.outputs) {
+        let mut shape = found.shape().to_vec();
+        let mut numbers = numbers(found.data()).map_err(|e| format!("has '{name}', which {e}"))?;
+        if let Rows::Axis(axis) = spec.rows
+            && shape.get(axis) == Some(&of)
+        {
+            let inner: usize = shape[axis + 1..].iter().product();
+            numbers = numbers.chunks(inner.max(1)).skip(row).step_by(of).flatten().copied().collect();
+            shape[axis] = 1;
         }
-        let found = numbers(found.data()).map_err(|e| format!("has '{name}', which {e}"))?;
+        // Axes of 1 come and go with the batch.
+        let long = |dims: &[usize]| dims.iter().copied().filter(|&d| d != 1).collect::<Vec<_>>();
+        if long(&shape) != long(&expected.shape()[..]) {
+            return Err(format!("has '{name}' of shape {shape:?}, not {:?}", &expected.shape()[..]));
+        }
         let expected: Vec<f64> = expected.iter().collect();
-        largest = largest.max(farthest(&found, &expected, tolerance).map_err(|e| format!("has in '{name}' {e}"))?);
+        largest = largest.max(farthest(&numbers, &expected, tolerance).map_err(|e| format!("has in '{name}' {e}"))?);
     }
     Ok(largest)
 }
