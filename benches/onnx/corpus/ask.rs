@@ -87,8 +87,11 @@ async fn answers(served: &Served, cases: &[Case], tolerance: f64) -> Result<f64,
         let answer = served.infer(row.clone(), Terms::now()).await.map_err(|e| format!("row {i} alone: {e}"))?;
         compare(&answer.outputs, (0, 1), case, &format!("row {i} alone"))?;
     }
-    // Where a model has no rows, a request is one run, and others cannot be part of it.
-    if !signature.is_unbatched() {
+    // Where a model has no rows, a request is one run, and others cannot be part of it. Answers of different lengths are no
+    // tensor, and a request for them is refused with that reason.
+    let shapes = |case: &Case| case.outputs.iter().map(|output| output.shape().to_vec()).collect::<Vec<_>>();
+    let are_alike = cases.iter().all(|case| shapes(case) == shapes(&cases[0]));
+    if !signature.is_unbatched() && are_alike {
         let together = request(signature, &cases.iter().collect::<Vec<_>>())?;
         let answer = served.infer(together, Terms::now()).await;
         let answer = answer.map_err(|e| format!("{} rows together: {e}", cases.len()))?;
