@@ -40,7 +40,7 @@ pub enum OnnxError {
     /// The file is a model, but its graph contradicts itself.
     #[error("the graph is broken: {0}")]
     Graph(String),
-    /// A node failed when the model was tried on a few rows of zeros.
+    /// A node failed when the model was tried on a few rows.
     #[error("operator '{operator}' (node '{node}') fails on a trial batch: {reason}")]
     Trial {
         /// The operator.
