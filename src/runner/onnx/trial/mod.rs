@@ -92,6 +92,7 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, OnnxError> 
         }));
         first.get_or_insert(attempt);
     }
+    let has_run = first.is_some();
     if let Some(attempt) = first
         && let Some(found) = bench.one_by_one(&attempt)
     {
@@ -103,7 +104,8 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, OnnxError> 
             let found = bench.unbatched(&attempt);
             Ok(bench.conclude(attempt, found, why))
         }
-        Err(error) => Err(why.unwrap_or(error)),
+        // Where nothing runs, that is what is wrong.
+        Err(error) => Err(if has_run { why.unwrap_or(error) } else { error }),
     }
 }
 
