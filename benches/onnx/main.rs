@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         ["pipelines", folder, filter] => pipelines::run(folder.as_ref(), filter),
         ["speed", model] => speed::run(model, "1"),
         ["speed", model, threads] => speed::run(model, threads),
+        ["speed-case", folder] => speed::case(folder),
         ["corpus", folder, ref names @ ..] => {
             let (flags, names): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.starts_with("--"));
             corpus::run(folder.as_ref(), &names, flags == ["--write"])
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | corpus FOLDER [NAME …] [--write] | graphs COUNT | load MODEL | speed MODEL [THREADS]"
+        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | corpus FOLDER [NAME …] [--write] | graphs COUNT | load MODEL | speed MODEL [THREADS] | speed-case FOLDER"
     );
     ExitCode::from(3)
 }

@@ -145,7 +145,8 @@ def main():
     print(f"geometric mean {statistics.geometric_mean(ratios):.2f}, largest {max(ratios):.2f}")
 
 
-if len(sys.argv) == 4 and sys.argv[1] == "--peer":
-    peer(sys.argv[2], int(sys.argv[3]))
-else:
-    main()
+if __name__ == "__main__":
+    if len(sys.argv) == 4 and sys.argv[1] == "--peer":
+        peer(sys.argv[2], int(sys.argv[3]))
+    else:
+        main()

@@ -9,11 +9,12 @@
 use std::fs;
 use std::io::{BufRead, stdin};
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use uncork::runner::Runner;
-use uncork::runner::onnx::{Graph, OnnxModel, OnnxRunner};
+use uncork::runner::onnx::{Graph, OnnxModel, OnnxRunner, read_tensor};
 use uncork::tensor::{Data, DataType, Tensor, Tensors};
 
 /// Length of a dimension that the model leaves free.
@@ -53,6 +54,37 @@ pub(crate) fn load(model: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Times a model of the corpus on the first of its rows, as the file takes it and on one thread, at the orders of
+/// `benches/onnx/corpus_speed.py`.
+pub(crate) fn case(folder: &str) -> ExitCode {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(|e| e.to_string());
+    match pool.and_then(|pool| pool.install(|| serve_case(Path::new(folder)).map_err(|e| e.to_string()))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{folder}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve_case(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let begin = Instant::now();
+    let graph = Graph::open(&folder.join("model.onnx"))?;
+    println!("loaded {:.4}", begin.elapsed().as_secs_f64());
+    let files = (0..).map(|i| folder.join(format!("0/input_{i}.pb"))).take_while(|file| file.exists());
+    let inputs = files.map(|file| Ok(read_tensor(&fs::read(file)?)?));
+    let inputs = inputs.collect::<Result<Vec<_>, Box<dyn std::error::Error>>>()?;
+    for line in stdin().lock().lines() {
+        let line = line?;
+        let ["run", _, seconds] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            return Err(format!("'{line}' is not run").into());
+        };
+        let (clock, processor) = timed(seconds.parse()?, || graph.run(inputs.clone()).map(drop).map_err(Into::into))?;
+        println!("{clock:.5} {processor:.5}");
+    }
+    Ok(())
+}
+
 fn serve(path: &str, threads: NonZeroUsize) -> Result<(), Box<dyn std::error::Error>> {
     let begin = Instant::now();
     let model = OnnxModel::open(path.as_ref())?;
@@ -84,13 +116,20 @@ fn serve(path: &str, threads: NonZeroUsize) -> Result<(), Box<dyn std::error::Er
 /// Milliseconds of a batch: the median by the clock, the mean on a processor.
 fn times(runner: &mut OnnxRunner, rows: usize, seconds: f64) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let batch = batch(runner, rows)?;
-    runner.run(batch.clone())?;
+    timed(seconds, || runner.run(batch.clone()).map(drop).map_err(Into::into))
+}
+
+/// Milliseconds of a run: the median by the clock, the mean on a processor. The first run is not counted.
+fn timed(
+    seconds: f64,
+    mut run: impl FnMut() -> Result<(), Box<dyn std::error::Error>>,
+) -> Result<(f64, f64), Box<dyn std::error::Error>> {
+    run()?;
     let (begin, used) = (Instant::now(), on_processor());
     let mut times = Vec::new();
     while times.len() < FEWEST || begin.elapsed().as_secs_f64() < seconds {
-        let batch = batch.clone();
         let start = Instant::now();
-        runner.run(batch)?;
+        run()?;
         times.push(start.elapsed().as_secs_f64() * 1e3);
     }
     let processor = (on_processor() - used) / times.len() as f64;
