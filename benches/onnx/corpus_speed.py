@@ -28,6 +28,7 @@ def peer(folder):
     begin = time.perf_counter()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
     session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
     print(f"loaded {time.perf_counter() - begin:.4f}", flush=True)
     given = {}

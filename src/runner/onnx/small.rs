@@ -7,7 +7,7 @@ use burn_backend::{Shape, TensorData};
 use half::f16;
 
 use super::OnnxError;
-use super::proto::{GraphProto, NodeProto};
+use super::proto::{GraphProto, NodeProto, ValueInfo};
 
 /// One of these types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Small {
 /// Operators that read such numbers and nothing of their type.
 const READERS: [&str; 3] = ["Cast", "DequantizeLinear", "GatherBlockQuantized"];
 
-/// Refuses a graph in which anybody else reads such a weight.
+/// Refuses a graph in which anybody else reads such a weight or input.
 pub(super) fn refuse_readers(graph: &GraphProto) -> Result<(), OnnxError> {
     let mut small: HashMap<&str, ()> = HashMap::new();
     collect(graph, &mut small);
@@ -105,6 +105,9 @@ pub(super) fn refuse_readers(graph: &GraphProto) -> Result<(), OnnxError> {
 fn collect<'a>(graph: &'a GraphProto, small: &mut HashMap<&'a str, ()>) {
     let weights = graph.initializer.iter().filter(|weight| Small::of(weight.data_type).is_some());
     small.extend(weights.map(|weight| (weight.name.as_str(), ())));
+    let element = |input: &ValueInfo| input.kind.as_ref().and_then(|kind| kind.tensor.as_ref()).map(|t| t.elem_type);
+    let inputs = graph.input.iter().filter(|input| element(input).and_then(Small::of).is_some());
+    small.extend(inputs.map(|input| (input.name.as_str(), ())));
     for node in &graph.node {
         let constant = node.attribute.iter().filter_map(|attribute| attribute.t.as_ref());
         if constant.into_iter().any(|tensor| Small::of(tensor.data_type).is_some()) {
@@ -120,7 +123,7 @@ fn check(graph: &GraphProto, small: &HashMap<&str, ()>) -> Result<(), OnnxError>
         // Of a cast the type of the second argument would be seen.
         if !READERS.contains(&node.op_type.as_str()) {
             return Err(OnnxError::Unsupported(format!(
-                "operator '{}' (node '{}') reads a weight of a type of eight bits or fewer, which only {} may",
+                "operator '{}' (node '{}') reads a tensor of a type of eight bits or fewer, which only {} may",
                 node.qualified(),
                 node.label(),
                 READERS.join(", ")
@@ -137,10 +140,21 @@ fn check(graph: &GraphProto, small: &HashMap<&str, ()>) -> Result<(), OnnxError>
 
 #[cfg(test)]
 mod tests {
+    use super::super::author::Author;
     use super::*;
 
     fn read(element: i32, bytes: &[u8], count: usize) -> TensorData {
         Small::of(element).unwrap().data(bytes, count, Shape::from([count]))
+    }
+
+    #[test]
+    fn an_input_whose_type_somebody_would_see_is_refused() {
+        let author = Author::new(21).input("x", &[2]).input_of(22, "like", &[1]).output("y", &[2]);
+        let error = author.node("CastLike", &["x", "like"], &["y"], &[]).answer(Vec::new()).unwrap_err();
+        assert!(
+            error.contains("operator 'CastLike' (node 'make_y') reads a tensor of a type of eight bits"),
+            "{error}"
+        );
     }
 
     #[test]
