@@ -190,7 +190,7 @@ impl Maker {
         if dims == x.dims {
             y = self.either("Add", &x.name, &y, &dims);
         }
-        if order % 2 == 0 {
+        if order.is_multiple_of(2) {
             y = self.activated(&y, &dims);
         }
         if order == 4 {
@@ -208,8 +208,8 @@ impl Maker {
     fn convolution_of(&mut self, x: &Value, channels: usize, same: bool) -> Option<(String, Vec<usize>)> {
         let (inputs, space) = x.dims.split_first()?;
         let groups = match self.below(4) {
-            0 if channels % inputs == 0 => *inputs,
-            1 if inputs % 2 == 0 && channels % 2 == 0 => 2,
+            0 if channels.is_multiple_of(*inputs) => *inputs,
+            1 if inputs % 2 == 0 && channels.is_multiple_of(2) => 2,
             _ => 1,
         };
         let kernel: Vec<usize> = space.iter().map(|_| [1, 3, 3, 5, 2][self.below(if same { 4 } else { 5 })]).collect();
@@ -468,7 +468,7 @@ impl Maker {
                     &[&x.name],
                     &[x.dims[1], x.dims[2], x.dims[0]],
                     vec![("perm", ints(&[0, 2, 3, 1]))],
-                )
+                );
             }
             (2, 0) => _ = self.node("Transpose", &[&x.name], &[x.dims[1], x.dims[0]], vec![("perm", ints(&[0, 2, 1]))]),
             (3, 1) => self.reshape(x, &[x.dims[0], x.dims[1] * x.dims[2]]),
@@ -494,7 +494,7 @@ impl Maker {
     /// Values put together or taken apart.
     fn join(&mut self, x: &Value) {
         let all: usize = x.dims.iter().product();
-        if x.dims[0] % 2 == 0 && self.is(50) {
+        if x.dims[0].is_multiple_of(2) && self.is(50) {
             let half = [&[x.dims[0] / 2][..], &x.dims[1..]].concat();
             let outputs = vec![self.value(half.clone(), x.is_small), self.value(half, x.is_small)];
             let mut inputs = vec![x.name.clone()];

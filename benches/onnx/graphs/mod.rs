@@ -129,7 +129,8 @@ fn difference([plain, plain_row]: &Answers, [joined, joined_row]: &Answers) -> O
     let far = |a: &[f32], b: &[f32]| {
         let scale = b.iter().filter(|x| x.is_finite()).fold(LEAST, |most, &x| most.max(f64::from(x).abs()));
         let same = |a: f32, b: f32| a == b || !(a.is_finite() || b.is_finite());
-        let far = |(a, b): (&f32, &f32)| !same(*a, *b) && !((f64::from(*a) - f64::from(*b)).abs() <= NOISE * scale);
+        let near = |a: f32, b: f32| (f64::from(a) - f64::from(b)).abs() <= NOISE * scale;
+        let far = |(a, b): (&f32, &f32)| !same(*a, *b) && !near(*a, *b);
         if a.len() != b.len() {
             return Some(format!("has {} numbers instead of {}", a.len(), b.len()));
         }
