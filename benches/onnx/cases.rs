@@ -29,6 +29,9 @@ struct Outcome {
     operators: BTreeMap<String, (usize, usize)>,
 }
 
+/// What tests wait for that need types which no request can carry.
+const OTHER_TYPES: &str = "other types (float8, int4, complex, optional …)";
+
 /// Runs the tests in `folder` whose name contains `filter`. Fails if one fails that needs nothing that is missing.
 pub(crate) fn run(folder: &Path, filter: &str) -> ExitCode {
     let Some(outcome) = all(folder, filter) else { return ExitCode::from(3) };
@@ -162,7 +165,7 @@ fn all(folder: &Path, filter: &str) -> Option<Outcome> {
 /// A failure; one for a type of elements that no tensor here has is something missing.
 fn failed(reason: &str) -> Fate {
     match reason.contains("elements of type") || reason.contains("the element type") {
-        true => Fate::Missing("other types (float8, int4, complex, optional …)".into()),
+        true => Fate::Missing(OTHER_TYPES.into()),
         false => Fate::Failed(reason.to_owned()),
     }
 }
@@ -175,6 +178,7 @@ fn fate(test: &Path) -> Result<Fate, Box<dyn std::error::Error>> {
     let graph = match Graph::load(&fs::read(test.join("model.onnx"))?) {
         Ok(graph) => graph,
         Err(OnnxError::Operator { operator, .. }) => return Ok(Fate::Missing(operator)),
+        Err(OnnxError::Unsupported(_)) => return Ok(Fate::Missing(OTHER_TYPES.into())),
         Err(error) => return Err(error.into()),
     };
     let text = fs::read_to_string(test.join("tolerance"))?;
