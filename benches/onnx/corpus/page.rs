@@ -47,7 +47,7 @@ pub(super) fn write(listed: &Listed, tried: &[(&Model, Fate)]) -> Result<(), Str
     let served = counts[State::Right as usize] + counts[State::Alone as usize];
     let _ = writeln!(
         page,
-        "Of {all} files {served} are served, {} of them in whole batches; {} are refused, and {} are answered wrongly.\n",
+        "Of {all} files {served} are served, {} of them in whole batches. Refused: {}. Answered wrongly: {}.\n",
         counts[State::Right as usize],
         counts[State::Refused as usize],
         counts[State::Wrong as usize],
