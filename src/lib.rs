@@ -4,17 +4,17 @@ pub mod batcher;
 pub mod cli;
 pub mod config;
 pub mod error;
-pub mod estimator;
 pub mod loadtest;
 pub mod metrics;
-pub mod policy;
 pub mod quote;
 pub mod registry;
 pub mod runner;
 pub mod server;
-pub mod sim;
 pub mod telemetry;
 pub mod tensor;
+
+pub use uncork_core::{estimator, policy};
+pub use uncork_sim as sim;
 
 // Whoever runs a burn module of their own needs the very burn that runs it here.
 pub use {burn, burn_store};

@@ -1,0 +1,4 @@
+//! What uncork decides with: how long batches take, and when to release one. Pure: no clock, no I/O, no randomness.
+
+pub mod estimator;
+pub mod policy;

@@ -1,0 +1,553 @@
+//! Lives through a world with a dispatcher, and holds every step of it to the laws.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use uncork_core::estimator::Instant;
+use uncork_core::policy::{
+    Batch, Cork, Decision, Dispatcher, Entry, Landing, LaneId, Policy, Priority, ReleaseReason, ShedReason, Step, View,
+};
+use uncork_sim::{self as sim, Source};
+
+use crate::traffic::Traffic;
+use crate::world::{Rule, World};
+
+/// What took place, in one world or many.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) worlds: u64,
+    pub(crate) requests: u64,
+    pub(crate) steps: u64,
+    pub(crate) batches: u64,
+    pub(crate) rows: u64,
+    pub(crate) busy: Duration,
+    pub(crate) on_time: u64,
+    pub(crate) late: u64,
+    pub(crate) failed: u64,
+    pub(crate) left: u64,
+    pub(crate) renewed: u64,
+    /// Worlds that were lived through twice, and those that the simulator ran too.
+    pub(crate) repeated: u64,
+    pub(crate) simulated: u64,
+    /// In the order of [`ReleaseReason::ALL`].
+    pub(crate) released: [u64; 5],
+    /// Requests that expired, were refused in front and at the end.
+    pub(crate) refused: [u64; 3],
+    /// A hash of all steps.
+    pub(crate) course: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.worlds += other.worlds;
+        self.requests += other.requests;
+        self.steps += other.steps;
+        self.batches += other.batches;
+        self.rows += other.rows;
+        self.busy += other.busy;
+        self.on_time += other.on_time;
+        self.late += other.late;
+        self.failed += other.failed;
+        self.left += other.left;
+        self.renewed += other.renewed;
+        self.repeated += other.repeated;
+        self.simulated += other.simulated;
+        self.released.iter_mut().zip(other.released).for_each(|(sum, n)| *sum += n);
+        self.refused.iter_mut().zip(other.refused).for_each(|(sum, n)| *sum += n);
+        self.course ^= other.course;
+    }
+}
+
+/// Lives through this world once; some worlds twice, and some in the simulator too.
+///
+/// # Panics
+/// Where a law is broken, with what is wrong.
+pub(crate) fn try_out(world: &World) -> Tally {
+    let mut tally = Trial::new(world).run();
+    if world.seed.is_multiple_of(16) {
+        assert_eq!(Trial::new(world).run(), tally, "equal inputs, equal decisions");
+        tally.repeated = 1;
+    }
+    let one_asker = world.models.len() == 1 || Trial::new(world).lanes.iter().all(|lane| lane.is_open_loop);
+    if world.is_plain() && one_asker && world.seed.is_multiple_of(2) {
+        let outcomes = sim::run(world.scenario(), &mut Traffic::of(world));
+        let sum = |f: fn(&sim::Outcome) -> u64| outcomes.iter().map(f).sum::<u64>();
+        let theirs = [sum(|o| o.offered), sum(|o| o.on_time), sum(|o| o.late), sum(|o| o.shed), sum(|o| o.batches)];
+        let shed = tally.refused.iter().sum();
+        assert_eq!(
+            theirs,
+            [tally.requests, tally.on_time, tally.late, shed, tally.batches],
+            "the simulator does the same"
+        );
+        let busy: Duration = outcomes.iter().map(|o| o.busy).sum();
+        assert_eq!((sum(|o| o.rows), busy), (tally.rows, tally.busy), "the simulator counts the same");
+        tally.simulated = 1;
+    }
+    tally.worlds = 1;
+    tally
+}
+
+struct Trial<'a> {
+    world: &'a World,
+    now: Instant,
+    pool: Dispatcher,
+    /// Every lane that ever was, by its id.
+    lanes: Vec<LaneState>,
+    /// Those that are not closed yet.
+    open: Vec<LaneId>,
+    /// Where each model's requests go at present.
+    lane_of: Vec<LaneId>,
+    /// Batches launched of each model.
+    launched: Vec<u64>,
+    /// Every request, by its id.
+    requests: Vec<Request>,
+    flights: Vec<Flight>,
+    /// When callers leave.
+    leaving: BinaryHeap<Reverse<(Instant, u64)>>,
+    traffic: Traffic<'a>,
+    /// Draws batch times, exactly as the simulator does; and everything else.
+    service_rng: Xoshiro256PlusPlus,
+    rng: Xoshiro256PlusPlus,
+    tally: Tally,
+}
+
+/// What must be true of a lane, kept beside it.
+struct LaneState {
+    model: usize,
+    rule: Rule,
+    max_batch: usize,
+    is_open_loop: bool,
+    draining: bool,
+    closed: bool,
+    /// Heard of by it.
+    arrivals: usize,
+    waiting: usize,
+    waiting_rows: usize,
+    flying: usize,
+    most_present: usize,
+    /// The newest request of each class (latency cap) that was released, by its deadline and id.
+    served: Vec<(Duration, (Instant, u64))>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    entry: Entry,
+    lane: LaneId,
+    fate: Fate,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Waits,
+    Served,
+    Refused,
+    Left,
+}
+
+struct Flight {
+    end: Instant,
+    ticket: u64,
+    lane: LaneId,
+    entries: usize,
+    rows: usize,
+    late: usize,
+}
+
+/// One step in so many is looked at more closely.
+const CLOSER: u64 = 32;
+/// Lanes that are open at once, those that drain among them.
+const MOST_LANES: usize = 24;
+const TICK: Duration = Duration::from_nanos(1);
+
+impl<'a> Trial<'a> {
+    fn new(world: &'a World) -> Trial<'a> {
+        let mut trial = Trial {
+            world,
+            now: Instant::EPOCH,
+            pool: Dispatcher::new(world.runners),
+            lanes: Vec::new(),
+            open: Vec::new(),
+            lane_of: Vec::new(),
+            launched: vec![0; world.models.len()],
+            requests: Vec::new(),
+            flights: Vec::new(),
+            leaving: BinaryHeap::new(),
+            traffic: Traffic::of(world),
+            service_rng: Xoshiro256PlusPlus::seed_from_u64(world.seed),
+            rng: Xoshiro256PlusPlus::seed_from_u64(world.seed ^ 0x5555),
+            tally: Tally::default(),
+        };
+        trial.lane_of = (0..world.models.len()).map(|model| trial.open(model)).collect();
+        trial
+    }
+
+    fn run(mut self) -> Tally {
+        let mut wake = None;
+        loop {
+            let landing = self.flights.iter().map(|f| f.end).min();
+            let leaves = self.leaving.peek().map(|leaving| leaving.0.0);
+            let arrives = self.traffic.peek();
+            let Some(now) = [arrives, landing, leaves, wake].into_iter().flatten().min() else { break };
+            self.now = self.now.max(now);
+            self.land();
+            while self.traffic.peek().is_some_and(|at| at <= self.now) {
+                self.arrive();
+            }
+            self.leave();
+            wake = self.obey().map(|at| at + self.up_to(self.world.timer_lag));
+            self.close();
+        }
+        self.check_end()
+    }
+
+    fn up_to(&mut self, longest: Duration) -> Duration {
+        if longest.is_zero() { longest } else { longest.mul_f64(self.rng.random()) }
+    }
+
+    fn open(&mut self, model: usize) -> LaneId {
+        let told = &self.world.models[model];
+        let lane = self.pool.open(told.lane());
+        assert_eq!(lane, self.lanes.len(), "no lane's id is given twice");
+        self.open.push(lane);
+        self.lanes.push(LaneState {
+            model,
+            rule: told.rule,
+            max_batch: told.max_batch,
+            is_open_loop: matches!(told.callers, crate::world::Callers::Open { .. }),
+            draining: false,
+            closed: false,
+            arrivals: 0,
+            waiting: 0,
+            waiting_rows: 0,
+            flying: 0,
+            most_present: 0,
+            served: Vec::new(),
+        });
+        lane
+    }
+
+    /// Closes lanes that were drained; what they have with a runner lands later.
+    fn close(&mut self) {
+        let (lanes, pool) = (&mut self.lanes, &mut self.pool);
+        self.open.retain(|&id| {
+            let lane = &mut lanes[id];
+            lane.closed = lane.draining && lane.waiting == 0;
+            if lane.closed {
+                pool.close(id);
+            }
+            !lane.closed
+        });
+    }
+
+    fn land(&mut self) {
+        let now = self.now;
+        while let Some(at) = self.flights.iter().position(|f| f.end <= now) {
+            let flight = self.flights.swap_remove(at);
+            let succeeded = self.world.failing == 0.0 || !self.rng.random_bool(self.world.failing);
+            self.tally.failed += u64::from(!succeeded);
+            self.lanes[flight.lane].flying -= flight.entries;
+            let landing = if succeeded { Landing::Answered { late: flight.late } } else { Landing::Failed };
+            self.pool.land(now, flight.ticket, landing);
+            if self.tally.batches.is_multiple_of(CLOSER) {
+                self.pool.land(now, flight.ticket, landing); // nothing lands twice
+            }
+        }
+    }
+
+    fn arrive(&mut self) {
+        let Some(arrival) = self.traffic.pop() else { return };
+        let model = &self.world.models[arrival.model];
+        let id = self.requests.len() as u64;
+        let mut lane = self.lane_of[arrival.model];
+        // Behind a stalled machine, lanes that cannot be closed yet would pile up by the thousand.
+        let may_renew = self.open.len() < MOST_LANES;
+        if may_renew && model.renewed_every.is_some_and(|every| self.lanes[lane].arrivals >= every) {
+            self.pool.drain(lane);
+            self.lanes[lane].draining = true;
+            lane = self.open(arrival.model);
+            self.lane_of[arrival.model] = lane;
+            self.tally.renewed += 1;
+        }
+        let stamp = arrival.at - self.up_to(self.world.hearing_lag);
+        let within = arrival.within.map_or(model.max_latency, |own| own.min(model.max_latency));
+        let rows = arrival.rows.clamp(1, model.max_batch);
+        let entry = Entry { id, arrival: stamp, deadline: stamp + within, rows, priority: Priority::DEFAULT };
+        self.requests.push(Request { entry, lane, fate: Fate::Waits });
+        if self.world.leaving > 0.0 && self.rng.random_bool(self.world.leaving) {
+            let at = self.now + self.up_to(within + within / 2);
+            self.leaving.push(Reverse((at, id)));
+        }
+        self.tally.requests += 1;
+        self.pool.arrive(lane, entry);
+        let lane = &mut self.lanes[lane];
+        lane.arrivals += 1;
+        lane.waiting += 1;
+        lane.waiting_rows += rows;
+        lane.most_present = lane.most_present.max(lane.waiting + lane.flying);
+    }
+
+    fn leave(&mut self) {
+        while let Some(&Reverse((at, id))) = self.leaving.peek()
+            && at <= self.now
+        {
+            self.leaving.pop();
+            let Request { entry, lane, fate } = self.requests[id as usize];
+            if self.lanes[lane].closed {
+                assert_ne!(fate, Fate::Waits, "a lane was closed with somebody in it");
+                continue;
+            }
+            let waits = self.pool.depart(lane, &entry);
+            assert_eq!(waits, fate == Fate::Waits, "{entry:?} leaves");
+            if waits {
+                self.tally.left += 1;
+                self.settle(lane, &entry, Fate::Left, self.now);
+            }
+        }
+    }
+
+    /// A request's fate is sealed, once.
+    fn settle(&mut self, lane: LaneId, entry: &Entry, fate: Fate, answered: Instant) {
+        let request = &mut self.requests[entry.id as usize];
+        assert_eq!(request.entry, *entry, "an entry changed while it waited");
+        assert_eq!(request.lane, lane, "an entry went to another lane");
+        assert_eq!(request.fate, Fate::Waits, "{entry:?} has two fates, {fate:?} is the second");
+        request.fate = fate;
+        let state = &mut self.lanes[lane];
+        state.waiting -= 1;
+        state.waiting_rows -= entry.rows;
+        self.traffic.answered(state.model, answered);
+    }
+
+    fn obey(&mut self) -> Option<Instant> {
+        loop {
+            let step = self.pool.next(self.now);
+            self.tally.steps += 1;
+            let closer = self.tally.steps.is_multiple_of(CLOSER);
+            if closer {
+                assert_eq!(self.pool.next(self.now), step, "asked twice, it says the same");
+                self.check_memory(&step);
+            }
+            self.remember(&step);
+            match step {
+                Step::Release { lane, entries, reason } => self.release(lane, entries, reason),
+                Step::Shed { lane, entries, reason } => {
+                    let within = !entries.is_empty() && entries.end <= self.pool.queue(lane).len();
+                    assert!(within, "refuses {entries:?} of {}", self.pool.queue(lane).len());
+                    self.check_refusal(lane, &entries, reason);
+                    let refused: Vec<Entry> = self.pool.take(lane, entries.clone()).collect();
+                    assert_eq!(refused.len(), entries.len());
+                    self.tally.refused[reason as usize] += refused.len() as u64;
+                    refused.iter().for_each(|entry| self.settle(lane, entry, Fate::Refused, self.now));
+                }
+                Step::WaitUntil(at) => {
+                    assert!(at > self.now, "waits for the past: {at:?} at {:?}", self.now);
+                    self.check_rest(Some(at), closer);
+                    return Some(at);
+                }
+                Step::Park => {
+                    self.check_rest(None, closer);
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, lane: LaneId, entries: usize, reason: ReleaseReason) {
+        let (now, state) = (self.now, &self.lanes[lane]);
+        assert!(self.flights.len() < self.world.runners, "more in flight than permits");
+        let view = self.pool.view(now, lane);
+        assert!((1..=view.queue.len()).contains(&entries), "releases {entries} of {}", view.queue.len());
+        let rows: usize = view.queue.iter().take(entries).map(|e| e.rows).sum();
+        assert!((1..=state.max_batch).contains(&rows), "{rows} rows against a cap of {}", state.max_batch);
+        if state.rule == Rule::Cork {
+            let first = view.queue.first().expect("it has entries");
+            let in_time = now + view.batch_time(rows) <= first.deadline;
+            let probe = entries == 1 && state.flying == 0 && !in_time;
+            assert!(if reason == ReleaseReason::Probe { probe } else { in_time }, "runs what is late: {first:?}");
+            assert!(reason != ReleaseReason::Draining || state.draining);
+        }
+        let batch: Vec<Entry> = self.pool.take(lane, 0..entries).collect();
+        assert_eq!(batch.len(), entries);
+        let model = state.model;
+        let time = self.world.models[model].service.draw(now, self.launched[model], rows, &mut self.service_rng);
+        let end = now + time;
+        self.launched[model] += 1;
+        self.tally.batches += 1;
+        self.tally.rows += rows as u64;
+        self.tally.busy += time;
+        self.tally.released[reason as usize] += 1;
+        let late = batch.iter().filter(|entry| end > entry.deadline).count();
+        for entry in &batch {
+            self.check_turn(lane, entry);
+            let count = if end <= entry.deadline { &mut self.tally.on_time } else { &mut self.tally.late };
+            *count += 1;
+            self.settle(lane, entry, Fate::Served, end);
+        }
+        self.lanes[lane].flying += entries;
+        let ticket = self.pool.launch(now, lane, Batch { entries, rows, first_arrival: batch[0].arrival });
+        self.flights.push(Flight { end, ticket, lane, entries, rows, late });
+    }
+
+    /// First come, first served within a class.
+    fn check_turn(&mut self, lane: LaneId, entry: &Entry) {
+        if !self.world.hearing_lag.is_zero() {
+            return; // who was heard of too late may be served after those who came later
+        }
+        let (within, order) = (entry.deadline.since(entry.arrival), (entry.deadline, entry.id));
+        let served = &mut self.lanes[lane].served;
+        match served.iter_mut().find(|class| class.0 == within) {
+            Some((_, last)) => {
+                assert!(*last < order, "{entry:?} is served after {last:?}, which came later");
+                *last = order;
+            }
+            None => served.push((within, order)),
+        }
+    }
+
+    /// Refused is only what has expired or is predicted to be late.
+    fn check_refusal(&self, lane: LaneId, entries: &std::ops::Range<usize>, reason: ShedReason) {
+        let now = self.now;
+        let view = self.pool.view(now, lane);
+        let refused = || entries.clone().filter_map(|at| view.queue.get(at));
+        let late = match (self.lanes[lane].rule, reason) {
+            (Rule::Cork, ShedReason::Expired) => refused().all(|e| e.deadline <= now),
+            (Rule::Cork, ShedReason::BatchTooLate) => {
+                // Even the batch that it opens, with those who can share it, is late.
+                let (_, rows) = view.queue.prefix(view.max_batch);
+                *entries == (0..1) && refused().all(|e| view.start_after(now, 0) + view.batch_time(rows) > e.deadline)
+            }
+            (Rule::Cork, ShedReason::QueueTooLong) => {
+                let last = view.queue.len() - 1;
+                *entries == (last..last + 1) && refused().all(|e| end_by_whole_batches(now, &view, e) > e.deadline)
+            }
+            (Rule::Fixed(fixed), _) => refused().all(|e| e.deadline <= now || e.arrival + fixed.timeout <= now),
+            (Rule::Aimd, _) => reason == ShedReason::Expired,
+            (Rule::Cork2020 | Rule::Cork2020Told, _) => true,
+        };
+        assert!(late, "refuses what is not late: {:?} at {now:?}, {reason:?}", refused().collect::<Vec<_>>());
+        // A lane that knows nothing may still know how long the others' batches take.
+        let guess = self.lanes.len() == 1 && !view.fit.is_trusted() && reason != ShedReason::Expired;
+        assert!(!guess || self.lanes[lane].rule != Rule::Cork, "refuses on a guess");
+    }
+
+    /// What must hold whenever there is nothing to do until `wake`.
+    fn check_rest(&self, wake: Option<Instant>, closer: bool) {
+        let (now, free) = (self.now, self.flights.len() < self.world.runners);
+        assert_eq!(self.pool.running().len(), self.flights.len(), "batches that run");
+        for &id in &self.open {
+            let lane = &self.lanes[id];
+            let queue = self.pool.queue(id);
+            assert_eq!((queue.len(), queue.rows()), (lane.waiting, lane.waiting_rows), "entries and rows that wait");
+            if closer {
+                self.check_closely(id);
+            }
+            let Some(first) = queue.first() else { continue };
+            let Some(wake) = wake else { panic!("parked while {first:?} waits") };
+            if matches!(lane.rule, Rule::Cork2020 | Rule::Cork2020Told) {
+                continue; // keeps no law beyond these
+            }
+            // Whoever has expired is told so within a nanosecond of the timer.
+            assert!(first.deadline + TICK > now, "{first:?} waits beyond its deadline, it is {now:?}");
+            assert!(wake <= first.deadline + TICK, "{first:?} is forgotten until {wake:?}");
+            if !free {
+                continue;
+            }
+            assert!(!lane.draining, "a drained lane is held");
+            assert!(queue.rows() < lane.max_batch, "a full batch is held");
+            assert!(lane.rule != Rule::Fixed(uncork_core::policy::Fixed::EAGER), "an eager lane is held");
+            if lane.rule == Rule::Cork {
+                let latest = first.deadline - self.pool.view(now, id).batch_time(queue.rows());
+                assert!(
+                    now < latest && wake <= latest,
+                    "a runner is idle past the latest start {latest:?} of {first:?}"
+                );
+            }
+        }
+    }
+
+    fn check_closely(&self, id: LaneId) {
+        let (now, lane) = (self.now, &self.lanes[id]);
+        let queue = self.pool.queue(id);
+        let mut rows = 0;
+        let most = self.tally.course as usize % (lane.waiting_rows + 2);
+        let mut prefix = (0, 0);
+        let mut last = None;
+        for (position, entry) in (0..).zip(queue.iter()) {
+            let request = &self.requests[entry.id as usize];
+            assert_eq!((request.entry, request.lane, request.fate), (*entry, id, Fate::Waits));
+            assert!(last < Some((entry.deadline, entry.id)), "the queue is out of order");
+            last = Some((entry.deadline, entry.id));
+            rows += entry.rows;
+            if rows <= most {
+                prefix = (position + 1, rows);
+            }
+        }
+        assert_eq!(rows, queue.rows(), "rows that wait");
+        assert_eq!(queue.prefix(most), prefix, "of at most {most} rows");
+        for running in self.pool.running() {
+            let flight = self.flights.iter().find(|f| f.ticket == running.ticket).expect("it has not landed");
+            assert_eq!((flight.lane, flight.entries, flight.rows), (running.lane, running.entries, running.rows));
+        }
+        let view = self.pool.view(now, id);
+        assert!((0.0..=10.0).contains(&view.patience), "patience {}", view.patience);
+        assert!(view.standing.share > 0.0 && view.standing.share <= 1.0, "{:?}", view.standing);
+        assert!(view.runners == self.world.runners && view.draining == lane.draining);
+        let size = view.crowd.map_or(2, |crowd| crowd.size);
+        assert!(
+            (2..=lane.most_present.max(2)).contains(&size),
+            "a crowd of {size}, never more than {}",
+            lane.most_present
+        );
+    }
+
+    /// What the dispatcher remembers of its policy's answers is what the policy says when it is asked now.
+    fn check_memory(&self, step: &Step) {
+        let &[LaneState { rule: Rule::Cork, closed: false, .. }] = &self.lanes[..] else { return };
+        match (Cork.decide(self.now, self.pool.view(self.now, 0)), step) {
+            (Decision::Release { entries, reason }, step) => {
+                assert_eq!(*step, Step::Release { lane: 0, entries, reason });
+            }
+            (Decision::Shed { entries, reason }, step) => assert_eq!(*step, Step::Shed { lane: 0, entries, reason }),
+            (Decision::WaitUntil(at), step) => assert_eq!(*step, Step::WaitUntil(at)),
+            (Decision::Park, step) => assert_eq!(*step, Step::Park),
+        }
+    }
+
+    fn remember(&mut self, step: &Step) {
+        let number = match step {
+            Step::Release { lane, entries, .. } => (entries << 8 | lane) as u64,
+            Step::Shed { entries, .. } => (entries.start ^ entries.end << 20) as u64,
+            Step::WaitUntil(at) => at.as_nanos(),
+            Step::Park => 1,
+        };
+        let mixed = self.tally.course.rotate_left(5) ^ number ^ self.now.as_nanos();
+        self.tally.course = mixed.wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+
+    fn check_end(self) -> Tally {
+        let forgotten = self.requests.iter().find(|r| r.fate == Fate::Waits);
+        assert!(forgotten.is_none(), "{forgotten:?} was neither answered nor refused");
+        assert!(self.flights.is_empty() && self.pool.running().is_empty(), "a batch never landed");
+        let fates = self.tally.refused.iter().sum::<u64>() + self.tally.left;
+        let served = self.requests.iter().filter(|r| r.fate == Fate::Served).count() as u64;
+        assert_eq!(fates + served, self.tally.requests, "everything is served or refused exactly once");
+        self.tally
+    }
+}
+
+/// When an entry at the end of the queue is answered if the batches before its own are as full as they can be: by a count
+/// of its own, one batch after the other, never less than `Cork` counts.
+fn end_by_whole_batches(now: Instant, view: &View<'_>, entry: &Entry) -> Instant {
+    let (mut batches, mut rows) = (0, 0);
+    for waiting in view.queue.iter() {
+        if rows + waiting.rows > view.max_batch {
+            (batches, rows) = (batches + 1, 0);
+        }
+        rows += waiting.rows;
+    }
+    assert_eq!(view.queue.last().map(|last| last.id), Some(entry.id), "the last is refused");
+    view.start_after(now, batches) + view.batch_time(view.max_batch.min(rows.max(view.max_batch)))
+}

@@ -1,0 +1,446 @@
+//! When simulated requests arrive.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Exp1, Gamma, StandardNormal};
+
+use uncork_core::estimator::Instant;
+use uncork_core::policy::Priority;
+
+/// A request that arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// When.
+    pub at: Instant,
+    /// Its rows.
+    pub rows: usize,
+    /// Which of the scenario's models it is for.
+    pub model: usize,
+    /// A latency cap of its own, shorter than the model's.
+    pub within: Option<Duration>,
+    /// Its level.
+    pub priority: Priority,
+}
+
+impl Arrival {
+    /// One row of the default priority for the first model, under the model's own cap.
+    pub fn at(at: Instant) -> Arrival {
+        Arrival { at, rows: 1, model: 0, within: None, priority: Priority::DEFAULT }
+    }
+}
+
+/// Where requests come from, in the order of their arrival.
+pub trait Source {
+    /// When the next one arrives, as far as is known now.
+    fn peek(&self) -> Option<Instant>;
+    /// Takes it.
+    fn pop(&mut self) -> Option<Arrival>;
+    /// One for this model was, or will be, answered or refused at `at`.
+    fn answered(&mut self, _model: usize, _at: Instant) {}
+}
+
+impl<S: Source + ?Sized> Source for Box<S> {
+    fn peek(&self) -> Option<Instant> {
+        (**self).peek()
+    }
+
+    fn pop(&mut self) -> Option<Arrival> {
+        (**self).pop()
+    }
+
+    fn answered(&mut self, model: usize, at: Instant) {
+        (**self).answered(model, at);
+    }
+}
+
+/// An open loop: it does not care what becomes of its requests.
+#[derive(Debug, Clone)]
+pub struct OpenLoop<I> {
+    next: Option<Arrival>,
+    rest: I,
+}
+
+impl<I: Iterator<Item = Arrival>> OpenLoop<I> {
+    /// Arrivals in the order of their time.
+    pub fn new(arrivals: impl IntoIterator<IntoIter = I>) -> OpenLoop<I> {
+        let mut rest = arrivals.into_iter();
+        OpenLoop { next: rest.next(), rest }
+    }
+}
+
+impl<I: Iterator<Item = Arrival>> Source for OpenLoop<I> {
+    fn peek(&self) -> Option<Instant> {
+        self.next.map(|a| a.at)
+    }
+
+    fn pop(&mut self) -> Option<Arrival> {
+        std::mem::replace(&mut self.next, self.rest.next())
+    }
+}
+
+/// Clients that each wait for an answer, think, and ask again.
+#[derive(Debug, Clone)]
+pub struct ClosedLoop {
+    due: BinaryHeap<Reverse<Instant>>,
+    think: Duration,
+    jitter: f64,
+    end: Instant,
+    rng: Xoshiro256PlusPlus,
+}
+
+impl ClosedLoop {
+    /// No client asks again sooner than this, about the time of a round trip on one machine. One that did not think and was
+    /// refused at once would otherwise ask for ever without any time passing.
+    pub const ROUND_TRIP: Duration = Duration::from_micros(50);
+
+    /// `clients` that begin within the first millisecond, think for `think` times a log-normal factor of σ `jitter`, and
+    /// ask nothing new from `end` on.
+    pub fn new(clients: usize, think: Duration, jitter: f64, end: Instant, seed: u64) -> ClosedLoop {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let due = (0..clients).map(|_| Reverse(Instant::from_nanos(rng.random_range(0..1_000_000)))).collect();
+        ClosedLoop { due, think, jitter, end, rng }
+    }
+}
+
+impl Source for ClosedLoop {
+    fn peek(&self) -> Option<Instant> {
+        self.due.peek().map(|r| r.0)
+    }
+
+    fn pop(&mut self) -> Option<Arrival> {
+        self.due.pop().map(|r| Arrival::at(r.0))
+    }
+
+    fn answered(&mut self, _model: usize, at: Instant) {
+        let mut think = self.think;
+        if self.jitter > 0.0 {
+            let normal: f64 = StandardNormal.sample(&mut self.rng);
+            think = think.mul_f64((self.jitter * normal - self.jitter * self.jitter / 2.0).exp());
+        }
+        let next = at + think.max(ClosedLoop::ROUND_TRIP);
+        if next < self.end {
+            self.due.push(Reverse(next));
+        }
+    }
+}
+
+/// An arrival process of single rows. Rates are in requests a second.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Process {
+    /// Independent arrivals.
+    Poisson {
+        /// Requests a second.
+        rate: f64,
+    },
+    /// Equal gaps.
+    Uniform {
+        /// Requests a second.
+        rate: f64,
+    },
+    /// Gamma-distributed gaps: with a coefficient of variation above 1 they come in clumps.
+    Gamma {
+        /// Requests a second.
+        rate: f64,
+        /// Standard deviation of the gaps over their mean.
+        cv: f64,
+    },
+    /// A Poisson process whose rate changes between two values after exponential times (MMPP-2).
+    Mmpp {
+        /// Rate of the first state.
+        low: f64,
+        /// Rate of the second.
+        high: f64,
+        /// Mean time in the first.
+        mean_low: Duration,
+        /// Mean time in the second.
+        mean_high: Duration,
+    },
+    /// A Poisson process that is `factor` times as fast between `from` and `until`.
+    Flash {
+        /// Rate outside the crowd.
+        rate: f64,
+        /// How much faster it comes in the crowd.
+        factor: f64,
+        /// The crowd's begin.
+        from: Duration,
+        /// The crowd's end.
+        until: Duration,
+    },
+    /// A Poisson process whose rate swings as a sine around its mean.
+    Diurnal {
+        /// Mean rate.
+        rate: f64,
+        /// Amplitude as a share of the mean, up to 1.
+        swing: f64,
+        /// Length of a day.
+        day: Duration,
+    },
+    /// Rare lone requests, and then a burst.
+    QuietThenBurst {
+        /// Rate of the quiet time.
+        quiet: f64,
+        /// Rate from the burst's begin on.
+        burst: f64,
+        /// The burst's begin.
+        at: Duration,
+    },
+    /// Groups that arrive as Poisson, each of so many requests spread evenly over a time.
+    FanOut {
+        /// Groups a second.
+        groups: f64,
+        /// Requests a group.
+        size: usize,
+        /// From the first of a group to its last.
+        spread: Duration,
+    },
+}
+
+impl Process {
+    /// The arrivals of the first `length`, in order.
+    pub fn arrivals(&self, length: Duration, seed: u64) -> impl Iterator<Item = Arrival> + use<> {
+        let mut drawn = Draw::new(self.clone(), seed);
+        let end = length.as_secs_f64();
+        std::iter::from_fn(move || drawn.next())
+            .take_while(move |at| *at < end)
+            .map(|at| Arrival::at(Instant::from_nanos((at * 1e9) as u64)))
+    }
+}
+
+/// A process under way; times in seconds.
+struct Draw {
+    process: Process,
+    gaps: Option<Gamma<f64>>,
+    rng: Xoshiro256PlusPlus,
+    now: f64,
+    /// MMPP: whether in the second state, and until when.
+    high: bool,
+    until: f64,
+    /// Members of fan-out groups that are yet to come.
+    members: BinaryHeap<Reverse<Instant>>,
+    next_group: f64,
+}
+
+impl Draw {
+    fn new(process: Process, seed: u64) -> Draw {
+        let gaps = match process {
+            Process::Gamma { rate, cv } => Gamma::new(1.0 / (cv * cv), cv * cv / rate).ok(),
+            _ => None,
+        };
+        let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut draw =
+            Draw { process, gaps, rng, now: 0.0, high: true, until: 0.0, members: BinaryHeap::new(), next_group: 0.0 };
+        if let Process::FanOut { groups, .. } = draw.process {
+            draw.next_group = draw.exp() / groups;
+        }
+        draw
+    }
+
+    fn exp(&mut self) -> f64 {
+        Exp1.sample(&mut self.rng)
+    }
+
+    fn next(&mut self) -> Option<f64> {
+        match self.process {
+            Process::Poisson { rate } => self.now += self.exp() / rate,
+            Process::Uniform { rate } => self.now += 1.0 / rate,
+            Process::Gamma { .. } => self.now += self.gaps?.sample(&mut self.rng),
+            Process::Mmpp { low, high, mean_low, mean_high } => loop {
+                let rate = if self.high { high } else { low };
+                let at = self.now + self.exp() / rate;
+                if at < self.until {
+                    self.now = at;
+                    break;
+                }
+                // Without memory, the draw can begin anew where the state changes.
+                self.now = self.until;
+                self.high = !self.high;
+                let mean = if self.high { mean_high } else { mean_low };
+                self.until += self.exp() * mean.as_secs_f64();
+            },
+            Process::Flash { rate, factor, from, until } => {
+                let crowd = from.as_secs_f64()..until.as_secs_f64();
+                self.thin(rate * factor.max(1.0), |at| if crowd.contains(&at) { rate * factor } else { rate });
+            }
+            Process::Diurnal { rate, swing, day } => {
+                let turn = std::f64::consts::TAU / day.as_secs_f64();
+                self.thin(rate * (1.0 + swing), |at| rate * (1.0 + swing * (at * turn).sin()));
+            }
+            Process::QuietThenBurst { quiet, burst, at } => {
+                let begin = at.as_secs_f64();
+                let next = self.now + self.exp() / if self.now < begin { quiet } else { burst };
+                // Without memory, the draw can begin anew where the rate changes.
+                let crosses = self.now < begin && next >= begin;
+                self.now = if crosses { begin + self.exp() / burst } else { next };
+            }
+            Process::FanOut { groups, size, spread } => {
+                let spread = spread.as_secs_f64();
+                while self.members.peek().is_none_or(|m| m.0.as_nanos() as f64 >= self.next_group * 1e9) {
+                    for i in 0..size {
+                        let at = self.next_group + spread * i as f64 / size.max(2).saturating_sub(1) as f64;
+                        self.members.push(Reverse(Instant::from_nanos((at * 1e9) as u64)));
+                    }
+                    self.next_group += self.exp() / groups;
+                }
+                self.now = self.members.pop()?.0.as_nanos() as f64 / 1e9;
+            }
+        }
+        Some(self.now)
+    }
+
+    /// The next arrival of a Poisson process of varying rate, by thinning one of rate `most` (Lewis and Shedler, 1979).
+    fn thin(&mut self, most: f64, rate: impl Fn(f64) -> f64) {
+        loop {
+            self.now += self.exp() / most;
+            if self.rng.random::<f64>() * most < rate(self.now) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn secs(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    /// Arrivals in seconds.
+    fn times(process: &Process, length: f64, seed: u64) -> Vec<f64> {
+        process.arrivals(secs(length), seed).map(|a| a.at.as_nanos() as f64 / 1e9).collect()
+    }
+
+    /// Requests a second between two instants.
+    fn rate(times: &[f64], from: f64, until: f64) -> f64 {
+        times.iter().filter(|t| (from..until).contains(*t)).count() as f64 / (until - from)
+    }
+
+    /// Coefficient of variation of the gaps.
+    fn cv(times: &[f64]) -> f64 {
+        let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        variance.sqrt() / mean
+    }
+
+    fn assert_near(what: &str, is: f64, expected: f64, tolerance: f64) {
+        assert!((is - expected).abs() <= tolerance * expected, "{what} is {is}, not {expected} ± {tolerance}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn gaps_have_the_mean_and_the_variation_asked_for(
+            asked in 0.5f64..50_000.0, clumping in 0.2f64..8.0, seed: u64,
+        ) {
+            let length = 100_000.0 / asked;
+            let poisson = times(&Process::Poisson { rate: asked }, length, seed);
+            assert_near("rate", rate(&poisson, 0.0, length), asked, 0.03);
+            assert_near("cv", cv(&poisson), 1.0, 0.03);
+            let uniform = times(&Process::Uniform { rate: asked }, length, seed);
+            assert_near("rate", rate(&uniform, 0.0, length), asked, 0.001);
+            prop_assert!(cv(&uniform) < 0.01);
+            let gamma = times(&Process::Gamma { rate: asked, cv: clumping }, length, seed);
+            assert_near("rate", rate(&gamma, 0.0, length), asked, 0.02 + 0.02 * clumping);
+            assert_near("cv", cv(&gamma), clumping, 0.05 + 0.03 * clumping);
+        }
+
+        #[test]
+        fn changing_rates_are_what_was_asked_for_at_each_time(
+            low in 20.0f64..200.0, more in 2.0f64..20.0, turn in 0.3f64..0.7, seed: u64,
+        ) {
+            let (length, high) = (1000.0, low * more);
+            let at = turn * length;
+            let burst = times(&Process::QuietThenBurst { quiet: low, burst: high, at: secs(at) }, length, seed);
+            assert_near("quiet rate", rate(&burst, 0.0, at), low, 0.08);
+            assert_near("burst rate", rate(&burst, at, length), high, 0.04);
+            let crowd = Process::Flash { rate: low, factor: more, from: secs(at), until: secs(at + 200.0) };
+            let crowd = times(&crowd, length, seed);
+            assert_near("rate before the crowd", rate(&crowd, 0.0, at), low, 0.08);
+            assert_near("rate in the crowd", rate(&crowd, at, at + 200.0), high, 0.06);
+            let mean = (low + high) / 2.0;
+            let swing = (high - low) / (high + low);
+            let days = times(&Process::Diurnal { rate: mean, swing, day: secs(length / 2.0) }, length, seed);
+            assert_near("mean rate", rate(&days, 0.0, length), mean, 0.03);
+            // The sine's mean over half a turn is 2/π.
+            let morning = mean * (1.0 + swing * std::f64::consts::FRAC_2_PI);
+            assert_near("rate of the first half day", rate(&days, 0.0, length / 4.0), morning, 0.07);
+        }
+
+        #[test]
+        fn two_states_mix_by_the_time_spent_in_each(
+            low in 50.0f64..100.0, more in 2.0f64..10.0, share in 0.3f64..0.7, seed: u64,
+        ) {
+            let (high, length) = (low * more, 2000.0);
+            let process = Process::Mmpp { low, high, mean_low: secs(1.0 - share), mean_high: secs(share) };
+            let times = times(&process, length, seed);
+            assert_near("rate", rate(&times, 0.0, length), low * (1.0 - share) + high * share, 0.1);
+            prop_assert!(cv(&times) > 1.02, "states make gaps vary more than chance: {}", cv(&times));
+        }
+
+        #[test]
+        fn groups_come_whole_and_in_order(groups in 1.0f64..50.0, size in 1usize..40, seed: u64) {
+            let process = Process::FanOut { groups, size, spread: secs(0.005) };
+            let length = 20_000.0 / groups;
+            let spread_out = times(&process, length, seed);
+            assert_near("rate", rate(&spread_out, 0.0, length), groups * size as f64, 0.05);
+            prop_assert!(spread_out.is_sorted());
+            let process = Process::FanOut { groups, size, spread: Duration::ZERO };
+            let mut at_once = times(&process, length, seed);
+            prop_assert_eq!(at_once.len() % size, 0);
+            at_once.dedup();
+            assert_near("groups", at_once.len() as f64 / length, groups, 0.05);
+        }
+
+        #[test]
+        fn a_closed_loop_asks_again_when_it_is_answered_and_has_thought(
+            clients in 1usize..50, think_ms in 0u64..50, jitter in 0.0f64..0.5, seed: u64,
+        ) {
+            let (think, end) = (Duration::from_millis(think_ms), Instant::EPOCH + secs(5.0));
+            let mut source = ClosedLoop::new(clients, think, jitter, end, seed);
+            let service = Duration::from_millis(10);
+            let mut asked = 0usize;
+            while let Some(arrival) = source.pop() {
+                asked += 1;
+                source.answered(0, arrival.at + service);
+            }
+            let expected = clients as f64 * 5.0 / (think + service).as_secs_f64();
+            prop_assert!((asked as f64 - expected).abs() <= 0.05 * expected + clients as f64, "{asked} {expected}");
+        }
+    }
+
+    #[test]
+    fn a_burst_begins_when_it_should_however_rare_the_requests_before_it() {
+        for seed in 0..20 {
+            let process = Process::QuietThenBurst { quiet: 0.001, burst: 1000.0, at: secs(5.0) };
+            let first = times(&process, 6.0, seed).into_iter().find(|at| *at >= 5.0).expect("a burst");
+            assert!(first < 5.02, "seed {seed}: {first}");
+        }
+    }
+
+    #[test]
+    fn a_refused_client_that_does_not_think_lets_time_pass() {
+        let end = Instant::EPOCH + Duration::from_millis(3);
+        let mut source = ClosedLoop::new(1, Duration::ZERO, 0.0, end, 1);
+        let mut asked = 0;
+        while let Some(arrival) = source.pop() {
+            asked += 1;
+            source.answered(0, arrival.at);
+        }
+        assert!((40..=61).contains(&asked), "{asked}");
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_arrivals_and_others_others() {
+        let process = Process::Gamma { rate: 500.0, cv: 4.0 };
+        assert_eq!(times(&process, 9.0, 1), times(&process, 9.0, 1));
+        assert_ne!(times(&process, 9.0, 1), times(&process, 9.0, 2));
+    }
+}
