@@ -303,7 +303,9 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
     fn land(&mut self, now: Instant, landed: Landed<A>) -> Deliveries<A> {
         let Landed { flight, passengers, span, outcome, permit } = landed;
         drop(permit);
+        // What runs the batch knows best how long it ran, and when it began at the earliest.
         let time = now.since(flight.since);
+        let time = outcome.as_ref().ok().and_then(|ran| ran.took).map_or(time, |took| took.min(time));
         let outcome = outcome.and_then(|ran| {
             let (have, want) = (ran.answers.len(), passengers.len());
             let short = || BatchError(format!("{have} answers for {want} items"));
@@ -311,7 +313,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         });
         let late = || passengers.iter().filter(|passenger| now > passenger.deadline).count();
         let is_typical = outcome.as_ref().is_ok_and(|ran| ran.is_typical);
-        let landing = if is_typical { Landing::Answered { late: late() } } else { Landing::Failed };
+        let landing = if is_typical { Landing::Answered { took: time, late: late() } } else { Landing::Failed };
         self.dispatcher.land(now, flight.ticket, landing);
         // A desk stays until its last batch is back.
         if let Some(desk) = self.desks.get_mut(&flight.lane) {

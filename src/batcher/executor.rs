@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -21,6 +22,9 @@ pub struct BatchError(pub String);
 pub struct Ran<A> {
     /// One answer for each item, in order. Any other number fails the batch.
     pub answers: Vec<A>,
+    /// How long the batch ran, by the clock of whoever ran it. `None` leaves it to the batcher, which knows only when it hears
+    /// of the answers: later than they are there, where its own thread waits for a processor.
+    pub took: Option<Duration>,
     /// Whether such a batch would take that long again. Not where part of it failed or was tried twice: such a batch tells
     /// nothing of the next one's time, and is not learned from.
     pub is_typical: bool,
@@ -28,7 +32,7 @@ pub struct Ran<A> {
 
 impl<A> From<Vec<A>> for Ran<A> {
     fn from(answers: Vec<A>) -> Ran<A> {
-        Ran { answers, is_typical: true }
+        Ran { answers, took: None, is_typical: true }
     }
 }
 
@@ -38,7 +42,7 @@ pub trait Executor<I, A>: Send + 'static {
     fn execute(&mut self, batch: Vec<I>) -> BoxFuture<'static, Result<Ran<A>, BatchError>>;
 }
 
-/// What a thread does with a batch.
+/// What a thread does with a batch. The thread takes the time, unless `took` says it already.
 pub type Work<I, A> = Box<dyn FnMut(Vec<I>) -> Result<Ran<A>, BatchError>>;
 
 /// Threads that run the batches of any number of queues, whatever the types of their items. Clones share them; they end
@@ -130,10 +134,13 @@ impl<I: Send + 'static, A: Send + 'static> Executor<I, A> for Workers<I, A> {
         let (done, answers) = oneshot::channel();
         let (shared, key) = (&self.threads.shared, self.key);
         let (thread, was_idle) = shared.thread();
+        let begin = Instant::now();
         let idle = Arc::clone(&shared.idle);
         let job: Job = Box::new(move |owned| {
             let worker = owned.get_mut(&key).and_then(|worker| worker.downcast_mut::<Worker<I, A>>());
             let answers = worker.map_or_else(|| Err(gone()), |worker| worker.run(batch));
+            let took = begin.elapsed();
+            let answers = answers.map(|ran| Ran { took: ran.took.or(Some(took)), ..ran });
             if was_idle {
                 lock(&idle).push(thread);
             }

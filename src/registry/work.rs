@@ -36,7 +36,7 @@ pub(super) fn work(
         metrics.padding_elements.increment(tally.padding_elements as u64);
         let assemble = took.saturating_sub(execute);
         let answers = outputs.into_iter().map(|outputs| Served { outputs, assemble, execute }).collect();
-        Ok(Ran { answers, is_typical: !tally.has_refused })
+        Ok(Ran { answers, took: None, is_typical: !tally.has_refused })
     })
 }
 

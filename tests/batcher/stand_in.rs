@@ -18,6 +18,8 @@ pub(crate) fn ms(ms: u64) -> Duration {
 pub(crate) struct StandIn {
     pub(crate) base: Duration,
     pub(crate) per_row: Duration,
+    /// How much later than it is done a batch is heard of.
+    pub(crate) heard_after: Duration,
     /// Batches that never come back, counted from the first.
     pub(crate) hangs: usize,
     /// When batches start that take so many times their due, counted from the stand-in's making.
@@ -35,7 +37,15 @@ pub(crate) struct Log {
 
 impl StandIn {
     pub(crate) fn new(base: Duration, per_row: Duration) -> StandIn {
-        StandIn { base, per_row, hangs: 0, slow: (ms(0)..ms(0), 1), made: Instant::now(), log: Arc::default() }
+        StandIn {
+            base,
+            per_row,
+            heard_after: ms(0),
+            hangs: 0,
+            slow: (ms(0)..ms(0), 1),
+            made: Instant::now(),
+            log: Arc::default(),
+        }
     }
 
     pub(crate) fn batches(&self) -> Vec<Vec<u64>> {
@@ -70,14 +80,15 @@ impl Executor<u64, u64> for StandIn {
         log.batches.push(batch.clone());
         log.running += 1;
         log.most_running = log.most_running.max(log.running);
-        let (hangs, log) = (log.batches.len() <= self.hangs, Arc::clone(&self.log));
+        let (hangs, late, log) = (log.batches.len() <= self.hangs, self.heard_after, Arc::clone(&self.log));
         async move {
             if hangs {
                 std::future::pending::<()>().await;
             }
-            tokio::time::sleep(time).await;
+            tokio::time::sleep(time + late).await;
             log.lock().expect("no test panics with it").running -= 1;
-            Ok(batch.into_iter().map(|x| x + 1).collect::<Vec<_>>().into())
+            let answers = batch.into_iter().map(|x| x + 1).collect();
+            Ok(Ran { answers, took: Some(time), is_typical: true })
         }
         .boxed()
     }

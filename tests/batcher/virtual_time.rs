@@ -136,6 +136,18 @@ async fn a_stall_by_which_everything_would_be_late_is_forgotten_once_it_is_over(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_batch_that_is_heard_of_late_does_not_look_slow() {
+    let runner = StandIn { heard_after: ms(30), ..StandIn::new(ms(10), ms(0)) };
+    let batcher = runner.start(ms(500), 8);
+    for item in 0..8 {
+        let answered = batcher.submit_with(item, Terms::now()).await.expect("answered");
+        assert_eq!(answered.batch, ms(10));
+    }
+    let (fit, _) = batcher.snapshot().estimate.expect("eight batches ran");
+    assert_eq!(fit.predict(1), Some(ms(10)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_more_urgent_priority_goes_first_though_it_came_last_and_is_due_last() {
     let runner = StandIn::new(ms(10), ms(1));
     let batcher = runner.builder(ms(100), 2).seen(runner.warm()).start(runner.clone());

@@ -85,6 +85,7 @@ struct Track {
 
 struct Flight {
     end: Instant,
+    took: Duration,
     ticket: u64,
     late: usize,
 }
@@ -100,7 +101,7 @@ impl Engine {
             self.now = now;
             while let Some(at) = self.flights.iter().position(|f| f.end <= now) {
                 let flight = self.flights.swap_remove(at);
-                self.dispatcher.land(now, flight.ticket, Landing::Answered { late: flight.late });
+                self.dispatcher.land(now, flight.ticket, Landing::Answered { took: flight.took, late: flight.late });
             }
             while source.peek().is_some_and(|at| at <= now) {
                 let Some(arrival) = source.pop() else { break };
@@ -141,7 +142,7 @@ impl Engine {
                         source.answered(lane, end);
                     }
                     let ticket = self.dispatcher.launch(now, lane, Batch { entries, rows, first_arrival });
-                    self.flights.push(Flight { end, ticket, late });
+                    self.flights.push(Flight { end, took: time, ticket, late });
                 }
                 Step::Shed { lane, entries, .. } => {
                     for entry in self.dispatcher.take(lane, entries) {

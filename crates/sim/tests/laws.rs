@@ -305,18 +305,19 @@ fn run(
 ) -> Fates {
     let mut pool = Dispatcher::new(runners);
     let lane = pool.open(Lane::new(policy, max_batch));
-    let mut flights: Vec<(Instant, u64)> = Vec::new();
+    let mut flights: Vec<(Instant, u64, Duration)> = Vec::new();
     let mut arrivals = (0u64..).zip(arrivals).peekable();
     let mut due = Instant::EPOCH;
     let mut wake = None;
     let mut fates = Fates::default();
     loop {
         let arrival = arrivals.peek().map(|(_, (gap, ..))| due + us(*gap));
-        let landing = flights.iter().map(|(end, _)| *end).min();
+        let landing = flights.iter().map(|(end, ..)| *end).min();
         let Some(now) = [arrival, landing, wake].into_iter().flatten().min() else { return fates };
         if landing == Some(now) {
-            let at = flights.iter().position(|(end, _)| *end == now).expect("one lands");
-            pool.land(now, flights.swap_remove(at).1, Landing::Answered { late: 0 });
+            let at = flights.iter().position(|(end, ..)| *end == now).expect("one lands");
+            let (_, ticket, took) = flights.swap_remove(at);
+            pool.land(now, ticket, Landing::Answered { took, late: 0 });
         } else if arrival == Some(now) {
             let (id, &(_, rows, within)) = arrivals.next().expect("peeked");
             due = now;
@@ -334,9 +335,9 @@ fn run(
                     let batch: Vec<Entry> = pool.take(lane, 0..entries).collect();
                     let rows: usize = batch.iter().map(|e| e.rows).sum();
                     assert!((1..=max_batch).contains(&rows), "{rows} rows against a cap of {max_batch}");
-                    let ends = now + us(base + per_row * rows as u64);
+                    let takes = us(base + per_row * rows as u64);
                     let launched = Batch { entries, rows, first_arrival: batch[0].arrival };
-                    flights.push((ends, pool.launch(now, lane, launched)));
+                    flights.push((now + takes, pool.launch(now, lane, launched), takes));
                     fates.served.extend(batch.iter().map(|e| e.id));
                 }
                 Step::Shed { entries, .. } => fates.shed.extend(pool.take(lane, entries).map(|e| e.id)),
@@ -395,16 +396,17 @@ fn run_lanes(
     let open = |pool: &mut Dispatcher, w| pool.open(Lane::new(policy(), max_batch).weighing(weight(w)));
     let mut lanes: Vec<usize> = weights.iter().map(|&w| open(&mut pool, w)).collect();
     let mut fates: Vec<Fates> = weights.iter().map(|_| Fates::default()).collect();
-    let mut flights: Vec<(Instant, u64)> = Vec::new();
+    let mut flights: Vec<(Instant, u64, Duration)> = Vec::new();
     let mut arrivals = (0u64..).zip(arrivals).peekable();
     let (mut due, mut wake) = (Instant::EPOCH, None);
     loop {
         let arrival = arrivals.peek().map(|(_, (_, gap, ..))| due + us(*gap));
-        let landing = flights.iter().map(|(end, _)| *end).min();
+        let landing = flights.iter().map(|(end, ..)| *end).min();
         let Some(now) = [arrival, landing, wake].into_iter().flatten().min() else { return fates };
         if landing == Some(now) {
-            let at = flights.iter().position(|(end, _)| *end == now).expect("one lands");
-            pool.land(now, flights.swap_remove(at).1, Landing::Answered { late: 0 });
+            let at = flights.iter().position(|(end, ..)| *end == now).expect("one lands");
+            let (_, ticket, took) = flights.swap_remove(at);
+            pool.land(now, ticket, Landing::Answered { took, late: 0 });
         } else if arrival == Some(now) {
             let (id, &(model, _, rows, within)) = arrivals.next().expect("peeked");
             due = now;
@@ -427,7 +429,8 @@ fn run_lanes(
                     let rows: usize = batch.iter().map(|e| e.rows).sum();
                     assert!((1..=max_batch).contains(&rows), "{rows} rows against a cap of {max_batch}");
                     let launched = Batch { entries, rows, first_arrival: batch[0].arrival };
-                    flights.push((now + us(base + per_row * rows as u64), pool.launch(now, lane, launched)));
+                    let takes = us(base + per_row * rows as u64);
+                    flights.push((now + takes, pool.launch(now, lane, launched), takes));
                     fates[model(lane)].served.extend(batch.iter().map(|e| e.id));
                 }
                 Step::Shed { lane, entries, .. } => {

@@ -70,6 +70,8 @@ pub struct Batch {
 pub enum Landing {
     /// With answers.
     Answered {
+        /// How long it ran, by whoever ran it. The driver may hear of it later: that does not make the batch slow.
+        took: Duration,
         /// How many of its entries got theirs after their deadlines.
         late: usize,
     },
@@ -321,14 +323,17 @@ impl Dispatcher {
         self.settle(now);
         // Nobody's account is left to book on where the lane was closed meanwhile.
         let Some(at) = self.find(running.lane) else { return };
-        let time = now.since(running.since);
+        let time = match landing {
+            Landing::Answered { took, .. } => took,
+            Landing::Failed => now.since(running.since),
+        };
         self.arbiter.refund(at, running.expected.unwrap_or_default());
         self.arbiter.charge(at, time);
         let lane = &mut self.lanes[at];
         lane.free_since = now;
         lane.flying -= running.entries;
         lane.crowd.landed(now);
-        if let Landing::Answered { late } = landing {
+        if let Landing::Answered { late, .. } = landing {
             let answers = Answers { all: running.entries, late };
             lane.times.observe_answered(now, lane.sizes.padded(running.rows), time, answers);
             lane.has_changed();
@@ -467,8 +472,6 @@ mod tests {
     use super::*;
     use crate::policy::{Cork, Fixed, Priority};
 
-    const ON_TIME: Landing = Landing::Answered { late: 0 };
-
     /// One entry of so many rows.
     fn batch(rows: usize) -> Batch {
         Batch { entries: 1, rows, first_arrival: Instant::EPOCH }
@@ -495,6 +498,11 @@ mod tests {
         lane
     }
 
+    /// A batch that took so many ms, all of it on time.
+    fn took(ms: u64) -> Landing {
+        Landing::Answered { took: Duration::from_millis(ms), late: 0 }
+    }
+
     /// Obeys one release and returns its lane and ticket.
     fn release(pool: &mut Dispatcher, now: Instant) -> (LaneId, u64) {
         let Step::Release { lane, entries, .. } = pool.next(now) else { panic!("{:?}", pool.next(now)) };
@@ -514,7 +522,7 @@ mod tests {
             let (lane, ticket) = release(&mut pool, at(round * 10));
             order.push(lane);
             assert!(!matches!(pool.next(at(round * 10)), Step::Release { .. }), "one runner, one batch");
-            pool.land(at(round * 10 + 10), ticket, ON_TIME);
+            pool.land(at(round * 10 + 10), ticket, took(10));
         }
         assert_eq!(order, [1, 2, 0]);
     }
@@ -541,7 +549,7 @@ mod tests {
         pool.arrive(lanes[1], entry(0, 0, 90));
         assert_eq!(pool.view(at(0), lanes[1]).start_after(at(0), 0), at(10));
         assert_eq!(pool.view(at(0), lanes[0]).start_after(at(0), 0), at(20));
-        pool.land(at(10), ticket, ON_TIME);
+        pool.land(at(10), ticket, took(10));
         assert_eq!(
             pool.view(at(10), lanes[0]).start_after(at(10), 0),
             at(10),
@@ -559,7 +567,7 @@ mod tests {
         for round in 1..300 {
             // What was released two rounds ago comes back while the last round's batch runs.
             for (_, ticket) in flights.extract_if(.., |(released, _)| *released + 2 <= round) {
-                pool.land(at(round * 10 - 5), ticket, ON_TIME);
+                pool.land(at(round * 10 - 5), ticket, took(15));
             }
             let now = at(round * 10);
             pool.arrive(busy, entry(round, round * 10, 90));
@@ -602,7 +610,7 @@ mod tests {
             while let Step::Shed { lane, entries, .. } = pool.next(now) {
                 drop(pool.take(lane, entries));
             }
-            pool.land(at(round * 10 + 10), ticket, ON_TIME);
+            pool.land(at(round * 10 + 10), ticket, took(10));
         }
         assert!(probes > 90, "once it is seen that its batches take 10 ms, it has its share: {probes}");
     }
@@ -614,7 +622,7 @@ mod tests {
         pool.arrive(first, entry(0, 0, 90));
         let (_, ticket) = release(&mut pool, at(0));
         pool.close(first);
-        pool.land(at(10), ticket, ON_TIME);
+        pool.land(at(10), ticket, took(10));
         assert_eq!(pool.running(), []);
         pool.arrive(second, entry(0, 10, 90));
         assert_eq!(release(&mut pool, at(10)).0, second);
@@ -668,9 +676,21 @@ mod tests {
                 pool.take(lane, 0..2).for_each(drop);
                 pool.launch(at(begin + after), lane, Batch { entries: 2, rows: 2, first_arrival: at(begin + after) })
             });
-            tickets.into_iter().for_each(|ticket| pool.land(at(begin + 12), ticket, ON_TIME));
+            tickets.into_iter().for_each(|ticket| pool.land(at(begin + 12), ticket, took(10)));
         }
         assert_eq!(pool.view(at(320), lane).crowd.map(|crowd| crowd.size), Some(4));
+    }
+
+    #[test]
+    fn a_batch_took_as_long_as_whoever_ran_it_says_however_late_that_is_heard() {
+        let mut pool = Dispatcher::new(1);
+        let lane = pool.open(Lane::new(Box::new(Cork), 8));
+        for round in 0..8 {
+            pool.arrive(lane, entry(round, round * 100, 90));
+            let (_, ticket) = release(&mut pool, at(round * 100));
+            pool.land(at(round * 100 + 60), ticket, took(10));
+        }
+        assert_eq!(pool.predict(lane, 1), Some(Duration::from_millis(10)));
     }
 
     #[test]
@@ -688,14 +708,14 @@ mod tests {
         let heard = Arc::new(AtomicUsize::new(0));
         let mut pool = Dispatcher::new(1);
         let lane = pool.open(Lane::new(Box::new(Hears(Arc::clone(&heard))), 8));
-        for (round, landing) in [(0, Landing::Failed), (1, ON_TIME)] {
+        for (round, landing) in [(0, Landing::Failed), (1, took(5))] {
             pool.arrive(lane, entry(round, round * 10, 90));
             let (_, ticket) = release(&mut pool, at(round * 10));
             pool.land(at(round * 10 + 5), ticket, landing);
             let known = pool.predict(lane, 1);
             assert_eq!(
                 (known, heard.load(Ordering::Relaxed)),
-                ((landing == ON_TIME).then_some(Duration::from_millis(5)), round as usize)
+                ((landing != Landing::Failed).then_some(Duration::from_millis(5)), round as usize)
             );
         }
     }

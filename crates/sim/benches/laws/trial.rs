@@ -149,6 +149,7 @@ enum Fate {
 
 struct Flight {
     end: Instant,
+    took: Duration,
     ticket: u64,
     lane: LaneId,
     entries: usize,
@@ -249,7 +250,8 @@ impl<'a> Trial<'a> {
             let succeeded = self.world.failing == 0.0 || !self.rng.random_bool(self.world.failing);
             self.tally.failed += u64::from(!succeeded);
             self.lanes[flight.lane].flying -= flight.entries;
-            let landing = if succeeded { Landing::Answered { late: flight.late } } else { Landing::Failed };
+            let landing =
+                if succeeded { Landing::Answered { took: flight.took, late: flight.late } } else { Landing::Failed };
             self.pool.land(now, flight.ticket, landing);
             if self.tally.batches.is_multiple_of(CLOSER) {
                 self.pool.land(now, flight.ticket, landing); // nothing lands twice
@@ -388,7 +390,7 @@ impl<'a> Trial<'a> {
         }
         self.lanes[lane].flying += entries;
         let ticket = self.pool.launch(now, lane, Batch { entries, rows, first_arrival: batch[0].arrival });
-        self.flights.push(Flight { end, ticket, lane, entries, rows, late });
+        self.flights.push(Flight { end, took: time, ticket, lane, entries, rows, late });
     }
 
     /// First come, first served within a class.
