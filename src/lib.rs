@@ -6,15 +6,16 @@ pub mod config;
 pub mod error;
 pub mod loadtest;
 pub mod metrics;
-pub mod quote;
 pub mod registry;
-pub mod runner;
 pub mod server;
 pub mod telemetry;
-pub mod tensor;
 
 pub use uncork_core::{estimator, policy};
+pub use uncork_model::{quote, runner, tensor};
+#[cfg(feature = "onnx")]
+pub use uncork_onnx as onnx;
 pub use uncork_sim as sim;
 
 // Whoever runs a burn module of their own needs the very burn that runs it here.
-pub use {burn, burn_store};
+#[cfg(feature = "onnx")]
+pub use uncork_onnx::{burn, burn_store};

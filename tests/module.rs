@@ -20,8 +20,9 @@ use spirals::Spirals;
 use tokio::sync::oneshot;
 use uncork::burn::tensor::{Bool, Device as BurnDevice, Int, Tensor as BurnTensor};
 use uncork::burn_store::{BurnpackStore, ModuleSnapshot};
+use uncork::onnx::device;
+use uncork::onnx::module::{ModuleModel, Outputs};
 use uncork::registry::{Caps, ModelSpec, Registry};
-use uncork::runner::module::{ModuleModel, Outputs};
 use uncork::runner::{Device, Runner, RunnerError, Signature, TensorSpec};
 use uncork::server::{Options, Server};
 use uncork::tensor::{Data, DataType, Tensor, Tensors};
@@ -34,7 +35,7 @@ fn example(file: &str) -> PathBuf {
 }
 
 fn device() -> BurnDevice {
-    Device::Flex.open().unwrap()
+    device::open(Device::Flex).unwrap()
 }
 
 fn trained() -> Spirals {
@@ -154,7 +155,7 @@ fn what_a_closure_does_wrong_fails_the_batch_and_says_what_it_was() {
     let panicking = sums(|ids| Outputs::one("sum", ids.reshape([17, 4])));
     assert!(run_sums(&panicking).unwrap_err().to_string().starts_with("panicked: "));
 
-    let taking = |axes_and_name: fn(&mut uncork::runner::module::Inputs<'_>) -> Result<(), RunnerError>| {
+    let taking = |axes_and_name: fn(&mut uncork::onnx::module::Inputs<'_>) -> Result<(), RunnerError>| {
         let signature = sums(|_| unreachable!()).signature().clone();
         let model = ModuleModel::new(signature, &device(), move |mut inputs| {
             axes_and_name(&mut inputs).map(|()| Outputs::one("sum", BurnTensor::<1>::ones([1], inputs.device())))

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 const PACKAGES: &[(&str, &str, Package)] = &[
     (".", "uncork", Package::OfRooms),
     ("crates/core", "uncork_core", Package::OfRooms),
+    ("crates/model", "uncork_model", Package::OfRooms),
+    ("crates/onnx", "uncork_onnx", Package::Room("onnx")),
     ("crates/sim", "uncork_sim", Package::Room("sim")),
 ];
 
@@ -27,18 +29,31 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("sim", &["estimator", "policy"]),
     ("quote", &[]),
     ("tensor", &["quote"]),
+    ("runner", &["quote", "tensor"]),
+    ("onnx", &["quote", "runner", "tensor"]),
     ("error", &["quote"]),
     ("metrics", &["error", "policy"]),
     ("telemetry", &[]),
     ("batcher", &["error", "estimator", "metrics", "policy", "telemetry"]),
-    ("runner", &["quote", "tensor"]),
-    ("registry", &["batcher", "error", "metrics", "runner", "telemetry", "tensor"]),
+    ("registry", &["batcher", "error", "metrics", "onnx", "runner", "telemetry", "tensor"]),
     ("server", &["error", "quote", "registry", "runner", "telemetry", "tensor"]),
     ("config", &["registry", "server", "telemetry"]),
     ("loadtest", &["sim"]),
     (
         "cli",
-        &["config", "estimator", "loadtest", "policy", "registry", "runner", "server", "sim", "telemetry", "tensor"],
+        &[
+            "config",
+            "estimator",
+            "loadtest",
+            "onnx",
+            "policy",
+            "registry",
+            "runner",
+            "server",
+            "sim",
+            "telemetry",
+            "tensor",
+        ],
     ),
 ];
 

@@ -16,6 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use spirals::Spirals;
+use uncork::onnx::device;
 use uncork::registry::{Caps, ModelSpec, Registry};
 use uncork::runner::Device;
 use uncork::server::{Options, Server};
@@ -25,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8080".into());
     let device = arguments.next().map_or(Some(Device::Flex), |name| Device::from_name(&name));
-    let device = device.ok_or("the device is one of flex, wgpu and cuda")?.open()?;
+    let device = device::open(device.ok_or("the device is one of flex, wgpu and cuda")?)?;
 
     let weights = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/module/spirals.safetensors");
     let model = Spirals::load(&weights, &device)?.into_model(&device);

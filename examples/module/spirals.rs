@@ -8,7 +8,7 @@ use uncork::burn::nn::{Linear, LinearConfig};
 use uncork::burn::tensor::activation::{softmax, tanh};
 use uncork::burn::tensor::{Device, Tensor};
 use uncork::burn_store::{ModuleSnapshot, PyTorchToBurnAdapter, SafetensorsStore, SafetensorsStoreError};
-use uncork::runner::module::{ModuleModel, Outputs};
+use uncork::onnx::module::{ModuleModel, Outputs};
 use uncork::runner::{Signature, TensorSpec};
 use uncork::tensor::DataType;
 

@@ -11,7 +11,9 @@ use super::pool::Pools;
 use super::problem::{Place, Report, did_you_mean};
 use super::setting::{Setting, Value};
 use super::{Flags, Layers};
-use crate::registry::{BatchAxes, BatchSizes, Caps, Device, DeviceError, Lengths, ModelSpec, Rows, Shapes, Source};
+use crate::registry::{
+    self, BatchAxes, BatchSizes, Caps, Device, DeviceError, Lengths, ModelSpec, Rows, Shapes, Source,
+};
 
 /// The name of the model that is part of the program.
 const EMBEDDED: &str = "digits";
@@ -387,7 +389,7 @@ fn device(source: &Source, own: Option<&Setting>, layers: &Layers<'_>, report: &
         setting.refuse(report, format!("must be one of {}{hint}", known.map(|name| format!("'{name}'")).join(", ")));
         return Device::default();
     };
-    if !device.is_built() {
+    if !registry::is_built(device) {
         setting.refuse(report, DeviceError::NotBuilt(device).to_string());
     }
     device

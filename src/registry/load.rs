@@ -6,13 +6,18 @@ use std::time::{Duration, Instant};
 
 use super::lengths::Padded;
 use super::spec::{ModelSpec, Runners, Source};
-use crate::runner::onnx::{OnnxError, OnnxModel};
+#[cfg(feature = "onnx")]
+use crate::onnx::{OnnxError, OnnxModel};
 use crate::runner::synthetic::Synthetic;
 use crate::runner::{Device, Runner, Signature};
 use crate::tensor::{Data, DataType, Tensor, Tensors};
 
 /// The digits model that is part of the program: `examples/digits`.
+#[cfg(feature = "onnx")]
 const DIGITS: &[u8] = include_bytes!("../../examples/digits/digits.onnx");
+/// What a program without ONNX says of a model in a file.
+#[cfg(not(feature = "onnx"))]
+const WITHOUT_ONNX: &str = "this program was built without ONNX; build it with `cargo build --release --features onnx`";
 /// Warm-up stops here, however slow the model: a server that starts is worth more than a perfect first estimate. Two sizes
 /// make a line, so they are tried if twice this suffices.
 const WARM_UP_TIME: Duration = Duration::from_millis(500);
@@ -45,13 +50,25 @@ pub(crate) struct Loaded {
     pub(crate) build: Build,
 }
 
+/// Whether this program can compute on the device.
+pub fn is_built(device: Device) -> bool {
+    #[cfg(feature = "onnx")]
+    return crate::onnx::device::is_built(device);
+    #[cfg(not(feature = "onnx"))]
+    return device == Device::Flex;
+}
+
 /// Reads and compiles the source. The error is a sentence for the operator.
 pub(crate) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
     match &spec.source {
+        #[cfg(feature = "onnx")]
         Source::Embedded => onnx(OnnxModel::load_as(DIGITS, spec.device, &spec.shapes)),
+        #[cfg(feature = "onnx")]
         Source::Onnx(path) => {
             onnx(OnnxModel::open_as(path, spec.device, &spec.shapes)).map_err(|e| format!("{}: {e}", path.display()))
         }
+        #[cfg(not(feature = "onnx"))]
+        Source::Embedded | Source::Onnx(_) => Err(WITHOUT_ONNX.into()),
         Source::Runners(Runners { platform, build }) => {
             let (platform, build) = (*platform, Arc::clone(build));
             let signature = build(spec.threads).signature().clone();
@@ -75,6 +92,7 @@ impl Loaded {
 /// Makes a runner that computes on so many threads.
 type Build = Arc<dyn Fn(NonZeroUsize) -> Box<dyn Runner> + Send + Sync>;
 
+#[cfg(feature = "onnx")]
 fn onnx(model: Result<OnnxModel, OnnxError>) -> Result<Loaded, String> {
     let model = model.map_err(|e| e.to_string())?;
     Ok(Loaded {

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 
 pub use lengths::Lengths;
+pub use load::is_built;
 pub(crate) use load::{Loaded, load};
 pub use model::{Answer, Count, Model};
 pub use spec::{ModelSpec, Runners, Source};
 
 pub use crate::batcher::{BatchSizes, Caps, Priority, Refusal, Release, Snapshot, Terms};
-pub use crate::runner::onnx::{BatchAxes, Shapes};
-pub use crate::runner::{Device, DeviceError, Rows};
+pub use crate::runner::{BatchAxes, Device, DeviceError, Rows, Shapes};
 
 use crate::batcher::Pool;
 use crate::error::Error;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::lengths::Lengths;
 use crate::batcher::{BatchSizes, Caps};
-use crate::runner::module::ModuleModel;
-use crate::runner::onnx::Shapes;
-use crate::runner::{Device, Runner};
+#[cfg(feature = "onnx")]
+use crate::onnx::module::ModuleModel;
+use crate::runner::{Device, Runner, Shapes};
 
 /// Room for a burst that takes the runners this many full batches; the latency cap refuses most of it earlier.
 const QUEUED_BATCHES: usize = 128;
@@ -30,7 +30,7 @@ pub enum Source {
         /// Time that each row adds.
         per_row: Duration,
     },
-    /// Runners that the program builds itself, such as those of a [`ModuleModel`]; no configuration file can name them.
+    /// Runners that the program builds itself, such as those of a burn module; no configuration file can name them.
     Runners(Runners),
 }
 
@@ -45,6 +45,7 @@ impl Source {
     }
 }
 
+#[cfg(feature = "onnx")]
 impl From<ModuleModel> for Source {
     fn from(model: ModuleModel) -> Source {
         Source::runners("burn", move |threads| model.runner(threads))

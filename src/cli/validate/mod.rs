@@ -1,14 +1,16 @@
 //! `uncork validate`
 
+#[cfg(feature = "onnx")]
 mod model;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+#[cfg(feature = "onnx")]
 use self::model::Findings;
 use super::layout::plural;
-use super::{USAGE, complain, plot, profile, say, values};
+use super::{USAGE, complain, profile, say, values};
 use crate::config::{self, Flags};
 use crate::registry::{Device, ModelSpec, Source};
 use crate::telemetry::Settings;
@@ -86,9 +88,20 @@ impl Validate {
         };
         let mut spec = profile::only_model(&flags, None)?;
         spec.shapes.length = self.length;
-        let findings = Findings::of(path, &spec, self.budget);
-        say(&if self.json { format!("{:#}", findings.json()) } else { findings.text(plot::terminal_width()) });
+        self.findings(path, &spec)
+    }
+
+    #[cfg(feature = "onnx")]
+    fn findings(&self, path: &Path, spec: &ModelSpec) -> Result<ExitCode, String> {
+        let findings = Findings::of(path, spec, self.budget);
+        say(&if self.json { format!("{:#}", findings.json()) } else { findings.text(super::plot::terminal_width()) });
         Ok(if findings.good() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
+    }
+
+    /// The refusal of a program without ONNX.
+    #[cfg(not(feature = "onnx"))]
+    fn findings(&self, _path: &Path, spec: &ModelSpec) -> Result<ExitCode, String> {
+        Err(crate::registry::load(spec).err().unwrap_or_default())
     }
 }
 

@@ -11,8 +11,8 @@ use crate::cli::profile::findings::{self, Advice, Curve};
 use crate::cli::profile::inputs::Inputs;
 use crate::cli::profile::measure;
 use crate::cli::profile::report::{digits, rate};
+use crate::onnx::{Described, Survey, Used};
 use crate::registry::{self, Loaded, ModelSpec, Source};
-use crate::runner::onnx::{Described, Survey, Used};
 use crate::runner::{Rows, TensorSpec};
 
 /// Kinds of operators that are named; the rest are counted.

@@ -1,0 +1,47 @@
+//! Executors of models: what a batch of rows is handed to.
+
+mod device;
+mod shapes;
+mod signature;
+pub mod synthetic;
+
+pub use device::{Device, DeviceError};
+pub use shapes::{BatchAxes, Shapes};
+pub use signature::{Rows, Signature, SignatureError, TensorSpec};
+
+use crate::tensor::Tensors;
+
+/// Why a batch has no outputs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunnerError {
+    /// The model or its device failed. The text is for the operator's log and never reaches a caller.
+    #[error("{0}")]
+    Failed(String),
+    /// Some row holds what the model has no answer to, as an index beyond the end of a table. The text is for whoever sent
+    /// it, so it speaks of the values alone. Rows of other callers in the batch are answered all the same.
+    #[error("{0}")]
+    Input(String),
+}
+
+/// One executor of a model. Each lives on a thread of its own and sees one batch at a time.
+pub trait Runner: Send {
+    /// Names, types and shapes that every batch follows.
+    fn signature(&self) -> &Signature;
+
+    /// Runs `batch`, whose tensors have passed [`Signature::check`], and returns the outputs, one row for each input
+    /// row, in order. Any outputs that break the signature fail the batch; so does a panic, after which the runner
+    /// is thrown away and built anew.
+    fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError>;
+
+    /// Runs `batch` as [`run`](Self::run) does, where nobody waits for the answer and the rows are made up, to warm up or to
+    /// measure. A model that knows some values by name alone takes others here, which it would refuse to a caller.
+    fn rehearse(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        self.run(batch)
+    }
+
+    /// Whether [`run`](Self::run) can fail with [`RunnerError::Input`]. If so, a copy of each batch's inputs is kept while it
+    /// runs, to run others' rows again.
+    fn may_refuse(&self) -> bool {
+        true
+    }
+}

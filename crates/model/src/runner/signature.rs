@@ -1,0 +1,303 @@
+//! What a model takes and gives, and whether given tensors agree with it.
+
+use std::sync::Arc;
+
+use crate::quote::{Dims, Quoted};
+use crate::tensor::{DataType, Tensor, TensorError, Tensors};
+
+/// Where a tensor's rows are, in the shape that the model and its callers know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// Each is an index along this axis: 0 for most tensors, 1 for what a recurrent network remembers
+    /// (`[layers, batch, width]`) or for what is ordered by time first (`[time, batch, classes]`).
+    Axis(usize),
+    /// It has none: one tensor stands for all rows of a run, as a sampling rate does.
+    Shared,
+}
+
+/// Name, type and shape of one input or output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// The name that callers use.
+    pub name: Arc<str>,
+    /// Element type.
+    pub datatype: DataType,
+    /// Dimensions of a row, which are those of the tensor without the batch axis; `None` where any length is accepted.
+    pub dims: Vec<Option<usize>>,
+    /// Where the rows are.
+    pub rows: Rows,
+}
+
+/// A model's inputs and outputs.
+///
+/// Callers speak the model's own shapes. On the way to a runner every tensor has its rows along axis 0
+/// ([`check`](Self::check) brings it there), so that nobody in between needs to know where a model has them;
+/// [`own_shapes`](Self::own_shapes) leads back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    /// Inputs, in the model's order.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs, in the model's order.
+    pub outputs: Vec<TensorSpec>,
+}
+
+/// How tensors disagree with a signature, in words fit for a caller.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureError {
+    /// A tensor that the signature does not know.
+    #[error("unknown input {}; this model takes {expected}", Quoted(name))]
+    Unknown {
+        /// The unknown name.
+        name: String,
+        /// The known names, quoted and listed.
+        expected: String,
+    },
+    /// A tensor that the signature asks for is not there.
+    #[error("input '{0}' is missing")]
+    Missing(String),
+    /// A name that comes twice.
+    #[error("input '{0}' is given twice")]
+    Twice(String),
+    /// Another element type.
+    #[error("input '{name}' is {found}; this model takes {expected}")]
+    DataType {
+        /// The tensor.
+        name: String,
+        /// Type in the signature.
+        expected: &'static str,
+        /// Type as given.
+        found: &'static str,
+    },
+    /// Another shape.
+    #[error("input '{name}' has shape {}; this model takes {expected}", Dims(found))]
+    Shape {
+        /// The tensor.
+        name: String,
+        /// Shape in the signature, -1 where any length goes.
+        expected: String,
+        /// Shape as given.
+        found: Vec<usize>,
+    },
+    /// Another number of rows than the inputs before it.
+    #[error("input '{name}' has {found} rows where {expected} are expected")]
+    Rows {
+        /// The tensor.
+        name: String,
+        /// Rows of the others.
+        expected: usize,
+        /// Rows of this one.
+        found: usize,
+    },
+    /// No rows at all.
+    #[error("a request needs at least one row")]
+    Empty,
+    /// A tensor that is the same for all rows, and too large to be kept for each.
+    #[error(transparent)]
+    Size(#[from] TensorError),
+}
+
+impl TensorSpec {
+    /// A tensor whose rows are along axis 0.
+    pub fn new(name: impl Into<Arc<str>>, datatype: DataType, dims: Vec<Option<usize>>) -> TensorSpec {
+        TensorSpec { name: name.into(), datatype, dims, rows: Rows::Axis(0) }
+    }
+
+    /// Whether a row may have this shape.
+    fn fits(&self, row: &[usize]) -> bool {
+        row.len() == self.dims.len() && row.iter().zip(&self.dims).all(|(&have, want)| want.is_none_or(|w| w == have))
+    }
+
+    /// A caller's tensor with its rows along axis 0; one that all rows share has one row, unless it was given for each.
+    /// `None` where its shape is another.
+    fn rows_in_front(&self, tensor: Tensor) -> Option<Tensor> {
+        match self.rows {
+            Rows::Axis(axis) if axis < tensor.shape().len() => Some(tensor.axis_to_front(axis)),
+            Rows::Shared if self.fits(tensor.shape()) => tensor.repeated(1).ok(),
+            // For each row, or in the list of one that some clients make of a number.
+            Rows::Shared if !tensor.shape().is_empty() => Some(tensor),
+            _ => None,
+        }
+        .filter(|tensor| self.fits(&tensor.shape()[1..]))
+    }
+
+    /// A tensor that has its rows along axis 0 in the model's own shape.
+    pub fn own_shape(&self, tensor: Tensor) -> Tensor {
+        match self.rows {
+            Rows::Axis(axis) => tensor.front_to_axis(axis),
+            Rows::Shared => tensor.first_row(),
+        }
+    }
+
+    /// The shape as the Open Inference Protocol writes it: the batch axis and every free dimension are -1.
+    pub fn wire_shape(&self) -> Vec<i64> {
+        let mut shape: Vec<i64> = self.dims.iter().map(|d| d.map_or(-1, |n| n as i64)).collect();
+        if let Rows::Axis(axis) = self.rows {
+            shape.insert(axis.min(shape.len()), -1);
+        }
+        shape
+    }
+}
+
+impl Signature {
+    /// Whether the model has no notion of rows: each request is a run of its own.
+    pub fn is_unbatched(&self) -> bool {
+        self.inputs.iter().all(|spec| spec.rows == Rows::Shared)
+    }
+
+    /// Checks a request's inputs, puts them into the model's order, so that all requests of a batch join by position, and
+    /// brings the rows of each to axis 0. What all rows share is then there for each of them.
+    pub fn check(&self, inputs: Tensors) -> Result<Tensors, SignatureError> {
+        let mut given = inputs.into_entries();
+        for (i, (name, _)) in given.iter().enumerate() {
+            if !self.inputs.iter().any(|s| s.name == *name) {
+                let expected: Vec<_> = self.inputs.iter().map(|s| format!("'{}'", s.name)).collect();
+                return Err(SignatureError::Unknown { name: name.to_string(), expected: expected.join(", ") });
+            }
+            if given[..i].iter().any(|(earlier, _)| earlier == name) {
+                return Err(SignatureError::Twice(name.to_string()));
+            }
+        }
+        let mut ordered = Vec::with_capacity(self.inputs.len());
+        for spec in &self.inputs {
+            let at = given.iter().position(|(name, _)| *name == spec.name);
+            let at = at.ok_or_else(|| SignatureError::Missing(spec.name.to_string()))?;
+            let (_, tensor) = given.swap_remove(at);
+            let found = tensor.data().datatype();
+            if found != spec.datatype {
+                let (expected, found) = (spec.datatype.name(), found.name());
+                return Err(SignatureError::DataType { name: spec.name.to_string(), expected, found });
+            }
+            let found = tensor.shape().to_vec();
+            let Some(tensor) = spec.rows_in_front(tensor) else {
+                let expected = format!("{:?}", spec.wire_shape());
+                return Err(SignatureError::Shape { name: spec.name.to_string(), expected, found });
+            };
+            // The signature's own name replaces the caller's copy: names are then shared, not owned by each request.
+            ordered.push((Arc::clone(&spec.name), tensor));
+        }
+        self.share(&mut ordered)?;
+        Ok(Tensors::new(ordered)?)
+    }
+
+    /// Gives inputs as many rows each, or says which has another number.
+    fn share(&self, inputs: &mut [(Arc<str>, Tensor)]) -> Result<(), SignatureError> {
+        let specs = self.inputs.iter();
+        let first = specs.zip(&*inputs).find(|(spec, _)| spec.rows != Rows::Shared);
+        let rows = first.map_or(1, |(_, (_, tensor))| tensor.rows());
+        if rows == 0 {
+            return Err(SignatureError::Empty);
+        }
+        for (spec, (name, tensor)) in self.inputs.iter().zip(inputs) {
+            if tensor.rows() == rows {
+                continue;
+            }
+            if tensor.rows() != 1 || spec.rows != Rows::Shared {
+                let (expected, found) = (rows, tensor.rows());
+                return Err(SignatureError::Rows { name: name.to_string(), expected, found });
+            }
+            *tensor = tensor.clone().first_row().repeated(rows)?;
+        }
+        Ok(())
+    }
+
+    /// Outputs that have their rows along axis 0 in the model's own shapes.
+    pub fn own_shapes(&self, outputs: Tensors) -> Tensors {
+        if self.outputs.iter().all(|spec| spec.rows == Rows::Axis(0)) {
+            return outputs;
+        }
+        let own = |(spec, (name, tensor)): (&TensorSpec, (Arc<str>, Tensor))| (name, spec.own_shape(tensor));
+        let entries = self.outputs.iter().zip(outputs.into_entries()).map(own).collect();
+        Tensors::new(entries).expect("there are as many as before")
+    }
+
+    /// Whether `outputs` are what this signature promises for `rows` input rows, in its order and with rows along axis 0.
+    pub fn agrees(&self, outputs: &Tensors, rows: usize) -> bool {
+        outputs.iter().len() == self.outputs.len()
+            && self.outputs.iter().zip(outputs.iter()).all(|(spec, (name, tensor))| {
+                spec.name == *name
+                    && tensor.data().datatype() == spec.datatype
+                    && matches!(tensor.shape(), [own, row @ ..] if *own == rows && spec.fits(row))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Data;
+
+    /// Audio `[-1, 2]`, a state `[2, -1, 1]` and a rate `[]`, as a recurrent detector of speech takes them.
+    fn speech() -> Signature {
+        let spec = |name: &str, dims, rows| TensorSpec { rows, ..TensorSpec::new(name, DataType::Fp32, dims) };
+        Signature {
+            inputs: vec![
+                spec("audio", vec![Some(2)], Rows::Axis(0)),
+                spec("state", vec![Some(2), Some(1)], Rows::Axis(1)),
+                spec("rate", vec![], Rows::Shared),
+            ],
+            outputs: vec![spec("p", vec![], Rows::Axis(0)), spec("next", vec![Some(2), Some(1)], Rows::Axis(1))],
+        }
+    }
+
+    fn tensor(shape: &[usize], data: &[f32]) -> Tensor {
+        Tensor::new(shape.to_vec(), data.to_vec()).unwrap()
+    }
+
+    fn request(audio: Tensor, state: Tensor, rate: Tensor) -> Result<Tensors, SignatureError> {
+        let named = [("audio", audio), ("rate", rate), ("state", state)];
+        let named = named.into_iter().map(|(name, tensor)| (name.into(), tensor)).collect();
+        speech().check(Tensors::new(named).unwrap())
+    }
+
+    #[test]
+    fn rows_come_to_the_front_wherever_the_model_has_them() {
+        let state = tensor(&[2, 3, 1], &[1.0, 2.0, 3.0, 10.0, 20.0, 30.0]);
+        let checked = request(tensor(&[3, 2], &[0.0; 6]), state.clone(), tensor(&[], &[16.0])).unwrap();
+        let state_by_row = checked.get("state").unwrap().clone();
+        assert_eq!(state_by_row.shape(), [3, 2, 1]);
+        assert_eq!(state_by_row.data(), &Data::from(vec![1.0f32, 10.0, 2.0, 20.0, 3.0, 30.0]));
+        assert_eq!(checked.get("rate").unwrap(), &tensor(&[3], &[16.0; 3]));
+        let rows = checked.split(&[1, 2]).unwrap();
+        assert_eq!(rows[1].get("state").unwrap().data(), &Data::from(vec![2.0f32, 20.0, 3.0, 30.0]));
+        let answer = vec![("p".into(), tensor(&[3], &[0.0; 3])), ("next".into(), state_by_row)];
+        let own = speech().own_shapes(Tensors::new(answer).unwrap());
+        assert_eq!(own.get("next").unwrap(), &state);
+    }
+
+    #[test]
+    fn what_all_rows_share_may_be_given_for_each_of_them() {
+        let with = |rate| request(tensor(&[2, 2], &[0.0; 4]), tensor(&[2, 2, 1], &[0.0; 4]), rate);
+        let rates = |rate| with(rate).map(|checked| checked.get("rate").unwrap().data().clone());
+        assert_eq!(rates(tensor(&[], &[8.0])), Ok(Data::from(vec![8.0f32; 2])));
+        assert_eq!(rates(tensor(&[1], &[8.0])), Ok(Data::from(vec![8.0f32; 2])));
+        assert_eq!(rates(tensor(&[2], &[8.0, 16.0])), Ok(Data::from(vec![8.0f32, 16.0])));
+        let three = rates(tensor(&[3], &[8.0; 3])).unwrap_err().to_string();
+        assert_eq!(three, "input 'rate' has 3 rows where 2 are expected");
+        assert!(rates(tensor(&[1, 1], &[8.0])).is_err());
+    }
+
+    #[test]
+    fn inputs_that_disagree_about_the_rows_are_named() {
+        let error = request(tensor(&[2, 2], &[0.0; 4]), tensor(&[2, 1, 1], &[0.0; 2]), tensor(&[], &[8.0]));
+        assert_eq!(error.unwrap_err().to_string(), "input 'state' has 1 rows where 2 are expected");
+        let error = request(tensor(&[1, 2], &[0.0; 2]), tensor(&[1, 1, 1], &[0.0]), tensor(&[], &[8.0]));
+        let words = "input 'state' has shape [1, 1, 1]; this model takes [2, -1, 1]";
+        assert_eq!(error.unwrap_err().to_string(), words);
+        let error = request(tensor(&[0, 2], &[]), tensor(&[2, 0, 1], &[]), tensor(&[], &[8.0]));
+        assert_eq!(error, Err(SignatureError::Empty));
+    }
+
+    #[test]
+    fn a_model_without_rows_takes_its_own_shapes_as_one() {
+        let spec = |name: &str, dims| TensorSpec { rows: Rows::Shared, ..TensorSpec::new(name, DataType::Fp32, dims) };
+        let image = spec("image", vec![Some(1), None]);
+        let signature = Signature { inputs: vec![image], outputs: vec![spec("boxes", vec![None, Some(2)])] };
+        assert!(signature.is_unbatched());
+        assert_eq!(signature.inputs[0].wire_shape(), [1, -1]);
+        let checked = signature.check(Tensors::one("image", tensor(&[1, 3], &[0.0; 3]))).unwrap();
+        assert_eq!((checked.rows(), checked.get("image").unwrap().shape()), (1, &[1, 1, 3][..]));
+        let boxes = Tensors::one("boxes", tensor(&[1, 4, 2], &[0.0; 8]));
+        assert!(signature.agrees(&boxes, 1));
+        assert_eq!(signature.own_shapes(boxes).get("boxes").unwrap().shape(), [4, 2]);
+    }
+}

@@ -1,0 +1,261 @@
+//! Activations, element by element.
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::vectorized;
+
+/// Numbers that a thread takes at a time.
+const PIECE: usize = 1 << 15;
+
+/// A function of one number, applied where the number is made.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) enum Activation {
+    #[default]
+    None,
+    Relu,
+    /// Between two bounds.
+    Clip(f32, f32),
+    /// Times a factor below 0.
+    LeakyRelu(f32),
+    /// x · Φ(x), with the exact distribution function.
+    Gelu,
+    /// The same with an approximation by the hyperbolic tangent.
+    GeluTanh,
+    Exp,
+    Erf,
+    /// What is below 0 becomes a factor times e^x - 1.
+    Elu(f32),
+    Tanh,
+    Sigmoid,
+    /// x · sigmoid(x)
+    Silu,
+    /// x · clip(x / 6 + 1 / 2, 0, 1)
+    HardSwish,
+}
+
+/// Largest argument at which `erf` in single precision is still below 1.
+const ERF_END: f32 = 4.0;
+
+/// The error function, to 5e-7: the rational approximation of Eigen (`generic_fast_erf_float`), odd over even.
+#[inline(always)]
+pub(super) fn erf(x: f32) -> f32 {
+    let x = x.clamp(-ERF_END, ERF_END);
+    let s = x * x;
+    let mut p = -2.726_142_3e-10;
+    for c in [2.770_681_4e-8, -2.101_024e-6, -5.692_506_4e-5, -7.349_906_3e-4, -2.954_6e-3, -1.609_603_3e-2] {
+        p = p * s + c;
+    }
+    let mut q = -1.456_607_2e-5;
+    for c in [-2.133_740_5e-4, -1.682_827e-3, -7.373_329e-3, -1.426_473_9e-2] {
+        q = q * s + c;
+    }
+    x * p / q
+}
+
+/// e^x to 2e-7 of itself: 2^n · e^r with |r| ≤ ln 2 / 2 and a polynomial for the latter (Cephes, `expf`).
+#[inline(always)]
+pub(super) fn exp(x: f32) -> f32 {
+    // Adding this number leaves the nearest integer in the lowest bits of the mantissa.
+    const ROUND: f32 = 12_582_912.0;
+    // Below it the result is so small that its precision drops.
+    const LOWEST: f32 = -87.3;
+    let given = x;
+    let x = x.clamp(LOWEST, 88.7);
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let r = x - n * 0.693_359_4 - n * -2.121_944_4e-4;
+    let mut p = 1.987_569_1e-4;
+    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        p = p * r + c;
+    }
+    let p = p * r * r + r + 1.0;
+    let power = p * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
+    if given < LOWEST { 0.0 } else { power }
+}
+
+/// The same for every argument: e^x where that is below the least normal number or near the greatest, too.
+#[inline(always)]
+fn whole_exp(x: f32) -> f32 {
+    const ROUND: f32 = 12_582_912.0;
+    let given = x;
+    let x = x.clamp(-104.0, 89.0);
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let r = x - n * 0.693_359_4 - n * -2.121_944_4e-4;
+    let mut p = 1.987_569_1e-4;
+    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        p = p * r + c;
+    }
+    let p = p * r * r + r + 1.0;
+    // The power in two halves, each of which is a normal number.
+    let n = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    let power = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);
+    let half = n >> 1;
+    let y = p * power(half) * power(n.wrapping_sub(half));
+    if given.is_nan() { given } else { y }
+}
+
+/// x / 2 · (1 + tanh(√(2 / π) · (x + 0.044715 x³)))
+#[inline(always)]
+fn gelu_by_tanh(x: f32) -> f32 {
+    let inner = 0.797_884_6 * (x + 0.044_715 * x * x * x);
+    0.5 * x * (1.0 + tanh(inner))
+}
+
+#[inline(always)]
+pub(super) fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+/// The hyperbolic tangent, to 2e-7.
+#[inline(always)]
+pub(super) fn tanh(x: f32) -> f32 {
+    // Near 0 the quotient would cancel; a short series is exact there.
+    let e = exp(2.0 * x.clamp(-10.0, 10.0));
+    let far = (e - 1.0) / (e + 1.0);
+    let s = x * x;
+    let near = x * (1.0 + s * (-1.0 / 3.0 + s * (2.0 / 15.0 + s * (-17.0 / 315.0))));
+    if x.abs() < 0.25 { near } else { far }
+}
+
+impl Activation {
+    /// Applies the function to each number.
+    pub(crate) fn run(self, numbers: &mut [f32]) {
+        struct Work<'a>(Activation, &'a mut [f32]);
+        impl WithSimd for Work<'_> {
+            type Output = ();
+
+            #[inline(always)]
+            fn with_simd<S: Simd>(self, _: S) {
+                self.0.apply(self.1);
+            }
+        }
+        if rayon::current_num_threads() == 1 {
+            vectorized(Work(self, numbers));
+        } else {
+            numbers.par_chunks_mut(PIECE).for_each(|piece| vectorized(Work(self, piece)));
+        }
+    }
+
+    /// The least and the largest number that the function lets through, if that is all that it does.
+    pub(super) fn bounds(self) -> Option<(f32, f32)> {
+        match self {
+            Activation::None => Some((f32::NEG_INFINITY, f32::INFINITY)),
+            Activation::Relu => Some((0.0, f32::INFINITY)),
+            Activation::Clip(low, high) => Some((low, high)),
+            _ => None,
+        }
+    }
+
+    /// The same, for the processor that the caller is compiled for.
+    #[inline(always)]
+    pub(super) fn apply(self, numbers: &mut [f32]) {
+        match self {
+            Activation::None => {}
+            Activation::Relu => each(numbers, |x| if x < 0.0 { 0.0 } else { x }),
+            Activation::Clip(low, high) => each(numbers, |x| {
+                let x = if x < low { low } else { x };
+                if x > high { high } else { x }
+            }),
+            Activation::Gelu => each(numbers, |x| 0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2))),
+            Activation::GeluTanh => each(numbers, gelu_by_tanh),
+            Activation::Exp => each(numbers, whole_exp),
+            Activation::Erf => each(numbers, |x| if x.is_nan() { x } else { erf(x) }),
+            Activation::Elu(factor) => each(numbers, |x| {
+                let below = factor * (exp(if x < 0.0 { x } else { 0.0 }) - 1.0);
+                if x < 0.0 { below } else { x }
+            }),
+            Activation::Tanh => each(numbers, tanh),
+            Activation::Sigmoid => each(numbers, sigmoid),
+            Activation::Silu => each(numbers, |x| x * sigmoid(x)),
+            Activation::LeakyRelu(slope) => each(numbers, |x| if x < 0.0 { x * slope } else { x }),
+            Activation::HardSwish => each(numbers, |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+        }
+    }
+}
+
+#[inline(always)]
+fn each(numbers: &mut [f32], f: impl Fn(f32) -> f32) {
+    numbers.iter_mut().for_each(|x| *x = f(*x));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The error function by its series, in double precision.
+    fn series(x: f64) -> f64 {
+        let mut term = x;
+        let mut sum = x;
+        for n in 1..200 {
+            term *= -x * x / f64::from(n);
+            sum += term / f64::from(2 * n + 1);
+        }
+        sum * std::f64::consts::FRAC_2_SQRT_PI
+    }
+
+    fn worst(f: impl Fn(f32) -> f32, exact: impl Fn(f64) -> f64, relative: bool, range: f32) -> f64 {
+        let points = (-20_000..=20_000).map(|i| i as f32 / 20_000.0 * range);
+        let errors = points.map(|x| {
+            let exact = exact(f64::from(x));
+            (f64::from(f(x)) - exact).abs() / if relative { exact.abs() } else { 1.0 }
+        });
+        errors.fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn the_approximations_are_as_close_as_they_say() {
+        let found = worst(erf, series, false, 4.5);
+        assert!(found < 5e-7, "erf {found}");
+        let found = worst(exp, f64::exp, true, 87.0);
+        assert!(found < 2e-7, "exp {found}");
+        let found = worst(whole_exp, f64::exp, true, 87.0);
+        assert!(found < 2e-7, "whole_exp {found}");
+        let found = worst(
+            |x| gelu_by_tanh(x) - x.max(0.0),
+            |x| x / 2.0 * (1.0 + (0.797_884_560_8 * (x + 0.044_715 * x.powi(3))).tanh()) - x.max(0.0),
+            false,
+            12.0,
+        );
+        assert!(found < 1e-6, "gelu_by_tanh {found}");
+        for (x, y) in [
+            (88.5f32, 2.723_088_6e38),
+            (89.0, f32::INFINITY),
+            (f32::INFINITY, f32::INFINITY),
+            (-100.0, 3.8e-44),
+            (-200.0, 0.0),
+            (f32::NEG_INFINITY, 0.0),
+            (0.0, 1.0),
+        ] {
+            let found = whole_exp(x);
+            assert!(found == y || (found / y - 1.0).abs() < 1e-2, "{x}: {found} {y}");
+        }
+        let found = worst(tanh, f64::tanh, false, 12.0);
+        assert!(found < 2e-7, "tanh {found}");
+        let found = worst(sigmoid, |x| 1.0 / (1.0 + (-x).exp()), false, 90.0);
+        assert!(found < 2e-7, "sigmoid {found}");
+    }
+
+    #[test]
+    fn what_is_no_number_stays_none() {
+        for activation in [
+            Activation::Relu,
+            Activation::Clip(0.0, 6.0),
+            Activation::Gelu,
+            Activation::GeluTanh,
+            Activation::Exp,
+            Activation::Erf,
+            Activation::Elu(1.0),
+            Activation::Tanh,
+            Activation::Sigmoid,
+            Activation::Silu,
+            Activation::LeakyRelu(0.1),
+            Activation::HardSwish,
+        ] {
+            let mut x = [f32::NAN];
+            activation.apply(&mut x);
+            assert!(x[0].is_nan(), "{activation:?}");
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! Convolutions over images, as products: weights times the pixels that each weight meets.
+//!
+//! No matrix of all windows is made: the pixels of a few columns are gathered from planes (`planes`), and multiplied with
+//! the weights of all channels while they are in the nearest caches. Images that are small are taken together, so that
+//! their columns fill whole vectors.
+
+use std::sync::OnceLock;
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::activation::Activation;
+use super::planes::{self, Layout, Run, Window};
+use super::share::{self, Piece};
+use super::tile::{self, Added, Bias, Block, COLUMNS, ROWS};
+use super::winograd::{self, Winograd};
+use super::{depthwise, vectorized};
+use crate::memory;
+
+/// Fewest columns of an image that is convolved by itself.
+const ALONE: usize = 4 * COLUMNS;
+/// Fewest multiplications that are shared by threads: with less, waking them takes longer.
+const SHARED: usize = 1 << 17;
+/// Most strips of rows for which the pixels are read where they are: gathering them takes about as long as one strip.
+const IN_PLACE: usize = 2;
+/// Floats that are gathered at a time, to stay in the second-level cache, and the most panels. The longer the stretches of
+/// each row that are written together, the fewer lines of the result are visited twice.
+const GATHERED: usize = 1 << 15;
+const PANELS: usize = 8;
+
+/// A convolution's geometry and weights, prepared once.
+pub(crate) struct Conv {
+    pub(crate) groups: usize,
+    /// Of each group: channels read, and channels written.
+    inputs: usize,
+    outputs: usize,
+    pub(super) kernel: [usize; 2],
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    /// `[group][strip][term][ROWS]`, or, where each channel is convolved by itself, `[channel][term]`.
+    pub(super) weights: Vec<[f32; ROWS]>,
+    pub(super) bias: Vec<f32>,
+    /// The weights for tiles of two and of four pixels, made when they are first needed.
+    tiles: [OnceLock<Vec<[f32; ROWS]>>; 2],
+}
+
+impl Conv {
+    /// `weights` are `[groups · outputs][inputs][height][width]`, `bias` one for each output channel.
+    pub(crate) fn new(
+        weights: &[f32],
+        bias: Option<&[f32]>,
+        groups: usize,
+        [outputs, inputs, height, width]: [usize; 4],
+        stride: [usize; 2],
+        dilation: [usize; 2],
+    ) -> Conv {
+        let (each, terms) = (outputs / groups, inputs * height * width);
+        let mut strips = Vec::new();
+        if each == 1 && inputs == 1 {
+            let filled = |some: &[f32]| std::array::from_fn(|i| some.get(i).copied().unwrap_or(0.0));
+            strips.extend(weights.chunks(ROWS).map(filled));
+        } else {
+            for group in 0..groups {
+                strips.extend(tile::strips(each, terms, |row, term| weights[(group * each + row) * terms + term]));
+            }
+        }
+        let bias = bias.map_or_else(|| vec![0.0; outputs], <[f32]>::to_vec);
+        let kernel = [height, width];
+        Conv {
+            groups,
+            inputs,
+            outputs: each,
+            kernel,
+            stride,
+            dilation,
+            weights: strips,
+            bias,
+            tiles: Default::default(),
+        }
+    }
+
+    /// Whether each channel is convolved by itself, into one.
+    fn is_depthwise(&self) -> bool {
+        self.inputs == 1 && self.outputs == 1
+    }
+
+    /// How many pixels the tiles are wide and high with which Winograd's method is the quickest, if it is.
+    fn tile(&self, images: usize, output: [usize; 2]) -> Option<usize> {
+        let fits = self.kernel == [3, 3] && self.stride == [1, 1] && self.dilation == [1, 1] && self.groups == 1;
+        // With few channels, what the points cost is not repaid.
+        if !fits || self.inputs.min(self.outputs) < 16 || self.inputs * self.outputs < 512 {
+            return None;
+        }
+        let tiles = |size: usize| images * output.iter().map(|len| len.div_ceil(size)).product::<usize>();
+        if tiles(4) >= 12 {
+            Some(4)
+        } else if tiles(2) >= 8 {
+            Some(2)
+        } else {
+            None
+        }
+    }
+
+    /// The weights for tiles of this size.
+    fn tiled(&self, tile: usize) -> &[[f32; ROWS]] {
+        match tile {
+            2 => self.tiles[0].get_or_init(|| winograd::weights::<2, 4>(&self.weights, self.inputs)),
+            _ => self.tiles[1].get_or_init(|| winograd::weights::<4, 6>(&self.weights, self.inputs)),
+        }
+    }
+
+    /// Convolves a batch of images `x`, `[images][channels][height][width]`, into `y`.
+    ///
+    /// `added` has the shape of the result and is added before the activation.
+    #[allow(clippy::too_many_arguments, reason = "they are the operation's own, and none goes with another")]
+    pub(crate) fn run(
+        &self,
+        x: &[f32],
+        input: [usize; 2],
+        pads: [(usize, usize); 2],
+        output: [usize; 2],
+        added: Option<&[f32]>,
+        activation: Activation,
+        y: &mut [f32],
+    ) {
+        let size = output[0] * output[1];
+        let (in_len, out_len) = (self.groups * self.inputs * input[0] * input[1], self.groups * self.outputs * size);
+        if in_len == 0 || out_len == 0 {
+            return;
+        }
+        let window = Window { kernel: self.kernel, stride: self.stride, dilation: self.dilation, pads };
+        let layout = Layout::new(window, self.inputs, input, output);
+        let (images, mut threads) = (x.len() / in_len, rayon::current_num_threads());
+        if y.len() * layout.offsets.len() < SHARED {
+            threads = 1;
+        }
+        if self.is_depthwise() {
+            let work = |first: usize, x: &[f32], y: &mut [f32]| {
+                let added = added.map(|added| &added[first * size..][..y.len()]);
+                vectorized(depthwise::Work { conv: self, layout: &layout, x, first, added, activation, y });
+            };
+            if threads == 1 {
+                return work(0, x, y);
+            }
+            let (some, pixels) = ((images * self.groups).div_ceil(threads), input[0] * input[1]);
+            let pieces = x.par_chunks(some * pixels).zip(y.par_chunks_mut(some * size)).enumerate();
+            return pieces.for_each(|(i, (x, y))| work(i * some, x, y));
+        }
+        let batch = Batch { conv: self, layout: &layout, activation };
+        let batch = |x: &[f32], added: Option<&[f32]>, threads: usize, y: &mut [f32]| {
+            let before = pads.map(|(before, _)| before);
+            let Conv { ref bias, inputs, .. } = *self;
+            match self.tile(images, output) {
+                Some(tile) => {
+                    let weights = self.tiled(tile);
+                    let winograd = Winograd { weights, bias, inputs, input, before, output, added, activation };
+                    match tile {
+                        2 => winograd.run::<2, 4>(x, threads, y),
+                        _ => winograd.run::<4, 6>(x, threads, y),
+                    }
+                }
+                None => batch.run(x, added, threads, y),
+            }
+        };
+        if threads == 1 || images % threads != 0 && images < 4 * threads {
+            return batch(x, added, threads, y);
+        }
+        let each = images.div_ceil(threads);
+        let pieces = x.par_chunks(each * in_len).zip(y.par_chunks_mut(each * out_len)).enumerate();
+        pieces.for_each(|(i, (x, y))| {
+            batch(x, added.map(|added| &added[i * each * out_len..][..y.len()]), 1, y);
+        });
+    }
+}
+
+/// A convolution of images of one size.
+#[derive(Clone, Copy)]
+struct Batch<'a> {
+    conv: &'a Conv,
+    layout: &'a Layout,
+    activation: Activation,
+}
+
+impl Batch<'_> {
+    /// Convolves images, on so many threads.
+    fn run(self, x: &[f32], added: Option<&[f32]>, threads: usize, y: &mut [f32]) {
+        let Batch { conv, layout, activation } = self;
+        let (channels, size) = (conv.groups * conv.outputs, layout.output[0] * layout.output[1]);
+        let in_len = conv.groups * conv.inputs * layout.input[0] * layout.input[1];
+        let together = if size < ALONE { x.len() / in_len } else { 1 };
+        let pieces = x.chunks(together * in_len).zip(y.chunks_mut(together * channels * size)).enumerate();
+        for (i, (x, y)) in pieces {
+            let added = added.map(|added| &added[i * together * channels * size..][..y.len()]);
+            let images = x.len() / in_len;
+            let room = (!layout.bare).then(|| layout.planes(x, threads));
+            let planes = room.as_ref().map_or(x, |room| &room[..room.len() - planes::STEP]);
+            if images == 1 {
+                self.product(planes, y.chunks_exact_mut(size), added, activation, threads);
+            } else {
+                // Channel after channel, and then image after image.
+                let mut rows = memory::take(y.len());
+                self.product(planes, rows.chunks_exact_mut(images * size), None, Activation::None, threads);
+                vectorized(Turn { rows: &rows, size, images, added, activation, y });
+                memory::give(rows);
+            }
+            room.into_iter().for_each(memory::give);
+        }
+    }
+
+    /// Computes all rows of the product.
+    fn product<'y>(
+        self,
+        planes: &[f32],
+        rows: impl ExactSizeIterator<Item = &'y mut [f32]>,
+        added: Option<&[f32]>,
+        activation: Activation,
+        threads: usize,
+    ) {
+        let Batch { conv, layout, .. } = self;
+        let columns = planes.len() / self.image(planes.len()) * layout.output[0] * layout.output[1];
+        let panels = columns.div_ceil(COLUMNS);
+        // A few pieces for each thread, of whole panels or else of whole strips; a group is not taken apart.
+        let some = |all: usize| all.div_ceil(2 * threads);
+        let shape = if threads == 1 {
+            [rows.len(), columns]
+        } else if panels >= 4 * threads {
+            [rows.len(), some(panels) * COLUMNS]
+        } else if conv.groups > 1 {
+            [some(conv.groups) * conv.outputs, columns]
+        } else {
+            [some(conv.outputs.div_ceil(ROWS)) * ROWS, columns]
+        };
+        let mut pieces = share::pieces(rows, columns, shape);
+        let work = |piece: &mut Piece<'_>| {
+            vectorized(Work { batch: Batch { activation, ..self }, planes, added, columns, piece });
+        };
+        match &mut pieces[..] {
+            [piece] => work(piece),
+            pieces => pieces.par_iter_mut().for_each(work),
+        }
+    }
+
+    /// Floats that an image takes in the planes of all.
+    fn image(self, planes: usize) -> usize {
+        let Batch { conv, layout, .. } = self;
+        let channels = conv.groups * conv.inputs;
+        let image = if layout.bare { channels * layout.input[0] * layout.input[1] } else { layout.room(channels) };
+        debug_assert!(planes.is_multiple_of(image), "whole images");
+        image
+    }
+}
+
+/// A piece of the product.
+struct Work<'a, 'y> {
+    batch: Batch<'a>,
+    planes: &'a [f32],
+    added: Option<&'a [f32]>,
+    /// Of the whole product.
+    columns: usize,
+    piece: &'a mut Piece<'y>,
+}
+
+impl WithSimd for Work<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Work { batch, planes, added, columns, piece } = self;
+        let Batch { conv, layout, activation } = batch;
+        let (terms, image) = (layout.offsets.len(), batch.image(planes.len()));
+        let (strips, group_len) = (conv.outputs.div_ceil(ROWS), image / conv.groups);
+        let (first, panel) = (piece.rows.start, terms * COLUMNS);
+        let some = (GATHERED / panel).clamp(1, PANELS);
+        let mut room = memory::take(some * panel);
+        let packed: Vec<usize> = (0..terms).map(|term| term * COLUMNS).collect();
+        let reach = layout.offsets.iter().max().copied().unwrap_or(0) + COLUMNS;
+        let mut runs = Vec::new();
+        let in_place = strips <= IN_PLACE;
+        let mut column = piece.columns.start;
+        while column < piece.columns.end {
+            let mut width = (piece.columns.end - column).min(some * COLUMNS);
+            if in_place {
+                width = width.min(layout.line() - column % layout.line());
+            }
+            layout.runs(column, width, image, &mut runs);
+            let mut channel = first;
+            // Channels in runs that share a group.
+            while channel < piece.rows.end {
+                let (group, within) = (channel / conv.outputs, channel % conv.outputs);
+                let count = (conv.outputs - within).min(piece.rows.end - channel);
+                let planes = &planes[group * group_len..];
+                let at = runs.first().map_or(0, |run| run.at);
+                let (right, next, offsets) = if in_place && at + width + reach <= planes.len() {
+                    (&planes[at..], COLUMNS, &layout.offsets)
+                } else {
+                    gather(planes, &layout.offsets, &runs, &mut room);
+                    (&room[..], panel, &packed)
+                };
+                let at = channel * columns + piece.columns.start;
+                let added = added.map(|added| Added { numbers: &added[at..], pitch: columns });
+                simd.vectorize(Block {
+                    left: &conv.weights[(group * strips + within / ROWS) * terms..][..count.div_ceil(ROWS) * terms],
+                    right,
+                    next,
+                    offsets,
+                    columns: width,
+                    bias: Bias::Rows(&conv.bias[channel..]),
+                    added,
+                    activation,
+                    y: &mut piece.y[channel - first..][..count],
+                    at: column - piece.columns.start,
+                });
+                channel += count;
+            }
+            column += width;
+        }
+        memory::give(room);
+    }
+}
+
+/// Gathers the pixels of columns in panels, term after term.
+#[inline(always)]
+fn gather(planes: &[f32], offsets: &[usize], runs: &[Run], room: &mut [f32]) {
+    let mut rest = runs;
+    let mut first = 0;
+    // Runs of one panel after another.
+    for panel in room.chunks_exact_mut(offsets.len() * COLUMNS) {
+        let count = rest.iter().take_while(|run| run.column < first + COLUMNS).count();
+        let (runs, others) = rest.split_at(count);
+        rest = others;
+        match runs {
+            [run] if run.len == COLUMNS => {
+                let (panel, _) = panel.as_chunks_mut::<COLUMNS>();
+                for (to, offset) in panel.iter_mut().zip(offsets) {
+                    to.copy_from_slice(&planes[run.at + offset..][..COLUMNS]);
+                }
+            }
+            // What a run leaves behind its end is overwritten by the next one, or by the next term.
+            runs => {
+                for (k, offset) in offsets.iter().enumerate() {
+                    for run in runs {
+                        let to = &mut panel[k * COLUMNS + run.column - first..];
+                        planes::spill(to, &planes[run.at + offset..], run.len);
+                    }
+                }
+            }
+        }
+        first += COLUMNS;
+    }
+}
+
+/// Turns channels of images into images of channels.
+struct Turn<'a> {
+    /// `[channel][image][size]`
+    rows: &'a [f32],
+    size: usize,
+    images: usize,
+    added: Option<&'a [f32]>,
+    activation: Activation,
+    /// `[image][channel][size]`
+    y: &'a mut [f32],
+}
+
+impl WithSimd for Turn<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Turn { rows, size, images, added, activation, y } = self;
+        let len = y.len() / images;
+        for (i, y) in y.chunks_exact_mut(len).enumerate() {
+            for (channel, y) in y.chunks_exact_mut(size).enumerate() {
+                y.copy_from_slice(&rows[(channel * images + i) * size..][..size]);
+            }
+            if let Some(added) = added {
+                y.iter_mut().zip(&added[i * len..]).for_each(|(y, a)| *y += a);
+            }
+            activation.apply(y);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::numbers;
+    use super::*;
+
+    struct Case {
+        images: usize,
+        groups: usize,
+        shape: [usize; 4],
+        input: [usize; 2],
+        pads: [(usize, usize); 2],
+        stride: [usize; 2],
+        dilation: [usize; 2],
+    }
+
+    fn naive(case: &Case, x: &[f32], w: &[f32], bias: &[f32], output: [usize; 2]) -> Vec<f32> {
+        let [outputs, inputs, kh, kw] = case.shape;
+        let [h, width] = case.input;
+        let mut y = Vec::new();
+        for image in 0..case.images {
+            for o in 0..outputs {
+                let group = o / (outputs / case.groups);
+                for oy in 0..output[0] {
+                    for ox in 0..output[1] {
+                        let mut sum = bias[o];
+                        for c in 0..inputs {
+                            for ky in 0..kh {
+                                for kx in 0..kw {
+                                    let iy = (oy * case.stride[0] + ky * case.dilation[0]).checked_sub(case.pads[0].0);
+                                    let ix = (ox * case.stride[1] + kx * case.dilation[1]).checked_sub(case.pads[1].0);
+                                    if let (Some(iy), Some(ix)) = (iy, ix)
+                                        && iy < h
+                                        && ix < width
+                                    {
+                                        let channel = image * inputs * case.groups + group * inputs + c;
+                                        sum += x[(channel * h + iy) * width + ix]
+                                            * w[((o * inputs + c) * kh + ky) * kw + kx];
+                                    }
+                                }
+                            }
+                        }
+                        y.push(sum);
+                    }
+                }
+            }
+        }
+        y
+    }
+
+    fn check(case: Case) {
+        let [outputs, inputs, kh, kw] = case.shape;
+        let output: [usize; 2] = std::array::from_fn(|i| {
+            let reach = case.dilation[i] * ([kh, kw][i] - 1) + 1;
+            (case.input[i] + case.pads[i].0 + case.pads[i].1 - reach) / case.stride[i] + 1
+        });
+        let x = numbers(case.images * case.groups * inputs * case.input[0] * case.input[1], 1);
+        let w = numbers(outputs * inputs * kh * kw, 2);
+        let bias = numbers(outputs, 3);
+        let expected = naive(&case, &x, &w, &bias, output);
+        let conv = Conv::new(&w, Some(&bias), case.groups, case.shape, case.stride, case.dilation);
+        let (added, activation) = (numbers(expected.len(), 4), Activation::Clip(-3.0, 2.5));
+        let finished: Vec<f32> = expected.iter().zip(&added).map(|(y, a)| (y + a).clamp(-3.0, 2.5)).collect();
+        // Alone, an image a thread, and more threads than images.
+        for (threads, joined) in (1..=case.images.min(3) + 1).flat_map(|threads| [(threads, false), (threads, true)]) {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let mut y = vec![f32::NAN; expected.len()];
+            let (added, activation, expected) = match joined {
+                true => (Some(&added[..]), activation, &finished),
+                false => (None, Activation::None, &expected),
+            };
+            pool.install(|| conv.run(&x, case.input, case.pads, output, added, activation, &mut y));
+            let far = y.iter().zip(expected).position(|(a, b)| (a - b).abs() >= 1e-4 || a.is_nan());
+            assert_eq!(far, None, "{:?}, {threads} threads", far.map(|i| (y[i], expected[i])));
+        }
+    }
+
+    #[test]
+    fn convolutions_are_those_of_the_definition() {
+        let plain = |shape, input, pad| Case {
+            images: 2,
+            groups: 1,
+            shape,
+            input,
+            pads: [(pad, pad); 2],
+            stride: [1, 1],
+            dilation: [1, 1],
+        };
+        check(plain([9, 5, 3, 3], [13, 17], 1));
+        check(plain([16, 3, 1, 1], [7, 7], 0));
+        check(plain([6, 1, 5, 5], [28, 28], 2));
+        check(plain([1, 2, 2, 3], [4, 50], 0));
+        check(Case { stride: [2, 2], ..plain([20, 3, 7, 7], [31, 30], 3) });
+        check(Case { stride: [2, 3], pads: [(0, 1), (2, 0)], ..plain([3, 3, 3, 2], [15, 16], 1) });
+        check(Case { stride: [2, 2], ..plain([8, 8, 1, 1], [14, 14], 0) });
+        check(Case { dilation: [2, 3], ..plain([4, 3, 3, 3], [20, 21], 2) });
+        check(Case { groups: 10, stride: [2, 2], ..plain([10, 1, 3, 3], [15, 14], 1) });
+        check(Case { groups: 10, ..plain([10, 1, 3, 3], [7, 7], 1) });
+        check(Case { groups: 2, ..plain([24, 4, 3, 3], [9, 9], 1) });
+        // Few channels a group, and lines that are longer than a panel.
+        check(Case { groups: 3, ..plain([12, 4, 3, 3], [5, 120], 1) });
+        check(Case { images: 9, stride: [2, 2], ..plain([24, 40, 1, 1], [7, 7], 0) });
+        check(plain([80, 70, 1, 1], [21, 20], 0));
+    }
+
+    #[test]
+    fn convolutions_by_tiles_are_those_of_the_definition() {
+        for (images, [outputs, inputs], input, pads) in [
+            (2, [24, 20], [13, 17], [(1, 1), (1, 1)]),
+            (1, [16, 16], [40, 9], [(0, 0), (0, 0)]),
+            (5, [17, 64], [7, 7], [(1, 1), (1, 1)]),
+            (3, [33, 16], [3, 70], [(2, 0), (0, 3)]),
+            (1, [16, 19], [6, 6], [(1, 1), (1, 1)]),
+            (20, [16, 16], [1, 1], [(1, 1), (1, 1)]),
+            (1, [40, 16], [200, 35], [(1, 1), (2, 2)]),
+        ] {
+            let shape = [outputs, inputs, 3, 3];
+            check(Case { images, groups: 1, shape, input, pads, stride: [1, 1], dilation: [1, 1] });
+        }
+    }
+}

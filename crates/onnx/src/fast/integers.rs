@@ -1,0 +1,316 @@
+//! Products of small integers with weights that are laid out once. Their sums are exact: 32 bits, which wrap around.
+//!
+//! Processors multiply pairs of 16-bit integers and add up the two products at once, so terms come in pairs, of the left factor
+//! as of the right one.
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::quantize::Small;
+
+/// Rows of a tile.
+const ROWS: usize = 8;
+/// Columns of a panel.
+const COLUMNS: usize = 48;
+/// Rows that a thread multiplies at a time.
+const BLOCK: usize = 64;
+
+/// Two 16-bit integers in one of 32.
+#[inline(always)]
+fn pair(low: i32, high: i32) -> i32 {
+    low & 0xffff | high << 16
+}
+
+/// A constant right factor.
+pub(crate) struct Integers {
+    pub(crate) terms: usize,
+    pub(crate) width: usize,
+    /// `[panel][pair of terms][column]`, filled up with zeros.
+    panels: Vec<[i32; COLUMNS]>,
+}
+
+impl Integers {
+    /// `weights` has `terms` rows and `width` columns; each column, or all, have a zero point, which is subtracted.
+    pub(crate) fn new<E: Small>(weights: &[E], [terms, width]: [usize; 2], zeros: &[i32]) -> Integers {
+        let mut panels = vec![[0; COLUMNS]; width.div_ceil(COLUMNS) * terms.div_ceil(2)];
+        let at = |term: usize, column: usize| match term < terms {
+            true => weights[term * width + column].widen() - zeros[if zeros.len() == 1 { 0 } else { column }],
+            false => 0,
+        };
+        for (i, panel) in panels.iter_mut().enumerate() {
+            let (first, term) = (i / terms.div_ceil(2) * COLUMNS, i % terms.div_ceil(2) * 2);
+            for (column, to) in (first..width).zip(panel) {
+                *to = pair(at(term, column), at(term + 1, column));
+            }
+        }
+        Integers { terms, width, panels }
+    }
+
+    /// Multiplies rows of `terms` integers, less their zero point.
+    pub(crate) fn run<E: Small>(&self, x: &[E], zero: i32, y: &mut [i32]) {
+        if self.terms == 0 || y.is_empty() {
+            return y.fill(0);
+        }
+        let work = |(x, y): (&[E], &mut [i32])| {
+            let rows = Rows { x, zero, terms: self.terms };
+            #[cfg(target_arch = "x86_64")]
+            {
+                if let Some(simd) = pulp::x86::V4::try_new() {
+                    return Simd::vectorize(simd, Work { simd, weights: self, rows, y });
+                }
+                if let Some(simd) = pulp::x86::V3::try_new() {
+                    return Simd::vectorize(simd, Work { simd, weights: self, rows, y });
+                }
+            }
+            Simd::vectorize(pulp::Scalar::new(), Work { simd: pulp::Scalar::new(), weights: self, rows, y });
+        };
+        let (x_block, y_block) = (BLOCK * self.terms, BLOCK * self.width);
+        if rayon::current_num_threads() == 1 {
+            x.chunks(x_block).zip(y.chunks_mut(y_block)).for_each(work);
+        } else {
+            x.par_chunks(x_block).zip(y.par_chunks_mut(y_block)).for_each(work);
+        }
+    }
+}
+
+/// Some rows of the left factor.
+struct Rows<'a, E> {
+    x: &'a [E],
+    zero: i32,
+    terms: usize,
+}
+
+impl<E: Small> Rows<'_, E> {
+    /// `[strip][pair of terms][row]`, filled up with zeros.
+    #[inline(always)]
+    fn strips(&self) -> Vec<[i32; ROWS]> {
+        let pairs = self.terms.div_ceil(2);
+        let mut strips = vec![[0; ROWS]; (self.x.len() / self.terms).div_ceil(ROWS) * pairs];
+        for (rows, strip) in self.x.chunks(ROWS * self.terms).zip(strips.chunks_exact_mut(pairs)) {
+            for (i, row) in rows.chunks_exact(self.terms).enumerate() {
+                let (whole, rest) = row.as_chunks::<2>();
+                for (&[low, high], to) in whole.iter().zip(&mut *strip) {
+                    to[i] = pair(low.widen() - self.zero, high.widen() - self.zero);
+                }
+                if let (&[last], Some(to)) = (rest, strip.last_mut()) {
+                    to[i] = pair(last.widen() - self.zero, 0);
+                }
+            }
+        }
+        strips
+    }
+}
+
+/// Vectors of 32-bit sums.
+trait Pairs: Copy {
+    type Sums: Copy;
+    const LANES: usize;
+    /// Rows whose sums fit into registers.
+    const HIGH: usize;
+    fn zero(self) -> Self::Sums;
+    /// Adds the two products of a pair with each of [`LANES`](Pairs::LANES) pairs.
+    fn add(self, sums: Self::Sums, left: i32, right: &[i32]) -> Self::Sums;
+    fn store(self, sums: Self::Sums, to: &mut [i32]);
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Pairs for pulp::x86::V4 {
+    type Sums = pulp::i32x16;
+    const LANES: usize = 16;
+    const HIGH: usize = 8;
+
+    #[inline(always)]
+    fn zero(self) -> pulp::i32x16 {
+        self.splat_i32x16(0)
+    }
+
+    #[inline(always)]
+    fn add(self, sums: pulp::i32x16, left: i32, right: &[i32]) -> pulp::i32x16 {
+        let (right, _) = <Self as Simd>::as_simd_i32s(right);
+        let products =
+            self.multiply_wrapping_add_adjacent_i16x32(pulp::cast(self.splat_i32x16(left)), pulp::cast(right[0]));
+        self.wrapping_add_i32x16(sums, products)
+    }
+
+    #[inline(always)]
+    fn store(self, sums: pulp::i32x16, to: &mut [i32]) {
+        <Self as Simd>::as_mut_simd_i32s(to).0[0] = sums;
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Pairs for pulp::x86::V3 {
+    type Sums = pulp::i32x8;
+    const LANES: usize = 8;
+    const HIGH: usize = 4;
+
+    #[inline(always)]
+    fn zero(self) -> pulp::i32x8 {
+        self.splat_i32x8(0)
+    }
+
+    #[inline(always)]
+    fn add(self, sums: pulp::i32x8, left: i32, right: &[i32]) -> pulp::i32x8 {
+        let (right, _) = <Self as Simd>::as_simd_i32s(right);
+        let products =
+            self.multiply_wrapping_add_adjacent_i16x16(pulp::cast(self.splat_i32x8(left)), pulp::cast(right[0]));
+        self.wrapping_add_i32x8(sums, products)
+    }
+
+    #[inline(always)]
+    fn store(self, sums: pulp::i32x8, to: &mut [i32]) {
+        <Self as Simd>::as_mut_simd_i32s(to).0[0] = sums;
+    }
+}
+
+/// Other processors: what the compiler makes of it.
+impl Pairs for pulp::Scalar {
+    type Sums = [i32; 8];
+    const LANES: usize = 8;
+    const HIGH: usize = 4;
+
+    #[inline(always)]
+    fn zero(self) -> [i32; 8] {
+        [0; 8]
+    }
+
+    #[inline(always)]
+    fn add(self, mut sums: [i32; 8], left: i32, right: &[i32]) -> [i32; 8] {
+        let (low, high) = (i32::from(left as i16), left >> 16);
+        for (sum, &right) in sums.iter_mut().zip(right) {
+            *sum = sum.wrapping_add(low * i32::from(right as i16)).wrapping_add(high * (right >> 16));
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn store(self, sums: [i32; 8], to: &mut [i32]) {
+        to[..8].copy_from_slice(&sums);
+    }
+}
+
+/// Some rows of a product.
+struct Work<'a, P, E> {
+    simd: P,
+    weights: &'a Integers,
+    rows: Rows<'a, E>,
+    y: &'a mut [i32],
+}
+
+impl<P: Pairs, E: Small> WithSimd for Work<'_, P, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Work { simd, weights: Integers { terms, width, panels }, rows, y } = self;
+        let (pairs, width) = (terms.div_ceil(2), *width);
+        let strips = rows.strips();
+        let mut tile = [[0; COLUMNS]; ROWS];
+        for (panel, column) in panels.chunks_exact(pairs).zip((0..width).step_by(COLUMNS)) {
+            let count = (width - column).min(COLUMNS);
+            for (strip, y) in strips.chunks_exact(pairs).zip(y.chunks_mut(ROWS * width)) {
+                let high = y.len() / width;
+                let mut row = 0;
+                while row < high {
+                    let left = (high - row).min(P::HIGH);
+                    let mut from = 0;
+                    while from < count {
+                        match left {
+                            1 => part::<P, 1>(simd, strip, panel, row, from, &mut tile),
+                            2 => part::<P, 2>(simd, strip, panel, row, from, &mut tile),
+                            3 | 4 => part::<P, 4>(simd, strip, panel, row, from, &mut tile),
+                            _ => part::<P, 8>(simd, strip, panel, row, from, &mut tile),
+                        }
+                        from += VECTORS * P::LANES;
+                    }
+                    row += left;
+                }
+                for (y, sums) in y.chunks_exact_mut(width).zip(&tile) {
+                    y[column..column + count].copy_from_slice(&sums[..count]);
+                }
+            }
+        }
+    }
+}
+
+/// Vectors of a part, in each of its rows; a panel is a multiple of them wide.
+const VECTORS: usize = 3;
+
+/// `R` rows of a tile and three vectors of columns.
+#[inline(always)]
+fn part<P: Pairs, const R: usize>(
+    simd: P,
+    strip: &[[i32; ROWS]],
+    panel: &[[i32; COLUMNS]],
+    row: usize,
+    from: usize,
+    tile: &mut [[i32; COLUMNS]; ROWS],
+) {
+    let mut sums = [[simd.zero(); VECTORS]; R];
+    for (left, right) in strip.iter().zip(panel) {
+        let left: &[i32; R] = left[row..].first_chunk().expect("a part lies within its tile");
+        let right = &right[from..from + VECTORS * P::LANES];
+        for i in 0..R {
+            for v in 0..VECTORS {
+                sums[i][v] = simd.add(sums[i][v], left[i], &right[v * P::LANES..][..P::LANES]);
+            }
+        }
+    }
+    for (i, sums) in sums.into_iter().enumerate() {
+        for (v, sums) in sums.into_iter().enumerate() {
+            simd.store(sums, &mut tile[row + i][from + v * P::LANES..][..P::LANES]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn integers<E: Small>(count: usize, seed: usize) -> Vec<E> {
+        let number = |i: usize| (i * 7919 + seed * 104_729) % 2003 * 256 / 2003;
+        (0..count).map(|i| E::narrow(number(i) as i32 + E::LEAST)).collect()
+    }
+
+    fn check<A: Small, B: Small>(zero: i32, zeros: &[i32]) {
+        for (rows, terms, width) in
+            [(1, 1, 1), (1, 7, 50), (2, 64, 48), (3, 33, 97), (8, 2, 5), (13, 30, 100), (130, 9, 49)]
+        {
+            let (x, w) = (integers::<A>(rows * terms, 1), integers::<B>(terms * width, 2));
+            let zeros: Vec<i32> =
+                if zeros.len() == 1 { zeros.to_vec() } else { zeros.iter().copied().cycle().take(width).collect() };
+            let weights = Integers::new(&w, [terms, width], &zeros);
+            let term = |i: usize, j: usize, k: usize| {
+                (x[i * terms + k].widen() - zero)
+                    * (w[k * width + j].widen() - zeros[if zeros.len() == 1 { 0 } else { j }])
+            };
+            let places = (0..rows).flat_map(|i| (0..width).map(move |j| (i, j)));
+            let expected: Vec<i32> = places.map(|(i, j)| (0..terms).map(|k| term(i, j, k)).sum()).collect();
+            for threads in [1, 2] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let mut y = vec![-1; rows * width];
+                pool.install(|| weights.run(&x, zero, &mut y));
+                assert_eq!(y, expected, "{rows} {terms} {width}");
+            }
+            let mut y = vec![-1; rows * width];
+            let rows = Rows { x: &x[..], zero, terms };
+            let simd = pulp::Scalar::new();
+            Simd::vectorize(simd, Work { simd, weights: &weights, rows, y: &mut y });
+            assert_eq!(y, expected, "without vectors");
+            #[cfg(target_arch = "x86_64")]
+            if let Some(simd) = pulp::x86::V3::try_new() {
+                y.fill(-1);
+                let rows = Rows { x: &x[..], zero, terms };
+                Simd::vectorize(simd, Work { simd, weights: &weights, rows, y: &mut y });
+                assert_eq!(y, expected, "with shorter vectors");
+            }
+        }
+    }
+
+    #[test]
+    fn products_are_exact_for_every_size_and_type() {
+        check::<u8, i8>(128, &[0]);
+        check::<i8, i8>(-128, &[-128, 3, 127]);
+        check::<u8, u8>(255, &[255, 0]);
+    }
+}

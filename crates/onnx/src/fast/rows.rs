@@ -1,0 +1,184 @@
+//! Functions of whole rows: softmax and layer normalisation, each in one visit of a row.
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::activation::exp;
+use super::vectorized;
+
+/// Sums that are kept side by side, so that adding is vectorised.
+const LANES: usize = 16;
+/// Floats that a thread takes at a time.
+const PIECE: usize = 1 << 15;
+
+/// Turns each row of `width` numbers into probabilities.
+pub(crate) fn softmax(numbers: &mut [f32], width: usize) {
+    pieces(numbers, width, |piece| vectorized(Softmax { piece, width }));
+}
+
+/// Turns each row of `width` numbers into the logarithms of probabilities.
+pub(crate) fn log_softmax(numbers: &mut [f32], width: usize) {
+    pieces(numbers, width, |piece| vectorized(LogSoftmax { piece, width }));
+}
+
+/// Normalises each row to mean 0 and variance 1, then scales and shifts its columns.
+pub(crate) fn layer_norm(numbers: &mut [f32], scale: &[f32], shift: Option<&[f32]>, epsilon: f32) {
+    let width = scale.len();
+    pieces(numbers, width, |piece| vectorized(LayerNorm { piece, scale, shift, epsilon }));
+}
+
+/// Works on pieces of whole rows, on all threads.
+fn pieces(numbers: &mut [f32], width: usize, work: impl Fn(&mut [f32]) + Send + Sync) {
+    if width == 0 {
+        return;
+    }
+    if rayon::current_num_threads() == 1 {
+        return work(numbers);
+    }
+    numbers.par_chunks_mut((PIECE / width).max(1) * width).for_each(work);
+}
+
+/// Combines all numbers of a row, in lanes and then the lanes.
+#[inline(always)]
+fn fold(row: &[f32], start: f32, f: impl Fn(f32, f32) -> f32, join: impl Fn(f32, f32) -> f32) -> f32 {
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    let mut lanes = [start; LANES];
+    for chunk in chunks {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane = f(*lane, *x);
+        }
+    }
+    for (lane, x) in lanes.iter_mut().zip(rest) {
+        *lane = f(*lane, *x);
+    }
+    lanes.into_iter().fold(start, join)
+}
+
+struct Softmax<'a> {
+    piece: &'a mut [f32],
+    width: usize,
+}
+
+impl WithSimd for Softmax<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for row in self.piece.chunks_exact_mut(self.width) {
+            let larger = |a: f32, b: f32| if b > a { b } else { a };
+            let largest = fold(row, f32::NEG_INFINITY, larger, larger);
+            // A row of minus infinities, or one with a NaN, has no probabilities: NaN, as by the definition.
+            row.iter_mut().for_each(|x| *x = exp(*x - largest));
+            let sum = fold(row, 0.0, |a, b| a + b, |a, b| a + b);
+            let factor = 1.0 / sum;
+            row.iter_mut().for_each(|x| *x *= factor);
+        }
+    }
+}
+
+struct LogSoftmax<'a> {
+    piece: &'a mut [f32],
+    width: usize,
+}
+
+impl WithSimd for LogSoftmax<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for row in self.piece.chunks_exact_mut(self.width) {
+            let larger = |a: f32, b: f32| if b > a { b } else { a };
+            let largest = fold(row, f32::NEG_INFINITY, larger, larger);
+            let sum = fold(row, 0.0, |a, b| a + exp(b - largest), |a, b| a + b);
+            let shift = largest + sum.ln();
+            row.iter_mut().for_each(|x| *x -= shift);
+        }
+    }
+}
+
+struct LayerNorm<'a> {
+    piece: &'a mut [f32],
+    scale: &'a [f32],
+    shift: Option<&'a [f32]>,
+    epsilon: f32,
+}
+
+impl WithSimd for LayerNorm<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let LayerNorm { piece, scale, shift, epsilon } = self;
+        let count = scale.len() as f32;
+        for row in piece.chunks_exact_mut(scale.len()) {
+            let mean = fold(row, 0.0, |a, b| a + b, |a, b| a + b) / count;
+            let variance = fold(row, 0.0, |a, b| a + (b - mean) * (b - mean), |a, b| a + b) / count;
+            let factor = 1.0 / (variance + epsilon).sqrt();
+            match shift {
+                None => row.iter_mut().zip(scale).for_each(|(x, s)| *x = (*x - mean) * factor * s),
+                Some(shift) => {
+                    let columns = row.iter_mut().zip(scale).zip(shift);
+                    columns.for_each(|((x, s), b)| *x = (*x - mean) * factor * s + b);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::numbers;
+    use super::*;
+
+    #[test]
+    fn softmax_is_that_of_the_definition_and_does_not_overflow() {
+        for width in [1, 2, 15, 16, 17, 128, 131] {
+            let x: Vec<f32> = numbers(3 * width, 1).iter().map(|x| x * 300.0).collect();
+            let mut y = x.clone();
+            softmax(&mut y, width);
+            for (x, y) in x.chunks(width).zip(y.chunks(width)) {
+                let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let e: Vec<f64> = x.iter().map(|x| f64::from(x - largest).exp()).collect();
+                let sum: f64 = e.iter().sum();
+                e.iter().zip(y).for_each(|(e, y)| assert!((e / sum - f64::from(*y)).abs() < 1e-6, "{width}"));
+            }
+            let mut y = x.clone();
+            log_softmax(&mut y, width);
+            for (x, y) in x.chunks(width).zip(y.chunks(width)) {
+                let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let sum: f64 = x.iter().map(|x| f64::from(x - largest).exp()).sum();
+                for (x, y) in x.iter().zip(y) {
+                    let expected = f64::from(x - largest) - sum.ln();
+                    assert!((expected - f64::from(*y)).abs() < 1e-4, "{width}: {expected} {y}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_masked_number_has_no_part_in_a_softmax() {
+        let mut y = [1.0, f32::NEG_INFINITY, 1.0];
+        softmax(&mut y, 3);
+        assert_eq!(y, [0.5, 0.0, 0.5]);
+        let mut y = [f32::NAN, 1.0];
+        softmax(&mut y, 2);
+        assert!(y[1].is_nan());
+    }
+
+    #[test]
+    fn layer_norm_is_that_of_the_definition() {
+        for width in [1, 7, 16, 50, 384] {
+            let (x, scale, shift) = (numbers(4 * width, 1), numbers(width, 2), numbers(width, 3));
+            let mut y = x.clone();
+            layer_norm(&mut y, &scale, Some(&shift), 1e-5);
+            for (x, y) in x.chunks(width).zip(y.chunks(width)) {
+                let mean = x.iter().sum::<f32>() / width as f32;
+                let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / width as f32;
+                for j in 0..width {
+                    let expected = (x[j] - mean) / (variance + 1e-5).sqrt() * scale[j] + shift[j];
+                    assert!((y[j] - expected).abs() < 1e-5, "{width}: {} {expected}", y[j]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! A file's graph as it is: tensors in, tensors out, with no notion of rows and batches.
+
+use std::fmt;
+use std::path::Path;
+
+use burn::tensor::{Device, TensorData};
+use bytes::Bytes;
+use prost::Message;
+
+use super::fence::fenced;
+use super::files::{self, Files};
+use super::fuse::Rule;
+use super::influence::Influence;
+use super::ops::Place;
+use super::outline::{Declared, Outline};
+use super::plan::{Failure, Plan};
+use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
+use super::value::{OpError, Value};
+use super::{Item, OnnxError, expand, fuse, inline, ops, order, small, tensors, weights, widening};
+use uncork_model::runner::RunnerError;
+use uncork_model::tensor::Tensor;
+
+/// A compiled ONNX graph.
+///
+/// This is ONNX's own view of a file: inputs and outputs by position, of any shapes. Serving it asks for more, a batch
+/// axis; see [`OnnxModel`](super::OnnxModel).
+pub struct Graph {
+    pub(super) outline: Outline,
+    pub(super) influence: Influence,
+    pub(super) plan: Plan,
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph").field("outline", &self.outline).finish_non_exhaustive()
+    }
+}
+
+impl Graph {
+    /// Reads and compiles a file. Weights in other files are looked for beside it, and nowhere else.
+    pub fn open(path: &Path) -> Result<Graph, OnnxError> {
+        Graph::open_on(path, &Device::flex())
+    }
+
+    /// The same, for another device.
+    pub fn open_on(path: &Path, device: &Device) -> Result<Graph, OnnxError> {
+        let (bytes, files) = files::open(path)?;
+        Graph::compile(bytes.into(), &files, device, &Rule::ALL)
+    }
+
+    /// Compiles a model from the bytes of its file, which must hold all its weights.
+    pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
+        Graph::load_on(bytes, &Device::flex())
+    }
+
+    /// The same, for another device.
+    pub fn load_on(bytes: &[u8], device: &Device) -> Result<Graph, OnnxError> {
+        Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, device, &Rule::ALL)
+    }
+
+    /// Compiles a model from its bytes with only these rules to join nodes by, to hold the rules against each other.
+    pub fn load_joined_by(bytes: &[u8], rules: &[Rule]) -> Result<Graph, OnnxError> {
+        Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, &Device::flex(), rules)
+    }
+
+    fn compile(bytes: Bytes, files: &Files, device: &Device, rules: &[Rule]) -> Result<Graph, OnnxError> {
+        let unreadable = |reason: String| OnnxError::Unreadable(reason);
+        let model = ModelProto::decode(bytes);
+        let model = model.map_err(|e| unreadable(format!("its protobuf encoding is cut short or damaged ({e})")))?;
+        let mut graph = model.graph.ok_or_else(|| unreadable("there is no graph in it".into()))?;
+        let opset = proto::standard_version(&model.opset_import).unwrap_or(1);
+        inline::inline(&mut graph, model.functions, opset)?;
+        order::order(&mut graph)?;
+        refuse_missing_operators(&graph)?;
+        small::refuse_readers(&graph)?;
+        expand::expand(&mut graph, opset)?;
+        let outline = Outline::of(&graph);
+        let given: Vec<&str> = outline.inputs.iter().map(|input| input.name.as_str()).collect();
+        let influence = Influence::of(&graph, &given);
+        widening::widen(&mut graph);
+        let nodes = fenced(|| fuse::fuse(&mut graph, rules)).map_err(|e| OnnxError::Graph(e.0))?;
+        let plan = Plan::compile(graph, &nodes, opset, device.as_dispatch().clone(), files)?;
+        Ok(Graph { outline, influence, plan })
+    }
+
+    /// Names of the inputs that a run takes, in order.
+    pub fn inputs(&self) -> impl Iterator<Item = &str> {
+        self.outline.inputs.iter().map(|input| input.name.as_str())
+    }
+
+    /// Names of the outputs that a run gives, in order.
+    pub fn outputs(&self) -> impl Iterator<Item = &str> {
+        self.outline.outputs.iter().map(|output| output.name.as_str())
+    }
+
+    /// Runs the graph once. Inputs and outputs come in the order of [`inputs`](Graph::inputs) and
+    /// [`outputs`](Graph::outputs). A panic of a device operation is an error.
+    pub fn run(&self, inputs: Vec<TensorData>) -> Result<Vec<TensorData>, RunnerError> {
+        let outputs = self.run_items(inputs.into_iter().map(Item::Tensor).collect())?;
+        let numbers = |item| match item {
+            Item::Tensor(data) => Ok(data),
+            Item::Texts { .. } | Item::Sequence(_) => Err(RunnerError::Failed("it gives more than numbers".into())),
+        };
+        outputs.into_iter().map(numbers).collect()
+    }
+
+    /// Runs the graph as [`run`](Graph::run) does, on values of any kind.
+    pub fn run_items(&self, inputs: Vec<Item>) -> Result<Vec<Item>, RunnerError> {
+        if inputs.len() != self.outline.inputs.len() {
+            return Err(RunnerError::Failed(format!(
+                "{} inputs where {} are taken",
+                inputs.len(),
+                self.outline.inputs.len()
+            )));
+        }
+        let outputs = fenced(|| {
+            let values = inputs.into_iter().map(|item| item.into_value(self.plan.device()));
+            let outputs = self.plan.run(values.collect::<Result<_, _>>()?)?;
+            Ok(outputs.into_iter().map(Item::of).collect::<Result<_, _>>()?)
+        });
+        outputs
+            .unwrap_or_else(|panic| Err(panic.into()))
+            .map_err(|failure: Failure| RunnerError::Failed(failure.to_string()))
+    }
+
+    /// Runs the graph on tensors in its own shapes; says where it failed.
+    pub(super) fn compute(&self, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Failure> {
+        self.compute_by(Plan::run, inputs)
+    }
+
+    /// The same on rows that were made up.
+    pub(super) fn rehearse(&self, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Failure> {
+        self.compute_by(Plan::rehearse, inputs)
+    }
+
+    fn compute_by(
+        &self,
+        run: fn(&Plan, Vec<Value>) -> Result<Vec<Value>, Failure>,
+        inputs: Vec<Tensor>,
+    ) -> Result<Vec<Tensor>, Failure> {
+        fenced(|| {
+            let value = |(tensor, declared): (Tensor, &Declared)| {
+                // What a sender can put right is told with its place.
+                let place = || Place { operator: "input".into(), node: declared.name.clone() };
+                let failure =
+                    |e: OpError| Failure { place: Some(place()), reason: format!("input '{}': {e}", declared.name) };
+                tensors::to_value(tensor, self.plan.device()).map_err(failure)
+            };
+            let values = inputs.into_iter().zip(&self.outline.inputs).map(value);
+            let values = run(&self.plan, values.collect::<Result<_, Failure>>()?)?;
+            let tensor = |(value, declared): (Value, &Declared)| {
+                tensors::to_tensor(value).map_err(|e| OpError(format!("output '{}': {e}", declared.name)))
+            };
+            Ok(values.into_iter().zip(&self.outline.outputs).map(tensor).collect::<Result<_, _>>()?)
+        })?
+    }
+}
+
+/// A tensor of numbers or texts from the bytes of a `TensorProto`, as ONNX's test data has them.
+pub fn read_item(bytes: &[u8]) -> Result<Item, OnnxError> {
+    let unreadable = |reason: String| OnnxError::Unreadable(reason);
+    let mut tensor = TensorProto::decode(bytes).map_err(|e| unreadable(e.to_string()))?;
+    let device = Device::flex();
+    let value = weights::value(&mut tensor, &Files::None, device.as_dispatch());
+    value.and_then(Item::of).map_err(|e| unreadable(e.0))
+}
+
+/// A tensor of numbers from the bytes of a `TensorProto`.
+pub fn read_tensor(bytes: &[u8]) -> Result<TensorData, OnnxError> {
+    let unreadable = |reason: String| OnnxError::Unreadable(reason);
+    let mut tensor = TensorProto::decode(bytes).map_err(|e| unreadable(e.to_string()))?;
+    weights::data(&mut tensor, &Files::None).map_err(|e| unreadable(e.0))
+}
+
+/// Names the first operator that is missing, and its fellows.
+fn refuse_missing_operators(graph: &GraphProto) -> Result<(), OnnxError> {
+    let mut missing = Vec::new();
+    find_missing(graph, &mut missing);
+    let Some(first) = missing.first() else { return Ok(()) };
+    let operator = first.qualified();
+    let mut others: Vec<String> = missing.iter().map(|n| format!("'{}'", n.qualified())).collect();
+    others.sort_unstable();
+    others.dedup();
+    others.retain(|other| *other != format!("'{operator}'"));
+    let others = if others.is_empty() { String::new() } else { format!(", nor are {}", others.join(", ")) };
+    Err(OnnxError::Operator { operator, node: first.label().to_owned(), others })
+}
+
+fn find_missing<'a>(graph: &'a GraphProto, missing: &mut Vec<&'a NodeProto>) {
+    for node in &graph.node {
+        // What only recipes write no file may.
+        let name = node.qualified();
+        if name.starts_with(expand::OWN) || (ops::find(&name).is_none() && !expand::knows(&name)) {
+            missing.push(node);
+        }
+        for body in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {
+            find_missing(body, missing);
+        }
+    }
+}

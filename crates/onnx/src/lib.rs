@@ -1,0 +1,188 @@
+//! An ONNX file on burn, read and compiled when it is loaded: no code is generated and nothing is recompiled.
+//!
+//! The way of a file: `skeleton` reads it without its large weights; `proto` takes its messages apart; `inline` replaces
+//! operators that the file itself defines; `order` sorts nodes that are not in the order of their values; what names an
+//! operator that is missing is refused; `expand` writes operators that stand for several in those; `widening` makes float32
+//! of float16; `fuse` joins nodes that are faster together; `plan` compiles each node through `ops` to a step over burn's
+//! rank-free operations; `trial` runs a few rows to find the signature. An [`OnnxRunner`] then runs batches; all runners of
+//! a model share its weights. `survey` tells what is in a file, even in one that cannot be served.
+
+mod attributes;
+#[cfg(test)]
+mod author;
+mod data;
+pub mod device;
+mod error;
+mod expand;
+mod fast;
+mod fence;
+mod files;
+mod floats;
+mod fuse;
+mod graph;
+mod influence;
+mod inline;
+mod item;
+mod memory;
+pub mod module;
+mod ops;
+mod order;
+mod outline;
+mod plan;
+mod proto;
+mod runner;
+mod seat;
+mod shapes;
+mod skeleton;
+mod small;
+mod survey;
+mod tensors;
+#[cfg(test)]
+mod tests;
+mod texts;
+mod trial;
+mod value;
+mod weights;
+mod widening;
+
+// Whoever runs a burn module of their own needs the very burn that runs it here.
+pub use {burn, burn_store};
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use error::OnnxError;
+pub use fuse::Rule;
+pub use graph::{Graph, read_item, read_tensor};
+pub use item::Item;
+pub use runner::OnnxRunner;
+pub use survey::{Described, Survey, Used};
+
+use self::outline::Dim;
+use self::trial::Trial;
+use uncork_model::runner::{Device, Rows, Shapes, Signature};
+use uncork_model::tensor::Tensors;
+
+/// The operators that can be run, by name (with the domain where that is not ONNX's own), and what of each is not
+/// supported: empty where all is. In alphabetical order.
+pub fn operators() -> Vec<(&'static str, &'static str)> {
+    ops::list()
+}
+
+/// A model, loaded and tried. Cheap to clone; clones share the weights.
+#[derive(Debug, Clone)]
+pub struct OnnxModel(Arc<Loaded>);
+
+/// What runners share.
+struct Loaded {
+    signature: Signature,
+    /// Why rows are run one at a time, if they are.
+    alone: Option<OnnxError>,
+    is_unsteady: bool,
+    /// A row that runs, in the signature's order.
+    example: Tensors,
+    graph: Graph,
+}
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loaded").field("signature", &self.signature).finish_non_exhaustive()
+    }
+}
+
+impl OnnxModel {
+    /// Loads a model from its file, and the weights that it keeps in files beside it.
+    ///
+    /// The model is compiled and tried on a few rows, so a model that loads has run. Which axis of each input and output is
+    /// the batch is found so, whether the file leaves it free or declares it as 1. A model that can take one row only, or may
+    /// mix rows, is run one row at a time ([`alone`](OnnxModel::alone)); one without a batch axis takes each request as it is.
+    pub fn open(path: &Path) -> Result<OnnxModel, OnnxError> {
+        OnnxModel::open_on(path, Device::Flex)
+    }
+
+    /// Loads a model as [`open`](OnnxModel::open) does, to be run on `device`.
+    pub fn open_on(path: &Path, device: Device) -> Result<OnnxModel, OnnxError> {
+        OnnxModel::open_as(path, device, &Shapes::default())
+    }
+
+    /// Loads a model as [`open_on`](OnnxModel::open_on) does, with what is said of its shapes.
+    pub fn open_as(path: &Path, device: Device, shapes: &Shapes) -> Result<OnnxModel, OnnxError> {
+        OnnxModel::tried(Graph::open_on(path, &device::open(device)?)?, shapes)
+    }
+
+    /// Loads a model as [`open`](OnnxModel::open) does, from the bytes of a file that holds all weights.
+    pub fn load(bytes: &[u8]) -> Result<OnnxModel, OnnxError> {
+        OnnxModel::load_on(bytes, Device::Flex)
+    }
+
+    /// Loads a model as [`load`](OnnxModel::load) does, to be run on `device`.
+    pub fn load_on(bytes: &[u8], device: Device) -> Result<OnnxModel, OnnxError> {
+        OnnxModel::load_as(bytes, device, &Shapes::default())
+    }
+
+    /// Loads a model as [`load_on`](OnnxModel::load_on) does, with what is said of its shapes.
+    pub fn load_as(bytes: &[u8], device: Device, shapes: &Shapes) -> Result<OnnxModel, OnnxError> {
+        OnnxModel::tried(Graph::load_on(bytes, &device::open(device)?)?, shapes)
+    }
+
+    fn tried(mut graph: Graph, shapes: &Shapes) -> Result<OnnxModel, OnnxError> {
+        shapes::fix(shapes, &mut graph.outline)?;
+        let Trial { signature, alone, is_unsteady, example } = trial::trial(&graph, shapes)?;
+        let names = signature.inputs.iter().map(|spec| Arc::clone(&spec.name));
+        let example = Tensors::new(names.zip(example).collect()).map_err(|e| OnnxError::Graph(e.to_string()))?;
+        Ok(OnnxModel(Arc::new(Loaded { signature, alone, is_unsteady, example, graph })))
+    }
+
+    /// Names, types and shapes of inputs and outputs, by the file's own names.
+    pub fn signature(&self) -> &Signature {
+        &self.0.signature
+    }
+
+    /// The file's own names of the dimensions behind the batch axis, for each input in order; empty where one has none.
+    pub fn dimensions(&self) -> Vec<Vec<&str>> {
+        fn name(dim: &Dim) -> &str {
+            if let Dim::Free(name) = dim { name } else { "" }
+        }
+        let inputs = self.0.graph.outline.inputs.iter().zip(&self.0.signature.inputs);
+        let names = inputs.map(|(input, spec)| {
+            let dims = input.dims.iter().flatten().enumerate();
+            dims.filter(|(axis, _)| spec.rows != Rows::Axis(*axis)).map(|(_, dim)| name(dim)).collect()
+        });
+        names.collect()
+    }
+
+    /// A row that has run, with rows along axis 0: it has a length for each free dimension.
+    pub fn example(&self) -> &Tensors {
+        &self.0.example
+    }
+
+    /// Whether values decide how long outputs are, so that answers to two rows may not go into one tensor.
+    pub fn is_unsteady(&self) -> bool {
+        self.0.is_unsteady
+    }
+
+    /// The names of each output's columns, in order: the classes of a classifier's scores, or the keys of a map, which is
+    /// answered as a row with a column for each key. Empty where they have none.
+    pub fn labels(&self) -> Vec<Vec<String>> {
+        let outline = &self.0.graph.outline;
+        let columns = self.0.signature.outputs.iter().map(|spec| spec.dims.last().copied().flatten());
+        let named = outline.labels.iter().zip(columns);
+        named.map(|(labels, columns)| if columns == Some(labels.len()) { labels.clone() } else { Vec::new() }).collect()
+    }
+
+    /// Why the rows of a batch are run one at a time, which gains nothing over single requests, and how to export the
+    /// model so that they are not. `None` where a batch is run as a whole.
+    pub fn alone(&self) -> Option<&OnnxError> {
+        self.0.alone.as_ref()
+    }
+
+    /// An executor that computes on `threads` threads, the one that calls [`run`](super::Runner::run) among them: that
+    /// thread becomes a worker of its own rayon pool at its first batch and stays one.
+    ///
+    /// More threads help large batches of large models; several runners of one thread each serve small models better.
+    pub fn runner(&self, threads: NonZeroUsize) -> OnnxRunner {
+        OnnxRunner::new(Arc::clone(&self.0), threads)
+    }
+}

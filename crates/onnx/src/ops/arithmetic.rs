@@ -1,0 +1,399 @@
+//! Arithmetic of two or more tensors, with numpy's broadcasting, and the bounds of `Clip`.
+
+use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
+use burn_backend::{DType, Scalar, TensorMetadata};
+use burn_dispatch::DispatchDevice;
+
+use super::{Args, Build, Kernel, Operator, host};
+use crate::value::{Backend as B, Handle, OpError, Value, broadcast, lift};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Add", |build| binary(ADD, build)),
+    Operator::new("BitShift", |build| match build.attributes.text("direction", "")?.as_str() {
+        "LEFT" => pairs(shifted_left),
+        "RIGHT" => pairs(shifted_right),
+        other => Err(OpError(format!("direction='{other}'; it is LEFT or RIGHT"))),
+    }),
+    Operator::new("BitwiseAnd", |_| pairs(|a, b, device| host::zip_ints(a, b, device, |a, b| Ok(a & b)))),
+    Operator::new("BitwiseOr", |_| pairs(|a, b, device| host::zip_ints(a, b, device, |a, b| Ok(a | b)))),
+    Operator::new("BitwiseXor", |_| pairs(|a, b, device| host::zip_ints(a, b, device, |a, b| Ok(a ^ b)))),
+    Operator::new("Clip", clip),
+    Operator::new("Div", |build| binary(DIV, build)),
+    Operator::new("Max", |_| all(greater)),
+    Operator::new("Mean", |_| {
+        Ok(Kernel::one(|mut args| {
+            let parts = args.all();
+            let count = parts.len() as f64;
+            let sum = folded(parts, args.device, added)?.float()?;
+            Ok(Value::Float(B::float_div_scalar(sum, count.into())))
+        }))
+    }),
+    Operator::new("Min", |_| all(less)),
+    Operator::new(
+        "Mod",
+        |build| if build.attributes.flag("fmod", false)? { pairs(truncated_rest) } else { pairs(rest) },
+    ),
+    Operator::new("Mul", |build| binary(MUL, build)),
+    Operator::new("Pow", pow),
+    Operator::new("Sub", |build| binary(SUB, build)),
+    Operator::new("Sum", |_| all(added)),
+];
+
+/// One binary operator on floats and on integers.
+#[derive(Clone, Copy)]
+struct Binary {
+    floats: fn(Handle, Handle) -> Handle,
+    by_number: fn(Handle, Scalar) -> Handle,
+    /// On integers of any type, widened; fails where the result does not exist.
+    ints: fn(i128, i128) -> Result<i128, OpError>,
+}
+
+const ADD: Binary = Binary { floats: B::float_add, by_number: B::float_add_scalar, ints: |a, b| Ok(a + b) };
+const SUB: Binary = Binary { floats: B::float_sub, by_number: B::float_sub_scalar, ints: |a, b| Ok(a - b) };
+const MUL: Binary = Binary { floats: B::float_mul, by_number: B::float_mul_scalar, ints: |a, b| Ok(a.wrapping_mul(b)) };
+const DIV: Binary = Binary { floats: B::float_div, by_number: B::float_div_scalar, ints: quotient };
+
+fn quotient(a: i128, b: i128) -> Result<i128, OpError> {
+    a.checked_div(b).ok_or_else(|| OpError(format!("{a} is divided by zero")))
+}
+
+fn remainder(a: i128, b: i128) -> Result<i128, OpError> {
+    a.checked_rem(b).ok_or_else(|| OpError(format!("{a} is divided by zero")))
+}
+
+/// A binary operator; one whose right argument is a constant float does not broadcast a tensor.
+fn binary(op: Binary, build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    if let Some((number, dtype, rank)) = number(build) {
+        build.constant(1);
+        return Ok(Kernel::one(move |mut args| {
+            let x = args.float(0)?;
+            if x.dtype() != dtype {
+                return Err(OpError(format!("cannot combine {:?} with {dtype:?}", x.dtype())));
+            }
+            Ok(Value::Float((op.by_number)(raised(x, rank), number)))
+        }));
+    }
+    Ok(Kernel::one(move |mut args| {
+        let (a, b) = (args.take(0)?, args.take(1)?);
+        apply(op, a, b, args.device)
+    }))
+}
+
+/// The right argument, if it is a constant float tensor of one element: the number, its type and its rank.
+fn number(build: &Build<'_>) -> Option<(Scalar, DType, usize)> {
+    let value = build.peek(1)?;
+    let number = host::float(value.clone()).ok()?;
+    Some((number.into(), value.dtype(), value.rank()))
+}
+
+fn apply(op: Binary, a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    match (a, b) {
+        (Value::Float(a), Value::Float(b)) => Ok(Value::Float(on_tensors(op.floats, a, b)?)),
+        (a @ (Value::Int(_) | Value::Host(_)), b @ (Value::Int(_) | Value::Host(_))) => {
+            host::zip_ints(a, b, device, op.ints)
+        }
+        (a, b) => Err(OpError(format!("cannot combine {} with {}", a.kind(), b.kind()))),
+    }
+}
+
+/// The sum of two values, as `Add` gives it.
+pub(super) fn added(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    apply(ADD, a, b, device)
+}
+
+/// Applies an operation of two tensors of one type, whose shapes broadcast.
+pub(super) fn on_tensors(f: impl Fn(Handle, Handle) -> Handle, a: Handle, b: Handle) -> Result<Handle, OpError> {
+    if a.dtype() != b.dtype() {
+        return Err(OpError(format!("cannot combine {:?} with {:?}", a.dtype(), b.dtype())));
+    }
+    let (a_shape, b_shape) = (a.shape(), b.shape());
+    if a_shape == b_shape {
+        return Ok(f(a, b));
+    }
+    let rank = broadcast(&a_shape, &b_shape)?.len();
+    Ok(f(raised(a, rank), raised(b, rank)))
+}
+
+/// The tensor with dimensions of 1 in front, up to `rank`.
+fn raised(t: Handle, rank: usize) -> Handle {
+    let dims = t.shape();
+    if dims.num_dims() >= rank {
+        return t;
+    }
+    let dims = lift(&dims, rank).into();
+    match t.dtype() {
+        DType::Bool(_) => B::bool_reshape(t, dims),
+        dtype if dtype.is_float() => B::float_reshape(t, dims),
+        _ => B::int_reshape(t, dims),
+    }
+}
+
+/// A kernel of two arguments.
+fn pairs(f: fn(Value, Value, &DispatchDevice) -> Result<Value, OpError>) -> Result<Kernel, OpError> {
+    Ok(Kernel::one(move |mut args| {
+        let (a, b) = (args.take(0)?, args.take(1)?);
+        f(a, b, args.device)
+    }))
+}
+
+/// A kernel that combines all its arguments, one after the other.
+fn all(f: fn(Value, Value, &DispatchDevice) -> Result<Value, OpError>) -> Result<Kernel, OpError> {
+    Ok(Kernel::one(move |mut args| folded(args.all(), args.device, f)))
+}
+
+fn folded(
+    parts: Vec<Value>,
+    device: &DispatchDevice,
+    f: fn(Value, Value, &DispatchDevice) -> Result<Value, OpError>,
+) -> Result<Value, OpError> {
+    let mut parts = parts.into_iter();
+    let first = parts.next().ok_or_else(|| OpError::new("it has no arguments"))?;
+    parts.try_fold(first, |a, b| f(a, b, device))
+}
+
+/// The greater of each two numbers; not a number wins over all.
+fn greater(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    match &a {
+        Value::Float(_) => host::zip_floats(a, b, device, |a, b| if a.is_nan() || a > b { a } else { b }),
+        _ => host::zip_ints(a, b, device, |a, b| Ok(a.max(b))),
+    }
+}
+
+/// The lesser of each two numbers; not a number wins over all.
+fn less(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    match &a {
+        Value::Float(_) => host::zip_floats(a, b, device, |a, b| if a.is_nan() || a < b { a } else { b }),
+        _ => host::zip_ints(a, b, device, |a, b| Ok(a.min(b))),
+    }
+}
+
+/// The remainder with the divisor's sign, as Python's `%`.
+fn rest(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    match &a {
+        Value::Float(_) => host::zip_floats(a, b, device, |a, b| {
+            let rest = a % b;
+            if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
+        }),
+        _ => host::zip_ints(a, b, device, |a, b| {
+            let rest = remainder(a, b)?;
+            Ok(if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest })
+        }),
+    }
+}
+
+/// The remainder with the dividend's sign, as C's `fmod`.
+fn truncated_rest(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    match &a {
+        Value::Float(_) => host::zip_floats(a, b, device, |a, b| a % b),
+        _ => host::zip_ints(a, b, device, remainder),
+    }
+}
+
+/// Bits that leave the type on the left are lost. The widest type has 64 bits, and by more all are.
+fn shifted_left(a: Value, by: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    host::zip_ints(a, by, device, |a, by| Ok(if (0..64).contains(&by) { a << by } else { 0 }))
+}
+
+/// Repeats the sign on the left.
+fn shifted_right(a: Value, by: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    host::zip_ints(a, by, device, |a, by| Ok(if (0..64).contains(&by) { a >> by } else { a >> 64 }))
+}
+
+/// A power, whose type is the base's; the exponent may be of another.
+fn pow(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let exponent = build.peek(1).cloned().and_then(|exponent| exponent.cast(DType::F64, build.device).ok());
+    let Some((exponent, rank)) = exponent.and_then(|e| Some((host::float(e.clone()).ok()?, e.rank()))) else {
+        return pairs(power);
+    };
+    Ok(Kernel::one(move |mut args| match args.take(0)? {
+        Value::Float(x) => Ok(Value::Float(B::float_powf_scalar(raised(x, rank), exponent.into()))),
+        base => power(base, args.take(1)?, args.device),
+    }))
+}
+
+fn power(base: Value, exponent: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    let dtype = base.dtype();
+    match (base, exponent) {
+        (Value::Float(base), exponent) => {
+            Ok(Value::Float(on_tensors(B::float_powf, base, exponent.cast(dtype, device)?.float()?)?))
+        }
+        (base, exponent @ Value::Float(_)) => {
+            let (base, exponent) = (base.cast(DType::F64, device)?, exponent.cast(DType::F64, device)?);
+            power(base, exponent, device)?.cast(dtype, device)
+        }
+        (base, exponent) => host::zip_ints(base, exponent.cast(dtype, device)?, device, int_power),
+    }
+}
+
+/// Rounds towards zero where the exponent is negative.
+fn int_power(base: i128, exponent: i128) -> Result<i128, OpError> {
+    match (base, exponent) {
+        (0, ..0) => Err(OpError(format!("0 to the power of {exponent} does not exist"))),
+        (0 | 1, _) => Ok(if exponent == 0 { 1 } else { base }),
+        (-1, _) => Ok(if exponent % 2 == 0 { 1 } else { -1 }),
+        (_, ..0) => Ok(0),
+        _ => {
+            let exponent = u32::try_from(exponent).map_err(|_| OpError(format!("an exponent of {exponent}")))?;
+            Ok(base.wrapping_pow(exponent))
+        }
+    }
+}
+
+/// A bound of `Clip`: a number known now, or an argument.
+enum Bound {
+    None,
+    Known(f64),
+    Argument(usize),
+}
+
+fn bound(build: &mut Build<'_>, name: &str, i: usize) -> Result<Bound, OpError> {
+    if build.attributes.has(name) {
+        return Ok(Bound::Known(build.attributes.float(name, 0.0)?.into()));
+    }
+    Ok(match build.peek(i) {
+        Some(value @ Value::Float(_)) => Bound::Known(host::float(value.clone())?),
+        _ if build.has(i) => Bound::Argument(i),
+        _ => Bound::None,
+    })
+}
+
+fn clip(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let (min, max) = (bound(build, "min", 1)?, bound(build, "max", 2)?);
+    Ok(Kernel::one(move |mut args| match args.take(0)? {
+        Value::Float(mut x) => {
+            let mut limit = |bound: &Bound| match bound {
+                Bound::None => Ok(None),
+                Bound::Known(limit) => Ok(Some(*limit)),
+                Bound::Argument(i) => host::float(args.take(*i)?).map(Some),
+            };
+            if let Some(min) = limit(&min)? {
+                x = B::float_clamp_min(x, min.into());
+            }
+            if let Some(max) = limit(&max)? {
+                x = B::float_clamp_max(x, max.into());
+            }
+            Ok(Value::Float(x))
+        }
+        x => {
+            let limit = |bound: &Bound, args: &mut Args<'_>| match bound {
+                Bound::None => Ok(None),
+                Bound::Known(limit) => Err(OpError(format!("cannot bound {:?} by the float {limit}", x.dtype()))),
+                Bound::Argument(i) => host::int(args.take(*i)?).map(Some),
+            };
+            let (min, max) = (limit(&min, &mut args)?, limit(&max, &mut args)?);
+            // Where the bounds contradict each other the upper one counts.
+            let clipped = move |x: i128| x.max(min.unwrap_or(x)).min(max.unwrap_or(i128::MAX));
+            host::map_ints(x, args.device, clipped)
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use super::super::alone::{alone, scalar};
+    use crate::author::Attribute::{Float, Text};
+    use crate::author::{Author, FREE};
+    use crate::graph::Graph;
+
+    #[test]
+    fn integers_divide_towards_zero_and_a_zero_divisor_is_named() {
+        let divided = |operator, by: i32| {
+            alone(17, operator, &[], [("a", TensorData::from([-7, 7, i32::MIN])), ("b", TensorData::from([by]))])
+        };
+        assert_eq!(divided("Div", 2), Ok(TensorData::from([-3, 3, i32::MIN / 2])));
+        assert_eq!(divided("Div", -1), Ok(TensorData::from([7, -7, i32::MIN])));
+        assert_eq!(divided("Mod", -2), Ok(TensorData::from([-1, -1, 0])));
+        for operator in ["Div", "Mod"] {
+            let error = divided(operator, 0).unwrap_err();
+            assert!(error.contains(operator) && error.contains("-7 is divided by zero"), "{error}");
+        }
+    }
+
+    #[test]
+    fn integers_that_overflow_wrap_around() {
+        let pair = || [("a", TensorData::from([i64::MAX])), ("b", TensorData::from([2i64]))];
+        assert_eq!(alone(17, "Add", &[], pair()), Ok(TensorData::from([i64::MIN + 1])));
+        assert_eq!(alone(17, "Mul", &[], pair()), Ok(TensorData::from([-2i64])));
+        assert_eq!(alone(17, "Pow", &[], pair()), Ok(TensorData::from([1i64])));
+        let huge = [("a", TensorData::from([u64::MAX])), ("b", TensorData::from([u64::MAX]))];
+        assert_eq!(alone(17, "Mul", &[], huge), Ok(TensorData::from([1u64])));
+    }
+
+    #[test]
+    fn a_power_is_of_its_base_s_type() {
+        let powered = |base: TensorData, exponent: TensorData| alone(17, "Pow", &[], [("a", base), ("b", exponent)]);
+        assert_eq!(powered([3i32, 2].into(), [2f32, -1.0].into()), Ok(TensorData::from([9i32, 0])));
+        assert_eq!(powered([3f64, 2.0].into(), [2i64, -1].into()), Ok(TensorData::from([9f64, 0.5])));
+        assert_eq!(powered([-1i64, 1].into(), [i64::MIN, i64::MAX].into()), Ok(TensorData::from([1i64, 1])));
+        let error = powered([0i64].into(), [-1i64].into()).unwrap_err();
+        assert!(error.contains("0 to the power of -1"), "{error}");
+    }
+
+    #[test]
+    fn a_constant_exponent_may_be_of_another_type_than_its_base() {
+        let author = Author::new(17).input("x", &[FREE]).output("y", &[FREE]).floats("two", &[1], &[2.0]);
+        let graph = Graph::load(&author.node("Pow", &["x", "two"], &["y"], &[]).finish()).unwrap();
+        let powered = |x: TensorData| graph.run(vec![x]).unwrap().remove(0);
+        assert_eq!(powered([3f64, -1.0].into()), TensorData::from([9f64, 1.0]));
+        assert_eq!(powered([3i64, -1].into()), TensorData::from([9i64, 1]));
+    }
+
+    #[test]
+    fn bits_shifted_out_of_their_type_are_gone() {
+        let shifted = |direction, x: TensorData, by: TensorData| {
+            alone(17, "BitShift", &[("direction", Text(direction))], [("x", x), ("by", by)])
+        };
+        let eights = || TensorData::from([1u8, 8, 200]);
+        assert_eq!(shifted("LEFT", [255u8, 255, 255].into(), eights()), Ok(TensorData::from([254u8, 0, 0])));
+        assert_eq!(shifted("RIGHT", [255u8, 255, 255].into(), eights()), Ok(TensorData::from([127u8, 0, 0])));
+    }
+
+    #[test]
+    fn not_a_number_is_both_greatest_and_least() {
+        let numbers = || [("a", TensorData::from([f32::NAN, 1.0])), ("b", TensorData::from([0f32, f32::NAN]))];
+        for operator in ["Max", "Min"] {
+            let found = alone(17, operator, &[], numbers()).unwrap();
+            assert!(found.iter::<f32>().all(f32::is_nan), "{operator}: {found}");
+        }
+    }
+
+    #[test]
+    fn bounds_of_clip_are_attributes_in_old_files() {
+        let x = || TensorData::from([-2f32, 0.5, 3.0]);
+        let clipped = alone(6, "Clip", &[("min", Float(-1.0)), ("max", Float(1.0))], [("x", x())]);
+        assert_eq!(clipped, Ok(TensorData::from([-1f32, 0.5, 1.0])));
+        let upper = [("x", x()), ("", TensorData::from([0f32])), ("max", scalar(1f32))];
+        assert_eq!(alone(11, "Clip", &[], upper), Ok(TensorData::from([-2f32, 0.5, 1.0])));
+    }
+
+    #[test]
+    fn the_upper_bound_counts_where_bounds_contradict_each_other() {
+        let clipped = |x: TensorData, min, max| alone(13, "Clip", &[], [("x", x), ("min", min), ("max", max)]);
+        assert_eq!(clipped([0i64, 9].into(), scalar(5i64), scalar(2i64)), Ok(TensorData::from([2i64, 2])));
+        assert_eq!(clipped([0f32, 9.0].into(), scalar(5f32), scalar(2f32)), Ok(TensorData::from([2f32, 2.0])));
+        let error = clipped([0f32].into(), TensorData::from([1f32, 2.0]), scalar(2f32)).unwrap_err();
+        assert!(error.contains("expects one number and gets 2"), "{error}");
+    }
+
+    #[test]
+    fn tensors_that_do_not_fit_each_other_are_refused() {
+        let added = |a: TensorData, b: TensorData| alone(17, "Add", &[], [("a", a), ("b", b)]).unwrap_err();
+        assert!(added([1f32].into(), [1f64].into()).contains("cannot combine F32 with F64"));
+        assert!(added([1i32].into(), [1i64].into()).contains("cannot combine I32 with I64"));
+        assert!(added([1i32].into(), [1f32].into()).contains("cannot combine an integer tensor with a float tensor"));
+        for (a, b) in [([1f32, 2.0].into(), [1f32; 3].into()), ([1i32, 2].into(), TensorData::from([1i32; 3]))] {
+            assert!(added(a, b).contains("[2] and [3] do not broadcast"));
+        }
+    }
+
+    #[test]
+    fn nothing_broadcasts_to_nothing() {
+        let none = || TensorData::new(Vec::<f32>::new(), [0, 3]);
+        for operator in ["Add", "Max", "Pow", "Mod"] {
+            let found = alone(17, operator, &[], [("a", none()), ("b", TensorData::from([1f32, 2.0, 3.0]))]);
+            assert_eq!(found, Ok(none()), "{operator}");
+        }
+    }
+}

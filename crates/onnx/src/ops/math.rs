@@ -1,0 +1,70 @@
+//! Functions of one number: signs, rounding, roots, exponentials, trigonometry, and tests for special numbers.
+
+use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
+use burn_backend::{BoolDType, Scalar};
+
+use super::activation::known;
+use super::{Kernel, Operator, host};
+use crate::fast::activation::Activation;
+use crate::value::{Backend as B, Handle, OpError, Value};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Abs", |_| numbers(B::float_abs, i128::abs)),
+    Operator::new("Acos", |_| floats(B::float_acos)),
+    Operator::new("Acosh", |_| floats(B::float_acosh)),
+    Operator::new("Asin", |_| floats(B::float_asin)),
+    Operator::new("Asinh", |_| floats(B::float_asinh)),
+    Operator::new("Atan", |_| floats(B::float_atan)),
+    Operator::new("Atanh", |_| floats(B::float_atanh)),
+    Operator::new("BitwiseNot", |_| Ok(Kernel::one(|mut args| host::map_ints(args.take(0)?, args.device, |x| !x)))),
+    Operator::new("Ceil", |_| floats(B::float_ceil)),
+    Operator::new("Cos", |_| floats(B::float_cos)),
+    Operator::new("Cosh", |_| floats(B::float_cosh)),
+    Operator::new("Erf", |_| known(Activation::Erf)),
+    Operator::new("Exp", |_| known(Activation::Exp)),
+    Operator::new("Floor", |_| floats(B::float_floor)),
+    Operator::new("IsInf", |build| {
+        let negative = build.attributes.flag("detect_negative", true)?;
+        let positive = build.attributes.flag("detect_positive", true)?;
+        test(move |x| match (negative, positive) {
+            (true, true) => B::float_is_inf(x, BoolDType::Native),
+            (true, false) => B::float_equal_elem(x, Scalar::from(f64::NEG_INFINITY), BoolDType::Native),
+            (false, true) => B::float_equal_elem(x, Scalar::from(f64::INFINITY), BoolDType::Native),
+            (false, false) => {
+                let infinite = B::float_is_inf(x, BoolDType::Native);
+                B::bool_xor(infinite.clone(), infinite)
+            }
+        })
+    }),
+    Operator::new("IsNaN", |_| test(|x| B::float_is_nan(x, BoolDType::Native))),
+    Operator::new("Log", |_| floats(B::float_log)),
+    Operator::new("Neg", |_| numbers(B::float_neg, |x| -x)),
+    Operator::new("Reciprocal", |_| floats(B::float_recip)),
+    Operator::new("Round", |_| floats(B::float_round)),
+    Operator::new("Sign", |_| numbers(B::float_sign, i128::signum)),
+    Operator::new("Sin", |_| floats(B::float_sin)),
+    Operator::new("Sinh", |_| floats(B::float_sinh)),
+    Operator::new("Sqrt", |_| floats(B::float_sqrt)),
+    Operator::new("Tan", |_| floats(B::float_tan)),
+];
+
+/// A kernel that maps a float tensor, in place where the backend can.
+pub(super) fn floats(f: impl Fn(Handle) -> Handle + Send + Sync + 'static) -> Result<Kernel, OpError> {
+    Ok(Kernel::one(move |mut args| Ok(Value::Float(f(args.float(0)?)))))
+}
+
+/// A kernel that maps a tensor of floats or of integers.
+pub(super) fn numbers(
+    f: impl Fn(Handle) -> Handle + Send + Sync + 'static,
+    ints: impl Fn(i128) -> i128 + Send + Sync + 'static,
+) -> Result<Kernel, OpError> {
+    Ok(Kernel::one(move |mut args| match args.take(0)? {
+        Value::Float(x) => Ok(Value::Float(f(x))),
+        x => host::map_ints(x, args.device, &ints),
+    }))
+}
+
+/// A kernel that tests each float.
+fn test(f: impl Fn(Handle) -> Handle + Send + Sync + 'static) -> Result<Kernel, OpError> {
+    Ok(Kernel::one(move |mut args| Ok(Value::Bool(f(args.float(0)?)))))
+}

@@ -1,0 +1,162 @@
+//! Padding and cropping.
+
+use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
+use burn_backend::{Shape, Slice, TensorData};
+use burn_dispatch::DispatchDevice;
+
+use super::arrange::{expanded, selected, zeros};
+use super::generate::lengths;
+use super::select::{Cut, cut};
+use super::{Build, Kernel, Operator};
+use crate::value::{Backend as B, OpError, Value, axis, elements};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("CenterCropPad", |build| {
+        let axes = build.attributes.ints("axes")?;
+        let wanted = build.ints("shape", 1)?;
+        Ok(Kernel::one(move |mut args| {
+            let wanted = lengths(&wanted.need("dimensions", &mut args)?)?;
+            let x = args.take(0)?;
+            let dims = x.shape();
+            let axes = axes_of(axes.as_deref(), dims.len(), wanted.len())?;
+            let mut margins = vec![(0, 0); dims.len()];
+            for (&axis, &wanted) in axes.iter().zip(&wanted) {
+                // Half of what is missing in front, or half of what is too much cut off there; both rounded down.
+                let missing = wanted as i64 - dims[axis] as i64;
+                margins[axis] = (missing / 2, missing - missing / 2);
+            }
+            padded(x, &margins, Mode::Constant, None, args.device)
+        }))
+    }),
+    Operator::new("Pad", pad),
+];
+
+/// What stands in the margins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Constant,
+    /// The tensor mirrored at its first and last element.
+    Reflect,
+    /// The first and last element.
+    Edge,
+    /// The tensor again.
+    Wrap,
+}
+
+/// `Pad`; before opset 11 with attributes.
+fn pad(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    let mode = match build.attributes.text("mode", "constant")?.as_str() {
+        "constant" => Mode::Constant,
+        "reflect" => Mode::Reflect,
+        "edge" => Mode::Edge,
+        "wrap" => Mode::Wrap,
+        other => return Err(OpError(format!("the mode '{other}'"))),
+    };
+    let fixed = build.attributes.float("value", 0.0)?;
+    let pads = build.ints("pads", 1)?;
+    let axes = build.ints("axes", 3)?;
+    Ok(Kernel::one(move |mut args| {
+        let pads = pads.need("pads", &mut args)?;
+        let axes = axes.get(&mut args)?;
+        let (x, given) = (args.take(0)?, args.optional(2));
+        let fill = match given {
+            Some(value) => Some(value),
+            None if fixed == 0.0 => None,
+            None => {
+                let value = Value::from_data(TensorData::new(vec![fixed], Shape::from(vec![1])), args.device)?;
+                Some(value.cast(x.dtype(), args.device)?)
+            }
+        };
+        let axes = axes_of(axes.as_deref(), x.rank(), pads.len() / 2)?;
+        if pads.len() != 2 * axes.len() {
+            return Err(OpError(format!("the pads {pads:?} do not fit {} axes", axes.len())));
+        }
+        let mut margins = vec![(0, 0); x.rank()];
+        for (i, &axis) in axes.iter().enumerate() {
+            margins[axis] = (pads[i], pads[i + axes.len()]);
+        }
+        padded(x, &margins, mode, fill, args.device)
+    }))
+}
+
+/// The axes that `count` numbers are for: those that are given, or all.
+fn axes_of(given: Option<&[i64]>, rank: usize, count: usize) -> Result<Vec<usize>, OpError> {
+    let axes = match given {
+        Some(given) => given.iter().map(|&given| axis(given, rank)).collect::<Result<Vec<_>, _>>()?,
+        None => (0..rank).collect(),
+    };
+    if axes.len() != count {
+        return Err(OpError(format!("{count} lengths for {} axes", axes.len())));
+    }
+    Ok(axes)
+}
+
+/// `x` with margins before and behind each axis; negative ones are cut off. `fill` is one element, zero if there is none.
+fn padded(
+    x: Value,
+    margins: &[(i64, i64)],
+    mode: Mode,
+    fill: Option<Value>,
+    device: &DispatchDevice,
+) -> Result<Value, OpError> {
+    let (mut cuts, mut dims) = (Vec::new(), Vec::new());
+    for (&(before, behind), &length) in margins.iter().zip(&x.shape()) {
+        let whole = length as i64;
+        let start = before.min(0).saturating_neg();
+        let count = whole.saturating_sub(start).saturating_add(behind.min(0));
+        if count < 0 {
+            return Err(OpError(format!("more than a length of {length} is cut off")));
+        }
+        let (before, behind) = (before.max(0), behind.max(0));
+        let padded = count.saturating_add(before).saturating_add(behind);
+        // A length of zero has nothing to repeat.
+        if mode != Mode::Constant && count == 0 && padded > 0 {
+            return Err(OpError::new("an empty axis can be padded with a constant only"));
+        }
+        cuts.push(Cut { start: start as usize, step: 1, count: count as usize });
+        dims.push(padded as usize);
+    }
+    elements(&dims)?;
+    let mut x = cut(x, &cuts, device)?;
+    let kept = x.shape();
+    if kept == dims {
+        return Ok(x);
+    }
+    if mode == Mode::Constant {
+        let first = margins.iter().map(|&(before, _)| before.max(0) as usize);
+        let slices =
+            first.zip(&kept).map(|(first, &length)| Slice::new(first as isize, Some((first + length) as isize), 1));
+        let slices: Vec<Slice> = slices.collect();
+        let fill = match fill {
+            Some(fill) if fill.dtype() == x.dtype() => fill.reshape(vec![])?,
+            Some(fill) => return Err(OpError(format!("a filling of type {:?} for {:?}", fill.dtype(), x.dtype()))),
+            None => zeros(vec![], x.dtype(), device)?,
+        };
+        let around = expanded(fill, dims, device)?;
+        if elements(&kept)? == 0 {
+            return Ok(around);
+        }
+        return Ok(match (around, x) {
+            (Value::Float(around), Value::Float(x)) => Value::Float(B::float_slice_assign(around, &slices, x)),
+            (Value::Bool(around), Value::Bool(x)) => Value::Bool(B::bool_slice_assign(around, &slices, x)),
+            (around, x) => Value::Int(B::int_slice_assign(around.int_tensor(device)?, &slices, x.int_tensor(device)?)),
+        });
+    }
+    for (axis, &length) in dims.iter().enumerate().filter(|&(axis, length)| kept[axis] != *length) {
+        let (last, before) = (kept[axis] as i64 - 1, margins[axis].0.max(0));
+        let source = |i: usize| {
+            let i = i as i64 - before;
+            let i = match mode {
+                Mode::Edge => i.clamp(0, last),
+                Mode::Wrap => i.rem_euclid(last + 1),
+                Mode::Reflect | Mode::Constant => {
+                    let around = i.rem_euclid((2 * last).max(1));
+                    around.min(2 * last - around).max(0)
+                }
+            };
+            i as usize
+        };
+        x = selected(x, axis, (0..length).map(source).collect(), device)?;
+    }
+    Ok(x)
+}

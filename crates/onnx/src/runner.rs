@@ -1,0 +1,132 @@
+//! Runs a loaded model on threads of its own.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use super::Loaded;
+use super::fence::fenced;
+use super::graph::Graph;
+use super::plan::Failure;
+use crate::seat::Seat;
+use uncork_model::runner::{Rows, Runner, RunnerError, Signature, TensorSpec};
+use uncork_model::tensor::{DataType, Tensor, TensorError, Tensors};
+
+/// One executor of an [`OnnxModel`](super::OnnxModel). The weights are shared with all others.
+#[derive(Debug)]
+pub struct OnnxRunner {
+    model: Arc<Loaded>,
+    seat: Seat,
+}
+
+impl OnnxRunner {
+    pub(super) fn new(model: Arc<Loaded>, threads: NonZeroUsize) -> OnnxRunner {
+        OnnxRunner { model, seat: Seat::new(threads) }
+    }
+}
+
+impl Runner for OnnxRunner {
+    fn signature(&self) -> &Signature {
+        &self.model.signature
+    }
+
+    fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        self.on_seat(batch, Graph::compute)
+    }
+
+    fn rehearse(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        self.on_seat(batch, Graph::rehearse)
+    }
+
+    /// Operators refuse indices that point nowhere and lengths that do not go together. Floats in a fixed shape are all alike
+    /// to them, unless a number stands for a category.
+    fn may_refuse(&self) -> bool {
+        let is_free = |spec: &TensorSpec| spec.dims.contains(&None);
+        let is_float = |spec: &TensorSpec| {
+            matches!(spec.datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
+        };
+        self.model.graph.outline.picky
+            || self.model.signature.inputs.iter().any(|spec| is_free(spec) || !is_float(spec))
+    }
+}
+
+/// How a graph is run: on callers' rows, or on made up ones.
+type Compute = fn(&Graph, Vec<Tensor>) -> Result<Vec<Tensor>, Failure>;
+
+impl OnnxRunner {
+    /// Runs a batch on the runner's own threads.
+    fn on_seat(&mut self, batch: Tensors, compute: Compute) -> Result<Tensors, RunnerError> {
+        let model = Arc::clone(&self.model);
+        self.seat.run(move || fenced(|| model.run(batch, compute)).unwrap_or_else(|e| Err(RunnerError::Failed(e.0))))?
+    }
+}
+
+impl Loaded {
+    fn run(&self, batch: Tensors, compute: Compute) -> Result<Tensors, RunnerError> {
+        let sizes = self.runs(&batch);
+        if sizes.len() <= 1 {
+            return self.run_whole(batch, compute);
+        }
+        let parts = batch.split(&sizes).map_err(broken)?;
+        let answers = parts.into_iter().map(|part| self.run_whole(part, compute)).collect::<Result<_, _>>()?;
+        Tensors::join(answers).map_err(broken)
+    }
+
+    /// How many rows each run takes: those side by side for which what all rows of a run share is the same.
+    fn runs(&self, batch: &Tensors) -> Vec<usize> {
+        let shared: Vec<&Tensor> = batch
+            .iter()
+            .filter(|(name, _)| self.signature.inputs.iter().any(|s| s.name == **name && s.rows == Rows::Shared))
+            .map(|(_, tensor)| tensor)
+            .collect();
+        let rows = batch.rows();
+        if rows <= 1 || (self.alone.is_none() && shared.is_empty()) {
+            return vec![rows];
+        }
+        let starts = |&at: &usize| self.alone.is_some() || shared.iter().any(|t| t.row(at) != t.row(at - 1));
+        let starts: Vec<usize> = [0].into_iter().chain((1..rows).filter(starts)).chain([rows]).collect();
+        starts.windows(2).map(|ends| ends[1] - ends[0]).collect()
+    }
+
+    fn run_whole(&self, batch: Tensors, compute: Compute) -> Result<Tensors, RunnerError> {
+        let specs = &self.signature.inputs;
+        let mut given: Vec<_> = batch.into_entries().into_iter().map(Some).collect();
+        if given.len() != specs.len() {
+            return Err(RunnerError::Failed(format!("{} inputs where the model takes {}", given.len(), specs.len())));
+        }
+        let mut values = Vec::with_capacity(specs.len());
+        let mut rows = 1;
+        for spec in specs {
+            // A checked batch is in the model's order already; the search then ends at once.
+            let found = given.iter_mut().find(|g| g.as_ref().is_some_and(|(name, _)| *name == spec.name));
+            let Some((_, tensor)) = found.and_then(Option::take) else {
+                return Err(RunnerError::Failed(format!("input '{}' is missing", spec.name)));
+            };
+            if tensor.data().datatype() != spec.datatype || tensor.shape().len() != spec.dims.len() + 1 {
+                return Err(RunnerError::Failed(format!("input '{}' has another type or rank", spec.name)));
+            }
+            rows = tensor.rows();
+            values.push(spec.own_shape(tensor));
+        }
+        let outputs = compute(&self.graph, values).map_err(|failure| {
+            if failure.place.is_none() {
+                return RunnerError::Failed(failure.reason);
+            }
+            // It has run on rows of zeros when it was loaded, so what an operator refuses now is in these rows.
+            tracing::debug!(%failure, "rows refused");
+            RunnerError::Input(failure.reason)
+        })?;
+        let named = self.signature.outputs.iter().zip(outputs).map(|(spec, tensor)| {
+            let tensor = match spec.rows {
+                Rows::Axis(axis) if axis < tensor.shape().len() => tensor.axis_to_front(axis),
+                Rows::Axis(_) => tensor,
+                Rows::Shared => tensor.repeated(rows)?,
+            };
+            Ok((Arc::clone(&spec.name), tensor))
+        });
+        Tensors::new(named.collect::<Result<_, TensorError>>().map_err(broken)?).map_err(broken)
+    }
+}
+
+fn broken(error: TensorError) -> RunnerError {
+    RunnerError::Failed(error.to_string())
+}

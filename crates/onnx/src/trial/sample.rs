@@ -1,0 +1,101 @@
+//! Rows of made-up values to try a model with.
+
+use super::lengths::holds;
+use crate::tensors;
+use crate::value::{OpError, elements};
+use uncork_model::runner::{Rows, TensorSpec};
+use uncork_model::tensor::{DataType, Tensor};
+
+/// How bold made-up values are. Integers are often indices into tables of unknown length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Integers up to a hundred.
+    Bold,
+    /// Integers that are 0 or 1.
+    Tame,
+    /// Integers that are 0.
+    Still,
+    /// Nothing but zeros, which prove nothing about rows.
+    Zero,
+}
+
+/// The boldest first.
+pub(super) const MANNERS: [Manner; 4] = [Manner::Bold, Manner::Tame, Manner::Still, Manner::Zero];
+
+/// Rows of inputs, the same for the same draw and number.
+#[derive(Debug, Clone)]
+pub(super) struct Sample<'a> {
+    /// What the inputs are; their free dimensions count for nothing here.
+    pub(super) inputs: &'a [TensorSpec],
+    /// The shape of one row of each input, without a batch axis.
+    pub(super) rows: &'a [Vec<usize>],
+    pub(super) manner: Manner,
+    /// Another draw has other values, of another range.
+    pub(super) draw: usize,
+}
+
+impl Sample<'_> {
+    /// Rows with these numbers as a batch, in the model's own shapes. What rows share is that of the first row of all.
+    pub(super) fn batch(&self, rows: &[usize]) -> Result<Vec<Tensor>, OpError> {
+        let inputs = self.inputs.iter().zip(self.rows).enumerate();
+        inputs.map(|(i, (spec, row))| Ok(spec.own_shape(self.input(i, spec, row, rows)?))).collect()
+    }
+
+    /// An input with its rows along axis 0.
+    fn input(&self, i: usize, spec: &TensorSpec, row: &[usize], rows: &[usize]) -> Result<Tensor, OpError> {
+        let rows = if spec.rows == Rows::Shared { &[0] } else { rows };
+        let shape: Vec<usize> = [rows.len()].iter().chain(row).copied().collect();
+        let (count, width) = (elements(&shape)?, elements(row)?.max(1));
+        let longest = self.rows.iter().flatten().copied().max().unwrap_or(1);
+        let number = |at: usize| {
+            let seed = [self.draw, i, rows[at / width], at % width].into_iter().fold(0, mix);
+            self.number(spec, seed, rows[at / width], at % width, longest.min(self.steps()))
+        };
+        tensors::filled(spec.datatype, shape, count, number)
+    }
+
+    /// The length of the first input that has one, which lengths among the inputs speak of.
+    fn steps(&self) -> usize {
+        self.rows.iter().find_map(|row| row.first().copied()).unwrap_or(1)
+    }
+
+    fn number(&self, spec: &TensorSpec, seed: u64, row: usize, column: usize, longest: usize) -> f32 {
+        let (manner, name) = (self.manner, &*spec.name);
+        let below = |n: u64| (seed % n.max(1)) as f32;
+        match spec.datatype {
+            DataType::Fp32 | DataType::Fp64 | DataType::Fp16 | DataType::Bf16 => {
+                let unit = (seed >> 40) as f32 / (1u64 << 24) as f32;
+                match (manner, self.draw % 3) {
+                    (Manner::Zero, _) => 0.0,
+                    (_, 0) => 2.0 * unit - 1.0,
+                    (_, 1) => unit,
+                    _ => 6.0 * unit - 3.0,
+                }
+            }
+            DataType::Bool if manner == Manner::Bold => below(2),
+            DataType::Bool => 1.0,
+            // A mask ends somewhere; it is whole where all is to be simple.
+            _ if holds(name, &["mask"]) => {
+                let end = 1 + mix(self.draw as u64, row) as usize % longest.max(1);
+                f32::from(u8::from(manner != Manner::Bold || self.draw == 0 || column < end))
+            }
+            _ if name == "sr" || holds(name, &["rate"]) => 16_000.0,
+            _ if holds(name, &["length", "_len", "lens"]) => longest as f32,
+            _ => match manner {
+                Manner::Bold if holds(name, &["type", "segment"]) => below(2),
+                Manner::Bold if spec.datatype == DataType::Uint8 => below(256),
+                Manner::Bold => below(100),
+                Manner::Tame => below(2),
+                Manner::Still | Manner::Zero => 0.0,
+            },
+        }
+    }
+}
+
+/// The next number of a sequence that `n` steers: a step of SplitMix64.
+fn mix(state: u64, n: usize) -> u64 {
+    let mut z = state.wrapping_add(n as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,231 @@
+//! What trials find of small graphs, and that what is then served is what the graphs give.
+
+use std::num::NonZeroUsize;
+
+use super::super::author::Attribute::{Body, Int, Ints};
+use super::super::author::{Author, FREE};
+use super::super::{OnnxError, OnnxModel};
+use uncork_model::runner::{BatchAxes, Device, Rows, Runner, Shapes, TensorSpec};
+use uncork_model::tensor::{Data, Tensor, Tensors};
+
+fn load(author: Author) -> OnnxModel {
+    OnnxModel::load(&author.finish()).unwrap()
+}
+
+fn load_as(author: Author, shapes: &Shapes) -> Result<OnnxModel, OnnxError> {
+    OnnxModel::load_as(&author.finish(), Device::Flex, shapes)
+}
+
+fn floats(shape: &[usize], data: &[f32]) -> Tensor {
+    Tensor::new(shape.to_vec(), data.to_vec()).unwrap()
+}
+
+/// The answer to a request in the model's own shapes, as a server gives it.
+fn ask(model: &OnnxModel, inputs: Vec<(&str, Tensor)>) -> Tensors {
+    let inputs = inputs.into_iter().map(|(name, tensor)| (name.into(), tensor)).collect();
+    let batch = model.signature().check(Tensors::new(inputs).unwrap()).unwrap();
+    let rows = batch.rows();
+    let outputs = model.runner(NonZeroUsize::MIN).run(batch).unwrap();
+    assert!(model.signature().agrees(&outputs, rows), "{outputs:?} breaks {:?}", model.signature());
+    model.signature().own_shapes(outputs)
+}
+
+fn answer(model: &OnnxModel, x: Tensor) -> Tensor {
+    ask(model, vec![("x", x)]).into_entries().remove(0).1
+}
+
+fn shapes(specs: &[TensorSpec]) -> Vec<Vec<i64>> {
+    specs.iter().map(TensorSpec::wire_shape).collect()
+}
+
+#[test]
+fn rows_that_influence_each_other_run_one_by_one_and_the_reason_is_told() {
+    let graph = || Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let centred = graph().node("ReduceMean", &["x"], &["mean"], &[("axes", Ints(&[0]))]);
+    let centred = load(centred.node("Sub", &["x", "mean"], &["y"], &[]));
+    let told = centred.alone().unwrap().to_string();
+    assert!(told.starts_with("output 'y' of one row changes with the other rows"), "{told}");
+    let x = || floats(&[2, 2], &[1.0, 2.0, 5.0, 6.0]);
+    assert_eq!(answer(&centred, x()), floats(&[2, 2], &[0.0; 4]));
+
+    // Only what is behind the first row is influenced: its own answer is the same in any batch.
+    let author = graph().ints("from", &[1], &[0]).ints("to", &[1], &[1]);
+    let first = author.node("Slice", &["x", "from", "to"], &["first"], &[]);
+    let first = load(first.node("Add", &["x", "first"], &["y"], &[]));
+    assert!(matches!(first.alone(), Some(OnnxError::MixedRows { .. })));
+    assert_eq!(answer(&first, x()), floats(&[2, 2], &[2.0, 4.0, 10.0, 12.0]));
+
+    // One answer for all rows is none for each.
+    let mean = load(graph().node("ReduceMean", &["x"], &["y"], &[("axes", Ints(&[0]))]));
+    assert!(mean.alone().is_some());
+    assert_eq!(answer(&mean, x()), x());
+}
+
+#[test]
+fn a_small_influence_is_seen_by_the_scale_of_the_output() {
+    // A hundredth of the mean of all rows, beside answers of the same size.
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]).floats("part", &[1], &[0.01]);
+    let author = author.node("ReduceMax", &["x"], &["most"], &[("axes", Ints(&[0]))]);
+    let author = author.node("Mul", &["most", "part"], &["little"], &[]).floats("thousandth", &[1], &[0.001]);
+    let author = author.node("Add", &["x", "little"], &["h"], &[]).node("Mul", &["h", "thousandth"], &["y"], &[]);
+    assert!(matches!(load(author).alone(), Some(OnnxError::MixedRows { .. })));
+}
+
+#[test]
+fn an_axis_that_is_not_called_a_batch_and_is_none_is_left_to_the_model() {
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]).ints("axis", &[], &[0]);
+    let model = load(author.node("CumSum", &["x", "axis"], &["y"], &[]).calling_free("time"));
+    assert!(model.signature().is_unbatched() && model.alone().is_some());
+    assert_eq!(shapes(&model.signature().inputs), [[-1, 2]]);
+    let sums = answer(&model, floats(&[3, 2], &[1.0; 6]));
+    assert_eq!(sums, floats(&[3, 2], &[1.0, 1.0, 2.0, 2.0, 3.0, 3.0]));
+}
+
+#[test]
+fn rows_are_found_along_the_second_axis() {
+    // Ordered by time, as recurrent recognisers answer.
+    let author = Author::new(17).input("x", &[FREE, 5, 2]).output("y", &[5, FREE, 2]);
+    let model = load(author.node("Transpose", &["x"], &["y"], &[("perm", Ints(&[1, 0, 2]))]));
+    assert!(model.alone().is_none());
+    assert_eq!(shapes(&model.signature().outputs), [[5, -1, 2]]);
+    let x: Vec<f32> = (0..30u8).map(f32::from).collect();
+    let turned = answer(&model, floats(&[3, 5, 2], &x));
+    assert_eq!(turned.shape(), [5, 3, 2]);
+    assert_eq!(turned.axis_to_front(1), floats(&[3, 5, 2], &x));
+}
+
+/// Audio, a state with its rows along axis 1, and a rate that turns the graph, as detectors of speech have them.
+fn speech() -> Author {
+    let add = |name: &str| Author::new(17).node(name, &["x", "last"], &["sum"], &[]).output("sum", &[FREE, 2]).body();
+    let branches = [("then_branch", Body(add("Add"))), ("else_branch", Body(add("Sub")))];
+    let author = Author::new(17).input("x", &[FREE, 2]).input("state", &[1, FREE, 2]).int_input("sr", &[]);
+    let author = author.ints("front", &[1], &[0]).ints("wide", &[], &[16_000]);
+    let author = author.node("Squeeze", &["state", "front"], &["last"], &[]);
+    let author = author.node("Equal", &["sr", "wide"], &["is_wide"], &[]);
+    let author = author.node("If", &["is_wide"], &["y"], &branches);
+    let author = author.node("Unsqueeze", &["y", "front"], &["next"], &[]);
+    author.output("y", &[FREE, 2]).output("next", &[1, FREE, 2])
+}
+
+#[test]
+fn a_state_has_its_rows_where_the_batch_s_name_is_and_a_number_is_for_all_rows() {
+    let model = load(speech());
+    assert!(model.alone().is_none(), "{:?}", model.alone());
+    assert_eq!(shapes(&model.signature().inputs), [vec![-1, 2], vec![1, -1, 2], vec![]]);
+    assert_eq!(shapes(&model.signature().outputs), [vec![-1, 2], vec![1, -1, 2]]);
+    let rates = |rates: &[i64]| match rates {
+        [one] => Tensor::new(vec![], vec![*one]).unwrap(),
+        each => Tensor::new(vec![each.len()], each.to_vec()).unwrap(),
+    };
+    let (x, state) = (floats(&[3, 2], &[10.0; 6]), floats(&[1, 3, 2], &[1.0, 1.0, 2.0, 2.0, 3.0, 3.0]));
+    let ask = |sr| ask(&model, vec![("sr", sr), ("x", x.clone()), ("state", state.clone())]);
+    let next = |outputs: &Tensors| outputs.get("next").unwrap().clone();
+    assert_eq!(next(&ask(rates(&[16_000]))), floats(&[1, 3, 2], &[11.0, 11.0, 12.0, 12.0, 13.0, 13.0]));
+    // Rows with different rates do not share a run.
+    let mixed = ask(rates(&[16_000, 8_000, 8_000]));
+    assert_eq!(next(&mixed), floats(&[1, 3, 2], &[11.0, 11.0, 8.0, 8.0, 7.0, 7.0]));
+}
+
+#[test]
+fn a_branch_that_goes_by_the_values_of_all_rows_is_doubted() {
+    let body = |name: &str| Author::new(17).node(name, &["x"], &["h"], &[]).output("h", &[FREE, 2]).body();
+    let branches = [("then_branch", Body(body("Neg"))), ("else_branch", Body(body("Identity")))];
+    // No made-up number is as large: no trial takes the first branch.
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]).floats("bound", &[], &[1e6]);
+    let author = author.node("ReduceMax", &["x"], &["most"], &[("keepdims", Int(0))]);
+    let author = author.node("Greater", &["most", "bound"], &["is_loud"], &[]);
+    let model = load(author.node("If", &["is_loud"], &["y"], &branches));
+    let told = model.alone().unwrap().to_string();
+    assert!(told.starts_with("operator 'If' (node 'make_y') goes by the values of all rows"), "{told}");
+    assert_eq!(answer(&model, floats(&[2, 2], &[1.0, 2e6, 3.0, 4.0])), floats(&[2, 2], &[-1.0, -2e6, 3.0, 4.0]));
+}
+
+#[test]
+fn a_length_that_values_decide_is_not_fixed_by_what_the_trial_saw() {
+    // The places of what is beyond any made-up number, as a detector finds nothing in noise.
+    let author = Author::new(17).input("x", &[1, 4]).floats("bound", &[], &[1e6]);
+    let author = author.node("Greater", &["x", "bound"], &["is_loud"], &[]);
+    let author = author.node("NonZero", &["is_loud"], &["places"], &[]).output_of(7, "places", &[2, FREE]);
+    let model = load(author);
+    assert!(model.signature().is_unbatched() && model.is_unsteady());
+    assert_eq!(shapes(&model.signature().inputs), [[1, 4]]);
+    assert_eq!(shapes(&model.signature().outputs), [[2, -1]]);
+    let places = |x: &[f32]| answer(&model, floats(&[1, 4], x));
+    assert_eq!(places(&[2e6, 0.0, 2e6, 0.0]), Tensor::new(vec![2, 2], vec![0i64, 0, 0, 2]).unwrap());
+    assert_eq!(places(&[0.0; 4]), Tensor::new(vec![2, 0], Vec::<i64>::new()).unwrap());
+}
+
+#[test]
+fn a_model_with_a_first_dimension_of_its_own_is_served_as_it_is() {
+    for dims in [&[4, 2][..], &[]] {
+        let author = Author::new(17).input("x", dims).output("y", dims).node("Neg", &["x"], &["y"], &[]);
+        let model = load(author);
+        assert!(matches!(model.alone(), Some(OnnxError::FixedBatch { .. })), "{dims:?}");
+        let shape: Vec<usize> = dims.iter().map(|&d| d as usize).collect();
+        let count = shape.iter().product();
+        assert_eq!(answer(&model, floats(&shape, &vec![1.0; count])), floats(&shape, &vec![-1.0; count]));
+    }
+    // No output has a row for the declared one.
+    let author = Author::new(17).input("x", &[1, 2]).output("y", &[2]).output("sum", &[]);
+    let author = author.ints("shape", &[1], &[2]).node("Reshape", &["x", "shape"], &["y"], &[]);
+    let model = load(author.node("ReduceSum", &["y"], &["sum"], &[("keepdims", Int(0))]));
+    assert_eq!(shapes(&model.signature().outputs), [vec![2], vec![]]);
+    let outputs = ask(&model, vec![("x", floats(&[1, 2], &[1.0, 2.0]))]);
+    assert_eq!(outputs.get("sum").unwrap(), &floats(&[], &[3.0]));
+}
+
+#[test]
+fn what_is_said_of_batch_axes_is_believed() {
+    let graph = || Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]).node("Neg", &["x"], &["y"], &[]);
+    let said = |batch_axes| load_as(graph(), &Shapes { batch_axes, ..Shapes::default() });
+    let model = said(BatchAxes::Unbatched).unwrap();
+    assert!(model.signature().is_unbatched() && model.alone().is_none());
+    let axis = |name: &str, axis| BatchAxes::Named([(name.to_owned(), Rows::Axis(axis))].into());
+    let model = said(axis("x", 1)).unwrap();
+    assert_eq!(model.signature().inputs[0].rows, Rows::Axis(1));
+    let refusal = |axes| said(axes).unwrap_err().to_string();
+    assert_eq!(refusal(axis("z", 0)), "batch_axes: no input is called 'z'; there are 'x'");
+    assert_eq!(refusal(axis("x", 2)), "batch_axes: input 'x' has 2 axes, and no axis 2");
+}
+
+#[test]
+fn a_length_is_found_that_the_model_takes() {
+    // Raw audio in three pieces of 512.
+    let author = Author::new(17).input("x", &[FREE, FREE]).output("y", &[FREE, 3, 512]);
+    let author = author.ints("pieces", &[3], &[0, 3, 512]);
+    let model = load(author.node("Reshape", &["x", "pieces"], &["y"], &[]));
+    assert_eq!(model.example().get("x").unwrap().shape(), [1, 1536]);
+    assert!(model.alone().is_none(), "{:?}", model.alone());
+}
+
+#[test]
+fn lengths_may_be_said_by_name_and_a_model_that_takes_none_of_those_tried_says_so() {
+    let graph = || {
+        let author = Author::new(17).input("x", &[1, FREE]).output("y", &[1, FREE]).calling_free("width");
+        author.floats("c", &[77], &[1.0; 77]).node("Add", &["x", "c"], &["y"], &[])
+    };
+    // A length of one is broadcast to 77, which is right, and what a trial finds.
+    assert_eq!(load(graph()).example().get("x").unwrap().shape(), [1, 1]);
+    let said = |name: &str, length| {
+        load_as(graph(), &Shapes { dims: [(name.to_owned(), length)].into(), ..Shapes::default() })
+    };
+    for name in ["width", "x.1"] {
+        assert_eq!(said(name, 77).unwrap().signature().inputs[0].dims, [Some(77)], "{name}");
+    }
+    let unknown = said("height", 77).unwrap_err().to_string();
+    assert_eq!(unknown, "no free dimension is called 'height'; the model's are 'width'");
+    // None of the lengths that are tried goes with 79.
+    let author = Author::new(17).input("x", &[1, FREE]).output("y", &[1, FREE]).calling_free("width");
+    let author = author.ints("shape", &[2], &[1, 79]).node("Reshape", &["x", "shape"], &["y"], &[]);
+    let error = load_as(author, &Shapes::default()).unwrap_err().to_string();
+    assert!(error.contains("the model's are 'width': set them by dims = { NAME = N }"), "{error}");
+}
+
+#[test]
+fn whole_numbers_that_point_beyond_a_table_are_drawn_again_more_tamely() {
+    let author = Author::new(17).int_input("x", &[FREE, 3]).output("y", &[FREE, 3, 1]);
+    let model = load(author.floats("table", &[2, 1], &[5.0, 7.0]).node("Gather", &["table", "x"], &["y"], &[]));
+    assert!(model.alone().is_none(), "{:?}", model.alone());
+    let x = Tensor::new(vec![1, 3], vec![1i64, 0, 1]).unwrap();
+    assert_eq!(answer(&model, x).data(), &Data::from(vec![7f32, 5.0, 7.0]));
+}

@@ -1,0 +1,199 @@
+//! Networks of float16 are computed in float32: a float16 graph goes in, and one of float32 comes out that takes and gives the
+//! same types.
+//!
+//! Processors multiply float32 far faster than float16, and results are closer to the exact ones. Only inputs and outputs are
+//! converted; weights are, once, when they are read. onnxruntime does the same on a processor, node by node.
+
+use std::collections::HashSet;
+
+use super::proto::{AttributeProto, FLOAT, FLOAT16, GraphProto, NodeProto, TensorProto, ValueInfo, WIDENED};
+use super::weights;
+use crate::files::Files;
+
+/// Bytes of a weight below which it is converted here, where other rewritings look at it, and not when it is read.
+const SMALL: usize = 1 << 12;
+/// Attributes that name a type to compute in or to convert to.
+const TYPES: [&str; 6] = ["to", "dtype", "output_dtype", "output_datatype", "softmax_precision", "stash_type"];
+
+/// Makes a graph compute in float32 where it computes in float16. One that depends on how float16 is laid out, or that does not
+/// say what type an output has, stays as it is.
+pub(super) fn widen(graph: &mut GraphProto) {
+    disown(graph);
+    if !is_half(graph) || graph.output.iter().any(|output| element(output).is_none()) || !can_widen(&graph.node) {
+        return;
+    }
+    let mut names = HashSet::new();
+    all_names(graph, &mut names);
+    let mut fresh = |name: &str| {
+        let mut other = format!("{name} of float16");
+        while !names.insert(other.clone()) {
+            other.push('\'');
+        }
+        other
+    };
+    let given: HashSet<String> = graph.initializer.iter().map(|weight| weight.name.clone()).collect();
+    let (mut before, mut behind) = (Vec::new(), Vec::new());
+    for input in graph.input.iter_mut().filter(|input| element(input) == Some(FLOAT16) && !given.contains(&input.name))
+    {
+        let name = fresh(&input.name);
+        let inner = std::mem::replace(&mut input.name, name.clone());
+        before.push(cast(name, inner, FLOAT));
+    }
+    for output in graph.output.iter_mut().filter(|output| element(output) == Some(FLOAT16)) {
+        let name = fresh(&output.name);
+        let inner = std::mem::replace(&mut output.name, name.clone());
+        behind.push(cast(inner, name, FLOAT16));
+    }
+    inside(graph);
+    let nodes = std::mem::take(&mut graph.node);
+    graph.node = before.into_iter().chain(nodes).chain(behind).collect();
+}
+
+/// A file cannot say of a tensor that it was widened: there is no such type, and the tensor is refused when it is read.
+fn disown(graph: &mut GraphProto) {
+    let attributes = graph.node.iter_mut().flat_map(|node| &mut node.attribute);
+    for attribute in attributes {
+        attribute.t.iter_mut().filter(|tensor| tensor.data_type == WIDENED).for_each(|tensor| tensor.data_type = 0);
+        attribute.g.iter_mut().for_each(disown);
+    }
+    graph.initializer.iter_mut().filter(|weight| weight.data_type == WIDENED).for_each(|weight| weight.data_type = 0);
+}
+
+/// The declared type of an input or output.
+fn element(info: &ValueInfo) -> Option<i32> {
+    info.kind.as_ref()?.tensor.as_ref().map(|tensor| tensor.elem_type).filter(|&element| element != 0)
+}
+
+/// Whether anything in a graph is of float16.
+fn is_half(graph: &GraphProto) -> bool {
+    graph.initializer.iter().any(|weight| weight.data_type == FLOAT16)
+        || graph.input.iter().any(|input| element(input) == Some(FLOAT16))
+        || graph.node.iter().any(|node| {
+            let tensors = node.attribute.iter().filter_map(|attribute| attribute.t.as_ref());
+            tensors.into_iter().any(|tensor| tensor.data_type == FLOAT16)
+                || node.attribute.iter().any(is_half_type)
+                || node.bodies().any(is_half)
+        })
+}
+
+fn is_half_type(attribute: &AttributeProto) -> bool {
+    TYPES.contains(&attribute.name.as_str()) && attribute.i == i64::from(FLOAT16)
+}
+
+/// Whether no node depends on more than the values of its arguments.
+fn can_widen(nodes: &[NodeProto]) -> bool {
+    let depends = |node: &NodeProto| ["BitCast", "SequenceEmpty", "Optional"].contains(&node.op_type.as_str());
+    nodes.iter().all(|node| !depends(node) && node.bodies().all(|body| can_widen(&body.node)))
+}
+
+fn all_names(graph: &GraphProto, names: &mut HashSet<String>) {
+    names.extend(graph.input.iter().chain(&graph.output).map(|info| info.name.clone()));
+    names.extend(graph.initializer.iter().map(|weight| weight.name.clone()));
+    for node in &graph.node {
+        names.extend(node.input.iter().chain(&node.output).cloned());
+        node.bodies().for_each(|body| all_names(body, names));
+    }
+}
+
+/// Converts the weights and constants of a graph and its bodies, and what its nodes convert to.
+fn inside(graph: &mut GraphProto) {
+    graph.initializer.iter_mut().for_each(weight);
+    for attribute in graph.node.iter_mut().flat_map(|node| &mut node.attribute) {
+        if is_half_type(attribute) {
+            attribute.i = FLOAT.into();
+        }
+        attribute.t.as_mut().into_iter().for_each(weight);
+        attribute.g.as_mut().into_iter().for_each(inside);
+    }
+}
+
+fn weight(tensor: &mut TensorProto) {
+    if tensor.data_type != FLOAT16 {
+        return;
+    }
+    let small = tensor.data_location == 0
+        && tensor.raw_data.as_ref().map_or(tensor.int32_data.len() * 2, |raw| raw.len()) <= SMALL;
+    let numbers = small.then(|| weights::data(&mut tensor.clone(), &Files::None).ok()).flatten();
+    match numbers.and_then(|numbers| numbers.try_into_vec::<half::f16>().ok()) {
+        Some(numbers) => {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_f32().to_le_bytes()).collect();
+            (tensor.data_type, tensor.raw_data) = (FLOAT, Some(bytes.into()));
+            tensor.int32_data.clear();
+        }
+        None => tensor.data_type = WIDENED,
+    }
+}
+
+fn cast(from: String, to: String, element: i32) -> NodeProto {
+    let kind = AttributeProto { name: "to".to_owned(), i: element.into(), kind: 2, ..AttributeProto::default() };
+    let (input, output, name) = (vec![from], vec![to.clone()], to);
+    NodeProto { input, output, name, op_type: "Cast".to_owned(), attribute: vec![kind], ..NodeProto::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+    use half::f16;
+
+    use super::super::author::Attribute::{Body, Int};
+    use super::super::author::Author;
+    use super::*;
+
+    const BOOL: i32 = 9;
+
+    fn halves(numbers: &[f32]) -> TensorData {
+        let halves: Vec<f16> = numbers.iter().map(|&x| f16::from_f32(x)).collect();
+        TensorData::new(halves, [numbers.len()])
+    }
+
+    #[test]
+    fn a_graph_of_float16_takes_and_gives_it_and_is_exact_between() {
+        let author = Author::new(17).input_of(FLOAT16, "x", &[2]).output_of(FLOAT16, "y", &[2]);
+        let author = author.floats("large", &[1], &[2048.0]).node("Cast", &["large"], &["c"], &[("to", Int(10))]);
+        // 2048 + 1 is no float16, so the sum would lose what is added.
+        let author = author.node("Add", &["x", "c"], &["a"], &[]).node("Sub", &["a", "c"], &["y"], &[]);
+        assert_eq!(author.answer(vec![halves(&[1.0, 3.0])]).unwrap(), [halves(&[1.0, 3.0])]);
+    }
+
+    #[test]
+    fn bodies_and_conversions_to_float16_are_widened_too() {
+        let branch =
+            |by: &str| Author::new(17).output_of(FLOAT16, "z", &[2]).node("Mul", &["x", by], &["z"], &[]).body();
+        let branches = [("then_branch", Body(branch("two"))), ("else_branch", Body(branch("x")))];
+        let author = Author::new(17).input_of(BOOL, "c", &[]).input("w", &[2]).output_of(FLOAT16, "y", &[2]);
+        let author = author.output("wide", &[2]).floats("wide two", &[1], &[2.0]);
+        let author = author.node("Cast", &["wide two"], &["two"], &[("to", Int(10))]);
+        let author = author.node("Cast", &["w"], &["x"], &[("to", Int(10))]).node("If", &["c"], &["y"], &branches);
+        let author = author.node("Cast", &["y"], &["wide"], &[("to", Int(1))]);
+        let found = author.answer(vec![TensorData::new(vec![true], [0usize; 0]), TensorData::from([1f32, 3.0])]);
+        assert_eq!(found.unwrap(), [halves(&[2.0, 6.0]), TensorData::from([2f32, 6.0])]);
+    }
+
+    #[test]
+    fn a_file_cannot_say_that_a_tensor_was_widened() {
+        let weight = TensorProto { data_type: WIDENED, ..TensorProto::default() };
+        let mut graph = GraphProto { initializer: vec![weight], ..GraphProto::default() };
+        widen(&mut graph);
+        assert_eq!(graph.initializer[0].data_type, 0);
+    }
+
+    #[test]
+    fn weights_are_widened_where_they_are() {
+        for count in [3, 5000] {
+            let weight = |location: i32| TensorProto {
+                dims: vec![count as i64],
+                data_type: FLOAT16,
+                raw_data: Some(
+                    (0..count).flat_map(|i| f16::from_f32(i as f32).to_le_bytes()).collect::<Vec<u8>>().into(),
+                ),
+                data_location: location,
+                ..TensorProto::default()
+            };
+            let mut wide = weight(0);
+            super::weight(&mut wide);
+            assert_eq!(wide.data_type, if count == 3 { FLOAT } else { WIDENED });
+            let expected: Vec<f32> = (0..count).map(|i| f16::from_f32(i as f32).to_f32()).collect();
+            assert_eq!(weights::data(&mut wide, &Files::None).unwrap(), TensorData::new(expected, [count]));
+        }
+    }
+}
