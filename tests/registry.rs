@@ -82,7 +82,7 @@ async fn a_token_that_the_model_does_not_know_fails_its_own_request_and_no_neigh
     for (answer, token) in answers.into_iter().zip(tokens) {
         if token == 1_000_000 {
             let Err(Error::Invalid(why)) = answer else { panic!("{answer:?}") };
-            assert!(why.contains("index 1000000 is out of range") && !why.contains("node"), "{why}");
+            assert!(why.contains("holds 1000000, which is out of range"), "{why}");
             continue;
         }
         let answer = answer.unwrap();
@@ -95,6 +95,9 @@ async fn a_token_that_the_model_does_not_know_fails_its_own_request_and_no_neigh
         }
     }
     assert!(most_rows > 16, "they shared batches");
+    // It never met a batch: 8 rows went alone, and 31 together.
+    let rows: usize = model.snapshot().releases.iter().map(|(_, release)| release.rows).sum();
+    assert_eq!(rows, 8 + 31);
     let text = registry.metrics().render();
     assert!(text.contains(r#"uncork_requests_total{model="m",version="1",outcome="invalid"} 1"#), "{text}");
     assert!(text.contains(r#"uncork_requests_total{model="m",version="1",outcome="failed"} 0"#), "{text}");

@@ -94,13 +94,31 @@ impl Station<'_> {
         Ok(answers.into_iter().map(|a| a.expect("every request is in one group")).collect())
     }
 
-    /// Runs requests that join. Where the model refuses some row, half of them run without the other half, and so on: whose
-    /// rows are refused alone is told so, and everybody else is answered.
+    /// Runs requests that join. Where the model names rows that it refuses, the others run again without them. Where it refuses
+    /// some row and cannot say which, half of them run without the other half, and so on. Whose rows are refused is told so,
+    /// and everybody else is answered.
     fn run_group(&mut self, group: Vec<Tensors>, tally: &mut Tally) -> Result<Outputs, BatchError> {
         let is_one = group.len() == 1;
+        let rows: Vec<usize> = group.iter().map(Tensors::rows).collect();
         let spare = (!is_one && self.runner.may_refuse()).then(|| group.clone());
         match (self.run_together(group, tally), spare) {
             (Ok(answers), _) => Ok(answers.into_iter().map(Ok).collect()),
+            (Err(RunnerError::Rows(named)), spare) => {
+                tally.has_refused = true;
+                let refused =
+                    refused(&rows, named).ok_or_else(|| BatchError("it refused rows that there are not".into()))?;
+                let others = spare.into_iter().flatten().zip(&refused);
+                let others: Vec<Tensors> =
+                    others.filter(|(_, why)| why.is_none()).map(|(request, _)| request).collect();
+                let mut answers = if others.is_empty() { vec![] } else { self.run_group(others, tally)? }.into_iter();
+                let answer = |why: Option<String>| match why {
+                    Some(why) => Ok(Err(why)),
+                    None => {
+                        answers.next().ok_or_else(|| BatchError("a request was refused without its neighbours".into()))
+                    }
+                };
+                refused.into_iter().map(answer).collect()
+            }
             (Err(RunnerError::Input(_)), Some(mut first)) => {
                 tally.has_refused = true;
                 let second = first.split_off(first.len() / 2);
@@ -139,6 +157,20 @@ impl Station<'_> {
         let outputs = if expected > own { outputs.resize_rows(own).map_err(broken)? } else { outputs };
         outputs.split(&rows).map_err(broken)
     }
+}
+
+/// For requests of so many rows each, what is wrong with a row of theirs that is named, if one is. `None` where no row is named
+/// or one that there is not.
+fn refused(rows: &[usize], named: Vec<(usize, String)>) -> Option<Vec<Option<String>>> {
+    let owners: Vec<usize> = rows.iter().enumerate().flat_map(|(i, &rows)| std::iter::repeat_n(i, rows)).collect();
+    let mut refused = vec![None; rows.len()];
+    if named.is_empty() {
+        return None;
+    }
+    for (row, why) in named {
+        refused[*owners.get(row)?].get_or_insert(why);
+    }
+    Some(refused)
 }
 
 /// Requests that join with each other, and their places among all.
@@ -325,13 +357,13 @@ mod tests {
         assert!(error.to_string().contains("y [1, 1]"), "{error}");
     }
 
-    /// Looks an index up in a table of ten; what is beyond is refused.
-    struct Table(Signature, Vec<usize>);
+    /// Looks an index up in a table of ten; what is beyond is refused, by name if it names rows. Remembers the rows of its runs.
+    struct Table(Signature, Vec<usize>, bool);
 
     impl Table {
         fn new() -> Table {
             let spec = |name: &str| TensorSpec::new(name, DataType::Int64, vec![Some(1)]);
-            Table(Signature { inputs: vec![spec("i")], outputs: vec![spec("found")] }, vec![])
+            Table(Signature { inputs: vec![spec("i")], outputs: vec![spec("found")] }, vec![], false)
         }
     }
 
@@ -344,7 +376,12 @@ mod tests {
             self.1.push(batch.rows());
             let (_, tensor) = batch.into_entries().remove(0);
             let (shape, Data::Int64(indices)) = tensor.into_parts() else { panic!("i is INT64") };
-            if let Some(i) = indices.iter().find(|i| !(0..10).contains(*i)) {
+            let is_unknown = |i: &&i64| !(0..10).contains(*i);
+            if self.2 && indices.iter().any(|i| is_unknown(&i)) {
+                let rows = indices.iter().enumerate().filter(|(_, i)| is_unknown(i));
+                return Err(RunnerError::Rows(rows.map(|(row, i)| (row, format!("no {i}"))).collect()));
+            }
+            if let Some(i) = indices.iter().find(is_unknown) {
                 return Err(RunnerError::Input(format!("index {i} is out of range for length 10")));
             }
             let found: Vec<i64> = indices.iter().map(|i| i * 100).collect();
@@ -353,8 +390,12 @@ mod tests {
     }
 
     fn look_up(indices: &[i64]) -> (Vec<Result<Tensors, String>>, Tally, Vec<usize>) {
+        look_up_in(Table::new(), indices)
+    }
+
+    fn look_up_in(mut runner: Table, indices: &[i64]) -> (Vec<Result<Tensors, String>>, Tally, Vec<usize>) {
         let request = |&i: &i64| Tensors::one("i", Tensor::new(vec![1, 1], vec![i]).expect("shape"));
-        let (mut runner, mut tally) = (Table::new(), Tally::default());
+        let mut tally = Tally::default();
         let mut station = Station { runner: &mut runner, sizes: BatchSizes::ANY, lengths: Lengths::Group };
         let served = station.serve(indices.iter().map(request).collect(), &mut tally).expect("nothing fails");
         (served, tally, runner.1)
@@ -381,5 +422,21 @@ mod tests {
         assert!(runs.iter().sum::<usize>() <= 3 * 64);
         let (served, tally, runs) = look_up(&[1; 64]);
         assert_eq!((served.len(), runs, tally.has_refused), (64, vec![64], false));
+    }
+
+    #[test]
+    fn rows_that_the_model_names_cost_one_more_run_however_many_there_are() {
+        let naming = || Table(Table::new().0, vec![], true);
+        let indices: Vec<i64> = (0..64).map(|i| if i % 3 == 0 { 99 } else { i % 10 }).collect();
+        let (served, tally, runs) = look_up_in(naming(), &indices);
+        for (served, i) in served.into_iter().zip(&indices) {
+            match served {
+                Err(why) => assert_eq!((*i, &*why), (99, "no 99")),
+                Ok(found) => assert_eq!(found.get("found").expect("found").data(), &Data::Int64(vec![i * 100])),
+            }
+        }
+        assert_eq!((runs, tally.has_refused), (vec![64, 64 - 22], true));
+        let (served, _, runs) = look_up_in(naming(), &[99, 99]);
+        assert_eq!((served, runs), (vec![Err("no 99".into()), Err("no 99".into())], vec![2]));
     }
 }

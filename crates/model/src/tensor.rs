@@ -4,6 +4,7 @@
 //! none; [`Signature::check`](crate::runner::Signature::check) brings a request's tensors into this form. All size arithmetic is
 //! checked, so a shape taken from the network cannot overflow into a small allocation.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use half::{bf16, f16};
@@ -152,6 +153,27 @@ impl Data {
     /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The first element that is an integer and not in `range`.
+    pub fn integer_outside(&self, range: &RangeInclusive<i64>) -> Option<i128> {
+        let (lowest, highest) = (i128::from(*range.start()), i128::from(*range.end()));
+        macro_rules! first {
+            ($elements:expr) => {
+                $elements.iter().map(|&element| i128::from(element)).find(|e| !(lowest..=highest).contains(e))
+            };
+        }
+        match self {
+            Data::Int64(v) => first!(v),
+            Data::Uint8(v) => first!(v),
+            Data::Uint16(v) => first!(v),
+            Data::Uint32(v) => first!(v),
+            Data::Uint64(v) => first!(v),
+            Data::Int8(v) => first!(v),
+            Data::Int16(v) => first!(v),
+            Data::Int32(v) => first!(v),
+            _ => None,
+        }
     }
 
     /// Bytes of memory that the elements take.

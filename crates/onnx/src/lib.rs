@@ -30,6 +30,7 @@ mod order;
 mod outline;
 mod plan;
 mod proto;
+mod ranges;
 mod runner;
 mod seat;
 mod shapes;

@@ -1,8 +1,10 @@
 //! What callers see of a graph: names, types and declared shapes of its inputs and outputs.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 
 use super::proto::{GraphProto, NodeProto, ValueInfo};
+use super::ranges::ranges;
 
 /// One declared input or output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +14,8 @@ pub(super) struct Declared {
     pub(super) element: i32,
     /// `None` where no shape is declared.
     pub(super) dims: Option<Vec<Dim>>,
+    /// The integers that the graph has an answer to, where that is known.
+    pub(super) range: Option<RangeInclusive<i64>>,
 }
 
 /// One dimension of a declared shape.
@@ -40,8 +44,10 @@ impl Outline {
         // Files of the first versions list every weight among the inputs.
         let filled: HashSet<&str> = graph.initializer.iter().map(|weight| weight.name.as_str()).collect();
         let given = |input: &&ValueInfo| !filled.contains(input.name.as_str());
+        let ranges = ranges(graph);
+        let input = |input: &ValueInfo| Declared { range: ranges.get(&*input.name).cloned(), ..declared(input) };
         Outline {
-            inputs: graph.input.iter().filter(given).map(declared).collect(),
+            inputs: graph.input.iter().filter(given).map(input).collect(),
             outputs: graph.output.iter().map(declared).collect(),
             labels: graph.output.iter().map(|output| labels(graph, &output.name)).collect(),
             picky: graph.node.iter().any(|node| node.qualified() == "ai.onnx.ml::OneHotEncoder"),
@@ -88,5 +94,5 @@ fn declared(info: &ValueInfo) -> Declared {
         });
         dims.collect()
     });
-    Declared { name: info.name.clone(), element: tensor.map_or(0, |tensor| tensor.elem_type), dims }
+    Declared { name: info.name.clone(), element: tensor.map_or(0, |tensor| tensor.elem_type), dims, range: None }
 }

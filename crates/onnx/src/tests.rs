@@ -173,6 +173,8 @@ fn an_index_out_of_range_is_its_senders_fault_who_hears_of_no_node() {
     assert_eq!(run(&model, &[2, 1], vec![1i64, -2]).1, [3.0, 4.0, 1.0, 2.0]);
     let error = try_run(&model, &[2, 1], vec![0i64, 2]).unwrap_err();
     assert_eq!(error, RunnerError::Input("index 2 is out of range for length 2".into()));
+    // Whoever checks requests knows before.
+    assert_eq!(model.signature().inputs[0].range, Some(-2..=1));
     assert!(model.runner(NonZeroUsize::MIN).may_refuse());
 }
 

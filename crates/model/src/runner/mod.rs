@@ -13,6 +13,7 @@ use crate::tensor::Tensors;
 
 /// Why a batch has no outputs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RunnerError {
     /// The model or its device failed. The text is for the operator's log and never reaches a caller.
     #[error("{0}")]
@@ -21,6 +22,10 @@ pub enum RunnerError {
     /// it, so it speaks of the values alone. Rows of other callers in the batch are answered all the same.
     #[error("{0}")]
     Input(String),
+    /// These rows of the batch, by their places from 0, have no answer, each with what is wrong with it, in words for whoever
+    /// sent it. All others are run again at once, so whoever can name rows should name all of them.
+    #[error("{} rows have no answer", .0.len())]
+    Rows(Vec<(usize, String)>),
 }
 
 /// One executor of a model. Each lives on a thread of its own and sees one batch at a time.
@@ -39,7 +44,7 @@ pub trait Runner: Send {
         self.run(batch)
     }
 
-    /// Whether [`run`](Self::run) can fail with [`RunnerError::Input`]. If so, a copy of each batch's inputs is kept while it
+    /// Whether [`run`](Self::run) can fail with [`RunnerError::Input`] or [`RunnerError::Rows`]. If so, a copy of each batch's inputs is kept while it
     /// runs, to run others' rows again.
     fn may_refuse(&self) -> bool {
         true

@@ -1,5 +1,6 @@
 //! What a model takes and gives, and whether given tensors agree with it.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::quote::{Dims, Quoted};
@@ -26,6 +27,9 @@ pub struct TensorSpec {
     pub dims: Vec<Option<usize>>,
     /// Where the rows are.
     pub rows: Rows,
+    /// The integers that an input may hold, where the model has no answer to others (the rows of a table that they index).
+    /// A request with another one is refused before it meets a batch.
+    pub range: Option<RangeInclusive<i64>>,
 }
 
 /// A model's inputs and outputs.
@@ -88,6 +92,18 @@ pub enum SignatureError {
         /// Rows of this one.
         found: usize,
     },
+    /// An integer that the model has no answer to.
+    #[error("input '{name}' holds {found}, which is out of range: this model takes {lowest} to {highest}")]
+    Value {
+        /// The tensor.
+        name: String,
+        /// The first such element.
+        found: i128,
+        /// The least that is taken.
+        lowest: i64,
+        /// The most that is taken.
+        highest: i64,
+    },
     /// No rows at all.
     #[error("a request needs at least one row")]
     Empty,
@@ -99,7 +115,7 @@ pub enum SignatureError {
 impl TensorSpec {
     /// A tensor whose rows are along axis 0.
     pub fn new(name: impl Into<Arc<str>>, datatype: DataType, dims: Vec<Option<usize>>) -> TensorSpec {
-        TensorSpec { name: name.into(), datatype, dims, rows: Rows::Axis(0) }
+        TensorSpec { name: name.into(), datatype, dims, rows: Rows::Axis(0), range: None }
     }
 
     /// Whether a row may have this shape.
@@ -172,6 +188,12 @@ impl Signature {
                 let expected = format!("{:?}", spec.wire_shape());
                 return Err(SignatureError::Shape { name: spec.name.to_string(), expected, found });
             };
+            if let Some(range) = &spec.range
+                && let Some(found) = tensor.data().integer_outside(range)
+            {
+                let (name, lowest, highest) = (spec.name.to_string(), *range.start(), *range.end());
+                return Err(SignatureError::Value { name, found, lowest, highest });
+            }
             // The signature's own name replaces the caller's copy: names are then shared, not owned by each request.
             ordered.push((Arc::clone(&spec.name), tensor));
         }
@@ -247,6 +269,17 @@ mod tests {
         let named = [("audio", audio), ("rate", rate), ("state", state)];
         let named = named.into_iter().map(|(name, tensor)| (name.into(), tensor)).collect();
         speech().check(Tensors::new(named).unwrap())
+    }
+
+    #[test]
+    fn an_integer_that_a_table_has_no_row_for_is_refused_with_the_ones_that_it_has() {
+        let tokens = TensorSpec { range: Some(-10..=9), ..TensorSpec::new("ids", DataType::Int64, vec![None]) };
+        let signature = Signature { inputs: vec![tokens], outputs: Vec::new() };
+        let ids = |ids: Vec<i64>| Tensors::one("ids", Tensor::new(vec![1, ids.len()], ids).expect("a row"));
+        assert!(signature.check(ids(vec![-10, 0, 9])).is_ok());
+        let error = signature.check(ids(vec![3, 10, 11])).expect_err("10 is beyond the table").to_string();
+        assert_eq!(error, "input 'ids' holds 10, which is out of range: this model takes -10 to 9");
+        assert!(signature.check(ids(vec![-11])).is_err());
     }
 
     #[test]

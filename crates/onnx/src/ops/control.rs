@@ -267,7 +267,7 @@ impl Scan {
         if inputs.iter().any(|x| x.shape().first() != Some(&batch)) {
             return Err(OpError::new("its inputs differ in their number of sequences"));
         }
-        let nameless = Declared { name: String::new(), element: 0, dims: None };
+        let nameless = Declared { name: String::new(), element: 0, dims: None, range: None };
         let mut collected: Vec<Collected<'_>> = Vec::new();
         for entry in 0..batch {
             let inputs = inputs.iter().map(|x| row(x, 0, entry, args.device)).collect::<Result<Vec<_>, _>>()?;

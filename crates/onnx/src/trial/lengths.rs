@@ -182,7 +182,7 @@ mod tests {
 
     fn declared(name: &str, dims: &[&str]) -> Declared {
         let dim = |dim: &&str| dim.parse().map_or_else(|_| Dim::Free((*dim).into()), Dim::Fixed);
-        Declared { name: name.into(), element: 1, dims: Some(dims.iter().map(dim).collect()) }
+        Declared { name: name.into(), element: 1, dims: Some(dims.iter().map(dim).collect()), range: None }
     }
 
     #[test]

@@ -14,7 +14,6 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::lengths::is_batch;
@@ -397,8 +396,8 @@ impl Bench<'_> {
             };
             let dims = (0..one.shape().len()).filter(|&axis| rows != Rows::Axis(axis));
             let dims = dims.map(|axis| is_known(axis).then_some(one.shape()[axis])).collect();
-            let name = Arc::from(&*declared.name);
-            outputs.push(TensorSpec { name, datatype: one.data().datatype(), dims, rows });
+            let name = &*declared.name;
+            outputs.push(TensorSpec { rows, ..TensorSpec::new(name, one.data().datatype(), dims) });
         }
         let example = attempt.sample(0).batch(&[0]).unwrap_or_default();
         let in_front = |(spec, tensor): (&TensorSpec, Tensor)| match spec.rows {
@@ -483,7 +482,8 @@ fn spec(declared: &Declared, datatype: DataType, rows: Rows) -> Result<TensorSpe
     if elements(&fixed).map_or(true, |n| n > MAX_ROW) {
         return Err(OnnxError::Graph(format!("a row of input '{name}' has more than {MAX_ROW} elements")));
     }
-    Ok(TensorSpec { name: Arc::from(name), datatype, dims, rows })
+    let range = declared.range.clone();
+    Ok(TensorSpec { rows, range, ..TensorSpec::new(name, datatype, dims) })
 }
 
 fn failed(failure: Failure) -> OnnxError {

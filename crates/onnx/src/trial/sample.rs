@@ -84,7 +84,7 @@ impl Sample<'_> {
             _ => match manner {
                 Manner::Bold if holds(name, &["type", "segment"]) => below(2),
                 Manner::Bold if spec.datatype == DataType::Uint8 => below(256),
-                Manner::Bold => below(100),
+                Manner::Bold => below(spec.range.as_ref().map_or(100, |range| (*range.end() as u64 + 1).min(100))),
                 Manner::Tame => below(2),
                 Manner::Still | Manner::Zero => 0.0,
             },
