@@ -1,11 +1,35 @@
 //! An ONNX file on burn, read and compiled when it is loaded: no code is generated and nothing is recompiled.
 //!
-//! The way of a file: `skeleton` reads it without its large weights; `proto` takes its messages apart; `inline` replaces
-//! operators that the file itself defines; `order` sorts nodes that are not in the order of their values; what names an
-//! operator that is missing is refused; `expand` writes operators that stand for several in those; `widening` makes float32
-//! of float16; `fuse` joins nodes that are faster together; `plan` compiles each node through `ops` to a step over burn's
-//! rank-free operations; `trial` runs a few rows to find the signature. An [`OnnxRunner`] then runs batches; all runners of
-//! a model share its weights. `survey` tells what is in a file, even in one that cannot be served.
+//! [`OnnxModel::open`] reads, compiles and tries a model; an [`OnnxRunner`] then runs batches, and all runners of a model
+//! share its weights. [`Survey`] tells what is in a file, even in one that cannot be served. [`module`] runs a burn module of
+//! your own behind the same trait.
+//!
+//! # The way of a file
+//!
+//! Each room hands its result to the next:
+//!
+//! | room | takes | hands on |
+//! | --- | --- | --- |
+//! | `skeleton`, `files` | the bytes of a file | its messages; large weights stay where they are until they are needed |
+//! | `proto` | messages | `GraphProto`: nodes, weights, attributes, as the file has them |
+//! | `inline` | a graph with functions of the file's own | a graph of operators |
+//! | `order` | nodes in any order | nodes behind what they read |
+//! | `ops`, `small` | names of operators, types | a refusal, if something is missing |
+//! | `expand` | operators that stand for several | the several |
+//! | `outline`, `ranges`, `influence` | the graph | its inputs and outputs; the integers that tables allow; what values decide |
+//! | `widening` | float16 weights | float32 weights |
+//! | `fuse` | nodes and rules | nodes, some of them joined; each joined one is a typed `Joined` |
+//! | `plan` | nodes | steps: kernels with their constants prepared, and who reads a value last |
+//! | `trial` | a plan | the signature: where the rows are, which lengths are free, whether rows may share a run |
+//!
+//! A file's own messages exist up to `fuse`; behind it there are only typed nodes, so no file can name what is made here.
+//!
+//! # What a step does
+//!
+//! `ops` has one table for each family of operators. An entry compiles a node: it reads the attributes, prepares what is
+//! constant, and returns a kernel, a closure from values to values. A `value` is a tensor on burn's device, or integers, texts or
+//! sequences on the host. Where the numbers are float32 in this process's memory (`floats`), kernels compute with
+//! `fast`: pure functions on slices, for the widest vectors of the processor. Everything else is burn's.
 
 mod attributes;
 #[cfg(test)]
