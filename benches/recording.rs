@@ -7,9 +7,11 @@
 //! Each request is recorded as the server does it, and each batch of so many requests once.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant as Clock};
 
+use uncork::batcher::{Landed, Learned, Observer, Released, Rider, Waits};
 use uncork::error::Outcome;
+use uncork::estimator::{Fit, Instant};
 use uncork::metrics::{Limits, Metrics, ModelMetrics, Stage};
 use uncork::policy::ReleaseReason;
 
@@ -26,12 +28,13 @@ fn main() {
     let model = metrics.model("m", "1", limits);
     println!("{:>20}{:>16}", "requests a batch", "ns a request");
     for batch in [1, 8, 64] {
-        let begin = Instant::now();
+        let riders = vec![Rider { arrival: Instant::EPOCH, span: None }; batch];
+        let begin = Clock::now();
         for i in 0..REQUESTS {
             let took = black_box(Duration::from_nanos(i as u64 * 37 % 40_000_000));
             record_request(&model, took);
             if i % batch == 0 {
-                record_batch(&model, batch, took);
+                record_batch(&model, &riders, took);
             }
         }
         println!("{batch:>20}{:>16.0}", begin.elapsed().as_nanos() as f64 / REQUESTS as f64);
@@ -39,23 +42,18 @@ fn main() {
 }
 
 fn record_request(model: &ModelMetrics, took: Duration) {
-    model.queue_wait.record(took);
     model.request_duration.record(took);
     model.record_stages([took; Stage::ALL.len()]);
-    model.count_request(Outcome::Answered);
+    model.count_request(Outcome::OnTime);
 }
 
-fn record_batch(model: &ModelMetrics, rows: usize, took: Duration) {
-    model.count_release(ReleaseReason::Ripe);
-    model.batch_size.record(rows as f64);
-    model.batch_duration.record(took);
-    model.predicted_batch_duration.record(took);
-    model.batch_time_ratio.record(1.0);
-    model.in_flight_batches.increment(1.0);
-    model.in_flight_batches.decrement(1.0);
-    model.runner_busy_seconds.increment(took.as_secs_f64());
-    model.queue_rows.set(rows as f64);
-    model.queue_bytes.set(rows as f64);
+/// What a batcher tells of one batch.
+fn record_batch(model: &ModelMetrics, riders: &[Rider], took: Duration) {
+    let (at, rows, held, predicted) = (Instant::EPOCH + took, riders.len(), Duration::ZERO, Some(took));
+    let reason = ReleaseReason::Ripe;
+    model.released(at, &Released { ticket: 0, riders, rows, reason, held, predicted });
+    model.landed(at, &Landed { ticket: 0, riders, rows, predicted, took, span: None, failed: None });
+    model.learned(at, &Learned { rows, took, fit: Fit::line(0.001, 0.0001, 1.1) });
+    model.waits(at, Waits { rows, max_rows: rows, bytes: rows, max_bytes: rows });
     model.request_elements.increment(rows as u64);
-    model.show_estimate(0.001, 0.0001, 1.1, 1.7e9);
 }

@@ -15,7 +15,10 @@ use http::header::{HeaderMap, HeaderValue};
 use http::{Method, Uri, Version};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use uncork::telemetry::{BatchTracer, Head, Release, RequestId, Ride, Settings, Tracer, Traces};
+use uncork::batcher::{Landed, Observer, Released, Rider};
+use uncork::estimator;
+use uncork::policy::ReleaseReason;
+use uncork::telemetry::{BatchTracer, Head, RequestId, Ride, Settings, Tracer, Traces};
 
 const ROUNDS: usize = 501;
 /// Requests of a round: so few that most rounds pass without the system giving the processor to somebody else.
@@ -96,18 +99,13 @@ impl Way {
         span.route(method, "/v2/models/{model}/infer");
         span.model("digits", "1");
         span.decoded(1);
-        let batch = self.batches.released(Release {
-            sampled: span.span_ref().into_iter().collect(),
-            requests: 1,
-            rows: 1,
-            reason: "alone",
-            predicted: Some(Duration::from_millis(1)),
-            held: Duration::ZERO,
-        });
-        let batch_span = batch.as_ref().map(|batch| batch.span_ref());
-        if let Some(batch) = batch {
-            batch.landed(Duration::from_millis(1), None);
-        }
+        let (at, predicted) = (estimator::Instant::EPOCH, Some(Duration::from_millis(1)));
+        let riders = &[Rider { arrival: at, span: span.span_ref() }][..];
+        let (reason, held) = (ReleaseReason::Ripe, Duration::ZERO);
+        let batch_span = self.batches.released(at, &Released { ticket: 0, riders, rows: 1, reason, held, predicted });
+        let (took, span_of_batch) = (Duration::from_millis(1), batch_span);
+        self.batches
+            .landed(at, &Landed { ticket: 0, riders, rows: 1, predicted, took, span: span_of_batch, failed: None });
         span.executed(Ride { queue: Duration::ZERO, batch: Duration::ZERO, batch_rows: 1, batch_span });
         span.encoded("on_time");
         span.finish(200, None);

@@ -5,10 +5,12 @@
 
 use std::time::Duration;
 
+use crate::batcher;
 use crate::quote::Quoted;
 
 /// The outcome of a request that got no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// No model of that name.
     #[error("unknown model {}; served here: {known}", Quoted(name))]
@@ -39,44 +41,9 @@ pub enum Error {
         /// Names of the outputs, quoted and listed.
         known: String,
     },
-    /// The answer would come after the deadline, so none is computed.
-    #[error(
-        "refused: the answer would come {predicted_ms:.1} ms after arrival, past the deadline of {deadline_ms:.1} ms; \
-         retry in {} ms", retry_after.as_millis()
-    )]
-    Late {
-        /// Predicted time from arrival to answer.
-        predicted_ms: f64,
-        /// The request's own deadline after arrival: `max_latency_ms`, or less where the caller asked for less.
-        deadline_ms: f64,
-        /// When it is worth asking again.
-        retry_after: Duration,
-    },
-    /// The queue's bound is reached.
-    #[error("refused: the queue is full ({queued} of {bound} {unit}); retry in {} ms", retry_after.as_millis())]
-    Full {
-        /// What waits now, in `unit`.
-        queued: usize,
-        /// The bound, in `unit`.
-        bound: usize,
-        /// `rows` or `bytes`.
-        unit: &'static str,
-        /// When it is worth asking again.
-        retry_after: Duration,
-    },
-    /// The request alone is larger than the queue may ever be.
-    #[error("the request holds {size} {unit}; at most {bound} can be queued")]
-    TooLarge {
-        /// The request's size in `unit`.
-        size: usize,
-        /// The bound, in `unit`.
-        bound: usize,
-        /// `rows` or `bytes`.
-        unit: &'static str,
-    },
-    /// The server is shutting down and takes no new work.
-    #[error("refused: shutting down")]
-    ShuttingDown,
+    /// Its batcher refused it.
+    #[error(transparent)]
+    Refused(batcher::Error),
     /// The batch that the request rode in failed; other batches are not affected.
     #[error("the model failed on this batch; the server's log has the reason")]
     ModelFailed,
@@ -85,22 +52,24 @@ pub enum Error {
 impl Error {
     /// When a refused caller may usefully ask again; `None` where asking again would not help.
     pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Error::Late { retry_after, .. } | Error::Full { retry_after, .. } => Some(*retry_after),
-            Error::ShuttingDown => Some(Duration::from_secs(1)),
-            _ => None,
-        }
+        if let Error::Refused(refusal) = self { refusal.retry_after() } else { None }
     }
 
     /// The outcome's name in `uncork_requests_total{outcome}`.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Error::Late { .. } => Outcome::Late,
-            Error::Full { .. } => Outcome::Full,
-            Error::ShuttingDown => Outcome::ShuttingDown,
+            Error::Refused(batcher::Error::Late { .. }) => Outcome::Shed,
+            Error::Refused(batcher::Error::Full { .. }) => Outcome::Full,
+            Error::Refused(batcher::Error::ShuttingDown) => Outcome::ShuttingDown,
             Error::ModelFailed => Outcome::Failed,
             _ => Outcome::Invalid,
         }
+    }
+}
+
+impl From<batcher::Error> for Error {
+    fn from(error: batcher::Error) -> Error {
+        if error == batcher::Error::Failed { Error::ModelFailed } else { Error::Refused(error) }
     }
 }
 
@@ -108,11 +77,11 @@ impl Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Answered within its deadline.
-    Answered,
+    OnTime,
     /// Answered after its deadline.
-    AnsweredLate,
-    /// Refused: the answer would have been late.
     Late,
+    /// Refused: the answer would have been late.
+    Shed,
     /// Refused: the queue was full.
     Full,
     /// Refused: shutting down.
@@ -128,9 +97,9 @@ pub enum Outcome {
 impl Outcome {
     /// Every outcome, in the order of the type.
     pub const ALL: [Outcome; 8] = [
-        Outcome::Answered,
-        Outcome::AnsweredLate,
+        Outcome::OnTime,
         Outcome::Late,
+        Outcome::Shed,
         Outcome::Full,
         Outcome::ShuttingDown,
         Outcome::Invalid,
@@ -141,9 +110,9 @@ impl Outcome {
     /// The label's value.
     pub const fn label(self) -> &'static str {
         match self {
-            Outcome::Answered => "on_time",
-            Outcome::AnsweredLate => "late",
-            Outcome::Late => "shed",
+            Outcome::OnTime => "on_time",
+            Outcome::Late => "late",
+            Outcome::Shed => "shed",
             Outcome::Full => "full",
             Outcome::ShuttingDown => "shutting_down",
             Outcome::Invalid => "invalid",

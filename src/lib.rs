@@ -1,15 +1,16 @@
 //! Adaptive micro-batching: deploy a model, or any vectorised function, with two caps, a latency and a batch size.
 
-pub mod batcher;
 pub mod cli;
 pub mod config;
 pub mod error;
+pub mod journal;
 pub mod loadtest;
 pub mod metrics;
 pub mod registry;
 pub mod server;
 pub mod telemetry;
 
+pub use uncork_batcher as batcher;
 pub use uncork_core::{estimator, policy};
 pub use uncork_model::{quote, runner, tensor};
 #[cfg(feature = "onnx")]

@@ -9,8 +9,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use uncork::batcher::RefusalReason;
+use uncork::metrics::Stage;
 use uncork::metrics::catalogue::{self, Edges, Kind, Metric};
-use uncork::metrics::{RefusalReason, Stage};
 use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
 use uncork::tensor::{Tensor, Tensors};
 

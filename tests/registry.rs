@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use uncork::batcher;
 use uncork::error::Error;
 use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
 use uncork::runner::TensorSpec;
@@ -53,11 +54,11 @@ async fn a_request_of_more_rows_than_a_batch_is_split_and_its_answer_joined_in_o
         assert!(answer.batch_rows <= 128, "{} rows rode in one batch", answer.batch_rows);
     }
     let too_large = model.infer(rows(0, 1001), Terms::now()).await.unwrap_err();
-    assert_eq!(too_large, Error::TooLarge { size: 1001, bound: 1000, unit: "rows" });
+    assert_eq!(too_large, Error::Refused(batcher::Error::TooLarge { size: 1001, bound: 1000, unit: "rows" }));
     let short = ModelSpec { max_queue_bytes: NonZeroUsize::new(100).unwrap(), ..stand_in("1") };
     let registry = Registry::load(vec![short]).unwrap();
     let too_large = registry.model("m", None).unwrap().infer(rows(0, 26), Terms::now()).await.unwrap_err();
-    assert_eq!(too_large, Error::TooLarge { size: 104, bound: 100, unit: "bytes" });
+    assert_eq!(too_large, Error::Refused(batcher::Error::TooLarge { size: 104, bound: 100, unit: "bytes" }));
 }
 
 #[tokio::test]
@@ -114,7 +115,7 @@ async fn a_thousand_requests_of_different_sizes_each_get_their_own_rows_back() {
             loop {
                 match model.infer(rows(first, count), Terms::now()).await {
                     Ok(answer) => return assert_eq!(answer.outputs.get("y").unwrap().data(), &answer_to(first, count)),
-                    Err(Error::Full { .. }) => tokio::task::yield_now().await,
+                    Err(Error::Refused(batcher::Error::Full { .. })) => tokio::task::yield_now().await,
                     Err(other) => panic!("request {i}: {other}"),
                 }
             }
@@ -133,11 +134,11 @@ async fn every_request_is_counted_once_however_it_ends() {
     let wrong = Tensors::one("z", Tensor::new(vec![1, 1], vec![0.0f32]).unwrap());
     assert!(matches!(model.infer(wrong, Terms::now()).await, Err(Error::Invalid(_))));
     let hopeless = model.infer(rows(0, 1), Terms::now().within(Duration::ZERO)).await;
-    assert!(matches!(hopeless, Err(Error::Late { .. })), "{hopeless:?}");
+    assert!(matches!(hopeless, Err(Error::Refused(batcher::Error::Late { .. }))), "{hopeless:?}");
     drop(model.infer(rows(0, 1), Terms::now())); // never begun, so never there
     registry.drain().await;
     assert!(!registry.is_ready());
-    assert_eq!(model.infer(rows(0, 1), Terms::now()).await.unwrap_err(), Error::ShuttingDown);
+    assert_eq!(model.infer(rows(0, 1), Terms::now()).await.unwrap_err(), Error::Refused(batcher::Error::ShuttingDown));
     let text = registry.metrics().render();
     for (outcome, count) in
         [("on_time", 3), ("invalid", 1), ("shed", 1), ("shutting_down", 1), ("departed", 0), ("late", 0), ("failed", 0)]
@@ -209,7 +210,7 @@ async fn models_of_one_pool_answer_each_for_itself_and_drain_together() {
     registry.drain().await;
     for name in ["a", "b", "m"] {
         let refused = registry.model(name, None).unwrap().infer(rows(0, 1), Terms::now()).await;
-        assert_eq!(refused.unwrap_err(), Error::ShuttingDown);
+        assert_eq!(refused.unwrap_err(), Error::Refused(batcher::Error::ShuttingDown));
     }
     let text = registry.metrics().render();
     for name in ["a", "b", "m"] {

@@ -12,6 +12,7 @@ const PACKAGES: &[(&str, &str, Package)] = &[
     ("crates/model", "uncork_model", Package::OfRooms),
     ("crates/onnx", "uncork_onnx", Package::Room("onnx")),
     ("crates/sim", "uncork_sim", Package::Room("sim")),
+    ("crates/batcher", "uncork_batcher", Package::Room("batcher")),
 ];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -29,14 +30,15 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("sim", &["estimator", "policy"]),
     ("quote", &[]),
     ("tensor", &["quote"]),
+    ("batcher", &["estimator", "policy"]),
+    ("error", &["batcher", "quote"]),
+    ("metrics", &["batcher", "error", "estimator", "policy"]),
+    ("telemetry", &["batcher", "estimator"]),
+    ("journal", &["batcher", "estimator", "policy"]),
     ("runner", &["quote", "tensor"]),
     ("onnx", &["quote", "runner", "tensor"]),
-    ("error", &["quote"]),
-    ("metrics", &["error", "policy"]),
-    ("telemetry", &[]),
-    ("batcher", &["error", "estimator", "metrics", "policy", "telemetry"]),
-    ("registry", &["batcher", "error", "metrics", "onnx", "runner", "telemetry", "tensor"]),
-    ("server", &["error", "quote", "registry", "runner", "telemetry", "tensor"]),
+    ("registry", &["batcher", "error", "journal", "metrics", "onnx", "runner", "telemetry", "tensor"]),
+    ("server", &["batcher", "error", "quote", "registry", "runner", "telemetry", "tensor"]),
     ("config", &["registry", "server", "telemetry"]),
     ("loadtest", &["sim"]),
     (

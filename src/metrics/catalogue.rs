@@ -1,7 +1,8 @@
 //! Name, kind, labels and meaning of every metric: what is registered, what `/metrics` says, what docs/metrics.md lists.
 
+use crate::batcher::RefusalReason;
 use crate::error::Outcome;
-use crate::policy::{ReleaseReason, ShedReason};
+use crate::policy::ReleaseReason;
 
 /// What a metric is to Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,55 +185,15 @@ impl Stage {
     }
 }
 
-/// Why a request was refused with 503 while the server was up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RefusalReason {
-    /// It would have been late.
-    Late(ShedReason),
-    /// The queue held as many rows as it may.
-    RowsBound,
-    /// The queue held as many bytes as it may.
-    BytesBound,
-}
-
-impl RefusalReason {
-    /// Every reason, by the deadline first, then by the bounds.
-    pub const ALL: [RefusalReason; 5] = [
-        RefusalReason::Late(ShedReason::Expired),
-        RefusalReason::Late(ShedReason::BatchTooLate),
-        RefusalReason::Late(ShedReason::QueueTooLong),
-        RefusalReason::RowsBound,
-        RefusalReason::BytesBound,
-    ];
-
-    pub(super) fn position(self) -> usize {
-        match self {
-            RefusalReason::Late(ShedReason::Expired) => 0,
-            RefusalReason::Late(ShedReason::BatchTooLate) => 1,
-            RefusalReason::Late(ShedReason::QueueTooLong) => 2,
-            RefusalReason::RowsBound => 3,
-            RefusalReason::BytesBound => 4,
-        }
+const REFUSAL_REASONS: [&str; RefusalReason::ALL.len()] = {
+    let mut labels = [""; RefusalReason::ALL.len()];
+    let mut i = 0;
+    while i < labels.len() {
+        labels[i] = RefusalReason::ALL[i].label();
+        i += 1;
     }
-
-    /// The label's value in `uncork_sheds_total{reason}`.
-    pub fn label(self) -> &'static str {
-        REFUSAL_REASONS[self.position()]
-    }
-
-    /// What it means, as a sentence.
-    pub fn why(self) -> &'static str {
-        match self {
-            RefusalReason::Late(ShedReason::Expired) => "its deadline passed while it waited",
-            RefusalReason::Late(ShedReason::BatchTooLate) => "even the next batch would have answered it late",
-            RefusalReason::Late(ShedReason::QueueTooLong) => "the batches before its own would have made it late",
-            RefusalReason::RowsBound => "the queue held as many rows as it may",
-            RefusalReason::BytesBound => "the queue held as many bytes as it may",
-        }
-    }
-}
-
-const REFUSAL_REASONS: [&str; 5] = ["expired", "batch_too_late", "queue_too_long", "rows_bound", "bytes_bound"];
+    labels
+};
 
 const OUTCOMES: [&str; Outcome::ALL.len()] = {
     let mut labels = [""; Outcome::ALL.len()];

@@ -8,16 +8,18 @@ mod histogram;
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::formatting::sanitize_label_value;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use metrics_process::Collector;
 
-pub use catalogue::{RefusalReason, Stage};
+pub use catalogue::Stage;
 
+use crate::batcher::{Landed, Learned, Observer, RefusalReason, Refused, Released, SpanRef, Waits};
 use crate::error::Outcome;
+use crate::estimator::Instant;
 use crate::policy::ReleaseReason;
 use catalogue::{Edges, Kind, Metric};
 use histogram::Buckets;
@@ -227,46 +229,9 @@ pub struct ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// Handles that record nothing, for a batcher that nobody watches.
-    pub fn none() -> ModelMetrics {
-        ModelMetrics {
-            batch_size: Histogram::noop(),
-            requests: std::array::from_fn(|_| Counter::noop()),
-            releases: std::array::from_fn(|_| Counter::noop()),
-            sheds: std::array::from_fn(|_| Counter::noop()),
-            request_duration: Histogram::noop(),
-            queue_wait: Histogram::noop(),
-            stages: std::array::from_fn(|_| Histogram::noop()),
-            batch_duration: Histogram::noop(),
-            predicted_batch_duration: Histogram::noop(),
-            batch_time_ratio: Histogram::noop(),
-            hold: Histogram::noop(),
-            request_elements: Counter::noop(),
-            padding_elements: Counter::noop(),
-            runner_busy_seconds: Gauge::noop(),
-            queue_rows: Gauge::noop(),
-            queue_bytes: Gauge::noop(),
-            in_flight_batches: Gauge::noop(),
-            estimate_base: Gauge::noop(),
-            estimate_per_row: Gauge::noop(),
-            estimate_noise: Gauge::noop(),
-            estimate_updated: Gauge::noop(),
-        }
-    }
-
     /// Counts one request that ended so.
     pub fn count_request(&self, outcome: Outcome) {
         self.requests[outcome as usize].increment(1);
-    }
-
-    /// Counts one batch released for `reason`.
-    pub fn count_release(&self, reason: ReleaseReason) {
-        self.releases[reason as usize].increment(1);
-    }
-
-    /// Counts requests refused for `reason`.
-    pub fn count_sheds(&self, reason: RefusalReason, requests: usize) {
-        self.sheds[reason.position()].increment(requests as u64);
     }
 
     /// Records where the time of one answered request went, in the order of [`Stage::ALL`].
@@ -275,13 +240,53 @@ impl ModelMetrics {
             histogram.record(time);
         }
     }
+}
 
-    /// Shows the estimate as it has become at this Unix time in seconds: alpha and beta in seconds, and z.
-    pub fn show_estimate(&self, base: f64, per_row: f64, noise: f64, unix_seconds: f64) {
-        self.estimate_base.set(base);
-        self.estimate_per_row.set(per_row);
-        self.estimate_noise.set(noise);
-        self.estimate_updated.set(unix_seconds);
+/// What a batcher tells is recorded, series by series.
+impl Observer for ModelMetrics {
+    fn released(&self, at: Instant, batch: &Released<'_>) -> Option<SpanRef> {
+        self.releases[batch.reason as usize].increment(1);
+        self.batch_size.record(batch.rows as f64);
+        self.in_flight_batches.increment(1.0);
+        batch.riders.iter().for_each(|rider| self.queue_wait.record(at.since(rider.arrival)));
+        if let Some(predicted) = batch.predicted {
+            self.predicted_batch_duration.record(predicted);
+        }
+        if !batch.held.is_zero() {
+            self.hold.record(batch.held);
+        }
+        None
+    }
+
+    fn landed(&self, _at: Instant, batch: &Landed<'_>) {
+        self.in_flight_batches.decrement(1.0);
+        self.runner_busy_seconds.increment(batch.took.as_secs_f64());
+        if batch.failed.is_some() {
+            return;
+        }
+        self.batch_duration.record(batch.took);
+        if let Some(predicted) = batch.predicted.filter(|time| !time.is_zero()) {
+            self.batch_time_ratio.record(batch.took.as_secs_f64() / predicted.as_secs_f64());
+        }
+    }
+
+    fn refused(&self, _at: Instant, items: &Refused<'_>) {
+        if let Some(at) = RefusalReason::ALL.iter().position(|known| *known == items.reason) {
+            self.sheds[at].increment(items.items as u64);
+        }
+    }
+
+    fn learned(&self, _at: Instant, batch: &Learned) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.estimate_base.set(batch.fit.base_seconds());
+        self.estimate_per_row.set(batch.fit.per_row_seconds());
+        self.estimate_noise.set(batch.fit.noise());
+        self.estimate_updated.set(now.as_secs_f64());
+    }
+
+    fn waits(&self, _at: Instant, waits: Waits) {
+        self.queue_rows.set(waits.rows as f64);
+        self.queue_bytes.set(waits.bytes as f64);
     }
 }
 

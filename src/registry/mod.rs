@@ -22,7 +22,8 @@ pub(crate) use load::{Loaded, load};
 pub use model::{Answer, Count, Model};
 pub use spec::{ModelSpec, Runners, Source};
 
-pub use crate::batcher::{BatchSizes, Caps, Priority, Refusal, Release, Snapshot, Terms};
+pub use crate::batcher::{BatchSizes, Caps, Priority, Terms};
+pub use crate::journal::{Refusal, Release, Snapshot};
 pub use crate::runner::{BatchAxes, Device, DeviceError, Rows, Shapes};
 
 use crate::batcher::Pool;

@@ -12,11 +12,12 @@ use super::lengths::Lengths;
 use super::load::{self, Loaded};
 use super::spec::ModelSpec;
 use super::work::{Served, work};
-use crate::batcher::{Answered, BatchSizes, Batcher, Caps, Pool, Snapshot, Terms, Weight};
+use crate::batcher::{self, Answered, BatchSizes, Batcher, Caps, Pool, Terms, Weight};
 use crate::error::{Error, Outcome};
+use crate::journal::{Journal, Snapshot};
 use crate::metrics::{Limits, Metrics, ModelMetrics, Stage};
 use crate::runner::Signature;
-use crate::telemetry::{SpanRef, Tracer};
+use crate::telemetry::{FailureLog, SpanRef, Tracer};
 use crate::tensor::Tensors;
 
 /// An answer and how it came about.
@@ -45,6 +46,7 @@ pub struct Model {
     signature: Arc<Signature>,
     alone: Option<String>,
     batcher: Batcher<Tensors, Served>,
+    journal: Journal,
     counts: Arc<Counts>,
 }
 
@@ -87,8 +89,10 @@ impl Model {
         let seen = load::warm_up(&mut *build(spec.threads), &example, &sizes_to_try, spec.device).map_err(fail)?;
         log_warm_up(&spec, &seen);
         let metrics = metrics.model(&spec.name, &spec.version, limits(&spec));
+        let journal = Journal::new(spec.max_latency, max_batch);
+        let full_name = format!("{}-{}", spec.name, spec.version);
         let builder = Batcher::builder(Caps { max_latency: spec.max_latency, max_batch })
-            .name(format!("{}-{}", spec.name, spec.version))
+            .name(&full_name)
             .runners(spec.runners.get())
             .max_queue_rows(spec.max_queue_rows.get())
             .max_queue_bytes(spec.max_queue_bytes.get())
@@ -96,8 +100,10 @@ impl Model {
             .allowed_batch_sizes(sizes.clone())
             .seen(seen)
             .weight(spec.weight)
-            .metrics(metrics.clone())
-            .tracer(tracer.of_model(&spec.name, &spec.version));
+            .observer(metrics.clone())
+            .observer(journal.clone())
+            .observer(tracer.of_model(&spec.name, &spec.version))
+            .observer(FailureLog::new(full_name));
         let builder = if let Some(pool) = pool { builder.pool(pool) } else { builder };
         let (threads, recorded) = (spec.threads, metrics.clone());
         let batcher = builder
@@ -107,7 +113,7 @@ impl Model {
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
         let totals = std::array::from_fn(|_| AtomicU64::new(0));
         let counts = Arc::new(Counts { metrics, max_latency: spec.max_latency, totals });
-        Ok(Model { spec, platform, labels, signature: Arc::new(signature), alone, batcher, counts })
+        Ok(Model { spec, platform, labels, signature: Arc::new(signature), alone, batcher, journal, counts })
     }
 
     /// The name that callers use.
@@ -152,7 +158,7 @@ impl Model {
 
     /// What waits and runs, what has been learned of the batch time, and what happened in the last two minutes.
     pub fn snapshot(&self) -> Snapshot {
-        self.batcher.snapshot()
+        self.journal.snapshot(self.batcher.now(), self.batcher.waits())
     }
 
     /// Answers one request of any number of rows.
@@ -165,7 +171,7 @@ impl Model {
         let mut count = Count { counts, arrival, outcome: Outcome::Departed, stages: None };
         match self.answer(inputs, terms).await {
             Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span }) => {
-                count.outcome = Outcome::Answered;
+                count.outcome = Outcome::OnTime;
                 count.stages = Some(Stages { decode, queue, assemble, execute, outputs: arrival.elapsed() });
                 let outputs = self.signature.own_shapes(outputs);
                 Ok(Answer { outputs, queue, batch, batch_rows, batch_span, count })
@@ -185,7 +191,7 @@ impl Model {
             return self.submit(inputs, terms).await;
         }
         if rows > bound {
-            return Err(Error::TooLarge { size: rows, bound, unit: "rows" });
+            return Err(batcher::Error::TooLarge { size: rows, bound, unit: "rows" }.into());
         }
         let whole = std::iter::repeat_n(cap, rows / cap);
         let sizes: Vec<usize> = whole.chain([rows % cap].into_iter().filter(|&rest| rest > 0)).collect();
@@ -302,7 +308,7 @@ impl Count {
     /// How the request has ended, if this is dropped now.
     pub fn outcome(&self) -> Outcome {
         let is_late = self.stages.is_some() && self.arrival.elapsed() > self.counts.max_latency;
-        if is_late { Outcome::AnsweredLate } else { self.outcome }
+        if is_late { Outcome::Late } else { self.outcome }
     }
 
     /// The caller cannot be told what the model said, as a NaN where only numbers can be written: a failure, no answer.
@@ -318,7 +324,7 @@ impl Drop for Count {
             self.counts.metrics.request_duration.record(took);
             self.counts.metrics.record_stages(stages.times(took));
             if took > self.counts.max_latency {
-                self.outcome = Outcome::AnsweredLate;
+                self.outcome = Outcome::Late;
             }
         }
         self.counts.count(self.outcome);

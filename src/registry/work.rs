@@ -130,7 +130,7 @@ impl Station<'_> {
                 tally.has_refused = true;
                 Ok(vec![Err(why)])
             }
-            (Err(why), _) => Err(BatchError(why.to_string())),
+            (Err(why), _) => Err(BatchError::new(why.to_string())),
         }
     }
 
@@ -193,7 +193,7 @@ fn elements(tensors: &Tensors) -> usize {
 }
 
 fn broken(error: TensorError) -> BatchError {
-    BatchError(error.to_string())
+    BatchError::new(error.to_string())
 }
 
 #[cfg(test)]

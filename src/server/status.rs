@@ -13,6 +13,7 @@ use http::StatusCode;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use serde::Serialize;
 
+use crate::batcher;
 use crate::error::Error;
 use crate::quote::on_one_line;
 use crate::registry::Model;
@@ -126,8 +127,8 @@ impl From<Error> for Refusal {
         let status = match &error {
             Error::UnknownModel { .. } | Error::UnknownVersion { .. } => StatusCode::NOT_FOUND,
             Error::Invalid(_) | Error::UnknownOutput { .. } => StatusCode::BAD_REQUEST,
-            Error::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Error::Late { .. } | Error::Full { .. } | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Refused(batcher::Error::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            Error::Refused(_) => StatusCode::SERVICE_UNAVAILABLE,
             Error::ModelFailed => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let reason = match status {
@@ -173,7 +174,11 @@ mod tests {
     use super::*;
 
     fn late(retry_after: Duration) -> Refusal {
-        Refusal::from(Error::Late { predicted_ms: 61.25, deadline_ms: 50.0, retry_after })
+        refused(batcher::Error::Late { predicted_ms: 61.25, deadline_ms: 50.0, retry_after })
+    }
+
+    fn refused(error: batcher::Error) -> Refusal {
+        Refusal::from(Error::Refused(error))
     }
 
     #[test]
@@ -189,8 +194,9 @@ mod tests {
         let unknown = Error::UnknownModel { name: "m".into(), known: "'n'".into() };
         let version = Error::UnknownVersion { model: "m".into(), version: "2".into(), known: "'1'".into() };
         let output = Error::UnknownOutput { name: "z".into(), known: "'y'".into() };
-        let full = Error::Full { queued: 4, bound: 4, unit: "rows", retry_after: Duration::ZERO };
-        let large = Error::TooLarge { size: 5, bound: 4, unit: "rows" };
+        let full =
+            Error::Refused(batcher::Error::Full { queued: 4, bound: 4, unit: "rows", retry_after: Duration::ZERO });
+        let large = Error::Refused(batcher::Error::TooLarge { size: 5, bound: 4, unit: "rows" });
         let cases = [
             (unknown, 404),
             (version, 404),
@@ -198,7 +204,7 @@ mod tests {
             (output, 400),
             (full, 503),
             (large, 413),
-            (Error::ShuttingDown, 503),
+            (Error::Refused(batcher::Error::ShuttingDown), 503),
             (Error::ModelFailed, 500),
         ];
         for (error, status) in cases {

@@ -8,6 +8,7 @@
 
 mod batch;
 mod export;
+mod failures;
 mod limit;
 mod post;
 mod request;
@@ -17,11 +18,13 @@ mod settings;
 
 use std::sync::Arc;
 
-use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
+use opentelemetry::trace::{SpanContext, TraceFlags, TraceState};
 use opentelemetry_sdk::trace::SdkTracer;
 
-pub use batch::{BatchSpan, BatchTracer, Release};
+pub use crate::batcher::SpanRef;
+pub use batch::BatchTracer;
 pub use export::{Counts, Traces};
+pub use failures::FailureLog;
 pub use limit::Limit;
 pub use request::{Head, RequestSpan, Ride};
 pub use request_id::RequestId;
@@ -43,32 +46,15 @@ impl Tracer {
     }
 }
 
-/// Which span is meant, for links and for log lines: small enough to travel with an item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpanRef {
-    trace: TraceId,
-    span: SpanId,
+/// Which span it is.
+fn span_ref(context: &SpanContext) -> SpanRef {
+    let trace = u128::from_be_bytes(context.trace_id().to_bytes());
+    SpanRef { trace, span: u64::from_be_bytes(context.span_id().to_bytes()) }
 }
 
-impl SpanRef {
-    fn of(context: &SpanContext) -> SpanRef {
-        SpanRef { trace: context.trace_id(), span: context.span_id() }
-    }
-
-    /// The trace's id in W3C's form: 32 lower-case hexadecimal digits.
-    pub fn trace_id(&self) -> String {
-        self.trace.to_string()
-    }
-
-    /// The span's id in W3C's form: 16 lower-case hexadecimal digits.
-    pub fn span_id(&self) -> String {
-        self.span.to_string()
-    }
-
-    /// As a link wants it. Only sampled spans are ever referred to.
-    fn context(self) -> SpanContext {
-        SpanContext::new(self.trace, self.span, TraceFlags::SAMPLED, false, TraceState::NONE)
-    }
+/// A span as a link wants it. Only sampled spans are ever referred to.
+fn context(span: SpanRef) -> SpanContext {
+    SpanContext::new(span.trace.into(), span.span.into(), TraceFlags::SAMPLED, false, TraceState::NONE)
 }
 
 /// Milliseconds, as attributes give times.

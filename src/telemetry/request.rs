@@ -14,7 +14,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracer, Span};
 use tokio::time::Instant;
 
-use super::{RequestId, SpanRef, Tracer, ms};
+use super::{RequestId, SpanRef, Tracer, context, ms, span_ref};
 
 /// Paths that get no span: they are asked for every few seconds, for ever, and there is nothing to learn from it.
 const POLLED: [&str; 4] = ["/metrics", "/status", "/v2/health/live", "/v2/health/ready"];
@@ -91,7 +91,7 @@ impl Tracer {
         }
         span.set_attributes(attributes(head, method));
         let context = Context::new().with_remote_span_context(span.span_context().clone());
-        let own = SpanRef::of(span.span_context());
+        let own = span_ref(span.span_context());
         let state = Mutex::new(State { span, mark: arrival, finished: false });
         RequestSpan(Some(Arc::new(Open { tracer: Arc::clone(tracer), own, context, arrival, arrival_wall, state })))
     }
@@ -195,7 +195,7 @@ impl Open {
         };
         let builder = SpanBuilder::from_name(name).with_start_time(self.wall(begin));
         let builder = match link {
-            Some(batch) => builder.with_links(vec![Link::with_context(batch.context())]),
+            Some(batch) => builder.with_links(vec![Link::with_context(context(batch))]),
             None => builder,
         };
         self.tracer.build_with_context(builder, &self.context).end_with_timestamp(self.wall(end));

@@ -227,7 +227,7 @@ impl Executor<usize, ()> for StandIn {
         let (done, landed) = oneshot::channel();
         flights.push(Flight { end, done });
         async move {
-            landed.await.map_err(|_| BatchError("the driver is gone".into()))?;
+            landed.await.map_err(|_| BatchError::new("the driver is gone"))?;
             Ok(vec![(); batch.len()].into())
         }
         .boxed()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
-use uncork::batcher::{BatchError, Batcher, Builder, Caps, Executor, Ran};
+use uncork_batcher::{BatchError, Batcher, Builder, Caps, Executor, Ran};
 
 pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::time::Instant;
-use uncork::batcher::{Priority, Release, Terms};
-use uncork::error::Error;
-use uncork::estimator;
-use uncork::metrics::{self, Metrics, RefusalReason};
-use uncork::policy::{Decision, Fixed, Policy, ReleaseReason, View};
+use uncork_batcher::Error;
+use uncork_batcher::{Priority, RefusalReason, SpanRef, Terms};
+use uncork_core::estimator;
+use uncork_core::policy::{Decision, Policy, ReleaseReason, View};
 
+use crate::notes::{Note, Notes};
 use crate::stand_in::{StandIn, answered, ms, submit_at};
 
 #[tokio::test(start_paused = true)]
@@ -138,12 +138,14 @@ async fn a_stall_by_which_everything_would_be_late_is_forgotten_once_it_is_over(
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_is_heard_of_late_does_not_look_slow() {
     let runner = StandIn { heard_after: ms(30), ..StandIn::new(ms(10), ms(0)) };
-    let batcher = runner.start(ms(500), 8);
+    let notes = Notes::default();
+    let batcher = runner.builder(ms(500), 8).observer(notes.clone()).start(runner.clone());
     for item in 0..8 {
         let answered = batcher.submit_with(item, Terms::now()).await.expect("answered");
         assert_eq!(answered.batch, ms(10));
     }
-    let (fit, _) = batcher.snapshot().estimate.expect("eight batches ran");
+    let notes = notes.read();
+    let Some(Note::Learned(fit)) = notes.last() else { panic!("{notes:?}") };
     assert_eq!(fit.predict(1), Some(ms(10)));
 }
 
@@ -208,7 +210,7 @@ async fn what_does_not_fit_into_the_queue_is_refused_at_once_and_the_rest_is_ser
 #[tokio::test(start_paused = true)]
 async fn an_item_of_more_rows_than_a_batch_holds_is_refused_with_the_numbers() {
     let runner = StandIn::new(ms(1), ms(0));
-    let weigh = |&rows: &u64| uncork::batcher::Weight { rows: rows as usize, bytes: 8 };
+    let weigh = |&rows: &u64| uncork_batcher::Weight { rows: rows as usize, bytes: 8 };
     let batcher = runner.builder(ms(50), 8).weigh(weigh).start(runner.clone());
     assert_eq!(batcher.submit(9).await, Err(Error::TooLarge { size: 9, bound: 8, unit: "rows" }));
     assert_eq!(batcher.submit(8).await, Ok(9));
@@ -347,84 +349,33 @@ async fn a_refusal_says_when_the_answer_would_have_come_and_when_to_come_back() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ran_is_recorded_once() {
-    let caps = metrics::Limits {
-        max_latency_seconds: 0.1,
-        max_batch_rows: 2,
-        max_queue_rows: 1024,
-        max_queue_bytes: 1 << 20,
-        runners: 1,
-    };
-    let metrics = Metrics::new(&[caps]);
-    let runner = StandIn::new(ms(10), ms(1));
-    let builder = runner.builder(ms(100), 2).seen(runner.warm()).metrics(metrics.model("m", "1", caps));
+async fn observers_hear_of_every_batch_and_refusal_and_a_batchs_span_goes_back_to_its_callers() {
+    let runner = StandIn::new(ms(10), ms(0));
+    let (first, second) = (Notes::default(), Notes::default());
+    let builder = runner.builder(ms(100), 2).max_queue_rows(1).observer(first.clone()).observer(second.clone());
     let batcher = builder.start(runner.clone());
-    // One alone takes 11 ms; four that come after 1 ms take 12 ms in pairs, which wait for 10 and for 22 ms.
-    let others = tokio::spawn({
-        let batcher = batcher.clone();
-        async move { submit_at(&batcher, &[ms(1); 3]).await }
-    });
-    let pressing = tokio::spawn({
-        let batcher = batcher.clone();
-        async move {
-            tokio::time::sleep(ms(1)).await;
-            batcher.submit_with(0, Terms::now().within(ms(90))).await.expect("answered")
-        }
-    });
-    let first = batcher.submit_with(0, Terms::now()).await.expect("answered");
-    assert_eq!((first.queue, first.batch, first.batch_rows), (ms(0), ms(11), 1));
-    let pressing = pressing.await.expect("no panic");
-    assert_eq!((pressing.queue, pressing.batch, pressing.batch_rows), (ms(10), ms(12), 2));
-    assert_eq!(answered(&others.await.expect("no panic")), 3);
-    let text = metrics.render();
-    for (metric, label, expected) in [
-        ("uncork_adaptive_batch_size_count", "", 3.0),
-        ("uncork_adaptive_batch_size_sum", "", 5.0),
-        ("uncork_releases_total", ",reason=\"ripe\"", 1.0),
-        ("uncork_releases_total", ",reason=\"full\"", 2.0),
-        ("uncork_queue_wait_seconds_sum", "", 0.064),
-        ("uncork_batch_duration_seconds_sum", "", 0.035),
-        ("uncork_predicted_batch_duration_seconds_sum", "", 0.035),
-        ("uncork_runner_busy_seconds_total", "", 0.035),
-        ("uncork_in_flight_batches", "", 0.0),
-        ("uncork_queue_rows", "", 0.0),
-        ("uncork_queue_bytes", "", 0.0),
-        ("uncork_batch_time_ratio_sum", "", 3.0),
-        ("uncork_estimate_base_seconds", "", 0.010),
-        ("uncork_estimate_per_row_seconds", "", 0.001),
-        ("uncork_sheds_total", ",reason=\"batch_too_late\"", 0.0),
-    ] {
-        let series = format!("{metric}{{model=\"m\",version=\"1\"{label}}} ");
-        let value = text.lines().find_map(|line| line.strip_prefix(&series)).and_then(|v| v.parse::<f64>().ok());
-        assert!(value.is_some_and(|v| (v - expected).abs() < 1e-6), "{series}is {value:?} instead of {expected}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_happened_to_the_latest_batches_and_refusals_can_be_told() {
-    let runner = StandIn::new(ms(10), ms(1));
-    // Two rows, or 5 ms after the first.
-    let policy = Fixed::new(ms(5), 2);
-    let builder = runner.builder(ms(100), 2).seen(runner.warm()).policy(policy).max_queue_rows(3);
-    let batcher = builder.start(runner.clone());
-    let told = batcher.snapshot();
-    let (fit, _) = told.estimate.expect("the warm-up is known");
-    assert!((fit.base_seconds() - 0.010).abs() < 1e-6 && told.samples.len() == runner.warm().len());
-    assert!(told.releases.is_empty() && told.refusals.is_empty());
-    batcher.submit(1).await.expect("answered");
-    let crowd = submit_at(&batcher, &[ms(0); 4]).await;
-    assert_eq!(answered(&crowd), 3, "a fourth finds the queue full");
-    let told = batcher.snapshot();
-    let of = |release: &Release| (release.rows, release.held, release.predicted, release.took);
-    let releases: Vec<_> = told.releases.iter().map(|(_, release)| of(release)).collect();
-    let (two, one) = ((2, ms(0), Some(ms(12)), Some(ms(12))), (1, ms(5), Some(ms(11)), Some(ms(11))));
-    assert_eq!(releases[1..], [two, one]);
-    let [(_, refusal)] = &told.refusals[..] else { panic!("{:?}", told.refusals) };
-    assert_eq!((refusal.reason, refusal.requests), (RefusalReason::RowsBound, 1));
-    assert_eq!((told.queue.rows, told.in_flight), (0, 0));
-    assert_eq!(told.columns.iter().map(|c| c.on_time).sum::<u32>(), 4);
-    assert_eq!(told.columns.iter().map(|c| c.refused).sum::<u32>(), 1);
-    assert_eq!(told.columns.iter().map(|c| c.busy).sum::<Duration>(), releases.iter().filter_map(|r| r.3).sum());
+    let span = SpanRef { trace: 7, span: 1 };
+    let traced = batcher.submit_with(1, Terms::now().traced(Some(span))).await.expect("answered");
+    assert_eq!(traced.batch_span, Some(SpanRef { span: 1000, ..span }), "the batch's, not its own");
+    let plain = batcher.submit_with(2, Terms::now()).await.expect("answered");
+    assert_eq!(plain.batch_span, None);
+    let weigh = submit_at(&batcher, &[ms(0); 2]).await;
+    assert_eq!(answered(&weigh), 1, "one row may wait");
+    let notes: Vec<_> = first.read().into_iter().filter(|note| !matches!(note, Note::Learned(_))).collect();
+    let landed = |ticket, span| Note::Landed(ticket, ms(10), span, true);
+    assert_eq!(
+        notes,
+        [
+            Note::Released(0, 1, 1, None),
+            landed(0, traced.batch_span),
+            Note::Released(1, 1, 1, Some(ms(10))),
+            landed(1, None),
+            Note::Refused(RefusalReason::RowsBound, 1),
+            Note::Released(2, 1, 1, Some(ms(10))),
+            landed(2, None),
+        ]
+    );
+    assert_eq!(first.read(), second.read());
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use uncork::batcher::{BatchError, Batcher, Caps, Executor, Ran};
-use uncork::policy::{Decision, Policy, ReleaseReason, View};
+use uncork_batcher::{BatchError, Batcher, Caps, Executor, Ran};
+use uncork_core::policy::{Decision, Policy, ReleaseReason, View};
 
 const HOLDS: usize = 3000;
 /// How long nothing happens where idleness is measured.
@@ -93,7 +93,7 @@ fn holding(hold: Duration) -> Batcher<(), ()> {
 struct Hold(Duration);
 
 impl Policy for Hold {
-    fn decide(&self, now: uncork::estimator::Instant, view: View<'_>) -> Decision {
+    fn decide(&self, now: uncork_core::estimator::Instant, view: View<'_>) -> Decision {
         let Some(first) = view.queue.first() else { return Decision::Park };
         let until = first.arrival + self.0;
         if now < until {

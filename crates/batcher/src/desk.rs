@@ -8,12 +8,11 @@ use tokio::sync::oneshot;
 
 use super::bounds::Bounds;
 use super::executor::Executor;
-use super::journal::Journal;
-use super::{Answered, Weight};
-use crate::error::Error;
-use crate::estimator::Instant;
-use crate::policy::{Batch, Entry};
-use crate::telemetry::{BatchTracer, Limit, SpanRef};
+use super::observer::{Observers, Rider};
+use super::{Answered, SpanRef, Weight};
+use crate::Error;
+use uncork_core::estimator::Instant;
+use uncork_core::policy::{Batch, Entry};
 
 /// An item in the queue, and the way back to its caller.
 pub(super) struct Waiting<I, A> {
@@ -30,13 +29,9 @@ pub(super) type Reply<A> = oneshot::Sender<Result<Answered<A>, Error>>;
 
 /// Order and urgency of what waits are the dispatcher's; the items themselves are here, by id.
 pub(super) struct Desk<I, A> {
-    pub(super) name: String,
     pub(super) max_batch: usize,
     pub(super) bounds: Arc<Bounds>,
-    pub(super) journal: Arc<Journal>,
-    pub(super) tracer: BatchTracer,
-    /// How often failed batches are logged.
-    pub(super) failures: Limit,
+    pub(super) observers: Arc<Observers>,
     pub(super) executor: Box<dyn Executor<I, A>>,
     pub(super) waiting: HashMap<u64, Waiting<I, A>>,
     /// Batches that run.
@@ -49,12 +44,13 @@ pub(super) struct Desk<I, A> {
     pub(super) closing: bool,
 }
 
-/// Somebody whose item is in a batch. The reply travels with the batch, so no second queue can fall out of step with it.
-pub(super) struct Passenger<A> {
-    pub(super) arrival: Instant,
-    pub(super) deadline: Instant,
-    pub(super) reply: Reply<A>,
-    pub(super) span: Option<SpanRef>,
+/// What boards a runner together. Replies travel with their batch, so no second queue can fall out of step with it.
+pub(super) struct Boarded<I, A> {
+    pub(super) items: Vec<I>,
+    pub(super) riders: Vec<Rider>,
+    /// When each rider's answer is due, and the way back to it.
+    pub(super) ways_back: Vec<(Instant, Reply<A>)>,
+    pub(super) batch: Batch,
 }
 
 impl<I, A> Desk<I, A> {
@@ -66,8 +62,10 @@ impl<I, A> Desk<I, A> {
     }
 
     /// Takes the items of a batch out: those whose callers are still there.
-    pub(super) fn board(&mut self, now: Instant, entries: Vec<Entry>) -> (Vec<I>, Vec<Passenger<A>>, Batch) {
-        let (mut items, mut passengers) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
+    pub(super) fn board(&mut self, now: Instant, entries: Vec<Entry>) -> Boarded<I, A> {
+        let most = entries.len();
+        let (mut items, mut riders) = (Vec::with_capacity(most), Vec::with_capacity(most));
+        let mut ways_back = Vec::with_capacity(most);
         let mut batch = Batch { entries: 0, rows: 0, first_arrival: now };
         for entry in entries {
             let Some(waiting) = self.take(&entry) else { continue };
@@ -77,11 +75,11 @@ impl<I, A> Desk<I, A> {
             batch.entries += 1;
             batch.rows += entry.rows;
             batch.first_arrival = batch.first_arrival.min(entry.arrival);
-            self.journal.metrics.queue_wait.record(now.since(entry.arrival));
             let Waiting { item, reply, span, .. } = waiting;
             items.push(item);
-            passengers.push(Passenger { arrival: entry.arrival, deadline: entry.deadline, reply, span });
+            riders.push(Rider { arrival: entry.arrival, span });
+            ways_back.push((entry.deadline, reply));
         }
-        (items, passengers, batch)
+        Boarded { items, riders, ways_back, batch }
     }
 }

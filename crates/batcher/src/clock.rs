@@ -1,6 +1,6 @@
 //! The one place in the batcher that asks what time it is.
 
-use crate::estimator::Instant;
+use uncork_core::estimator::Instant;
 
 /// Translates between tokio's time, which a test can stop, and the core's.
 #[derive(Debug, Clone, Copy)]
@@ -36,11 +36,6 @@ impl Clock {
     pub(super) fn to_system(self, instant: Instant) -> Option<std::time::Instant> {
         self.is_system.then(|| self.to_tokio(instant).into_std())
     }
-}
-
-/// Seconds since 1970, for those who read metrics: nothing here is decided by it.
-pub(super) fn unix_seconds() -> f64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
 #[cfg(test)]

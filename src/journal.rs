@@ -1,16 +1,14 @@
-//! What has happened in one queue: counted for Prometheus, and for the last two minutes told in detail.
+//! What has happened to one model in the last two minutes, in detail, for the page at `/`.
 //!
-//! The actor and the callers' tasks write, whoever asks for a [`Snapshot`] reads. The lock is held for some tens of
+//! Its batcher's task and its callers' tasks write, whoever asks for a [`Snapshot`] reads. The lock is held for some tens of
 //! nanoseconds and never while anything waits.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::clock::unix_seconds;
-use crate::error::Error;
+use crate::batcher::{Error, Landed, Learned, Observer, RefusalReason, Refused, Released, Rider, SpanRef, Waits};
 use crate::estimator::{Fit, Instant};
-use crate::metrics::{ModelMetrics, RefusalReason};
 use crate::policy::ReleaseReason;
 
 /// Seconds that are told of, one column each.
@@ -26,13 +24,11 @@ const LATENCY_EDGES_PER_DECADE: i32 = 8;
 const LOWEST_EDGE: i32 = -24;
 const HIGHEST_EDGE: i32 = 4;
 
-/// One queue's journal.
-pub(super) struct Journal {
-    pub(super) metrics: ModelMetrics,
-    history: Mutex<History>,
-}
+/// One model's journal: an observer of its batcher. Clones are the same one.
+#[derive(Debug, Clone)]
+pub struct Journal(Arc<Mutex<History>>);
 
-/// What is known of a queue's last two minutes.
+/// What is known of a model's last two minutes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// Seconds since the pool was started.
@@ -57,19 +53,6 @@ pub struct Snapshot {
     pub refusals: Vec<(Duration, Refusal)>,
 }
 
-/// What waits, and the most that may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waits {
-    /// Rows.
-    pub rows: usize,
-    /// Most rows.
-    pub max_rows: usize,
-    /// Bytes.
-    pub bytes: usize,
-    /// Most bytes.
-    pub max_bytes: usize,
-}
-
 /// What happened in one second.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Column {
@@ -92,7 +75,7 @@ pub struct Column {
 /// A batch that went to a runner.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Release {
-    pub(super) ticket: u64,
+    ticket: u64,
     /// Its requests.
     pub requests: usize,
     /// Their rows.
@@ -119,63 +102,46 @@ pub struct Refusal {
 }
 
 impl Journal {
-    pub(super) fn new(metrics: ModelMetrics, max_latency: Duration, max_batch: usize) -> Journal {
-        Journal { metrics, history: Mutex::new(History::new(max_latency, max_batch)) }
+    /// The journal of a model with these caps.
+    pub fn new(max_latency: Duration, max_batch: usize) -> Journal {
+        Journal(Arc::new(Mutex::new(History::new(max_latency, max_batch))))
+    }
+
+    /// What has happened until `now`, of which `waits` waits still.
+    pub fn snapshot(&self, now: Instant, waits: Waits) -> Snapshot {
+        self.history().snapshot(now, waits)
     }
 
     /// A lock that a panic poisoned is as good as before: at worst one event is told in half.
     fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Journal {
+    fn released(&self, at: Instant, batch: &Released<'_>) -> Option<SpanRef> {
+        let &Released { ticket, riders, rows, reason, held, predicted, .. } = batch;
+        let release = Release { ticket, requests: riders.len(), rows, reason, held, predicted, took: None };
+        self.history().released(at, release);
+        None
     }
 
-    /// A batch has gone to a runner.
-    pub(super) fn released(&self, now: Instant, release: Release) {
-        self.metrics.count_release(release.reason);
-        self.metrics.batch_size.record(release.rows as f64);
-        self.metrics.in_flight_batches.increment(1.0);
-        if let Some(predicted) = release.predicted {
-            self.metrics.predicted_batch_duration.record(predicted);
-        }
-        if !release.held.is_zero() {
-            self.metrics.hold.record(release.held);
-        }
-        self.history().released(now, release);
+    fn landed(&self, at: Instant, batch: &Landed<'_>) {
+        let answered = if batch.failed.is_none() { batch.riders } else { &[] };
+        self.history().landed(at, batch.ticket, batch.rows, batch.took, answered);
     }
 
-    /// A batch is back after `time`, with answers to requests that arrived at these times, or without any.
-    pub(super) fn landed(&self, now: Instant, ticket: u64, rows: usize, time: Duration, answered: &[Instant]) {
-        self.metrics.in_flight_batches.decrement(1.0);
-        self.metrics.runner_busy_seconds.increment(time.as_secs_f64());
-        if !answered.is_empty() {
-            self.metrics.batch_duration.record(time);
-        }
-        let predicted = self.history().landed(now, ticket, rows, time, answered);
-        if let Some(predicted) = predicted.filter(|p| !p.is_zero() && !answered.is_empty()) {
-            self.metrics.batch_time_ratio.record(time.as_secs_f64() / predicted.as_secs_f64());
-        }
+    fn refused(&self, at: Instant, items: &Refused<'_>) {
+        let &Refused { reason, items: requests, told, .. } = items;
+        self.history().refused(at, Refusal { reason, requests, told: told.clone() });
     }
 
-    /// The estimate has learned from a batch of so many rows that took `time`.
-    pub(super) fn learned(&self, now: Instant, rows: usize, time: Duration, fit: Fit) {
-        self.metrics.show_estimate(fit.base_seconds(), fit.per_row_seconds(), fit.noise(), unix_seconds());
-        self.history().learned(now, rows, time, fit);
+    fn learned(&self, at: Instant, batch: &Learned) {
+        self.history().learned(at, batch.rows, batch.took, batch.fit);
     }
 
-    /// Requests were refused, the last of them with these words.
-    pub(super) fn refused(&self, now: Instant, reason: RefusalReason, requests: usize, told: &Error) {
-        self.metrics.count_sheds(reason, requests);
-        self.history().refused(now, Refusal { reason, requests, told: told.clone() });
-    }
-
-    /// So much waits.
-    pub(super) fn waits(&self, now: Instant, rows: usize, bytes: usize) {
-        self.metrics.queue_rows.set(rows as f64);
-        self.metrics.queue_bytes.set(bytes as f64);
-        self.history().waits(now, rows);
-    }
-
-    pub(super) fn snapshot(&self, now: Instant, queue: Waits) -> Snapshot {
-        self.history().snapshot(now, queue)
+    fn waits(&self, at: Instant, waits: Waits) {
+        self.history().waits(at, waits.rows);
     }
 }
 
@@ -232,34 +198,24 @@ impl History {
         push(&mut self.releases, (now, release), LATEST);
     }
 
-    /// Returns the time that was expected of the batch, where that is still remembered.
-    fn landed(
-        &mut self,
-        now: Instant,
-        ticket: u64,
-        rows: usize,
-        time: Duration,
-        answered: &[Instant],
-    ) -> Option<Duration> {
+    fn landed(&mut self, now: Instant, ticket: u64, rows: usize, time: Duration, answered: &[Rider]) {
         self.in_flight = self.in_flight.saturating_sub(1);
         let release = self.releases.iter_mut().map(|(_, release)| release).find(|release| release.ticket == ticket);
-        let predicted = release.and_then(|release| {
+        if let Some(release) = release {
             release.took = Some(time);
-            release.predicted
-        });
+        }
         let class = self.batch_edges.iter().position(|&edge| rows <= edge).unwrap_or(self.batch_edges.len() - 1);
         self.advance(now).batches[class] += 1;
         let (edges, column) = (&self.latency_edges, self.columns.back_mut());
         if let Some(column) = column {
-            for &arrival in answered {
-                let took = now.since(arrival);
+            for rider in answered {
+                let took = now.since(rider.arrival);
                 column.latencies[edges.partition_point(|&edge| edge < took)] += 1;
                 let is_late = took > self.max_latency;
                 *if is_late { &mut column.late } else { &mut column.on_time } += 1;
             }
         }
         self.spend(now, time);
-        predicted
     }
 
     /// Books the time of a batch that ends now on the seconds in which it ran.
@@ -350,14 +306,15 @@ mod tests {
 
     fn late(requests: usize) -> Refusal {
         let told = Error::Late { predicted_ms: 60.0, deadline_ms: 50.0, retry_after: MS };
-        Refusal { reason: RefusalReason::Late(ShedReason::BatchTooLate), requests, told }
+        Refusal { reason: RefusalReason::Shed(ShedReason::BatchTooLate), requests, told }
     }
 
     #[test]
     fn a_batch_is_told_by_its_rows_its_answers_by_their_latency_and_the_cap_is_an_edge() {
         let mut history = history();
         history.released(at(100), release(7, 65));
-        assert_eq!(history.landed(at(110), 7, 65, MS * 10, &[at(60), at(59), at(100)]), Some(MS * 10));
+        let answered = [60, 59, 100].map(|ms| Rider { arrival: at(ms), span: None });
+        history.landed(at(110), 7, 65, MS * 10, &answered);
         let told = history.snapshot(at(200), queue());
         assert_eq!(told.batch_edges, [1, 2, 4, 8, 16, 32, 64, 100]);
         assert_eq!(told.columns.len(), 1);

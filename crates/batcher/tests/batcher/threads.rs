@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use uncork::batcher::{Batcher, Caps};
-use uncork::error::Error;
+use uncork_batcher::Error;
+
+use crate::notes::{Note, Notes};
+use uncork_batcher::{Batcher, Caps};
 
 const CAPS: Caps = Caps { max_latency: Duration::from_secs(60), max_batch: 32 };
 
@@ -37,7 +39,7 @@ async fn a_thousand_callers_each_get_their_own_answer_while_a_tenth_of_the_batch
                             return failures;
                         }
                         Err(error) => {
-                            assert_eq!(error, Error::ModelFailed);
+                            assert_eq!(error, Error::Failed);
                             assert!(!error.to_string().contains("private"), "{error}");
                             failures += 1;
                         }
@@ -61,7 +63,7 @@ async fn too_few_or_too_many_answers_fail_their_batch_and_no_other() {
             let wrong = if first.fetch_add(1, Ordering::Relaxed) == 0 { surplus } else { 0 };
             (0..xs.len() as i64 + wrong).collect::<Vec<_>>()
         });
-        assert_eq!(batcher.submit(5).await, Err(Error::ModelFailed));
+        assert_eq!(batcher.submit(5).await, Err(Error::Failed));
         assert_eq!(batcher.submit(5).await, Ok(0));
     }
 }
@@ -74,7 +76,7 @@ async fn a_worker_that_panicked_is_built_anew() {
         .start_threads(move || {
             let generation = count.fetch_add(1, Ordering::SeqCst);
             if generation == 1 {
-                return Err(uncork::batcher::BatchError("there was no memory for another".into()));
+                return Err(uncork_batcher::BatchError::new("there was no memory for another"));
             }
             let mut broken = false;
             Ok(Box::new(move |xs: Vec<u64>| {
@@ -86,33 +88,27 @@ async fn a_worker_that_panicked_is_built_anew() {
         })
         .expect("a thread");
     assert_eq!(batcher.submit(1).await, Ok(0));
-    assert_eq!(batcher.submit(13).await, Err(Error::ModelFailed));
+    assert_eq!(batcher.submit(13).await, Err(Error::Failed));
     assert_eq!(batcher.submit(1).await, Ok(2), "building it is tried again");
 }
 
 #[tokio::test]
 async fn a_failed_batch_teaches_nothing() {
-    let caps = uncork::metrics::Limits {
-        max_latency_seconds: 60.0,
-        max_batch_rows: 32,
-        max_queue_rows: 64,
-        max_queue_bytes: 1024,
-        runners: 1,
-    };
-    let metrics = uncork::metrics::Metrics::new(&[caps]);
-    let batches = AtomicUsize::new(0);
+    let (batches, notes) = (AtomicUsize::new(0), Notes::default());
     let batcher = Batcher::builder(CAPS)
-        .metrics(metrics.model("m", "1", caps))
+        .observer(notes.clone())
         .start_function(move |xs: Vec<u64>| if batches.fetch_add(1, Ordering::Relaxed) < 5 { Vec::new() } else { xs })
         .expect("a thread");
     for _ in 0..5 {
-        assert_eq!(batcher.submit(1).await, Err(Error::ModelFailed));
+        assert_eq!(batcher.submit(1).await, Err(Error::Failed));
     }
     assert_eq!(batcher.submit(1).await, Ok(1));
+    let notes = notes.read();
     // None of the six was released with a prediction: a model that fails fast would look fast.
-    let text = metrics.render();
-    assert!(text.contains("uncork_predicted_batch_duration_seconds_count{model=\"m\",version=\"1\"} 0"), "{text}");
-    assert!(text.contains("uncork_batch_duration_seconds_count{model=\"m\",version=\"1\"} 1"), "{text}");
+    let unforeseen = notes.iter().filter(|note| matches!(note, Note::Released(_, 1, 1, None))).count();
+    let failed = notes.iter().filter(|note| matches!(note, Note::Landed(.., false))).count();
+    let learned = notes.iter().filter(|note| matches!(note, Note::Learned(_))).count();
+    assert_eq!((unforeseen, failed, learned), (6, 5, 1), "{notes:?}");
 }
 
 #[tokio::test]

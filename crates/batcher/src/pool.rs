@@ -8,7 +8,7 @@ use super::actor::{Actor, Message};
 use super::clock::Clock;
 use super::desk::Desk;
 use super::executor::Threads;
-use crate::policy::{Lane, LaneId};
+use uncork_core::policy::{Lane, LaneId};
 
 /// A handle to the runners of several [`Batcher`](super::Batcher)s, one for each model that shares a device. Batchers are
 /// added with [`Builder::pool`](super::Builder::pool) and leave when their last handle is dropped, both at any time.

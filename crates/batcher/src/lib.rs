@@ -1,17 +1,17 @@
 //! Single requests in, batches out, and each answer back to its own caller.
 //!
 //! A [`Batcher`] is a handle to a queue of a [`Pool`]: a task that owns the queues of some runners and obeys the
-//! [`policy`](crate::policy). It is generic over the item and the answer, so any vectorised function can be batched:
+//! [`policy`](uncork_core::policy). It is generic over the item and the answer, so any vectorised function can be batched:
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! use std::time::Duration;
-//! use uncork::batcher::{Batcher, Caps};
+//! use uncork_batcher::{Batcher, Caps};
 //!
 //! let caps = Caps { max_latency: Duration::from_millis(50), max_batch: 200 };
 //! let squares = Batcher::new(caps, |xs: Vec<u64>| xs.iter().map(|x| x * x).collect());
 //! assert_eq!(squares.submit(12).await?, 144);
-//! # Ok::<(), uncork::error::Error>(()) }).unwrap();
+//! # Ok::<(), uncork_batcher::Error>(()) }).unwrap();
 //! ```
 //!
 //! A batcher has a pool of its own unless it is told to share one:
@@ -19,7 +19,7 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! # use std::time::Duration;
-//! use uncork::batcher::{Batcher, Caps, Pool};
+//! use uncork_batcher::{Batcher, Caps, Pool};
 //!
 //! let caps = Caps { max_latency: Duration::from_millis(50), max_batch: 200 };
 //! let device = Pool::new("device", 2);
@@ -35,8 +35,9 @@ mod bounds;
 mod builder;
 mod clock;
 mod desk;
+mod error;
 mod executor;
-mod journal;
+mod observer;
 mod pool;
 
 use std::sync::Arc;
@@ -44,23 +45,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use builder::Builder;
+pub use error::Error;
 pub use executor::{BatchError, Executor, Ran, Threads, Work, Workers};
-pub use journal::{Column, Refusal, Release, Snapshot, Waits};
+pub use observer::{Landed, Learned, Observer, RefusalReason, Refused, Released, Rider, SpanRef, Waits};
 pub use pool::Pool;
 
-pub use crate::policy::{BatchSizes, Priority};
+pub use uncork_core::policy::{BatchSizes, Priority};
+pub use uncork_core::{estimator, policy};
 
 use actor::Message;
 use bounds::Bounds;
 use clock::Clock;
 use desk::Waiting;
-use journal::Journal;
+use observer::Observers;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::error::Error;
-use crate::metrics::RefusalReason;
-use crate::policy::{Entry, LaneId};
-use crate::telemetry::SpanRef;
+use uncork_core::estimator::Instant;
+use uncork_core::policy::{Entry, LaneId};
 
 /// The two caps: all that anyone must set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +149,7 @@ struct Shared<I, A> {
     inbox: mpsc::UnboundedSender<Message<I, A>>, // bounded by `bounds`: nothing is sent that was not admitted
     lane: LaneId,
     bounds: Arc<Bounds>,
-    journal: Arc<Journal>,
+    observers: Arc<Observers>,
     weigh: Box<dyn Fn(&I) -> Weight + Send + Sync>,
     next_id: AtomicU64,
     clock: Clock,
@@ -164,7 +165,7 @@ impl<I, A> Shared<I, A> {
             Error::Full { .. } => RefusalReason::BytesBound,
             _ => return,
         };
-        self.journal.refused(self.clock.now(), reason, 1, refusal);
+        self.observers.refused(self.clock.now(), &Refused { reason, items: 1, told: refusal });
     }
 }
 
@@ -243,9 +244,16 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         outcome.unwrap_or(Err(Error::ShuttingDown))
     }
 
-    /// What waits and runs, what has been learned, and what happened in the last two minutes.
-    pub fn snapshot(&self) -> Snapshot {
-        self.shared.journal.snapshot(self.shared.clock.now(), self.shared.bounds.waits())
+    /// What waits, and the most that may.
+    #[must_use]
+    pub fn waits(&self) -> Waits {
+        self.shared.bounds.waits()
+    }
+
+    /// What time it is to the pool and to [observers](Observer).
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.shared.clock.now()
     }
 
     /// Refuses new items from now on, answers all that wait without holding back any longer, and returns when the last

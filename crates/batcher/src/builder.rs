@@ -9,20 +9,16 @@ use std::time::Duration;
 use super::bounds::Bounds;
 use super::desk::Desk;
 use super::executor::{BatchError, Executor, Work};
-use super::journal::Journal;
+use super::observer::{Learned, Observer, Observers};
 use super::pool::Pool;
 use super::{Batcher, Caps, Shared, Weight};
-use crate::metrics::ModelMetrics;
-use crate::policy::{BatchSizes, Cork, Lane, Policy};
-use crate::telemetry::{BatchTracer, Limit};
+use uncork_core::policy::{BatchSizes, Cork, Lane, Policy};
 
 /// Rows that may wait unless said otherwise, or eight batches if that is more. The latency cap refuses long before on all
 /// but the fastest models; this bounds memory.
 const DEFAULT_QUEUE_ROWS: usize = 16_384;
 /// Bytes that may wait unless said otherwise.
 const DEFAULT_QUEUE_BYTES: usize = 256 << 20;
-/// How often failed batches of one queue are logged: a model that always fails does not fill the disk.
-const LOG_EVERY: Duration = Duration::from_secs(5);
 /// Share of the latency cap, and the most, that is kept for handing answers back and writing them out.
 const ANSWERING_SHARE: u32 = 50;
 const ANSWERING_MOST: Duration = Duration::from_millis(1);
@@ -39,8 +35,7 @@ pub struct Builder<I, A> {
     max_queue_bytes: usize,
     weigh: Box<dyn Fn(&I) -> Weight + Send + Sync>,
     policy: Box<dyn Policy>,
-    metrics: ModelMetrics,
-    tracer: BatchTracer,
+    observers: Observers,
     seen: Vec<(usize, Duration)>,
     answers: std::marker::PhantomData<fn() -> A>,
 }
@@ -52,7 +47,7 @@ impl<I, A> std::fmt::Debug for Builder<I, A> {
 }
 
 impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
-    /// One runner, one row an item, the policy [`Cork`], and no metrics.
+    /// One runner, one row an item, the policy [`Cork`], and nobody who hears of anything.
     pub fn new(caps: Caps) -> Builder<I, A> {
         let caps = Caps { max_batch: caps.max_batch.max(1), ..caps };
         Builder {
@@ -66,8 +61,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             max_queue_bytes: DEFAULT_QUEUE_BYTES,
             weigh: Box::new(|_| Weight { rows: 1, bytes: size_of::<I>() }),
             policy: Box::new(Cork),
-            metrics: ModelMetrics::none(),
-            tracer: BatchTracer::default(),
+            observers: Observers::default(),
             seen: Vec::new(),
             answers: std::marker::PhantomData,
         }
@@ -123,14 +117,10 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         Builder { policy: Box::new(policy), ..self }
     }
 
-    /// Where to record.
-    pub fn metrics(self, metrics: ModelMetrics) -> Self {
-        Builder { metrics, ..self }
-    }
-
-    /// What makes the spans of batches that hold a [traced](super::Terms::traced) item.
-    pub fn tracer(self, tracer: BatchTracer) -> Self {
-        Builder { tracer, ..self }
+    /// Who hears of what happens, beside those that were named before.
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observers.add(observer);
+        self
     }
 
     /// Batches timed beforehand, as rows and time, so that the first request already meets an estimate.
@@ -167,19 +157,16 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         let clock = pool.clock();
         let lane = Lane::new(self.policy, self.caps.max_batch).weighing(self.weight);
         let mut lane = lane.padding_to(self.sizes);
-        let journal = Arc::new(Journal::new(self.metrics, self.caps.max_latency, self.caps.max_batch));
-        for (rows, time) in self.seen {
-            lane.seen(clock.now(), rows, time);
-            journal.learned(clock.now(), rows, time, lane.fit());
+        let observers = Arc::new(self.observers);
+        for (rows, took) in self.seen {
+            lane.seen(clock.now(), rows, took);
+            observers.learned(clock.now(), &Learned { rows, took, fit: lane.fit() });
         }
         let bounds = Arc::new(Bounds::new(self.max_queue_rows, self.max_queue_bytes, self.caps.max_latency));
         let desk = Desk {
-            name: self.name,
             max_batch: self.caps.max_batch,
             bounds: Arc::clone(&bounds),
-            journal: Arc::clone(&journal),
-            tracer: self.tracer,
-            failures: Limit::new(LOG_EVERY),
+            observers: Arc::clone(&observers),
             executor: Box::new(executor),
             waiting: HashMap::new(),
             in_flight: 0,
@@ -195,7 +182,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
                 inbox,
                 lane,
                 bounds,
-                journal,
+                observers,
                 weigh: self.weigh,
                 next_id,
                 clock,

@@ -143,7 +143,7 @@ mod tests {
 
     impl Alarm {
         /// Whether it is going to ring.
-        pub(in crate::batcher) fn is_set(&self) -> bool {
+        pub(crate) fn is_set(&self) -> bool {
             self.shared.lock().wanted.is_some()
         }
     }

@@ -16,14 +16,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use super::Answered;
 use super::alarm::Alarm;
 use super::clock::Clock;
-use super::desk::{Desk, Passenger, Waiting};
+use super::desk::{Boarded, Desk, Reply, Waiting};
 use super::executor::{BatchError, Ran};
-use super::journal::Release;
-use crate::error::Error;
-use crate::estimator::Instant;
-use crate::metrics::RefusalReason;
-use crate::policy::{Batch, Dispatcher, Entry, Landing, Lane, LaneId, ReleaseReason, ShedReason, Step};
-use crate::telemetry::{self, BatchSpan, SpanRef};
+use super::observer::{Landed, Learned, RefusalReason, Refused, Released, Rider, SpanRef, Waits};
+use crate::Error;
+use uncork_core::estimator::Instant;
+use uncork_core::policy::{Dispatcher, Entry, Landing, Lane, LaneId, ReleaseReason, ShedReason, Step};
 
 /// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
 /// long a landed batch can go unnoticed.
@@ -57,27 +55,28 @@ pub(super) struct Actor<I, A> {
     dispatcher: Dispatcher,
     /// The items themselves: a desk for each lane of the dispatcher.
     desks: HashMap<LaneId, Desk<I, A>>,
-    flights: FuturesUnordered<BoxFuture<'static, Landed<A>>>,
+    flights: FuturesUnordered<BoxFuture<'static, Back<A>>>,
     /// Ends short holds; tokio's timer stands behind it, and alone where time is stopped.
     alarm: Alarm,
 }
 
 /// A batch that has come back, with or without answers.
-struct Landed<A> {
+struct Back<A> {
     flight: Flight,
-    passengers: Vec<Passenger<A>>,
-    span: Option<BatchSpan>,
+    ways_back: Vec<(Instant, Reply<A>)>,
     outcome: Result<Ran<A>, BatchError>,
     permit: OwnedSemaphorePermit,
 }
 
 /// A batch that is with a runner.
-#[derive(Debug, Clone, Copy)]
 struct Flight {
     ticket: u64,
     lane: LaneId,
     since: Instant,
+    riders: Vec<Rider>,
     rows: usize,
+    predicted: Option<Duration>,
+    span: Option<SpanRef>,
 }
 
 impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
@@ -152,7 +151,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let dispatcher = &mut self.dispatcher;
         self.desks.retain(|lane, desk| {
             let queue = dispatcher.queue(*lane);
-            desk.journal.waits(now, queue.rows(), desk.bounds.waits().bytes);
+            desk.observers.waits(now, Waits { rows: queue.rows(), ..desk.bounds.waits() });
             if !queue.is_empty() || desk.in_flight > 0 {
                 return true;
             }
@@ -250,22 +249,19 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         // The cap holds whatever the policy says.
         let (most, _) = self.dispatcher.queue(lane).prefix(desk.max_batch);
         let released = self.dispatcher.take(lane, 0..entries.clamp(1, most.max(1))).collect();
-        let (items, passengers, launched) = desk.board(now, released);
+        let Boarded { items, riders, ways_back, batch } = desk.board(now, released);
         if items.is_empty() {
             return;
         }
         desk.in_flight += 1;
         let held = desk.held_since.take().map_or(Duration::ZERO, |since| now.since(since));
-        let predicted = self.dispatcher.predict(lane, launched.rows);
-        let ticket = self.dispatcher.launch(now, lane, launched);
-        let Batch { entries: requests, rows, .. } = launched;
-        desk.journal.released(now, Release { ticket, requests, rows, reason, held, predicted, took: None });
-        let flight = Flight { ticket, lane, since: now, rows: launched.rows };
-        let sampled = passengers.iter().filter_map(|passenger| passenger.span).collect();
-        let reason = reason.label();
-        let span = desk.tracer.released(telemetry::Release { sampled, requests, rows, reason, predicted, held });
+        let rows = batch.rows;
+        let predicted = self.dispatcher.predict(lane, rows);
+        let ticket = self.dispatcher.launch(now, lane, batch);
+        let span = desk.observers.released(now, &Released { ticket, riders: &riders, rows, reason, held, predicted });
+        let flight = Flight { ticket, lane, since: now, riders, rows, predicted, span };
         let answers = desk.executor.execute(items);
-        self.flights.push(Box::pin(async move { Landed { flight, passengers, span, outcome: answers.await, permit } }));
+        self.flights.push(Box::pin(async move { Back { flight, ways_back, outcome: answers.await, permit } }));
     }
 
     fn shed(&mut self, now: Instant, lane: LaneId, entries: Range<usize>, reason: ShedReason) {
@@ -279,7 +275,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let retry_after = start_behind_queue.since(now).max(SHORTEST_RETRY);
         let refused: Vec<Entry> = self.dispatcher.take(lane, entries).collect();
         let Some(desk) = self.desks.get_mut(&lane) else { return };
-        let (mut requests, mut told) = (0, None);
+        let (mut items, mut told) = (0, None);
         for entry in refused {
             let Some(waiting) = desk.take(&entry) else { continue };
             // Its deadline leaves time for the way back, which is part of what it is told.
@@ -289,73 +285,63 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 deadline_ms: waiting.within.as_secs_f64() * 1e3,
                 retry_after,
             };
-            requests += 1;
+            items += 1;
             told = Some(refusal.clone());
             // The caller may have left.
             let _ = waiting.reply.send(Err(refusal));
         }
         if let Some(told) = told {
-            desk.journal.refused(now, RefusalReason::Late(reason), requests, &told);
+            let reason = RefusalReason::Shed(reason);
+            desk.observers.refused(now, &Refused { reason, items, told: &told });
         }
     }
 
     /// Learns from a batch that has come back and frees its runner.
-    fn land(&mut self, now: Instant, landed: Landed<A>) -> Deliveries<A> {
-        let Landed { flight, passengers, span, outcome, permit } = landed;
+    fn land(&mut self, now: Instant, back: Back<A>) -> Deliveries<A> {
+        let Back { flight, ways_back, outcome, permit } = back;
         drop(permit);
+        let Flight { ticket, lane, ref riders, rows, predicted, span, .. } = flight;
         // What runs the batch knows best how long it ran, and when it began at the earliest.
-        let time = now.since(flight.since);
-        let time = outcome.as_ref().ok().and_then(|ran| ran.took).map_or(time, |took| took.min(time));
+        let took = now.since(flight.since);
+        let took = outcome.as_ref().ok().and_then(|ran| ran.took).map_or(took, |own| own.min(took));
         let outcome = outcome.and_then(|ran| {
-            let (have, want) = (ran.answers.len(), passengers.len());
-            let short = || BatchError(format!("{have} answers for {want} items"));
+            let (have, want) = (ran.answers.len(), ways_back.len());
+            let short = || BatchError::new(format!("{have} answers for {want} items"));
             (have == want).then_some(ran).ok_or_else(short)
         });
-        let late = || passengers.iter().filter(|passenger| now > passenger.deadline).count();
+        let late = || ways_back.iter().filter(|(deadline, _)| now > *deadline).count();
         let is_typical = outcome.as_ref().is_ok_and(|ran| ran.is_typical);
-        let landing = if is_typical { Landing::Answered { took: time, late: late() } } else { Landing::Failed };
-        self.dispatcher.land(now, flight.ticket, landing);
+        let landing = if is_typical { Landing::Answered { took, late: late() } } else { Landing::Failed };
+        self.dispatcher.land(now, ticket, landing);
         // A desk stays until its last batch is back.
-        if let Some(desk) = self.desks.get_mut(&flight.lane) {
+        if let Some(desk) = self.desks.get_mut(&lane) {
             desk.in_flight -= 1;
-            let arrivals: Vec<Instant> = match &outcome {
-                Ok(_) => passengers.iter().map(|passenger| passenger.arrival).collect(),
-                Err(why) => {
-                    if let Some(left_out) = desk.failures.pass(self.clock.to_tokio(now)) {
-                        let trace_id = span.as_ref().map(|span| span.span_ref().trace_id());
-                        tracing::error!(queue = desk.name, rows = flight.rows, left_out, trace_id, %why, "a batch failed");
-                    }
-                    Vec::new()
-                }
-            };
-            desk.journal.landed(now, flight.ticket, flight.rows, time, &arrivals);
+            let failed = outcome.as_ref().err();
+            desk.observers.landed(now, &Landed { ticket, riders, rows, predicted, took, span, failed });
             if is_typical {
-                desk.journal.learned(now, flight.rows, time, self.dispatcher.fit(flight.lane));
+                desk.observers.learned(now, &Learned { rows, took, fit: self.dispatcher.fit(lane) });
             }
         }
-        let batch_span = span.as_ref().map(BatchSpan::span_ref);
-        if let Some(span) = span {
-            span.landed(time, outcome.as_ref().err().map(ToString::to_string));
-        }
-        Deliveries { flight, time, passengers, batch_span, outcome }
+        Deliveries { flight, took, ways_back, outcome }
     }
 
     fn deliver(&self, deliveries: Deliveries<A>) {
-        let Deliveries { flight, time, passengers, batch_span, outcome } = deliveries;
-        let answer_to = |passenger: Passenger<A>, answer: Result<A, Error>| {
+        let Deliveries { flight, took, ways_back, outcome } = deliveries;
+        let answer_to = |(arrival, reply): (Instant, Reply<A>), answer: Result<A, Error>| {
             let answered = answer.map(|answer| Answered {
                 answer,
-                queue: flight.since.since(passenger.arrival),
-                batch: time,
+                queue: flight.since.since(arrival),
+                batch: took,
                 batch_rows: flight.rows,
-                batch_span,
+                batch_span: flight.span,
             });
             // The caller may have left.
-            let _ = passenger.reply.send(answered);
+            let _ = reply.send(answered);
         };
+        let callers = flight.riders.iter().zip(ways_back).map(|(rider, (_, reply))| (rider.arrival, reply));
         match outcome {
-            Ok(ran) => passengers.into_iter().zip(ran.answers).for_each(|(p, answer)| answer_to(p, Ok(answer))),
-            Err(_) => passengers.into_iter().for_each(|p| answer_to(p, Err(Error::ModelFailed))),
+            Ok(ran) => callers.zip(ran.answers).for_each(|(caller, answer)| answer_to(caller, Ok(answer))),
+            Err(_) => callers.for_each(|caller| answer_to(caller, Err(Error::Failed))),
         }
     }
 }
@@ -363,9 +349,8 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
 /// The answers of a batch, on their way to their callers.
 struct Deliveries<A> {
     flight: Flight,
-    time: Duration,
-    passengers: Vec<Passenger<A>>,
-    batch_span: Option<SpanRef>,
+    took: Duration,
+    ways_back: Vec<(Instant, Reply<A>)>,
     outcome: Result<Ran<A>, BatchError>,
 }
 

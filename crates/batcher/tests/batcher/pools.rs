@@ -5,9 +5,8 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use uncork::batcher::{Batcher, Caps, Pool};
-use uncork::error::Error;
-use uncork::metrics::{self, Metrics};
+use uncork_batcher::Error;
+use uncork_batcher::{Batcher, Caps, Pool};
 
 use crate::stand_in::{Fate, StandIn, answered, ms, submit_at};
 
@@ -143,35 +142,6 @@ async fn a_failure_or_a_full_queue_of_one_is_none_of_the_others_business() {
     assert_eq!(answered(&submit_at(&other, &[ms(0); 10]).await), 10);
 }
 
-#[tokio::test(start_paused = true)]
-async fn each_batcher_of_a_pool_has_metrics_of_its_own() {
-    let caps = metrics::Limits {
-        max_latency_seconds: 0.05,
-        max_batch_rows: 128,
-        max_queue_rows: 1024,
-        max_queue_bytes: 1 << 20,
-        runners: 1,
-    };
-    let metrics = Metrics::new(&[caps]);
-    let pool: Pool<u64, u64> = Pool::new("device", 1);
-    let runner = StandIn::new(ms(10), ms(0));
-    for (name, items) in [("a", 1), ("b", 2)] {
-        let builder = runner.builder(ms(50), 1).pool(&pool).metrics(metrics.model(name, "1", caps));
-        let batcher = builder.start(runner.clone());
-        for i in 0..items {
-            assert_eq!(batcher.submit(i).await, Ok(i + 1));
-        }
-    }
-    let text = metrics.render();
-    for line in [
-        "uncork_adaptive_batch_size_count{model=\"a\",version=\"1\"} 1",
-        "uncork_adaptive_batch_size_count{model=\"b\",version=\"1\"} 2",
-        "uncork_in_flight_batches{model=\"b\",version=\"1\"} 0",
-    ] {
-        assert!(text.contains(line), "{line} is not in\n{text}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_threads_of_a_pool_run_the_batches_of_all_its_batchers() {
     const CAPS: Caps = Caps { max_latency: Duration::from_secs(60), max_batch: 8 };
@@ -193,9 +163,9 @@ async fn the_threads_of_a_pool_run_the_batches_of_all_its_batchers() {
             tokio::spawn(async move {
                 loop {
                     match batcher.submit(x).await {
-                        Err(Error::ModelFailed) if factor == 3 && x == 13 => return,
+                        Err(Error::Failed) if factor == 3 && x == 13 => return,
                         // It rode with the unlucky one.
-                        Err(Error::ModelFailed) if factor == 3 => {}
+                        Err(Error::Failed) if factor == 3 => {}
                         answer => return assert_eq!(answer, Ok(x * factor)),
                     }
                 }

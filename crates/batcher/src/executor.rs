@@ -15,7 +15,14 @@ use tokio::sync::oneshot;
 /// Why a whole batch got no answers. The text is for the operator's log and never reaches a caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BatchError(pub String);
+pub struct BatchError(String);
+
+impl BatchError {
+    /// A batch that failed for this reason.
+    pub fn new(why: impl Into<String>) -> BatchError {
+        BatchError(why.into())
+    }
+}
 
 /// What came of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::Weight;
-use super::journal::Waits;
-use crate::error::Error;
+use super::observer::Waits;
+use crate::Error;
 
 /// What waits now, against its bounds. Shared by all callers and the actor.
 #[derive(Debug)]

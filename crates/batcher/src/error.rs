@@ -1,0 +1,62 @@
+//! What a caller is told who gets no answer, with the numbers to act on.
+
+use std::time::Duration;
+
+/// Why an item got no answer. The texts are for callers: none carries a path, a type's name or the words of a panic.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The answer would come after the deadline, so none is computed.
+    #[error(
+        "refused: the answer would come {predicted_ms:.1} ms after arrival, past the deadline of {deadline_ms:.1} ms; \
+         retry in {} ms", retry_after.as_millis()
+    )]
+    Late {
+        /// Predicted time from arrival to answer.
+        predicted_ms: f64,
+        /// The item's own deadline after arrival: the latency cap, or less where the caller asked for less.
+        deadline_ms: f64,
+        /// When it is worth asking again.
+        retry_after: Duration,
+    },
+    /// The queue's bound is reached.
+    #[error("refused: the queue is full ({queued} of {bound} {unit}); retry in {} ms", retry_after.as_millis())]
+    Full {
+        /// What waits now, in `unit`.
+        queued: usize,
+        /// The bound, in `unit`.
+        bound: usize,
+        /// `rows` or `bytes`.
+        unit: &'static str,
+        /// When it is worth asking again.
+        retry_after: Duration,
+    },
+    /// The item alone is larger than the queue may ever be.
+    #[error("the request holds {size} {unit}; at most {bound} can be queued")]
+    TooLarge {
+        /// The item's size in `unit`.
+        size: usize,
+        /// The bound, in `unit`.
+        bound: usize,
+        /// `rows` or `bytes`.
+        unit: &'static str,
+    },
+    /// The batcher drains and takes no new work, or its runtime has ended.
+    #[error("refused: shutting down")]
+    ShuttingDown,
+    /// The batch that the item rode in failed; other batches are not affected. An [`Observer`](crate::Observer) hears why.
+    #[error("the batch failed")]
+    Failed,
+}
+
+impl Error {
+    /// When a refused caller may usefully ask again; `None` where asking again would not help.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Error::Late { retry_after, .. } | Error::Full { retry_after, .. } => Some(*retry_after),
+            Error::ShuttingDown => Some(Duration::from_secs(1)),
+            Error::TooLarge { .. } | Error::Failed => None,
+        }
+    }
+}

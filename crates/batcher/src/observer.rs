@@ -1,0 +1,212 @@
+//! What happens in a batcher, told to whoever wants to record it.
+
+use std::time::Duration;
+
+use uncork_core::estimator::{Fit, Instant};
+use uncork_core::policy::{ReleaseReason, ShedReason};
+
+use crate::{BatchError, Error};
+
+/// Hears what happens in one batcher, in the moment in which it happens. Each method does nothing unless it is written.
+///
+/// All but [`refused`](Observer::refused) are called by the task that also releases the batches: they must neither wait nor
+/// take long. `at` counts from the start of the batcher's pool ([`Batcher::now`](crate::Batcher::now)).
+pub trait Observer: Send + Sync {
+    /// A batch goes to a runner. Whoever begins a span for it says so, and the callers are told.
+    fn released(&self, _at: Instant, _batch: &Released<'_>) -> Option<SpanRef> {
+        None
+    }
+
+    /// A batch is back.
+    fn landed(&self, _at: Instant, _batch: &Landed<'_>) {}
+
+    /// Items were refused, all for one reason. Also called by the tasks of callers.
+    fn refused(&self, _at: Instant, _items: &Refused<'_>) {}
+
+    /// The estimate has learned from a batch.
+    fn learned(&self, _at: Instant, _batch: &Learned) {}
+
+    /// What waits has perhaps changed.
+    fn waits(&self, _at: Instant, _waits: Waits) {}
+}
+
+/// A batch that goes to a runner. What observers hear can be made by anybody, for tests of observers.
+#[derive(Debug, Clone, Copy)]
+pub struct Released<'a> {
+    /// Tells the batches of a pool apart.
+    pub ticket: u64,
+    /// The items in it.
+    pub riders: &'a [Rider],
+    /// Their rows.
+    pub rows: usize,
+    /// Why it was released then.
+    pub reason: ReleaseReason,
+    /// How long it was held back while a runner was free.
+    pub held: Duration,
+    /// The time that is expected of it; `None` before the first batch.
+    pub predicted: Option<Duration>,
+}
+
+/// An item in a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rider {
+    /// When it arrived.
+    pub arrival: Instant,
+    /// Its span, if it is [traced](crate::Terms::traced).
+    pub span: Option<SpanRef>,
+}
+
+/// A batch that is back.
+#[derive(Debug, Clone, Copy)]
+pub struct Landed<'a> {
+    /// As it was when it was [`Released`].
+    pub ticket: u64,
+    /// The items in it.
+    pub riders: &'a [Rider],
+    /// Their rows.
+    pub rows: usize,
+    /// The time that was expected of it.
+    pub predicted: Option<Duration>,
+    /// How long it ran.
+    pub took: Duration,
+    /// Its span, as [`Observer::released`] named it.
+    pub span: Option<SpanRef>,
+    /// Why there are no answers, if there are none.
+    pub failed: Option<&'a BatchError>,
+}
+
+/// Items that were refused.
+#[derive(Debug, Clone, Copy)]
+pub struct Refused<'a> {
+    /// Why.
+    pub reason: RefusalReason,
+    /// How many.
+    pub items: usize,
+    /// What the last of them is told.
+    pub told: &'a Error,
+}
+
+/// A batch that the estimate learned from.
+#[derive(Debug, Clone, Copy)]
+pub struct Learned {
+    /// Its rows.
+    pub rows: usize,
+    /// How long it ran.
+    pub took: Duration,
+    /// What is known of batch times now.
+    pub fit: Fit,
+}
+
+/// What waits, and the most that may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// Rows.
+    pub rows: usize,
+    /// Most rows.
+    pub max_rows: usize,
+    /// Bytes.
+    pub bytes: usize,
+    /// Most bytes.
+    pub max_bytes: usize,
+}
+
+/// Why items were refused while the batcher was open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RefusalReason {
+    /// They would have been late.
+    Shed(ShedReason),
+    /// The queue held as many rows as it may.
+    RowsBound,
+    /// The queue held as many bytes as it may.
+    BytesBound,
+}
+
+impl RefusalReason {
+    /// Every reason, by the deadline first, then by the bounds.
+    pub const ALL: [RefusalReason; 5] = [
+        RefusalReason::Shed(ShedReason::Expired),
+        RefusalReason::Shed(ShedReason::BatchTooLate),
+        RefusalReason::Shed(ShedReason::QueueTooLong),
+        RefusalReason::RowsBound,
+        RefusalReason::BytesBound,
+    ];
+
+    /// A name for logs and metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            RefusalReason::Shed(ShedReason::Expired) => "expired",
+            RefusalReason::Shed(ShedReason::BatchTooLate) => "batch_too_late",
+            RefusalReason::Shed(ShedReason::QueueTooLong) => "queue_too_long",
+            RefusalReason::RowsBound => "rows_bound",
+            RefusalReason::BytesBound => "bytes_bound",
+        }
+    }
+
+    /// What it means, as a sentence.
+    #[must_use]
+    pub const fn why(self) -> &'static str {
+        match self {
+            RefusalReason::Shed(ShedReason::Expired) => "its deadline passed while it waited",
+            RefusalReason::Shed(ShedReason::BatchTooLate) => "even the next batch would have answered it late",
+            RefusalReason::Shed(ShedReason::QueueTooLong) => "the batches before its own would have made it late",
+            RefusalReason::RowsBound => "the queue held as many rows as it may",
+            RefusalReason::BytesBound => "the queue held as many bytes as it may",
+        }
+    }
+}
+
+/// Which span is meant, as W3C's trace context names it: small enough to travel with an item. The batcher only hands it on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SpanRef {
+    /// The trace's id.
+    pub trace: u128,
+    /// The span's id.
+    pub span: u64,
+}
+
+impl SpanRef {
+    /// The trace's id in W3C's form: 32 lower-case hexadecimal digits.
+    #[must_use]
+    pub fn trace_id(&self) -> String {
+        format!("{:032x}", self.trace)
+    }
+
+    /// The span's id in W3C's form: 16 lower-case hexadecimal digits.
+    #[must_use]
+    pub fn span_id(&self) -> String {
+        format!("{:016x}", self.span)
+    }
+}
+
+/// Those who hear of one batcher.
+#[derive(Default)]
+pub(crate) struct Observers(Vec<Box<dyn Observer>>);
+
+impl Observers {
+    pub(crate) fn add(&mut self, observer: impl Observer + 'static) {
+        self.0.push(Box::new(observer));
+    }
+
+    /// The first span that any of them has begun.
+    pub(crate) fn released(&self, at: Instant, batch: &Released<'_>) -> Option<SpanRef> {
+        self.0.iter().fold(None, |span, observer| span.or(observer.released(at, batch)))
+    }
+
+    pub(crate) fn landed(&self, at: Instant, batch: &Landed<'_>) {
+        self.0.iter().for_each(|observer| observer.landed(at, batch));
+    }
+
+    pub(crate) fn refused(&self, at: Instant, items: &Refused<'_>) {
+        self.0.iter().for_each(|observer| observer.refused(at, items));
+    }
+
+    pub(crate) fn learned(&self, at: Instant, batch: &Learned) {
+        self.0.iter().for_each(|observer| observer.learned(at, batch));
+    }
+
+    pub(crate) fn waits(&self, at: Instant, waits: Waits) {
+        self.0.iter().for_each(|observer| observer.waits(at, waits));
+    }
+}

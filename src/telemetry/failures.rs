@@ -1,0 +1,37 @@
+//! Failed batches in the log: a model that always fails does not fill the disk.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::Limit;
+use crate::batcher::{Landed, Observer, SpanRef};
+use crate::estimator::Instant;
+
+/// How often failed batches of one model are logged.
+const LOG_EVERY: Duration = Duration::from_secs(5);
+
+/// Logs the failed batches of one model.
+#[derive(Debug)]
+pub struct FailureLog {
+    /// The model's name in log lines.
+    name: String,
+    limit: Mutex<Limit>,
+}
+
+impl FailureLog {
+    /// For the batches of what is called so.
+    pub fn new(name: impl Into<String>) -> FailureLog {
+        FailureLog { name: name.into(), limit: Mutex::new(Limit::new(LOG_EVERY)) }
+    }
+}
+
+impl Observer for FailureLog {
+    fn landed(&self, _at: Instant, batch: &Landed<'_>) {
+        let Some(why) = batch.failed else { return };
+        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left_out) = limit.pass(tokio::time::Instant::now()) {
+            let trace_id = batch.span.as_ref().map(SpanRef::trace_id);
+            tracing::error!(queue = self.name, rows = batch.rows, left_out, trace_id, %why, "a batch failed");
+        }
+    }
+}
