@@ -4,14 +4,12 @@
 //! the policy asked to be woken at.
 
 use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::Answered;
 use super::alarm::Alarm;
@@ -21,7 +19,7 @@ use super::executor::{BatchError, Ran};
 use super::observer::{Landed, Learned, RefusalReason, Refused, Released, Rider, SpanRef, Waits};
 use crate::Error;
 use uncork_core::estimator::Instant;
-use uncork_core::policy::{Dispatcher, Entry, Landing, Lane, LaneId, ReleaseReason, ShedReason, Step};
+use uncork_core::policy::{Batch, Dispatcher, Entry, Landing, Lane, LaneId, Shed, Step};
 
 /// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
 /// long a landed batch can go unnoticed.
@@ -49,8 +47,6 @@ pub(super) enum Message<I, A> {
 pub(super) struct Actor<I, A> {
     clock: Clock,
     messages: mpsc::UnboundedReceiver<Message<I, A>>,
-    /// The outbound semaphore: a permit for each runner, held while a batch is with it.
-    permits: Arc<Semaphore>,
     /// Order and urgency of what waits, and what to do next.
     dispatcher: Dispatcher,
     /// The items themselves: a desk for each lane of the dispatcher.
@@ -62,20 +58,16 @@ pub(super) struct Actor<I, A> {
 
 /// A batch that has come back, with or without answers.
 struct Back<A> {
-    flight: Flight,
-    ways_back: Vec<(Instant, Reply<A>)>,
+    flight: Flight<A>,
     outcome: Result<Ran<A>, BatchError>,
-    permit: OwnedSemaphorePermit,
 }
 
-/// A batch that is with a runner.
-struct Flight {
-    ticket: u64,
-    lane: LaneId,
+/// A batch that is with a runner, and those whose items are in it.
+struct Flight<A> {
+    batch: Batch,
     since: Instant,
     riders: Vec<Rider>,
-    rows: usize,
-    predicted: Option<Duration>,
+    replies: Vec<Reply<A>>,
     span: Option<SpanRef>,
 }
 
@@ -84,7 +76,6 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         Actor {
             clock,
             messages,
-            permits: Arc::new(Semaphore::new(runners)),
             dispatcher: Dispatcher::new(runners),
             desks: HashMap::new(),
             flights: FuturesUnordered::new(),
@@ -138,7 +129,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
     /// Sets the alarm for a short hold that ends at `next`, or for nothing. Without a free runner nothing is held: what is
     /// waited for then is the end of a batch, and a refusal may come a millisecond late.
     fn set_alarm(&mut self, now: Instant, next: Option<Instant>) {
-        let is_held = self.permits.available_permits() > 0;
+        let is_held = self.dispatcher.has_free_runner();
         let short = next.filter(|at| is_held && at.since(now) < SHORT_HOLD);
         match short.and_then(|at| self.clock.to_system(at)) {
             Some(at) => self.alarm.set(at),
@@ -152,7 +143,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         self.desks.retain(|lane, desk| {
             let queue = dispatcher.queue(*lane);
             desk.observers.waits(now, Waits { rows: queue.rows(), ..desk.bounds.waits() });
-            if !queue.is_empty() || desk.in_flight > 0 {
+            if !dispatcher.is_idle(*lane) {
                 return true;
             }
             for done in desk.drained.drain(..) {
@@ -204,165 +195,130 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         }
     }
 
-    /// Asks the policy and does what it says until it wants nothing now; returns when it wants to be asked again.
+    /// Does what the dispatcher says until there is nothing to do; returns when to ask again.
     fn obey(&mut self) -> Option<Instant> {
         loop {
-            let now = self.clock.now();
-            match self.dispatcher.next(now) {
-                Step::Release { lane, entries, reason } => {
-                    // Cannot fail while the policy keeps its laws; the permit is what makes sure.
-                    let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
-                    self.release(now, lane, entries, reason, permit);
-                }
-                Step::Shed { lane, entries, reason } => self.shed(now, lane, entries, reason),
-                Step::WaitUntil(at) => {
-                    self.note_holds(now);
-                    return Some(at);
-                }
-                Step::Park => {
-                    self.note_holds(now);
-                    return None;
-                }
+            let (now, desks) = (self.clock.now(), &mut self.desks);
+            let mut boarded = Boarded::default();
+            let keep = |lane, entry: &Entry| desks.get_mut(&lane).is_some_and(|desk| desk.board(entry, &mut boarded));
+            match self.dispatcher.poll(now, keep) {
+                Step::Release(batch) => self.release(now, batch, boarded),
+                Step::Shed(shed) => self.shed(now, &shed),
+                Step::WaitUntil(at) => return Some(at),
+                Step::Park => return None,
             }
         }
     }
 
-    /// Notes since when queues wait for something else than a runner.
-    fn note_holds(&mut self, now: Instant) {
-        let has_free_runner = self.permits.available_permits() > 0;
-        for (lane, desk) in &mut self.desks {
-            let is_held = has_free_runner && !self.dispatcher.queue(*lane).is_empty();
-            desk.held_since = if is_held { desk.held_since.or(Some(now)) } else { None };
-        }
-    }
-
-    /// Takes the first `entries` out of a queue and sends them to a runner: those whose callers are still there.
-    fn release(
-        &mut self,
-        now: Instant,
-        lane: LaneId,
-        entries: usize,
-        reason: ReleaseReason,
-        permit: OwnedSemaphorePermit,
-    ) {
-        let Some(desk) = self.desks.get_mut(&lane) else { return };
-        // The cap holds whatever the policy says.
-        let (most, _) = self.dispatcher.queue(lane).prefix(desk.max_batch);
-        let released = self.dispatcher.take(lane, 0..entries.clamp(1, most.max(1))).collect();
-        let Boarded { items, riders, ways_back, batch } = desk.board(now, released);
-        if items.is_empty() {
-            return;
-        }
-        desk.in_flight += 1;
-        let held = desk.held_since.take().map_or(Duration::ZERO, |since| now.since(since));
-        let rows = batch.rows;
-        let predicted = self.dispatcher.predict(lane, rows);
-        let ticket = self.dispatcher.launch(now, lane, batch);
-        let span = desk.observers.released(now, &Released { ticket, riders: &riders, rows, reason, held, predicted });
-        let flight = Flight { ticket, lane, since: now, riders, rows, predicted, span };
+    /// Sends a batch to a runner.
+    fn release(&mut self, since: Instant, batch: Batch, boarded: Boarded<I, A>) {
+        let Some(desk) = self.desks.get_mut(&batch.lane) else { return };
+        let Boarded { items, riders, replies } = boarded;
+        let Batch { ticket, rows, reason, held, predicted, .. } = batch;
+        let span = desk.observers.released(since, &Released { ticket, riders: &riders, rows, reason, held, predicted });
+        let flight = Flight { batch, since, riders, replies, span };
         let answers = desk.executor.execute(items);
-        self.flights.push(Box::pin(async move { Back { flight, ways_back, outcome: answers.await, permit } }));
+        self.flights.push(Box::pin(async move { Back { flight, outcome: answers.await } }));
     }
 
-    fn shed(&mut self, now: Instant, lane: LaneId, entries: Range<usize>, reason: ShedReason) {
-        let view = self.dispatcher.view(now, lane);
-        let start_behind_queue = view.start_after(now, view.queue.rows() / view.max_batch);
-        let done = match reason {
-            ShedReason::Expired => now,
-            ShedReason::BatchTooLate => view.start_after(now, 0) + view.batch_time(view.queue.rows()),
-            ShedReason::QueueTooLong => start_behind_queue + view.batch_time(view.max_batch),
-        };
-        let retry_after = start_behind_queue.since(now).max(SHORTEST_RETRY);
-        let refused: Vec<Entry> = self.dispatcher.take(lane, entries).collect();
-        let Some(desk) = self.desks.get_mut(&lane) else { return };
-        let (mut items, mut told) = (0, None);
-        for entry in refused {
-            let Some(waiting) = desk.take(&entry) else { continue };
+    /// Tells callers that they would be answered late.
+    fn shed(&mut self, now: Instant, shed: &Shed) {
+        let Some(desk) = self.desks.get_mut(&shed.lane) else { return };
+        let retry_after = shed.retry_at.map(|at| at.since(now).max(SHORTEST_RETRY));
+        let mut last = None;
+        for entry in &shed.entries {
+            let Some(waiting) = desk.take(entry) else { continue };
             // Its deadline leaves time for the way back, which is part of what it is told.
             let way_back = waiting.within.saturating_sub(entry.deadline.since(entry.arrival));
-            let refusal = Error::Late {
-                predicted_ms: (done.since(entry.arrival) + way_back).as_secs_f64() * 1e3,
+            let told = Error::Late {
+                predicted_ms: (shed.forecast.since(entry.arrival) + way_back).as_secs_f64() * 1e3,
                 deadline_ms: waiting.within.as_secs_f64() * 1e3,
                 retry_after,
             };
-            items += 1;
-            told = Some(refusal.clone());
+            last = Some(told.clone());
             // The caller may have left.
-            let _ = waiting.reply.send(Err(refusal));
+            let _ = waiting.reply.send(Err(told));
         }
-        if let Some(told) = told {
-            let reason = RefusalReason::Shed(reason);
-            desk.observers.refused(now, &Refused { reason, items, told: &told });
+        if let Some(told) = &last {
+            let reason = RefusalReason::Shed(shed.reason);
+            desk.observers.refused(now, &Refused { reason, items: shed.entries.len(), told });
         }
     }
 
     /// Learns from a batch that has come back and frees its runner.
     fn land(&mut self, now: Instant, back: Back<A>) -> Deliveries<A> {
-        let Back { flight, ways_back, outcome, permit } = back;
-        drop(permit);
-        let Flight { ticket, lane, ref riders, rows, predicted, span, .. } = flight;
+        let Back { flight, outcome } = back;
+        let Flight { batch: Batch { ticket, lane, rows, predicted, .. }, ref riders, span, .. } = flight;
         // What runs the batch knows best how long it ran, and when it began at the earliest.
         let took = now.since(flight.since);
         let took = outcome.as_ref().ok().and_then(|ran| ran.took).map_or(took, |own| own.min(took));
         let outcome = outcome.and_then(|ran| {
-            let (have, want) = (ran.answers.len(), ways_back.len());
+            let (have, want) = (ran.answers.len(), riders.len());
             let short = || BatchError::new(format!("{have} answers for {want} items"));
             (have == want).then_some(ran).ok_or_else(short)
         });
-        let late = || ways_back.iter().filter(|(deadline, _)| now > *deadline).count();
+        let late = || flight.batch.entries.iter().filter(|entry| now > entry.deadline).count();
         let is_typical = outcome.as_ref().is_ok_and(|ran| ran.is_typical);
         let landing = if is_typical { Landing::Answered { took, late: late() } } else { Landing::Failed };
         self.dispatcher.land(now, ticket, landing);
         // A desk stays until its last batch is back.
         if let Some(desk) = self.desks.get_mut(&lane) {
-            desk.in_flight -= 1;
             let failed = outcome.as_ref().err();
             desk.observers.landed(now, &Landed { ticket, riders, rows, predicted, took, span, failed });
             if is_typical {
                 desk.observers.learned(now, &Learned { rows, took, fit: self.dispatcher.fit(lane) });
             }
         }
-        Deliveries { flight, took, ways_back, outcome }
+        Deliveries { flight, took, outcome }
     }
 
     fn deliver(&self, deliveries: Deliveries<A>) {
-        let Deliveries { flight, took, ways_back, outcome } = deliveries;
-        let answer_to = |(arrival, reply): (Instant, Reply<A>), answer: Result<A, Error>| {
-            let answered = answer.map(|answer| Answered {
-                answer,
-                queue: flight.since.since(arrival),
-                batch: took,
-                batch_rows: flight.rows,
-                batch_span: flight.span,
-            });
-            // The caller may have left.
-            let _ = reply.send(answered);
+        let Deliveries { flight, took, outcome } = deliveries;
+        let Flight { batch, since, replies, span, .. } = flight;
+        let answered = |entry: &Entry, answer| Answered {
+            answer,
+            queue: since.since(entry.arrival),
+            batch: took,
+            batch_rows: batch.rows,
+            batch_span: span,
         };
-        let callers = flight.riders.iter().zip(ways_back).map(|(rider, (_, reply))| (rider.arrival, reply));
+        let callers = batch.entries.iter().zip(replies);
+        // Callers may have left.
         match outcome {
-            Ok(ran) => callers.zip(ran.answers).for_each(|(caller, answer)| answer_to(caller, Ok(answer))),
-            Err(_) => callers.for_each(|caller| answer_to(caller, Err(Error::Failed))),
+            Ok(ran) => callers.zip(ran.answers).for_each(|((entry, reply), answer)| {
+                let _ = reply.send(Ok(answered(entry, answer)));
+            }),
+            Err(_) => callers.for_each(|(_, reply)| {
+                let _ = reply.send(Err(Error::Failed));
+            }),
         }
     }
 }
 
 /// The answers of a batch, on their way to their callers.
 struct Deliveries<A> {
-    flight: Flight,
+    flight: Flight<A>,
     took: Duration,
-    ways_back: Vec<(Instant, Reply<A>)>,
     outcome: Result<Ran<A>, BatchError>,
 }
 
 #[cfg(test)]
 mod tests {
+    use uncork_core::policy::{Cork, Priority};
+
     use super::*;
 
-    /// Whether an actor sets its alarm for a hold of so many ms.
-    fn sets_alarm(runners: usize, hold_ms: Option<u64>) -> bool {
+    /// Whether an actor with a runner that is free or busy sets its alarm for a hold of so many ms.
+    fn sets_alarm(is_free: bool, hold_ms: Option<u64>) -> bool {
         let (_inbox, messages) = mpsc::unbounded_channel();
-        let mut actor = Actor::<(), ()>::new(runners, Clock::start(), messages);
+        let mut actor = Actor::<(), ()>::new(1, Clock::start(), messages);
         let now = actor.clock.now() + Duration::from_secs(3600); // does not ring while this looks at it
+        if !is_free {
+            let lane = actor.dispatcher.open(Lane::new(Box::new(Cork), 1));
+            let (deadline, priority) = (Instant::FAR_FUTURE, Priority::DEFAULT);
+            actor.dispatcher.arrive(lane, Entry { id: 0, arrival: now, deadline, rows: 1, priority });
+            assert!(matches!(actor.dispatcher.poll(now, |_, _| true), Step::Release(_)));
+        }
         actor.set_alarm(now, Some(now + Duration::from_millis(1)));
         actor.set_alarm(now, hold_ms.map(|ms| now + Duration::from_millis(ms)));
         actor.alarm.is_set()
@@ -370,14 +326,14 @@ mod tests {
 
     #[tokio::test]
     async fn short_holds_end_by_the_alarm_and_nothing_else_does() {
-        assert!(sets_alarm(1, Some(1)));
-        assert!(!sets_alarm(1, Some(50)), "a millisecond is little of it");
-        assert!(!sets_alarm(1, None), "nothing is held");
-        assert!(!sets_alarm(0, Some(1)), "no runner is free");
+        assert!(sets_alarm(true, Some(1)));
+        assert!(!sets_alarm(true, Some(50)), "a millisecond is little of it");
+        assert!(!sets_alarm(true, None), "nothing is held");
+        assert!(!sets_alarm(false, Some(1)), "no runner is free");
     }
 
     #[tokio::test(start_paused = true)]
     async fn nothing_ends_by_the_alarm_where_time_is_stopped() {
-        assert!(!sets_alarm(1, Some(1)));
+        assert!(!sets_alarm(true, Some(1)));
     }
 }

@@ -164,13 +164,10 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         }
         let bounds = Arc::new(Bounds::new(self.max_queue_rows, self.max_queue_bytes, self.caps.max_latency));
         let desk = Desk {
-            max_batch: self.caps.max_batch,
             bounds: Arc::clone(&bounds),
             observers: Arc::clone(&observers),
             executor: Box::new(executor),
             waiting: HashMap::new(),
-            in_flight: 0,
-            held_since: None,
             drained: Vec::new(),
             closing: false,
         };

@@ -11,8 +11,7 @@ use super::executor::Executor;
 use super::observer::{Observers, Rider};
 use super::{Answered, SpanRef, Weight};
 use crate::Error;
-use uncork_core::estimator::Instant;
-use uncork_core::policy::{Batch, Entry};
+use uncork_core::policy::Entry;
 
 /// An item in the queue, and the way back to its caller.
 pub(super) struct Waiting<I, A> {
@@ -29,15 +28,10 @@ pub(super) type Reply<A> = oneshot::Sender<Result<Answered<A>, Error>>;
 
 /// Order and urgency of what waits are the dispatcher's; the items themselves are here, by id.
 pub(super) struct Desk<I, A> {
-    pub(super) max_batch: usize,
     pub(super) bounds: Arc<Bounds>,
     pub(super) observers: Arc<Observers>,
     pub(super) executor: Box<dyn Executor<I, A>>,
     pub(super) waiting: HashMap<u64, Waiting<I, A>>,
-    /// Batches that run.
-    pub(super) in_flight: usize,
-    /// Since when something is held back here while a runner is free.
-    pub(super) held_since: Option<Instant>,
     /// Who wants to know when nothing waits or runs any more.
     pub(super) drained: Vec<oneshot::Sender<()>>,
     /// Whether the last handle is gone.
@@ -48,9 +42,13 @@ pub(super) struct Desk<I, A> {
 pub(super) struct Boarded<I, A> {
     pub(super) items: Vec<I>,
     pub(super) riders: Vec<Rider>,
-    /// When each rider's answer is due, and the way back to it.
-    pub(super) ways_back: Vec<(Instant, Reply<A>)>,
-    pub(super) batch: Batch,
+    pub(super) replies: Vec<Reply<A>>,
+}
+
+impl<I, A> Default for Boarded<I, A> {
+    fn default() -> Self {
+        Boarded { items: Vec::new(), riders: Vec::new(), replies: Vec::new() }
+    }
 }
 
 impl<I, A> Desk<I, A> {
@@ -61,25 +59,15 @@ impl<I, A> Desk<I, A> {
         Some(waiting)
     }
 
-    /// Takes the items of a batch out: those whose callers are still there.
-    pub(super) fn board(&mut self, now: Instant, entries: Vec<Entry>) -> Boarded<I, A> {
-        let most = entries.len();
-        let (mut items, mut riders) = (Vec::with_capacity(most), Vec::with_capacity(most));
-        let mut ways_back = Vec::with_capacity(most);
-        let mut batch = Batch { entries: 0, rows: 0, first_arrival: now };
-        for entry in entries {
-            let Some(waiting) = self.take(&entry) else { continue };
-            if waiting.reply.is_closed() {
-                continue;
-            }
-            batch.entries += 1;
-            batch.rows += entry.rows;
-            batch.first_arrival = batch.first_arrival.min(entry.arrival);
-            let Waiting { item, reply, span, .. } = waiting;
-            items.push(item);
-            riders.push(Rider { arrival: entry.arrival, span });
-            ways_back.push((entry.deadline, reply));
+    /// Lets an item that has left the queue board a batch, unless its caller is gone; says whether it does.
+    pub(super) fn board(&mut self, entry: &Entry, boarded: &mut Boarded<I, A>) -> bool {
+        let Some(Waiting { item, reply, span, .. }) = self.take(entry) else { return false };
+        if reply.is_closed() {
+            return false;
         }
-        Boarded { items, riders, ways_back, batch }
+        boarded.items.push(item);
+        boarded.riders.push(Rider { arrival: entry.arrival, span });
+        boarded.replies.push(reply);
+        true
     }
 }

@@ -8,16 +8,16 @@ use std::time::Duration;
 pub enum Error {
     /// The answer would come after the deadline, so none is computed.
     #[error(
-        "refused: the answer would come {predicted_ms:.1} ms after arrival, past the deadline of {deadline_ms:.1} ms; \
-         retry in {} ms", retry_after.as_millis()
+        "refused: the answer would come {predicted_ms:.1} ms after arrival, past the deadline of {deadline_ms:.1} ms; {}",
+        advice(*retry_after)
     )]
     Late {
         /// Predicted time from arrival to answer.
         predicted_ms: f64,
         /// The item's own deadline after arrival: the latency cap, or less where the caller asked for less.
         deadline_ms: f64,
-        /// When it is worth asking again.
-        retry_after: Duration,
+        /// When it is worth asking again; `None` where no time is, since a batch of this item alone takes longer than that.
+        retry_after: Option<Duration>,
     },
     /// The queue's bound is reached.
     #[error("refused: the queue is full ({queued} of {bound} {unit}); retry in {} ms", retry_after.as_millis())]
@@ -54,9 +54,17 @@ impl Error {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Error::Late { retry_after, .. } | Error::Full { retry_after, .. } => Some(*retry_after),
+            Error::Late { retry_after, .. } => *retry_after,
+            Error::Full { retry_after, .. } => Some(*retry_after),
             Error::ShuttingDown => Some(Duration::from_secs(1)),
             Error::TooLarge { .. } | Error::Failed => None,
         }
+    }
+}
+
+fn advice(retry_after: Option<Duration>) -> String {
+    match retry_after {
+        Some(wait) => format!("retry in {} ms", wait.as_millis()),
+        None => "a retry would be no better: alone it takes longer than that, too".into(),
     }
 }

@@ -8,7 +8,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::{Outcome, Service, Source};
 use uncork_core::estimator::Instant;
-use uncork_core::policy::{Batch, Dispatcher, Entry, Landing, Lane, Policy, Step};
+use uncork_core::policy::{Batch, Dispatcher, Entry, Landing, Lane, Policy, Shed, Step};
 
 /// A simulated model: its speed, its two caps and the policy that batches for it.
 pub struct Model {
@@ -121,13 +121,9 @@ impl Engine {
     fn obey(&mut self, source: &mut impl Source) -> Option<Instant> {
         let now = self.now;
         loop {
-            match self.dispatcher.next(now) {
-                Step::Release { lane, entries, .. } => {
-                    assert!(self.dispatcher.running().len() == self.flights.len(), "every batch lands once");
+            match self.dispatcher.poll(now, |_, _| true) {
+                Step::Release(Batch { ticket, lane, entries, rows, .. }) => {
                     let track = &mut self.tracks[lane];
-                    let queue = self.dispatcher.queue(lane);
-                    let rows = queue.iter().take(entries).map(|e| e.rows).sum();
-                    let first_arrival = queue.first().map_or(now, |e| e.arrival);
                     assert!((1..=track.max_batch).contains(&rows), "{rows} rows against a cap of {}", track.max_batch);
                     let time = track.service.draw(now, track.launched, rows, &mut self.rng);
                     let end = now + time;
@@ -136,17 +132,17 @@ impl Engine {
                     track.outcome.rows += rows as u64;
                     track.outcome.busy += time;
                     let mut late = 0;
-                    for entry in self.dispatcher.take(lane, 0..entries) {
+                    for entry in &entries {
                         late += usize::from(end > entry.deadline);
-                        track.outcome.answered(&entry, end);
+                        track.outcome.answered(entry, end);
                         source.answered(lane, end);
                     }
-                    let ticket = self.dispatcher.launch(now, lane, Batch { entries, rows, first_arrival });
                     self.flights.push(Flight { end, took: time, ticket, late });
+                    assert!(self.dispatcher.running().len() == self.flights.len(), "every batch lands once");
                 }
-                Step::Shed { lane, entries, .. } => {
-                    for entry in self.dispatcher.take(lane, entries) {
-                        self.tracks[lane].outcome.refused(&entry);
+                Step::Shed(Shed { lane, entries, .. }) => {
+                    for entry in &entries {
+                        self.tracks[lane].outcome.refused(entry);
                         source.answered(lane, now);
                     }
                 }

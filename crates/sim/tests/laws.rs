@@ -210,7 +210,7 @@ proptest! {
         let expired = state.queue.iter().any(|e| e.deadline <= state.now);
         match state.decide() {
             Decision::WaitUntil(at) => prop_assert!(state.queue.iter().all(|e| at <= e.deadline), "{at:?}"),
-            Decision::Shed { entries, reason: ShedReason::Expired } => {
+            Decision::Shed { entries, reason: ShedReason::Expired, .. } => {
                 prop_assert!(entries.into_iter().all(|i| state.queue.get(i).is_some_and(|e| e.deadline <= state.now)));
             }
             _ => prop_assert!(!expired),
@@ -229,12 +229,12 @@ proptest! {
     #[test]
     fn less_urgent_entries_change_nothing_for_a_level_that_is_refused(state in states()) {
         // Whom the next batch or those before it make late, it would make late without all that are less urgent.
-        if let Decision::Shed { entries, reason } = state.decide() && state.sizes.is_any() {
+        if let same @ Decision::Shed { .. } = state.decide() && state.sizes.is_any() {
+            let Decision::Shed { entries, .. } = &same else { unreachable!() };
             let refused = *state.queue.get(entries.start).expect("in range");
             let mut alone = state.clone();
             let end = state.queue.iter().take_while(|e| e.priority <= refused.priority).count();
             alone.queue.remove(end..state.queue.len()).for_each(drop);
-            let same = Decision::Shed { entries, reason };
             prop_assert_eq!(alone.decide(), same, "{:?}", refused);
         }
     }
@@ -257,9 +257,11 @@ proptest! {
 
     #[test]
     fn only_what_is_predicted_late_is_refused(state in states()) {
-        if let Decision::Shed { entries, .. } = state.decide() {
+        if let Decision::Shed { entries, forecast, retry_at, .. } = state.decide() {
+            prop_assert!(retry_at >= state.now, "{retry_at:?}");
             for position in entries {
                 let entry = state.queue.get(position).expect("in range");
+                prop_assert!(forecast >= entry.deadline && forecast >= state.now, "{entry:?} would be answered at {forecast:?}");
                 // No later start and no longer batch than these can be meant: behind the whole queue, in a full batch.
                 let start = state.view().start_after(state.now, state.queue.rows() / state.max_batch + 1);
                 let end = start + state.view().batch_time(state.max_batch);
@@ -329,18 +331,16 @@ fn run(
             );
         }
         wake = loop {
-            match pool.next(now) {
-                Step::Release { entries, .. } => {
+            match pool.poll(now, |_, _| true) {
+                Step::Release(Batch { ticket, entries, rows, .. }) => {
                     assert!(flights.len() < runners, "more in flight than permits");
-                    let batch: Vec<Entry> = pool.take(lane, 0..entries).collect();
-                    let rows: usize = batch.iter().map(|e| e.rows).sum();
+                    assert_eq!(rows, entries.iter().map(|e| e.rows).sum());
                     assert!((1..=max_batch).contains(&rows), "{rows} rows against a cap of {max_batch}");
                     let takes = us(base + per_row * rows as u64);
-                    let launched = Batch { entries, rows, first_arrival: batch[0].arrival };
-                    flights.push((now + takes, pool.launch(now, lane, launched), takes));
-                    fates.served.extend(batch.iter().map(|e| e.id));
+                    flights.push((now + takes, ticket, takes));
+                    fates.served.extend(entries.iter().map(|e| e.id));
                 }
-                Step::Shed { entries, .. } => fates.shed.extend(pool.take(lane, entries).map(|e| e.id)),
+                Step::Shed(shed) => fates.shed.extend(shed.entries.iter().map(|e| e.id)),
                 Step::WaitUntil(at) => {
                     assert!(at > now, "waiting for the past");
                     break Some(at);
@@ -420,22 +420,17 @@ fn run_lanes(
             pool.arrive(lanes[model], entry);
         }
         wake = loop {
-            let step = pool.next(now);
+            let step = pool.poll(now, |_, _| true);
             let model = |lane| lanes.iter().position(|l| *l == lane).expect("an open lane");
             match step {
-                Step::Release { lane, entries, .. } => {
+                Step::Release(Batch { ticket, lane, entries, rows, .. }) => {
                     assert!(flights.len() < runners, "more in flight than permits");
-                    let batch: Vec<Entry> = pool.take(lane, 0..entries).collect();
-                    let rows: usize = batch.iter().map(|e| e.rows).sum();
                     assert!((1..=max_batch).contains(&rows), "{rows} rows against a cap of {max_batch}");
-                    let launched = Batch { entries, rows, first_arrival: batch[0].arrival };
                     let takes = us(base + per_row * rows as u64);
-                    flights.push((now + takes, pool.launch(now, lane, launched), takes));
-                    fates[model(lane)].served.extend(batch.iter().map(|e| e.id));
+                    flights.push((now + takes, ticket, takes));
+                    fates[model(lane)].served.extend(entries.iter().map(|e| e.id));
                 }
-                Step::Shed { lane, entries, .. } => {
-                    fates[model(lane)].shed.extend(pool.take(lane, entries).map(|e| e.id));
-                }
+                Step::Shed(shed) => fates[model(shed.lane)].shed.extend(shed.entries.iter().map(|e| e.id)),
                 step => {
                     let waits = lanes.iter().any(|lane| !pool.queue(*lane).is_empty());
                     assert!(!eager || flights.len() == runners || !waits, "a runner is idle while something waits");

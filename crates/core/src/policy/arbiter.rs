@@ -8,8 +8,10 @@
 //! stands back while another runs: it costs the pool less a row when it has grown.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::LaneId;
 use crate::estimator::Instant;
 
 /// How far a lane's spending can lag behind its allowance or run ahead of it, in full batches of its own. More: the order
@@ -20,11 +22,11 @@ const MEMORY_BATCHES: f64 = 16.0;
 /// The least that it is remembered.
 const SHORTEST_MEMORY: f64 = 0.1;
 
-/// The accounts of a pool's lanes, which are named by their position.
+/// The accounts of a pool's lanes.
 #[derive(Debug, Clone)]
 pub struct Arbiter {
     runners: f64,
-    accounts: Vec<Account>,
+    accounts: BTreeMap<LaneId, Account>,
     /// What a lane may have spent by now without going beyond its share, in runner-seconds for each unit of weight.
     allowance: f64,
     /// When the accounts were last brought up to date.
@@ -60,7 +62,7 @@ impl Account {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     /// Whose.
-    pub position: usize,
+    pub lane: LaneId,
     /// When its batch must start to be in time for its first entry.
     pub latest_start: Instant,
     /// Until when its batch can be kept waiting for more rows at no risk.
@@ -75,7 +77,7 @@ impl Arbiter {
         let runners = runners.max(1) as f64;
         Arbiter {
             runners,
-            accounts: Vec::new(),
+            accounts: BTreeMap::new(),
             allowance: 0.0,
             at: Instant::EPOCH,
             memory: SHORTEST_MEMORY,
@@ -84,26 +86,26 @@ impl Arbiter {
         }
     }
 
-    /// Adds a lane behind the others; it begins with its share neither used nor saved.
-    pub fn open(&mut self, weight: usize) {
+    /// Adds a lane; it begins with its share neither used nor saved.
+    pub fn open(&mut self, lane: LaneId, weight: usize) {
         let weight = weight.max(1) as f64;
-        self.accounts.push(Account { weight, spent: self.allowance, recent: 0.0, full: 0.0, active: false });
+        self.accounts.insert(lane, Account { weight, spent: self.allowance, recent: 0.0, full: 0.0, active: false });
     }
 
-    /// Removes a lane; those behind it move up.
-    pub fn close(&mut self, position: usize) {
-        let closed = self.accounts.remove(position);
+    /// Removes a lane.
+    pub fn close(&mut self, lane: LaneId) {
+        let Some(closed) = self.accounts.remove(&lane) else { return };
         self.active -= if closed.active { closed.weight } else { 0.0 };
         self.needed -= closed.recent;
     }
 
     /// Brings all accounts up to `now`; `waits` says in which lanes something waits. Costs a step a lane.
-    pub fn advance(&mut self, now: Instant, waits: impl Fn(usize) -> bool) {
+    pub fn advance(&mut self, now: Instant, waits: impl Fn(LaneId) -> bool) {
         let elapsed = now.since(self.at).as_secs_f64();
         self.at = self.at.max(now);
         self.active = 0.0;
-        for (position, account) in self.accounts.iter_mut().enumerate() {
-            account.active = waits(position) || account.spent > self.allowance - account.slack();
+        for (lane, account) in &mut self.accounts {
+            account.active = waits(*lane) || account.spent > self.allowance - account.slack();
             self.active += if account.active { account.weight } else { 0.0 };
         }
         if self.active > 0.0 {
@@ -111,11 +113,11 @@ impl Arbiter {
         }
         // What the others left unused was nobody's loss: instead of forgiving one lane what it overspent, everyone's
         // allowance is raised, so that lanes which overspend together stay in proportion.
-        let least = self.accounts.iter().map(|a| a.spent - a.slack()).fold(self.allowance, f64::max);
+        let least = self.accounts.values().map(|a| a.spent - a.slack()).fold(self.allowance, f64::max);
         self.allowance = least;
         let fade = (-elapsed / self.memory).exp();
         self.needed = 0.0;
-        for account in &mut self.accounts {
+        for account in self.accounts.values_mut() {
             account.spent = account.spent.max(self.allowance - account.slack());
             account.recent *= fade;
             self.needed += account.recent;
@@ -123,35 +125,40 @@ impl Arbiter {
     }
 
     /// Books runner time on a lane's account.
-    pub fn charge(&mut self, position: usize, time: Duration) {
-        let account = &mut self.accounts[position];
+    pub fn charge(&mut self, lane: LaneId, time: Duration) {
+        let account = self.account_mut(lane);
         account.spent += time.as_secs_f64() / account.weight;
     }
 
     /// Takes back what was booked too much.
-    pub fn refund(&mut self, position: usize, time: Duration) {
-        let account = &mut self.accounts[position];
+    pub fn refund(&mut self, lane: LaneId, time: Duration) {
+        let account = self.account_mut(lane);
         account.spent -= time.as_secs_f64() / account.weight;
     }
 
     /// Takes in that a lane has released this part of a full batch. A pool that is not busy runs small batches, which cost
     /// more: that is no sign of what the lane will need when it is.
-    pub fn released(&mut self, position: usize, part: f64) {
-        let account = &mut self.accounts[position];
-        account.recent += part * account.full;
-        self.needed += part * account.full;
+    pub fn released(&mut self, lane: LaneId, part: f64) {
+        let account = self.account_mut(lane);
+        let needed = part * account.full;
+        account.recent += needed;
+        self.needed += needed;
     }
 
     /// Says how long a full batch of this lane takes, as far as is known.
-    pub fn know(&mut self, position: usize, full: Duration) {
-        self.accounts[position].full = full.as_secs_f64();
-        let longest = self.accounts.iter().map(|a| a.full).fold(0.0, f64::max);
+    pub fn know(&mut self, lane: LaneId, full: Duration) {
+        self.account_mut(lane).full = full.as_secs_f64();
+        let longest = self.accounts.values().map(|a| a.full).fold(0.0, f64::max);
         self.memory = (MEMORY_BATCHES * longest).max(SHORTEST_MEMORY);
     }
 
+    fn account_mut(&mut self, lane: LaneId) -> &mut Account {
+        self.accounts.get_mut(&lane).expect("the account of an open lane")
+    }
+
     /// Whether the lane has used no more than its share.
-    pub fn is_within_share(&self, position: usize) -> bool {
-        self.accounts[position].spent <= self.allowance
+    pub fn is_within_share(&self, lane: LaneId) -> bool {
+        self.accounts[&lane].spent <= self.allowance
     }
 
     /// Whose batch goes now, of the lanes that are ready; `None` without any.
@@ -167,9 +174,9 @@ impl Arbiter {
 
     /// Which of two claims goes first: the lesser.
     pub fn order(&self, a: Claim, b: Claim) -> Ordering {
-        let spent = |claim: Claim| self.accounts[claim.position].spent;
-        let urgency = || a.latest_start.cmp(&b.latest_start).then(a.position.cmp(&b.position));
-        match (self.is_within_share(a.position), self.is_within_share(b.position)) {
+        let spent = |claim: Claim| self.accounts[&claim.lane].spent;
+        let urgency = || a.latest_start.cmp(&b.latest_start).then(a.lane.cmp(&b.lane));
+        match (self.is_within_share(a.lane), self.is_within_share(b.lane)) {
             (true, false) => Ordering::Less,
             (false, true) => Ordering::Greater,
             (true, true) => urgency(),
@@ -179,8 +186,8 @@ impl Arbiter {
 
     /// The part of the pool that a lane can count on while it has batches to run: what the others leave if they need what
     /// they needed lately, and at least its share by weight. More than 0, at most 1.
-    pub fn share(&self, position: usize) -> f64 {
-        let own = &self.accounts[position];
+    pub fn share(&self, lane: LaneId) -> f64 {
+        let own = &self.accounts[&lane];
         let others = (self.needed - own.recent).max(0.0) / (self.runners * self.memory);
         let active = if own.active { self.active } else { self.active + own.weight };
         (1.0 - others).max(own.weight / active).min(1.0)
@@ -202,16 +209,16 @@ mod tests {
     /// A pool of one runner whose lanes have these weights and batches of 10 ms.
     fn arbiter(weights: &[usize]) -> Arbiter {
         let mut arbiter = Arbiter::new(1);
-        for (position, weight) in weights.iter().enumerate() {
-            arbiter.open(*weight);
-            arbiter.know(position, ms(10));
+        for (lane, weight) in weights.iter().enumerate() {
+            arbiter.open(lane, *weight);
+            arbiter.know(lane, ms(10));
         }
         arbiter
     }
 
     /// A full batch of 10 ms.
-    fn full(position: usize, latest_start_ms: u64) -> Claim {
-        Claim { position, latest_start: at(latest_start_ms), patient_until: Instant::EPOCH, time: ms(10) }
+    fn full(lane: LaneId, latest_start_ms: u64) -> Claim {
+        Claim { lane, latest_start: at(latest_start_ms), patient_until: Instant::EPOCH, time: ms(10) }
     }
 
     /// Runs so many full batches, from `now_ms` on, of the lanes in which something waits; returns how many each got.
@@ -222,9 +229,9 @@ mod tests {
             arbiter.advance(at(now), |lane| waits.contains(&lane));
             let claims: Vec<Claim> = waits.iter().map(|lane| full(*lane, now)).collect();
             let chosen = arbiter.choose(at(now), &claims).expect("something waits");
-            arbiter.charge(chosen.position, ms(10));
-            arbiter.released(chosen.position, 1.0);
-            served[chosen.position] += 1;
+            arbiter.charge(chosen.lane, ms(10));
+            arbiter.released(chosen.lane, 1.0);
+            served[chosen.lane] += 1;
         }
         served
     }
@@ -233,7 +240,7 @@ mod tests {
     fn within_their_shares_the_most_urgent_goes_first() {
         let arbiter = arbiter(&[1, 1, 1]);
         let chosen = arbiter.choose(at(0), &[full(0, 30), full(1, 20), full(2, 40)]);
-        assert_eq!(chosen.map(|c| c.position), Some(1));
+        assert_eq!(chosen.map(|c| c.lane), Some(1));
         assert_eq!(arbiter.choose(at(0), &[]), None);
     }
 
@@ -287,8 +294,8 @@ mod tests {
         serve(&mut arbiter, 0, &[0], 10);
         arbiter.advance(at(100), |_| true);
         let claims = [full(0, 100), full(1, 500)];
-        assert_eq!(arbiter.choose(at(100), &claims).map(|c| c.position), Some(1));
-        assert_eq!(arbiter.choose(at(100), &claims[..1]).map(|c| c.position), Some(0), "the runner is never left idle");
+        assert_eq!(arbiter.choose(at(100), &claims).map(|c| c.lane), Some(1));
+        assert_eq!(arbiter.choose(at(100), &claims[..1]).map(|c| c.lane), Some(0), "the runner is never left idle");
     }
 
     #[test]
@@ -297,11 +304,11 @@ mod tests {
         serve(&mut arbiter, 0, &[0], 10);
         arbiter.advance(at(100), |_| true);
         let light = |patient_ms| Claim { patient_until: at(patient_ms), time: ms(2), ..full(1, 500) };
-        let chosen = |light| arbiter.choose(at(100), &[full(0, 100), light]).map(|c| c.position);
+        let chosen = |light| arbiter.choose(at(100), &[full(0, 100), light]).map(|c| c.lane);
         assert_eq!(chosen(light(110)), Some(0), "until then the other is done");
         assert_eq!(chosen(light(109)), Some(1));
-        let both = [light(200), Claim { position: 0, ..light(200) }];
-        assert_eq!(arbiter.choose(at(100), &both).map(|c| c.position), Some(1), "nobody waits for nothing");
+        let both = [light(200), Claim { lane: 0, ..light(200) }];
+        assert_eq!(arbiter.choose(at(100), &both).map(|c| c.lane), Some(1), "nobody waits for nothing");
     }
 
     #[test]
@@ -324,7 +331,7 @@ mod tests {
     #[test]
     fn with_several_runners_a_share_is_one_of_all() {
         let mut arbiter = Arbiter::new(4);
-        (0..2).for_each(|_| arbiter.open(1));
+        (0..2).for_each(|lane| arbiter.open(lane, 1));
         (0..2).for_each(|lane| arbiter.know(lane, ms(10)));
         let mut served = [0, 0];
         for i in 0..1000 {
@@ -332,10 +339,10 @@ mod tests {
             arbiter.advance(at(i * 10), |_| true);
             let mut wanted = vec![full(0, i * 10), full(1, i * 10)];
             for _ in 0..4 {
-                let chosen = arbiter.choose(at(i * 10), &wanted).expect("something waits").position;
+                let chosen = arbiter.choose(at(i * 10), &wanted).expect("something waits").lane;
                 arbiter.charge(chosen, ms(10));
                 served[chosen] += 1;
-                wanted.retain(|c| c.position != 1 || chosen != 1);
+                wanted.retain(|c| c.lane != 1 || chosen != 1);
             }
         }
         assert_eq!(served, [3000, 1000]);

@@ -30,14 +30,15 @@ impl Policy for Cork {
         if view.queue.is_empty() {
             return Decision::Park;
         }
-        if let Some(expired) = expired(now, view.queue) {
-            return Decision::Shed { entries: expired, reason: ShedReason::Expired };
+        if let Some(entries) = expired(now, view.queue) {
+            let retry_at = view.start_after(now, view.queue.rows_of(entries.end) / view.max_batch);
+            return Decision::Shed { entries, reason: ShedReason::Expired, forecast: now, retry_at };
         }
         let start = view.start_after(now, 0);
         let (entries, rows) = match in_time(start, &view, next_batch(start, &view)) {
             Ok(batch) => batch,
-            Err(late) => {
-                return match lossless_smaller_batch(now, start, &view, late) {
+            Err(Late { position, end: forecast }) => {
+                return match lossless_smaller_batch(now, start, &view, position) {
                     Some(entries) if view.has_free_runner() => {
                         Decision::Release { entries, reason: ReleaseReason::Deadline }
                     }
@@ -46,12 +47,17 @@ impl Policy for Cork {
                     None if estimate_may_be_stale(now, &view) => {
                         Decision::Release { entries: 1, reason: ReleaseReason::Probe }
                     }
-                    None => Decision::Shed { entries: late..late + 1, reason: ShedReason::BatchTooLate },
+                    None => {
+                        let (entries, reason) = (position..position + 1, ShedReason::BatchTooLate);
+                        // Once that batch is over, the same can have one without the others.
+                        Decision::Shed { entries, reason, forecast, retry_at: forecast }
+                    }
                 };
             }
         };
-        if let Some(late) = late_behind_others(now, &view) {
-            return Decision::Shed { entries: late..late + 1, reason: ShedReason::QueueTooLong };
+        if let Some((Late { position, end: forecast }, retry_at)) = late_behind_others(now, &view) {
+            let (entries, reason) = (position..position + 1, ShedReason::QueueTooLong);
+            return Decision::Shed { entries, reason, forecast, retry_at };
         }
         if !view.has_free_runner() {
             return wait_for_runner(&view, entries, rows);
@@ -90,42 +96,51 @@ fn expired(now: Instant, queue: &Queue) -> Option<Range<usize>> {
     queue.levels().find(has_expired).map(|level| queue.due_before(level, after(now)))
 }
 
+/// An entry that will be late: where it stands, and when the batch that it would ride in ends.
+struct Late {
+    position: usize,
+    end: Instant,
+}
+
 /// This batch, if it is in time for whoever in it is due first. Where that is not so, less urgent entries stay behind, as
-/// many as it takes. If it takes more than those, the position of the one that is due first and will be late.
-fn in_time(start: Instant, view: &View<'_>, (entries, rows): (usize, usize)) -> Result<(usize, usize), usize> {
+/// many as it takes. If it takes more than those, the one that is due first and will be late.
+fn in_time(start: Instant, view: &View<'_>, (entries, rows): (usize, usize)) -> Result<(usize, usize), Late> {
     let queue = view.queue;
     let Some((position, due_first)) = queue.due_first(entries).and_then(|at| Some((at, queue.get(at)?))) else {
         return Ok((entries, rows));
     };
-    let ends_in_time = |rows| start + view.batch_time(rows) <= due_first.deadline;
-    if ends_in_time(rows) {
+    let end = |rows| start + view.batch_time(rows);
+    if end(rows) <= due_first.deadline {
         return Ok((entries, rows));
     }
     let own = queue.level_end(position).unwrap_or(entries);
-    if own >= entries || !ends_in_time(queue.rows_of(own)) {
-        return Err(position);
+    let end_of_own = if own < entries { end(queue.rows_of(own)) } else { end(rows) };
+    if end_of_own > due_first.deadline {
+        return Err(Late { position, end: end_of_own });
     }
     Ok(queue.prefix(view.rows_in_time(start, due_first.deadline, rows)))
 }
 
 /// The most urgent entry that stands first or last of its level and will be late by all that is known now, although the
-/// batches before its own run full.
+/// batches before its own run full; and when its own would start.
 ///
 /// The first of a level is late where more urgent ones take the runners; it would otherwise wait for its deadline.
-fn late_behind_others(now: Instant, view: &View<'_>) -> Option<usize> {
-    let is_late = |position: &usize| {
-        let Some(entry) = view.queue.get(*position) else { return false };
-        let before = view.queue.rows_of(*position);
+fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> {
+    let late = |position: usize| {
+        let entry = view.queue.get(position)?;
+        let before = view.queue.rows_of(position);
         if before + entry.rows <= view.max_batch {
-            return false; // it rides in the next batch, which the rules for the front of the queue judge
+            return None; // it rides in the next batch, which the rules for the front of the queue judge
         }
         let (mut ahead, mut rows) = (before / view.max_batch, before % view.max_batch + entry.rows);
         if rows > view.max_batch {
             (ahead, rows) = (ahead + 1, entry.rows);
         }
-        view.start_after(now, ahead) + view.batch_time(rows) > entry.deadline
+        let start = view.start_after(now, ahead);
+        let end = start + view.batch_time(rows);
+        (end > entry.deadline).then_some((Late { position, end }, start))
     };
-    view.queue.levels().flat_map(|level| [level.start, level.end - 1]).find(is_late)
+    view.queue.levels().flat_map(|level| [level.start, level.end - 1]).find_map(late)
 }
 
 /// A batch that is small enough to be in time for the first entry, where that is the one that is late, if the rest can
@@ -326,7 +341,7 @@ mod tests {
         }
 
         fn decide(&self) -> Decision {
-            Cork.decide(NOW, self.view())
+            bare(Cork.decide(NOW, self.view()))
         }
     }
 
@@ -335,7 +350,12 @@ mod tests {
     }
 
     fn shed(entries: std::ops::Range<usize>, reason: ShedReason) -> Decision {
-        Decision::Shed { entries, reason }
+        Decision::Shed { entries, reason, forecast: NOW, retry_at: NOW }
+    }
+
+    /// A decision but for what those are told whom it refuses.
+    fn bare(decision: Decision) -> Decision {
+        if let Decision::Shed { entries, reason, .. } = decision { shed(entries, reason) } else { decision }
     }
 
     #[test]
@@ -626,7 +646,7 @@ mod tests {
         assert_eq!(idle(400_000).decide(), release(1, ReleaseReason::Probe));
         assert_eq!(idle(400_000).busy_for(60_000).decide(), shed(0..1, ShedReason::BatchTooLate));
         let mut beside = idle(400_000).busy_for(60_000);
-        let on_two = |state: &State| Cork.decide(NOW, View { runners: 2, ..state.view() });
+        let on_two = |state: &State| bare(Cork.decide(NOW, View { runners: 2, ..state.view() }));
         assert_eq!(on_two(&beside), shed(0..1, ShedReason::BatchTooLate), "one test at a time");
         beside.running[0].lane = 1;
         assert_eq!(on_two(&beside), release(1, ReleaseReason::Probe), "it is another lane's batch that runs");

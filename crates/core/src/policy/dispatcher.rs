@@ -1,68 +1,61 @@
 //! One pool without its I/O: what waits, what runs and what has been learned.
 //!
-//! Whoever drives it (the batcher's actor, the simulator, a test) tells it of every event with its time, asks for the
-//! next [`Step`], and obeys. It reads no clock, starts nothing and answers nobody.
+//! Whoever drives it (the batcher's actor, the simulator, a test) tells it of every event with its time, [polls](Dispatcher::poll)
+//! it for the next [`Step`], and obeys. It reads no clock, starts nothing and answers nobody.
 
-use std::num::NonZeroUsize;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::patience::Service;
-use super::{
-    Arbiter, BatchSizes, Claim, Decision, Entry, Patience, Policy, Queue, ReleaseReason, Running, ShedReason, Standing,
-    View,
-};
-use crate::estimator::{Answers, BatchTimes, Crowd, Fit, Instant};
+use super::{Arbiter, Claim, Decision, Entry, Lane, LaneId, Queue, ReleaseReason, Running, ShedReason, Standing, View};
+use crate::estimator::{Answers, Fit, Instant};
 
 /// A pool of runners and the queues that it serves.
 pub struct Dispatcher {
     runners: usize,
-    /// In the order in which they were opened, which is that of their ids.
-    lanes: Vec<Lane>,
-    /// Keeps an account for each of `lanes`, at the same position.
+    lanes: BTreeMap<LaneId, Lane>,
+    /// Keeps an account for each of `lanes`.
     arbiter: Arbiter,
     running: Vec<Running>,
     tickets: u64,
     opened: LaneId,
-    /// What [`next`](Self::next) compares; kept for its memory.
-    claims: Vec<Claim>,
 }
 
-/// One model's queue, with its policy, its cap and what has been learned about it.
-pub struct Lane {
-    id: LaneId,
-    weight: NonZeroUsize,
-    policy: Box<dyn Policy>,
-    max_batch: usize,
-    sizes: BatchSizes,
-    queue: Queue,
-    times: BatchTimes,
-    patience: Patience,
-    crowd: Crowd,
-    /// Requests with a runner.
-    flying: usize,
-    draining: bool,
-    /// When a batch of it last came back. By the pool's last landing, a lane whose estimate is stale beyond hope would
-    /// never look idle beside a busy one, and never be put to the test again.
-    free_since: Instant,
-    /// What the policy said last and when, while nothing has happened that could change its mind.
-    said: Option<(Instant, Decision)>,
-    /// What it puts forward for its next batch, while nothing has happened that could change it.
-    claim: Option<Claim>,
-}
-
-/// Which lane of a pool: they are numbered from 0 in the order in which they are opened, and no number is given twice.
-pub type LaneId = usize;
-
-/// Entries that were [taken](Dispatcher::take) to be run together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A batch that goes to a runner. It counts as running from the moment in which it is handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Batch {
-    /// How many.
-    pub entries: usize,
+    /// What to [`land`](Dispatcher::land) it with.
+    pub ticket: u64,
+    /// Whose queue it comes from.
+    pub lane: LaneId,
+    /// At least one, the most urgent first.
+    pub entries: Vec<Entry>,
     /// Their rows.
     pub rows: usize,
-    /// When the first of them arrived.
-    pub first_arrival: Instant,
+    /// Why it is released now.
+    pub reason: ReleaseReason,
+    /// How long it was held back while a runner was free.
+    pub held: Duration,
+    /// The mean time that it is expected to take; `None` before the lane's first batch.
+    pub predicted: Option<Duration>,
+}
+
+/// Entries that are refused because they would be answered late. They wait no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shed {
+    /// Whose queue they come from.
+    pub lane: LaneId,
+    /// At least one, in the order of the queue.
+    pub entries: Vec<Entry>,
+    /// Why.
+    pub reason: ShedReason,
+    /// When they would have been answered, by what they were refused on.
+    pub forecast: Instant,
+    /// When it is worth asking again: what stood before them is under way by then. `None` where no time is: each takes longer
+    /// than its deadline allows even in a batch of its own.
+    pub retry_at: Option<Instant>,
 }
 
 /// How a batch came back.
@@ -82,236 +75,184 @@ pub enum Landing {
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// [`take`](Dispatcher::take) these entries from the front and [`launch`](Dispatcher::launch) them as one batch.
-    Release {
-        /// Whose queue.
-        lane: LaneId,
-        /// How many entries, from the front.
-        entries: usize,
-        /// Why now.
-        reason: ReleaseReason,
-    },
-    /// [`take`](Dispatcher::take) these entries and refuse them.
-    Shed {
-        /// Whose queue.
-        lane: LaneId,
-        /// Positions in the queue.
-        entries: Range<usize>,
-        /// Why.
-        reason: ShedReason,
-    },
-    /// Ask again at this instant, or at the next event if that is sooner.
+    /// Run this batch, and [`land`](Dispatcher::land) it.
+    Release(Batch),
+    /// Refuse these entries.
+    Shed(Shed),
+    /// Poll again at this instant, or after the next event if that is sooner.
     WaitUntil(Instant),
-    /// Ask again at the next event.
+    /// Poll again after the next event.
     Park,
 }
 
-impl Lane {
-    /// An empty queue under this policy, whose batches have at most `max_batch` rows (0 is taken as 1), of weight 1.
-    pub fn new(policy: Box<dyn Policy>, max_batch: usize) -> Lane {
-        Lane {
-            id: 0,
-            weight: NonZeroUsize::MIN,
-            policy,
-            max_batch: max_batch.max(1),
-            sizes: BatchSizes::default(),
-            queue: Queue::new(),
-            times: BatchTimes::new(),
-            patience: Patience::new(),
-            crowd: Crowd::new(),
-            flying: 0,
-            draining: false,
-            free_since: Instant::EPOCH,
-            said: None,
-            claim: None,
-        }
-    }
-
-    /// Something has happened to this lane.
-    fn has_changed(&mut self) {
-        self.said = None;
-        self.claim = None;
-    }
-
-    /// The lane's part of the runner time when more is wanted than there is, in proportion to the others'.
-    pub fn weighing(self, weight: NonZeroUsize) -> Lane {
-        Lane { weight, ..self }
-    }
-
-    /// Batches of this lane run at these sizes only, each padded to the next one.
-    pub fn padding_to(self, sizes: BatchSizes) -> Lane {
-        Lane { sizes, ..self }
-    }
-
-    /// Takes in a batch that was timed before the queue opened.
-    pub fn seen(&mut self, now: Instant, rows: usize, time: Duration) {
-        self.times.observe(now, self.sizes.padded(rows), time);
-    }
-
-    /// What has been learned of the batch time.
-    pub fn fit(&self) -> Fit {
-        self.times.fit()
-    }
-
-    /// The mean time of a full batch; zero while that is a guess.
-    fn full_batch(&self) -> Duration {
-        self.mean_time(self.max_batch).unwrap_or_default()
-    }
-
-    /// The mean time of a batch of `rows`; `None` while that is a guess.
-    fn mean_time(&self, rows: usize) -> Option<Duration> {
-        let fit = self.times.fit();
-        fit.is_trusted().then(|| fit.predict(self.sizes.padded(rows.min(self.max_batch)))).flatten()
-    }
-
-    /// What the policy said, as long as that is still what it would say.
-    fn still_says(&self, now: Instant) -> Option<Decision> {
-        let (asked, decision) = self.said.as_ref()?;
-        let holds = match decision {
-            Decision::WaitUntil(at) => *at > now,
-            Decision::Park => true,
-            Decision::Release { .. } | Decision::Shed { .. } => *asked == now,
-        };
-        holds.then(|| decision.clone())
-    }
-}
+/// What is said of lanes that the driver knows.
+const OPEN: &str = "the driver names lanes that it has opened and not closed";
 
 impl Dispatcher {
     /// A pool that runs as many batches at once as it has `runners` (0 is taken as 1), without a queue.
+    #[must_use]
     pub fn new(runners: usize) -> Dispatcher {
         let runners = runners.max(1);
-        Dispatcher {
-            runners,
-            lanes: Vec::new(),
-            arbiter: Arbiter::new(runners),
-            running: Vec::new(),
-            tickets: 0,
-            opened: 0,
-            claims: Vec::new(),
-        }
+        let arbiter = Arbiter::new(runners);
+        Dispatcher { runners, lanes: BTreeMap::new(), arbiter, running: Vec::new(), tickets: 0, opened: 0 }
     }
 
     /// Adds a queue to the pool.
     pub fn open(&mut self, lane: Lane) -> LaneId {
         let id = self.opened;
         self.opened += 1;
-        self.arbiter.open(lane.weight.get());
-        self.arbiter.know(self.lanes.len(), lane.full_batch());
-        self.lanes.push(Lane { id, ..lane });
+        self.arbiter.open(id, lane.weight.get());
+        self.arbiter.know(id, lane.full_batch());
+        self.lanes.insert(id, lane);
         id
     }
 
     /// Removes a queue from the pool. What still waits in it is forgotten, so it is to be [drained](Self::drain) before;
     /// batches of its that run still have to [`land`](Self::land).
     pub fn close(&mut self, lane: LaneId) {
-        let at = self.position(lane);
-        self.lanes.remove(at);
-        self.arbiter.close(at);
-        // The lanes behind it have moved up.
-        self.lanes.iter_mut().for_each(|lane| lane.claim = None);
+        self.lanes.remove(&lane).expect(OPEN);
+        self.arbiter.close(lane);
     }
 
     /// An entry has arrived.
     pub fn arrive(&mut self, lane: LaneId, entry: Entry) {
-        let runners = self.runners;
-        let lane = self.lane_mut(lane);
-        // All go by its own stamp: the moment of hearing would make a crowd look simultaneous. Stamps may be out of order
-        // by the time it takes to read requests.
-        let service = Service { fit: lane.times.fit(), sizes: &lane.sizes, runners, max_batch: lane.max_batch };
-        lane.patience.observe(&entry, service);
-        lane.queue.insert(entry);
-        lane.crowd.arrived(entry.arrival, lane.queue.len() + lane.flying);
-        lane.has_changed();
+        let (flying, runners) = (self.flying(lane), self.runners);
+        self.touch(lane).arrive(entry, flying, runners);
     }
 
     /// A caller has left; `false` if its entry waits no more.
     pub fn depart(&mut self, lane: LaneId, entry: &Entry) -> bool {
-        let lane = self.lane_mut(lane);
-        lane.has_changed();
-        lane.queue.remove_entry(entry).is_some()
+        self.touch(lane).queue.remove_entry(entry).is_some()
     }
 
     /// Nothing will arrive any more: what waits is released without holding back.
     pub fn drain(&mut self, lane: LaneId) {
-        let lane = self.lane_mut(lane);
-        lane.draining = true;
-        lane.has_changed();
+        self.touch(lane).draining = true;
     }
 
-    /// What to do at `now`. To be asked again after it has been obeyed, until it says to wait or to park.
+    /// What to do at `now`. Poll again after it has been done, until it says to wait or to park.
+    ///
+    /// `keep` is shown each entry of a batch just before that is handed out, in order; those that it does not keep, because
+    /// their callers have left, are dropped from queue and batch. The caps hold whatever a policy says: no batch has more
+    /// rows than its lane may have or is released while no runner is free.
     ///
     /// Refusals of all lanes come first: whoever will be late is told so before anything else happens, and does not count
     /// in what the arbiter compares. Only lanes are asked to which something has happened since they were asked last.
-    pub fn next(&mut self, now: Instant) -> Step {
-        if self.lanes.len() > 1 {
-            self.reckon_claims();
-            if self.has_free_runner() {
-                self.settle(now);
-            }
-        }
-        let (mut chosen, mut wake) = (None, None::<Instant>);
-        self.claims.clear();
-        for at in 0..self.lanes.len() {
-            let lane = self.lanes[at].id;
-            match self.ask(now, at) {
-                Decision::Shed { entries, reason } => return Step::Shed { lane, entries, reason },
-                Decision::Release { .. } => {
-                    chosen = Some(at);
-                    if self.lanes.len() > 1 {
-                        self.claims.push(self.claim(at));
+    pub fn poll(&mut self, now: Instant, mut keep: impl FnMut(LaneId, &Entry) -> bool) -> Step {
+        loop {
+            match self.peek(now) {
+                (Some(lane), Decision::Release { entries, reason }) => {
+                    if let Some(batch) = self.release(now, lane, entries, reason, &mut keep) {
+                        return Step::Release(batch);
                     }
                 }
-                Decision::WaitUntil(until) => wake = Some(wake.map_or(until, |wake| wake.min(until))),
-                Decision::Park => {}
+                (Some(lane), Decision::Shed { entries, reason, forecast, retry_at }) => {
+                    return Step::Shed(self.shed(lane, entries, reason, forecast, retry_at));
+                }
+                (_, rest) => {
+                    let is_free = self.has_free_runner();
+                    self.lanes.values_mut().for_each(|lane| lane.note_hold(now, is_free));
+                    return if let Decision::WaitUntil(at) = rest { Step::WaitUntil(at) } else { Step::Park };
+                }
             }
-        }
-        if self.claims.len() > 1 {
-            chosen = self.arbiter.choose(now, &self.claims).map(|claim| claim.position);
-        }
-        match chosen.map(|at| (self.lanes[at].id, self.ask(now, at))) {
-            Some((lane, Decision::Release { entries, reason })) => Step::Release { lane, entries, reason },
-            _ => wake.map_or(Step::Park, Step::WaitUntil),
         }
     }
 
-    /// What the policy of the lane at this position says, asked only if that can have changed.
-    fn ask(&mut self, now: Instant, at: usize) -> Decision {
-        if self.lanes[at].queue.is_empty() {
+    /// What is decided at `now` and for which lane, none of it done yet: [`poll`](Self::poll) does it.
+    pub fn peek(&mut self, now: Instant) -> (Option<LaneId>, Decision) {
+        let (is_free, are_several) = (self.has_free_runner(), self.lanes.len() > 1);
+        if are_several && is_free {
+            self.settle(now);
+        }
+        let (mut ready, mut claims, mut rest) = (None, Vec::new(), Decision::Park);
+        let mut next = self.lanes.keys().next().copied();
+        while let Some(lane) = next {
+            match self.ask(now, lane) {
+                shed @ Decision::Shed { .. } => return (Some(lane), shed),
+                release @ Decision::Release { .. } if is_free => {
+                    if are_several {
+                        claims.push(self.claim(lane));
+                    }
+                    ready = Some((lane, release));
+                }
+                Decision::WaitUntil(at) => {
+                    let until = if let Decision::WaitUntil(sooner) = rest { sooner.min(at) } else { at };
+                    rest = Decision::WaitUntil(until);
+                }
+                Decision::Release { .. } | Decision::Park => {}
+            }
+            next = self.lanes.range(lane + 1..).next().map(|(lane, _)| *lane);
+        }
+        if claims.len() > 1 {
+            ready = self.arbiter.choose(now, &claims).map(|claim| (claim.lane, self.ask(now, claim.lane)));
+        }
+        ready.map_or((None, rest), |(lane, release)| (Some(lane), release))
+    }
+
+    /// What the policy of the lane says, asked only if that can have changed.
+    fn ask(&mut self, now: Instant, id: LaneId) -> Decision {
+        let lane = &self.lanes[&id];
+        if lane.queue.is_empty() {
             return Decision::Park;
         }
-        if let Some(decision) = self.lanes[at].still_says(now) {
+        if let Some(decision) = lane.still_says(now) {
             return decision;
         }
-        let decision = self.lanes[at].policy.decide(now, self.view_at(now, at));
-        self.lanes[at].said = Some((now, decision.clone()));
+        let decision = lane.policy.decide(now, self.view(now, id));
+        self.lane_mut(id).said = Some((now, decision.clone()));
         decision
     }
 
-    /// Takes entries out of a queue, the most urgent first.
-    pub fn take(&mut self, lane: LaneId, entries: Range<usize>) -> impl Iterator<Item = Entry> + '_ {
-        let lane = self.lane_mut(lane);
-        lane.has_changed();
-        lane.queue.remove(entries)
-    }
-
-    /// This batch goes to a runner; returns the ticket to [`land`](Self::land) it with.
-    pub fn launch(&mut self, now: Instant, lane: LaneId, batch: Batch) -> u64 {
-        let at = self.position(lane);
-        let ticket = self.tickets;
+    /// Sends the first `entries` that are kept to a runner; `None` if none is.
+    fn release(
+        &mut self,
+        now: Instant,
+        id: LaneId,
+        entries: usize,
+        reason: ReleaseReason,
+        keep: &mut impl FnMut(LaneId, &Entry) -> bool,
+    ) -> Option<Batch> {
+        let lane = self.touch(id);
+        let (most, _) = lane.queue.prefix(lane.max_batch);
+        let first = lane.queue.remove(0..entries.clamp(1, most.max(1)));
+        let entries: Vec<Entry> = first.filter(|entry| keep(id, entry)).collect();
+        let first_arrival = entries.iter().map(|entry| entry.arrival).min()?;
+        let rows = entries.iter().map(|entry| entry.rows).sum();
+        let held = lane.held_since.take().map_or(Duration::ZERO, |since| now.since(since));
+        let (predicted, expected, part) =
+            (lane.predict(rows), lane.mean_time(rows), rows as f64 / lane.max_batch as f64);
+        let (ticket, waited) = (self.tickets, now.since(first_arrival));
         self.tickets += 1;
-        let Batch { entries, rows, first_arrival } = batch;
-        let (expected, waited) = (self.lanes[at].mean_time(rows), now.since(first_arrival));
         // At once, not when the batch is back: with several runners, a lane could otherwise take them all unseen.
         self.settle(now);
-        self.arbiter.charge(at, expected.unwrap_or_default());
-        self.arbiter.released(at, rows as f64 / self.lanes[at].max_batch as f64);
-        self.lanes[at].flying += entries;
-        self.running.push(Running { ticket, lane, since: now, entries, rows, waited, expected });
+        self.arbiter.charge(id, expected.unwrap_or_default());
+        self.arbiter.released(id, part);
+        self.running.push(Running { ticket, lane: id, since: now, entries: entries.len(), rows, waited, expected });
         // Lanes that wait or hold do not lose by it; those that wanted this runner have to think again.
-        for lane in &mut self.lanes {
+        for lane in self.lanes.values_mut() {
             lane.said.take_if(|(_, decision)| matches!(decision, Decision::Release { .. }));
         }
-        ticket
+        Some(Batch { ticket, lane: id, entries, rows, reason, held, predicted })
+    }
+
+    /// Takes these entries out to be refused; where some of them could be served at another time and some never, those up to
+    /// the first that differs.
+    fn shed(
+        &mut self,
+        id: LaneId,
+        entries: Range<usize>,
+        reason: ShedReason,
+        forecast: Instant,
+        retry_at: Instant,
+    ) -> Shed {
+        let view = self.view_alone(id);
+        let has_a_chance =
+            |at: usize| view.queue.get(at).is_some_and(|e| view.batch_time(e.rows) <= e.deadline.since(e.arrival));
+        let retries = has_a_chance(entries.start);
+        let alike = entries.clone().take_while(|&at| has_a_chance(at) == retries).count();
+        let entries = entries.start..entries.start + alike;
+        let entries = self.touch(id).queue.remove(entries).collect();
+        Shed { lane: id, entries, reason, forecast, retry_at: retries.then_some(retry_at) }
     }
 
     /// The batch with this ticket is back. Only batches that succeeded are learned from: a model that fails fast would
@@ -319,44 +260,38 @@ impl Dispatcher {
     pub fn land(&mut self, now: Instant, ticket: u64, landing: Landing) {
         let Some(at) = self.running.iter().position(|r| r.ticket == ticket) else { return };
         let running = self.running.swap_remove(at);
-        self.lanes.iter_mut().for_each(|lane| lane.said = None);
+        self.lanes.values_mut().for_each(|lane| lane.said = None);
         self.settle(now);
         // Nobody's account is left to book on where the lane was closed meanwhile.
-        let Some(at) = self.find(running.lane) else { return };
+        let Some(lane) = self.lanes.get_mut(&running.lane) else { return };
         let time = match landing {
             Landing::Answered { took, .. } => took,
             Landing::Failed => now.since(running.since),
         };
-        self.arbiter.refund(at, running.expected.unwrap_or_default());
-        self.arbiter.charge(at, time);
-        let lane = &mut self.lanes[at];
+        self.arbiter.refund(running.lane, running.expected.unwrap_or_default());
+        self.arbiter.charge(running.lane, time);
         lane.free_since = now;
-        lane.flying -= running.entries;
         lane.crowd.landed(now);
         if let Landing::Answered { late, .. } = landing {
             let answers = Answers { all: running.entries, late };
             lane.times.observe_answered(now, lane.sizes.padded(running.rows), time, answers);
-            lane.has_changed();
             lane.policy.landed(now, &running);
-            self.arbiter.know(at, self.lanes[at].full_batch());
+            self.arbiter.know(running.lane, lane.full_batch());
         }
     }
 
     /// What a decision about this lane at `now` may look at.
+    #[must_use]
     pub fn view(&self, now: Instant, lane: LaneId) -> View<'_> {
-        self.view_at(now, self.position(lane))
-    }
-
-    fn view_at(&self, now: Instant, at: usize) -> View<'_> {
-        let crowd = self.lanes[at].crowd.known(now);
-        View { standing: self.standing(at), crowd, ..self.view_alone(at) }
+        let crowd = self.lane(lane).crowd.known(now);
+        View { standing: self.standing(lane), crowd, ..self.view_alone(lane) }
     }
 
     /// The view of a lane as if there were no other and no crowd.
-    fn view_alone(&self, at: usize) -> View<'_> {
-        let Lane { id, max_batch, sizes, queue, times, patience, draining, free_since, .. } = &self.lanes[at];
+    fn view_alone(&self, id: LaneId) -> View<'_> {
+        let Lane { max_batch, sizes, queue, times, patience, draining, free_since, .. } = self.lane(id);
         View {
-            lane: *id,
+            lane: id,
             queue,
             running: &self.running,
             runners: self.runners,
@@ -372,38 +307,24 @@ impl Dispatcher {
     }
 
     /// How the lane stands among the others, as their queues and their use of the pool are at present.
-    fn standing(&self, at: usize) -> Standing {
+    fn standing(&self, id: LaneId) -> Standing {
         if self.lanes.len() == 1 {
             return Standing::ALONE;
         }
-        let share = self.arbiter.share(at);
-        if self.has_free_runner() || self.lanes[at].queue.is_empty() {
+        let share = self.arbiter.share(id);
+        if self.has_free_runner() || self.lane(id).queue.is_empty() {
             return Standing { share, ..Standing::ALONE };
         }
-        let own = self.claim(at);
-        let goes_before = |other: &usize| {
-            *other != at && !self.lanes[*other].queue.is_empty() && self.arbiter.order(self.claim(*other), own).is_lt()
-        };
-        let batch = |other: usize| self.lanes[other].mean_time(self.lanes[other].queue.rows()).unwrap_or_default();
-        let before = (0..self.lanes.len()).filter(goes_before).map(batch).sum();
+        let own = self.claim(id);
+        let others = self.lanes.iter().filter(|(other, lane)| **other != id && !lane.queue.is_empty());
+        let before = others.filter(|(other, _)| self.arbiter.order(self.claim(**other), own).is_lt());
+        let before = before.map(|(_, lane)| lane.mean_time(lane.queue.rows()).unwrap_or_default()).sum();
         Standing { before, share }
     }
 
     /// What the lane puts forward for its next batch.
-    fn claim(&self, at: usize) -> Claim {
-        self.lanes[at].claim.unwrap_or_else(|| self.reckon_claim(at))
-    }
-
-    fn reckon_claims(&mut self) {
-        for at in 0..self.lanes.len() {
-            if self.lanes[at].claim.is_none() {
-                self.lanes[at].claim = Some(self.reckon_claim(at));
-            }
-        }
-    }
-
-    fn reckon_claim(&self, at: usize) -> Claim {
-        let view = self.view_alone(at);
+    fn claim(&self, lane: LaneId) -> Claim {
+        let view = self.view_alone(lane);
         let due_first = view.queue.due_first(view.queue.prefix(view.max_batch).0).and_then(|at| view.queue.get(at));
         let (arrival, deadline) = due_first.map_or_else(Default::default, |e| (e.arrival, e.deadline));
         let time = view.batch_time(view.queue.rows());
@@ -411,54 +332,61 @@ impl Dispatcher {
         let patience = (deadline - view.batch_time(view.max_batch)).since(arrival) / 2;
         let is_full = view.queue.rows() >= view.max_batch;
         let patient_until = if is_full { Instant::EPOCH } else { arrival + patience };
-        Claim { position: at, latest_start: deadline - time, patient_until, time }
+        Claim { lane, latest_start: deadline - time, patient_until, time }
     }
 
     /// Brings the lanes' accounts up to `now`.
     fn settle(&mut self, now: Instant) {
         let lanes = &self.lanes;
-        self.arbiter.advance(now, |at| !lanes[at].queue.is_empty());
+        self.arbiter.advance(now, |lane| lanes.get(&lane).is_some_and(|lane| !lane.queue.is_empty()));
     }
 
-    fn has_free_runner(&self) -> bool {
+    /// Whether a batch could start now.
+    #[must_use]
+    pub fn has_free_runner(&self) -> bool {
         self.running.len() < self.runners
     }
 
-    /// The position of an open lane.
-    fn find(&self, lane: LaneId) -> Option<usize> {
-        // Until the first lane is closed, the position is the id.
-        match self.lanes.get(lane) {
-            Some(found) if found.id == lane => Some(lane),
-            _ => self.lanes.binary_search_by_key(&lane, |l| l.id).ok(),
-        }
+    /// Requests of this lane that are with a runner.
+    fn flying(&self, lane: LaneId) -> usize {
+        self.running.iter().filter(|batch| batch.lane == lane).map(|batch| batch.entries).sum()
     }
 
-    fn position(&self, lane: LaneId) -> usize {
-        self.find(lane).expect("the driver names lanes that it has opened and not closed")
+    fn lane(&self, lane: LaneId) -> &Lane {
+        self.lanes.get(&lane).expect(OPEN)
     }
 
     fn lane_mut(&mut self, lane: LaneId) -> &mut Lane {
-        let at = self.position(lane);
-        &mut self.lanes[at]
+        self.lanes.get_mut(&lane).expect(OPEN)
+    }
+
+    /// A lane to which something happens: its policy may think otherwise now.
+    fn touch(&mut self, lane: LaneId) -> &mut Lane {
+        let lane = self.lane_mut(lane);
+        lane.said = None;
+        lane
     }
 
     /// What waits in this lane.
+    #[must_use]
     pub fn queue(&self, lane: LaneId) -> &Queue {
-        &self.lanes[self.position(lane)].queue
+        &self.lane(lane).queue
     }
 
-    /// The mean time that a batch of `rows` of this lane is expected to take, once it is padded; `None` before its first.
-    pub fn predict(&self, lane: LaneId, rows: usize) -> Option<Duration> {
-        let lane = &self.lanes[self.position(lane)];
-        lane.times.fit().predict(lane.sizes.padded(rows))
+    /// Whether nothing of this lane waits or runs.
+    #[must_use]
+    pub fn is_idle(&self, lane: LaneId) -> bool {
+        self.queue(lane).is_empty() && self.running.iter().all(|batch| batch.lane != lane)
     }
 
     /// What has been learned of this lane's batch time.
+    #[must_use]
     pub fn fit(&self, lane: LaneId) -> Fit {
-        self.lanes[self.position(lane)].fit()
+        self.lane(lane).fit()
     }
 
     /// Batches that are running, in any order.
+    #[must_use]
     pub fn running(&self) -> &[Running] {
         &self.running
     }
@@ -470,13 +398,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::policy::{Cork, Fixed, Priority};
+    use crate::policy::{Cork, Fixed, Policy, Priority};
 
     /// One entry of so many rows.
-    fn batch(rows: usize) -> Batch {
-        Batch { entries: 1, rows, first_arrival: Instant::EPOCH }
-    }
-
     fn at(ms: u64) -> Instant {
         Instant::EPOCH + Duration::from_millis(ms)
     }
@@ -503,11 +427,16 @@ mod tests {
         Landing::Answered { took: Duration::from_millis(ms), late: 0 }
     }
 
+    fn poll(pool: &mut Dispatcher, now: Instant) -> Step {
+        pool.poll(now, |_, _| true)
+    }
+
     /// Obeys one release and returns its lane and ticket.
     fn release(pool: &mut Dispatcher, now: Instant) -> (LaneId, u64) {
-        let Step::Release { lane, entries, .. } = pool.next(now) else { panic!("{:?}", pool.next(now)) };
-        let rows = pool.take(lane, 0..entries).count();
-        (lane, pool.launch(now, lane, batch(rows)))
+        match poll(pool, now) {
+            Step::Release(batch) => (batch.lane, batch.ticket),
+            step => panic!("{step:?}"),
+        }
     }
 
     #[test]
@@ -521,7 +450,7 @@ mod tests {
         for round in 0..3 {
             let (lane, ticket) = release(&mut pool, at(round * 10));
             order.push(lane);
-            assert!(!matches!(pool.next(at(round * 10)), Step::Release { .. }), "one runner, one batch");
+            assert!(!matches!(poll(&mut pool, at(round * 10)), Step::Release(_)), "one runner, one batch");
             pool.land(at(round * 10 + 10), ticket, took(10));
         }
         assert_eq!(order, [1, 2, 0]);
@@ -533,9 +462,84 @@ mod tests {
         let (first, second) = (pool.open(lane()), pool.open(lane()));
         pool.arrive(first, entry(0, 0, 90));
         pool.arrive(second, entry(0, 0, 5));
-        assert!(matches!(pool.next(at(6)), Step::Shed { lane, .. } if lane == second));
-        assert_eq!(pool.take(second, 0..1).count(), 1);
-        assert!(matches!(pool.next(at(6)), Step::Release { lane, .. } if lane == first));
+        assert!(matches!(poll(&mut pool, at(6)), Step::Shed(shed) if shed.lane == second && shed.entries.len() == 1));
+        assert!(matches!(poll(&mut pool, at(6)), Step::Release(batch) if batch.lane == first));
+    }
+
+    #[test]
+    fn who_has_left_is_dropped_from_the_batch_and_the_next_takes_the_runner() {
+        let mut pool = Dispatcher::new(1);
+        let (first, second) = (pool.open(lane()), pool.open(lane()));
+        for id in 0..3 {
+            pool.arrive(first, entry(id, 0, 50));
+        }
+        pool.arrive(second, entry(7, 0, 90));
+        let mut asked = Vec::new();
+        let mut only = |kept: u64| {
+            pool.poll(at(0), |lane, entry| {
+                asked.push((lane, entry.id));
+                entry.id == kept
+            })
+        };
+        let Step::Release(batch) = only(7) else { panic!("a runner is free") };
+        assert_eq!((batch.lane, batch.entries.len(), batch.rows), (second, 1, 1));
+        assert_eq!(asked, [(first, 0), (first, 1), (first, 2), (second, 7)]);
+        assert!(pool.queue(first).is_empty() && pool.running().len() == 1);
+    }
+
+    #[test]
+    fn the_caps_hold_whatever_the_policy_says() {
+        struct Always(usize);
+        impl Policy for Always {
+            fn decide(&self, _: Instant, _: View<'_>) -> Decision {
+                Decision::Release { entries: self.0, reason: ReleaseReason::Ripe }
+            }
+        }
+        for (says, released) in [(usize::MAX, 8), (0, 1)] {
+            let mut pool = Dispatcher::new(1);
+            let lane = pool.open(Lane::new(Box::new(Always(says)), 8));
+            (0..20).for_each(|id| pool.arrive(lane, entry(id, 0, 90)));
+            let Step::Release(batch) = poll(&mut pool, at(0)) else { panic!("a runner is free") };
+            assert_eq!(batch.entries.len(), released);
+            assert_eq!(poll(&mut pool, at(0)), Step::Park, "no runner is free");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_it_was_decided_on() {
+        // Forty at once against batches of at most 8 rows that take 10 + n ms, and 49 ms.
+        let mut lane = Lane::new(Box::new(Cork), 8);
+        [1, 2, 4, 8].iter().cycle().take(12).for_each(|&n| lane.seen(at(0), n, Duration::from_millis(10 + n as u64)));
+        let mut pool = Dispatcher::new(1);
+        let lane = pool.open(lane);
+        (0..40).for_each(|id| pool.arrive(lane, entry(id, 0, 49)));
+        let mut told = Vec::new();
+        while let Step::Shed(shed) = poll(&mut pool, at(0)) {
+            let ms = |at: Instant| at.since(Instant::EPOCH).as_secs_f64() * 1e3;
+            told.push((
+                shed.entries[0].id,
+                ms(shed.forecast).round() as u64,
+                ms(shed.retry_at.expect("later")).round() as u64,
+            ));
+        }
+        // The last stands with seven others behind four full batches of 18 ms; the 20th with three behind two.
+        assert_eq!((told[0], told[told.len() - 1]), ((39, 90, 72), (19, 50, 36)));
+        assert_eq!(told.len(), 21);
+    }
+
+    #[test]
+    fn who_can_never_be_in_time_is_not_asked_back_and_others_are() {
+        let mut pool = Dispatcher::new(1);
+        let lane = pool.open(lane());
+        // Batches take 10 ms.
+        for (id, arrival, within) in [(0, 0, 5), (1, 0, 11), (2, 0, 90)] {
+            pool.arrive(lane, entry(id, arrival, within));
+        }
+        let mut retries = Vec::new();
+        while let Step::Shed(shed) = poll(&mut pool, at(12)) {
+            retries.push((shed.entries.iter().map(|e| e.id).collect::<Vec<_>>(), shed.retry_at));
+        }
+        assert_eq!(retries, [(vec![0], None), (vec![1], Some(at(12)))], "both expired");
     }
 
     #[test]
@@ -573,12 +577,11 @@ mod tests {
             pool.arrive(busy, entry(round, round * 10, 90));
             pool.arrive(hopeless, entry(round, round * 10, 50));
             loop {
-                match pool.next(now) {
-                    Step::Shed { lane, entries, .. } => drop(pool.take(lane, entries)),
-                    Step::Release { lane, entries, .. } => {
-                        let rows = pool.take(lane, 0..entries).count();
-                        served += if lane == hopeless { rows } else { 0 };
-                        flights.push((round, pool.launch(now, lane, batch(rows))));
+                match poll(&mut pool, now) {
+                    Step::Shed(_) => {}
+                    Step::Release(batch) => {
+                        served += if batch.lane == hopeless { batch.rows } else { 0 };
+                        flights.push((round, batch.ticket));
                     }
                     Step::WaitUntil(_) | Step::Park => break,
                 }
@@ -598,19 +601,16 @@ mod tests {
             let now = at(round * 10);
             pool.arrive(busy, entry(round, round * 10, 90));
             pool.arrive(hopeless, entry(round, round * 10, 50));
-            let (lane, rows) = loop {
-                match pool.next(now) {
-                    Step::Shed { lane, entries, .. } => drop(pool.take(lane, entries)),
-                    Step::Release { lane, entries, .. } => break (lane, pool.take(lane, 0..entries).count()),
+            let batch = loop {
+                match poll(&mut pool, now) {
+                    Step::Shed(_) => {}
+                    Step::Release(batch) => break batch,
                     step => panic!("the busy lane has something to run: {step:?}"),
                 }
             };
-            probes += usize::from(lane == hopeless);
-            let ticket = pool.launch(now, lane, batch(rows));
-            while let Step::Shed { lane, entries, .. } = pool.next(now) {
-                drop(pool.take(lane, entries));
-            }
-            pool.land(at(round * 10 + 10), ticket, took(10));
+            probes += usize::from(batch.lane == hopeless);
+            while let Step::Shed(_) = poll(&mut pool, now) {}
+            pool.land(at(round * 10 + 10), batch.ticket, took(10));
         }
         assert!(probes > 90, "once it is seen that its batches take 10 ms, it has its share: {probes}");
     }
@@ -631,7 +631,7 @@ mod tests {
         pool.arrive(third, entry(0, 10, 90));
         assert_eq!(release(&mut pool, at(10)).0, third);
         pool.close(second);
-        assert_eq!((pool.queue(third).len(), pool.next(at(10))), (0, Step::Park));
+        assert_eq!((pool.queue(third).len(), poll(&mut pool, at(10))), (0, Step::Park));
     }
 
     #[test]
@@ -651,7 +651,7 @@ mod tests {
             pool.arrive(lane, entry(0, 0, 90));
         }
         let asked = |now, pool: &mut Dispatcher| {
-            pool.next(now);
+            poll(pool, now);
             counts.iter().map(|c| c.swap(0, Ordering::Relaxed)).sum::<usize>()
         };
         assert_eq!(asked(at(0), &mut pool), 20);
@@ -672,9 +672,9 @@ mod tests {
                 for id in [0, 1] {
                     pool.arrive(lane, entry(round * 4 + after + id, begin + after, 50));
                 }
-                let Step::Release { entries: 2, .. } = pool.next(at(begin + after)) else { panic!("they are two") };
-                pool.take(lane, 0..2).for_each(drop);
-                pool.launch(at(begin + after), lane, Batch { entries: 2, rows: 2, first_arrival: at(begin + after) })
+                let Step::Release(batch) = poll(&mut pool, at(begin + after)) else { panic!("they are two") };
+                assert_eq!(batch.entries.len(), 2);
+                batch.ticket
             });
             tickets.into_iter().for_each(|ticket| pool.land(at(begin + 12), ticket, took(10)));
         }
@@ -690,7 +690,7 @@ mod tests {
             let (_, ticket) = release(&mut pool, at(round * 100));
             pool.land(at(round * 100 + 60), ticket, took(10));
         }
-        assert_eq!(pool.predict(lane, 1), Some(Duration::from_millis(10)));
+        assert_eq!(pool.lane(lane).predict(1), Some(Duration::from_millis(10)));
     }
 
     #[test]
@@ -712,7 +712,7 @@ mod tests {
             pool.arrive(lane, entry(round, round * 10, 90));
             let (_, ticket) = release(&mut pool, at(round * 10));
             pool.land(at(round * 10 + 5), ticket, landing);
-            let known = pool.predict(lane, 1);
+            let known = pool.lane(lane).predict(1);
             assert_eq!(
                 (known, heard.load(Ordering::Relaxed)),
                 ((landing != Landing::Failed).then_some(Duration::from_millis(5)), round as usize)

@@ -39,7 +39,8 @@ impl Policy for Fixed {
             next_expiry = next_expiry.min(waits(&level.start));
             let expired = level.clone().take_while(|position| waits(position) <= now).count();
             if expired > 0 {
-                return Decision::Shed { entries: level.start..level.start + expired, reason: ShedReason::Expired };
+                let (entries, reason) = (level.start..level.start + expired, ShedReason::Expired);
+                return Decision::Shed { entries, reason, forecast: now, retry_at: view.start_after(now, 0) };
             }
         }
         if !view.has_free_runner() {

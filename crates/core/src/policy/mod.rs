@@ -9,6 +9,7 @@ mod cork;
 mod cork_2020;
 mod dispatcher;
 mod fixed;
+mod lane;
 mod patience;
 mod priority;
 mod queue;
@@ -21,8 +22,9 @@ pub use aimd::Aimd;
 pub use arbiter::{Arbiter, Claim};
 pub use cork::Cork;
 pub use cork_2020::Cork2020;
-pub use dispatcher::{Batch, Dispatcher, Landing, Lane, LaneId, Step};
+pub use dispatcher::{Batch, Dispatcher, Landing, Shed, Step};
 pub use fixed::Fixed;
+pub use lane::{Lane, LaneId};
 pub use patience::Patience;
 pub use priority::Priority;
 pub use queue::{Entry, Queue};
@@ -71,6 +73,10 @@ pub enum Decision {
         entries: Range<usize>,
         /// Why.
         reason: ShedReason,
+        /// When they would be answered otherwise, by what they are refused on.
+        forecast: Instant,
+        /// When what stands before them will be under way.
+        retry_at: Instant,
     },
     /// Do nothing until something happens.
     Park,

@@ -325,39 +325,52 @@ impl<'a> Trial<'a> {
 
     fn obey(&mut self) -> Option<Instant> {
         loop {
-            let step = self.pool.next(self.now);
+            let (lane, decision) = self.pool.peek(self.now);
             self.tally.steps += 1;
             let closer = self.tally.steps.is_multiple_of(CLOSER);
             if closer {
-                assert_eq!(self.pool.next(self.now), step, "asked twice, it says the same");
-                self.check_memory(&step);
+                let again = self.pool.peek(self.now);
+                assert_eq!(again, (lane, decision.clone()), "asked twice, it says the same");
+                self.check_memory(&decision);
             }
-            self.remember(&step);
-            match step {
-                Step::Release { lane, entries, reason } => self.release(lane, entries, reason),
-                Step::Shed { lane, entries, reason } => {
+            self.remember(lane, &decision);
+            match (lane, &decision) {
+                (Some(lane), Decision::Release { entries, reason }) => self.check_release(lane, *entries, *reason),
+                (Some(lane), Decision::Shed { entries, reason, forecast, retry_at }) => {
                     let within = !entries.is_empty() && entries.end <= self.pool.queue(lane).len();
                     assert!(within, "refuses {entries:?} of {}", self.pool.queue(lane).len());
-                    self.check_refusal(lane, &entries, reason);
-                    let refused: Vec<Entry> = self.pool.take(lane, entries.clone()).collect();
-                    assert_eq!(refused.len(), entries.len());
-                    self.tally.refused[reason as usize] += refused.len() as u64;
-                    refused.iter().for_each(|entry| self.settle(lane, entry, Fate::Refused, self.now));
+                    assert!(*forecast >= self.now && *retry_at >= self.now, "{decision:?} at {:?}", self.now);
+                    self.check_refusal(lane, entries, *reason);
                 }
-                Step::WaitUntil(at) => {
+                _ => {}
+            }
+            match (self.pool.poll(self.now, |_, _| true), decision) {
+                (Step::Release(batch), Decision::Release { entries, reason }) => {
+                    assert_eq!((batch.entries.len(), batch.reason), (entries, reason));
+                    self.run_batch(batch);
+                }
+                (Step::Shed(shed), Decision::Shed { entries, reason, forecast, .. }) => {
+                    assert!((1..=entries.len()).contains(&shed.entries.len()), "{shed:?} of {entries:?}");
+                    assert_eq!((shed.reason, shed.forecast), (reason, forecast));
+                    self.tally.refused[reason as usize] += shed.entries.len() as u64;
+                    shed.entries.iter().for_each(|entry| self.settle(shed.lane, entry, Fate::Refused, self.now));
+                }
+                (Step::WaitUntil(at), Decision::WaitUntil(decided)) => {
+                    assert_eq!(at, decided);
                     assert!(at > self.now, "waits for the past: {at:?} at {:?}", self.now);
                     self.check_rest(Some(at), closer);
                     return Some(at);
                 }
-                Step::Park => {
+                (Step::Park, Decision::Park) => {
                     self.check_rest(None, closer);
                     return None;
                 }
+                (step, decision) => panic!("{decision:?} was decided, and {step:?} done"),
             }
         }
     }
 
-    fn release(&mut self, lane: LaneId, entries: usize, reason: ReleaseReason) {
+    fn check_release(&self, lane: LaneId, entries: usize, reason: ReleaseReason) {
         let (now, state) = (self.now, &self.lanes[lane]);
         assert!(self.flights.len() < self.world.runners, "more in flight than permits");
         let view = self.pool.view(now, lane);
@@ -371,9 +384,12 @@ impl<'a> Trial<'a> {
             assert!(if reason == ReleaseReason::Probe { probe } else { in_time }, "runs what is late: {first:?}");
             assert!(reason != ReleaseReason::Draining || state.draining);
         }
-        let batch: Vec<Entry> = self.pool.take(lane, 0..entries).collect();
-        assert_eq!(batch.len(), entries);
-        let model = state.model;
+    }
+
+    fn run_batch(&mut self, batch: Batch) {
+        let Batch { ticket, lane, entries, rows, reason, .. } = batch;
+        assert_eq!(rows, entries.iter().map(|e| e.rows).sum());
+        let (now, model) = (self.now, self.lanes[lane].model);
         let time = self.world.models[model].service.draw(now, self.launched[model], rows, &mut self.service_rng);
         let end = now + time;
         self.launched[model] += 1;
@@ -381,16 +397,15 @@ impl<'a> Trial<'a> {
         self.tally.rows += rows as u64;
         self.tally.busy += time;
         self.tally.released[reason as usize] += 1;
-        let late = batch.iter().filter(|entry| end > entry.deadline).count();
-        for entry in &batch {
+        let late = entries.iter().filter(|entry| end > entry.deadline).count();
+        for entry in &entries {
             self.check_turn(lane, entry);
             let count = if end <= entry.deadline { &mut self.tally.on_time } else { &mut self.tally.late };
             *count += 1;
             self.settle(lane, entry, Fate::Served, end);
         }
-        self.lanes[lane].flying += entries;
-        let ticket = self.pool.launch(now, lane, Batch { entries, rows, first_arrival: batch[0].arrival });
-        self.flights.push(Flight { end, took: time, ticket, lane, entries, rows, late });
+        self.lanes[lane].flying += entries.len();
+        self.flights.push(Flight { end, took: time, ticket, lane, entries: entries.len(), rows, late });
     }
 
     /// First come, first served within a class.
@@ -506,24 +521,17 @@ impl<'a> Trial<'a> {
     }
 
     /// What the dispatcher remembers of its policy's answers is what the policy says when it is asked now.
-    fn check_memory(&self, step: &Step) {
+    fn check_memory(&self, decision: &Decision) {
         let &[LaneState { rule: Rule::Cork, closed: false, .. }] = &self.lanes[..] else { return };
-        match (Cork.decide(self.now, self.pool.view(self.now, 0)), step) {
-            (Decision::Release { entries, reason }, step) => {
-                assert_eq!(*step, Step::Release { lane: 0, entries, reason });
-            }
-            (Decision::Shed { entries, reason }, step) => assert_eq!(*step, Step::Shed { lane: 0, entries, reason }),
-            (Decision::WaitUntil(at), step) => assert_eq!(*step, Step::WaitUntil(at)),
-            (Decision::Park, step) => assert_eq!(*step, Step::Park),
-        }
+        assert_eq!(*decision, Cork.decide(self.now, self.pool.view(self.now, 0)));
     }
 
-    fn remember(&mut self, step: &Step) {
-        let number = match step {
-            Step::Release { lane, entries, .. } => (entries << 8 | lane) as u64,
-            Step::Shed { entries, .. } => (entries.start ^ entries.end << 20) as u64,
-            Step::WaitUntil(at) => at.as_nanos(),
-            Step::Park => 1,
+    fn remember(&mut self, lane: Option<LaneId>, decision: &Decision) {
+        let number = match decision {
+            Decision::Release { entries, .. } => (entries << 8 | lane.unwrap_or_default()) as u64,
+            Decision::Shed { entries, .. } => (entries.start ^ entries.end << 20) as u64,
+            Decision::WaitUntil(at) => at.as_nanos(),
+            Decision::Park => 1,
         };
         let mixed = self.tally.course.rotate_left(5) ^ number ^ self.now.as_nanos();
         self.tally.course = mixed.wrapping_mul(0x517c_c1b7_2722_0a95);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant as Clock};
 
 use serde_json::json;
 use uncork_core::estimator::Instant;
-use uncork_core::policy::{Batch, Cork, Dispatcher, Entry, Landing, Lane, Priority, Step};
+use uncork_core::policy::{Cork, Dispatcher, Entry, Landing, Lane, Priority, Step};
 use uncork_sim::{OpenLoop, Process};
 
 use crate::case::{CORK, EAGER, Make, SETUPS, Setup, ms, only};
@@ -95,16 +95,16 @@ fn dispatcher(waiting: usize) -> f64 {
     let clock = Clock::now();
     let mut requests = 0;
     for _ in 0..BATCHES {
-        let Step::Release { entries, .. } = pool.next(now) else { panic!("a runner is free and {waiting} rows wait") };
-        let rows = pool.take(lane, 0..entries).map(|entry| black_box(entry).rows).sum();
-        let ticket = pool.launch(now, lane, Batch { entries, rows, first_arrival: now });
-        for _ in 0..entries {
+        let Step::Release(batch) = pool.poll(now, |_, entry| black_box(entry).rows > 0) else {
+            panic!("a runner is free and {waiting} rows wait")
+        };
+        for _ in 0..batch.entries.len() {
             now = now + gap;
             arrive(&mut pool, now);
-            black_box(pool.next(now));
+            black_box(pool.poll(now, |_, _| true));
         }
-        requests += entries;
-        pool.land(now, ticket, Landing::Answered { took: time(entries), late: 0 });
+        requests += batch.entries.len();
+        pool.land(now, batch.ticket, Landing::Answered { took: time(batch.rows), late: 0 });
     }
     clock.elapsed().as_nanos() as f64 / requests as f64
 }

@@ -81,7 +81,8 @@ impl Change {
             true => Decision::Release { entries, reason: ReleaseReason::Ripe },
             false => Decision::WaitUntil(first.deadline.max(now + Duration::from_nanos(1))),
         };
-        let refuse_first = || Decision::Shed { entries: 0..1, reason: ShedReason::BatchTooLate };
+        let refuse = |entries, reason| Decision::Shed { entries, reason, forecast: now, retry_at: now };
+        let refuse_first = || refuse(0..1, ShedReason::BatchTooLate);
         match (self, &decision) {
             (Change::FrontOneByOne, Decision::Shed { reason: ShedReason::BatchTooLate, .. }) => {
                 if start + view.batch_time(first.rows) > first.deadline { decision } else { release_or_wait() }
@@ -92,7 +93,7 @@ impl Change {
                 let end = view.start_after(now, ahead) + view.batch_time(own);
                 match view.queue.last() {
                     Some(entry) if ahead > 0 && end > entry.deadline => {
-                        Decision::Shed { entries: last..last + 1, reason: ShedReason::QueueTooLong }
+                        refuse(last..last + 1, ShedReason::QueueTooLong)
                     }
                     _ => decision,
                 }
