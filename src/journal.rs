@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn late(requests: usize) -> Refusal {
-        let told = Error::Late { predicted_ms: 60.0, deadline_ms: 50.0, retry_after: MS };
+        let told = Error::Late { predicted_ms: 60.0, deadline_ms: 50.0, retry_after: Some(MS) };
         Refusal { reason: RefusalReason::Shed(ShedReason::BatchTooLate), requests, told }
     }
 

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     fn late(retry_after: Duration) -> Refusal {
-        refused(batcher::Error::Late { predicted_ms: 61.25, deadline_ms: 50.0, retry_after })
+        refused(batcher::Error::Late { predicted_ms: 61.25, deadline_ms: 50.0, retry_after: Some(retry_after) })
     }
 
     fn refused(error: batcher::Error) -> Refusal {
