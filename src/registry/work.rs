@@ -106,7 +106,7 @@ impl Station<'_> {
             (Err(RunnerError::Rows(named)), spare) => {
                 tally.has_refused = true;
                 let refused =
-                    refused(&rows, named).ok_or_else(|| BatchError("it refused rows that there are not".into()))?;
+                    refused(&rows, named).ok_or_else(|| BatchError::new("it refused rows that there are not"))?;
                 let others = spare.into_iter().flatten().zip(&refused);
                 let others: Vec<Tensors> =
                     others.filter(|(_, why)| why.is_none()).map(|(request, _)| request).collect();
@@ -114,7 +114,7 @@ impl Station<'_> {
                 let answer = |why: Option<String>| match why {
                     Some(why) => Ok(Err(why)),
                     None => {
-                        answers.next().ok_or_else(|| BatchError("a request was refused without its neighbours".into()))
+                        answers.next().ok_or_else(|| BatchError::new("a request was refused without its neighbours"))
                     }
                 };
                 refused.into_iter().map(answer).collect()
