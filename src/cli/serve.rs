@@ -1,5 +1,6 @@
 //! `uncork serve`
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,6 +36,16 @@ pub(super) struct Serve {
     /// Address to listen on; port 0 takes a free one [env: UNCORK_HTTP] [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
+
+    /// File of tokens, a line for each: NAME TOKEN and rights (inference, scrape, admin); needed where other machines can ask
+    ///
+    /// Read again when it changes. [env: UNCORK_TOKENS_FILE]
+    #[arg(long, value_name = "FILE")]
+    tokens_file: Option<String>,
+
+    /// Answer everybody who reaches the address: for a network that keeps strangers out [env: UNCORK_INSECURE]
+    #[arg(long)]
+    insecure: bool,
 
     /// Address for gRPC, which is not served yet
     #[arg(long, value_name = "ADDR", hide = true)]
@@ -83,8 +94,8 @@ Examples:
       the embedded digits model on http://127.0.0.1:8080
   uncork serve resnet.onnx --max-latency-ms 50 --max-batch-size 64
       one model with its two caps, as /v2/models/resnet/infer
-  uncork serve --config uncork.toml --http 0.0.0.0:8080
-      the models of a file, for other machines too
+  uncork serve --config uncork.toml --http 0.0.0.0:8080 --tokens-file tokens
+      the models of a file, for other machines whose callers have a token
   UNCORK_LOG=uncork=debug uncork serve
       with more to read on stderr";
 
@@ -95,6 +106,8 @@ impl Serve {
             models: self.models,
             config: self.config,
             http: self.http,
+            tokens_file: self.tokens_file,
+            insecure: self.insecure,
             grpc: self.grpc,
             max_latency_ms: self.max_latency_ms,
             max_batch_size: self.max_batch_size,
@@ -162,7 +175,10 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
     let server = match Server::bind(&config.http, config.server).await {
         Ok(server) => server,
         Err(error) => {
-            complain(&format!("cannot listen on {}: {error}; --http names another address", config.http));
+            // What is said of who may ask is not cured by another address.
+            let is_ours = error.kind() == ErrorKind::InvalidInput;
+            let hint = if is_ours { "" } else { "; --http names another address" };
+            complain(&format!("cannot listen on {}: {error}{hint}", config.http));
             return USAGE;
         }
     };

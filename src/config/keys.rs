@@ -4,6 +4,9 @@
 pub(super) const SERVER: &[&str] = &[
     "http",
     "grpc",
+    "tokens_file",
+    "insecure",
+    "hosts",
     "http_threads",
     "max_connections",
     "max_head_bytes",

@@ -8,6 +8,9 @@
 //! | `[server]` | default | |
 //! | --- | --- | --- |
 //! | `http` | `127.0.0.1:8080` | address to listen on |
+//! | `tokens_file` | – | who may ask, and what: a line `NAME TOKEN RIGHT …` for each; read again when it changes |
+//! | `insecure` | `false` | whether everybody who reaches an address of this machine may ask, without tokens |
+//! | `hosts` | – | on a loopback address: names that a proxy on this machine passes on in `Host`, as `["ml.example.com"]` |
 //! | `http_threads` | half of the cores | threads that read, decode, encode and write; the rest is for runners |
 //! | `max_connections` | 4096 | see [`Options`] for these |
 //! | `max_head_bytes`, `max_body_bytes` | 16384, 67108864 | |
@@ -79,6 +82,10 @@ pub struct Flags {
     pub config: Option<PathBuf>,
     /// `--http`
     pub http: Option<String>,
+    /// `--tokens-file`
+    pub tokens_file: Option<String>,
+    /// `--insecure`
+    pub insecure: bool,
     /// `--grpc`
     pub grpc: Option<String>,
     /// `--max-latency-ms`
@@ -98,6 +105,8 @@ impl Flags {
     fn get(&self, key: &str) -> Option<Setting> {
         let (flag, value) = match key {
             "http" => ("--http", &self.http),
+            "insecure" if self.insecure => return Some(Setting::word(Place::Flag("--insecure"), "true".into())),
+            "tokens_file" => ("--tokens-file", &self.tokens_file),
             "grpc" => ("--grpc", &self.grpc),
             "max_latency_ms" => ("--max-latency-ms", &self.max_latency_ms),
             "max_batch_size" => ("--max-batch-size", &self.max_batch_size),
@@ -146,7 +155,7 @@ pub fn resolve(
     let file = path.as_ref().map_or_else(File::default, |path| File::read(path, folder, &mut report));
     let layers = Layers { flags, environment: &environment };
     let server::Checked { http, http_threads, options, log_format, traces } =
-        server::check(&file.server, &layers, &mut report);
+        server::check(&file.server, &file.folder, &layers, &mut report);
     let models = model::check_all(&file, flags, folder, &layers, &mut report);
     let log = environment.log(&mut report);
     report.finish()?;

@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Layers;
 use super::file::Table;
-use super::problem::Report;
+use super::problem::{Place, Report};
 use super::setting::Setting;
 use super::traces;
-use crate::server::Options;
+use crate::server::{Access, Options};
 use crate::telemetry;
 
 /// Only this machine can reach it: whoever opens it to others does so knowingly.
@@ -43,7 +44,7 @@ pub(super) struct Checked {
 }
 
 /// Checks all of `[server]`.
-pub(super) fn check(table: &Table, layers: &Layers<'_>, report: &mut Report) -> Checked {
+pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &mut Report) -> Checked {
     let strongest = |key: &str| layers.strongest(key, table.get(key));
     if let Some(grpc) = strongest("grpc") {
         grpc.refuse(report, "gRPC is not served yet; leave this setting out");
@@ -69,6 +70,7 @@ pub(super) fn check(table: &Table, layers: &Layers<'_>, report: &mut Report) -> 
         write_timeout: millis("write_timeout_ms", defaults.write_timeout, Options::CLIENT_TIME, report),
         drain_delay: millis("drain_delay_ms", defaults.drain_delay, Options::DRAIN_TIME, report),
         drain_timeout: millis("drain_timeout_ms", defaults.drain_timeout, Options::DRAIN_TIME, report),
+        access: access(&strongest, folder, report),
     };
     let all = options.max_bodies_bytes;
     for (key, one) in [("max_body_bytes", options.max_body_bytes), ("max_answer_bytes", options.max_answer_bytes)] {
@@ -83,6 +85,27 @@ pub(super) fn check(table: &Table, layers: &Layers<'_>, report: &mut Report) -> 
     let log_format = strongest("log_format").and_then(|setting| log_format(&setting, report));
     let traces = traces::check(table, layers, report);
     Checked { http: http.unwrap_or_else(|| DEFAULT_HTTP.into()), http_threads, options, log_format, traces }
+}
+
+/// Who may ask. Relative to `folder` stands what the configuration file names.
+fn access(strongest: &impl Fn(&str) -> Option<Setting>, folder: &Path, report: &mut Report) -> Access {
+    let (tokens, hosts) = (strongest("tokens_file"), strongest("hosts"));
+    let is_insecure = strongest("insecure").filter(|setting| setting.flag(report) == Some(true));
+    if let (Some(tokens), Some(_)) = (&tokens, &is_insecure) {
+        tokens.refuse(report, "has no effect where everybody may ask; leave this setting or 'insecure' out");
+    }
+    if let (Some(hosts), true) = (&hosts, tokens.is_some() || is_insecure.is_some()) {
+        hosts.refuse(report, "has no effect beside 'tokens_file' or 'insecure'; leave this setting out");
+    }
+    if is_insecure.is_some() {
+        return Access::Everybody;
+    }
+    if let Some(setting) = tokens {
+        let file = setting.text(report).map(PathBuf::from).unwrap_or_default();
+        let file = if matches!(setting.place, Place::File { .. }) { folder.join(file) } else { file };
+        return Access::Tokens { file };
+    }
+    Access::Local { hosts: hosts.and_then(|hosts| hosts.texts(report)).unwrap_or_default() }
 }
 
 fn log_format(setting: &Setting, report: &mut Report) -> Option<LogFormat> {

@@ -133,6 +133,32 @@ impl Setting {
         found
     }
 
+    /// Yes or no; `None`, and a note, for anything else.
+    pub(super) fn flag(&self, report: &mut Report) -> Option<bool> {
+        match &self.value {
+            Value::Word(text) | Value::Other(text) if text == "true" => Some(true),
+            Value::Word(text) | Value::Other(text) if text == "false" => Some(false),
+            _ => {
+                self.refuse(report, "must be true or false");
+                None
+            }
+        }
+    }
+
+    /// Strings: a list, or words between commas. `None`, and a note, for anything else.
+    pub(super) fn texts(&self, report: &mut Report) -> Option<Vec<String>> {
+        let text = |item: &Value| if let Value::Text(text) = item { Some(text.clone()) } else { None };
+        let texts = match &self.value {
+            Value::Word(words) => Some(words.split(',').map(|word| word.trim().to_owned()).collect()),
+            Value::List(items) => items.iter().map(text).collect(),
+            _ => None,
+        };
+        if texts.is_none() {
+            self.refuse(report, "must be a list of strings");
+        }
+        texts
+    }
+
     /// A list of whole numbers; `None` for anything else.
     pub(super) fn whole_numbers(&self) -> Option<Vec<usize>> {
         let Value::List(items) = &self.value else { return None };

@@ -1,9 +1,10 @@
 //! The models over HTTP/1.1: the Open Inference Protocol v2 with JSON tensors, `/metrics`, `/status` and the page at `/`.
 //!
 //! A request's way: `connection` accepts, `guard` lets only sound heads through and keeps time, `arrival` stamps,
-//! `routes` finds the handler, `body` reads, `v2` turns JSON into tensors and back, `status` says what went wrong;
+//! `routes` finds the handler, `access` knows who may use it, `body` reads, `v2` turns JSON into tensors and back, `status` says what went wrong;
 //! `connection` logs and traces it on its way out.
 
+mod access;
 mod app;
 mod arrival;
 mod body;
@@ -25,9 +26,11 @@ use std::sync::Arc;
 
 use tokio::net::{TcpListener, ToSocketAddrs};
 
+pub use access::Access;
 pub use options::Options;
 
 use crate::registry::Registry;
+use access::Door;
 use connection::{Connections, Counter};
 
 /// A server that listens and does not answer yet.
@@ -36,6 +39,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     options: Options,
+    door: Door,
 }
 
 /// How a server came to its end.
@@ -51,11 +55,13 @@ pub enum Ended {
 }
 
 impl Server {
-    /// Takes hold of `address`; port 0 takes a free one. Clients that connect wait until [`serve`](Self::serve).
+    /// Takes hold of `address`; port 0 takes a free one. Clients that connect wait until [`serve`](Self::serve). Fails for an
+    /// address that other machines can reach, unless `options.access` says who may ask there.
     pub async fn bind(address: impl ToSocketAddrs, options: Options) -> io::Result<Server> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        Ok(Server { listener, address, options })
+        let door = Door::of(&options.access, address)?;
+        Ok(Server { listener, address, options, door })
     }
 
     /// The address that is listened on, with the real port.
@@ -71,7 +77,7 @@ impl Server {
     /// `drain_timeout` is cut off. Dropping the future cuts everything off at once.
     pub async fn serve(self, registry: Registry, shutdown: impl Future<Output = ()>) -> Ended {
         let options = Arc::new(self.options);
-        let router = routes::router(registry.clone(), Arc::clone(&options));
+        let router = routes::router(registry.clone(), Arc::clone(&options), self.door.clone());
         let (tracer, refusals) = (registry.tracer().clone(), Arc::default());
         let (registry_of_all, options_of_all) = (registry.clone(), Arc::clone(&options));
         let counter = Counter { router, options: options_of_all, tracer, refusals, registry: registry_of_all };
@@ -83,6 +89,7 @@ impl Server {
         };
         tokio::select! {
             never = connections.accept(&self.listener) => match never {},
+            () = self.door.follow() => {}
             () = retirement => {}
         }
         drop(self.listener);

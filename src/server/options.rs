@@ -1,10 +1,12 @@
-//! The bounds that the server keeps towards its clients.
+//! The bounds that the server keeps towards its clients, and who they may be.
 
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Every bound on connections, sizes and times. [`Default`] suits a server behind a load balancer as well as one alone.
+use super::access::Access;
+
+/// Every bound on connections, sizes and times, and who may ask. [`Default`] suits a server behind a load balancer as well as one alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Connections that are open at once; default 4096. One more is answered 503 and closed, so that its client, or the
@@ -38,6 +40,8 @@ pub struct Options {
     pub drain_delay: Duration,
     /// How long a shutdown waits for the requests in flight; default 30 s. What is then left is cut off.
     pub drain_timeout: Duration,
+    /// Who may ask; default: whoever is on this machine.
+    pub access: Access,
 }
 
 impl Options {
@@ -75,6 +79,7 @@ impl Default for Options {
             write_timeout: Duration::from_secs(30),
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
+            access: Access::default(),
         }
     }
 }

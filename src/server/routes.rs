@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::middleware::from_fn;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{StatusCode, Uri};
 
+use super::access::{Door, Right, admit};
 use super::app::App;
 use super::body::Room;
 use super::status::Refusal;
@@ -20,24 +21,29 @@ use crate::registry::Registry;
 /// Prometheus' text format.
 const METRICS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// All paths.
-pub(super) fn router(registry: Registry, options: Arc<Options>) -> Router {
+/// All paths, behind a door: each asks for the right that it is listed under.
+pub(super) fn router(registry: Registry, options: Arc<Options>, door: Door) -> Router {
     let room = Room::new(options.max_bodies_bytes);
     let is_traced = registry.tracer().is_on();
-    let routes = Router::new()
+    let guarded =
+        |right: Right, routes: Router<App>| routes.route_layer(from_fn_with_state((door.clone(), right), admit));
+    let probes = Router::new()
+        .route("/v2/health/live", get(v2::metadata::live))
+        .route("/v2/health/ready", get(v2::metadata::ready))
+        .route("/v2/models/{model}/ready", get(v2::metadata::model_ready))
+        .route("/v2/models/{model}/versions/{version}/ready", get(v2::metadata::model_ready));
+    let views = Router::new()
         .route("/", get(page::page))
         .route("/page/{file}", get(page::file))
         .route("/status", get(overview::overview))
-        .route("/metrics", get(metrics_text))
+        .route("/metrics", get(metrics_text));
+    let models = Router::new()
         .route("/v2", get(v2::metadata::server))
-        .route("/v2/health/live", get(v2::metadata::live))
-        .route("/v2/health/ready", get(v2::metadata::ready))
         .route("/v2/models/{model}", get(v2::metadata::model))
-        .route("/v2/models/{model}/ready", get(v2::metadata::model_ready))
         .route("/v2/models/{model}/infer", post(v2::infer))
         .route("/v2/models/{model}/versions/{version}", get(v2::metadata::model))
-        .route("/v2/models/{model}/versions/{version}/ready", get(v2::metadata::model_ready))
         .route("/v2/models/{model}/versions/{version}/infer", post(v2::infer));
+    let routes = probes.merge(guarded(Right::Scrape, views)).merge(guarded(Right::Inference, models));
     let routes = if is_traced { routes.route_layer(from_fn(note_route)) } else { routes };
     routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method).with_state(App {
         registry,

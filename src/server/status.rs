@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use serde::Serialize;
 
 use crate::batcher;
@@ -143,6 +143,8 @@ impl From<Error> for Refusal {
 fn reason(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "not_found",
+        StatusCode::UNAUTHORIZED => "no_token",
+        StatusCode::FORBIDDEN => "not_allowed",
         StatusCode::METHOD_NOT_ALLOWED => "method",
         StatusCode::REQUEST_TIMEOUT => "slow_sender",
         StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => "too_large",
@@ -159,6 +161,12 @@ impl IntoResponse for Refusal {
         response.headers_mut().insert(CONTENT_TYPE, JSON);
         if let Some(seconds) = self.retry_seconds() {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            // Browsers know the second scheme, and ask their user for it.
+            for scheme in ["Bearer", "Basic realm=\"uncork: the password is a token\""] {
+                response.headers_mut().append(WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
+            }
         }
         if self.closes {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -1,0 +1,327 @@
+//! Who may do what: each route asks for a right, or for none, and the door knows who has it.
+//!
+//! On a loopback address everybody on this machine may do everything. A page of another site, open in a browser on this
+//! machine, may not: it could post to this address, and by pointing a name of its own here (DNS rebinding) read the
+//! answers. Such a request names its site in `Origin`, `Sec-Fetch-Site` or `Host`. On every other address a caller needs a
+//! token, or the operator has said that the network keeps strangers out.
+
+mod tokens;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
+use http::uri::Authority;
+use http::{Method, StatusCode, Uri};
+
+use super::status::Refusal;
+use crate::quote::Quoted;
+use tokens::Tokens;
+
+/// Who may ask this server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// Whoever is on this machine: only loopback addresses can be bound. A request whose `Host` is a name with a dot is
+    /// refused unless the name is one of these, as it is behind a proxy on this machine that passes names on.
+    Local {
+        /// Names that this server is called by.
+        hosts: Vec<String>,
+    },
+    /// Holders of the tokens in this file, which is read again when it changes.
+    Tokens {
+        /// A line for each: a name, the token, and what it may do (`inference`, `scrape`, `admin`; `inference` where nothing is said).
+        file: PathBuf,
+    },
+    /// Everybody who reaches the address.
+    Everybody,
+}
+
+impl Default for Access {
+    fn default() -> Access {
+        Access::Local { hosts: Vec::new() }
+    }
+}
+
+/// What a route asks for. Probes ask for nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Right {
+    /// To see metrics, the status and the page.
+    Scrape,
+    /// To ask models, and what they take.
+    Inference,
+    /// To change what is served.
+    Admin,
+}
+
+impl Right {
+    const ALL: [Right; 3] = [Right::Scrape, Right::Inference, Right::Admin];
+
+    /// As it stands in the file.
+    fn name(self) -> &'static str {
+        match self {
+            Right::Scrape => "scrape",
+            Right::Inference => "inference",
+            Right::Admin => "admin",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Right> {
+        Right::ALL.into_iter().find(|right| right.name() == name)
+    }
+}
+
+/// How often the file of tokens is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+
+/// Decides who comes in. Clones share the tokens.
+#[derive(Debug, Clone)]
+pub(super) enum Door {
+    Local(Arc<[String]>),
+    Tokens(Arc<Held>),
+    Everybody,
+}
+
+/// The tokens as they are now.
+#[derive(Debug)]
+pub(super) struct Held {
+    file: PathBuf,
+    tokens: RwLock<Tokens>,
+}
+
+impl Door {
+    /// The door of a server on this address. The error says what an address needs that others can reach, or what is wrong
+    /// with the file of tokens.
+    pub(super) fn of(access: &Access, address: SocketAddr) -> io::Result<Door> {
+        match access {
+            Access::Local { .. } if !address.ip().to_canonical().is_loopback() => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "other machines can reach this address, so callers need tokens: name a tokens_file; or, where the network \
+                 keeps strangers out, say --insecure",
+            )),
+            Access::Local { hosts } => Ok(Door::Local(hosts.iter().map(|host| host.to_ascii_lowercase()).collect())),
+            Access::Tokens { file } => {
+                let tokens = RwLock::new(Tokens::read(file)?);
+                Ok(Door::Tokens(Arc::new(Held { file: file.clone(), tokens })))
+            }
+            Access::Everybody => Ok(Door::Everybody),
+        }
+    }
+
+    /// Follows the file of tokens, if there is one. A file that cannot be used leaves things as they are, and is logged.
+    pub(super) async fn follow(&self) {
+        let Door::Tokens(held) = self else { return std::future::pending().await };
+        let mut seen = held.changed();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let now = held.changed();
+            if now == seen {
+                continue;
+            }
+            seen = now;
+            match Tokens::read(&held.file) {
+                Ok(tokens) => {
+                    *held.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+                    tracing::info!("tokens read again from {}", held.file.display());
+                }
+                Err(error) => tracing::error!(%error, "the tokens stay as they were"),
+            }
+        }
+    }
+
+    /// Whether a request with this head may do what asks for `right`.
+    fn check(&self, right: Right, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+        match self {
+            Door::Everybody => check_site(method, headers, |host| Some(host) == own_host(headers).as_deref()),
+            Door::Local(hosts) => {
+                let is_ours = |host: &str| is_of_this_machine(host) || hosts.iter().any(|own| own == host);
+                if let Some(host) = own_host(headers)
+                    && !is_ours(&host)
+                {
+                    let quoted = Quoted(&host);
+                    return Err(Refusal::new(
+                        StatusCode::FORBIDDEN,
+                        format!("this server is not called {quoted}; if it should be, name it in hosts of [server]"),
+                    ));
+                }
+                check_site(method, headers, is_ours)
+            }
+            Door::Tokens(held) => {
+                let secret = secret(headers).ok_or_else(|| {
+                    Refusal::new(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN")
+                })?;
+                let tokens = held.tokens.read().unwrap_or_else(PoisonError::into_inner);
+                let token = tokens.find(&secret);
+                let token = token.ok_or_else(|| Refusal::new(StatusCode::UNAUTHORIZED, "this token is not known"))?;
+                if !token.has(right) {
+                    let (holder, right) = (&token.holder, right.name());
+                    let message = format!("the token of {} has no right to this: it needs '{right}'", Quoted(holder));
+                    return Err(Refusal::new(StatusCode::FORBIDDEN, message));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Held {
+    /// What tells one state of the file from another.
+    fn changed(&self) -> Option<(SystemTime, u64)> {
+        let about = std::fs::metadata(&self.file).ok()?;
+        Some((about.modified().ok()?, about.len()))
+    }
+}
+
+/// Lets a request through to a route that asks for `right`, or refuses it before its body is read.
+pub(super) async fn admit(State((door, right)): State<(Door, Right)>, request: Request, next: Next) -> Response {
+    match door.check(right, request.method(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Refuses what a browser says that a page of another site has asked for. What no browser sends has neither header. To follow a
+/// link from elsewhere is no harm: that page does not see the answer.
+fn check_site(method: &Method, headers: &HeaderMap, is_ours: impl Fn(&str) -> bool) -> Result<(), Refusal> {
+    let elsewhere = |site: &str| {
+        Refusal::new(StatusCode::FORBIDDEN, format!("a page of another site has asked for this ({})", Quoted(site)))
+    };
+    if let Some(origin) = headers.get(ORIGIN) {
+        let origin = String::from_utf8_lossy(origin.as_bytes()).into_owned();
+        // `null`, as of a file or a sandbox, has no scheme.
+        let uri = origin.parse::<Uri>().ok().filter(|uri| uri.scheme().is_some());
+        let host = uri.and_then(|uri| uri.authority().map(host_of));
+        if !host.is_some_and(|host| is_ours(&host)) {
+            return Err(elsewhere(&origin));
+        }
+    }
+    let is = |name: &HeaderName, value: &str| headers.get(name).is_some_and(|have| have == value);
+    let is_followed = (method == Method::GET || method == Method::HEAD) && is(&SEC_FETCH_MODE, "navigate");
+    if is(&SEC_FETCH_SITE, "cross-site") && !is_followed {
+        return Err(elsewhere("cross-site"));
+    }
+    Ok(())
+}
+
+/// The host that a request names, in lower case and without the port.
+fn own_host(headers: &HeaderMap) -> Option<String> {
+    let host = headers.get(HOST)?;
+    // What is no authority is no name of ours either.
+    let text = String::from_utf8_lossy(host.as_bytes()).into_owned();
+    Some(text.parse::<Authority>().map_or(text, |authority| host_of(&authority)))
+}
+
+fn host_of(authority: &Authority) -> String {
+    authority.host().trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// Whether no page of another site can be behind this host: an address, or a name without a dot, which no public name server
+/// answers.
+fn is_of_this_machine(host: &str) -> bool {
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    address.parse::<IpAddr>().is_ok() || !host.contains('.') || host.ends_with(".localhost")
+}
+
+/// The token of a request: that of `Bearer`, or the password of `Basic`, which browsers ask for.
+fn secret(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(rest.trim().as_bytes().to_vec());
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = BASE64_STANDARD.decode(rest.trim()).ok()?;
+    let colon = pair.iter().position(|&b| b == b':')?;
+    Some(pair[colon + 1..].to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
+        lines.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    fn local() -> Door {
+        Door::of(&Access::Local { hosts: vec!["ml.Example.com".into()] }, "127.0.0.1:80".parse().unwrap()).unwrap()
+    }
+
+    fn status(door: &Door, method: Method, lines: &[(&'static str, &str)]) -> u16 {
+        door.check(Right::Inference, &method, &headers(lines))
+            .map_or_else(|refusal| refusal.status().as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn on_loopback_a_name_that_a_stranger_could_own_is_refused() {
+        let own = [
+            "127.0.0.1:8080",
+            "localhost",
+            "LOCALHOST:1",
+            "[::1]:8080",
+            "a",
+            "app.localhost",
+            "ml.example.com",
+            "10.0.0.7",
+        ];
+        for host in own {
+            assert_eq!(status(&local(), Method::POST, &[("host", host)]), 200, "{host}");
+        }
+        for host in ["evil.example", "127.0.0.1.evil.example", "ml.example.com.evil.example", "evil.example.:80"] {
+            assert_eq!(status(&local(), Method::POST, &[("host", host)]), 403, "{host}");
+        }
+        assert_eq!(status(&local(), Method::POST, &[]), 200, "HTTP/1.0");
+    }
+
+    #[test]
+    fn a_page_of_another_site_is_refused_and_a_link_from_one_is_followed() {
+        let ask = |method, lines: &[(&'static str, &str)]| {
+            let lines: Vec<_> = [("host", "127.0.0.1:8080")].iter().chain(lines).copied().collect();
+            status(&local(), method, &lines)
+        };
+        assert_eq!(ask(Method::POST, &[("origin", "http://127.0.0.1:8080"), ("sec-fetch-site", "same-origin")]), 200);
+        assert_eq!(ask(Method::POST, &[("origin", "http://localhost:3000")]), 200);
+        assert_eq!(ask(Method::POST, &[("origin", "https://evil.example")]), 403);
+        assert_eq!(ask(Method::POST, &[("origin", "null")]), 403);
+        assert_eq!(ask(Method::GET, &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]), 403);
+        assert_eq!(ask(Method::GET, &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]), 200);
+        assert_eq!(ask(Method::POST, &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]), 403);
+        let everybody = Door::Everybody;
+        assert_eq!(status(&everybody, Method::POST, &[("host", "ml.example"), ("origin", "http://ml.example")]), 200);
+        assert_eq!(status(&everybody, Method::POST, &[("host", "ml.example"), ("origin", "http://evil.example")]), 403);
+    }
+
+    #[test]
+    fn an_address_that_others_reach_needs_tokens_or_a_word() {
+        for address in ["0.0.0.0:80", "[::]:80", "192.0.2.1:80"] {
+            let error = Door::of(&Access::default(), address.parse().unwrap()).unwrap_err().to_string();
+            assert!(error.contains("tokens_file") && error.contains("--insecure"), "{error}");
+            assert!(Door::of(&Access::Everybody, address.parse().unwrap()).is_ok());
+        }
+        for address in ["127.0.0.1:80", "127.8.0.1:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
+            assert!(Door::of(&Access::default(), address.parse().unwrap()).is_ok(), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_token_comes_as_a_bearer_or_as_a_password() {
+        let of = |value: &str| secret(&headers(&[("authorization", value)]));
+        assert_eq!(of("Bearer abc").as_deref(), Some(&b"abc"[..]));
+        assert_eq!(of("bearer  abc ").as_deref(), Some(&b"abc"[..]));
+        assert_eq!(of("Basic bWU6YTpi").as_deref(), Some(&b"a:b"[..]));
+        for wrong in ["", "Bearer", "Basic !!", "Basic bWU=", "Digest abc"] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The file of tokens: who holds which, and what each may do.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use subtle::ConstantTimeEq;
+
+use super::Right;
+
+/// Fewest characters of a token: 16 random ones of 64 kinds are 96 bits.
+const SHORTEST: usize = 16;
+/// Most bytes of the file: some ten thousand tokens.
+const LONGEST_FILE: u64 = 1 << 20;
+
+/// Tokens, each with the name of its holder and what it may do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Tokens(Vec<Token>);
+
+/// One line of the file.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) holder: String,
+    secret: String,
+    rights: Vec<Right>,
+}
+
+impl std::fmt::Debug for Token {
+    /// Without the secret, which no log is to show.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Token").field("holder", &self.holder).field("rights", &self.rights).finish_non_exhaustive()
+    }
+}
+
+impl Token {
+    /// Whether the holder may do this.
+    pub(super) fn has(&self, right: Right) -> bool {
+        self.rights.contains(&right)
+    }
+}
+
+impl Tokens {
+    /// Reads the file. The error names the line and never the token.
+    pub(super) fn read(path: &Path) -> io::Result<Tokens> {
+        let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        if fs::metadata(path).map_err(named)?.len() > LONGEST_FILE {
+            return Err(invalid(format!("{}: a file of tokens has at most {LONGEST_FILE} bytes", path.display())));
+        }
+        let text = fs::read_to_string(path).map_err(named)?;
+        Tokens::parse(&text).map_err(|(line, message)| invalid(format!("{}:{line}: {message}", path.display())))
+    }
+
+    /// Takes the file apart. The error is a line, counted from 1, and what is wrong with it.
+    fn parse(text: &str) -> Result<Tokens, (usize, String)> {
+        let mut tokens: Vec<Token> = Vec::new();
+        let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
+        for (line, number) in lines {
+            let wrong = |message: String| (number, message);
+            let mut words = line.split_whitespace();
+            let (Some(holder), Some(secret)) = (words.next(), words.next()) else {
+                return Err(wrong("a line is a holder's name, a token, and rights: grafana TOKEN scrape".into()));
+            };
+            if secret.len() < SHORTEST || !secret.bytes().all(|b| b.is_ascii_graphic()) {
+                return Err(wrong(format!("a token has at least {SHORTEST} characters, all of them visible ASCII")));
+            }
+            if tokens.iter().any(|token| token.holder == holder || token.secret == secret) {
+                return Err(wrong("this name or this token is in a line before".into()));
+            }
+            let right = |word: &str| {
+                let known = Right::ALL.map(Right::name).join(", ");
+                Right::from_name(word).ok_or_else(|| wrong(format!("'{word}' is no right; there are {known}")))
+            };
+            let rights = words.map(right).collect::<Result<Vec<Right>, _>>()?;
+            let rights = if rights.is_empty() { vec![Right::Inference] } else { rights };
+            tokens.push(Token { holder: holder.into(), secret: secret.into(), rights });
+        }
+        if tokens.is_empty() {
+            return Err((1, "there is no token in it, so nobody could be answered".into()));
+        }
+        Ok(Tokens(tokens))
+    }
+
+    /// Whose token this is. Takes as long for a wrong one as for a right one of the same length.
+    pub(super) fn find(&self, secret: &[u8]) -> Option<&Token> {
+        let mut found = None;
+        for token in &self.0 {
+            if bool::from(token.secret.as_bytes().ct_eq(secret)) {
+                found = Some(token);
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_name_a_token_and_rights() {
+        let text = "# who may what\n\nci 0123456789abcdef\ngrafana fedcba9876543210 scrape\nops 00112233445566778 admin scrape\n";
+        let tokens = Tokens::parse(text).unwrap();
+        let of = |secret: &str| tokens.find(secret.as_bytes()).unwrap();
+        assert!(of("0123456789abcdef").has(Right::Inference) && !of("0123456789abcdef").has(Right::Scrape));
+        assert!(of("fedcba9876543210").has(Right::Scrape) && !of("fedcba9876543210").has(Right::Inference));
+        assert!(of("00112233445566778").has(Right::Admin));
+        assert!(tokens.find(b"0123456789abcdeF").is_none() && tokens.find(b"").is_none());
+        assert!(!format!("{tokens:?}").contains("0123456789"));
+    }
+
+    #[test]
+    fn a_wrong_line_is_named_and_no_token_is_told() {
+        let cases = [
+            ("", "1: there is no token"),
+            ("# only a comment\n", "1: there is no token"),
+            ("ci\n", "1: a line is"),
+            ("ci short\n", "1: a token has at least 16"),
+            ("ci 0123456789abcdef\nci 0123456789abcdeg\n", "2: this name"),
+            ("ci 0123456789abcdef\nme 0123456789abcdef\n", "2: this name or this token"),
+            ("ci 0123456789abcdef all\n", "1: 'all' is no right; there are scrape, inference, admin"),
+        ];
+        for (text, expected) in cases {
+            let (line, message) = Tokens::parse(text).unwrap_err();
+            let message = format!("{line}: {message}");
+            assert!(message.starts_with(expected) && !message.contains("0123"), "{text:?}: {message}");
+        }
+    }
+}

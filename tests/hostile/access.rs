@@ -1,0 +1,141 @@
+//! Who may do what: every route, with no token, a wrong one and those of each kind, in odd spellings.
+
+use std::fs;
+
+use uncork::server::{Access, Options};
+
+use super::folder::Folder;
+use super::start;
+
+const MODELS: &str = "inference-0123456789";
+const VIEWS: &str = "scraping-0123456789";
+const INFER: &str = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[3]}]}"#;
+
+/// What a path asks for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Needs {
+    Nothing,
+    Models,
+    Views,
+    /// There is no such path.
+    NotThere,
+}
+
+/// Every route of the server, and spellings that some servers take for one of them.
+const PATHS: &[(&str, &str, Needs)] = &[
+    ("GET", "/v2/health/live", Needs::Nothing),
+    ("GET", "/v2/health/ready", Needs::Nothing),
+    ("GET", "/v2/models/m/ready", Needs::Nothing),
+    ("GET", "/v2/models/m/versions/1/ready", Needs::Nothing),
+    ("GET", "/v2", Needs::Models),
+    ("GET", "/v2/models/m", Needs::Models),
+    ("GET", "/v2/models/m/versions/1", Needs::Models),
+    ("POST", "/v2/models/m/infer", Needs::Models),
+    ("POST", "/v2/models/m/versions/1/infer", Needs::Models),
+    ("GET", "/", Needs::Views),
+    ("GET", "/page/page.css", Needs::Views),
+    ("GET", "/status", Needs::Views),
+    ("GET", "/metrics", Needs::Views),
+    ("HEAD", "/metrics", Needs::Views),
+    ("HEAD", "/v2/models/m", Needs::Models),
+    ("GET", "/metrics?x=/v2/health/live", Needs::Views),
+    ("POST", "/v2/models/%6d/infer", Needs::Models),
+    ("GET", "//metrics", Needs::NotThere),
+    ("GET", "/metrics/", Needs::NotThere),
+    ("GET", "/METRICS", Needs::NotThere),
+    ("GET", "/%6detrics", Needs::NotThere),
+    ("GET", "/v2/health/live/../../metrics", Needs::NotThere),
+    ("GET", "/v2/health/live/%2e%2e/%2e%2e/%2e%2e/metrics", Needs::NotThere),
+    ("GET", "/v2/health/live%2f..%2f..%2fmetrics", Needs::NotThere),
+    ("POST", "/v2//models/m/infer", Needs::NotThere),
+    ("POST", "/v2/models/m/infer/", Needs::NotThere),
+    ("POST", "/V2/models/m/infer", Needs::NotThere),
+];
+
+fn tokens(folder: &Folder, text: &str) -> Options {
+    let file = folder.path().join("tokens");
+    fs::write(&file, text).unwrap();
+    Options { access: Access::Tokens { file }, ..Options::default() }
+}
+
+#[tokio::test]
+async fn every_route_asks_for_its_right_in_every_spelling() {
+    let folder = Folder::new();
+    let server = start(tokens(&folder, &format!("ci {MODELS} inference\ngrafana {VIEWS} scrape\n"))).await;
+    let basic = "Authorization: Basic bWU6c2NyYXBpbmctMDEyMzQ1Njc4OQ==\r\n".to_owned(); // me:scraping-0123456789
+    let bearer = |token: &str| format!("Authorization: Bearer {token}\r\n");
+    let callers = [
+        ("no token", String::new(), None),
+        ("a wrong token", bearer("inference-0123456788"), None),
+        ("the beginning of one", bearer("inference-012345678"), None),
+        ("an empty one", bearer(""), None),
+        ("two headers", format!("{}{}", bearer("wrong-0123456789"), bearer(MODELS)), None),
+        ("one for models", bearer(MODELS), Some(Needs::Models)),
+        ("one for views", bearer(VIEWS), Some(Needs::Views)),
+        ("one as a password", basic, Some(Needs::Views)),
+    ];
+    for &(method, path, needs) in PATHS {
+        let body = if method == "POST" { INFER } else { "" };
+        for (caller, lines, may) in &callers {
+            let (status, answer) = server.ask(&format!("{method} {path}"), &format!("Host: a\r\n{lines}"), body).await;
+            let expected = match (needs, may) {
+                (Needs::NotThere, _) => 404,
+                (Needs::Nothing, _) => 200,
+                (needs, Some(may)) if *may == needs => 200,
+                (_, Some(_)) => 403,
+                (_, None) => 401,
+            };
+            assert_eq!(status, expected, "{method} {path} with {caller}: {answer}");
+            assert!(!answer.contains("0123456789"), "no token is told: {answer}");
+            if status == 401 {
+                assert!(answer.contains("www-authenticate: Bearer\r\n"), "{answer}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_changed_file_of_tokens_is_read_and_a_broken_one_is_not() {
+    let folder = Folder::new();
+    let options = tokens(&folder, &format!("ci {MODELS}\n"));
+    let Access::Tokens { file } = options.access.clone() else { unreachable!("tokens") };
+    let server = start(options).await;
+    let status = async |token: &str| {
+        let lines = format!("Host: a\r\nAuthorization: Bearer {token}\r\n");
+        server.ask("GET /v2", &lines, "").await.0
+    };
+    assert_eq!((status(MODELS).await, status(VIEWS).await), (200, 401));
+    // Broken for a while: then the next good one is still seen, and until then the old ones hold.
+    fs::write(&file, "ci short\n").unwrap();
+    assert_eq!(status(MODELS).await, 200);
+    fs::write(&file, format!("ci {VIEWS}\n")).unwrap();
+    let changed = async {
+        while status(VIEWS).await != 200 {
+            assert_eq!(status(MODELS).await, 200, "until it is read, the old one holds");
+        }
+    };
+    tokio::time::timeout(super::HANGS, changed).await.expect("the file is read again");
+    assert_eq!(status(MODELS).await, 401);
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_reaches_nothing_but_probes() {
+    let server = start(Options::default()).await;
+    for &(method, path, needs) in PATHS.iter().filter(|(_, _, needs)| *needs != Needs::NotThere) {
+        let body = if method == "POST" { INFER } else { "" };
+        let line = format!("{method} {path}");
+        let refused = if needs == Needs::Nothing { 200 } else { 403 };
+        let foreign = [
+            "Host: evil.example\r\n",
+            "Host: a\r\nOrigin: http://evil.example\r\n",
+            "Host: a\r\nSec-Fetch-Site: cross-site\r\n",
+        ];
+        for lines in foreign {
+            let (status, answer) = server.ask(&line, lines, body).await;
+            assert_eq!(status, refused, "{line} with {lines:?}: {answer}");
+        }
+        // What no browser sends: neither header, and no Content-Type.
+        let (status, answer) = server.ask(&line, "Host: 127.0.0.1\r\n", body).await;
+        assert_eq!(status, 200, "{line}: {answer}");
+    }
+}

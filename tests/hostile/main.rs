@@ -1,0 +1,53 @@
+//! Requests that mean harm, or come from whom they should not.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
+
+mod access;
+#[path = "../folder/mod.rs"]
+mod folder;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use uncork::registry::{Caps, ModelSpec, Registry, Source};
+use uncork::server::{Options, Server};
+
+/// Far longer than anything here takes: a wait that reaches it has failed.
+const HANGS: Duration = Duration::from_secs(20);
+
+/// A server of one stand-in, `m`. It ends with the value.
+struct Running {
+    address: SocketAddr,
+    _stop: oneshot::Sender<()>,
+}
+
+async fn start(options: Options) -> Running {
+    let caps = Caps { max_latency: Duration::from_secs(10), max_batch: 8 };
+    let model = ModelSpec::new("m", Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO }, caps);
+    let registry = tokio::task::spawn_blocking(|| Registry::load(vec![model])).await.unwrap().unwrap();
+    let server = Server::bind("127.0.0.1:0", options).await.unwrap();
+    let address = server.address();
+    let (stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(server.serve(registry, async { drop(stopped.await) }));
+    Running { address, _stop: stop }
+}
+
+impl Running {
+    /// The status of the answer to a request of these lines, and the whole answer.
+    async fn ask(&self, line: &str, lines: &str, body: &str) -> (u16, String) {
+        let length = body.len();
+        let head = format!("{line} HTTP/1.1\r\n{lines}Connection: close\r\nContent-Length: {length}\r\n\r\n");
+        let exchange = async {
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.unwrap();
+            String::from_utf8_lossy(&answer).into_owned()
+        };
+        let answer = tokio::time::timeout(HANGS, exchange).await.expect("an answer in time");
+        (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+    }
+}
