@@ -118,24 +118,13 @@ impl Door {
         }
     }
 
-    /// Follows the file of tokens, if there is one. A file that cannot be used leaves things as they are, and is logged.
+    /// Follows the file of tokens, if there is one.
     pub(super) async fn follow(&self) {
         let Door::Tokens(held) = self else { return std::future::pending().await };
-        let mut seen = held.changed();
+        let mut seen = held.state();
         loop {
             tokio::time::sleep(LOOK).await;
-            let now = held.changed();
-            if now == seen {
-                continue;
-            }
-            seen = now;
-            match Tokens::read(&held.file) {
-                Ok(tokens) => {
-                    *held.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
-                    tracing::info!("tokens read again from {}", held.file.display());
-                }
-                Err(error) => tracing::error!(%error, "the tokens stay as they were"),
-            }
+            held.renew(&mut seen);
         }
     }
 
@@ -176,9 +165,25 @@ impl Door {
 
 impl Held {
     /// What tells one state of the file from another.
-    fn changed(&self) -> Option<(SystemTime, u64)> {
+    fn state(&self) -> Option<(SystemTime, u64)> {
         let about = std::fs::metadata(&self.file).ok()?;
         Some((about.modified().ok()?, about.len()))
+    }
+
+    /// Reads the file again if it has changed. One that cannot be used leaves the tokens as they are, and is logged.
+    fn renew(&self, seen: &mut Option<(SystemTime, u64)>) {
+        let now = self.state();
+        if now == *seen {
+            return;
+        }
+        *seen = now;
+        match Tokens::read(&self.file) {
+            Ok(tokens) => {
+                *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+                tracing::info!("tokens read again from {}", self.file.display());
+            }
+            Err(error) => tracing::error!(%error, "the tokens stay as they were"),
+        }
     }
 }
 
@@ -323,5 +328,25 @@ mod tests {
         for wrong in ["", "Bearer", "Basic !!", "Basic bWU=", "Digest abc"] {
             assert_eq!(of(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_broken_file_of_tokens_leaves_the_old_ones_and_the_next_good_one_is_read() {
+        let name = format!("uncork-tokens-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let write = |text: &str| std::fs::write(&file, text).unwrap();
+        write("ci 0123456789abcdef\n");
+        let door = Door::of(&Access::Tokens { file: file.clone() }, "0.0.0.0:80".parse().unwrap()).unwrap();
+        let Door::Tokens(held) = &door else { panic!("a door with tokens") };
+        let mut seen = held.state();
+        let ask = |token: &str| status(&door, Method::GET, &[("authorization", &format!("Bearer {token}"))]);
+        for (text, old, new) in [("ci short\n", 200, 401), ("ci fedcba9876543210 \n", 401, 200)] {
+            write(text);
+            held.renew(&mut seen);
+            assert_eq!((ask("0123456789abcdef"), ask("fedcba9876543210")), (old, new), "{text}");
+        }
+        std::fs::remove_file(&file).unwrap();
+        held.renew(&mut seen);
+        assert_eq!(ask("fedcba9876543210"), 200, "nor does a lost one lock anybody out");
     }
 }
