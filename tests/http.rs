@@ -591,8 +591,8 @@ async fn a_caller_shortens_its_deadline_and_cannot_lengthen_it() {
         let answer = server.infer(&body).await;
         assert_eq!(answer.status, 503, "{}", answer.text);
         assert!(answer.error().contains("past the deadline of 2.0 ms"), "{}", answer.text);
-        let retry: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
-        assert!(retry >= 1);
+        // A batch takes 40 ms, however empty the queue is.
+        assert!(!answer.headers.contains_key("retry-after") && answer.error().contains("a retry would be no better"));
     }
     let mut body = request(json!([1]));
     for enough in [json!(4_000_000), json!(3_600_000_000u64), json!(0)] {
