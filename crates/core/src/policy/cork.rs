@@ -8,12 +8,12 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Decision, Entry, Policy, Queue, ReleaseReason, ShedReason, View};
-use crate::estimator::{Instant, KnownCrowd};
+use super::{BatchSizes, Decision, Entry, Policy, Queue, ReleaseReason, ShedReason, View};
+use crate::estimator::{Fit, Instant, KnownCrowd};
 
 /// All holds for one batch together last no longer than this many α: an end to arrivals that each renew the hold, and to
 /// timers that ring late.
-pub(super) const LONGEST_HOLD: f64 = 1.0;
+const LONGEST_HOLD: f64 = 1.0;
 
 /// Idle time after which an estimate is put to the test, in batch times of one row. Less: quicker back from a stall. More:
 /// a model that is truly too slow for its cap answers fewer requests late.
@@ -80,14 +80,36 @@ fn next_batch(start: Instant, view: &View<'_>) -> (usize, usize) {
     if view.sizes.is_any() || !view.fit.is_trusted() || whole.0 < view.queue.len() {
         return whole;
     }
-    let speed = |(_, rows): (usize, usize)| {
+    let speed = |rows| {
         let time = view.batch_time(rows);
         let in_time = view.queue.rows() - view.queue.rows_due_before(start + time);
         in_time.min(rows) as f64 / time.as_secs_f64()
     };
-    let faster = |best: (usize, usize), batch: (usize, usize)| if speed(batch) > speed(best) { batch } else { best };
-    let smaller = view.sizes.iter().rev().filter(|&size| size < whole.1).map(|size| view.queue.prefix(size));
+    fastest(view.sizes, whole, |size| view.queue.prefix(size), speed)
+}
+
+/// The fastest of a batch of all that wait and those of the smaller allowed sizes, as entries and rows: `prefix` gives the
+/// batch of at most so many rows, `speed` how many rows that are in time one of so many rows runs a second.
+pub(super) fn fastest(
+    sizes: &BatchSizes,
+    whole: (usize, usize),
+    prefix: impl Fn(usize) -> (usize, usize),
+    speed: impl Fn(usize) -> f64,
+) -> (usize, usize) {
+    let faster =
+        |best: (usize, usize), batch: (usize, usize)| if speed(batch.1) > speed(best.1) { batch } else { best };
+    let smaller = sizes.iter().rev().filter(|&size| size < whole.1).map(prefix);
     smaller.filter(|(entries, _)| *entries > 0).fold(whole, faster)
+}
+
+/// How long after the newest arrival a hold with so many rows ready ends, in seconds, if nobody else arrives.
+pub(super) fn hold_after_newest(patience: f64, fit: Fit, sizes: &BatchSizes, rows: usize) -> f64 {
+    patience * sizes.saving(fit, rows).max(0.0) / rows as f64
+}
+
+/// How long after it could first be released a batch is held at most, in seconds.
+pub(super) fn longest_hold(fit: Fit) -> f64 {
+    LONGEST_HOLD * fit.base_seconds()
 }
 
 /// Those of the most urgent level with any whose deadlines have passed.
@@ -230,10 +252,10 @@ fn hold(now: Instant, view: &View<'_>, entries: usize, rows: usize) -> Hold {
     let ripe = match view.crowd {
         Some(crowd) if is_worth_waiting_for(crowd, view) => crowd_is_back(crowd, view),
         _ => {
-            let wait = view.patience * view.sizes.saving(view.fit, rows).max(0.0) / rows as f64;
+            let wait = hold_after_newest(view.patience, view.fit, view.sizes, rows);
             let heads = view.queue.levels().filter_map(|level| view.queue.get(level.start));
             let held_since = heads.map(|head| head.arrival).min().unwrap_or(now).max(view.free_since);
-            let give_up = held_since + Duration::from_secs_f64(LONGEST_HOLD * view.fit.base_seconds());
+            let give_up = held_since + Duration::from_secs_f64(longest_hold(view.fit));
             (view.queue.newest_arrival() + Duration::from_secs_f64(wait)).min(give_up)
         }
     };
@@ -267,8 +289,8 @@ fn crowd_is_back(crowd: KnownCrowd, view: &View<'_>) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimator::{BatchTimes, Fit};
-    use crate::policy::{BatchSizes, Priority, Running, Standing};
+    use crate::estimator::BatchTimes;
+    use crate::policy::{Priority, Running, Standing};
 
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)
