@@ -24,6 +24,7 @@ const ANSWERING_SHARE: u32 = 50;
 const ANSWERING_MOST: Duration = Duration::from_millis(1);
 
 /// Builds a [`Batcher`].
+#[must_use = "nothing runs until it is started"]
 pub struct Builder<I, A> {
     caps: Caps,
     name: String,

@@ -1,7 +1,7 @@
 //! Single requests in, batches out, and each answer back to its own caller.
 //!
 //! A [`Batcher`] is a handle to a queue of a [`Pool`]: a task that owns the queues of some runners and obeys the
-//! [`policy`](uncork_core::policy). It is generic over the item and the answer, so any vectorised function can be batched:
+//! [`policy`]. It is generic over the item and the answer, so any vectorised function can be batched:
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -26,6 +26,35 @@
 //! let double = Batcher::builder(caps).pool(&device).start_function(|xs: Vec<u64>| xs.iter().map(|x| x * 2).collect())?;
 //! let square = Batcher::builder(caps).pool(&device).start_function(|xs: Vec<u64>| xs.iter().map(|x| x * x).collect())?;
 //! assert_eq!((double.submit(12).await?, square.submit(12).await?), (24, 144));
+//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+//! ```
+
+//!
+//! - [`Batcher::submit_with`] takes [`Terms`]: a deadline of the caller's own, a priority, a span.
+//! - [`Builder`] has what can be set beside the two caps, each with a default that serves: bounds of the queue, runners, weights.
+//! - An item that would be answered late is refused at once, with the numbers: [`Error::Late`].
+//! - [`Builder::start_threads`] gives each thread a state of its own; an [`Executor`] is anything else that runs batches.
+//! - An [`Observer`] hears what happens, for metrics and logs:
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! # use std::time::Duration;
+//! use std::sync::atomic::{AtomicUsize, Ordering};
+//! use uncork_batcher::{Batcher, Caps, Landed, Observer, estimator::Instant};
+//!
+//! static ROWS: AtomicUsize = AtomicUsize::new(0);
+//!
+//! struct CountRows;
+//! impl Observer for CountRows {
+//!     fn landed(&self, _at: Instant, batch: &Landed<'_>) {
+//!         ROWS.fetch_add(batch.rows, Ordering::Relaxed);
+//!     }
+//! }
+//!
+//! let caps = Caps { max_latency: Duration::from_millis(50), max_batch: 200 };
+//! let negate = Batcher::builder(caps).observer(CountRows).start_function(|xs: Vec<i64>| xs.iter().map(|x| -x).collect())?;
+//! assert_eq!(negate.submit(12).await?, -12);
+//! assert_eq!(ROWS.load(Ordering::Relaxed), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 
@@ -85,6 +114,7 @@ pub struct Weight {
 
 /// What a caller asks for beside the answer: `Terms::now().within(timeout).priority(level)`.
 #[derive(Debug, Clone, Copy)]
+#[must_use]
 pub struct Terms {
     arrival: tokio::time::Instant,
     timeout: Option<Duration>,
@@ -119,6 +149,7 @@ impl Terms {
     }
 
     /// When the item arrived.
+    #[must_use]
     pub fn arrival(&self) -> tokio::time::Instant {
         self.arrival
     }

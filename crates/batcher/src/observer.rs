@@ -136,9 +136,7 @@ impl RefusalReason {
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
-            RefusalReason::Shed(ShedReason::Expired) => "expired",
-            RefusalReason::Shed(ShedReason::BatchTooLate) => "batch_too_late",
-            RefusalReason::Shed(ShedReason::QueueTooLong) => "queue_too_long",
+            RefusalReason::Shed(reason) => reason.label(),
             RefusalReason::RowsBound => "rows_bound",
             RefusalReason::BytesBound => "bytes_bound",
         }
@@ -148,9 +146,7 @@ impl RefusalReason {
     #[must_use]
     pub const fn why(self) -> &'static str {
         match self {
-            RefusalReason::Shed(ShedReason::Expired) => "its deadline passed while it waited",
-            RefusalReason::Shed(ShedReason::BatchTooLate) => "even the next batch would have answered it late",
-            RefusalReason::Shed(ShedReason::QueueTooLong) => "the batches before its own would have made it late",
+            RefusalReason::Shed(reason) => reason.why(),
             RefusalReason::RowsBound => "the queue held as many rows as it may",
             RefusalReason::BytesBound => "the queue held as many bytes as it may",
         }

@@ -28,6 +28,7 @@ pub struct Arrival {
 
 impl Arrival {
     /// One row of the default priority for the first model, under the model's own cap.
+    #[must_use]
     pub fn at(at: Instant) -> Arrival {
         Arrival { at, rows: 1, model: 0, within: None, priority: Priority::DEFAULT }
     }
@@ -99,6 +100,7 @@ impl ClosedLoop {
 
     /// `clients` that begin within the first millisecond, think for `think` times a log-normal factor of σ `jitter`, and
     /// ask nothing new from `end` on.
+    #[must_use]
     pub fn new(clients: usize, think: Duration, jitter: f64, end: Instant, seed: u64) -> ClosedLoop {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let due = (0..clients).map(|_| Reverse(Instant::from_nanos(rng.random_range(0..1_000_000)))).collect();

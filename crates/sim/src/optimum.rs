@@ -13,6 +13,7 @@ const NEVER: Nanos = Nanos::MAX;
 /// their arrival, when a batch of n ≤ `max_batch` rows takes `base` + n · `per_row`. Exact; O(N · (max_batch + S)) for N
 /// arrivals and S states that are not dominated: a few, or at worst as many as can be answered within one latency cap.
 /// docs/policy.md has the proof.
+#[must_use]
 pub fn optimum(
     arrivals: &[Instant],
     base: Duration,
@@ -161,6 +162,7 @@ impl Stages {
 
 /// No policy with `runners` can answer more of `arrivals` on time than this. docs/policy.md has the proof: each row is taken
 /// as a job of its own that needs t(cap)/cap of one runner made `runners` times as fast.
+#[must_use]
 pub fn upper_bound(
     arrivals: &[Instant],
     base: Duration,

@@ -94,6 +94,7 @@ impl Outcome {
     }
 
     /// How many of this priority arrived, and how many of those were answered on time.
+    #[must_use]
     pub fn of_priority(&self, priority: Priority) -> Slot {
         let own = self.classes().filter(|class| class.priority == priority);
         own.fold(Slot::default(), |sum, class| Slot {
@@ -118,16 +119,19 @@ impl Outcome {
     }
 
     /// Requests that got an answer, on time or late.
+    #[must_use]
     pub fn answers(&self) -> u64 {
         self.on_time + self.late
     }
 
     /// Mean latency of the answers; zero without any.
+    #[must_use]
     pub fn mean_latency(&self) -> Duration {
         Duration::from_secs_f64(self.total_latency / (self.answers().max(1) as f64))
     }
 
     /// The latency that a share `quantile` of the answers does not exceed, to 0.4 %.
+    #[must_use]
     pub fn latency(&self, quantile: f64) -> Duration {
         let wanted = ((self.answers() as f64 * quantile).ceil() as u64).max(1);
         let mut seen = 0;
@@ -141,6 +145,7 @@ impl Outcome {
     }
 
     /// Share of the answers that took no longer than `latency`, to 0.4 % of it; 0 without any.
+    #[must_use]
     pub fn share_within(&self, latency: Duration) -> f64 {
         let bucket = (latency.as_secs_f32().to_bits() >> DROPPED_BITS) as usize;
         let within: u64 = self.latencies.iter().take(bucket + 1).sum();
@@ -148,11 +153,13 @@ impl Outcome {
     }
 
     /// Rows a batch, on average.
+    #[must_use]
     pub fn mean_batch_rows(&self) -> f64 {
         self.rows as f64 / self.batches.max(1) as f64
     }
 
     /// Share of the time that `runners` were busy.
+    #[must_use]
     pub fn busy_fraction(&self, runners: usize) -> f64 {
         self.busy.as_secs_f64() / (self.span.as_secs_f64() * runners as f64).max(f64::MIN_POSITIVE)
     }
@@ -194,11 +201,13 @@ pub struct Counts {
 
 impl Counts {
     /// Requests that got an answer, on time or late.
+    #[must_use]
     pub fn answers(&self) -> u64 {
         self.on_time + self.late
     }
 
     /// Mean latency of the answers; zero without any.
+    #[must_use]
     pub fn mean_latency(&self) -> Duration {
         Duration::from_secs_f64(self.total_latency / (self.answers().max(1) as f64))
     }
@@ -220,11 +229,13 @@ impl Timeline {
     const LEAST_BITS: u32 = 10;
 
     /// The slots, in the order of their time.
+    #[must_use]
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }
 
     /// How long each slot is.
+    #[must_use]
     pub fn width(&self) -> Duration {
         Duration::from_nanos(1 << self.width_bits.max(Timeline::LEAST_BITS))
     }

@@ -31,6 +31,7 @@ pub struct Service {
 
 impl Service {
     /// Batches of n rows take exactly base + n · per_row.
+    #[must_use]
     pub fn affine(base: Duration, per_row: Duration) -> Service {
         Service {
             base,
@@ -45,12 +46,14 @@ impl Service {
     }
 
     /// The undisturbed time of a batch.
+    #[must_use]
     pub fn time(&self, rows: usize) -> Duration {
         let rows = u32::try_from(self.sizes.padded(rows)).unwrap_or(u32::MAX);
         self.base + self.per_row.saturating_mul(rows)
     }
 
     /// Whether every batch takes exactly its undisturbed time.
+    #[must_use]
     pub fn is_exact(&self) -> bool {
         self.jitter == 0.0 && self.straggle_share == 0.0 && self.changes.is_empty() && self.first_factor == 1.0
     }

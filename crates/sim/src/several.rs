@@ -11,6 +11,7 @@ pub struct Several<S> {
 
 impl<S: Source> Several<S> {
     /// One source for each model of the scenario, in its order.
+    #[must_use]
     pub fn new(sources: Vec<S>) -> Several<S> {
         Several { sources }
     }

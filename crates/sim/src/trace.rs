@@ -57,6 +57,7 @@ pub struct TraceReader {
 
 impl TraceReader {
     /// For requests of at most `max_rows` rows.
+    #[must_use]
     pub fn new(max_rows: usize) -> TraceReader {
         TraceReader { max_rows, line: 0, columns: None, last: None }
     }

@@ -63,6 +63,7 @@ impl Default for BatchTimes {
 
 impl BatchTimes {
     /// Knows nothing.
+    #[must_use]
     pub fn new() -> BatchTimes {
         BatchTimes {
             classes: vec![VecDeque::new(); CLASSES],
@@ -78,6 +79,7 @@ impl BatchTimes {
     }
 
     /// The current estimate.
+    #[must_use]
     pub fn fit(&self) -> Fit {
         self.fit
     }

@@ -45,6 +45,7 @@ pub struct KnownCrowd {
 
 impl Crowd {
     /// Has seen nobody.
+    #[must_use]
     pub fn new() -> Crowd {
         Crowd::default()
     }
@@ -85,6 +86,7 @@ impl Crowd {
     }
 
     /// The crowd, if there is one by all that is known at `now`.
+    #[must_use]
     pub fn known(&self, now: Instant) -> Option<KnownCrowd> {
         let lived = now.since(self.since).as_secs_f64();
         let complete = self.complete + self.complete_since.map_or(Duration::ZERO, |since| now.since(since));

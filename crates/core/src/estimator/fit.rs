@@ -41,12 +41,14 @@ impl Fit {
 
     /// A line through batches of different sizes: `base` and `per_row` in seconds, `noise` ≥ 1 as the factor by which a
     /// cautious prediction exceeds the mean. Values that are not finite or negative are taken as the nearest sound one.
+    #[must_use]
     pub fn line(base: f64, per_row: f64, noise: f64) -> Fit {
         Fit { base: sane(base), per_row: sane(per_row), noise: sane_noise(noise), knowledge: Knowledge::Line }
     }
 
     /// The line through batches that were timed side by side, all of which count alike: rows and time of each. Errors are
     /// minimised relative to the time taken. One mean where the sizes do not differ enough for a slope.
+    #[must_use]
     pub fn through(batches: &[(usize, Duration)]) -> Fit {
         let point =
             |&(rows, time): &(usize, Duration)| Point { rows: rows as f64, seconds: time.as_secs_f64(), weight: 1.0 };
@@ -77,32 +79,38 @@ impl Fit {
     }
 
     /// α: seconds that a batch takes however small it is.
+    #[must_use]
     pub fn base_seconds(&self) -> f64 {
         self.base
     }
 
     /// β: seconds that each row adds.
+    #[must_use]
     pub fn per_row_seconds(&self) -> f64 {
         self.per_row
     }
 
     /// z: what a cautious prediction multiplies the mean by.
+    #[must_use]
     pub fn noise(&self) -> f64 {
         self.noise
     }
 
     /// Whether base and slope are known, rather than one mean for all sizes.
+    #[must_use]
     pub fn is_line(&self) -> bool {
         self.knowledge == Knowledge::Line
     }
 
     /// Whether enough batches were timed to refuse a request on a prediction.
+    #[must_use]
     pub fn is_trusted(&self) -> bool {
         matches!(self.knowledge, Knowledge::OneSize { .. } | Knowledge::Line)
     }
 
     /// The most rows that the next batch should have: a few times those of the batches timed so far, while these do not tell
     /// how long a larger one takes.
+    #[must_use]
     pub fn most_rows(&self) -> usize {
         match self.knowledge {
             Knowledge::Guess { rows } | Knowledge::OneSize { rows } => rows.saturating_mul(GROWTH),
@@ -116,6 +124,7 @@ impl Fit {
     }
 
     /// z · t(rows): a time that a batch of `rows` rarely exceeds; `None` before the first batch.
+    #[must_use]
     pub fn predict_cautiously(&self, rows: usize) -> Option<Duration> {
         self.seconds(rows).map(|t| duration(t * self.noise))
     }

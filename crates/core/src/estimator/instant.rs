@@ -17,16 +17,19 @@ impl Instant {
     pub const FAR_FUTURE: Instant = Instant(u64::MAX);
 
     /// So many nanoseconds after the epoch.
+    #[must_use]
     pub const fn from_nanos(nanos: u64) -> Instant {
         Instant(nanos)
     }
 
     /// Nanoseconds since the epoch.
+    #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
     /// The time from `earlier` to `self`; zero if `earlier` is later.
+    #[must_use]
     pub const fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

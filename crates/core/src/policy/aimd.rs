@@ -28,12 +28,14 @@ pub struct Aimd {
 
 impl Aimd {
     /// For answers due within `max_latency` of their arrival. Begins with batches of one row.
+    #[must_use]
     pub fn new(max_latency: Duration) -> Aimd {
         let objective = max_latency.mul_f64(OBJECTIVE);
         Aimd { objective, timeout: max_latency - objective, limit: 1.0 }
     }
 
     /// Most rows of a batch at present.
+    #[must_use]
     pub fn limit(&self) -> usize {
         self.limit as usize
     }

@@ -73,6 +73,7 @@ pub struct Claim {
 
 impl Arbiter {
     /// Over a pool of so many runners, without lanes.
+    #[must_use]
     pub fn new(runners: usize) -> Arbiter {
         let runners = runners.max(1) as f64;
         Arbiter {
@@ -157,6 +158,7 @@ impl Arbiter {
     }
 
     /// Whether the lane has used no more than its share.
+    #[must_use]
     pub fn is_within_share(&self, lane: LaneId) -> bool {
         self.accounts[&lane].spent <= self.allowance
     }
@@ -165,6 +167,7 @@ impl Arbiter {
     ///
     /// A batch that can be kept waiting while another one runs is: it grows meanwhile. Were a light lane's rows sent as they
     /// come, a few at a time, they would cost as much of the pool as a flood.
+    #[must_use]
     pub fn choose(&self, now: Instant, claims: &[Claim]) -> Option<Claim> {
         let longest = claims.iter().map(|c| c.time).max()?;
         let pressing = claims.iter().filter(|c| c.patient_until < now + longest);
@@ -173,6 +176,7 @@ impl Arbiter {
     }
 
     /// Which of two claims goes first: the lesser.
+    #[must_use]
     pub fn order(&self, a: Claim, b: Claim) -> Ordering {
         let spent = |claim: Claim| self.accounts[&claim.lane].spent;
         let urgency = || a.latest_start.cmp(&b.latest_start).then(a.lane.cmp(&b.lane));
@@ -186,6 +190,7 @@ impl Arbiter {
 
     /// The part of the pool that a lane can count on while it has batches to run: what the others leave if they need what
     /// they needed lately, and at least its share by weight. More than 0, at most 1.
+    #[must_use]
     pub fn share(&self, lane: LaneId) -> f64 {
         let own = &self.accounts[&lane];
         let others = (self.needed - own.recent).max(0.0) / (self.runners * self.memory);

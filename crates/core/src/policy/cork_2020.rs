@@ -62,6 +62,7 @@ impl Default for Cork2020 {
 
 impl Cork2020 {
     /// The rule with its own first guesses: two seconds a row, 0.1 s a batch, 10 ms of waiting.
+    #[must_use]
     pub fn new() -> Cork2020 {
         Cork2020 {
             per_row: 2.0,
@@ -76,6 +77,7 @@ impl Cork2020 {
 
     /// The same rule told the true times of a batch and of a row, which it never doubts; the average wait it still learns.
     /// What it is worth apart from its estimates.
+    #[must_use]
     pub fn told(base: Duration, per_row: Duration) -> Cork2020 {
         Cork2020 { per_row: per_row.as_secs_f64(), base: base.as_secs_f64(), told: true, ..Cork2020::new() }
     }

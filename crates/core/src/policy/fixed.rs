@@ -23,6 +23,7 @@ impl Fixed {
     pub const EAGER: Fixed = Fixed { wait: Duration::ZERO, size: usize::MAX, timeout: Duration::MAX };
 
     /// A wait and a size; what waits is dropped at its deadline.
+    #[must_use]
     pub const fn new(wait: Duration, size: usize) -> Fixed {
         Fixed { wait, size, timeout: Duration::MAX }
     }

@@ -84,6 +84,7 @@ pub enum Decision {
 
 /// Why a batch was released at that moment and no later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ReleaseReason {
     /// No further entry fits.
     Full,
@@ -108,6 +109,7 @@ impl ReleaseReason {
     ];
 
     /// The label's value in `uncork_releases_total{reason}`.
+    #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             ReleaseReason::Full => "full",
@@ -119,6 +121,7 @@ impl ReleaseReason {
     }
 
     /// What it means, as a sentence.
+    #[must_use]
     pub fn why(self) -> &'static str {
         match self {
             ReleaseReason::Full => "no further request fitted",
@@ -132,6 +135,7 @@ impl ReleaseReason {
 
 /// Why an entry was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ShedReason {
     /// Its deadline has passed.
     Expired,
@@ -139,4 +143,29 @@ pub enum ShedReason {
     BatchTooLate,
     /// It stands last of its priority, or behind others', and the batches before its own take too long.
     QueueTooLong,
+}
+
+impl ShedReason {
+    /// Every reason.
+    pub const ALL: [ShedReason; 3] = [ShedReason::Expired, ShedReason::BatchTooLate, ShedReason::QueueTooLong];
+
+    /// A name for logs and metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            ShedReason::Expired => "expired",
+            ShedReason::BatchTooLate => "batch_too_late",
+            ShedReason::QueueTooLong => "queue_too_long",
+        }
+    }
+
+    /// What it means, as a sentence.
+    #[must_use]
+    pub const fn why(self) -> &'static str {
+        match self {
+            ShedReason::Expired => "its deadline passed while it waited",
+            ShedReason::BatchTooLate => "even the next batch would have answered it late",
+            ShedReason::QueueTooLong => "the batches before its own would have made it late",
+        }
+    }
 }

@@ -71,12 +71,14 @@ impl Default for Patience {
 
 impl Patience {
     /// Knows nothing and does not wait.
+    #[must_use]
     pub fn new() -> Patience {
         let replicas = Default::default();
         Patience { arrivals: VecDeque::new(), first: 0, unseen: 0, replays: 0.0, replicas, chosen: 0.0 }
     }
 
     /// c: a hold ends c·α/n after the last arrival.
+    #[must_use]
     pub fn factor(&self) -> f64 {
         self.chosen
     }

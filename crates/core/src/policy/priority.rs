@@ -19,6 +19,7 @@ impl Priority {
     }
 
     /// Its number, from 1 to 10.
+    #[must_use]
     pub const fn level(self) -> u8 {
         self.0
     }

@@ -40,41 +40,49 @@ struct Placed {
 
 impl Queue {
     /// An empty queue.
+    #[must_use]
     pub fn new() -> Queue {
         Queue::default()
     }
 
     /// Number of entries.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Whether nothing waits.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// Rows of all entries.
+    #[must_use]
     pub fn rows(&self) -> usize {
         self.entries.back().map_or(0, |last| (last.end - self.gone) as usize)
     }
 
     /// The most urgent entry.
+    #[must_use]
     pub fn first(&self) -> Option<&Entry> {
         self.get(0)
     }
 
     /// The least urgent entry.
+    #[must_use]
     pub fn last(&self) -> Option<&Entry> {
         self.entries.back().map(|placed| &placed.entry)
     }
 
     /// The entry at `position`, the most urgent at 0.
+    #[must_use]
     pub fn get(&self, position: usize) -> Option<&Entry> {
         self.entries.get(position).map(|placed| &placed.entry)
     }
 
     /// When the latest of all entries arrived, those that have left among them.
+    #[must_use]
     pub fn newest_arrival(&self) -> Instant {
         self.newest
     }
@@ -85,6 +93,7 @@ impl Queue {
     }
 
     /// The longest prefix of at most `max_rows` rows, as its number of entries and its rows.
+    #[must_use]
     pub fn prefix(&self, max_rows: usize) -> (usize, usize) {
         if self.rows() <= max_rows {
             return (self.len(), self.rows());

@@ -15,28 +15,33 @@ impl BatchSizes {
 
     /// These sizes; `None` unless each is larger than the one before it, and the first at least 1. Without any, all sizes
     /// can run.
+    #[must_use]
     pub fn rising(sizes: Vec<usize>) -> Option<BatchSizes> {
         let rise = std::iter::once(&0).chain(&sizes).is_sorted_by(|a, b| a < b);
         rise.then_some(BatchSizes { sizes })
     }
 
     /// Whether batches of any size can run.
+    #[must_use]
     pub fn is_any(&self) -> bool {
         self.sizes.is_empty()
     }
 
     /// The sizes, rising; none where any can run.
+    #[must_use]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
         self.sizes.iter().copied()
     }
 
     /// The largest; `None` where any size can run.
+    #[must_use]
     pub fn largest(&self) -> Option<usize> {
         self.sizes.last().copied()
     }
 
     /// Rows that a batch of `rows` has once it is padded. Beyond the largest size nothing is.
     #[inline]
+    #[must_use]
     pub fn padded(&self, rows: usize) -> usize {
         if self.sizes.is_empty() {
             return rows; // nearly always, and asked several times for each request

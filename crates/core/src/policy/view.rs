@@ -73,12 +73,14 @@ const SMALLEST_SHARE: f64 = 1e-6;
 
 impl View<'_> {
     /// Whether a batch released now would start at once.
+    #[must_use]
     pub fn has_free_runner(&self) -> bool {
         self.running.len() < self.runners
     }
 
     /// When the batch with `ahead` full batches before it is expected to start: now if a runner is free for it. The batches
     /// ahead go to whichever runner comes free first, each for a full batch's time, and between them go the other lanes'.
+    #[must_use]
     pub fn start_after(&self, now: Instant, ahead: usize) -> Instant {
         let Standing { before, share } = self.standing;
         let full = self.mean_batch_time(self.max_batch);
@@ -145,6 +147,7 @@ impl View<'_> {
 
     /// The cautious batch time of `rows`, padded, or of as many as fit into one batch; zero while the estimate is a guess,
     /// so that nothing is refused on one.
+    #[must_use]
     pub fn batch_time(&self, rows: usize) -> Duration {
         let rows = self.sizes.padded(rows.min(self.max_batch));
         let trusted = self.fit.is_trusted().then(|| self.fit.predict_cautiously(rows));

@@ -443,6 +443,7 @@ impl<'a> Trial<'a> {
             (Rule::Fixed(fixed), _) => refused().all(|e| e.deadline <= now || e.arrival + fixed.timeout <= now),
             (Rule::Aimd, _) => reason == ShedReason::Expired,
             (Rule::Cork2020 | Rule::Cork2020Told, _) => true,
+            (Rule::Cork, _) => panic!("a reason without a law: {reason:?}"),
         };
         assert!(late, "refuses what is not late: {:?} at {now:?}, {reason:?}", refused().collect::<Vec<_>>());
         // A lane that knows nothing may still know how long the others' batches take.
