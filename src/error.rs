@@ -8,6 +8,9 @@ use std::time::Duration;
 use crate::batcher;
 use crate::quote::Quoted;
 
+/// When to ask again for a model that is being loaded; how long that takes is not known.
+const LOADING: Duration = Duration::from_secs(1);
+
 /// The outcome of a request that got no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -29,6 +32,12 @@ pub enum Error {
         version: String,
         /// Versions that are served, quoted and listed.
         known: String,
+    },
+    /// The model will be there, and is being loaded.
+    #[error("model {} is being loaded", Quoted(name))]
+    Loading {
+        /// The name asked for.
+        name: String,
     },
     /// The request contradicts itself or the model's signature; the text says how.
     #[error("{0}")]
@@ -52,7 +61,11 @@ pub enum Error {
 impl Error {
     /// When a refused caller may usefully ask again; `None` where asking again would not help.
     pub fn retry_after(&self) -> Option<Duration> {
-        if let Error::Refused(refusal) = self { refusal.retry_after() } else { None }
+        match self {
+            Error::Refused(refusal) => refusal.retry_after(),
+            Error::Loading { .. } => Some(LOADING),
+            _ => None,
+        }
     }
 
     /// The outcome's name in `uncork_requests_total{outcome}`.

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source};
 use uncork::server::{Ended, Options, Server};
+use uncork::telemetry::Tracer;
 
 /// Far longer than anything here takes: a wait that reaches it has failed.
 const HANGS: Duration = Duration::from_secs(20);
@@ -740,6 +741,27 @@ async fn a_chunked_body_is_read_and_its_connection_closed_behind_the_answer() {
     let answer = server.raw(post("Transfer-Encoding: chunked\r\n", &chunks)).await;
     let (status, answer) = parse(&answer);
     assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!([7.0])));
+}
+
+#[tokio::test]
+async fn while_models_are_loaded_probes_are_answered_and_say_what_is_missing() {
+    let (registry, opening) = Registry::open(vec![stand_in("m", "1", Duration::ZERO)], Tracer::off());
+    let server = Server::bind("127.0.0.1:0", Options::default()).await.unwrap();
+    let address = server.address();
+    let (stop, stopped) = oneshot::channel();
+    let serving = tokio::spawn(server.serve(registry, async { drop(stopped.await) }));
+    let server = Running { address, stop: Some(stop), serving };
+    assert_eq!(server.get("/v2/health/live").await.status, 200);
+    let ready = server.get("/v2/health/ready").await;
+    assert_eq!((ready.status, ready.json()), (503, json!({ "ready": false, "live": true, "loading": ["m"] })));
+    let early = server.infer(&request(json!([3.0]))).await;
+    assert_eq!((early.status, early.error().as_str()), (503, "model 'm' is being loaded"));
+    assert_eq!((&early.headers["retry-after"], early.headers.get("connection")), (&"1".parse().unwrap(), None));
+    assert_eq!(server.get("/v2/models/other").await.status, 404);
+    tokio::task::spawn_blocking(|| opening.load()).await.unwrap().unwrap();
+    let ready = server.get("/v2/health/ready").await;
+    assert_eq!((ready.status, ready.json()), (200, json!({ "ready": true, "live": true })));
+    server.assert_unharmed().await;
 }
 
 #[tokio::test]

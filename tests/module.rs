@@ -212,6 +212,6 @@ async fn a_module_is_served_over_http_under_its_caps() {
 #[tokio::test]
 async fn a_module_that_fails_on_its_first_rows_is_refused_when_it_is_loaded() {
     let model = sums(|_| panic!("no weights"));
-    let error = Registry::load(vec![ModelSpec::new("sums", model, CAPS)]).unwrap_err().remove(0).to_string();
+    let error = Registry::load(vec![ModelSpec::new("sums", model, CAPS)]).unwrap_err().to_string();
     assert!(error.starts_with("model 'sums': a batch of 1 equal rows failed: panicked"), "{error}");
 }

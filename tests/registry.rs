@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,7 +12,8 @@ use futures_util::future::join_all;
 use uncork::batcher;
 use uncork::error::Error;
 use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
-use uncork::runner::TensorSpec;
+use uncork::runner::synthetic::Synthetic;
+use uncork::runner::{RunnerError, TensorSpec};
 use uncork::tensor::{Data, Tensor, Tensors};
 
 fn stand_in(version: &str) -> ModelSpec {
@@ -107,7 +110,7 @@ async fn a_token_that_the_model_does_not_know_fails_its_own_request_and_no_neigh
 #[tokio::test]
 async fn a_thousand_requests_of_different_sizes_each_get_their_own_rows_back() {
     let registry = Registry::load(vec![stand_in("1")]).unwrap();
-    let model = registry.model("m", None).unwrap();
+    let model = &registry.model("m", None).unwrap();
     let requests = (0..1000).map(|i| {
         let (first, count) = (i * 1000, 1 + i * 7 % 5);
         async move {
@@ -188,6 +191,34 @@ async fn every_model_that_cannot_be_loaded_is_named() {
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(texts.len(), 2, "{texts:?}");
     assert!(texts[0].starts_with("model 'a': a.onnx: cannot be read: "), "{texts:?}");
+}
+
+#[tokio::test]
+async fn a_model_is_loaded_when_each_of_its_runners_is_built() {
+    let built = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&built);
+    let source = Source::runners("counted", move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(Synthetic::new(Duration::ZERO, Duration::ZERO))
+    });
+    let _registry = Registry::load(vec![ModelSpec { source, ..stand_in("1") }]).unwrap();
+    assert_eq!(built.load(Ordering::Relaxed), 2 + 2, "one for its signature, one to warm up, and two that serve");
+}
+
+#[tokio::test]
+async fn a_runner_that_cannot_be_built_is_told_when_its_model_is_loaded() {
+    let fails_at = |fatal: usize, panics: bool| {
+        let built = AtomicUsize::new(0);
+        let source = Source::runners("failing", move |_| match built.fetch_add(1, Ordering::Relaxed) {
+            i if i == fatal && panics => panic!("no memory left"),
+            i if i == fatal => Err(RunnerError::Failed("the device is taken".into())),
+            _ => Ok(Synthetic::new(Duration::ZERO, Duration::ZERO)),
+        });
+        Registry::load(vec![ModelSpec { source, ..stand_in("1") }]).unwrap_err().to_string()
+    };
+    assert_eq!(fails_at(0, false), "model 'm': the device is taken");
+    assert_eq!(fails_at(3, false), "model 'm': a runner cannot be built: the device is taken");
+    assert_eq!(fails_at(2, true), "model 'm': building a runner panicked; the log has the reason");
 }
 
 #[tokio::test]

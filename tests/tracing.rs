@@ -170,9 +170,8 @@ struct Gate(Arc<(Mutex<bool>, Condvar)>);
 impl Gate {
     fn model(&self) -> ModelSpec {
         let gate = self.clone();
-        model(Source::runners("gated", move |_| Gated {
-            gate: gate.clone(),
-            inner: Synthetic::new(Duration::ZERO, Duration::ZERO),
+        model(Source::runners("gated", move |_| {
+            Ok(Gated { gate: gate.clone(), inner: Synthetic::new(Duration::ZERO, Duration::ZERO) })
         }))
     }
 
@@ -441,7 +440,7 @@ async fn a_batch_with_one_sampled_request_has_a_span_with_that_link_and_the_numb
 #[tokio::test]
 async fn a_failed_batch_s_span_says_why_and_its_request_s_span_only_that_it_failed() {
     let collector = Collector::start().await;
-    let failing = Source::runners("failing", |_| Failing(Synthetic::new(Duration::ZERO, Duration::ZERO)));
+    let failing = Source::runners("failing", |_| Ok(Failing(Synthetic::new(Duration::ZERO, Duration::ZERO))));
     let running = Running::start(collector.settings(), model(failing)).await;
     let mut seven = rows(1);
     seven["inputs"][0]["data"] = json!([7.0]);

@@ -43,7 +43,7 @@ pub(super) fn fate(folder: &Path, model: &Model) -> Fate {
         let registry = match Registry::load(vec![spec]) {
             Ok(registry) => registry,
             Err(errors) => {
-                let reason = errors.first().map(|e| e.reason.clone()).unwrap_or_default();
+                let reason = errors.iter().next().map(|e| e.reason.clone()).unwrap_or_default();
                 let path = format!("{}: ", folder.join("model.onnx").display());
                 return Fate { state: State::Refused, reason: reason.replace(&path, "") };
             }
@@ -52,7 +52,7 @@ pub(super) fn fate(folder: &Path, model: &Model) -> Fate {
         if let Err(error) = unjoined(folder, &cases[0], model.tolerance) {
             return wrong(format!("without joined nodes, {error}"));
         }
-        let difference = match answers(served, &cases, model.tolerance).await {
+        let difference = match answers(&served, &cases, model.tolerance).await {
             Ok(difference) => format!("differs by {difference:.0e}"),
             Err(error) => return wrong(error.to_string()),
         };

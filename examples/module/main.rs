@@ -34,8 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let spec = ModelSpec::new("spirals", model, caps);
 
     // Loading warms the model up, which takes a while: not on a thread that has other things to do.
-    let loaded = tokio::task::spawn_blocking(|| Registry::load(vec![spec])).await?;
-    let registry = loaded.map_err(|errors| errors.into_iter().next().expect("there is an error"))?;
+    let registry = tokio::task::spawn_blocking(|| Registry::load(vec![spec])).await??;
     let server = Server::bind(&address, Options::default()).await?;
     println!("spirals on http://{}", server.address());
     server.serve(registry, async { drop(tokio::signal::ctrl_c().await) }).await;

@@ -1,6 +1,7 @@
 //! `uncork serve`
 
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tracing::{error, info, warn};
 use super::signals::Signals;
 use super::{USAGE, complain, descriptors, log, say};
 use crate::config::{self, Config, Flags};
-use crate::registry::{LoadError, Registry};
+use crate::registry::{LoadErrors, Registry};
 use crate::server::{Ended, Server};
 use crate::telemetry::{Counts, Tracer, Traces};
 
@@ -182,24 +183,27 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
             return USAGE;
         }
     };
-    let loading = tokio::task::spawn_blocking(move || Registry::load_traced(config.models, tracer));
-    let registry = tokio::select! {
+    let (registry, opening) = Registry::open(config.models, tracer);
+    let address = server.address();
+    let (stop, stopped) = oneshot::channel::<()>();
+    // From now on probes are answered: live, and not ready while models are being loaded.
+    let mut serving = std::pin::pin!(server.serve(registry.clone(), async {
+        // The sender lives until it has sent.
+        let _ = stopped.await;
+    }));
+    let loading = tokio::task::spawn_blocking(move || opening.load());
+    tokio::select! {
         loaded = loading => match loaded {
-            Ok(Ok(registry)) => registry,
+            Ok(Ok(())) => say(&ready_line(&registry, address)),
             Ok(Err(errors)) => return refuse_models(&errors),
             Err(_) => {
                 error!("loading the models panicked; this is a bug in uncork");
                 return USAGE;
             }
         },
+        ended = serving.as_mut() => return note_end(ended),
         told = signals.next() => return told.exit_code,
     };
-    say(&ready_line(&registry, &server));
-    let (stop, stopped) = oneshot::channel::<()>();
-    let mut serving = std::pin::pin!(server.serve(registry, async {
-        // The sender lives until it has sent.
-        let _ = stopped.await;
-    }));
     let told = tokio::select! {
         ended = serving.as_mut() => return note_end(ended),
         told = signals.next() => told,
@@ -216,14 +220,15 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
 }
 
 /// `uncork serves digits on http://127.0.0.1:8080`
-fn ready_line(registry: &Registry, server: &Server) -> String {
-    let mut names: Vec<_> = registry.models().iter().map(|model| model.name()).collect();
+fn ready_line(registry: &Registry, address: SocketAddr) -> String {
+    let models = registry.models();
+    let mut names: Vec<_> = models.iter().map(|model| model.name()).collect();
     names.dedup();
-    format!("uncork serves {} on http://{}", names.join(", "), server.address())
+    format!("uncork serves {} on http://{address}", names.join(", "))
 }
 
-fn refuse_models(errors: &[LoadError]) -> u8 {
-    for error in errors {
+fn refuse_models(errors: &LoadErrors) -> u8 {
+    for error in errors.iter() {
         complain(&error.to_string());
     }
     USAGE

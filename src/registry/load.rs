@@ -1,11 +1,10 @@
 //! Loads a model's source and warms it up.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::lengths::Padded;
-use super::spec::{ModelSpec, Runners, Source};
+use super::spec::{Build, ModelSpec, Runners, Source};
 #[cfg(feature = "onnx")]
 use crate::onnx::{OnnxError, OnnxModel};
 use crate::runner::synthetic::Synthetic;
@@ -71,12 +70,12 @@ pub(crate) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
         Source::Embedded | Source::Onnx(_) => Err(WITHOUT_ONNX.into()),
         Source::Runners(Runners { platform, build }) => {
             let (platform, build) = (*platform, Arc::clone(build));
-            let signature = build(spec.threads).signature().clone();
+            let signature = build(spec.threads).map_err(|e| e.to_string())?.signature().clone();
             Loaded::plain(platform, signature, build)
         }
         &Source::Synthetic { base, per_row } => {
             let signature = Synthetic::new(base, per_row).signature().clone();
-            Loaded::plain("synthetic", signature, Arc::new(move |_| Box::new(Synthetic::new(base, per_row))))
+            Loaded::plain("synthetic", signature, Arc::new(move |_| Ok(Box::new(Synthetic::new(base, per_row)))))
         }
     }
 }
@@ -89,9 +88,6 @@ impl Loaded {
     }
 }
 
-/// Makes a runner that computes on so many threads.
-type Build = Arc<dyn Fn(NonZeroUsize) -> Box<dyn Runner> + Send + Sync>;
-
 #[cfg(feature = "onnx")]
 fn onnx(model: Result<OnnxModel, OnnxError>) -> Result<Loaded, String> {
     let model = model.map_err(|e| e.to_string())?;
@@ -102,7 +98,7 @@ fn onnx(model: Result<OnnxModel, OnnxError>) -> Result<Loaded, String> {
         alone: model.alone().map(ToString::to_string),
         is_single: model.signature().is_unbatched() || (model.alone().is_some() && model.is_unsteady()),
         example: model.example().clone(),
-        build: Arc::new(move |threads| Box::new(model.runner(threads))),
+        build: Arc::new(move |threads| Ok(Box::new(model.runner(threads)))),
     })
 }
 

@@ -10,8 +10,9 @@ mod spec;
 mod work;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -32,8 +33,9 @@ use crate::metrics::Metrics;
 use crate::telemetry::Tracer;
 
 /// Why a model could not be loaded, in words for the operator.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("model '{name}': {reason}")]
+#[non_exhaustive]
 pub struct LoadError {
     /// The model.
     pub name: String,
@@ -41,7 +43,30 @@ pub struct LoadError {
     pub reason: String,
 }
 
-/// The models that are served.
+/// What is wrong with each model that could not be loaded: at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadErrors(Vec<LoadError>);
+
+impl LoadErrors {
+    /// One for each model, in the models' order.
+    pub fn iter(&self) -> impl Iterator<Item = &LoadError> {
+        self.0.iter()
+    }
+}
+
+impl fmt::Display for LoadErrors {
+    /// A line for each model.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, error) in self.0.iter().enumerate() {
+            write!(f, "{}{error}", if i > 0 { "\n" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LoadErrors {}
+
+/// The models that are served. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Registry {
     inner: Arc<Inner>,
@@ -49,27 +74,38 @@ pub struct Registry {
 
 #[derive(Debug)]
 struct Inner {
-    /// By name, then by version.
-    models: Vec<Arc<Model>>,
+    table: RwLock<Table>,
     metrics: Metrics,
     tracer: Tracer,
-    ready: AtomicBool,
+    is_draining: AtomicBool,
     since: Instant,
 }
 
-impl Registry {
-    /// Loads every model of `specs`, warms it up and starts it, in the pool that it names or in one of its own. Blocks for
-    /// seconds; logs progress. Must be called within a tokio runtime. Returns every model's error, not the first one's.
-    pub fn load(specs: Vec<ModelSpec>) -> Result<Registry, Vec<LoadError>> {
-        Registry::load_traced(specs, Tracer::off())
-    }
+/// What is served now, and what will be.
+#[derive(Debug, Default)]
+struct Table {
+    /// By name, then by version.
+    models: Arc<[Arc<Model>]>,
+    /// Names and versions of those that are still being loaded.
+    loading: Vec<(String, String)>,
+}
 
-    /// The same, with the spans of requests and batches made by `tracer`.
-    pub fn load_traced(mut specs: Vec<ModelSpec>, tracer: Tracer) -> Result<Registry, Vec<LoadError>> {
-        specs.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| version_order(&a.version, &b.version)));
-        let limits: Vec<_> = specs.iter().map(model::limits).collect();
-        let metrics = Metrics::new(&limits);
-        let (mut models, mut errors) = (Vec::new(), Vec::new());
+/// Models that are still to be loaded into a registry.
+#[derive(Debug)]
+#[must_use = "nothing is loaded before `load` is called"]
+pub struct Opening {
+    registry: Registry,
+    specs: Vec<ModelSpec>,
+}
+
+impl Opening {
+    /// Loads every model, warms it up and starts it, in the pool that it names or in one of its own; each is served as soon as
+    /// its runners are built. Blocks for seconds; logs progress. Must be called within a tokio runtime. Returns every
+    /// model's error, not the first one's.
+    pub fn load(self) -> Result<(), LoadErrors> {
+        let Opening { registry, specs } = self;
+        let inner = &registry.inner;
+        let mut errors = Vec::new();
         let mut pools = HashMap::new(); // ends with this function: a pool lives as long as its models
         for spec in specs {
             tracing::info!(model = spec.name, version = spec.version, "loading");
@@ -77,49 +113,79 @@ impl Registry {
                 let started = || Pool::new(name, spec.runners.get());
                 pools.entry(name.clone()).or_insert_with(started).clone()
             });
-            match Model::start(spec, pool.as_ref(), &metrics, &tracer) {
-                Ok(model) => models.push(Arc::new(model)),
+            match Model::start(spec, pool.as_ref(), &inner.metrics, &inner.tracer) {
+                Ok(model) => inner.add(model),
                 Err(error) => errors.push(error),
             }
         }
-        let ready = AtomicBool::new(true);
-        let since = Instant::now();
-        let registry = |models| Registry { inner: Arc::new(Inner { models, metrics, tracer, ready, since }) };
-        if errors.is_empty() { Ok(registry(models)) } else { Err(errors) }
+        if errors.is_empty() { Ok(()) } else { Err(LoadErrors(errors)) }
+    }
+}
+
+impl Inner {
+    fn table(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The model of that name and version; without a version, the highest one.
-    pub fn model(&self, name: &str, version: Option<&str>) -> Result<&Arc<Model>, Error> {
-        let mut versions = self.inner.models.iter().filter(|m| m.name() == name);
+    fn add(&self, model: Model) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.loading.retain(|(name, version)| (name.as_str(), version.as_str()) != (model.name(), model.version()));
+        let at = table.models.partition_point(|other| order(other, &model).is_lt());
+        let mut models = table.models.to_vec();
+        models.insert(at, Arc::new(model));
+        table.models = models.into();
+    }
+}
+
+impl Registry {
+    /// Loads every model of `specs`, as [`Opening::load`] does, and returns when all can be asked.
+    pub fn load(specs: Vec<ModelSpec>) -> Result<Registry, LoadErrors> {
+        Registry::load_traced(specs, Tracer::off())
+    }
+
+    /// The same, with the spans of requests and batches made by `tracer`.
+    pub fn load_traced(specs: Vec<ModelSpec>, tracer: Tracer) -> Result<Registry, LoadErrors> {
+        let (registry, opening) = Registry::open(specs, tracer);
+        opening.load()?;
+        Ok(registry)
+    }
+
+    /// A registry that serves nothing yet and knows what it will serve, and the loading of that: a server can say so
+    /// meanwhile.
+    pub fn open(mut specs: Vec<ModelSpec>, tracer: Tracer) -> (Registry, Opening) {
+        specs.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| version_order(&a.version, &b.version)));
+        let limits: Vec<_> = specs.iter().map(model::limits).collect();
+        let loading = specs.iter().map(|spec| (spec.name.clone(), spec.version.clone())).collect();
+        let inner = Inner {
+            table: RwLock::new(Table { models: Arc::default(), loading }),
+            metrics: Metrics::new(&limits),
+            tracer,
+            is_draining: AtomicBool::new(false),
+            since: Instant::now(),
+        };
+        let registry = Registry { inner: Arc::new(inner) };
+        (registry.clone(), Opening { registry, specs })
+    }
+
+    /// The model of that name and version; without a version, the highest one that is loaded.
+    pub fn model(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, Error> {
+        let table = self.inner.table();
+        let mut versions = table.models.iter().filter(|m| m.name() == name);
         let found = match version {
             None => versions.next_back(),
             Some(version) => versions.find(|m| m.version() == version),
         };
-        found.ok_or_else(|| {
-            let known = self.versions(name);
-            match version {
-                Some(version) if !known.is_empty() => {
-                    Error::UnknownVersion { model: name.into(), version: version.into(), known: quoted(&known) }
-                }
-                _ => Error::UnknownModel { name: name.into(), known: quoted(&self.names()) },
-            }
-        })
+        found.cloned().ok_or_else(|| table.unknown(name, version))
     }
 
     /// All models, by name and then by version.
-    pub fn models(&self) -> &[Arc<Model>] {
-        &self.inner.models
+    pub fn models(&self) -> Arc<[Arc<Model>]> {
+        Arc::clone(&self.inner.table().models)
     }
 
     /// Versions of the model called `name`, lowest first.
-    pub fn versions(&self, name: &str) -> Vec<&str> {
-        self.inner.models.iter().filter(|m| m.name() == name).map(|m| m.version()).collect()
-    }
-
-    fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.inner.models.iter().map(|m| m.name()).collect();
-        names.dedup();
-        names
+    pub fn versions(&self, name: &str) -> Vec<String> {
+        self.inner.table().versions(name).map(str::to_owned).collect()
     }
 
     /// What is recorded of all models.
@@ -127,7 +193,7 @@ impl Registry {
         &self.inner.metrics
     }
 
-    /// How long all models have been loaded.
+    /// How long it has been there.
     pub fn uptime(&self) -> Duration {
         self.inner.since.elapsed()
     }
@@ -137,21 +203,63 @@ impl Registry {
         &self.inner.tracer
     }
 
-    /// Whether new requests are wanted: false from the start of a shutdown on.
+    /// Whether requests are wanted: every model is loaded, and no shutdown has begun.
     pub fn is_ready(&self) -> bool {
-        self.inner.ready.load(Ordering::Acquire)
+        !self.is_draining() && self.inner.table().loading.is_empty()
+    }
+
+    /// Names of the models that are still being loaded.
+    pub fn loading(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.inner.table().loading.iter().map(|(name, _)| name.clone()).collect();
+        names.dedup();
+        names
+    }
+
+    /// Whether a shutdown has begun.
+    pub fn is_draining(&self) -> bool {
+        self.inner.is_draining.load(Ordering::Acquire)
     }
 
     /// Says "not ready" from now on, while requests are still taken.
     pub fn retire(&self) {
-        self.inner.ready.store(false, Ordering::Release);
+        self.inner.is_draining.store(true, Ordering::Release);
     }
 
     /// Takes no new request, answers all that wait, and returns when the last one is answered.
     pub async fn drain(&self) {
         self.retire();
-        join_all(self.inner.models.iter().map(|m| m.drain())).await;
+        join_all(self.models().iter().map(|m| m.drain())).await;
     }
+}
+
+impl Table {
+    fn versions(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.models.iter().filter(move |m| m.name() == name).map(|m| m.version())
+    }
+
+    /// Why there is no such model.
+    fn unknown(&self, name: &str, version: Option<&str>) -> Error {
+        let is_asked = |(own, its): &&(String, String)| own == name && version.is_none_or(|version| version == its);
+        if self.loading.iter().any(|model| is_asked(&model)) {
+            return Error::Loading { name: name.into() };
+        }
+        let known: Vec<&str> = self.versions(name).collect();
+        match version {
+            Some(version) if !known.is_empty() => {
+                Error::UnknownVersion { model: name.into(), version: version.into(), known: quoted(&known) }
+            }
+            _ => {
+                let mut names: Vec<&str> = self.models.iter().map(|m| m.name()).collect();
+                names.dedup();
+                Error::UnknownModel { name: name.into(), known: quoted(&names) }
+            }
+        }
+    }
+}
+
+/// By name, then by version.
+fn order(a: &Model, b: &Model) -> std::cmp::Ordering {
+    a.name().cmp(b.name()).then_with(|| version_order(a.version(), b.version()))
 }
 
 /// Decimal strings in the order of their numbers, whatever their length.

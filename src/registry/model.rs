@@ -1,8 +1,8 @@
 //! One version of one model: checks a request, splits it where it is larger than a batch, counts how it ended.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -12,11 +12,11 @@ use super::lengths::Lengths;
 use super::load::{self, Loaded};
 use super::spec::ModelSpec;
 use super::work::{Served, work};
-use crate::batcher::{self, Answered, BatchSizes, Batcher, Caps, Pool, Terms, Weight};
+use crate::batcher::{self, Answered, BatchError, BatchSizes, Batcher, Caps, Pool, Terms, Weight};
 use crate::error::{Error, Outcome};
 use crate::journal::{Journal, Snapshot};
 use crate::metrics::{Limits, Metrics, ModelMetrics, Stage};
-use crate::runner::Signature;
+use crate::runner::{RunnerError, Signature};
 use crate::telemetry::{FailureLog, SpanRef, Tracer};
 use crate::tensor::Tensors;
 
@@ -81,12 +81,13 @@ impl Model {
             tracing::warn!(model = spec.name, "{how}, so that batching gains nothing: {why}");
         }
         let max_batch = spec.max_batch_rows.get();
+        let one = || build(spec.threads).map_err(|e| e.to_string());
         let (sizes, lengths) = (spec.allowed_batch_sizes.clone(), spec.lengths);
         if lengths == Lengths::Pad {
-            load::bears_padding(&mut *build(spec.threads), &example).map_err(fail)?;
+            load::bears_padding(&mut *one().map_err(fail)?, &example).map_err(fail)?;
         }
         let sizes_to_try = warm_up_sizes(&sizes, max_batch);
-        let seen = load::warm_up(&mut *build(spec.threads), &example, &sizes_to_try, spec.device).map_err(fail)?;
+        let seen = load::warm_up(&mut *one().map_err(fail)?, &example, &sizes_to_try, spec.device).map_err(fail)?;
         log_warm_up(&spec, &seen);
         let metrics = metrics.model(&spec.name, &spec.version, limits(&spec));
         let journal = Journal::new(spec.max_latency, max_batch);
@@ -106,11 +107,20 @@ impl Model {
             .observer(FailureLog::new(full_name));
         let builder = if let Some(pool) = pool { builder.pool(pool) } else { builder };
         let (threads, recorded) = (spec.threads, metrics.clone());
+        let (built, outcomes) = mpsc::channel();
         let batcher = builder
             .start_threads(move || {
-                Ok(work(load::ready(build(threads), &example), sizes.clone(), lengths, recorded.clone()))
+                let mut building = Building::new(&built);
+                let runner = build(threads).map_err(|error| building.failed(&error))?;
+                let runner = load::ready(runner, &example);
+                building.outcome = Ok(());
+                Ok(work(runner, sizes.clone(), lengths, recorded.clone()))
             })
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
+        // A runner that is still to be built would make the first requests late.
+        for outcome in outcomes.iter().take(spec.runners.get()) {
+            outcome.map_err(fail)?;
+        }
         let totals = std::array::from_fn(|_| AtomicU64::new(0));
         let counts = Arc::new(Counts { metrics, max_latency: spec.max_latency, totals });
         Ok(Model { spec, platform, labels, signature: Arc::new(signature), alone, batcher, journal, counts })
@@ -224,6 +234,31 @@ impl Model {
     /// Takes no new request, answers all that wait, and returns when the last one is answered.
     pub(super) async fn drain(&self) {
         self.batcher.drain().await;
+    }
+}
+
+/// Tells whoever waits for a runner what came of building it, even if that panics.
+struct Building {
+    outbox: mpsc::Sender<Result<(), String>>,
+    outcome: Result<(), String>,
+}
+
+impl Building {
+    fn new(outbox: &mpsc::Sender<Result<(), String>>) -> Building {
+        let outcome = Err("building a runner panicked; the log has the reason".to_owned());
+        Building { outbox: outbox.clone(), outcome }
+    }
+
+    fn failed(&mut self, error: &RunnerError) -> BatchError {
+        self.outcome = Err(format!("a runner cannot be built: {error}"));
+        BatchError::new(error.to_string())
+    }
+}
+
+impl Drop for Building {
+    fn drop(&mut self) {
+        // Nobody waits for a runner that is built anew.
+        let _ = self.outbox.send(std::mem::replace(&mut self.outcome, Ok(())));
     }
 }
 

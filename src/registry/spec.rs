@@ -10,7 +10,7 @@ use super::lengths::Lengths;
 use crate::batcher::{BatchSizes, Caps};
 #[cfg(feature = "onnx")]
 use crate::onnx::module::ModuleModel;
-use crate::runner::{Device, Runner, Shapes};
+use crate::runner::{Device, Runner, RunnerError, Shapes};
 
 /// Room for a burst that takes the runners this many full batches; the latency cap refuses most of it earlier.
 const QUEUED_BATCHES: usize = 128;
@@ -36,27 +36,32 @@ pub enum Source {
 
 impl Source {
     /// Runners of any kind. `build` makes one that computes on so many threads; it is called once for each runner, on the
-    /// runner's own thread, and again after one has panicked. `platform` is what callers are told of it.
+    /// runner's own thread, and again after one has panicked. If it fails at first, the model is not loaded. `platform` is
+    /// what callers are told of it.
     pub fn runners<R: Runner + 'static>(
         platform: &'static str,
-        build: impl Fn(NonZeroUsize) -> R + Send + Sync + 'static,
+        build: impl Fn(NonZeroUsize) -> Result<R, RunnerError> + Send + Sync + 'static,
     ) -> Source {
-        Source::Runners(Runners { platform, build: Arc::new(move |threads| Box::new(build(threads))) })
+        let build = move |threads| build(threads).map(|runner| Box::new(runner) as Box<dyn Runner>);
+        Source::Runners(Runners { platform, build: Arc::new(build) })
     }
 }
 
 #[cfg(feature = "onnx")]
 impl From<ModuleModel> for Source {
     fn from(model: ModuleModel) -> Source {
-        Source::runners("burn", move |threads| model.runner(threads))
+        Source::runners("burn", move |threads| Ok(model.runner(threads)))
     }
 }
+
+/// Makes a runner that computes on so many threads.
+pub(super) type Build = Arc<dyn Fn(NonZeroUsize) -> Result<Box<dyn Runner>, RunnerError> + Send + Sync>;
 
 /// How to build a runner.
 #[derive(Clone)]
 pub struct Runners {
     pub(super) platform: &'static str,
-    pub(super) build: Arc<dyn Fn(NonZeroUsize) -> Box<dyn Runner> + Send + Sync>,
+    pub(super) build: Build,
 }
 
 impl fmt::Debug for Runners {

@@ -38,7 +38,7 @@ impl FromRequestParts<App> for Named {
         };
         let param = |wanted| params.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
         let model = app.registry.model(param("model").unwrap_or_default(), param("version"))?;
-        Ok(Named(Arc::clone(model)))
+        Ok(Named(model))
     }
 }
 

@@ -232,7 +232,7 @@ async fn answer(
     };
     // A server that is about to go sends its clients elsewhere: whoever asked again on a connection that then closes would
     // hear nothing.
-    if is_last || !registry.is_ready() {
+    if is_last || registry.is_draining() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response.headers_mut().insert(RequestId::HEADER, id.value());

@@ -104,7 +104,8 @@ struct Refusal {
 
 /// `GET /status`
 pub(super) async fn overview(State(app): State<App>) -> Response {
-    let models: Vec<Service<'_>> = app.registry.models().iter().map(|model| Service::of(model)).collect();
+    let served = app.registry.models();
+    let models: Vec<Service<'_>> = served.iter().map(|model| Service::of(model)).collect();
     let uptime_s = app.registry.uptime().as_secs_f64();
     let server = About { version: env!("CARGO_PKG_VERSION"), uptime_s, ready: app.registry.is_ready() };
     let mut response = json(StatusCode::OK, &Overview { server, models });

@@ -128,11 +128,12 @@ impl From<Error> for Refusal {
             Error::UnknownModel { .. } | Error::UnknownVersion { .. } => StatusCode::NOT_FOUND,
             Error::Invalid(_) | Error::UnknownOutput { .. } => StatusCode::BAD_REQUEST,
             Error::Refused(batcher::Error::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
-            Error::Refused(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Refused(_) | Error::Loading { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Error::ModelFailed => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let reason = match status {
             StatusCode::NOT_FOUND => reason(status),
+            _ if matches!(error, Error::Loading { .. }) => "loading",
             _ => error.outcome().label(),
         };
         Refusal { reason, retry_after: error.retry_after(), ..Refusal::new(status, error.to_string()) }

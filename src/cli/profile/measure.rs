@@ -211,7 +211,7 @@ impl<'scope> Bench<'scope> {
         let (orders, inbox) = mpsc::channel::<(Tensors, usize)>();
         let (outbox, times) = mpsc::channel();
         let thread = scope.spawn(move || {
-            let mut runner = (loaded.build)(threads);
+            let Ok(mut runner) = (loaded.build)(threads) else { return };
             for (batch, count) in inbox {
                 if outbox.send(time(&mut *runner, &batch, count)).is_err() {
                     break;

@@ -34,12 +34,15 @@ pub(in crate::server) async fn live() -> Response {
 struct Ready {
     ready: bool,
     live: bool,
+    /// Models that are still being loaded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    loading: Vec<String>,
 }
 
-/// 503 from the start of a shutdown on, while requests are still answered.
+/// 503 until every model is loaded, and from the start of a shutdown on, while requests are still answered.
 pub(in crate::server) async fn ready(State(app): State<App>) -> Response {
-    let ready = app.registry.is_ready();
-    json(ready_status(ready), &Ready { ready, live: true })
+    let (ready, loading) = (app.registry.is_ready(), app.registry.loading());
+    json(ready_status(ready), &Ready { ready, live: true, loading })
 }
 
 fn ready_status(ready: bool) -> StatusCode {
@@ -53,15 +56,15 @@ struct ModelReady<'a> {
 }
 
 pub(in crate::server) async fn model_ready(State(app): State<App>, Named(model): Named) -> Response {
-    // A model is registered when it is loaded and warm, so it is as ready as the server.
-    let ready = app.registry.is_ready();
+    // A model is there when it is loaded and warm, whether or not others are.
+    let ready = !app.registry.is_draining();
     json(ready_status(ready), &ModelReady { name: model.name(), ready })
 }
 
 #[derive(Serialize)]
 struct ModelMetadata<'a> {
     name: &'a str,
-    versions: Vec<&'a str>,
+    versions: Vec<String>,
     platform: &'a str,
     inputs: Vec<TensorMetadata<'a>>,
     outputs: Vec<TensorMetadata<'a>>,
