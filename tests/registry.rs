@@ -14,6 +14,7 @@ use uncork::error::Error;
 use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
 use uncork::runner::synthetic::Synthetic;
 use uncork::runner::{RunnerError, TensorSpec};
+use uncork::telemetry::Tracer;
 use uncork::tensor::{Data, Tensor, Tensors};
 
 fn stand_in(version: &str) -> ModelSpec {
@@ -219,6 +220,22 @@ async fn a_runner_that_cannot_be_built_is_told_when_its_model_is_loaded() {
     assert_eq!(fails_at(0, false), "model 'm': the device is taken");
     assert_eq!(fails_at(3, false), "model 'm': a runner cannot be built: the device is taken");
     assert_eq!(fails_at(2, true), "model 'm': building a runner panicked; the log has the reason");
+}
+
+#[tokio::test]
+async fn a_model_that_cannot_keep_its_cap_is_named_with_both_numbers_and_refused_where_that_is_asked_for() {
+    let slow = Source::Synthetic { base: Duration::from_millis(30), per_row: Duration::ZERO };
+    let slow = ModelSpec { source: slow, max_latency: Duration::from_millis(5), ..stand_in("1") };
+    let (registry, opening) = Registry::open(vec![slow.clone(), stand_in("2")], Tracer::off());
+    opening.load().unwrap();
+    let why = registry.model("m", Some("1")).unwrap().too_slow().unwrap().to_owned();
+    assert!(why.starts_with("its smallest batch takes ") && why.contains("max_latency_ms = 5:"), "{why}");
+    assert_eq!(registry.model("m", Some("2")).unwrap().too_slow(), None);
+    let (_, opening) = Registry::open(vec![slow], Tracer::off());
+    assert_eq!(
+        opening.strict(true).load().unwrap_err().to_string().split(" takes").next(),
+        Some("model 'm': its smallest batch")
+    );
 }
 
 #[tokio::test]

@@ -48,6 +48,10 @@ pub(super) struct Serve {
     #[arg(long)]
     insecure: bool,
 
+    /// Do not start where a model cannot keep its latency cap even for a single row [env: UNCORK_STRICT]
+    #[arg(long)]
+    strict: bool,
+
     /// Address for gRPC, which is not served yet
     #[arg(long, value_name = "ADDR", hide = true)]
     grpc: Option<String>,
@@ -109,6 +113,7 @@ impl Serve {
             http: self.http,
             tokens_file: self.tokens_file,
             insecure: self.insecure,
+            strict: self.strict,
             grpc: self.grpc,
             max_latency_ms: self.max_latency_ms,
             max_batch_size: self.max_batch_size,
@@ -191,7 +196,7 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
         // The sender lives until it has sent.
         let _ = stopped.await;
     }));
-    let loading = tokio::task::spawn_blocking(move || opening.load());
+    let loading = tokio::task::spawn_blocking(move || opening.strict(config.strict).load());
     tokio::select! {
         loaded = loading => match loaded {
             Ok(Ok(())) => say(&ready_line(&registry, address)),

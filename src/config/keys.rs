@@ -6,6 +6,7 @@ pub(super) const SERVER: &[&str] = &[
     "grpc",
     "tokens_file",
     "insecure",
+    "strict",
     "hosts",
     "http_threads",
     "max_connections",

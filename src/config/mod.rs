@@ -10,6 +10,7 @@
 //! | `http` | `127.0.0.1:8080` | address to listen on |
 //! | `tokens_file` | – | who may ask, and what: a line `NAME TOKEN RIGHT …` for each; read again when it changes |
 //! | `insecure` | `false` | whether everybody who reaches an address of this machine may ask, without tokens |
+//! | `strict` | `false` | whether a model that cannot keep its latency cap is an error, and not only a warning |
 //! | `hosts` | – | on a loopback address: names that a proxy on this machine passes on in `Host`, as `["ml.example.com"]` |
 //! | `http_threads` | half of the cores | threads that read, decode, encode and write; the rest is for runners |
 //! | `max_connections` | 4096 | see [`Options`] for these |
@@ -86,6 +87,8 @@ pub struct Flags {
     pub tokens_file: Option<String>,
     /// `--insecure`
     pub insecure: bool,
+    /// `--strict`
+    pub strict: bool,
     /// `--grpc`
     pub grpc: Option<String>,
     /// `--max-latency-ms`
@@ -106,6 +109,7 @@ impl Flags {
         let (flag, value) = match key {
             "http" => ("--http", &self.http),
             "insecure" if self.insecure => return Some(Setting::word(Place::Flag("--insecure"), "true".into())),
+            "strict" if self.strict => return Some(Setting::word(Place::Flag("--strict"), "true".into())),
             "tokens_file" => ("--tokens-file", &self.tokens_file),
             "grpc" => ("--grpc", &self.grpc),
             "max_latency_ms" => ("--max-latency-ms", &self.max_latency_ms),
@@ -127,6 +131,8 @@ pub struct Config {
     pub http_threads: NonZeroUsize,
     /// Bounds towards clients.
     pub server: Options,
+    /// Whether a model that cannot keep its latency cap is an error.
+    pub strict: bool,
     /// The models, at least one.
     pub models: Vec<ModelSpec>,
     /// What is logged, in `tracing`'s filter syntax.
@@ -154,12 +160,12 @@ pub fn resolve(
     });
     let file = path.as_ref().map_or_else(File::default, |path| File::read(path, folder, &mut report));
     let layers = Layers { flags, environment: &environment };
-    let server::Checked { http, http_threads, options, log_format, traces } =
+    let server::Checked { http, http_threads, options, strict, log_format, traces } =
         server::check(&file.server, &file.folder, &layers, &mut report);
     let models = model::check_all(&file, flags, folder, &layers, &mut report);
     let log = environment.log(&mut report);
     report.finish()?;
-    Ok(Config { http, http_threads, server: options, models, log, log_format, traces, file: path })
+    Ok(Config { http, http_threads, server: options, strict, models, log, log_format, traces, file: path })
 }
 
 /// The layers above the file.

@@ -37,6 +37,8 @@ pub(super) struct Checked {
     pub(super) http_threads: NonZeroUsize,
     /// The bounds.
     pub(super) options: Options,
+    /// Whether a model that cannot keep its latency cap is an error.
+    pub(super) strict: bool,
     /// The form of the log.
     pub(super) log_format: Option<LogFormat>,
     /// Where traces go, if anywhere.
@@ -82,9 +84,10 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
     }
     let http_threads = strongest("http_threads").and_then(|s| s.count(HTTP_THREADS, report));
     let http_threads = http_threads.unwrap_or_else(default_http_threads);
+    let strict = strongest("strict").and_then(|setting| setting.flag(report)).unwrap_or(false);
     let log_format = strongest("log_format").and_then(|setting| log_format(&setting, report));
     let traces = traces::check(table, layers, report);
-    Checked { http: http.unwrap_or_else(|| DEFAULT_HTTP.into()), http_threads, options, log_format, traces }
+    Checked { http: http.unwrap_or_else(|| DEFAULT_HTTP.into()), http_threads, options, strict, log_format, traces }
 }
 
 /// Who may ask. Relative to `folder` stands what the configuration file names.

@@ -96,14 +96,20 @@ struct Table {
 pub struct Opening {
     registry: Registry,
     specs: Vec<ModelSpec>,
+    is_strict: bool,
 }
 
 impl Opening {
+    /// Whether a model that cannot keep its latency cap is an error, and not only a warning.
+    pub fn strict(self, is_strict: bool) -> Opening {
+        Opening { is_strict, ..self }
+    }
+
     /// Loads every model, warms it up and starts it, in the pool that it names or in one of its own; each is served as soon as
     /// its runners are built. Blocks for seconds; logs progress. Must be called within a tokio runtime. Returns every
     /// model's error, not the first one's.
     pub fn load(self) -> Result<(), LoadErrors> {
-        let Opening { registry, specs } = self;
+        let Opening { registry, specs, is_strict } = self;
         let inner = &registry.inner;
         let mut errors = Vec::new();
         let mut pools = HashMap::new(); // ends with this function: a pool lives as long as its models
@@ -114,7 +120,12 @@ impl Opening {
                 pools.entry(name.clone()).or_insert_with(started).clone()
             });
             match Model::start(spec, pool.as_ref(), &inner.metrics, &inner.tracer) {
-                Ok(model) => inner.add(model),
+                Ok(model) => match model.too_slow() {
+                    Some(why) if is_strict => {
+                        errors.push(LoadError { name: model.name().to_owned(), reason: why.to_owned() });
+                    }
+                    _ => inner.add(model),
+                },
                 Err(error) => errors.push(error),
             }
         }
@@ -164,7 +175,7 @@ impl Registry {
             since: Instant::now(),
         };
         let registry = Registry { inner: Arc::new(inner) };
-        (registry.clone(), Opening { registry, specs })
+        (registry.clone(), Opening { registry, specs, is_strict: false })
     }
 
     /// The model of that name and version; without a version, the highest one that is loaded.

@@ -45,6 +45,7 @@ pub struct Model {
     labels: Vec<Vec<String>>,
     signature: Arc<Signature>,
     alone: Option<String>,
+    too_slow: Option<String>,
     batcher: Batcher<Tensors, Served>,
     journal: Journal,
     counts: Arc<Counts>,
@@ -89,6 +90,10 @@ impl Model {
         let sizes_to_try = warm_up_sizes(&sizes, max_batch);
         let seen = load::warm_up(&mut *one().map_err(fail)?, &example, &sizes_to_try, spec.device).map_err(fail)?;
         log_warm_up(&spec, &seen);
+        let too_slow = too_slow(&spec, &seen);
+        if let Some(why) = &too_slow {
+            tracing::warn!(model = spec.name, "{why}");
+        }
         let metrics = metrics.model(&spec.name, &spec.version, limits(&spec));
         let journal = Journal::new(spec.max_latency, max_batch);
         let full_name = format!("{}-{}", spec.name, spec.version);
@@ -123,7 +128,7 @@ impl Model {
         }
         let totals = std::array::from_fn(|_| AtomicU64::new(0));
         let counts = Arc::new(Counts { metrics, max_latency: spec.max_latency, totals });
-        Ok(Model { spec, platform, labels, signature: Arc::new(signature), alone, batcher, journal, counts })
+        Ok(Model { spec, platform, labels, signature: Arc::new(signature), alone, too_slow, batcher, journal, counts })
     }
 
     /// The name that callers use.
@@ -154,6 +159,11 @@ impl Model {
     /// Why the rows of a batch are run one at a time, if they are.
     pub fn alone(&self) -> Option<&str> {
         self.alone.as_deref()
+    }
+
+    /// Why it cannot keep its latency cap, if a single row took longer than that when it was warmed up.
+    pub fn too_slow(&self) -> Option<&str> {
+        self.too_slow.as_deref()
     }
 
     /// What was asked for.
@@ -284,6 +294,21 @@ pub(super) fn limits(spec: &ModelSpec) -> Limits {
         max_queue_bytes: spec.max_queue_bytes.get(),
         runners: spec.runners.get(),
     }
+}
+
+/// Why the latency cap cannot be kept, where the fastest batch of the smallest size is slower than that.
+fn too_slow(spec: &ModelSpec, seen: &[(usize, Duration)]) -> Option<String> {
+    let &(rows, _) = seen.first()?;
+    let fastest = seen.iter().filter(|(n, _)| *n == rows).map(|(_, time)| *time).min()?;
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    (fastest > spec.max_latency).then(|| {
+        format!(
+            "its smallest batch takes {:.1} ms, which is beyond max_latency_ms = {}: nearly every request will be refused; raise the \
+             cap, or use a faster model or device",
+            ms(fastest),
+            ms(spec.max_latency)
+        )
+    })
 }
 
 fn log_warm_up(spec: &ModelSpec, seen: &[(usize, Duration)]) {

@@ -37,12 +37,18 @@ struct Ready {
     /// Models that are still being loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     loading: Vec<String>,
+    /// Models that cannot keep their latency caps, each with why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// 503 until every model is loaded, and from the start of a shutdown on, while requests are still answered.
 pub(in crate::server) async fn ready(State(app): State<App>) -> Response {
+    let models = app.registry.models();
+    let slow = models.iter().filter_map(|model| Some(format!("model '{}': {}", model.name(), model.too_slow()?)));
+    let warnings = slow.collect();
     let (ready, loading) = (app.registry.is_ready(), app.registry.loading());
-    json(ready_status(ready), &Ready { ready, live: true, loading })
+    json(ready_status(ready), &Ready { ready, live: true, loading, warnings })
 }
 
 fn ready_status(ready: bool) -> StatusCode {
