@@ -425,6 +425,24 @@ SATURATION = [
         "bytes",
     ),
     lines(
+        "HTTP answers by status",
+        "All answers over HTTP, those included that no model saw. 503 above 'Requests by how they ended': connections or"
+        " bodies for which there was no room; see max_connections and max_bodies_bytes.",
+        [
+            target(
+                f"sum by (code) (rate(uncork_http_requests_total{{{PROCESS}}}[$__rate_interval])) > 0",
+                "{{code}}",
+            )
+        ],
+        "reqps",
+    ),
+    lines(
+        "Connections",
+        "Connections that are open. At max_connections new ones are told 503.",
+        [target(f"uncork_http_connections{{{PROCESS}}}", "{{instance}}")],
+        "none",
+    ),
+    lines(
         "Open files",
         "File descriptors, most of them connections, over the process's limit. Near 100 %: raise the limit (ulimit -n)"
         " or lower max_connections.",

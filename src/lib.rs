@@ -11,7 +11,7 @@ pub mod server;
 pub mod telemetry;
 
 pub use uncork_batcher as batcher;
-pub use uncork_core::{estimator, policy};
+pub use uncork_core::{estimator, front, policy};
 pub use uncork_model::{quote, runner, tensor};
 #[cfg(feature = "onnx")]
 pub use uncork_onnx as onnx;

@@ -958,3 +958,87 @@ async fn a_drain_that_takes_too_long_is_cut_off() {
     server.stop();
     assert_eq!(server.ended().await, Ended::CutOff { connections: 1 });
 }
+
+/// Keeps the thread of client and server busy, so that what was sent waits in its socket.
+fn stall(time: Duration) {
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// Milliseconds from arrival to release, as an answer tells.
+fn queued_ms(answer: &str) -> f64 {
+    answer.split_once("queue;dur=").and_then(|(_, rest)| rest.split_once(',')).unwrap().0.parse().unwrap()
+}
+
+/// A connection on which bytes are stamped: the system begins with that some time after it was asked to.
+async fn stamped(server: &Running) -> Raw {
+    let mut client = server.connect().await;
+    for _ in 0..1000 {
+        client.send(post_sized("", &request(json!([3])).to_string())).await;
+        stall(Duration::from_millis(3));
+        if queued_ms(&client.until("]}]}").await) >= 2.9 {
+            return client;
+        }
+    }
+    panic!("nothing is stamped");
+}
+
+#[tokio::test]
+async fn what_waited_in_its_socket_beyond_the_cap_is_refused_unparsed_and_its_connection_lives() {
+    let mut model = stand_in("m", "1", Duration::ZERO);
+    model.max_latency = Duration::from_millis(50);
+    let server = start(Options::default(), vec![model]).await;
+    let mut client = stamped(&server).await;
+    // Sent by half: the other half is skipped when it comes.
+    let body = "no JSON at all".repeat(10);
+    let (half, rest) = body.split_at(70);
+    client.send(post(&format!("Content-Length: {}\r\n", body.len()), half)).await;
+    stall(Duration::from_millis(60));
+    let refused = client.until("\"}").await;
+    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("it waited too long"), "{refused}");
+    assert!(refused.contains("retry-after: 1\r\n") && !refused.contains("connection: close"), "{refused}");
+    client.send(rest).await;
+    client.send(post_sized("", &request(json!([3])).to_string())).await;
+    let answered = client.until("]}]}").await;
+    assert!(answered.starts_with("HTTP/1.1 200 ") && answered.contains("[7.0]"), "{answered}");
+    let metrics = server.get("/metrics").await.text;
+    for line in [
+        r#"uncork_http_requests_total{code="503"} 1"#,
+        r#"uncork_sheds_total{model="m",version="1",reason="unread"} 1"#,
+        r#"uncork_requests_total{model="m",version="1",outcome="shed"} 1"#,
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_in_the_socket_counts_towards_the_latency() {
+    let mut model = stand_in("m", "1", Duration::ZERO);
+    model.max_latency = Duration::from_secs(5);
+    let server = start(Options::default(), vec![model]).await;
+    let mut client = stamped(&server).await;
+    client.send(post_sized("", &request(json!([3])).to_string())).await;
+    stall(Duration::from_millis(30));
+    let answered = client.until("]}]}").await;
+    assert!(queued_ms(&answered) >= 29.0, "{answered}");
+}
+
+#[tokio::test]
+async fn requests_sent_ahead_are_answered_in_their_order_whichever_way_they_go() {
+    let server = simple().await;
+    let infer = |x: i32, lines: &str| post_sized(lines, &request(json!([x])).to_string());
+    let live = "GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n";
+    let all =
+        [&infer(1, ""), live, &infer(2, "X-Request-Id: a\r\n"), &infer(3, ""), &infer(4, "Connection: close\r\n")];
+    for piece in [1, 7, 100, 10_000] {
+        let mut client = server.connect().await;
+        for bytes in all.concat().as_bytes().chunks(piece) {
+            client.send(bytes).await;
+        }
+        let answers = client.rest().await;
+        let places = ["[3.0]", "{\"live\":true}", "[5.0]", "[7.0]", "[9.0]"].map(|part| answers.find(part));
+        assert!(places.is_sorted() && places[0].is_some(), "in pieces of {piece}: {answers}");
+    }
+}

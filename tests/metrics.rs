@@ -70,7 +70,7 @@ async fn every_metric_of_the_catalogue_is_there_with_all_its_labels_and_no_other
         assert_eq!(kinds[name], word(kind), "{name}");
         assert!(text.contains(&format!("# HELP {name} {help}\n")), "{name}");
         let (label, values) = label.unwrap_or(("version", &["1"]));
-        for value in values.iter().filter(|_| name != "uncork_build_info") {
+        for value in values.iter().filter(|_| !["uncork_build_info", "uncork_http_connections"].contains(&name)) {
             let labelled = format!("{label}=\"{value}\"");
             assert!(text.lines().any(|line| line.starts_with(name) && line.contains(&labelled)), "{name} {labelled}");
         }
@@ -128,7 +128,7 @@ fn page() -> String {
          `GET /metrics` answers in Prometheus' text format. This page is written from `src/metrics/catalogue.rs` by\n\
          `UNCORK_WRITE=1 cargo test --release --test metrics`; dashboards and alerts are in `dashboards/`, and\n\
          [operating.md](operating.md) says how to read them.\n\n\
-         All but `uncork_build_info` have the labels `model` and `version`. A histogram NAME is the series `NAME_bucket`, `NAME_sum`\n\
+         All but `uncork_http_…` and `uncork_build_info` have the labels `model` and `version`. A histogram NAME is the series `NAME_bucket`, `NAME_sum`\n\
          and `NAME_count`.\n\n\
          | metric | kind | its own label | what it says |\n| --- | --- | --- | --- |\n",
     );
@@ -177,6 +177,7 @@ fn page() -> String {
     for reason in RefusalReason::ALL {
         writeln!(page, "| `{}` | {} |", reason.label(), reason.why()).unwrap();
     }
+    writeln!(page, "| `{}` | {} |", catalogue::UNREAD, catalogue::WHY_UNREAD).unwrap();
     page.push_str("\n## Releases\n\n| reason | in `uncork_releases_total` |\n| --- | --- |\n");
     for reason in uncork::policy::ReleaseReason::ALL {
         writeln!(page, "| `{}` | {} |", reason.label(), reason.why()).unwrap();

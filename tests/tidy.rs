@@ -26,6 +26,7 @@ enum Package {
 /// Each room and the rooms that it may import. Arrows run one way: there is no cycle.
 const ROOMS: &[(&str, &[&str])] = &[
     ("estimator", &[]),
+    ("front", &["estimator"]),
     ("policy", &["estimator"]),
     ("sim", &["estimator", "policy"]),
     ("quote", &[]),
@@ -38,7 +39,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("runner", &["quote", "tensor"]),
     ("onnx", &["quote", "runner", "tensor"]),
     ("registry", &["batcher", "error", "journal", "metrics", "onnx", "runner", "telemetry", "tensor"]),
-    ("server", &["batcher", "error", "quote", "registry", "runner", "telemetry", "tensor"]),
+    (
+        "server",
+        &["batcher", "error", "estimator", "front", "metrics", "quote", "registry", "runner", "telemetry", "tensor"],
+    ),
     ("config", &["registry", "server", "telemetry"]),
     ("loadtest", &["sim"]),
     (
@@ -60,7 +64,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that decide: values in, values out.
-const PURE: &[&str] = &["estimator", "policy", "sim"];
+const PURE: &[&str] = &["estimator", "front", "policy", "sim"];
 
 /// What a pure room has no use for, and why.
 const IMPURE: &[(&str, &str)] = &[

@@ -136,8 +136,8 @@ impl Serve {
             }
         };
         log::start(&config.log, config.log_format);
-        let threads = config.http_threads.get();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+        // This thread batches, accepts and hears of signals; HTTP has threads of its own.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = match runtime {
             Ok(runtime) => runtime,
             Err(error) => {
@@ -185,6 +185,13 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
             let is_ours = error.kind() == ErrorKind::InvalidInput;
             let hint = if is_ours { "" } else { "; --http names another address" };
             complain(&format!("cannot listen on {}: {error}{hint}", config.http));
+            return USAGE;
+        }
+    };
+    let server = match server.threads(config.http_threads) {
+        Ok(server) => server,
+        Err(error) => {
+            error!(%error, "no threads to be had");
             return USAGE;
         }
     };

@@ -12,7 +12,7 @@
 //! | `insecure` | `false` | whether everybody who reaches an address of this machine may ask, without tokens |
 //! | `strict` | `false` | whether a model that cannot keep its latency cap is an error, and not only a warning |
 //! | `hosts` | – | on a loopback address: names that a proxy on this machine passes on in `Host`, as `["ml.example.com"]` |
-//! | `http_threads` | half of the cores | threads that read, decode, encode and write; the rest is for runners |
+//! | `http_threads` | one for each core | threads that read, decode, encode and write |
 //! | `max_connections` | 4096 | see [`Options`] for these |
 //! | `max_head_bytes`, `max_body_bytes` | 16384, 67108864 | |
 //! | `max_answer_bytes`, `max_bodies_bytes` | 268435456, 1073741824 | |

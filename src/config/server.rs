@@ -122,11 +122,9 @@ fn log_format(setting: &Setting, report: &mut Report) -> Option<LogFormat> {
     }
 }
 
-/// Half of the cores, one at least: the other half is for the runners. A thread for each core would keep a runner waiting
-/// for a processor just when its next batch is ready, while the answers of the last one are written out.
+/// One for each core: reading and writing is most of the work for a fast model, and while a slow one runs they wait.
 fn default_http_threads() -> NonZeroUsize {
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    NonZeroUsize::new(cores / 2).unwrap_or(NonZeroUsize::MIN)
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// `host:port`, where the host is an address or a name; a name is looked up when the server binds.

@@ -347,7 +347,9 @@ impl<'a> Generator<'a> {
         ending: &Ending,
         batch_rows: Option<u32>,
     ) {
-        let ended_earliest = self.heard_earliest.clamp(sent.unwrap_or(request.taken), now);
+        // It may have been sent in this very turn.
+        let begun = sent.unwrap_or(request.taken);
+        let (now, ended_earliest) = (now.max(begun), self.heard_earliest.clamp(begun, now.max(begun)));
         let times = Times { due: request.due, taken: request.taken, sent, ended: now, ended_earliest };
         let rows = self.orders.target.rows(request.number, request.rows);
         self.tally.count(times, rows, status, ending, batch_rows);

@@ -26,7 +26,7 @@ pub enum Edges {
     Ratio,
 }
 
-/// One metric. All but `uncork_build_info` have the labels `model` and `version`.
+/// One metric. All but those of HTTP and `uncork_build_info` have the labels `model` and `version`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
     /// Its name.
@@ -121,12 +121,22 @@ pub(super) const MAX_LATENCY: Metric = metric("uncork_max_latency_seconds", Kind
 pub(super) const MAX_BATCH: Metric = metric("uncork_max_batch_rows", Kind::Gauge, "The model's cap on a batch's rows.");
 pub(super) const MAX_QUEUE_ROWS: Metric = metric("uncork_max_queue_rows", Kind::Gauge, "The queue's bound in rows.");
 pub(super) const MAX_QUEUE_BYTES: Metric = metric("uncork_max_queue_bytes", Kind::Gauge, "The queue's bound in bytes.");
+/// Has the label `code` alone.
+pub(super) const HTTP_REQUESTS: Metric = metric(
+    "uncork_http_requests_total",
+    Kind::Counter,
+    "Answers over HTTP by status, those included that no model saw; a connection for which there was no room counts as one.",
+)
+.by("code", &CODES);
+/// Has no label.
+pub(super) const HTTP_CONNECTIONS: Metric =
+    metric("uncork_http_connections", Kind::Gauge, "Connections that are open.");
 /// Has the label `version` alone: that of the program.
 pub(super) const BUILD_INFO: Metric =
     metric("uncork_build_info", Kind::Gauge, "Always 1; its label tells the program's version.");
 
 /// Every metric of uncork's own, in the order of docs/metrics.md.
-pub const ALL: [Metric; 26] = [
+pub const ALL: [Metric; 28] = [
     BATCH_SIZE,
     REQUESTS,
     RELEASES,
@@ -152,6 +162,8 @@ pub const ALL: [Metric; 26] = [
     MAX_BATCH,
     MAX_QUEUE_ROWS,
     MAX_QUEUE_BYTES,
+    HTTP_REQUESTS,
+    HTTP_CONNECTIONS,
     BUILD_INFO,
 ];
 
@@ -185,10 +197,16 @@ impl Stage {
     }
 }
 
-const REFUSAL_REASONS: [&str; RefusalReason::ALL.len()] = {
-    let mut labels = [""; RefusalReason::ALL.len()];
+/// The reason of refusals that no batcher heard of.
+pub const UNREAD: &str = "unread";
+
+/// What [`UNREAD`] means, as a sentence.
+pub const WHY_UNREAD: &str = "it waited too long in its socket, or the model already refused a part of what was asked";
+
+const REFUSAL_REASONS: [&str; RefusalReason::ALL.len() + 1] = {
+    let mut labels = [UNREAD; RefusalReason::ALL.len() + 1];
     let mut i = 0;
-    while i < labels.len() {
+    while i < RefusalReason::ALL.len() {
         labels[i] = RefusalReason::ALL[i].label();
         i += 1;
     }
@@ -214,3 +232,7 @@ const RELEASE_REASONS: [&str; ReleaseReason::ALL.len()] = {
     }
     labels
 };
+
+/// The statuses that the server gives, and all others together.
+pub(super) const CODES: [&str; 14] =
+    ["200", "304", "400", "404", "405", "408", "413", "415", "431", "500", "501", "503", "505", "other"];

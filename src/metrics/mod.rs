@@ -53,6 +53,7 @@ pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
     process: Collector,
+    http: HttpMetrics,
     seconds: Arc<[f64]>,
     rows: Arc<[f64]>,
     /// Those of all models, which the exporter does not know.
@@ -79,6 +80,7 @@ impl Metrics {
         let recorder = PrometheusBuilder::new().build_recorder();
         let metrics = Metrics {
             handle: recorder.handle(),
+            http: HttpMetrics::new(&recorder),
             recorder,
             process: Collector::default(),
             seconds: second_edges(limits).into(),
@@ -148,6 +150,7 @@ impl Metrics {
             requests: Outcome::ALL.map(|o| counter(catalogue::REQUESTS, o.label())),
             releases: ReleaseReason::ALL.map(|r| counter(catalogue::RELEASES, r.label())),
             sheds: RefusalReason::ALL.map(|r| counter(catalogue::SHEDS, r.label())),
+            unread: counter(catalogue::SHEDS, catalogue::UNREAD),
             request_duration: histogram(catalogue::REQUEST_DURATION),
             queue_wait: histogram(catalogue::QUEUE_WAIT),
             stages: Stage::ALL.map(stage),
@@ -166,6 +169,11 @@ impl Metrics {
             estimate_noise: gauge(catalogue::ESTIMATE_NOISE),
             estimate_updated: gauge(catalogue::ESTIMATE_UPDATED),
         }
+    }
+
+    /// Handles for what comes before any model.
+    pub fn http(&self) -> HttpMetrics {
+        self.http.clone()
     }
 
     /// Everything in Prometheus's text format, with the process's own memory, processor time and files as they are now.
@@ -189,6 +197,38 @@ impl Metrics {
     }
 }
 
+/// Handles to the metrics of HTTP.
+#[derive(Clone, Debug)]
+pub struct HttpMetrics {
+    /// By [`catalogue::CODES`].
+    requests: Arc<[Counter]>,
+    /// Connections that are open.
+    pub connections: Gauge,
+}
+
+impl HttpMetrics {
+    fn new(recorder: &PrometheusRecorder) -> HttpMetrics {
+        let count = |code: &'static str| {
+            let labels = vec![Label::from_static_parts("code", code)];
+            recorder.register_counter(&Key::from_parts(catalogue::HTTP_REQUESTS.name, labels), &METADATA)
+        };
+        let connections = Key::from_name(catalogue::HTTP_CONNECTIONS.name);
+        HttpMetrics {
+            requests: catalogue::CODES.map(count).into(),
+            connections: recorder.register_gauge(&connections, &METADATA),
+        }
+    }
+
+    /// Counts an answer with this status.
+    pub fn count(&self, status: u16) {
+        let is_it = |code: &&str| code.parse() == Ok(status);
+        let place = catalogue::CODES.iter().position(is_it).or(self.requests.len().checked_sub(1));
+        if let Some(counter) = place.and_then(|place| self.requests.get(place)) {
+            counter.increment(1);
+        }
+    }
+}
+
 /// Handles to the metrics of one model.
 #[derive(Clone, Debug)]
 pub struct ModelMetrics {
@@ -197,6 +237,7 @@ pub struct ModelMetrics {
     requests: [Counter; Outcome::ALL.len()],
     releases: [Counter; ReleaseReason::ALL.len()],
     sheds: [Counter; RefusalReason::ALL.len()],
+    unread: Counter,
     /// Seconds from arrival to answer.
     pub request_duration: Histogram,
     /// Seconds from arrival to release.
@@ -232,6 +273,11 @@ impl ModelMetrics {
     /// Counts one request that ended so.
     pub fn count_request(&self, outcome: Outcome) {
         self.requests[outcome as usize].increment(1);
+    }
+
+    /// Counts one request that was refused unread.
+    pub fn count_unread(&self) {
+        self.unread.increment(1);
     }
 
     /// Records where the time of one answered request went, in the order of [`Stage::ALL`].

@@ -241,6 +241,12 @@ impl Model {
         self.counts.count(Outcome::Invalid);
     }
 
+    /// Counts a request for this model that was refused unread, since it had waited too long for that.
+    pub fn count_unread(&self) {
+        self.counts.metrics.count_unread();
+        self.counts.count(Outcome::Shed);
+    }
+
     /// Takes no new request, answers all that wait, and returns when the last one is answered.
     pub(super) async fn drain(&self) {
         self.batcher.drain().await;

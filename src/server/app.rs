@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::Options;
 use super::body::Room;
+use super::shared::Shared;
 use super::status::{JSON, Refusal};
 use crate::registry::{Model, Registry};
 
@@ -24,6 +25,18 @@ pub(super) struct App {
     pub(super) options: Arc<Options>,
     /// Memory for bodies.
     pub(super) room: Room,
+    /// What `/metrics` says.
+    pub(super) metrics: Shared,
+    /// What `/status` says.
+    pub(super) status: Shared,
+}
+
+impl App {
+    /// What is there to be reached.
+    pub(super) fn new(registry: Registry, options: Arc<Options>) -> App {
+        let room = Room::new(options.max_bodies_bytes);
+        App { registry, options, room, metrics: Shared::default(), status: Shared::default() }
+    }
 }
 
 /// The model that a path names, in the version that it names, or else the highest.
@@ -44,7 +57,12 @@ impl FromRequestParts<App> for Named {
 
 /// An answer with a JSON body.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    json_bytes(status, serde_json::to_vec(body).expect("names, numbers and lists of them always have a JSON form"))
+    json_bytes(status, json_text(body))
+}
+
+/// A JSON text.
+pub(super) fn json_text(body: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(body).expect("names, numbers and lists of them always have a JSON form")
 }
 
 /// An answer whose JSON body is written already.

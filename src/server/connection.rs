@@ -27,8 +27,10 @@ use tokio::task::{JoinError, JoinSet};
 use super::Options;
 use super::arrival::Arrival;
 use super::guard::{Guard, Outstanding};
+use super::quick::Quick;
 use super::refusals::Refusals;
 use super::status::Refusal;
+use super::threads::{Place, Threads};
 use super::trace::Traced;
 use crate::registry::Registry;
 use crate::telemetry::{Head, RequestId, Tracer};
@@ -56,11 +58,14 @@ pub(super) struct Counter {
     pub(super) refusals: Arc<Refusals>,
     /// Knows when the server is about to go.
     pub(super) registry: Registry,
+    /// Answers what needs no hyper; each thread has its own front.
+    pub(super) quick: Quick,
 }
 
 /// All open connections of one server. Dropping it cuts them off.
 pub(super) struct Connections {
     counter: Counter,
+    threads: Threads,
     open: JoinSet<()>,
     turned_away: JoinSet<()>,
     /// Becomes true when connections are to end behind the answer that they are at.
@@ -69,9 +74,9 @@ pub(super) struct Connections {
 
 impl Connections {
     /// No connection yet.
-    pub(super) fn new(counter: Counter) -> Connections {
+    pub(super) fn new(counter: Counter, threads: Threads) -> Connections {
         let (closing, _) = watch::channel(false);
-        Connections { counter, open: JoinSet::new(), turned_away: JoinSet::new(), closing }
+        Connections { counter, threads, open: JoinSet::new(), turned_away: JoinSet::new(), closing }
     }
 
     /// Accepts for ever. Dropping the future stops accepting and leaves the open connections alone.
@@ -120,9 +125,12 @@ impl Connections {
         }
         let bound = self.counter.options.max_connections.get();
         if self.open.len() < bound {
-            self.open.spawn(serve(stream, self.counter.clone(), self.closing.subscribe()));
+            let place = self.threads.place();
+            let handle = place.handle.clone();
+            self.open.spawn_on(serve_at(place, stream, self.counter.clone(), self.closing.subscribe()), &handle);
         } else if self.turned_away.len() < MAX_TURNED_AWAY {
             let refusals = Arc::clone(&self.counter.refusals);
+            self.counter.quick.http.count(503);
             self.turned_away.spawn(async move {
                 // Whether the client hears it is the client's affair.
                 let _ = tokio::time::timeout(TURNING_AWAY, turn_away(stream, bound, &refusals)).await;
@@ -148,7 +156,8 @@ fn note(ended: Result<(), JoinError>) {
 /// Says that there is no room, without reading a request.
 async fn turn_away(mut stream: TcpStream, bound: usize, refusals: &Refusals) -> io::Result<()> {
     let message = format!("refused: all {bound} connections are taken");
-    let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1));
+    let refusal =
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1)).and_close();
     let id = RequestId::made();
     refusals.note(&refusal, &id, None);
     stream.write_all(&refusal.to_message(&id)).await?;
@@ -159,11 +168,27 @@ async fn turn_away(mut stream: TcpStream, bound: usize, refusals: &Refusals) -> 
     Ok(())
 }
 
+/// Moves a connection to its thread, and serves it there.
+async fn serve_at(place: Place, stream: TcpStream, counter: Counter, closing: watch::Receiver<bool>) {
+    let open = counter.quick.http.connections.clone();
+    open.increment(1.0);
+    let moved = stream.into_std().and_then(TcpStream::from_std);
+    match moved {
+        Ok(stream) => {
+            let quick = Quick { fronts: Arc::clone(&place.fronts), ..counter.quick.clone() };
+            serve(stream, counter, quick, closing).await;
+        }
+        Err(error) => tracing::warn!(%error, "a connection is lost on the way to its thread"),
+    }
+    open.decrement(1.0);
+    drop(place);
+}
+
 /// Serves one connection to its end.
-async fn serve(stream: TcpStream, counter: Counter, mut closing: watch::Receiver<bool>) {
+async fn serve(stream: TcpStream, counter: Counter, quick: Quick, mut closing: watch::Receiver<bool>) {
     // Only spans tell who asked.
     let peer = if counter.tracer.is_on() { stream.peer_addr().ok() } else { None };
-    let mut guard = Guard::new(stream, &counter.options);
+    let mut guard = Guard::new(stream, &counter.options, quick);
     let outstanding = guard.outstanding();
     {
         let service = service_fn(|request| answer(counter.clone(), request, peer, outstanding.clone()));
@@ -208,9 +233,9 @@ async fn answer(
     peer: Option<SocketAddr>,
     outstanding: Outstanding,
 ) -> Result<Response, Infallible> {
-    let arrival = Arrival::now();
+    let arrival = outstanding.begin().map_or_else(Arrival::now, Arrival);
     let _answered = Answered(outstanding);
-    let Counter { router, tracer, refusals, registry, .. } = counter;
+    let Counter { router, tracer, refusals, registry, quick, .. } = counter;
     let id = RequestId::of(request.headers());
     let span = tracer.request(&head(&request, peer, &id), arrival.0);
     let mut request = request.map(Body::new);
@@ -240,6 +265,7 @@ async fn answer(
     if let Some(refusal) = &refusal {
         refusals.note(refusal, &id, span.span_ref());
     }
+    quick.http.count(response.status().as_u16());
     span.finish(response.status().as_u16(), refusal.as_ref().map(Refusal::reason));
     Ok(response)
 }

@@ -1,4 +1,5 @@
-//! A connection that shows hyper only heads that passed [`head::check`], and that keeps time.
+//! A connection that shows hyper only heads that passed [`head::check`], that keeps time, and that answers some requests before
+//! hyper hears of them.
 //!
 //! The guard follows the framing of what passes through: head, body, head. While the client's next bytes are overdue,
 //! or an answer is not taken, it ends the connection with an error; [`Guard::finish`] then says why to the client.
@@ -6,10 +7,12 @@
 //! A chunked body is not followed: the connection is closed behind the answer, so no head comes after it. That costs
 //! such a client a connection for each request and saves a second reader of chunks that might disagree with hyper's.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,7 +23,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Options;
 use super::head::{self, Framing};
+use super::quick::{Quick, Reply, Ride, Taken};
 use super::refusals::Refusals;
+use super::socket::Socket;
 use super::status::Refusal;
 use crate::telemetry::RequestId;
 
@@ -28,18 +33,42 @@ use crate::telemetry::RequestId;
 /// unread bytes sends a reset, and the reset destroys the answer that the client has not read yet.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Requests of one connection whose heads passed and that are not answered yet.
+/// Bytes that are kept of what a client sends while its request is being answered: more is left in the socket.
+const AHEAD: usize = 8 * 1024;
+
+/// Requests of one connection whose heads passed to hyper and that are not answered yet.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Outstanding(Arc<AtomicUsize>);
+pub(super) struct Outstanding(Arc<Passed>);
+
+#[derive(Debug, Default)]
+struct Passed {
+    unanswered: AtomicUsize,
+    /// When those came that hyper has not begun with.
+    arrivals: Mutex<VecDeque<Instant>>,
+}
 
 impl Outstanding {
+    /// When the request arrived that hyper begins with.
+    pub(super) fn begin(&self) -> Option<Instant> {
+        self.arrivals().pop_front()
+    }
+
     /// Says that one request is answered.
     pub(super) fn answered(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.unanswered.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn pass(&self, arrival: Instant) {
+        self.arrivals().push_back(arrival);
+        self.0.unanswered.fetch_add(1, Ordering::Relaxed);
     }
 
     fn none(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
+        self.0.unanswered.load(Ordering::Relaxed) == 0
+    }
+
+    fn arrivals(&self) -> MutexGuard<'_, VecDeque<Instant>> {
+        self.0.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -52,14 +81,17 @@ enum Phase {
     Body(u64),
     /// A chunked body, behind which the connection ends.
     Last,
+    /// What is to come of a body that nobody wants, since its request was refused.
+    Unwanted(u64),
 }
 
 /// The guarded connection.
-#[derive(Debug)]
 pub(super) struct Guard {
-    stream: TcpStream,
+    socket: Socket,
     max_head_bytes: usize,
+    max_body_bytes: usize,
     head_timeout: Duration,
+    body_timeout: Duration,
     idle_timeout: Duration,
     write_timeout: Duration,
 
@@ -69,8 +101,23 @@ pub(super) struct Guard {
     /// Whether any head has passed: before that, an idle connection is a slow head.
     greeted: bool,
     outstanding: Outstanding,
+    /// When the bytes came that were read last.
+    heard: Instant,
+    /// When the first of the head came.
+    arrived: Instant,
     /// Why the connection is to end.
     refusal: Option<Refusal>,
+
+    quick: Quick,
+    /// A request that is answered without hyper.
+    ride: Option<Ride>,
+    /// What is being written without hyper, and how much of it is.
+    reply: Option<(Reply, usize)>,
+    /// What came behind such a request, and when.
+    ahead: Vec<u8>,
+    ahead_arrived: Instant,
+    /// The client has gone, or its last answer is written.
+    is_over: bool,
 
     /// Since when the client owes bytes, and the timer that wakes for it. The timer may stand too early, never too
     /// late: moving it for each request would cost more than waking once in vain.
@@ -83,18 +130,29 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Guards `stream` by the bounds of `options`.
-    pub(super) fn new(stream: TcpStream, options: &Options) -> Guard {
+    pub(super) fn new(stream: TcpStream, options: &Options, quick: Quick) -> Guard {
+        let now = Instant::now();
         Guard {
-            stream,
+            socket: Socket::new(stream),
             max_head_bytes: options.max_head_bytes,
+            max_body_bytes: options.max_body_bytes,
             head_timeout: options.head_timeout,
+            body_timeout: options.body_timeout,
             idle_timeout: options.idle_timeout,
             write_timeout: options.write_timeout,
             phase: Phase::Head,
             head: Vec::new(),
             greeted: false,
             outstanding: Outstanding::default(),
+            heard: now,
+            arrived: now,
             refusal: None,
+            quick,
+            ride: None,
+            reply: None,
+            ahead: Vec::new(),
+            ahead_arrived: now,
+            is_over: false,
             reading_since: None,
             read_timer: None,
             writing_since: None,
@@ -110,19 +168,26 @@ impl Guard {
     /// Ends the connection when hyper is done with it: tells the client and the log why it was refused, if it was, and lets
     /// what it is still sending run out, for one second at most.
     pub(super) async fn finish(mut self, refusals: &Refusals) {
+        // The server is going, and this one is still owed its answer. One that cannot be written needs none.
+        let _ = poll_fn(|cx| self.poll_own(cx)).await;
         let between_requests = self.phase == Phase::Head && self.head.is_empty();
         if self.refusal.is_none() && between_requests {
             return;
         }
+        let refusal = self.refusal.take();
+        if let Some(refusal) = &refusal {
+            self.quick.http.count(refusal.status().as_u16());
+        }
+        let stream = self.socket.stream();
         let farewell = async {
-            if let Some(refusal) = self.refusal.take() {
+            if let Some(refusal) = refusal {
                 let id = RequestId::made();
                 refusals.note(&refusal, &id, None);
-                self.stream.write_all(&refusal.to_message(&id)).await?;
+                stream.write_all(&refusal.to_message(&id)).await?;
             }
-            self.stream.shutdown().await?;
+            stream.shutdown().await?;
             let mut swallowed = [0; 8 * 1024];
-            while self.stream.read(&mut swallowed).await? > 0 {}
+            while stream.read(&mut swallowed).await? > 0 {}
             io::Result::Ok(())
         };
         // A client that is gone needs no farewell, so both kinds of failure are fine.
@@ -136,7 +201,7 @@ impl Guard {
             let rest = &bytes[at..];
             match self.phase {
                 Phase::Last => return Ok(()),
-                Phase::Body(left) => {
+                Phase::Body(left) | Phase::Unwanted(left) => {
                     let taken = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                     at += taken;
                     self.phase = match left - taken as u64 {
@@ -157,14 +222,16 @@ impl Guard {
     fn follow_head(&mut self, bytes: &[u8]) -> Result<usize, Refusal> {
         let before = self.head.len();
         let parsed = if before == 0 {
+            self.arrived = self.heard;
             head::check(bytes)?
         } else {
             self.head.extend_from_slice(bytes);
             // Parsing anew for each crumb would make a head sent byte by byte cost its length squared.
             if ends_within(&self.head, before) { head::check(&self.head)? } else { None }
         };
+        let parsed = parsed.map(|head| (head.len, head.framing));
         let seen = before + bytes.len();
-        if parsed.map_or(seen, |head| head.len) > self.max_head_bytes {
+        if parsed.map_or(seen, |(len, _)| len) > self.max_head_bytes {
             let message = format!("a request's head may have {} bytes at most", self.max_head_bytes);
             return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
         }
@@ -172,7 +239,7 @@ impl Guard {
         if parsed.is_some() || (before == 0 && self.greeted) {
             self.reading_since = None;
         }
-        let Some(head) = parsed else {
+        let Some((len, framing)) = parsed else {
             if before == 0 {
                 self.head.extend_from_slice(bytes);
             }
@@ -180,19 +247,130 @@ impl Guard {
         };
         self.head.clear();
         self.greeted = true;
-        self.outstanding.0.fetch_add(1, Ordering::Relaxed);
-        self.phase = match head.framing {
+        self.outstanding.pass(self.arrived);
+        self.phase = match framing {
             Framing::Length(0) => Phase::Head,
             Framing::Length(length) => Phase::Body(length),
             Framing::Chunked => Phase::Last,
         };
-        Ok(head.len - before)
+        Ok(len - before)
+    }
+
+    /// Takes a request that is answered without hyper from the begin of `bytes`, just read, or what is left of one that was
+    /// refused; says how many bytes that was. Where anything that came before is hyper's and not yet answered, all that
+    /// follows is hyper's too: answers keep their order.
+    fn take(&mut self, bytes: &[u8]) -> Option<usize> {
+        match self.phase {
+            Phase::Unwanted(left) => {
+                let taken = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                self.refuse_body(left - taken as u64);
+                return Some(taken);
+            }
+            Phase::Head if self.head.is_empty() && self.outstanding.none() && self.writing_since.is_none() => {}
+            _ => return None,
+        }
+        // The way of the head to hyper tells what is wrong with it.
+        let head = head::check(bytes).ok().flatten()?;
+        let Framing::Length(length) = head.framing else { return None };
+        if head.len > self.max_head_bytes || length > self.max_body_bytes as u64 {
+            return None;
+        }
+        let rest = &bytes[head.len..];
+        let there = rest.len().min(usize::try_from(length).unwrap_or(usize::MAX));
+        let body = (there as u64 == length).then(|| &rest[..there]);
+        match self.quick.take(head.ask, body, self.heard) {
+            Taken::Passed => return None,
+            Taken::Refused(reply) => {
+                self.reply = Some((reply, 0));
+                self.refuse_body(length - there as u64);
+            }
+            Taken::Riding(ride) => self.ride = Some(ride),
+        }
+        self.greeted = true;
+        self.reading_since = None;
+        Some(head.len + there)
+    }
+
+    /// Lets so many bytes of a body come to nothing.
+    fn refuse_body(&mut self, left: u64) {
+        self.phase = if left == 0 { Phase::Head } else { Phase::Unwanted(left) };
+    }
+
+    /// Goes on with the request that is answered without hyper, until nothing is left to do of it.
+    fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if let Some((reply, written)) = &mut self.reply {
+                let (bytes, closes) = (std::mem::take(&mut reply.bytes), reply.closes);
+                let at = *written;
+                let wrote = self.socket.poll_write(cx, &bytes[at..]);
+                let is_pending = wrote.is_pending();
+                let now = at + if let Poll::Ready(Ok(wrote)) = wrote { wrote } else { 0 };
+                let is_done = now == bytes.len();
+                self.reply = (!is_done).then_some((Reply { bytes, closes }, now));
+                if is_done {
+                    self.is_over |= closes;
+                    (self.writing_since, self.reading_since) = (None, None);
+                } else if is_pending {
+                    let since = *self.writing_since.get_or_insert_with(Instant::now);
+                    ready!(poll_deadline(&mut self.write_timer, since + self.write_timeout, cx));
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                } else {
+                    self.writing_since = None;
+                    match wrote {
+                        Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        _ => {}
+                    }
+                }
+            } else if let Some(ride) = &mut self.ride {
+                if let Poll::Ready(reply) = ride.as_mut().poll(cx) {
+                    (self.ride, self.reply) = (None, Some((reply, 0)));
+                } else {
+                    ready!(self.poll_gone(cx))?;
+                    // Nobody is left to be answered.
+                    (self.ride, self.is_over) = (None, true);
+                }
+            } else {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Completes when the client is gone. What it sends meanwhile is kept.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut bytes = [0; AHEAD];
+        while self.ahead.len() < AHEAD {
+            let mut read = ReadBuf::new(&mut bytes[self.ahead.len()..]);
+            let arrived = ready!(self.socket.poll_read(cx, &mut read))?;
+            if read.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if self.ahead.is_empty() {
+                self.ahead_arrived = arrived;
+            }
+            self.ahead.extend_from_slice(read.filled());
+        }
+        Poll::Pending
+    }
+
+    /// Reads what came ahead, and then what the socket has.
+    fn poll_bytes(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.ahead.is_empty() {
+            self.heard = ready!(self.socket.poll_read(cx, buf))?;
+        } else {
+            let length = self.ahead.len().min(buf.remaining());
+            buf.put_slice(&self.ahead[..length]);
+            self.ahead.drain(..length);
+            self.heard = self.ahead_arrived;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// How long the client may keep the server waiting now; `None` where it is the server's turn, or the body's own
     /// clock runs.
     fn patience(&self) -> Option<Duration> {
         match self.phase {
+            Phase::Unwanted(_) => Some(self.body_timeout),
             _ if !self.outstanding.none() => None,
             Phase::Head if self.greeted && self.head.is_empty() => Some(self.idle_timeout),
             Phase::Head => Some(self.head_timeout),
@@ -255,8 +433,12 @@ impl AsyncRead for Guard {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = buf.filled().len();
-        if this.refusal.is_none() {
-            if Pin::new(&mut this.stream).poll_read(cx, buf)?.is_pending() {
+        while this.refusal.is_none() {
+            ready!(this.poll_own(cx))?;
+            if this.is_over {
+                return Poll::Ready(Ok(()));
+            }
+            if this.poll_bytes(cx, buf)?.is_pending() {
                 ready!(this.poll_overdue(cx));
                 if !this.head.is_empty() {
                     let message = format!("the request's head took longer than {:?}", this.head_timeout);
@@ -264,7 +446,17 @@ impl AsyncRead for Guard {
                 }
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            match this.follow(&buf.filled()[before..]) {
+            let bytes = &buf.filled()[before..];
+            if let Some(taken) = this.take(bytes).filter(|_| !bytes.is_empty()) {
+                // What came behind it is looked at when it is answered. It came earlier than what is ahead already.
+                if taken < bytes.len() {
+                    this.ahead.splice(..0, bytes[taken..].iter().copied());
+                    this.ahead_arrived = this.heard;
+                }
+                buf.set_filled(before);
+                continue;
+            }
+            match this.follow(bytes) {
                 Ok(()) => return Poll::Ready(Ok(())),
                 Err((good, refusal)) => {
                     this.refusal = Some(refusal);
@@ -287,7 +479,7 @@ impl AsyncRead for Guard {
 
 impl AsyncWrite for Guard {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        let written = Pin::new(self.socket.stream()).poll_write(cx, buf);
         self.watch_write(written, cx)
     }
 
@@ -296,23 +488,23 @@ impl AsyncWrite for Guard {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        let written = Pin::new(self.socket.stream()).poll_write_vectored(cx, bufs);
         self.watch_write(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        Pin::new(self.socket.stream()).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.refusal.is_some() {
-            // The refusal is still to be written, by `finish`.
+        if self.refusal.is_some() || self.ride.is_some() || self.reply.is_some() {
+            // There is still something to be written, by `finish`.
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        Pin::new(self.socket.stream()).poll_shutdown(cx)
     }
 }

@@ -21,9 +21,29 @@ pub(super) enum Framing {
     Chunked,
 }
 
+/// What is asked for, as far as it matters before anything is parsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ask<'a> {
+    /// Inference by a model.
+    Infer {
+        /// Its name, as the path has it.
+        model: &'a str,
+        /// Its version, if the path has one.
+        version: Option<&'a str>,
+        /// `Host` and `Authorization`, by which the door knows who asks.
+        who: [Option<&'a [u8]>; 2],
+        /// Whether no header asks for anything that hyper or a handler must see.
+        is_plain: bool,
+    },
+    /// Anything else.
+    Other,
+}
+
 /// A complete head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct Head<'a> {
+    /// What it asks for.
+    pub(super) ask: Ask<'a>,
     /// Its length in bytes.
     pub(super) len: usize,
     /// What follows it.
@@ -31,7 +51,7 @@ pub(super) struct Head {
 }
 
 /// Looks at `bytes`, which begin with a head. `None`: the head goes on behind them.
-pub(super) fn check(bytes: &[u8]) -> Result<Option<Head>, Refusal> {
+pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let len = match request.parse(bytes) {
@@ -82,7 +102,52 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head>, Refusal> {
         return Err(Refusal::bad_request("HTTP/1.0 knows no Transfer-Encoding"));
     }
     let framing = if chunked { Framing::Chunked } else { Framing::Length(length.unwrap_or(0)) };
-    Ok(Some(Head { len, framing }))
+    let ask = match (request.method, request.path) {
+        (Some("POST"), Some(path)) => {
+            let value = |name: &str| {
+                request.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+            };
+            let who = ["host", "authorization"].map(value);
+            ask(path, who, is_http_11 && request.headers.iter().all(is_plain))
+        }
+        _ => Ask::Other,
+    };
+    Ok(Some(Head { ask, len, framing }))
+}
+
+/// What a POST to `path` asks for.
+fn ask<'a>(path: &'a str, who: [Option<&'a [u8]>; 2], is_plain: bool) -> Ask<'a> {
+    let below = path.strip_prefix("/v2/models/").and_then(|path| path.strip_suffix("/infer"));
+    // What is escaped, or has a query, goes the long way.
+    let Some(named) = below.filter(|named| !named.contains(['%', '?', '#'])) else { return Ask::Other };
+    let (model, version) = match named.split_once('/') {
+        None => (named, None),
+        Some((model, rest)) => match rest.strip_prefix("versions/") {
+            Some(version) if !version.contains('/') => (model, Some(version)),
+            _ => return Ask::Other,
+        },
+    };
+    Ask::Infer { model, version, who, is_plain }
+}
+
+/// Whether a header says nothing that changes how a request is read or answered.
+fn is_plain(header: &httparse::Header<'_>) -> bool {
+    const TELLING: [&str; 9] = [
+        "expect",
+        "upgrade",
+        "content-encoding",
+        "inference-header-content-length",
+        "x-request-id",
+        "transfer-encoding",
+        // What browsers say, which the door looks at.
+        "origin",
+        "sec-fetch-site",
+        "sec-fetch-mode",
+    ];
+    if header.name.eq_ignore_ascii_case("connection") {
+        return header.value.eq_ignore_ascii_case(b"keep-alive");
+    }
+    !TELLING.iter().any(|name| header.name.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
@@ -97,11 +162,42 @@ mod tests {
     fn a_head_says_where_it_ends_and_what_follows() {
         let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n";
         let head = check(format!("{post}GET").as_bytes()).unwrap().unwrap();
-        assert_eq!(head, Head { len: post.len(), framing: Framing::Length(12) });
+        assert_eq!(head, Head { ask: Ask::Other, len: post.len(), framing: Framing::Length(12) });
         let chunked = check(b"POST / HTTP/1.1\r\nhost: a\r\nTransfer-Encoding: Chunked\r\n\r\n").unwrap().unwrap();
         assert_eq!(chunked.framing, Framing::Chunked);
         let old = check(b"GET / HTTP/1.0\r\n\r\n").unwrap().unwrap();
         assert_eq!(old.framing, Framing::Length(0));
+    }
+
+    #[test]
+    fn a_plain_request_for_inference_is_known_from_its_head() {
+        let asked = |path: &str, lines: &str| {
+            let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n{lines}\r\n");
+            match check(head.as_bytes()).unwrap().unwrap().ask {
+                Ask::Infer { model, version, is_plain, .. } => {
+                    Some((model.to_owned(), version.map(str::to_owned), is_plain))
+                }
+                Ask::Other => None,
+            }
+        };
+        let m = |version: Option<&str>, is_plain| Some(("m".to_owned(), version.map(str::to_owned), is_plain));
+        assert_eq!(asked("/v2/models/m/infer", "Accept: */*\r\nConnection: keep-alive\r\n"), m(None, true));
+        assert_eq!(asked("/v2/models/m/versions/3/infer", ""), m(Some("3"), true));
+        for line in [
+            "Expect: 100-continue",
+            "Origin: http://a",
+            "connection: close",
+            "X-Request-Id: a",
+            "Content-Encoding: gzip",
+            "Upgrade: h2c",
+        ] {
+            assert_eq!(asked("/v2/models/m/infer", &format!("{line}\r\n")), m(None, false), "{line}");
+        }
+        for path in
+            ["/v2/models/m/ready", "/v2/models/a%20b/infer", "/v2/models/m/infer?a", "/v2/models/m/x/infer", "/infer"]
+        {
+            assert_eq!(asked(path, ""), None, "{path}");
+        }
     }
 
     #[test]

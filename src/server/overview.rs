@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, HeaderValue};
 use serde::Serialize;
 
-use super::app::{App, json};
-use crate::registry::{Model, Snapshot};
+use super::app::{App, json_bytes, json_text};
+use super::status::Refusal as Refused;
+use crate::registry::{Model, Registry, Snapshot};
 
 #[derive(Serialize)]
 struct Overview<'a> {
@@ -104,13 +106,21 @@ struct Refusal {
 
 /// `GET /status`
 pub(super) async fn overview(State(app): State<App>) -> Response {
-    let served = app.registry.models();
-    let models: Vec<Service<'_>> = served.iter().map(|model| Service::of(model)).collect();
-    let uptime_s = app.registry.uptime().as_secs_f64();
-    let server = About { version: env!("CARGO_PKG_VERSION"), uptime_s, ready: app.registry.is_ready() };
-    let mut response = json(StatusCode::OK, &Overview { server, models });
+    let registry = app.registry.clone();
+    let Some(page) = app.status.get(move || written(&registry)).await else {
+        return Refused::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response();
+    };
+    let mut response = json_bytes(StatusCode::OK, page);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+fn written(registry: &Registry) -> Bytes {
+    let served = registry.models();
+    let models: Vec<Service<'_>> = served.iter().map(|model| Service::of(model)).collect();
+    let uptime_s = registry.uptime().as_secs_f64();
+    let server = About { version: env!("CARGO_PKG_VERSION"), uptime_s, ready: registry.is_ready() };
+    json_text(&Overview { server, models }).into()
 }
 
 impl Service<'_> {

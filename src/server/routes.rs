@@ -1,7 +1,5 @@
 //! Which path is answered by what.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::State;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -12,19 +10,16 @@ use http::{StatusCode, Uri};
 
 use super::access::{Door, Right, admit};
 use super::app::App;
-use super::body::Room;
 use super::status::Refusal;
 use super::trace::note_route;
-use super::{Options, overview, page, v2};
-use crate::registry::Registry;
+use super::{overview, page, v2};
 
 /// Prometheus' text format.
 const METRICS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// All paths, behind a door: each asks for the right that it is listed under.
-pub(super) fn router(registry: Registry, options: Arc<Options>, door: Door) -> Router {
-    let room = Room::new(options.max_bodies_bytes);
-    let is_traced = registry.tracer().is_on();
+pub(super) fn router(app: App, door: Door) -> Router {
+    let is_traced = app.registry.tracer().is_on();
     let guarded =
         |right: Right, routes: Router<App>| routes.route_layer(from_fn_with_state((door.clone(), right), admit));
     let probes = Router::new()
@@ -45,15 +40,15 @@ pub(super) fn router(registry: Registry, options: Arc<Options>, door: Door) -> R
         .route("/v2/models/{model}/versions/{version}/infer", post(v2::infer));
     let routes = probes.merge(guarded(Right::Scrape, views)).merge(guarded(Right::Inference, models));
     let routes = if is_traced { routes.route_layer(from_fn(note_route)) } else { routes };
-    routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method).with_state(App {
-        registry,
-        options,
-        room,
-    })
+    routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method).with_state(app)
 }
 
 async fn metrics_text(State(app): State<App>) -> Response {
-    ([(CONTENT_TYPE, METRICS_TYPE)], app.registry.metrics().render()).into_response()
+    let registry = app.registry.clone();
+    match app.metrics.get(move || registry.metrics().render().into()).await {
+        Some(text) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+        None => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response(),
+    }
 }
 
 /// Longest part of a path that an error repeats.

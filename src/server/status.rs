@@ -65,6 +65,12 @@ impl Refusal {
         self
     }
 
+    /// The same refusal, with a word for logs of its own.
+    pub(super) fn because(mut self, reason: &'static str) -> Refusal {
+        self.reason = reason;
+        self
+    }
+
     /// The same refusal, of a request for `model`.
     pub(super) fn of(mut self, model: &Arc<Model>) -> Refusal {
         self.model = Some(Arc::clone(model));
@@ -105,13 +111,18 @@ impl Refusal {
         self.retry_after.map(|wait| (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1))
     }
 
-    /// The refusal as a whole HTTP/1.1 message that ends its connection, for where no request reached the router.
+    /// Whether the connection is closed behind it.
+    pub(super) fn closes(&self) -> bool {
+        self.closes
+    }
+
+    /// The refusal as a whole HTTP/1.1 message, for where no request reached the router.
     pub(super) fn to_message(&self, id: &RequestId) -> Vec<u8> {
         let body = self.body();
         let retry = self.retry_seconds().map(|s| format!("retry-after: {s}\r\n")).unwrap_or_default();
+        let close = if self.closes { "connection: close\r\n" } else { "" };
         let head = format!(
-            "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nx-request-id: {}\r\n{retry}connection: \
-             close\r\n\r\n",
+            "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nx-request-id: {}\r\n{retry}{close}\r\n",
             self.status,
             body.len(),
             id.as_str(),
@@ -224,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_refusal_without_a_request_is_a_whole_message() {
-        let text = String::from_utf8(late(Duration::from_secs(2)).to_message(&RequestId::made())).unwrap();
+        let text = String::from_utf8(late(Duration::from_secs(2)).and_close().to_message(&RequestId::made())).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{head}");
         assert!(head.contains("\r\nretry-after: 2\r\n") && head.ends_with("\r\nconnection: close"), "{head}");

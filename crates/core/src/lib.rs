@@ -28,4 +28,5 @@
 //! ```
 
 pub mod estimator;
+pub mod front;
 pub mod policy;

@@ -92,6 +92,7 @@ fn trial(report: &Report, trial: &Trial) -> Value {
         "latency_ms": latency,
         "good_latency_ms": milliseconds(&tally.latency),
         "good_latency_from_sending_ms": milliseconds(&tally.latency_from_sending),
+        "good_from_sending_per_half_ms": per_half_ms(&tally.latency_from_sending),
         "refusal_latency_ms": milliseconds(&tally.refusal),
         "generator": {
             "late_ms": milliseconds(&tally.lateness),
@@ -118,6 +119,18 @@ fn timeline(trial: &Trial) -> Value {
         })
     };
     trial.run.tally.slots.iter().enumerate().map(slot).collect()
+}
+
+/// How many took up to half a millisecond, how many up to one, and so on to 200 ms.
+fn per_half_ms(times: &Histogram<u64>) -> Vec<u64> {
+    let mut counts = vec![0; 400];
+    for value in times.iter_recorded() {
+        let half = usize::try_from(value.value_iterated_to().saturating_sub(1) / 500).unwrap_or(usize::MAX);
+        if let Some(count) = counts.get_mut(half) {
+            *count += value.count_at_value();
+        }
+    }
+    counts
 }
 
 fn milliseconds(times: &Histogram<u64>) -> Value {

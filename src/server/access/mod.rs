@@ -129,7 +129,7 @@ impl Door {
     }
 
     /// Whether a request with this head may do what asks for `right`.
-    fn check(&self, right: Right, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn check(&self, right: Right, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
         match self {
             Door::Everybody => check_site(method, headers, |host| Some(host) == own_host(headers).as_deref()),
             Door::Local(hosts) => {

@@ -61,17 +61,77 @@ async fn answer(
     span.model(model.name(), model.version());
     let request = read(&app, model, request).await.inspect_err(|_| model.count_unreadable())?;
     span.decoded(request.inputs.rows());
-    let terms = Terms::since(arrival.0).within(request.timeout).priority(request.priority).traced(span.span_ref());
-    let answer = model.infer(request.inputs, terms).await?;
-    span.executed(ride(&answer));
-    let timing = server_timing(&answer);
-    let body = encode(&app, Arc::clone(model), request.id, request.outputs, answer.outputs).await;
-    let outcome = answer.count.outcome();
-    let body = body.inspect_err(|_| answer.count.failed())?;
-    span.encoded(outcome.label());
+    let terms = Terms::since(arrival.0).traced(span.span_ref());
+    let Written { body, timing, .. } = ask(&app, model, terms, span, request).await?;
     let mut response = json_bytes(StatusCode::OK, body);
     response.headers_mut().insert(SERVER_TIMING, timing);
     Ok(response)
+}
+
+/// A good answer.
+pub(super) struct Written {
+    /// Its body.
+    pub(super) body: Bytes,
+    /// The value of `Server-Timing`.
+    pub(super) timing: HeaderValue,
+    /// From arrival to outputs.
+    pub(super) outputs: Duration,
+}
+
+/// A request that is not answered.
+pub(super) struct Unanswered {
+    /// Why.
+    pub(super) refusal: Refusal,
+    /// Whether the model has too much to do. Not where the caller allows less time than the model's cap.
+    pub(super) is_too_much: bool,
+}
+
+/// The answer to a small request whose head asks for nothing but inference, with outputs `within` so long after its arrival.
+pub(super) async fn answer_plain(
+    app: &App,
+    model: &Arc<Model>,
+    arrival: Arrival,
+    within: Duration,
+    body: &[u8],
+) -> Result<Written, Unanswered> {
+    let decoded = request::decode(body).and_then(|request| {
+        check_outputs(model, &request.outputs)?;
+        Ok(request)
+    });
+    let (answered, is_own) = match decoded {
+        Ok(mut request) => {
+            let is_own = request.timeout.is_some();
+            request.timeout = Some(request.timeout.map_or(within, |timeout| timeout.min(within)));
+            (ask(app, model, Terms::since(arrival.0), &RequestSpan::default(), request).await, is_own)
+        }
+        Err(error) => {
+            model.count_unreadable();
+            (Err(error.into()), false)
+        }
+    };
+    answered.map_err(|refusal| {
+        let is_too_much = refusal.status() == StatusCode::SERVICE_UNAVAILABLE && !is_own;
+        Unanswered { refusal: refusal.of(model), is_too_much }
+    })
+}
+
+/// Asks the model.
+async fn ask(
+    app: &App,
+    model: &Arc<Model>,
+    terms: Terms,
+    span: &RequestSpan,
+    request: InferRequest,
+) -> Result<Written, Refusal> {
+    let terms = terms.within(request.timeout).priority(request.priority);
+    let answer = model.infer(request.inputs, terms).await?;
+    span.executed(ride(&answer));
+    let (timing, outputs) = (server_timing(&answer), answer.queue + answer.batch);
+    let body = encode(app, Arc::clone(model), request.id, request.outputs, answer.outputs).await;
+    let outcome = answer.count.outcome();
+    let body = body.inspect_err(|_| answer.count.failed())?;
+    span.encoded(outcome.label());
+    Ok(Written { body, timing, outputs })
 }
 
 /// All that comes before the model is asked.

@@ -1,0 +1,234 @@
+"""Measures the promise from the socket on: what is on time when reading requests is the bottleneck, and how the rest is refused.
+
+    cargo build --release
+    python3 benches/front.py                    some three minutes
+    python3 benches/front.py --seconds 3 --only sweep,back
+    python3 benches/front.py --mosec PYTHON     MOSEC beside it, in the same run; PYTHON has mosec and numpy
+
+Server and generator (`uncork loadtest`, Poisson arrivals) share the machine. Needs Python 3.11's standard library alone.
+What is printed of each rate: requests sent (a generator that cannot offer a rate says so here), answers with 200 within
+the cap, from when they were due and from when they were sent, 200s later than the cap + 5 % after their sending, and how
+long refusals took from when they were due. The last column is the server's own count of answers in time: a generator that
+is busy all the time reads answers late, and takes them for late ones.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+BINARY = HERE.parent / "target" / "release" / "uncork"
+CAP_MS = 50
+CONNECTIONS = 4000  # the server's own bound is 4096: some are left for the probes
+
+MOSEC = """
+import numpy as np, json
+from mosec import Server, Worker
+rng = np.random.default_rng(1)
+A, B, C = (rng.standard_normal(s).astype(np.float32) * 0.1 for s in [(64, 256), (256, 256), (256, 10)])
+class M(Worker):
+    def deserialize(self, data): return np.array(json.loads(data)["inputs"][0]["data"], np.float32)
+    def serialize(self, data): return json.dumps({"outputs": [{"name": "y", "data": data.tolist()}]}).encode()
+    def forward(self, xs):
+        x = np.maximum(np.maximum(np.stack(xs) @ A, 0) @ B, 0) @ C
+        return list(x)
+server = Server()
+server.append_worker(M, max_batch_size=128, max_wait_time=1)
+server.run()
+"""
+
+
+@contextlib.contextmanager
+def serving(*args):
+    """The server on a free port: its address."""
+    server = subprocess.Popen(
+        [BINARY, "serve", *args, "--http", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        ready = server.stdout.readline()
+        address = re.search(r"http://\S+", ready)
+        if not address:
+            sys.exit(f"the server did not start: {ready!r}")
+        yield address.group()
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def load(address, rate, seconds, *more, connections=CONNECTIONS, model="digits", warm_up=1.5):
+    """Runs the generator; its report."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        command = [
+            BINARY, "loadtest", address, "--rate", str(rate), "--for", f"{seconds}s", "--warm-up", f"{warm_up}s",
+            "--connections", str(connections), "--timeout", "1s", "--json", report.name,
+            "--slo", f"on-time:{CAP_MS}ms>=99%", "--deadline", f"{CAP_MS}ms", *(["--model", model] if model else []), *more,
+        ]
+        ran = subprocess.run(command, capture_output=True, text=True)
+        try:
+            return json.load(open(report.name))
+        except ValueError:
+            sys.exit(f"no report: {ran.stdout[-500:]}{ran.stderr[-500:]}")
+
+
+def own_count(address):
+    """Answers in time by the server's own count: from the kernel's receipt to the answer."""
+    with urllib.request.urlopen(address + "/metrics") as answer:
+        text = answer.read().decode()
+    found = re.findall(r'^uncork_requests_total\{.*outcome="on_time".*\} (\d+)', text, re.M)
+    return sum(map(int, found))
+
+
+def measured(address, rate, seconds, **how):
+    """One rate's figures, with the server's own."""
+    before, begin = own_count(address), time.monotonic()
+    f = figures(load(address, rate, seconds, **how), seconds)
+    return {**f, "own": (own_count(address) - before) / (time.monotonic() - begin)}
+
+
+def figures(report, seconds):
+    """What matters of a report, a second."""
+    offered, halves = report["offered_per_second"], report["good_from_sending_per_half_ms"]
+    return {
+        "offered": offered,
+        "sent": (report["requests"] - report["errors"]["never_sent"]) / seconds,
+        "on_time": report["objectives"][0]["measured"] * offered,
+        "from_sending": sum(halves[: 2 * CAP_MS]) / seconds,
+        "late": 1 - sum(halves[: int(2.1 * CAP_MS)]) / max(1, report["good"]),
+        "refused": report["refused"] / seconds,
+        "refusal_p50": (report["refusal_latency_ms"] or {}).get("p50"),
+        "refusal_p99": (report["refusal_latency_ms"] or {}).get("p99"),
+    }
+
+
+def row(name, f):
+    ms = lambda x: "–" if x is None else f"{x:.1f}"
+    print(
+        f"{name:>14} {f['offered']:>8.0f} {f['sent']:>8.0f} {f['on_time']:>8.0f} {f['from_sending']:>8.0f}"
+        f" {100 * f['late']:>7.2f} {f['refused']:>8.0f} {ms(f['refusal_p50']):>7} {ms(f['refusal_p99']):>7} {ms(f.get('own')):>9}",
+        flush=True,
+    )
+
+
+def header(what):
+    print(f"\n{what}\n{'':>14} {'offered':>8} {'sent':>8} {'on time':>8} {'of sent':>8} {'late %':>7} {'refused':>8} {'p50 ms':>7} {'p99 ms':>7} {'own count':>9}")
+
+
+def sweep(seconds):
+    """digits, from half of what it can to what the generator cannot offer any more; then back."""
+    header(f"digits, {CONNECTIONS} connections, cap {CAP_MS} ms, a second")
+    highest = 0
+    with serving("--max-latency-ms", str(CAP_MS)) as address:
+        for rate in (15000, 20000, 25000, 28000, 30000, 32000):
+            f = measured(address, rate, seconds)
+            row(rate, f)
+            if f["on_time"] >= 0.99 * f["offered"]:
+                highest = rate
+        print(f"S = {highest}")
+        for factor in (1.5, 2, 3) if highest else ():
+            f = measured(address, int(factor * highest), seconds)
+            row(f"{factor} S", f)
+            print(f"{'':>14} {100 * f['from_sending'] / highest:.0f} % of S; by the server's own count {100 * f['own'] / highest:.0f} %")
+    return highest
+
+
+def back(seconds, highest):
+    """Twice what it can, then 0.8 of it: how many are on time one second later."""
+    header("2 S for 3 s, then 0.8 S; counted from one second after the change")
+    with serving("--max-latency-ms", str(CAP_MS)) as address:
+        load(address, 2 * highest, 3)
+        row("0.8 S", figures(load(address, int(0.8 * highest), seconds, warm_up=1), seconds))
+
+
+def mlp(seconds):
+    header("mlp 64-256-256-10, 512 connections, a second")
+    with serving("--config", str(HERE / "uncork.toml")) as address:
+        for rate in (5000, 10000, 15000, 20000, 25000, 30000, 36000):
+            row(rate, measured(address, rate, seconds, connections=512, model="mlp"))
+
+
+def probes(seconds, highest):
+    """How long health and metrics take while four times as much comes as can be answered."""
+    print("\nms at p50 and p99 beside inference at 4 S")
+    with serving("--max-latency-ms", str(CAP_MS)) as address:
+        loading = threading.Thread(target=load, args=(address, 4 * highest, seconds + 1))
+        loading.start()
+        time.sleep(1.5)
+        failed, times = 0, {"/v2/health/live": [], "/metrics": [], "/status": []}
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for path, taken in times.items():
+                begin = time.monotonic()
+                try:
+                    with urllib.request.urlopen(address + path) as answer:
+                        answer.read()
+                except urllib.error.HTTPError:
+                    failed += 1
+                taken.append(1e3 * (time.monotonic() - begin))
+                time.sleep(0.01)
+        loading.join()
+        print(f"{failed} of {sum(map(len, times.values()))} were refused")
+        for path, taken in times.items():
+            print(f"{path:>20} {statistics.median(taken):7.1f} {statistics.quantiles(taken, n=100)[98]:7.1f}")
+
+
+def mosec(python, seconds):
+    header("the same network in MOSEC (numpy), 512 connections, a second")
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder, "program.py")
+        program.write_text(MOSEC)
+        server = subprocess.Popen(
+            [python, program, "--port", "18471", "--timeout", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        request = pathlib.Path(folder, "request.txt")
+        data = ", ".join(f"{(i * 37 % 200 - 100) / 100}" for i in range(64))
+        request.write_text(f'POST /inference\ncontent-type: application/json\n\n{{"inputs": [{{"data": [{data}]}}]}}\n')
+        try:
+            for _ in range(100):
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen("http://127.0.0.1:18471/").read()
+                    break
+                time.sleep(0.1)
+            for rate in (3000, 5000, 7000, 10000):
+                row(rate, figures(load("http://127.0.0.1:18471", rate, seconds, "--request", str(request), connections=512, model=None), seconds))
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seconds", type=int, default=5, help="of each rate")
+    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them")
+    parser.add_argument("--highest", type=int, default=28000, help="S, where it is not measured")
+    parser.add_argument("--mosec", metavar="PYTHON", help="a Python that has mosec and numpy")
+    args = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20000) if hard > 0 else 20000, hard))
+    print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
+    parts = args.only.split(",")
+    highest = sweep(args.seconds) if "sweep" in parts else args.highest
+    highest = highest or args.highest
+    if "back" in parts:
+        back(args.seconds, highest)
+    if "probes" in parts:
+        probes(args.seconds, highest)
+    if "mlp" in parts:
+        mlp(args.seconds)
+    if args.mosec:
+        mosec(args.mosec, args.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+//! What becomes of a request of which no more than the head is read: it is read on, or refused unparsed.
+//!
+//! Reading, parsing and answering are a server with a queue in front of it like any other: the queue lies in the sockets. Its
+//! own length is not known before it is read, but how long each request waited in it is. [`Front`] learns from these waits alone.
+//!
+//! Two things can be full: what reads ([`Front`]), and the model behind it ([`Gate`]).
+//!
+//! For the first the rule is CoDel's (Nichols and Jacobson, 2012), with waits as shares of the latency cap. A burst makes some requests wait; a queue
+//! that stands makes all of them wait. So the least wait within a window tells overload. While it is short, only what would be
+//! late is refused; once it is long, what has waited longer than a share of the cap, which is halved window after window until the queue
+//! stands no more, and doubled again when it is gone. The share is never so small that the server would run out of work.
+//!
+//! For the second, requests that the model's batcher refuses are counted. It refuses them after they were parsed, often after they
+//! have waited; so as many as it has answered lately are let through, and a few more, from which is seen when it can do more.
+
+use std::time::Duration;
+
+use crate::estimator::Instant;
+
+/// The least share of the cap that a request may wait: enough to keep busy what reads, and little of what a refused caller waits.
+pub const LEAST_SHARE: f64 = 0.1;
+/// A window's length, as a share of the cap: short, since the queue grows meanwhile.
+const WINDOW: f64 = 0.5;
+/// The queue stands if the least wait is longer than this part of the share, and is gone if it is shorter than that.
+const STANDS: f64 = 0.25;
+const GONE: f64 = 0.125;
+
+/// Weight of the newest way back in the mean of all.
+const NEWEST: f64 = 0.02;
+/// How many deviations beyond the mean way back are kept free, and the most, as a share of the cap.
+const DEVIATIONS: f64 = 2.0;
+const MOST_KEPT: f64 = 0.25;
+
+/// How long it takes from outputs back to the client: threads that wait for a processor, behind others that read.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct WayBack {
+    mean: f64,
+    deviation: f64,
+}
+
+impl WayBack {
+    /// Learns from one.
+    pub fn learn(&mut self, took: Duration) {
+        let off = took.as_secs_f64() - self.mean;
+        self.mean += NEWEST * off;
+        self.deviation += NEWEST * (off.abs() - self.deviation);
+    }
+
+    /// What of the cap is left for everything before.
+    pub fn leaves(&self, cap: Duration) -> Duration {
+        let kept = (self.mean + DEVIATIONS * self.deviation).min(MOST_KEPT * cap.as_secs_f64());
+        cap.saturating_sub(Duration::from_secs_f64(kept.max(0.0)))
+    }
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is read on.
+    Read,
+    /// It is refused.
+    Refuse(Why),
+}
+
+/// Why a request is refused unparsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Even if all goes as quickly as it lately went at best, it would be answered late.
+    Late,
+    /// More comes than can be read, and it has waited longer than others need to.
+    Overload,
+    /// The model refuses a part of those that were read, and would refuse this one or another in its place.
+    Behind,
+}
+
+/// Answers take longer than this share of the cap at the mean: the queue behind is deep. It need not be to keep the model busy,
+/// and leaves no time for what is not foreseen.
+const DEEP: f64 = 0.5;
+/// How many of those that the model has answered are let through after a window in which it refused some: more, which are refused
+/// behind or show that it can do more; fewer where its queue is deep.
+const ANSWERED: [f64; 2] = [1.1, 0.9];
+/// The least that is left of the share from one window to the next: one in which everything stood still says little.
+const SLOWEST: f64 = 0.7;
+/// By how much more is let through after a window in which hardly anything was refused behind, and where the queue is deep.
+const FASTER: [f64; 2] = [1.25, 1.1];
+/// Share of what ended behind that was refused there, up to which it is the batcher's affair alone.
+const FEW: f64 = 0.05;
+
+/// One reader's knowledge of one model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gate {
+    /// The share of requests that is let through, and what is left of it from those that were not.
+    open: f64,
+    credit: f64,
+    since: Option<Instant>,
+    offered: u32,
+    answered: u32,
+    refused: u32,
+    /// What the answers took together.
+    took: Duration,
+}
+
+impl Default for Gate {
+    fn default() -> Gate {
+        let took = Duration::ZERO;
+        Gate { open: 1.0, credit: 0.0, since: None, offered: 0, answered: 0, refused: 0, took }
+    }
+}
+
+impl Gate {
+    /// Decides at `now` about a request that would be read, for a model with this cap.
+    pub fn judge(&mut self, now: Instant, cap: Duration) -> Verdict {
+        self.pass(now, cap);
+        self.offered += 1;
+        self.credit += self.open;
+        if self.credit < 1.0 {
+            return Verdict::Refuse(Why::Behind);
+        }
+        self.credit -= 1.0;
+        Verdict::Read
+    }
+
+    /// Learns that a request which was let through has been answered, so long after that, or refused for lateness.
+    pub fn ended(&mut self, answered: Option<Duration>) {
+        if let Some(took) = answered {
+            self.answered += 1;
+            self.took = self.took.saturating_add(took);
+        } else {
+            self.refused += 1;
+        }
+    }
+
+    /// Ends the window if its time is over.
+    fn pass(&mut self, now: Instant, cap: Duration) {
+        let (since, length) = (*self.since.get_or_insert(now), cap.mul_f64(WINDOW));
+        let passed = now.since(since);
+        if passed < length {
+            return;
+        }
+        let (answered, refused) = (f64::from(self.answered), f64::from(self.refused));
+        let deep = usize::from(self.took > cap.mul_f64(DEEP * answered));
+        self.open = if refused > FEW * (answered + refused) {
+            // At least one: a model that answers nothing is asked again and again whether it does.
+            (ANSWERED[deep] * answered.max(1.0) / f64::from(self.offered).max(1.0)).clamp(SLOWEST * self.open, 1.0)
+        } else if passed < length * 2 {
+            (self.open * FASTER[deep]).min(1.0)
+        } else {
+            1.0
+        };
+        *self = Gate { open: self.open, credit: self.credit, since: Some(now), ..Gate::default() };
+    }
+}
+
+/// One reader's knowledge of its queue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Front {
+    /// The share of its cap that a request may wait.
+    share: f64,
+    window: Option<Window>,
+    /// The quickest way of a request from here to its answer, in the window before and in this one.
+    ways: [Duration; 2],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Window {
+    since: Instant,
+    length: Duration,
+    /// The least wait in it, as a share of the cap.
+    least: f64,
+}
+
+impl Default for Front {
+    fn default() -> Front {
+        Front { share: 1.0, window: None, ways: [Duration::ZERO, Duration::MAX] }
+    }
+}
+
+impl Front {
+    /// Decides at `now` about a request that arrived at `arrival` and is to be answered within `cap` of that.
+    pub fn judge(&mut self, now: Instant, arrival: Instant, cap: Duration) -> Verdict {
+        let waited = now.since(arrival);
+        let share = waited.as_secs_f64() / cap.as_secs_f64().max(1e-9);
+        self.pass(now, cap);
+        if let Some(window) = &mut self.window {
+            window.least = window.least.min(share);
+        }
+        if waited.saturating_add(self.way()) > cap {
+            Verdict::Refuse(Why::Late)
+        } else if share > self.share {
+            Verdict::Refuse(Why::Overload)
+        } else {
+            Verdict::Read
+        }
+    }
+
+    /// Learns that a request was answered, so long after it was judged.
+    pub fn answered(&mut self, took: Duration) {
+        self.ways[1] = self.ways[1].min(took);
+    }
+
+    /// Whether requests are refused that would not be late.
+    pub fn is_overloaded(&self) -> bool {
+        self.share < 1.0
+    }
+
+    /// The quickest way lately. Nothing is refused on a guess: where none was seen, none is known.
+    fn way(&self) -> Duration {
+        self.ways[0].min(self.ways[1])
+    }
+
+    /// Ends the window if its time is over, and begins another.
+    fn pass(&mut self, now: Instant, cap: Duration) {
+        let begun = Window { since: now, length: cap.mul_f64(WINDOW), least: f64::INFINITY };
+        let Some(window) = self.window else {
+            self.window = Some(begun);
+            return;
+        };
+        let passed = now.since(window.since);
+        if passed < window.length {
+            return;
+        }
+        if passed >= window.length * 2 {
+            // A window in which nothing came: nothing stands.
+            *self = Front { window: Some(begun), ..Front::default() };
+            return;
+        }
+        if window.least > self.share * STANDS {
+            self.share = (self.share / 2.0).max(LEAST_SHARE);
+        } else if window.least < self.share * GONE {
+            self.share = (self.share * 2.0).min(1.0);
+        }
+        self.ways = [if self.ways[1] == Duration::MAX { Duration::ZERO } else { self.ways[1] }, Duration::MAX];
+        self.window = Some(begun);
+    }
+}

@@ -1,0 +1,258 @@
+//! What is answered without hyper: requests that the front refuses from their heads, and plain inference.
+//!
+//! A request that came whole, in few bytes, with a head that asks for nothing unusual, needs no more of HTTP than its body
+//! and a few lines around its answer. That is most requests of a server that is busy, and costs half of the other way.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use futures_util::FutureExt;
+use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue};
+use http::{Method, StatusCode};
+use tokio::time::Instant;
+
+use super::access::{Door, Right};
+use super::app::App;
+use super::arrival::Arrival;
+use super::head::Ask;
+use super::refusals::Refusals;
+use super::status::Refusal;
+use super::v2;
+use crate::estimator;
+use crate::front::{Front, Gate, Verdict, WayBack, Why};
+use crate::metrics::HttpMetrics;
+use crate::registry::Model;
+use crate::telemetry::RequestId;
+
+/// A whole answer on its way to the client.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) bytes: Vec<u8>,
+    /// Whether the connection ends behind it.
+    pub(super) closes: bool,
+}
+
+/// An answer that is being made. Dropping it takes the request out of the model's queue.
+pub(super) type Ride = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// What becomes of a request.
+pub(super) enum Taken {
+    /// Hyper gets it.
+    Passed,
+    /// It is refused, unparsed.
+    Refused(Reply),
+    /// It is answered here.
+    Riding(Ride),
+}
+
+/// What one thread knows: of its sockets' queue, and of each model.
+#[derive(Debug, Default)]
+pub(super) struct Fronts {
+    sockets: Front,
+    way_back: WayBack,
+    /// A few, by name and version.
+    models: Vec<(Arc<Model>, Gate)>,
+}
+
+impl Fronts {
+    fn gate(&mut self, model: &Arc<Model>) -> &mut Gate {
+        let known = self.models.iter().position(|(known, _)| Arc::ptr_eq(known, model));
+        let at = known.unwrap_or_else(|| {
+            self.models.push((Arc::clone(model), Gate::default()));
+            self.models.len() - 1
+        });
+        &mut self.models[at].1
+    }
+
+    fn judge(&mut self, now: estimator::Instant, arrived: estimator::Instant, model: &Arc<Model>) -> Verdict {
+        let cap = model.spec().max_latency;
+        match self.sockets.judge(now, arrived, cap) {
+            Verdict::Read => self.gate(model).judge(now, cap),
+            refused => refused,
+        }
+    }
+}
+
+/// Answers without hyper, for all connections of one thread.
+#[derive(Clone)]
+pub(super) struct Quick {
+    pub(super) app: App,
+    pub(super) door: Door,
+    pub(super) fronts: Arc<Mutex<Fronts>>,
+    pub(super) epoch: Instant,
+    pub(super) refusals: Arc<Refusals>,
+    pub(super) http: HttpMetrics,
+    /// Spans are begun where hyper has read the head.
+    pub(super) is_traced: bool,
+}
+
+impl std::fmt::Debug for Quick {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Quick").finish_non_exhaustive()
+    }
+}
+
+impl Quick {
+    /// Decides about a request whose head is in. `body` is there if all of it came with the head.
+    pub(super) fn take(&self, ask: Ask<'_>, body: Option<&[u8]>, arrived: Instant) -> Taken {
+        let Ask::Infer { model, version, who, is_plain } = ask else { return Taken::Passed };
+        // The long way looks at all of the head, and tells who may not come in.
+        if !is_plain || !self.lets_in(who) {
+            return Taken::Passed;
+        }
+        let Ok(model) = self.app.registry.model(model, version) else { return Taken::Passed };
+        let now = Instant::now();
+        let verdict = self.fronts().judge(self.instant(now), self.instant(arrived), &model);
+        if let Verdict::Refuse(why) = verdict {
+            model.count_unread();
+            return Taken::Refused(self.refused(refusal(why).of(&model)));
+        }
+        match body {
+            Some(body) if !self.is_traced => {
+                Taken::Riding(Box::pin(self.clone().ride(model, body.to_vec(), arrived, now)))
+            }
+            _ => Taken::Passed,
+        }
+    }
+
+    fn lets_in(&self, who: [Option<&[u8]>; 2]) -> bool {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [HOST, AUTHORIZATION].into_iter().zip(who) {
+            let Some(value) = value else { continue };
+            let Ok(value) = HeaderValue::from_bytes(value) else { return false };
+            headers.insert(name, value);
+        }
+        self.door.check(Right::Inference, &Method::POST, &headers).is_ok()
+    }
+
+    async fn ride(self, model: Arc<Model>, body: Vec<u8>, arrived: Instant, begun: Instant) -> Reply {
+        let within = self.fronts().way_back.leaves(model.spec().max_latency);
+        let answering = v2::answer_plain(&self.app, &model, Arrival(arrived), within, &body);
+        let answered = std::panic::AssertUnwindSafe(answering).catch_unwind().await;
+        let refusal = match answered {
+            Ok(Ok(v2::Written { body, timing, outputs })) => {
+                {
+                    let (took, mut fronts) = (begun.elapsed(), self.fronts());
+                    fronts.sockets.answered(took);
+                    fronts.way_back.learn(arrived.elapsed().saturating_sub(outputs));
+                    fronts.gate(&model).ended(Some(took));
+                }
+                self.http.count(200);
+                let closes = self.app.registry.is_draining();
+                return Reply { bytes: message(&body, timing.as_bytes(), closes), closes };
+            }
+            Ok(Err(v2::Unanswered { refusal, is_too_much })) => {
+                if is_too_much {
+                    self.fronts().gate(&model).ended(None);
+                }
+                refusal
+            }
+            Err(_) => {
+                tracing::error!("a request's handler panicked; this is a bug in uncork");
+                Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").and_close()
+            }
+        };
+        self.refused(refusal)
+    }
+
+    fn refused(&self, refusal: Refusal) -> Reply {
+        // A server that is about to go sends its clients elsewhere.
+        let refusal = if self.app.registry.is_draining() { refusal.and_close() } else { refusal };
+        let id = RequestId::made();
+        self.refusals.note(&refusal, &id, None);
+        self.http.count(refusal.status().as_u16());
+        Reply { bytes: refusal.to_message(&id), closes: refusal.closes() }
+    }
+
+    fn fronts(&self) -> std::sync::MutexGuard<'_, Fronts> {
+        // They are whole between any two of their methods.
+        self.fronts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn instant(&self, at: Instant) -> estimator::Instant {
+        let nanos = at.saturating_duration_since(self.epoch).as_nanos();
+        estimator::Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+fn refusal(why: Why) -> Refusal {
+    let message = match why {
+        Why::Late => "refused: it waited too long to be answered in time; retry later",
+        Why::Overload => "refused: more requests come than can be read; retry later",
+        Why::Behind => "refused: more requests come than the model can answer in time; retry later",
+    };
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1)).because("unread")
+}
+
+/// A good answer around `body`.
+fn message(body: &[u8], timing: &[u8], closes: bool) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(256 + timing.len() + body.len());
+    bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nserver-timing: ");
+    bytes.extend_from_slice(timing);
+    bytes.extend_from_slice(b"\r\nx-request-id: ");
+    bytes.extend_from_slice(RequestId::made().as_str().as_bytes());
+    bytes.extend_from_slice(b"\r\ncontent-length: ");
+    let mut digits = [0; 20];
+    bytes.extend_from_slice(decimal(body.len(), &mut digits));
+    if closes {
+        bytes.extend_from_slice(b"\r\nconnection: close");
+    }
+    bytes.extend_from_slice(b"\r\ndate: ");
+    push_date(&mut bytes);
+    bytes.extend_from_slice(b"\r\n\r\n");
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// The digits of `n`, at the end of `digits`.
+fn decimal(mut n: usize, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+/// Writes the date, of which each thread keeps the text until its second is over.
+fn push_date(to: &mut Vec<u8>) {
+    thread_local! {
+        static DATE: std::cell::RefCell<(u64, String)> = const { std::cell::RefCell::new((0, String::new())) };
+    }
+    let now = SystemTime::now();
+    let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    DATE.with_borrow_mut(|(of, text)| {
+        if *of != second || text.is_empty() {
+            (*of, *text) = (second, httpdate::fmt_http_date(now));
+        }
+        to.extend_from_slice(text.as_bytes());
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_written_in_digits() {
+        for n in [0, 7, 10, 999, 123_456_789, usize::MAX] {
+            assert_eq!(decimal(n, &mut [0; 20]), n.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn an_answer_is_a_whole_message() {
+        let text = String::from_utf8(message(b"{}", b"batch;dur=1", true)).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert_eq!(body, "{}");
+        for line in ["HTTP/1.1 200 OK", "server-timing: batch;dur=1", "content-length: 2", "connection: close"] {
+            assert!(head.lines().any(|l| l == line), "{head}");
+        }
+        let date = head.lines().find_map(|l| l.strip_prefix("date: ")).unwrap();
+        assert!(httpdate::parse_http_date(date).is_ok(), "{date}");
+    }
+}

@@ -1,0 +1,66 @@
+//! A page that is costly to write, written once for all who ask at the same time.
+//!
+//! Whoever asks gets a page that was begun after that. One that took a millisecond to write is not begun again for twenty, so
+//! a flood of askers costs a twentieth of a core at most, off the threads that serve inference.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// Times of its own cost that pass from one writing to the next.
+const REST: u32 = 20;
+
+/// The page.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shared(Arc<Mutex<Option<Written>>>);
+
+#[derive(Debug)]
+struct Written {
+    begun: Instant,
+    cost: Duration,
+    page: Bytes,
+}
+
+impl Shared {
+    /// The page as `write` writes it now; `None` if that panics.
+    pub(super) async fn get(&self, write: impl FnOnce() -> Bytes + Send + 'static) -> Option<Bytes> {
+        let asked = Instant::now();
+        // Who waits here is served by the one who writes.
+        let mut last = self.0.lock().await;
+        if let Some(last) = &*last {
+            if last.begun >= asked {
+                return Some(last.page.clone());
+            }
+            tokio::time::sleep_until(last.begun + last.cost * REST).await;
+        }
+        let begun = Instant::now();
+        let page = tokio::task::spawn_blocking(write).await.ok()?;
+        *last = Some(Written { begun, cost: begun.elapsed(), page: page.clone() });
+        Some(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    fn counted(count: &Arc<AtomicU32>) -> impl FnOnce() -> Bytes + Send + 'static {
+        let count = Arc::clone(count);
+        move || Bytes::from(count.fetch_add(1, Ordering::Relaxed).to_string())
+    }
+
+    #[tokio::test]
+    async fn who_asks_at_the_same_time_gets_one_page_and_who_asks_later_a_newer_one() {
+        let (shared, count) = (Shared::default(), Arc::new(AtomicU32::new(0)));
+        let all = futures_util::future::join_all((0..100).map(|_| shared.get(counted(&count)))).await;
+        let written = count.load(Ordering::Relaxed);
+        assert!(written <= 2, "{written} pages for 100 askers");
+        assert!(all.iter().all(Option::is_some));
+        assert_eq!(shared.get(counted(&count)).await, Some(Bytes::from(written.to_string())));
+    }
+}

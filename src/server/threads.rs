@@ -1,0 +1,91 @@
+//! Threads for HTTP: an event loop on each.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::{io, thread};
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use super::quick::Fronts;
+
+/// The threads. They end, and what runs on them with them, when this is dropped.
+#[derive(Debug)]
+pub(super) struct Threads {
+    threads: Vec<Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    handle: Handle,
+    /// Connections on it.
+    load: Arc<AtomicUsize>,
+    /// What it knows of the queue in their sockets.
+    fronts: Arc<Mutex<Fronts>>,
+    /// Dropped, it ends the thread.
+    _stop: Option<oneshot::Sender<()>>,
+}
+
+/// A place on a thread, for a connection.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) handle: Handle,
+    pub(super) fronts: Arc<Mutex<Fronts>>,
+    load: Arc<AtomicUsize>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.load.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Threads {
+    /// The calling runtime's own, however many it has.
+    pub(super) fn of_caller() -> Threads {
+        Threads {
+            threads: vec![Thread {
+                handle: Handle::current(),
+                load: Arc::default(),
+                fronts: Arc::default(),
+                _stop: None,
+            }],
+        }
+    }
+
+    /// Starts `count` threads.
+    pub(super) fn start(count: NonZeroUsize) -> io::Result<Threads> {
+        let started = (0..count.get()).map(Thread::start).collect::<io::Result<_>>()?;
+        Ok(Threads { threads: started })
+    }
+
+    /// A place on the thread with the fewest connections: shares that the kernel draws by chance differ, and the thread with
+    /// most of them would be late first.
+    pub(super) fn place(&self) -> Place {
+        let least = self.threads.iter().min_by_key(|thread| thread.load.load(Ordering::Relaxed));
+        let Thread { handle, load, fronts, .. } = least.expect("there is a thread");
+        load.fetch_add(1, Ordering::Relaxed);
+        Place { handle: handle.clone(), fronts: Arc::clone(fronts), load: Arc::clone(load) }
+    }
+}
+
+impl Thread {
+    fn start(number: usize) -> io::Result<Thread> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            // What other threads wake here are requests that have their answers: finishing goes before reading.
+            .global_queue_interval(1)
+            .thread_name(format!("http-{number}-work"))
+            .build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        thread::Builder::new().name(format!("http-{number}")).spawn(move || {
+            // Nothing is sent: it ends when the sender is gone.
+            let _ = runtime.block_on(stopped);
+            // A conversion that still runs must not hold the process.
+            runtime.shutdown_background();
+        })?;
+        Ok(Thread { handle, load: Arc::default(), fronts: Arc::default(), _stop: Some(stop) })
+    }
+}

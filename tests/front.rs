@@ -1,0 +1,202 @@
+//! The front: its laws, and a reader with a queue in virtual time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use uncork::estimator::Instant;
+use uncork::front::{Front, Gate, LEAST_SHARE, Verdict, Why};
+
+const CAP: Duration = Duration::from_millis(50);
+
+fn at(micros: u64) -> Instant {
+    Instant::from_nanos(micros * 1000)
+}
+
+/// What came of a load on one reader that takes what came first.
+#[derive(Debug, Default)]
+struct Outcome {
+    offered: u64,
+    on_time: u64,
+    late: u64,
+    /// Waits of those refused, in microseconds.
+    refused: Vec<u64>,
+}
+
+impl Outcome {
+    /// Of so many thousandths of the refused, none waited longer.
+    fn refused_within(&self, thousandths: usize) -> u64 {
+        let mut waits = self.refused.clone();
+        waits.sort_unstable();
+        waits.get((waits.len() * thousandths / 1000).min(waits.len().saturating_sub(1))).copied().unwrap_or(0)
+    }
+}
+
+/// Simulates a reader to whom requests come at the rates of `steps` (a second, seconds), evenly but for clumps of `clump`, and
+/// to whom reading one costs `read` and refusing one `refuse` microseconds. Counts from the second `from` on.
+fn simulate(steps: &[(f64, f64)], clump: u64, read: u64, refuse: u64, from: f64) -> Outcome {
+    let mut arrivals = Vec::new();
+    let mut begin = 0.0;
+    for &(rate, seconds) in steps {
+        let clumps = (rate * seconds / clump as f64) as u64;
+        for i in 0..clumps {
+            let when = begin + i as f64 * clump as f64 / rate;
+            arrivals.extend(std::iter::repeat_n((when * 1e6) as u64, clump as usize));
+        }
+        begin += seconds;
+    }
+    let (mut front, mut free, mut outcome) = (Front::default(), 0, Outcome::default());
+    let mut queue: VecDeque<u64> = arrivals.into();
+    while let Some(arrival) = queue.pop_front() {
+        let now = free.max(arrival);
+        let counts = arrival as f64 >= from * 1e6;
+        outcome.offered += u64::from(counts);
+        match front.judge(at(now), at(arrival), CAP) {
+            Verdict::Read => {
+                free = now + read;
+                front.answered(Duration::from_micros(read));
+                let is_on_time = free - arrival <= CAP.as_micros() as u64;
+                outcome.on_time += u64::from(counts && is_on_time);
+                outcome.late += u64::from(counts && !is_on_time);
+            }
+            Verdict::Refuse(_) => {
+                free = now + refuse;
+                if counts {
+                    outcome.refused.push(free - arrival);
+                }
+            }
+        }
+    }
+    outcome
+}
+
+#[test]
+fn below_its_capacity_nothing_is_refused() {
+    let outcome = simulate(&[(19_000.0, 5.0)], 10, 50, 5, 0.0);
+    assert_eq!(outcome.on_time, outcome.offered);
+}
+
+#[test]
+fn a_burst_that_can_be_answered_in_time_is() {
+    // 800 requests at once need 40 of the 50 ms.
+    let outcome = simulate(&[(4_000.0, 5.0)], 800, 50, 5, 0.0);
+    assert_eq!(outcome.on_time, outcome.offered);
+}
+
+#[test]
+fn beyond_its_capacity_it_works_at_it_and_refuses_the_rest_early() {
+    for factor in [1.1, 1.5, 2.0, 4.0] {
+        let rate = 20_000.0 * factor;
+        let outcome = simulate(&[(rate, 5.0)], 1, 50, 5, 1.0);
+        // What reading is left when every other request is refused.
+        let possible = 4.0 * (1e6 - 5.0 * rate) / 45.0;
+        assert!(outcome.on_time as f64 > 0.95 * possible, "{factor}: {} of {possible}", outcome.on_time);
+        assert_eq!(outcome.late, 0, "{factor}");
+        assert!(outcome.refused_within(990) <= 10_000, "{factor}: {} us", outcome.refused_within(990));
+    }
+}
+
+#[test]
+fn a_quarter_of_a_second_behind_an_overload_all_are_answered() {
+    let outcome = simulate(&[(60_000.0, 2.0), (16_000.0, 2.0)], 1, 50, 5, 2.25);
+    assert_eq!(outcome.on_time, outcome.offered);
+}
+
+#[test]
+fn an_overload_is_met_within_a_few_windows() {
+    let outcome = simulate(&[(10_000.0, 1.0), (40_000.0, 0.5)], 1, 50, 5, 1.0);
+    let possible = 0.5 * (1e6 - 5.0 * 40_000.0) / 45.0;
+    assert!(outcome.on_time as f64 > 0.9 * possible, "{} of {possible}", outcome.on_time);
+}
+
+#[test]
+fn what_is_late_in_any_case_is_refused_also_by_an_idle_reader() {
+    let mut front = Front::default();
+    assert_eq!(front.judge(at(60_000), at(0), CAP), Verdict::Refuse(Why::Late));
+    assert_eq!(front.judge(at(100_000), at(100_000), CAP), Verdict::Read);
+}
+
+/// A model behind the gate that answers or refuses each request a delay after it was let through: as many as it can in each
+/// millisecond, from the second `from` on. Returns offered, let through, answered.
+fn behind_a_gate(steps: &[(u64, u64)], capacity_per_ms: u64, delay_ms: u64, from_ms: u64) -> [u64; 3] {
+    let (mut gate, mut counts) = (Gate::default(), [0; 3]);
+    let mut ends: VecDeque<(u64, u64, u64)> = VecDeque::new();
+    let mut now = 0;
+    for &(per_ms, ms) in steps {
+        for _ in 0..ms {
+            while ends.front().is_some_and(|&(when, ..)| when <= now) {
+                let Some((_, answered, refused)) = ends.pop_front() else { break };
+                (0..answered).for_each(|_| gate.ended(Some(Duration::from_millis(delay_ms))));
+                (0..refused).for_each(|_| gate.ended(None));
+            }
+            let through = (0..per_ms).filter(|_| gate.judge(at(now * 1000), CAP) == Verdict::Read).count() as u64;
+            let answered = through.min(capacity_per_ms);
+            ends.push_back((now + delay_ms, answered, through - answered));
+            if now >= from_ms {
+                counts = [counts[0] + per_ms, counts[1] + through, counts[2] + answered];
+            }
+            now += 1;
+        }
+    }
+    counts
+}
+
+#[test]
+fn as_many_pass_as_the_model_answers_and_a_few_more() {
+    for (per_ms, delay_ms) in [(21, 5), (30, 40), (60, 40), (100, 20)] {
+        let [_, through, answered] = behind_a_gate(&[(per_ms, 3000)], 20, delay_ms, 500);
+        assert!(answered >= 2500 * 17, "{per_ms}: {answered} answered of {}", 2500 * 20);
+        assert!(through as f64 <= 1.25 * answered as f64, "{per_ms}: {through} let through for {answered}");
+    }
+}
+
+#[test]
+fn the_gate_opens_within_a_few_windows_when_the_model_can_do_again() {
+    let [offered, through, _] = behind_a_gate(&[(80, 1000), (16, 1500)], 20, 40, 1500);
+    assert_eq!(through, offered);
+    let [offered, through, _] = behind_a_gate(&[(19, 2000)], 20, 40, 0);
+    assert_eq!(through, offered, "nothing is held back without a refusal");
+}
+
+#[test]
+fn a_model_that_refuses_all_is_still_asked() {
+    let [_, through, _] = behind_a_gate(&[(10, 2000)], 0, 5, 1000);
+    assert!((20..3000).contains(&through), "{through} of 10,000");
+}
+
+proptest! {
+    #[test]
+    fn no_sequence_of_times_makes_it_refuse_the_fresh_or_read_the_late(
+        steps in proptest::collection::vec((0u64..30_000, 0u64..120_000, 0u64..60_000), 1..200),
+    ) {
+        let (mut front, mut now) = (Front::default(), 0);
+        for (gap, wait, took) in steps {
+            now += gap;
+            let (arrival, same) = (at(now.saturating_sub(wait)), front.clone());
+            let waited = at(now).since(arrival);
+            let verdict = front.judge(at(now), arrival, CAP);
+            let mut again = same;
+            prop_assert_eq!(again.judge(at(now), arrival, CAP), verdict, "equal inputs, equal verdict");
+            if waited > CAP {
+                prop_assert_eq!(verdict, Verdict::Refuse(Why::Late));
+            }
+            if waited <= CAP.mul_f64(LEAST_SHARE) {
+                prop_assert_ne!(verdict, Verdict::Refuse(Why::Overload));
+            }
+            front.answered(Duration::from_micros(took));
+        }
+    }
+
+    #[test]
+    fn whatever_the_load_what_is_read_is_in_time_and_the_reader_does_not_idle(
+        factor in 1.2f64..6.0, clump in 1u64..60, read in 20u64..200, refuse in 1u64..10,
+    ) {
+        let rate = factor * 1e6 / read as f64;
+        // Where refusing alone takes more than half of the time, it cannot be helped.
+        prop_assume!(rate * (refuse as f64) < 5e5);
+        let outcome = simulate(&[(rate, 3.0)], clump, read, refuse, 1.0);
+        let possible = 2.0 * (1e6 - refuse as f64 * rate) / (read - refuse) as f64;
+        prop_assert_eq!(outcome.late, 0);
+        prop_assert!(outcome.on_time as f64 > 0.85 * possible, "{} of {}", outcome.on_time, possible);
+    }
+}
