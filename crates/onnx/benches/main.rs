@@ -4,6 +4,7 @@
 //! `pipelines FOLDER` runs classical pipelines, which `pipelines.py` has written.
 //! `fuzz FOLDER COUNT` loads damaged copies of the models in a folder; `load MODEL.onnx` says how long reading and compiling
 //! a model takes, and how much memory; `speed MODEL.onnx` times a model at the orders of `speed.py`, beside onnxruntime.
+//! `profile FOLDER` says what each node of a model of the corpus takes.
 //! Folders are named from the repository's root.
 
 mod cases;
@@ -11,6 +12,7 @@ mod fuzz;
 mod gate;
 mod graphs;
 mod pipelines;
+mod profile;
 mod speed;
 
 use std::process::ExitCode;
@@ -43,9 +45,10 @@ fn main() -> ExitCode {
         ["load", model] => speed::load(model),
         ["pipelines", folder] => pipelines::run(folder.as_ref(), ""),
         ["pipelines", folder, filter] => pipelines::run(folder.as_ref(), filter),
+        ["profile", folder] => profile::run(folder.as_ref()),
         ["speed", model] => speed::run(model, "1"),
         ["speed", model, threads] => speed::run(model, threads),
-        ["speed-case", folder] => speed::case(folder),
+        ["speed-case", folder, threads] => speed::case(folder, threads),
         ["graphs", count] => match count.parse() {
             Ok(count) => gate::run(0..count),
             Err(_) => usage(),
@@ -60,7 +63,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | graphs COUNT | load MODEL | speed MODEL [THREADS] | speed-case FOLDER"
+        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | graphs COUNT | load MODEL | profile FOLDER | speed MODEL [THREADS] | speed-case FOLDER THREADS"
     );
     ExitCode::from(3)
 }

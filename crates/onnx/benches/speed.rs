@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use burn_backend::TensorData;
 use uncork_model::runner::Runner;
 use uncork_model::tensor::{Data, DataType, Tensor, Tensors};
 use uncork_onnx::{Graph, OnnxModel, OnnxRunner, read_tensor};
@@ -54,11 +55,13 @@ pub(crate) fn load(model: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Times a model of the corpus on the first of its rows, as the file takes it and on one thread, at the orders of
+/// Times a model of the corpus on its rows, as the file takes them and on so many threads, at the orders of
 /// `crates/onnx/benches/corpus_speed.py`.
-pub(crate) fn case(folder: &str) -> ExitCode {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(|e| e.to_string());
-    match pool.and_then(|pool| pool.install(|| serve_case(Path::new(folder)).map_err(|e| e.to_string()))) {
+pub(crate) fn case(folder: &str, threads: &str) -> ExitCode {
+    let threads = threads.parse().map_err(|_| "threads are at least one".to_owned());
+    let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|e| e.to_string());
+    let served = |pool: rayon::ThreadPool| pool.install(|| serve_case(Path::new(folder)).map_err(|e| e.to_string()));
+    match threads.and_then(pool).and_then(served) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{folder}: {error}");
@@ -71,18 +74,38 @@ fn serve_case(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let begin = Instant::now();
     let graph = Graph::open(&folder.join("model.onnx"))?;
     println!("loaded {:.4}", begin.elapsed().as_secs_f64());
-    let files = (0..).map(|i| folder.join(format!("0/input_{i}.pb"))).take_while(|file| file.exists());
-    let inputs = files.map(|file| Ok(read_tensor(&fs::read(file)?)?));
-    let inputs = inputs.collect::<Result<Vec<_>, Box<dyn std::error::Error>>>()?;
     for line in stdin().lock().lines() {
         let line = line?;
-        let ["run", _, seconds] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+        let ["run", rows, seconds] = line.split_whitespace().collect::<Vec<_>>()[..] else {
             return Err(format!("'{line}' is not run").into());
         };
-        let (clock, processor) = timed(seconds.parse()?, || graph.run(inputs.clone()).map(drop).map_err(Into::into))?;
-        println!("{clock:.5} {processor:.5}");
+        let inputs = case_rows(folder, rows.parse()?)?;
+        match timed(seconds.parse()?, || graph.run(inputs.clone()).map(drop).map_err(Into::into)) {
+            Ok((clock, processor)) => println!("{clock:.5} {processor:.5}"),
+            Err(error) => println!("failed {error}"),
+        }
     }
     Ok(())
+}
+
+/// The inputs of so many rows along axis 0: the model's own, again and again.
+pub(crate) fn case_rows(folder: &Path, rows: usize) -> Result<Vec<TensorData>, Box<dyn std::error::Error>> {
+    /// Rows that there are of each model.
+    const GIVEN: usize = 4;
+    let file = |row: usize, i: usize| folder.join(format!("{row}/input_{i}.pb"));
+    let inputs = (0..).take_while(|&i| file(0, i).exists()).map(|i| {
+        let parts = (0..rows).map(|row| Ok(read_tensor(&fs::read(file(row % GIVEN, i))?)?));
+        let parts = parts.collect::<Result<Vec<TensorData>, Box<dyn std::error::Error>>>()?;
+        let mut dims = parts[0].shape().to_vec();
+        if let Some(first) = dims.first_mut() {
+            *first *= rows;
+        } else if rows > 1 {
+            return Ok(parts[0].clone());
+        }
+        let bytes = parts.iter().flat_map(|part| part.bytes().iter().copied()).collect();
+        Ok(TensorData::from_bytes_vec(bytes, dims, parts[0].dtype()))
+    });
+    inputs.collect()
 }
 
 fn serve(path: &str, threads: NonZeroUsize) -> Result<(), Box<dyn std::error::Error>> {

@@ -70,6 +70,33 @@ pub(super) fn for_shape(handle: Handle, dims: &[usize]) -> Handle {
     }
 }
 
+/// The axes of a tensor from the one whose neighbours are the furthest apart in memory to the one whose are the nearest; as
+/// they are where one repeats.
+pub(super) fn memory_order(dims: &[usize], strides: &[usize]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..dims.len()).collect();
+    if dims.iter().zip(strides).all(|(&length, &stride)| stride != 0 || length == 1) {
+        order.sort_by_key(|&axis| std::cmp::Reverse(if dims[axis] == 1 { usize::MAX } else { strides[axis] }));
+    }
+    order
+}
+
+/// The tensor with its axes in their order in memory, and that order.
+pub(super) fn turned(handle: Handle) -> (Handle, Vec<usize>) {
+    let dims = handle.shape().to_vec();
+    let order = Strided::of(&handle).map_or_else(|| (0..dims.len()).collect(), |x| memory_order(&dims, &x.strides));
+    (if order.is_sorted() { handle } else { B::float_permute(handle, &order) }, order)
+}
+
+/// A tensor whose axes are in this order, in that of their numbers.
+pub(super) fn turned_back(handle: Handle, order: &[usize]) -> Handle {
+    if order.is_sorted() {
+        return handle;
+    }
+    let mut back = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(i, &axis)| back[axis] = i);
+    B::float_permute(handle, &back)
+}
+
 /// Elements to read where they are.
 pub(super) struct Strided<'a> {
     /// All that there are in memory.
@@ -86,6 +113,16 @@ impl Strided<'_> {
         let layout = tensor.layout();
         let strides = layout.strides().iter().map(|&s| usize::try_from(s).ok()).collect::<Option<_>>()?;
         Some(Strided { elements: tensor.storage(), start: layout.start_offset(), strides })
+    }
+
+    /// Whether the elements of this shape are in row-major order, without gaps.
+    pub(super) fn is_in_order(&self, dims: &[usize]) -> bool {
+        let mut next = 1;
+        dims.iter().zip(&self.strides).rev().all(|(&length, &stride)| {
+            let fits = length == 1 || stride == next;
+            next *= length;
+            fits
+        })
     }
 }
 

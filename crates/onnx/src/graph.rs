@@ -13,10 +13,12 @@ use super::fuse::Rule;
 use super::influence::Influence;
 use super::ops::Place;
 use super::outline::{Declared, Outline};
-use super::plan::{Failure, Plan};
+use super::plan::{Failure, Plan, Spent};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
 use super::value::{OpError, Value};
-use super::{Item, OnnxError, expand, fuse, inline, ops, order, small, tensors, weights, widening};
+use super::{
+    Item, OnnxError, constants, expand, fuse, inline, invariant, ops, order, small, tensors, weights, widening,
+};
 use uncork_model::runner::RunnerError;
 use uncork_model::tensor::Tensor;
 
@@ -77,6 +79,8 @@ impl Graph {
         let outline = Outline::of(&graph);
         let given: Vec<&str> = outline.inputs.iter().map(|input| input.name.as_str()).collect();
         let influence = Influence::of(&graph, &given);
+        invariant::hoist(&mut graph);
+        constants::lift(&mut graph);
         widening::widen(&mut graph);
         let nodes = fenced(|| fuse::fuse(&mut graph, rules)).map_err(|e| OnnxError::Graph(e.0))?;
         let plan = Plan::compile(graph, &nodes, opset, device.as_dispatch().clone(), files)?;
@@ -121,6 +125,16 @@ impl Graph {
         outputs
             .unwrap_or_else(|panic| Err(panic.into()))
             .map_err(|failure: Failure| RunnerError::Failed(failure.to_string()))
+    }
+
+    /// Runs the graph once and tells what each node took, in the order in which they ran; those of a body are behind its node.
+    pub fn profile(&self, inputs: Vec<TensorData>) -> Result<Vec<Spent>, RunnerError> {
+        let spent = fenced(|| {
+            let values = inputs.into_iter().map(|data| Item::Tensor(data).into_value(self.plan.device()));
+            self.plan.profile(values.collect::<Result<_, _>>()?)
+        });
+        let spent = spent.unwrap_or_else(|panic| Err(panic.into()));
+        spent.map_err(|failure: Failure| RunnerError::Failed(failure.to_string()))
     }
 
     /// Runs the graph on tensors in its own shapes; says where it failed.

@@ -17,6 +17,8 @@
 //! | `ops`, `small` | names of operators, types | a refusal, if something is missing |
 //! | `expand` | operators that stand for several | the several |
 //! | `outline`, `ranges`, `influence` | the graph | its inputs and outputs; the integers that tables allow; what values decide |
+//! | `invariant` | loops | what never changes in them is read, and products of it computed, in front of them |
+//! | `constants` | `Constant` nodes | weights |
 //! | `widening` | float16 weights | float32 weights |
 //! | `fuse` | nodes and rules | nodes, some of them joined; each joined one is a typed `Joined` |
 //! | `plan` | nodes | steps: kernels with their constants prepared, and who reads a value last |
@@ -34,6 +36,7 @@
 mod attributes;
 #[cfg(test)]
 mod author;
+mod constants;
 mod data;
 pub mod device;
 mod error;
@@ -46,6 +49,7 @@ mod fuse;
 mod graph;
 mod influence;
 mod inline;
+mod invariant;
 mod item;
 mod memory;
 pub mod module;
@@ -82,6 +86,7 @@ pub use error::OnnxError;
 pub use fuse::Rule;
 pub use graph::{Graph, read_item, read_tensor};
 pub use item::Item;
+pub use plan::Spent;
 pub use runner::OnnxRunner;
 pub use survey::{Described, Survey, Used};
 

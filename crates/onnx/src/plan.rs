@@ -7,9 +7,10 @@
 //! Bodies of loops and branches are plans of their own. What they read of the graph around them becomes an argument of
 //! their node, behind the node's own.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use burn_dispatch::DispatchDevice;
 
@@ -17,7 +18,7 @@ use super::attributes::Attributes;
 use super::fence::fenced;
 use super::files::Files;
 use super::fuse::Node;
-use super::ops::{self, Args, Build, Kernel, Place, Source, Subgraph};
+use super::ops::{self, Args, Build, Kernel, LaidOut, Place, Setting, Source, Subgraph};
 use super::proto::{GraphProto, NodeProto, TensorProto};
 use super::small::Small;
 use super::tensors::datatype;
@@ -62,11 +63,13 @@ const MAX_ITERATIONS: u32 = 1 << 17;
 pub(super) struct Budget {
     iterations: Cell<u32>,
     rehearsal: bool,
+    /// What the nodes that have run took, if somebody wants to know.
+    spent: Option<RefCell<Vec<Spent>>>,
 }
 
 impl Budget {
     fn full() -> Budget {
-        Budget { iterations: Cell::new(MAX_ITERATIONS), rehearsal: false }
+        Budget { iterations: Cell::new(MAX_ITERATIONS), rehearsal: false, spent: None }
     }
 
     fn rehearsal() -> Budget {
@@ -94,6 +97,21 @@ impl Budget {
 pub(super) struct Failure {
     pub(super) place: Option<Place>,
     pub(super) reason: String,
+}
+
+/// What one node of a run took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spent {
+    /// The operator; what was joined to it counts as its own.
+    pub operator: String,
+    /// The node's name.
+    pub node: String,
+    /// In how many bodies of loops or branches it is.
+    pub depth: usize,
+    /// The time that it took, that of its bodies' nodes included.
+    pub time: Duration,
+    /// The shapes of its results, as far as somebody reads them.
+    pub shapes: Vec<Vec<usize>>,
 }
 
 impl Plan {
@@ -134,6 +152,13 @@ impl Plan {
         self.run_within(inputs, &Budget::rehearsal())
     }
 
+    /// Runs the graph and tells what each of its nodes took.
+    pub(super) fn profile(&self, inputs: Vec<Value>) -> Result<Vec<Spent>, Failure> {
+        let budget = Budget { spent: Some(RefCell::default()), ..Budget::full() };
+        self.run_within(inputs, &budget)?;
+        Ok(budget.spent.map(RefCell::into_inner).unwrap_or_default())
+    }
+
     /// Runs a body as part of the run of a whole graph, whose budget it shares.
     pub(super) fn run_within(&self, inputs: Vec<Value>, budget: &Budget) -> Result<Vec<Value>, Failure> {
         let mut slots: Vec<Option<Value>> = Vec::new();
@@ -147,6 +172,7 @@ impl Plan {
             scratch.clear();
             scratch.extend(step.inputs.iter().map(|input| fetch(input, &mut slots)));
             let args = Args::new(&mut scratch, &self.device, budget);
+            let watch = budget.spent.as_ref().map(|spent| (spent, spent.borrow().len(), Instant::now()));
             match &step.kernel {
                 Kernel::One(run) => {
                     let value = run(args).map_err(fail)?;
@@ -162,6 +188,15 @@ impl Plan {
                         }
                     }
                 }
+            }
+            if let Some((spent, at, begin)) = watch {
+                let time = begin.elapsed();
+                let given = step.outputs.iter().flatten().filter_map(|&slot| slots[slot].as_ref());
+                let shapes = given.map(Value::shape).collect();
+                let Place { operator, node } = step.place.clone();
+                // In front of the nodes of its body, which are part of it.
+                spent.borrow_mut()[at..].iter_mut().for_each(|inner| inner.depth += 1);
+                spent.borrow_mut().insert(at, Spent { operator, node, depth: 0, time, shapes });
             }
         }
         // Compiling has checked that each output has a value; only a kernel that gives too few leaves one empty.
@@ -237,6 +272,7 @@ struct Compiler<'a> {
     steps: Vec<Draft>,
     /// Bytes of constants that were computed from constants.
     folded: usize,
+    laid_out: LaidOut,
 }
 
 /// Most bytes that constants computed from constants may have in all: a small file could otherwise ask for all memory.
@@ -256,6 +292,7 @@ impl<'a> Compiler<'a> {
             inputs: Vec::new(),
             steps: Vec::new(),
             folded: around.map_or(0, |around| around.folded),
+            laid_out: LaidOut::default(),
         }
     }
 
@@ -394,7 +431,9 @@ impl<'a> Compiler<'a> {
             }
             graphs.insert(name, Subgraph { plan, captures: first..sources.len() });
         }
-        let mut build = Build::new(whole, attributes, sources, graphs, self.files, &self.device, self.opset);
+        let Compiler { files, laid_out, device, opset, .. } = &*self;
+        let setting = Setting { files, laid_out, device, opset: *opset };
+        let mut build = Build::new(whole, attributes, sources, graphs, setting);
         let kernel = fenced(|| ops::compile(&mut build, operator)).and_then(|kernel| kernel);
         let kernel = kernel.and_then(|kernel| match build.attributes.unread() {
             Some(name) => Err(OpError(format!("its attribute '{name}' is not known in opset {}", self.opset))),

@@ -233,6 +233,10 @@ fn lstm(sheet: &mut Sheet<'_>) -> Result<(), OpError> {
     let [w, r] = &weights;
     let mut inputs = vec![sheet.need(0)?, w, r];
     inputs.extend((3..8).map(|i| sheet.or_none(i)));
+    // The integers as they are, for a kernel that multiplies them.
+    for (weight, scale) in [(1, 8), (2, 10)] {
+        inputs.extend([sheet.need(weight)?, sheet.need(scale)?, sheet.need(scale + 1)?]);
+    }
     let (outputs, attributes) = (sheet.node.output.clone(), sheet.rest(&[]));
     sheet.write("uncork::RoundedLstm", &inputs, outputs, attributes);
     Ok(())

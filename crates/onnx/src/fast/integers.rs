@@ -1,7 +1,8 @@
 //! Products of small integers with weights that are laid out once. Their sums are exact: 32 bits, which wrap around.
 //!
 //! Processors multiply pairs of 16-bit integers and add up the two products at once, so terms come in pairs, of the left factor
-//! as of the right one.
+//! as of the right one. Weights stay in eight bits, half of what they are multiplied as: a single row takes as long as reading
+//! them does.
 
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -25,25 +26,38 @@ fn pair(low: i32, high: i32) -> i32 {
 pub(crate) struct Integers {
     pub(crate) terms: usize,
     pub(crate) width: usize,
-    /// `[panel][pair of terms][column]`, filled up with zeros.
-    panels: Vec<[i32; COLUMNS]>,
+    /// `[panel][pair of terms][column]`, filled up with zeros; those that are not negative are moved down by [`HALF`].
+    panels: Vec<[[i8; 2]; COLUMNS]>,
+    /// What each column's weights have too much or too little, all alike: the zero point less how far they were moved. Empty
+    /// where all have nothing.
+    off: Vec<i32>,
 }
 
+/// How far the middle of the integers without a sign is from zero.
+const HALF: i32 = 128;
+
 impl Integers {
-    /// `weights` has `terms` rows and `width` columns; each column, or all, have a zero point, which is subtracted.
+    /// `weights`, of eight bits, has `terms` rows and `width` columns; each column, or all, have a zero point, which is subtracted.
     pub(crate) fn new<E: Small>(weights: &[E], [terms, width]: [usize; 2], zeros: &[i32]) -> Integers {
-        let mut panels = vec![[0; COLUMNS]; width.div_ceil(COLUMNS) * terms.div_ceil(2)];
+        let moved = if E::LEAST == 0 { HALF } else { 0 };
+        let pairs = terms.div_ceil(2);
+        let mut panels = vec![[[0; 2]; COLUMNS]; width.div_ceil(COLUMNS) * pairs];
         let at = |term: usize, column: usize| match term < terms {
-            true => weights[term * width + column].widen() - zeros[if zeros.len() == 1 { 0 } else { column }],
+            true => (weights[term * width + column].widen() - moved) as i8,
             false => 0,
         };
         for (i, panel) in panels.iter_mut().enumerate() {
-            let (first, term) = (i / terms.div_ceil(2) * COLUMNS, i % terms.div_ceil(2) * 2);
+            let (first, term) = (i / pairs * COLUMNS, i % pairs * 2);
             for (column, to) in (first..width).zip(panel) {
-                *to = pair(at(term, column), at(term + 1, column));
+                *to = [at(term, column), at(term + 1, column)];
             }
         }
-        Integers { terms, width, panels }
+        let mut off: Vec<i32> =
+            (0..width).map(|column| zeros[if zeros.len() == 1 { 0 } else { column }] - moved).collect();
+        if off.iter().all(|&off| off == 0) {
+            off.clear();
+        }
+        Integers { terms, width, panels, off }
     }
 
     /// Multiplies rows of `terms` integers, less their zero point.
@@ -73,6 +87,20 @@ impl Integers {
     }
 }
 
+impl Integers {
+    /// Takes from the sums what the weights are off.
+    #[inline(always)]
+    fn take_off<E: Small>(&self, rows: &Rows<'_, E>, y: &mut [i32]) {
+        if self.off.is_empty() {
+            return;
+        }
+        for (x, y) in rows.x.chunks_exact(self.terms).zip(y.chunks_exact_mut(self.width)) {
+            let sum = x.iter().fold(0i32, |sum, x| sum.wrapping_add(x.widen() - rows.zero));
+            y.iter_mut().zip(&self.off).for_each(|(y, off)| *y = y.wrapping_sub(sum.wrapping_mul(*off)));
+        }
+    }
+}
+
 /// Some rows of the left factor.
 struct Rows<'a, E> {
     x: &'a [E],
@@ -81,6 +109,14 @@ struct Rows<'a, E> {
 }
 
 impl<E: Small> Rows<'_, E> {
+    /// The pairs of a single row.
+    #[inline(always)]
+    fn row(&self) -> Vec<i32> {
+        let (whole, rest) = self.x.as_chunks::<2>();
+        let pairs = whole.iter().map(|&[low, high]| pair(low.widen() - self.zero, high.widen() - self.zero));
+        pairs.chain(rest.iter().map(|last| pair(last.widen() - self.zero, 0))).collect()
+    }
+
     /// `[strip][pair of terms][row]`, filled up with zeros.
     #[inline(always)]
     fn strips(&self) -> Vec<[i32; ROWS]> {
@@ -108,8 +144,10 @@ trait Pairs: Copy {
     /// Rows whose sums fit into registers.
     const HIGH: usize;
     fn zero(self) -> Self::Sums;
-    /// Adds the two products of a pair with each of [`LANES`](Pairs::LANES) pairs.
-    fn add(self, sums: Self::Sums, left: i32, right: &[i32]) -> Self::Sums;
+    /// The first [`LANES`](Pairs::LANES) pairs, as 16-bit integers.
+    fn widen(self, pairs: &[[i8; 2]]) -> Self::Sums;
+    /// Adds the two products of a pair with each of some pairs.
+    fn add(self, sums: Self::Sums, left: i32, right: Self::Sums) -> Self::Sums;
     fn store(self, sums: Self::Sums, to: &mut [i32]);
 }
 
@@ -125,10 +163,15 @@ impl Pairs for pulp::x86::V4 {
     }
 
     #[inline(always)]
-    fn add(self, sums: pulp::i32x16, left: i32, right: &[i32]) -> pulp::i32x16 {
-        let (right, _) = <Self as Simd>::as_simd_i32s(right);
+    fn widen(self, pairs: &[[i8; 2]]) -> pulp::i32x16 {
+        let pairs: &[[i8; 2]; 16] = pairs.first_chunk().expect("as many as there are lanes");
+        pulp::cast(self.convert_i8x32_to_i16x32(pulp::cast(*pairs)))
+    }
+
+    #[inline(always)]
+    fn add(self, sums: pulp::i32x16, left: i32, right: pulp::i32x16) -> pulp::i32x16 {
         let products =
-            self.multiply_wrapping_add_adjacent_i16x32(pulp::cast(self.splat_i32x16(left)), pulp::cast(right[0]));
+            self.multiply_wrapping_add_adjacent_i16x32(pulp::cast(self.splat_i32x16(left)), pulp::cast(right));
         self.wrapping_add_i32x16(sums, products)
     }
 
@@ -150,10 +193,15 @@ impl Pairs for pulp::x86::V3 {
     }
 
     #[inline(always)]
-    fn add(self, sums: pulp::i32x8, left: i32, right: &[i32]) -> pulp::i32x8 {
-        let (right, _) = <Self as Simd>::as_simd_i32s(right);
+    fn widen(self, pairs: &[[i8; 2]]) -> pulp::i32x8 {
+        let pairs: &[[i8; 2]; 8] = pairs.first_chunk().expect("as many as there are lanes");
+        pulp::cast(self.convert_i8x16_to_i16x16(pulp::cast(*pairs)))
+    }
+
+    #[inline(always)]
+    fn add(self, sums: pulp::i32x8, left: i32, right: pulp::i32x8) -> pulp::i32x8 {
         let products =
-            self.multiply_wrapping_add_adjacent_i16x16(pulp::cast(self.splat_i32x8(left)), pulp::cast(right[0]));
+            self.multiply_wrapping_add_adjacent_i16x16(pulp::cast(self.splat_i32x8(left)), pulp::cast(right));
         self.wrapping_add_i32x8(sums, products)
     }
 
@@ -175,9 +223,14 @@ impl Pairs for pulp::Scalar {
     }
 
     #[inline(always)]
-    fn add(self, mut sums: [i32; 8], left: i32, right: &[i32]) -> [i32; 8] {
+    fn widen(self, pairs: &[[i8; 2]]) -> [i32; 8] {
+        std::array::from_fn(|i| pair(pairs[i][0].into(), pairs[i][1].into()))
+    }
+
+    #[inline(always)]
+    fn add(self, mut sums: [i32; 8], left: i32, right: [i32; 8]) -> [i32; 8] {
         let (low, high) = (i32::from(left as i16), left >> 16);
-        for (sum, &right) in sums.iter_mut().zip(right) {
+        for (sum, right) in sums.iter_mut().zip(right) {
             *sum = sum.wrapping_add(low * i32::from(right as i16)).wrapping_add(high * (right >> 16));
         }
         sums
@@ -202,8 +255,18 @@ impl<P: Pairs, E: Small> WithSimd for Work<'_, P, E> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Work { simd, weights: Integers { terms, width, panels }, rows, y } = self;
+        let Work { simd, weights, rows, y } = self;
+        let Integers { terms, width, panels, .. } = weights;
         let (pairs, width) = (terms.div_ceil(2), *width);
+        if rows.x.len() == *terms {
+            let left = rows.row();
+            let panels = panels.chunks_exact(pairs);
+            match P::LANES {
+                16 => row::<P, 3, 2>(simd, &left, panels, y),
+                _ => row::<P, 6, 1>(simd, &left, panels, y),
+            }
+            return weights.take_off(&rows, y);
+        }
         let strips = rows.strips();
         let mut tile = [[0; COLUMNS]; ROWS];
         for (panel, column) in panels.chunks_exact(pairs).zip((0..width).step_by(COLUMNS)) {
@@ -230,6 +293,37 @@ impl<P: Pairs, E: Small> WithSimd for Work<'_, P, E> {
                 }
             }
         }
+        weights.take_off(&rows, y);
+    }
+}
+
+/// A single row: `N` panels of `V` vectors at a time.
+#[inline(always)]
+fn row<'a, P: Pairs, const V: usize, const N: usize>(
+    simd: P,
+    left: &[i32],
+    mut panels: impl Iterator<Item = &'a [[[i8; 2]; COLUMNS]]>,
+    y: &mut [i32],
+) {
+    for y in y.chunks_mut(N * COLUMNS) {
+        // One that is not there is another one again.
+        let first = panels.next().unwrap_or_default();
+        let side: [_; N] = std::array::from_fn(|n| if n == 0 { first } else { panels.next().unwrap_or(first) });
+        let side = side.map(|panel| &panel[..left.len()]);
+        let mut sums = [[simd.zero(); V]; N];
+        for (k, &left) in left.iter().enumerate() {
+            for n in 0..N {
+                let right = &side[n][k];
+                for v in 0..V {
+                    sums[n][v] = simd.add(sums[n][v], left, simd.widen(&right[v * P::LANES..]));
+                }
+            }
+        }
+        let mut all = [[0; COLUMNS]; N];
+        for (all, sums) in all.iter_mut().zip(sums) {
+            sums.into_iter().zip(all.chunks_exact_mut(P::LANES)).for_each(|(sums, to)| simd.store(sums, to));
+        }
+        y.copy_from_slice(&all.as_flattened()[..y.len()]);
     }
 }
 
@@ -241,7 +335,7 @@ const VECTORS: usize = 3;
 fn part<P: Pairs, const R: usize>(
     simd: P,
     strip: &[[i32; ROWS]],
-    panel: &[[i32; COLUMNS]],
+    panel: &[[[i8; 2]; COLUMNS]],
     row: usize,
     from: usize,
     tile: &mut [[i32; COLUMNS]; ROWS],
@@ -250,9 +344,10 @@ fn part<P: Pairs, const R: usize>(
     for (left, right) in strip.iter().zip(panel) {
         let left: &[i32; R] = left[row..].first_chunk().expect("a part lies within its tile");
         let right = &right[from..from + VECTORS * P::LANES];
+        let right: [P::Sums; VECTORS] = std::array::from_fn(|v| simd.widen(&right[v * P::LANES..]));
         for i in 0..R {
             for v in 0..VECTORS {
-                sums[i][v] = simd.add(sums[i][v], left[i], &right[v * P::LANES..][..P::LANES]);
+                sums[i][v] = simd.add(sums[i][v], left[i], right[v]);
             }
         }
     }

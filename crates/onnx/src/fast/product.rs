@@ -1,5 +1,7 @@
 //! Matrix products: with weights that are laid out once, and of two matrices that are both computed.
 
+use std::sync::Arc;
+
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -13,6 +15,9 @@ const BLOCK: usize = 1 << 16;
 
 /// Fewest multiplications that are shared by threads: with less, waking them takes longer.
 const SHARED: usize = 1 << 17;
+
+/// Panels that a single row is multiplied with at once.
+const SIDE_BY_SIDE: usize = 4;
 
 /// A matrix within a slice: element (i, j) is `data[i · rows + j · columns]`.
 #[derive(Clone, Copy)]
@@ -63,30 +68,49 @@ fn strips(matrix: View<'_>, first: usize, count: usize, terms: usize, strips: &m
     }
 }
 
+/// Weights that are laid out for products; copies share them.
+#[derive(Clone)]
+pub(crate) struct Panels {
+    inputs: usize,
+    outputs: usize,
+    panels: Arc<Vec<[f32; COLUMNS]>>,
+}
+
+impl Panels {
+    /// `weights` has `inputs` rows and `outputs` columns.
+    pub(crate) fn new(weights: View<'_>, [inputs, outputs]: [usize; 2]) -> Panels {
+        let mut laid_out = Vec::new();
+        panels(weights, inputs, outputs, &mut laid_out);
+        Panels { inputs, outputs, panels: Arc::new(laid_out) }
+    }
+}
+
 /// y = activation(x · weights + bias + added), with the weights laid out for it.
 pub(crate) struct Linear {
-    pub(crate) inputs: usize,
-    pub(crate) outputs: usize,
-    panels: Vec<[f32; COLUMNS]>,
+    weights: Panels,
     bias: Option<Vec<f32>>,
 }
 
 impl Linear {
-    /// `weights` has `inputs` rows and `outputs` columns; `bias` one number for each output.
-    pub(crate) fn new(weights: View<'_>, [inputs, outputs]: [usize; 2], bias: Option<Vec<f32>>) -> Linear {
-        let mut laid_out = Vec::new();
-        panels(weights, inputs, outputs, &mut laid_out);
-        Linear { inputs, outputs, panels: laid_out, bias }
+    /// `bias` has one number for each output.
+    pub(crate) fn new(weights: Panels, bias: Option<Vec<f32>>) -> Linear {
+        Linear { weights, bias }
+    }
+
+    /// The numbers of a row, and those of a result's row.
+    pub(crate) fn size(&self) -> [usize; 2] {
+        [self.weights.inputs, self.weights.outputs]
     }
 
     /// Multiplies rows of `inputs` numbers; `added` has the shape of the result.
     pub(crate) fn run(&self, x: &[f32], added: Option<&[f32]>, activation: Activation, y: &mut [f32]) {
-        if self.inputs == 0 || self.outputs == 0 || y.is_empty() {
+        let Panels { inputs, outputs, ref panels } = self.weights;
+        if inputs == 0 || outputs == 0 || y.is_empty() {
             return y.fill(0.0);
         }
-        let left = View { data: x, rows: self.inputs, columns: 1 };
+        let left = View { data: x, rows: inputs, columns: 1 };
         let bias = self.bias.as_deref();
-        multiply(Product { left, terms: self.inputs, panels: &self.panels, bias, added, activation }, self.outputs, y);
+        multiply(Product { left, terms: inputs, panels, bias, added, activation }, outputs, y);
     }
 }
 
@@ -114,7 +138,7 @@ struct Product<'a> {
 
 /// Computes a product that is `width` wide, on all threads.
 fn multiply(product: Product<'_>, width: usize, y: &mut [f32]) {
-    let (rows, threads) = (y.len() / width, rayon::current_num_threads());
+    let (rows, threads, left) = (y.len() / width, rayon::current_num_threads(), product.left);
     let block = (BLOCK / product.terms).clamp(ROWS, 1 << 10).next_multiple_of(ROWS);
     let mut shape = [block, width];
     if threads > 1 && y.len() * product.terms >= SHARED {
@@ -123,11 +147,107 @@ fn multiply(product: Product<'_>, width: usize, y: &mut [f32]) {
         shape[1] = width.div_ceil(COLUMNS).div_ceil(across) * COLUMNS;
     }
     let mut pieces = share::pieces(y.chunks_exact_mut(width), width, shape);
-    let work = |piece: &mut Piece<'_>| vectorized(Work { product, width, piece });
+    let work = |piece: &mut Piece<'_>| match &mut piece.y[..] {
+        [y] if left.columns == 1 => {
+            let (row, from) = (&left.data[piece.rows.start * left.rows..][..product.terms], piece.columns.start);
+            let added = product.added.map(|added| &added[piece.rows.start * width + from..]);
+            vectorized(Row { product: Product { added, ..product }, row, from, y });
+        }
+        _ => vectorized(Work { product, width, piece }),
+    };
     if threads == 1 || pieces.len() == 1 {
         pieces.iter_mut().for_each(work);
     } else {
         pieces.par_iter_mut().for_each(work);
+    }
+}
+
+/// One row of a product. Weights are all that it reads, once: some panels are read side by side, so that the memory has more
+/// than one stretch to fetch ahead.
+struct Row<'a> {
+    product: Product<'a>,
+    row: &'a [f32],
+    /// The first column, of a whole panel.
+    from: usize,
+    y: &'a mut [f32],
+}
+
+impl WithSimd for Row<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Row { product: Product { terms, panels, bias, added, activation, .. }, row, from, y } = self;
+        let mut panels = panels[from / COLUMNS * terms..].chunks_exact(terms);
+        let bounds = activation.bounds();
+        let (low, high) = bounds.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+        let mut at = 0;
+        while at < y.len() {
+            let mut sums = [[0.0; COLUMNS]; SIDE_BY_SIDE];
+            // One that is not there is another one again.
+            let first = panels.next().unwrap_or_default();
+            let side: [&[[f32; COLUMNS]]; SIDE_BY_SIDE] =
+                std::array::from_fn(|i| if i == 0 { first } else { panels.next().unwrap_or(first) });
+            match S::F32_LANES {
+                16 => several::<S, 3, SIDE_BY_SIDE>(simd, row, &side, &mut sums),
+                // As many as there are registers for.
+                8 if S::REGISTER_COUNT < 32 => {
+                    side.iter().zip(&mut sums).for_each(|(side, sums)| {
+                        several::<S, 6, 1>(simd, row, &[side], std::array::from_mut(sums));
+                    });
+                }
+                8 => several::<S, 6, SIDE_BY_SIDE>(simd, row, &side, &mut sums),
+                _ => {
+                    for (side, sums) in side.iter().zip(&mut sums) {
+                        for (&factor, right) in row.iter().zip(*side) {
+                            sums.iter_mut().zip(right).for_each(|(sum, right)| *sum += factor * right);
+                        }
+                    }
+                }
+            }
+            let count = (y.len() - at).min(SIDE_BY_SIDE * COLUMNS);
+            let y = &mut y[at..at + count];
+            y.copy_from_slice(&sums.as_flattened()[..count]);
+            if let Some(bias) = bias {
+                y.iter_mut().zip(&bias[from + at..]).for_each(|(y, bias)| *y += bias);
+            }
+            if let Some(added) = added {
+                y.iter_mut().zip(&added[at..]).for_each(|(y, added)| *y += added);
+            }
+            for y in &mut *y {
+                *y = if *y < low { low } else { *y };
+                *y = if high < *y { high } else { *y };
+            }
+            if bounds.is_none() {
+                activation.apply(y);
+            }
+            at += count;
+        }
+    }
+}
+
+/// One row times `P` panels of `V` vectors each.
+#[inline(always)]
+fn several<S: Simd, const V: usize, const P: usize>(
+    simd: S,
+    row: &[f32],
+    panels: &[&[[f32; COLUMNS]]; P],
+    to: &mut [[f32; COLUMNS]; P],
+) {
+    let panels = panels.map(|panel| &panel[..row.len()]);
+    let mut sums = [[simd.splat_f32s(0.0); V]; P];
+    for (k, &factor) in row.iter().enumerate() {
+        let factor = simd.splat_f32s(factor);
+        for p in 0..P {
+            let (vectors, _) = S::as_simd_f32s(&panels[p][k]);
+            let vectors: &[S::f32s; V] = vectors.first_chunk().expect("a panel has as many");
+            for v in 0..V {
+                sums[p][v] = simd.mul_add_e_f32s(factor, vectors[v], sums[p][v]);
+            }
+        }
+    }
+    for (to, sums) in to.iter_mut().zip(sums) {
+        S::as_mut_simd_f32s(to).0.copy_from_slice(&sums);
     }
 }
 
@@ -215,7 +335,7 @@ mod tests {
         for (i, y) in expected.iter_mut().enumerate() {
             *y = (*y + bias[i % outputs] + added[i]).max(0.0);
         }
-        let linear = Linear::new(right, [inputs, outputs], Some(bias));
+        let linear = Linear::new(Panels::new(right, [inputs, outputs]), Some(bias));
         for threads in [1, 2] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let mut y = vec![f32::NAN; rows * outputs];

@@ -1,11 +1,13 @@
-//! Recurrent layers of float32: what the inputs contribute to all steps is one product; each step adds what the hidden state
+//! Recurrent layers of float32, or of weights of eight bits: what the inputs contribute to all steps is one product; each step adds what the hidden state
 //! contributes, by weights that are laid out once, and visits its gates once.
 
 use pulp::{Simd, WithSimd};
 
 use super::activation::{Activation, sigmoid, tanh};
-use super::product::{Linear, View};
+use super::product::{Linear, Panels, View};
+use super::rounded::Rounded;
 use super::vectorized;
+use crate::memory;
 
 /// What a step computes, with the usual functions: sigmoid for gates, tanh for what they let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,13 +30,37 @@ impl Cell {
     }
 }
 
+/// Weights, laid out.
+enum Weights {
+    Floats(Linear),
+    /// What they are multiplied with is rounded.
+    Integers(Rounded),
+}
+
+impl Weights {
+    /// Multiplies `x`, `[steps, rows, terms]`.
+    fn run(&self, x: &[f32], rows: usize, added: Option<&[f32]>, y: &mut [f32]) {
+        match self {
+            Weights::Floats(linear) => linear.run(x, added, Activation::None, y),
+            Weights::Integers(rounded) => rounded.run(x, rows, added, y),
+        }
+    }
+
+    fn size(&self) -> [usize; 2] {
+        match self {
+            Weights::Floats(linear) => linear.size(),
+            Weights::Integers(rounded) => rounded.size(),
+        }
+    }
+}
+
 /// One direction of a layer, with its weights laid out.
 pub(crate) struct Layer {
     cell: Cell,
     size: usize,
-    input: Linear,
+    input: Weights,
     /// All gates; those of a `Gru` but the last.
-    hidden: Linear,
+    hidden: Weights,
     /// The last gate of a `Gru`.
     new: Option<Linear>,
 }
@@ -66,8 +92,9 @@ impl Layer {
         bias: Option<&[f32]>,
     ) -> Layer {
         let columns = cell.gates() * size;
-        let turned =
-            |data, inner, columns, bias| Linear::new(View { data, rows: 1, columns: inner }, [inner, columns], bias);
+        let turned = |data, inner, columns, bias| {
+            Linear::new(Panels::new(View { data, rows: 1, columns: inner }, [inner, columns]), bias)
+        };
         let of_gates = 2 * size;
         let (mut of_input, mut of_hidden) = (None, None);
         if let Some((input, hidden)) = bias.map(|bias| bias.split_at(columns)) {
@@ -87,12 +114,19 @@ impl Layer {
             }
             Cell::Lstm | Cell::LinearGru => (turned(hidden, size, columns, of_hidden), None),
         };
-        Layer { cell, size, input: turned(input, inputs, columns, of_input), hidden: gates, new }
+        let input = Weights::Floats(turned(input, inputs, columns, of_input));
+        Layer { cell, size, input, hidden: Weights::Floats(gates), new }
+    }
+
+    /// An LSTM whose inputs and hidden states are rounded to eight bits: `input` has the bias of both, `hidden` none.
+    pub(crate) fn rounded(size: usize, input: Rounded, hidden: Rounded) -> Layer {
+        let [input, hidden] = [input, hidden].map(Weights::Integers);
+        Layer { cell: Cell::Lstm, size, input, hidden, new: None }
     }
 
     /// The numbers of a row's inputs.
     pub(crate) fn inputs(&self) -> usize {
-        self.input.inputs
+        self.input.size()[0]
     }
 
     /// The length of a row's state.
@@ -105,9 +139,9 @@ impl Layer {
     pub(crate) fn run(&self, x: &[f32], course: Course<'_>, state: &mut State, mut each: impl FnMut(usize, &[f32])) {
         let Course { steps, rows, backwards, lengths } = course;
         let (size, wide) = (self.size, self.cell.gates() * self.size);
-        let mut sums = vec![0.0; steps * rows * wide];
-        self.input.run(x, None, Activation::None, &mut sums);
-        let mut gates = vec![0.0; rows * self.hidden.outputs];
+        let mut sums = memory::take(steps * rows * wide);
+        self.input.run(x, rows, None, &mut sums);
+        let mut gates = vec![0.0; rows * self.hidden.size()[1]];
         let mut last = vec![0.0; if self.new.is_some() { rows * size } else { 0 }];
         let (mut reset, mut shown, mut before) = (last.clone(), Vec::new(), None);
         for i in 0..steps {
@@ -119,15 +153,15 @@ impl Layer {
             }
             match self.cell {
                 Cell::Lstm => {
-                    self.hidden.run(&state.hidden, Some(sums), Activation::None, &mut gates);
+                    self.hidden.run(&state.hidden, rows, Some(sums), &mut gates);
                     vectorized(Lstm { gates: &gates, size, state });
                 }
                 Cell::LinearGru => {
-                    self.hidden.run(&state.hidden, None, Activation::None, &mut gates);
+                    self.hidden.run(&state.hidden, rows, None, &mut gates);
                     vectorized(LinearGru { sums, gates: &gates, size, hidden: &mut state.hidden });
                 }
                 Cell::Gru => {
-                    self.hidden.run(&state.hidden, None, Activation::None, &mut gates);
+                    self.hidden.run(&state.hidden, rows, None, &mut gates);
                     vectorized(Reset { sums, gates: &mut gates, size, hidden: &state.hidden, reset: &mut reset });
                     if let Some(new) = &self.new {
                         new.run(&reset, None, Activation::None, &mut last);
@@ -151,6 +185,7 @@ impl Layer {
                 _ => each(step, &state.hidden),
             }
         }
+        memory::give(sums);
     }
 }
 

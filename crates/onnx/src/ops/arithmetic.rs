@@ -1,11 +1,14 @@
 //! Arithmetic of two or more tensors, with numpy's broadcasting, and the bounds of `Clip`.
 
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
-use burn_backend::{DType, Scalar, TensorMetadata};
+use burn_backend::{DType, Element, Scalar, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
 use super::{Args, Build, Kernel, Operator, host};
-use crate::value::{Backend as B, Handle, OpError, Value, broadcast, lift};
+use crate::fast::spread::{Pair, Side, spread};
+use crate::floats::{self, Strided};
+use crate::memory;
+use crate::value::{Backend as B, Handle, OpError, Value, broadcast, elements, lift};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Add", |build| binary(ADD, build)),
@@ -42,16 +45,46 @@ pub(super) const OPERATORS: &[Operator] = &[
 /// One binary operator on floats and on integers.
 #[derive(Clone, Copy)]
 struct Binary {
+    /// By our own kernel.
+    spread: fn(Pair<'_, f32>, &mut [f32]),
+    /// The same on integers; nothing where a result may not exist.
+    spread_ints: Option<(Spread<i32>, Spread<i64>)>,
     floats: fn(Handle, Handle) -> Handle,
     by_number: fn(Handle, Scalar) -> Handle,
     /// On integers of any type, widened; fails where the result does not exist.
     ints: fn(i128, i128) -> Result<i128, OpError>,
 }
 
-const ADD: Binary = Binary { floats: B::float_add, by_number: B::float_add_scalar, ints: |a, b| Ok(a + b) };
-const SUB: Binary = Binary { floats: B::float_sub, by_number: B::float_sub_scalar, ints: |a, b| Ok(a - b) };
-const MUL: Binary = Binary { floats: B::float_mul, by_number: B::float_mul_scalar, ints: |a, b| Ok(a.wrapping_mul(b)) };
-const DIV: Binary = Binary { floats: B::float_div, by_number: B::float_div_scalar, ints: quotient };
+type Spread<E> = fn(Pair<'_, E>, &mut [E]);
+
+const ADD: Binary = Binary {
+    spread: |pair, y| spread(pair, y, |a, b| a + b),
+    spread_ints: Some((|pair, y| spread(pair, y, i32::wrapping_add), |pair, y| spread(pair, y, i64::wrapping_add))),
+    floats: B::float_add,
+    by_number: B::float_add_scalar,
+    ints: |a, b| Ok(a + b),
+};
+const SUB: Binary = Binary {
+    spread: |pair, y| spread(pair, y, |a, b| a - b),
+    spread_ints: Some((|pair, y| spread(pair, y, i32::wrapping_sub), |pair, y| spread(pair, y, i64::wrapping_sub))),
+    floats: B::float_sub,
+    by_number: B::float_sub_scalar,
+    ints: |a, b| Ok(a - b),
+};
+const MUL: Binary = Binary {
+    spread: |pair, y| spread(pair, y, |a, b| a * b),
+    spread_ints: Some((|pair, y| spread(pair, y, i32::wrapping_mul), |pair, y| spread(pair, y, i64::wrapping_mul))),
+    floats: B::float_mul,
+    by_number: B::float_mul_scalar,
+    ints: |a, b| Ok(a.wrapping_mul(b)),
+};
+const DIV: Binary = Binary {
+    spread: |pair, y| spread(pair, y, |a, b| a / b),
+    spread_ints: None,
+    floats: B::float_div,
+    by_number: B::float_div_scalar,
+    ints: quotient,
+};
 
 fn quotient(a: i128, b: i128) -> Result<i128, OpError> {
     a.checked_div(b).ok_or_else(|| OpError(format!("{a} is divided by zero")))
@@ -88,12 +121,71 @@ fn number(build: &Build<'_>) -> Option<(Scalar, DType, usize)> {
 
 fn apply(op: Binary, a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
     match (a, b) {
-        (Value::Float(a), Value::Float(b)) => Ok(Value::Float(on_tensors(op.floats, a, b)?)),
+        (Value::Float(a), Value::Float(b)) => match spread_over(op.spread, &a, &b, device)? {
+            Some(y) => {
+                [a, b].into_iter().for_each(floats::used_up);
+                Ok(y)
+            }
+            None => Ok(Value::Float(on_tensors(op.floats, a, b)?)),
+        },
         (a @ (Value::Int(_) | Value::Host(_)), b @ (Value::Int(_) | Value::Host(_))) => {
-            host::zip_ints(a, b, device, op.ints)
+            match (op.spread_ints, a.dtype(), b.dtype()) {
+                (Some((f, _)), DType::I32, DType::I32) => spread_ints(f, a, b, device),
+                (Some((_, f)), DType::I64, DType::I64) => spread_ints(f, a, b, device),
+                _ => host::zip_ints(a, b, device, op.ints),
+            }
         }
         (a, b) => Err(OpError(format!("cannot combine {} with {}", a.kind(), b.kind()))),
     }
+}
+
+/// The result for two tensors of different shapes, or in another order than row-major, by our own kernel. `None` for others,
+/// and for tensors that are not at hand.
+///
+/// The result is in the order of the tensor that has its shape, so that what is transposed stays so: a transposition around
+/// some arithmetic never copies anything.
+fn spread_over(f: Spread<f32>, a: &Handle, b: &Handle, device: &DispatchDevice) -> Result<Option<Value>, OpError> {
+    let (left, right) = (a.shape().to_vec(), b.shape().to_vec());
+    let (Some(a), Some(b)) = (Strided::of(a), Strided::of(b)) else { return Ok(None) };
+    if left == right && a.is_in_order(&left) && b.is_in_order(&right) {
+        return Ok(None);
+    }
+    let dims = broadcast(&left, &right)?;
+    let rank = dims.len();
+    let (of_left, of_right) = (repeated(&left, &a.strides, rank), repeated(&right, &b.strides, rank));
+    let leading = if right == dims && left != dims { &of_right } else { &of_left };
+    let order = floats::memory_order(&dims, leading);
+    let pick = |of: &[usize]| order.iter().map(|&axis| of[axis]).collect::<Vec<usize>>();
+    let (of_left, of_right, inner) = (pick(&of_left), pick(&of_right), pick(&dims));
+    let mut y = memory::take(elements(&dims)?);
+    let left = Side { numbers: &a.elements[a.start..], strides: &of_left };
+    let right = Side { numbers: &b.elements[b.start..], strides: &of_right };
+    f(Pair { dims: &inner, left, right }, &mut y);
+    let y = floats::tensor(y, inner, device)?;
+    Ok(Some(Value::Float(floats::turned_back(y.float()?, &order))))
+}
+
+/// How far neighbours are apart in a tensor that has these dimensions in a shape of this rank; an axis of length one repeats.
+fn repeated(own: &[usize], strides: &[usize], rank: usize) -> Vec<usize> {
+    let each = own.iter().zip(strides).map(|(&length, &stride)| if length == 1 { 0 } else { stride });
+    std::iter::repeat_n(0, rank - own.len()).chain(each).collect()
+}
+
+/// The result for two tensors of integers of one type.
+fn spread_ints<E: Element>(f: Spread<E>, a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    let (left, right) = (a.shape(), b.shape());
+    let dims = broadcast(&left, &right)?;
+    let strides = |own: &[usize]| {
+        let mut strides = vec![1; own.len()];
+        (1..own.len()).rev().for_each(|axis| strides[axis - 1] = strides[axis] * own[axis]);
+        repeated(own, &strides, dims.len())
+    };
+    let (of_left, of_right) = (strides(&left), strides(&right));
+    let (a, b) = (host::read::<E>(a)?, host::read::<E>(b)?);
+    let mut y = vec![E::default(); elements(&dims)?];
+    let (left, right) = (Side { numbers: &a, strides: &of_left }, Side { numbers: &b, strides: &of_right });
+    f(Pair { dims: &dims, left, right }, &mut y);
+    Value::from_data(TensorData::new(y, dims), device)
 }
 
 /// The sum of two values, as `Add` gives it.
@@ -386,6 +478,22 @@ mod tests {
         for (a, b) in [([1f32, 2.0].into(), [1f32; 3].into()), ([1i32, 2].into(), TensorData::from([1i32; 3]))] {
             assert!(added(a, b).contains("[2] and [3] do not broadcast"));
         }
+    }
+
+    #[test]
+    fn arithmetic_of_transposed_tensors_is_that_of_their_places() {
+        let author = Author::new(17).input("x", &[2, 3]).output("y", &[3, 2]).output("z", &[3, 2]);
+        let author = author.floats("b", &[2], &[10.0, 20.0]).floats("m", &[3, 1], &[1.0, -1.0, 2.0]);
+        let author = author.node("Transpose", &["x"], &["t"], &[]).node("Add", &["t", "b"], &["s"], &[]);
+        let author = author.node("Mul", &["m", "s"], &["p"], &[]).node("Relu", &["p"], &["y"], &[]);
+        let author = author.node("Sub", &["y", "t"], &["z"], &[]);
+        let found = author.answer(vec![TensorData::from([[1f32, 2.0, 3.0], [4.0, 5.0, 6.0]])]);
+        let y = TensorData::from([[11f32, 24.0], [0.0, 0.0], [26.0, 52.0]]);
+        let z = TensorData::from([[10f32, 20.0], [-2.0, -5.0], [23.0, 46.0]]);
+        assert_eq!(found, Ok(vec![y, z]));
+        let inputs = [("a", TensorData::from([[1i32], [i32::MAX]])), ("b", TensorData::from([1i32, 2]))];
+        let sums = TensorData::from([[2i32, 3], [i32::MIN, i32::MIN + 1]]);
+        assert_eq!(alone(17, "Add", &[], inputs), Ok(sums));
     }
 
     #[test]

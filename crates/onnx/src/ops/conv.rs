@@ -68,6 +68,13 @@ fn fast(
     let bias = bias.and_then(Floats::of);
     let bias = bias.as_ref().map(Floats::as_slice);
     let conv = fast::conv::Conv::new(weights.as_slice(), bias, groups, shape, window.stride, window.dilation);
+    // A column of pixels is also a line of them, and lines are what vectors are filled with.
+    let [outputs, inputs, height, width] = shape;
+    let lying = (width == 1 && height > 1).then(|| {
+        let turned = |[vertical, horizontal]: [usize; 2]| [horizontal, vertical];
+        let (stride, dilation) = (turned(window.stride), turned(window.dilation));
+        fast::conv::Conv::new(weights.as_slice(), bias, groups, [outputs, inputs, 1, height], stride, dilation)
+    });
     Kernel::one(move |mut args| {
         let x = args.take(0)?;
         let dims = window.image(&x.shape())?;
@@ -81,12 +88,16 @@ fn fast(
         let waits = after.waits(&mut args);
         let activation = if waits { Activation::None } else { after.activation };
         let mut y = memory::take(elements(&out)?);
-        let [_, _, h, w] = dims;
+        let ([_, _, mut h, mut w], [_, _, mut out_h, mut out_w], mut pads, mut conv) = (dims, out, pads, &conv);
+        if let (Some(lying), 1, 1) = (&lying, w, out_w) {
+            conv = lying;
+            (h, w, out_h, out_w, pads) = (w, h, out_w, out_h, [pads[1], pads[0]]);
+        }
         conv.run(
             image.as_slice(),
             [h, w],
             pads,
-            [out[2], out[3]],
+            [out_h, out_w],
             term.as_ref().map(Floats::as_slice),
             activation,
             &mut y,
@@ -133,4 +144,34 @@ pub(super) fn run(
     let options = ConvOptions::new_with_padding(window.stride, pads, window.dilation, groups);
     let y = B::conv2d(x, weight.clone(), bias.cloned(), options);
     Ok(Value::Float(if window.flat { B::float_reshape(y, window.result(out).into()) } else { y }))
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use crate::author::Attribute::{Int, Ints};
+    use crate::author::{Author, FREE};
+
+    #[test]
+    fn an_image_of_one_column_is_convolved_like_each_column_of_a_wider_one() {
+        let convolved = |width: usize| {
+            let author = Author::new(17).input("x", &[FREE, 2, 6, FREE]).output("y", &[FREE, 2, FREE, FREE]);
+            let author = author.floats("w", &[2, 1, 3, 1], &[1.0, -2.0, 3.0, 0.5, 4.0, -1.0]);
+            let author = author.floats("b", &[2], &[0.25, -3.0]);
+            let attributes = [
+                ("group", Int(2)),
+                ("pads", Ints(&[2, 0, 1, 0])),
+                ("strides", Ints(&[2, 1])),
+                ("dilations", Ints(&[2, 1])),
+            ];
+            let x: Vec<f32> = (0..12 * width).map(|i| ((i / width) * 7 % 12) as f32).collect();
+            let answer = author.node("Conv", &["x", "w", "b"], &["y"], &attributes);
+            let answer = answer.answer(vec![TensorData::new(x, [1, 2, 6, width])]).expect("it runs").remove(0);
+            answer.try_into_vec::<f32>().expect("floats")
+        };
+        let (narrow, wide) = (convolved(1), convolved(3));
+        assert_eq!(wide.len(), 3 * narrow.len());
+        assert!(wide.chunks(3).zip(&narrow).all(|(wide, narrow)| wide == [*narrow; 3]), "{narrow:?} {wide:?}");
+    }
 }

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::after::After;
 use super::{Build, Kernel, Operator};
 use crate::fast::activation::Activation;
-use crate::fast::product::{Linear, View, product};
+use crate::fast::product::{Linear, Panels, View, product};
 use crate::floats::{self, Floats, Strided};
 use crate::memory;
 use crate::value::{Backend as B, Handle, OpError, Value, broadcast, elements, lift};
@@ -21,9 +21,7 @@ fn matrix_product(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         return Err(OpError::new("it has more than two factors"));
     }
     if build.peek(1).is_some_and(|w| w.rank() == 2 && matches!(w, Value::Float(_))) {
-        let weight = weight(build, false)?;
-        let bias = bias(build)?;
-        return linear(weight, bias, After::of(build));
+        return linear(build, false);
     }
     Ok(Kernel::one(|mut args| {
         let (a, b) = match (args.take(0)?, args.take(1)?) {
@@ -71,21 +69,9 @@ fn gemm(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let plain = alpha == 1.0 && !turn_a && (beta == 1.0 || !build.has(2));
     let flat_bias = !build.has(2) || build.peek(2).is_some_and(|c| c.rank() <= 1);
     if plain && flat_bias && build.peek(1).is_some_and(|weight| weight.rank() == 2) {
-        let weight = weight(build, turn_b)?;
-        let bias = bias(build)?;
-        return linear(weight, bias, After::of(build));
+        return linear(build, turn_b);
     }
     Ok(general(alpha, beta, turn_a, turn_b))
-}
-
-/// Takes the constant weight out, as [inputs, outputs] in memory: laid out once here, not in every product.
-fn weight(build: &mut Build<'_>, transposed: bool) -> Result<Handle, OpError> {
-    let weight = build.constant(1).ok_or_else(|| OpError::new("the weight is not constant"))?.float()?;
-    if !transposed {
-        return Ok(weight);
-    }
-    let turned = Value::Float(B::float_transpose(weight)).into_data()?;
-    Value::from_data(turned, build.device)?.float()
 }
 
 /// Takes the bias out, as [1, outputs] where it is constant.
@@ -100,9 +86,14 @@ fn bias(build: &mut Build<'_>) -> Result<Option<Handle>, OpError> {
     }
 }
 
-/// x · weight + bias over the last dimension of x, and what follows.
-fn linear(weight: Handle, bias: Option<Handle>, after: After) -> Result<Kernel, OpError> {
-    let [inputs, outputs] = weight.shape().dims::<2>();
+/// x · weight + bias over the last dimension of x, and what follows. The weight is a constant matrix, laid out once.
+fn linear(build: &mut Build<'_>, transposed: bool) -> Result<Kernel, OpError> {
+    let weight = build.constant(1).ok_or_else(|| OpError::new("the weight is not constant"))?.float()?;
+    let (bias, after) = (bias(build)?, After::of(build));
+    let [mut inputs, mut outputs] = weight.shape().dims::<2>();
+    if transposed {
+        (inputs, outputs) = (outputs, inputs);
+    }
     if let Some(bias) = &bias {
         let [_, found] = bias.shape().dims::<2>();
         if found != outputs && found != 1 {
@@ -112,11 +103,22 @@ fn linear(weight: Handle, bias: Option<Handle>, after: After) -> Result<Kernel, 
             return Err(OpError::new("weight and bias differ in type"));
         }
     }
-    if let Some(weights) = Floats::of(&weight) {
+    if floats::has(&weight) {
+        let name = build.node.file.input[1].clone();
+        let mut known = build.laid_out.0.borrow_mut();
+        let panels = known.entry((name, transposed)).or_insert_with(|| {
+            let weights = Floats::of(&weight).expect("its elements are at hand");
+            let (rows, columns) = if transposed { (1, inputs) } else { (outputs, 1) };
+            Panels::new(View { data: weights.as_slice(), rows, columns }, [inputs, outputs])
+        });
         let bias = bias.map(floats::into_vec).transpose()?;
         let bias = bias.map(|bias| if bias.len() == outputs { bias } else { vec![bias[0]; outputs] });
-        return Ok(fast(&weights, [inputs, outputs], bias, after));
+        return Ok(fast(Linear::new(panels.clone(), bias), after));
     }
+    let weight = match transposed {
+        true => Value::from_data(Value::Float(B::float_transpose(weight)).into_data()?, build.device)?.float()?,
+        false => weight,
+    };
     Ok(Kernel::one(move |mut args| {
         let x = args.take(0)?;
         let mut dims = linear_dims(&x, inputs)?;
@@ -146,9 +148,8 @@ fn linear_dims(x: &Value, inputs: usize) -> Result<Vec<usize>, OpError> {
 }
 
 /// x · weight + bias by our own kernel.
-fn fast(weights: &Floats, [inputs, outputs]: [usize; 2], bias: Option<Vec<f32>>, after: After) -> Kernel {
-    let weights = View { data: weights.as_slice(), rows: outputs, columns: 1 };
-    let linear = Linear::new(weights, [inputs, outputs], bias);
+fn fast(linear: Linear, after: After) -> Kernel {
+    let [inputs, outputs] = linear.size();
     Kernel::one(move |mut args| {
         let x = args.take(0)?;
         let mut dims = linear_dims(&x, inputs)?;
@@ -284,4 +285,23 @@ fn multiplied(
         out.pop();
     }
     Ok(if left_vector || right_vector { reshape(y, Shape::from(out)) } else { y })
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use crate::author::Attribute::Int;
+    use crate::author::{Author, FREE};
+
+    #[test]
+    fn one_weight_is_shared_by_products_and_its_transposition_is_another() {
+        let author = Author::new(17).input("x", &[FREE, 2]).floats("w", &[2, 2], &[1.0, 2.0, 3.0, 4.0]);
+        let author = author.output("a", &[FREE, 2]).output("b", &[FREE, 2]).output("c", &[FREE, 2]);
+        let author = author.node("MatMul", &["x", "w"], &["a"], &[]);
+        let author = author.node("Gemm", &["x", "w"], &["b"], &[("transB", Int(1))]);
+        let found = author.node("MatMul", &["x", "w"], &["c"], &[]).answer(vec![TensorData::from([[1f32, 10.0]])]);
+        let [plain, turned] = [[[31f32, 42.0]], [[21f32, 43.0]]].map(TensorData::from);
+        assert_eq!(found, Ok(vec![plain.clone(), turned, plain]));
+    }
 }

@@ -52,6 +52,7 @@ mod sort;
 mod text;
 mod window;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -61,6 +62,7 @@ use burn_dispatch::DispatchDevice;
 pub(super) use self::foreign::Foreign;
 use super::attributes::Attributes;
 use super::expand;
+use super::fast::product::Panels;
 use super::files::Files;
 use super::fuse::{Followed, Joined, Node};
 use super::plan::{Budget, Plan};
@@ -227,6 +229,20 @@ pub(super) struct Subgraph {
     pub(super) captures: Range<usize>,
 }
 
+/// Weights of one graph that are laid out for products, by the name of the constant and whether it is transposed: the steps
+/// of a recurrent layer that is written out node by node share one layout, which then stays in the cache.
+#[derive(Default)]
+pub(super) struct LaidOut(RefCell<HashMap<(String, bool), Panels>>);
+
+/// What all nodes of a graph are compiled with.
+pub(super) struct Setting<'a> {
+    pub(super) files: &'a Files,
+    pub(super) laid_out: &'a LaidOut,
+    pub(super) device: &'a DispatchDevice,
+    /// Version of the standard operators.
+    pub(super) opset: i64,
+}
+
 /// A node while it is compiled. What a kernel takes out and prepares is not passed to it again.
 pub(super) struct Build<'a> {
     node: &'a Node,
@@ -235,6 +251,7 @@ pub(super) struct Build<'a> {
     sources: Vec<Source>,
     graphs: HashMap<&'a str, Subgraph>,
     files: &'a Files,
+    laid_out: &'a LaidOut,
     device: &'a DispatchDevice,
     /// Version of the standard operators.
     opset: i64,
@@ -248,11 +265,10 @@ impl<'a> Build<'a> {
         attributes: Attributes<'a>,
         sources: Vec<Source>,
         graphs: HashMap<&'a str, Subgraph>,
-        files: &'a Files,
-        device: &'a DispatchDevice,
-        opset: i64,
+        of: Setting<'a>,
     ) -> Build<'a> {
-        Build { node, attributes, sources, graphs, files, device, opset, asked: false }
+        let Setting { files, laid_out, device, opset } = of;
+        Build { node, attributes, sources, graphs, files, laid_out, device, opset, asked: false }
     }
 
     pub(super) fn into_sources(self) -> Vec<Source> {

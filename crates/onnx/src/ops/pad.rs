@@ -7,7 +7,9 @@ use burn_dispatch::DispatchDevice;
 use super::arrange::{expanded, selected, zeros};
 use super::generate::lengths;
 use super::select::{Cut, cut};
-use super::{Build, Kernel, Operator};
+use super::{Build, Kernel, Operator, host};
+use crate::floats::{self, Floats};
+use crate::memory;
 use crate::value::{Backend as B, OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -132,6 +134,17 @@ fn padded(
             Some(fill) => return Err(OpError(format!("a filling of type {:?} for {:?}", fill.dtype(), x.dtype()))),
             None => zeros(vec![], x.dtype(), device)?,
         };
+        if let Value::Float(handle) = &x
+            && let Some(inner) = Floats::of(handle)
+        {
+            let mut y = memory::take(elements(&dims)?);
+            y.fill(host::float(fill)? as f32);
+            let before: Vec<usize> = margins.iter().map(|&(before, _)| before.max(0) as usize).collect();
+            place(inner.as_slice(), &kept, &before, &dims, &mut y);
+            drop(x);
+            inner.used_up();
+            return floats::tensor(y, dims, device);
+        }
         let around = expanded(fill, dims, device)?;
         if elements(&kept)? == 0 {
             return Ok(around);
@@ -142,7 +155,7 @@ fn padded(
             (around, x) => Value::Int(B::int_slice_assign(around.int_tensor(device)?, &slices, x.int_tensor(device)?)),
         });
     }
-    for (axis, &length) in dims.iter().enumerate().filter(|&(axis, length)| kept[axis] != *length) {
+    let sources = |axis: usize| -> Vec<usize> {
         let (last, before) = (kept[axis] as i64 - 1, margins[axis].0.max(0));
         let source = |i: usize| {
             let i = i as i64 - before;
@@ -156,7 +169,109 @@ fn padded(
             };
             i as usize
         };
-        x = selected(x, axis, (0..length).map(source).collect(), device)?;
+        (0..dims[axis]).map(source).collect()
+    };
+    if let Value::Float(handle) = &x
+        && let Some(inner) = Floats::of(handle)
+    {
+        let mut y = memory::take(elements(&dims)?);
+        let before = margins.last().map_or(0, |&(before, _)| before.max(0) as usize);
+        repeat(inner.as_slice(), &kept, &(0..dims.len()).map(sources).collect::<Vec<_>>(), before, &mut y);
+        drop(x);
+        inner.used_up();
+        return floats::tensor(y, dims, device);
+    }
+    for axis in (0..dims.len()).filter(|&axis| kept[axis] != dims[axis]) {
+        x = selected(x, axis, sources(axis), device)?;
     }
     Ok(x)
+}
+
+/// Writes a tensor of the shape `kept` and its margins; `sources` tells for each place of each axis which one it repeats, and
+/// `before` how far the last axis' own places are behind its beginning.
+fn repeat(x: &[f32], kept: &[usize], sources: &[Vec<usize>], before: usize, y: &mut [f32]) {
+    let (Some((own, outer)), Some((&length, lines))) = (sources.split_last(), kept.split_last()) else { return };
+    if y.is_empty() {
+        return;
+    }
+    let mut index = vec![0; outer.len()];
+    for y in y.chunks_exact_mut(own.len()) {
+        let line = index.iter().zip(outer).zip(lines).fold(0, |at, ((&i, source), length)| at * length + source[i]);
+        let x = &x[line * length..][..length];
+        y[before..before + length].copy_from_slice(x);
+        for i in (0..before).chain(before + length..own.len()) {
+            y[i] = x[own[i]];
+        }
+        for (index, source) in index.iter_mut().zip(outer).rev() {
+            *index += 1;
+            if *index < source.len() {
+                break;
+            }
+            *index = 0;
+        }
+    }
+}
+
+/// Writes a tensor of the shape `kept` into one of the shape `dims`, so far behind the beginning of each axis.
+fn place(x: &[f32], kept: &[usize], before: &[usize], dims: &[usize], y: &mut [f32]) {
+    if x.is_empty() {
+        return;
+    }
+    // Axes without margins are part of the lines of the one in front of them.
+    let whole = kept.iter().zip(dims).rev().take_while(|(kept, length)| kept == length).count();
+    let line = dims.len().saturating_sub(whole + 1);
+    let inner: usize = dims[line..].iter().skip(1).product();
+    let (length, first) = (kept[line..].iter().product(), before[line] * inner);
+    let mut index = vec![0; line];
+    for x in x.chunks_exact(length) {
+        let lines = index.iter().zip(before).zip(dims).fold(0, |at, ((i, before), length)| at * length + i + before);
+        y[lines * dims[line] * inner + first..][..length].copy_from_slice(x);
+        for (index, &length) in index.iter_mut().zip(kept).rev() {
+            *index += 1;
+            if *index < length {
+                break;
+            }
+            *index = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use super::super::alone::{alone, scalar};
+    use crate::author::Attribute::Text;
+
+    #[test]
+    fn margins_repeat_what_they_are_beside() {
+        let x = TensorData::new((1..=6).map(|i| i as f32).collect::<Vec<f32>>(), [2, 3]);
+        let padded = |mode| {
+            let inputs = [("x", x.clone()), ("pads", TensorData::from([1i64, 2, 0, 1]))];
+            alone(19, "Pad", &[("mode", Text(mode))], inputs)
+        };
+        let expected = |numbers: [f32; 18]| Ok(TensorData::new(numbers.to_vec(), [3, 6]));
+        let [edge, first, second] = [[1., 1., 1., 2., 3., 3.], [3., 2., 1., 2., 3., 2.], [6., 5., 4., 5., 6., 5.]];
+        let below = [4., 4., 4., 5., 6., 6.];
+        let whole = |lines: [[f32; 6]; 3]| expected(std::array::from_fn(|i| lines[i / 6][i % 6]));
+        assert_eq!(padded("edge"), whole([edge, edge, below]));
+        assert_eq!(padded("reflect"), whole([second, first, second]));
+        let (first, second) = ([2., 3., 1., 2., 3., 1.], [5., 6., 4., 5., 6., 4.]);
+        assert_eq!(padded("wrap"), whole([second, first, second]));
+    }
+
+    #[test]
+    fn margins_of_a_number_are_around_every_axis() {
+        let x = TensorData::new((1..=4).map(|i| i as f32).collect::<Vec<f32>>(), [2, 2, 1]);
+        let padded = |pads: &[i64]| {
+            let inputs = [("x", x.clone()), ("pads", TensorData::from(pads)), ("value", scalar(9f32))];
+            alone(13, "Pad", &[], inputs)
+        };
+        let expected = |numbers: &[f32], dims: [usize; 3]| Ok(TensorData::new(numbers.to_vec(), dims));
+        assert_eq!(padded(&[0, 0, 1, 0, 0, 0]), expected(&[9., 1., 9., 2., 9., 3., 9., 4.], [2, 2, 2]));
+        assert_eq!(padded(&[1, 0, 0, 0, 0, 0]), expected(&[9., 9., 1., 2., 3., 4.], [3, 2, 1]));
+        let around = [1., 2., 9., 3., 4., 9., 9., 9., 9.];
+        assert_eq!(padded(&[0, 0, 0, 1, 1, 0]), expected(&around, [3, 3, 1]));
+        assert_eq!(padded(&[0, -1, 1, 1, 0, 0]), expected(&[9., 2., 9., 4., 9., 9.], [3, 1, 2]));
+    }
 }

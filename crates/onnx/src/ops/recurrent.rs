@@ -169,7 +169,10 @@ fn layer(build: &mut Build<'_>, cell: Cell, rounded: bool) -> Result<Kernel, OpE
         true => {
             let given = [1, 2, 3, 7].map(|i| build.constant(i));
             let checked = weights(&directions, given.clone(), build.device)?;
-            let own = if rounded { None } else { recurrent_fast::laid_out(&directions, &given) };
+            let own = match rounded {
+                true => recurrent_fast::in_integers(build, &directions, &given)?,
+                false => recurrent_fast::laid_out(&directions, &given),
+            };
             if let Some(layers) = own {
                 return Ok(by_kernel(directions, layers, declared, wants, batch_first));
             }

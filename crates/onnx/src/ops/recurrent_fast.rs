@@ -1,11 +1,15 @@
 //! Recurrent layers by our own kernel: LSTMs and GRUs of float32 with the usual functions, whose weights are constant.
 
-use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
+use burn_backend::{DType, TensorMetadata};
 use rayon::prelude::*;
 
 use super::recurrent::{Cell, Direction, Run, Squash};
+use super::{Build, host};
+use crate::fast::integers::Integers;
+use crate::fast::quantize::Small;
 use crate::fast::recurrent::{self as fast, Course, Layer, State};
+use crate::fast::rounded::Rounded;
 use crate::floats::{self, Floats};
 use crate::value::{Backend as B, OpError, Value, elements};
 
@@ -38,6 +42,67 @@ pub(super) fn laid_out(directions: &[Direction], given: &[Option<Value>; 4]) -> 
         direction.clip.is_none().then(|| Layer::new(cell, size, inputs, weights, bias))
     };
     directions.iter().enumerate().map(layer).collect()
+}
+
+/// The first argument of a rounded layer that is one of its weights as integers, each with scales and zero points behind it.
+const INTEGERS: usize = 8;
+
+/// The same for a layer that rounds what its products read, whose weights come as integers behind the usual arguments.
+pub(super) fn in_integers(
+    build: &mut Build<'_>,
+    directions: &[Direction],
+    given: &[Option<Value>; 4],
+) -> Result<Option<Vec<Layer>>, OpError> {
+    let usual = |direction: &Direction| {
+        let functions = direction.functions == [Squash::Sigmoid, Squash::Tanh, Squash::Tanh];
+        direction.cell == Cell::Lstm { coupled: false } && functions && direction.clip.is_none()
+    };
+    let integers: Option<Vec<Value>> = (INTEGERS..INTEGERS + 6).map(|i| build.constant(i)).collect();
+    let [_, Some(Value::Float(hidden)), bias, None] = given else { return Ok(None) };
+    let (Some(integers), true) = (integers, directions.iter().all(usual)) else { return Ok(None) };
+    let [_, columns, size] = hidden.shape().dims::<3>();
+    let count = directions.len();
+    let bias = match bias {
+        Some(Value::Float(bias)) if let Some(bias) = Floats::of(bias) => Some(bias),
+        None => None,
+        Some(_) => return Ok(None),
+    };
+    let mut parts = [Vec::new(), Vec::new()];
+    for (weights, parts) in integers.chunks_exact(3).zip(&mut parts) {
+        let [weight, scale, zero] = weights else { return Ok(None) };
+        let scales = host::read::<f32>(scale.clone().cast(DType::F32, build.device)?)?;
+        let zeros = host::read::<i32>(zero.clone().cast(DType::I32, build.device)?)?;
+        let terms = elements(&weight.shape())? / (count * columns).max(1);
+        let fits = scales.len() == zeros.len() && [count, count * columns].contains(&scales.len());
+        if !fits {
+            return Ok(None);
+        }
+        for i in 0..count {
+            let each = scales.len() / count;
+            let (zeros, scales) = (&zeros[i * each..(i + 1) * each], &scales[i * each..(i + 1) * each]);
+            let laid_out = match weight.dtype() {
+                DType::U8 => layout(&host::read::<u8>(weight.clone())?, i, [terms, columns], zeros),
+                DType::I8 => layout(&host::read::<i8>(weight.clone())?, i, [terms, columns], zeros),
+                _ => return Ok(None),
+            };
+            let scales = if each == 1 { vec![scales[0]; columns] } else { scales.to_vec() };
+            parts.push((laid_out, scales));
+        }
+    }
+    let [inputs, hiddens] = parts;
+    let layers = inputs.into_iter().zip(hiddens).enumerate().map(|(i, (input, hidden))| {
+        let bias = bias.as_ref().map(|bias| {
+            let (of_input, of_hidden) = bias.as_slice()[i * 2 * columns..][..2 * columns].split_at(columns);
+            of_input.iter().zip(of_hidden).map(|(a, b)| a + b).collect()
+        });
+        Layer::rounded(size, Rounded::new(input.0, input.1, bias), Rounded::new(hidden.0, hidden.1, None))
+    });
+    Ok(Some(layers.collect()))
+}
+
+/// The weights of direction `i`.
+fn layout<E: Small>(weights: &[E], i: usize, [terms, columns]: [usize; 2], zeros: &[i32]) -> Integers {
+    Integers::new(&weights[i * terms * columns..][..terms * columns], [terms, columns], zeros)
 }
 
 impl Run<'_> {
@@ -98,8 +163,11 @@ impl Run<'_> {
         let joined = match shown.len() {
             1 => shown.remove(0),
             _ => {
-                let steps = (0..steps).flat_map(|step| shown.iter().map(move |each| &each[step * block..][..block]));
-                steps.flatten().copied().collect()
+                let mut joined = Vec::with_capacity(count * steps * block);
+                for step in 0..steps {
+                    shown.iter().for_each(|each| joined.extend_from_slice(&each[step * block..][..block]));
+                }
+                joined
             }
         };
         Ok(vec![value(joined, vec![steps, count, rows, size], &[2, 0, 1, 3])?, hidden, cells])
