@@ -161,7 +161,8 @@ mod tests {
     #[test]
     fn a_head_says_where_it_ends_and_what_follows() {
         let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n";
-        let head = check(format!("{post}GET").as_bytes()).unwrap().unwrap();
+        let more = format!("{post}GET");
+        let head = check(more.as_bytes()).unwrap().unwrap();
         assert_eq!(head, Head { ask: Ask::Other, len: post.len(), framing: Framing::Length(12) });
         let chunked = check(b"POST / HTTP/1.1\r\nhost: a\r\nTransfer-Encoding: Chunked\r\n\r\n").unwrap().unwrap();
         assert_eq!(chunked.framing, Framing::Chunked);
