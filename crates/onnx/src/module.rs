@@ -18,7 +18,7 @@
 //!     let x: Tensor<2> = inputs.take("x")?;
 //!     Ok(Outputs::one("y", x * 2.0)) // here a module's forward is called
 //! });
-//! # use uncork_model::runner::{Runner, tensor::Tensors};
+//! # use uncork_model::{runner::Runner, tensor::Tensors};
 //! # let x = uncork_model::tensor::Tensor::new(vec![1, 2], vec![1.0f32, 3.0])?;
 //! # let y = twice.runner(std::num::NonZeroUsize::MIN).run(Tensors::one("x", x))?;
 //! # assert_eq!(y.get("y").map(|y| y.data().clone()), Some(vec![2.0f32, 6.0].into()));
