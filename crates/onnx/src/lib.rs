@@ -208,7 +208,7 @@ impl OnnxModel {
         self.0.alone.as_ref()
     }
 
-    /// An executor that computes on `threads` threads, the one that calls [`run`](super::Runner::run) among them: that
+    /// An executor that computes on `threads` threads, the one that calls [`run`](uncork_model::runner::Runner::run) among them: that
     /// thread becomes a worker of its own rayon pool at its first batch and stays one.
     ///
     /// More threads help large batches of large models; several runners of one thread each serve small models better.

@@ -2,7 +2,7 @@
 //!
 //! The module itself is built and filled with weights by the caller, as burn has it: any store of
 //! [`burn_store`] reads them, from safetensors or burnpack files. Its crate must use the same burn
-//! as this one, which is at hand as [`burn`](crate::burn) and [`burn_store`](crate::burn_store).
+//! as this one, which is at hand as [`burn`] and [`burn_store`].
 //!
 //! ```
 //! use uncork_model::tensor::DataType;
