@@ -1,7 +1,5 @@
 //! What the server promises its HTTP clients, one test for each promise.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
-
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;

@@ -2,8 +2,6 @@
 //!
 //! The collector here is a real receiver of OTLP, over a socket, with OpenTelemetry's own messages.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
-
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,9 +1,6 @@
 //! A burn module of one's own as a model: the example's trained network, alone and served.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
-
-mod folder;
-#[path = "../examples/module/spirals.rs"]
+#[path = "../../examples/module/spirals.rs"]
 mod spirals;
 
 use std::f64::consts::TAU;
@@ -14,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use folder::Folder;
+use crate::folder::Folder;
 use serde_json::{Value, json};
 use spirals::Spirals;
 use tokio::sync::oneshot;

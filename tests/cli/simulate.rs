@@ -1,15 +1,11 @@
 //! What `uncork simulate` promises.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
-
-mod folder;
-
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use folder::Folder;
+use crate::folder::Folder;
 use serde_json::Value;
 
 /// A model that takes 2 + 0.05·n ms, under the caps 50 ms and 128 rows: at most 15,238 rows a second.

@@ -4,8 +4,8 @@ use std::fs;
 
 use uncork::server::{Access, Options};
 
-use super::folder::Folder;
 use super::start;
+use crate::folder::Folder;
 
 const MODELS: &str = "inference-0123456789";
 const VIEWS: &str = "scraping-0123456789";

@@ -1,9 +1,5 @@
 //! What the program promises on the command line.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
-
-mod folder;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use folder::Folder;
+use crate::folder::Folder;
 use serde_json::{Value, json};
 
 /// Far longer than anything here takes: a wait that reaches it has failed.

@@ -1,14 +1,10 @@
 //! What `uncork profile` promises on the command line. How long anything takes is nowhere assumed.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
-
-mod folder;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use folder::Folder;
+use crate::folder::Folder;
 use serde_json::{Value, json};
 
 /// The program in `folder`, without the variables of whoever runs the tests: exit code, stdout and stderr.

@@ -1,10 +1,6 @@
 //! Requests that mean harm, or come from whom they should not.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
-
 mod access;
-#[path = "../folder/mod.rs"]
-mod folder;
 
 use std::net::SocketAddr;
 use std::time::Duration;

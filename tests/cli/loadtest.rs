@@ -1,9 +1,5 @@
 //! What `uncork loadtest` promises, against servers that behave badly in known ways. How fast anything is is nowhere assumed.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
-
-mod folder;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use folder::Folder;
+use crate::folder::Folder;
 use serde_json::{Value, json};
 
 /// What a stand-in does with a request.

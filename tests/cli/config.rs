@@ -1,14 +1,10 @@
 //! Tests of the whole way from the three sources to settings.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
-
-mod folder;
-
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use folder::Folder;
+use crate::folder::Folder;
 use uncork::config::{Config, Flags, LogFormat, Problems, resolve};
 use uncork::registry::{BatchAxes, Device, Lengths, Rows, Source, is_built};
 use uncork::server::Options;

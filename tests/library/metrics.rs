@@ -1,7 +1,5 @@
 //! What `/metrics` says: all that docs/metrics.md promises, nothing that it does not, and sums that come out even.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::num::NonZeroUsize;
@@ -126,7 +124,7 @@ fn page() -> String {
     let mut page = String::from(
         "# Metrics\n\n\
          `GET /metrics` answers in Prometheus' text format. This page is written from `src/metrics/catalogue.rs` by\n\
-         `UNCORK_WRITE=1 cargo test --release --test metrics`; dashboards and alerts are in `dashboards/`, and\n\
+         `UNCORK_WRITE=1 cargo test --release --test library metrics`; dashboards and alerts are in `dashboards/`, and\n\
          [operating.md](operating.md) says how to read them.\n\n\
          All but `uncork_http_…` and `uncork_build_info` have the labels `model` and `version`. A histogram NAME is the series `NAME_bucket`, `NAME_sum`\n\
          and `NAME_count`.\n\n\
@@ -209,6 +207,6 @@ fn the_page_on_metrics_is_written_from_the_catalogue() {
     let have = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         have == page(),
-        "docs/metrics.md is not up to date: UNCORK_WRITE=1 cargo test --release --test metrics writes it"
+        "docs/metrics.md is not up to date: UNCORK_WRITE=1 cargo test --release --test library metrics writes it"
     );
 }

@@ -1,6 +1,6 @@
 //! What the metrics and the journal make of what a batcher tells, in virtual time.
 
-#[path = "../crates/batcher/tests/batcher/stand_in.rs"]
+#[path = "../../crates/batcher/tests/batcher/stand_in.rs"]
 #[allow(dead_code, reason = "its other parts are for the batcher's own tests")]
 mod stand_in;
 

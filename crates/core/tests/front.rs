@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use uncork::estimator::Instant;
-use uncork::front::{Front, Gate, LEAST_SHARE, Verdict, Why};
+use uncork_core::estimator::Instant;
+use uncork_core::front::{Front, Gate, LEAST_SHARE, Verdict, Why};
 
 const CAP: Duration = Duration::from_millis(50);
 

@@ -1,0 +1,12 @@
+//! The library as a program that embeds it sees it: models without a server, and what is recorded of them.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
+
+#[cfg(feature = "onnx")]
+#[path = "../folder/mod.rs"]
+mod folder;
+mod metrics;
+#[cfg(feature = "onnx")]
+mod module;
+mod observers;
+mod registry;

@@ -1,0 +1,9 @@
+//! The server as its clients see it, over sockets: HTTP, requests that mean harm, traces.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
+
+#[path = "../folder/mod.rs"]
+mod folder;
+mod hostile;
+mod http;
+mod tracing;
