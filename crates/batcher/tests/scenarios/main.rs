@@ -1,5 +1,6 @@
-//! Behaviours as files: each `*.toml` here is a load, a service and the ranges in which the outcome must lie. A new case is
-//! a new file. Each is run in the simulator over many seeds, and once through the real batcher in virtual time.
+//! Behaviours as files: each `*.toml` in `tests/scenarios`, in the root of the workspace, is a load, a service and the
+//! ranges in which the outcome must lie. A new case is a new file. Each is run in the simulator over many seeds, and once
+//! through the real batcher in virtual time.
 //!
 //! `SHOW=1 cargo test --release --test scenarios -- --nocapture` prints every figure, and how far the batcher is from it.
 //! A range holds today; where the figure that is wanted lies outside of it, a comment names it.
@@ -15,8 +16,8 @@ use std::path::Path;
 use file::Scenario;
 
 fn scenarios() -> Vec<Scenario> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
-    let entries = std::fs::read_dir(folder).expect("the folder of this file");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
+    let entries = std::fs::read_dir(folder).expect("the folder of the scenarios");
     let paths = entries.map(|entry| entry.expect("a readable entry").path());
     let mut paths: Vec<_> = paths.filter(|path| path.extension().is_some_and(|e| e == "toml")).collect();
     paths.sort();

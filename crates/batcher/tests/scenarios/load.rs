@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use uncork::estimator::Instant;
-use uncork::policy::Priority;
-use uncork::sim::{Arrival, ClosedLoop, OpenLoop, Source};
+use uncork_core::estimator::Instant;
+use uncork_core::policy::Priority;
+use uncork_sim::{Arrival, ClosedLoop, OpenLoop, Source};
 
 /// An open or a closed loop.
 pub(crate) enum Load {

@@ -5,9 +5,9 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use serde::Deserialize;
-use uncork::estimator::Instant;
-use uncork::policy::{Aimd, BatchSizes, Cork, Cork2020, Fixed, Policy, Priority};
-use uncork::sim::{self, Arrival, ClosedLoop, Model, OpenLoop, Process, Service};
+use uncork_core::estimator::Instant;
+use uncork_core::policy::{Aimd, BatchSizes, Cork, Cork2020, Fixed, Policy, Priority};
+use uncork_sim::{Arrival, ClosedLoop, Model, OpenLoop, Process, Service};
 
 use crate::counts::Measure;
 use crate::load::{Load, Mix};
@@ -312,7 +312,7 @@ impl Scenario {
     }
 
     /// The simulator's scenario with this policy; `with the batcher's habits.
-    pub(crate) fn with_policy(&self, policy: Box<dyn Policy>, habits: Habits, seed: u64) -> sim::Scenario {
+    pub(crate) fn with_policy(&self, policy: Box<dyn Policy>, habits: Habits, seed: u64) -> uncork_sim::Scenario {
         let Habits { reserve, timer } = habits;
         let max_latency = self.max_latency() - reserve;
         let model = Model {
@@ -322,7 +322,7 @@ impl Scenario {
             policy,
             weight: NonZeroUsize::MIN,
         };
-        sim::Scenario { runners: self.runners, models: vec![model], seed, timer }
+        uncork_sim::Scenario { runners: self.runners, models: vec![model], seed, timer }
     }
 
     /// Requests a second that all runners together can answer in batches of the largest size that meets both caps.
@@ -408,8 +408,8 @@ impl Scenario {
             let own = &arrivals[at(pair[0].0)..at(pair[1].0)];
             let (base, per_row) = (service.base.mul_f64(pair[0].1), service.per_row.mul_f64(pair[0].1));
             match self.runners {
-                1 => sim::optimum(own, base, per_row, cap, size),
-                runners => sim::upper_bound(own, base, per_row, cap, size, runners),
+                1 => uncork_sim::optimum(own, base, per_row, cap, size),
+                runners => uncork_sim::upper_bound(own, base, per_row, cap, size, runners),
             }
         };
         Some(stretches.windows(2).map(best).sum())

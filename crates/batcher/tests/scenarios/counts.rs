@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::Add;
 
 use serde::Deserialize;
-use uncork::policy::Priority;
-use uncork::sim::Outcome;
+use uncork_core::policy::Priority;
+use uncork_sim::Outcome;
 
 /// A figure that a file gives a range for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]

@@ -1,7 +1,6 @@
 //! A scenario in the simulator, over its seeds.
 
-use uncork::policy::Policy;
-use uncork::sim;
+use uncork_core::policy::Policy;
 
 use crate::counts::{Counts, Measure};
 use crate::file::{Habits, Scenario};
@@ -71,8 +70,8 @@ pub(crate) fn run(scenario: &Scenario, policy: &str, habits: Habits, seed: u64) 
     let with = |policy: Box<dyn Policy>| scenario.with_policy(policy, habits, seed);
     let load = || scenario.load(seed, habits.reserve);
     let outcome = match policy {
-        "best-fixed" => sim::best_fixed(with, load).map(|(_, outcome)| outcome),
-        name => sim::run(with(scenario.named_policy(name).expect("checked")), &mut load()).pop(),
+        "best-fixed" => uncork_sim::best_fixed(with, load).map(|(_, outcome)| outcome),
+        name => uncork_sim::run(with(scenario.named_policy(name).expect("checked")), &mut load()).pop(),
     };
     outcome.expect("a model has an outcome").into()
 }

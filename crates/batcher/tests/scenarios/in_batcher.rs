@@ -18,10 +18,10 @@ use futures_util::future::BoxFuture;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use tokio::sync::oneshot;
-use uncork::batcher::{BatchError, Batcher, Caps, Executor, Ran, Terms, Weight};
-use uncork::estimator::Instant;
-use uncork::policy::{Decision, Policy, Priority, Running, View};
-use uncork::sim::{Arrival, Service, Source};
+use uncork_batcher::{BatchError, Batcher, Caps, Executor, Ran, Terms, Weight};
+use uncork_core::estimator::Instant;
+use uncork_core::policy::{Decision, Policy, Priority, Running, View};
+use uncork_sim::{Arrival, Service, Source};
 
 use crate::counts::{Counts, Measure};
 use crate::file::{Habits, Scenario};
