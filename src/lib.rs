@@ -4,7 +4,6 @@ pub mod cli;
 pub mod config;
 pub mod error;
 pub mod journal;
-pub mod loadtest;
 pub mod metrics;
 pub mod registry;
 pub mod server;
@@ -15,7 +14,6 @@ pub use uncork_core::{estimator, front, policy};
 pub use uncork_model::{quote, runner, tensor};
 #[cfg(feature = "onnx")]
 pub use uncork_onnx as onnx;
-pub use uncork_sim as sim;
 
 // Whoever runs a burn module of their own needs the very burn that runs it here.
 #[cfg(feature = "onnx")]

@@ -13,6 +13,8 @@ const PACKAGES: &[(&str, &str, Package)] = &[
     ("crates/onnx", "uncork_onnx", Package::Room("onnx")),
     ("crates/sim", "uncork_sim", Package::Room("sim")),
     ("crates/batcher", "uncork_batcher", Package::Room("batcher")),
+    ("crates/loadtest", "uncork_loadtest", Package::Room("loadtest")),
+    ("crates/commands", "uncork_commands", Package::Room("commands")),
 ];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -43,24 +45,10 @@ const ROOMS: &[(&str, &[&str])] = &[
         "server",
         &["batcher", "error", "estimator", "front", "metrics", "quote", "registry", "runner", "telemetry", "tensor"],
     ),
-    ("config", &["registry", "server", "telemetry"]),
+    ("config", &["registry", "runner", "server", "telemetry"]),
     ("loadtest", &["sim"]),
-    (
-        "cli",
-        &[
-            "config",
-            "estimator",
-            "loadtest",
-            "onnx",
-            "policy",
-            "registry",
-            "runner",
-            "server",
-            "sim",
-            "telemetry",
-            "tensor",
-        ],
-    ),
+    ("commands", &["estimator", "loadtest", "policy", "runner", "sim"]),
+    ("cli", &["commands", "config", "estimator", "onnx", "registry", "runner", "server", "telemetry", "tensor"]),
 ];
 
 /// Rooms that decide: values in, values out.

@@ -1,25 +1,15 @@
-//! The command line: one file for each command.
+//! The command line: one file for each command that serves or loads models; the others are a package of their own.
 
 mod descriptors;
-mod layout;
-mod loadtest;
 mod log;
-mod plot;
 mod profile;
-mod progress;
 mod serve;
-mod signals;
-mod simulate;
 mod validate;
-mod values;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-/// Exit code for a wrong command line or configuration, and where a connection or a model file fails.
-const USAGE: u8 = 3;
+use uncork_commands::{Loadtest, Simulate, USAGE};
 
 /// Serve models with adaptive micro-batching: give a model two caps, a latency and a batch size, and tune nothing else.
 #[derive(Debug, Parser)]
@@ -38,10 +28,10 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Loadtest(Box<loadtest::Loadtest>),
+    Loadtest(Box<Loadtest>),
     Profile(Box<profile::Profile>),
     Serve(serve::Serve),
-    Simulate(Box<simulate::Simulate>),
+    Simulate(Box<Simulate>),
     Validate(validate::Validate),
 }
 
@@ -59,16 +49,4 @@ pub fn run() -> ExitCode {
             ExitCode::from(if message.use_stderr() { USAGE } else { 0 })
         }
     }
-}
-
-/// Writes one line to stdout; what is printed there is for programs to read, so it leaves at once.
-fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    // A reader that closed its end has heard enough.
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
-}
-
-/// Writes one line to stderr.
-fn complain(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
+use uncork_commands::signals::Signals;
+use uncork_commands::{USAGE, complain, say};
 
-use super::signals::Signals;
-use super::{USAGE, complain, descriptors, log, say};
+use super::{descriptors, log};
 use crate::config::{self, Config, Flags};
 use crate::registry::{LoadErrors, Registry};
 use crate::server::{Ended, Server};

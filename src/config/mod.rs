@@ -59,7 +59,6 @@ use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-pub(crate) use model::{WEIGHT, malformed_name};
 pub use problem::{Place, Problem, Problems};
 pub use server::LogFormat;
 

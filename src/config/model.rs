@@ -14,6 +14,7 @@ use super::{Flags, Layers};
 use crate::registry::{
     self, BatchAxes, BatchSizes, Caps, Device, DeviceError, Lengths, ModelSpec, Rows, Shapes, Source,
 };
+use crate::runner::malformed_name;
 
 /// The name of the model that is part of the program.
 const EMBEDDED: &str = "digits";
@@ -26,15 +27,13 @@ const DEFAULT_MAX_BATCH_ROWS: usize = 128;
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3600);
 const BATCH_ROWS: RangeInclusive<usize> = 1..=65_536;
 pub(super) const THREADS: RangeInclusive<usize> = 1..=1024;
-pub(crate) const WEIGHT: RangeInclusive<usize> = 1..=1000;
+const WEIGHT: RangeInclusive<usize> = 1..=1000;
 const QUEUE_ROWS: RangeInclusive<usize> = 1..=100_000_000;
 const QUEUE_BYTES: RangeInclusive<usize> = 1024..=1 << 40;
 /// Far beyond any sentence, picture or recording that is one row.
 const LENGTH: RangeInclusive<usize> = 1..=1 << 24;
 const AXIS: RangeInclusive<usize> = 0..=15;
 const STAND_IN_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
-
-const MAX_NAME_LEN: usize = 128;
 
 /// All models that are asked for; the embedded one where there is none.
 pub(super) fn check_all(
@@ -128,17 +127,6 @@ fn wrong_name(name: &str) -> Option<String> {
     let is_taken = name == "stats";
     let taken = || "must not be 'stats': /v2/models/stats answers statistics".to_owned();
     malformed_name(name).or_else(|| is_taken.then(taken))
-}
-
-/// What is wrong with the letters of a name, if anything.
-pub(crate) fn malformed_name(name: &str) -> Option<String> {
-    let is_sane = name.len() <= MAX_NAME_LEN
-        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
-    let message = || {
-        format!("must be letters, digits, '.', '-' and '_', beginning with a letter or digit, at most {MAX_NAME_LEN}")
-    };
-    (!is_sane).then(message)
 }
 
 /// What is wrong with a model file, if anything can be seen without reading it.

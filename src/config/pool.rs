@@ -4,9 +4,10 @@ use std::num::NonZeroUsize;
 
 use super::Layers;
 use super::file::{File, Table};
-use super::model::{THREADS, malformed_name};
+use super::model::THREADS;
 use super::problem::{Place, Report, did_you_mean};
 use super::setting::Setting;
+use crate::runner::malformed_name;
 
 /// A pool that models can name.
 pub(super) struct Pool {

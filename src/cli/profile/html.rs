@@ -1,9 +1,10 @@
 //! The page: one file, for light and dark, that fetches nothing from anywhere.
 
+use uncork_commands::layout::{ms, plural};
+
 use super::chart::{Chart, Points};
 use super::findings::{Curve, GOOD, HAND_OVER, OFF, Point};
 use super::report::{Report, digits, line, rate};
-use crate::cli::layout::{ms, plural};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --line: #d9dce0; --paper: #fff; --panel: #f6f7f8;

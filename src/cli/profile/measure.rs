@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
+use uncork_commands::layout::plural;
+use uncork_commands::progress::Progress;
 
 use super::inputs::Inputs;
 use super::memory::{self, Watch};
-use crate::cli::layout::plural;
-use crate::cli::progress::Progress;
 use crate::registry::Loaded;
 use crate::runner::Runner;
 use crate::tensor::Tensors;

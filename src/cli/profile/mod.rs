@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use uncork_commands::{USAGE, complain, plot, say, values};
+
 use self::inputs::Inputs;
 use self::report::Report;
-use super::{USAGE, complain, plot, say, values};
 use crate::config::{self, Flags};
 use crate::registry::{self, ModelSpec};
 

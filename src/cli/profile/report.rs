@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use uncork_commands::layout::{grouped, ms, plural, table, wrap};
+use uncork_commands::plot::{self, Marks};
 
 use super::findings::{Advice, Curve, HAND_OVER, OFF, Point};
-use crate::cli::layout::{grouped, ms, plural, table, wrap};
-use crate::cli::plot::{self, Marks};
 use crate::registry::{ModelSpec, Source};
 use crate::runner::TensorSpec;
 

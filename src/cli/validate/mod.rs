@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use uncork_commands::layout::plural;
+use uncork_commands::{USAGE, complain, plot, say, values};
+
 #[cfg(feature = "onnx")]
 use self::model::Findings;
-use super::layout::plural;
-use super::{USAGE, complain, profile, say, values};
+use super::profile;
 use crate::config::{self, Flags};
 use crate::registry::{Device, ModelSpec, Source};
 use crate::telemetry::Settings;
@@ -94,7 +96,7 @@ impl Validate {
     #[cfg(feature = "onnx")]
     fn findings(&self, path: &Path, spec: &ModelSpec) -> Result<ExitCode, String> {
         let findings = Findings::of(path, spec, self.budget);
-        say(&if self.json { format!("{:#}", findings.json()) } else { findings.text(super::plot::terminal_width()) });
+        say(&if self.json { format!("{:#}", findings.json()) } else { findings.text(plot::terminal_width()) });
         Ok(if findings.good() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
     }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use uncork_commands::layout::{grouped, ms, plural, wrap};
 
-use crate::cli::layout::{grouped, ms, plural, wrap};
 use crate::cli::profile::findings::{self, Advice, Curve};
 use crate::cli::profile::inputs::Inputs;
 use crate::cli::profile::measure;

@@ -1,11 +1,13 @@
 //! Executors of models: what a batch of rows is handed to.
 
 mod device;
+mod name;
 mod shapes;
 mod signature;
 pub mod synthetic;
 
 pub use device::{Device, DeviceError};
+pub use name::malformed_name;
 pub use shapes::{BatchAxes, Shapes};
 pub use signature::{Rows, Signature, SignatureError, TensorSpec};
 

@@ -1,0 +1,33 @@
+//! The commands of the program `uncork` that need no server of their own, `loadtest` and `simulate`; and how all its commands read flags
+//! and write to a terminal.
+//!
+//! It is a package for the sake of building: whoever changes the server need not compile these anew. Its interface is the
+//! program's alone.
+
+pub mod layout;
+mod loadtest;
+pub mod plot;
+pub mod progress;
+pub mod signals;
+mod simulate;
+pub mod values;
+
+use std::io::Write;
+
+pub use loadtest::Loadtest;
+pub use simulate::Simulate;
+
+/// Exit code for a wrong command line or configuration, and where a connection or a model file fails.
+pub const USAGE: u8 = 3;
+
+/// Writes one line to stdout; what is printed there is for programs to read, so it leaves at once.
+pub fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // A reader that closed its end has heard enough.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Writes one line to stderr.
+pub fn complain(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}

@@ -1,0 +1,174 @@
+//! What is asked of which server: the flags about targets and bodies.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use uncork_loadtest::{Bodies, Exposition, Place, Same, Target, Template, Tolerance, Url, message};
+
+/// Bytes of a file of bodies or answers: they are held in memory.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// The flags about what is asked.
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// The server's base, as in http://127.0.0.1:8080, or the very URL to ask; no other is ever talked to
+    #[arg(value_name = "URL")]
+    url: String,
+
+    /// Model served by the Open Inference Protocol v2 below the base [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+
+    /// Dimensions of a row for an input that leaves them open, as in tokens:64; may be given several times
+    #[arg(long, value_name = "INPUT:DIMS", value_parser = shape)]
+    shape: Vec<(String, Vec<usize>)>,
+
+    /// File of bodies instead of random ones: one JSON text a line, or the whole file is one
+    #[arg(long, value_name = "FILE", conflicts_with = "request")]
+    body: Option<PathBuf>,
+
+    /// With --body: file of the answers that the bodies should have, one JSON text a line
+    #[arg(long, value_name = "FILE", requires = "body")]
+    expect: Option<PathBuf>,
+
+    /// With expected answers: numbers may be off by this, or by a thousandth if that is more
+    #[arg(long, value_name = "X", default_value = "0.0001", value_parser = crate::values::number(0.0..=1e9))]
+    tolerance: f64,
+
+    /// File with a whole request: POST /path, headers, an empty line, a body, with {{i}}, {{random}}, {{random:0..9}} in it
+    #[arg(long, value_name = "FILE", conflicts_with = "model")]
+    request: Option<PathBuf>,
+
+    /// Send GET to the very URL, without a body
+    #[arg(long, conflicts_with_all = ["model", "body", "request"])]
+    get: bool,
+
+    /// A header of each request, as in 'Authorization: Bearer …'; may be given several times
+    #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
+    header: Vec<(String, String)>,
+}
+
+/// A target, and where it is.
+pub(super) struct Aim {
+    pub(super) place: Place,
+    pub(super) url: Url,
+    pub(super) target: Box<dyn Target>,
+    pub(super) model: Option<String>,
+    /// What is asked, in words.
+    pub(super) words: String,
+    headers: Vec<(String, String)>,
+}
+
+impl Aim {
+    /// The server's own metrics of this moment, if it is one of uncork's.
+    pub(super) fn exposition(&self) -> Option<Exposition> {
+        self.model.as_ref().and_then(|_| Exposition::of(&self.place, &self.url, &self.headers))
+    }
+
+    /// How long the model's answers may take, if the server says so.
+    pub(super) fn max_latency_seconds(&self) -> Option<f64> {
+        self.exposition()?.max_latency_seconds(self.model.as_deref()?)
+    }
+}
+
+impl Flags {
+    /// Finds the server, and prepares what is asked of it, for requests of these numbers of rows.
+    ///
+    /// # Errors
+    /// What is wrong with the flags, a file, or the server.
+    pub(super) fn take(&self, sizes: &[usize], seed: u64) -> Result<Aim, String> {
+        let url = Url::read(&self.url)?;
+        if self.request.is_some() && (self.expect.is_some() || !self.shape.is_empty()) {
+            return Err("--request says all that is asked; leave --expect and --shape out".into());
+        }
+        let place = url.connect()?;
+        if let Some(file) = &self.request {
+            let text = read(file)?;
+            let text = String::from_utf8(text).map_err(|_| format!("{} is not text (UTF-8)", file.display()))?;
+            let template = Template::read(&text, &url.host, |path| url.below(path), seed);
+            let template = template.map_err(|why| format!("{}: {why}", file.display()))?;
+            return Ok(self.aim(place, url, Box::new(template), None, format!("the request of {}", file.display())));
+        }
+        if self.get {
+            let bytes = message("GET", &url.path, &url.host, &self.header, None);
+            let words = format!("GET {}", url.path);
+            return Ok(self.aim(place, url, Box::new(Same::new(bytes)), None, words));
+        }
+        let is_base = url.path == "/" || self.model.is_some();
+        let model = match (&self.model, is_base) {
+            (Some(model), _) => Some(model.clone()),
+            (None, true) => Some(uncork_loadtest::only_model(&place, &url, &self.header)?),
+            (None, false) => None,
+        };
+        let bodies = match (&self.body, &model) {
+            (Some(file), _) => {
+                let answers =
+                    self.expect.as_ref().map(|path| Ok::<_, String>((path.as_path(), read(path)?))).transpose()?;
+                let answers = answers.map(|(path, text)| (path, String::from_utf8_lossy(&text).into_owned()));
+                let answers = answers.as_ref().map(|(path, text)| (*path, text.as_str()));
+                BTreeMap::from([(1, uncork_loadtest::read_bodies(file, &read(file)?, answers)?)])
+            }
+            (None, Some(model)) => {
+                let metadata = uncork_loadtest::metadata(&place, &url, &self.header, model)?;
+                uncork_loadtest::random_bodies(&metadata, &self.shape, sizes, seed)?
+            }
+            (None, None) => {
+                let path = &url.path;
+                return Err(format!(
+                    "{path} is a path of its own: say what to send with --body FILE or --get, or give the server's base and \
+                     --model"
+                ));
+            }
+        };
+        let path = match &model {
+            Some(model) => url.below(&format!("/v2/models/{model}/infer")),
+            None => url.path.clone(),
+        };
+        let mut headers = self.header.clone();
+        let is_json = bodies.values().flatten().all(|body| matches!(body.bytes.first(), Some(b'{' | b'[' | b'"')));
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+            let kind = if is_json { "application/json" } else { "application/octet-stream" };
+            headers.push(("content-type".into(), kind.into()));
+        }
+        let tolerance = Tolerance { absolute: self.tolerance, ..Tolerance::default() };
+        let whole = |body: &[u8]| message("POST", &path, &url.host, &headers, Some(body));
+        let target = Box::new(Bodies::new(bodies, tolerance, whole));
+        let words = match &self.body {
+            Some(file) => format!("POST {path} with the bodies of {}", file.display()),
+            None => format!("POST {path} with random bodies"),
+        };
+        Ok(self.aim(place, url, target, model, words))
+    }
+
+    fn aim(&self, place: Place, url: Url, target: Box<dyn Target>, model: Option<String>, words: String) -> Aim {
+        Aim { place, url, target, model, words, headers: self.header.clone() }
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let unreadable = |error: std::io::Error| format!("{} cannot be read: {error}", file.display());
+    let length = fs::metadata(file).map_err(unreadable)?.len();
+    if length > MOST_BYTES {
+        return Err(format!("{} has {length} bytes; {MOST_BYTES} are the most, so send a part of it", file.display()));
+    }
+    fs::read(file).map_err(unreadable)
+}
+
+/// `tokens:64`, `image:3,224,224`
+fn shape(text: &str) -> Result<(String, Vec<usize>), String> {
+    let (name, dims) = text.rsplit_once(':').ok_or("must be an input and the dimensions of a row, as in tokens:64")?;
+    let dims: Result<Vec<usize>, _> = dims.split([',', 'x']).map(|dim| dim.trim().parse()).collect();
+    let dims = dims.ok().filter(|dims| dims.iter().all(|dim| *dim > 0));
+    Ok((name.to_owned(), dims.ok_or("must be dimensions with commas between them, as in image:3,224,224")?))
+}
+
+/// `Name: value`
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("must be a name and a value, as in 'X-Tenant: a'")?;
+    let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    if name.is_empty() || !name.chars().all(is_token) || value.chars().any(char::is_control) {
+        return Err("is no header that HTTP knows, as in 'X-Tenant: a'".into());
+    }
+    Ok((name.to_owned(), value.trim().to_owned()))
+}

@@ -1,0 +1,246 @@
+//! `uncork loadtest`
+
+mod aim;
+mod arrivals;
+mod chart;
+mod html;
+mod json;
+mod junit;
+mod live;
+mod report;
+mod stop;
+mod text;
+mod trials;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use self::report::Report;
+use self::stop::Stop;
+use super::values::{count, number, time};
+use super::{USAGE, complain, plot, say};
+use uncork_loadtest::{Means, Slo};
+
+/// Exit code where an objective was missed.
+const MISSED: u8 = 1;
+/// Exit code where it cannot be told.
+const INCONCLUSIVE: u8 = 2;
+
+/// Send load to a server, and judge it by objectives.
+///
+/// Requests are sent when they are due, whatever becomes of the earlier ones, and their latency counts from then: a server
+/// that stalls is seen as its callers would see it. A request that is refused, fails or gets a wrong answer is infinitely
+/// late to a percentile. The generator measures its own lateness, and says so where that could have made the difference.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, override_usage = USAGE_LINE)]
+pub struct Loadtest {
+    #[command(flatten, next_help_heading = "What is asked")]
+    aim: aim::Flags,
+
+    #[command(flatten, next_help_heading = "Arrivals (rates in requests a second)")]
+    arrivals: arrivals::Flags,
+
+    /// An objective, as in 'p99<=25ms'; may be given several times, or with commas between them
+    ///
+    /// p50 … p99.99, max and mean bound times; on-time>=99% is the share answered well within the deadline, goodput>=1900/s
+    /// those a second (on-time:50ms and goodput:50ms name their own); answers>=1900/s counts late ones too; errors<=0.1%,
+    /// refused<=1% and wrong<=0% bound shares of all requests.
+    #[arg(long, value_name = "OBJECTIVE", value_delimiter = ',', help_heading = "Objectives")]
+    slo: Vec<Slo>,
+
+    /// When an answer is on time [default: the model's max_latency_ms, from uncork's /metrics]
+    #[arg(long, value_name = "TIME", value_parser = time(1e-6..=3600.0), help_heading = "Objectives")]
+    deadline: Option<Duration>,
+
+    /// Search for the highest rate that meets all objectives, from --rate (100) on, each for --for
+    #[arg(long, conflicts_with = "sweep", help_heading = "Objectives")]
+    find_max_rate: bool,
+
+    /// With --find-max-rate: how near the found rate is to one that misses, as a share of it
+    #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = number(0.005..=0.5))]
+    #[arg(help_heading = "Objectives")]
+    resolution: f64,
+
+    /// With --find-max-rate: no rate above this is tried
+    #[arg(long, value_name = "R", default_value = "1000000", value_parser = number(1.0..=1e7))]
+    #[arg(help_heading = "Objectives")]
+    max_rate: f64,
+
+    /// Measure at several rates from A to B, each for --for: the throughput-latency curve
+    #[arg(long, value_name = "A..B", value_parser = arrivals::range, conflicts_with = "rate")]
+    #[arg(help_heading = "Objectives")]
+    sweep: Option<(f64, f64)>,
+
+    /// With --sweep: how many rates, at equal distances
+    #[arg(long, value_name = "N", default_value = "8", value_parser = arrivals::steps(), help_heading = "Objectives")]
+    steps: usize,
+
+    /// Connections at most; they are opened as requests need them, one request at a time on each
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = count(1..=60_000), help_heading = "Generator")]
+    connections: usize,
+
+    /// Threads that send, a processor each; one is good for some ten thousand requests a second
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count(1..=256), help_heading = "Generator")]
+    threads: usize,
+
+    /// A request without an answer so long after it was due has failed
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time(0.001..=3600.0))]
+    #[arg(help_heading = "Generator")]
+    timeout: Duration,
+
+    /// Write a page with the verdict and charts, in one file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    html: Option<PathBuf>,
+
+    /// Write JSON; with - to stdout, and nothing else there
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    json: Option<PathBuf>,
+
+    /// Write JUnit's XML, a test case for each objective
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    junit: Option<PathBuf>,
+
+    /// Print the verdict only
+    #[arg(long, short, help_heading = "Output")]
+    quiet: bool,
+}
+
+const USAGE_LINE: &str = "\
+uncork loadtest URL --model M --rate R --for 30s --slo 'p99<=25ms'
+           [--find-max-rate | --sweep A..B] [--html F] [--json F]
+       uncork loadtest URL --closed-loop N [--think-ms T] …";
+
+const EXAMPLES: &str = "\
+Exit codes:
+  0  all objectives were met, or there were none
+  1  at least one was missed
+  2  it cannot be told: the generator was late, there were too few requests, or it was ended
+  3  wrong usage, or no connection
+
+Examples:
+  uncork loadtest http://127.0.0.1:8080 --model digits --rate 2000 --for 30s \\
+      --slo 'p99<=25ms' --slo 'errors<=0.1%' --html report.html
+      is the promise kept at 2,000 requests a second?
+  uncork loadtest http://127.0.0.1:8080 --find-max-rate --for 5s --slo 'on-time>=99%'
+      the highest rate at which 99 % are answered within the model's own cap
+  uncork loadtest http://127.0.0.1:8080 --sweep 1000..20000 --steps 10 --for 5s --html curve.html
+      the throughput-latency curve
+  uncork loadtest http://127.0.0.1:8080 --model digits --schedule 500:10s,500..5000:20s,500:10s \\
+      --body digits.jsonl --expect answers.jsonl --slo 'wrong<=0%' --slo 'p99<=50ms'
+      a ramp between two steps, and every answer compared with the expected one
+  uncork loadtest http://127.0.0.1:9000/v1/models/m:predict --body request.json --rate 100 --slo 'p95<=1s'
+      any other server
+  uncork loadtest http://127.0.0.1:8080 --closed-loop 64 --think-ms 5 --for 20s
+      64 callers that wait for their answers";
+
+impl Loadtest {
+    /// Sends, judges, and prints what came of it.
+    pub fn run(self) -> ExitCode {
+        match self.report().and_then(|report| self.deliver(&report).map(|()| report)) {
+            Ok(report) => ExitCode::from(report.exit_code()),
+            Err(message) => {
+                complain(&message);
+                ExitCode::from(USAGE)
+            }
+        }
+    }
+
+    fn report(&self) -> Result<Report, String> {
+        let is_series = self.find_max_rate || self.sweep.is_some();
+        if self.find_max_rate && self.slo.is_empty() {
+            return Err(
+                "--find-max-rate needs an objective that says which rates are too high, as in --slo 'p99<=25ms'".into(),
+            );
+        }
+        self.check_outputs()?;
+        let usual_rate = match self.sweep {
+            Some((low, _)) => Some(low),
+            None => self.find_max_rate.then_some(trials::FIRST_RATE.min(self.max_rate)),
+        };
+        let arriving = self.arrivals.load(usual_rate)?;
+        if is_series && arriving.rate.is_none() {
+            let flag = if self.find_max_rate { "--find-max-rate" } else { "--sweep" };
+            return Err(format!("{flag} changes the rate, which {} do not have; leave it or them out", arriving.words));
+        }
+        let sizes = match &arriving.load {
+            uncork_loadtest::Load::Open(load) => load.sizes(),
+            uncork_loadtest::Load::Closed(load) => load.rows.clone().collect(),
+        };
+        let aim = self.aim.take(&sizes, self.arrivals.seed)?;
+        let slos = self.slos(&aim)?;
+        let means = Means {
+            address: aim.place.address,
+            threads: self.threads,
+            connections: self.connections,
+            timeout: self.timeout,
+        };
+        let stop = Stop::listen()?;
+        let series = match self.sweep {
+            Some(range) => trials::Series::Sweep { range, steps: self.steps },
+            None if self.find_max_rate => trials::Series::Search {
+                first: self.arrivals.rate,
+                highest: self.max_rate,
+                resolution: self.resolution,
+            },
+            None => trials::Series::One,
+        };
+        let is_quiet = self.quiet || self.json.as_deref() == Some(Path::new("-"));
+        trials::Trials { aim, arriving, slos, means, stop, is_quiet }.run(&series)
+    }
+
+    /// The objectives, with a deadline where they need one.
+    fn slos(&self, aim: &aim::Aim) -> Result<Vec<Slo>, String> {
+        let mut deadline = self.deadline;
+        if deadline.is_none() && self.slo.iter().any(Slo::needs_deadline) {
+            deadline = aim.max_latency_seconds().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        }
+        let with = |slo: &Slo| match (slo.needs_deadline(), deadline) {
+            (true, Some(deadline)) => Ok(slo.clone().with_deadline(deadline)),
+            (true, None) => {
+                let text = slo.text();
+                Err(format!(
+                    "{text}: within which time? the server does not say; give --deadline, as in --deadline 50ms"
+                ))
+            }
+            (false, _) => Ok(slo.clone()),
+        };
+        self.slo.iter().map(with).collect()
+    }
+
+    /// A run of an hour must not end with a file that cannot be written.
+    fn check_outputs(&self) -> Result<(), String> {
+        let files = [&self.html, &self.json, &self.junit].into_iter().flatten();
+        for file in files.filter(|file| *file != Path::new("-")) {
+            let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            if !folder.is_dir() || file.is_dir() {
+                return Err(format!("{}: there is no folder for that file", file.display()));
+            }
+        }
+        Ok(())
+    }
+
+    fn deliver(&self, report: &Report) -> Result<(), String> {
+        let write = |file: &Path, text: String| {
+            fs::write(file, text).map_err(|error| format!("{} cannot be written: {error}", file.display()))
+        };
+        if self.json.as_deref() == Some(Path::new("-")) {
+            say(&json::text(report));
+        } else if self.quiet {
+            say(&text::verdict(report));
+        } else {
+            say(&text::report(report, plot::terminal_width()));
+        }
+        if let Some(file) = self.json.as_deref().filter(|file| *file != Path::new("-")) {
+            write(file, json::text(report) + "\n")?;
+        }
+        if let Some(file) = &self.html {
+            write(file, html::page(report))?;
+        }
+        if let Some(file) = &self.junit {
+            write(file, junit::text(report))?;
+        }
+        Ok(())
+    }
+}

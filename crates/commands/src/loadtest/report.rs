@@ -1,0 +1,243 @@
+//! What came of everything, ready to be written in whatever form.
+
+use std::time::Duration;
+
+use super::{INCONCLUSIVE, MISSED};
+use uncork_loadtest::{Found, Judged, Run, Slo, Verdict, short};
+
+/// Batches of a stretch of sizes: least rows, most rows, how many.
+pub(super) type Batches = Vec<(u64, u64, u64)>;
+
+/// A run at one rate, judged.
+pub(super) struct Trial {
+    /// Requests a second that were asked for, if that is one number.
+    pub(super) rate: Option<f64>,
+    pub(super) run: Run,
+    pub(super) verdict: Verdict,
+    pub(super) judged: Vec<Judged>,
+    /// The server's batches in that time.
+    pub(super) batches: Batches,
+    /// Mean rows of them.
+    pub(super) mean_batch_rows: Option<f64>,
+}
+
+impl Trial {
+    /// Requests a second that were due.
+    pub(super) fn offered(&self) -> f64 {
+        self.run.tally.requests() as f64 / self.run.seconds
+    }
+
+    /// Good answers a second.
+    pub(super) fn answers(&self) -> f64 {
+        self.run.tally.good() as f64 / self.run.seconds
+    }
+
+    /// The time within which a share of all requests was answered well, in milliseconds.
+    pub(super) fn within_ms(&self, quantile: f64) -> Option<f64> {
+        let tally = &self.run.tally;
+        tally.within(&tally.latency, quantile).map(|time| time.as_secs_f64() * 1e3)
+    }
+
+    /// How late the generator itself was in 99 of 100 cases, in milliseconds.
+    pub(super) fn lateness_ms(&self) -> f64 {
+        self.run.tally.lateness.value_at_quantile(0.99) as f64 / 1e3
+    }
+
+    /// `PASS p99 18.2 ms <= 25 ms (at 2000/s for 30 s, …)`
+    pub(super) fn verdict_line(&self) -> String {
+        let tally = &self.run.tally;
+        let with_miss = |judged: &Judged| match &judged.missed_by {
+            Some(by) => format!("{}: {by}", judged.sentence),
+            None => judged.sentence.clone(),
+        };
+        let sentences = |met: bool| {
+            let of = self.judged.iter().filter(|judged| judged.met == met);
+            of.map(with_miss).collect::<Vec<_>>().join("; ")
+        };
+        let errors = match tally.errors() {
+            0 => String::new(),
+            errors => format!(", {errors} errors"),
+        };
+        let rate = self.rate.unwrap_or_else(|| self.offered());
+        let conditions = format!(
+            "(at {}/s for {} s, {} refused, {} wrong{errors}; generator late by {} ms at p99)",
+            short(rate),
+            short(self.run.seconds),
+            tally.refused,
+            tally.wrong,
+            short((self.lateness_ms() * 10.0).ceil() / 10.0),
+        );
+        match &self.verdict {
+            Verdict::Passed => format!("PASS {} {conditions}", sentences(true)),
+            Verdict::Missed => format!("FAIL {} {conditions}", sentences(false)),
+            Verdict::Inconclusive(why) => format!("INCONCLUSIVE {why} {conditions}"),
+            Verdict::Measured => format!("DONE no objectives were given {conditions}"),
+        }
+    }
+}
+
+/// Why there were several runs.
+pub(super) enum Purpose {
+    One,
+    Sweep,
+    /// What was found, unless the search was ended early.
+    Search(Option<Found>),
+}
+
+/// All runs.
+pub(super) struct Report {
+    pub(super) url: String,
+    pub(super) model: Option<String>,
+    /// What was asked, and how it arrived, in words.
+    pub(super) asked: String,
+    pub(super) arrivals: String,
+    pub(super) warm_up: Duration,
+    pub(super) slos: Vec<Slo>,
+    pub(super) purpose: Purpose,
+    /// In the order in which they were made; there is at least one.
+    pub(super) trials: Vec<Trial>,
+    /// Which of them details are shown of.
+    pub(super) main: usize,
+    pub(super) threads: usize,
+    pub(super) max_connections: usize,
+}
+
+impl Report {
+    pub(super) fn main(&self) -> &Trial {
+        &self.trials[self.main]
+    }
+
+    pub(super) fn exit_code(&self) -> u8 {
+        match self.outcome() {
+            Outcome::Passed => 0,
+            Outcome::Missed => MISSED,
+            Outcome::Inconclusive => INCONCLUSIVE,
+        }
+    }
+
+    fn is_ended(&self) -> bool {
+        self.trials.iter().any(|trial| trial.run.interrupted)
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        let of = |verdict: &Verdict| match verdict {
+            Verdict::Passed | Verdict::Measured => Outcome::Passed,
+            Verdict::Missed => Outcome::Missed,
+            Verdict::Inconclusive(_) => Outcome::Inconclusive,
+        };
+        match &self.purpose {
+            _ if self.is_ended() => Outcome::Inconclusive,
+            Purpose::One => of(&self.main().verdict),
+            Purpose::Search(Some(Found::Rate { .. })) => Outcome::Passed,
+            Purpose::Search(Some(Found::None { .. })) => Outcome::Missed,
+            Purpose::Search(_) => Outcome::Inconclusive,
+            // A sweep goes to where objectives are missed; it has failed where none of its rates meets them.
+            Purpose::Sweep => {
+                let all: Vec<Outcome> = self.trials.iter().map(|trial| of(&trial.verdict)).collect();
+                match all.contains(&Outcome::Passed) {
+                    true => Outcome::Passed,
+                    false if all.contains(&Outcome::Missed) => Outcome::Missed,
+                    false => Outcome::Inconclusive,
+                }
+            }
+        }
+    }
+
+    /// The highest rate that met the objectives, of a search or a sweep.
+    pub(super) fn max_rate(&self) -> Option<f64> {
+        match &self.purpose {
+            Purpose::One => None,
+            Purpose::Search(found) => match found {
+                Some(Found::Rate { met, .. }) => Some(*met),
+                _ => None,
+            },
+            Purpose::Sweep => {
+                let passed = self.trials.iter().filter(|trial| trial.verdict == Verdict::Passed);
+                passed
+                    .filter_map(|trial| trial.rate)
+                    .fold(None, |most, rate| Some(most.map_or(rate, |m: f64| m.max(rate))))
+            }
+        }
+    }
+
+    /// The verdict in a line.
+    pub(super) fn verdict_line(&self) -> String {
+        let objectives = self.slos.iter().map(Slo::text).collect::<Vec<_>>().join(", ");
+        match &self.purpose {
+            Purpose::One => self.main().verdict_line(),
+            _ if self.is_ended() => {
+                format!("INCONCLUSIVE it was ended early, after {} runs", self.trials.len())
+            }
+            Purpose::Search(Some(Found::Rate { met, missed, by_generator })) => {
+                let limit = match missed {
+                    Some(missed) if *by_generator => {
+                        format!("at {}/s the generator was too late to tell", short(*missed))
+                    }
+                    Some(missed) => format!("{}/s do not", short(*missed)),
+                    None => "no higher rate was tried; raise --max-rate".into(),
+                };
+                let found = self.main().verdict_line();
+                let found = found.strip_prefix("PASS ").unwrap_or(&found);
+                format!("PASS {}/s meet {objectives}, twice; {limit}. {found}", short(*met))
+            }
+            Purpose::Search(Some(Found::None { lowest })) => {
+                format!("FAIL even {}/s do not meet {objectives}. {}", short(*lowest), self.main().verdict_line())
+            }
+            Purpose::Search(Some(Found::Unsteady { once })) => format!(
+                "INCONCLUSIVE {}/s met {objectives} once, but neither they nor lower rates did again; let each run be \
+                 longer with --for, or the machine be quieter",
+                short(*once)
+            ),
+            Purpose::Search(_) => {
+                format!("INCONCLUSIVE the search found nothing sure. {}", self.main().verdict_line())
+            }
+            Purpose::Sweep if self.slos.is_empty() => format!("DONE {} rates were measured", self.trials.len()),
+            Purpose::Sweep => match (self.max_rate(), self.outcome()) {
+                (Some(rate), _) => format!("PASS up to {}/s of the rates tried meet {objectives}", short(rate)),
+                (None, Outcome::Missed) => format!("FAIL none of the rates meets {objectives}"),
+                (None, _) => format!("INCONCLUSIVE no rate can be said to meet {objectives}"),
+            },
+        }
+    }
+
+    /// What a reader should know of the generator's own limits.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let trial = self.main();
+        let (run, tally) = (&trial.run, &trial.run.tally);
+        let mut notes = Vec::new();
+        let wait_ms = tally.connection_wait.value_at_quantile(0.99) as f64 / 1e3;
+        if run.connections >= self.max_connections && wait_ms >= 1.0 {
+            notes.push(format!(
+                "All {} connections were in use at once, and requests waited for one ({} ms at p99), which counts as the \
+                 server's time. If its callers have more, raise --connections.",
+                run.connections,
+                short(wait_ms)
+            ));
+        }
+        if tally.resent > 0 {
+            notes.push(format!(
+                "{} requests were sent a second time, since the server had closed a connection that was long idle.",
+                tally.resent
+            ));
+        }
+        notes
+    }
+}
+
+/// What an exit code stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Passed,
+    Missed,
+    Inconclusive,
+}
+
+impl Outcome {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Outcome::Passed => "passed",
+            Outcome::Missed => "missed",
+            Outcome::Inconclusive => "inconclusive",
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! One run, or as many as a search or a sweep needs.
+
+use std::sync::atomic::Ordering;
+
+use super::aim::Aim;
+use super::arrivals::Arriving;
+use super::live;
+use super::report::{Batches, Purpose, Report, Trial};
+use super::stop::Stop;
+use uncork_loadtest::{Heard, Load, Means, Run, Search, Slo, Step, Verdict, short};
+
+/// Where a search begins that is told nothing: low enough for any server, and seven doublings from ten thousand.
+pub(super) const FIRST_RATE: f64 = 100.0;
+/// Where a search gives up.
+const LOWEST_RATE: f64 = 0.1;
+
+/// Which runs are made.
+pub(super) enum Series {
+    One,
+    Sweep { range: (f64, f64), steps: usize },
+    Search { first: Option<f64>, highest: f64, resolution: f64 },
+}
+
+/// Everything that a run needs.
+pub(super) struct Trials {
+    pub(super) aim: Aim,
+    pub(super) arriving: Arriving,
+    pub(super) slos: Vec<Slo>,
+    pub(super) means: Means,
+    pub(super) stop: Stop,
+    pub(super) is_quiet: bool,
+}
+
+impl Trials {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// The machine does not give what it takes.
+    pub(super) fn run(self, series: &Series) -> Result<Report, String> {
+        match series {
+            Series::One => {
+                let trial = self.trial(self.arriving.rate, &self.arriving.load, "")?;
+                Ok(self.report(Purpose::One, vec![trial], 0))
+            }
+            Series::Sweep { range: (low, high), steps } => {
+                let mut trials = Vec::new();
+                for step in 0..*steps {
+                    let rate = low + (high - low) * step as f64 / (steps - 1) as f64;
+                    trials.push(self.at_rate(rate, &format!("{} of {steps}", step + 1))?);
+                    if self.is_told_to_stop() {
+                        break;
+                    }
+                }
+                let main = trials.iter().rposition(|trial| trial.verdict == Verdict::Passed).unwrap_or(0);
+                Ok(self.report(Purpose::Sweep, trials, main))
+            }
+            Series::Search { first, highest, resolution } => {
+                self.search(Search::new(first.unwrap_or(FIRST_RATE), (LOWEST_RATE, *highest), *resolution))
+            }
+        }
+    }
+
+    fn search(self, mut search: Search) -> Result<Report, String> {
+        let mut trials: Vec<Trial> = Vec::new();
+        let mut step = search.first();
+        let found = loop {
+            match step {
+                Step::Done(found) => break Some(found),
+                Step::Try(rate) => {
+                    let label =
+                        if search.is_checking() { "once more".into() } else { format!("try {}", trials.len() + 1) };
+                    let trial = self.at_rate(rate, &label)?;
+                    let heard = match &trial.verdict {
+                        Verdict::Passed => Heard::Met,
+                        Verdict::Missed => Heard::Missed,
+                        _ => Heard::Unclear,
+                    };
+                    trials.push(trial);
+                    if self.is_told_to_stop() {
+                        break None;
+                    }
+                    step = search.heard(heard);
+                }
+            }
+        };
+        let main = trials.iter().rposition(|trial| trial.verdict == Verdict::Passed).unwrap_or(trials.len() - 1);
+        Ok(self.report(Purpose::Search(found), trials, main))
+    }
+
+    fn is_told_to_stop(&self) -> bool {
+        self.stop.told().load(Ordering::Relaxed)
+    }
+
+    fn at_rate(&self, rate: f64, label: &str) -> Result<Trial, String> {
+        let Load::Open(load) = &self.arriving.load else {
+            return Err("callers in a closed loop have no rate".into());
+        };
+        let mut load = load.clone();
+        load.times = load.times.at_rate(rate)?;
+        let trial = self.trial(Some(rate), &Load::Open(load), label)?;
+        if !self.is_quiet {
+            live::finished(&format!("{:>10}/s  {}", short(rate), trial.verdict_line()));
+        }
+        Ok(trial)
+    }
+
+    fn trial(&self, rate: Option<f64>, load: &Load, label: &str) -> Result<Trial, String> {
+        let before = self.aim.exposition();
+        let rate_words = rate.map_or(String::new(), |rate| format!(", {}/s", short(rate)));
+        let label = if label.is_empty() { String::new() } else { format!(" ({label})") };
+        let title = format!("{}{rate_words}{label}", self.aim.words);
+        let view = live::View::new(title, load, self.is_quiet);
+        let run =
+            uncork_loadtest::run(load, &*self.aim.target, &self.means, self.stop.told(), |pulses| view.watch(&pulses))?;
+        let mut batches = match (before, self.aim.exposition(), &self.aim.model) {
+            (Some(before), Some(after), Some(model)) => after.batches_since(&before, model),
+            _ => Batches::new(),
+        };
+        if batches.is_empty() {
+            // Each answer's own word: the parts that requests were of their batches make whole batches.
+            let whole = |(rows, count): (&u32, &f64)| (u64::from(*rows), u64::from(*rows), count.round() as u64);
+            batches = run.tally.batches.iter().map(whole).filter(|batch| batch.2 > 0).collect();
+        }
+        let (verdict, judged) = uncork_loadtest::judge(&run, &self.slos);
+        let mean_batch_rows = mean_batch_rows(&run);
+        Ok(Trial { rate, run, verdict, judged, batches, mean_batch_rows })
+    }
+
+    fn report(self, purpose: Purpose, trials: Vec<Trial>, main: usize) -> Report {
+        Report {
+            url: format!("http://{}{}", self.aim.url.host, self.aim.url.path.trim_end_matches('/')),
+            model: self.aim.model,
+            asked: self.aim.words,
+            arrivals: self.arriving.words,
+            warm_up: self.arriving.load.warm_up(),
+            slos: self.slos,
+            purpose,
+            trials,
+            main,
+            threads: self.means.threads,
+            max_connections: self.means.connections,
+        }
+    }
+}
+
+/// From the answers' own words.
+fn mean_batch_rows(run: &Run) -> Option<f64> {
+    let (rows, batches) = run
+        .tally
+        .batches
+        .iter()
+        .fold((0.0, 0.0), |(rows, batches), (size, count)| (rows + f64::from(*size) * count, batches + count));
+    (batches > 0.0).then(|| rows / batches)
+}

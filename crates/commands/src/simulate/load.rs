@@ -1,0 +1,199 @@
+//! Which requests arrive at one model, the same ones as often as wanted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use uncork_core::estimator::Instant;
+use uncork_sim::{Arrival, ClosedLoop, OpenLoop, Process, Source, Varied, Variety};
+
+/// What would take an hour or more is taken for a slip.
+const MOST_REQUESTS: f64 = 2e9;
+/// Requests that may wait at once before a simulation takes gigabytes.
+const MOST_WAITING: f64 = 2e7;
+
+/// Requests to simulate.
+#[derive(Clone)]
+pub(super) enum Load {
+    /// Those of a file.
+    Trace(Arc<[Arrival]>),
+    /// Stretches of time, one after the other.
+    Stretches(Vec<Stretch>),
+    /// Clients that wait for their answers.
+    Clients { clients: usize, think: Duration, jitter: f64, length: Duration, variety: Variety, seed: u64 },
+}
+
+/// Requests of one kind for so long.
+#[derive(Clone)]
+pub(super) struct Stretch {
+    pub(super) times: Times,
+    pub(super) length: Duration,
+    pub(super) variety: Variety,
+    pub(super) seed: u64,
+}
+
+/// When the requests of a stretch arrive.
+#[derive(Clone)]
+pub(super) enum Times {
+    Process(Process),
+    /// These times after its begin, in order.
+    List(Vec<Duration>),
+}
+
+/// What a message about a load calls things, so that whoever reads it finds them.
+pub(super) struct Words<'a> {
+    /// The load itself.
+    pub(super) load: &'a str,
+    /// Its length.
+    pub(super) length: &'a str,
+    /// The model's cap.
+    pub(super) max_latency: &'a str,
+}
+
+impl Load {
+    /// Whether it can be simulated and has any requests.
+    ///
+    /// # Errors
+    /// What is out of bounds.
+    pub(super) fn check(&self, max_latency: Duration, words: &Words<'_>) -> Result<(), String> {
+        let Words { load, length: length_key, max_latency: cap_key } = words;
+        let (rate, length) = match self {
+            Load::Trace(_) => return Ok(()), // it is in memory already
+            Load::Clients { clients, think, length, .. } => {
+                (*clients as f64 / (*think).max(ClosedLoop::ROUND_TRIP).as_secs_f64(), *length)
+            }
+            Load::Stretches(stretches) => {
+                stretches.iter().try_for_each(|stretch| stretch.check(words))?;
+                let fastest = stretches.iter().map(Stretch::highest_rate).fold(0.0, f64::max);
+                (fastest, self.length())
+            }
+        };
+        let seconds = length.as_secs_f64();
+        let requests = rate * seconds;
+        if requests > MOST_REQUESTS {
+            return Err(format!(
+                "{load}: up to {rate} requests a second for {seconds} s are {requests:.0}; at most {MOST_REQUESTS:.0}: a \
+                 shorter {length_key}"
+            ));
+        }
+        let waiting = rate * max_latency.min(length).as_secs_f64() * 1.5;
+        if waiting > MOST_WAITING && self.is_open() {
+            return Err(format!(
+                "{load}: {waiting:.0} requests might wait at once for {cap_key} to pass; at most {MOST_WAITING:.0}"
+            ));
+        }
+        if self.source().peek().is_none() {
+            return Err(format!("{load}: nothing arrives within {seconds} s; a longer {length_key}"));
+        }
+        Ok(())
+    }
+
+    /// The requests from the first one on.
+    pub(super) fn source(&self) -> Box<dyn Source + '_> {
+        match self {
+            Load::Trace(arrivals) => Box::new(OpenLoop::new(arrivals.iter().copied())),
+            Load::Stretches(stretches) => match &stretches[..] {
+                [only] => only.source(),
+                several => {
+                    let begins = several.iter().scan(Duration::ZERO, |end, stretch| {
+                        let begin = *end;
+                        *end += stretch.length;
+                        Some(begin)
+                    });
+                    let arrivals = several.iter().zip(begins).flat_map(|(stretch, begin)| {
+                        let mut source = stretch.source();
+                        std::iter::from_fn(move || source.pop()).map(move |a| Arrival { at: a.at + begin, ..a })
+                    });
+                    Box::new(OpenLoop::new(arrivals))
+                }
+            },
+            Load::Clients { clients, think, jitter, length, variety, seed } => {
+                let clients = ClosedLoop::new(*clients, *think, *jitter, Instant::EPOCH + *length, *seed);
+                Box::new(Varied::new(clients, variety.clone(), !seed))
+            }
+        }
+    }
+
+    /// Whether the arrivals do not depend on the answers.
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self, Load::Clients { .. })
+    }
+
+    /// Whether every request has one row.
+    pub(super) fn has_unit_rows(&self) -> bool {
+        match self {
+            Load::Trace(arrivals) => arrivals.iter().all(|a| a.rows == 1),
+            _ => self.varieties().all(|variety| variety.rows.iter().all(|rows| *rows == 1)),
+        }
+    }
+
+    /// Whether some request has a deadline before that of the cap.
+    pub(super) fn has_own_deadlines(&self, max_latency: Duration) -> bool {
+        match self {
+            Load::Trace(arrivals) => arrivals.iter().any(|a| a.within.is_some_and(|own| own < max_latency)),
+            _ => self.varieties().flat_map(|variety| &variety.within).any(|(_, own)| *own < max_latency),
+        }
+    }
+
+    fn varieties(&self) -> impl Iterator<Item = &Variety> {
+        let (one, several) = match self {
+            Load::Trace(_) => (None, &[][..]),
+            Load::Stretches(stretches) => (None, &stretches[..]),
+            Load::Clients { variety, .. } => (Some(variety), &[][..]),
+        };
+        one.into_iter().chain(several.iter().map(|stretch| &stretch.variety))
+    }
+
+    /// The time from the first to the last arrival, about.
+    pub(super) fn length(&self) -> Duration {
+        match self {
+            Load::Trace(arrivals) => match (arrivals.first(), arrivals.last()) {
+                (Some(first), Some(last)) => last.at.since(first.at),
+                _ => Duration::ZERO,
+            },
+            Load::Stretches(stretches) => stretches.iter().map(|stretch| stretch.length).sum(),
+            Load::Clients { length, .. } => *length,
+        }
+    }
+}
+
+impl Stretch {
+    fn source(&self) -> Box<dyn Source + '_> {
+        let varied: Box<dyn Iterator<Item = Arrival>> = match &self.times {
+            // The usual case, of hundreds of millions of requests: nothing to draw.
+            Times::Process(process) if self.variety == Variety::default() => {
+                return Box::new(OpenLoop::new(process.arrivals(self.length, self.seed)));
+            }
+            Times::Process(process) => Box::new(process.arrivals(self.length, self.seed)),
+            Times::List(times) => Box::new(times.iter().map(|at| Arrival::at(Instant::EPOCH + *at))),
+        };
+        Box::new(OpenLoop::new(Varied::new(varied, self.variety.clone(), !self.seed)))
+    }
+
+    fn check(&self, words: &Words<'_>) -> Result<(), String> {
+        let begin = match &self.times {
+            Times::Process(Process::Flash { from: begin, .. } | Process::QuietThenBurst { at: begin, .. }) => *begin,
+            Times::List(times) => times.last().copied().unwrap_or_default(),
+            Times::Process(_) => Duration::ZERO,
+        };
+        if begin < self.length {
+            return Ok(());
+        }
+        let (begin, length) = (begin.as_secs_f64(), self.length.as_secs_f64());
+        Err(format!("{}: what begins at {begin} s is not within {} {length} s", words.load, words.length))
+    }
+
+    /// Requests a second at most; what comes at one instant counts as if it took the stretch.
+    fn highest_rate(&self) -> f64 {
+        match &self.times {
+            Times::List(times) => times.len() as f64 / self.length.as_secs_f64(),
+            Times::Process(process) => match process {
+                Process::Poisson { rate } | Process::Uniform { rate } | Process::Gamma { rate, .. } => *rate,
+                Process::Mmpp { low, high, .. } => low.max(*high),
+                Process::Flash { rate, factor, .. } => rate * factor.max(1.0),
+                Process::Diurnal { rate, swing, .. } => rate * (1.0 + swing),
+                Process::QuietThenBurst { quiet, burst, .. } => quiet.max(*burst),
+                Process::FanOut { groups, size, .. } => groups * *size as f64,
+            },
+        }
+    }
+}
