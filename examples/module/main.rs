@@ -10,6 +10,8 @@
 //! Another address is the first argument, another device (`wgpu`, `cuda`; built with that feature) the second.
 
 mod spirals;
+#[cfg(test)]
+mod tests;
 
 use std::error::Error;
 use std::path::Path;

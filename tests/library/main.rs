@@ -2,11 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
 
-#[cfg(feature = "onnx")]
-#[path = "../folder/mod.rs"]
-mod folder;
 mod metrics;
-#[cfg(feature = "onnx")]
-mod module;
 mod observers;
 mod registry;

@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
 
 /// Shared with `cargo bench --bench onnx -- graphs COUNT`.
-#[path = "../benches/graphs/mod.rs"]
+#[path = "../../benches/graphs/mod.rs"]
 mod graphs;
+mod module;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
