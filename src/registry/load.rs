@@ -123,13 +123,7 @@ pub(super) fn warm_up(
             }
         }
         for round in 0..=WARM_UP_ROUNDS {
-            let batch = example.clone().resize_rows(rows).map_err(|e| e.to_string())?;
-            let begin = Instant::now();
-            let outputs = runner.rehearse(batch).map_err(|e| format!("a batch of {rows} equal rows failed: {e}"))?;
-            let time = begin.elapsed();
-            if !runner.signature().agrees(&outputs, rows) {
-                return Err(format!("a batch of {rows} equal rows gave outputs of another shape"));
-            }
+            let time = rehearse(runner, example, rows)?;
             // What comes only once is little beside a long batch.
             let counts = round > 0 || time > WARM_UP_LONG;
             if counts {
@@ -141,6 +135,16 @@ pub(super) fn warm_up(
         }
     }
     Ok(timed)
+}
+
+/// Runs a batch of so many equal rows, and returns how long that took. The error is a sentence for the operator.
+pub(super) fn rehearse(runner: &mut dyn Runner, example: &Tensors, rows: usize) -> Result<Duration, String> {
+    let batch = example.clone().resize_rows(rows).map_err(|e| e.to_string())?;
+    let begin = Instant::now();
+    let outputs = runner.rehearse(batch).map_err(|e| format!("a batch of {rows} equal rows failed: {e}"))?;
+    let time = begin.elapsed();
+    let agrees = runner.signature().agrees(&outputs, rows);
+    agrees.then_some(time).ok_or_else(|| format!("a batch of {rows} equal rows gave outputs of another shape"))
 }
 
 /// Runs one row on the thread that is to own `runner`: what a runner sets up at its first batch is then set up before the

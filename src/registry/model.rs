@@ -11,7 +11,7 @@ use super::LoadError;
 use super::lengths::Lengths;
 use super::load::{self, Loaded};
 use super::spec::ModelSpec;
-use super::work::{Served, work};
+use super::work::{Desk, Served};
 use crate::batcher::{self, Answered, BatchError, BatchSizes, Batcher, Caps, Pool, Terms, Weight};
 use crate::error::{Error, Outcome};
 use crate::journal::{Journal, Snapshot};
@@ -90,6 +90,7 @@ impl Model {
         let sizes_to_try = warm_up_sizes(&sizes, max_batch);
         let seen = load::warm_up(&mut *one().map_err(fail)?, &example, &sizes_to_try, spec.device).map_err(fail)?;
         log_warm_up(&spec, &seen);
+        let tried = seen.last().map_or(1, |(rows, _)| *rows);
         let too_slow = too_slow(&spec, &seen);
         if let Some(why) = &too_slow {
             tracing::warn!(model = spec.name, "{why}");
@@ -104,6 +105,7 @@ impl Model {
             .max_queue_bytes(spec.max_queue_bytes.get())
             .weigh(|request: &Tensors| Weight { rows: request.rows(), bytes: request.byte_len() })
             .allowed_batch_sizes(sizes.clone())
+            .rehearsing(tried)
             .seen(seen)
             .weight(spec.weight)
             .observer(metrics.clone())
@@ -119,7 +121,8 @@ impl Model {
                 let runner = build(threads).map_err(|error| building.failed(&error))?;
                 let runner = load::ready(runner, &example);
                 building.outcome = Ok(());
-                Ok(work(runner, sizes.clone(), lengths, recorded.clone()))
+                let (sizes, metrics, example) = (sizes.clone(), recorded.clone(), example.clone());
+                Ok(Box::new(Desk { runner, sizes, lengths, metrics, example }))
             })
             .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
         // A runner that is still to be built would make the first requests late.
@@ -206,7 +209,7 @@ impl Model {
     /// Outputs, and what assembling and executing the batch took.
     async fn answer(&self, inputs: Tensors, terms: Terms) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
         let inputs = self.signature.check(inputs).map_err(|e| Error::Invalid(e.to_string()))?;
-        let (rows, cap, bound) = (inputs.rows(), self.spec.max_batch_rows.get(), self.spec.max_queue_rows.get());
+        let (rows, cap, bound) = (inputs.rows(), self.batcher.most_rows(), self.spec.max_queue_rows.get());
         if rows <= cap {
             return self.submit(inputs, terms).await;
         }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::lengths::{Lengths, Padded};
+use super::load;
 use crate::batcher::{BatchError, BatchSizes, Ran, Work};
 use crate::metrics::ModelMetrics;
 use crate::runner::{Runner, RunnerError};
@@ -19,15 +20,22 @@ pub(super) struct Served {
     pub(super) execute: Duration,
 }
 
-/// Puts a runner that runs batches of these sizes behind the batcher's seam.
-pub(super) fn work(
-    mut runner: Box<dyn Runner>,
-    sizes: BatchSizes,
-    lengths: Lengths,
-    metrics: ModelMetrics,
-) -> Work<Tensors, Served> {
-    Box::new(move |requests| {
-        let mut station = Station { runner: &mut *runner, sizes: &sizes, lengths };
+/// A runner behind the batcher's seam.
+pub(super) struct Desk {
+    /// Has run a row already.
+    pub(super) runner: Box<dyn Runner>,
+    /// The sizes of its batches.
+    pub(super) sizes: BatchSizes,
+    pub(super) lengths: Lengths,
+    pub(super) metrics: ModelMetrics,
+    /// A row that it takes, to rehearse with.
+    pub(super) example: Tensors,
+}
+
+impl Work<Tensors, Served> for Desk {
+    fn run(&mut self, requests: Vec<Tensors>) -> Result<Ran<Served>, BatchError> {
+        let Desk { runner, sizes, lengths, metrics, .. } = self;
+        let mut station = Station { runner: &mut **runner, sizes, lengths: *lengths };
         let (begin, mut tally) = (Instant::now(), Tally::default());
         let own = requests.iter().map(elements).sum::<usize>();
         let outputs = station.serve(requests, &mut tally)?;
@@ -37,7 +45,11 @@ pub(super) fn work(
         let assemble = took.saturating_sub(execute);
         let answers = outputs.into_iter().map(|outputs| Served { outputs, assemble, execute }).collect();
         Ok(Ran { answers, took: None, is_typical: !tally.has_refused })
-    })
+    }
+
+    fn rehearse(&mut self, rows: usize) -> Result<(), BatchError> {
+        load::rehearse(&mut *self.runner, &self.example, rows).map(drop).map_err(BatchError::new)
+    }
 }
 
 /// A runner and how it is to be given its batches.

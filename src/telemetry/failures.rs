@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::Limit;
-use crate::batcher::{Landed, Observer, SpanRef};
+use crate::batcher::{Landed, Observer, Rehearsed, SpanRef};
 use crate::estimator::Instant;
 
 /// How often failed batches of one model are logged.
@@ -32,6 +32,17 @@ impl Observer for FailureLog {
         if let Some(left_out) = limit.pass(tokio::time::Instant::now()) {
             let trace_id = batch.span.as_ref().map(SpanRef::trace_id);
             tracing::error!(queue = self.name, rows = batch.rows, left_out, trace_id, %why, "a batch failed");
+        }
+    }
+
+    fn rehearsed(&self, _at: Instant, batch: &Rehearsed<'_>) {
+        let Rehearsed { rows, took, failed, most_rows } = *batch;
+        match failed {
+            Some(why) => {
+                tracing::error!(queue = self.name, rows, most_rows, %why, "a rehearsal failed: no batch will be larger than `most_rows`");
+            }
+            None if rows == most_rows => tracing::info!(queue = self.name, rows, ?took, "rehearsed"),
+            None => tracing::debug!(queue = self.name, rows, most_rows, ?took, "rehearsed"),
         }
     }
 }

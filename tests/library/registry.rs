@@ -11,7 +11,7 @@ use uncork::batcher;
 use uncork::error::Error;
 use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
 use uncork::runner::synthetic::Synthetic;
-use uncork::runner::{RunnerError, TensorSpec};
+use uncork::runner::{Runner, RunnerError, Signature, TensorSpec};
 use uncork::telemetry::Tracer;
 use uncork::tensor::{Data, Tensor, Tensors};
 
@@ -234,6 +234,44 @@ async fn a_model_that_cannot_keep_its_cap_is_named_with_both_numbers_and_refused
         opening.strict(true).load().unwrap_err().to_string().split(" takes").next(),
         Some("model 'm': its smallest batch")
     );
+}
+
+#[tokio::test]
+async fn an_estimate_is_tested_with_the_models_own_rows_and_with_no_caller() {
+    /// Tells of what it runs, and whether that is a rehearsal.
+    struct Told(Synthetic, std::sync::mpsc::Sender<bool>);
+    impl Runner for Told {
+        fn signature(&self) -> &Signature {
+            self.0.signature()
+        }
+        fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            self.1.send(false).unwrap();
+            self.0.run(batch)
+        }
+        fn rehearse(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            let _ = self.1.send(true);
+            self.0.run(batch)
+        }
+    }
+    let (told, runs) = std::sync::mpsc::channel();
+    let source = Source::runners("told", move |_| {
+        Ok(Told(Synthetic::new(Duration::from_millis(30), Duration::ZERO), told.clone()))
+    });
+    let slow = ModelSpec { source, max_latency: Duration::from_millis(5), runners: NonZeroUsize::MIN, ..stand_in("1") };
+    let registry = Registry::load(vec![slow]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    while runs.try_recv().is_ok() {} // the warm-up
+    let mut tests = 0;
+    while tests < 3 {
+        let refused = model.infer(rows(0, 1), Terms::now()).await.unwrap_err();
+        assert!(refused.to_string().contains("a retry would be no better"), "{refused}");
+        for is_rehearsal in runs.try_iter() {
+            assert!(is_rehearsal, "a caller was let through");
+            tests += 1;
+        }
+    }
+    let exposition = registry.metrics().render();
+    assert!(exposition.contains("uncork_batch_duration_seconds_count{model=\"m\",version=\"1\"} 0"), "{exposition}");
 }
 
 #[tokio::test]

@@ -16,10 +16,10 @@ use super::alarm::Alarm;
 use super::clock::Clock;
 use super::desk::{Boarded, Desk, Reply, Waiting};
 use super::executor::{BatchError, Ran};
-use super::observer::{Landed, Learned, RefusalReason, Refused, Released, Rider, SpanRef, Waits};
+use super::observer::{Landed, Learned, RefusalReason, Refused, Rehearsed, Released, Rider, SpanRef, Waits};
 use crate::Error;
 use uncork_core::estimator::Instant;
-use uncork_core::policy::{Batch, Dispatcher, Entry, Landing, Lane, LaneId, Shed, Step};
+use uncork_core::policy::{Batch, Dispatcher, Entry, Landing, Lane, LaneId, Rehearsal, Shed, Step};
 
 /// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
 /// long a landed batch can go unnoticed.
@@ -51,15 +51,20 @@ pub(super) struct Actor<I, A> {
     dispatcher: Dispatcher,
     /// The items themselves: a desk for each lane of the dispatcher.
     desks: HashMap<LaneId, Desk<I, A>>,
-    flights: FuturesUnordered<BoxFuture<'static, Back<A>>>,
+    flights: FuturesUnordered<BoxFuture<'static, (u64, Outcome<A>)>>,
+    /// What those are, by ticket.
+    aloft: HashMap<u64, Aloft<A>>,
     /// Ends short holds; tokio's timer stands behind it, and alone where time is stopped.
     alarm: Alarm,
 }
 
-/// A batch that has come back, with or without answers.
-struct Back<A> {
-    flight: Flight<A>,
-    outcome: Result<Ran<A>, BatchError>,
+/// What has come back of a batch.
+type Outcome<A> = Result<Ran<A>, BatchError>;
+
+/// What is with a runner.
+enum Aloft<A> {
+    Batch(Flight<A>),
+    Rehearsal(Rehearsal, Instant),
 }
 
 /// A batch that is with a runner, and those whose items are in it.
@@ -79,6 +84,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             dispatcher: Dispatcher::new(runners),
             desks: HashMap::new(),
             flights: FuturesUnordered::new(),
+            aloft: HashMap::new(),
             alarm: Alarm::default(),
         }
     }
@@ -101,7 +107,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 else => return,
             }
             let now = self.clock.now();
-            let deliveries = landed.map(|back| self.land(now, back));
+            let deliveries = landed.and_then(|(ticket, outcome)| self.land(now, ticket, outcome));
             while intake.len() < INTAKE
                 && let Ok(message) = self.messages.try_recv()
             {
@@ -203,6 +209,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             let keep = |lane, entry: &Entry| desks.get_mut(&lane).is_some_and(|desk| desk.board(entry, &mut boarded));
             match self.dispatcher.poll(now, keep) {
                 Step::Release(batch) => self.release(now, batch, boarded),
+                Step::Rehearse(rehearsal) => self.rehearse(now, rehearsal),
                 Step::Shed(shed) => self.shed(now, &shed),
                 Step::WaitUntil(at) => return Some(at),
                 Step::Park => return None,
@@ -218,7 +225,16 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let span = desk.observers.released(since, &Released { ticket, riders: &riders, rows, reason, held, predicted });
         let flight = Flight { batch, since, riders, replies, span };
         let answers = desk.executor.execute(items);
-        self.flights.push(Box::pin(async move { Back { flight, outcome: answers.await } }));
+        self.aloft.insert(ticket, Aloft::Batch(flight));
+        self.flights.push(Box::pin(async move { (ticket, answers.await) }));
+    }
+
+    /// Has a runner run rows of its own.
+    fn rehearse(&mut self, since: Instant, rehearsal: Rehearsal) {
+        let Some(desk) = self.desks.get_mut(&rehearsal.lane) else { return };
+        let (ticket, back) = (rehearsal.ticket, desk.executor.rehearse(rehearsal.rows));
+        self.aloft.insert(ticket, Aloft::Rehearsal(rehearsal, since));
+        self.flights.push(Box::pin(async move { (ticket, back.await) }));
     }
 
     /// Tells callers that they would be answered late.
@@ -245,9 +261,33 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         }
     }
 
-    /// Learns from a batch that has come back and frees its runner.
-    fn land(&mut self, now: Instant, back: Back<A>) -> Deliveries<A> {
-        let Back { flight, outcome } = back;
+    /// Learns from what has come back and frees its runner.
+    fn land(&mut self, now: Instant, ticket: u64, outcome: Outcome<A>) -> Option<Deliveries<A>> {
+        match self.aloft.remove(&ticket)? {
+            Aloft::Batch(flight) => Some(self.land_batch(now, flight, outcome)),
+            Aloft::Rehearsal(rehearsal, since) => {
+                self.land_rehearsal(now, &rehearsal, since, &outcome);
+                None
+            }
+        }
+    }
+
+    fn land_rehearsal(&mut self, now: Instant, rehearsal: &Rehearsal, since: Instant, outcome: &Outcome<A>) {
+        let Rehearsal { ticket, lane, rows, .. } = *rehearsal;
+        let took = now.since(since);
+        let took = outcome.as_ref().ok().and_then(|ran| ran.took).map_or(took, |own| own.min(took));
+        let landing = if outcome.is_ok() { Landing::Answered { took, late: 0 } } else { Landing::Failed };
+        let has_learned = self.dispatcher.land(now, ticket, landing);
+        let Some(desk) = self.desks.get(&lane) else { return };
+        let most_rows = self.dispatcher.most_rows(lane);
+        desk.bounds.set_most_rows(most_rows);
+        desk.observers.rehearsed(now, &Rehearsed { rows, took, failed: outcome.as_ref().err(), most_rows });
+        if has_learned {
+            desk.observers.learned(now, &Learned { rows, took, fit: self.dispatcher.fit(lane) });
+        }
+    }
+
+    fn land_batch(&mut self, now: Instant, flight: Flight<A>, outcome: Outcome<A>) -> Deliveries<A> {
         let Flight { batch: Batch { ticket, lane, rows, predicted, .. }, ref riders, span, .. } = flight;
         // What runs the batch knows best how long it ran, and when it began at the earliest.
         let took = now.since(flight.since);
@@ -260,12 +300,12 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let late = || flight.batch.entries.iter().filter(|entry| now > entry.deadline).count();
         let is_typical = outcome.as_ref().is_ok_and(|ran| ran.is_typical);
         let landing = if is_typical { Landing::Answered { took, late: late() } } else { Landing::Failed };
-        self.dispatcher.land(now, ticket, landing);
+        let has_learned = self.dispatcher.land(now, ticket, landing);
         // A desk stays until its last batch is back.
         if let Some(desk) = self.desks.get_mut(&lane) {
             let failed = outcome.as_ref().err();
             desk.observers.landed(now, &Landed { ticket, riders, rows, predicted, took, span, failed });
-            if is_typical {
+            if has_learned {
                 desk.observers.learned(now, &Learned { rows, took, fit: self.dispatcher.fit(lane) });
             }
         }
@@ -299,7 +339,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
 struct Deliveries<A> {
     flight: Flight<A>,
     took: Duration,
-    outcome: Result<Ran<A>, BatchError>,
+    outcome: Outcome<A>,
 }
 
 #[cfg(test)]

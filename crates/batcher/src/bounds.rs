@@ -14,6 +14,8 @@ pub(super) struct Bounds {
     bytes: Meter,
     closed: AtomicBool,
     retry_after: Duration,
+    /// The most rows that a batch may have now.
+    most_rows: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -27,7 +29,7 @@ impl Bounds {
     pub(super) fn new(max_rows: usize, max_bytes: usize, retry_after: Duration) -> Bounds {
         let meter = |unit, bound| Meter { unit, used: AtomicUsize::new(0), bound };
         let (rows, bytes) = (meter("rows", max_rows), meter("bytes", max_bytes));
-        Bounds { rows, bytes, closed: AtomicBool::new(false), retry_after }
+        Bounds { rows, bytes, closed: AtomicBool::new(false), retry_after, most_rows: AtomicUsize::new(usize::MAX) }
     }
 
     /// Makes room for `weight`, or says what is full.
@@ -54,6 +56,14 @@ impl Bounds {
             bytes: used(&self.bytes),
             max_bytes: self.bytes.bound,
         }
+    }
+
+    pub(super) fn most_rows(&self) -> usize {
+        self.most_rows.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_most_rows(&self, rows: usize) {
+        self.most_rows.store(rows, Ordering::Relaxed);
     }
 
     /// Admits nothing from now on.

@@ -38,6 +38,7 @@ pub struct Builder<I, A> {
     policy: Box<dyn Policy>,
     observers: Observers,
     seen: Vec<(usize, Duration)>,
+    tried: Option<usize>,
     answers: std::marker::PhantomData<fn() -> A>,
 }
 
@@ -64,6 +65,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             policy: Box::new(Cork),
             observers: Observers::default(),
             seen: Vec::new(),
+            tried: None,
             answers: std::marker::PhantomData,
         }
     }
@@ -129,6 +131,14 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         Builder { seen: batches, ..self }
     }
 
+    /// Whoever runs the batches can [make rows up](Executor::rehearse), and has tried batches of up to `tried` rows. Larger
+    /// ones are rehearsed while the pool is idle, and until then none is released; a request of more rows is to be split by
+    /// [`Batcher::most_rows`], or it goes alone. Where the estimate says that everybody would be late, rows that are nobody's
+    /// find out whether that is still so. Otherwise that is found out with a caller now and then, who may be answered late.
+    pub fn rehearsing(self, tried: usize) -> Self {
+        Builder { tried: Some(tried), ..self }
+    }
+
     /// Starts a batcher over a function of a batch, called on a thread for each runner.
     pub fn start_function(
         self,
@@ -145,7 +155,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
     /// again after a worker has panicked.
     pub fn start_threads<F>(mut self, build: F) -> std::io::Result<Batcher<I, A>>
     where
-        F: Fn() -> Result<Work<I, A>, BatchError> + Send + Sync + 'static,
+        F: Fn() -> Result<Box<dyn Work<I, A>>, BatchError> + Send + Sync + 'static,
     {
         let pool = self.pool.take().unwrap_or_else(|| Pool::new(&self.name, self.runners));
         let workers = pool.threads()?.workers(build);
@@ -157,13 +167,19 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         let pool = self.pool.unwrap_or_else(|| Pool::new(&self.name, self.runners));
         let clock = pool.clock();
         let lane = Lane::new(self.policy, self.caps.max_batch).weighing(self.weight);
+        let answering = (self.caps.max_latency / ANSWERING_SHARE).min(ANSWERING_MOST);
         let mut lane = lane.padding_to(self.sizes);
+        if let Some(tried) = self.tried {
+            lane = lane.rehearsing(tried, self.caps.max_latency - answering);
+        }
         let observers = Arc::new(self.observers);
         for (rows, took) in self.seen {
             lane.seen(clock.now(), rows, took);
             observers.learned(clock.now(), &Learned { rows, took, fit: lane.fit() });
         }
-        let bounds = Arc::new(Bounds::new(self.max_queue_rows, self.max_queue_bytes, self.caps.max_latency));
+        let bounds = Bounds::new(self.max_queue_rows, self.max_queue_bytes, self.caps.max_latency);
+        bounds.set_most_rows(self.tried.unwrap_or(usize::MAX).clamp(1, self.caps.max_batch));
+        let bounds = Arc::new(bounds);
         let desk = Desk {
             bounds: Arc::clone(&bounds),
             observers: Arc::clone(&observers),
@@ -173,7 +189,6 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             closing: false,
         };
         let (inbox, lane) = pool.open(lane, desk);
-        let answering = (self.caps.max_latency / ANSWERING_SHARE).min(ANSWERING_MOST);
         let next_id = AtomicU64::new(0);
         Batcher {
             shared: Arc::new(Shared {

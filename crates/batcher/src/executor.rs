@@ -22,6 +22,10 @@ impl BatchError {
     pub fn new(why: impl Into<String>) -> BatchError {
         BatchError(why.into())
     }
+
+    fn without_rows() -> BatchError {
+        BatchError::new("it has no rows of its own to rehearse with")
+    }
 }
 
 /// What came of a batch.
@@ -47,10 +51,30 @@ impl<A> From<Vec<A>> for Ran<A> {
 pub trait Executor<I, A>: Send + 'static {
     /// Starts a batch; the future yields its answers.
     fn execute(&mut self, batch: Vec<I>) -> BoxFuture<'static, Result<Ran<A>, BatchError>>;
+
+    /// Starts a batch of so many rows that are nobody's; the future yields no answers. Asked for only where the batcher
+    /// [rehearses](crate::Builder::rehearsing).
+    fn rehearse(&mut self, _rows: usize) -> BoxFuture<'static, Result<Ran<A>, BatchError>> {
+        Box::pin(async { Err(BatchError::without_rows()) })
+    }
 }
 
-/// What a thread does with a batch. The thread takes the time, unless `took` says it already.
-pub type Work<I, A> = Box<dyn FnMut(Vec<I>) -> Result<Ran<A>, BatchError>>;
+/// What a thread does with batches. The thread takes the time, unless `took` says it already. A closure of a batch is one.
+pub trait Work<I, A> {
+    /// Runs a batch.
+    fn run(&mut self, batch: Vec<I>) -> Result<Ran<A>, BatchError>;
+
+    /// Runs a batch of so many made-up rows. Asked for only where the batcher [rehearses](crate::Builder::rehearsing).
+    fn rehearse(&mut self, _rows: usize) -> Result<(), BatchError> {
+        Err(BatchError::without_rows())
+    }
+}
+
+impl<I, A, F: FnMut(Vec<I>) -> Result<Ran<A>, BatchError>> Work<I, A> for F {
+    fn run(&mut self, batch: Vec<I>) -> Result<Ran<A>, BatchError> {
+        self(batch)
+    }
+}
 
 /// Threads that run the batches of any number of queues, whatever the types of their items. Clones share them; they end
 /// when the last clone and the last [`Workers`] on them are dropped, each after the batch it is at.
@@ -102,7 +126,7 @@ impl Threads {
     where
         I: Send + 'static,
         A: Send + 'static,
-        F: Fn() -> Result<Work<I, A>, BatchError> + Send + Sync + 'static,
+        F: Fn() -> Result<Box<dyn Work<I, A>>, BatchError> + Send + Sync + 'static,
     {
         let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
         let build: Arc<Build<I, A>> = Arc::new(build);
@@ -137,6 +161,20 @@ pub struct Workers<I, A> {
 
 impl<I: Send + 'static, A: Send + 'static> Executor<I, A> for Workers<I, A> {
     fn execute(&mut self, batch: Vec<I>) -> BoxFuture<'static, Result<Ran<A>, BatchError>> {
+        self.send(|worker| worker.run(|work| work.run(batch)))
+    }
+
+    fn rehearse(&mut self, rows: usize) -> BoxFuture<'static, Result<Ran<A>, BatchError>> {
+        self.send(move |worker| worker.run(|work| work.rehearse(rows).map(|()| Vec::new().into())))
+    }
+}
+
+impl<I: Send + 'static, A: Send + 'static> Workers<I, A> {
+    /// Has the worker of an idle thread run something.
+    fn send(
+        &self,
+        run: impl FnOnce(&mut Worker<I, A>) -> Result<Ran<A>, BatchError> + Send + 'static,
+    ) -> BoxFuture<'static, Result<Ran<A>, BatchError>> {
         let gone = || BatchError("no runner thread is left".into());
         let (done, answers) = oneshot::channel();
         let (shared, key) = (&self.threads.shared, self.key);
@@ -145,7 +183,7 @@ impl<I: Send + 'static, A: Send + 'static> Executor<I, A> for Workers<I, A> {
         let idle = Arc::clone(&shared.idle);
         let job: Job = Box::new(move |owned| {
             let worker = owned.get_mut(&key).and_then(|worker| worker.downcast_mut::<Worker<I, A>>());
-            let answers = worker.map_or_else(|| Err(gone()), |worker| worker.run(batch));
+            let answers = worker.map_or_else(|| Err(gone()), run);
             let took = begin.elapsed();
             let answers = answers.map(|ran| Ran { took: ran.took.or(Some(took)), ..ran });
             if was_idle {
@@ -171,12 +209,12 @@ impl<I, A> Drop for Workers<I, A> {
     }
 }
 
-type Build<I, A> = dyn Fn() -> Result<Work<I, A>, BatchError> + Send + Sync;
+type Build<I, A> = dyn Fn() -> Result<Box<dyn Work<I, A>>, BatchError> + Send + Sync;
 
 /// A worker and how to build another.
 struct Worker<I, A> {
     build: Arc<Build<I, A>>,
-    work: Result<Work<I, A>, Fenced>,
+    work: Result<Box<dyn Work<I, A>>, Fenced>,
 }
 
 impl<I, A> Worker<I, A> {
@@ -185,12 +223,12 @@ impl<I, A> Worker<I, A> {
         Worker { build, work }
     }
 
-    fn run(&mut self, batch: Vec<I>) -> Result<Ran<A>, BatchError> {
+    fn run<T>(&mut self, run: impl FnOnce(&mut dyn Work<I, A>) -> Result<T, BatchError>) -> Result<T, BatchError> {
         if self.work.is_err() {
             self.work = fenced(&*self.build);
         }
         let answers = match &mut self.work {
-            Ok(work) => fenced(|| work(batch)),
+            Ok(work) => fenced(|| run(&mut **work)),
             Err(why) => Err(why.clone()),
         };
         if let Err(Fenced::Panicked(_)) = &answers {

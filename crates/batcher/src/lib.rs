@@ -76,7 +76,7 @@ use std::time::Duration;
 pub use builder::Builder;
 pub use error::Error;
 pub use executor::{BatchError, Executor, Ran, Threads, Work, Workers};
-pub use observer::{Landed, Learned, Observer, RefusalReason, Refused, Released, Rider, SpanRef, Waits};
+pub use observer::{Landed, Learned, Observer, RefusalReason, Refused, Rehearsed, Released, Rider, SpanRef, Waits};
 pub use pool::Pool;
 
 pub use uncork_core::policy::{BatchSizes, Priority};
@@ -273,6 +273,12 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         departure.answered = true;
         // The actor answers all that it took in; it can only be gone if its runtime is shutting down.
         outcome.unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    /// The most rows that a batch may have now: the cap, or as many as were tried where it [rehearses](Builder::rehearsing).
+    #[must_use]
+    pub fn most_rows(&self) -> usize {
+        self.shared.bounds.most_rows()
     }
 
     /// What waits, and the most that may.

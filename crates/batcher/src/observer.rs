@@ -23,6 +23,9 @@ pub trait Observer: Send + Sync {
     /// Items were refused, all for one reason. Also called by the tasks of callers.
     fn refused(&self, _at: Instant, _items: &Refused<'_>) {}
 
+    /// A batch of rows that are nobody's is back. It counts in nothing else that is told here but what is learned from it.
+    fn rehearsed(&self, _at: Instant, _batch: &Rehearsed<'_>) {}
+
     /// The estimate has learned from a batch.
     fn learned(&self, _at: Instant, _batch: &Learned) {}
 
@@ -73,6 +76,19 @@ pub struct Landed<'a> {
     pub span: Option<SpanRef>,
     /// Why there are no answers, if there are none.
     pub failed: Option<&'a BatchError>,
+}
+
+/// A batch of rows that are nobody's, and is back.
+#[derive(Debug, Clone, Copy)]
+pub struct Rehearsed<'a> {
+    /// Its rows.
+    pub rows: usize,
+    /// How long it ran.
+    pub took: Duration,
+    /// Why it failed, if it did.
+    pub failed: Option<&'a BatchError>,
+    /// The most rows that a batch may have from now on.
+    pub most_rows: usize,
 }
 
 /// Items that were refused.
@@ -196,6 +212,10 @@ impl Observers {
 
     pub(crate) fn refused(&self, at: Instant, items: &Refused<'_>) {
         self.0.iter().for_each(|observer| observer.refused(at, items));
+    }
+
+    pub(crate) fn rehearsed(&self, at: Instant, batch: &Rehearsed<'_>) {
+        self.0.iter().for_each(|observer| observer.rehearsed(at, batch));
     }
 
     pub(crate) fn learned(&self, at: Instant, batch: &Learned) {

@@ -117,7 +117,14 @@ mod tests {
 
     fn scenario(policy: Box<dyn Policy>) -> Scenario {
         let service = Service::affine(ms(10), ms(1));
-        let model = Model { service, max_latency: ms(50), max_batch: 32, policy, weight: std::num::NonZeroUsize::MIN };
+        let model = Model {
+            service,
+            max_latency: ms(50),
+            max_batch: 32,
+            policy,
+            weight: std::num::NonZeroUsize::MIN,
+            tried: None,
+        };
         Scenario { runners: 1, models: vec![model], seed: 1, timer: Duration::ZERO }
     }
 

@@ -8,7 +8,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::{Outcome, Service, Source};
 use uncork_core::estimator::Instant;
-use uncork_core::policy::{Batch, Dispatcher, Entry, Landing, Lane, Policy, Shed, Step};
+use uncork_core::policy::{Batch, Dispatcher, Entry, Landing, Lane, Policy, Rehearsal, Shed, Step};
 
 /// A simulated model: its speed, its two caps and the policy that batches for it.
 pub struct Model {
@@ -22,6 +22,9 @@ pub struct Model {
     pub weight: NonZeroUsize,
     /// The rule for releasing its batches.
     pub policy: Box<dyn Policy>,
+    /// Where it has rows of its own to rehearse with: the most that were tried in a batch when it starts. Of a request, no more
+    /// rows come than are tried by then.
+    pub tried: Option<usize>,
 }
 
 /// A pool of runners and the models that share it.
@@ -42,7 +45,12 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
     let mut tracks = Vec::new();
     for model in scenario.models {
         let lane = Lane::new(model.policy, model.max_batch).weighing(model.weight);
-        let lane = dispatcher.open(lane.padding_to(model.service.sizes.clone()));
+        let lane = lane.padding_to(model.service.sizes.clone());
+        let lane = match model.tried {
+            Some(tried) => lane.rehearsing(tried, model.max_latency),
+            None => lane,
+        };
+        let lane = dispatcher.open(lane);
         debug_assert_eq!(lane, tracks.len());
         let Model { service, max_latency, max_batch, .. } = model;
         tracks.push(Track { service, max_latency, max_batch, launched: 0, outcome: Outcome::new(max_latency) });
@@ -107,7 +115,7 @@ impl Engine {
                 let Some(arrival) = source.pop() else { break };
                 let track = &mut self.tracks[arrival.model];
                 let within = arrival.within.map_or(track.max_latency, |own| own.min(track.max_latency));
-                let rows = arrival.rows.clamp(1, track.max_batch);
+                let rows = arrival.rows.clamp(1, self.dispatcher.most_rows(arrival.model));
                 let (id, deadline, priority) = (self.next_id, arrival.at + within, arrival.priority);
                 let entry = Entry { id, arrival: arrival.at, deadline, rows, priority };
                 self.next_id += 1;
@@ -139,6 +147,13 @@ impl Engine {
                     }
                     self.flights.push(Flight { end, took: time, ticket, late });
                     assert!(self.dispatcher.running().len() == self.flights.len(), "every batch lands once");
+                }
+                Step::Rehearse(Rehearsal { ticket, lane, rows, .. }) => {
+                    let track = &mut self.tracks[lane];
+                    let time = track.service.draw(now, track.launched, rows, &mut self.rng);
+                    track.launched += 1;
+                    track.outcome.rehearsals += 1;
+                    self.flights.push(Flight { end: now + time, took: time, ticket, late: 0 });
                 }
                 Step::Shed(Shed { lane, entries, .. }) => {
                     for entry in &entries {
@@ -174,6 +189,7 @@ mod tests {
             max_batch: 128,
             weight: NonZeroUsize::new(weight).expect("positive"),
             policy: Box::new(Cork),
+            tried: None,
         }
     }
 

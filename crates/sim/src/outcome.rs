@@ -26,6 +26,8 @@ pub struct Outcome {
     pub batches: u64,
     /// Rows in them.
     pub rows: u64,
+    /// Batches of nobody's rows, which count in nothing else here.
+    pub rehearsals: u64,
     /// Runner time spent.
     pub busy: Duration,
     /// From the first arrival to the last event.
@@ -50,6 +52,7 @@ impl Outcome {
             late: 0,
             shed: 0,
             batches: 0,
+            rehearsals: 0,
             rows: 0,
             busy: Duration::ZERO,
             span: Duration::ZERO,

@@ -47,6 +47,7 @@ struct State {
     patience: f64,
     crowd: Option<KnownCrowd>,
     free_since: Instant,
+    rehearses: bool,
     draining: bool,
     /// Batches of so many rows, µs and µs of waiting that have come back, for policies that remember.
     landed: Vec<(usize, u64, u64)>,
@@ -66,6 +67,7 @@ impl State {
             patience: self.patience,
             crowd: self.crowd,
             free_since: self.free_since,
+            rehearses: self.rehearses,
             draining: self.draining,
             standing: self.standing,
         }
@@ -128,6 +130,7 @@ prop_compose! {
         sizes in prop::option::of(prop::collection::btree_set(1usize..64, 1..6)),
         fit in fits(),
         free in 0u64..200_000,
+        rehearses in any::<bool>(),
         draining in prop::bool::weighted(0.1),
         landed in prop::collection::vec((1usize..64, 1u64..100_000, 0u64..50_000), 0..20),
         // Half of all looks at a queue are at a whole millisecond, when rules with ticks are awake.
@@ -159,6 +162,7 @@ prop_compose! {
             patience,
             crowd: crowd.map(|(size, returns)| KnownCrowd { size, returns: us(returns) }),
             free_since: now - us(free),
+            rehearses,
             draining,
             landed,
             // What other lanes take: known times, so nothing of it where the state is to rest on guesses.
@@ -341,6 +345,7 @@ fn run(
                     fates.served.extend(entries.iter().map(|e| e.id));
                 }
                 Step::Shed(shed) => fates.shed.extend(shed.entries.iter().map(|e| e.id)),
+                Step::Rehearse(rehearsal) => panic!("it has no rows of its own: {rehearsal:?}"),
                 Step::WaitUntil(at) => {
                     assert!(at > now, "waiting for the past");
                     break Some(at);
@@ -431,6 +436,7 @@ fn run_lanes(
                     fates[model(lane)].served.extend(entries.iter().map(|e| e.id));
                 }
                 Step::Shed(shed) => fates[model(shed.lane)].shed.extend(shed.entries.iter().map(|e| e.id)),
+                Step::Rehearse(rehearsal) => panic!("it has no rows of its own: {rehearsal:?}"),
                 step => {
                     let waits = lanes.iter().any(|lane| !pool.queue(*lane).is_empty());
                     assert!(!eager || flights.len() == runners || !waits, "a runner is idle while something waits");
@@ -480,7 +486,8 @@ fn random_worlds_keep_the_laws_and_show_every_event() {
         let lived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| trial::try_out(&world)));
         tally.add(&lived.unwrap_or_else(|_| panic!("alone: cargo bench --bench laws -- --world {number}")));
     }
-    let trial::Tally { failed, left, renewed, repeated, simulated, released, refused, .. } = tally;
-    let seldom = [failed, left, renewed, repeated, simulated].into_iter().chain(released).chain(refused).min();
+    let trial::Tally { failed, left, renewed, rehearsed, repeated, simulated, released, refused, .. } = tally;
+    let seldom =
+        [failed, left, renewed, rehearsed, repeated, simulated].into_iter().chain(released).chain(refused).min();
     assert!(seldom > Some(0), "{tally:?}");
 }

@@ -3,6 +3,7 @@
 mod notes;
 mod overload;
 mod pools;
+mod rehearsals;
 mod stand_in;
 mod threads;
 mod virtual_time;

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use uncork_batcher::{Landed, Learned, Observer, RefusalReason, Refused, Released, SpanRef};
+use tokio::sync::Notify;
+use uncork_batcher::{Landed, Learned, Observer, RefusalReason, Refused, Rehearsed, Released, SpanRef};
 use uncork_core::estimator::{Fit, Instant};
 
 /// What was heard, without what is said about the queue.
@@ -16,10 +17,12 @@ pub(crate) enum Note {
     /// Why, and how many.
     Refused(RefusalReason, usize),
     Learned(Fit),
+    /// Rows, and whether it succeeded.
+    Rehearsed(usize, bool),
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Notes(Arc<Mutex<Vec<Note>>>);
+pub(crate) struct Notes(Arc<Mutex<Vec<Note>>>, Arc<Notify>);
 
 impl Notes {
     pub(crate) fn read(&self) -> Vec<Note> {
@@ -28,6 +31,14 @@ impl Notes {
 
     fn write(&self, note: Note) {
         self.0.lock().expect("no test panics with it").push(note);
+        self.1.notify_one();
+    }
+
+    /// Waits until what was heard is as it should be.
+    pub(crate) async fn until(&self, is_so: impl Fn(&[Note]) -> bool) {
+        while !is_so(&self.read()) {
+            self.1.notified().await;
+        }
     }
 }
 
@@ -45,6 +56,10 @@ impl Observer for Notes {
 
     fn refused(&self, _at: Instant, items: &Refused<'_>) {
         self.write(Note::Refused(items.reason, items.items));
+    }
+
+    fn rehearsed(&self, _at: Instant, batch: &Rehearsed<'_>) {
+        self.write(Note::Rehearsed(batch.rows, batch.failed.is_none()));
     }
 
     fn learned(&self, _at: Instant, batch: &Learned) {

@@ -31,6 +31,8 @@ pub(crate) struct StandIn {
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) batches: Vec<Vec<u64>>,
+    /// Rows of each rehearsal.
+    pub(crate) rehearsals: Vec<usize>,
     pub(crate) running: usize,
     pub(crate) most_running: usize,
 }
@@ -89,6 +91,17 @@ impl Executor<u64, u64> for StandIn {
             log.lock().expect("no test panics with it").running -= 1;
             let answers = batch.into_iter().map(|x| x + 1).collect();
             Ok(Ran { answers, took: Some(time), is_typical: true })
+        }
+        .boxed()
+    }
+
+    fn rehearse(&mut self, rows: usize) -> BoxFuture<'static, Result<Ran<u64>, BatchError>> {
+        let is_slow = self.slow.0.contains(&self.made.elapsed());
+        let time = self.time(rows) * if is_slow { self.slow.1 } else { 1 };
+        self.log.lock().expect("no test panics with it").rehearsals.push(rows);
+        async move {
+            tokio::time::sleep(time).await;
+            Ok(Vec::new().into())
         }
         .boxed()
     }

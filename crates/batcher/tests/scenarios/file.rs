@@ -37,6 +37,8 @@ pub(crate) struct Scenario {
     pub(crate) runners: usize,
     #[serde(default = "cork")]
     pub(crate) policy: String,
+    /// Where the model has rows of its own to rehearse with: the most that were tried in a batch before the start.
+    pub(crate) tried: Option<usize>,
     /// Runs in the simulator, each with other arrivals and other noise.
     #[serde(default = "eight")]
     pub(crate) seeds: u64,
@@ -321,6 +323,7 @@ impl Scenario {
             max_batch: self.max_batch_size,
             policy,
             weight: NonZeroUsize::MIN,
+            tried: self.tried,
         };
         uncork_sim::Scenario { runners: self.runners, models: vec![model], seed, timer }
     }

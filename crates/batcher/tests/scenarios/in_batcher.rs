@@ -83,6 +83,7 @@ struct World {
     load: Load,
     service: Service,
     rng: Xoshiro256PlusPlus,
+    launched: u64,
     flights: Vec<Flight>,
     counts: Counts,
     waiting: u64,
@@ -137,11 +138,14 @@ async fn drive(scenario: &Scenario) -> Counts {
         load: scenario.load(SEED, Duration::ZERO),
         service: scenario.service(),
         rng: Xoshiro256PlusPlus::seed_from_u64(SEED),
+        launched: 0,
         flights: Vec::new(),
         counts: Counts::default(),
         waiting: 0,
     }));
-    let batcher = Batcher::builder(Caps { max_latency, max_batch: scenario.max_batch_size })
+    let builder = Batcher::builder(Caps { max_latency, max_batch: scenario.max_batch_size });
+    let builder = if let Some(tried) = scenario.tried { builder.rehearsing(tried) } else { builder };
+    let batcher = builder
         .runners(scenario.runners)
         .policy(policy)
         .allowed_batch_sizes(scenario.sizes())
@@ -217,10 +221,11 @@ struct StandIn(Shared);
 impl Executor<usize, ()> for StandIn {
     fn execute(&mut self, batch: Vec<usize>) -> BoxFuture<'static, Result<Ran<()>, BatchError>> {
         let mut world = lock(&self.0);
-        let World { service, rng, counts, load, flights, epoch, .. } = &mut *world;
+        let World { service, rng, launched, counts, load, flights, epoch, .. } = &mut *world;
         let now = Instant::EPOCH + epoch.elapsed();
         let rows = batch.iter().sum();
-        let end = now + service.draw(now, counts.batches, rows, rng);
+        let end = now + service.draw(now, *launched, rows, rng);
+        *launched += 1;
         counts.batches += 1;
         counts.rows += rows as u64;
         batch.iter().for_each(|_| load.answered(0, end));
@@ -229,6 +234,21 @@ impl Executor<usize, ()> for StandIn {
         async move {
             landed.await.map_err(|_| BatchError::new("the driver is gone"))?;
             Ok(vec![(); batch.len()].into())
+        }
+        .boxed()
+    }
+
+    fn rehearse(&mut self, rows: usize) -> BoxFuture<'static, Result<Ran<()>, BatchError>> {
+        let mut world = lock(&self.0);
+        let World { service, rng, launched, flights, epoch, .. } = &mut *world;
+        let now = Instant::EPOCH + epoch.elapsed();
+        let end = now + service.draw(now, *launched, rows, rng);
+        *launched += 1;
+        let (done, landed) = oneshot::channel();
+        flights.push(Flight { end, done });
+        async move {
+            landed.await.map_err(|_| BatchError::new("the driver is gone"))?;
+            Ok(Vec::new().into())
         }
         .boxed()
     }

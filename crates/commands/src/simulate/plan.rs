@@ -25,6 +25,8 @@ pub(super) struct Subject {
     pub(super) service: Service,
     pub(super) max_latency: Duration,
     pub(super) max_batch: usize,
+    /// The most rows that were tried at the start; `None` if all were.
+    pub(super) tried: Option<usize>,
     pub(super) weight: NonZeroUsize,
     pub(super) load: Load,
 }
@@ -48,6 +50,7 @@ impl Plan {
             max_batch: subject.max_batch,
             weight: subject.weight,
             policy,
+            tried: Some(subject.tried.unwrap_or(subject.max_batch)), // a server has rows of its own
         };
         // The noise must not be drawn from the numbers that made the arrivals.
         let seed = self.seed.rotate_left(32) ^ 1;

@@ -41,6 +41,7 @@ struct File {
 
     max_latency_ms: Option<Cap>,
     max_batch_size: Option<Batch>,
+    tried: Option<Batch>,
     service: Option<Spanned<RawService>>,
     #[serde(default)]
     arrivals: Vec<Spanned<Piece>>,
@@ -62,6 +63,7 @@ struct RawModel {
     weight: Option<Weight>,
     max_latency_ms: Cap,
     max_batch_size: Batch,
+    tried: Option<Batch>,
     service: Spanned<RawService>,
     #[serde(default)]
     arrivals: Vec<Spanned<Piece>>,
@@ -193,6 +195,7 @@ pub(super) fn read(path: &Path, seed: Option<u64>) -> Result<(Plan, Vec<Rule>), 
             weight: None,
             max_latency_ms: file.max_latency_ms.ok_or_else(|| missing("max_latency_ms"))?,
             max_batch_size: file.max_batch_size.ok_or_else(|| missing("max_batch_size"))?,
+            tried: file.tried,
             service: file.service.ok_or_else(|| missing("service"))?,
             arrivals: file.arrivals,
             clients: file.clients,
@@ -202,6 +205,7 @@ pub(super) fn read(path: &Path, seed: Option<u64>) -> Result<(Plan, Vec<Rule>), 
         for (is_set, key) in [
             (file.max_latency_ms.is_some(), "max_latency_ms"),
             (file.max_batch_size.is_some(), "max_batch_size"),
+            (file.tried.is_some(), "tried"),
             (file.service.is_some(), "service"),
             (!file.arrivals.is_empty(), "arrivals"),
             (file.clients.is_some(), "clients"),
@@ -288,7 +292,8 @@ impl Reader<'_> {
             }
         };
         let weight = model.weight.map_or(NonZeroUsize::MIN, |weight| weight.0);
-        Ok(Subject { name: model.name.0, service, max_latency, max_batch, weight, load })
+        let tried = model.tried.map(|tried| tried.0);
+        Ok(Subject { name: model.name.0, service, max_latency, max_batch, tried, weight, load })
     }
 
     fn checked(&self, load: Load, span: Range<usize>, key: &str, max_latency: Duration) -> Result<Load, String> {

@@ -98,7 +98,8 @@ impl Flags {
             sizes,
             ..Service::affine(base, per_row)
         };
-        Ok(Subject { name: String::new(), service, max_latency, max_batch, weight: NonZeroUsize::MIN, load })
+        let (name, weight) = (String::new(), NonZeroUsize::MIN);
+        Ok(Subject { name, service, max_latency, max_batch, tried: None, weight, load })
     }
 }
 

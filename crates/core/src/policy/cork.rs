@@ -199,7 +199,8 @@ fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>, late: u
 
 /// Whether not even a batch of the first entry alone would be in time, and none of this lane has run for so long that a free
 /// runner is worth finding out with. A burst after quiet, of more than one batch can answer in time, is no sign of a stale
-/// estimate. What other lanes run does not matter: beside a busy one, the pool is never idle.
+/// estimate. What other lanes run does not matter: beside a busy one, the pool is never idle. A lane with rows of its own tests
+/// its estimate with those.
 ///
 /// A stall of the machine can leave an estimate by which nothing is ever in time. Were everything refused on it, no batch
 /// would run, nothing would be learned, and the server would refuse for ever.
@@ -208,7 +209,8 @@ fn estimate_may_be_stale(now: Instant, view: &View<'_>) -> bool {
     let wait = batch.saturating_mul(PROBE_AFTER).min(LONGEST_WITHOUT_PROBE);
     let hopeless = view.queue.first().is_some_and(|first| now + view.batch_time(first.rows) > first.deadline);
     let has_one_running = view.running.iter().any(|batch| batch.lane == view.lane);
-    hopeless && view.has_free_runner() && !has_one_running && now.since(view.free_since) >= wait
+    let by_caller = !view.rehearses && hopeless;
+    by_caller && view.has_free_runner() && !has_one_running && now.since(view.free_since) >= wait
 }
 
 /// Nothing before the batch of these entries could not start in time any more, or anybody's deadline passes. The next
@@ -357,6 +359,7 @@ mod tests {
                 patience: self.patience,
                 crowd: self.crowd,
                 free_since: self.free_since,
+                rehearses: false,
                 draining: self.draining,
                 standing: Standing::ALONE,
             }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::rehearsal::{Rehearsals, Wanted};
 use super::{Arbiter, Claim, Decision, Entry, Lane, LaneId, Queue, ReleaseReason, Running, ShedReason, Standing, View};
 use crate::estimator::{Answers, Fit, Instant};
 
@@ -19,6 +20,8 @@ pub struct Dispatcher {
     running: Vec<Running>,
     tickets: u64,
     opened: LaneId,
+    /// When something last arrived or landed.
+    stirred: Instant,
 }
 
 /// A batch that goes to a runner. It counts as running from the moment in which it is handed out.
@@ -37,6 +40,20 @@ pub struct Batch {
     pub reason: ReleaseReason,
     /// How long it was held back while a runner was free.
     pub held: Duration,
+    /// The mean time that it is expected to take; `None` before the lane's first batch.
+    pub predicted: Option<Duration>,
+}
+
+/// A batch of rows that are nobody's, which goes to a runner. It counts as running from the moment in which it is handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rehearsal {
+    /// What to [`land`](Dispatcher::land) it with.
+    pub ticket: u64,
+    /// Whose runner is to make them up.
+    pub lane: LaneId,
+    /// How many; never beyond the lane's cap, and of an allowed size.
+    pub rows: usize,
     /// The mean time that it is expected to take; `None` before the lane's first batch.
     pub predicted: Option<Duration>,
 }
@@ -77,12 +94,20 @@ pub enum Landing {
 pub enum Step {
     /// Run this batch, and [`land`](Dispatcher::land) it.
     Release(Batch),
+    /// Run a batch of made-up rows, and [`land`](Dispatcher::land) it.
+    Rehearse(Rehearsal),
     /// Refuse these entries.
     Shed(Shed),
     /// Poll again at this instant, or after the next event if that is sooner.
     WaitUntil(Instant),
     /// Poll again after the next event.
     Park,
+}
+
+/// The sooner of what is to be waited for and `at`.
+fn sooner(rest: Decision, at: Instant) -> Decision {
+    let Decision::WaitUntil(other) = rest else { return Decision::WaitUntil(at) };
+    Decision::WaitUntil(other.min(at))
 }
 
 /// What is said of lanes that the driver knows.
@@ -94,7 +119,15 @@ impl Dispatcher {
     pub fn new(runners: usize) -> Dispatcher {
         let runners = runners.max(1);
         let arbiter = Arbiter::new(runners);
-        Dispatcher { runners, lanes: BTreeMap::new(), arbiter, running: Vec::new(), tickets: 0, opened: 0 }
+        Dispatcher {
+            runners,
+            lanes: BTreeMap::new(),
+            arbiter,
+            running: Vec::new(),
+            tickets: 0,
+            opened: 0,
+            stirred: Instant::EPOCH,
+        }
     }
 
     /// Adds a queue to the pool.
@@ -117,6 +150,7 @@ impl Dispatcher {
     /// An entry has arrived.
     pub fn arrive(&mut self, lane: LaneId, entry: Entry) {
         let (flying, runners) = (self.flying(lane), self.runners);
+        self.stirred = self.stirred.max(entry.arrival);
         self.touch(lane).arrive(entry, flying, runners);
     }
 
@@ -149,6 +183,7 @@ impl Dispatcher {
                 (Some(lane), Decision::Shed { entries, reason, forecast, retry_at }) => {
                     return Step::Shed(self.shed(lane, entries, reason, forecast, retry_at));
                 }
+                (Some(lane), Decision::Rehearse { rows }) => return Step::Rehearse(self.rehearse(now, lane, rows)),
                 (_, rest) => {
                     let is_free = self.has_free_runner();
                     self.lanes.values_mut().for_each(|lane| lane.note_hold(now, is_free));
@@ -167,26 +202,47 @@ impl Dispatcher {
         let (mut ready, mut claims, mut rest) = (None, Vec::new(), Decision::Park);
         let mut next = self.lanes.keys().next().copied();
         while let Some(lane) = next {
-            match self.ask(now, lane) {
+            match self.says(now, lane) {
                 shed @ Decision::Shed { .. } => return (Some(lane), shed),
-                release @ Decision::Release { .. } if is_free => {
+                run @ (Decision::Release { .. } | Decision::Rehearse { .. }) if is_free => {
                     if are_several {
                         claims.push(self.claim(lane));
                     }
-                    ready = Some((lane, release));
+                    ready = Some((lane, run));
                 }
-                Decision::WaitUntil(at) => {
-                    let until = if let Decision::WaitUntil(sooner) = rest { sooner.min(at) } else { at };
-                    rest = Decision::WaitUntil(until);
-                }
-                Decision::Release { .. } | Decision::Park => {}
+                Decision::WaitUntil(at) => rest = sooner(rest, at),
+                Decision::Release { .. } | Decision::Rehearse { .. } | Decision::Park => {}
             }
             next = self.lanes.range(lane + 1..).next().map(|(lane, _)| *lane);
         }
         if claims.len() > 1 {
-            ready = self.arbiter.choose(now, &claims).map(|claim| (claim.lane, self.ask(now, claim.lane)));
+            ready = self.arbiter.choose(now, &claims).map(|claim| (claim.lane, self.says(now, claim.lane)));
         }
-        ready.map_or((None, rest), |(lane, release)| (Some(lane), release))
+        ready.map_or((None, rest), |(lane, run)| (Some(lane), run))
+    }
+
+    /// What is decided for this lane: what its policy says, unless a rehearsal is due and nobody is refused.
+    fn says(&mut self, now: Instant, id: LaneId) -> Decision {
+        let said = self.ask(now, id);
+        let is_curious = self.lanes[&id].is_curious() && self.has_free_runner();
+        if !is_curious || matches!(said, Decision::Shed { .. }) {
+            return said;
+        }
+        match self.wanted_rehearsal(id) {
+            Some(Wanted { at, rows, .. }) if at <= now => Decision::Rehearse { rows },
+            Some(Wanted { at, .. }) if !matches!(said, Decision::Release { .. }) => sooner(said, at),
+            _ => said,
+        }
+    }
+
+    /// The rehearsal that the lane wants next. An estimate is not tested while a batch runs that will renew it, and one
+    /// rehearsal of a lane runs at a time.
+    fn wanted_rehearsal(&self, id: LaneId) -> Option<Wanted> {
+        let is_quiet = self.running.is_empty() && self.lanes.values().all(|lane| lane.queue.is_empty());
+        let wanted = self.lanes[&id].wanted_rehearsal(is_quiet.then_some(self.stirred))?;
+        let mut own = self.running.iter().filter(|batch| batch.lane == id);
+        let waits = own.any(|batch| wanted.is_test || batch.is_rehearsal());
+        (!waits).then_some(wanted)
     }
 
     /// What the policy of the lane says, asked only if that can have changed.
@@ -198,7 +254,10 @@ impl Dispatcher {
         if let Some(decision) = lane.still_says(now) {
             return decision;
         }
-        let decision = lane.policy.decide(now, self.view(now, id));
+        let decision = match lane.policy.decide(now, self.view(now, id)) {
+            Decision::Rehearse { .. } => Decision::Park, // that is not for a policy to say
+            decision => decision,
+        };
         self.lane_mut(id).said = Some((now, decision.clone()));
         decision
     }
@@ -213,26 +272,41 @@ impl Dispatcher {
         keep: &mut impl FnMut(LaneId, &Entry) -> bool,
     ) -> Option<Batch> {
         let lane = self.touch(id);
-        let (most, _) = lane.queue.prefix(lane.max_batch);
+        let most_rows = lane.most_rows();
+        let (most, _) = lane.queue.prefix(most_rows);
         let first = lane.queue.remove(0..entries.clamp(1, most.max(1)));
         let entries: Vec<Entry> = first.filter(|entry| keep(id, entry)).collect();
         let first_arrival = entries.iter().map(|entry| entry.arrival).min()?;
         let rows = entries.iter().map(|entry| entry.rows).sum();
         let held = lane.held_since.take().map_or(Duration::ZERO, |since| now.since(since));
-        let (predicted, expected, part) =
-            (lane.predict(rows), lane.mean_time(rows), rows as f64 / lane.max_batch as f64);
-        let (ticket, waited) = (self.tickets, now.since(first_arrival));
+        lane.note_release(rows);
+        let (predicted, part) = (lane.predict(rows), rows as f64 / most_rows as f64);
+        let ticket = self.launch(now, id, entries.len(), rows, now.since(first_arrival));
+        self.arbiter.released(id, part);
+        Some(Batch { ticket, lane: id, entries, rows, reason, held, predicted })
+    }
+
+    /// Sends rows that are nobody's to a runner.
+    fn rehearse(&mut self, now: Instant, id: LaneId, rows: usize) -> Rehearsal {
+        let lane = self.touch(id);
+        lane.rehearsals.as_mut().into_iter().for_each(Rehearsals::begun);
+        let predicted = lane.predict(rows);
+        Rehearsal { ticket: self.launch(now, id, 0, rows, Duration::ZERO), lane: id, rows, predicted }
+    }
+
+    /// Books a batch that goes to a runner; returns its ticket.
+    fn launch(&mut self, now: Instant, lane: LaneId, entries: usize, rows: usize, waited: Duration) -> u64 {
+        let (ticket, expected) = (self.tickets, self.lane(lane).mean_time(rows));
         self.tickets += 1;
         // At once, not when the batch is back: with several runners, a lane could otherwise take them all unseen.
         self.settle(now);
-        self.arbiter.charge(id, expected.unwrap_or_default());
-        self.arbiter.released(id, part);
-        self.running.push(Running { ticket, lane: id, since: now, entries: entries.len(), rows, waited, expected });
+        self.arbiter.charge(lane, expected.unwrap_or_default());
+        self.running.push(Running { ticket, lane, since: now, entries, rows, waited, expected });
         // Lanes that wait or hold do not lose by it; those that wanted this runner have to think again.
         for lane in self.lanes.values_mut() {
             lane.said.take_if(|(_, decision)| matches!(decision, Decision::Release { .. }));
         }
-        Some(Batch { ticket, lane: id, entries, rows, reason, held, predicted })
+        ticket
     }
 
     /// Takes these entries out to be refused; where some of them could be served at another time and some never, those up to
@@ -251,19 +325,24 @@ impl Dispatcher {
         let retries = has_a_chance(entries.start);
         let alike = entries.clone().take_while(|&at| has_a_chance(at) == retries).count();
         let entries = entries.start..entries.start + alike;
-        let entries = self.touch(id).queue.remove(entries).collect();
+        let lane = self.touch(id);
+        let entries: Vec<Entry> = lane.queue.remove(entries).collect();
+        if let (false, Some(rehearsals)) = (retries, &mut lane.rehearsals) {
+            entries.iter().for_each(|entry| rehearsals.refused(entry.rows));
+        }
         Shed { lane: id, entries, reason, forecast, retry_at: retries.then_some(retry_at) }
     }
 
-    /// The batch with this ticket is back. Only batches that succeeded are learned from: a model that fails fast would
-    /// look fast.
-    pub fn land(&mut self, now: Instant, ticket: u64, landing: Landing) {
-        let Some(at) = self.running.iter().position(|r| r.ticket == ticket) else { return };
+    /// The batch with this ticket is back; says whether the estimate has learned from it. Only batches that succeeded are
+    /// learned from: a model that fails fast would look fast.
+    pub fn land(&mut self, now: Instant, ticket: u64, landing: Landing) -> bool {
+        let Some(at) = self.running.iter().position(|r| r.ticket == ticket) else { return false };
         let running = self.running.swap_remove(at);
+        self.stirred = self.stirred.max(now);
         self.lanes.values_mut().for_each(|lane| lane.said = None);
         self.settle(now);
         // Nobody's account is left to book on where the lane was closed meanwhile.
-        let Some(lane) = self.lanes.get_mut(&running.lane) else { return };
+        let Some(lane) = self.lanes.get_mut(&running.lane) else { return false };
         let time = match landing {
             Landing::Answered { took, .. } => took,
             Landing::Failed => now.since(running.since),
@@ -271,13 +350,22 @@ impl Dispatcher {
         self.arbiter.refund(running.lane, running.expected.unwrap_or_default());
         self.arbiter.charge(running.lane, time);
         lane.free_since = now;
-        lane.crowd.landed(now);
-        if let Landing::Answered { late, .. } = landing {
+        let has_succeeded = landing != Landing::Failed;
+        let tells = if running.is_rehearsal() {
+            lane.rehearsals.as_mut().is_some_and(|own| own.landed(running.rows, has_succeeded))
+        } else {
+            lane.crowd.landed(now);
+            has_succeeded
+        };
+        if let (Landing::Answered { late, .. }, true) = (landing, tells) {
             let answers = Answers { all: running.entries, late };
             lane.times.observe_answered(now, lane.sizes.padded(running.rows), time, answers);
-            lane.policy.landed(now, &running);
-            self.arbiter.know(running.lane, lane.full_batch());
+            if !running.is_rehearsal() {
+                lane.policy.landed(now, &running);
+            }
         }
+        self.arbiter.know(running.lane, lane.full_batch());
+        tells
     }
 
     /// What a decision about this lane at `now` may look at.
@@ -289,18 +377,20 @@ impl Dispatcher {
 
     /// The view of a lane as if there were no other and no crowd.
     fn view_alone(&self, id: LaneId) -> View<'_> {
-        let Lane { max_batch, sizes, queue, times, patience, draining, free_since, .. } = self.lane(id);
+        let lane = self.lane(id);
+        let Lane { sizes, queue, times, patience, draining, free_since, .. } = lane;
         View {
             lane: id,
             queue,
             running: &self.running,
             runners: self.runners,
-            max_batch: *max_batch,
+            max_batch: lane.most_rows(),
             sizes,
             fit: times.fit(),
             patience: patience.factor(),
             crowd: None,
             free_since: *free_since,
+            rehearses: lane.rehearsals.is_some(),
             draining: *draining,
             standing: Standing::ALONE,
         }
@@ -373,16 +463,22 @@ impl Dispatcher {
         &self.lane(lane).queue
     }
 
-    /// Whether nothing of this lane waits or runs.
+    /// Whether nobody's request waits or runs in this lane.
     #[must_use]
     pub fn is_idle(&self, lane: LaneId) -> bool {
-        self.queue(lane).is_empty() && self.running.iter().all(|batch| batch.lane != lane)
+        self.queue(lane).is_empty() && self.running.iter().all(|batch| batch.lane != lane || batch.is_rehearsal())
     }
 
     /// What has been learned of this lane's batch time.
     #[must_use]
     pub fn fit(&self, lane: LaneId) -> Fit {
         self.lane(lane).fit()
+    }
+
+    /// The most rows that batches of this lane may have now: its cap, or what was tried.
+    #[must_use]
+    pub fn most_rows(&self, lane: LaneId) -> usize {
+        self.lane(lane).tried_rows()
     }
 
     /// Batches that are running, in any order.
@@ -584,6 +680,7 @@ mod tests {
                         flights.push((round, batch.ticket));
                     }
                     Step::WaitUntil(_) | Step::Park => break,
+                    Step::Rehearse(rehearsal) => panic!("it has no rows of its own: {rehearsal:?}"),
                 }
             }
         }
@@ -676,7 +773,9 @@ mod tests {
                 assert_eq!(batch.entries.len(), 2);
                 batch.ticket
             });
-            tickets.into_iter().for_each(|ticket| pool.land(at(begin + 12), ticket, took(10)));
+            for ticket in tickets {
+                assert!(pool.land(at(begin + 12), ticket, took(10)), "it tells something");
+            }
         }
         assert_eq!(pool.view(at(320), lane).crowd.map(|crowd| crowd.size), Some(4));
     }

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::patience::Service;
+use super::rehearsal::{Known, Rehearsals, Wanted};
 use super::{BatchSizes, Decision, Entry, Patience, Policy, Queue};
 use crate::estimator::{BatchTimes, Crowd, Fit, Instant};
 
@@ -11,12 +12,14 @@ use crate::estimator::{BatchTimes, Crowd, Fit, Instant};
 pub struct Lane {
     pub(super) weight: NonZeroUsize,
     pub(super) policy: Box<dyn Policy>,
-    pub(super) max_batch: usize,
+    max_batch: usize,
     pub(super) sizes: BatchSizes,
     pub(super) queue: Queue,
     pub(super) times: BatchTimes,
     pub(super) patience: Patience,
     pub(super) crowd: Crowd,
+    /// Where it has rows of its own.
+    pub(super) rehearsals: Option<Rehearsals>,
     pub(super) draining: bool,
     /// When a batch of it last came back. By the pool's last landing, a lane whose estimate is stale beyond hope would
     /// never look idle beside a busy one, and never be put to the test again.
@@ -43,6 +46,7 @@ impl Lane {
             times: BatchTimes::new(),
             patience: Patience::new(),
             crowd: Crowd::new(),
+            rehearsals: None,
             draining: false,
             free_since: Instant::EPOCH,
             held_since: None,
@@ -60,6 +64,45 @@ impl Lane {
     #[must_use]
     pub fn padding_to(self, sizes: BatchSizes) -> Lane {
         Lane { sizes, ..self }
+    }
+
+    /// Whoever runs its batches has rows of its own: where the estimate may be stale, it is tested with those and never with a
+    /// caller. So far batches of up to `tried` rows were tried (0 is taken as 1). Until larger ones are rehearsed, while the pool
+    /// is idle, none is released. Callers are promised answers within `max_latency`.
+    #[must_use]
+    pub fn rehearsing(self, tried: usize, max_latency: Duration) -> Lane {
+        Lane { rehearsals: Some(Rehearsals::new(tried, max_latency)), ..self }
+    }
+
+    /// The most rows that were tried and are within the cap.
+    pub(super) fn tried_rows(&self) -> usize {
+        self.rehearsals.as_ref().map_or(self.max_batch, |rehearsals| rehearsals.tried().min(self.max_batch))
+    }
+
+    /// The most rows that its next batch may have. Of more than were tried, a request goes alone.
+    pub(super) fn most_rows(&self) -> usize {
+        let first = self.queue.first().map_or(1, |first| first.rows);
+        self.tried_rows().max(first).min(self.max_batch)
+    }
+
+    /// Whether there is anything to rehearse.
+    pub(super) fn is_curious(&self) -> bool {
+        !self.draining && self.rehearsals.as_ref().is_some_and(|rehearsals| rehearsals.is_curious(self.max_batch))
+    }
+
+    /// The rehearsal that it wants next; `quiet_since` is when something last happened in its pool, if nothing waits or runs there.
+    pub(super) fn wanted_rehearsal(&self, quiet_since: Option<Instant>) -> Option<Wanted> {
+        let rehearsals = self.rehearsals.as_ref()?;
+        let Lane { sizes, max_batch, free_since, .. } = self;
+        let (fit, max_batch, free_since) = (self.fit(), *max_batch, *free_since);
+        rehearsals.wanted(Known { fit, sizes, max_batch, free_since, quiet_since })
+    }
+
+    /// A batch of so many rows of callers goes to a runner; the queue is without them already.
+    pub(super) fn note_release(&mut self, rows: usize) {
+        let next = self.queue.first().map_or(1, |next| next.rows);
+        let is_full = rows + next > self.tried_rows();
+        self.rehearsals.as_mut().into_iter().for_each(|rehearsals| rehearsals.released(is_full));
     }
 
     /// Takes in a batch that was timed before the queue opened.
@@ -80,19 +123,19 @@ impl Lane {
 
     /// The mean time of a batch of `rows`, or of as many as fit into one; `None` while that is a guess.
     pub(super) fn mean_time(&self, rows: usize) -> Option<Duration> {
-        self.fit().is_trusted().then(|| self.predict(rows.min(self.max_batch))).flatten()
+        self.fit().is_trusted().then(|| self.predict(rows.min(self.most_rows()))).flatten()
     }
 
     /// The mean time of a full batch; zero while that is a guess.
     pub(super) fn full_batch(&self) -> Duration {
-        self.mean_time(self.max_batch).unwrap_or_default()
+        self.mean_time(self.most_rows()).unwrap_or_default()
     }
 
     /// An entry has arrived, while so many others of the lane are with a runner.
     pub(super) fn arrive(&mut self, entry: Entry, flying: usize, runners: usize) {
         // All go by its own stamp: the moment of hearing would make a crowd look simultaneous. Stamps may be out of order
         // by the time it takes to read requests.
-        let service = Service { fit: self.times.fit(), sizes: &self.sizes, runners, max_batch: self.max_batch };
+        let service = Service { fit: self.times.fit(), sizes: &self.sizes, runners, max_batch: self.most_rows() };
         self.patience.observe(&entry, service);
         self.queue.insert(entry);
         self.crowd.arrived(entry.arrival, self.queue.len() + flying);
@@ -104,7 +147,7 @@ impl Lane {
         let holds = match decision {
             Decision::WaitUntil(at) => *at > now,
             Decision::Park => true,
-            Decision::Release { .. } | Decision::Shed { .. } => *asked == now,
+            Decision::Release { .. } | Decision::Shed { .. } | Decision::Rehearse { .. } => *asked == now,
         };
         holds.then(|| decision.clone())
     }

@@ -13,6 +13,7 @@ mod lane;
 mod patience;
 mod priority;
 mod queue;
+mod rehearsal;
 mod sizes;
 mod view;
 
@@ -22,7 +23,7 @@ pub use aimd::Aimd;
 pub use arbiter::{Arbiter, Claim};
 pub use cork::Cork;
 pub use cork_2020::Cork2020;
-pub use dispatcher::{Batch, Dispatcher, Landing, Shed, Step};
+pub use dispatcher::{Batch, Dispatcher, Landing, Rehearsal, Shed, Step};
 pub use fixed::Fixed;
 pub use lane::{Lane, LaneId};
 pub use patience::Patience;
@@ -77,6 +78,12 @@ pub enum Decision {
         forecast: Instant,
         /// When what stands before them will be under way.
         retry_at: Instant,
+    },
+    /// Run a batch of so many rows that are nobody's. The [`Dispatcher`] decides that, for lanes that [rehearse](Lane::rehearsing);
+    /// from a policy it means `Park`.
+    Rehearse {
+        /// How many rows.
+        rows: usize,
     },
     /// Do nothing until something happens.
     Park,

@@ -398,6 +398,7 @@ mod tests {
                     patience,
                     crowd,
                     free_since,
+                    rehearses: false,
                     draining,
                     standing,
                 };
@@ -412,7 +413,7 @@ mod tests {
                     }
                     Decision::Shed { .. } => return batches,
                     Decision::WaitUntil(at) => break Some(at),
-                    Decision::Park => break None,
+                    Decision::Park | Decision::Rehearse { .. } => break None,
                 }
             };
         }

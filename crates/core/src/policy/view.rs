@@ -16,7 +16,7 @@ pub struct View<'a> {
     pub running: &'a [Running],
     /// Runners of the pool, free and busy.
     pub runners: usize,
-    /// Cap on the rows of a batch.
+    /// Most rows that a batch may have now: the cap, or what was tried.
     pub max_batch: usize,
     /// The sizes that batches are padded to.
     pub sizes: &'a BatchSizes,
@@ -28,6 +28,8 @@ pub struct View<'a> {
     pub crowd: Option<KnownCrowd>,
     /// When a batch of this lane last came back and left its runner free; the epoch if none ever ran.
     pub free_since: Instant,
+    /// Whether a stale estimate is tested with rows that are nobody's, and so by no caller.
+    pub rehearses: bool,
     /// Whether nothing will arrive any more.
     pub draining: bool,
     /// What the other lanes of the pool mean for this one.
@@ -58,7 +60,7 @@ pub struct Running {
     pub lane: LaneId,
     /// When it was released.
     pub since: Instant,
-    /// Its requests.
+    /// Its requests; none if it is a rehearsal.
     pub entries: usize,
     /// Its rows.
     pub rows: usize,
@@ -66,6 +68,14 @@ pub struct Running {
     pub waited: Duration,
     /// The mean batch time expected of it when it was released; `None` if that was a guess.
     pub expected: Option<Duration>,
+}
+
+impl Running {
+    /// Whether its rows are nobody's.
+    #[must_use]
+    pub fn is_rehearsal(&self) -> bool {
+        self.entries == 0
+    }
 }
 
 /// A share below this is taken as this: keeps predictions finite.
@@ -197,6 +207,7 @@ mod tests {
             patience: 0.0,
             crowd: None,
             free_since: Instant::EPOCH,
+            rehearses: false,
             draining: false,
             standing,
         };
@@ -246,6 +257,7 @@ mod tests {
             patience: 0.0,
             crowd: None,
             free_since: Instant::EPOCH,
+            rehearses: false,
             draining: false,
             standing: Standing::ALONE,
         };

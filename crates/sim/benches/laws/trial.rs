@@ -8,7 +8,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use uncork_core::estimator::Instant;
 use uncork_core::policy::{
-    Batch, Cork, Decision, Dispatcher, Entry, Landing, LaneId, Policy, Priority, ReleaseReason, ShedReason, Step, View,
+    Batch, Cork, Decision, Dispatcher, Entry, Landing, LaneId, Policy, Priority, Rehearsal, ReleaseReason, ShedReason,
+    Step, View,
 };
 use uncork_sim::{self as sim, Source};
 
@@ -29,6 +30,7 @@ pub(crate) struct Tally {
     pub(crate) failed: u64,
     pub(crate) left: u64,
     pub(crate) renewed: u64,
+    pub(crate) rehearsed: u64,
     /// Worlds that were lived through twice, and those that the simulator ran too.
     pub(crate) repeated: u64,
     pub(crate) simulated: u64,
@@ -53,6 +55,7 @@ impl Tally {
         self.failed += other.failed;
         self.left += other.left;
         self.renewed += other.renewed;
+        self.rehearsed += other.rehearsed;
         self.repeated += other.repeated;
         self.simulated += other.simulated;
         self.released.iter_mut().zip(other.released).for_each(|(sum, n)| *sum += n);
@@ -75,11 +78,12 @@ pub(crate) fn try_out(world: &World) -> Tally {
     if world.is_plain() && one_asker && world.seed.is_multiple_of(2) {
         let outcomes = sim::run(world.scenario(), &mut Traffic::of(world));
         let sum = |f: fn(&sim::Outcome) -> u64| outcomes.iter().map(f).sum::<u64>();
-        let theirs = [sum(|o| o.offered), sum(|o| o.on_time), sum(|o| o.late), sum(|o| o.shed), sum(|o| o.batches)];
+        let theirs: [fn(&sim::Outcome) -> u64; 6] =
+            [|o| o.offered, |o| o.on_time, |o| o.late, |o| o.shed, |o| o.batches, |o| o.rehearsals];
         let shed = tally.refused.iter().sum();
         assert_eq!(
-            theirs,
-            [tally.requests, tally.on_time, tally.late, shed, tally.batches],
+            theirs.map(sum),
+            [tally.requests, tally.on_time, tally.late, shed, tally.batches, tally.rehearsed],
             "the simulator does the same"
         );
         let busy: Duration = outcomes.iter().map(|o| o.busy).sum();
@@ -127,9 +131,26 @@ struct LaneState {
     waiting: usize,
     waiting_rows: usize,
     flying: usize,
+    /// The most rows that were tried, where it rehearses; and how often the next size has run.
+    tried: Option<usize>,
+    begun: bool,
+    /// Whether somebody was refused since its last rehearsal who could not have been in time alone.
+    refused: bool,
+    /// Batches as large as could be since then.
+    full: usize,
     most_present: usize,
     /// The newest request of each class (latency cap) that was released, by its deadline and id.
     served: Vec<(Duration, (Instant, u64))>,
+}
+
+impl LaneState {
+    /// A rehearsal of so many rows has succeeded: that of a larger size than were tried counts from the second on.
+    fn tried_out(&mut self, rows: usize) {
+        if self.tried.is_some_and(|tried| tried < rows) {
+            self.tried = if self.begun { Some(rows) } else { self.tried };
+            self.begun = !self.begun;
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -224,6 +245,10 @@ impl<'a> Trial<'a> {
             waiting: 0,
             waiting_rows: 0,
             flying: 0,
+            tried: told.tried,
+            begun: false,
+            refused: false,
+            full: 0,
             most_present: 0,
             served: Vec::new(),
         });
@@ -250,6 +275,9 @@ impl<'a> Trial<'a> {
             let succeeded = self.world.failing == 0.0 || !self.rng.random_bool(self.world.failing);
             self.tally.failed += u64::from(!succeeded);
             self.lanes[flight.lane].flying -= flight.entries;
+            if flight.entries == 0 && succeeded {
+                self.lanes[flight.lane].tried_out(flight.rows);
+            }
             let landing =
                 if succeeded { Landing::Answered { took: flight.took, late: flight.late } } else { Landing::Failed };
             self.pool.land(now, flight.ticket, landing);
@@ -275,7 +303,7 @@ impl<'a> Trial<'a> {
         }
         let stamp = arrival.at - self.up_to(self.world.hearing_lag);
         let within = arrival.within.map_or(model.max_latency, |own| own.min(model.max_latency));
-        let rows = arrival.rows.clamp(1, model.max_batch);
+        let rows = arrival.rows.clamp(1, self.pool.most_rows(lane));
         let entry = Entry { id, arrival: stamp, deadline: stamp + within, rows, priority: Priority::DEFAULT };
         self.requests.push(Request { entry, lane, fate: Fate::Waits });
         if self.world.leaving > 0.0 && self.rng.random_bool(self.world.leaving) {
@@ -353,7 +381,12 @@ impl<'a> Trial<'a> {
                     assert!((1..=entries.len()).contains(&shed.entries.len()), "{shed:?} of {entries:?}");
                     assert_eq!((shed.reason, shed.forecast), (reason, forecast));
                     self.tally.refused[reason as usize] += shed.entries.len() as u64;
+                    self.lanes[shed.lane].refused |= shed.retry_at.is_none();
                     shed.entries.iter().for_each(|entry| self.settle(shed.lane, entry, Fate::Refused, self.now));
+                }
+                (Step::Rehearse(rehearsal), Decision::Rehearse { rows }) => {
+                    assert_eq!(rehearsal.rows, rows);
+                    self.run_rehearsal(rehearsal);
                 }
                 (Step::WaitUntil(at), Decision::WaitUntil(decided)) => {
                     assert_eq!(at, decided);
@@ -377,13 +410,39 @@ impl<'a> Trial<'a> {
         assert!((1..=view.queue.len()).contains(&entries), "releases {entries} of {}", view.queue.len());
         let rows: usize = view.queue.iter().take(entries).map(|e| e.rows).sum();
         assert!((1..=state.max_batch).contains(&rows), "{rows} rows against a cap of {}", state.max_batch);
+        assert!(rows <= state.tried.unwrap_or(rows), "{rows} rows, and no more than {:?} were tried", state.tried);
         if state.rule == Rule::Cork {
             let first = view.queue.first().expect("it has entries");
             let in_time = now + view.batch_time(rows) <= first.deadline;
-            let probe = entries == 1 && state.flying == 0 && !in_time;
+            let probe = entries == 1 && state.flying == 0 && !in_time && state.tried.is_none();
             assert!(if reason == ReleaseReason::Probe { probe } else { in_time }, "runs what is late: {first:?}");
             assert!(reason != ReleaseReason::Draining || state.draining);
         }
+    }
+
+    fn run_rehearsal(&mut self, rehearsal: Rehearsal) {
+        let Rehearsal { ticket, lane: id, rows, .. } = rehearsal;
+        let (now, quiet) = (self.now, self.open.iter().all(|&lane| self.lanes[lane].waiting == 0));
+        assert!(self.flights.len() < self.world.runners, "more in flight than permits");
+        let lane = &mut self.lanes[id];
+        let tried = lane.tried.expect("it has rows of its own");
+        assert!(!lane.draining && (1..=lane.max_batch).contains(&rows), "{rows} rows against {}", lane.max_batch);
+        assert!(self.flights.iter().all(|f| f.lane != id || f.entries > 0), "one rehearsal at a time");
+        if rows <= tried {
+            assert!(lane.refused, "tests an estimate by which nobody was refused");
+            assert!(lane.flying == 0, "tests an estimate that a batch is about to renew");
+        } else {
+            let is_next = rows <= 2 * tried || !self.world.models[lane.model].service.sizes.is_any();
+            assert!(is_next, "{rows} rows, after {tried}");
+            // Or where batches were full for long, as large as they could be.
+            assert!(quiet && self.flights.is_empty() || lane.full >= 16, "somebody waits for it: {}", lane.full);
+        }
+        (lane.refused, lane.full) = (false, 0);
+        let model = lane.model;
+        let time = self.world.models[model].service.draw(now, self.launched[model], rows, &mut self.service_rng);
+        self.launched[model] += 1;
+        self.tally.rehearsed += 1;
+        self.flights.push(Flight { end: now + time, took: time, ticket, lane: id, entries: 0, rows, late: 0 });
     }
 
     fn run_batch(&mut self, batch: Batch) {
@@ -404,7 +463,11 @@ impl<'a> Trial<'a> {
             *count += 1;
             self.settle(lane, entry, Fate::Served, end);
         }
-        self.lanes[lane].flying += entries.len();
+        let next = self.pool.queue(lane).first().map_or(1, |next| next.rows);
+        let state = &mut self.lanes[lane];
+        state.flying += entries.len();
+        state.refused = false;
+        state.full += usize::from(state.tried.is_some_and(|tried| rows + next > tried.min(state.max_batch)));
         self.flights.push(Flight { end, took: time, ticket, lane, entries: entries.len(), rows, late });
     }
 
@@ -474,7 +537,7 @@ impl<'a> Trial<'a> {
                 continue;
             }
             assert!(!lane.draining, "a drained lane is held");
-            assert!(queue.rows() < lane.max_batch, "a full batch is held");
+            assert!(queue.rows() < lane.tried.unwrap_or(usize::MAX).min(lane.max_batch), "a full batch is held");
             assert!(lane.rule != Rule::Fixed(uncork_core::policy::Fixed::EAGER), "an eager lane is held");
             if lane.rule == Rule::Cork {
                 let latest = first.deadline - self.pool.view(now, id).batch_time(queue.rows());
@@ -523,7 +586,7 @@ impl<'a> Trial<'a> {
 
     /// What the dispatcher remembers of its policy's answers is what the policy says when it is asked now.
     fn check_memory(&self, decision: &Decision) {
-        let &[LaneState { rule: Rule::Cork, closed: false, .. }] = &self.lanes[..] else { return };
+        let &[LaneState { rule: Rule::Cork, closed: false, tried: None, .. }] = &self.lanes[..] else { return };
         assert_eq!(*decision, Cork.decide(self.now, self.pool.view(self.now, 0)));
     }
 
@@ -532,6 +595,7 @@ impl<'a> Trial<'a> {
             Decision::Release { entries, .. } => (entries << 8 | lane.unwrap_or_default()) as u64,
             Decision::Shed { entries, .. } => (entries.start ^ entries.end << 20) as u64,
             Decision::WaitUntil(at) => at.as_nanos(),
+            Decision::Rehearse { rows } => (*rows ^ usize::MAX) as u64,
             Decision::Park => 1,
         };
         let mixed = self.tally.course.rotate_left(5) ^ number ^ self.now.as_nanos();

@@ -43,6 +43,8 @@ pub(crate) struct Model {
     pub(crate) seen: Vec<(usize, Duration)>,
     /// Its lane is drained and followed by a new one after each so many of its requests.
     pub(crate) renewed_every: Option<usize>,
+    /// Where it has rows of its own: the most that were tried when its lane opens.
+    pub(crate) tried: Option<usize>,
 }
 
 /// Who decides.
@@ -112,6 +114,7 @@ impl World {
             max_batch: m.max_batch,
             weight: m.weight,
             policy: m.policy(),
+            tried: m.tried,
         };
         let models = self.models.iter().map(model).collect();
         sim::Scenario { runners: self.runners, models, seed: self.seed, timer: Duration::ZERO }
@@ -166,6 +169,7 @@ impl Model {
             within,
             seen,
             renewed_every: rng.random_bool(0.2).then(|| rng.random_range(1..3000)),
+            tried: rng.random_bool(0.4).then(|| pick(rng, &[1, 1, 2, 8, max_batch])),
         }
     }
 
@@ -241,7 +245,10 @@ impl Model {
         let mut lane =
             Lane::new(self.policy(), self.max_batch).weighing(self.weight).padding_to(self.service.sizes.clone());
         self.seen.iter().for_each(|&(rows, time)| lane.seen(Instant::EPOCH, rows, time));
-        lane
+        match self.tried {
+            Some(tried) => lane.rehearsing(tried, self.max_latency),
+            None => lane,
+        }
     }
 }
 
