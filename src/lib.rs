@@ -7,6 +7,7 @@ pub mod journal;
 pub mod metrics;
 pub mod registry;
 pub mod server;
+pub mod statistics;
 pub mod telemetry;
 
 pub use uncork_batcher as batcher;

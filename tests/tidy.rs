@@ -38,9 +38,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("metrics", &["batcher", "error", "estimator", "policy"]),
     ("telemetry", &["batcher", "estimator"]),
     ("journal", &["batcher", "estimator", "policy"]),
+    ("statistics", &["batcher", "estimator", "metrics"]),
     ("runner", &["quote", "tensor"]),
     ("onnx", &["quote", "runner", "tensor"]),
-    ("registry", &["batcher", "error", "journal", "metrics", "onnx", "runner", "telemetry", "tensor"]),
+    ("registry", &["batcher", "error", "journal", "metrics", "onnx", "runner", "statistics", "telemetry", "tensor"]),
     (
         "server",
         &["batcher", "error", "estimator", "front", "metrics", "quote", "registry", "runner", "telemetry", "tensor"],

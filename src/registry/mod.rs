@@ -26,6 +26,7 @@ pub use spec::{ModelSpec, Runners, Source};
 pub use crate::batcher::{BatchSizes, Caps, Priority, Terms};
 pub use crate::journal::{Refusal, Release, Snapshot};
 pub use crate::runner::{BatchAxes, Device, DeviceError, Rows, Shapes};
+pub use crate::statistics::{Timed, Totals};
 
 use crate::batcher::Pool;
 use crate::error::Error;

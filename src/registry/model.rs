@@ -17,6 +17,7 @@ use crate::error::{Error, Outcome};
 use crate::journal::{Journal, Snapshot};
 use crate::metrics::{Limits, Metrics, ModelMetrics, Stage};
 use crate::runner::{RunnerError, Signature};
+use crate::statistics::{Statistics, Totals};
 use crate::telemetry::{FailureLog, SpanRef, Tracer};
 use crate::tensor::Tensors;
 
@@ -55,6 +56,7 @@ pub struct Model {
 #[derive(Debug)]
 struct Counts {
     metrics: ModelMetrics,
+    statistics: Statistics,
     max_latency: Duration,
     /// By [`Outcome`], since the start: handles to metrics cannot be read.
     totals: [AtomicU64; Outcome::ALL.len()],
@@ -97,6 +99,7 @@ impl Model {
         }
         let metrics = metrics.model(&spec.name, &spec.version, limits(&spec));
         let journal = Journal::new(spec.max_latency, max_batch);
+        let statistics = Statistics::default();
         let full_name = format!("{}-{}", spec.name, spec.version);
         let builder = Batcher::builder(Caps { max_latency: spec.max_latency, max_batch })
             .name(&full_name)
@@ -110,6 +113,7 @@ impl Model {
             .weight(spec.weight)
             .observer(metrics.clone())
             .observer(journal.clone())
+            .observer(statistics.clone())
             .observer(tracer.of_model(&spec.name, &spec.version))
             .observer(FailureLog::new(full_name));
         let builder = if let Some(pool) = pool { builder.pool(pool) } else { builder };
@@ -130,7 +134,7 @@ impl Model {
             outcome.map_err(fail)?;
         }
         let totals = std::array::from_fn(|_| AtomicU64::new(0));
-        let counts = Arc::new(Counts { metrics, max_latency: spec.max_latency, totals });
+        let counts = Arc::new(Counts { metrics, statistics, max_latency: spec.max_latency, totals });
         Ok(Model { spec, platform, labels, signature: Arc::new(signature), alone, too_slow, batcher, journal, counts })
     }
 
@@ -177,6 +181,11 @@ impl Model {
     /// How many requests have ended in each way since the start.
     pub fn totals(&self) -> [(Outcome, u64); Outcome::ALL.len()] {
         Outcome::ALL.map(|outcome| (outcome, self.counts.totals[outcome as usize].load(Ordering::Relaxed)))
+    }
+
+    /// Counts and times since the start, by request and by batch size.
+    pub fn statistics(&self) -> Totals {
+        self.counts.statistics.totals()
     }
 
     /// What waits and runs, what has been learned of the batch time, and what happened in the last two minutes.
@@ -390,11 +399,15 @@ impl Drop for Count {
     fn drop(&mut self) {
         if let Some(stages) = self.stages {
             let took = self.arrival.elapsed();
+            let times = stages.times(took);
             self.counts.metrics.request_duration.record(took);
-            self.counts.metrics.record_stages(stages.times(took));
+            self.counts.metrics.record_stages(times);
+            self.counts.statistics.answered(took, times);
             if took > self.counts.max_latency {
                 self.outcome = Outcome::Late;
             }
+        } else {
+            self.counts.statistics.unanswered(self.arrival.elapsed());
         }
         self.counts.count(self.outcome);
     }

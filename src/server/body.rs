@@ -43,7 +43,7 @@ impl Room {
     }
 
     /// Takes room for `bytes` more bytes into `taken`.
-    fn take(&self, bytes: usize, taken: &mut Option<OwnedSemaphorePermit>) -> Result<(), Refusal> {
+    pub(super) fn take(&self, bytes: usize, taken: &mut Option<OwnedSemaphorePermit>) -> Result<(), Refusal> {
         // Behind a body of which the rest is still to come, the connection is of no more use.
         let more = self.reserve(bytes).map_err(Refusal::and_close)?;
         match taken {
@@ -60,6 +60,13 @@ pub(super) struct Whole {
     /// What the client sent.
     pub(super) bytes: Bytes,
     _taken: Option<OwnedSemaphorePermit>,
+}
+
+impl Whole {
+    /// A body, and its part of the room.
+    pub(super) fn new(bytes: Bytes, taken: Option<OwnedSemaphorePermit>) -> Whole {
+        Whole { bytes, _taken: taken }
+    }
 }
 
 /// The whole body; 413 where it is larger than allowed, 408 where it takes too long, 400 where it breaks off, 503 where
@@ -105,7 +112,7 @@ async fn collect(mut body: Body, announced: u64, limit: usize, room: &Room) -> R
         room.take(data.len(), &mut taken)?;
         joined.extend_from_slice(&data);
     }
-    Ok(Some(Whole { bytes: first.unwrap_or_else(|| joined.freeze()), _taken: taken }))
+    Ok(Some(Whole::new(first.unwrap_or_else(|| joined.freeze()), taken)))
 }
 
 fn slow(limit: Duration) -> Refusal {

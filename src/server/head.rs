@@ -32,6 +32,8 @@ pub(super) enum Ask<'a> {
         version: Option<&'a str>,
         /// `Host` and `Authorization`, by which the door knows who asks.
         who: [Option<&'a [u8]>; 2],
+        /// Bytes of JSON at the begin of the body, where binary tensors follow.
+        json: Option<usize>,
         /// Whether no header asks for anything that hyper or a handler must see.
         is_plain: bool,
     },
@@ -108,7 +110,11 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
                 request.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
             };
             let who = ["host", "authorization"].map(value);
-            ask(path, who, is_http_11 && request.headers.iter().all(is_plain))
+            let json = value("inference-header-content-length");
+            let length = json.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+            // One that is not understood goes the long way, which says so.
+            let is_plain = is_http_11 && json.is_some() == length.is_some() && request.headers.iter().all(is_plain);
+            ask(path, who, length, is_plain)
         }
         _ => Ask::Other,
     };
@@ -116,7 +122,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
 }
 
 /// What a POST to `path` asks for.
-fn ask<'a>(path: &'a str, who: [Option<&'a [u8]>; 2], is_plain: bool) -> Ask<'a> {
+fn ask<'a>(path: &'a str, who: [Option<&'a [u8]>; 2], json: Option<usize>, is_plain: bool) -> Ask<'a> {
     let below = path.strip_prefix("/v2/models/").and_then(|path| path.strip_suffix("/infer"));
     // What is escaped, or has a query, goes the long way.
     let Some(named) = below.filter(|named| !named.contains(['%', '?', '#'])) else { return Ask::Other };
@@ -127,16 +133,15 @@ fn ask<'a>(path: &'a str, who: [Option<&'a [u8]>; 2], is_plain: bool) -> Ask<'a>
             _ => return Ask::Other,
         },
     };
-    Ask::Infer { model, version, who, is_plain }
+    Ask::Infer { model, version, who, json, is_plain }
 }
 
 /// Whether a header says nothing that changes how a request is read or answered.
 fn is_plain(header: &httparse::Header<'_>) -> bool {
-    const TELLING: [&str; 9] = [
+    const TELLING: [&str; 8] = [
         "expect",
         "upgrade",
         "content-encoding",
-        "inference-header-content-length",
         "x-request-id",
         "transfer-encoding",
         // What browsers say, which the door looks at.
@@ -146,6 +151,10 @@ fn is_plain(header: &httparse::Header<'_>) -> bool {
     ];
     if header.name.eq_ignore_ascii_case("connection") {
         return header.value.eq_ignore_ascii_case(b"keep-alive");
+    }
+    // A wish for a compressed answer: see `Coding::wished`.
+    if header.name.eq_ignore_ascii_case("accept-encoding") {
+        return !["gzip", "deflate"].iter().any(|coding| header.value.eq_ignore_ascii_case(coding.as_bytes()));
     }
     !TELLING.iter().any(|name| header.name.eq_ignore_ascii_case(name))
 }

@@ -1,13 +1,14 @@
-//! The models over HTTP/1.1: the Open Inference Protocol v2 with JSON tensors, `/metrics`, `/status` and the page at `/`.
+//! The models over HTTP/1.1: the Open Inference Protocol v2, `/metrics`, `/status` and the page at `/`.
 //!
 //! A request's way: `connection` accepts, `guard` lets only sound heads through and keeps time, `arrival` stamps,
-//! `routes` finds the handler, `access` knows who may use it, `body` reads, `v2` turns JSON into tensors and back, `status` says what went wrong;
+//! `routes` finds the handler, `access` knows who may use it, `body` reads, `v2` turns JSON and binary tensors into a `call` and what comes of it back, `status` says what went wrong;
 //! `connection` logs and traces it on its way out.
 
 mod access;
 mod app;
 mod arrival;
 mod body;
+mod call;
 mod connection;
 mod guard;
 mod head;

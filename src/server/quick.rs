@@ -17,7 +17,7 @@ use super::app::App;
 use super::arrival::Arrival;
 use super::head::Ask;
 use super::refusals::Refusals;
-use super::status::Refusal;
+use super::status::{JSON, Refusal};
 use super::v2;
 use crate::estimator;
 use crate::front::{Front, Gate, Verdict, WayBack, Why};
@@ -96,7 +96,7 @@ impl std::fmt::Debug for Quick {
 impl Quick {
     /// Decides about a request whose head is in. `body` is there if all of it came with the head.
     pub(super) fn take(&self, ask: Ask<'_>, body: Option<&[u8]>, arrived: Instant) -> Taken {
-        let Ask::Infer { model, version, who, is_plain } = ask else { return Taken::Passed };
+        let Ask::Infer { model, version, who, json, is_plain } = ask else { return Taken::Passed };
         // The long way looks at all of the head, and tells who may not come in.
         if !is_plain || !self.lets_in(who) {
             return Taken::Passed;
@@ -110,7 +110,7 @@ impl Quick {
         }
         match body {
             Some(body) if !self.is_traced => {
-                Taken::Riding(Box::pin(self.clone().ride(model, body.to_vec(), arrived, now)))
+                Taken::Riding(Box::pin(self.clone().ride(model, body.to_vec(), json, arrived, now)))
             }
             _ => Taken::Passed,
         }
@@ -126,12 +126,19 @@ impl Quick {
         self.door.check(Right::Inference, &Method::POST, &headers).is_ok()
     }
 
-    async fn ride(self, model: Arc<Model>, body: Vec<u8>, arrived: Instant, begun: Instant) -> Reply {
+    async fn ride(
+        self,
+        model: Arc<Model>,
+        body: Vec<u8>,
+        json: Option<usize>,
+        arrived: Instant,
+        begun: Instant,
+    ) -> Reply {
         let within = self.fronts().way_back.leaves(model.spec().max_latency);
-        let answering = v2::answer_plain(&self.app, &model, Arrival(arrived), within, &body);
+        let answering = v2::answer_plain(&self.app, &model, Arrival(arrived), within, &body, json);
         let answered = std::panic::AssertUnwindSafe(answering).catch_unwind().await;
         let refusal = match answered {
-            Ok(Ok(v2::Written { body, timing, outputs })) => {
+            Ok(Ok(v2::Written { body, json, timing, outputs })) => {
                 {
                     let (took, mut fronts) = (begun.elapsed(), self.fronts());
                     fronts.sockets.answered(took);
@@ -140,7 +147,7 @@ impl Quick {
                 }
                 self.http.count(200);
                 let closes = self.app.registry.is_draining();
-                return Reply { bytes: message(&body, timing.as_bytes(), closes), closes };
+                return Reply { bytes: message(&body, json, timing.as_bytes(), closes), closes };
             }
             Ok(Err(v2::Unanswered { refusal, is_too_much })) => {
                 if is_too_much {
@@ -185,15 +192,24 @@ fn refusal(why: Why) -> Refusal {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1)).because("unread")
 }
 
-/// A good answer around `body`.
-fn message(body: &[u8], timing: &[u8], closes: bool) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(256 + timing.len() + body.len());
-    bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nserver-timing: ");
+/// A good answer around `body`, of which the first `json` bytes are JSON, or all.
+fn message(body: &[u8], json: Option<usize>, timing: &[u8], closes: bool) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(320 + timing.len() + body.len());
+    let mut digits = [0; 20];
+    bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\ncontent-type: ");
+    match json {
+        None => bytes.extend_from_slice(JSON.as_bytes()),
+        Some(length) => {
+            bytes.extend_from_slice(v2::BINARY.as_bytes());
+            bytes.extend_from_slice(b"\r\ninference-header-content-length: ");
+            bytes.extend_from_slice(decimal(length, &mut digits));
+        }
+    }
+    bytes.extend_from_slice(b"\r\nserver-timing: ");
     bytes.extend_from_slice(timing);
     bytes.extend_from_slice(b"\r\nx-request-id: ");
     bytes.extend_from_slice(RequestId::made().as_str().as_bytes());
     bytes.extend_from_slice(b"\r\ncontent-length: ");
-    let mut digits = [0; 20];
     bytes.extend_from_slice(decimal(body.len(), &mut digits));
     if closes {
         bytes.extend_from_slice(b"\r\nconnection: close");
@@ -246,7 +262,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_a_whole_message() {
-        let text = String::from_utf8(message(b"{}", b"batch;dur=1", true)).unwrap();
+        let text = String::from_utf8(message(b"{}", None, b"batch;dur=1", true)).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert_eq!(body, "{}");
         for line in ["HTTP/1.1 200 OK", "server-timing: batch;dur=1", "content-length: 2", "connection: close"] {

@@ -34,9 +34,15 @@ pub(super) fn router(app: App, door: Door) -> Router {
         .route("/metrics", get(metrics_text));
     let models = Router::new()
         .route("/v2", get(v2::metadata::server))
+        .route("/v2/repository/index", post(v2::description::index))
+        .route("/v2/models/stats", get(v2::description::all_statistics))
         .route("/v2/models/{model}", get(v2::metadata::model))
+        .route("/v2/models/{model}/config", get(v2::description::config))
+        .route("/v2/models/{model}/stats", get(v2::description::statistics))
         .route("/v2/models/{model}/infer", post(v2::infer))
         .route("/v2/models/{model}/versions/{version}", get(v2::metadata::model))
+        .route("/v2/models/{model}/versions/{version}/config", get(v2::description::config))
+        .route("/v2/models/{model}/versions/{version}/stats", get(v2::description::statistics))
         .route("/v2/models/{model}/versions/{version}/infer", post(v2::infer));
     let routes = probes.merge(guarded(Right::Scrape, views)).merge(guarded(Right::Inference, models));
     let routes = if is_traced { routes.route_layer(from_fn(note_route)) } else { routes };

@@ -147,6 +147,20 @@ impl Running {
         connection.rest().await
     }
 
+    /// The head and the body of the answer to a request in bytes, in one piece.
+    async fn post_bytes(&self, path: &str, lines: &str, body: &[u8]) -> (String, Vec<u8>) {
+        let mut connection = self.connect().await;
+        let is_chunked = lines.contains("chunked");
+        let length = if is_chunked { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\n{lines}{length}\r\n");
+        let body = match is_chunked {
+            true => [format!("{:x}\r\n", body.len()).as_bytes(), body, b"\r\n0\r\n\r\n"].concat(),
+            false => body.to_vec(),
+        };
+        connection.send([head.into_bytes(), body].concat()).await;
+        connection.answer().await
+    }
+
     fn stop(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
     }
@@ -162,6 +176,25 @@ struct Raw(TcpStream);
 impl Raw {
     async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.unwrap();
+    }
+
+    /// The head and the body of the next answer.
+    async fn answer(&mut self) -> (String, Vec<u8>) {
+        let read = async {
+            let mut all = Vec::new();
+            loop {
+                if let Some(at) = all.windows(4).position(|w| w == b"\r\n\r\n") {
+                    let head = String::from_utf8(all[..at].to_vec()).unwrap();
+                    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                    let end = at + 4 + length.unwrap_or("0").parse::<usize>().unwrap();
+                    if all.len() >= end {
+                        return (head, all[at + 4..end].to_vec());
+                    }
+                }
+                assert!(self.0.read_buf(&mut all).await.unwrap() > 0, "an answer: {all:?}");
+            }
+        };
+        tokio::time::timeout(HANGS, read).await.expect("an answer")
     }
 
     /// All that comes until the server closes.
@@ -223,7 +256,10 @@ async fn health_answers_have_json_bodies() {
 async fn metadata_lists_what_is_there_and_nothing_else() {
     let server = simple().await;
     let metadata = server.get("/v2").await.json();
-    assert_eq!(metadata, json!({"name": "uncork", "version": env!("CARGO_PKG_VERSION"), "extensions": []}));
+    assert_eq!(
+        metadata,
+        json!({"name": "uncork", "version": env!("CARGO_PKG_VERSION"), "extensions": ["binary_tensor_data", "classification", "model_configuration", "statistics"]})
+    );
     let model = server.get("/v2/models/m").await.json();
     let tensor = |name| json!([{"name": name, "datatype": "FP32", "shape": [-1, 1]}]);
     assert_eq!(model["name"], "m");
@@ -408,6 +444,34 @@ async fn every_error_has_its_status_and_a_sentence_and_harms_nobody_else() {
 }
 
 #[tokio::test]
+async fn configuration_and_statistics_are_told_as_triton_s_clients_read_them() {
+    let server = simple().await;
+    for path in ["/v2/models/m/config", "/v2/models/m/versions/10/config"] {
+        let config = server.get(path).await.json();
+        assert_eq!((&config["name"], &config["max_batch_size"]), (&json!("m"), &json!(8)), "{path}");
+        assert_eq!(config["input"], json!([{"name": "x", "data_type": "TYPE_FP32", "dims": [1]}]));
+        assert_eq!(config["dynamic_batching"]["max_queue_delay_microseconds"], json!(10_000_000));
+    }
+    for rows in [3, 3, 1] {
+        server.infer(&request(Value::from(vec![1; rows]))).await.json();
+    }
+    assert_eq!(server.infer(&json!({"inputs": []})).await.status, 400);
+    let wide = json!({"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]});
+    assert_eq!(server.infer(&wide).await.status, 400);
+    let all = server.get("/v2/models/stats").await.json();
+    assert_eq!(all["model_stats"].as_array().map(Vec::len), Some(2));
+    let stats = server.get("/v2/models/m/versions/10/stats").await.json()["model_stats"][0].clone();
+    assert_eq!((&stats["inference_count"], &stats["execution_count"]), (&json!(7), &json!(3)), "rows and batches");
+    let sizes: Vec<_> = stats["batch_stats"].as_array().unwrap().iter().map(|size| &size["batch_size"]).collect();
+    assert_eq!(sizes, [&json!(1), &json!(3)]);
+    assert_eq!(stats["inference_stats"]["success"]["count"], json!(3));
+    let index = server.ask(Method::POST, "/v2/repository/index", Some("{}".into())).await.json();
+    let version = |v: &str| json!({"name": "m", "version": v, "state": "READY", "reason": ""});
+    let listed = index.as_array().unwrap();
+    assert!(listed.len() == 2 && ["9", "10"].iter().all(|v| listed.contains(&version(v))), "{index}");
+}
+
+#[tokio::test]
 async fn a_request_that_cannot_be_read_is_counted_as_invalid_once() {
     let server = with(Options::default()).await;
     for body in ["{", r#"{"inputs":[]}"#, r#"{"inputs":[{"name":"z","shape":[1,1],"datatype":"FP32","data":[1]}]}"#] {
@@ -422,21 +486,10 @@ async fn a_request_that_cannot_be_read_is_counted_as_invalid_once() {
 }
 
 #[tokio::test]
-async fn an_answer_that_json_cannot_carry_is_an_error_and_counted_as_a_failure() {
+async fn what_is_no_number_is_answered_by_name_and_taken_by_name() {
     let server = with(Options::default()).await;
-    let infinite = server.infer(&request(json!([3e38]))).await; // y = 2x + 1
-    assert_eq!(infinite.status, 500);
-    assert_eq!(infinite.error(), "output 'y' holds an infinity at element 0, which JSON cannot carry");
-    server.assert_unharmed().await;
-    let text = server.get("/metrics").await.text;
-    let labels = r#"{model="m",version="1""#;
-    for line in [
-        format!(r#"uncork_requests_total{labels},outcome="failed"}} 1"#),
-        format!(r#"uncork_requests_total{labels},outcome="on_time"}} 1"#),
-        format!("uncork_request_duration_seconds_count{labels}}} 1"),
-    ] {
-        assert!(text.contains(&line), "{line} is not in\n{text}");
-    }
+    let answer = server.infer(&request(json!([3e38, "-Infinity", "NaN"]))).await.json(); // y = 2x + 1
+    assert_eq!(answer["outputs"][0]["data"], json!(["Infinity", "-Infinity", "NaN"]));
 }
 
 #[tokio::test]
@@ -549,34 +602,136 @@ async fn nested_data_and_unknown_members_are_taken() {
     let server = simple().await;
     let mut body = request(json!([[1], [2], [3]]));
     body["model_name"] = json!("m");
-    body["parameters"] = json!({"priority": 1, "sequence_id": "s", "binary_data_output": true});
+    body["parameters"] = json!({"priority": 1, "sequence_id": "s", "binary_data_output": false});
     body["inputs"][0]["parameters"] = json!({"content_type": "np"});
     let answer = server.infer(&body).await.json();
     assert_eq!(answer["outputs"][0]["data"], json!([3.0, 5.0, 7.0]));
 }
 
+/// BYTES of three characters in JSON take 24 bytes of memory each: bodies of 64 MiB made a server hold gigabytes of what its
+/// model did not even take.
 #[tokio::test]
-async fn integers_beyond_what_a_double_holds_are_read_exactly() {
+async fn name_type_and_shape_are_held_against_the_model_before_an_element_is_read() {
     let server = simple().await;
-    let wide = |data: &str| {
-        let body = format!(r#"{{"inputs":[{{"name":"x","shape":[1,1],"datatype":"INT64","data":[{data}]}}]}}"#);
-        server.ask(Method::POST, "/v2/models/m/infer", Some(body))
-    };
-    // The stand-in takes FP32 only; an INT64 that was read gets as far as the signature, one out of range does not.
-    assert!(wide("9223372036854775807").await.error().contains("is INT64; this model takes FP32"));
-    assert!(wide("9223372036854775808").await.error().contains("9223372036854775808) is out of range for INT64"));
+    for (input, words) in [
+        (r#""name":"x","shape":[1,1],"datatype":"BYTES","data":[{}]"#, "input 'x' is BYTES; this model takes FP32"),
+        (r#""name":"z","shape":[1,1],"datatype":"FP32","data":[{}]"#, "unknown input 'z'"),
+        (r#""name":"x","shape":[1,2],"datatype":"FP32","data":[{}]"#, "has shape [1, 2]; this model takes [-1, 1]"),
+    ] {
+        let body = format!(r#"{{"inputs":[{{{input}}}]}}"#);
+        let answer = server.ask(Method::POST, "/v2/models/m/infer", Some(body)).await;
+        assert_eq!(answer.status, 400);
+        assert!(answer.error().contains(words), "{}", answer.error());
+    }
+}
+
+#[tokio::test]
+async fn tensors_take_their_part_of_the_room_before_they_are_read() {
+    let options = Options { max_bodies_bytes: 256 * 1024, ..Options::default() };
+    let server = with_room_for_rows(options).await;
+    // 200 kB of text, which there is room for, are 400 kB of numbers.
+    let many = request(Value::from(vec![0; 100_000])).to_string();
+    let answer = server.ask(Method::POST, "/v2/models/m/infer", Some(many)).await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.error().contains("fill the 262144 bytes kept for them"), "{}", answer.error());
+    server.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn binary_tensors_come_and_go_behind_the_json() {
+    let server = simple().await;
+    let json = r#"{"id":"7","parameters":{"binary_data_output":true},
+        "inputs":[{"name":"x","shape":[2,1],"datatype":"FP32","parameters":{"binary_data_size":8}}]}"#;
+    let body = [json.as_bytes(), &1.5f32.to_le_bytes(), &f32::INFINITY.to_le_bytes()].concat();
+    // By the short way, and, since it names its request, by hyper's.
+    for more in ["", "X-Request-Id: a\r\n", "Transfer-Encoding: chunked\r\n"] {
+        let head = format!("Inference-Header-Content-Length: {}\r\n{more}", json.len());
+        let (head, answer) = server.post_bytes("/v2/models/m/infer", &head, &body).await;
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert!(head.contains("content-type: application/octet-stream"), "{head}");
+        let length = head.lines().find_map(|l| l.strip_prefix("inference-header-content-length: ")).unwrap();
+        let (json, behind) = answer.split_at(length.parse().unwrap());
+        let json: Value = serde_json::from_slice(json).unwrap();
+        let y = json!({"name": "y", "shape": [2, 1], "datatype": "FP32", "parameters": {"binary_data_size": 8}});
+        assert_eq!((&json["id"], &json["outputs"]), (&json!("7"), &json!([y])));
+        assert_eq!(behind, [4.0f32.to_le_bytes(), f32::INFINITY.to_le_bytes()].concat());
+    }
+}
+
+/// Triton's perf_analyzer announces the length of a body that is JSON from its first byte to its last.
+#[tokio::test]
+async fn json_that_is_announced_to_its_last_byte_is_json() {
+    let server = simple().await;
+    let body = request(json!([1])).to_string();
+    let head = format!("Inference-Header-Content-Length: {}\r\n", body.len());
+    let (head, answer) = server.post_bytes("/v2/models/m/infer", &head, body.as_bytes()).await;
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("application/json"), "{head}");
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer["outputs"][0]["data"], json!([3.0]));
+}
+
+#[tokio::test]
+async fn a_body_without_json_is_one_row_and_its_answer_binary() {
+    let server = simple().await;
+    let head = "Inference-Header-Content-Length: 0\r\n";
+    let (head, answer) = server.post_bytes("/v2/models/m/infer", head, &1f32.to_le_bytes()).await;
+    let length = head.lines().find_map(|l| l.strip_prefix("inference-header-content-length: ")).unwrap();
+    assert_eq!(answer[length.parse::<usize>().unwrap()..], 3f32.to_le_bytes());
+}
+
+#[tokio::test]
+async fn bodies_may_be_compressed_both_ways() {
+    use std::io::{Read, Write};
+    let server = simple().await;
+    let body = request(Value::from(vec![1; 64])).to_string();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(body.as_bytes()).unwrap();
+    zlib.write_all(body.as_bytes()).unwrap();
+    for (coding, packed) in [("gzip", gzip.finish().unwrap()), ("deflate", zlib.finish().unwrap())] {
+        let head = format!("Content-Encoding: {coding}\r\n");
+        let (head, answer) = server.post_bytes("/v2/models/m/infer", &head, &packed).await;
+        assert!(head.starts_with("HTTP/1.1 200 ") && !head.contains("content-encoding"), "{head}");
+        assert!(answer.starts_with(b"{\"model_name\":\"m\""));
+    }
+    let many = json!({"inputs": [{"name": "x", "shape": [64, 1], "datatype": "FP32", "data": vec![0.1234567; 64]}],
+        "id": "a".repeat(2000)});
+    let (head, answer) =
+        server.post_bytes("/v2/models/m/infer", "Accept-Encoding: gzip\r\n", many.to_string().as_bytes()).await;
+    assert!(head.contains("content-encoding: gzip"), "{head}");
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&answer[..]).read_to_string(&mut text).unwrap();
+    assert!(text.ends_with("}]}") && answer.len() < text.len() / 2);
+    // What most libraries say by default is no wish.
+    let default = "Accept-Encoding: gzip, deflate\r\n";
+    let (head, _) = server.post_bytes("/v2/models/m/infer", default, many.to_string().as_bytes()).await;
+    assert!(!head.contains("content-encoding"), "{head}");
+}
+
+#[tokio::test]
+async fn classes_are_given_where_they_are_wanted() {
+    let server = simple().await;
+    let mut body = request(json!([1, 2]));
+    body["outputs"] = json!([{"name": "y", "parameters": {"classification": 3}}]);
+    let answer = server.infer(&body).await.json();
+    let y = json!({"name": "y", "shape": [2, 1], "datatype": "BYTES", "data": ["3.000000:0", "5.000000:0"]});
+    assert_eq!(answer["outputs"][0], y);
 }
 
 #[tokio::test]
 async fn what_this_server_would_misread_is_refused_in_words() {
     let server = simple().await;
     let body = request(json!([1])).to_string();
-    let binary = server.raw(post_sized("Inference-Header-Content-Length: 9\r\nConnection: close\r\n", &body)).await;
-    let (status, error) = parse(&binary);
-    assert_eq!(status, 400);
-    assert!(error["error"].as_str().unwrap().contains("binary tensor data is not served"), "{error}");
-    let zipped = server.raw(post_sized("Content-Encoding: gzip\r\nConnection: close\r\n", &body)).await;
-    assert_eq!(parse(&zipped).0, 415);
+    for (header, status, words) in [
+        ("Inference-Header-Content-Length: 9999", 400, "but the body has"),
+        ("Inference-Header-Content-Length: nine", 400, "not a number of bytes"),
+        ("Content-Encoding: br", 415, "gzip or deflate"),
+        ("Content-Encoding: gzip", 400, "not what its Content-Encoding says"),
+    ] {
+        let refused = parse(&server.raw(post_sized(&format!("{header}\r\nConnection: close\r\n"), &body)).await);
+        assert_eq!(refused.0, status, "{header}");
+        assert!(refused.1["error"].as_str().unwrap().contains(words), "{}", refused.1);
+    }
 }
 
 #[tokio::test]
@@ -601,14 +756,14 @@ async fn a_caller_shortens_its_deadline_and_cannot_lengthen_it() {
 }
 
 #[tokio::test]
-async fn a_priority_beyond_its_bounds_is_answered_400_with_them() {
+async fn a_priority_that_is_no_number_is_answered_400_with_the_bounds() {
     let server = with(Options::default()).await;
     let mut body = request(json!([1]));
-    for known in [json!(1), json!("10"), json!(0)] {
+    for known in [json!(1), json!("10"), json!(0), json!(11), json!(u64::MAX)] {
         body["parameters"] = json!({ "priority": known });
         assert_eq!(server.infer(&body).await.status, 200, "{known}");
     }
-    for unknown in [json!(11), json!(-1), json!("high")] {
+    for unknown in [json!(1.5), json!(-1), json!("high")] {
         body["parameters"] = json!({ "priority": unknown });
         let answer = server.infer(&body).await;
         assert_eq!(answer.status, 400, "{}", answer.text);

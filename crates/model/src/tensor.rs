@@ -149,6 +149,19 @@ datatypes! {
     Bytes = "BYTES", Vec<u8>;
 }
 
+impl DataType {
+    /// Bytes of memory that an element takes; of a byte string, without the string itself.
+    pub fn byte_len(self) -> usize {
+        match self {
+            DataType::Bool | DataType::Uint8 | DataType::Int8 => 1,
+            DataType::Uint16 | DataType::Int16 | DataType::Fp16 | DataType::Bf16 => 2,
+            DataType::Uint32 | DataType::Int32 | DataType::Fp32 => 4,
+            DataType::Uint64 | DataType::Int64 | DataType::Fp64 => 8,
+            DataType::Bytes => size_of::<Vec<u8>>(),
+        }
+    }
+}
+
 impl Data {
     /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
@@ -178,15 +191,8 @@ impl Data {
 
     /// Bytes of memory that the elements take.
     pub fn byte_len(&self) -> usize {
-        let width = match self.datatype() {
-            DataType::Bool | DataType::Uint8 | DataType::Int8 => 1,
-            DataType::Uint16 | DataType::Int16 | DataType::Fp16 | DataType::Bf16 => 2,
-            DataType::Uint32 | DataType::Int32 | DataType::Fp32 => 4,
-            DataType::Uint64 | DataType::Int64 | DataType::Fp64 => 8,
-            DataType::Bytes => size_of::<Vec<u8>>(),
-        };
         let strings = if let Data::Bytes(v) = self { v.iter().map(Vec::len).sum() } else { 0 };
-        self.len() * width + strings
+        self.len() * self.datatype().byte_len() + strings
     }
 }
 
@@ -370,6 +376,15 @@ impl Tensors {
     /// Names and tensors in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Tensor)> {
         self.entries.iter().map(|(name, tensor)| (name, tensor))
+    }
+
+    /// The tensors called `names`, in that order. `None` where one is not there, or none is asked for.
+    pub fn pick(mut self, names: &[String]) -> Option<Tensors> {
+        let take = |name: &String| {
+            let at = self.entries.iter().position(|(n, _)| **n == **name)?;
+            Some(self.entries.swap_remove(at))
+        };
+        Tensors::new(names.iter().map(take).collect::<Option<_>>()?).ok()
     }
 
     /// Names and tensors, taken apart.

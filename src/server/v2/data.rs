@@ -50,10 +50,10 @@ pub(super) fn read(json: &str, datatype: DataType, shape: &[usize]) -> Result<Da
         DataType::Int16 => list(json, datatype, shape, integer::<i16>).map(Data::from),
         DataType::Int32 => list(json, datatype, shape, integer::<i32>).map(Data::from),
         DataType::Int64 => list(json, datatype, shape, integer::<i64>).map(Data::from),
-        DataType::Fp16 => list(json, datatype, shape, |t| finite(t, f16::from_f64, f16::is_finite)).map(Data::from),
-        DataType::Bf16 => list(json, datatype, shape, |t| finite(t, bf16::from_f64, bf16::is_finite)).map(Data::from),
-        DataType::Fp32 => list(json, datatype, shape, |t| finite(t, |x: f32| x, f32::is_finite)).map(Data::from),
-        DataType::Fp64 => list(json, datatype, shape, |t| finite(t, |x: f64| x, f64::is_finite)).map(Data::from),
+        DataType::Fp16 => list(json, datatype, shape, |t| float(t, f16::from_f64, f16::is_finite)).map(Data::from),
+        DataType::Bf16 => list(json, datatype, shape, |t| float(t, bf16::from_f64, bf16::is_finite)).map(Data::from),
+        DataType::Fp32 => list(json, datatype, shape, |t| float(t, |x: f32| x, f32::is_finite)).map(Data::from),
+        DataType::Fp64 => list(json, datatype, shape, |t| float(t, |x: f64| x, f64::is_finite)).map(Data::from),
         DataType::Bytes => list(json, datatype, shape, string).map(Data::from),
     }
 }
@@ -75,8 +75,18 @@ fn integer<T: FromStr<Err = std::num::ParseIntError>>(token: &str) -> Result<T, 
     })
 }
 
-/// A float that is parsed as `P`, rounded to `T`, and finite there.
-fn finite<P: FromStr, T: Copy>(token: &str, round: impl Fn(P) -> T, is_finite: fn(T) -> bool) -> Result<T, Wrong> {
+/// A float that is parsed as `P`, rounded to `T`, and finite there; or one that JSON has no number for, by name.
+fn float<P: FromStr + From<f32>, T: Copy>(
+    token: &str,
+    round: impl Fn(P) -> T,
+    is_finite: fn(T) -> bool,
+) -> Result<T, Wrong> {
+    match token {
+        "\"NaN\"" => return Ok(round(f32::NAN.into())),
+        "\"Infinity\"" => return Ok(round(f32::INFINITY.into())),
+        "\"-Infinity\"" => return Ok(round(f32::NEG_INFINITY.into())),
+        _ => {}
+    }
     // The standard library also knows "inf" and "nan"; among JSON's values only a number starts like this.
     if !token.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
         return Err(Wrong::Kind);
@@ -94,7 +104,9 @@ fn expected(datatype: DataType) -> &'static str {
     match datatype {
         DataType::Bool => "true or false, as BOOL asks for",
         DataType::Bytes => "a string, as BYTES asks for",
-        DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64 => "a number",
+        DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64 => {
+            "a number, \"NaN\", \"Infinity\" or \"-Infinity\""
+        }
         _ => "an integer",
     }
 }
@@ -299,7 +311,8 @@ mod tests {
             ("[1, \"2\"]", DataType::Int32),
             ("[1, null]", DataType::Fp32),
             ("[1, true]", DataType::Fp32),
-            ("[1, \"NaN\"]", DataType::Fp32),
+            ("[1, \"nan\"]", DataType::Fp32),
+            ("[1, \"NaN\"]", DataType::Int32),
             ("[1, {\"a\": [1]}]", DataType::Fp32),
             ("[true, 1]", DataType::Bool),
             ("[\"a\", 1]", DataType::Bytes),
@@ -320,6 +333,15 @@ mod tests {
         let Data::Fp32(found) = read(json, DataType::Fp32, &[4]).unwrap() else { panic!() };
         assert_eq!(found, [1.0 + f32::EPSILON, 1.0 + f32::EPSILON, 16_777_216.0, 0.0]);
         assert!(found[3].is_sign_negative());
+    }
+
+    #[test]
+    fn what_is_no_number_is_read_by_its_name() {
+        let json = r#"["NaN", "Infinity", "-Infinity"]"#;
+        let Data::Fp64(found) = read(json, DataType::Fp64, &[3]).unwrap() else { panic!() };
+        assert!(found[0].is_nan() && found[1..] == [f64::INFINITY, f64::NEG_INFINITY], "{found:?}");
+        let Data::Fp16(found) = read(json, DataType::Fp16, &[3]).unwrap() else { panic!() };
+        assert!(found[0].is_nan() && found[1] == f16::INFINITY, "{found:?}");
     }
 
     #[test]

@@ -1,10 +1,15 @@
-//! The Open Inference Protocol v2: its JSON, and the handlers that speak it.
+//! The Open Inference Protocol v2: JSON and binary tensors, and the handlers that speak it.
 
+mod binary;
+mod classes;
+mod coding;
 mod data;
+pub(super) mod description;
 pub(super) mod metadata;
 mod request;
 mod response;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,29 +17,34 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::app::{App, Named, json_bytes};
+use super::app::{App, Named};
 use super::arrival::Arrival;
-use super::body;
-use super::status::Refusal;
+use super::body::{self, Room};
+use super::call::Called;
+use super::status::{JSON, Refusal};
 use super::trace::Traced;
-use crate::error::Error;
-use crate::quote::Quoted;
-use crate::registry::{Answer, Model, Terms};
-use crate::telemetry::{RequestSpan, Ride};
+use crate::registry::Model;
+use crate::runner::Rows;
+use crate::telemetry::RequestSpan;
 use crate::tensor::Tensors;
-use request::InferRequest;
+use coding::Coding;
+use request::{Forms, InferRequest};
+use response::{Encoded, Form, Head, Unspeakable};
 
-/// Announces binary tensors behind the JSON.
-const BINARY_HEADER: &str = "inference-header-content-length";
+/// The bytes of JSON at the begin of a body, where binary tensors follow.
+pub(super) const BINARY_HEADER: HeaderName = HeaderName::from_static("inference-header-content-length");
+
+/// The media type of a body in which binary tensors follow the JSON.
+pub(super) const BINARY: &str = "application/octet-stream";
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// Answers below this many bytes take no part of the room for bodies: the number of connections bounds those.
-const UNCOUNTED_ANSWER: usize = 64 * 1024;
+/// Tensors and answers below this many bytes take no part of the room for bodies: the number of connections bounds those.
+const UNCOUNTED: usize = 64 * 1024;
 
 /// Bytes of JSON from which on a thread for blocking work does the conversion: it then takes about a
 /// millisecond, for which a worker of the runtime would keep others' requests waiting.
@@ -59,12 +69,26 @@ async fn answer(
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
     span.model(model.name(), model.version());
-    let request = read(&app, model, request).await.inspect_err(|_| model.count_unreadable())?;
-    span.decoded(request.inputs.rows());
-    let terms = Terms::since(arrival.0).traced(span.span_ref());
-    let Written { body, timing, .. } = ask(&app, model, terms, span, request).await?;
-    let mut response = json_bytes(StatusCode::OK, body);
-    response.headers_mut().insert(SERVER_TIMING, timing);
+    let (parts, body) = request.into_parts();
+    let read = read(&app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
+    let written = ask(&app, model, arrival, span, read).await?;
+    let coding = Coding::wished(&parts.headers);
+    let coding = coding.filter(|_| written.body.len() >= coding::LEAST);
+    let Written { body, json, timing, .. } = written;
+    let body = match coding {
+        None => body,
+        Some(coding) => long(move || Bytes::from(coding.pack(&body))).await?,
+    };
+    let mut response = Response::new(Body::from(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, if json.is_some() { HeaderValue::from_static(BINARY) } else { JSON });
+    if let Some(length) = json {
+        headers.insert(BINARY_HEADER, HeaderValue::from(length));
+    }
+    if let Some(coding) = coding {
+        headers.insert(CONTENT_ENCODING, coding.name());
+    }
+    headers.insert(SERVER_TIMING, timing);
     Ok(response)
 }
 
@@ -72,6 +96,8 @@ async fn answer(
 pub(super) struct Written {
     /// Its body.
     pub(super) body: Bytes,
+    /// Bytes of JSON at its begin, where binary tensors follow.
+    pub(super) json: Option<usize>,
     /// The value of `Server-Timing`.
     pub(super) timing: HeaderValue,
     /// From arrival to outputs.
@@ -87,26 +113,25 @@ pub(super) struct Unanswered {
 }
 
 /// The answer to a small request whose head asks for nothing but inference, with outputs `within` so long after its arrival.
+/// The first `json` bytes of its body are JSON, or all of them.
 pub(super) async fn answer_plain(
     app: &App,
     model: &Arc<Model>,
     arrival: Arrival,
     within: Duration,
     body: &[u8],
+    json: Option<usize>,
 ) -> Result<Written, Unanswered> {
-    let decoded = request::decode(body).and_then(|request| {
-        check_outputs(model, &request.outputs)?;
-        Ok(request)
-    });
-    let (answered, is_own) = match decoded {
-        Ok(mut request) => {
-            let is_own = request.timeout.is_some();
-            request.timeout = Some(request.timeout.map_or(within, |timeout| timeout.min(within)));
-            (ask(app, model, Terms::since(arrival.0), &RequestSpan::default(), request).await, is_own)
+    let (answered, is_own) = match decode(body, json, model, &app.room) {
+        Ok(mut read) => {
+            let timeout = &mut read.request.call.timeout;
+            let is_own = timeout.is_some();
+            *timeout = Some(timeout.map_or(within, |timeout| timeout.min(within)));
+            (ask(app, model, arrival, &RequestSpan::default(), read).await, is_own)
         }
-        Err(error) => {
+        Err(refusal) => {
             model.count_unreadable();
-            (Err(error.into()), false)
+            (Err(refusal), false)
         }
     };
     answered.map_err(|refusal| {
@@ -119,95 +144,132 @@ pub(super) async fn answer_plain(
 async fn ask(
     app: &App,
     model: &Arc<Model>,
-    terms: Terms,
+    arrival: Arrival,
     span: &RequestSpan,
-    request: InferRequest,
+    read: Read,
 ) -> Result<Written, Refusal> {
-    let terms = terms.within(request.timeout).priority(request.priority);
-    let answer = model.infer(request.inputs, terms).await?;
-    span.executed(ride(&answer));
-    let (timing, outputs) = (server_timing(&answer), answer.queue + answer.batch);
-    let body = encode(app, Arc::clone(model), request.id, request.outputs, answer.outputs).await;
-    let outcome = answer.count.outcome();
-    let body = body.inspect_err(|_| answer.count.failed())?;
-    span.encoded(outcome.label());
-    Ok(Written { body, timing, outputs })
+    let Read { request: InferRequest { id, call, forms }, _taken } = read;
+    let called = call.make(model, arrival, span).await?;
+    let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
+    let outputs = called.took();
+    match encode(app, model, id, forms, &called).await {
+        Ok((body, json)) => {
+            called.written(span);
+            Ok(Written { body, json, timing, outputs })
+        }
+        Err(refusal) => {
+            called.failed();
+            Err(refusal)
+        }
+    }
+}
+
+/// A request, and the part of the room that its tensors take.
+struct Read {
+    request: InferRequest,
+    _taken: Option<OwnedSemaphorePermit>,
 }
 
 /// All that comes before the model is asked.
-async fn read(app: &App, model: &Model, request: Request<Body>) -> Result<InferRequest, Refusal> {
-    let (parts, body) = request.into_parts();
-    check_headers(&parts.headers)?;
-    let body = body::read(body, &app.options, &app.room).await?;
-    let request = decode(body).await?;
-    check_outputs(model, &request.outputs)?;
-    Ok(request)
+async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<Read, Refusal> {
+    let json = headers.get(BINARY_HEADER).map(json_length).transpose()?;
+    let coding = Coding::of_body(headers)?;
+    let mut body = body::read(body, &app.options, &app.room).await?;
+    if let Some(coding) = coding {
+        let (room, most) = (app.room.clone(), app.options.max_body_bytes);
+        body = long(move || coding.unpack(&body, most, &room)).await??;
+    }
+    if json.unwrap_or(body.bytes.len()) < LONG_CONVERSION {
+        return decode(&body.bytes, json, model, &app.room);
+    }
+    let (model, room) = (Arc::clone(model), app.room.clone());
+    long(move || decode(&body.bytes, json, &model, &room)).await?
 }
 
-/// Refuses what this server would misread.
-fn check_headers(headers: &HeaderMap) -> Result<(), Refusal> {
-    if headers.contains_key(BINARY_HEADER) {
-        let message = "binary tensor data is not served: leave out Inference-Header-Content-Length and send JSON";
-        return Err(Refusal::bad_request(message));
-    }
-    if headers.get(CONTENT_ENCODING).is_some_and(|v| !v.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        let message = "compressed bodies are not served: leave out Content-Encoding";
-        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
-    }
-    Ok(())
+/// The value of [`BINARY_HEADER`].
+fn json_length(value: &HeaderValue) -> Result<usize, Refusal> {
+    let digits = value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    let length = digits.and_then(|digits| digits.parse().ok());
+    length.ok_or_else(|| Refusal::bad_request("Inference-Header-Content-Length is not a number of bytes"))
 }
 
-/// Refuses unknown outputs before the queue: computing what nobody can be given helps nobody. One that is wanted twice is
-/// refused as well: a few bytes would ask for the same megabyte again and again.
-fn check_outputs(model: &Model, wanted: &[String]) -> Result<(), Error> {
-    let outputs = &model.signature().outputs;
-    for (i, name) in wanted.iter().enumerate() {
-        if wanted[..i].contains(name) {
-            return Err(Error::Invalid(format!("output {} is asked for twice", Quoted(name))));
-        }
-        if !outputs.iter().any(|spec| *spec.name == **name) {
-            let known: Vec<_> = outputs.iter().map(|spec| format!("'{}'", spec.name)).collect();
-            return Err(Error::UnknownOutput { name: name.clone(), known: known.join(", ") });
-        }
-    }
-    Ok(())
+/// Reads a body. Its elements are read last: by then it is known that the model takes such tensors, and that there is room.
+fn decode(body: &[u8], json: Option<usize>, model: &Model, room: &Room) -> Result<Read, Refusal> {
+    let signature = model.signature();
+    let unread = match json {
+        Some(0) => request::parse_raw(body, signature)?,
+        json => request::parse(body, json)?,
+    };
+    let takes = unread.admit(signature)?;
+    let _taken = if takes < UNCOUNTED { None } else { Some(room.reserve(takes)?) };
+    Ok(Read { request: unread.read()?, _taken })
 }
 
-async fn decode(body: body::Whole) -> Result<InferRequest, Refusal> {
-    if body.bytes.len() < LONG_CONVERSION {
-        return Ok(request::decode(&body.bytes)?);
-    }
-    Ok(long(move || request::decode(&body.bytes)).await??)
-}
-
-/// The body of an answer. One that could be large is held against the bounds before any of it is written, and keeps its part
-/// of the room until its last byte is sent.
+/// The body of an answer, and the bytes of JSON at its begin where binary tensors follow. One that could be large is held
+/// against the bounds before any of it is written, and keeps its part of the room until its last byte is sent.
 async fn encode(
     app: &App,
-    model: Arc<Model>,
+    model: &Arc<Model>,
     id: Option<String>,
-    wanted: Vec<String>,
-    outputs: Tensors,
-) -> Result<Bytes, Refusal> {
-    let most = response::most_bytes(model.name(), model.version(), id.as_deref(), &outputs, &wanted);
+    forms: Forms,
+    called: &Called,
+) -> Result<(Bytes, Option<usize>), Refusal> {
+    let outputs = likeliest(model, called.outputs(), &forms)?;
+    let head = Head { model_name: model.name(), model_version: model.version(), id: id.as_deref() };
+    let most = response::most_bytes(head, &outputs, &forms);
     let bound = app.options.max_answer_bytes;
-    if most > bound {
+    if most.all > bound {
         let message = format!(
-            "the answer could take {most} bytes, more than the {bound} that this server writes; ask for fewer rows or outputs"
+            "the answer could take {} bytes, more than the {bound} that this server writes; ask for fewer rows or outputs",
+            most.all
         );
         return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
-    let taken = if most < UNCOUNTED_ANSWER { None } else { Some(app.room.reserve(most)?) };
-    let write = move || {
-        let id = id.as_deref();
-        let written = response::encode(model.name(), model.version(), id, &outputs, &wanted)
-            .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-        Ok(match taken {
-            None => Bytes::from(written),
-            Some(_taken) => Bytes::from_owner(Counted { written, _taken }),
-        })
+    let taken = if most.all < UNCOUNTED { None } else { Some(app.room.reserve(most.all)?) };
+    let written = if most.json < LONG_CONVERSION {
+        response::encode(head, &outputs, &forms)
+    } else {
+        let (model, outputs) = (Arc::clone(model), outputs.into_owned());
+        let write = move || {
+            let head = Head { model_name: model.name(), model_version: model.version(), id: id.as_deref() };
+            response::encode(head, &outputs, &forms)
+        };
+        long(write).await?
     };
-    if most < LONG_CONVERSION { write() } else { long(write).await? }
+    let failed = |error: Unspeakable| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+    let Encoded { bytes, json } = written.map_err(failed)?;
+    let body = match taken {
+        None => Bytes::from(bytes),
+        Some(_taken) => Bytes::from_owner(Counted { written: bytes, _taken }),
+    };
+    Ok((body, json))
+}
+
+/// The outputs, those of which classes are wanted as these.
+fn likeliest<'a>(model: &Model, outputs: &'a Tensors, forms: &Forms) -> Result<Cow<'a, Tensors>, Refusal> {
+    let classes = |i| match forms.of(i) {
+        Form::Classes { classes, .. } => Some(classes),
+        _ => None,
+    };
+    if (0..outputs.iter().len()).all(|i| classes(i).is_none()) {
+        return Ok(Cow::Borrowed(outputs));
+    }
+    let specs = &model.signature().outputs;
+    let mut chosen = Vec::new();
+    for (i, (name, tensor)) in outputs.iter().enumerate() {
+        let tensor = match (classes(i), specs.iter().position(|spec| spec.name == *name)) {
+            (Some(classes), Some(at)) => {
+                let has_rows = specs[at].rows != Rows::Shared;
+                classes::of(tensor, has_rows, classes, model.labels(at)).ok_or_else(|| {
+                    let datatype = tensor.data().datatype().name();
+                    Refusal::bad_request(format!("output '{name}' is {datatype}: it has no likeliest classes"))
+                })?
+            }
+            _ => tensor.clone(),
+        };
+        chosen.push((Arc::clone(name), tensor));
+    }
+    Ok(Cow::Owned(Tensors::new(chosen).expect("there are as many as before")))
 }
 
 /// A body and its part of the room.
@@ -227,17 +289,4 @@ async fn long<T: Send + 'static>(convert: impl FnOnce() -> T + Send + 'static) -
     tokio::task::spawn_blocking(convert)
         .await
         .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error"))
-}
-
-fn ride(answer: &Answer) -> Ride {
-    let &Answer { queue, batch, batch_rows, batch_span, .. } = answer;
-    Ride { queue, batch, batch_rows, batch_span }
-}
-
-/// `queue;dur=0.031, batch;dur=8.412;desc="17 rows"`, in milliseconds.
-fn server_timing(answer: &Answer) -> HeaderValue {
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let (queue, batch, rows) = (ms(answer.queue), ms(answer.batch), answer.batch_rows);
-    HeaderValue::try_from(format!("queue;dur={queue:.3}, batch;dur={batch:.3};desc=\"{rows} rows\""))
-        .expect("digits and ASCII words are a header's value")
 }

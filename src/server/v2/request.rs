@@ -1,31 +1,52 @@
-//! The body of an infer request, from JSON to tensors.
+//! The body of an infer request: JSON, and behind it the elements of binary tensors.
+//!
+//! Source: the Open Inference Protocol v2, "Inference", and its extension for binary tensor data
+//! (<https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md>).
+//! Elements are read last, when it is known that the model takes a tensor of that name, type and shape and that there is
+//! room for it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::data;
+use super::response::Form;
+use super::{binary, data};
 use crate::error::Error;
 use crate::quote::{Dims, Quoted};
 use crate::registry::Priority;
-use crate::tensor::{DataType, Tensor, Tensors};
+use crate::runner::{Announced, Signature};
+use crate::server::call::Call;
+use crate::tensor::{Data, DataType, Tensor, Tensors};
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct InferRequest {
     /// To be echoed.
     pub(super) id: Option<String>,
-    /// The inputs, in the client's order.
-    pub(super) inputs: Tensors,
-    /// Names of the outputs that are wanted, in this order; empty for all.
-    pub(super) outputs: Vec<String>,
-    /// How long after arrival the answer is of use, where the client says so.
-    pub(super) timeout: Option<Duration>,
-    /// How urgent it is beside others.
-    pub(super) priority: Priority,
+    /// What is asked of the model.
+    pub(super) call: Call,
+    /// How each output is to be written: those that are asked for by name, in that order, and any other.
+    pub(super) forms: Forms,
+}
+
+/// How outputs are to be written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Forms {
+    /// Those that are asked for by name, in that order.
+    pub(super) named: Vec<Form>,
+    /// All, where none is asked for by name.
+    pub(super) other: Form,
+}
+
+impl Forms {
+    /// The form of the `i`th output that is written.
+    pub(super) fn of(&self, i: usize) -> Form {
+        self.named.get(i).copied().unwrap_or(self.other)
+    }
 }
 
 #[derive(Deserialize)]
@@ -37,17 +58,18 @@ struct RawRequest<'a> {
     parameters: Option<RawParameters<'a>>,
     #[serde(borrow)]
     inputs: Vec<RawInput<'a>>,
-    #[serde(default)]
-    outputs: Option<Vec<RawOutput>>,
+    #[serde(borrow, default)]
+    outputs: Option<Vec<RawOutput<'a>>>,
 }
 
-#[derive(Deserialize)]
-#[serde(expecting = "an object of parameters")]
+#[derive(Default, Deserialize)]
+#[serde(default, expecting = "an object of parameters")]
 struct RawParameters<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     timeout: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     priority: Option<&'a RawValue>,
+    binary_data_output: Option<bool>,
 }
 
 /// The elements stay text until the object is complete: `datatype` and `shape` may come after `data`.
@@ -59,47 +81,198 @@ struct RawInput<'a> {
     shape: Vec<i64>,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
-    #[serde(borrow)]
-    data: &'a RawValue,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+    #[serde(default)]
+    parameters: Option<RawTensorParameters>,
 }
 
 #[derive(Deserialize)]
 #[serde(expecting = "an output: an object with \"name\"")]
-struct RawOutput {
-    name: String,
+struct RawOutput<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(default)]
+    parameters: Option<RawTensorParameters>,
 }
 
-/// Reads a whole body. Unknown members and parameters are ignored, as the protocol's clients expect.
-pub(super) fn decode(body: &[u8]) -> Result<InferRequest, Error> {
-    let text = std::str::from_utf8(body).map_err(|_| Error::Invalid("the body is not UTF-8".into()))?;
+/// Of an input or an output.
+#[derive(Default, Deserialize)]
+#[serde(default, expecting = "an object of parameters")]
+struct RawTensorParameters {
+    binary_data_size: Option<usize>,
+    binary_data: Option<bool>,
+    classification: Option<usize>,
+    shared_memory_region: Option<IgnoredAny>,
+}
+
+/// A request whose elements are not read yet.
+#[derive(Debug)]
+pub(super) struct Unread<'a> {
+    id: Option<String>,
+    inputs: Vec<Input<'a>>,
+    outputs: Vec<String>,
+    forms: Forms,
+    timeout: Option<Duration>,
+    priority: Priority,
+}
+
+#[derive(Debug)]
+struct Input<'a> {
+    name: Cow<'a, str>,
+    datatype: DataType,
+    shape: Vec<usize>,
+    elements: Elements<'a>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Elements<'a> {
+    Json(&'a RawValue),
+    Binary(&'a [u8]),
+    /// A single byte string.
+    String(&'a [u8]),
+}
+
+impl Elements<'_> {
+    /// Bytes of the body.
+    fn len(self) -> usize {
+        match self {
+            Elements::Json(json) => json.get().len(),
+            Elements::Binary(bytes) | Elements::String(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Reads a body but for the elements of its tensors. The first `json` bytes are JSON, or all of them. Unknown members and
+/// parameters are ignored, as the protocol's clients expect.
+pub(super) fn parse(body: &[u8], json: Option<usize>) -> Result<Unread<'_>, Error> {
+    let (text, mut rest) = match json {
+        None => (body, &[][..]),
+        Some(length) => body.split_at_checked(length).ok_or_else(|| {
+            let have = body.len();
+            Error::Invalid(format!(
+                "Inference-Header-Content-Length says {length} bytes of JSON, but the body has {have}"
+            ))
+        })?,
+    };
+    let text = std::str::from_utf8(text).map_err(|_| Error::Invalid("the body is not UTF-8".into()))?;
     let raw: RawRequest<'_> =
         serde_json::from_str(text).map_err(|e| Error::Invalid(format!("the body is not an infer request: {e}")))?;
-    let (timeout, priority) = match raw.parameters {
-        Some(raw) => (raw.timeout.map(timeout).transpose()?, raw.priority.map(priority).transpose()?),
-        None => (None, None),
-    };
+    let parameters = raw.parameters.unwrap_or_default();
+    let timeout = parameters.timeout.map(timeout).transpose()?.flatten();
+    let priority = parameters.priority.map(priority).transpose()?.unwrap_or_default();
     if raw.inputs.is_empty() {
         return Err(Error::Invalid("a request needs at least one input".into()));
     }
-    let inputs = raw.inputs.iter().map(|input| Ok((Arc::from(&*input.name), tensor(input)?)));
-    let inputs = Tensors::new(inputs.collect::<Result<_, Error>>()?).map_err(|e| Error::Invalid(e.to_string()))?;
-    let outputs = raw.outputs.unwrap_or_default().into_iter().map(|output| output.name).collect();
-    Ok(InferRequest { id: raw.id, inputs, outputs, timeout: timeout.flatten(), priority: priority.unwrap_or_default() })
+    let inputs = raw.inputs.into_iter().map(|raw| input(raw, &mut rest)).collect::<Result<_, _>>()?;
+    if !rest.is_empty() {
+        let message = format!("{} bytes are left behind those that the inputs' binary_data_size count", rest.len());
+        return Err(Error::Invalid(message));
+    }
+    let other = if parameters.binary_data_output == Some(true) { Form::Binary } else { Form::Json };
+    let (mut outputs, mut named) = (Vec::new(), Vec::new());
+    for output in raw.outputs.unwrap_or_default() {
+        named.push(form(&output, other)?);
+        outputs.push(output.name.into_owned());
+    }
+    Ok(Unread { id: raw.id, inputs, outputs, forms: Forms { named, other }, timeout, priority })
 }
 
-fn tensor(input: &RawInput<'_>) -> Result<Tensor, Error> {
-    let name = &input.name;
-    let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("input {}: {what}", Quoted(name)));
-    let datatype = DataType::from_name(&input.datatype).ok_or_else(|| {
+/// The body is the elements of the model's only input, and nothing else (`Inference-Header-Content-Length: 0`): one row.
+/// All outputs are wanted, in the same form.
+pub(super) fn parse_raw<'a>(body: &'a [u8], signature: &'a Signature) -> Result<Unread<'a>, Error> {
+    let (name, datatype, shape) = binary::only_input(body, signature).map_err(Error::Invalid)?;
+    let elements = if datatype == DataType::Bytes { Elements::String(body) } else { Elements::Binary(body) };
+    let inputs = vec![Input { name: Cow::Borrowed(name), datatype, shape, elements }];
+    let forms = Forms { named: Vec::new(), other: Form::Binary };
+    let (id, outputs, timeout, priority) = (None, Vec::new(), None, Priority::DEFAULT);
+    Ok(Unread { id, inputs, outputs, forms, timeout, priority })
+}
+
+impl Unread<'_> {
+    /// Says whether the model takes tensors of these names, types and shapes, and how many bytes of memory they will take.
+    pub(super) fn admit(&self, signature: &Signature) -> Result<usize, Error> {
+        let inputs: Vec<_> = self
+            .inputs
+            .iter()
+            .map(|Input { name, datatype, shape, .. }| Announced { name, datatype: *datatype, shape })
+            .collect();
+        let bytes = signature.admit(&inputs).map_err(|e| Error::Invalid(e.to_string()))?;
+        // What byte strings hold is no more than what they are read from.
+        let strings = self.inputs.iter().filter(|input| input.datatype == DataType::Bytes);
+        Ok(strings.map(|input| input.elements.len()).fold(bytes, usize::saturating_add))
+    }
+
+    /// Reads the elements.
+    pub(super) fn read(self) -> Result<InferRequest, Error> {
+        let Unread { id, inputs, outputs, forms, timeout, priority } = self;
+        let inputs = inputs.into_iter().map(|input| Ok((Arc::from(&*input.name), input.read()?)));
+        let inputs = Tensors::new(inputs.collect::<Result<_, Error>>()?).map_err(|e| Error::Invalid(e.to_string()))?;
+        Ok(InferRequest { id, call: Call { inputs, outputs, timeout, priority }, forms })
+    }
+}
+
+impl Input<'_> {
+    fn read(self) -> Result<Tensor, Error> {
+        let Input { name, datatype, shape, elements } = self;
+        let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("input {}: {what}", Quoted(&name)));
+        let data = match elements {
+            Elements::Json(json) => data::read(json.get(), datatype, &shape).map_err(|e| invalid(&e))?,
+            Elements::String(bytes) => Data::Bytes(vec![bytes.to_vec()]),
+            Elements::Binary(bytes) => binary::read(bytes, datatype, &shape).map_err(|e| invalid(&e))?,
+        };
+        Tensor::new(shape, data).map_err(|e| invalid(&e))
+    }
+}
+
+/// All of an input but its elements, of which those in binary are the next of `rest`.
+fn input<'a>(raw: RawInput<'a>, rest: &mut &'a [u8]) -> Result<Input<'a>, Error> {
+    let RawInput { name, shape, datatype, data, parameters } = raw;
+    let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("input {}: {what}", Quoted(&name)));
+    let datatype = DataType::from_name(&datatype).ok_or_else(|| {
         let known: Vec<_> = DataType::ALL.iter().map(|d| d.name()).collect();
-        invalid(&format_args!("unknown datatype {}; the protocol has {}", Quoted(&input.datatype), known.join(", ")))
+        invalid(&format_args!("unknown datatype {}; the protocol has {}", Quoted(&datatype), known.join(", ")))
     })?;
-    let shape = input.shape.iter().map(|&n| {
-        usize::try_from(n).map_err(|_| invalid(&format_args!("shape {} has a negative dimension", Dims(&input.shape))))
-    });
-    let shape = shape.collect::<Result<Vec<_>, _>>()?;
-    let data = data::read(input.data.get(), datatype, &shape).map_err(|e| invalid(&e))?;
-    Tensor::new(shape, data).map_err(|e| invalid(&e))
+    let negative = || invalid(&format_args!("shape {} has a negative dimension", Dims(&shape)));
+    let shape = shape.iter().map(|&n| usize::try_from(n).map_err(|_| negative())).collect::<Result<Vec<_>, _>>()?;
+    let parameters = parameters.unwrap_or_default();
+    refuse_shared_memory(&parameters).map_err(|e| invalid(&e))?;
+    let elements = match (data, parameters.binary_data_size) {
+        (Some(json), None) => Elements::Json(json),
+        (None, Some(size)) => {
+            let (bytes, behind) = rest.split_at_checked(size).ok_or_else(|| {
+                let have = rest.len();
+                invalid(&format_args!("binary_data_size is {size}, but {have} bytes are left behind the JSON"))
+            })?;
+            *rest = behind;
+            Elements::Binary(bytes)
+        }
+        (Some(_), Some(_)) => return Err(invalid(&"it has both \"data\" and \"binary_data_size\"")),
+        (None, None) => {
+            return Err(invalid(&"it has neither \"data\" nor the parameter \"binary_data_size\""));
+        }
+    };
+    Ok(Input { name, datatype, shape, elements })
+}
+
+/// How an output is to be written, where others are in form `other`.
+fn form(output: &RawOutput<'_>, other: Form) -> Result<Form, Error> {
+    let Some(parameters) = &output.parameters else { return Ok(other) };
+    let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("output {}: {what}", Quoted(&output.name)));
+    refuse_shared_memory(parameters).map_err(|e| invalid(&e))?;
+    let is_binary = parameters.binary_data.unwrap_or(other == Form::Binary);
+    Ok(match parameters.classification {
+        Some(classes) if classes > 0 => Form::Classes { classes, is_binary },
+        _ if is_binary => Form::Binary,
+        _ => Form::Json,
+    })
+}
+
+fn refuse_shared_memory(parameters: &RawTensorParameters) -> Result<(), &'static str> {
+    match parameters.shared_memory_region {
+        Some(_) => Err("shared memory is not served: send the data in the request"),
+        None => Ok(()),
+    }
 }
 
 /// Microseconds, as a number or as a string of digits. 0 means none, as for the protocol's other servers.
@@ -112,18 +285,18 @@ fn timeout(value: &RawValue) -> Result<Option<Duration>, Error> {
     Ok((micros > 0).then(|| Duration::from_micros(micros)))
 }
 
-/// A level, as a number or as a string of digits. 0 means the default one, as for the protocol's other servers.
+/// A level, as a number or as a string of digits. 0 means the default one, as for the protocol's other servers; the least
+/// urgent level stands for all beyond it.
 fn priority(value: &RawValue) -> Result<Priority, Error> {
-    let level = whole_number(value);
-    let found = if level == Some(0) { Some(Priority::DEFAULT) } else { level.and_then(Priority::new) };
-    found.ok_or_else(|| {
+    let level = whole_number(value).ok_or_else(|| {
         let (highest, lowest) = (Priority::HIGHEST.level(), Priority::LOWEST.level());
         let default = Priority::DEFAULT.level();
         Error::Invalid(format!(
             "parameter 'priority' must be a whole number from {highest}, the most urgent, to {lowest}, \
              or 0 for the default, {default}; as a number or as a string of digits"
         ))
-    })
+    })?;
+    Ok(if level == 0 { Priority::DEFAULT } else { Priority::new(level).unwrap_or(Priority::LOWEST) })
 }
 
 /// A number in digits, with or without quotes.
@@ -137,7 +310,10 @@ fn whole_number(value: &RawValue) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::Data;
+
+    fn decode(body: &[u8]) -> Result<InferRequest, Error> {
+        parse(body, None)?.read()
+    }
 
     fn message(body: &str) -> String {
         match decode(body.as_bytes()) {
@@ -153,10 +329,38 @@ mod tests {
             "parameters":{"priority":1,"timeout":"1500","sequence_end":true},"id":"a\"b"}"#;
         let request = decode(body.as_bytes()).unwrap();
         assert_eq!(request.id.as_deref(), Some("a\"b"));
-        assert_eq!(request.outputs, ["y"]);
-        assert_eq!(request.timeout, Some(Duration::from_micros(1500)));
-        let x = request.inputs.get("x").unwrap();
+        assert_eq!(request.call.outputs, ["y"]);
+        assert_eq!(request.call.timeout, Some(Duration::from_micros(1500)));
+        let x = request.call.inputs.get("x").unwrap();
         assert_eq!((x.shape(), x.data()), (&[2, 1][..], &Data::Uint8(vec![1, 2])));
+    }
+
+    #[test]
+    fn binary_elements_are_the_next_bytes_behind_the_json_in_the_order_of_the_inputs() {
+        let json = br#"{"parameters":{"binary_data_output":true},"inputs":[
+            {"name":"x","shape":[2],"datatype":"INT16","parameters":{"binary_data_size":4}},
+            {"name":"y","shape":[1],"datatype":"INT8","data":[5]},
+            {"name":"z","shape":[1],"datatype":"BYTES","parameters":{"binary_data_size":5}}],
+            "outputs":[{"name":"p"},{"name":"q","parameters":{"binary_data":false,"classification":3}}]}"#;
+        let body = [&json[..], &[1, 0, 2, 0], &[1, 0, 0, 0, b'a']].concat();
+        let request = parse(&body, Some(json.len())).unwrap().read().unwrap();
+        let data = |name| request.call.inputs.get(name).unwrap().data().clone();
+        assert_eq!((data("x"), data("y")), (Data::Int16(vec![1, 2]), Data::Int8(vec![5])));
+        assert_eq!(data("z"), Data::Bytes(vec![b"a".to_vec()]));
+        let classes = Form::Classes { classes: 3, is_binary: false };
+        assert_eq!(request.forms, Forms { named: vec![Form::Binary, classes], other: Form::Binary });
+        for (cut, words) in [(1, "binary_data_size is 5, but 4 bytes are left"), (9, "binary_data_size is 4, but 0")] {
+            let error = parse(&body[..body.len() - cut], Some(json.len())).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let longer = [&body[..], &[0]].concat();
+        assert!(parse(&longer, Some(json.len())).unwrap_err().to_string().contains("1 bytes are left behind"));
+        assert!(parse(&body, Some(body.len() + 1)).unwrap_err().to_string().contains("but the body has"));
+        let both = br#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT8","data":[1],"parameters":{"binary_data_size":1}}]}"#;
+        assert!(parse(both, None).unwrap_err().to_string().contains("it has both"));
+        let shared =
+            br#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT8","parameters":{"shared_memory_region":"a"}}]}"#;
+        assert!(parse(shared, None).unwrap_err().to_string().contains("shared memory is not served"));
     }
 
     #[test]
@@ -164,7 +368,7 @@ mod tests {
         let body = r#"{"id":null,"parameters":null,"outputs":null,
             "inputs":[{"name":"x","shape":[1],"datatype":"BOOL","data":[true]}]}"#;
         let request = decode(body.as_bytes()).unwrap();
-        assert_eq!((request.id, request.outputs, request.timeout), (None, vec![], None));
+        assert_eq!((request.id, request.call.outputs, request.call.timeout), (None, vec![], None));
     }
 
     #[test]
@@ -172,7 +376,7 @@ mod tests {
         let with = |timeout: &str| {
             let input = r#"[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]"#;
             decode(format!(r#"{{"parameters":{{"timeout":{timeout}}},"inputs":{input}}}"#).as_bytes())
-                .map(|r| r.timeout)
+                .map(|r| r.call.timeout)
         };
         assert_eq!(with("250"), Ok(Some(Duration::from_micros(250))));
         assert_eq!(with("\"250\""), Ok(Some(Duration::from_micros(250))));
@@ -188,11 +392,13 @@ mod tests {
         let with = |priority: &str| {
             let input = r#"[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]"#;
             decode(format!(r#"{{"parameters":{{"priority":{priority}}},"inputs":{input}}}"#).as_bytes())
-                .map(|r| r.priority)
+                .map(|r| r.call.priority)
         };
         assert_eq!((with("1"), with("\"10\"")), (Ok(Priority::HIGHEST), Ok(Priority::LOWEST)));
         assert_eq!((with("0"), with("null")), (Ok(Priority::DEFAULT), Ok(Priority::DEFAULT)));
-        for bad in ["-1", "1.5", "\"\"", "\"high\"", "11", "266", "true", "[1]", "99999999999999999999"] {
+        // Other servers have more levels, or any number.
+        assert_eq!((with("11"), with("18446744073709551615")), (Ok(Priority::LOWEST), Ok(Priority::LOWEST)));
+        for bad in ["-1", "1.5", "\"\"", "\"high\"", "true", "[1]", "99999999999999999999"] {
             let message = with(bad).unwrap_err().to_string();
             assert!(message.contains("'priority' must be a whole number from 1, the most urgent, to 10"), "{bad}");
         }
@@ -206,7 +412,7 @@ mod tests {
             ("[]".into(), "not an infer request"),
             ("{}".into(), "missing field `inputs`"),
             (r#"{"inputs":[]}"#.into(), "at least one input"),
-            (input(r#""shape":[1],"datatype":"FP32""#), "missing field `data`"),
+            (input(r#""shape":[1],"datatype":"FP32""#), "neither \"data\" nor the parameter \"binary_data_size\""),
             (input(r#""shape":[1],"datatype":"FP31","data":[1]"#), "input 'x': unknown datatype 'FP31'"),
             (input(r#""shape":[-1],"datatype":"FP32","data":[1]"#), "negative dimension"),
             (input(r#""shape":[2],"datatype":"FP32","data":[1]"#), "has 2 elements, but the data has 1"),

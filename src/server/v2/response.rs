@@ -1,21 +1,69 @@
-//! The body of an infer answer, from tensors to JSON.
+//! The body of an infer answer: JSON, and behind it the elements of outputs that are wanted in binary.
 //!
-//! JSON has no NaN, no infinities and no byte strings that are not text. Other servers write `NaN`, which most readers
-//! refuse, or `null`, which hides what the model said; here such an answer is an error that names the output, and only
-//! the request whose rows hold it fails.
+//! JSON has no NaN and no infinities. They are written as protobuf's JSON mapping has them, as the strings `"NaN"`,
+//! `"Infinity"` and `"-Infinity"`, which `data` takes as well
+//! (<https://protobuf.dev/programming-guides/json/>). Other servers write `NaN`, which most readers refuse, or `null`, which
+//! hides what the model said. Byte strings that are not UTF-8 have no form in JSON: such an answer is an error that names
+//! the output, and only the request whose rows hold it fails.
 
 use half::{bf16, f16};
 use serde::{Serialize, Serializer};
 
+use super::binary;
+use super::request::Forms;
 use crate::tensor::{Data, Tensor, Tensors};
+
+/// How an output is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Form {
+    /// In the JSON.
+    #[default]
+    Json,
+    /// Behind it.
+    Binary,
+    /// As its likeliest classes, in one of these two.
+    Classes {
+        /// How many of each row.
+        classes: usize,
+        /// Whether they stand behind the JSON.
+        is_binary: bool,
+    },
+}
+
+impl Form {
+    fn is_binary(self) -> bool {
+        matches!(self, Form::Binary | Form::Classes { is_binary: true, .. })
+    }
+}
 
 /// An output that JSON cannot carry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("output '{output}' holds {what} at element {at}, which JSON cannot carry")]
+#[error(
+    "output '{output}' holds bytes that are not UTF-8 at element {at}, which JSON cannot carry; ask for it with \"binary_data\": true"
+)]
 pub(super) struct Unspeakable {
     output: String,
-    what: &'static str,
     at: usize,
+}
+
+/// What stands before the outputs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head<'a> {
+    /// The model's name.
+    pub(super) model_name: &'a str,
+    /// Its version.
+    pub(super) model_version: &'a str,
+    /// What the client called its request.
+    pub(super) id: Option<&'a str>,
+}
+
+/// A body.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    /// All of it.
+    pub(super) bytes: Vec<u8>,
+    /// Bytes of JSON at its begin, where elements follow.
+    pub(super) json: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -32,25 +80,41 @@ struct Output<'a> {
     name: &'a str,
     shape: &'a [usize],
     datatype: &'static str,
-    data: Elements<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<Parameters>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Elements<'a>>,
+}
+
+#[derive(Serialize)]
+struct Parameters {
+    binary_data_size: usize,
 }
 
 /// Most bytes that [`encode`] can write.
-pub(super) fn most_bytes(
-    model_name: &str,
-    model_version: &str,
-    id: Option<&str>,
-    outputs: &Tensors,
-    wanted: &[String],
-) -> usize {
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
-    let wanted = outputs.iter().filter(|(name, _)| is_wanted(name));
-    let each = wanted.map(|(name, tensor)| {
-        let around = 64 + most_of_text(name.as_bytes()) + 21 * tensor.shape().len();
-        most_of(tensor.data()).saturating_add(around)
-    });
-    let names = [model_name, model_version, id.unwrap_or_default()].map(|text| most_of_text(text.as_bytes()));
-    each.chain(names).fold(64, usize::saturating_add)
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Most {
+    /// Of JSON.
+    pub(super) json: usize,
+    /// Of JSON and what follows it.
+    pub(super) all: usize,
+}
+
+/// Most bytes that [`encode`] can write.
+pub(super) fn most_bytes(head: Head<'_>, outputs: &Tensors, forms: &Forms) -> Most {
+    let names = [head.model_name, head.model_version, head.id.unwrap_or_default()];
+    let mut json = names.map(|text| most_of_text(text.as_bytes())).into_iter().fold(64, usize::saturating_add);
+    let mut behind = 0usize;
+    for (i, (name, tensor)) in outputs.iter().enumerate() {
+        let around = 128 + most_of_text(name.as_bytes()) + 21 * tensor.shape().len();
+        json = json.saturating_add(around);
+        if forms.of(i).is_binary() {
+            behind = behind.saturating_add(binary::len(tensor.data()));
+        } else {
+            json = json.saturating_add(most_of(tensor.data()));
+        }
+    }
+    Most { json, all: json.saturating_add(behind) }
 }
 
 /// Most bytes that a text can take: a byte that must be escaped takes six; with quotes and a comma.
@@ -73,49 +137,38 @@ fn most_of(data: &Data) -> usize {
     data.len().saturating_mul(width)
 }
 
-/// Writes the answer. `wanted` names the outputs to write, in order, all known; empty writes all of them.
-pub(super) fn encode(
-    model_name: &str,
-    model_version: &str,
-    id: Option<&str>,
-    outputs: &Tensors,
-    wanted: &[String],
-) -> Result<Vec<u8>, Unspeakable> {
-    let outputs = if wanted.is_empty() {
-        outputs.iter().map(|(name, tensor)| output(name, tensor)).collect::<Result<Vec<_>, _>>()?
-    } else {
-        let known = wanted.iter().filter_map(|name| Some((name, outputs.get(name)?)));
-        known.map(|(name, tensor)| output(name, tensor)).collect::<Result<_, _>>()?
-    };
+/// Writes the answer.
+pub(super) fn encode(head: Head<'_>, outputs: &Tensors, forms: &Forms) -> Result<Encoded, Unspeakable> {
+    let written = outputs.iter().enumerate().map(|(i, (name, tensor))| output(name, tensor, forms.of(i)));
+    let written = written.collect::<Result<Vec<_>, _>>()?;
+    let behind: usize = written.iter().filter_map(|o| Some(o.parameters.as_ref()?.binary_data_size)).sum();
+    let has_binary = written.iter().any(|o| o.parameters.is_some());
     // A float takes some ten characters; too little is made good by growing.
-    let elements: usize = outputs.iter().map(|o| o.data.0.len()).sum();
-    let mut body = Vec::with_capacity(256 + 12 * elements);
-    serde_json::to_writer(&mut body, &InferResponse { model_name, model_version, id, outputs })
+    let elements: usize = written.iter().filter_map(|o| Some(o.data.as_ref()?.0.len())).sum();
+    let mut bytes = Vec::with_capacity(256 + 12 * elements + behind);
+    let Head { model_name, model_version, id } = head;
+    serde_json::to_writer(&mut bytes, &InferResponse { model_name, model_version, id, outputs: written })
         .expect("memory takes every byte, and all values were looked at");
-    Ok(body)
+    let json = has_binary.then_some(bytes.len());
+    for (_, (_, tensor)) in outputs.iter().enumerate().filter(|(i, _)| forms.of(*i).is_binary()) {
+        binary::write(tensor.data(), &mut bytes);
+    }
+    Ok(Encoded { bytes, json })
 }
 
-fn output<'a>(name: &'a str, tensor: &'a Tensor) -> Result<Output<'a>, Unspeakable> {
-    let data = tensor.data();
-    if let Some((at, what)) = unspeakable(data) {
-        return Err(Unspeakable { output: name.to_owned(), what, at });
+fn output<'a>(name: &'a str, tensor: &'a Tensor, form: Form) -> Result<Output<'a>, Unspeakable> {
+    let (shape, data) = (tensor.shape(), tensor.data());
+    let of = |parameters, data: Option<Elements<'a>>, datatype| Output { name, shape, datatype, parameters, data };
+    let datatype = data.datatype().name();
+    if form.is_binary() {
+        return Ok(of(Some(Parameters { binary_data_size: binary::len(data) }), None, datatype));
     }
-    Ok(Output { name, shape: tensor.shape(), datatype: data.datatype().name(), data: Elements(data) })
-}
-
-/// The first element that has no JSON form.
-fn unspeakable(data: &Data) -> Option<(usize, &'static str)> {
-    let kind = |nan: bool| if nan { "NaN" } else { "an infinity" };
-    match data {
-        Data::Fp16(v) => v.iter().position(|x| !x.is_finite()).map(|at| (at, kind(v[at].is_nan()))),
-        Data::Bf16(v) => v.iter().position(|x| !x.is_finite()).map(|at| (at, kind(v[at].is_nan()))),
-        Data::Fp32(v) => v.iter().position(|x| !x.is_finite()).map(|at| (at, kind(v[at].is_nan()))),
-        Data::Fp64(v) => v.iter().position(|x| !x.is_finite()).map(|at| (at, kind(v[at].is_nan()))),
-        Data::Bytes(v) => {
-            v.iter().position(|s| std::str::from_utf8(s).is_err()).map(|at| (at, "bytes that are not UTF-8"))
-        }
-        _ => None,
+    if let Data::Bytes(v) = data
+        && let Some(at) = v.iter().position(|s| std::str::from_utf8(s).is_err())
+    {
+        return Err(Unspeakable { output: name.to_owned(), at });
     }
+    Ok(of(None, Some(Elements(data)), datatype))
 }
 
 /// A tensor's elements as a flat list, each in the shortest form that reads back as the same value.
@@ -133,11 +186,25 @@ impl Serialize for Elements<'_> {
             Data::Int16(v) => v.serialize(to),
             Data::Int32(v) => v.serialize(to),
             Data::Int64(v) => v.serialize(to),
-            Data::Fp16(v) => to.collect_seq(v.iter().copied().map(f16::to_f32)),
-            Data::Bf16(v) => to.collect_seq(v.iter().copied().map(bf16::to_f32)),
-            Data::Fp32(v) => v.serialize(to),
-            Data::Fp64(v) => v.serialize(to),
+            Data::Fp16(v) => to.collect_seq(v.iter().copied().map(f16::to_f32).map(Float)),
+            Data::Bf16(v) => to.collect_seq(v.iter().copied().map(bf16::to_f32).map(Float)),
+            Data::Fp32(v) => to.collect_seq(v.iter().copied().map(Float)),
+            Data::Fp64(v) => to.collect_seq(v.iter().copied().map(Float)),
             Data::Bytes(v) => to.collect_seq(v.iter().map(|s| String::from_utf8_lossy(s))),
+        }
+    }
+}
+
+/// A number, or the name of what is none.
+struct Float<T>(T);
+
+impl<T: Copy + Serialize + Into<f64>> Serialize for Float<T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0.into() {
+            x if x.is_finite() => self.0.serialize(to),
+            x if x.is_nan() => to.serialize_str("NaN"),
+            x if x > 0.0 => to.serialize_str("Infinity"),
+            _ => to.serialize_str("-Infinity"),
         }
     }
 }
@@ -173,10 +240,10 @@ mod tests {
             of(n, any::<i16>()),
             of(n, any::<i32>()),
             of(n, any::<i64>()),
-            of(n, any::<u16>().prop_map(f16::from_bits).prop_filter("finite", |x| x.is_finite())),
-            of(n, any::<u16>().prop_map(bf16::from_bits).prop_filter("finite", |x| x.is_finite())),
-            of(n, any::<u32>().prop_map(f32::from_bits).prop_filter("finite", |x| x.is_finite())),
-            of(n, any::<u64>().prop_map(f64::from_bits).prop_filter("finite", |x| x.is_finite())),
+            of(n, any::<u16>().prop_map(f16::from_bits).prop_filter("a number", |x| !x.is_nan())),
+            of(n, any::<u16>().prop_map(bf16::from_bits).prop_filter("a number", |x| !x.is_nan())),
+            of(n, any::<u32>().prop_map(f32::from_bits).prop_filter("a number", |x| !x.is_nan())),
+            of(n, any::<u64>().prop_map(f64::from_bits).prop_filter("a number", |x| !x.is_nan())),
             of(n, any::<String>().prop_map(String::into_bytes)),
         ];
         data.prop_map(move |data| Tensor::new(vec![rows, width], data).unwrap())
@@ -190,16 +257,25 @@ mod tests {
         })
     }
 
-    /// The answer to a request that would be a request with the same tensors.
-    fn as_request(answer: Vec<u8>) -> Vec<u8> {
-        String::from_utf8(answer).unwrap().replacen("\"outputs\":", "\"inputs\":", 1).into_bytes()
+    const HEAD: Head<'_> = Head { model_name: "m\"", model_version: "1", id: Some("\n\u{1}") };
+
+    fn forms(other: Form) -> Forms {
+        Forms { named: Vec::new(), other }
+    }
+
+    /// The answer as the request that it would be with the same tensors, and how much of that is JSON.
+    fn as_request(given: &Tensors, form: Form) -> (Vec<u8>, Option<usize>) {
+        let Encoded { mut bytes, json } = encode(HEAD, given, &forms(form)).unwrap();
+        let at = bytes.windows(10).position(|w| w == b"\"outputs\":").unwrap();
+        bytes.splice(at..at + 10, *b"\"inputs\":");
+        (bytes, json.map(|json| json - 1))
     }
 
     proptest! {
         #[test]
-        fn decoding_what_was_encoded_gives_the_same_tensors(given in tensors()) {
-            let body = as_request(encode("m", "1", None, &given, &[]).unwrap());
-            let found = request::decode(&body).unwrap().inputs;
+        fn decoding_what_was_encoded_gives_the_same_tensors(given in tensors(), is_binary in any::<bool>()) {
+            let (body, json) = as_request(&given, if is_binary { Form::Binary } else { Form::Json });
+            let found = request::parse(&body, json).unwrap().read().unwrap().call.inputs;
             prop_assert_eq!(found.iter().len(), given.iter().len());
             for ((name, found), (expected_name, expected)) in found.iter().zip(given.iter()) {
                 prop_assert_eq!(name, expected_name);
@@ -209,49 +285,55 @@ mod tests {
 
         #[test]
         fn an_answer_takes_no_more_than_was_reckoned(given in tensors(), id in any::<String>()) {
-            let (id, wanted) = (Some(id.as_str()), [given.iter().next().unwrap().0.to_string()]);
-            for wanted in [&[][..], &wanted] {
-                let most = most_bytes("m\"", "1", id, &given, wanted);
-                let written = encode("m\"", "1", id, &given, wanted).unwrap().len();
+            let head = Head { id: Some(&id), ..HEAD };
+            for form in [Form::Json, Form::Binary] {
+                let most = most_bytes(head, &given, &forms(form)).all;
+                let written = encode(head, &given, &forms(form)).unwrap().bytes.len();
                 prop_assert!(written <= most, "{} > {}", written, most);
             }
         }
 
         #[test]
         fn a_damaged_body_is_read_or_refused_and_never_breaks_the_reader(
-            given in tensors(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
+            given in tensors(), is_binary in any::<bool>(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
         ) {
-            let mut body = as_request(encode("m", "1", None, &given, &[]).unwrap());
+            let (mut body, json) = as_request(&given, if is_binary { Form::Binary } else { Form::Json });
             let at = at.index(body.len());
             body[at] = byte;
-            match request::decode(&body) {
-                Ok(found) => prop_assert_eq!(found.inputs.rows(), found.inputs.iter().next().unwrap().1.rows()),
+            match request::parse(&body, json).and_then(request::Unread::read) {
+                Ok(found) => {
+                    let inputs = found.call.inputs;
+                    prop_assert_eq!(inputs.rows(), inputs.iter().next().unwrap().1.rows());
+                }
                 Err(error) => prop_assert!(matches!(error, crate::error::Error::Invalid(_)), "{:?}", error),
             }
         }
     }
 
     #[test]
-    fn only_the_wanted_outputs_are_written_in_the_wanted_order() {
+    fn each_output_is_written_in_its_form() {
         let tensor = |x: i8| Tensor::new(vec![1, 1], vec![x]).unwrap();
-        let outputs = ["a", "b", "c"].into_iter().zip(1..).map(|(n, x)| (Arc::from(n), tensor(x))).collect();
-        let body = encode("m", "7", Some("\n"), &Tensors::new(outputs).unwrap(), &["c".into(), "a".into()]).unwrap();
-        let expected = r#"{"model_name":"m","model_version":"7","id":"\n","outputs":[{"name":"c","shape":[1,1],"datatype":"INT8","data":[3]},{"name":"a","shape":[1,1],"datatype":"INT8","data":[1]}]}"#;
-        assert_eq!(String::from_utf8(body).unwrap(), expected);
+        let outputs = ["a", "b", "c"].into_iter().zip([1, 2, 3]).map(|(n, x)| (Arc::from(n), tensor(x))).collect();
+        let outputs = Tensors::new(outputs).unwrap();
+        let forms = Forms { named: vec![Form::Binary, Form::Json, Form::Binary], other: Form::Json };
+        let head = Head { model_name: "m", model_version: "7", id: Some("\n") };
+        let Encoded { bytes, json } = encode(head, &outputs, &forms).unwrap();
+        let (json, behind) = bytes.split_at(json.unwrap());
+        let expected = r#"{"model_name":"m","model_version":"7","id":"\n","outputs":[{"name":"a","shape":[1,1],"datatype":"INT8","parameters":{"binary_data_size":1}},{"name":"b","shape":[1,1],"datatype":"INT8","data":[2]},{"name":"c","shape":[1,1],"datatype":"INT8","parameters":{"binary_data_size":1}}]}"#;
+        assert_eq!((std::str::from_utf8(json), behind), (Ok(expected), &[1, 3][..]));
+        assert!(encode(head, &outputs, &Forms::default()).unwrap().json.is_none());
     }
 
     #[test]
-    fn what_json_cannot_carry_is_an_error_that_names_the_output() {
-        for (data, words) in [
-            (Data::Fp32(vec![0.0, f32::NAN]), "output 'y' holds NaN at element 1"),
-            (Data::Fp64(vec![0.0, f64::NEG_INFINITY]), "output 'y' holds an infinity at element 1"),
-            (Data::Fp16(vec![f16::ZERO, f16::NAN]), "output 'y' holds NaN at element 1"),
-            (Data::Bf16(vec![bf16::ZERO, bf16::INFINITY]), "output 'y' holds an infinity at element 1"),
-            (Data::Bytes(vec![vec![], vec![0xff]]), "not UTF-8 at element 1"),
-        ] {
-            let outputs = Tensors::one("y", Tensor::new(vec![2, 1], data).unwrap());
-            let error = encode("m", "1", None, &outputs, &[]).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
-        }
+    fn what_is_no_number_is_written_by_name_and_what_is_no_text_only_in_binary() {
+        let odd = vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5];
+        let outputs = Tensors::one("y", Tensor::new(vec![1, 4], odd).unwrap());
+        let body = encode(HEAD, &outputs, &Forms::default()).unwrap().bytes;
+        assert!(String::from_utf8(body).unwrap().contains(r#""data":["NaN","Infinity","-Infinity",0.5]"#));
+        let outputs = Tensors::one("y", Tensor::new(vec![2, 1], Data::Bytes(vec![vec![], vec![0xff]])).unwrap());
+        let error = encode(HEAD, &outputs, &Forms::default()).unwrap_err().to_string();
+        assert!(error.contains("output 'y' holds bytes that are not UTF-8 at element 1"), "{error}");
+        let body = encode(HEAD, &outputs, &forms(Form::Binary)).unwrap().bytes;
+        assert!(body.ends_with(&[0, 0, 0, 0, 1, 0, 0, 0, 0xff]));
     }
 }

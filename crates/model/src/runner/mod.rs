@@ -9,7 +9,7 @@ pub mod synthetic;
 pub use device::{Device, DeviceError};
 pub use name::malformed_name;
 pub use shapes::{BatchAxes, Shapes};
-pub use signature::{Rows, Signature, SignatureError, TensorSpec};
+pub use signature::{Announced, Rows, Signature, SignatureError, TensorSpec};
 
 use crate::tensor::Tensors;
 

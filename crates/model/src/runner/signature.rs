@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::quote::{Dims, Quoted};
-use crate::tensor::{DataType, Tensor, TensorError, Tensors};
+use crate::tensor::{DataType, Tensor, TensorError, Tensors, elements};
 
 /// Where a tensor's rows are, in the shape that the model and its callers know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,17 @@ pub struct Signature {
     pub inputs: Vec<TensorSpec>,
     /// Outputs, in the model's order.
     pub outputs: Vec<TensorSpec>,
+}
+
+/// What a request says of an input ahead of its elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Announced<'a> {
+    /// The input's name.
+    pub name: &'a str,
+    /// Element type.
+    pub datatype: DataType,
+    /// The tensor's dimensions.
+    pub shape: &'a [usize],
 }
 
 /// How tensors disagree with a signature, in words fit for a caller.
@@ -123,17 +134,28 @@ impl TensorSpec {
         row.len() == self.dims.len() && row.iter().zip(&self.dims).all(|(&have, want)| want.is_none_or(|w| w == have))
     }
 
-    /// A caller's tensor with its rows along axis 0; one that all rows share has one row, unless it was given for each.
-    /// `None` where its shape is another.
-    fn rows_in_front(&self, tensor: Tensor) -> Option<Tensor> {
-        match self.rows {
-            Rows::Axis(axis) if axis < tensor.shape().len() => Some(tensor.axis_to_front(axis)),
-            Rows::Shared if self.fits(tensor.shape()) => tensor.repeated(1).ok(),
+    /// The rows of a caller's tensor of this shape; those that share it have one. `None` where it may not have this shape.
+    fn rows_of(&self, shape: &[usize]) -> Option<usize> {
+        let (rows, row) = match self.rows {
+            Rows::Axis(0) => shape.split_first()?,
+            Rows::Axis(axis) => {
+                let row = [shape.get(..axis)?, shape.get(axis + 1..)?].concat();
+                return self.fits(&row).then(|| shape[axis]);
+            }
+            Rows::Shared if self.fits(shape) => return Some(1),
             // For each row, or in the list of one that some clients make of a number.
-            Rows::Shared if !tensor.shape().is_empty() => Some(tensor),
-            _ => None,
+            Rows::Shared => shape.split_first()?,
+        };
+        self.fits(row).then_some(*rows)
+    }
+
+    /// A caller's tensor, of a shape that it may have, with its rows along axis 0.
+    fn rows_in_front(&self, tensor: Tensor) -> Result<Tensor, TensorError> {
+        match self.rows {
+            Rows::Axis(axis) => Ok(tensor.axis_to_front(axis)),
+            Rows::Shared if self.fits(tensor.shape()) => tensor.repeated(1),
+            Rows::Shared => Ok(tensor),
         }
-        .filter(|tensor| self.fits(&tensor.shape()[1..]))
     }
 
     /// A tensor that has its rows along axis 0 in the model's own shape.
@@ -160,34 +182,52 @@ impl Signature {
         self.inputs.iter().all(|spec| spec.rows == Rows::Shared)
     }
 
+    /// Checks what can be known of a request's inputs before their elements are read: names, types, shapes. Returns the
+    /// bytes of memory that the elements will take, without the contents of byte strings.
+    pub fn admit(&self, inputs: &[Announced<'_>]) -> Result<usize, SignatureError> {
+        for (i, Announced { name, .. }) in inputs.iter().enumerate() {
+            if !self.inputs.iter().any(|spec| *spec.name == **name) {
+                let expected: Vec<_> = self.inputs.iter().map(|s| format!("'{}'", s.name)).collect();
+                return Err(SignatureError::Unknown { name: (*name).to_owned(), expected: expected.join(", ") });
+            }
+            if inputs[..i].iter().any(|earlier| earlier.name == *name) {
+                return Err(SignatureError::Twice((*name).to_owned()));
+            }
+        }
+        let (mut most_rows, mut bytes, mut shared_bytes) = (1, 0usize, 0usize);
+        for spec in &self.inputs {
+            let given = inputs.iter().find(|input| *input.name == *spec.name);
+            let input = given.ok_or_else(|| SignatureError::Missing(spec.name.to_string()))?;
+            if input.datatype != spec.datatype {
+                let (expected, found) = (spec.datatype.name(), input.datatype.name());
+                return Err(SignatureError::DataType { name: spec.name.to_string(), expected, found });
+            }
+            let Some(rows) = spec.rows_of(input.shape) else {
+                let (expected, found) = (format!("{:?}", spec.wire_shape()), input.shape.to_vec());
+                return Err(SignatureError::Shape { name: spec.name.to_string(), expected, found });
+            };
+            most_rows = most_rows.max(rows);
+            let takes = elements(input.shape)?.saturating_mul(spec.datatype.byte_len());
+            let sum = if spec.rows == Rows::Shared && rows == 1 { &mut shared_bytes } else { &mut bytes };
+            *sum = sum.saturating_add(takes);
+        }
+        Ok(bytes.saturating_add(shared_bytes.saturating_mul(most_rows)))
+    }
+
     /// Checks a request's inputs, puts them into the model's order, so that all requests of a batch join by position, and
     /// brings the rows of each to axis 0. What all rows share is then there for each of them.
     pub fn check(&self, inputs: Tensors) -> Result<Tensors, SignatureError> {
+        let given: Vec<_> = inputs
+            .iter()
+            .map(|(name, tensor)| Announced { name, datatype: tensor.data().datatype(), shape: tensor.shape() })
+            .collect();
+        self.admit(&given)?;
         let mut given = inputs.into_entries();
-        for (i, (name, _)) in given.iter().enumerate() {
-            if !self.inputs.iter().any(|s| s.name == *name) {
-                let expected: Vec<_> = self.inputs.iter().map(|s| format!("'{}'", s.name)).collect();
-                return Err(SignatureError::Unknown { name: name.to_string(), expected: expected.join(", ") });
-            }
-            if given[..i].iter().any(|(earlier, _)| earlier == name) {
-                return Err(SignatureError::Twice(name.to_string()));
-            }
-        }
         let mut ordered = Vec::with_capacity(self.inputs.len());
         for spec in &self.inputs {
             let at = given.iter().position(|(name, _)| *name == spec.name);
             let at = at.ok_or_else(|| SignatureError::Missing(spec.name.to_string()))?;
-            let (_, tensor) = given.swap_remove(at);
-            let found = tensor.data().datatype();
-            if found != spec.datatype {
-                let (expected, found) = (spec.datatype.name(), found.name());
-                return Err(SignatureError::DataType { name: spec.name.to_string(), expected, found });
-            }
-            let found = tensor.shape().to_vec();
-            let Some(tensor) = spec.rows_in_front(tensor) else {
-                let expected = format!("{:?}", spec.wire_shape());
-                return Err(SignatureError::Shape { name: spec.name.to_string(), expected, found });
-            };
+            let tensor = spec.rows_in_front(given.swap_remove(at).1)?;
             if let Some(range) = &spec.range
                 && let Some(found) = tensor.data().integer_outside(range)
             {
@@ -280,6 +320,27 @@ mod tests {
         let error = signature.check(ids(vec![3, 10, 11])).expect_err("10 is beyond the table").to_string();
         assert_eq!(error, "input 'ids' holds 10, which is out of range: this model takes -10 to 9");
         assert!(signature.check(ids(vec![-11])).is_err());
+    }
+
+    #[test]
+    fn what_a_request_will_take_is_known_before_its_elements_are_read() {
+        let f32s = |name, shape| Announced { name, datatype: DataType::Fp32, shape };
+        let takes =
+            |audio, state, rate| speech().admit(&[f32s("rate", rate), f32s("audio", audio), f32s("state", state)]);
+        // 3 rows of 2, 3 of 2 and a rate for each.
+        assert_eq!(takes(&[3, 2], &[2, 3, 1], &[]), Ok(4 * (6 + 6 + 3)));
+        assert_eq!(takes(&[3, 2], &[2, 3, 1], &[3]), Ok(4 * (6 + 6 + 3)));
+        let words = takes(&[3, 2], &[3, 2, 1], &[]).expect_err("the state has another shape").to_string();
+        assert_eq!(words, "input 'state' has shape [3, 2, 1]; this model takes [2, -1, 1]");
+        assert!(takes(&[usize::MAX, 2], &[2, 1, 1], &[]).is_err(), "more than can be addressed");
+        let texts = TensorSpec::new("s", DataType::Bytes, vec![None]);
+        let texts = Signature { inputs: vec![texts], outputs: Vec::new() };
+        let named = |datatype| texts.admit(&[Announced { name: "s", datatype, shape: &[10, 100] }]);
+        assert_eq!(named(DataType::Bytes), Ok(1000 * size_of::<Vec<u8>>()));
+        assert_eq!(
+            named(DataType::Fp32).expect_err("no text").to_string(),
+            "input 's' is FP32; this model takes BYTES"
+        );
     }
 
     #[test]

@@ -1,0 +1,95 @@
+//! A request for inference in no protocol's words: from named tensors to named tensors.
+//!
+//! What a protocol adds is in its own module: how bytes become a [`Call`], how a [`Called`] becomes bytes, and what its
+//! clients are told where there is an [`Error`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::arrival::Arrival;
+use crate::error::Error;
+use crate::quote::Quoted;
+use crate::registry::{Answer, Model, Priority, Terms};
+use crate::telemetry::{RequestSpan, Ride};
+use crate::tensor::Tensors;
+
+/// What a client wants of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Call {
+    /// The inputs, in the client's order.
+    pub(super) inputs: Tensors,
+    /// Names of the outputs that are wanted, in this order; empty for all.
+    pub(super) outputs: Vec<String>,
+    /// How long after arrival the answer is of use, where the client says so.
+    pub(super) timeout: Option<Duration>,
+    /// How urgent it is beside others.
+    pub(super) priority: Priority,
+}
+
+/// What the model said, to be written.
+#[derive(Debug)]
+pub(super) struct Called {
+    answer: Answer,
+}
+
+impl Call {
+    /// Asks the model.
+    pub(super) async fn make(self, model: &Arc<Model>, arrival: Arrival, span: &RequestSpan) -> Result<Called, Error> {
+        let Call { inputs, outputs, timeout, priority } = self;
+        check_outputs(model, &outputs).inspect_err(|_| model.count_unreadable())?;
+        span.decoded(inputs.rows());
+        let terms = Terms::since(arrival.0).traced(span.span_ref()).within(timeout).priority(priority);
+        let mut answer = model.infer(inputs, terms).await?;
+        let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;
+        span.executed(Ride { queue, batch, batch_rows, batch_span });
+        if !outputs.is_empty() {
+            answer.outputs = answer.outputs.pick(&outputs).expect("their names were checked");
+        }
+        Ok(Called { answer })
+    }
+}
+
+impl Called {
+    /// The outputs that are wanted, in the wanted order.
+    pub(super) fn outputs(&self) -> &Tensors {
+        &self.answer.outputs
+    }
+
+    /// From arrival to outputs.
+    pub(super) fn took(&self) -> Duration {
+        self.answer.queue + self.answer.batch
+    }
+
+    /// `queue;dur=0.031, batch;dur=8.412;desc="17 rows"`, in milliseconds: the value of `Server-Timing`.
+    pub(super) fn timing(&self) -> String {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let (queue, batch, rows) = (ms(self.answer.queue), ms(self.answer.batch), self.answer.batch_rows);
+        format!("queue;dur={queue:.3}, batch;dur={batch:.3};desc=\"{rows} rows\"")
+    }
+
+    /// It is written.
+    pub(super) fn written(self, span: &RequestSpan) {
+        span.encoded(self.answer.count.outcome().label());
+    }
+
+    /// The client cannot be told: counted as a failure.
+    pub(super) fn failed(self) {
+        self.answer.count.failed();
+    }
+}
+
+/// Refuses unknown outputs before the queue: computing what nobody can be given helps nobody. One that is wanted twice is
+/// refused as well: a few bytes would ask for the same megabyte again and again.
+fn check_outputs(model: &Model, wanted: &[String]) -> Result<(), Error> {
+    let outputs = &model.signature().outputs;
+    for (i, name) in wanted.iter().enumerate() {
+        if wanted[..i].contains(name) {
+            return Err(Error::Invalid(format!("output {} is asked for twice", Quoted(name))));
+        }
+        if !outputs.iter().any(|spec| *spec.name == **name) {
+            let known: Vec<_> = outputs.iter().map(|spec| format!("'{}'", spec.name)).collect();
+            return Err(Error::UnknownOutput { name: name.clone(), known: known.join(", ") });
+        }
+    }
+    Ok(())
+}

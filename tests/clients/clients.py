@@ -1,0 +1,179 @@
+"""Clients that nobody here wrote, with their defaults first, against a running server: `clients.py PROGRAM`.
+
+Each check compares answers with those of the files beside the models, not only statuses.
+"""
+
+import asyncio
+import concurrent.futures
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import tritonclient.http as triton
+import tritonclient.http.aio as triton_aio
+from kserve import InferInput, InferRequest, InferenceRESTClient, RESTConfig
+from tritonclient.utils import InferenceServerException
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TEXTS = "titanic_logistic"
+DTYPES = {"FP32": np.float32, "INT64": np.int64, "BYTES": np.object_}
+
+
+class Server:
+    """`uncork serve` on a free port, until the end of a `with`."""
+
+    def __init__(self, program, *arguments):
+        self.command = [program, "serve", "--http", "127.0.0.1:0", "--max-latency-ms", "2000", *map(str, arguments)]
+
+    def __enter__(self):
+        self.log = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        line = self.process.stdout.readline()
+        found = re.search(r"http://([0-9.]+:[0-9]+)", line)
+        if not found:
+            self.log.seek(0)
+            raise SystemExit(f"the server did not start: {line}{self.log.read().decode()}")
+        return found[1]
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(20)
+
+
+def case(name):
+    """Inputs and outputs of a case beside a model, as arrays."""
+    described = json.loads((ROOT / "tests/models" / f"{name}.json").read_text())
+    return [{t["name"]: array(t) for t in described[side]} for side in ("inputs", "outputs")]
+
+
+def array(tensor):
+    data = tensor["data"]
+    if tensor["datatype"] == "BYTES":
+        data = [text.encode() for text in data]
+    return np.array(data, dtype=DTYPES[tensor["datatype"]]).reshape(tensor["shape"])
+
+
+def close(have, want):
+    if want.dtype == np.object_:
+        return have.shape == want.shape and all(a == b for a, b in zip(have.flatten(), want.flatten()))
+    return have.shape == want.shape and np.allclose(have, want, rtol=1e-3, atol=1e-4)
+
+
+def triton_inputs(arrays, **how):
+    inputs = []
+    for name, values in arrays.items():
+        datatype = {v: k for k, v in DTYPES.items()}[values.dtype.type]
+        inputs.append(triton.InferInput(name, list(values.shape), datatype))
+        inputs[-1].set_data_from_numpy(values, **how)
+    return inputs
+
+
+def check_triton(url, model, inputs, outputs):
+    """tritonclient: its defaults (binary both ways), JSON, gzip and deflate both ways, timeouts, priorities, threads."""
+    client = triton.InferenceServerClient(url, concurrency=8)
+    assert client.is_server_live() and client.is_server_ready() and client.is_model_ready(model)
+    assert "binary_tensor_data" in client.get_server_metadata()["extensions"]
+    metadata = client.get_model_metadata(model)
+    assert {i["name"] for i in metadata["inputs"]} == set(inputs), metadata
+    assert client.get_model_config(model)["max_batch_size"] > 0
+    assert any(entry["name"] == model for entry in client.get_model_repository_index())
+
+    def right(answer, names=outputs):
+        return all(close(answer.as_numpy(name), outputs[name]) for name in names)
+
+    default = client.infer(model, triton_inputs(inputs))
+    assert right(default), default.get_response()
+    as_json = client.infer(
+        model,
+        triton_inputs(inputs, binary_data=False),
+        outputs=[triton.InferRequestedOutput(name, binary_data=False) for name in outputs],
+        request_id="seven",
+    )
+    assert right(as_json) and as_json.get_response()["id"] == "seven"
+    first = next(iter(outputs))
+    mixed = client.infer(model, triton_inputs(inputs), outputs=[triton.InferRequestedOutput(first, binary_data=False)])
+    assert right(mixed, [first]) and len(mixed.get_response()["outputs"]) == 1
+    for coding in ["gzip", "deflate"]:
+        packed = client.infer(
+            model, triton_inputs(inputs), request_compression_algorithm=coding, response_compression_algorithm=coding
+        )
+        assert right(packed), coding
+    assert right(client.infer(model, triton_inputs(inputs), priority=1, timeout=1_000_000))
+    assert right(client.infer(model, triton_inputs(inputs), priority=4_000_000_000))
+    try:
+        client.infer(model, triton_inputs(inputs), outputs=[triton.InferRequestedOutput("nothing")])
+        raise AssertionError("an unknown output was answered")
+    except InferenceServerException as error:
+        assert "unknown output 'nothing'" in str(error), error
+    asynchronous = [client.async_infer(model, triton_inputs(inputs)) for _ in range(32)]
+    assert all(right(answer.get_result()) for answer in asynchronous)
+
+    def from_a_thread(_):
+        own = triton.InferenceServerClient(url)
+        return all(right(own.infer(model, triton_inputs(inputs))) for _ in range(20))
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(from_a_thread, range(8)))
+    stats = client.get_inference_statistics(model)["model_stats"][0]
+    rows = len(next(iter(inputs.values())))
+    assert stats["inference_stats"]["success"]["count"] >= 198 and stats["inference_count"] >= 198 * rows, stats
+
+
+def check_classes(url, model, inputs, output, want):
+    """tritonclient: the likeliest classes."""
+    client = triton.InferenceServerClient(url)
+    for is_binary in [True, False]:
+        wanted = [triton.InferRequestedOutput(output, binary_data=is_binary, class_count=3)]
+        top = client.infer(model, triton_inputs(inputs), outputs=wanted).as_numpy(output)
+        best = [int((text if isinstance(text, str) else text.decode()).split(":")[1]) for text in top[:, 0]]
+        assert top.shape == (len(want), 3) and best == list(want.argmax(axis=1)), top
+
+
+async def check_triton_aio(url, model, inputs, outputs):
+    """tritonclient's asyncio client."""
+    async with triton_aio.InferenceServerClient(url) as client:
+        answers = await asyncio.gather(*(client.infer(model, triton_inputs(inputs)) for _ in range(16)))
+        assert all(close(a.as_numpy(name), want) for a in answers for name, want in outputs.items())
+
+
+async def check_kserve(url, model, inputs, outputs):
+    """kserve's REST client, protocol v2: probes, binary and JSON."""
+    client = InferenceRESTClient(RESTConfig(protocol="v2", retries=1))
+    base = f"http://{url}"
+    assert await client.is_server_live(base) and await client.is_server_ready(base)
+    assert await client.is_model_ready(base, model)
+    for is_binary in [True, False]:
+        tensors = []
+        for name, values in inputs.items():
+            datatype = {v: k for k, v in DTYPES.items()}[values.dtype.type]
+            tensors.append(InferInput(name, list(values.shape), datatype))
+            tensors[-1].set_data_from_numpy(values, binary_data=is_binary)
+        parameters = {"binary_data_output": True} if is_binary else None
+        request = InferRequest(model_name=model, infer_inputs=tensors, parameters=parameters)
+        answer = await client.infer(base, request, model_name=model)
+        have = {output.name: output.as_numpy() for output in answer.outputs}
+        for name, want in outputs.items():
+            if want.dtype == np.object_:
+                have[name] = np.array([t if isinstance(t, bytes) else t.encode() for t in have[name].flatten()], dtype=object).reshape(want.shape)
+            assert close(have[name], want), (name, have[name])
+    await client.close()
+
+
+def main(program):
+    with Server(program, ROOT / "examples/digits/digits.onnx", ROOT / f"tests/models/pipelines/{TEXTS}.onnx") as url:
+        digits, texts = case("digits"), case(f"pipelines/{TEXTS}")
+        for model, (inputs, outputs) in {"digits": digits, TEXTS: texts}.items():
+            check_triton(url, model, inputs, outputs)
+            asyncio.run(check_triton_aio(url, model, inputs, outputs))
+            asyncio.run(check_kserve(url, model, inputs, outputs))
+            print(f"  {model}: tritonclient, its asyncio client and kserve are answered rightly")
+        name, want = next(iter(digits[1].items()))
+        check_classes(url, "digits", digits[0], name, want)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
