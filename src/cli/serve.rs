@@ -1,7 +1,6 @@
 //! `uncork serve`
 
-use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use uncork_commands::{USAGE, complain, say};
 use super::{descriptors, log};
 use crate::config::{self, Config, Flags};
 use crate::registry::{LoadErrors, Registry};
-use crate::server::{Ended, Server};
+use crate::server::{Ended, Options, Server};
 use crate::telemetry::{Counts, Tracer, Traces};
 
 /// Serve models over HTTP until told to stop.
@@ -35,7 +34,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Address to listen on; port 0 takes a free one [env: UNCORK_HTTP] [default: 127.0.0.1:8080]
+    /// Address to listen on, or unix:PATH, or several between commas; port 0 takes a free one [env: UNCORK_HTTP] [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
 
@@ -44,6 +43,16 @@ pub(super) struct Serve {
     /// Read again when it changes. [env: UNCORK_TOKENS_FILE]
     #[arg(long, value_name = "FILE")]
     tokens_file: Option<String>,
+
+    /// Certificate in PEM: connections over TCP are then secured by TLS [env: UNCORK_TLS_CERTIFICATE]
+    ///
+    /// Read again when it changes, as is its key. With tls_client_ca of the configuration file clients need one as well.
+    #[arg(long, value_name = "FILE")]
+    tls_certificate: Option<String>,
+
+    /// The certificate's private key, in PEM [env: UNCORK_TLS_KEY]
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<String>,
 
     /// Answer everybody who reaches the address: for a network that keeps strangers out [env: UNCORK_INSECURE]
     #[arg(long)]
@@ -102,6 +111,8 @@ Examples:
       one model with its two caps, as /v2/models/resnet/infer
   uncork serve --config uncork.toml --http 0.0.0.0:8080 --tokens-file tokens
       the models of a file, for other machines whose callers have a token
+  uncork serve --http 127.0.0.1:8080,unix:/run/uncork.sock
+      for this machine, over TCP and over a Unix socket
   UNCORK_LOG=uncork=debug uncork serve
       with more to read on stderr";
 
@@ -113,6 +124,8 @@ impl Serve {
             config: self.config,
             http: self.http,
             tokens_file: self.tokens_file,
+            tls_certificate: self.tls_certificate,
+            tls_key: self.tls_key,
             insecure: self.insecure,
             strict: self.strict,
             grpc: self.grpc,
@@ -179,13 +192,10 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
     };
     config.server.max_connections = descriptors::make_room(config.server.max_connections);
     // Before the models: a port in use is found out at once, not when they are warm.
-    let server = match Server::bind(&config.http, config.server).await {
+    let server = match bind(&config.http, config.server).await {
         Ok(server) => server,
-        Err(error) => {
-            // What is said of who may ask is not cured by another address.
-            let is_ours = error.kind() == ErrorKind::InvalidInput;
-            let hint = if is_ours { "" } else { "; --http names another address" };
-            complain(&format!("cannot listen on {}: {error}{hint}", config.http));
+        Err(message) => {
+            complain(&message);
             return USAGE;
         }
     };
@@ -197,7 +207,7 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
         }
     };
     let (registry, opening) = Registry::open(config.models, tracer);
-    let address = server.address();
+    let urls: Vec<_> = server.urls().collect();
     let (stop, stopped) = oneshot::channel::<()>();
     // From now on probes are answered: live, and not ready while models are being loaded.
     let mut serving = std::pin::pin!(server.serve(registry.clone(), async {
@@ -207,7 +217,7 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
     let loading = tokio::task::spawn_blocking(move || opening.strict(config.strict).load());
     tokio::select! {
         loaded = loading => match loaded {
-            Ok(Ok(())) => say(&ready_line(&registry, address)),
+            Ok(Ok(())) => say(&ready_line(&registry, &urls)),
             Ok(Err(errors)) => return refuse_models(&errors),
             Err(_) => {
                 error!("loading the models panicked; this is a bug in uncork");
@@ -232,12 +242,28 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
     }
 }
 
+/// Listens at all addresses, of which there is at least one.
+async fn bind(addresses: &[String], options: Options) -> Result<Server, String> {
+    let wrong = |address: &String, error: io::Error| {
+        // What is said of who may ask is not cured by another address.
+        let is_ours = error.kind() == ErrorKind::InvalidInput;
+        let hint = if is_ours { "" } else { "; --http names another address" };
+        format!("cannot listen on {address}: {error}{hint}")
+    };
+    let (first, others) = addresses.split_first().expect("there is an address");
+    let mut server = Server::bind(first, options).await.map_err(|error| wrong(first, error))?;
+    for address in others {
+        server = server.and(address).await.map_err(|error| wrong(address, error))?;
+    }
+    Ok(server)
+}
+
 /// `uncork serves digits on http://127.0.0.1:8080`
-fn ready_line(registry: &Registry, address: SocketAddr) -> String {
+fn ready_line(registry: &Registry, urls: &[String]) -> String {
     let models = registry.models();
     let mut names: Vec<_> = models.iter().map(|model| model.name()).collect();
     names.dedup();
-    format!("uncork serves {} on http://{address}", names.join(", "))
+    format!("uncork serves {} on {}", names.join(", "), urls.join(" and "))
 }
 
 fn refuse_models(errors: &LoadErrors) -> u8 {

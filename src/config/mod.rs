@@ -7,8 +7,10 @@
 //!
 //! | `[server]` | default | |
 //! | --- | --- | --- |
-//! | `http` | `127.0.0.1:8080` | address to listen on |
+//! | `http` | `127.0.0.1:8080` | address to listen on, or `unix:PATH`, or a list of these |
 //! | `tokens_file` | – | who may ask, and what: a line `NAME TOKEN RIGHT …` for each; read again when it changes |
+//! | `tls_certificate`, `tls_key` | – | files in PEM with which connections over TCP are secured; read again when they change |
+//! | `tls_client_ca` | – | a file in PEM with the roots of the certificates that clients then need |
 //! | `insecure` | `false` | whether everybody who reaches an address of this machine may ask, without tokens |
 //! | `strict` | `false` | whether a model that cannot keep its latency cap is an error, and not only a warning |
 //! | `hosts` | – | on a loopback address: names that a proxy on this machine passes on in `Host`, as `["ml.example.com"]` |
@@ -84,6 +86,10 @@ pub struct Flags {
     pub http: Option<String>,
     /// `--tokens-file`
     pub tokens_file: Option<String>,
+    /// `--tls-certificate`
+    pub tls_certificate: Option<String>,
+    /// `--tls-key`
+    pub tls_key: Option<String>,
     /// `--insecure`
     pub insecure: bool,
     /// `--strict`
@@ -110,6 +116,8 @@ impl Flags {
             "insecure" if self.insecure => return Some(Setting::word(Place::Flag("--insecure"), "true".into())),
             "strict" if self.strict => return Some(Setting::word(Place::Flag("--strict"), "true".into())),
             "tokens_file" => ("--tokens-file", &self.tokens_file),
+            "tls_certificate" => ("--tls-certificate", &self.tls_certificate),
+            "tls_key" => ("--tls-key", &self.tls_key),
             "grpc" => ("--grpc", &self.grpc),
             "max_latency_ms" => ("--max-latency-ms", &self.max_latency_ms),
             "max_batch_size" => ("--max-batch-size", &self.max_batch_size),
@@ -125,7 +133,7 @@ impl Flags {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The address to listen on, as `host:port`.
-    pub http: String,
+    pub http: Vec<String>,
     /// Threads that read, decode, encode and write.
     pub http_threads: NonZeroUsize,
     /// Bounds towards clients.

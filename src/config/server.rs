@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::Layers;
 use super::file::Table;
 use super::problem::{Place, Report};
-use super::setting::Setting;
+use super::setting::{Setting, Value};
 use super::traces;
-use crate::server::{Access, Options};
+use crate::server::{self, Access, Options, Tls};
 use crate::telemetry;
 
 /// Only this machine can reach it: whoever opens it to others does so knowingly.
@@ -31,8 +31,8 @@ pub enum LogFormat {
 
 /// What `[server]` comes to.
 pub(super) struct Checked {
-    /// The address to listen on.
-    pub(super) http: String,
+    /// The addresses to listen on, at least one.
+    pub(super) http: Vec<String>,
     /// Threads that read, decode, encode and write.
     pub(super) http_threads: NonZeroUsize,
     /// The bounds.
@@ -51,7 +51,7 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
     if let Some(grpc) = strongest("grpc") {
         grpc.refuse(report, "gRPC is not served yet; leave this setting out");
     }
-    let http = strongest("http").and_then(|setting| address(&setting, report));
+    let http = strongest("http").and_then(|setting| addresses(&setting, report));
     let defaults = Options::default();
     let millis = |key, default, bounds: RangeInclusive<Duration>, report: &mut Report| {
         strongest(key).and_then(|setting| setting.millis(bounds, report)).unwrap_or(default)
@@ -73,6 +73,7 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
         drain_delay: millis("drain_delay_ms", defaults.drain_delay, Options::DRAIN_TIME, report),
         drain_timeout: millis("drain_timeout_ms", defaults.drain_timeout, Options::DRAIN_TIME, report),
         access: access(&strongest, folder, report),
+        tls: tls(&strongest, folder, report),
     };
     let all = options.max_bodies_bytes;
     for (key, one) in [("max_body_bytes", options.max_body_bytes), ("max_answer_bytes", options.max_answer_bytes)] {
@@ -87,7 +88,14 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
     let strict = strongest("strict").and_then(|setting| setting.flag(report)).unwrap_or(false);
     let log_format = strongest("log_format").and_then(|setting| log_format(&setting, report));
     let traces = traces::check(table, layers, report);
-    Checked { http: http.unwrap_or_else(|| DEFAULT_HTTP.into()), http_threads, options, strict, log_format, traces }
+    Checked {
+        http: http.unwrap_or_else(|| vec![DEFAULT_HTTP.into()]),
+        http_threads,
+        options,
+        strict,
+        log_format,
+        traces,
+    }
 }
 
 /// Who may ask. Relative to `folder` stands what the configuration file names.
@@ -104,11 +112,32 @@ fn access(strongest: &impl Fn(&str) -> Option<Setting>, folder: &Path, report: &
         return Access::Everybody;
     }
     if let Some(setting) = tokens {
-        let file = setting.text(report).map(PathBuf::from).unwrap_or_default();
-        let file = if matches!(setting.place, Place::File { .. }) { folder.join(file) } else { file };
-        return Access::Tokens { file };
+        return Access::Tokens { file: file(&setting, folder, report) };
     }
     Access::Local { hosts: hosts.and_then(|hosts| hosts.texts(report)).unwrap_or_default() }
+}
+
+/// What secures connections. A certificate and its key belong together.
+fn tls(strongest: &impl Fn(&str) -> Option<Setting>, folder: &Path, report: &mut Report) -> Option<Tls> {
+    let found = (strongest("tls_certificate"), strongest("tls_key"), strongest("tls_client_ca"));
+    let (certificate, key, client_ca) = match found {
+        (Some(certificate), Some(key), client_ca) => (certificate, key, client_ca),
+        (None, None, None) => return None,
+        (certificate, key, client_ca) => {
+            if let Some(lonely) = certificate.or(key).or(client_ca) {
+                lonely.refuse(report, "TLS needs both 'tls_certificate' and 'tls_key'");
+            }
+            return None;
+        }
+    };
+    let mut file = |setting: &Setting| file(setting, folder, report);
+    Some(Tls { certificate: file(&certificate), key: file(&key), client_ca: client_ca.as_ref().map(file) })
+}
+
+/// A path; relative to `folder` where the configuration file names it.
+fn file(setting: &Setting, folder: &Path, report: &mut Report) -> PathBuf {
+    let file = setting.text(report).map(PathBuf::from).unwrap_or_default();
+    if matches!(setting.place, Place::File { .. }) { folder.join(file) } else { file }
 }
 
 fn log_format(setting: &Setting, report: &mut Report) -> Option<LogFormat> {
@@ -127,17 +156,27 @@ fn default_http_threads() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-/// `host:port`, where the host is an address or a name; a name is looked up when the server binds.
-fn address(setting: &Setting, report: &mut Report) -> Option<String> {
-    let text = setting.text(report)?;
+/// One address, a list, or words between commas.
+fn addresses(setting: &Setting, report: &mut Report) -> Option<Vec<String>> {
+    let found = match &setting.value {
+        Value::Text(text) => vec![text.clone()],
+        _ => setting.texts(report)?,
+    };
+    if found.is_empty() || !found.iter().all(|text| is_address(text)) {
+        let message = "must be an address and a port, like 127.0.0.1:8080, 0.0.0.0:8080 or [::]:8080, or unix:PATH, or a list of these";
+        setting.refuse(report, message);
+        return None;
+    }
+    Some(found)
+}
+
+/// `host:port`, where the host is an address or a name, which is looked up when the server binds; or `unix:PATH`.
+fn is_address(text: &str) -> bool {
     let is_name = |host: &str| {
         !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
     };
     let is_host_and_port =
         text.rsplit_once(':').is_some_and(|(host, port)| is_name(host) && port.parse::<u16>().is_ok());
-    if text.parse::<SocketAddr>().is_ok() || is_host_and_port {
-        return Some(text.to_owned());
-    }
-    setting.refuse(report, "must be an address and a port, like 127.0.0.1:8080, 0.0.0.0:8080 or [::]:8080");
-    None
+    let is_unix = text.strip_prefix(server::UNIX).is_some_and(|path| !path.is_empty());
+    is_unix || text.parse::<SocketAddr>().is_ok() || is_host_and_port
 }

@@ -1,11 +1,13 @@
 //! Accepts connections, up to a cap, and serves each on a task of its own that is waited for.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -20,17 +22,19 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
 use super::Options;
 use super::arrival::Arrival;
 use super::guard::{Guard, Outstanding};
+use super::listener::Listener;
 use super::quick::Quick;
 use super::refusals::Refusals;
+use super::socket::{Socket, Stream, Wire};
 use super::status::Refusal;
 use super::threads::{Place, Threads};
+use super::tls::{Certificates, Greeted};
 use super::trace::Traced;
 use crate::registry::Registry;
 use crate::telemetry::{Head, RequestId, Tracer};
@@ -60,6 +64,8 @@ pub(super) struct Counter {
     pub(super) registry: Registry,
     /// Answers what needs no hyper; each thread has its own front.
     pub(super) quick: Quick,
+    /// What connections over TCP are secured with, if they are.
+    pub(super) certificates: Option<Certificates>,
 }
 
 /// All open connections of one server. Dropping it cuts them off.
@@ -80,14 +86,17 @@ impl Connections {
     }
 
     /// Accepts for ever. Dropping the future stops accepting and leaves the open connections alone.
-    pub(super) async fn accept(&mut self, listener: &TcpListener) -> Infallible {
+    pub(super) async fn accept(&mut self, listeners: &[Listener]) -> Infallible {
         let mut was_failing = false;
+        let mut first = 0;
         loop {
             tokio::select! {
                 Some(ended) = self.open.join_next(), if !self.open.is_empty() => note(ended),
                 Some(ended) = self.turned_away.join_next(), if !self.turned_away.is_empty() => note(ended),
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => {
+                // Each listener in turn comes first: a flood at one does not shut the others.
+                accepted = poll_fn(|cx| accept_any(listeners, first, cx)) => match accepted {
+                    Ok(stream) => {
+                        first = (first + 1) % listeners.len();
                         was_failing = false;
                         self.admit(stream);
                     }
@@ -118,11 +127,7 @@ impl Connections {
         self.open.len()
     }
 
-    fn admit(&mut self, stream: TcpStream) {
-        // Answers are written in one piece; waiting for more to send would only delay them.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY");
-        }
+    fn admit(&mut self, stream: Stream) {
         let bound = self.counter.options.max_connections.get();
         if self.open.len() < bound {
             let place = self.threads.place();
@@ -131,12 +136,22 @@ impl Connections {
         } else if self.turned_away.len() < MAX_TURNED_AWAY {
             let refusals = Arc::clone(&self.counter.refusals);
             self.counter.quick.http.count(503);
+            if self.counter.certificates.is_some() {
+                // To shake hands would take the room that there is not.
+                return;
+            }
             self.turned_away.spawn(async move {
                 // Whether the client hears it is the client's affair.
                 let _ = tokio::time::timeout(TURNING_AWAY, turn_away(stream, bound, &refusals)).await;
             });
         }
     }
+}
+
+/// The next connection of any listener, beginning with the one at `first`.
+fn accept_any(listeners: &[Listener], first: usize, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
+    let (before, behind) = listeners.split_at(first);
+    behind.iter().chain(before).map(|listener| listener.poll_accept(cx)).find(Poll::is_ready).unwrap_or(Poll::Pending)
 }
 
 /// Whether an accept failed for the sake of the one connection that it would have returned.
@@ -154,29 +169,34 @@ fn note(ended: Result<(), JoinError>) {
 }
 
 /// Says that there is no room, without reading a request.
-async fn turn_away(mut stream: TcpStream, bound: usize, refusals: &Refusals) -> io::Result<()> {
+async fn turn_away(stream: Stream, bound: usize, refusals: &Refusals) -> io::Result<()> {
     let message = format!("refused: all {bound} connections are taken");
-    let refusal =
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1)).and_close();
+    let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1));
+    say_goodbye(Wire::new(stream), refusal.and_close(), refusals).await
+}
+
+/// Tells a client why its connection ends.
+async fn say_goodbye(mut wire: Wire, refusal: Refusal, refusals: &Refusals) -> io::Result<()> {
     let id = RequestId::made();
     refusals.note(&refusal, &id, None);
-    stream.write_all(&refusal.to_message(&id)).await?;
-    stream.shutdown().await?;
+    wire.write_all(&refusal.to_message(&id)).await?;
+    wire.shutdown().await?;
     // Closing with unread bytes would reset the connection before the client has read the answer.
     let mut swallowed = [0; 4 * 1024];
-    while stream.read(&mut swallowed).await? > 0 {}
+    while wire.read(&mut swallowed).await? > 0 {}
     Ok(())
 }
 
 /// Moves a connection to its thread, and serves it there.
-async fn serve_at(place: Place, stream: TcpStream, counter: Counter, closing: watch::Receiver<bool>) {
+async fn serve_at(place: Place, stream: Stream, counter: Counter, closing: watch::Receiver<bool>) {
     let open = counter.quick.http.connections.clone();
     open.increment(1.0);
-    let moved = stream.into_std().and_then(TcpStream::from_std);
-    match moved {
+    match stream.moved_here() {
         Ok(stream) => {
             let quick = Quick { fronts: Arc::clone(&place.fronts), ..counter.quick.clone() };
-            serve(stream, counter, quick, closing).await;
+            if let Some(socket) = secured(stream, &counter, closing.clone()).await {
+                serve(socket, counter, quick, closing).await;
+            }
         }
         Err(error) => tracing::warn!(%error, "a connection is lost on the way to its thread"),
     }
@@ -184,11 +204,35 @@ async fn serve_at(place: Place, stream: TcpStream, counter: Counter, closing: wa
     drop(place);
 }
 
+/// The connection as requests come from it, behind a handshake where there is to be one. `None` where that failed.
+async fn secured(stream: Stream, counter: &Counter, mut closing: watch::Receiver<bool>) -> Option<Socket> {
+    let is_tcp = matches!(stream, Stream::Tcp(_));
+    let Some(certificates) = counter.certificates.as_ref().filter(|_| is_tcp) else {
+        return Some(Socket::Plain(Wire::new(stream)));
+    };
+    let greeted = tokio::select! {
+        greeted = tokio::time::timeout(counter.options.head_timeout, certificates.greet(Wire::new(stream))) => greeted,
+        () = wait_until_true(&mut closing) => return None,
+    };
+    match greeted {
+        Ok(Ok(Greeted::Secured(socket))) => return Some(socket),
+        Ok(Ok(Greeted::Plain(wire))) => {
+            let refusal = Refusal::bad_request("this port speaks TLS: ask with https://").and_close();
+            counter.quick.http.count(400);
+            // Whether the client hears it is the client's affair.
+            let _ = tokio::time::timeout(TURNING_AWAY, say_goodbye(wire, refusal, &counter.refusals)).await;
+        }
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+    None
+}
+
 /// Serves one connection to its end.
-async fn serve(stream: TcpStream, counter: Counter, quick: Quick, mut closing: watch::Receiver<bool>) {
+async fn serve(socket: Socket, counter: Counter, quick: Quick, mut closing: watch::Receiver<bool>) {
     // Only spans tell who asked.
-    let peer = if counter.tracer.is_on() { stream.peer_addr().ok() } else { None };
-    let mut guard = Guard::new(stream, &counter.options, quick);
+    let peer = if counter.tracer.is_on() { socket.peer() } else { None };
+    let mut guard = Guard::new(socket, &counter.options, quick);
     let outstanding = guard.outstanding();
     {
         let service = service_fn(|request| answer(counter.clone(), request, peer, outstanding.clone()));

@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Options;
@@ -129,11 +128,11 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Guards `stream` by the bounds of `options`.
-    pub(super) fn new(stream: TcpStream, options: &Options, quick: Quick) -> Guard {
+    /// Guards `socket` by the bounds of `options`.
+    pub(super) fn new(socket: Socket, options: &Options, quick: Quick) -> Guard {
         let now = Instant::now();
         Guard {
-            socket: Socket::new(stream),
+            socket,
             max_head_bytes: options.max_head_bytes,
             max_body_bytes: options.max_body_bytes,
             head_timeout: options.head_timeout,
@@ -178,7 +177,7 @@ impl Guard {
         if let Some(refusal) = &refusal {
             self.quick.http.count(refusal.status().as_u16());
         }
-        let stream = self.socket.stream();
+        let stream = &mut self.socket;
         let farewell = async {
             if let Some(refusal) = refusal {
                 let id = RequestId::made();
@@ -300,26 +299,29 @@ impl Guard {
     fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if let Some((reply, written)) = &mut self.reply {
-                let (bytes, closes) = (std::mem::take(&mut reply.bytes), reply.closes);
-                let at = *written;
-                let wrote = self.socket.poll_write(cx, &bytes[at..]);
-                let is_pending = wrote.is_pending();
-                let now = at + if let Poll::Ready(Ok(wrote)) = wrote { wrote } else { 0 };
-                let is_done = now == bytes.len();
-                self.reply = (!is_done).then_some((Reply { bytes, closes }, now));
-                if is_done {
-                    self.is_over |= closes;
-                    (self.writing_since, self.reading_since) = (None, None);
-                } else if is_pending {
-                    let since = *self.writing_since.get_or_insert_with(Instant::now);
-                    ready!(poll_deadline(&mut self.write_timer, since + self.write_timeout, cx));
-                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                let rest = &reply.bytes[*written..];
+                let (is_written, mut socket) = (rest.is_empty(), Pin::new(&mut self.socket));
+                let moved = if is_written {
+                    socket.poll_flush(cx).map_ok(|()| 0)
                 } else {
-                    self.writing_since = None;
-                    match wrote {
-                        Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                        _ => {}
+                    socket.as_mut().poll_write(cx, rest)
+                };
+                match moved {
+                    Poll::Pending => {
+                        let since = *self.writing_since.get_or_insert_with(Instant::now);
+                        ready!(poll_deadline(&mut self.write_timer, since + self.write_timeout, cx));
+                        return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(Ok(_)) if is_written => {
+                        self.is_over |= reply.closes;
+                        self.reply = None;
+                        (self.writing_since, self.reading_since) = (None, None);
+                    }
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    Poll::Ready(Ok(more)) => {
+                        *written += more;
+                        self.writing_since = None;
                     }
                 }
             } else if let Some(ride) = &mut self.ride {
@@ -341,12 +343,12 @@ impl Guard {
         let mut bytes = [0; AHEAD];
         while self.ahead.len() < AHEAD {
             let mut read = ReadBuf::new(&mut bytes[self.ahead.len()..]);
-            let arrived = ready!(self.socket.poll_read(cx, &mut read))?;
+            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut read))?;
             if read.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
             if self.ahead.is_empty() {
-                self.ahead_arrived = arrived;
+                self.ahead_arrived = self.socket.heard();
             }
             self.ahead.extend_from_slice(read.filled());
         }
@@ -356,7 +358,8 @@ impl Guard {
     /// Reads what came ahead, and then what the socket has.
     fn poll_bytes(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
-            self.heard = ready!(self.socket.poll_read(cx, buf))?;
+            ready!(Pin::new(&mut self.socket).poll_read(cx, buf))?;
+            self.heard = self.socket.heard();
         } else {
             let length = self.ahead.len().min(buf.remaining());
             buf.put_slice(&self.ahead[..length]);
@@ -479,7 +482,7 @@ impl AsyncRead for Guard {
 
 impl AsyncWrite for Guard {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(self.socket.stream()).poll_write(cx, buf);
+        let written = Pin::new(&mut self.socket).poll_write(cx, buf);
         self.watch_write(written, cx)
     }
 
@@ -488,7 +491,7 @@ impl AsyncWrite for Guard {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(self.socket.stream()).poll_write_vectored(cx, bufs);
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
         self.watch_write(written, cx)
     }
 
@@ -497,7 +500,7 @@ impl AsyncWrite for Guard {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self.socket.stream()).poll_flush(cx)
+        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -505,6 +508,6 @@ impl AsyncWrite for Guard {
             // There is still something to be written, by `finish`.
             return Poll::Ready(Ok(()));
         }
-        Pin::new(self.socket.stream()).poll_shutdown(cx)
+        Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }

@@ -12,6 +12,7 @@ mod call;
 mod connection;
 mod guard;
 mod head;
+mod listener;
 mod options;
 mod overview;
 mod page;
@@ -22,35 +23,42 @@ mod shared;
 mod socket;
 mod status;
 mod threads;
+mod tls;
 mod trace;
 mod v2;
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs, lookup_host};
 use tokio::time::Instant;
 
 pub use access::Access;
+pub use listener::Address;
+pub(crate) use listener::UNIX;
 pub use options::Options;
+pub use tls::Tls;
 
 use crate::registry::Registry;
 use access::Door;
 use app::App;
 use connection::{Connections, Counter};
+use listener::Listener;
 use quick::Quick;
 use refusals::Refusals;
 use threads::Threads;
+use tls::Certificates;
 
 /// A server that listens and does not answer yet.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
-    address: SocketAddr,
+    /// At least one.
+    listeners: Vec<Listener>,
     options: Options,
     door: Door,
+    certificates: Option<Certificates>,
     threads: Option<Threads>,
 }
 
@@ -67,13 +75,29 @@ pub enum Ended {
 }
 
 impl Server {
-    /// Takes hold of `address`; port 0 takes a free one. Clients that connect wait until [`serve`](Self::serve). Fails for an
-    /// address that other machines can reach, unless `options.access` says who may ask there.
-    pub async fn bind(address: impl ToSocketAddrs, options: Options) -> io::Result<Server> {
-        let listener = listen(address).await?;
-        let address = listener.local_addr()?;
-        let door = Door::of(&options.access, address)?;
-        Ok(Server { listener, address, options, door, threads: None })
+    /// Takes hold of `address`: `host:port`, where port 0 takes a free one, or `unix:PATH`. Clients that connect wait until
+    /// [`serve`](Self::serve).
+    ///
+    /// # Errors
+    /// The address is taken, or other machines can reach it and `options.access` does not say who may ask there; or a
+    /// file of the options cannot be used.
+    pub async fn bind(address: impl AsRef<str>, options: Options) -> io::Result<Server> {
+        let listener = Listener::open(address.as_ref()).await?;
+        let door = Door::of(&options.access)?;
+        door.may_open(&listener.address())?;
+        let certificates = options.tls.as_ref().map(Certificates::read).transpose()?;
+        Ok(Server { listeners: vec![listener], options, door, certificates, threads: None })
+    }
+
+    /// Listens at `address` as well.
+    ///
+    /// # Errors
+    /// As those of [`bind`](Self::bind).
+    pub async fn and(mut self, address: impl AsRef<str>) -> io::Result<Server> {
+        let listener = Listener::open(address.as_ref()).await?;
+        self.door.may_open(&listener.address())?;
+        self.listeners.push(listener);
+        Ok(self)
     }
 
     /// Serves connections on `count` threads of its own instead of on the runtime that [`serve`](Self::serve) is called
@@ -86,9 +110,26 @@ impl Server {
         Ok(Server { threads: Some(Threads::start(count)?), ..self })
     }
 
-    /// The address that is listened on, with the real port.
+    /// The first address of TCP that is listened on, with the real port. Panics where there is none.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        let tcp = |address| if let Address::Tcp(address) = address { Some(address) } else { None };
+        self.addresses()
+            .find_map(tcp)
+            .expect("a server on Unix sockets alone has no address of TCP: ask for addresses()")
+    }
+
+    /// Where it listens, in the order in which that was asked for.
+    pub fn addresses(&self) -> impl Iterator<Item = Address> {
+        self.listeners.iter().map(Listener::address)
+    }
+
+    /// How clients reach it, as text: `http://127.0.0.1:8080`, `https://…` or `unix:PATH`.
+    pub fn urls(&self) -> impl Iterator<Item = String> {
+        let scheme = if self.certificates.is_some() { "https" } else { "http" };
+        self.addresses().map(move |address| match address {
+            Address::Tcp(address) => format!("{scheme}://{address}"),
+            unix @ Address::Unix(_) => unix.to_string(),
+        })
     }
 
     /// Answers until `shutdown` completes, then drains and returns.
@@ -111,8 +152,15 @@ impl Server {
             is_traced: tracer.is_on(),
         };
         let (router, registry_of_all) = (routes::router(app, self.door.clone()), registry.clone());
-        let counter =
-            Counter { router, options: Arc::clone(&options), tracer, refusals, registry: registry_of_all, quick };
+        let counter = Counter {
+            router,
+            options: Arc::clone(&options),
+            tracer,
+            refusals,
+            registry: registry_of_all,
+            quick,
+            certificates: self.certificates.clone(),
+        };
         let threads = self.threads.unwrap_or_else(Threads::of_caller);
         let mut connections = Connections::new(counter, threads);
         let retirement = async {
@@ -120,12 +168,19 @@ impl Server {
             registry.retire();
             tokio::time::sleep(options.drain_delay).await;
         };
+        let follow_certificates = async {
+            match &self.certificates {
+                Some(certificates) => certificates.follow().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
-            never = connections.accept(&self.listener) => match never {},
+            never = connections.accept(&self.listeners) => match never {},
             () = self.door.follow() => {}
+            () = follow_certificates => {}
             () = retirement => {}
         }
-        drop(self.listener);
+        drop(self.listeners);
         // Connections first: the other order would refuse requests whose bodies are still coming in.
         let drain = async {
             connections.close().await;
@@ -136,26 +191,4 @@ impl Server {
             Err(_) => Ended::CutOff { connections: connections.len() },
         }
     }
-}
-
-/// Connections that the system may hold until they are accepted, if it lets so many: all clients of a server that comes back ask
-/// again at once, and one that finds no room tries again after a second.
-const BACKLOG: u32 = 16_384;
-
-async fn listen(address: impl ToSocketAddrs) -> io::Result<TcpListener> {
-    let mut last = None;
-    for address in lookup_host(address).await? {
-        let unbound = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // As tokio does: a server that was just ended leaves the address behind for a while.
-        #[cfg(not(windows))]
-        unbound.set_reuseaddr(true)?;
-        match unbound.bind(address).and_then(|()| unbound.listen(BACKLOG)) {
-            Ok(listener) => {
-                socket::stamp(&listener);
-                return Ok(listener);
-            }
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name has no address")))
 }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::access::Access;
+use super::tls::Tls;
 
 /// Every bound on connections, sizes and times, and who may ask. [`Default`] suits a server behind a load balancer as well as one alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct Options {
     pub drain_timeout: Duration,
     /// Who may ask; default: whoever is on this machine.
     pub access: Access,
+    /// What connections over TCP are secured with; default: nothing. Unix sockets are as they are.
+    pub tls: Option<Tls>,
 }
 
 impl Options {
@@ -80,6 +83,7 @@ impl Default for Options {
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
             access: Access::default(),
+            tls: None,
         }
     }
 }

@@ -1,12 +1,15 @@
-//! A client's socket, which tells since when its bytes have waited.
+//! A client's socket, which tells since when its bytes have waited: TCP, TLS over it, or a Unix socket.
 
 use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncWrite, Interest, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
+use tokio_rustls::server::TlsStream;
 
 /// Bytes read at once at most.
 const SCRATCH: usize = 64 * 1024;
@@ -16,16 +19,32 @@ thread_local! {
     static SCRATCH_OF_THREAD: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; SCRATCH]);
 }
 
-/// The socket.
+/// What the system gives for a connection.
 #[derive(Debug)]
-pub(super) struct Socket {
-    stream: TcpStream,
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection as it comes from the system.
+#[derive(Debug)]
+pub(super) struct Wire {
+    stream: Stream,
     /// When nothing more was there to be read, if that was ever seen: what comes later has waited no longer.
     empty_at: Option<Instant>,
+    /// When the kernel received the last of what was read.
+    heard: Instant,
+}
+
+/// A connection as its requests come from it.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Plain(Wire),
+    Tls(Box<TlsStream<Wire>>),
 }
 
 /// Has the kernel note when bytes come, where it can, for all connections of a listener from their first byte on.
-pub(super) fn stamp(listener: &TcpListener) {
+pub(super) fn stamp(listener: &impl AsFd) {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::socket::setsockopt(listener, nix::sys::socket::sockopt::ReceiveTimestampns, &true) {
         tracing::debug!(%error, "SO_TIMESTAMPNS");
@@ -34,80 +53,199 @@ pub(super) fn stamp(listener: &TcpListener) {
     let _ = listener;
 }
 
-impl Socket {
-    /// A connection of a listener that stamps.
-    pub(super) fn new(stream: TcpStream) -> Socket {
-        Socket { stream, empty_at: None }
+impl Stream {
+    /// The same connection, for the runtime of the calling thread.
+    pub(super) fn moved_here(self) -> io::Result<Stream> {
+        Ok(match self {
+            Stream::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream.into_std()?)?),
+            Stream::Unix(stream) => Stream::Unix(UnixStream::from_std(stream.into_std()?)?),
+        })
     }
 
-    /// The stream itself, for what comes behind the last request.
-    pub(super) fn stream(&mut self) -> &mut TcpStream {
-        &mut self.stream
+    /// Who is at the other end, where that has an address.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        if let Stream::Tcp(stream) = self { stream.peer_addr().ok() } else { None }
     }
 
-    /// Reads what is there, and says when the kernel received the last of it: the whole request, if that was small. Nothing
-    /// is read at the end of what the client sends.
-    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<Instant>> {
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tcp(stream) => stream.poll_read_ready(cx),
+            Stream::Unix(stream) => stream.poll_read_ready(cx),
+        }
+    }
+
+    fn try_read(&self, read: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.try_io(Interest::READABLE, read),
+            Stream::Unix(stream) => stream.try_io(Interest::READABLE, read),
+        }
+    }
+
+    /// Reads, and says how long ago the last of it came.
+    #[cfg(target_os = "linux")]
+    fn receive(&self, into: &mut [u8]) -> io::Result<(usize, Option<std::time::Duration>)> {
+        use std::os::fd::AsRawFd;
+        use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+        use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+        use nix::sys::time::TimeSpec;
+
+        let descriptor = match self {
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
+        };
+        let mut control = nix::cmsg_space!(TimeSpec);
+        let mut slices = [io::IoSliceMut::new(into)];
+        let message = recvmsg::<()>(descriptor, &mut slices, Some(&mut control), MsgFlags::empty())?;
+        let stamp = message.cmsgs()?.find_map(|control| match control {
+            ControlMessageOwned::ScmTimestampns(stamp) => Some(Duration::from(stamp)),
+            _ => None,
+        });
+        let age = stamp.and_then(|stamp| SystemTime::now().duration_since(UNIX_EPOCH + stamp).ok());
+        Ok((message.bytes, age))
+    }
+
+    /// Reads; how long ago it came is not known here.
+    #[cfg(not(target_os = "linux"))]
+    fn receive(&self, into: &mut [u8]) -> io::Result<(usize, Option<std::time::Duration>)> {
+        let length = match self {
+            Stream::Tcp(stream) => stream.try_read(into),
+            Stream::Unix(stream) => stream.try_read(into),
+        };
+        Ok((length?, None))
+    }
+}
+
+impl Wire {
+    /// A connection of a listener that [stamps](stamp).
+    pub(super) fn new(stream: Stream) -> Wire {
+        Wire { stream, empty_at: None, heard: Instant::now() }
+    }
+
+    /// The first byte, which stays to be read; `None` where the client goes without one.
+    pub(super) async fn first_byte(&self) -> io::Result<Option<u8>> {
+        let Stream::Tcp(stream) = &self.stream else { return Ok(None) };
+        let mut byte = [0];
+        Ok((stream.peek(&mut byte).await? > 0).then_some(byte[0]))
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
         loop {
-            ready!(self.stream.poll_read_ready(cx))?;
+            ready!(this.stream.poll_read_ready(cx))?;
             let mut received = None;
-            let tried = self.stream.try_io(Interest::READABLE, || {
+            let tried = this.stream.try_read(|| {
                 SCRATCH_OF_THREAD.with_borrow_mut(|scratch| {
                     let room = buf.remaining().min(scratch.len());
-                    let (length, age) = receive(&self.stream, &mut scratch[..room])?;
+                    let (length, age) = this.stream.receive(&mut scratch[..room])?;
                     buf.put_slice(&scratch[..length]);
-                    received = Some((length, age));
+                    received = Some(age);
                     // Less than there was room for: the socket is empty, and asking it again would be in vain.
                     if (1..room).contains(&length) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
                 })
             });
-            let before = self.empty_at;
-            if let Some((_, age)) = received {
+            let before = this.empty_at;
+            if let Some(age) = received {
                 let now = Instant::now();
                 if tried.is_err() {
-                    self.empty_at = Some(now);
+                    this.empty_at = Some(now);
                 }
                 // The kernel's time is the wall's, which may have been set meanwhile.
                 let arrived = age.and_then(|age| now.checked_sub(age)).unwrap_or(now);
-                let arrived = before.map_or(arrived, |before| arrived.max(before));
-                return Poll::Ready(Ok(arrived));
+                this.heard = before.map_or(arrived, |before| arrived.max(before));
+                return Poll::Ready(Ok(()));
             }
             match tried {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.empty_at = Some(Instant::now()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => this.empty_at = Some(Instant::now()),
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(()) => {}
             }
         }
     }
+}
 
-    /// As [`AsyncWrite::poll_write`].
-    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+/// Calls a method of whichever stream is meant.
+macro_rules! either {
+    ($self:expr, $($kind:path)|+, $stream:ident => $call:expr) => {
+        match $self { $($kind($stream) => $call,)+ }
+    };
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        either!(&mut self.stream, Stream::Tcp | Stream::Unix, stream => Pin::new(stream).poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        either!(&mut self.stream, Stream::Tcp | Stream::Unix, stream => Pin::new(stream).poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(&mut self.stream, Stream::Tcp | Stream::Unix, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(&mut self.stream, Stream::Tcp | Stream::Unix, stream => Pin::new(stream).poll_shutdown(cx))
     }
 }
 
-/// Reads, and says how long ago the last of it came.
-#[cfg(target_os = "linux")]
-fn receive(stream: &TcpStream, into: &mut [u8]) -> io::Result<(usize, Option<std::time::Duration>)> {
-    use std::os::fd::AsRawFd;
-    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+impl Socket {
+    /// Who is at the other end, where that has an address.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.wire().stream.peer()
+    }
 
-    use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
-    use nix::sys::time::TimeSpec;
+    /// When the kernel received the last of what was read last: the whole request, if that was small.
+    pub(super) fn heard(&self) -> Instant {
+        self.wire().heard
+    }
 
-    let mut control = nix::cmsg_space!(TimeSpec);
-    let mut slices = [io::IoSliceMut::new(into)];
-    let message = recvmsg::<()>(stream.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::empty())?;
-    let stamp = message.cmsgs()?.find_map(|control| match control {
-        ControlMessageOwned::ScmTimestampns(stamp) => Some(Duration::from(stamp)),
-        _ => None,
-    });
-    let age = stamp.and_then(|stamp| SystemTime::now().duration_since(UNIX_EPOCH + stamp).ok());
-    Ok((message.bytes, age))
+    fn wire(&self) -> &Wire {
+        match self {
+            Socket::Plain(wire) => wire,
+            Socket::Tls(stream) => stream.get_ref().0,
+        }
+    }
 }
 
-/// Reads; how long ago it came is not known here.
-#[cfg(not(target_os = "linux"))]
-fn receive(stream: &TcpStream, into: &mut [u8]) -> io::Result<(usize, Option<std::time::Duration>)> {
-    Ok((stream.try_read(into)?, None))
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        either!(self.get_mut(), Socket::Plain | Socket::Tls, stream => Pin::new(stream).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        either!(self.get_mut(), Socket::Plain | Socket::Tls, stream => Pin::new(stream).poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        either!(self.get_mut(), Socket::Plain | Socket::Tls, stream => Pin::new(stream).poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self.get_mut(), Socket::Plain | Socket::Tls, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self.get_mut(), Socket::Plain | Socket::Tls, stream => Pin::new(stream).poll_shutdown(cx))
+    }
 }

@@ -41,7 +41,7 @@ fn the_two_caps_are_all_that_anyone_must_set() {
     let model = &config.models[0];
     assert_eq!((model.name.as_str(), model.version.as_str()), ("digits", "1"));
     assert_eq!((model.max_latency, model.max_batch_rows.get(), model.runners.get()), (ms(50), 64, 1));
-    assert_eq!(config.http, "127.0.0.1:8080");
+    assert_eq!(config.http, ["127.0.0.1:8080"]);
     assert_eq!(config.server, Options::default());
     assert_eq!(config.file.as_deref(), Some(Path::new("uncork.toml")));
     let Source::Onnx(path) = &model.source else { panic!("{:?}", model.source) };
@@ -55,7 +55,7 @@ fn a_stand_in_has_fractional_times_and_the_embedded_model_serves_where_there_is_
     assert_eq!(config.models[0].source, times);
     let config = resolve_text("[server]\nhttp = '[::1]:9'\n", &Flags::default(), &[]).unwrap();
     assert_eq!((config.models[0].name.as_str(), &config.models[0].source), ("digits", &Source::Embedded));
-    assert_eq!(config.http, "[::1]:9");
+    assert_eq!(config.http, ["[::1]:9"]);
 }
 
 #[test]
@@ -65,12 +65,40 @@ fn a_flag_outweighs_a_variable_which_outweighs_the_file_which_outweighs_the_defa
     let flags = Flags { http: Some("127.0.0.1:3".into()), max_latency_ms: Some("3".into()), ..Flags::default() };
     let found = |text: &str, flags: &Flags, variables: &[(&str, &str)]| {
         let config = resolve_text(text, flags, variables).unwrap();
-        (config.http, config.models[0].max_latency)
+        (config.http.concat(), config.models[0].max_latency)
     };
     assert_eq!(found(STAND_IN, &Flags::default(), &[]), ("127.0.0.1:8080".into(), ms(100)));
     assert_eq!(found(&with_file, &Flags::default(), &[]), ("127.0.0.1:1".into(), ms(1)));
     assert_eq!(found(&with_file, &Flags::default(), &variables), ("127.0.0.1:2".into(), ms(2)));
     assert_eq!(found(&with_file, &flags, &variables), ("127.0.0.1:3".into(), ms(3)));
+}
+
+#[test]
+fn addresses_are_one_or_several_of_tcp_or_unix_sockets() {
+    let http = |text: &str, flag: Option<&str>| {
+        let flags = Flags { http: flag.map(str::to_owned), ..Flags::default() };
+        resolve_text(&format!("[server]\nhttp = {text}\n"), &flags, &[]).map(|config| config.http)
+    };
+    assert_eq!(http("'unix:/run/u.sock'", None).unwrap(), ["unix:/run/u.sock"]);
+    assert_eq!(http("['127.0.0.1:1', 'unix:a']", None).unwrap(), ["127.0.0.1:1", "unix:a"]);
+    assert_eq!(http("'[::1]:1'", Some("localhost:2, unix:/a")).unwrap(), ["localhost:2", "unix:/a"]);
+    for wrong in ["[]", "'unix:'", "['127.0.0.1:1', 'here']"] {
+        assert!(http(wrong, None).unwrap_err().to_string().contains("or unix:PATH, or a list"), "{wrong}");
+    }
+}
+
+#[test]
+fn a_certificate_needs_its_key() {
+    let tls = |text: &str| resolve_text(&format!("[server]\n{text}"), &Flags::default(), &[]);
+    let both = tls("tls_certificate = 'c.pem'\ntls_key = '/k.pem'\n").unwrap().server.tls.unwrap();
+    assert!(
+        both.certificate.is_absolute() && both.certificate.ends_with("c.pem"),
+        "a path starts in the file's folder"
+    );
+    assert_eq!((both.key.as_path(), both.client_ca), (Path::new("/k.pem"), None));
+    for lonely in ["tls_certificate = 'c.pem'", "tls_key = 'k.pem'", "tls_client_ca = 'r.pem'"] {
+        assert!(tls(lonely).unwrap_err().to_string().contains("needs both"), "{lonely}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The server as its clients see it, over sockets: HTTP, requests that mean harm, traces.
+//! The server as its clients see it, over sockets: HTTP, TLS, Unix sockets, requests that mean harm, traces.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside what clippy takes for one")]
 
@@ -6,4 +6,5 @@
 mod folder;
 mod hostile;
 mod http;
+mod sockets;
 mod tracing;

@@ -8,7 +8,7 @@
 mod tokens;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -22,6 +22,7 @@ use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
 use http::uri::Authority;
 use http::{Method, StatusCode, Uri};
 
+use super::listener::Address;
 use super::status::Refusal;
 use crate::quote::Quoted;
 use tokens::Tokens;
@@ -100,21 +101,29 @@ pub(super) struct Held {
 }
 
 impl Door {
-    /// The door of a server on this address. The error says what an address needs that others can reach, or what is wrong
-    /// with the file of tokens.
-    pub(super) fn of(access: &Access, address: SocketAddr) -> io::Result<Door> {
-        match access {
-            Access::Local { .. } if !address.ip().to_canonical().is_loopback() => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "other machines can reach this address, so callers need tokens: name a tokens_file; or, where the network \
-                 keeps strangers out, say --insecure",
-            )),
-            Access::Local { hosts } => Ok(Door::Local(hosts.iter().map(|host| host.to_ascii_lowercase()).collect())),
+    /// The door that this needs. The error says what is wrong with the file of tokens.
+    pub(super) fn of(access: &Access) -> io::Result<Door> {
+        Ok(match access {
+            Access::Local { hosts } => Door::Local(hosts.iter().map(|host| host.to_ascii_lowercase()).collect()),
             Access::Tokens { file } => {
                 let tokens = RwLock::new(Tokens::read(file)?);
-                Ok(Door::Tokens(Arc::new(Held { file: file.clone(), tokens })))
+                Door::Tokens(Arc::new(Held { file: file.clone(), tokens }))
             }
-            Access::Everybody => Ok(Door::Everybody),
+            Access::Everybody => Door::Everybody,
+        })
+    }
+
+    /// Whether it may stand at this address. The error says what an address needs that others can reach.
+    pub(super) fn may_open(&self, address: &Address) -> io::Result<()> {
+        match (self, address) {
+            (Door::Local(_), Address::Tcp(address)) if !address.ip().to_canonical().is_loopback() => {
+                Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "other machines can reach this address, so callers need tokens: name a tokens_file; or, where the \
+                     network keeps strangers out, say --insecure",
+                ))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -260,7 +269,7 @@ mod tests {
     }
 
     fn local() -> Door {
-        Door::of(&Access::Local { hosts: vec!["ml.Example.com".into()] }, "127.0.0.1:80".parse().unwrap()).unwrap()
+        Door::of(&Access::Local { hosts: vec!["ml.Example.com".into()] }).unwrap()
     }
 
     fn status(door: &Door, method: Method, lines: &[(&'static str, &str)]) -> u16 {
@@ -309,14 +318,17 @@ mod tests {
 
     #[test]
     fn an_address_that_others_reach_needs_tokens_or_a_word() {
+        let local = Door::of(&Access::default()).unwrap();
+        let tcp = |address: &str| Address::Tcp(address.parse().unwrap());
         for address in ["0.0.0.0:80", "[::]:80", "192.0.2.1:80"] {
-            let error = Door::of(&Access::default(), address.parse().unwrap()).unwrap_err().to_string();
+            let error = local.may_open(&tcp(address)).unwrap_err().to_string();
             assert!(error.contains("tokens_file") && error.contains("--insecure"), "{error}");
-            assert!(Door::of(&Access::Everybody, address.parse().unwrap()).is_ok());
+            assert!(Door::Everybody.may_open(&tcp(address)).is_ok());
         }
         for address in ["127.0.0.1:80", "127.8.0.1:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
-            assert!(Door::of(&Access::default(), address.parse().unwrap()).is_ok(), "{address}");
+            assert!(local.may_open(&tcp(address)).is_ok(), "{address}");
         }
+        assert!(local.may_open(&Address::Unix("/run/uncork.sock".into())).is_ok());
     }
 
     #[test]
@@ -336,7 +348,7 @@ mod tests {
         let file = std::env::temp_dir().join(name);
         let write = |text: &str| std::fs::write(&file, text).unwrap();
         write("ci 0123456789abcdef\n");
-        let door = Door::of(&Access::Tokens { file: file.clone() }, "0.0.0.0:80".parse().unwrap()).unwrap();
+        let door = Door::of(&Access::Tokens { file: file.clone() }).unwrap();
         let Door::Tokens(held) = &door else { panic!("a door with tokens") };
         let mut seen = held.state();
         let ask = |token: &str| status(&door, Method::GET, &[("authorization", &format!("Bearer {token}"))]);

@@ -1,0 +1,134 @@
+//! TLS: certificates that are read again when they change, and the handshake.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+use super::socket::{Socket, Wire};
+
+/// The files that TLS needs, all in PEM. They are read again when they change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// The server's certificate, and behind it those that lead to its root.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Roots of the clients' certificates, where clients need one.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The first byte of every handshake: a record of that type (RFC 8446, section 5.1).
+const HANDSHAKE: u8 = 22;
+
+/// The certificates as they are now. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct Certificates(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    files: Tls,
+    config: RwLock<Arc<ServerConfig>>,
+}
+
+/// What a new connection turns out to be.
+pub(super) enum Greeted {
+    /// One that speaks TLS.
+    Secured(Socket),
+    /// One that does not.
+    Plain(Wire),
+}
+
+impl Certificates {
+    /// Reads the files. The error names the one that cannot be used.
+    pub(super) fn read(files: &Tls) -> io::Result<Certificates> {
+        let config = RwLock::new(Arc::new(config(files)?));
+        Ok(Certificates(Arc::new(Held { files: files.clone(), config })))
+    }
+
+    /// Follows the files for ever. What cannot be used leaves the certificates as they are, and is logged.
+    pub(super) async fn follow(&self) {
+        let mut seen = self.0.files.state();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let now = self.0.files.state();
+            if now == seen {
+                continue;
+            }
+            seen = now;
+            match config(&self.0.files) {
+                Ok(config) => {
+                    *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+                    tracing::info!("certificate read again from {}", self.0.files.certificate.display());
+                }
+                Err(error) => tracing::error!(%error, "the certificate stays as it was"),
+            }
+        }
+    }
+
+    /// Shakes hands, if the client begins to.
+    pub(super) async fn greet(&self, wire: Wire) -> io::Result<Greeted> {
+        if wire.first_byte().await?.is_some_and(|byte| byte != HANDSHAKE) {
+            return Ok(Greeted::Plain(wire));
+        }
+        let config = Arc::clone(&self.0.config.read().unwrap_or_else(PoisonError::into_inner));
+        let stream = TlsAcceptor::from(config).accept(wire).await?;
+        Ok(Greeted::Secured(Socket::Tls(Box::new(stream))))
+    }
+}
+
+impl Tls {
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        [Some(&self.certificate), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten().map(PathBuf::as_path)
+    }
+
+    /// What tells one state of the files from another.
+    fn state(&self) -> Vec<Option<(SystemTime, u64)>> {
+        let state = |file: &Path| {
+            let about = std::fs::metadata(file).ok()?;
+            Some((about.modified().ok()?, about.len()))
+        };
+        self.files().map(state).collect()
+    }
+}
+
+fn config(files: &Tls) -> io::Result<ServerConfig> {
+    let wrong = |file: &Path, why: &dyn std::fmt::Display| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", file.display()))
+    };
+    let certificates = |file: &Path| {
+        let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let found = found.map_err(|error| wrong(file, &error))?;
+        if found.is_empty() { Err(wrong(file, &"there is no certificate in it")) } else { Ok(found) }
+    };
+    let chain = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| wrong(&files.key, &error))?;
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(file) => {
+            let mut roots = RootCertStore::empty();
+            for root in certificates(file)? {
+                roots.add(root).map_err(|error| wrong(file, &error))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|error| wrong(file, &error))?)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| wrong(&files.certificate, &error))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}

@@ -1,0 +1,181 @@
+//! TLS, Unix sockets, and several listeners of one server.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use uncork::registry::{Caps, ModelSpec, Registry, Source};
+use uncork::server::{Ended, Options, Server, Tls};
+
+use crate::folder::Folder;
+
+/// Far longer than anything here takes: a wait that reaches it has failed.
+const HANGS: Duration = Duration::from_secs(20);
+
+const BODY: &str = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}]}"#;
+
+/// A server of one stand-in, `m`.
+struct Running {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<Ended>,
+}
+
+async fn start(options: Options, others: &[String]) -> Running {
+    let caps = Caps { max_latency: Duration::from_secs(10), max_batch: 8 };
+    let model = ModelSpec::new("m", Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO }, caps);
+    let registry = tokio::task::spawn_blocking(|| Registry::load(vec![model])).await.unwrap().unwrap();
+    let mut server = Server::bind("127.0.0.1:0", options).await.unwrap();
+    for other in others {
+        server = server.and(other).await.unwrap();
+    }
+    let address = server.address();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = tokio::spawn(server.serve(registry, async { drop(stopped.await) }));
+    Running { address, stop, serving }
+}
+
+/// Asks twice over one connection, and checks the answers.
+async fn infer(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
+    for _ in 0..2 {
+        let length = BODY.len();
+        let head = format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(format!("{head}{BODY}").as_bytes()).await?;
+        stream.flush().await?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"}") {
+            if stream.read_buf(&mut answer).await? == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"data\":[3.0]"), "{answer}");
+    }
+    Ok(())
+}
+
+/// A certificate of its own signing, and its key, both also as files.
+struct Identity {
+    certificate: CertificateDer<'static>,
+    key: Vec<u8>,
+}
+
+impl Identity {
+    fn made() -> (Identity, String, String) {
+        let rcgen::CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+        let texts = (cert.pem(), signing_key.serialize_pem());
+        (Identity { certificate: cert.der().clone(), key: signing_key.serialize_der() }, texts.0, texts.1)
+    }
+
+    fn written(folder: &Path) -> Identity {
+        let (identity, certificate, key) = Identity::made();
+        std::fs::write(folder.join("cert.pem"), certificate).unwrap();
+        std::fs::write(folder.join("key.pem"), key).unwrap();
+        identity
+    }
+}
+
+fn files(folder: &Path, client_ca: bool) -> Options {
+    let client_ca = client_ca.then(|| folder.join("clients.pem"));
+    let tls = Tls { certificate: folder.join("cert.pem"), key: folder.join("key.pem"), client_ca };
+    Options { tls: Some(tls), ..Options::default() }
+}
+
+/// Asks over TLS as whoever trusts `server`, and as `me` if that is said.
+async fn infer_over_tls(address: SocketAddr, server: &Identity, me: Option<&Identity>) -> std::io::Result<()> {
+    let mut roots = RootCertStore::empty();
+    roots.add(server.certificate.clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match me {
+        None => config.with_no_client_auth(),
+        Some(me) => {
+            let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(me.key.clone()));
+            config.with_client_auth_cert(vec![me.certificate.clone()], key).unwrap()
+        }
+    };
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::try_from("localhost").unwrap();
+    infer(TlsConnector::from(Arc::new(config)).connect(name, stream).await?).await
+}
+
+#[tokio::test]
+async fn connections_are_secured_and_the_next_one_sees_a_changed_certificate() {
+    let folder = Folder::new();
+    let first = Identity::written(folder.path());
+    let server = start(files(folder.path(), false), &[]).await;
+    infer_over_tls(server.address, &first, None).await.unwrap();
+    // A certificate without its key changes nothing.
+    std::fs::write(folder.path().join("key.pem"), "no key").unwrap();
+    infer_over_tls(server.address, &first, None).await.unwrap();
+    let second = Identity::written(folder.path());
+    let changed = async { while infer_over_tls(server.address, &second, None).await.is_err() {} };
+    tokio::time::timeout(HANGS, changed).await.expect("the new certificate is used");
+    assert!(infer_over_tls(server.address, &first, None).await.is_err(), "the old one is not");
+}
+
+#[tokio::test]
+async fn who_speaks_no_tls_is_told_so() {
+    let folder = Folder::new();
+    Identity::written(folder.path());
+    let server = start(files(folder.path(), false), &[]).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(HANGS, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("ask with https://"), "{answer}");
+}
+
+#[tokio::test]
+async fn clients_need_a_certificate_where_their_roots_are_named() {
+    let folder = Folder::new();
+    let own = Identity::written(folder.path());
+    let (client, client_text, _) = Identity::made();
+    let (stranger, ..) = Identity::made();
+    std::fs::write(folder.path().join("clients.pem"), client_text).unwrap();
+    let server = start(files(folder.path(), true), &[]).await;
+    infer_over_tls(server.address, &own, Some(&client)).await.unwrap();
+    assert!(infer_over_tls(server.address, &own, None).await.is_err());
+    assert!(infer_over_tls(server.address, &own, Some(&stranger)).await.is_err());
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_are_named() {
+    let folder = Folder::new();
+    let refused = async || Server::bind("127.0.0.1:0", files(folder.path(), false)).await.unwrap_err().to_string();
+    assert!(refused().await.contains("cert.pem"));
+    Identity::written(folder.path());
+    std::fs::write(folder.path().join("key.pem"), "no key").unwrap();
+    assert!(refused().await.contains("key.pem"));
+}
+
+#[tokio::test]
+async fn a_server_listens_on_tcp_and_unix_sockets_at_once() {
+    let folder = Folder::new();
+    let paths = ["a.sock", "b.sock"].map(|name| folder.path().join(name));
+    // What a killed server left behind.
+    drop(std::os::unix::net::UnixListener::bind(&paths[0]).unwrap());
+    let addresses = paths.clone().map(|path| format!("unix:{}", path.display()));
+    let server = start(Options::default(), &addresses).await;
+    infer(TcpStream::connect(server.address).await.unwrap()).await.unwrap();
+    for path in &paths {
+        infer(UnixStream::connect(path).await.unwrap()).await.unwrap();
+    }
+    let taken = Server::bind(&addresses[0], Options::default()).await.unwrap_err();
+    assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
+    server.stop.send(()).unwrap();
+    assert_eq!(tokio::time::timeout(HANGS, server.serving).await.unwrap().unwrap(), Ended::Drained);
+    assert!(paths.iter().all(|path| !path.exists()), "the sockets go with the server");
+}
