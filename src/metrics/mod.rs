@@ -7,12 +7,12 @@ pub mod catalogue;
 mod histogram;
 
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::formatting::sanitize_label_value;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use metrics_process::Collector;
 
 pub use catalogue::Stage;
@@ -50,13 +50,20 @@ pub struct Limits {
 
 /// All metrics of one process, or of one server in a test.
 pub struct Metrics {
+    /// Of what is no model's.
     recorder: PrometheusRecorder,
-    handle: PrometheusHandle,
     process: Collector,
     http: HttpMetrics,
-    seconds: Arc<[f64]>,
-    rows: Arc<[f64]>,
-    /// Those of all models, which the exporter does not know.
+    /// Of the models that are known from the start.
+    limits: Box<[Limits]>,
+    /// Of those that are still there: the exporter forgets no series, so each model has one of its own.
+    models: Mutex<Vec<Weak<OfModel>>>,
+}
+
+/// What is recorded of one model. It goes with the last handle.
+struct OfModel {
+    recorder: PrometheusRecorder,
+    /// Those that the exporter does not know.
     histograms: Mutex<Vec<Series>>,
 }
 
@@ -65,6 +72,12 @@ struct Series {
     metric: Metric,
     labels: String,
     buckets: Arc<Buckets>,
+}
+
+impl std::fmt::Debug for OfModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OfModel").finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for Metrics {
@@ -77,50 +90,27 @@ impl Metrics {
     /// Metrics for models with these limits. Every model's `max_latency_ms` is an exact edge of the histograms of seconds,
     /// and its `max_batch_size` one of the histogram of batch sizes.
     pub fn new(limits: &[Limits]) -> Metrics {
-        let recorder = PrometheusBuilder::new().build_recorder();
+        let recorder = recorder();
         let metrics = Metrics {
-            handle: recorder.handle(),
             http: HttpMetrics::new(&recorder),
             recorder,
             process: Collector::default(),
-            seconds: second_edges(limits).into(),
-            rows: row_edges(limits).into(),
-            histograms: Mutex::new(Vec::new()),
+            limits: limits.into(),
+            models: Mutex::default(),
         };
-        metrics.describe();
+        metrics::with_local_recorder(&metrics.recorder, || metrics.process.describe());
         let version = Label::new("version", env!("CARGO_PKG_VERSION"));
         let build = Key::from_parts(catalogue::BUILD_INFO.name, vec![version]);
         metrics.recorder.register_gauge(&build, &METADATA).set(1.0);
         metrics
     }
 
-    fn describe(&self) {
-        for Metric { name, kind, help, .. } in catalogue::ALL {
-            match kind {
-                Kind::Counter => self.recorder.describe_counter(name.into(), None, help.into()),
-                Kind::Gauge => self.recorder.describe_gauge(name.into(), None, help.into()),
-                Kind::Histogram(_) => {}
-            }
-        }
-        metrics::with_local_recorder(&self.recorder, || self.process.describe());
-    }
-
-    /// A new series of a histogram.
-    fn histogram(&self, metric: Metric, edges: Edges, labels: String) -> Histogram {
-        let edges = match edges {
-            Edges::Seconds => Arc::clone(&self.seconds),
-            Edges::Rows => Arc::clone(&self.rows),
-            Edges::Ratio => RATIOS.into(),
-        };
-        let buckets = Buckets::new(edges);
-        let handle = buckets.handle();
-        let mut histograms = self.histograms.lock().unwrap_or_else(PoisonError::into_inner);
-        histograms.push(Series { metric, labels, buckets });
-        handle
-    }
-
-    /// Handles for one model.
+    /// Handles for one model, whose series are there as long as one of them is.
     pub fn model(&self, name: &str, version: &str, limits: Limits) -> ModelMetrics {
+        let of_model = Arc::new(OfModel { recorder: recorder(), histograms: Mutex::default() });
+        let recorder = &of_model.recorder;
+        let all = [&self.limits[..], &[limits]].concat();
+        let (seconds, rows) = (Arc::<[f64]>::from(second_edges(&all)), Arc::<[f64]>::from(row_edges(&all)));
         let labels = [("model", name), ("version", version)].map(|(k, v)| Label::new(k.to_string(), v.to_string()));
         let key = |metric: Metric, own: Option<&'static str>| {
             let own = metric.label.zip(own).map(|((label, _), value)| Label::from_static_parts(label, value));
@@ -134,17 +124,28 @@ impl Metrics {
                 // Writing to a string cannot fail.
                 let _ = write!(text, ",{label}=\"{value}\"");
             }
-            self.histogram(metric, edges, text)
+            let edges = match edges {
+                Edges::Seconds => Arc::clone(&seconds),
+                Edges::Rows => Arc::clone(&rows),
+                Edges::Ratio => RATIOS.into(),
+            };
+            let buckets = Buckets::new(edges);
+            let handle = buckets.handle();
+            of_model.histograms().push(Series { metric, labels: text, buckets });
+            handle
         };
         let histogram = |metric| series(metric, None);
-        let gauge = |metric| self.recorder.register_gauge(&key(metric, None), &METADATA);
-        let counter = |metric, value| self.recorder.register_counter(&key(metric, Some(value)), &METADATA);
+        let gauge = |metric| recorder.register_gauge(&key(metric, None), &METADATA);
+        let counter = |metric, value| recorder.register_counter(&key(metric, Some(value)), &METADATA);
         gauge(catalogue::MAX_LATENCY).set(limits.max_latency_seconds);
         gauge(catalogue::MAX_BATCH).set(limits.max_batch_rows as f64);
         gauge(catalogue::MAX_QUEUE_ROWS).set(limits.max_queue_rows as f64);
         gauge(catalogue::MAX_QUEUE_BYTES).set(limits.max_queue_bytes as f64);
         gauge(catalogue::RUNNERS).set(limits.runners as f64);
         let stage = |stage: Stage| series(catalogue::STAGE_DURATION, Some(stage.label()));
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        models.retain(|model| model.strong_count() > 0);
+        models.push(Arc::downgrade(&of_model));
         ModelMetrics {
             batch_size: histogram(catalogue::BATCH_SIZE),
             requests: Outcome::ALL.map(|o| counter(catalogue::REQUESTS, o.label())),
@@ -168,6 +169,7 @@ impl Metrics {
             estimate_per_row: gauge(catalogue::ESTIMATE_PER_ROW),
             estimate_noise: gauge(catalogue::ESTIMATE_NOISE),
             estimate_updated: gauge(catalogue::ESTIMATE_UPDATED),
+            _series: Arc::clone(&of_model),
         }
     }
 
@@ -179,21 +181,92 @@ impl Metrics {
     /// Everything in Prometheus's text format, with the process's own memory, processor time and files as they are now.
     pub fn render(&self) -> String {
         metrics::with_local_recorder(&self.recorder, || self.process.collect());
-        let mut text = self.handle.render();
+        let mut blocks = Blocks::default();
+        blocks.add(&self.recorder.handle().render());
+        let models: Vec<_> = {
+            let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+            models.iter().filter_map(Weak::upgrade).collect()
+        };
+        for model in &models {
+            blocks.add(&model.recorder.handle().render());
+        }
+        let mut text = blocks.text();
         for name in COUNTERS_OF_SECONDS {
             let (gauge, counter) = (format!("# TYPE {name} gauge"), format!("# TYPE {name} counter"));
             text = text.replacen(&gauge, &counter, 1);
         }
-        let histograms = self.histograms.lock().unwrap_or_else(PoisonError::into_inner);
         for Metric { name, help, .. } in catalogue::ALL.iter().filter(|m| matches!(m.kind, Kind::Histogram(_))) {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
-            for series in histograms.iter().filter(|series| series.metric.name == *name) {
-                series.buckets.write(&mut text, name, &series.labels);
+            for model in &models {
+                for series in model.histograms().iter().filter(|series| series.metric.name == *name) {
+                    series.buckets.write(&mut text, name, &series.labels);
+                }
             }
             text.push('\n');
         }
         text
+    }
+}
+
+/// A recorder that knows the catalogue's words.
+fn recorder() -> PrometheusRecorder {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    for Metric { name, kind, help, .. } in catalogue::ALL {
+        match kind {
+            Kind::Counter => recorder.describe_counter(name.into(), None, help.into()),
+            Kind::Gauge => recorder.describe_gauge(name.into(), None, help.into()),
+            Kind::Histogram(_) => {}
+        }
+    }
+    recorder
+}
+
+impl OfModel {
+    fn histograms(&self) -> MutexGuard<'_, Vec<Series>> {
+        self.histograms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Several texts in Prometheus's format made one: the format wants all series of a metric together, below one head.
+#[derive(Default)]
+struct Blocks(Vec<Block>);
+
+#[derive(Default)]
+struct Block {
+    name: String,
+    head: String,
+    series: String,
+}
+
+impl Blocks {
+    fn add(&mut self, text: &str) {
+        let mut at = None;
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            let Some(comment) = line.strip_prefix("# ") else {
+                if let Some(block) = at.and_then(|at: usize| self.0.get_mut(at)) {
+                    block.series.push_str(line);
+                    block.series.push('\n');
+                }
+                continue;
+            };
+            let name = comment.split(' ').nth(1).unwrap_or_default();
+            let known = self.0.iter().position(|block| block.name == name);
+            let place = known.unwrap_or_else(|| {
+                self.0.push(Block { name: name.to_owned(), ..Block::default() });
+                self.0.len() - 1
+            });
+            let block = &mut self.0[place];
+            if !block.head.lines().any(|own| own == line) {
+                block.head.push_str(line);
+                block.head.push('\n');
+            }
+            at = Some(place);
+        }
+    }
+
+    fn text(self) -> String {
+        self.0.into_iter().map(|block| block.head + &block.series + "\n").collect()
     }
 }
 
@@ -267,6 +340,8 @@ pub struct ModelMetrics {
     estimate_per_row: Gauge,
     estimate_noise: Gauge,
     estimate_updated: Gauge,
+    /// Keeps them where they are read.
+    _series: Arc<OfModel>,
 }
 
 impl ModelMetrics {
@@ -365,6 +440,25 @@ mod tests {
     }
 
     #[test]
+    fn a_model_s_series_go_with_it_and_those_of_others_stay_below_one_head() {
+        let metrics = Metrics::new(&[limits(50.0, 16)]);
+        let one = metrics.model("one", "1", limits(50.0, 16));
+        let two = metrics.model("two", "1", limits(20.0, 100));
+        for model in [&one, &two, &one.clone()] {
+            model.count_request(Outcome::OnTime);
+        }
+        let series = |text: &str, model: &str| text.matches(&format!("model=\"{model}\"")).count();
+        let both = metrics.render();
+        assert!(series(&both, "one") > 50 && series(&both, "two") > 50);
+        assert_eq!(both.matches("# TYPE uncork_requests_total counter").count(), 1);
+        assert!(both.contains(r#"uncork_batch_duration_seconds_bucket{model="two",version="1",le="0.02"} 0"#));
+        drop(two);
+        let left = metrics.render();
+        assert_eq!((series(&left, "one"), series(&left, "two")), (series(&both, "one"), 0));
+        assert!(left.contains(r#"uncork_requests_total{model="one",version="1",outcome="on_time"} 2"#));
+    }
+
+    #[test]
     fn the_caps_are_exact_edges() {
         let metrics = Metrics::new(&[limits(37.0, 100), limits(50.0, 16)]);
         let model = metrics.model("m", "1", limits(37.0, 100));
@@ -391,7 +485,8 @@ mod tests {
     #[test]
     fn busy_seconds_are_a_counter_to_prometheus() {
         let metrics = Metrics::new(&[limits(50.0, 16)]);
-        metrics.model("m", "1", limits(50.0, 16)).runner_busy_seconds.increment(0.25);
+        let model = metrics.model("m", "1", limits(50.0, 16));
+        model.runner_busy_seconds.increment(0.25);
         let text = metrics.render();
         assert!(text.contains("# TYPE uncork_runner_busy_seconds_total counter"), "{text}");
         assert!(text.contains(r#"uncork_runner_busy_seconds_total{model="m",version="1"} 0.25"#), "{text}");

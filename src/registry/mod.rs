@@ -9,10 +9,9 @@ mod model;
 mod spec;
 mod work;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -32,6 +31,8 @@ use crate::batcher::Pool;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::telemetry::Tracer;
+use crate::tensor::Tensors;
+use work::Served;
 
 /// Why a model could not be loaded, in words for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +77,8 @@ pub struct Registry {
 #[derive(Debug)]
 struct Inner {
     table: RwLock<Table>,
+    /// Held while a model is loaded.
+    loading: Mutex<()>,
     metrics: Metrics,
     tracer: Tracer,
     is_draining: AtomicBool,
@@ -87,8 +90,10 @@ struct Inner {
 struct Table {
     /// By name, then by version.
     models: Arc<[Arc<Model>]>,
-    /// Names and versions of those that are still being loaded.
+    /// Names and versions of those from the start that are still being loaded.
     loading: Vec<(String, String)>,
+    /// Those that are being loaded beside them: the registry is ready without.
+    coming: Vec<(String, String)>,
 }
 
 /// Models that are still to be loaded into a registry.
@@ -111,25 +116,8 @@ impl Opening {
     /// model's error, not the first one's.
     pub fn load(self) -> Result<(), LoadErrors> {
         let Opening { registry, specs, is_strict } = self;
-        let inner = &registry.inner;
-        let mut errors = Vec::new();
-        let mut pools = HashMap::new(); // ends with this function: a pool lives as long as its models
-        for spec in specs {
-            tracing::info!(model = spec.name, version = spec.version, "loading");
-            let pool = spec.pool.as_ref().map(|name| {
-                let started = || Pool::new(name, spec.runners.get());
-                pools.entry(name.clone()).or_insert_with(started).clone()
-            });
-            match Model::start(spec, pool.as_ref(), &inner.metrics, &inner.tracer) {
-                Ok(model) => match model.too_slow() {
-                    Some(why) if is_strict => {
-                        errors.push(LoadError { name: model.name().to_owned(), reason: why.to_owned() });
-                    }
-                    _ => inner.add(model),
-                },
-                Err(error) => errors.push(error),
-            }
-        }
+        let loaded = specs.into_iter().map(|spec| registry.inner.load(spec, is_strict));
+        let errors: Vec<LoadError> = loaded.filter_map(Result::err).collect();
         if errors.is_empty() { Ok(()) } else { Err(LoadErrors(errors)) }
     }
 }
@@ -139,8 +127,32 @@ impl Inner {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, model: Model) {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+    fn table_to_write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Loads a model, which is then served, unless it is too slow and that is an error.
+    fn load(&self, spec: ModelSpec, is_strict: bool) -> Result<(), LoadError> {
+        // One at a time: two would warm up on the same cores, and start the same pool twice.
+        let _alone = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        tracing::info!(model = spec.name, version = spec.version, "loading");
+        let pool = spec.pool.as_ref().map(|name| self.pool(name, spec.runners.get()));
+        let model = Model::start(spec, pool, &self.metrics, &self.tracer)?;
+        if let Some(why) = model.too_slow().filter(|_| is_strict) {
+            return Err(LoadError { name: model.name().to_owned(), reason: why.to_owned() });
+        }
+        self.put(model);
+        Ok(())
+    }
+
+    /// The pool of that name, which lives as long as a model in it.
+    fn pool(&self, name: &str, runners: usize) -> Pool<Tensors, Served> {
+        let of_other = self.table().models.iter().find_map(|model| model.pool(name).cloned());
+        of_other.unwrap_or_else(|| Pool::new(name, runners))
+    }
+
+    fn put(&self, model: Model) {
+        let mut table = self.table_to_write();
         table.loading.retain(|(name, version)| (name.as_str(), version.as_str()) != (model.name(), model.version()));
         let at = table.models.partition_point(|other| order(other, &model).is_lt());
         let mut models = table.models.to_vec();
@@ -169,7 +181,8 @@ impl Registry {
         let limits: Vec<_> = specs.iter().map(model::limits).collect();
         let loading = specs.iter().map(|spec| (spec.name.clone(), spec.version.clone())).collect();
         let inner = Inner {
-            table: RwLock::new(Table { models: Arc::default(), loading }),
+            table: RwLock::new(Table { loading, ..Table::default() }),
+            loading: Mutex::default(),
             metrics: Metrics::new(&limits),
             tracer,
             is_draining: AtomicBool::new(false),
@@ -177,6 +190,43 @@ impl Registry {
         };
         let registry = Registry { inner: Arc::new(inner) };
         (registry.clone(), Opening { registry, specs, is_strict: false })
+    }
+
+    /// Loads one more model, warms it up and serves it beside the others. Blocks for seconds; must be called within a tokio
+    /// runtime. Until it is loaded the registry goes on as it was, and whoever asks for it is told that it is being loaded.
+    ///
+    /// # Errors
+    /// It cannot be loaded, or there is one of that name and version.
+    pub fn add(&self, spec: ModelSpec) -> Result<(), LoadError> {
+        let own = (spec.name.clone(), spec.version.clone());
+        {
+            let mut table = self.inner.table_to_write();
+            let is_there = table.models.iter().any(|model| (model.name(), model.version()) == (&*own.0, &*own.1));
+            if is_there || table.coming.contains(&own) || table.loading.contains(&own) {
+                let reason = format!("version {} is there already", own.1);
+                return Err(LoadError { name: own.0, reason });
+            }
+            table.coming.push(own.clone());
+        }
+        let loaded = self.inner.load(spec, false);
+        self.inner.table_to_write().coming.retain(|coming| *coming != own);
+        loaded
+    }
+
+    /// Serves a model no more: whoever asks for it from now on is told that it is unknown, and whoever holds it already is
+    /// answered. Returns when nobody holds it any more; its runners and its series in the metrics go then.
+    ///
+    /// # Errors
+    /// There is no model of that name and version.
+    pub async fn remove(&self, name: &str, version: &str) -> Result<(), Error> {
+        let model = self.model(name, Some(version))?;
+        {
+            let mut table = self.inner.table_to_write();
+            let left: Vec<_> = table.models.iter().filter(|other| !Arc::ptr_eq(other, &model)).cloned().collect();
+            table.models = left.into();
+        }
+        Model::end(model).await;
+        Ok(())
     }
 
     /// The model of that name and version; without a version, the highest one that is loaded.
@@ -252,7 +302,7 @@ impl Table {
     /// Why there is no such model.
     fn unknown(&self, name: &str, version: Option<&str>) -> Error {
         let is_asked = |(own, its): &&(String, String)| own == name && version.is_none_or(|version| version == its);
-        if self.loading.iter().any(|model| is_asked(&model)) {
+        if self.loading.iter().chain(&self.coming).any(|model| is_asked(&model)) {
             return Error::Loading { name: name.into() };
         }
         let known: Vec<&str> = self.versions(name).collect();

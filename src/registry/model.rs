@@ -6,6 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use tokio::sync::watch;
 
 use super::LoadError;
 use super::lengths::Lengths;
@@ -45,11 +46,15 @@ pub struct Model {
     platform: &'static str,
     labels: Vec<Vec<String>>,
     signature: Arc<Signature>,
+    /// Where its batches run, where that is shared with others.
+    pool: Option<Pool<Tensors, Served>>,
     alone: Option<String>,
     too_slow: Option<String>,
     batcher: Batcher<Tensors, Served>,
     journal: Journal,
     counts: Arc<Counts>,
+    /// Who waits for its end hears when this goes.
+    held: watch::Sender<()>,
 }
 
 /// Where requests are counted.
@@ -66,7 +71,7 @@ impl Model {
     /// Loads what `spec` asks for, warms it up and starts its batcher: in `pool`, or in a pool of its own.
     pub(super) fn start(
         spec: ModelSpec,
-        pool: Option<&Pool<Tensors, Served>>,
+        pool: Option<Pool<Tensors, Served>>,
         metrics: &Metrics,
         tracer: &Tracer,
     ) -> Result<Model, LoadError> {
@@ -116,7 +121,7 @@ impl Model {
             .observer(statistics.clone())
             .observer(tracer.of_model(&spec.name, &spec.version))
             .observer(FailureLog::new(full_name));
-        let builder = if let Some(pool) = pool { builder.pool(pool) } else { builder };
+        let builder = if let Some(pool) = &pool { builder.pool(pool) } else { builder };
         let (threads, recorded) = (spec.threads, metrics.clone());
         let (built, outcomes) = mpsc::channel();
         let batcher = builder
@@ -135,7 +140,8 @@ impl Model {
         }
         let totals = std::array::from_fn(|_| AtomicU64::new(0));
         let counts = Arc::new(Counts { metrics, statistics, max_latency: spec.max_latency, totals });
-        Ok(Model { spec, platform, labels, signature: Arc::new(signature), alone, too_slow, batcher, journal, counts })
+        let (signature, held) = (Arc::new(signature), watch::Sender::new(()));
+        Ok(Model { spec, platform, labels, signature, pool, alone, too_slow, batcher, journal, counts, held })
     }
 
     /// The name that callers use.
@@ -171,6 +177,11 @@ impl Model {
     /// Why it cannot keep its latency cap, if a single row took longer than that when it was warmed up.
     pub fn too_slow(&self) -> Option<&str> {
         self.too_slow.as_deref()
+    }
+
+    /// The pool that it shares with others, if that is called `name`.
+    pub(super) fn pool(&self, name: &str) -> Option<&Pool<Tensors, Served>> {
+        self.pool.as_ref().filter(|_| self.spec.pool.as_deref() == Some(name))
     }
 
     /// What was asked for.
@@ -257,6 +268,13 @@ impl Model {
     pub fn count_unread(&self) {
         self.counts.metrics.count_unread();
         self.counts.count(Outcome::Shed);
+    }
+
+    /// Returns when nobody holds `model` any more.
+    pub(super) async fn end(model: Arc<Model>) {
+        let mut held = model.held.subscribe();
+        drop(model);
+        while held.changed().await.is_ok() {}
     }
 
     /// Takes no new request, answers all that wait, and returns when the last one is answered.

@@ -4,7 +4,7 @@
 //! and a few lines around its answer. That is most requests of a server that is busy, and costs half of the other way.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
@@ -51,15 +51,16 @@ pub(super) enum Taken {
 pub(super) struct Fronts {
     sockets: Front,
     way_back: WayBack,
-    /// A few, by name and version.
-    models: Vec<(Arc<Model>, Gate)>,
+    /// A few. Gates of models that have gone stay until the next new one.
+    models: Vec<(Weak<Model>, Gate)>,
 }
 
 impl Fronts {
     fn gate(&mut self, model: &Arc<Model>) -> &mut Gate {
-        let known = self.models.iter().position(|(known, _)| Arc::ptr_eq(known, model));
+        let known = self.models.iter().position(|(known, _)| std::ptr::eq(known.as_ptr(), Arc::as_ptr(model)));
         let at = known.unwrap_or_else(|| {
-            self.models.push((Arc::clone(model), Gate::default()));
+            self.models.retain(|(known, _)| known.strong_count() > 0);
+            self.models.push((Arc::downgrade(model), Gate::default()));
             self.models.len() - 1
         });
         &mut self.models[at].1

@@ -162,7 +162,7 @@ fn page() -> String {
         ("full", "refused with 503, because the queue was at its bound"),
         ("shutting_down", "refused with 503, because the server was told to stop"),
         ("invalid", "refused with 400, 413 or another status that blames the request"),
-        ("failed", "answered with 500: the model failed, or said what JSON cannot carry"),
+        ("failed", "answered with 500: the model failed, or said what JSON cannot carry (bytes that are no text)"),
         ("departed", "the caller left before the answer"),
     ];
     for (outcome, what) in outcomes {

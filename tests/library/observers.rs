@@ -100,12 +100,14 @@ async fn each_batcher_of_a_pool_has_metrics_of_its_own() {
     let metrics = Metrics::new(&[caps]);
     let pool: Pool<u64, u64> = Pool::new("device", 1);
     let runner = StandIn::new(ms(10), ms(0));
+    let mut batchers = Vec::new();
     for (name, items) in [("a", 1), ("b", 2)] {
         let builder = runner.builder(ms(50), 1).pool(&pool).observer(metrics.model(name, "1", caps));
         let batcher = builder.start(runner.clone());
         for i in 0..items {
             assert_eq!(batcher.submit(i).await, Ok(i + 1));
         }
+        batchers.push(batcher);
     }
     let text = metrics.render();
     for line in [

@@ -179,6 +179,81 @@ async fn versions_are_numbers_and_the_highest_answers_where_none_is_named() {
     assert_eq!(registry.model("n", None).unwrap_err().to_string(), "unknown model 'n'; served here: 'm'");
 }
 
+/// Far longer than anything here takes: a wait that reaches it has failed.
+const HANGS: Duration = Duration::from_secs(20);
+
+async fn add(registry: &Registry, spec: ModelSpec) {
+    let registry = registry.clone();
+    tokio::task::spawn_blocking(move || registry.add(spec)).await.unwrap().unwrap();
+}
+
+/// Returns when `version` of `m` has no series left.
+async fn forgotten(registry: &Registry, version: &str) {
+    let series = format!("model=\"m\",version=\"{version}\"");
+    let gone = async {
+        while registry.metrics().render().contains(&series) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(HANGS, gone).await.expect("the series go with the model");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_comes_and_another_goes_while_requests_are_answered_and_none_is_lost() {
+    let registry = tokio::task::spawn_blocking(|| Registry::load(vec![stand_in("1")])).await.unwrap().unwrap();
+    let callers = (0..16).map(|caller| {
+        let registry = registry.clone();
+        tokio::spawn(async move {
+            let mut answered = 0;
+            loop {
+                let model = registry.model("m", None).unwrap();
+                // Whoever has found a model is answered by it, though it be removed meanwhile.
+                tokio::task::yield_now().await;
+                let answer = model.infer(rows(caller, 3), Terms::now()).await.unwrap();
+                assert_eq!(answer.outputs.get("y").unwrap().data(), &answer_to(caller, 3));
+                answered += 1;
+                if model.version() == "9" && answered > 20 {
+                    return answered;
+                }
+            }
+        })
+    });
+    let callers: Vec<_> = callers.collect();
+    for version in 2..=9 {
+        add(&registry, stand_in(&version.to_string())).await;
+        let old = (version - 1).to_string();
+        tokio::time::timeout(HANGS, registry.remove("m", &old)).await.expect("it ends").unwrap();
+        let asked = registry.model("m", Some(&old)).unwrap_err();
+        assert!(matches!(asked, Error::UnknownVersion { .. }), "{asked}");
+        forgotten(&registry, &old).await;
+    }
+    for caller in callers {
+        assert!(tokio::time::timeout(HANGS, caller).await.expect("answers").unwrap() > 20);
+    }
+    assert_eq!(registry.versions("m"), ["9"]);
+}
+
+#[tokio::test]
+async fn a_model_is_added_once_and_a_pool_takes_it_in() {
+    let of_pool = |version| ModelSpec { pool: Some("p".into()), ..stand_in(version) };
+    let registry = Registry::load(vec![of_pool("1")]).unwrap();
+    registry.add(of_pool("2")).unwrap();
+    let twice = registry.add(of_pool("2")).unwrap_err().to_string();
+    assert_eq!(twice, "model 'm': version 2 is there already");
+    assert!(registry.is_ready());
+    for version in ["1", "2"] {
+        let model = registry.model("m", Some(version)).unwrap();
+        assert_eq!(
+            model.infer(rows(0, 2), Terms::now()).await.unwrap().outputs.get("y").unwrap().data(),
+            &answer_to(0, 2)
+        );
+    }
+    registry.remove("m", "1").await.unwrap();
+    let model = registry.model("m", None).unwrap();
+    assert_eq!(model.infer(rows(0, 2), Terms::now()).await.unwrap().outputs.get("y").unwrap().data(), &answer_to(0, 2));
+    assert!(matches!(registry.remove("m", "1").await, Err(Error::UnknownVersion { .. })));
+}
+
 #[tokio::test]
 async fn every_model_that_cannot_be_loaded_is_named() {
     let missing = |name: &str| ModelSpec {
