@@ -60,8 +60,11 @@ impl Conv {
             let filled = |some: &[f32]| std::array::from_fn(|i| some.get(i).copied().unwrap_or(0.0));
             strips.extend(weights.chunks(ROWS).map(filled));
         } else {
-            for group in 0..groups {
-                strips.extend(tile::strips(each, terms, |row, term| weights[(group * each + row) * terms + term]));
+            for group in weights.chunks(each * terms) {
+                match groups {
+                    1 => strips = tile::strips(group, terms),
+                    _ => strips.append(&mut tile::strips(group, terms)),
+                }
             }
         }
         let bias = bias.map_or_else(|| vec![0.0; outputs], <[f32]>::to_vec);

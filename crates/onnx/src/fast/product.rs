@@ -33,16 +33,44 @@ fn panels(matrix: View<'_>, terms: usize, width: usize, panels: &mut Vec<[f32; C
     panels.resize(width.div_ceil(COLUMNS) * terms, [0.0; COLUMNS]);
     for (first, panel) in (0..width).step_by(COLUMNS).zip(panels.chunks_exact_mut(terms.max(1))) {
         let count = (width - first).min(COLUMNS);
-        if matrix.columns == 1 {
-            for (k, to) in panel.iter_mut().enumerate() {
-                to[..count].copy_from_slice(&matrix.data[k * matrix.rows + first..][..count]);
+        let own = &matrix.data[first * matrix.columns..];
+        match [matrix.rows, matrix.columns] {
+            [rows, 1] => {
+                let lines = panel.iter_mut().enumerate();
+                lines.for_each(|(k, to)| to[..count].copy_from_slice(&own[k * rows..][..count]));
             }
-            continue;
+            [1, columns] => turned(own, columns, count, panel),
+            [rows, columns] => {
+                for (k, to) in panel.iter_mut().enumerate() {
+                    to[..count].iter_mut().enumerate().for_each(|(j, to)| *to = own[k * rows + j * columns]);
+                }
+            }
         }
+    }
+}
+
+/// Lays columns out as a panel, `count` of them, each of which is contiguous and begins `pitch` behind the one before.
+fn turned(columns: &[f32], pitch: usize, count: usize, panel: &mut [[f32; COLUMNS]]) {
+    /// Terms that are visited together, so that they stay in the nearest cache.
+    const NEAR: usize = 16;
+    for (i, panel) in panel.chunks_mut(NEAR).enumerate() {
         for j in 0..count {
-            let column = &matrix.data[(first + j) * matrix.columns..];
-            let column = column.iter().step_by(matrix.rows.max(1));
+            let column = &columns[j * pitch + i * NEAR..][..panel.len()];
             panel.iter_mut().zip(column).for_each(|(to, from)| to[j] = *from);
+        }
+    }
+}
+
+/// Turns a matrix of `rows` and `columns` into one of `columns` and `rows`, in its place.
+fn transpose<T: Copy>(elements: &mut [T], rows: usize, columns: usize) {
+    let mut moved = vec![false; elements.len()];
+    for first in 0..elements.len() {
+        let (mut at, mut element) = (first, elements[first]);
+        // Each element goes to the place of another one, until a circle is closed.
+        while !std::mem::replace(&mut moved[at], true) {
+            let to = at % columns * rows + at / columns;
+            element = std::mem::replace(&mut elements[to], element);
+            at = to;
         }
     }
 }
@@ -62,9 +90,26 @@ fn strips(matrix: View<'_>, first: usize, count: usize, terms: usize, strips: &m
         }
         for i in 0..rows {
             let row = &matrix.data[(at + i) * matrix.rows..];
-            let row = row.iter().step_by(matrix.columns.max(1));
-            strip.iter_mut().zip(row).for_each(|(to, from)| to[i] = *from);
+            strip.iter_mut().enumerate().for_each(|(k, to)| to[i] = row[k * matrix.columns]);
         }
+    }
+}
+
+/// A right factor, laid out.
+#[derive(Clone, Copy)]
+struct Right<'a> {
+    /// Its panels, or the whole ones alone.
+    panels: &'a [[f32; COLUMNS]],
+    /// The panel that is not whole, where it is not among them.
+    last: &'a [[f32; COLUMNS]],
+}
+
+impl<'a> Right<'a> {
+    /// A panel, if there are as many.
+    #[inline(always)]
+    fn panel(self, i: usize, terms: usize) -> Option<&'a [[f32; COLUMNS]]> {
+        let at = i * terms;
+        if at == self.panels.len() { self.last.get(..terms) } else { self.panels.get(at..at + terms) }
     }
 }
 
@@ -73,15 +118,39 @@ fn strips(matrix: View<'_>, first: usize, count: usize, terms: usize, strips: &m
 pub(crate) struct Panels {
     inputs: usize,
     outputs: usize,
-    panels: Arc<Vec<[f32; COLUMNS]>>,
+    laid_out: Arc<(Vec<f32>, Vec<[f32; COLUMNS]>)>,
 }
 
 impl Panels {
-    /// `weights` has `inputs` rows and `outputs` columns.
-    pub(crate) fn new(weights: View<'_>, [inputs, outputs]: [usize; 2]) -> Panels {
-        let mut laid_out = Vec::new();
-        panels(weights, inputs, outputs, &mut laid_out);
-        Panels { inputs, outputs, panels: Arc::new(laid_out) }
+    /// Lays weights out in the memory that they have, as large ones should not be in memory twice. They are `[inputs, outputs]`,
+    /// or `[outputs, inputs]` where they are transposed.
+    pub(crate) fn new(mut weights: Vec<f32>, transposed: bool, [inputs, outputs]: [usize; 2]) -> Panels {
+        let (whole, mut last) = (outputs / COLUMNS, Vec::new());
+        let (wide, panel) = (whole * COLUMNS, inputs * COLUMNS);
+        let rest = &weights[if transposed { wide * inputs } else { wide.min(weights.len()) }..];
+        let (rows, columns) = if transposed { (1, inputs) } else { (outputs, 1) };
+        panels(View { data: rest, rows, columns }, inputs, outputs - wide, &mut last);
+        if transposed {
+            weights.truncate(wide * inputs);
+            let turn = |copy: &mut Vec<f32>, panel: &mut [f32]| {
+                copy.clear();
+                copy.extend_from_slice(panel);
+                turned(copy, inputs, COLUMNS, panel.as_chunks_mut().0);
+            };
+            weights.par_chunks_exact_mut(panel.max(1)).for_each_init(Vec::new, turn);
+        } else {
+            if wide < outputs {
+                (1..inputs).for_each(|term| weights.copy_within(term * outputs..term * outputs + wide, term * wide));
+            }
+            weights.truncate(wide * inputs);
+            transpose(weights.as_chunks_mut::<COLUMNS>().0, inputs, whole);
+        }
+        Panels { inputs, outputs, laid_out: Arc::new((weights, last)) }
+    }
+
+    fn right(&self) -> Right<'_> {
+        let (whole, last) = &*self.laid_out;
+        Right { panels: whole.as_chunks().0, last }
     }
 }
 
@@ -104,13 +173,13 @@ impl Linear {
 
     /// Multiplies rows of `inputs` numbers; `added` has the shape of the result.
     pub(crate) fn run(&self, x: &[f32], added: Option<&[f32]>, activation: Activation, y: &mut [f32]) {
-        let Panels { inputs, outputs, ref panels } = self.weights;
+        let ([inputs, outputs], right) = (self.size(), self.weights.right());
         if inputs == 0 || outputs == 0 || y.is_empty() {
             return y.fill(0.0);
         }
         let left = View { data: x, rows: inputs, columns: 1 };
         let bias = self.bias.as_deref();
-        multiply(Product { left, terms: inputs, panels, bias, added, activation }, outputs, y);
+        multiply(Product { left, terms: inputs, right, bias, added, activation }, outputs, y);
     }
 }
 
@@ -121,8 +190,8 @@ pub(crate) fn product(left: View<'_>, right: View<'_>, [terms, width]: [usize; 2
     }
     let mut laid_out = Vec::new();
     panels(right, terms, width, &mut laid_out);
-    let activation = Activation::None;
-    multiply(Product { left, terms, panels: &laid_out, bias: None, added: None, activation }, width, y);
+    let (right, activation) = (Right { panels: &laid_out, last: &[] }, Activation::None);
+    multiply(Product { left, terms, right, bias: None, added: None, activation }, width, y);
 }
 
 /// The factors of a product, and what becomes of its sums.
@@ -130,7 +199,7 @@ pub(crate) fn product(left: View<'_>, right: View<'_>, [terms, width]: [usize; 2
 struct Product<'a> {
     left: View<'a>,
     terms: usize,
-    panels: &'a [[f32; COLUMNS]],
+    right: Right<'a>,
     bias: Option<&'a [f32]>,
     added: Option<&'a [f32]>,
     activation: Activation,
@@ -177,17 +246,16 @@ impl WithSimd for Row<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Row { product: Product { terms, panels, bias, added, activation, .. }, row, from, y } = self;
-        let mut panels = panels[from / COLUMNS * terms..].chunks_exact(terms);
+        let Row { product: Product { terms, right, bias, added, activation, .. }, row, from, y } = self;
         let bounds = activation.bounds();
         let (low, high) = bounds.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
         let mut at = 0;
         while at < y.len() {
             let mut sums = [[0.0; COLUMNS]; SIDE_BY_SIDE];
             // One that is not there is another one again.
-            let first = panels.next().unwrap_or_default();
-            let side: [&[[f32; COLUMNS]]; SIDE_BY_SIDE] =
-                std::array::from_fn(|i| if i == 0 { first } else { panels.next().unwrap_or(first) });
+            let panel = |i: usize| right.panel((from + at) / COLUMNS + i, terms);
+            let first = panel(0).unwrap_or_default();
+            let side: [_; SIDE_BY_SIDE] = std::array::from_fn(|i| panel(i).unwrap_or(first));
             match S::F32_LANES {
                 16 => several::<S, 3, SIDE_BY_SIDE>(simd, row, &side, &mut sums),
                 // As many as there are registers for.
@@ -263,7 +331,7 @@ impl WithSimd for Work<'_, '_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Work { product: Product { left, terms, panels, bias, added, activation }, width, piece } = self;
+        let Work { product: Product { left, terms, right, bias, added, activation }, width, piece } = self;
         let (first, from) = (piece.rows.start, piece.columns.start);
         let mut laid_out = Vec::new();
         strips(left, first, piece.rows.len(), terms, &mut laid_out);
@@ -271,7 +339,7 @@ impl WithSimd for Work<'_, '_> {
         for column in piece.columns.clone().step_by(COLUMNS) {
             simd.vectorize(Block {
                 left: &laid_out,
-                right: panels[column / COLUMNS * terms..][..terms].as_flattened(),
+                right: right.panel(column / COLUMNS, terms).unwrap_or_default().as_flattened(),
                 next: 0,
                 offsets: &offsets,
                 columns: (piece.columns.end - column).min(COLUMNS),
@@ -326,17 +394,47 @@ mod tests {
     }
 
     #[test]
+    fn a_factor_that_repeats_one_number_is_read_where_it_is() {
+        let (x, one) = (numbers(40, 1), [3.0]);
+        let (row, number) = (View { data: &x, rows: 20, columns: 1 }, View { data: &one, rows: 0, columns: 0 });
+        for (left, right) in [(row, number), (number, row)] {
+            let (rows, terms, width) = if left.rows == 0 { (9, 2, 20) } else { (2, 20, 50) };
+            let mut y = vec![f32::NAN; rows * width];
+            product(left, right, [terms, width], &mut y);
+            assert_close(&y, &naive(left, right, [rows, terms, width]));
+        }
+    }
+
+    #[test]
+    fn weights_are_laid_out_in_their_memory_as_a_computed_factor_is() {
+        for (inputs, outputs) in [(1, 1), (3, 48), (5, 96), (7, 100), (64, 47), (33, 145), (0, 50), (4, 0)] {
+            let w = numbers(inputs * outputs, 2);
+            let turned: Vec<f32> = (0..w.len()).map(|i| w[i % inputs * outputs + i / inputs]).collect();
+            let mut expected = Vec::new();
+            panels(View { data: &w, rows: outputs, columns: 1 }, inputs, outputs, &mut expected);
+            for (weights, transposed) in [(w, false), (turned, true)] {
+                let laid_out = Panels::new(weights, transposed, [inputs, outputs]);
+                let Right { panels, last } = laid_out.right();
+                assert_eq!([panels, last].concat(), expected, "{inputs} {outputs} {transposed}");
+            }
+        }
+    }
+
+    #[test]
     fn bias_and_addend_come_before_the_activation() {
         let (rows, inputs, outputs) = (1100, 21, 60); // more than a block
         let (x, w) = (numbers(rows * inputs, 1), numbers(inputs * outputs, 2));
+        let turned: Vec<f32> = (0..w.len()).map(|i| w[i % inputs * outputs + i / inputs]).collect();
         let (bias, added) = (numbers(outputs, 3), numbers(rows * outputs, 4));
         let (left, right) = (View { data: &x, rows: inputs, columns: 1 }, View { data: &w, rows: outputs, columns: 1 });
         let mut expected = naive(left, right, [rows, inputs, outputs]);
         for (i, y) in expected.iter_mut().enumerate() {
             *y = (*y + bias[i % outputs] + added[i]).max(0.0);
         }
-        let linear = Linear::new(Panels::new(right, [inputs, outputs]), Some(bias));
-        for threads in [1, 2] {
+        let linears = [(w.clone(), false), (turned, true)].map(|(weights, transposed)| {
+            Linear::new(Panels::new(weights, transposed, [inputs, outputs]), Some(bias.clone()))
+        });
+        for (threads, linear) in [(1, &linears[0]), (2, &linears[0]), (2, &linears[1])] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let mut y = vec![f32::NAN; rows * outputs];
             pool.install(|| linear.run(&x, Some(&added), Activation::Relu, &mut y));

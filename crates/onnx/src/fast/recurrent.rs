@@ -4,7 +4,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::activation::{Activation, sigmoid, tanh};
-use super::product::{Linear, Panels, View};
+use super::product::{Linear, Panels};
 use super::rounded::Rounded;
 use super::vectorized;
 use crate::memory;
@@ -92,9 +92,8 @@ impl Layer {
         bias: Option<&[f32]>,
     ) -> Layer {
         let columns = cell.gates() * size;
-        let turned = |data, inner, columns, bias| {
-            Linear::new(Panels::new(View { data, rows: 1, columns: inner }, [inner, columns]), bias)
-        };
+        let turned =
+            |data: &[f32], inner, columns, bias| Linear::new(Panels::new(data.to_vec(), true, [inner, columns]), bias);
         let of_gates = 2 * size;
         let (mut of_input, mut of_hidden) = (None, None);
         if let Some((input, hidden)) = bias.map(|bias| bias.split_at(columns)) {

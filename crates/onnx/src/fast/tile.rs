@@ -16,12 +16,20 @@ pub(super) const COLUMNS: usize = 48;
 /// Most columns that are worked off one by one.
 const FEW: usize = 4;
 
-/// The terms of one row after another, as strips: `[strip][term][ROWS]`, filled up with zeros.
-pub(super) fn strips(rows: usize, terms: usize, at: impl Fn(usize, usize) -> f32) -> Vec<[f32; ROWS]> {
-    let mut strips = Vec::with_capacity(rows.div_ceil(ROWS) * terms);
-    for first in (0..rows).step_by(ROWS) {
-        for term in 0..terms {
-            strips.push(std::array::from_fn(|i| if first + i < rows { at(first + i, term) } else { 0.0 }));
+/// Rows of so many terms, one after the other, as strips: `[strip][term][ROWS]`, filled up with zeros.
+pub(super) fn strips(rows: &[f32], terms: usize) -> Vec<[f32; ROWS]> {
+    let terms = terms.max(1);
+    let mut strips = Vec::with_capacity((rows.len() / terms).div_ceil(ROWS) * terms);
+    for rows in rows.chunks(ROWS * terms) {
+        let first = strips.len();
+        if rows.len() == ROWS * terms {
+            let rows: [&[f32]; ROWS] = std::array::from_fn(|i| &rows[i * terms..][..terms]);
+            strips.extend((0..terms).map(|k| -> [f32; ROWS] { std::array::from_fn(|i| rows[i][k]) }));
+            continue;
+        }
+        strips.resize(first + terms, [0.0; ROWS]);
+        for (i, row) in rows.chunks_exact(terms).enumerate() {
+            strips[first..].iter_mut().zip(row).for_each(|(to, from)| to[i] = *from);
         }
     }
     strips
@@ -273,7 +281,7 @@ mod tests {
             let offsets: Vec<usize> = (0..terms).map(|k| k * pitch).collect();
             for rows in 1..=2 * ROWS {
                 let (a, b) = (numbers(rows * terms, 1), numbers(pitch * (terms + 1), 2));
-                let left = strips(rows, terms, |row, term| a[row * terms + term]);
+                let left = strips(&a, terms);
                 for columns in 1..=2 * COLUMNS + 5 {
                     let (width, added) = (at + columns, numbers(rows * (at + columns), 3));
                     let of_rows = rows % 2 == 0;

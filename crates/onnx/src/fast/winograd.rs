@@ -22,22 +22,40 @@ const NEAR: usize = 5 << 17;
 
 /// Weights of a convolution in points, for tiles of `M`: `[strip][point][channel][ROWS]`.
 pub(super) fn weights<const M: usize, const N: usize>(strips: &[[f32; ROWS]], channels: usize) -> Vec<[f32; ROWS]> {
-    let mut points = vec![[0.0; ROWS]; strips.len() / 9 * N * N];
-    for (strip, points) in strips.chunks_exact(channels * 9).zip(points.chunks_exact_mut(channels * N * N)) {
-        for (channel, taps) in strip.as_chunks::<9>().0.iter().enumerate() {
-            for i in 0..N {
-                for j in 0..N {
-                    let (down, across) = (factors::<N>(i), factors::<N>(j));
-                    let sum = &mut points[(i * N + j) * channels + channel];
-                    for (tap, weights) in taps.iter().enumerate() {
-                        let factor = down[tap / 3] * across[tap % 3];
-                        sum.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += factor * weight);
+    vectorized(Weights::<N> { strips, channels })
+}
+
+struct Weights<'a, const N: usize> {
+    strips: &'a [[f32; ROWS]],
+    channels: usize,
+}
+
+impl<const N: usize> WithSimd for Weights<'_, N> {
+    type Output = Vec<[f32; ROWS]>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> Vec<[f32; ROWS]> {
+        let Weights { strips, channels } = self;
+        let combined = |factors: [f32; 3], three: [&[f32; ROWS]; 3]| -> [f32; ROWS] {
+            std::array::from_fn(|i| factors[0] * three[0][i] + factors[1] * three[1][i] + factors[2] * three[2][i])
+        };
+        let mut all = Vec::with_capacity(strips.len() / 9 * N * N);
+        // A strip stays in the caches while it is written point by point.
+        let mut points = vec![[0.0; ROWS]; channels * N * N];
+        for strip in strips.chunks_exact(channels * 9) {
+            for (channel, taps) in strip.as_chunks::<9>().0.iter().enumerate() {
+                for i in 0..N {
+                    let lines: [_; 3] =
+                        std::array::from_fn(|x| combined(factors::<N>(i), [&taps[x], &taps[3 + x], &taps[6 + x]]));
+                    for j in 0..N {
+                        points[(i * N + j) * channels + channel] = combined(factors::<N>(j), lines.each_ref());
                     }
                 }
             }
+            all.extend_from_slice(&points);
         }
+        all
     }
-    points
 }
 
 const ROOT: f32 = std::f32::consts::SQRT_2;

@@ -1,5 +1,7 @@
 //! Matrix products.
 
+use std::collections::hash_map::Entry;
+
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_backend::{DType, IntDType, Shape, TensorMetadata};
 use burn_dispatch::DispatchDevice;
@@ -106,11 +108,10 @@ fn linear(build: &mut Build<'_>, transposed: bool) -> Result<Kernel, OpError> {
     if floats::has(&weight) {
         let name = build.node.file.input[1].clone();
         let mut known = build.laid_out.0.borrow_mut();
-        let panels = known.entry((name, transposed)).or_insert_with(|| {
-            let weights = Floats::of(&weight).expect("its elements are at hand");
-            let (rows, columns) = if transposed { (1, inputs) } else { (outputs, 1) };
-            Panels::new(View { data: weights.as_slice(), rows, columns }, [inputs, outputs])
-        });
+        let panels = match known.entry((name, transposed)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Panels::new(floats::into_vec(weight)?, transposed, [inputs, outputs])),
+        };
         let bias = bias.map(floats::into_vec).transpose()?;
         let bias = bias.map(|bias| if bias.len() == outputs { bias } else { vec![bias[0]; outputs] });
         return Ok(fast(Linear::new(panels.clone(), bias), after));
@@ -293,6 +294,16 @@ mod tests {
 
     use crate::author::Attribute::Int;
     use crate::author::{Author, FREE};
+
+    #[test]
+    fn a_factor_that_was_expanded_is_multiplied_as_what_it_stands_for() {
+        let author = Author::new(17).input("x", &[FREE, 2]).input("w", &[1, 1]).output("y", &[FREE, 3]);
+        let author = author.ints("shape", &[2], &[2, 3]).node("Expand", &["w", "shape"], &["e"], &[]);
+        let author = author.node("MatMul", &["x", "e"], &["y"], &[]);
+        let given = vec![TensorData::from([[1f32, 2.0], [3.0, 4.0]]), TensorData::from([[10f32]])];
+        let expected = TensorData::from([[30f32, 30.0, 30.0], [70.0, 70.0, 70.0]]);
+        assert_eq!(author.answer(given), Ok(vec![expected]));
+    }
 
     #[test]
     fn one_weight_is_shared_by_products_and_its_transposition_is_another() {
