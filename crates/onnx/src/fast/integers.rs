@@ -7,18 +7,19 @@
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::bytes::{self, Bytes};
 use super::quantize::Small;
 
 /// Rows of a tile.
-const ROWS: usize = 8;
+pub(super) const ROWS: usize = 8;
 /// Columns of a panel.
-const COLUMNS: usize = 48;
+pub(super) const COLUMNS: usize = 48;
 /// Rows that a thread multiplies at a time.
 const BLOCK: usize = 64;
 
 /// Two 16-bit integers in one of 32.
 #[inline(always)]
-fn pair(low: i32, high: i32) -> i32 {
+pub(super) fn pair(low: i32, high: i32) -> i32 {
     low & 0xffff | high << 16
 }
 
@@ -27,14 +28,16 @@ pub(crate) struct Integers {
     pub(crate) terms: usize,
     pub(crate) width: usize,
     /// `[panel][pair of terms][column]`, filled up with zeros; those that are not negative are moved down by [`HALF`].
-    panels: Vec<[[i8; 2]; COLUMNS]>,
+    pub(super) panels: Vec<[[i8; 2]; COLUMNS]>,
     /// What each column's weights have too much or too little, all alike: the zero point less how far they were moved. Empty
     /// where all have nothing.
     off: Vec<i32>,
+    /// How they are multiplied where most of them are small.
+    bytes: Option<Bytes>,
 }
 
 /// How far the middle of the integers without a sign is from zero.
-const HALF: i32 = 128;
+pub(super) const HALF: i32 = 128;
 
 impl Integers {
     /// `weights`, of eight bits, has `terms` rows and `width` columns; each column, or all, have a zero point, which is subtracted.
@@ -57,18 +60,27 @@ impl Integers {
         if off.iter().all(|&off| off == 0) {
             off.clear();
         }
-        Integers { terms, width, panels, off }
+        let bytes = Bytes::of(&mut panels, pairs, width);
+        Integers { terms, width, panels, off, bytes }
     }
 
-    /// Multiplies rows of `terms` integers, less their zero point.
-    pub(crate) fn run<E: Small>(&self, x: &[E], zero: i32, y: &mut [i32]) {
+    /// Multiplies rows of `terms` integers of eight bits, less their zero points: one for all, or one for each row.
+    pub(crate) fn run<E: Small>(&self, x: &[E], zeros: &[i32], y: &mut [i32]) {
         if self.terms == 0 || y.is_empty() {
             return y.fill(0);
         }
-        let work = |(x, y): (&[E], &mut [i32])| {
-            let rows = Rows { x, zero, terms: self.terms };
+        let work = |(block, (x, y)): (usize, (&[E], &mut [i32]))| {
+            let zeros = if zeros.len() == 1 { zeros } else { &zeros[block * BLOCK..] };
+            let rows = Rows { x, zeros, terms: self.terms };
             #[cfg(target_arch = "x86_64")]
             {
+                if let (Some(bytes), Some(simd)) = (&self.bytes, pulp::x86::V3::try_new()) {
+                    let work = bytes::Work { simd, weights: self, bytes, rows, y };
+                    return match pulp::x86::V4::try_new() {
+                        Some(wide) => Simd::vectorize(wide, work),
+                        None => Simd::vectorize(simd, work),
+                    };
+                }
                 if let Some(simd) = pulp::x86::V4::try_new() {
                     return Simd::vectorize(simd, Work { simd, weights: self, rows, y });
                 }
@@ -80,41 +92,54 @@ impl Integers {
         };
         let (x_block, y_block) = (BLOCK * self.terms, BLOCK * self.width);
         if rayon::current_num_threads() == 1 {
-            x.chunks(x_block).zip(y.chunks_mut(y_block)).for_each(work);
+            x.chunks(x_block).zip(y.chunks_mut(y_block)).enumerate().for_each(work);
         } else {
-            x.par_chunks(x_block).zip(y.par_chunks_mut(y_block)).for_each(work);
+            x.par_chunks(x_block).zip(y.par_chunks_mut(y_block)).enumerate().for_each(work);
         }
     }
 }
 
 impl Integers {
-    /// Takes from the sums what the weights are off.
+    /// Takes from the sums what the weights are off, and adds what was cut from them.
     #[inline(always)]
-    fn take_off<E: Small>(&self, rows: &Rows<'_, E>, y: &mut [i32]) {
-        if self.off.is_empty() {
+    pub(super) fn take_off<E: Small>(&self, rows: &Rows<'_, E>, y: &mut [i32]) {
+        let cuts = self.bytes.as_ref().map_or(&[][..], |bytes| &bytes.cuts);
+        if self.off.is_empty() && cuts.is_empty() {
             return;
         }
-        for (x, y) in rows.x.chunks_exact(self.terms).zip(y.chunks_exact_mut(self.width)) {
-            let sum = x.iter().fold(0i32, |sum, x| sum.wrapping_add(x.widen() - rows.zero));
-            y.iter_mut().zip(&self.off).for_each(|(y, off)| *y = y.wrapping_sub(sum.wrapping_mul(*off)));
+        for (i, (x, y)) in rows.x.chunks_exact(self.terms).zip(y.chunks_exact_mut(self.width)).enumerate() {
+            let zero = rows.zero(i);
+            for cut in cuts {
+                y[cut.column] = y[cut.column].wrapping_add((x[cut.term].widen() - zero).wrapping_mul(cut.by));
+            }
+            if !self.off.is_empty() {
+                let sum = x.iter().fold(0i32, |sum, x| sum.wrapping_add(x.widen() - zero));
+                y.iter_mut().zip(&self.off).for_each(|(y, off)| *y = y.wrapping_sub(sum.wrapping_mul(*off)));
+            }
         }
     }
 }
 
 /// Some rows of the left factor.
-struct Rows<'a, E> {
-    x: &'a [E],
-    zero: i32,
+pub(super) struct Rows<'a, E> {
+    pub(super) x: &'a [E],
+    /// One for all, or one for each row and some behind.
+    zeros: &'a [i32],
     terms: usize,
 }
 
 impl<E: Small> Rows<'_, E> {
+    #[inline(always)]
+    pub(super) fn zero(&self, row: usize) -> i32 {
+        self.zeros[if self.zeros.len() == 1 { 0 } else { row }]
+    }
+
     /// The pairs of a single row.
     #[inline(always)]
     fn row(&self) -> Vec<i32> {
-        let (whole, rest) = self.x.as_chunks::<2>();
-        let pairs = whole.iter().map(|&[low, high]| pair(low.widen() - self.zero, high.widen() - self.zero));
-        pairs.chain(rest.iter().map(|last| pair(last.widen() - self.zero, 0))).collect()
+        let (zero, (whole, rest)) = (self.zero(0), self.x.as_chunks::<2>());
+        let pairs = whole.iter().map(|&[low, high]| pair(low.widen() - zero, high.widen() - zero));
+        pairs.chain(rest.iter().map(|last| pair(last.widen() - zero, 0))).collect()
     }
 
     /// `[strip][pair of terms][row]`, filled up with zeros.
@@ -122,14 +147,14 @@ impl<E: Small> Rows<'_, E> {
     fn strips(&self) -> Vec<[i32; ROWS]> {
         let pairs = self.terms.div_ceil(2);
         let mut strips = vec![[0; ROWS]; (self.x.len() / self.terms).div_ceil(ROWS) * pairs];
-        for (rows, strip) in self.x.chunks(ROWS * self.terms).zip(strips.chunks_exact_mut(pairs)) {
+        for (block, (rows, strip)) in self.x.chunks(ROWS * self.terms).zip(strips.chunks_exact_mut(pairs)).enumerate() {
             for (i, row) in rows.chunks_exact(self.terms).enumerate() {
-                let (whole, rest) = row.as_chunks::<2>();
+                let (zero, (whole, rest)) = (self.zero(block * ROWS + i), row.as_chunks::<2>());
                 for (&[low, high], to) in whole.iter().zip(&mut *strip) {
-                    to[i] = pair(low.widen() - self.zero, high.widen() - self.zero);
+                    to[i] = pair(low.widen() - zero, high.widen() - zero);
                 }
                 if let (&[last], Some(to)) = (rest, strip.last_mut()) {
-                    to[i] = pair(last.widen() - self.zero, 0);
+                    to[i] = pair(last.widen() - zero, 0);
                 }
             }
         }
@@ -138,7 +163,7 @@ impl<E: Small> Rows<'_, E> {
 }
 
 /// Vectors of 32-bit sums.
-trait Pairs: Copy {
+pub(super) trait Pairs: Copy {
     type Sums: Copy;
     const LANES: usize;
     /// Rows whose sums fit into registers.
@@ -328,11 +353,11 @@ fn row<'a, P: Pairs, const V: usize, const N: usize>(
 }
 
 /// Vectors of a part, in each of its rows; a panel is a multiple of them wide.
-const VECTORS: usize = 3;
+pub(super) const VECTORS: usize = 3;
 
 /// `R` rows of a tile and three vectors of columns.
 #[inline(always)]
-fn part<P: Pairs, const R: usize>(
+pub(super) fn part<P: Pairs, const R: usize>(
     simd: P,
     strip: &[[i32; ROWS]],
     panel: &[[[i8; 2]; COLUMNS]],
@@ -367,45 +392,71 @@ mod tests {
         (0..count).map(|i| E::narrow(number(i) as i32 + E::LEAST)).collect()
     }
 
-    fn check<A: Small, B: Small>(zero: i32, zeros: &[i32]) {
+    /// Weights up to `most`, but some that are as large as can be.
+    fn check<A: Small, B: Small>(x_zeros: &[i32], zeros: &[i32], most: i32) {
         for (rows, terms, width) in
-            [(1, 1, 1), (1, 7, 50), (2, 64, 48), (3, 33, 97), (8, 2, 5), (13, 30, 100), (130, 9, 49)]
+            [(1, 1, 1), (1, 7, 50), (2, 64, 48), (3, 33, 97), (8, 2, 5), (13, 30, 100), (130, 9, 49), (5, 201, 130)]
         {
-            let (x, w) = (integers::<A>(rows * terms, 1), integers::<B>(terms * width, 2));
-            let zeros: Vec<i32> =
-                if zeros.len() == 1 { zeros.to_vec() } else { zeros.iter().copied().cycle().take(width).collect() };
+            let (x, mut w) = (integers::<A>(rows * terms, 1), integers::<B>(terms * width, 2));
+            let middle = if B::LEAST == 0 { HALF } else { 0 };
+            for (i, w) in w.iter_mut().enumerate().filter(|(i, _)| i % 5003 != 17) {
+                *w = B::narrow((w.widen() - middle) * most / 128 + middle + (i % 3) as i32 - 1);
+            }
+            let some = |zeros: &[i32], count| -> Vec<i32> {
+                if zeros.len() == 1 { zeros.to_vec() } else { zeros.iter().copied().cycle().take(count).collect() }
+            };
+            let (x_zeros, zeros) = (some(x_zeros, rows), some(zeros, width));
+            let of = |zeros: &[i32], i: usize| zeros[if zeros.len() == 1 { 0 } else { i }];
             let weights = Integers::new(&w, [terms, width], &zeros);
             let term = |i: usize, j: usize, k: usize| {
-                (x[i * terms + k].widen() - zero)
-                    * (w[k * width + j].widen() - zeros[if zeros.len() == 1 { 0 } else { j }])
+                (x[i * terms + k].widen() - of(&x_zeros, i)) * (w[k * width + j].widen() - of(&zeros, j))
             };
             let places = (0..rows).flat_map(|i| (0..width).map(move |j| (i, j)));
             let expected: Vec<i32> = places.map(|(i, j)| (0..terms).map(|k| term(i, j, k)).sum()).collect();
             for threads in [1, 2] {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 let mut y = vec![-1; rows * width];
-                pool.install(|| weights.run(&x, zero, &mut y));
+                pool.install(|| weights.run(&x, &x_zeros, &mut y));
                 assert_eq!(y, expected, "{rows} {terms} {width}");
             }
-            let mut y = vec![-1; rows * width];
-            let rows = Rows { x: &x[..], zero, terms };
+            let rows = || Rows { x: &x[..], zeros: &x_zeros, terms };
+            let mut y = vec![-1; expected.len()];
             let simd = pulp::Scalar::new();
-            Simd::vectorize(simd, Work { simd, weights: &weights, rows, y: &mut y });
+            Simd::vectorize(simd, Work { simd, weights: &weights, rows: rows(), y: &mut y });
             assert_eq!(y, expected, "without vectors");
             #[cfg(target_arch = "x86_64")]
             if let Some(simd) = pulp::x86::V3::try_new() {
                 y.fill(-1);
-                let rows = Rows { x: &x[..], zero, terms };
-                Simd::vectorize(simd, Work { simd, weights: &weights, rows, y: &mut y });
+                Simd::vectorize(simd, Work { simd, weights: &weights, rows: rows(), y: &mut y });
                 assert_eq!(y, expected, "with shorter vectors");
+                if let Some(bytes) = &weights.bytes {
+                    y.fill(-1);
+                    let work = bytes::Work { simd, weights: &weights, bytes, rows: rows(), y: &mut y };
+                    Simd::vectorize(simd, work);
+                    assert_eq!(y, expected, "in 16 bits, with shorter vectors");
+                }
             }
         }
     }
 
     #[test]
     fn products_are_exact_for_every_size_and_type() {
-        check::<u8, i8>(128, &[0]);
-        check::<i8, i8>(-128, &[-128, 3, 127]);
-        check::<u8, u8>(255, &[255, 0]);
+        for most in [128, 60, 20, 8] {
+            check::<u8, i8>(&[128], &[0], most);
+            check::<i8, i8>(&[-128, 5], &[-128, 3, 127], most);
+            check::<u8, u8>(&[255], &[255, 0], most);
+            check::<u8, i8>(&[0], &[0], most);
+        }
+    }
+
+    #[test]
+    fn weights_that_are_small_but_for_a_few_are_multiplied_in_16_bits() {
+        let of = |weight: &dyn Fn(usize) -> i8| {
+            let weights: Vec<i8> = (0..64 * 512).map(weight).collect();
+            Integers::new(&weights, [64, 512], &[0]).bytes.map(|bytes| bytes.cuts.len())
+        };
+        assert_eq!(of(&|i| (i % 17) as i8 - 8), Some(0));
+        assert_eq!(of(&|i| if i == 5000 { -128 } else { (i % 17) as i8 - 8 }), Some(1));
+        assert_eq!(of(&|i| (i % 255) as i8), None, "they would be cut everywhere");
     }
 }

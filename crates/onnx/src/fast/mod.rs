@@ -5,7 +5,9 @@
 //! one inner loop, in `tile`.
 
 pub(crate) mod activation;
+mod bytes;
 pub(crate) mod conv;
+pub(crate) mod conv_integers;
 mod depthwise;
 pub(crate) mod forest;
 pub(crate) mod integers;

@@ -91,6 +91,28 @@ impl Layout {
         room
     }
 
+    /// Copies the pixels of all channels of an image to their planes, turned by `of`, and writes `around` around them.
+    pub(super) fn fill_whole<E: Copy, T: Copy>(&self, x: &[E], around: T, of: impl Fn(E) -> T, room: &mut [T]) {
+        let ([h, w], [sy, sx], [ph, pw]) = (self.input, self.stride, self.plane);
+        room.fill(around);
+        for (image, planes) in x.chunks_exact(h * w).zip(room.chunks_exact_mut(sy * sx * ph * pw)) {
+            for (y, row) in image.chunks_exact(w).enumerate() {
+                let y = y + self.before[0];
+                for phase in 0..sx {
+                    // The first pixel whose place has this remainder.
+                    let skip = (phase + sx - self.before[1] % sx) % sx;
+                    let at = ((y % sy * sx + phase) * ph + y / sy) * pw + (skip + self.before[1]) / sx;
+                    let row = row.get(skip..).unwrap_or_default();
+                    if sx == 1 {
+                        planes[at..].iter_mut().zip(row).for_each(|(to, from)| *to = of(*from));
+                    } else {
+                        planes[at..].iter_mut().zip(row.iter().step_by(sx)).for_each(|(to, from)| *to = of(*from));
+                    }
+                }
+            }
+        }
+    }
+
     /// How many pixels of the result lie side by side in the planes: lines without padding behind them are one.
     pub(super) fn line(&self) -> usize {
         let [height, width] = self.output;

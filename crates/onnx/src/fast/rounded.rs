@@ -34,26 +34,26 @@ impl Rounded {
         if terms == 0 || y.is_empty() {
             return y.fill(0.0);
         }
-        let (mut whole, mut by_row, mut bytes) = (vec![0i16; x.len()], Vec::with_capacity(rows), vec![0u8; terms]);
+        let (mut bytes, mut by_row) = (vec![0u8; x.len()], Vec::with_capacity(rows));
+        let mut zeros = vec![0; x.len() / terms];
         for row in 0..rows {
             let ends = x.chunks_exact(terms).skip(row).step_by(rows).map(range);
             let (least, greatest) =
                 ends.fold((0f32, 0f32), |(a, b), (least, greatest)| (a.min(least), b.max(greatest)));
             let scale = if greatest == least { 1.0 } else { (greatest - least) / 255.0 };
-            let zero = (-least / scale).round_ties_even().clamp(0.0, 255.0) as u8;
-            let by = Scales { scales: &[scale], zeros: &[zero.into()], inner: terms };
-            let steps = x.chunks_exact(terms).zip(whole.chunks_exact_mut(terms)).skip(row).step_by(rows);
-            for (x, whole) in steps {
-                quantize(x, by, &mut bytes);
-                whole.iter_mut().zip(&bytes).for_each(|(whole, &byte)| *whole = i16::from(byte) - i16::from(zero));
-            }
+            let zero = (-least / scale).round_ties_even().clamp(0.0, 255.0) as i32;
+            let by = Scales { scales: &[scale], zeros: &[zero], inner: terms };
+            let steps = x.chunks_exact(terms).zip(bytes.chunks_exact_mut(terms)).skip(row).step_by(rows);
+            steps.for_each(|(x, bytes)| quantize(x, by, bytes));
+            zeros.iter_mut().skip(row).step_by(rows).for_each(|to| *to = zero);
             by_row.push(scale);
         }
         // Some lines at a time, so that their sums stay near.
         let mut sums = vec![0; y.len().min(TOGETHER * width)];
-        for (block, (y, whole)) in y.chunks_mut(TOGETHER * width).zip(whole.chunks(TOGETHER * terms)).enumerate() {
+        for (block, (y, bytes)) in y.chunks_mut(TOGETHER * width).zip(bytes.chunks(TOGETHER * terms)).enumerate() {
             let sums = &mut sums[..y.len()];
-            self.weights.run(whole, 0, sums);
+            let zeros = &zeros[block * TOGETHER..][..y.len() / width];
+            self.weights.run(bytes, zeros, sums);
             let lines = y.chunks_exact_mut(width).zip(sums.chunks_exact(width)).zip(block * TOGETHER..);
             for ((y, sums), line) in lines {
                 let added = added.map(|added| &added[line * width..][..width]);

@@ -3,21 +3,21 @@
 use std::ops::Range;
 
 /// A rectangle of a result.
-pub(super) struct Piece<'y> {
+pub(super) struct Piece<'y, T = f32> {
     pub(super) rows: Range<usize>,
     pub(super) columns: Range<usize>,
     /// These columns of these rows.
-    pub(super) y: Vec<&'y mut [f32]>,
+    pub(super) y: Vec<&'y mut [T]>,
 }
 
 /// Splits a result, given row by row, into pieces of so many rows and columns.
-pub(super) fn pieces<'y>(
-    rows: impl ExactSizeIterator<Item = &'y mut [f32]>,
+pub(super) fn pieces<'y, T>(
+    rows: impl ExactSizeIterator<Item = &'y mut [T]>,
     columns: usize,
     [high, wide]: [usize; 2],
-) -> Vec<Piece<'y>> {
+) -> Vec<Piece<'y, T>> {
     let (count, across) = (rows.len(), columns.div_ceil(wide));
-    let mut pieces: Vec<Piece<'y>> = Vec::with_capacity(count.div_ceil(high) * across);
+    let mut pieces: Vec<Piece<'y, T>> = Vec::with_capacity(count.div_ceil(high) * across);
     for (i, mut row) in rows.enumerate() {
         if i % high == 0 {
             let rows = i..(i + high).min(count);

@@ -111,7 +111,7 @@ fn fast(
 }
 
 /// The result's shape, and the padding.
-fn geometry(
+pub(super) fn geometry(
     window: &Window,
     groups: usize,
     [outputs, inputs, ..]: [usize; 4],

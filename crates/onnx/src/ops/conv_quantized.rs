@@ -1,4 +1,5 @@
-//! Convolutions of quantised networks, by the kernels of float32: weights are dequantised once, inputs on their way in.
+//! Convolutions of quantised networks. Where their sums are asked for they are exact; else they are computed by the kernels of float32:
+//! weights are dequantised once, inputs on their way in.
 
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, TensorData, TensorMetadata};
@@ -6,8 +7,9 @@ use burn_dispatch::DispatchDevice;
 
 use super::arithmetic::on_tensors;
 use super::quantize::{Grain, dequantized, quantized};
-use super::window::Form;
-use super::{Build, Kernel, Operator, Source, conv, conv_general};
+use super::window::{Form, Window};
+use super::{Build, Kernel, Operator, Source, conv, conv_general, host};
+use crate::fast::conv_integers::IntegerConv;
 use crate::value::{Backend as B, OpError, Value, elements};
 
 pub(super) const OPERATORS: &[Operator] =
@@ -69,28 +71,59 @@ fn real_bias(bias: Value, scale: &Value, by_output: &Value, device: &DispatchDev
     Ok(Value::Float(bias))
 }
 
-/// A convolution of integers less their zero points. Sums below 2^24 are exact; greater ones are as exact as float32.
+/// A convolution of integers less their zero points, whose sums are exact.
 fn integer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
-    let plain = build.peek(1).is_some_and(|weight| weight.rank() <= 4);
-    if !plain || (build.has(3) && build.peek(3).is_none()) {
-        return conv_general::integer(build);
-    }
-    let ones = |dims: Vec<usize>| Value::from_data(TensorData::new(vec![1f32; elements(&dims)?], dims), build.device);
-    let one = ones(Vec::new())?;
-    let zero = build.peek(3).cloned();
-    let scale = match zero.as_ref().map(Value::shape) {
-        Some(dims) => ones(dims)?,
-        None => one.clone(),
+    let small = |weight: &&Value| weight.rank() <= 4 && matches!(weight.dtype(), DType::I8 | DType::U8);
+    let zeros = match build.peek(3) {
+        None if build.has(3) => None,
+        None => Some(vec![0]),
+        Some(zeros) => Some(host::read::<i32>(zeros.clone().cast(DType::I32, build.device)?)?),
     };
-    let weight = build.constant(1).ok_or_else(|| OpError::new("the weight is not constant"))?;
-    let weight = dequantized(weight, scale, zero, None, BY_OUTPUT, build.device)?;
-    let inner = convolution(build, weight, None)?;
+    let (Some(weight), Some(zeros)) = (build.peek(1).filter(small).cloned(), zeros) else {
+        return conv_general::integer(build);
+    };
+    let window = Window::of(build, Some(&weight.shape()))?;
+    let groups = conv_general::groups(build)?;
+    let shape = window.image(&weight.shape())?;
+    let [outputs, _, height, width] = shape;
+    if [height, width] != window.kernel {
+        return Err(OpError(format!("the weight's kernel is not the declared {:?}", window.kernel)));
+    }
+    if !outputs.is_multiple_of(groups) {
+        return Err(OpError(format!("{outputs} channels do not split into {groups} groups")));
+    }
+    if ![1, outputs].contains(&zeros.len()) {
+        return Err(OpError(format!("{} zero points do not fit {outputs} channels", zeros.len())));
+    }
+    // Neither is passed again.
+    (build.constant(1), build.constant(3));
+    let (stride, dilation) = (window.stride, window.dilation);
+    let conv = match weight.dtype() {
+        DType::I8 => IntegerConv::new(&host::read::<i8>(weight)?, &zeros, groups, shape, stride, dilation),
+        _ => IntegerConv::new(&host::read::<u8>(weight)?, &zeros, groups, shape, stride, dilation),
+    };
     Ok(Kernel::one(move |mut args| {
-        let device = args.device;
         let (x, zero) = (args.take(0)?, args.optional(2));
-        args.put(0, dequantized(x, one.clone(), zero, None, WHOLE, device)?);
-        let y = inner(args)?.float()?;
-        Value::Float(B::float_round(y)).cast(DType::I32, device)
+        let dims = window.image(&x.shape())?;
+        let (out, pads) = conv::geometry(&window, groups, shape, dims)?;
+        let zero = match zero {
+            None => 0,
+            Some(zero) if zero.dtype() == x.dtype() && elements(&zero.shape())? == 1 => {
+                host::read::<i32>(zero.cast(DType::I32, args.device)?)?[0]
+            }
+            Some(zero) => {
+                let (shape, kind) = (zero.shape(), zero.dtype());
+                return Err(OpError(format!("zero points of {kind:?} in the shape {shape:?} for {:?}", x.dtype())));
+            }
+        };
+        let ([_, _, h, w], [_, _, out_h, out_w]) = (dims, out);
+        let mut y = vec![0; elements(&out)?];
+        match x.dtype() {
+            DType::U8 => conv.run((&host::read::<u8>(x)?, zero), [h, w], pads, [out_h, out_w], &mut y),
+            DType::I8 => conv.run((&host::read::<i8>(x)?, zero), [h, w], pads, [out_h, out_w], &mut y),
+            other => return Err(OpError(format!("cannot convolve {other:?} with integers of eight bits"))),
+        }
+        Value::from_data(TensorData::new(y, window.result(out)), args.device)
     }))
 }
 
@@ -149,6 +182,20 @@ mod tests {
         let author =
             author.ints("flat", &[1], &[1]).node("Mul", &["n", "o"], &["p"], &[]).node("Neg", &["p"], &["ws"], &[]);
         assert_eq!(quantised(author).unwrap(), [TensorData::new(vec![8u8, 9, 4, 5, 10, 0], [1, 2, 1, 3])]);
+    }
+
+    #[test]
+    fn sums_of_integers_are_exact_where_float32_is_not() {
+        const CHANNELS: usize = 600;
+        let mut pixels = vec![255u8; CHANNELS];
+        pixels[0] = 254;
+        let author = Author::new(10).input_of(UINT8, "x", &[FREE, CHANNELS as i64, 1, 1]);
+        let author = author.weight_of(INT8, "w", &[1, CHANNELS as i64, 1, 1], &[127; CHANNELS]);
+        let author = author.output_of(INT32, "y", &[FREE, 1, 1, 1]).node("ConvInteger", &["x", "w"], &["y"], &[]);
+        let sum = 127 * (255 * CHANNELS as i32 - 1);
+        assert_ne!((sum as f32) as i32, sum, "no float32 is so large and odd");
+        let x = TensorData::new(pixels, [1, CHANNELS, 1, 1]);
+        assert_eq!(author.answer(vec![x]), Ok(vec![TensorData::new(vec![sum], [1, 1, 1, 1])]));
     }
 
     #[test]

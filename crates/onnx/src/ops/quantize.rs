@@ -317,22 +317,17 @@ fn exact_product(weights: &Integers, a: Value, zero: Option<Value>, device: &Dis
             for_int!(zero.dtype(), E => Ok(host::read::<E>(zero)?.into_iter().map(E::widen).collect()))?;
         match zeros[..] {
             [zero] => Ok(vec![zero as i32]),
-            _ if rows.last() == Some(&zeros.len()) => Ok(zeros.iter().map(|&zero| zero as i32).collect()),
+            // One for each row, the same in each matrix of a stack.
+            _ if rows.last() == Some(&zeros.len()) => {
+                let all = zeros.iter().map(|&zero| zero as i32).cycle();
+                Ok(all.take(rows.iter().product()).collect())
+            }
             _ => Err(OpError(format!("{} zero points do not fit the shape {dims:?}", zeros.len()))),
         }
     });
     let zeros = zero.transpose()?.unwrap_or_else(|| vec![0]);
     macro_rules! multiply {
-        ($element:ty) => {{
-            let a = host::read::<$element>(a)?;
-            if let [zero] = zeros[..] {
-                weights.run(&a, zero, &mut y);
-            } else {
-                // A zero point for each row.
-                let rows = a.chunks(weights.terms.max(1)).zip(y.chunks_mut(weights.width.max(1)));
-                rows.zip(zeros.iter().cycle()).for_each(|((a, y), &zero)| weights.run(a, zero, y));
-            }
-        }};
+        ($element:ty) => {{ weights.run(&host::read::<$element>(a)?, &zeros, &mut y) }};
     }
     match a.dtype() {
         DType::U8 => multiply!(u8),

@@ -1,0 +1,349 @@
+//! Convolutions of small integers. Their sums are exact: 32 bits, which wrap around.
+//!
+//! They are products as those of float32 are (`conv`): weights times pixels that are gathered a few columns at a time. Processors
+//! multiply pairs of 16-bit integers, so terms come in pairs, of the weights as of the pixels, which stay in eight bits.
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::integers::{COLUMNS, HALF, Pairs, ROWS, VECTORS, pair, part};
+use super::planes::{Layout, Run, STEP, Window};
+use super::quantize::Small;
+use super::share::{self, Piece};
+
+/// Fewest multiplications that are shared by threads: with less, waking them takes longer.
+const SHARED: usize = 1 << 17;
+/// Pairs of pixels that are gathered at a time, to stay in the second-level cache, and the most panels.
+const GATHERED: usize = 1 << 16;
+const PANELS: usize = 8;
+
+/// A convolution's geometry and weights, prepared once.
+pub(crate) struct IntegerConv {
+    groups: usize,
+    /// Of each group: channels read, and channels written.
+    inputs: usize,
+    outputs: usize,
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    /// `[group][strip][pair of terms][ROWS]`, less their zero points.
+    weights: Vec<[i32; ROWS]>,
+    /// The sum of each output channel's weights.
+    sums: Vec<i32>,
+}
+
+impl IntegerConv {
+    /// `weights`, of eight bits, are `[groups · outputs][inputs][height][width]`; each output channel, or all, have a zero point,
+    /// which is subtracted.
+    pub(crate) fn new<E: Small>(
+        weights: &[E],
+        zeros: &[i32],
+        groups: usize,
+        [outputs, inputs, height, width]: [usize; 4],
+        stride: [usize; 2],
+        dilation: [usize; 2],
+    ) -> IntegerConv {
+        let (each, terms) = (outputs / groups, inputs * height * width);
+        let pairs = terms.div_ceil(2);
+        let zero = |channel: usize| zeros[if zeros.len() == 1 { 0 } else { channel }];
+        let mut strips = vec![[0; ROWS]; groups * each.div_ceil(ROWS) * pairs];
+        let mut sums = Vec::with_capacity(outputs);
+        for channel in 0..outputs {
+            let (group, within) = (channel / each, channel % each);
+            let strip = &mut strips[(group * each.div_ceil(ROWS) + within / ROWS) * pairs..][..pairs];
+            let own = &weights[channel * terms..][..terms];
+            let term = |k: usize| own.get(k).map_or(0, |weight| weight.widen() - zero(channel));
+            strip.iter_mut().enumerate().for_each(|(k, to)| to[within % ROWS] = pair(term(2 * k), term(2 * k + 1)));
+            sums.push((0..terms).map(term).sum());
+        }
+        IntegerConv { groups, inputs, outputs: each, kernel: [height, width], stride, dilation, weights: strips, sums }
+    }
+
+    /// Convolves images of eight-bit integers less their zero point, `[images][channels][height][width]`, into `y`. What is around
+    /// an image is as its zero point.
+    pub(crate) fn run<E: Small>(
+        &self,
+        (x, zero): (&[E], i32),
+        input: [usize; 2],
+        pads: [(usize, usize); 2],
+        output: [usize; 2],
+        y: &mut [i32],
+    ) {
+        let size = output[0] * output[1];
+        let (channels, outputs) = (self.groups * self.inputs, self.groups * self.outputs);
+        if y.is_empty() || channels * input[0] * input[1] == 0 {
+            return y.fill(0);
+        }
+        let window = Window { kernel: self.kernel, stride: self.stride, dilation: self.dilation, pads };
+        let layout = Layout::new(window, self.inputs, input, output);
+        let mut threads = rayon::current_num_threads();
+        if y.len() * layout.offsets.len() < SHARED {
+            threads = 1;
+        }
+        let moved = if E::LEAST == 0 { HALF } else { 0 };
+        let mut planes = vec![0; layout.room(channels) + STEP];
+        let images = x.chunks_exact(channels * input[0] * input[1]).zip(y.chunks_exact_mut(outputs * size));
+        for (x, y) in images {
+            layout.fill_whole(x, (zero - moved) as i8, |x| (x.widen() - moved) as i8, &mut planes);
+            let mut pieces = share::pieces(y.chunks_exact_mut(size), size, self.shape(size, threads));
+            let work = |piece: &mut Piece<'_, i32>| {
+                let image = Image { conv: self, layout: &layout, planes: &planes, off: zero - moved, piece };
+                #[cfg(target_arch = "x86_64")]
+                {
+                    if let Some(simd) = pulp::x86::V4::try_new() {
+                        return Simd::vectorize(simd, Work { simd, image });
+                    }
+                    if let Some(simd) = pulp::x86::V3::try_new() {
+                        return Simd::vectorize(simd, Work { simd, image });
+                    }
+                }
+                Simd::vectorize(pulp::Scalar::new(), Work { simd: pulp::Scalar::new(), image });
+            };
+            match &mut pieces[..] {
+                [piece] => work(piece),
+                pieces => pieces.par_iter_mut().for_each(work),
+            }
+        }
+    }
+
+    /// Rows and columns of what a thread computes at a time: whole panels or else whole strips; a group is not taken apart.
+    fn shape(&self, columns: usize, threads: usize) -> [usize; 2] {
+        let (rows, panels) = (self.groups * self.outputs, columns.div_ceil(COLUMNS));
+        let some = |all: usize| all.div_ceil(2 * threads);
+        if threads == 1 {
+            [rows, columns]
+        } else if panels >= 4 * threads {
+            [rows, some(panels) * COLUMNS]
+        } else if self.groups > 1 {
+            [some(self.groups) * self.outputs, columns]
+        } else {
+            [some(self.outputs.div_ceil(ROWS)) * ROWS, columns]
+        }
+    }
+}
+
+/// A piece of the result for one image.
+struct Image<'a, 'y> {
+    conv: &'a IntegerConv,
+    layout: &'a Layout,
+    planes: &'a [i8],
+    /// What all pixels have too much.
+    off: i32,
+    piece: &'a mut Piece<'y, i32>,
+}
+
+struct Work<'a, 'y, P> {
+    simd: P,
+    image: Image<'a, 'y>,
+}
+
+impl<P: Pairs> WithSimd for Work<'_, '_, P> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Work { simd, image: Image { conv, layout, planes, off, piece } } = self;
+        let pairs = layout.offsets.len().div_ceil(2);
+        let (strips, all) = (conv.outputs.div_ceil(ROWS), layout.room(conv.groups * conv.inputs));
+        let some = (GATHERED / (pairs * COLUMNS)).clamp(1, PANELS);
+        let mut room = vec![[[0; 2]; COLUMNS]; some * pairs];
+        let mut tile = [[0; COLUMNS]; ROWS];
+        let mut runs = Vec::new();
+        for column in piece.columns.clone().step_by(some * COLUMNS) {
+            let width = (piece.columns.end - column).min(some * COLUMNS);
+            layout.runs(column, width, all, &mut runs);
+            let mut channel = piece.rows.start;
+            // Channels in runs that share a group.
+            while channel < piece.rows.end {
+                let (group, within) = (channel / conv.outputs, channel % conv.outputs);
+                let count = (conv.outputs - within).min(piece.rows.end - channel);
+                gather(&planes[group * (all / conv.groups)..], &layout.offsets, &runs, &mut room);
+                for first in (channel..channel + count).step_by(ROWS) {
+                    let high = (channel + count - first).min(ROWS);
+                    let strip = &conv.weights[(group * strips + (first % conv.outputs) / ROWS) * pairs..][..pairs];
+                    for (panel, from) in room.chunks_exact(pairs).zip((0..width).step_by(COLUMNS)) {
+                        tile_of(simd, strip, panel, high, &mut tile);
+                        let wide = (width - from).min(COLUMNS);
+                        let at = column - piece.columns.start + from;
+                        let lines = piece.y[first - piece.rows.start..].iter_mut().zip(&tile);
+                        for ((y, sums), weights) in lines.zip(&conv.sums[first..first + high]) {
+                            let off = weights.wrapping_mul(off);
+                            let to = y[at..at + wide].iter_mut().zip(sums);
+                            to.for_each(|(y, sum)| *y = sum.wrapping_sub(off));
+                        }
+                    }
+                }
+                channel += count;
+            }
+        }
+    }
+}
+
+/// `high` rows of a tile, all columns.
+#[inline(always)]
+fn tile_of<P: Pairs>(
+    simd: P,
+    strip: &[[i32; ROWS]],
+    panel: &[[[i8; 2]; COLUMNS]],
+    high: usize,
+    tile: &mut [[i32; COLUMNS]; ROWS],
+) {
+    let mut row = 0;
+    while row < high {
+        let left = (high - row).min(P::HIGH);
+        for from in (0..COLUMNS).step_by(VECTORS * P::LANES) {
+            match left {
+                1 => part::<P, 1>(simd, strip, panel, row, from, tile),
+                2 => part::<P, 2>(simd, strip, panel, row, from, tile),
+                3 | 4 => part::<P, 4>(simd, strip, panel, row, from, tile),
+                _ => part::<P, 8>(simd, strip, panel, row, from, tile),
+            }
+        }
+        row += left;
+    }
+}
+
+/// Gathers the pixels of columns in panels, one pair of terms after the other.
+#[inline(always)]
+fn gather(planes: &[i8], offsets: &[usize], runs: &[Run], room: &mut [[[i8; 2]; COLUMNS]]) {
+    let mut rest = runs;
+    let mut first = 0;
+    for panel in room.chunks_exact_mut(offsets.len().div_ceil(2)) {
+        let count = rest.iter().take_while(|run| run.column < first + COLUMNS).count();
+        let (runs, others) = rest.split_at(count);
+        rest = others;
+        for (to, offsets) in panel.iter_mut().zip(offsets.chunks(2)) {
+            // The weight of a term that is not there is zero.
+            let (low, high) = (&planes[offsets[0]..], &planes[offsets[offsets.len() - 1]..]);
+            for run in runs {
+                woven(&mut to[run.column - first..], &low[run.at..], &high[run.at..], run.len);
+            }
+        }
+        first += COLUMNS;
+    }
+}
+
+/// Pairs of numbers, `len` of them and some behind where there is room, which are overwritten later or never read.
+#[inline(always)]
+fn woven(to: &mut [[i8; 2]], low: &[i8], high: &[i8], len: usize) {
+    let mut done = 0;
+    while done < len {
+        let chunks = (low[done..].first_chunk::<STEP>(), high[done..].first_chunk::<STEP>());
+        match (to[done..].first_chunk_mut::<STEP>(), chunks) {
+            (Some(to), (Some(low), Some(high))) => *to = std::array::from_fn(|i| [low[i], high[i]]),
+            _ => {
+                let pairs = low[done..].iter().zip(&high[done..]).take(len - done);
+                to[done..].iter_mut().zip(pairs).for_each(|(to, (low, high))| *to = [*low, *high]);
+                return;
+            }
+        }
+        done += STEP;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn integers<E: Small>(count: usize, seed: usize) -> Vec<E> {
+        let number = |i: usize| (i * 7919 + seed * 104_729) % 2003 * 256 / 2003;
+        (0..count).map(|i| E::narrow(number(i) as i32 + E::LEAST)).collect()
+    }
+
+    struct Case {
+        images: usize,
+        groups: usize,
+        shape: [usize; 4],
+        input: [usize; 2],
+        pads: [(usize, usize); 2],
+        stride: [usize; 2],
+        dilation: [usize; 2],
+    }
+
+    fn check<A: Small, B: Small>(case: &Case, x_zero: i32, zeros: &[i32]) {
+        let Case { images, groups, shape: [outputs, inputs, kh, kw], input, pads, stride, dilation } = *case;
+        let output: [usize; 2] = std::array::from_fn(|i| {
+            let reach = dilation[i] * ([kh, kw][i] - 1) + 1;
+            (input[i] + pads[i].0 + pads[i].1 - reach) / stride[i] + 1
+        });
+        let x = integers::<A>(images * groups * inputs * input[0] * input[1], 1);
+        let w = integers::<B>(outputs * inputs * kh * kw, 2);
+        let zeros: Vec<i32> =
+            if zeros.len() == 1 { zeros.to_vec() } else { zeros.iter().copied().cycle().take(outputs).collect() };
+        let mut expected = Vec::new();
+        for (image, o) in (0..images).flat_map(|image| (0..outputs).map(move |o| (image, o))) {
+            let zero = zeros[if zeros.len() == 1 { 0 } else { o }];
+            for (oy, ox) in (0..output[0]).flat_map(|oy| (0..output[1]).map(move |ox| (oy, ox))) {
+                let mut sum = 0i32;
+                for (c, ky, kx) in (0..inputs * kh * kw).map(|k| (k / (kh * kw), k / kw % kh, k % kw)) {
+                    let iy = (oy * stride[0] + ky * dilation[0]).checked_sub(pads[0].0).filter(|&y| y < input[0]);
+                    let ix = (ox * stride[1] + kx * dilation[1]).checked_sub(pads[1].0).filter(|&x| x < input[1]);
+                    if let (Some(iy), Some(ix)) = (iy, ix) {
+                        let channel = (image * groups + o / (outputs / groups)) * inputs + c;
+                        let pixel = x[(channel * input[0] + iy) * input[1] + ix].widen() - x_zero;
+                        sum += pixel * (w[((o * inputs + c) * kh + ky) * kw + kx].widen() - zero);
+                    }
+                }
+                expected.push(sum);
+            }
+        }
+        let conv = IntegerConv::new(&w, &zeros, groups, case.shape, stride, dilation);
+        for threads in [1, 3] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let mut y = vec![-1; expected.len()];
+            pool.install(|| conv.run((&x, x_zero), input, pads, output, &mut y));
+            assert_eq!(y, expected, "{threads} threads");
+        }
+        let window = Window { kernel: [kh, kw], stride, dilation, pads };
+        let layout = Layout::new(window, inputs, input, output);
+        let mut planes = vec![0; layout.room(groups * inputs) + STEP];
+        let moved = if A::LEAST == 0 { HALF } else { 0 };
+        layout.fill_whole(&x[..x.len() / images], (x_zero - moved) as i8, |x| (x.widen() - moved) as i8, &mut planes);
+        let size = output[0] * output[1];
+        let mut y = vec![-1; outputs * size];
+        let mut check = |run: &dyn Fn(Image<'_, '_>)| {
+            y.fill(-1);
+            let mut pieces = share::pieces(y.chunks_exact_mut(size), size, [outputs, size]);
+            let off = x_zero - moved;
+            run(Image { conv: &conv, layout: &layout, planes: &planes, off, piece: &mut pieces[0] });
+            assert_eq!(y, expected[..outputs * size], "with shorter vectors or none");
+        };
+        check(&|image| Simd::vectorize(pulp::Scalar::new(), Work { simd: pulp::Scalar::new(), image }));
+        #[cfg(target_arch = "x86_64")]
+        if let Some(simd) = pulp::x86::V3::try_new() {
+            check(&|image| Simd::vectorize(simd, Work { simd, image }));
+        }
+    }
+
+    #[test]
+    fn convolutions_are_exact_for_every_geometry_and_type() {
+        let plain = |shape, input, pad| Case {
+            images: 2,
+            groups: 1,
+            shape,
+            input,
+            pads: [(pad, pad); 2],
+            stride: [1, 1],
+            dilation: [1, 1],
+        };
+        let cases = [
+            plain([9, 5, 3, 3], [13, 17], 1),
+            plain([16, 3, 1, 1], [7, 7], 0),
+            plain([1, 2, 2, 3], [4, 50], 0),
+            plain([20, 30, 1, 1], [21, 20], 0),
+            Case { stride: [2, 2], ..plain([20, 3, 7, 7], [31, 30], 3) },
+            Case { stride: [2, 3], pads: [(0, 1), (2, 0)], ..plain([3, 3, 3, 2], [15, 16], 1) },
+            Case { dilation: [2, 3], ..plain([4, 3, 3, 3], [20, 21], 2) },
+            Case { groups: 10, stride: [2, 2], ..plain([10, 1, 3, 3], [15, 14], 1) },
+            Case { groups: 3, ..plain([12, 4, 3, 3], [5, 120], 1) },
+            Case { groups: 2, ..plain([24, 4, 3, 3], [9, 9], 1) },
+            // Sums far beyond 2^24, which float32 would round.
+            Case { images: 1, ..plain([2, 1200, 3, 3], [5, 5], 1) },
+        ];
+        for case in &cases {
+            check::<u8, i8>(case, 128, &[0]);
+            check::<u8, u8>(case, 3, &[255, 0, 7]);
+            check::<i8, i8>(case, -128, &[-128, 3, 127]);
+        }
+    }
+}
