@@ -5,7 +5,7 @@
 //! they have to be widened. The few weights for which that could be too much are cut, and what was cut is multiplied by itself.
 
 #[cfg(target_arch = "x86_64")]
-use pulp::{Simd, WithSimd, cast, x86::V3};
+use pulp::{Simd, WithSimd, cast, u32x8, x86::V3};
 
 use super::integers::COLUMNS;
 #[cfg(target_arch = "x86_64")]
@@ -186,52 +186,71 @@ impl Product<'_> {
         tile: &mut [[i32; COLUMNS]; ROWS],
     ) {
         let simd = self.simd;
-        // Sums of 16 bits begin with half their range, so that none is below zero: two side by side are one of 32 bits.
-        let half = simd.splat_i16x16(i16::MIN);
-        // All of it, and the upper ones.
-        let (mut all, mut upper) = ([[simd.splat_u32x8(0); V]; R], [[simd.splat_u32x8(0); V]; R]);
-        let mut add = |strip: &[[i32; H]], panel: &[[[i8; 2]; COLUMNS]]| {
-            let mut sums = [[half; V]; R];
-            for (left, right) in strip.iter().zip(panel) {
-                let left: &[i32; R] = left[row..].first_chunk().expect("a part lies within its strip");
-                let right: [_; V] = std::array::from_fn(|v| {
-                    let right: &[[i8; 2]; 16] = right[from + 16 * v..].first_chunk().expect("a panel has as many");
-                    cast(*right)
-                });
-                for i in 0..R {
-                    let left = cast(simd.splat_i32x8(left[i]));
-                    for v in 0..V {
-                        let products = simd.multiply_saturating_add_adjacent_i8x32(left, right[v]);
-                        sums[i][v] = simd.wrapping_add_i16x16(sums[i][v], products);
-                    }
-                }
-            }
-            for i in 0..R {
-                for v in 0..V {
-                    let both = cast(sums[i][v]);
-                    all[i][v] = simd.wrapping_add_u32x8(all[i][v], both);
-                    upper[i][v] = simd.wrapping_add_u32x8(upper[i][v], simd.shr_const_u32x8::<16>(both));
-                }
-            }
-        };
+        let mut sums = Sums { all: [[simd.splat_u32x8(0); V]; R], upper: [[simd.splat_u32x8(0); V]; R], count: 0 };
         let (strips, strip) = strip.as_chunks::<G>();
         let (panels, panel) = panel.as_chunks::<G>();
-        strips.iter().zip(panels).for_each(|(strip, panel)| add(strip, panel));
-        let mut count = strips.len() as u32;
-        if !strip.is_empty() {
-            add(strip, panel);
-            count += 1;
+        for (strip, panel) in strips.iter().zip(panels) {
+            sums.add(simd, strip, panel, [row, from]);
         }
-        let begun = count << 15;
+        if !strip.is_empty() {
+            sums.add(simd, strip, panel, [row, from]);
+        }
+        let begun = sums.count << 15;
         for i in 0..R {
             for v in 0..V {
-                let (all, upper): ([u32; 8], [u32; 8]) = (cast(all[i][v]), cast(upper[i][v]));
+                let (all, upper): ([u32; 8], [u32; 8]) = (cast(sums.all[i][v]), cast(sums.upper[i][v]));
                 let (to, _) = tile[row + i][from + 16 * v..][..16].as_chunks_mut::<2>();
-                for (to, (all, upper)) in to.iter_mut().zip(all.into_iter().zip(upper)) {
-                    let lower = all.wrapping_sub(upper << 16);
-                    *to = [lower, upper].map(|sum| sum.wrapping_sub(begun) as i32);
+                for k in 0..8 {
+                    let lower = all[k].wrapping_sub(upper[k] << 16);
+                    to[k] = [lower.wrapping_sub(begun) as i32, upper[k].wrapping_sub(begun) as i32];
                 }
             }
         }
+    }
+}
+
+/// Sums of `R` rows and `V` vectors of 16 columns, two of which share 32 bits.
+#[cfg(target_arch = "x86_64")]
+struct Sums<const R: usize, const V: usize> {
+    /// The numbers of 32 bits.
+    all: [[u32x8; V]; R],
+    /// Their upper halves alone.
+    upper: [[u32x8; V]; R],
+    /// So many numbers of 16 bits have been added, each of them half their range too much.
+    count: u32,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<const R: usize, const V: usize> Sums<R, V> {
+    /// Adds the products of some pairs of terms, which stay within 16 bits.
+    #[inline(always)]
+    fn add<const H: usize>(
+        &mut self,
+        simd: V3,
+        strip: &[[i32; H]],
+        panel: &[[[i8; 2]; COLUMNS]],
+        [row, from]: [usize; 2],
+    ) {
+        // They begin with half their range, so that none is below zero: two side by side are one number of 32 bits.
+        let mut sums = [[simd.splat_i16x16(i16::MIN); V]; R];
+        for (left, right) in strip.iter().zip(panel) {
+            let left: &[i32; R] = left[row..].first_chunk().expect("a part lies within its strip");
+            for v in 0..V {
+                let right: &[[i8; 2]; 16] = right[from + 16 * v..].first_chunk().expect("a panel has as many");
+                for i in 0..R {
+                    let left = cast(simd.splat_i32x8(left[i]));
+                    let products = simd.multiply_saturating_add_adjacent_i8x32(left, cast(*right));
+                    sums[i][v] = simd.wrapping_add_i16x16(sums[i][v], products);
+                }
+            }
+        }
+        for i in 0..R {
+            for v in 0..V {
+                let both = cast(sums[i][v]);
+                self.all[i][v] = simd.wrapping_add_u32x8(self.all[i][v], both);
+                self.upper[i][v] = simd.wrapping_add_u32x8(self.upper[i][v], simd.shr_const_u32x8::<16>(both));
+            }
+        }
+        self.count += 1;
     }
 }

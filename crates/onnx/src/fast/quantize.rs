@@ -45,6 +45,11 @@ pub(crate) fn quantize<E: Small>(x: &[f32], by: Scales<'_>, y: &mut [E]) {
     vectorized(Quantize { x, by, y });
 }
 
+/// saturate(round((sum + bias) · scale) + zero), rounded half to even; the next scale and bias belong to the next `inner` sums, in turns.
+pub(crate) fn requantize<E: Small>(sums: &[i32], by: &[(f32, i32)], inner: usize, zero: i32, y: &mut [E]) {
+    vectorized(Requantize { sums, by, inner, zero, y });
+}
+
 /// (x - zero) · scale
 pub(crate) fn dequantize<E: Small>(x: &[E], by: Scales<'_>, y: &mut [f32]) {
     vectorized(Dequantize { x, by, y });
@@ -56,13 +61,14 @@ struct Quantize<'a, E> {
     y: &'a mut [E],
 }
 
+/// Adding this number leaves the nearest integer in the lowest bits of the mantissa, and is quicker than a conversion.
+const ROUND: f32 = 12_582_912.0;
+
 impl<E: Small> WithSimd for Quantize<'_, E> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        // Adding this number leaves the nearest integer in the lowest bits of the mantissa, and is quicker than a conversion.
-        const ROUND: f32 = 12_582_912.0;
         let Quantize { x, by, y } = self;
         let inner = by.inner.max(1);
         let columns = by.scales.iter().zip(by.zeros).cycle();
@@ -71,6 +77,34 @@ impl<E: Small> WithSimd for Quantize<'_, E> {
             for (x, y) in x.iter().zip(y) {
                 let x = x / scale;
                 let x = if x.is_nan() { 0.0 } else { x };
+                let x = if x < least { least } else { x };
+                let x = if x > greatest { greatest } else { x };
+                let whole = (x + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+                *y = E::narrow(whole.wrapping_add(zero));
+            }
+        }
+    }
+}
+
+struct Requantize<'a, E> {
+    sums: &'a [i32],
+    by: &'a [(f32, i32)],
+    inner: usize,
+    zero: i32,
+    y: &'a mut [E],
+}
+
+impl<E: Small> WithSimd for Requantize<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Requantize { sums, by, inner, zero, y } = self;
+        let (least, greatest) = ((E::LEAST - zero) as f32, (E::GREATEST - zero) as f32);
+        let parts = sums.chunks(inner.max(1)).zip(y.chunks_mut(inner.max(1)));
+        for ((sums, y), &(scale, bias)) in parts.zip(by.iter().cycle()) {
+            for (sum, y) in sums.iter().zip(y) {
+                let x = sum.wrapping_add(bias) as f32 * scale;
                 let x = if x < least { least } else { x };
                 let x = if x > greatest { greatest } else { x };
                 let whole = (x + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
@@ -158,6 +192,17 @@ mod tests {
         check::<i8>(&[0, -128, 127]);
         check::<u16>(&[0, 32_768, 65_535]);
         check::<i16>(&[0, -32_768, 5]);
+    }
+
+    #[test]
+    fn sums_are_counted_in_steps_of_the_result() {
+        let sums = [10, -10, 5, 15, 1000, -1000, i32::MAX, i32::MIN];
+        let mut y = [0i8; 8];
+        requantize(&sums, &[(0.1, 0), (0.5, 5)], 2, 3, &mut y);
+        assert_eq!(y, [4, 2, 3 + 5, 3 + 10, 103, -97, -128, -128], "what wraps around is as it is");
+        let mut y = [0u8; 3];
+        requantize(&[-1, 255, 256], &[(1.0, 0)], 3, 0, &mut y);
+        assert_eq!(y, [0, 255, 255]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod net;
 mod node;
 mod normalization;
 mod pattern;
+mod quantized;
 mod silu;
 mod tail;
 
@@ -27,13 +28,16 @@ pub enum Rule {
     LayerNormalization,
     /// x · sigmoid(x) becomes one activation.
     Silu,
+    /// A convolution between conversions from and to small integers becomes one of the integers.
+    Quantized,
     /// A convolution or product takes in the bias, the sum and the activation that follow it.
     Tail,
 }
 
 impl Rule {
     /// All rules, in the order in which they are applied: later ones join what earlier ones have made.
-    pub const ALL: [Rule; 5] = [Rule::Normalization, Rule::Gelu, Rule::LayerNormalization, Rule::Silu, Rule::Tail];
+    pub const ALL: [Rule; 6] =
+        [Rule::Normalization, Rule::Gelu, Rule::LayerNormalization, Rule::Silu, Rule::Quantized, Rule::Tail];
 }
 
 /// Takes the nodes out of a graph and joins, by these rules, what can be joined.
@@ -49,6 +53,7 @@ pub(super) fn fuse(graph: &mut GraphProto, rules: &[Rule]) -> Vec<Node> {
             Rule::Gelu => gelu::join(&mut net),
             Rule::LayerNormalization => layer_norm::join(&mut net),
             Rule::Silu => silu::join(&mut net),
+            Rule::Quantized => quantized::join(&mut net),
             Rule::Tail => tail::join(&mut net),
         }
     }

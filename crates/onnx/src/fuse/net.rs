@@ -76,6 +76,17 @@ impl<'a> Net<'a> {
         self.weights.contains_key(name)
     }
 
+    /// One of the file's weights.
+    pub(super) fn weight(&self, name: &str) -> Option<&'a TensorProto> {
+        self.weights.get(name).copied()
+    }
+
+    /// The numbers of a weight that is in the message itself, as all small ones are.
+    pub(super) fn numbers(&self, name: &str) -> Option<Vec<f32>> {
+        let numbers = weights::data(&mut self.weight(name)?.clone(), &Files::None).ok()?;
+        numbers.convert::<f32>().try_into_vec().ok()
+    }
+
     /// The shape of a weight of float32, the only type that joined nodes have their own kernels for.
     pub(super) fn float_dims(&self, name: &str) -> Option<&'a [i64]> {
         let weight = self.weights.get(name)?;

@@ -1,5 +1,5 @@
-//! Convolutions of quantised networks. Where their sums are asked for they are exact; else they are computed by the kernels of float32:
-//! weights are dequantised once, inputs on their way in.
+//! Convolutions of quantised networks, by sums of products of their integers, which are exact. Weights that are computed, and
+//! devices other than the processor, take the kernels of floats: weights are dequantised once, inputs on their way in.
 
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, TensorData, TensorMetadata};
@@ -10,6 +10,8 @@ use super::quantize::{Grain, dequantized, quantized};
 use super::window::{Form, Window};
 use super::{Build, Kernel, Operator, Source, conv, conv_general, host};
 use crate::fast::conv_integers::IntegerConv;
+use crate::fast::quantize::requantize;
+use crate::floats;
 use crate::value::{Backend as B, OpError, Value, elements};
 
 pub(super) const OPERATORS: &[Operator] =
@@ -24,6 +26,9 @@ const WHOLE: Grain = Grain { axis: 1, block: 0 };
 fn linear(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     if (1..9).any(|i| build.has(i) && build.peek(i).is_none()) {
         return computed(build);
+    }
+    if let Some(kernel) = linear_in_integers(build)? {
+        return Ok(kernel);
     }
     let mut known = |i: usize| build.constant(i).ok_or_else(|| OpError(format!("argument {i} is missing")));
     let (scale, zero) = (known(1)?, known(2)?);
@@ -73,43 +78,64 @@ fn real_bias(bias: Value, scale: &Value, by_output: &Value, device: &DispatchDev
 
 /// A convolution of integers less their zero points, whose sums are exact.
 fn integer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
-    let small = |weight: &&Value| weight.rank() <= 4 && matches!(weight.dtype(), DType::I8 | DType::U8);
-    let zeros = match build.peek(3) {
-        None if build.has(3) => None,
-        None => Some(vec![0]),
-        Some(zeros) => Some(host::read::<i32>(zeros.clone().cast(DType::I32, build.device)?)?),
-    };
-    let (Some(weight), Some(zeros)) = (build.peek(1).filter(small).cloned(), zeros) else {
-        return conv_general::integer(build);
-    };
-    let window = Window::of(build, Some(&weight.shape()))?;
-    let groups = conv_general::groups(build)?;
-    let shape = window.image(&weight.shape())?;
-    let [outputs, _, height, width] = shape;
-    if [height, width] != window.kernel {
-        return Err(OpError(format!("the weight's kernel is not the declared {:?}", window.kernel)));
-    }
-    if !outputs.is_multiple_of(groups) {
-        return Err(OpError(format!("{outputs} channels do not split into {groups} groups")));
-    }
-    if ![1, outputs].contains(&zeros.len()) {
-        return Err(OpError(format!("{} zero points do not fit {outputs} channels", zeros.len())));
-    }
+    let Some(whole) = Whole::of(build, 1, 3)? else { return conv_general::integer(build) };
     // Neither is passed again.
     (build.constant(1), build.constant(3));
-    let (stride, dilation) = (window.stride, window.dilation);
-    let conv = match weight.dtype() {
-        DType::I8 => IntegerConv::new(&host::read::<i8>(weight)?, &zeros, groups, shape, stride, dilation),
-        _ => IntegerConv::new(&host::read::<u8>(weight)?, &zeros, groups, shape, stride, dilation),
-    };
     Ok(Kernel::one(move |mut args| {
         let (x, zero) = (args.take(0)?, args.optional(2));
-        let dims = window.image(&x.shape())?;
-        let (out, pads) = conv::geometry(&window, groups, shape, dims)?;
+        let (y, dims) = whole.run(x, zero, args.device)?;
+        Value::from_data(TensorData::new(y, whole.window.result(dims)), args.device)
+    }))
+}
+
+/// A convolution of integers of eight bits with constant weights.
+struct Whole {
+    window: Window,
+    groups: usize,
+    shape: [usize; 4],
+    conv: IntegerConv,
+}
+
+impl Whole {
+    /// The weights are argument `weight`, their zero points argument `zero`. `None` where they are computed, of another type, or of
+    /// a volume.
+    fn of(build: &Build<'_>, weight: usize, zero: usize) -> Result<Option<Whole>, OpError> {
+        let small = |weight: &&Value| weight.rank() <= 4 && matches!(weight.dtype(), DType::I8 | DType::U8);
+        let Some(weight) = build.peek(weight).filter(small).cloned() else { return Ok(None) };
+        let zeros = match build.peek(zero) {
+            None if build.has(zero) => return Ok(None),
+            None => vec![0],
+            Some(zeros) => host::read::<i32>(zeros.clone().cast(DType::I32, build.device)?)?,
+        };
+        let window = Window::of(build, Some(&weight.shape()))?;
+        let groups = conv_general::groups(build)?;
+        let shape = window.image(&weight.shape())?;
+        let [outputs, _, height, width] = shape;
+        if [height, width] != window.kernel {
+            return Err(OpError(format!("the weight's kernel is not the declared {:?}", window.kernel)));
+        }
+        if !outputs.is_multiple_of(groups) {
+            return Err(OpError(format!("{outputs} channels do not split into {groups} groups")));
+        }
+        if ![1, outputs].contains(&zeros.len()) {
+            return Err(OpError(format!("{} zero points do not fit {outputs} channels", zeros.len())));
+        }
+        let (stride, dilation) = (window.stride, window.dilation);
+        let conv = match weight.dtype() {
+            DType::I8 => IntegerConv::new(&host::read::<i8>(weight)?, &zeros, groups, shape, stride, dilation),
+            _ => IntegerConv::new(&host::read::<u8>(weight)?, &zeros, groups, shape, stride, dilation),
+        };
+        Ok(Some(Whole { window, groups, shape, conv }))
+    }
+
+    /// The sums for images whose integers have one zero point, and their shape.
+    fn run(&self, x: Value, zero: Option<Value>, device: &DispatchDevice) -> Result<(Vec<i32>, [usize; 4]), OpError> {
+        let dims = self.window.image(&x.shape())?;
+        let (out, pads) = conv::geometry(&self.window, self.groups, self.shape, dims)?;
         let zero = match zero {
             None => 0,
             Some(zero) if zero.dtype() == x.dtype() && elements(&zero.shape())? == 1 => {
-                host::read::<i32>(zero.cast(DType::I32, args.device)?)?[0]
+                host::read::<i32>(zero.cast(DType::I32, device)?)?[0]
             }
             Some(zero) => {
                 let (shape, kind) = (zero.shape(), zero.dtype());
@@ -119,12 +145,58 @@ fn integer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         let ([_, _, h, w], [_, _, out_h, out_w]) = (dims, out);
         let mut y = vec![0; elements(&out)?];
         match x.dtype() {
-            DType::U8 => conv.run((&host::read::<u8>(x)?, zero), [h, w], pads, [out_h, out_w], &mut y),
-            DType::I8 => conv.run((&host::read::<i8>(x)?, zero), [h, w], pads, [out_h, out_w], &mut y),
+            DType::U8 => self.conv.run((&host::read::<u8>(x)?, zero), [h, w], pads, [out_h, out_w], &mut y),
+            DType::I8 => self.conv.run((&host::read::<i8>(x)?, zero), [h, w], pads, [out_h, out_w], &mut y),
             other => return Err(OpError(format!("cannot convolve {other:?} with integers of eight bits"))),
         }
-        Value::from_data(TensorData::new(y, window.result(out)), args.device)
-    }))
+        Ok((y, out))
+    }
+}
+
+/// A quantised convolution by the sums of its integers; `None` where these are not at hand, or where more is asked of it.
+fn linear_in_integers(build: &mut Build<'_>) -> Result<Option<Kernel>, OpError> {
+    let is_one = |i: usize| build.peek(i).is_some_and(|value| elements(&value.shape()) == Ok(1));
+    let is_here = |i: usize| matches!(build.peek(i), Some(Value::Float(scale)) if floats::has(scale));
+    let small = |i: usize| build.peek(i).is_some_and(|value| matches!(value.dtype(), DType::U8 | DType::I8));
+    let fits = [1, 2, 6, 7].into_iter().all(is_one) && [1, 4, 6].into_iter().all(is_here);
+    if !(fits && small(2) && small(7) && build.is_plain()) {
+        return Ok(None);
+    }
+    let Some(whole) = Whole::of(build, 3, 5)? else { return Ok(None) };
+    let [outputs, ..] = whole.shape;
+    let read = |i: usize| match build.peek(i) {
+        Some(value) => host::read::<f32>(value.clone()),
+        None => Err(OpError(format!("argument {i} is missing"))),
+    };
+    let (x, weights, y) = (read(1)?[0], read(4)?, read(6)?[0]);
+    if ![1, outputs].contains(&weights.len()) {
+        return Err(OpError(format!("{} scales do not fit {outputs} channels", weights.len())));
+    }
+    let bias = match build.peek(8) {
+        None => vec![0; outputs],
+        Some(bias) if bias.dtype() == DType::I32 && bias.shape() == [outputs] => host::read::<i32>(bias.clone())?,
+        Some(bias) => return Err(OpError(format!("a bias of {:?} in the shape {:?}", bias.dtype(), bias.shape()))),
+    };
+    let of = |i: usize| x * weights[if weights.len() == 1 { 0 } else { i }] / y;
+    let by: Vec<(f32, i32)> = bias.into_iter().enumerate().map(|(i, bias)| (of(i), bias)).collect();
+    let (x_zero, y_zero) = (build.constant(2), build.constant(7));
+    // None of the others is passed again.
+    [1, 3, 4, 5, 6, 8].into_iter().for_each(|i| drop(build.constant(i)));
+    let Some(y_zero) = y_zero else { return Err(OpError::new("argument 7 is missing")) };
+    let to = y_zero.dtype();
+    let zero = host::read::<i32>(y_zero.cast(DType::I32, build.device)?)?[0];
+    Ok(Some(Kernel::one(move |mut args| {
+        let (sums, dims) = whole.run(args.take(0)?, x_zero.clone(), args.device)?;
+        let inner = dims[2] * dims[3];
+        macro_rules! counted {
+            ($element:ty) => {{
+                let mut y = vec![<$element>::default(); sums.len()];
+                requantize(&sums, &by, inner, zero, &mut y);
+                Value::from_data(TensorData::new(y, whole.window.result(dims)), args.device)
+            }};
+        }
+        if to == DType::U8 { counted!(u8) } else { counted!(i8) }
+    })))
 }
 
 /// The node as a convolution of float32 with this weight and bias, which are not passed to it again.
