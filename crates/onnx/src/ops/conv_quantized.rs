@@ -80,7 +80,7 @@ fn real_bias(bias: Value, scale: &Value, by_output: &Value, device: &DispatchDev
 fn integer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let Some(whole) = Whole::of(build, 1, 3)? else { return conv_general::integer(build) };
     // Neither is passed again.
-    (build.constant(1), build.constant(3));
+    [1, 3].into_iter().for_each(|i| drop(build.constant(i)));
     Ok(Kernel::one(move |mut args| {
         let (x, zero) = (args.take(0)?, args.optional(2));
         let (y, dims) = whole.run(x, zero, args.device)?;
