@@ -10,6 +10,7 @@ use super::integers::{COLUMNS, HALF, Pairs, ROWS, VECTORS, pair, part};
 use super::planes::{Layout, Run, STEP, Window};
 use super::quantize::Small;
 use super::share::{self, Piece};
+use super::vectorized;
 
 /// Fewest multiplications that are shared by threads: with less, waking them takes longer.
 const SHARED: usize = 1 << 17;
@@ -84,7 +85,7 @@ impl IntegerConv {
         let mut planes = vec![0; layout.room(channels) + STEP];
         let images = x.chunks_exact(channels * input[0] * input[1]).zip(y.chunks_exact_mut(outputs * size));
         for (x, y) in images {
-            layout.fill_whole(x, (zero - moved) as i8, |x| (x.widen() - moved) as i8, &mut planes);
+            vectorized(Fill { layout: &layout, x, zero, planes: &mut planes });
             let mut pieces = share::pieces(y.chunks_exact_mut(size), size, self.shape(size, threads));
             let work = |piece: &mut Piece<'_, i32>| {
                 let image = Image { conv: self, layout: &layout, planes: &planes, off: zero - moved, piece };
@@ -119,6 +120,24 @@ impl IntegerConv {
         } else {
             [some(self.outputs.div_ceil(ROWS)) * ROWS, columns]
         }
+    }
+}
+
+/// The pixels of an image as they are multiplied: those that are not negative are moved down.
+struct Fill<'a, E> {
+    layout: &'a Layout,
+    x: &'a [E],
+    zero: i32,
+    planes: &'a mut [i8],
+}
+
+impl<E: Small> WithSimd for Fill<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let moved = if E::LEAST == 0 { HALF } else { 0 };
+        self.layout.fill_whole(self.x, (self.zero - moved) as i8, |x| (x.widen() - moved) as i8, self.planes);
     }
 }
 
@@ -298,7 +317,7 @@ mod tests {
         let layout = Layout::new(window, inputs, input, output);
         let mut planes = vec![0; layout.room(groups * inputs) + STEP];
         let moved = if A::LEAST == 0 { HALF } else { 0 };
-        layout.fill_whole(&x[..x.len() / images], (x_zero - moved) as i8, |x| (x.widen() - moved) as i8, &mut planes);
+        vectorized(Fill { layout: &layout, x: &x[..x.len() / images], zero: x_zero, planes: &mut planes });
         let size = output[0] * output[1];
         let mut y = vec![-1; outputs * size];
         let mut check = |run: &dyn Fn(Image<'_, '_>)| {

@@ -92,6 +92,7 @@ impl Layout {
     }
 
     /// Copies the pixels of all channels of an image to their planes, turned by `of`, and writes `around` around them.
+    #[inline(always)]
     pub(super) fn fill_whole<E: Copy, T: Copy>(&self, x: &[E], around: T, of: impl Fn(E) -> T, room: &mut [T]) {
         let ([h, w], [sy, sx], [ph, pw]) = (self.input, self.stride, self.plane);
         room.fill(around);

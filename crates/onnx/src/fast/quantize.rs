@@ -50,6 +50,11 @@ pub(crate) fn requantize<E: Small>(sums: &[i32], by: &[(f32, i32)], inner: usize
     vectorized(Requantize { sums, by, inner, zero, y });
 }
 
+/// The same of rows whose columns have a scale each, and no bias.
+pub(crate) fn requantize_columns<E: Small>(sums: &[i32], scales: &[f32], zero: i32, y: &mut [E]) {
+    vectorized(RequantizeColumns { sums, scales, zero, y });
+}
+
 /// (x - zero) · scale
 pub(crate) fn dequantize<E: Small>(x: &[E], by: Scales<'_>, y: &mut [f32]) {
     vectorized(Dequantize { x, by, y });
@@ -73,16 +78,35 @@ impl<E: Small> WithSimd for Quantize<'_, E> {
         let inner = by.inner.max(1);
         let columns = by.scales.iter().zip(by.zeros).cycle();
         for ((x, y), (&scale, &zero)) in x.chunks(inner).zip(y.chunks_mut(inner)).zip(columns) {
-            let (least, greatest) = ((E::LEAST - zero) as f32, (E::GREATEST - zero) as f32);
+            let counter = Counter::of::<E>(zero);
             for (x, y) in x.iter().zip(y) {
                 let x = x / scale;
-                let x = if x.is_nan() { 0.0 } else { x };
-                let x = if x < least { least } else { x };
-                let x = if x > greatest { greatest } else { x };
-                let whole = (x + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
-                *y = E::narrow(whole.wrapping_add(zero));
+                *y = counter.count(if x.is_nan() { 0.0 } else { x });
             }
         }
+    }
+}
+
+/// Counts numbers from a zero point on.
+struct Counter {
+    least: f32,
+    greatest: f32,
+    zero: i32,
+}
+
+impl Counter {
+    #[inline(always)]
+    fn of<E: Small>(zero: i32) -> Counter {
+        Counter { least: (E::LEAST - zero) as f32, greatest: (E::GREATEST - zero) as f32, zero }
+    }
+
+    /// saturate(round(x) + zero) of what is a number.
+    #[inline(always)]
+    fn count<E: Small>(&self, x: f32) -> E {
+        let x = if x < self.least { self.least } else { x };
+        let x = if x > self.greatest { self.greatest } else { x };
+        let whole = (x + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+        E::narrow(whole.wrapping_add(self.zero))
     }
 }
 
@@ -100,15 +124,32 @@ impl<E: Small> WithSimd for Requantize<'_, E> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Requantize { sums, by, inner, zero, y } = self;
-        let (least, greatest) = ((E::LEAST - zero) as f32, (E::GREATEST - zero) as f32);
-        let parts = sums.chunks(inner.max(1)).zip(y.chunks_mut(inner.max(1)));
-        for ((sums, y), &(scale, bias)) in parts.zip(by.iter().cycle()) {
+        let (counter, inner) = (Counter::of::<E>(zero), inner.max(1));
+        for ((sums, y), &(scale, bias)) in sums.chunks(inner).zip(y.chunks_mut(inner)).zip(by.iter().cycle()) {
             for (sum, y) in sums.iter().zip(y) {
-                let x = sum.wrapping_add(bias) as f32 * scale;
-                let x = if x < least { least } else { x };
-                let x = if x > greatest { greatest } else { x };
-                let whole = (x + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
-                *y = E::narrow(whole.wrapping_add(zero));
+                *y = counter.count(sum.wrapping_add(bias) as f32 * scale);
+            }
+        }
+    }
+}
+
+struct RequantizeColumns<'a, E> {
+    sums: &'a [i32],
+    scales: &'a [f32],
+    zero: i32,
+    y: &'a mut [E],
+}
+
+impl<E: Small> WithSimd for RequantizeColumns<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let RequantizeColumns { sums, scales, zero, y } = self;
+        let (counter, width) = (Counter::of::<E>(zero), scales.len().max(1));
+        for (sums, y) in sums.chunks(width).zip(y.chunks_mut(width)) {
+            for ((sum, y), scale) in sums.iter().zip(y).zip(scales) {
+                *y = counter.count(*sum as f32 * scale);
             }
         }
     }
@@ -203,6 +244,9 @@ mod tests {
         let mut y = [0u8; 3];
         requantize(&[-1, 255, 256], &[(1.0, 0)], 3, 0, &mut y);
         assert_eq!(y, [0, 255, 255]);
+        let mut y = [0u8; 6];
+        requantize_columns(&[1, 2, 3, 40, 50, 60], &[1.0, 0.5, 10.0], 7, &mut y);
+        assert_eq!(y, [8, 8, 37, 47, 32, 255]);
     }
 
     #[test]

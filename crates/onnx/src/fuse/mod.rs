@@ -28,7 +28,7 @@ pub enum Rule {
     LayerNormalization,
     /// x · sigmoid(x) becomes one activation.
     Silu,
-    /// A convolution between conversions from and to small integers becomes one of the integers.
+    /// A convolution or product between conversions from and to small integers becomes one of the integers.
     Quantized,
     /// A convolution or product takes in the bias, the sum and the activation that follow it.
     Tail,

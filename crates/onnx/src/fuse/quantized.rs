@@ -1,5 +1,5 @@
-//! A convolution of numbers that stand for small integers, into such numbers, becomes one of the integers: exporters write each
-//! layer of a quantised network between `DequantizeLinear` and `QuantizeLinear`.
+//! A convolution or product of numbers that stand for small integers, into such numbers, becomes one of the integers: exporters write
+//! each layer of a quantised network between `DequantizeLinear` and `QuantizeLinear`.
 
 use super::net::Net;
 use super::node::Node;
@@ -13,10 +13,10 @@ const INT32: i32 = 6;
 /// Largest difference of a bias's scale to the product of those of pixels and weights, as a part of it: onnxruntime rounds it.
 const CLOSE: f32 = 1e-4;
 
-/// Joins each convolution with the conversions around it.
+/// Joins each convolution and product with the conversions around it.
 pub(super) fn join(net: &mut Net<'_>) {
     for at in net.places() {
-        if let Some((nodes, file)) = convolution(net, at) {
+        if let Some((nodes, file)) = convolution(net, at).or_else(|| product(net, at)) {
             net.join(&nodes, Node::plain(file));
         }
     }
@@ -89,6 +89,40 @@ fn convolution(net: &Net<'_>, at: usize) -> Option<(Vec<usize>, NodeProto)> {
     Some((nodes, NodeProto { input, output, op_type, ..conv.file.clone() }))
 }
 
+/// The product of integers that the node and its neighbours are, and which they are.
+fn product(net: &Net<'_>, at: usize) -> Option<(Vec<usize>, NodeProto)> {
+    let matmul = net.node(at).filter(|node| node.is("MatMul", &[]))?;
+    let [a, weight] = &matmul.file.input[..] else { return None };
+    let reader = net.only_reader(at)?;
+    let after = net.node(reader).filter(|node| node.is("QuantizeLinear", &["axis"]))?;
+    let [_, y_scale, y_zero] = &after.file.input[..] else { return None };
+    let mut nodes = vec![at, reader];
+    let mut take = |name: &str| {
+        let maker = net.maker(name)?;
+        let before = net.node(maker).filter(|node| node.is("DequantizeLinear", &["axis"]))?;
+        if net.only_reader(maker) == Some(at) {
+            nodes.push(maker);
+        }
+        Some(&before.file)
+    };
+    let (a, weight) = (take(a)?, take(weight)?);
+    let ([rows, a_scale, a_zero], [integers, by, zeros]) = (&a.input[..], &weight.input[..]) else { return None };
+    let matrix = net.weight(integers).filter(|w| [UINT8, INT8].contains(&w.data_type) && w.dims.len() == 2)?;
+    let columns = usize::try_from(matrix.dims[1]).ok()?;
+    let axis = weight.attribute.iter().find(|a| a.name == "axis").map_or(1, |a| a.i);
+    if scale(net, by, columns)?.len() > 1 && ![1, -1].contains(&axis) {
+        return None;
+    }
+    zero(net, zeros, columns)?;
+    for (one, points) in [(a_scale, a_zero), (y_scale, y_zero)] {
+        scale(net, one, 1)?;
+        zero(net, points, 1)?;
+    }
+    let input = [rows, a_scale, a_zero, integers, by, zeros, y_scale, y_zero].map(Clone::clone).into();
+    let (op_type, output) = ("QLinearMatMul".to_owned(), after.file.output.clone());
+    Some((nodes, NodeProto { input, output, op_type, ..matmul.file.clone() }))
+}
+
 /// Constant scales: one, or as many as may be.
 fn scale(net: &Net<'_>, name: &str, most: usize) -> Option<Vec<f32>> {
     net.weight(name).filter(|tensor| tensor.data_type == FLOAT && holds(tensor, most))?;
@@ -148,6 +182,28 @@ mod tests {
         let expected = [TensorData::new(vec![1u8, 2, 0, 0, 0, 5], [1, 2, 1, 3])];
         assert_eq!(layer(0, 0.125).answer(x()).unwrap(), expected);
         let plain = Graph::load_joined_by(&layer(0, 0.125).finish(), &[]).unwrap();
+        assert_eq!(plain.run(x()).unwrap(), expected, "as the nodes of the file have it");
+    }
+
+    #[test]
+    fn a_product_between_conversions_is_one_of_integers() {
+        let author = |axis: i64| {
+            let author = Author::new(13).input_of(UINT8, "x", &[FREE, 2]).output_of(UINT8, "y", &[FREE, 2]);
+            let author = author.floats("xs", &[], &[0.5]).weight_of(UINT8, "xz", &[], &[2]);
+            let author = author.weight_of(INT8, "w", &[2, 2], &[1, 0xff, 3, 4]).weight_of(INT8, "wz", &[2], &[0, 1]);
+            let author = author.floats("ws", &[2], &[1.0, 2.0]).floats("ys", &[], &[2.0]);
+            let author = author.weight_of(UINT8, "yz", &[], &[4]);
+            let author = author.node("DequantizeLinear", &["x", "xs", "xz"], &["xf"], &[]);
+            let author = author.node("DequantizeLinear", &["w", "ws", "wz"], &["wf"], &[("axis", Int(axis))]);
+            let author = author.node("MatMul", &["xf", "wf"], &["m"], &[]);
+            author.node("QuantizeLinear", &["m", "ys", "yz"], &["y"], &[])
+        };
+        assert_eq!(operators(author(1)), ["QLinearMatMul"]);
+        assert_eq!(operators(author(0)).len(), 4, "a scale for each row");
+        let x = || vec![TensorData::from([[4u8, 0], [2, 250]])];
+        let expected = [TensorData::from([[3u8, 0], [190, 255]])];
+        assert_eq!(author(1).answer(x()).unwrap(), expected);
+        let plain = Graph::load_joined_by(&author(1).finish(), &[]).unwrap();
         assert_eq!(plain.run(x()).unwrap(), expected, "as the nodes of the file have it");
     }
 

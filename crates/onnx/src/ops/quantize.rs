@@ -20,15 +20,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         .except("float8, and integers of 4 bits or fewer, that are no weights"),
     Operator::new("DynamicQuantizeLinear", |_| Ok(Kernel::many(|mut args| dynamic(args.take(0)?, args.device)))),
     Operator::new("MatMulInteger", integer_matmul),
-    Operator::new("QLinearMatMul", |_| {
-        Ok(Kernel::one(|mut args| {
-            let a = real(&mut args, 0, Along::Rows)?;
-            let b = real(&mut args, 3, Along::Columns)?;
-            let (scale, zero) = (args.take(6)?, args.take(7)?);
-            let to = zero.dtype();
-            quantized(Value::Float(matmul(a, b)?), scale, Some(zero), to, Grain { axis: 1, block: 0 }, args.device)
-        }))
-    }),
+    Operator::new("QLinearMatMul", linear_matmul),
     Operator::new("QuantizeLinear", quantize).except("float8, and integers of 4 bits or fewer"),
 ];
 
@@ -264,7 +256,7 @@ pub(super) fn by_row(x: Handle, axis: usize, device: &DispatchDevice) -> Result<
 /// The product of integers less their zero points. A constant right factor is prepared once.
 fn integer_matmul(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let constant = build.peek(1).is_some() && (build.peek(3).is_some() || !build.has(3));
-    if constant && let Some(weights) = laid_out(build)? {
+    if constant && let Some(weights) = laid_out(build, 1, 3)? {
         return Ok(Kernel::one(move |mut args| {
             let (a, zero) = (args.take(0)?, args.optional(2));
             exact_product(&weights, a, zero, args.device)
@@ -282,11 +274,61 @@ fn integer_matmul(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     }))
 }
 
-/// A constant matrix of 8-bit integers with its zero points, laid out for our own kernel; `None` for any other.
-fn laid_out(build: &Build<'_>) -> Result<Option<Integers>, OpError> {
-    let Some(weight) = build.peek(1) else { return Ok(None) };
+/// The product of two matrices of integers that stand for numbers, as such integers.
+fn linear_matmul(build: &mut Build<'_>) -> Result<Kernel, OpError> {
+    if let Some(kernel) = by_integers(build)? {
+        return Ok(kernel);
+    }
+    Ok(Kernel::one(|mut args| {
+        let a = real(&mut args, 0, Along::Rows)?;
+        let b = real(&mut args, 3, Along::Columns)?;
+        let (scale, zero) = (args.take(6)?, args.take(7)?);
+        let to = zero.dtype();
+        quantized(Value::Float(matmul(a, b)?), scale, Some(zero), to, Grain { axis: 1, block: 0 }, args.device)
+    }))
+}
+
+/// The same by the sums of the integers; `None` unless all but the left factor is constant, and that has one scale.
+fn by_integers(build: &mut Build<'_>) -> Result<Option<Kernel>, OpError> {
+    let scales = [1, 4, 6].map(|i| build.peek(i).filter(|scale| matches!(scale, Value::Float(_))));
+    let zeros = [2, 5, 7].map(|i| build.peek(i).filter(|zero| matches!(zero.dtype(), DType::U8 | DType::I8)));
+    let ([Some(of_a), Some(of_b), Some(of_y)], [Some(a_zero), Some(_), Some(y_zero)]) = (scales, zeros) else {
+        return Ok(None);
+    };
+    let is_one = |value: &Value| elements(&value.shape()) == Ok(1);
+    if ![of_a, of_y, a_zero, y_zero].into_iter().all(is_one) {
+        return Ok(None);
+    }
+    let read = |scale: &Value| host::read::<f32>(scale.clone().cast(DType::F32, build.device)?);
+    let (of_a, of_b, of_y) = (read(of_a)?[0], read(of_b)?, read(of_y)?[0]);
+    let (a_zero, y_zero) = (a_zero.clone(), y_zero.clone());
+    let Some(weights) = laid_out(build, 3, 5)?.filter(|weights| [1, weights.width].contains(&of_b.len())) else {
+        return Ok(None);
+    };
+    // None of the others is passed again.
+    (1..8).for_each(|i| drop(build.constant(i)));
+    let columns = (0..weights.width).map(|i| of_a * of_b[if of_b.len() == 1 { 0 } else { i }] / of_y);
+    let (columns, to): (Vec<f32>, _) = (columns.collect(), y_zero.dtype());
+    let zero = host::read::<i32>(y_zero.cast(DType::I32, build.device)?)?[0];
+    Ok(Some(Kernel::one(move |mut args| {
+        let (sums, dims) = exact_sums(&weights, args.take(0)?, Some(a_zero.clone()))?;
+        macro_rules! counted {
+            ($element:ty) => {{
+                let mut y = vec![<$element>::default(); sums.len()];
+                quantize::requantize_columns(&sums, &columns, zero, &mut y);
+                Value::from_data(TensorData::new(y, dims), args.device)
+            }};
+        }
+        if to == DType::U8 { counted!(u8) } else { counted!(i8) }
+    })))
+}
+
+/// A constant matrix of 8-bit integers with its zero points, which are these arguments, laid out for our own kernel; `None` for any
+/// other.
+fn laid_out(build: &Build<'_>, weight: usize, zero: usize) -> Result<Option<Integers>, OpError> {
+    let Some(weight) = build.peek(weight) else { return Ok(None) };
     let &[terms, width] = &weight.shape()[..] else { return Ok(None) };
-    let zeros = match build.peek(3) {
+    let zeros = match build.peek(zero) {
         None => vec![0],
         Some(zero) => for_int!(zero.dtype(), E => {
             Ok(host::read::<E>(zero.clone())?.into_iter().map(|zero| zero.widen() as i32).collect::<Vec<_>>())
@@ -304,6 +346,12 @@ fn laid_out(build: &Build<'_>) -> Result<Option<Integers>, OpError> {
 
 /// The product of 8-bit integers less a zero point with a matrix that is laid out.
 fn exact_product(weights: &Integers, a: Value, zero: Option<Value>, device: &DispatchDevice) -> Result<Value, OpError> {
+    let (y, dims) = exact_sums(weights, a, zero)?;
+    Value::from_data(TensorData::new(y, dims), device)
+}
+
+/// The elements of such a product, and its shape.
+fn exact_sums(weights: &Integers, a: Value, zero: Option<Value>) -> Result<(Vec<i32>, Vec<usize>), OpError> {
     let mut dims = a.shape();
     if dims.last() != Some(&weights.terms) {
         return Err(OpError(format!("a weight of {} inputs does not fit the shape {dims:?}", weights.terms)));
@@ -334,7 +382,7 @@ fn exact_product(weights: &Integers, a: Value, zero: Option<Value>, device: &Dis
         DType::I8 => multiply!(i8),
         other => return Err(OpError(format!("cannot multiply {other:?} with 8-bit integers"))),
     }
-    Value::from_data(TensorData::new(y, dims), device)
+    Ok((y, dims))
 }
 
 /// What a vector of zero points or scales belongs to.
@@ -397,6 +445,26 @@ mod tests {
             alone(11, "DynamicQuantizeLinear", &[], [("x", TensorData::from([0f32, 0.0]))]),
             Ok(TensorData::from([0u8, 0]))
         );
+    }
+
+    #[test]
+    fn a_product_of_integers_that_stand_for_numbers_is_counted_in_steps_of_the_result() {
+        let product = |weight: Author| {
+            let author = weight.input_of(2, "a", &[-1, 2]).output_of(2, "y", &[-1, 2]).floats("as", &[], &[0.5]);
+            let author = author.weight_of(2, "az", &[], &[2]).weight_of(3, "bz", &[2], &[0, 1]);
+            let author = author.floats("ys", &[], &[2.0]).weight_of(2, "yz", &[], &[4]);
+            let inputs = ["a", "as", "az", "b", "bs", "bz", "ys", "yz"];
+            author.node("QLinearMatMul", &inputs, &["y"], &[]).answer(vec![TensorData::from([[4u8, 0], [2, 250]])])
+        };
+        let weight = || Author::new(10).weight_of(3, "b", &[2, 2], &[1, 0xff, 3, 4]);
+        // [[1, -1], [0, 124]] · [[1, -4], [3, 6]], by 2 and 4 more, with scales of 1 and 2.
+        let expected = Ok(vec![TensorData::from([[3u8, 0], [190, 255]])]);
+        assert_eq!(product(weight().floats("bs", &[2], &[1.0, 2.0])), expected);
+        let computed =
+            weight().node("ReduceMax", &["a"], &["most"], &[]).node("Cast", &["most"], &["m"], &[("to", Int(1))]);
+        let computed = computed.node("Div", &["m", "m"], &["one"], &[]).node("Reshape", &["one", "flat"], &["o"], &[]);
+        let computed = computed.ints("flat", &[1], &[1]).floats("two", &[2], &[1.0, 2.0]);
+        assert_eq!(product(computed.node("Mul", &["two", "o"], &["bs"], &[])), expected, "by scales that are computed");
     }
 
     #[test]
