@@ -58,6 +58,7 @@ def main(folder):
     print(f"{len(cases)} tests in {folder}")
 
 
-if len(sys.argv) != 2:
-    sys.exit(__doc__)
-main(pathlib.Path(sys.argv[1]))
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(pathlib.Path(sys.argv[1]))

@@ -4,7 +4,7 @@ onnxruntime's answers: python3 crates/onnx/benches/optimised.py FOLDER
     pip install -r crates/onnx/benches/requirements.txt
     cargo bench --bench onnx -- cases FOLDER
 
-With --keep in place of a folder it writes those that crates/onnx/tests/onnx.rs runs to tests/models/zoo.
+With --keep in place of a folder it writes those that crates/onnx/tests/onnx runs to tests/models/zoo.
 
 The networks are those of tests/models/zoo, each at every level of onnxruntime's optimiser, quantised dynamically and
 statically, converted to float16 and to weights of four bits by the tools that people use, and optimised after that. The
@@ -26,6 +26,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+from cases import operators
+
 warnings.filterwarnings("ignore")
 logging.disable(logging.CRITICAL)
 onnxruntime.set_default_logger_severity(4)
@@ -34,16 +36,6 @@ ZOO = pathlib.Path(__file__).resolve().parents[3] / "tests/models/zoo"
 TYPES = {"FP32": np.float32, "FP16": np.float16, "INT64": np.int64}
 MS = "com.microsoft"
 rng = np.random.default_rng(7)
-
-
-def operators(graph, into):
-    for node in graph.node:
-        domain = "" if node.domain in ("", "ai.onnx") else node.domain + "::"
-        into.add(domain + node.op_type)
-        for attribute in node.attribute:
-            for body in [attribute.g, *attribute.graphs]:
-                operators(body, into)
-    return into
 
 
 def write(folder, name, model, feed, tolerance):

@@ -53,15 +53,12 @@ pub(super) fn erf(x: f32) -> f32 {
     x * p / q
 }
 
-/// e^x to 2e-7 of itself: 2^n · e^r with |r| ≤ ln 2 / 2 and a polynomial for the latter (Cephes, `expf`).
+/// Adding this number leaves the nearest integer in the lowest bits of the mantissa.
+const ROUND: f32 = 12_582_912.0;
+
+/// The two factors of e^x, which is 2^n · e^r with |r| ≤ ln 2 / 2: `ROUND` + n, and a polynomial for e^r (Cephes, `expf`).
 #[inline(always)]
-pub(super) fn exp(x: f32) -> f32 {
-    // Adding this number leaves the nearest integer in the lowest bits of the mantissa.
-    const ROUND: f32 = 12_582_912.0;
-    // Below it the result is so small that its precision drops.
-    const LOWEST: f32 = -87.3;
-    let given = x;
-    let x = x.clamp(LOWEST, 88.7);
+fn factors(x: f32) -> (f32, f32) {
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
     let r = x - n * 0.693_359_4 - n * -2.121_944_4e-4;
@@ -69,7 +66,16 @@ pub(super) fn exp(x: f32) -> f32 {
     for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         p = p * r + c;
     }
-    let p = p * r * r + r + 1.0;
+    (shifted, p * r * r + r + 1.0)
+}
+
+/// e^x to 2e-7 of itself.
+#[inline(always)]
+pub(super) fn exp(x: f32) -> f32 {
+    // Below it the result is so small that its precision drops.
+    const LOWEST: f32 = -87.3;
+    let given = x;
+    let (shifted, p) = factors(x.clamp(LOWEST, 88.7));
     let power = p * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
     if given < LOWEST { 0.0 } else { power }
 }
@@ -77,17 +83,8 @@ pub(super) fn exp(x: f32) -> f32 {
 /// The same for every argument: e^x where that is below the least normal number or near the greatest, too.
 #[inline(always)]
 fn whole_exp(x: f32) -> f32 {
-    const ROUND: f32 = 12_582_912.0;
     let given = x;
-    let x = x.clamp(-104.0, 89.0);
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = x - n * 0.693_359_4 - n * -2.121_944_4e-4;
-    let mut p = 1.987_569_1e-4;
-    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = p * r + c;
-    }
-    let p = p * r * r + r + 1.0;
+    let (shifted, p) = factors(x.clamp(-104.0, 89.0));
     // The power in two halves, each of which is a normal number.
     let n = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
     let power = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);

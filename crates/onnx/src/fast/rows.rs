@@ -54,6 +54,13 @@ fn fold(row: &[f32], start: f32, f: impl Fn(f32, f32) -> f32, join: impl Fn(f32,
     lanes.into_iter().fold(start, join)
 }
 
+/// The largest number of a row.
+#[inline(always)]
+fn largest(row: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    fold(row, f32::NEG_INFINITY, larger, larger)
+}
+
 struct Softmax<'a> {
     piece: &'a mut [f32],
     width: usize,
@@ -65,8 +72,7 @@ impl WithSimd for Softmax<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         for row in self.piece.chunks_exact_mut(self.width) {
-            let larger = |a: f32, b: f32| if b > a { b } else { a };
-            let largest = fold(row, f32::NEG_INFINITY, larger, larger);
+            let largest = largest(row);
             // A row of minus infinities, or one with a NaN, has no probabilities: NaN, as by the definition.
             row.iter_mut().for_each(|x| *x = exp(*x - largest));
             let sum = fold(row, 0.0, |a, b| a + b, |a, b| a + b);
@@ -87,8 +93,7 @@ impl WithSimd for LogSoftmax<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         for row in self.piece.chunks_exact_mut(self.width) {
-            let larger = |a: f32, b: f32| if b > a { b } else { a };
-            let largest = fold(row, f32::NEG_INFINITY, larger, larger);
+            let largest = largest(row);
             let sum = fold(row, 0.0, |a, b| a + exp(b - largest), |a, b| a + b);
             let shift = largest + sum.ln();
             row.iter_mut().for_each(|x| *x -= shift);

@@ -1,9 +1,6 @@
 //! Running sums and products along an axis.
 
-use burn_backend::TensorData;
-use burn_dispatch::DispatchDevice;
-
-use super::host::{self, Lines, Narrow, for_float, for_int};
+use super::host::{self, Lines};
 use super::{Build, Kernel, Operator};
 use crate::value::{OpError, Value, axis};
 
@@ -22,9 +19,10 @@ fn running(build: &mut Build<'_>, floats: Steps<f64>, ints: Steps<i128>) -> Resu
         let (x, given) = (args.take(0)?, host::int(args.take(1)?)?);
         let given = i64::try_from(given).map_err(|_| OpError(format!("axis {given} is out of range")))?;
         let way = Way { axis: axis(given, x.rank())?, exclusive, reverse };
-        match &x {
-            Value::Float(_) => for_float!(x.dtype(), E => way.go::<E>(x, floats, args.device)),
-            _ => for_int!(x.dtype(), E => way.go::<E>(x, ints, args.device)),
+        let (dims, dtype) = (x.shape(), x.dtype());
+        match x {
+            Value::Float(_) => host::of_floats(way.go(host::floats(x)?, &dims, floats), dtype, dims, args.device),
+            _ => host::of_ints(way.go(host::ints(x)?, &dims, ints), dtype, dims, args.device),
         }
     }))
 }
@@ -38,20 +36,13 @@ struct Way {
 }
 
 impl Way {
-    fn go<E: Narrow>(
-        &self,
-        x: Value,
-        (start, step): Steps<E::Wide>,
-        device: &DispatchDevice,
-    ) -> Result<Value, OpError> {
-        let dims = x.shape();
-        let mut numbers = host::read::<E>(x)?;
-        for line in Lines::new(&dims, self.axis).iter() {
+    fn go<W: Copy>(&self, mut numbers: Vec<W>, dims: &[usize], (start, step): Steps<W>) -> Vec<W> {
+        for line in Lines::new(dims, self.axis).iter() {
             let mut so_far = start;
             let mut take = |at: usize| {
                 let before = so_far;
-                so_far = step(before, numbers[at].widen());
-                numbers[at] = E::narrow(if self.exclusive { before } else { so_far });
+                so_far = step(before, numbers[at]);
+                numbers[at] = if self.exclusive { before } else { so_far };
             };
             if self.reverse {
                 line.rev().for_each(&mut take);
@@ -59,7 +50,7 @@ impl Way {
                 line.for_each(&mut take);
             }
         }
-        Value::from_data(TensorData::new(numbers, dims), device)
+        numbers
     }
 }
 

@@ -1,9 +1,10 @@
 //! Element by element on the host, for what burn has no operation for.
 //!
 //! Floats of every type are computed in float64 and integers of every type in 128 bits. A result that does not fit the
-//! type of its arguments is rounded to it or wraps around, as numpy does.
+//! type of its arguments is rounded to it or wraps around, as numpy does. Only reading and writing know the types: each function
+//! is compiled for these two and not for twelve.
 
-use burn_backend::{Element, TensorData};
+use burn_backend::{DType, Element, TensorData};
 use burn_dispatch::DispatchDevice;
 use half::{bf16, f16};
 
@@ -53,112 +54,101 @@ narrow! { i128:
     u8, 0, u8::MAX as i128, i128::from, |x| x as u8;
 }
 
+/// Evaluates `$body` with `$E` as the Rust type of an element type, which is one of those named.
+macro_rules! for_one_of {
+    ($dtype:expr, $what:literal, [$($name:ident $element:ty),*], $E:ident => $body:expr) => {
+        match $dtype {
+            $(burn_backend::DType::$name => {
+                type $E = $element;
+                $body
+            })*
+            other => Err($crate::value::OpError(format!(concat!("expects ", $what, " and gets elements of {:?}"), other))),
+        }
+    };
+}
+
 /// Evaluates `$body` with `$E` as the Rust type of a float type.
 macro_rules! for_float {
     ($dtype:expr, $E:ident => $body:expr) => {{
-        use burn_backend::DType;
-        macro_rules! with {
-            ($element:ty) => {{
-                type $E = $element;
-                $body
-            }};
-        }
-        match $dtype {
-            DType::F64 => with!(f64),
-            DType::F32 => with!(f32),
-            DType::F16 => with!(half::f16),
-            DType::BF16 => with!(half::bf16),
-            other => Err($crate::value::OpError(format!("expects floats and gets elements of {other:?}"))),
-        }
+        $crate::ops::host::for_one_of!($dtype, "floats", [F64 f64, F32 f32, F16 half::f16, BF16 half::bf16], $E => $body)
     }};
 }
 
 /// Evaluates `$body` with `$E` as the Rust type of an integer type.
 macro_rules! for_int {
     ($dtype:expr, $E:ident => $body:expr) => {{
-        use burn_backend::DType;
-        macro_rules! with {
-            ($element:ty) => {{
-                type $E = $element;
-                $body
-            }};
-        }
-        match $dtype {
-            DType::I64 => with!(i64),
-            DType::I32 => with!(i32),
-            DType::I16 => with!(i16),
-            DType::I8 => with!(i8),
-            DType::U64 => with!(u64),
-            DType::U32 => with!(u32),
-            DType::U16 => with!(u16),
-            DType::U8 => with!(u8),
-            other => Err($crate::value::OpError(format!("expects integers and gets elements of {other:?}"))),
-        }
+        $crate::ops::host::for_one_of!($dtype, "integers", [I64 i64, I32 i32, I16 i16, I8 i8, U64 u64, U32 u32, U16 u16, U8 u8], $E => $body)
     }};
 }
 
-pub(super) use {for_float, for_int};
+pub(super) use {for_float, for_int, for_one_of};
 
 /// The elements of a tensor of a known type.
 pub(super) fn read<E: Element>(value: Value) -> Result<Vec<E>, OpError> {
     value.into_data()?.try_into_vec::<E>().map_err(|e| OpError(e.to_string()))
 }
 
-/// The only number of a float tensor.
-pub(super) fn float(value: Value) -> Result<f64, OpError> {
-    let numbers = for_float!(value.dtype(), E => Ok(read::<E>(value)?.into_iter().map(E::widen).collect::<Vec<_>>()))?;
-    match numbers[..] {
-        [number] => Ok(number),
-        _ => Err(OpError(format!("expects one number and gets {}", numbers.len()))),
-    }
+/// The elements of a float tensor, wide.
+pub(super) fn floats(value: Value) -> Result<Vec<f64>, OpError> {
+    for_float!(value.dtype(), E => Ok(read::<E>(value)?.into_iter().map(E::widen).collect()))
+}
+
+/// The elements of an integer tensor, wide.
+pub(super) fn ints(value: Value) -> Result<Vec<i128>, OpError> {
+    for_int!(value.dtype(), E => Ok(read::<E>(value)?.into_iter().map(E::widen).collect()))
+}
+
+/// A tensor of a float type.
+pub(super) fn of_floats(
+    numbers: Vec<f64>,
+    dtype: DType,
+    dims: Vec<usize>,
+    device: &DispatchDevice,
+) -> Result<Value, OpError> {
+    for_float!(dtype, E => narrowed::<E>(numbers, dims, device))
+}
+
+/// A tensor of an integer type.
+pub(super) fn of_ints(
+    numbers: Vec<i128>,
+    dtype: DType,
+    dims: Vec<usize>,
+    device: &DispatchDevice,
+) -> Result<Value, OpError> {
+    for_int!(dtype, E => narrowed::<E>(numbers, dims, device))
+}
+
+fn narrowed<E: Narrow>(numbers: Vec<E::Wide>, dims: Vec<usize>, device: &DispatchDevice) -> Result<Value, OpError> {
+    let elements: Vec<E> = numbers.into_iter().map(E::narrow).collect();
+    Value::from_data(TensorData::new(elements, dims), device)
 }
 
 /// The only number of an integer tensor.
 pub(super) fn int(value: Value) -> Result<i128, OpError> {
-    let numbers = for_int!(value.dtype(), E => Ok(read::<E>(value)?.into_iter().map(E::widen).collect::<Vec<_>>()))?;
-    match numbers[..] {
+    match ints(value)?[..] {
         [number] => Ok(number),
-        _ => Err(OpError(format!("expects one integer and gets {}", numbers.len()))),
+        ref numbers => Err(OpError(format!("expects one integer and gets {}", numbers.len()))),
     }
 }
 
-fn map<E: Narrow>(x: Value, device: &DispatchDevice, f: impl Fn(E::Wide) -> E::Wide) -> Result<Value, OpError> {
-    let dims = x.shape();
-    let elements: Vec<E> = read::<E>(x)?.into_iter().map(|x| E::narrow(f(x.widen()))).collect();
-    Value::from_data(TensorData::new(elements, dims), device)
+/// The only number of a float tensor.
+pub(super) fn float(value: Value) -> Result<f64, OpError> {
+    match floats(value)?[..] {
+        [number] => Ok(number),
+        ref numbers => Err(OpError(format!("expects one number and gets {}", numbers.len()))),
+    }
 }
 
 /// A function of one float.
 pub(super) fn map_floats(x: Value, device: &DispatchDevice, f: impl Fn(f64) -> f64) -> Result<Value, OpError> {
-    for_float!(x.dtype(), E => map::<E>(x, device, f))
+    let (dims, dtype) = (x.shape(), x.dtype());
+    of_floats(floats(x)?.into_iter().map(f).collect(), dtype, dims, device)
 }
 
 /// A function of one integer.
 pub(super) fn map_ints(x: Value, device: &DispatchDevice, f: impl Fn(i128) -> i128) -> Result<Value, OpError> {
-    for_int!(x.dtype(), E => map::<E>(x, device, f))
-}
-
-/// Combines two tensors of one element type, broadcast to each other.
-fn zip<E: Narrow>(
-    a: Value,
-    b: Value,
-    device: &DispatchDevice,
-    f: impl Fn(E::Wide, E::Wide) -> Result<E::Wide, OpError>,
-) -> Result<Value, OpError> {
-    if a.dtype() != b.dtype() {
-        return Err(OpError(format!("cannot combine {:?} with {:?}", a.dtype(), b.dtype())));
-    }
-    let (a_dims, b_dims) = (a.shape(), b.shape());
-    let dims = broadcast(&a_dims, &b_dims)?;
-    let (a, b) = (read::<E>(a)?, read::<E>(b)?);
-    let f = |a: E, b: E| f(a.widen(), b.widen()).map(E::narrow);
-    let elements: Result<Vec<E>, OpError> = match (&a[..], &b[..]) {
-        _ if a_dims == b_dims => a.into_iter().zip(b).map(|(a, b)| f(a, b)).collect(),
-        (_, &[b]) => a.into_iter().map(|a| f(a, b)).collect(),
-        (&[a], _) => b.into_iter().map(|b| f(a, b)).collect(),
-        (a, b) => Walk::new(&a_dims, &dims).zip(Walk::new(&b_dims, &dims)).map(|(i, j)| f(a[i], b[j])).collect(),
-    };
-    Value::from_data(TensorData::new(elements?, dims), device)
+    let (dims, dtype) = (x.shape(), x.dtype());
+    of_ints(ints(x)?.into_iter().map(f).collect(), dtype, dims, device)
 }
 
 /// A function of two floats.
@@ -168,7 +158,9 @@ pub(super) fn zip_floats(
     device: &DispatchDevice,
     f: impl Fn(f64, f64) -> f64,
 ) -> Result<Value, OpError> {
-    for_float!(a.dtype(), E => zip::<E>(a, b, device, |a, b| Ok(f(a, b))))
+    let both = Both::of(&a, &b)?;
+    let numbers = both.zip(floats(a)?, floats(b)?, |a, b| Ok(f(a, b)))?;
+    of_floats(numbers, both.dtype, both.dims, device)
 }
 
 /// A function of two integers, which fails where the result does not exist.
@@ -178,7 +170,40 @@ pub(super) fn zip_ints(
     device: &DispatchDevice,
     f: impl Fn(i128, i128) -> Result<i128, OpError>,
 ) -> Result<Value, OpError> {
-    for_int!(a.dtype(), E => zip::<E>(a, b, device, f))
+    let both = Both::of(&a, &b)?;
+    let numbers = both.zip(ints(a)?, ints(b)?, f)?;
+    of_ints(numbers, both.dtype, both.dims, device)
+}
+
+/// Two tensors of one element type, broadcast to each other.
+struct Both {
+    dtype: DType,
+    a: Vec<usize>,
+    b: Vec<usize>,
+    dims: Vec<usize>,
+}
+
+impl Both {
+    fn of(a: &Value, b: &Value) -> Result<Both, OpError> {
+        if a.dtype() != b.dtype() {
+            return Err(OpError(format!("cannot combine {:?} with {:?}", a.dtype(), b.dtype())));
+        }
+        let (dtype, a, b) = (a.dtype(), a.shape(), b.shape());
+        let dims = broadcast(&a, &b)?;
+        Ok(Both { dtype, a, b, dims })
+    }
+
+    fn zip<W: Copy>(&self, a: Vec<W>, b: Vec<W>, f: impl Fn(W, W) -> Result<W, OpError>) -> Result<Vec<W>, OpError> {
+        match (&a[..], &b[..]) {
+            _ if self.a == self.b => a.into_iter().zip(b).map(|(a, b)| f(a, b)).collect(),
+            (_, &[b]) => a.into_iter().map(|a| f(a, b)).collect(),
+            (&[a], _) => b.into_iter().map(|b| f(a, b)).collect(),
+            (a, b) => {
+                let places = Walk::new(&self.a, &self.dims).zip(Walk::new(&self.b, &self.dims));
+                places.map(|(i, j)| f(a[i], b[j])).collect()
+            }
+        }
+    }
 }
 
 /// Goes through a shape in row-major order and tells for each element where it is in a smaller shape that broadcasts to

@@ -150,7 +150,7 @@ fn small_zeros(zeros: &[i128]) -> Vec<i32> {
 fn zeros(zero: Option<Value>, scales: &[usize], count: usize) -> Result<Vec<i128>, OpError> {
     let Some(zero) = zero else { return Ok(vec![0; count]) };
     let dims = zero.shape();
-    let zeros: Vec<i128> = for_int!(zero.dtype(), E => Ok(host::read::<E>(zero)?.into_iter().map(E::widen).collect()))?;
+    let zeros = host::ints(zero)?;
     if zeros.len() != count {
         return Err(OpError(format!("zero points of shape {dims:?} do not fit scales of shape {scales:?}")));
     }
@@ -330,9 +330,7 @@ fn laid_out(build: &Build<'_>, weight: usize, zero: usize) -> Result<Option<Inte
     let &[terms, width] = &weight.shape()[..] else { return Ok(None) };
     let zeros = match build.peek(zero) {
         None => vec![0],
-        Some(zero) => for_int!(zero.dtype(), E => {
-            Ok(host::read::<E>(zero.clone())?.into_iter().map(|zero| zero.widen() as i32).collect::<Vec<_>>())
-        })?,
+        Some(zero) => host::ints(zero.clone())?.into_iter().map(|zero| zero as i32).collect(),
     };
     if zeros.len() != 1 && zeros.len() != width {
         return Ok(None);
@@ -361,8 +359,7 @@ fn exact_sums(weights: &Integers, a: Value, zero: Option<Value>) -> Result<(Vec<
     let mut y = vec![0; elements(&dims)?];
     let zero = zero.map(|zero| {
         let [rows @ .., _] = &dims[..] else { return Err(OpError::new("a factor has no dimensions")) };
-        let zeros: Vec<i128> =
-            for_int!(zero.dtype(), E => Ok(host::read::<E>(zero)?.into_iter().map(E::widen).collect()))?;
+        let zeros = host::ints(zero)?;
         match zeros[..] {
             [zero] => Ok(vec![zero as i32]),
             // One for each row, the same in each matrix of a stack.

@@ -66,9 +66,7 @@ fn reduced(reduction: Reduction, x: Value, kept: &[usize], device: &DispatchDevi
         Value::Float(x) if !dims.contains(&0) && reduction != LogSumExp => {
             Ok(Value::Float(on_tensor(reduction, x, &dims, kept)))
         }
-        Value::Float(_) => for_float!(dtype, E => {
-            narrowed::<E>(floats::<E>(reduction, x, kept)?, kept, device)
-        }),
+        Value::Float(_) => host::of_floats(floats(reduction, x, kept)?, dtype, kept.to_vec(), device),
         Value::Bool(_) if matches!(reduction, Max | Min) => {
             reduced(reduction, x.cast(DType::U8, device)?, kept, device)?.cast(DType::Bool(BoolStore::Native), device)
         }
@@ -76,7 +74,10 @@ fn reduced(reduction: Reduction, x: Value, kept: &[usize], device: &DispatchDevi
         x if matches!(reduction, L2 | LogSum | LogSumExp) => {
             reduced(reduction, x.cast(DType::F64, device)?, kept, device)?.cast(dtype, device)
         }
-        x => for_int!(dtype, E => narrowed::<E>(ints::<E>(reduction, x, kept)?, kept, device)),
+        x => {
+            let range = for_int!(dtype, E => Ok((E::LEAST, E::GREATEST)))?;
+            host::of_ints(ints(reduction, x, kept, range)?, dtype, kept.to_vec(), device)
+        }
     }
 }
 
@@ -105,9 +106,9 @@ fn on_tensor(reduction: Reduction, x: Handle, dims: &[usize], kept: &[usize]) ->
 }
 
 /// Every reduction of floats, on the host; of nothing it is what leaves a sum, product or extremum as it is.
-fn floats<E: Narrow<Wide = f64>>(reduction: Reduction, x: Value, kept: &[usize]) -> Result<Vec<f64>, OpError> {
+fn floats(reduction: Reduction, x: Value, kept: &[usize]) -> Result<Vec<f64>, OpError> {
     let dims = x.shape();
-    let numbers: Vec<f64> = host::read::<E>(x)?.into_iter().map(E::widen).collect();
+    let numbers = host::floats(x)?;
     let fold = |start, step: fn(f64, f64) -> f64| fold(&numbers, &dims, kept, start, step);
     Ok(match reduction {
         Reduction::L1 => fold(0.0, |sum, x| sum + x.abs())?,
@@ -115,7 +116,7 @@ fn floats<E: Narrow<Wide = f64>>(reduction: Reduction, x: Value, kept: &[usize])
         Reduction::LogSum => fold(0.0, |sum, x| sum + x)?.into_iter().map(f64::ln).collect(),
         Reduction::LogSumExp => {
             // Nothing overflows after the greatest number is taken out; an infinite one would leave no difference.
-            let mut greatest = fold(E::LEAST, f64::max)?;
+            let mut greatest = fold(f64::NEG_INFINITY, f64::max)?;
             greatest.iter_mut().filter(|x| !x.is_finite()).for_each(|x| *x = 0.0);
             let mut sums = vec![0.0; greatest.len()];
             for (x, at) in numbers.iter().zip(Walk::new(kept, &dims)) {
@@ -123,26 +124,26 @@ fn floats<E: Narrow<Wide = f64>>(reduction: Reduction, x: Value, kept: &[usize])
             }
             sums.iter().zip(greatest).map(|(sum, greatest)| sum.ln() + greatest).collect()
         }
-        Reduction::Max => fold(E::LEAST, |a, x| if a.is_nan() || a > x { a } else { x })?,
+        Reduction::Max => fold(f64::NEG_INFINITY, |a, x| if a.is_nan() || a > x { a } else { x })?,
         Reduction::Mean => {
             let count = numbers.len() as f64 / elements(kept)? as f64;
             fold(0.0, |sum, x| sum + x)?.into_iter().map(|sum| sum / count).collect()
         }
-        Reduction::Min => fold(E::GREATEST, |a, x| if a.is_nan() || a < x { a } else { x })?,
+        Reduction::Min => fold(f64::INFINITY, |a, x| if a.is_nan() || a < x { a } else { x })?,
         Reduction::Prod => fold(1.0, |product, x| product * x)?,
         Reduction::Sum => fold(0.0, |sum, x| sum + x)?,
         Reduction::SumSquare => fold(0.0, |sum, x| sum + x * x)?,
     })
 }
 
-/// The reductions that stay within the integers.
-fn ints<E: Narrow<Wide = i128>>(reduction: Reduction, x: Value, kept: &[usize]) -> Result<Vec<i128>, OpError> {
+/// The reductions that stay within the integers; the range is that of their type.
+fn ints(reduction: Reduction, x: Value, kept: &[usize], (least, greatest): (i128, i128)) -> Result<Vec<i128>, OpError> {
     let dims = x.shape();
-    let numbers: Vec<i128> = host::read::<E>(x)?.into_iter().map(E::widen).collect();
+    let numbers = host::ints(x)?;
     let fold = |start, step: fn(i128, i128) -> i128| fold(&numbers, &dims, kept, start, step);
     match reduction {
         Reduction::L1 => fold(0, |sum, x| sum + x.abs()),
-        Reduction::Max => fold(E::LEAST, i128::max),
+        Reduction::Max => fold(least, i128::max),
         Reduction::Mean => {
             let count = numbers.len() / elements(kept)?.max(1);
             if count == 0 {
@@ -150,7 +151,7 @@ fn ints<E: Narrow<Wide = i128>>(reduction: Reduction, x: Value, kept: &[usize]) 
             }
             Ok(fold(0, |sum, x| sum + x)?.into_iter().map(|sum| sum / count as i128).collect())
         }
-        Reduction::Min => fold(E::GREATEST, i128::min),
+        Reduction::Min => fold(greatest, i128::min),
         Reduction::Prod => fold(1, i128::wrapping_mul),
         Reduction::Sum => fold(0, |sum, x| sum + x),
         Reduction::SumSquare => fold(0, |sum, x| sum.wrapping_add(x.wrapping_mul(x))),
@@ -171,11 +172,6 @@ fn fold<W: Copy>(
         cells[at] = step(cells[at], x);
     }
     Ok(cells)
-}
-
-fn narrowed<E: Narrow>(cells: Vec<E::Wide>, dims: &[usize], device: &DispatchDevice) -> Result<Value, OpError> {
-    let cells: Vec<E> = cells.into_iter().map(E::narrow).collect();
-    Value::from_data(TensorData::new(cells, dims.to_vec()), device)
 }
 
 /// The index of the greatest or least number along an axis; of several equal ones the first, unless the last is asked.

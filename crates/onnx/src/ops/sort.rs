@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 
-use burn_backend::{Element, Shape, TensorData};
+use burn_backend::{Shape, TensorData};
 use burn_dispatch::DispatchDevice;
 
-use super::arrange::{Walk, axis_or_all, by_number, integer, permuted, picked, strides};
-use super::{Kernel, Operator};
+use super::arrange::{Walk, axis_or_all, integer, permuted, picked, strides};
+use super::{Kernel, Operator, host};
 use crate::value::{HostInts, OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -41,7 +41,10 @@ pub(super) const OPERATORS: &[Operator] = &[
             let axis = axis(given, dims.len())?;
             let k = usize::try_from(wanted).ok().filter(|&k| k <= dims[axis]);
             let k = k.ok_or_else(|| OpError(format!("{wanted} elements of an axis of length {}", dims[axis])))?;
-            let places = by_number!(x.dtype(), T => top::<T>(x.clone(), axis, k, largest))?;
+            let places = match x.clone() {
+                x @ Value::Float(_) => top(&host::floats(x)?, &dims, axis, k, largest),
+                x => top(&host::ints(x)?, &dims, axis, k, largest),
+            }?;
             let (length, inner) = (dims[axis], elements(&dims[axis + 1..])?);
             dims[axis] = k;
             let indices = places.iter().map(|place| (place / inner % length) as i64).collect();
@@ -62,7 +65,10 @@ pub(super) const OPERATORS: &[Operator] = &[
             let x = permuted(x, &order);
             let mut dims = x.shape();
             let (count, block) = (dims[0], elements(&dims[1..])?);
-            let found = by_number!(x.dtype(), T => different::<T>(x.clone(), count, block, sorted))?;
+            let found = match x.clone() {
+                x @ Value::Float(_) => different(&host::floats(x)?, count, block, sorted),
+                x => different(&host::ints(x)?, count, block, sorted),
+            };
             dims[0] = found.first.len();
             let values = picked(x, block, found.first.iter().map(|&i| Some(i)), dims, args.device)?;
             let numbers =
@@ -77,11 +83,6 @@ fn integer_tensor(ints: Vec<i64>, dims: Vec<usize>, device: &DispatchDevice) -> 
     Value::from_data(TensorData::new(ints, Shape::from(dims)), device)
 }
 
-/// All elements, as the type that they have.
-fn numbers<T: Element>(x: Value) -> Result<Vec<T>, OpError> {
-    x.into_data()?.try_into_vec().map_err(|e| OpError::new(e.to_string()))
-}
-
 /// Ascending, with what is not a number behind everything else.
 fn ascending<T: PartialOrd>(a: &T, b: &T) -> Ordering {
     let odd = |x: &T| x.partial_cmp(x).is_none();
@@ -90,10 +91,14 @@ fn ascending<T: PartialOrd>(a: &T, b: &T) -> Ordering {
 
 /// Places of the `k` largest or smallest elements along an axis, those of the first position of the rest first, in the
 /// layout of the result. Of equal elements the first counts as ahead.
-fn top<T: Element + PartialOrd>(x: Value, axis: usize, k: usize, largest: bool) -> Result<Vec<usize>, OpError> {
-    let dims = x.shape();
+fn top<T: PartialOrd>(
+    numbers: &[T],
+    dims: &[usize],
+    axis: usize,
+    k: usize,
+    largest: bool,
+) -> Result<Vec<usize>, OpError> {
     let (length, inner) = (dims[axis], elements(&dims[axis + 1..])?);
-    let numbers = numbers::<T>(x)?;
     let mut places = vec![0; elements(&dims[..axis])? * k * inner];
     let mut order: Vec<usize> = Vec::with_capacity(length);
     // Rows of the result begin where those of the tensor do.
@@ -128,13 +133,7 @@ struct Different {
     counts: Vec<usize>,
 }
 
-fn different<T: Element + PartialOrd>(
-    x: Value,
-    count: usize,
-    block: usize,
-    sorted: bool,
-) -> Result<Different, OpError> {
-    let numbers = numbers::<T>(x)?;
+fn different<T: PartialOrd>(numbers: &[T], count: usize, block: usize, sorted: bool) -> Different {
     let at = |i: usize| &numbers[i * block..][..block];
     let compare = |a: usize, b: usize| {
         let unequal = at(a).iter().zip(at(b)).map(|(x, y)| ascending(x, y)).find(|order| order.is_ne());
@@ -158,5 +157,5 @@ fn different<T: Element + PartialOrd>(
         group.iter().for_each(|&i| which[i] = k);
     }
     let first = groups.iter().map(|group| group[0]).collect();
-    Ok(Different { first, which, counts: groups.iter().map(Vec::len).collect() })
+    Different { first, which, counts: groups.iter().map(Vec::len).collect() }
 }
