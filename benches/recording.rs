@@ -9,11 +9,11 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant as Clock};
 
+use uncork::batcher::estimator::{Fit, Instant};
+use uncork::batcher::policy::ReleaseReason;
 use uncork::batcher::{Landed, Learned, Observer, Released, Rider, Waits};
 use uncork::error::Outcome;
-use uncork::estimator::{Fit, Instant};
 use uncork::metrics::{Limits, Metrics, ModelMetrics, Stage};
-use uncork::policy::ReleaseReason;
 
 const REQUESTS: usize = 1_000_000;
 fn main() {

@@ -15,9 +15,9 @@ use http::header::{HeaderMap, HeaderValue};
 use http::{Method, Uri, Version};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use uncork::batcher::estimator;
+use uncork::batcher::policy::ReleaseReason;
 use uncork::batcher::{Landed, Observer, Released, Rider};
-use uncork::estimator;
-use uncork::policy::ReleaseReason;
 use uncork::telemetry::{BatchTracer, Head, RequestId, Ride, Settings, Tracer, Traces};
 
 const ROUNDS: usize = 501;

@@ -24,7 +24,7 @@ fn squares(xs: Vec<u64>) -> Vec<u64> {
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let batcher = Batcher::new(Caps { max_latency: Duration::from_millis(500), max_batch: 200 }, squares);
+    let batcher = Batcher::new(Caps::new(Duration::from_millis(500), 200), squares);
 
     let start = Instant::now();
     for x in 0..ITEMS {

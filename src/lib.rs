@@ -11,10 +11,17 @@ pub mod statistics;
 pub mod telemetry;
 
 pub use uncork_batcher as batcher;
-pub use uncork_core::{estimator, front, policy};
 pub use uncork_model::{quote, runner, tensor};
 #[cfg(feature = "onnx")]
 pub use uncork_onnx as onnx;
+
+/// README's programs compile, and the first runs.
+#[cfg(all(doctest, feature = "onnx"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+// The rules of batching are `uncork-core`'s; what a batcher's user needs of them is in `batcher`.
+pub(crate) use uncork_core::{estimator, front, policy};
 
 // Whoever runs a burn module of their own needs the very burn that runs it here.
 #[cfg(feature = "onnx")]

@@ -38,7 +38,7 @@ pub(super) fn fate(folder: &Path, model: &Model) -> Fate {
         (_, Err(error)) => return wrong(error.to_string()),
     };
     runtime.block_on(async {
-        let caps = Caps { max_latency: MAX_LATENCY, max_batch: CALLERS };
+        let caps = Caps::new(MAX_LATENCY, CALLERS);
         let spec = ModelSpec::new(&model.name, Source::Onnx(folder.join("model.onnx")), caps);
         let registry = match Registry::load(vec![spec]) {
             Ok(registry) => registry,

@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let weights = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/module/spirals.safetensors");
     let model = Spirals::load(&weights, &device)?.into_model(&device);
-    let caps = Caps { max_latency: Duration::from_millis(50), max_batch: 64 };
+    let caps = Caps::new(Duration::from_millis(50), 64);
     let spec = ModelSpec::new("spirals", model, caps);
 
     // Loading warms the model up, which takes a while: not on a thread that has other things to do.

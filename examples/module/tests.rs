@@ -23,7 +23,7 @@ use uncork::tensor::{Data, Tensor, Tensors};
 use super::spirals::Spirals;
 
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
-const CAPS: Caps = Caps { max_latency: Duration::from_secs(20), max_batch: 64 };
+const CAPS: Caps = Caps::new(Duration::from_secs(20), 64);
 
 fn example(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/module").join(file)

@@ -338,7 +338,7 @@ fn caps(
     let device = device(&source, table.and_then(|(table, _)| table.get("device")), layers, report);
     let Runners { pool, weight, runners } = runners(table, layers, report);
     let shapes = shapes(&source, table.map(|(table, _)| table), layers.flags, report);
-    let caps = Caps { max_latency: max_latency.unwrap_or(DEFAULT_MAX_LATENCY), max_batch: max_batch_rows.get() };
+    let caps = Caps::new(max_latency.unwrap_or(DEFAULT_MAX_LATENCY), max_batch_rows.get());
     let defaults = ModelSpec::new(name, source, caps);
     let threads = count("threads", (defaults.threads.get() / runners).max(1), THREADS, report);
     let max_queue_rows = count("max_queue_rows", defaults.max_queue_rows.get(), QUEUE_ROWS, report);

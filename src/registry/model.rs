@@ -106,7 +106,7 @@ impl Model {
         let journal = Journal::new(spec.max_latency, max_batch);
         let statistics = Statistics::default();
         let full_name = format!("{}-{}", spec.name, spec.version);
-        let builder = Batcher::builder(Caps { max_latency: spec.max_latency, max_batch })
+        let builder = Batcher::builder(Caps::new(spec.max_latency, max_batch))
             .name(&full_name)
             .runners(spec.runners.get())
             .max_queue_rows(spec.max_queue_rows.get())

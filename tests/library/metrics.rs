@@ -177,7 +177,7 @@ fn page() -> String {
     }
     writeln!(page, "| `{}` | {} |", catalogue::UNREAD, catalogue::WHY_UNREAD).unwrap();
     page.push_str("\n## Releases\n\n| reason | in `uncork_releases_total` |\n| --- | --- |\n");
-    for reason in uncork::policy::ReleaseReason::ALL {
+    for reason in uncork::batcher::policy::ReleaseReason::ALL {
         writeln!(page, "| `{}` | {} |", reason.label(), reason.why()).unwrap();
     }
     page.push_str(

@@ -6,10 +6,10 @@ mod stand_in;
 
 use std::time::Duration;
 
+use uncork::batcher::policy::Fixed;
 use uncork::batcher::{Batcher, Pool, RefusalReason, Terms};
 use uncork::journal::{Journal, Release};
 use uncork::metrics::{Limits, Metrics};
-use uncork::policy::Fixed;
 
 use stand_in::{StandIn, answered, ms, submit_at};
 

@@ -31,7 +31,7 @@ struct Running {
 }
 
 async fn start(options: Options, others: &[String]) -> Running {
-    let caps = Caps { max_latency: Duration::from_secs(10), max_batch: 8 };
+    let caps = Caps::new(Duration::from_secs(10), 8);
     let model = ModelSpec::new("m", Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO }, caps);
     let registry = tokio::task::spawn_blocking(|| Registry::load(vec![model])).await.unwrap().unwrap();
     let mut server = Server::bind("127.0.0.1:0", options).await.unwrap();

@@ -153,7 +153,7 @@ struct Running {
 
 /// The model `m`, with caps that refuse nothing here.
 fn model(source: Source) -> ModelSpec {
-    ModelSpec::new("m", source, Caps { max_latency: HANGS, max_batch: 8 })
+    ModelSpec::new("m", source, Caps::new(HANGS, 8))
 }
 
 /// A stand-in whose batches take `base`.

@@ -86,7 +86,7 @@ impl Used {
 
 /// A batcher whose items are each held for this long.
 fn holding(hold: Duration) -> Batcher<(), ()> {
-    let caps = Caps { max_latency: Duration::from_secs(1), max_batch: 2 };
+    let caps = Caps::new(Duration::from_secs(1), 2);
     Batcher::builder(caps).policy(Hold(hold)).start(AtOnce)
 }
 

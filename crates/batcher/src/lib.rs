@@ -8,7 +8,7 @@
 //! use std::time::Duration;
 //! use uncork_batcher::{Batcher, Caps};
 //!
-//! let caps = Caps { max_latency: Duration::from_millis(50), max_batch: 200 };
+//! let caps = Caps::new(Duration::from_millis(50), 200);
 //! let squares = Batcher::new(caps, |xs: Vec<u64>| xs.iter().map(|x| x * x).collect());
 //! assert_eq!(squares.submit(12).await?, 144);
 //! # Ok::<(), uncork_batcher::Error>(()) }).unwrap();
@@ -21,7 +21,7 @@
 //! # use std::time::Duration;
 //! use uncork_batcher::{Batcher, Caps, Pool};
 //!
-//! let caps = Caps { max_latency: Duration::from_millis(50), max_batch: 200 };
+//! let caps = Caps::new(Duration::from_millis(50), 200);
 //! let device = Pool::new("device", 2);
 //! let double = Batcher::builder(caps).pool(&device).start_function(|xs: Vec<u64>| xs.iter().map(|x| x * 2).collect())?;
 //! let square = Batcher::builder(caps).pool(&device).start_function(|xs: Vec<u64>| xs.iter().map(|x| x * x).collect())?;
@@ -51,7 +51,7 @@
 //!     }
 //! }
 //!
-//! let caps = Caps { max_latency: Duration::from_millis(50), max_batch: 200 };
+//! let caps = Caps::new(Duration::from_millis(50), 200);
 //! let negate = Batcher::builder(caps).observer(CountRows).start_function(|xs: Vec<i64>| xs.iter().map(|x| -x).collect())?;
 //! assert_eq!(negate.submit(12).await?, -12);
 //! assert_eq!(ROWS.load(Ordering::Relaxed), 1);
@@ -94,6 +94,7 @@ use uncork_core::policy::{Entry, LaneId};
 
 /// The two caps: all that anyone must set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Caps {
     /// Every answer comes within this time of the item's arrival, or the item is refused early. Lower: less waiting, and
     /// fewer items served under load.
@@ -101,6 +102,14 @@ pub struct Caps {
     /// No batch has more rows. Lower: less memory for a batch, and less throughput where a batch costs much however small
     /// it is. 0 is taken as 1.
     pub max_batch: usize,
+}
+
+impl Caps {
+    /// An answer within `max_latency`, and no more than `max_batch` rows in a batch.
+    #[must_use]
+    pub const fn new(max_latency: Duration, max_batch: usize) -> Caps {
+        Caps { max_latency, max_batch }
+    }
 }
 
 /// What an item adds to a batch and to a queue.

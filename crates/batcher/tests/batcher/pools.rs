@@ -144,7 +144,7 @@ async fn a_failure_or_a_full_queue_of_one_is_none_of_the_others_business() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_threads_of_a_pool_run_the_batches_of_all_its_batchers() {
-    const CAPS: Caps = Caps { max_latency: Duration::from_secs(60), max_batch: 8 };
+    const CAPS: Caps = Caps::new(Duration::from_secs(60), 8);
     let pool: Pool<u64, u64> = Pool::new("device", 2);
     let threads = Arc::new(Mutex::new(HashSet::new()));
     let start = |factor: u64| {
@@ -188,7 +188,7 @@ async fn a_batcher_that_leaves_takes_its_workers_off_the_threads() {
     }
     let pool: Pool<u64, u64> = Pool::new("device", 2);
     let (dropped, drops) = std::sync::mpsc::channel();
-    let caps = Caps { max_latency: Duration::from_secs(60), max_batch: 8 };
+    let caps = Caps::new(Duration::from_secs(60), 8);
     let batcher = Batcher::builder(caps).pool(&pool).start_threads(move || {
         let worker = Worker(dropped.clone());
         Ok(Box::new(move |xs: Vec<u64>| {

@@ -73,7 +73,7 @@ async fn a_thread_runs_rehearsals_on_the_worker_that_runs_its_batches() {
     }
     let (log, notes) = (Arc::default(), Notes::default());
     let work = Arc::clone(&log);
-    let caps = Caps { max_latency: Duration::from_secs(60), max_batch: 32 };
+    let caps = Caps::new(Duration::from_secs(60), 32);
     let seen = vec![(1, Duration::from_nanos(10)), (2, Duration::from_nanos(20))];
     let builder = Batcher::builder(caps).seen(seen).observer(notes.clone()).rehearsing(2);
     let batcher = builder.start_threads(move || Ok(Box::new(Doubles(Arc::clone(&work))))).expect("a thread");

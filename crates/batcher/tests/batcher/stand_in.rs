@@ -68,7 +68,7 @@ impl StandIn {
     }
 
     pub(crate) fn builder(&self, max_latency: Duration, max_batch: usize) -> Builder<u64, u64> {
-        Batcher::builder(Caps { max_latency, max_batch })
+        Batcher::builder(Caps::new(max_latency, max_batch))
     }
 }
 

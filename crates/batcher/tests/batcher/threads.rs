@@ -9,7 +9,7 @@ use uncork_batcher::Error;
 use crate::notes::{Note, Notes};
 use uncork_batcher::{Batcher, Caps};
 
-const CAPS: Caps = Caps { max_latency: Duration::from_secs(60), max_batch: 32 };
+const CAPS: Caps = Caps::new(Duration::from_secs(60), 32);
 
 /// Whether the nth batch panics: a tenth of them, the same ones at every run.
 fn panics(nth: usize) -> bool {

@@ -143,7 +143,7 @@ async fn drive(scenario: &Scenario) -> Counts {
         counts: Counts::default(),
         waiting: 0,
     }));
-    let builder = Batcher::builder(Caps { max_latency, max_batch: scenario.max_batch_size });
+    let builder = Batcher::builder(Caps::new(max_latency, scenario.max_batch_size));
     let builder = if let Some(tried) = scenario.tried { builder.rehearsing(tried) } else { builder };
     let batcher = builder
         .runners(scenario.runners)
