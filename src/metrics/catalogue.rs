@@ -234,5 +234,7 @@ const RELEASE_REASONS: [&str; ReleaseReason::ALL.len()] = {
 };
 
 /// The statuses that the server gives, and all others together.
-pub(super) const CODES: [&str; 16] =
-    ["200", "304", "400", "401", "403", "404", "405", "408", "413", "415", "431", "500", "501", "503", "505", "other"];
+pub(super) const CODES: [&str; 17] = [
+    "200", "304", "400", "401", "403", "404", "405", "408", "413", "415", "429", "431", "500", "501", "503", "505",
+    "other",
+];

@@ -20,7 +20,7 @@ use super::refusals::Refusals;
 use super::status::{JSON, Refusal};
 use super::v2;
 use crate::estimator;
-use crate::front::{Front, Gate, Verdict, WayBack, Why};
+use crate::front::{Caller, Front, Gate, Verdict, WayBack, Why};
 use crate::metrics::HttpMetrics;
 use crate::registry::Model;
 use crate::telemetry::RequestId;
@@ -66,10 +66,16 @@ impl Fronts {
         &mut self.models[at].1
     }
 
-    fn judge(&mut self, now: estimator::Instant, arrived: estimator::Instant, model: &Arc<Model>) -> Verdict {
+    fn judge(
+        &mut self,
+        now: estimator::Instant,
+        arrived: estimator::Instant,
+        model: &Arc<Model>,
+        caller: Caller,
+    ) -> Verdict {
         let cap = model.spec().max_latency;
         match self.sockets.judge(now, arrived, cap) {
-            Verdict::Read => self.gate(model).judge(now, cap),
+            Verdict::Read => self.gate(model).judge(now, cap, caller),
             refused => refused,
         }
     }
@@ -99,32 +105,34 @@ impl Quick {
     pub(super) fn take(&self, ask: Ask<'_>, body: Option<&[u8]>, arrived: Instant) -> Taken {
         let Ask::Infer { model, version, who, json, is_plain } = ask else { return Taken::Passed };
         // The long way looks at all of the head, and tells who may not come in.
-        if !is_plain || !self.lets_in(who) {
-            return Taken::Passed;
-        }
+        let caller = if is_plain { self.caller(who) } else { None };
+        let Some(caller) = caller else { return Taken::Passed };
         let Ok(model) = self.app.registry.model(model, version) else { return Taken::Passed };
         let now = Instant::now();
-        let verdict = self.fronts().judge(self.instant(now), self.instant(arrived), &model);
+        let verdict = self.fronts().judge(self.instant(now), self.instant(arrived), &model, caller);
         if let Verdict::Refuse(why) = verdict {
             model.count_unread();
             return Taken::Refused(self.refused(refusal(why).of(&model)));
         }
         match body {
             Some(body) if !self.is_traced => {
+                if let Err(refusal) = self.door.pace(caller) {
+                    return Taken::Refused(self.refused(refusal.of(&model)));
+                }
                 Taken::Riding(Box::pin(self.clone().ride(model, body.to_vec(), json, arrived, now)))
             }
             _ => Taken::Passed,
         }
     }
 
-    fn lets_in(&self, who: [Option<&[u8]>; 2]) -> bool {
+    /// Who asks, if the door lets him in.
+    fn caller(&self, who: [Option<&[u8]>; 2]) -> Option<Caller> {
         let mut headers = HeaderMap::new();
         for (name, value) in [HOST, AUTHORIZATION].into_iter().zip(who) {
             let Some(value) = value else { continue };
-            let Ok(value) = HeaderValue::from_bytes(value) else { return false };
-            headers.insert(name, value);
+            headers.insert(name, HeaderValue::from_bytes(value).ok()?);
         }
-        self.door.check(Right::Inference, &Method::POST, &headers).is_ok()
+        self.door.check(Right::Inference, &Method::POST, &headers).ok()
     }
 
     async fn ride(

@@ -158,6 +158,7 @@ fn reason(status: StatusCode) -> &'static str {
         StatusCode::UNAUTHORIZED => "no_token",
         StatusCode::FORBIDDEN => "not_allowed",
         StatusCode::METHOD_NOT_ALLOWED => "method",
+        StatusCode::TOO_MANY_REQUESTS => "rate",
         StatusCode::REQUEST_TIMEOUT => "slow_sender",
         StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => "too_large",
         StatusCode::SERVICE_UNAVAILABLE => "no_room",

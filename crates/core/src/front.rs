@@ -13,6 +13,7 @@
 //! For the second, requests that the model's batcher refuses are counted. It refuses them after they were parsed, often after they
 //! have waited; so as many as it has answered lately are let through, and a few more, from which is seen when it can do more.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::estimator::Instant;
@@ -86,37 +87,66 @@ const FASTER: [f64; 2] = [1.25, 1.1];
 /// Share of what ended behind that was refused there, up to which it is the batcher's affair alone.
 const FEW: f64 = 0.05;
 
+/// One of those who ask, as far as it matters who is who.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Caller {
+    /// Tells callers apart.
+    pub id: u64,
+    /// His part beside others, above 0.
+    pub weight: f64,
+}
+
+impl Default for Caller {
+    /// Everybody, where callers are not told apart.
+    fn default() -> Caller {
+        Caller { id: 0, weight: 1.0 }
+    }
+}
+
 /// One reader's knowledge of one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gate {
-    /// The share of requests that is let through, and what is left of it from those that were not.
+    /// The share of requests that is let through.
     open: f64,
-    credit: f64,
+    /// Those who asked in this window or in the last.
+    callers: BTreeMap<u64, Asks>,
     since: Option<Instant>,
-    offered: u32,
     answered: u32,
     refused: u32,
     /// What the answers took together.
     took: Duration,
 }
 
+/// What one caller asks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Asks {
+    weight: f64,
+    offered: u32,
+    /// The share of his requests that is let through, and what is left of it from those that were not.
+    open: f64,
+    credit: f64,
+}
+
 impl Default for Gate {
     fn default() -> Gate {
         let took = Duration::ZERO;
-        Gate { open: 1.0, credit: 0.0, since: None, offered: 0, answered: 0, refused: 0, took }
+        Gate { open: 1.0, callers: BTreeMap::new(), since: None, answered: 0, refused: 0, took }
     }
 }
 
 impl Gate {
-    /// Decides at `now` about a request that would be read, for a model with this cap.
-    pub fn judge(&mut self, now: Instant, cap: Duration) -> Verdict {
+    /// Decides at `now` about a request of `caller` that would be read, for a model with this cap.
+    pub fn judge(&mut self, now: Instant, cap: Duration, caller: Caller) -> Verdict {
         self.pass(now, cap);
-        self.offered += 1;
-        self.credit += self.open;
-        if self.credit < 1.0 {
+        let Caller { id, weight } = caller;
+        let asks = self.callers.entry(id).or_insert(Asks { weight, offered: 0, open: 1.0, credit: 0.0 });
+        asks.weight = weight;
+        asks.offered += 1;
+        asks.credit += asks.open;
+        if asks.credit < 1.0 {
             return Verdict::Refuse(Why::Behind);
         }
-        self.credit -= 1.0;
+        asks.credit -= 1.0;
         Verdict::Read
     }
 
@@ -138,16 +168,35 @@ impl Gate {
             return;
         }
         let (answered, refused) = (f64::from(self.answered), f64::from(self.refused));
+        let offered: f64 = self.callers.values().map(|asks| f64::from(asks.offered)).sum();
         let deep = usize::from(self.took > cap.mul_f64(DEEP * answered));
         self.open = if refused > FEW * (answered + refused) {
             // At least one: a model that answers nothing is asked again and again whether it does.
-            (ANSWERED[deep] * answered.max(1.0) / f64::from(self.offered).max(1.0)).clamp(SLOWEST * self.open, 1.0)
+            (ANSWERED[deep] * answered.max(1.0) / offered.max(1.0)).clamp(SLOWEST * self.open, 1.0)
         } else if passed < length * 2 {
             (self.open * FASTER[deep]).min(1.0)
         } else {
             1.0
         };
-        *self = Gate { open: self.open, credit: self.credit, since: Some(now), ..Gate::default() };
+        self.share_out(self.open * offered);
+        let callers = std::mem::take(&mut self.callers);
+        *self = Gate { open: self.open, callers, since: Some(now), ..Gate::default() };
+    }
+
+    /// Shares `most` requests out among those who asked, by max-min fairness: the least demanding first, each no more than he
+    /// asked for and no more than his part by weight of what is left.
+    fn share_out(&mut self, mut most: f64) {
+        self.callers.retain(|_, asks| asks.offered > 0);
+        let mut callers: Vec<&mut Asks> = self.callers.values_mut().collect();
+        callers.sort_by(|a, b| (f64::from(a.offered) / a.weight).total_cmp(&(f64::from(b.offered) / b.weight)));
+        let mut weights: f64 = callers.iter().map(|asks| asks.weight).sum();
+        for asks in callers {
+            let offered = f64::from(asks.offered);
+            let part = offered.min(most * asks.weight / weights);
+            (most, weights) = (most - part, weights - asks.weight);
+            asks.open = if self.open < 1.0 { part / offered } else { 1.0 };
+            asks.offered = 0;
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use uncork_core::estimator::Instant;
-use uncork_core::front::{Front, Gate, LEAST_SHARE, Verdict, Why};
+use uncork_core::front::{Caller, Front, Gate, LEAST_SHARE, Verdict, Why};
 
 const CAP: Duration = Duration::from_millis(50);
 
@@ -129,7 +129,9 @@ fn behind_a_gate(steps: &[(u64, u64)], capacity_per_ms: u64, delay_ms: u64, from
                 (0..answered).for_each(|_| gate.ended(Some(Duration::from_millis(delay_ms))));
                 (0..refused).for_each(|_| gate.ended(None));
             }
-            let through = (0..per_ms).filter(|_| gate.judge(at(now * 1000), CAP) == Verdict::Read).count() as u64;
+            let through = (0..per_ms)
+                .filter(|_| gate.judge(at(now * 1000), CAP, Caller::default()) == Verdict::Read)
+                .count() as u64;
             let answered = through.min(capacity_per_ms);
             ends.push_back((now + delay_ms, answered, through - answered));
             if now >= from_ms {
@@ -162,6 +164,62 @@ fn the_gate_opens_within_a_few_windows_when_the_model_can_do_again() {
 fn a_model_that_refuses_all_is_still_asked() {
     let [_, through, _] = behind_a_gate(&[(10, 2000)], 0, 5, 1000);
     assert!((20..3000).contains(&through), "{through} of 10,000");
+}
+
+/// Callers with weights, each offering so many requests in each millisecond, behind one gate of a model that answers 20 of them
+/// a delay later, whoever comes first, and refuses the others. Returns what each offered and was answered after a second.
+fn shared(callers: &[(f64, u64)]) -> Vec<(u64, u64)> {
+    let (mut gate, mut counts) = (Gate::default(), vec![(0, 0); callers.len()]);
+    let mut ends: VecDeque<(u64, u64)> = VecDeque::new();
+    for now in 0..4000 {
+        if now >= 20 {
+            let (answered, refused) = ends.pop_front().expect("one for each millisecond");
+            (0..answered).for_each(|_| gate.ended(Some(Duration::from_millis(20))));
+            (0..refused).for_each(|_| gate.ended(None));
+        }
+        let mut through = Vec::new();
+        let most = callers.iter().map(|&(_, per_ms)| per_ms).max().unwrap_or(0);
+        for i in 0..most {
+            for (id, &(weight, per_ms)) in callers.iter().enumerate() {
+                let caller = Caller { id: id as u64, weight };
+                if i < per_ms && gate.judge(at(now * 1000), CAP, caller) == Verdict::Read {
+                    through.push(id);
+                }
+            }
+        }
+        // The model does not know them apart: each is as likely to be among the last.
+        let turn = (now as usize * 7) % through.len().max(1);
+        through.rotate_left(turn);
+        let answered = through.len().min(20);
+        ends.push_back((answered as u64, (through.len() - answered) as u64));
+        if now >= 1000 {
+            for (id, &(_, per_ms)) in callers.iter().enumerate() {
+                counts[id].0 += per_ms;
+                counts[id].1 += through[..answered].iter().filter(|&&of| of == id).count() as u64;
+            }
+        }
+    }
+    counts
+}
+
+#[test]
+fn a_caller_who_asks_for_little_is_answered_whatever_another_asks_for() {
+    for flood in [40, 100, 400] {
+        let counts = shared(&[(1.0, 4), (1.0, flood)]);
+        let [(asked, answered), (_, flooder)] = counts[..] else { panic!("two callers") };
+        assert!(answered as f64 >= 0.85 * asked as f64, "{flood}: {answered} of {asked}");
+        assert!(answered + flooder >= 3000 * 17, "{flood}: what one leaves is the other's: {flooder}");
+    }
+}
+
+#[test]
+fn those_who_ask_for_too_much_share_by_their_weights() {
+    let counts = shared(&[(1.0, 100), (3.0, 100)]);
+    let ratio = counts[1].1 as f64 / counts[0].1 as f64;
+    assert!((2.5..3.5).contains(&ratio), "{counts:?}");
+    let equals = shared(&[(1.0, 30), (1.0, 300)]);
+    let ratio = equals[1].1 as f64 / equals[0].1 as f64;
+    assert!((0.8..1.25).contains(&ratio), "{equals:?}");
 }
 
 proptest! {

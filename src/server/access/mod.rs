@@ -5,13 +5,14 @@
 //! answers. Such a request names its site in `Origin`, `Sec-Fetch-Site` or `Host`. On every other address a caller needs a
 //! token, or the operator has said that the network keeps strangers out.
 
+mod rate;
 mod tokens;
 
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -24,7 +25,9 @@ use http::{Method, StatusCode, Uri};
 
 use super::listener::Address;
 use super::status::Refusal;
+use crate::front::Caller;
 use crate::quote::Quoted;
+use rate::Rates;
 use tokens::Tokens;
 
 /// Who may ask this server.
@@ -98,6 +101,8 @@ pub(super) enum Door {
 pub(super) struct Held {
     file: PathBuf,
     tokens: RwLock<Tokens>,
+    rates: Mutex<Rates>,
+    epoch: Instant,
 }
 
 impl Door {
@@ -107,7 +112,8 @@ impl Door {
             Access::Local { hosts } => Door::Local(hosts.iter().map(|host| host.to_ascii_lowercase()).collect()),
             Access::Tokens { file } => {
                 let tokens = RwLock::new(Tokens::read(file)?);
-                Door::Tokens(Arc::new(Held { file: file.clone(), tokens }))
+                let (file, rates, epoch) = (file.clone(), Mutex::default(), Instant::now());
+                Door::Tokens(Arc::new(Held { file, tokens, rates, epoch }))
             }
             Access::Everybody => Door::Everybody,
         })
@@ -137,10 +143,13 @@ impl Door {
         }
     }
 
-    /// Whether a request with this head may do what asks for `right`.
-    pub(super) fn check(&self, right: Right, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// Whether a request with this head may do what asks for `right`, and whose it is.
+    pub(super) fn check(&self, right: Right, method: &Method, headers: &HeaderMap) -> Result<Caller, Refusal> {
         match self {
-            Door::Everybody => check_site(method, headers, |host| Some(host) == own_host(headers).as_deref()),
+            Door::Everybody => {
+                check_site(method, headers, |host| Some(host) == own_host(headers).as_deref())?;
+                Ok(Caller::default())
+            }
             Door::Local(hosts) => {
                 let is_ours = |host: &str| is_of_this_machine(host) || hosts.iter().any(|own| own == host);
                 if let Some(host) = own_host(headers)
@@ -152,7 +161,8 @@ impl Door {
                         format!("this server is not called {quoted}; if it should be, name it in hosts of [server]"),
                     ));
                 }
-                check_site(method, headers, is_ours)
+                check_site(method, headers, is_ours)?;
+                Ok(Caller::default())
             }
             Door::Tokens(held) => {
                 let secret = secret(headers).ok_or_else(|| {
@@ -166,9 +176,23 @@ impl Door {
                     let message = format!("the token of {} has no right to this: it needs '{right}'", Quoted(holder));
                     return Err(Refusal::new(StatusCode::FORBIDDEN, message));
                 }
-                Ok(())
+                Ok(Caller { id: token.id, weight: token.share })
             }
         }
+    }
+
+    /// Counts a request of `caller` against his rate, if he has one, or refuses it.
+    pub(super) fn pace(&self, caller: Caller) -> Result<(), Refusal> {
+        let Door::Tokens(held) = self else { return Ok(()) };
+        let tokens = held.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let Some((token, rate)) = tokens.of(caller.id).and_then(|token| Some((token, token.rate?))) else {
+            return Ok(());
+        };
+        let mut rates = held.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        rates.take(caller.id, rate, held.epoch.elapsed()).map_err(|wait| {
+            let message = format!("the token of {} may send {rate} requests a second", Quoted(&token.holder));
+            Refusal::new(StatusCode::TOO_MANY_REQUESTS, message).retry_after(wait)
+        })
     }
 }
 
@@ -198,7 +222,9 @@ impl Held {
 
 /// Lets a request through to a route that asks for `right`, or refuses it before its body is read.
 pub(super) async fn admit(State((door, right)): State<(Door, Right)>, request: Request, next: Next) -> Response {
-    match door.check(right, request.method(), request.headers()) {
+    let is_counted = right == Right::Inference && request.method() == Method::POST;
+    let caller = door.check(right, request.method(), request.headers());
+    match caller.and_then(|caller| if is_counted { door.pace(caller) } else { Ok(()) }) {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     }
@@ -273,8 +299,7 @@ mod tests {
     }
 
     fn status(door: &Door, method: Method, lines: &[(&'static str, &str)]) -> u16 {
-        door.check(Right::Inference, &method, &headers(lines))
-            .map_or_else(|refusal| refusal.status().as_u16(), |()| 200)
+        door.check(Right::Inference, &method, &headers(lines)).map_or_else(|refusal| refusal.status().as_u16(), |_| 200)
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The file of tokens: who holds which, and what each may do.
+//! The file of tokens: who holds which, what each may do, and how much of it.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::Path;
 
@@ -10,19 +11,28 @@ use super::Right;
 
 /// Fewest characters of a token: 16 random ones of 64 kinds are 96 bits.
 const SHORTEST: usize = 16;
+/// Bounds of shares and rates.
+const SMALLEST: f64 = 0.001;
+const LARGEST: f64 = 1e6;
 /// Most bytes of the file: some ten thousand tokens.
 const LONGEST_FILE: u64 = 1 << 20;
 
 /// Tokens, each with the name of its holder and what it may do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Tokens(Vec<Token>);
 
 /// One line of the file.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq)]
 pub(super) struct Token {
     pub(super) holder: String,
+    /// Tells holders apart.
+    pub(super) id: u64,
     secret: String,
     rights: Vec<Right>,
+    /// The holder's part beside others where a model has too much to do.
+    pub(super) share: f64,
+    /// Most requests for inference in a second.
+    pub(super) rate: Option<f64>,
 }
 
 impl std::fmt::Debug for Token {
@@ -69,16 +79,39 @@ impl Tokens {
             }
             let right = |word: &str| {
                 let known = Right::ALL.map(Right::name).join(", ");
-                Right::from_name(word).ok_or_else(|| wrong(format!("'{word}' is no right; there are {known}")))
+                Right::from_name(word)
+                    .ok_or_else(|| wrong(format!("'{word}' is no right; there are {known}, and share=N and rate=N")))
             };
-            let rights = words.map(right).collect::<Result<Vec<Right>, _>>()?;
+            let (mut rights, mut share, mut rate) = (Vec::new(), 1.0, None);
+            for word in words {
+                let number = |text: &str| {
+                    let number = text.parse::<f64>().ok().filter(|n| (SMALLEST..=LARGEST).contains(n));
+                    number.ok_or_else(|| wrong(format!("'{word}' must have a number from {SMALLEST} to {LARGEST}")))
+                };
+                match word.split_once('=') {
+                    Some(("share", text)) => share = number(text)?,
+                    Some(("rate", text)) => rate = Some(number(text)?),
+                    _ => rights.push(right(word)?),
+                }
+            }
             let rights = if rights.is_empty() { vec![Right::Inference] } else { rights };
-            tokens.push(Token { holder: holder.into(), secret: secret.into(), rights });
+            // Not 0, which is everybody where there are no tokens; and the same when the file is read again.
+            let id = {
+                let mut hasher = DefaultHasher::new();
+                holder.hash(&mut hasher);
+                hasher.finish().max(1)
+            };
+            tokens.push(Token { holder: holder.into(), id, secret: secret.into(), rights, share, rate });
         }
         if tokens.is_empty() {
             return Err((1, "there is no token in it, so nobody could be answered".into()));
         }
         Ok(Tokens(tokens))
+    }
+
+    /// The token of the holder with this id.
+    pub(super) fn of(&self, id: u64) -> Option<&Token> {
+        self.0.iter().find(|token| token.id == id)
     }
 
     /// Whose token this is. Takes as long for a wrong one as for a right one of the same length.
@@ -110,6 +143,15 @@ mod tests {
     }
 
     #[test]
+    fn a_share_and_a_rate_are_said_beside_the_rights() {
+        let text = "a 0123456789abcdef share=2.5 inference rate=100\nb fedcba9876543210\n";
+        let tokens = Tokens::parse(text).unwrap();
+        let of = |secret: &str| tokens.find(secret.as_bytes()).map(|token| (token.share, token.rate)).unwrap();
+        assert_eq!((of("0123456789abcdef"), of("fedcba9876543210")), ((2.5, Some(100.0)), (1.0, None)));
+        assert!(tokens.find(b"0123456789abcdef").unwrap().has(Right::Inference));
+    }
+
+    #[test]
     fn a_wrong_line_is_named_and_no_token_is_told() {
         let cases = [
             ("", "1: there is no token"),
@@ -118,7 +160,12 @@ mod tests {
             ("ci short\n", "1: a token has at least 16"),
             ("ci 0123456789abcdef\nci 0123456789abcdeg\n", "2: this name"),
             ("ci 0123456789abcdef\nme 0123456789abcdef\n", "2: this name or this token"),
-            ("ci 0123456789abcdef all\n", "1: 'all' is no right; there are scrape, inference, admin"),
+            ("ci 0123456789abcdef rate=0\n", "1: 'rate=0' must have a number from 0.001 to 1000000"),
+            ("ci 0123456789abcdef share=NaN\n", "1: 'share=NaN' must have a number"),
+            (
+                "ci 0123456789abcdef all\n",
+                "1: 'all' is no right; there are scrape, inference, admin, and share=N and rate=N",
+            ),
         ];
         for (text, expected) in cases {
             let (line, message) = Tokens::parse(text).unwrap_err();

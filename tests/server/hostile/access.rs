@@ -118,6 +118,26 @@ async fn a_changed_file_of_tokens_is_read_while_the_server_runs() {
 }
 
 #[tokio::test]
+async fn a_token_s_rate_holds_for_inference_by_either_way_and_for_nobody_else() {
+    let folder = Folder::new();
+    let server = start(tokens(&folder, &format!("ci {MODELS} rate=0.01\nops {VIEWS} inference\n"))).await;
+    let ask = async |token: &str, line: &str, more: &str| {
+        let lines = format!("Host: a\r\nAuthorization: Bearer {token}\r\n{more}");
+        server.ask(line, &lines, INFER).await
+    };
+    let infer = "POST /v2/models/m/infer";
+    assert_eq!(ask(MODELS, infer, "").await.0, 200);
+    for more in ["", "X-Request-Id: a\r\n"] {
+        let (status, answer) = ask(MODELS, infer, more).await;
+        assert_eq!(status, 429, "{answer}");
+        assert!(answer.contains("the token of 'ci' may send 0.01 requests a second"), "{answer}");
+        assert!(answer.contains("retry-after: 100\r\n") || answer.contains("retry-after: 99\r\n"), "{answer}");
+        assert_eq!(ask(VIEWS, infer, more).await.0, 200);
+    }
+    assert_eq!(ask(MODELS, "GET /v2/models/m", "").await.0, 200, "to look is free");
+}
+
+#[tokio::test]
 async fn a_page_of_another_site_reaches_nothing_but_probes() {
     let server = start(Options::default()).await;
     for &(method, path, needs) in PATHS.iter().filter(|(_, _, needs)| *needs != Needs::NotThere) {
