@@ -89,7 +89,7 @@ pub enum Landing {
     Failed,
 }
 
-/// What to do next.
+/// What to do next. A new step is a breaking change, on purpose: a driver that passed over one would lose requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Run this batch, and [`land`](Dispatcher::land) it.

@@ -56,7 +56,7 @@ pub trait Policy: Send + Sync {
     fn landed(&mut self, _now: Instant, _batch: &Running) {}
 }
 
-/// What to do next.
+/// What to do next. A new decision is a breaking change, on purpose, as a new [`Step`] is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Send the first `entries` of the queue to a free runner as one batch.
