@@ -12,8 +12,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use uncork::batcher::{Batcher, Caps};
-use uncork::error::Error;
+use uncork_batcher::{Batcher, Caps, Error};
 
 const ITEMS: u64 = 880;
 
