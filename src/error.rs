@@ -56,6 +56,12 @@ pub enum Error {
     /// The batch that the request rode in failed; other batches are not affected.
     #[error("the model failed on this batch; the server's log has the reason")]
     ModelFailed,
+    /// The batch that the request rode in did not come back in time, and was given up.
+    #[error("the model has not answered for {:.1} s and is given up; its runner is being replaced", ran.as_secs_f64())]
+    ModelStuck {
+        /// How long the batch had run.
+        ran: Duration,
+    },
 }
 
 impl Error {
@@ -74,7 +80,7 @@ impl Error {
             Error::Refused(batcher::Error::Late { .. }) => Outcome::Shed,
             Error::Refused(batcher::Error::Full { .. }) => Outcome::Full,
             Error::Refused(batcher::Error::ShuttingDown) => Outcome::ShuttingDown,
-            Error::ModelFailed => Outcome::Failed,
+            Error::ModelFailed | Error::ModelStuck { .. } => Outcome::Failed,
             _ => Outcome::Invalid,
         }
     }
@@ -82,7 +88,11 @@ impl Error {
 
 impl From<batcher::Error> for Error {
     fn from(error: batcher::Error) -> Error {
-        if error == batcher::Error::Failed { Error::ModelFailed } else { Error::Refused(error) }
+        match error {
+            batcher::Error::Failed => Error::ModelFailed,
+            batcher::Error::Stuck { ran } => Error::ModelStuck { ran },
+            refusal => Error::Refused(refusal),
+        }
     }
 }
 

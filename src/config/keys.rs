@@ -41,8 +41,16 @@ pub(super) const MODEL_ABILITIES: &[&str] = &["allowed_batch_sizes", "lengths", 
 pub(super) const MODEL: &[&[&str]] = &[MODEL_IDENTITY, MODEL_ABILITIES, MODEL_POOL, MODEL_COMMON];
 
 /// Keys of `[[model]]` that may also be said for all models, in the environment.
-pub(super) const MODEL_COMMON: &[&str] =
-    &["max_latency_ms", "max_batch_size", "device", "runners", "threads", "max_queue_rows", "max_queue_bytes"];
+pub(super) const MODEL_COMMON: &[&str] = &[
+    "max_latency_ms",
+    "max_batch_size",
+    "device",
+    "runners",
+    "threads",
+    "stuck_after_ms",
+    "max_queue_rows",
+    "max_queue_bytes",
+];
 
 /// Keys of `[[pool]]`.
 pub(super) const POOL: &[&str] = &["name", "runners"];

@@ -36,6 +36,7 @@
 //! | `device` | `"flex"` | where it computes: `flex` (the processor), or `wgpu`, `cuda` in a program built with that feature |
 //! | `runners`, `threads` | 1, cores / runners | |
 //! | `pool`, `weight` | –, 1 | shares the runners of that pool, with its part by weight; then without `runners` |
+//! | `stuck_after_ms` | 10 × `max_latency_ms`, 10000 at least | a batch that runs for so long is given up with 500, its runner replaced |
 //! | `max_queue_rows`, `max_queue_bytes` | 128 batches, 268435456 | |
 //!
 //! | `[[pool]]` | default | |

@@ -25,6 +25,8 @@ const DEFAULT_MAX_BATCH_ROWS: usize = 128;
 
 /// Shorter than a microsecond no batch can be; beyond an hour no caller waits.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3600);
+/// A batch that is given up too soon loses its callers their answers, and a runner.
+const STUCK_AFTER: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
 const BATCH_ROWS: RangeInclusive<usize> = 1..=65_536;
 pub(super) const THREADS: RangeInclusive<usize> = 1..=1024;
 const WEIGHT: RangeInclusive<usize> = 1..=1000;
@@ -341,6 +343,7 @@ fn caps(
     let caps = Caps::new(max_latency.unwrap_or(DEFAULT_MAX_LATENCY), max_batch_rows.get());
     let defaults = ModelSpec::new(name, source, caps);
     let threads = count("threads", (defaults.threads.get() / runners).max(1), THREADS, report);
+    let stuck_after = strongest("stuck_after_ms").and_then(|setting| setting.millis(STUCK_AFTER, report));
     let max_queue_rows = count("max_queue_rows", defaults.max_queue_rows.get(), QUEUE_ROWS, report);
     let max_queue_bytes = count("max_queue_bytes", defaults.max_queue_bytes.get(), QUEUE_BYTES, report);
     if let Some(setting) = strongest("max_queue_rows").filter(|_| max_queue_rows < max_batch_rows) {
@@ -357,6 +360,7 @@ fn caps(
         weight,
         runners,
         threads,
+        stuck_after: stuck_after.unwrap_or(defaults.stuck_after),
         max_queue_rows,
         max_queue_bytes,
         ..defaults

@@ -61,6 +61,8 @@ pub(super) const RELEASES: Metric =
 pub(super) const SHEDS: Metric =
     metric("uncork_sheds_total", Kind::Counter, "Requests refused with 503 by why, a shutdown left out.")
         .by("reason", &REFUSAL_REASONS);
+pub(super) const STUCK: Metric =
+    metric("uncork_stuck_batches_total", Kind::Counter, "Batches that were given up because they ran for too long.");
 pub(super) const REQUEST_DURATION: Metric = metric(
     "uncork_request_duration_seconds",
     SECONDS,
@@ -136,11 +138,12 @@ pub(super) const BUILD_INFO: Metric =
     metric("uncork_build_info", Kind::Gauge, "Always 1; its label tells the program's version.");
 
 /// Every metric of uncork's own, in the order of docs/metrics.md.
-pub const ALL: [Metric; 28] = [
+pub const ALL: [Metric; 29] = [
     BATCH_SIZE,
     REQUESTS,
     RELEASES,
     SHEDS,
+    STUCK,
     REQUEST_DURATION,
     QUEUE_WAIT,
     STAGE_DURATION,

@@ -17,7 +17,7 @@ use metrics_process::Collector;
 
 pub use catalogue::Stage;
 
-use crate::batcher::{Landed, Learned, Observer, RefusalReason, Refused, Released, SpanRef, Waits};
+use crate::batcher::{Abandoned, Landed, Learned, Observer, RefusalReason, Refused, Released, SpanRef, Waits};
 use crate::error::Outcome;
 use crate::estimator::Instant;
 use crate::policy::ReleaseReason;
@@ -152,6 +152,7 @@ impl Metrics {
             releases: ReleaseReason::ALL.map(|r| counter(catalogue::RELEASES, r.label())),
             sheds: RefusalReason::ALL.map(|r| counter(catalogue::SHEDS, r.label())),
             unread: counter(catalogue::SHEDS, catalogue::UNREAD),
+            stuck: recorder.register_counter(&key(catalogue::STUCK, None), &METADATA),
             request_duration: histogram(catalogue::REQUEST_DURATION),
             queue_wait: histogram(catalogue::QUEUE_WAIT),
             stages: Stage::ALL.map(stage),
@@ -311,6 +312,7 @@ pub struct ModelMetrics {
     releases: [Counter; ReleaseReason::ALL.len()],
     sheds: [Counter; RefusalReason::ALL.len()],
     unread: Counter,
+    stuck: Counter,
     /// Seconds from arrival to answer.
     pub request_duration: Histogram,
     /// Seconds from arrival to release.
@@ -389,6 +391,10 @@ impl Observer for ModelMetrics {
         if let Some(predicted) = batch.predicted.filter(|time| !time.is_zero()) {
             self.batch_time_ratio.record(batch.took.as_secs_f64() / predicted.as_secs_f64());
         }
+    }
+
+    fn abandoned(&self, _at: Instant, _batch: &Abandoned) {
+        self.stuck.increment(1);
     }
 
     fn refused(&self, _at: Instant, items: &Refused<'_>) {

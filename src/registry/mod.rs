@@ -265,9 +265,11 @@ impl Registry {
         &self.inner.tracer
     }
 
-    /// Whether requests are wanted: every model is loaded, and no shutdown has begun.
+    /// Whether requests are wanted: every model is loaded and none is stuck, and no shutdown has begun.
     pub fn is_ready(&self) -> bool {
-        !self.is_draining() && self.inner.table().loading.is_empty()
+        let is_stuck = |model: &Arc<Model>| model.stuck().is_some();
+        let table = self.inner.table();
+        !self.is_draining() && table.loading.is_empty() && !table.models.iter().any(is_stuck)
     }
 
     /// Names of the models that are still being loaded.

@@ -114,6 +114,7 @@ impl Model {
             .weigh(|request: &Tensors| Weight { rows: request.rows(), bytes: request.byte_len() })
             .allowed_batch_sizes(sizes.clone())
             .rehearsing(tried)
+            .giving_up_after(spec.stuck_after)
             .seen(seen)
             .weight(spec.weight)
             .observer(metrics.clone())
@@ -182,6 +183,13 @@ impl Model {
     /// The pool that it shares with others, if that is called `name`.
     pub(super) fn pool(&self, name: &str) -> Option<&Pool<Tensors, Served>> {
         self.pool.as_ref().filter(|_| self.spec.pool.as_deref() == Some(name))
+    }
+
+    /// Why it does not answer at present, if a batch of its was given up and none has come back since.
+    pub fn stuck(&self) -> Option<String> {
+        let why =
+            || format!("a batch has not come back for {:.1} s and was given up", self.spec.stuck_after.as_secs_f64());
+        self.batcher.is_stuck().then(why)
     }
 
     /// What was asked for.

@@ -107,15 +107,21 @@ pub struct ModelSpec {
     pub runners: NonZeroUsize,
     /// Threads that one runner computes with.
     pub threads: NonZeroUsize,
+    /// A batch that runs for so long is given up, and its runner replaced.
+    pub stuck_after: Duration,
     /// Most rows that wait.
     pub max_queue_rows: NonZeroUsize,
     /// Most bytes of tensor data that wait.
     pub max_queue_bytes: NonZeroUsize,
 }
 
+/// A batch is stuck after so many latency caps, and no sooner than after the least time: a model that is slow is not stuck.
+const STUCK_CAPS: u32 = 10;
+const LEAST_STUCK: Duration = Duration::from_secs(10);
+
 impl ModelSpec {
     /// A model under its two caps; the rest has defaults that serve: version 1, on the processor with a runner that
-    /// computes on all cores, and a queue of 128 batches and 256 MiB.
+    /// computes on all cores, given up after ten latency caps or ten seconds, and a queue of 128 batches and 256 MiB.
     pub fn new(name: impl Into<String>, source: impl Into<Source>, caps: Caps) -> ModelSpec {
         let max_batch_rows = NonZeroUsize::new(caps.max_batch).unwrap_or(NonZeroUsize::MIN);
         let queued = NonZeroUsize::new(QUEUED_BATCHES).unwrap_or(NonZeroUsize::MIN);
@@ -133,6 +139,7 @@ impl ModelSpec {
             weight: NonZeroUsize::MIN,
             runners: NonZeroUsize::MIN,
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            stuck_after: (caps.max_latency * STUCK_CAPS).max(LEAST_STUCK),
             max_queue_rows: max_batch_rows.saturating_mul(queued),
             max_queue_bytes: NonZeroUsize::new(QUEUE_BYTES).unwrap_or(NonZeroUsize::MIN),
         }

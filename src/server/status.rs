@@ -140,7 +140,7 @@ impl From<Error> for Refusal {
             Error::Invalid(_) | Error::UnknownOutput { .. } => StatusCode::BAD_REQUEST,
             Error::Refused(batcher::Error::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Error::Refused(_) | Error::Loading { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Error::ModelFailed => StatusCode::INTERNAL_SERVER_ERROR,
+            Error::ModelFailed | Error::ModelStuck { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let reason = match status {
             StatusCode::NOT_FOUND => reason(status),
@@ -227,6 +227,7 @@ mod tests {
             (large, 413),
             (Error::Refused(batcher::Error::ShuttingDown), 503),
             (Error::ModelFailed, 500),
+            (Error::ModelStuck { ran: Duration::from_secs(10) }, 500),
         ];
         for (error, status) in cases {
             assert_eq!(Refusal::from(error.clone()).status().as_u16(), status, "{error:?}");

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::Limit;
-use crate::batcher::{Landed, Observer, Rehearsed, SpanRef};
+use crate::batcher::{Abandoned, Landed, Observer, Rehearsed, SpanRef};
 use crate::estimator::Instant;
 
 /// How often failed batches of one model are logged.
@@ -33,6 +33,17 @@ impl Observer for FailureLog {
             let trace_id = batch.span.as_ref().map(SpanRef::trace_id);
             tracing::error!(queue = self.name, rows = batch.rows, left_out, trace_id, %why, "a batch failed");
         }
+    }
+
+    fn abandoned(&self, _at: Instant, batch: &Abandoned) {
+        let Abandoned { rows, ran, is_replaced, left_behind } = *batch;
+        let what = match is_replaced {
+            true => "a batch does not come back: its runner is replaced",
+            false => {
+                "a batch does not come back, and too many runners are left behind: there is one less; restart the server"
+            }
+        };
+        tracing::error!(queue = self.name, rows, ?ran, left_behind, "{what}");
     }
 
     fn rehearsed(&self, _at: Instant, batch: &Rehearsed<'_>) {

@@ -29,6 +29,7 @@ fn spec() -> ModelSpec {
         weight: NonZeroUsize::MIN,
         runners: n(1),
         threads: n(1),
+        stuck_after: Duration::from_secs(60),
         max_queue_rows: n(32),
         max_queue_bytes: n(1 << 20),
     }

@@ -31,6 +31,7 @@ fn stand_in(version: &str) -> ModelSpec {
         weight: NonZeroUsize::MIN,
         runners: n(2),
         threads: n(1),
+        stuck_after: Duration::from_secs(60),
         max_queue_rows: n(1000),
         max_queue_bytes: n(1 << 20),
     }
@@ -162,6 +163,7 @@ async fn an_answer_that_comes_after_the_cap_is_counted_as_late() {
     assert!(answer.as_mut().now_or_never().is_none());
     tokio::task::yield_now().await; // its batch is released
     tokio::time::advance(Duration::from_secs(21)).await;
+    tokio::time::resume(); // a stopped clock would go on to when the batch is given up
     answer.await.unwrap();
     let text = registry.metrics().render();
     let line = r#"uncork_requests_total{model="m",version="1",outcome="late"} 1"#;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
@@ -14,8 +15,11 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source};
+use uncork::runner::synthetic::Synthetic;
+use uncork::runner::{Runner, RunnerError, Signature};
 use uncork::server::{Ended, Options, Server};
 use uncork::telemetry::Tracer;
+use uncork::tensor::Tensors;
 
 /// Far longer than anything here takes: a wait that reaches it has failed.
 const HANGS: Duration = Duration::from_secs(20);
@@ -45,6 +49,7 @@ fn stand_in(name: &str, version: &str, base: Duration) -> ModelSpec {
         weight: NonZeroUsize::MIN,
         runners: n(1),
         threads: n(1),
+        stuck_after: Duration::from_secs(60),
         max_queue_rows: n(64),
         max_queue_bytes: n(1 << 20),
     }
@@ -1197,4 +1202,51 @@ async fn requests_sent_ahead_are_answered_in_their_order_whichever_way_they_go()
         let places = ["[3.0]", "{\"live\":true}", "[5.0]", "[7.0]", "[9.0]"].map(|part| answers.find(part));
         assert!(places.is_sorted() && places[0].is_some(), "in pieces of {piece}: {answers}");
     }
+}
+
+/// A stand-in that does not come back while it is told to hang.
+struct Hanging(Synthetic, Arc<(Mutex<bool>, Condvar)>);
+
+impl Runner for Hanging {
+    fn signature(&self) -> &Signature {
+        self.0.signature()
+    }
+
+    fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        let (hangs, changed) = &*self.1;
+        drop(changed.wait_while(hangs.lock().unwrap(), |hangs| *hangs).unwrap());
+        self.0.run(batch)
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_does_not_come_back_is_given_up_named_and_ready_again_when_a_fresh_runner_works() {
+    let switch = Arc::new((Mutex::new(false), Condvar::new()));
+    let own = Arc::clone(&switch);
+    let source = Source::runners("hanging", move |_| {
+        Ok(Hanging(Synthetic::new(Duration::ZERO, Duration::ZERO), Arc::clone(&own)))
+    });
+    let hangs = |hangs: bool| {
+        *switch.0.lock().unwrap() = hangs;
+        switch.1.notify_all();
+    };
+    let model = ModelSpec { source, stuck_after: Duration::from_secs(1), ..stand_in("m", "1", Duration::ZERO) };
+    let server = start(Options::default(), vec![model, stand_in("other", "1", Duration::ZERO)]).await;
+    hangs(true);
+    let failed = server.infer(&request(json!([1]))).await;
+    assert_eq!(failed.status, 500);
+    assert!(failed.error().starts_with("the model has not answered for 1.0 s and is given up"), "{}", failed.error());
+    let ready = server.get("/v2/health/ready").await;
+    let why = "model 'm': a batch has not come back for 1.0 s and was given up";
+    assert_eq!((ready.status, ready.json()["stuck"].clone()), (503, json!([why])));
+    let statuses = [server.get("/v2/models/m/ready").await.status, server.get("/v2/models/other/ready").await.status];
+    assert_eq!(statuses, [503, 200]);
+    let metrics = server.get("/metrics").await.text;
+    assert!(metrics.contains("uncork_stuck_batches_total{model=\"m\",version=\"1\"} "), "{metrics}");
+    assert!(!metrics.contains("uncork_stuck_batches_total{model=\"m\",version=\"1\"} 0"), "{metrics}");
+    assert!(metrics.contains("uncork_in_flight_batches{model=\"m\",version=\"1\"} 0"), "{metrics}");
+    hangs(false);
+    let again = async { while server.get("/v2/health/ready").await.status != 200 {} };
+    tokio::time::timeout(HANGS, again).await.unwrap();
+    assert_eq!(server.infer(&request(json!([1]))).await.status, 200, "nobody had to ask for it");
 }

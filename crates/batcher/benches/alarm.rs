@@ -106,7 +106,7 @@ impl Policy for Hold {
 struct AtOnce;
 
 impl Executor<(), ()> for AtOnce {
-    fn execute(&mut self, batch: Vec<()>) -> BoxFuture<'static, Result<Ran<()>, BatchError>> {
+    fn execute(&mut self, _ticket: u64, batch: Vec<()>) -> BoxFuture<'static, Result<Ran<()>, BatchError>> {
         std::future::ready(Ok(batch.into())).boxed()
     }
 }

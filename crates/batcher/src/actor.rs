@@ -16,10 +16,10 @@ use super::alarm::Alarm;
 use super::clock::Clock;
 use super::desk::{Boarded, Desk, Reply, Waiting};
 use super::executor::{BatchError, Ran};
-use super::observer::{Landed, Learned, RefusalReason, Refused, Rehearsed, Released, Rider, SpanRef, Waits};
+use super::observer::{Abandoned, Landed, Learned, RefusalReason, Refused, Rehearsed, Released, Rider, SpanRef, Waits};
 use crate::Error;
 use uncork_core::estimator::Instant;
-use uncork_core::policy::{Batch, Dispatcher, Entry, Landing, Lane, LaneId, Rehearsal, Shed, Step};
+use uncork_core::policy::{Batch, Dispatcher, Entry, GivenUp, Landing, Lane, LaneId, Rehearsal, Shed, Step};
 
 /// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
 /// long a landed batch can go unnoticed.
@@ -129,6 +129,9 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 self.set_alarm(now, next);
             }
             self.tidy(now);
+            if self.desks.is_empty() && self.abandoned() {
+                return; // what was given up is not waited for
+            }
         }
     }
 
@@ -210,6 +213,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             match self.dispatcher.poll(now, keep) {
                 Step::Release(batch) => self.release(now, batch, boarded),
                 Step::Rehearse(rehearsal) => self.rehearse(now, rehearsal),
+                Step::GiveUp(given_up) => self.give_up(now, given_up),
                 Step::Shed(shed) => self.shed(now, &shed),
                 Step::WaitUntil(at) => return Some(at),
                 Step::Park => return None,
@@ -224,7 +228,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let Batch { ticket, rows, reason, held, predicted, .. } = batch;
         let span = desk.observers.released(since, &Released { ticket, riders: &riders, rows, reason, held, predicted });
         let flight = Flight { batch, since, riders, replies, span };
-        let answers = desk.executor.execute(items);
+        let answers = desk.executor.execute(ticket, items);
         self.aloft.insert(ticket, Aloft::Batch(flight));
         self.flights.push(Box::pin(async move { (ticket, answers.await) }));
     }
@@ -232,9 +236,33 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
     /// Has a runner run rows of its own.
     fn rehearse(&mut self, since: Instant, rehearsal: Rehearsal) {
         let Some(desk) = self.desks.get_mut(&rehearsal.lane) else { return };
-        let (ticket, back) = (rehearsal.ticket, desk.executor.rehearse(rehearsal.rows));
+        let (ticket, back) = (rehearsal.ticket, desk.executor.rehearse(rehearsal.ticket, rehearsal.rows));
         self.aloft.insert(ticket, Aloft::Rehearsal(rehearsal, since));
         self.flights.push(Box::pin(async move { (ticket, back.await) }));
+    }
+
+    /// Tells the callers of a batch that it is not waited for any more, and has its runner replaced.
+    fn give_up(&mut self, now: Instant, given_up: GivenUp) {
+        let GivenUp { ticket, lane, ran, is_replaced, left_behind, .. } = given_up;
+        let Some(desk) = self.desks.get_mut(&lane) else { return };
+        if is_replaced {
+            desk.executor.give_up(ticket);
+        }
+        desk.bounds.set_stuck(true);
+        let rows = match self.aloft.remove(&ticket) {
+            Some(Aloft::Batch(Flight { batch, riders, replies, span, .. })) => {
+                let told = Error::Stuck { ran };
+                let (rows, predicted, why) = (batch.rows, batch.predicted, BatchError::new(told.to_string()));
+                let landed = Landed { ticket, riders: &riders, rows, predicted, took: ran, span, failed: Some(&why) };
+                desk.observers.landed(now, &landed);
+                // Callers may have left.
+                replies.into_iter().for_each(|reply| drop(reply.send(Err(told.clone()))));
+                rows
+            }
+            Some(Aloft::Rehearsal(rehearsal, _)) => rehearsal.rows,
+            None => return,
+        };
+        desk.observers.abandoned(now, &Abandoned { rows, ran, is_replaced, left_behind });
     }
 
     /// Tells callers that they would be answered late.
@@ -263,7 +291,11 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
 
     /// Learns from what has come back and frees its runner.
     fn land(&mut self, now: Instant, ticket: u64, outcome: Outcome<A>) -> Option<Deliveries<A>> {
-        match self.aloft.remove(&ticket)? {
+        let Some(aloft) = self.aloft.remove(&ticket) else {
+            self.dispatcher.land(now, ticket, Landing::Failed); // it was given up
+            return None;
+        };
+        match aloft {
             Aloft::Batch(flight) => Some(self.land_batch(now, flight, outcome)),
             Aloft::Rehearsal(rehearsal, since) => {
                 self.land_rehearsal(now, &rehearsal, since, &outcome);
@@ -279,6 +311,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let landing = if outcome.is_ok() { Landing::Answered { took, late: 0 } } else { Landing::Failed };
         let has_learned = self.dispatcher.land(now, ticket, landing);
         let Some(desk) = self.desks.get(&lane) else { return };
+        desk.bounds.set_stuck(self.dispatcher.is_stuck(lane));
         let most_rows = self.dispatcher.most_rows(lane);
         desk.bounds.set_most_rows(most_rows);
         desk.observers.rehearsed(now, &Rehearsed { rows, took, failed: outcome.as_ref().err(), most_rows });
@@ -303,6 +336,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let has_learned = self.dispatcher.land(now, ticket, landing);
         // A desk stays until its last batch is back.
         if let Some(desk) = self.desks.get_mut(&lane) {
+            desk.bounds.set_stuck(self.dispatcher.is_stuck(lane));
             let failed = outcome.as_ref().err();
             desk.observers.landed(now, &Landed { ticket, riders, rows, predicted, took, span, failed });
             if has_learned {

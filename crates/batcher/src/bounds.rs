@@ -16,6 +16,8 @@ pub(super) struct Bounds {
     retry_after: Duration,
     /// The most rows that a batch may have now.
     most_rows: AtomicUsize,
+    /// Whether a batch was given up, and none has come back since.
+    is_stuck: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -29,7 +31,14 @@ impl Bounds {
     pub(super) fn new(max_rows: usize, max_bytes: usize, retry_after: Duration) -> Bounds {
         let meter = |unit, bound| Meter { unit, used: AtomicUsize::new(0), bound };
         let (rows, bytes) = (meter("rows", max_rows), meter("bytes", max_bytes));
-        Bounds { rows, bytes, closed: AtomicBool::new(false), retry_after, most_rows: AtomicUsize::new(usize::MAX) }
+        Bounds {
+            rows,
+            bytes,
+            closed: AtomicBool::new(false),
+            retry_after,
+            most_rows: AtomicUsize::new(usize::MAX),
+            is_stuck: AtomicBool::new(false),
+        }
     }
 
     /// Makes room for `weight`, or says what is full.
@@ -60,6 +69,14 @@ impl Bounds {
 
     pub(super) fn most_rows(&self) -> usize {
         self.most_rows.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_stuck(&self, is_stuck: bool) {
+        self.is_stuck.store(is_stuck, Ordering::Relaxed);
     }
 
     pub(super) fn set_most_rows(&self, rows: usize) {

@@ -39,6 +39,7 @@ pub struct Builder<I, A> {
     observers: Observers,
     seen: Vec<(usize, Duration)>,
     tried: Option<usize>,
+    stuck_after: Option<Duration>,
     answers: std::marker::PhantomData<fn() -> A>,
 }
 
@@ -66,6 +67,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             observers: Observers::default(),
             seen: Vec::new(),
             tried: None,
+            stuck_after: None,
             answers: std::marker::PhantomData,
         }
     }
@@ -139,6 +141,13 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         Builder { tried: Some(tried), ..self }
     }
 
+    /// A batch that runs for so long is given up: its callers are told [`Error::Stuck`](crate::Error::Stuck), and the thread that
+    /// runs it is left behind and replaced by a new one with a worker of its own. Four are left behind at most; beyond that the
+    /// pool has a runner less. Without this, a batch may take for ever.
+    pub fn giving_up_after(self, stuck_after: Duration) -> Self {
+        Builder { stuck_after: Some(stuck_after), ..self }
+    }
+
     /// Starts a batcher over a function of a batch, called on a thread for each runner.
     pub fn start_function(
         self,
@@ -171,6 +180,9 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         let mut lane = lane.padding_to(self.sizes);
         if let Some(tried) = self.tried {
             lane = lane.rehearsing(tried, self.caps.max_latency - answering);
+        }
+        if let Some(stuck_after) = self.stuck_after {
+            lane = lane.giving_up_after(stuck_after);
         }
         let observers = Arc::new(self.observers);
         for (rows, took) in self.seen {

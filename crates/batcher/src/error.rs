@@ -47,6 +47,12 @@ pub enum Error {
     /// The batch that the item rode in failed; other batches are not affected. An [`Observer`](crate::Observer) hears why.
     #[error("the batch failed")]
     Failed,
+    /// The batch that the item rode in did not come back in [the time that it has](crate::Builder::giving_up_after).
+    #[error("the batch has not come back for {:.1} s, and was given up", ran.as_secs_f64())]
+    Stuck {
+        /// How long it had run.
+        ran: Duration,
+    },
 }
 
 impl Error {
@@ -57,7 +63,7 @@ impl Error {
             Error::Late { retry_after, .. } => *retry_after,
             Error::Full { retry_after, .. } => Some(*retry_after),
             Error::ShuttingDown => Some(Duration::from_secs(1)),
-            Error::TooLarge { .. } | Error::Failed => None,
+            Error::TooLarge { .. } | Error::Failed | Error::Stuck { .. } => None,
         }
     }
 }

@@ -1,9 +1,8 @@
 //! What runs a batch: the seam between the actor and the runners, and the threads behind it.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -49,14 +48,19 @@ impl<A> From<Vec<A>> for Ran<A> {
 
 /// Runs batches. Asked for no more batches at once than the pool has runners.
 pub trait Executor<I, A>: Send + 'static {
-    /// Starts a batch; the future yields its answers.
-    fn execute(&mut self, batch: Vec<I>) -> BoxFuture<'static, Result<Ran<A>, BatchError>>;
+    /// Starts a batch; the future yields its answers. No other batch or rehearsal of the pool has this ticket.
+    fn execute(&mut self, ticket: u64, batch: Vec<I>) -> BoxFuture<'static, Result<Ran<A>, BatchError>>;
 
     /// Starts a batch of so many rows that are nobody's; the future yields no answers. Asked for only where the batcher
     /// [rehearses](crate::Builder::rehearsing).
-    fn rehearse(&mut self, _rows: usize) -> BoxFuture<'static, Result<Ran<A>, BatchError>> {
+    fn rehearse(&mut self, _ticket: u64, _rows: usize) -> BoxFuture<'static, Result<Ran<A>, BatchError>> {
         Box::pin(async { Err(BatchError::without_rows()) })
     }
+
+    /// The batch with this ticket has run for too long, and is not waited for: whatever runs it is to be replaced, so that
+    /// as many batches can run as before. Its future may still yield; what it yields goes nowhere. Asked for only where the
+    /// batcher [gives up](crate::Builder::giving_up_after).
+    fn give_up(&mut self, _ticket: u64) {}
 }
 
 /// What a thread does with batches. The thread takes the time, unless `took` says it already. A closure of a batch is one.
@@ -80,44 +84,61 @@ impl<I, A, F: FnMut(Vec<I>) -> Result<Ran<A>, BatchError>> Work<I, A> for F {
 /// when the last clone and the last [`Workers`] on them are dropped, each after the batch it is at.
 #[derive(Debug, Clone)]
 pub struct Threads {
-    shared: Arc<Shared>,
+    shared: Arc<Mutex<Shared>>,
 }
 
-#[derive(Debug)]
 struct Shared {
+    name: String,
     /// One for each thread: a thread has workers of its own, so it matters who gets a job.
     jobs: Vec<mpsc::Sender<Job>>,
+    /// Threads started so far.
+    started: usize,
     /// Threads without a batch, the one that was busy last at the end: its caches are the warmest.
-    idle: Arc<Mutex<Vec<usize>>>,
-    next_key: AtomicU64,
+    idle: Vec<usize>,
+    /// Which thread is at which batch, by the key of its workers and its ticket.
+    busy: HashMap<(u64, u64), usize>,
+    /// Builds each worker on a thread, by key.
+    settlers: BTreeMap<u64, Settle>,
+    next_key: u64,
 }
 
 /// Something to do on a thread, with the workers that the thread owns.
 type Job = Box<dyn FnOnce(&mut Owned) + Send>;
 
+/// Makes the job that builds a worker on a thread.
+type Settle = Box<dyn Fn() -> Job + Send>;
+
 /// The workers that one thread owns, by key. A worker never leaves its thread, so it needs not be `Send`.
 type Owned = HashMap<u64, Box<dyn Any>>;
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Shared { name, jobs, idle, .. } = self;
+        f.debug_struct("Shared")
+            .field("name", name)
+            .field("threads", &jobs.len())
+            .field("idle", idle)
+            .finish_non_exhaustive()
+    }
+}
 
 impl Threads {
     /// Starts `count` threads called `name`.
     pub fn start(name: &str, count: usize) -> std::io::Result<Threads> {
-        let mut jobs = Vec::with_capacity(count);
-        for i in 0..count {
-            let (job, inbox) = mpsc::channel::<Job>();
-            thread::Builder::new().name(format!("{name}-{i}")).spawn(move || {
-                let mut owned = Owned::new();
-                while let Ok(job) = inbox.recv() {
-                    // The work in it has a fence of its own; this one is for workers whose `drop` panics.
-                    let _ = fenced(|| {
-                        job(&mut owned);
-                        Ok(())
-                    });
-                }
-            })?;
-            jobs.push(job);
+        let mut shared = Shared {
+            name: name.into(),
+            jobs: Vec::with_capacity(count),
+            started: 0,
+            idle: (0..count).rev().collect(),
+            busy: HashMap::new(),
+            settlers: BTreeMap::new(),
+            next_key: 0,
+        };
+        for _ in 0..count {
+            let jobs = shared.start()?;
+            shared.jobs.push(jobs);
         }
-        let idle = Arc::new(Mutex::new((0..count).rev().collect()));
-        Ok(Threads { shared: Arc::new(Shared { jobs, idle, next_key: AtomicU64::new(0) }) })
+        Ok(Threads { shared: Arc::new(Mutex::new(shared)) })
     }
 
     /// A worker on each thread, which the thread builds for itself, now if it is idle and else after its batch. A worker
@@ -128,25 +149,67 @@ impl Threads {
         A: Send + 'static,
         F: Fn() -> Result<Box<dyn Work<I, A>>, BatchError> + Send + Sync + 'static,
     {
-        let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
+        let mut shared = lock(&self.shared);
+        let key = shared.next_key;
+        shared.next_key += 1;
         let build: Arc<Build<I, A>> = Arc::new(build);
-        for thread in &self.shared.jobs {
+        let settle: Settle = Box::new(move || {
             let build = Arc::clone(&build);
-            let settle_in: Job = Box::new(move |owned| drop(owned.insert(key, Box::new(Worker::new(build)))));
-            // Threads end after this handle, so there is one to hear it; the first batch would say if not.
-            let _ = thread.send(settle_in);
-        }
+            Box::new(move |owned| drop(owned.insert(key, Box::new(Worker::new(build)))))
+        });
+        // Threads end after this handle, so there is one to hear it; the first batch would say if not.
+        shared.jobs.iter().for_each(|thread| drop(thread.send(settle())));
+        shared.settlers.insert(key, settle);
         Workers { threads: self.clone(), key, types: PhantomData }
     }
 }
 
 impl Shared {
-    /// A thread without a batch, and whether it was taken from the idle ones. Where there is none, more batches are sent
-    /// than the pool has runners, and some thread gets a second one to do after its first.
-    fn thread(&self) -> (usize, bool) {
-        match lock(&self.idle).pop() {
-            Some(thread) => (thread, true),
-            None => (0, false),
+    /// Starts a thread that builds all workers.
+    fn start(&mut self) -> std::io::Result<mpsc::Sender<Job>> {
+        let (jobs, inbox) = mpsc::channel::<Job>();
+        let name = format!("{}-{}", self.name, self.started);
+        thread::Builder::new().name(name).spawn(move || {
+            let mut owned = Owned::new();
+            while let Ok(job) = inbox.recv() {
+                // The work in it has a fence of its own; this one is for workers whose `drop` panics.
+                let _ = fenced(|| {
+                    job(&mut owned);
+                    Ok(())
+                });
+            }
+        })?;
+        self.started += 1;
+        self.settlers.values().for_each(|settle| drop(jobs.send(settle())));
+        Ok(jobs)
+    }
+
+    /// A thread for a batch. Where none is idle, more batches are sent than the pool has runners, and some thread gets a
+    /// second one to do after its first.
+    fn thread(&mut self, batch: (u64, u64)) -> Option<&mpsc::Sender<Job>> {
+        let idle = self.idle.pop();
+        if let Some(thread) = idle {
+            self.busy.insert(batch, thread);
+        }
+        self.jobs.get(idle.unwrap_or(0))
+    }
+
+    /// A batch is over: its thread is idle again, unless it was left behind.
+    fn done(&mut self, batch: (u64, u64)) {
+        self.idle.extend(self.busy.remove(&batch));
+    }
+
+    /// Leaves the thread behind that is at this batch, and starts another in its place. It ends after the batch, if it ever
+    /// does: nobody can send to it any more.
+    fn replace(&mut self, batch: (u64, u64)) {
+        let Some(thread) = self.busy.remove(&batch) else { return };
+        match self.start() {
+            Ok(jobs) => {
+                self.jobs[thread] = jobs;
+                self.idle.push(thread);
+            }
+            // The next batch for it waits behind this one, and is given up too; then it is tried again.
+            Err(_) => drop(self.busy.insert(batch, thread)),
         }
     }
 }
@@ -160,12 +223,16 @@ pub struct Workers<I, A> {
 }
 
 impl<I: Send + 'static, A: Send + 'static> Executor<I, A> for Workers<I, A> {
-    fn execute(&mut self, batch: Vec<I>) -> BoxFuture<'static, Result<Ran<A>, BatchError>> {
-        self.send(|worker| worker.run(|work| work.run(batch)))
+    fn execute(&mut self, ticket: u64, batch: Vec<I>) -> BoxFuture<'static, Result<Ran<A>, BatchError>> {
+        self.send(ticket, |worker| worker.run(|work| work.run(batch)))
     }
 
-    fn rehearse(&mut self, rows: usize) -> BoxFuture<'static, Result<Ran<A>, BatchError>> {
-        self.send(move |worker| worker.run(|work| work.rehearse(rows).map(|()| Vec::new().into())))
+    fn rehearse(&mut self, ticket: u64, rows: usize) -> BoxFuture<'static, Result<Ran<A>, BatchError>> {
+        self.send(ticket, move |worker| worker.run(|work| work.rehearse(rows).map(|()| Vec::new().into())))
+    }
+
+    fn give_up(&mut self, ticket: u64) {
+        lock(&self.threads.shared).replace((self.key, ticket));
     }
 }
 
@@ -173,26 +240,24 @@ impl<I: Send + 'static, A: Send + 'static> Workers<I, A> {
     /// Has the worker of an idle thread run something.
     fn send(
         &self,
+        ticket: u64,
         run: impl FnOnce(&mut Worker<I, A>) -> Result<Ran<A>, BatchError> + Send + 'static,
     ) -> BoxFuture<'static, Result<Ran<A>, BatchError>> {
         let gone = || BatchError("no runner thread is left".into());
         let (done, answers) = oneshot::channel();
-        let (shared, key) = (&self.threads.shared, self.key);
-        let (thread, was_idle) = shared.thread();
+        let (key, batch) = (self.key, (self.key, ticket));
         let begin = Instant::now();
-        let idle = Arc::clone(&shared.idle);
+        let threads = Arc::downgrade(&self.threads.shared);
         let job: Job = Box::new(move |owned| {
             let worker = owned.get_mut(&key).and_then(|worker| worker.downcast_mut::<Worker<I, A>>());
             let answers = worker.map_or_else(|| Err(gone()), run);
             let took = begin.elapsed();
             let answers = answers.map(|ran| Ran { took: ran.took.or(Some(took)), ..ran });
-            if was_idle {
-                lock(&idle).push(thread);
-            }
+            threads.upgrade().into_iter().for_each(|threads| lock(&threads).done(batch));
             // A dropped receiver means that the batcher is gone, and with it everybody who waits.
             let _ = done.send(answers);
         });
-        match shared.jobs.get(thread).map(|jobs| jobs.send(job)) {
+        match lock(&self.threads.shared).thread(batch).map(|thread| thread.send(job)) {
             Some(Ok(())) => answers.map(move |a| a.unwrap_or_else(|_| Err(gone()))).boxed(),
             _ => std::future::ready(Err(gone())).boxed(),
         }
@@ -201,11 +266,14 @@ impl<I: Send + 'static, A: Send + 'static> Workers<I, A> {
 
 impl<I, A> Drop for Workers<I, A> {
     fn drop(&mut self) {
-        let key = self.key;
-        for thread in &self.threads.shared.jobs {
+        let (key, mut shared) = (self.key, lock(&self.threads.shared));
+        let settle = shared.settlers.remove(&key);
+        for thread in &shared.jobs {
             // A thread that is gone has no worker to let go.
             let _ = thread.send(Box::new(move |owned| drop(owned.remove(&key))));
         }
+        drop(shared);
+        drop(settle); // with what builds workers, which is somebody else's code
     }
 }
 

@@ -76,7 +76,9 @@ use std::time::Duration;
 pub use builder::Builder;
 pub use error::Error;
 pub use executor::{BatchError, Executor, Ran, Threads, Work, Workers};
-pub use observer::{Landed, Learned, Observer, RefusalReason, Refused, Rehearsed, Released, Rider, SpanRef, Waits};
+pub use observer::{
+    Abandoned, Landed, Learned, Observer, RefusalReason, Refused, Rehearsed, Released, Rider, SpanRef, Waits,
+};
 pub use pool::Pool;
 
 pub use uncork_core::policy::{BatchSizes, Priority};
@@ -288,6 +290,12 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
     #[must_use]
     pub fn most_rows(&self) -> usize {
         self.shared.bounds.most_rows()
+    }
+
+    /// Whether a batch was [given up](Builder::giving_up_after), and none has come back since.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.shared.bounds.is_stuck()
     }
 
     /// What waits, and the most that may.

@@ -23,6 +23,10 @@ pub trait Observer: Send + Sync {
     /// Items were refused, all for one reason. Also called by the tasks of callers.
     fn refused(&self, _at: Instant, _items: &Refused<'_>) {}
 
+    /// A batch was given up. A batch of callers has [landed](Self::landed) before, as one that failed; should it still come
+    /// back, nobody hears of that.
+    fn abandoned(&self, _at: Instant, _batch: &Abandoned) {}
+
     /// A batch of rows that are nobody's is back. It counts in nothing else that is told here but what is learned from it.
     fn rehearsed(&self, _at: Instant, _batch: &Rehearsed<'_>) {}
 
@@ -89,6 +93,19 @@ pub struct Rehearsed<'a> {
     pub failed: Option<&'a BatchError>,
     /// The most rows that a batch may have from now on.
     pub most_rows: usize,
+}
+
+/// A batch or a rehearsal that was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Abandoned {
+    /// Its rows.
+    pub rows: usize,
+    /// How long it had run.
+    pub ran: Duration,
+    /// Whether its runner was replaced; else too many were left behind already, and the pool has one less until it is back.
+    pub is_replaced: bool,
+    /// Runners of the pool that are left behind now.
+    pub left_behind: usize,
 }
 
 /// Items that were refused.
@@ -212,6 +229,10 @@ impl Observers {
 
     pub(crate) fn refused(&self, at: Instant, items: &Refused<'_>) {
         self.0.iter().for_each(|observer| observer.refused(at, items));
+    }
+
+    pub(crate) fn abandoned(&self, at: Instant, batch: &Abandoned) {
+        self.0.iter().for_each(|observer| observer.abandoned(at, batch));
     }
 
     pub(crate) fn rehearsed(&self, at: Instant, batch: &Rehearsed<'_>) {

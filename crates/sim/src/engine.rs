@@ -161,6 +161,7 @@ impl Engine {
                         source.answered(lane, now);
                     }
                 }
+                Step::GiveUp(given_up) => unreachable!("no limit was set: {given_up:?}"),
                 Step::WaitUntil(at) => {
                     assert!(at > now, "waiting for the past");
                     return Some(at);

@@ -345,7 +345,7 @@ fn run(
                     fates.served.extend(entries.iter().map(|e| e.id));
                 }
                 Step::Shed(shed) => fates.shed.extend(shed.entries.iter().map(|e| e.id)),
-                Step::Rehearse(rehearsal) => panic!("it has no rows of its own: {rehearsal:?}"),
+                step @ (Step::Rehearse(_) | Step::GiveUp(_)) => panic!("no rows of its own, no limit: {step:?}"),
                 Step::WaitUntil(at) => {
                     assert!(at > now, "waiting for the past");
                     break Some(at);
@@ -436,7 +436,7 @@ fn run_lanes(
                     fates[model(lane)].served.extend(entries.iter().map(|e| e.id));
                 }
                 Step::Shed(shed) => fates[model(shed.lane)].shed.extend(shed.entries.iter().map(|e| e.id)),
-                Step::Rehearse(rehearsal) => panic!("it has no rows of its own: {rehearsal:?}"),
+                step @ (Step::Rehearse(_) | Step::GiveUp(_)) => panic!("no rows of its own, no limit: {step:?}"),
                 step => {
                     let waits = lanes.iter().any(|lane| !pool.queue(*lane).is_empty());
                     assert!(!eager || flights.len() == runners || !waits, "a runner is idle while something waits");
@@ -486,8 +486,11 @@ fn random_worlds_keep_the_laws_and_show_every_event() {
         let lived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| trial::try_out(&world)));
         tally.add(&lived.unwrap_or_else(|_| panic!("alone: cargo bench --bench laws -- --world {number}")));
     }
-    let trial::Tally { failed, left, renewed, rehearsed, repeated, simulated, released, refused, .. } = tally;
-    let seldom =
-        [failed, left, renewed, rehearsed, repeated, simulated].into_iter().chain(released).chain(refused).min();
+    let trial::Tally { failed, left, renewed, rehearsed, given_up, repeated, simulated, released, refused, .. } = tally;
+    let seldom = [failed, left, renewed, rehearsed, given_up, repeated, simulated]
+        .into_iter()
+        .chain(released)
+        .chain(refused)
+        .min();
     assert!(seldom > Some(0), "{tally:?}");
 }

@@ -5,6 +5,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 
+use crate::registry::Model;
 use crate::runner::TensorSpec;
 use crate::server::app::{App, Named, json};
 
@@ -39,18 +40,23 @@ struct Ready {
     /// Models that are still being loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     loading: Vec<String>,
+    /// Models that do not answer at present, each with why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stuck: Vec<String>,
     /// Models that cannot keep their latency caps, each with why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
 
-/// 503 until every model is loaded, and from the start of a shutdown on, while requests are still answered.
+/// 503 until every model is loaded, while one is stuck, and from the start of a shutdown on, while requests are still answered.
 pub(in crate::server) async fn ready(State(app): State<App>) -> Response {
     let models = app.registry.models();
-    let slow = models.iter().filter_map(|model| Some(format!("model '{}': {}", model.name(), model.too_slow()?)));
-    let warnings = slow.collect();
+    let named = |why: fn(&Model) -> Option<String>| {
+        models.iter().filter_map(|model| Some(format!("model '{}': {}", model.name(), why(model)?))).collect()
+    };
+    let (warnings, stuck) = (named(|model| model.too_slow().map(str::to_owned)), named(Model::stuck));
     let (ready, loading) = (app.registry.is_ready(), app.registry.loading());
-    json(ready_status(ready), &Ready { ready, live: true, loading, warnings })
+    json(ready_status(ready), &Ready { ready, live: true, loading, stuck, warnings })
 }
 
 fn ready_status(ready: bool) -> StatusCode {
@@ -61,12 +67,16 @@ fn ready_status(ready: bool) -> StatusCode {
 struct ModelReady<'a> {
     name: &'a str,
     ready: bool,
+    /// Why it does not answer at present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stuck: Option<String>,
 }
 
 pub(in crate::server) async fn model_ready(State(app): State<App>, Named(model): Named) -> Response {
     // A model is there when it is loaded and warm, whether or not others are.
-    let ready = !app.registry.is_draining();
-    json(ready_status(ready), &ModelReady { name: model.name(), ready })
+    let stuck = model.stuck();
+    let ready = !app.registry.is_draining() && stuck.is_none();
+    json(ready_status(ready), &ModelReady { name: model.name(), ready, stuck })
 }
 
 #[derive(Serialize)]

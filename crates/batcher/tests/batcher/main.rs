@@ -5,5 +5,6 @@ mod overload;
 mod pools;
 mod rehearsals;
 mod stand_in;
+mod stuck;
 mod threads;
 mod virtual_time;

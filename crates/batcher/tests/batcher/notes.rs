@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use uncork_batcher::{Landed, Learned, Observer, RefusalReason, Refused, Rehearsed, Released, SpanRef};
+use uncork_batcher::{Abandoned, Landed, Learned, Observer, RefusalReason, Refused, Rehearsed, Released, SpanRef};
 use uncork_core::estimator::{Fit, Instant};
 
 /// What was heard, without what is said about the queue.
@@ -17,6 +17,8 @@ pub(crate) enum Note {
     /// Why, and how many.
     Refused(RefusalReason, usize),
     Learned(Fit),
+    /// Rows, whether its runner was replaced, and how many are left behind.
+    Abandoned(usize, bool, usize),
     /// Rows, and whether it succeeded.
     Rehearsed(usize, bool),
 }
@@ -56,6 +58,10 @@ impl Observer for Notes {
 
     fn refused(&self, _at: Instant, items: &Refused<'_>) {
         self.write(Note::Refused(items.reason, items.items));
+    }
+
+    fn abandoned(&self, _at: Instant, batch: &Abandoned) {
+        self.write(Note::Abandoned(batch.rows, batch.is_replaced, batch.left_behind));
     }
 
     fn rehearsed(&self, _at: Instant, batch: &Rehearsed<'_>) {

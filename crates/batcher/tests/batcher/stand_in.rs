@@ -73,7 +73,7 @@ impl StandIn {
 }
 
 impl Executor<u64, u64> for StandIn {
-    fn execute(&mut self, batch: Vec<u64>) -> BoxFuture<'static, Result<Ran<u64>, BatchError>> {
+    fn execute(&mut self, _ticket: u64, batch: Vec<u64>) -> BoxFuture<'static, Result<Ran<u64>, BatchError>> {
         let mut time = self.time(batch.len());
         let mut log = self.log.lock().expect("no test panics with it");
         if self.slow.0.contains(&self.made.elapsed()) {
@@ -95,7 +95,7 @@ impl Executor<u64, u64> for StandIn {
         .boxed()
     }
 
-    fn rehearse(&mut self, rows: usize) -> BoxFuture<'static, Result<Ran<u64>, BatchError>> {
+    fn rehearse(&mut self, _ticket: u64, rows: usize) -> BoxFuture<'static, Result<Ran<u64>, BatchError>> {
         let is_slow = self.slow.0.contains(&self.made.elapsed());
         let time = self.time(rows) * if is_slow { self.slow.1 } else { 1 };
         self.log.lock().expect("no test panics with it").rehearsals.push(rows);

@@ -219,7 +219,7 @@ async fn call(
 struct StandIn(Shared);
 
 impl Executor<usize, ()> for StandIn {
-    fn execute(&mut self, batch: Vec<usize>) -> BoxFuture<'static, Result<Ran<()>, BatchError>> {
+    fn execute(&mut self, _ticket: u64, batch: Vec<usize>) -> BoxFuture<'static, Result<Ran<()>, BatchError>> {
         let mut world = lock(&self.0);
         let World { service, rng, launched, counts, load, flights, epoch, .. } = &mut *world;
         let now = Instant::EPOCH + epoch.elapsed();
@@ -238,7 +238,7 @@ impl Executor<usize, ()> for StandIn {
         .boxed()
     }
 
-    fn rehearse(&mut self, rows: usize) -> BoxFuture<'static, Result<Ran<()>, BatchError>> {
+    fn rehearse(&mut self, _ticket: u64, rows: usize) -> BoxFuture<'static, Result<Ran<()>, BatchError>> {
         let mut world = lock(&self.0);
         let World { service, rng, launched, flights, epoch, .. } = &mut *world;
         let now = Instant::EPOCH + epoch.elapsed();

@@ -22,7 +22,16 @@ pub struct Dispatcher {
     opened: LaneId,
     /// When something last arrived or landed.
     stirred: Instant,
+    /// When batches are given up that are running, by their tickets.
+    limits: Vec<(u64, Instant)>,
+    /// Batches that were given up and still occupy their runners, and those whose runners were replaced.
+    stuck: Vec<u64>,
+    left_behind: Vec<u64>,
 }
+
+/// Runners that are left behind at once with batches that were given up. Each may hold all that a model needs, and a
+/// processor for ever: beyond so many the pool rather has a runner less.
+const MOST_LEFT_BEHIND: usize = 4;
 
 /// A batch that goes to a runner. It counts as running from the moment in which it is handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +65,24 @@ pub struct Rehearsal {
     pub rows: usize,
     /// The mean time that it is expected to take; `None` before the lane's first batch.
     pub predicted: Option<Duration>,
+}
+
+/// A batch that has run for so long that nothing is expected of it any more. Its callers are to be told so; should it still
+/// [land](Dispatcher::land), nobody waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GivenUp {
+    /// Which batch or rehearsal.
+    pub ticket: u64,
+    /// Whose.
+    pub lane: LaneId,
+    /// How long it has run.
+    pub ran: Duration,
+    /// Whether its runner is to be replaced by a new one, which is free from now on. Else too many were left behind already,
+    /// and the pool has a runner less until it lands.
+    pub is_replaced: bool,
+    /// Runners that are left behind now, this one among them.
+    pub left_behind: usize,
 }
 
 /// Entries that are refused because they would be answered late. They wait no more.
@@ -96,6 +123,8 @@ pub enum Step {
     Release(Batch),
     /// Run a batch of made-up rows, and [`land`](Dispatcher::land) it.
     Rehearse(Rehearsal),
+    /// Expect nothing of this batch any more.
+    GiveUp(GivenUp),
     /// Refuse these entries.
     Shed(Shed),
     /// Poll again at this instant, or after the next event if that is sooner.
@@ -108,6 +137,12 @@ pub enum Step {
 fn sooner(rest: Decision, at: Instant) -> Decision {
     let Decision::WaitUntil(other) = rest else { return Decision::WaitUntil(at) };
     Decision::WaitUntil(other.min(at))
+}
+
+/// Takes this ticket out of some, and says whether it was among them.
+fn take(tickets: &mut Vec<u64>, ticket: u64) -> bool {
+    let at = tickets.iter().position(|other| *other == ticket);
+    at.map(|at| tickets.swap_remove(at)).is_some()
 }
 
 /// What is said of lanes that the driver knows.
@@ -127,6 +162,9 @@ impl Dispatcher {
             tickets: 0,
             opened: 0,
             stirred: Instant::EPOCH,
+            limits: Vec::new(),
+            stuck: Vec::new(),
+            left_behind: Vec::new(),
         }
     }
 
@@ -173,6 +211,9 @@ impl Dispatcher {
     /// Refusals of all lanes come first: whoever will be late is told so before anything else happens, and does not count
     /// in what the arbiter compares. Only lanes are asked to which something has happened since they were asked last.
     pub fn poll(&mut self, now: Instant, mut keep: impl FnMut(LaneId, &Entry) -> bool) -> Step {
+        if let Some(given_up) = self.give_up(now) {
+            return Step::GiveUp(given_up);
+        }
         loop {
             match self.peek(now) {
                 (Some(lane), Decision::Release { entries, reason }) => {
@@ -217,6 +258,9 @@ impl Dispatcher {
         }
         if claims.len() > 1 {
             ready = self.arbiter.choose(now, &claims).map(|claim| (claim.lane, self.says(now, claim.lane)));
+        }
+        if let Some(at) = self.limits.iter().map(|(_, at)| *at).min() {
+            rest = sooner(rest, at);
         }
         ready.map_or((None, rest), |(lane, run)| (Some(lane), run))
     }
@@ -302,6 +346,7 @@ impl Dispatcher {
         self.settle(now);
         self.arbiter.charge(lane, expected.unwrap_or_default());
         self.running.push(Running { ticket, lane, since: now, entries, rows, waited, expected });
+        self.limits.extend(self.lane(lane).stuck_after.map(|limit| (ticket, now + limit)));
         // Lanes that wait or hold do not lose by it; those that wanted this runner have to think again.
         for lane in self.lanes.values_mut() {
             lane.said.take_if(|(_, decision)| matches!(decision, Decision::Release { .. }));
@@ -333,24 +378,62 @@ impl Dispatcher {
         Shed { lane: id, entries, reason, forecast, retry_at: retries.then_some(retry_at) }
     }
 
+    /// The next batch that has run for too long. What it holds is let go, and a new runner is free, unless too many are left
+    /// behind.
+    fn give_up(&mut self, now: Instant) -> Option<GivenUp> {
+        let at = self.limits.iter().position(|(_, at)| *at <= now)?;
+        let (ticket, _) = self.limits.swap_remove(at);
+        let at = self.running.iter().position(|r| r.ticket == ticket)?;
+        let is_replaced = self.left_behind.len() < MOST_LEFT_BEHIND;
+        let Running { lane, since, rows, .. } = self.running[at];
+        let is_rehearsal = self.running[at].is_rehearsal();
+        let ran = now.since(since);
+        if is_replaced {
+            let running = self.running.swap_remove(at);
+            self.left_behind.push(ticket);
+            self.book(now, &running, ran);
+        } else {
+            self.stuck.push(ticket);
+        }
+        self.lanes.values_mut().for_each(|lane| lane.said = None);
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.is_stuck = true;
+            lane.rehearsals.as_mut().into_iter().for_each(|own| own.given_up(is_rehearsal.then_some(rows)));
+        }
+        Some(GivenUp { ticket, lane, ran, is_replaced, left_behind: self.left_behind.len() })
+    }
+
+    /// Books what a batch took in place of what was expected, and that its runner is free.
+    fn book(&mut self, now: Instant, running: &Running, time: Duration) {
+        self.stirred = self.stirred.max(now);
+        self.settle(now);
+        // Nobody's account is left to book on where the lane was closed meanwhile.
+        let Some(lane) = self.lanes.get_mut(&running.lane) else { return };
+        lane.free_since = now;
+        self.arbiter.refund(running.lane, running.expected.unwrap_or_default());
+        self.arbiter.charge(running.lane, time);
+    }
+
     /// The batch with this ticket is back; says whether the estimate has learned from it. Only batches that succeeded are
     /// learned from: a model that fails fast would look fast.
     pub fn land(&mut self, now: Instant, ticket: u64, landing: Landing) -> bool {
-        let Some(at) = self.running.iter().position(|r| r.ticket == ticket) else { return false };
+        let Some(at) = self.running.iter().position(|r| r.ticket == ticket) else {
+            take(&mut self.left_behind, ticket);
+            return false;
+        };
         let running = self.running.swap_remove(at);
-        self.stirred = self.stirred.max(now);
+        self.limits.retain(|(limited, _)| *limited != ticket);
+        let is_late = take(&mut self.stuck, ticket);
+        let landing = if is_late { Landing::Failed } else { landing };
         self.lanes.values_mut().for_each(|lane| lane.said = None);
-        self.settle(now);
-        // Nobody's account is left to book on where the lane was closed meanwhile.
-        let Some(lane) = self.lanes.get_mut(&running.lane) else { return false };
         let time = match landing {
             Landing::Answered { took, .. } => took,
             Landing::Failed => now.since(running.since),
         };
-        self.arbiter.refund(running.lane, running.expected.unwrap_or_default());
-        self.arbiter.charge(running.lane, time);
-        lane.free_since = now;
+        self.book(now, &running, time);
+        let Some(lane) = self.lanes.get_mut(&running.lane) else { return false };
         let has_succeeded = landing != Landing::Failed;
+        lane.is_stuck &= !has_succeeded;
         let tells = if running.is_rehearsal() {
             lane.rehearsals.as_mut().is_some_and(|own| own.landed(running.rows, has_succeeded))
         } else {
@@ -466,13 +549,20 @@ impl Dispatcher {
     /// Whether nobody's request waits or runs in this lane.
     #[must_use]
     pub fn is_idle(&self, lane: LaneId) -> bool {
-        self.queue(lane).is_empty() && self.running.iter().all(|batch| batch.lane != lane || batch.is_rehearsal())
+        let is_awaited = |batch: &&Running| !batch.is_rehearsal() && !self.stuck.contains(&batch.ticket);
+        self.queue(lane).is_empty() && self.running.iter().filter(is_awaited).all(|batch| batch.lane != lane)
     }
 
     /// What has been learned of this lane's batch time.
     #[must_use]
     pub fn fit(&self, lane: LaneId) -> Fit {
         self.lane(lane).fit()
+    }
+
+    /// Whether a batch of this lane was given up, and none has come back since.
+    #[must_use]
+    pub fn is_stuck(&self, lane: LaneId) -> bool {
+        self.lane(lane).is_stuck
     }
 
     /// The most rows that batches of this lane may have now: its cap, or what was tried.
@@ -680,7 +770,7 @@ mod tests {
                         flights.push((round, batch.ticket));
                     }
                     Step::WaitUntil(_) | Step::Park => break,
-                    Step::Rehearse(rehearsal) => panic!("it has no rows of its own: {rehearsal:?}"),
+                    step => panic!("it has neither rows of its own nor a limit: {step:?}"),
                 }
             }
         }
@@ -790,6 +880,73 @@ mod tests {
             pool.land(at(round * 100 + 60), ticket, took(10));
         }
         assert_eq!(pool.lane(lane).predict(1), Some(Duration::from_millis(10)));
+    }
+
+    /// Arrives, is released at `ms` and never comes back; returns its ticket.
+    fn hang(pool: &mut Dispatcher, lane: LaneId, ms: u64) -> u64 {
+        pool.arrive(lane, entry(ms, ms, 90));
+        release(pool, at(ms)).1
+    }
+
+    fn stubborn() -> Lane {
+        lane().giving_up_after(Duration::from_secs(10))
+    }
+
+    #[test]
+    fn a_batch_that_does_not_come_back_is_given_up_once_and_its_runner_replaced() {
+        let mut pool = Dispatcher::new(1);
+        let stubborn = pool.open(stubborn());
+        let ticket = hang(&mut pool, stubborn, 0);
+        assert_eq!(poll(&mut pool, at(9_999)), Step::WaitUntil(at(10_000)));
+        let ran = Duration::from_secs(10);
+        let given_up = GivenUp { ticket, lane: stubborn, ran, is_replaced: true, left_behind: 1 };
+        assert_eq!(poll(&mut pool, at(10_000)), Step::GiveUp(given_up));
+        assert_eq!(
+            (poll(&mut pool, at(10_000)), pool.has_free_runner(), pool.is_stuck(stubborn)),
+            (Step::Park, true, true)
+        );
+        pool.arrive(stubborn, entry(1, 10_000, 90));
+        let (_, next) = release(&mut pool, at(10_000));
+        assert!(!pool.land(at(10_005), ticket, took(10_005)), "nothing is learned from it");
+        assert_eq!(pool.running().len(), 1, "nor is the new runner free for it");
+        assert!(pool.land(at(10_010), next, took(10)) && !pool.is_stuck(stubborn));
+        assert_eq!(poll(&mut pool, at(90_000)), Step::Park);
+    }
+
+    #[test]
+    fn no_more_than_a_few_runners_are_left_behind_at_once() {
+        let mut pool = Dispatcher::new(1);
+        let stubborn = pool.open(stubborn());
+        let mut tickets = Vec::new();
+        for round in 0..MOST_LEFT_BEHIND as u64 + 1 {
+            tickets.push(hang(&mut pool, stubborn, round * 10_000));
+            let is_replaced = round < MOST_LEFT_BEHIND as u64;
+            let step = poll(&mut pool, at((round + 1) * 10_000));
+            assert!(matches!(step, Step::GiveUp(given_up) if given_up.is_replaced == is_replaced), "{round}: {step:?}");
+        }
+        assert!(!pool.has_free_runner() && pool.is_idle(stubborn), "nobody waits for it");
+        assert_eq!(poll(&mut pool, at(99_000)), Step::Park, "it is given up once");
+        pool.land(at(99_000), tickets[0], Landing::Failed);
+        assert!(!pool.has_free_runner(), "that was one of those left behind");
+        pool.land(at(99_000), tickets[MOST_LEFT_BEHIND], took(1));
+        assert!(pool.has_free_runner() && pool.is_stuck(stubborn), "it came back, and late");
+        hang(&mut pool, stubborn, 100_000);
+        assert!(
+            matches!(poll(&mut pool, at(110_000)), Step::GiveUp(given_up) if given_up.is_replaced),
+            "there is room again"
+        );
+    }
+
+    #[test]
+    fn a_fresh_runner_of_a_lane_with_rows_of_its_own_is_tested_at_once() {
+        let mut pool = Dispatcher::new(1);
+        let stubborn = pool.open(stubborn().rehearsing(8, Duration::from_millis(90)));
+        hang(&mut pool, stubborn, 0);
+        assert!(matches!(poll(&mut pool, at(10_000)), Step::GiveUp(_)));
+        let Step::Rehearse(test) = poll(&mut pool, at(10_000)) else { panic!("it is to be seen whether it works") };
+        assert_eq!((test.rows, pool.is_stuck(stubborn)), (1, true));
+        pool.land(at(10_010), test.ticket, took(10));
+        assert!(!pool.is_stuck(stubborn));
     }
 
     #[test]

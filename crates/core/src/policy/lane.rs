@@ -18,6 +18,10 @@ pub struct Lane {
     pub(super) times: BatchTimes,
     pub(super) patience: Patience,
     pub(super) crowd: Crowd,
+    /// Its batches are given up that run for so long.
+    pub(super) stuck_after: Option<Duration>,
+    /// Whether one was, and none has come back since.
+    pub(super) is_stuck: bool,
     /// Where it has rows of its own.
     pub(super) rehearsals: Option<Rehearsals>,
     pub(super) draining: bool,
@@ -46,6 +50,8 @@ impl Lane {
             times: BatchTimes::new(),
             patience: Patience::new(),
             crowd: Crowd::new(),
+            stuck_after: None,
+            is_stuck: false,
             rehearsals: None,
             draining: false,
             free_since: Instant::EPOCH,
@@ -64,6 +70,12 @@ impl Lane {
     #[must_use]
     pub fn padding_to(self, sizes: BatchSizes) -> Lane {
         Lane { sizes, ..self }
+    }
+
+    /// Batches of this lane that run for so long are given up: nothing is expected of them any more.
+    #[must_use]
+    pub fn giving_up_after(self, stuck_after: Duration) -> Lane {
+        Lane { stuck_after: Some(stuck_after), ..self }
     }
 
     /// Whoever runs its batches has rows of its own: where the estimate may be stale, it is tested with those and never with a

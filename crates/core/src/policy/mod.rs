@@ -23,7 +23,7 @@ pub use aimd::Aimd;
 pub use arbiter::{Arbiter, Claim};
 pub use cork::Cork;
 pub use cork_2020::Cork2020;
-pub use dispatcher::{Batch, Dispatcher, Landing, Rehearsal, Shed, Step};
+pub use dispatcher::{Batch, Dispatcher, GivenUp, Landing, Rehearsal, Shed, Step};
 pub use fixed::Fixed;
 pub use lane::{Lane, LaneId};
 pub use patience::Patience;

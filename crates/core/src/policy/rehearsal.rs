@@ -36,6 +36,8 @@ pub(super) struct Rehearsals {
     full: usize,
     /// Rows of the smallest request that was refused since the last test, because it could not even be in time alone.
     refused: Option<usize>,
+    /// Whether the next test is wanted at once: a batch was given up, and it is to be seen whether others come back.
+    is_urgent: bool,
     /// Whether the last test has confirmed that, and no batch of callers has run since.
     is_confirmed: bool,
 }
@@ -79,6 +81,7 @@ impl Rehearsals {
             has_begun: false,
             full: 0,
             refused: None,
+            is_urgent: false,
             is_confirmed: false,
         }
     }
@@ -98,6 +101,7 @@ impl Rehearsals {
         if let Some(rows) = self.refused {
             let wait = known.time(rows).saturating_mul(DOUBT_AFTER);
             let wait = if self.is_confirmed { wait } else { wait.min(LONGEST_IN_DOUBT) };
+            let wait = if self.is_urgent { Duration::ZERO } else { wait };
             let rows = known.sizes.padded(rows.min(self.tried)).min(known.max_batch);
             return Some(Wanted { rows, at: known.free_since + wait, is_test: true });
         }
@@ -134,6 +138,12 @@ impl Rehearsals {
         self.refused = Some(self.refused.map_or(rows, |least| least.min(rows)));
     }
 
+    /// A batch was given up, or a rehearsal of so many rows.
+    pub(super) fn given_up(&mut self, rehearsed: Option<usize>) {
+        self.grows &= rehearsed.is_none_or(|rows| rows <= self.tried);
+        (self.refused, self.is_urgent) = (Some(1), true);
+    }
+
     /// A batch of callers has been released; `is_full` if it is as large as allowed.
     pub(super) fn released(&mut self, is_full: bool) {
         self.full += usize::from(is_full);
@@ -142,7 +152,7 @@ impl Rehearsals {
 
     /// A rehearsal has begun.
     pub(super) fn begun(&mut self) {
-        (self.full, self.refused) = (0, None);
+        (self.full, self.refused, self.is_urgent) = (0, None, false);
     }
 
     /// A rehearsal of so many rows is back; says whether it can be learned from.

@@ -120,7 +120,7 @@ fn summary(tally: &Tally, elapsed: Duration) -> String {
     let [expired, front, end] = tally.refused;
     let released = ReleaseReason::ALL.iter().zip(tally.released).map(|(why, n)| format!("{n} {}", why.label()));
     format!(
-        "The laws held for {} requests in {} worlds: {} steps, {} batches ({}), {} of them failed; {} rehearsals; refused: {expired} \
+        "The laws held for {} requests in {} worlds: {} steps, {} batches ({}), {} of them failed; {} rehearsals; {} given up; refused: {expired} \
          expired, {front} in front, {end} at the end; {} callers left, {} lanes were renewed; {} worlds twice, {} in the \
          simulator too; {:.1} s, {rate:.1} million requests a second.",
         tally.requests,
@@ -130,6 +130,7 @@ fn summary(tally: &Tally, elapsed: Duration) -> String {
         released.collect::<Vec<_>>().join(", "),
         tally.failed,
         tally.rehearsed,
+        tally.given_up,
         tally.left,
         tally.renewed,
         tally.repeated,

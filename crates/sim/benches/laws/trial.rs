@@ -8,8 +8,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use uncork_core::estimator::Instant;
 use uncork_core::policy::{
-    Batch, Cork, Decision, Dispatcher, Entry, Landing, LaneId, Policy, Priority, Rehearsal, ReleaseReason, ShedReason,
-    Step, View,
+    Batch, Cork, Decision, Dispatcher, Entry, GivenUp, Landing, LaneId, Policy, Priority, Rehearsal, ReleaseReason,
+    ShedReason, Step, View,
 };
 use uncork_sim::{self as sim, Source};
 
@@ -31,6 +31,7 @@ pub(crate) struct Tally {
     pub(crate) left: u64,
     pub(crate) renewed: u64,
     pub(crate) rehearsed: u64,
+    pub(crate) given_up: u64,
     /// Worlds that were lived through twice, and those that the simulator ran too.
     pub(crate) repeated: u64,
     pub(crate) simulated: u64,
@@ -56,6 +57,7 @@ impl Tally {
         self.left += other.left;
         self.renewed += other.renewed;
         self.rehearsed += other.rehearsed;
+        self.given_up += other.given_up;
         self.repeated += other.repeated;
         self.simulated += other.simulated;
         self.released.iter_mut().zip(other.released).for_each(|(sum, n)| *sum += n);
@@ -109,6 +111,8 @@ struct Trial<'a> {
     /// Every request, by its id.
     requests: Vec<Request>,
     flights: Vec<Flight>,
+    /// Flights that were given up, and whose runners were replaced.
+    left_behind: Vec<Flight>,
     /// When callers leave.
     leaving: BinaryHeap<Reverse<(Instant, u64)>>,
     traffic: Traffic<'a>,
@@ -176,6 +180,7 @@ struct Flight {
     entries: usize,
     rows: usize,
     late: usize,
+    is_given_up: bool,
 }
 
 /// One step in so many is looked at more closely.
@@ -196,6 +201,7 @@ impl<'a> Trial<'a> {
             launched: vec![0; world.models.len()],
             requests: Vec::new(),
             flights: Vec::new(),
+            left_behind: Vec::new(),
             leaving: BinaryHeap::new(),
             traffic: Traffic::of(world),
             service_rng: Xoshiro256PlusPlus::seed_from_u64(world.seed),
@@ -209,9 +215,13 @@ impl<'a> Trial<'a> {
     fn run(mut self) -> Tally {
         let mut wake = None;
         loop {
-            let landing = self.flights.iter().map(|f| f.end).min();
+            let landing = self.flights.iter().chain(&self.left_behind).map(|f| f.end).min();
             let leaves = self.leaving.peek().map(|leaving| leaving.0.0);
             let arrives = self.traffic.peek();
+            let is_over = arrives.is_none() && self.lanes.iter().all(|lane| lane.waiting + lane.flying == 0);
+            if is_over && self.world.models.iter().any(|model| model.stuck_after.is_some()) {
+                break; // where every batch hangs, each new runner is tested for ever
+            }
             let Some(now) = [arrives, landing, leaves, wake].into_iter().flatten().min() else { break };
             self.now = self.now.max(now);
             self.land();
@@ -270,12 +280,17 @@ impl<'a> Trial<'a> {
 
     fn land(&mut self) {
         let now = self.now;
+        while let Some(at) = self.left_behind.iter().position(|f| f.end <= now) {
+            let flight = self.left_behind.swap_remove(at);
+            let landing = Landing::Answered { took: flight.took, late: flight.late };
+            assert!(!self.pool.land(now, flight.ticket, landing), "what was given up teaches nothing");
+        }
         while let Some(at) = self.flights.iter().position(|f| f.end <= now) {
             let flight = self.flights.swap_remove(at);
             let succeeded = self.world.failing == 0.0 || !self.rng.random_bool(self.world.failing);
             self.tally.failed += u64::from(!succeeded);
             self.lanes[flight.lane].flying -= flight.entries;
-            if flight.entries == 0 && succeeded {
+            if flight.entries == 0 && succeeded && !flight.is_given_up {
                 self.lanes[flight.lane].tried_out(flight.rows);
             }
             let landing =
@@ -384,6 +399,7 @@ impl<'a> Trial<'a> {
                     self.lanes[shed.lane].refused |= shed.retry_at.is_none();
                     shed.entries.iter().for_each(|entry| self.settle(shed.lane, entry, Fate::Refused, self.now));
                 }
+                (Step::GiveUp(given_up), _) => self.give_up(given_up),
                 (Step::Rehearse(rehearsal), Decision::Rehearse { rows }) => {
                     assert_eq!(rehearsal.rows, rows);
                     self.run_rehearsal(rehearsal);
@@ -420,6 +436,36 @@ impl<'a> Trial<'a> {
         }
     }
 
+    fn give_up(&mut self, given_up: GivenUp) {
+        let GivenUp { ticket, lane, ran, is_replaced, left_behind, .. } = given_up;
+        let at = self.flights.iter().position(|f| f.ticket == ticket && f.lane == lane).expect("it runs");
+        let flight = &mut self.flights[at];
+        assert!(!flight.is_given_up, "it is given up twice");
+        let limit = self.world.models[self.lanes[lane].model].stuck_after;
+        assert!(limit.is_some_and(|limit| ran >= limit && self.now < flight.end), "it is given up too early");
+        flight.is_given_up = true;
+        self.tally.given_up += 1;
+        self.lanes[lane].refused = true; // its runner is to be tested
+        if is_replaced {
+            let flight = self.flights.swap_remove(at);
+            self.lanes[lane].flying -= flight.entries;
+            self.left_behind.push(flight);
+        }
+        assert!(left_behind == self.left_behind.len() && left_behind <= 4, "{left_behind} left behind");
+        assert_eq!(self.pool.running().len(), self.flights.len(), "batches that run");
+    }
+
+    /// How long the next batch takes: three times what makes it stuck, now and then.
+    fn draw(&mut self, model: usize, rows: usize) -> Duration {
+        let told = &self.world.models[model];
+        let time = told.service.draw(self.now, self.launched[model], rows, &mut self.service_rng);
+        self.launched[model] += 1;
+        match told.stuck_after {
+            Some(limit) if self.world.hanging > 0.0 && self.rng.random_bool(self.world.hanging) => limit * 3,
+            _ => time,
+        }
+    }
+
     fn run_rehearsal(&mut self, rehearsal: Rehearsal) {
         let Rehearsal { ticket, lane: id, rows, .. } = rehearsal;
         let (now, quiet) = (self.now, self.open.iter().all(|&lane| self.lanes[lane].waiting == 0));
@@ -439,19 +485,26 @@ impl<'a> Trial<'a> {
         }
         (lane.refused, lane.full) = (false, 0);
         let model = lane.model;
-        let time = self.world.models[model].service.draw(now, self.launched[model], rows, &mut self.service_rng);
-        self.launched[model] += 1;
+        let time = self.draw(model, rows);
         self.tally.rehearsed += 1;
-        self.flights.push(Flight { end: now + time, took: time, ticket, lane: id, entries: 0, rows, late: 0 });
+        self.flights.push(Flight {
+            end: now + time,
+            took: time,
+            ticket,
+            lane: id,
+            entries: 0,
+            rows,
+            late: 0,
+            is_given_up: false,
+        });
     }
 
     fn run_batch(&mut self, batch: Batch) {
         let Batch { ticket, lane, entries, rows, reason, .. } = batch;
         assert_eq!(rows, entries.iter().map(|e| e.rows).sum());
         let (now, model) = (self.now, self.lanes[lane].model);
-        let time = self.world.models[model].service.draw(now, self.launched[model], rows, &mut self.service_rng);
+        let time = self.draw(model, rows);
         let end = now + time;
-        self.launched[model] += 1;
         self.tally.batches += 1;
         self.tally.rows += rows as u64;
         self.tally.busy += time;
@@ -468,7 +521,16 @@ impl<'a> Trial<'a> {
         state.flying += entries.len();
         state.refused = false;
         state.full += usize::from(state.tried.is_some_and(|tried| rows + next > tried.min(state.max_batch)));
-        self.flights.push(Flight { end, took: time, ticket, lane, entries: entries.len(), rows, late });
+        self.flights.push(Flight {
+            end,
+            took: time,
+            ticket,
+            lane,
+            entries: entries.len(),
+            rows,
+            late,
+            is_given_up: false,
+        });
     }
 
     /// First come, first served within a class.
@@ -586,6 +648,9 @@ impl<'a> Trial<'a> {
 
     /// What the dispatcher remembers of its policy's answers is what the policy says when it is asked now.
     fn check_memory(&self, decision: &Decision) {
+        if self.world.models.iter().any(|model| model.stuck_after.is_some()) {
+            return; // it also waits for the time at which a batch is given up
+        }
         let &[LaneState { rule: Rule::Cork, closed: false, tried: None, .. }] = &self.lanes[..] else { return };
         assert_eq!(*decision, Cork.decide(self.now, self.pool.view(self.now, 0)));
     }
@@ -605,7 +670,10 @@ impl<'a> Trial<'a> {
     fn check_end(self) -> Tally {
         let forgotten = self.requests.iter().find(|r| r.fate == Fate::Waits);
         assert!(forgotten.is_none(), "{forgotten:?} was neither answered nor refused");
-        assert!(self.flights.is_empty() && self.pool.running().is_empty(), "a batch never landed");
+        let awaited = self.flights.iter().filter(|flight| flight.entries > 0).count();
+        assert!(awaited == 0, "a batch never landed");
+        let may_hang = self.world.models.iter().any(|model| model.stuck_after.is_some());
+        assert!(may_hang || self.pool.running().is_empty(), "a rehearsal never landed");
         let fates = self.tally.refused.iter().sum::<u64>() + self.tally.left;
         let served = self.requests.iter().filter(|r| r.fate == Fate::Served).count() as u64;
         assert_eq!(fates + served, self.tally.requests, "everything is served or refused exactly once");

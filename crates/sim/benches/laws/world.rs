@@ -9,6 +9,8 @@ use uncork_core::estimator::Instant;
 use uncork_core::policy::{Aimd, BatchSizes, Cork, Cork2020, Fixed, Lane, Policy};
 use uncork_sim::{self as sim, Process, Service};
 
+const MS: Duration = Duration::from_millis(1);
+
 /// A pool, its models and what happens to them. Printed whole when a law is broken in it.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
@@ -20,6 +22,8 @@ pub(crate) struct World {
     pub(crate) leaving: f64,
     /// Share of the batches that fail.
     pub(crate) failing: f64,
+    /// Share of the batches that take three times what makes them stuck, where anything does.
+    pub(crate) hanging: f64,
     /// Timers ring up to so much too late.
     pub(crate) timer_lag: Duration,
     /// Arrivals are heard of up to so long after they were stamped, and so out of order.
@@ -45,6 +49,8 @@ pub(crate) struct Model {
     pub(crate) renewed_every: Option<usize>,
     /// Where it has rows of its own: the most that were tried when its lane opens.
     pub(crate) tried: Option<usize>,
+    /// Batches that take so long are given up.
+    pub(crate) stuck_after: Option<Duration>,
 }
 
 /// Who decides.
@@ -84,15 +90,17 @@ impl World {
             models,
             leaving: pick(&mut rng, &[0.0, 0.0, 0.0, 0.01, 0.2, 0.9]),
             failing: pick(&mut rng, &[0.0, 0.0, 0.0, 0.01, 0.5, 1.0]),
+            hanging: pick(&mut rng, &[0.0, 0.001, 0.1, 1.0]),
             timer_lag: lag(&mut rng, if ticks { 0.0 } else { 0.3 }),
             hearing_lag: lag(&mut rng, 0.2),
         };
         if rng.random_bool(0.3) {
             // Only what the simulator knows, so that it can be compared.
-            (world.leaving, world.failing) = (0.0, 0.0);
+            (world.leaving, world.failing, world.hanging) = (0.0, 0.0, 0.0);
             (world.timer_lag, world.hearing_lag) = (Duration::ZERO, Duration::ZERO);
             for model in &mut world.models {
                 model.seen.clear();
+                model.stuck_after = None;
                 model.renewed_every = None;
             }
         }
@@ -101,7 +109,7 @@ impl World {
 
     /// Whether the simulator knows all that happens here, so that its outcome must be the same.
     pub(crate) fn is_plain(&self) -> bool {
-        let plain = |m: &Model| m.seen.is_empty() && m.renewed_every.is_none();
+        let plain = |m: &Model| m.seen.is_empty() && m.renewed_every.is_none() && m.stuck_after.is_none();
         let quiet = self.leaving == 0.0 && self.failing == 0.0;
         quiet && self.timer_lag.is_zero() && self.hearing_lag.is_zero() && self.models.iter().all(plain)
     }
@@ -169,6 +177,7 @@ impl Model {
             within,
             seen,
             renewed_every: rng.random_bool(0.2).then(|| rng.random_range(1..3000)),
+            stuck_after: rng.random_bool(0.2).then(|| max_latency.mul_f64(log_uniform(rng, 1.0, 30.0)) + MS),
             tried: rng.random_bool(0.4).then(|| pick(rng, &[1, 1, 2, 8, max_batch])),
         }
     }
@@ -245,10 +254,13 @@ impl Model {
         let mut lane =
             Lane::new(self.policy(), self.max_batch).weighing(self.weight).padding_to(self.service.sizes.clone());
         self.seen.iter().for_each(|&(rows, time)| lane.seen(Instant::EPOCH, rows, time));
-        match self.tried {
-            Some(tried) => lane.rehearsing(tried, self.max_latency),
-            None => lane,
+        if let Some(tried) = self.tried {
+            lane = lane.rehearsing(tried, self.max_latency);
         }
+        if let Some(stuck_after) = self.stuck_after {
+            lane = lane.giving_up_after(stuck_after);
+        }
+        lane
     }
 }
 
