@@ -498,6 +498,13 @@ async fn what_is_no_number_is_answered_by_name_and_taken_by_name() {
     let server = with(Options::default()).await;
     let answer = server.infer(&request(json!([3e38, "-Infinity", "NaN"]))).await.json(); // y = 2x + 1
     assert_eq!(answer["outputs"][0]["data"], json!(["Infinity", "-Infinity", "NaN"]));
+    // As Python's `json` writes them.
+    let bare = request(json!(["NaN", "-Infinity"]))
+        .to_string()
+        .replace("\"NaN\"", "NaN")
+        .replace("\"-Infinity\"", "-Infinity");
+    let answer = server.ask(Method::POST, "/v2/models/m/infer", Some(bare)).await.json();
+    assert_eq!(answer["outputs"][0]["data"], json!(["NaN", "-Infinity"]));
 }
 
 #[tokio::test]

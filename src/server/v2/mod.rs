@@ -196,9 +196,16 @@ fn json_length(value: &HeaderValue) -> Result<usize, Refusal> {
 /// Reads a body. Its elements are read last: by then it is known that the model takes such tensors, and that there is room.
 fn decode(body: &[u8], json: Option<usize>, model: &Model, room: &Room) -> Result<Read, Refusal> {
     let signature = model.signature();
+    let quoted;
     let unread = match json {
         Some(0) => request::parse_raw(body, signature)?,
-        json => request::parse(body, json)?,
+        json => match request::parse(body, json) {
+            Ok(unread) => unread,
+            Err(error) => {
+                quoted = request::with_names_quoted(body, json).ok_or(error)?;
+                request::parse(&quoted.0, quoted.1)?
+            }
+        },
     };
     let takes = unread.admit(signature)?;
     let _taken = if takes < UNCOUNTED { None } else { Some(room.reserve(takes)?) };

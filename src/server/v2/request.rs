@@ -178,6 +178,33 @@ pub(super) fn parse(body: &[u8], json: Option<usize>) -> Result<Unread<'_>, Erro
     Ok(Unread { id: raw.id, inputs, outputs, forms: Forms { named, other }, timeout, priority })
 }
 
+/// The body with quotes around each bare `NaN`, `Infinity` and `-Infinity` of its JSON, and the JSON's length, if there are any:
+/// no JSON has them, but Python's `json` writes them by default, and so do clients that are built on it.
+pub(super) fn with_names_quoted(body: &[u8], json: Option<usize>) -> Option<(Vec<u8>, Option<usize>)> {
+    const NAMES: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
+    let (text, rest) = body.split_at_checked(json.unwrap_or(body.len()))?;
+    let mut quoted = Vec::with_capacity(body.len() + 64);
+    let (mut at, mut is_string) = (0, false);
+    while let Some(&byte) = text.get(at) {
+        let name = NAMES.iter().find(|name| !is_string && text[at..].starts_with(name));
+        let length = match name {
+            Some(name) => name.len(),
+            // What is escaped ends no string.
+            None if byte == b'\\' => 2.min(text.len() - at),
+            None => 1,
+        };
+        is_string ^= byte == b'"';
+        let quote: &[u8] = if name.is_some() { b"\"" } else { b"" };
+        [quote, &text[at..at + length], quote].into_iter().for_each(|piece| quoted.extend_from_slice(piece));
+        at += length;
+    }
+    let length = quoted.len();
+    (length != text.len()).then(|| {
+        quoted.extend_from_slice(rest);
+        (quoted, json.map(|_| length))
+    })
+}
+
 /// The body is the elements of the model's only input, and nothing else (`Inference-Header-Content-Length: 0`): one row.
 /// All outputs are wanted, in the same form.
 pub(super) fn parse_raw<'a>(body: &'a [u8], signature: &'a Signature) -> Result<Unread<'a>, Error> {
@@ -361,6 +388,23 @@ mod tests {
         let shared =
             br#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT8","parameters":{"shared_memory_region":"a"}}]}"#;
         assert!(parse(shared, None).unwrap_err().to_string().contains("shared memory is not served"));
+    }
+
+    #[test]
+    fn python_s_names_for_what_is_no_number_are_read_and_texts_stay_as_they_are() {
+        let json = br#"{"id":"NaN \" Infinity","inputs":[{"name":"x","shape":[3],"datatype":"FP32","data":[NaN,-Infinity, Infinity]},
+            {"name":"y","shape":[1],"datatype":"INT8","parameters":{"binary_data_size":1}}]}"#;
+        let body = [&json[..], b"N"].concat();
+        assert!(parse(&body, Some(json.len())).is_err(), "it is no JSON");
+        let (body, length) = with_names_quoted(&body, Some(json.len())).unwrap();
+        let request = parse(&body, length).unwrap().read().unwrap();
+        assert_eq!(request.id.as_deref(), Some("NaN \" Infinity"));
+        let Data::Fp32(x) = request.call.inputs.get("x").unwrap().data() else { panic!("floats") };
+        assert!(x[0].is_nan() && x[1..] == [f32::NEG_INFINITY, f32::INFINITY], "{x:?}");
+        assert_eq!(request.call.inputs.get("y").unwrap().data(), &Data::Int8(vec![78]));
+        for sound in [&br#"{"a":"NaN"}"#[..], b"{}", b"\"\\", b"[1,2]"] {
+            assert!(with_names_quoted(sound, None).is_none());
+        }
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub(crate) struct Model {
     pub(crate) stuck_after: Option<Duration>,
 }
 
+/// How often a model that always hangs is tested in a world's time, at most.
+const MOST_TESTS: u32 = 10_000;
+
 /// Who decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
@@ -70,6 +73,14 @@ pub(crate) enum Callers {
     Closed { clients: usize, think: Duration, jitter: f64, length: Duration },
 }
 
+impl Callers {
+    /// How long they ask.
+    fn length(&self) -> Duration {
+        let (Callers::Open { length, .. } | Callers::Closed { length, .. }) = self;
+        *length
+    }
+}
+
 impl World {
     /// The world of this number.
     pub(crate) fn draw(seed: u64) -> World {
@@ -77,7 +88,12 @@ impl World {
         let runners = pick(&mut rng, &[1, 1, 1, 2, 3, 4, 8, 16]);
         let lanes = pick(&mut rng, &[1, 1, 1, 1, 1, 1, 2, 3, 5, 8]);
         let requests = log_uniform(&mut rng, 500.0, 30_000.0);
-        let models: Vec<Model> = (0..lanes).map(|_| Model::draw(&mut rng, runners, lanes, requests)).collect();
+        let mut models: Vec<Model> = (0..lanes).map(|_| Model::draw(&mut rng, runners, lanes, requests)).collect();
+        // One that always hangs is tested each time that this is seen: not a million times while another's requests come.
+        let longest = models.iter().map(|model| model.callers.length()).max().unwrap_or_default();
+        for model in &mut models {
+            model.stuck_after = model.stuck_after.map(|limit| limit.max(longest / MOST_TESTS));
+        }
         // A rule that is awake at whole milliseconds alone would never wake by a timer that is late.
         let ticks = models.iter().any(|m| matches!(m.rule, Rule::Cork2020 | Rule::Cork2020Told));
         let lag = |rng: &mut Xoshiro256PlusPlus, share| {
