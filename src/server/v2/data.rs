@@ -82,7 +82,8 @@ fn float<P: FromStr + From<f32>, T: Copy>(
     is_finite: fn(T) -> bool,
 ) -> Result<T, Wrong> {
     match token {
-        "\"NaN\"" => return Ok(round(f32::NAN.into())),
+        // `null` is what kserve's client, pandas and browsers make of it.
+        "\"NaN\"" | "null" => return Ok(round(f32::NAN.into())),
         "\"Infinity\"" => return Ok(round(f32::INFINITY.into())),
         "\"-Infinity\"" => return Ok(round(f32::NEG_INFINITY.into())),
         _ => {}
@@ -309,7 +310,7 @@ mod tests {
             ("[1, 1.5]", DataType::Int32),
             ("[1, 1e3]", DataType::Int32),
             ("[1, \"2\"]", DataType::Int32),
-            ("[1, null]", DataType::Fp32),
+            ("[1, null]", DataType::Int32),
             ("[1, true]", DataType::Fp32),
             ("[1, \"nan\"]", DataType::Fp32),
             ("[1, \"NaN\"]", DataType::Int32),
@@ -338,6 +339,8 @@ mod tests {
     #[test]
     fn what_is_no_number_is_read_by_its_name() {
         let json = r#"["NaN", "Infinity", "-Infinity"]"#;
+        let Data::Fp32(missing) = read("[null]", DataType::Fp32, &[1]).unwrap() else { panic!() };
+        assert!(missing[0].is_nan());
         let Data::Fp64(found) = read(json, DataType::Fp64, &[3]).unwrap() else { panic!() };
         assert!(found[0].is_nan() && found[1..] == [f64::INFINITY, f64::NEG_INFINITY], "{found:?}");
         let Data::Fp16(found) = read(json, DataType::Fp16, &[3]).unwrap() else { panic!() };
