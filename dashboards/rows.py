@@ -391,10 +391,12 @@ SATURATION = [
     lines(
         "Batches in flight",
         "Batches that run, beside the runners there are. At the line most of the time: see 'Runner busy share'. More"
-        " runners help only where the device has cores or memory to spare.",
+        " runners help only where the device has cores or memory to spare. Given up: those that did not come back within"
+        " stuck_after_ms.",
         [
             target(gauge("uncork_in_flight_batches", how="sum"), "{{model}}"),
             target(gauge("uncork_runners", how="sum"), "{{model}} runners"),
+            target(increase("uncork_stuck_batches_total", MODEL, "$__rate_interval"), "{{model}} given up"),
         ],
         "short",
         overrides=[bound(".* runners")],
