@@ -70,7 +70,7 @@ def of_panels(api, board, start, end):
                 yield f"{where} returns no data"
             elif not any(numbers) and panel["title"] not in MAY_BE_ZERO:
                 yield f"{where} returns nothing but 0"
-            elif not any(any(values) for values in alone):
+            elif not any(any(values) or (values and panel["title"] in MAY_BE_ZERO) for values in alone):
                 yield f"{where} returns no data for a single model"
 
 
