@@ -33,6 +33,15 @@ impl Room {
         Room { units: Arc::new(Semaphore::new(units)), bytes }
     }
 
+    /// Refuses what would never have room, however long it waits.
+    pub(super) fn could_hold(&self, bytes: usize) -> Result<(), Refusal> {
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        let message = format!("the request takes {bytes} bytes, more than the {} kept for all requests", self.bytes);
+        Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message))
+    }
+
     /// Takes room for `bytes` bytes, until what comes back is dropped.
     pub(super) fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);

@@ -136,7 +136,7 @@ impl Connections {
         } else if self.turned_away.len() < MAX_TURNED_AWAY {
             let refusals = Arc::clone(&self.counter.refusals);
             self.counter.quick.http.count(503);
-            if self.counter.certificates.is_some() {
+            if self.counter.certificates.is_some() && matches!(stream, Stream::Tcp(_)) {
                 // To shake hands would take the room that there is not.
                 return;
             }

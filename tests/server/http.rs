@@ -16,10 +16,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source};
 use uncork::runner::synthetic::Synthetic;
-use uncork::runner::{Runner, RunnerError, Signature};
+use uncork::runner::{Runner, RunnerError, Signature, TensorSpec};
 use uncork::server::{Ended, Options, Server};
 use uncork::telemetry::Tracer;
-use uncork::tensor::Tensors;
+use uncork::tensor::{DataType, Tensor, Tensors};
 
 /// Far longer than anything here takes: a wait that reaches it has failed.
 const HANGS: Duration = Duration::from_secs(20);
@@ -640,16 +640,92 @@ async fn name_type_and_shape_are_held_against_the_model_before_an_element_is_rea
     }
 }
 
+/// Says bytes that are no text, as soon as its gate is open.
+struct Odd {
+    gate: Arc<(Mutex<bool>, Condvar)>,
+    signature: Signature,
+}
+
+impl Runner for Odd {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        drop(self.gate.1.wait_while(self.gate.0.lock().unwrap(), |is_shut| *is_shut).unwrap());
+        let bytes = vec![vec![0xff]; batch.rows()];
+        Ok(Tensors::one("y", Tensor::new(vec![batch.rows()], bytes).unwrap()))
+    }
+}
+
+/// A server of the model `m`, which takes 12 numbers a row, and the gate of its runner.
+async fn odd(options: Options) -> (Running, Arc<(Mutex<bool>, Condvar)>) {
+    let gate = Arc::<(Mutex<bool>, Condvar)>::default();
+    let of_runner = Arc::clone(&gate);
+    let source = Source::runners("odd", move |_| {
+        let inputs = vec![TensorSpec::new("x", DataType::Fp32, vec![Some(12)])];
+        let outputs = vec![TensorSpec::new("y", DataType::Bytes, Vec::new())];
+        Ok(Odd { gate: Arc::clone(&of_runner), signature: Signature { inputs, outputs } })
+    });
+    let rows = NonZeroUsize::new(8192).unwrap();
+    let bytes = NonZeroUsize::new(1 << 24).unwrap();
+    let bounds = ModelSpec {
+        max_batch_rows: rows,
+        max_queue_rows: rows,
+        max_queue_bytes: bytes,
+        ..stand_in("m", "1", Duration::ZERO)
+    };
+    (start(options, vec![ModelSpec { source, ..bounds }]).await, gate)
+}
+
+fn wide(rows: usize) -> Value {
+    json!({"inputs": [{"name": "x", "shape": [rows, 12], "datatype": "FP32", "data": vec![0; rows * 12]}]})
+}
+
 #[tokio::test]
 async fn tensors_take_their_part_of_the_room_before_they_are_read() {
-    let options = Options { max_bodies_bytes: 256 * 1024, ..Options::default() };
-    let server = with_room_for_rows(options).await;
-    // 200 kB of text, which there is room for, are 400 kB of numbers.
-    let many = request(Value::from(vec![0; 100_000])).to_string();
-    let answer = server.ask(Method::POST, "/v2/models/m/infer", Some(many)).await;
-    assert_eq!(answer.status, 503);
-    assert!(answer.error().contains("fill the 262144 bytes kept for them"), "{}", answer.error());
-    server.assert_unharmed().await;
+    // 192 kB of text are 384 kB of numbers: there is room for those of one request.
+    let (server, gate) = odd(Options { max_bodies_bytes: 600 * 1024, ..Options::default() }).await;
+    *gate.0.lock().unwrap() = true;
+    let server = Arc::new(server);
+    let asked = Arc::clone(&server);
+    let first = tokio::spawn(async move { asked.infer(&wide(8000)).await.status });
+    let there = async {
+        loop {
+            let model = server.get("/status").await.json()["models"][0].clone();
+            if model["queue"]["rows"] != json!(0) || model["in_flight"] != json!(0) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(HANGS, there).await.expect("the first has its room");
+    let second = server.infer(&wide(8000)).await;
+    assert_eq!(second.status, 503, "{}", second.text);
+    assert!(second.error().contains("fill the 614400 bytes kept for them"), "{}", second.error());
+    *gate.0.lock().unwrap() = false;
+    gate.1.notify_all();
+    assert_eq!(first.await.unwrap(), 500, "what it said is no text");
+    // What would never have room is told so, and not to come again.
+    let never = server.infer(&wide(11_000)).await;
+    assert_eq!(never.status, 413, "{}", never.text);
+    assert!(never.error().contains("more than the 614400 kept for all requests"), "{}", never.error());
+}
+
+#[tokio::test]
+async fn an_answer_that_json_cannot_carry_is_counted_as_a_failure_and_given_in_binary() {
+    let (server, _) = odd(Options::default()).await;
+    let answer = server.infer(&wide(1)).await;
+    assert_eq!(answer.status, 500);
+    assert!(answer.error().contains("output 'y' holds bytes that are not UTF-8 at element 0"), "{}", answer.error());
+    let mut body = wide(1);
+    body["parameters"] = json!({"binary_data_output": true});
+    let (head, answer) = server.post_bytes("/v2/models/m/infer", "", body.to_string().as_bytes()).await;
+    assert!(head.starts_with("HTTP/1.1 200 ") && answer.ends_with(&[1, 0, 0, 0, 0xff]), "{head}");
+    let text = server.get("/metrics").await.text;
+    for outcome in ["failed", "on_time"] {
+        let line = format!(r#"uncork_requests_total{{model="m",version="1",outcome="{outcome}"}} 1"#);
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The laws of every policy, on random states, on random runs and in random worlds.
 
+#[path = "../benches/laws/tally.rs"]
+mod tally;
 #[path = "../benches/laws/traffic.rs"]
 mod traffic;
 #[path = "../benches/laws/trial.rs"]
@@ -480,13 +482,13 @@ proptest! {
 /// The first of the worlds in which `cargo bench --bench laws` looks for broken laws.
 #[test]
 fn random_worlds_keep_the_laws_and_show_every_event() {
-    let mut tally = trial::Tally::default();
+    let mut tally = tally::Tally::default();
     for number in 1..=120 {
         let world = world::World::draw(number);
         let lived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| trial::try_out(&world)));
         tally.add(&lived.unwrap_or_else(|_| panic!("alone: cargo bench --bench laws -- --world {number}")));
     }
-    let trial::Tally { failed, left, renewed, rehearsed, given_up, repeated, simulated, released, refused, .. } = tally;
+    let tally::Tally { failed, left, renewed, rehearsed, given_up, repeated, simulated, released, refused, .. } = tally;
     let seldom = [failed, left, renewed, rehearsed, given_up, repeated, simulated]
         .into_iter()
         .chain(released)

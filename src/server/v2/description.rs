@@ -11,7 +11,7 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::registry::{Model, Timed, Totals};
+use crate::registry::{Device, Model, Priority, Timed, Totals};
 use crate::runner::{Rows, TensorSpec};
 use crate::server::app::{App, Named, json as answer};
 use crate::tensor::DataType;
@@ -39,7 +39,7 @@ fn config_of(model: &Model) -> Value {
         "max_batch_size": max_batch_size,
         "input": signature.inputs.iter().map(tensor).collect::<Vec<_>>(),
         "output": signature.outputs.iter().map(tensor).collect::<Vec<_>>(),
-        "instance_group": [{"name": model.name(), "kind": "KIND_CPU", "count": spec.runners.get()}],
+        "instance_group": [{"name": model.name(), "kind": kind(spec.device), "count": spec.runners.get()}],
         "parameters": {"max_latency_ms": {"string_value": format!("{}", spec.max_latency.as_secs_f64() * 1e3)}},
     });
     if max_batch_size > 1 {
@@ -47,8 +47,8 @@ fn config_of(model: &Model) -> Value {
             "preferred_batch_size": spec.allowed_batch_sizes.iter().collect::<Vec<_>>(),
             "max_queue_delay_microseconds": micros(spec.max_latency),
             "preserve_ordering": false,
-            "priority_levels": 10,
-            "default_priority_level": 5,
+            "priority_levels": Priority::LOWEST.level(),
+            "default_priority_level": Priority::DEFAULT.level(),
         });
     }
     config
@@ -56,6 +56,10 @@ fn config_of(model: &Model) -> Value {
 
 fn version(model: &Model) -> u64 {
     model.version().parse().unwrap_or(1)
+}
+
+fn kind(device: Device) -> &'static str {
+    if device == Device::Flex { "KIND_CPU" } else { "KIND_GPU" }
 }
 
 /// The type's name in configurations.

@@ -208,6 +208,7 @@ fn decode(body: &[u8], json: Option<usize>, model: &Model, room: &Room) -> Resul
         },
     };
     let takes = unread.admit(signature)?;
+    room.could_hold(takes.saturating_add(body.len()))?;
     let _taken = if takes < UNCOUNTED { None } else { Some(room.reserve(takes)?) };
     Ok(Read { request: unread.read()?, _taken })
 }

@@ -44,15 +44,7 @@ fn convolution(net: &Net<'_>, at: usize) -> Option<(Vec<usize>, NodeProto)> {
     if is_bent && !least.contains(&y_zero_point) {
         return None;
     }
-    let mut take = |name: &str| {
-        let maker = net.maker(name)?;
-        let before = net.node(maker).filter(|node| node.is("DequantizeLinear", &["axis"]))?;
-        // Others may read it as well.
-        if net.only_reader(maker) == Some(at) {
-            nodes.push(maker);
-        }
-        Some(&before.file)
-    };
+    let mut take = |name: &str| dequantized(net, name, at, &mut nodes);
     let x = take(x)?;
     let [pixels, x_scale, x_zero] = &x.input[..] else { return None };
     let pixel = scale(net, x_scale, 1)?;
@@ -97,14 +89,7 @@ fn product(net: &Net<'_>, at: usize) -> Option<(Vec<usize>, NodeProto)> {
     let after = net.node(reader).filter(|node| node.is("QuantizeLinear", &["axis"]))?;
     let [_, y_scale, y_zero] = &after.file.input[..] else { return None };
     let mut nodes = vec![at, reader];
-    let mut take = |name: &str| {
-        let maker = net.maker(name)?;
-        let before = net.node(maker).filter(|node| node.is("DequantizeLinear", &["axis"]))?;
-        if net.only_reader(maker) == Some(at) {
-            nodes.push(maker);
-        }
-        Some(&before.file)
-    };
+    let mut take = |name: &str| dequantized(net, name, at, &mut nodes);
     let (a, weight) = (take(a)?, take(weight)?);
     let ([rows, a_scale, a_zero], [integers, by, zeros]) = (&a.input[..], &weight.input[..]) else { return None };
     let matrix = net.weight(integers).filter(|w| [UINT8, INT8].contains(&w.data_type) && w.dims.len() == 2)?;
@@ -121,6 +106,16 @@ fn product(net: &Net<'_>, at: usize) -> Option<(Vec<usize>, NodeProto)> {
     let input = [rows, a_scale, a_zero, integers, by, zeros, y_scale, y_zero].map(Clone::clone).into();
     let (op_type, output) = ("QLinearMatMul".to_owned(), after.file.output.clone());
     Some((nodes, NodeProto { input, output, op_type, ..matmul.file.clone() }))
+}
+
+/// The node that makes `name` out of integers. It goes into `nodes` if only the one at `at` reads it.
+fn dequantized<'n>(net: &'n Net<'_>, name: &str, at: usize, nodes: &mut Vec<usize>) -> Option<&'n NodeProto> {
+    let maker = net.maker(name)?;
+    let node = net.node(maker).filter(|node| node.is("DequantizeLinear", &["axis"]))?;
+    if net.only_reader(maker) == Some(at) {
+        nodes.push(maker);
+    }
+    Some(&node.file)
 }
 
 /// Constant scales: one, or as many as may be.

@@ -1,6 +1,7 @@
 //! The laws of the policy over as many random requests as one likes:
 //! `cargo bench --bench laws -- 1e9 [--seed N]`; `--world N` lives through one world again.
 
+mod tally;
 mod traffic;
 mod trial;
 mod world;
@@ -12,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use trial::Tally;
+use tally::Tally;
 use uncork_core::policy::ReleaseReason;
 use world::World;
 
