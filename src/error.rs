@@ -11,6 +11,9 @@ use crate::quote::Quoted;
 /// When to ask again for a model that is being loaded; how long that takes is not known.
 const LOADING: Duration = Duration::from_secs(1);
 
+/// When to ask again where the next batch may do better.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
 /// The outcome of a request that got no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -53,6 +56,11 @@ pub enum Error {
     /// Its batcher refused it.
     #[error(transparent)]
     Refused(batcher::Error),
+    /// The model refused rows of the batch without saying which, and finding out took too long.
+    #[error(
+        "the model refused some request of this batch and could not be made to say which in time; send this one again"
+    )]
+    Untold,
     /// The batch that the request rode in failed; other batches are not affected.
     #[error("the model failed on this batch; the server's log has the reason")]
     ModelFailed,
@@ -70,6 +78,7 @@ impl Error {
         match self {
             Error::Refused(refusal) => refusal.retry_after(),
             Error::Loading { .. } => Some(LOADING),
+            Error::Untold => Some(AT_ONCE),
             _ => None,
         }
     }
@@ -77,7 +86,7 @@ impl Error {
     /// The outcome's name in `uncork_requests_total{outcome}`.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Error::Refused(batcher::Error::Late { .. }) => Outcome::Shed,
+            Error::Refused(batcher::Error::Late { .. }) | Error::Untold => Outcome::Shed,
             Error::Refused(batcher::Error::Full { .. }) => Outcome::Full,
             Error::Refused(batcher::Error::ShuttingDown) => Outcome::ShuttingDown,
             Error::ModelFailed | Error::ModelStuck { .. } => Outcome::Failed,

@@ -1,10 +1,13 @@
 //! Loads a model's source and warms it up.
 
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::away::Away;
 use super::lengths::Padded;
-use super::spec::{Build, ModelSpec, Runners, Source};
+use super::spec::{Build, ModelSpec, Remotes, Runners, Source};
 #[cfg(feature = "onnx")]
 use crate::onnx::{OnnxError, OnnxModel};
 use crate::runner::synthetic::Synthetic;
@@ -47,6 +50,8 @@ pub(crate) struct Loaded {
     pub(crate) example: Tensors,
     /// Makes a runner that computes on so many threads.
     pub(crate) build: Build,
+    /// Where it runs, if that is not on threads of the pool: all its runners are this one.
+    pub(super) away: Option<Away>,
 }
 
 /// Whether this program can compute on the device.
@@ -73,6 +78,14 @@ pub(crate) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
             let signature = build(spec.threads).map_err(|e| e.to_string())?.signature().clone();
             Loaded::plain(platform, signature, build)
         }
+        Source::Remote(Remotes { platform, remote }) => {
+            let threads = spec.runners.min(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
+            let away = Away::start(&spec.name, Arc::clone(remote), threads.get());
+            let away = away.map_err(|error| format!("cannot start a thread: {error}"))?;
+            let runner = away.clone();
+            let build: Build = Arc::new(move |_| Ok(Box::new(runner.clone())));
+            Ok(Loaded { away: Some(away), ..Loaded::plain(platform, remote.signature().clone(), build)? })
+        }
         &Source::Synthetic { base, per_row } => {
             let signature = Synthetic::new(base, per_row).signature().clone();
             Loaded::plain("synthetic", signature, Arc::new(move |_| Ok(Box::new(Synthetic::new(base, per_row)))))
@@ -84,7 +97,7 @@ impl Loaded {
     /// A model of whose shapes nothing more is known than its signature says.
     fn plain(platform: &'static str, signature: Signature, build: Build) -> Result<Loaded, String> {
         let (is_single, example) = (signature.is_unbatched(), zeros(&signature)?);
-        Ok(Loaded { platform, signature, labels: Vec::new(), alone: None, is_single, example, build })
+        Ok(Loaded { platform, signature, labels: Vec::new(), alone: None, is_single, example, build, away: None })
     }
 }
 
@@ -99,7 +112,17 @@ fn onnx(model: Result<OnnxModel, OnnxError>) -> Result<Loaded, String> {
         is_single: model.signature().is_unbatched() || (model.alone().is_some() && model.is_unsteady()),
         example: model.example().clone(),
         build: Arc::new(move |threads| Ok(Box::new(model.runner(threads)))),
+        away: None,
     })
+}
+
+/// Builds as many runners as are asked for. The error is a sentence for the operator.
+pub(super) fn runners(build: &Build, spec: &ModelSpec) -> Result<Vec<Box<dyn Runner>>, String> {
+    let one = |_| match catch_unwind(AssertUnwindSafe(|| build(spec.threads))) {
+        Ok(built) => built.map_err(|error| format!("a runner cannot be built: {error}")),
+        Err(_) => Err("building a runner panicked; the log has the reason".to_owned()),
+    };
+    (0..spec.runners.get()).map(one).collect()
 }
 
 /// Runs batches of these sizes, made of the same row, and returns their sizes and times. The first run of each size, which can
@@ -147,8 +170,8 @@ pub(super) fn rehearse(runner: &mut dyn Runner, example: &Tensors, rows: usize) 
     agrees.then_some(time).ok_or_else(|| format!("a batch of {rows} equal rows gave outputs of another shape"))
 }
 
-/// Runs one row on the thread that is to own `runner`: what a runner sets up at its first batch is then set up before the
-/// first request. Whether the row succeeds was found out by [`warm_up`].
+/// Runs one row: what a runner sets up at its first batch is then set up before the first request. Whether the row succeeds
+/// was found out by [`warm_up`].
 pub(super) fn ready(mut runner: Box<dyn Runner>, example: &Tensors) -> Box<dyn Runner> {
     let _ = runner.rehearse(example.clone());
     runner

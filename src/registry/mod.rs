@@ -3,6 +3,8 @@
 //! A [`Model`] is one version of one model with its caps, its signature and its runners, which may be a pool that it shares
 //! with others. A [`Registry`] holds the models that are served; it is cheap to clone, and every clone sees the same models.
 
+mod away;
+mod course;
 mod lengths;
 mod load;
 mod model;
@@ -20,7 +22,7 @@ pub use lengths::Lengths;
 pub use load::is_built;
 pub(crate) use load::{Loaded, load};
 pub use model::{Answer, Count, Model};
-pub use spec::{ModelSpec, Runners, Source};
+pub use spec::{ModelSpec, Remotes, Runners, Source};
 
 pub use crate::batcher::{BatchSizes, Caps, Priority, Terms};
 pub use crate::journal::{Refusal, Release, Snapshot};

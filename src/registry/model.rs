@@ -1,23 +1,25 @@
 //! One version of one model: checks a request, splits it where it is larger than a batch, counts how it ended.
 
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use tokio::sync::watch;
 
 use super::LoadError;
+use super::course::{Manner, Unserved};
 use super::lengths::Lengths;
 use super::load::{self, Loaded};
-use super::spec::ModelSpec;
-use super::work::{Desk, Served};
-use crate::batcher::{self, Answered, BatchError, BatchSizes, Batcher, Caps, Pool, Terms, Weight};
+use super::spec::{Build, ModelSpec};
+use super::work::{Desk, Fleet, Habits, Served};
+use crate::batcher::{self, Answered, BatchError, BatchSizes, Batcher, Caps, Pool, Terms, Weight, Work};
 use crate::error::{Error, Outcome};
 use crate::journal::{Journal, Snapshot};
 use crate::metrics::{Limits, Metrics, ModelMetrics, Stage};
-use crate::runner::{RunnerError, Signature};
+use crate::runner::{Runner, Signature};
 use crate::statistics::{Statistics, Totals};
 use crate::telemetry::{FailureLog, SpanRef, Tracer};
 use crate::tensor::Tensors;
@@ -77,7 +79,7 @@ impl Model {
     ) -> Result<Model, LoadError> {
         let name = spec.name.clone();
         let fail = |reason| LoadError { name: name.clone(), reason };
-        let Loaded { platform, signature, labels, alone, is_single, example, build, .. } =
+        let Loaded { platform, signature, labels, alone, is_single, example, build, away } =
             load::load(&spec).map_err(fail)?;
         let spec = if is_single { single(spec.clone()) } else { spec.clone() };
         if let Some(why) = &alone {
@@ -89,13 +91,16 @@ impl Model {
             tracing::warn!(model = spec.name, "{how}, so that batching gains nothing: {why}");
         }
         let max_batch = spec.max_batch_rows.get();
-        let one = || build(spec.threads).map_err(|e| e.to_string());
+        // Built here, and not on the threads of a pool whose other models have requests.
+        let mut runners = load::runners(&build, &spec).map_err(fail)?;
+        let first = &mut *runners[0];
         let (sizes, lengths) = (spec.allowed_batch_sizes.clone(), spec.lengths);
         if lengths == Lengths::Pad {
-            load::bears_padding(&mut *one().map_err(fail)?, &example).map_err(fail)?;
+            load::bears_padding(first, &example).map_err(fail)?;
         }
         let sizes_to_try = warm_up_sizes(&sizes, max_batch);
-        let seen = load::warm_up(&mut *one().map_err(fail)?, &example, &sizes_to_try, spec.device).map_err(fail)?;
+        let seen = load::warm_up(first, &example, &sizes_to_try, spec.device).map_err(fail)?;
+        let may_refuse = first.may_refuse();
         log_warm_up(&spec, &seen);
         let tried = seen.last().map_or(1, |(rows, _)| *rows);
         let too_slow = too_slow(&spec, &seen);
@@ -123,25 +128,28 @@ impl Model {
             .observer(tracer.of_model(&spec.name, &spec.version))
             .observer(FailureLog::new(full_name));
         let builder = if let Some(pool) = &pool { builder.pool(pool) } else { builder };
-        let (threads, recorded) = (spec.threads, metrics.clone());
-        let (built, outcomes) = mpsc::channel();
-        let batcher = builder
-            .start_threads(move || {
-                let mut building = Building::new(&built);
-                let runner = build(threads).map_err(|error| building.failed(&error))?;
-                let runner = load::ready(runner, &example);
-                building.outcome = Ok(());
-                let (sizes, metrics, example) = (sizes.clone(), recorded.clone(), example.clone());
-                Ok(Box::new(Desk { runner, sizes, lengths, metrics, example }))
-            })
-            .map_err(|e| fail(format!("cannot start a thread: {e}")))?;
-        // A runner that is still to be built would make the first requests late.
-        for outcome in outcomes.iter().take(spec.runners.get()) {
-            outcome.map_err(fail)?;
-        }
+        let signature = Arc::new(signature);
+        let manner = Manner { signature: Arc::clone(&signature), sizes, lengths, may_refuse, most: spec.max_latency };
+        let habits = Habits { manner: Arc::new(manner), metrics: metrics.clone(), example };
+        let batcher = match away {
+            Some(away) => builder.start(Fleet { away, habits, out: HashMap::new() }),
+            None => {
+                let ready: Vec<_> = runners.into_iter().map(|runner| load::ready(runner, &habits.example)).collect();
+                let (ready, threads) = (Mutex::new(ready), spec.threads);
+                let desk = move || {
+                    let built = ready
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .pop()
+                        .map_or_else(|| anew(&build, threads, &habits), Ok);
+                    Ok(Box::new(Desk { runner: built?, habits: habits.clone() }) as Box<dyn Work<_, _>>)
+                };
+                builder.start_threads(desk).map_err(|e| fail(format!("cannot start a thread: {e}")))?
+            }
+        };
         let totals = std::array::from_fn(|_| AtomicU64::new(0));
         let counts = Arc::new(Counts { metrics, statistics, max_latency: spec.max_latency, totals });
-        let (signature, held) = (Arc::new(signature), watch::Sender::new(()));
+        let held = watch::Sender::new(());
         Ok(Model { spec, platform, labels, signature, pool, alone, too_slow, batcher, journal, counts, held })
     }
 
@@ -262,8 +270,11 @@ impl Model {
     /// Answers rows that fit into one batch.
     async fn submit(&self, rows: Tensors, terms: Terms) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
         let Answered { answer, queue, batch, batch_rows, batch_span } = self.batcher.submit_with(rows, terms).await?;
-        let Served { outputs, assemble, execute } = answer;
-        let outputs = outputs.map_err(|why| Error::Invalid(format!("the model does not take these inputs: {why}")))?;
+        let Served { outcome, assemble, execute } = answer;
+        let outputs = outcome.map_err(|why| match why {
+            Unserved::Input(why) => Error::Invalid(format!("the model does not take these inputs: {why}")),
+            Unserved::Untold => Error::Untold,
+        })?;
         Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span })
     }
 
@@ -291,29 +302,10 @@ impl Model {
     }
 }
 
-/// Tells whoever waits for a runner what came of building it, even if that panics.
-struct Building {
-    outbox: mpsc::Sender<Result<(), String>>,
-    outcome: Result<(), String>,
-}
-
-impl Building {
-    fn new(outbox: &mpsc::Sender<Result<(), String>>) -> Building {
-        let outcome = Err("building a runner panicked; the log has the reason".to_owned());
-        Building { outbox: outbox.clone(), outcome }
-    }
-
-    fn failed(&mut self, error: &RunnerError) -> BatchError {
-        self.outcome = Err(format!("a runner cannot be built: {error}"));
-        BatchError::new(error.to_string())
-    }
-}
-
-impl Drop for Building {
-    fn drop(&mut self) {
-        // Nobody waits for a runner that is built anew.
-        let _ = self.outbox.send(std::mem::replace(&mut self.outcome, Ok(())));
-    }
+/// A runner in the place of one that is lost, on the thread that is to own it.
+fn anew(build: &Build, threads: NonZeroUsize, habits: &Habits) -> Result<Box<dyn Runner>, BatchError> {
+    let built = build(threads).map_err(|error| BatchError::new(error.to_string()))?;
+    Ok(load::ready(built, &habits.example))
 }
 
 /// The sizes that the model can be asked for, up to its cap: every allowed one, or 1, 2, 4 … where any is.

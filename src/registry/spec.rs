@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::away::AnyRemote;
 use super::lengths::Lengths;
 use crate::batcher::{BatchSizes, Caps};
 #[cfg(feature = "onnx")]
 use crate::onnx::module::ModuleModel;
-use crate::runner::{Device, Runner, RunnerError, Shapes};
+use crate::runner::{Device, Remote, Runner, RunnerError, Shapes};
 
 /// Room for a burst that takes the runners this many full batches; the latency cap refuses most of it earlier.
 const QUEUED_BATCHES: usize = 128;
@@ -32,18 +33,26 @@ pub enum Source {
     },
     /// Runners that the program builds itself, such as those of a burn module; no configuration file can name them.
     Runners(Runners),
+    /// One that is somewhere else, as in another process or on another server; no configuration file can name it.
+    Remote(Remotes),
 }
 
 impl Source {
-    /// Runners of any kind. `build` makes one that computes on so many threads; it is called once for each runner, on the
-    /// runner's own thread, and again after one has panicked. If it fails at first, the model is not loaded. `platform` is
-    /// what callers are told of it.
+    /// Runners of any kind. `build` makes one that computes on so many threads; it is called once for each runner while the
+    /// model is loaded, and again on the runner's thread after it has panicked. If it fails at first, the model is not
+    /// loaded. `platform` is what callers are told of it.
     pub fn runners<R: Runner + 'static>(
         platform: &'static str,
         build: impl Fn(NonZeroUsize) -> Result<R, RunnerError> + Send + Sync + 'static,
     ) -> Source {
         let build = move |threads| build(threads).map(|runner| Box::new(runner) as Box<dyn Runner>);
         Source::Runners(Runners { platform, build: Arc::new(build) })
+    }
+
+    /// A runner that is somewhere else and has several batches at once, as many as [`ModelSpec::runners`]. Its futures run in
+    /// a tokio runtime of the model's own, which has as many threads at most. `platform` is what callers are told of it.
+    pub fn remote(platform: &'static str, remote: impl Remote + 'static) -> Source {
+        Source::Remote(Remotes { platform, remote: Arc::new(remote) })
     }
 }
 
@@ -74,6 +83,26 @@ impl PartialEq for Runners {
     /// Whether both are clones of one.
     fn eq(&self, other: &Runners) -> bool {
         Arc::ptr_eq(&self.build, &other.build)
+    }
+}
+
+/// A runner that is somewhere else.
+#[derive(Clone)]
+pub struct Remotes {
+    pub(super) platform: &'static str,
+    pub(super) remote: Arc<dyn AnyRemote>,
+}
+
+impl fmt::Debug for Remotes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remotes").field("platform", &self.platform).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Remotes {
+    /// Whether both are clones of one.
+    fn eq(&self, other: &Remotes) -> bool {
+        Arc::ptr_eq(&self.remote, &other.remote)
     }
 }
 

@@ -140,6 +140,7 @@ impl From<Error> for Refusal {
             Error::Invalid(_) | Error::UnknownOutput { .. } => StatusCode::BAD_REQUEST,
             Error::Refused(batcher::Error::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Error::Refused(_) | Error::Loading { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Untold => StatusCode::SERVICE_UNAVAILABLE,
             Error::ModelFailed | Error::ModelStuck { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let reason = match status {
@@ -226,6 +227,7 @@ mod tests {
             (full, 503),
             (large, 413),
             (Error::Refused(batcher::Error::ShuttingDown), 503),
+            (Error::Untold, 503),
             (Error::ModelFailed, 500),
             (Error::ModelStuck { ran: Duration::from_secs(10) }, 500),
         ];

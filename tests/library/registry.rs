@@ -11,9 +11,9 @@ use uncork::batcher;
 use uncork::error::Error;
 use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
 use uncork::runner::synthetic::Synthetic;
-use uncork::runner::{Runner, RunnerError, Signature, TensorSpec};
+use uncork::runner::{Remote, Runner, RunnerError, Signature, TensorSpec};
 use uncork::telemetry::Tracer;
-use uncork::tensor::{Data, Tensor, Tensors};
+use uncork::tensor::{Data, DataType, Tensor, Tensors};
 
 fn stand_in(version: &str) -> ModelSpec {
     let n = |n| NonZeroUsize::new(n).unwrap();
@@ -278,7 +278,7 @@ async fn a_model_is_loaded_when_each_of_its_runners_is_built() {
         Ok(Synthetic::new(Duration::ZERO, Duration::ZERO))
     });
     let _registry = Registry::load(vec![ModelSpec { source, ..stand_in("1") }]).unwrap();
-    assert_eq!(built.load(Ordering::Relaxed), 2 + 2, "one for its signature, one to warm up, and two that serve");
+    assert_eq!(built.load(Ordering::Relaxed), 1 + 2, "one for its signature, and two that serve");
 }
 
 #[tokio::test]
@@ -293,7 +293,7 @@ async fn a_runner_that_cannot_be_built_is_told_when_its_model_is_loaded() {
         Registry::load(vec![ModelSpec { source, ..stand_in("1") }]).unwrap_err().to_string()
     };
     assert_eq!(fails_at(0, false), "model 'm': the device is taken");
-    assert_eq!(fails_at(3, false), "model 'm': a runner cannot be built: the device is taken");
+    assert_eq!(fails_at(2, false), "model 'm': a runner cannot be built: the device is taken");
     assert_eq!(fails_at(2, true), "model 'm': building a runner panicked; the log has the reason");
 }
 
@@ -451,4 +451,95 @@ async fn a_model_without_rows_answers_each_request_in_its_own_shapes() {
     join_all((0..8).map(|caller| find(caller % 7))).await;
     let two = model.infer(named([("x", vec![2, 6], vec![0f32; 12].into())]), Terms::now()).await.unwrap_err();
     assert_eq!(two, Error::Invalid("input 'x' has shape [2, 6]; this model takes [1, 6]".into()));
+}
+
+/// A table somewhere else: looks indices up, refuses those beyond ten without saying which, panics at 666 and hangs at 777.
+struct Elsewhere {
+    signature: Signature,
+    /// Batches that have begun, and those that have ended, however.
+    begun: Arc<AtomicUsize>,
+    ended: Arc<AtomicUsize>,
+}
+
+impl Elsewhere {
+    fn new() -> Elsewhere {
+        let spec = |name: &str| TensorSpec::new(name, DataType::Int64, vec![Some(1)]);
+        let signature = Signature { inputs: vec![spec("i")], outputs: vec![spec("found")] };
+        Elsewhere { signature, begun: Arc::default(), ended: Arc::default() }
+    }
+}
+
+impl Remote for Elsewhere {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    async fn run(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        struct Counts(Arc<AtomicUsize>);
+        impl Drop for Counts {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Release);
+            }
+        }
+        self.begun.fetch_add(1, Ordering::Release);
+        let _counts = Counts(Arc::clone(&self.ended));
+        let (_, tensor) = batch.into_entries().remove(0);
+        let (shape, Data::Int64(indices)) = tensor.into_parts() else { panic!("i is INT64") };
+        assert!(!indices.contains(&666), "the other side is gone");
+        if indices.contains(&777) {
+            std::future::pending::<()>().await;
+        }
+        tokio::task::yield_now().await; // the answer comes later
+        if let Some(i) = indices.iter().find(|i| !(0..10).contains(*i)) {
+            return Err(RunnerError::Input(format!("there is no {i}")));
+        }
+        let found: Vec<i64> = indices.iter().map(|i| i * 100).collect();
+        Ok(Tensors::one("found", Tensor::new(shape, found).unwrap()))
+    }
+}
+
+fn index(i: i64) -> Tensors {
+    Tensors::one("i", Tensor::new(vec![1, 1], vec![i]).unwrap())
+}
+
+#[tokio::test]
+async fn a_model_that_is_somewhere_else_answers_like_any_other_and_refuses_single_requests() {
+    let spec = ModelSpec { source: Source::remote("elsewhere", Elsewhere::new()), ..stand_in("1") };
+    let registry = Registry::load(vec![spec]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    assert_eq!(model.platform(), "elsewhere");
+    let answers = join_all((0..40).map(|i| model.infer(index(if i == 17 { 12 } else { i % 10 }), Terms::now()))).await;
+    for (i, answer) in answers.into_iter().enumerate() {
+        match answer {
+            Ok(answer) => {
+                let found = answer.outputs.get("found").unwrap().data().clone();
+                assert_eq!(found, Data::Int64(vec![i as i64 % 10 * 100]));
+            }
+            Err(Error::Invalid(why)) => {
+                assert_eq!((i, &*why), (17, "the model does not take these inputs: there is no 12"));
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let lost = model.infer(index(666), Terms::now()).await.unwrap_err();
+    assert_eq!(lost, Error::ModelFailed);
+    assert!(model.infer(index(1), Terms::now()).await.is_ok(), "the next batch is another");
+}
+
+#[tokio::test]
+async fn a_batch_somewhere_else_that_hangs_is_broken_off() {
+    let elsewhere = Elsewhere::new();
+    let (begun, ended) = (Arc::clone(&elsewhere.begun), Arc::clone(&elsewhere.ended));
+    let stuck_after = Duration::from_millis(20);
+    let source = Source::remote("elsewhere", elsewhere);
+    let spec = ModelSpec { source, stuck_after, runners: NonZeroUsize::MIN, ..stand_in("1") };
+    let registry = Registry::load(vec![spec]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    let stuck = model.infer(index(777), Terms::now()).await.unwrap_err();
+    assert!(matches!(stuck, Error::ModelStuck { .. }), "{stuck}");
+    // The one runner is free for it, and nothing of the other is left.
+    assert!(model.infer(index(1), Terms::now()).await.is_ok());
+    while ended.load(Ordering::Acquire) < begun.load(Ordering::Acquire) {
+        tokio::task::yield_now().await;
+    }
 }

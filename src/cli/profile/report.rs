@@ -64,7 +64,7 @@ impl Report {
         match &self.spec.source {
             Source::Onnx(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             Source::Embedded => format!("{} (embedded)", self.spec.name),
-            Source::Synthetic { .. } | Source::Runners(_) => self.spec.name.clone(),
+            Source::Synthetic { .. } | Source::Runners(_) | Source::Remote(_) => self.spec.name.clone(),
         }
     }
 
@@ -286,7 +286,7 @@ impl Report {
             Source::Synthetic { base, per_row } => {
                 lines.push(format!("synthetic = {{ base_ms = {:?}, per_row_ms = {:?} }}", ms(*base), ms(*per_row)));
             }
-            Source::Embedded | Source::Runners(_) => return None,
+            Source::Embedded | Source::Runners(_) | Source::Remote(_) => return None,
         }
         lines.push(format!("max_latency_ms = {max_latency_ms}"));
         lines.push(format!("max_batch_size = {max_batch_size}"));

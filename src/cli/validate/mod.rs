@@ -140,7 +140,7 @@ fn summary(model: &ModelSpec) -> String {
             let ms = |time: &std::time::Duration| time.as_secs_f64() * 1e3;
             format!("stand-in of {} + {} ms a row", ms(base), ms(per_row))
         }
-        Source::Runners(_) => "built by the program".to_owned(),
+        Source::Runners(_) | Source::Remote(_) => "built by the program".to_owned(),
     };
     let pool = model.pool.as_ref().map(|name| format!(" in pool '{name}' with weight {}", model.weight));
     let pool = pool.unwrap_or_default();

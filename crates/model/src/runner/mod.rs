@@ -52,3 +52,25 @@ pub trait Runner: Send {
         true
     }
 }
+
+/// An executor of a model that is somewhere else, as in another process or on another server: it answers later, and takes
+/// as many batches at once as the model has runners.
+///
+/// A batch that is given up, because it ran for too long, is a future that is dropped.
+pub trait Remote: Send + Sync {
+    /// Names, types and shapes that every batch follows.
+    fn signature(&self) -> &Signature;
+
+    /// Runs `batch` under the terms of [`Runner::run`].
+    fn run(&self, batch: Tensors) -> impl Future<Output = Result<Tensors, RunnerError>> + Send;
+
+    /// Runs `batch` under the terms of [`Runner::rehearse`].
+    fn rehearse(&self, batch: Tensors) -> impl Future<Output = Result<Tensors, RunnerError>> + Send {
+        self.run(batch)
+    }
+
+    /// The same as [`Runner::may_refuse`].
+    fn may_refuse(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,254 @@
+//! What becomes of the requests of a batch, run by run: joined, padded, and run again without those that the model refuses.
+//!
+//! Pure: whoever runs the model, at once or some time later, asks for the next batch and says what came of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lengths::{Lengths, Padded};
+use crate::batcher::{BatchError, BatchSizes};
+use crate::runner::{RunnerError, Signature};
+use crate::tensor::{TensorError, Tensors};
+
+/// How a model is given its batches.
+#[derive(Debug)]
+pub(super) struct Manner {
+    pub(super) signature: Arc<Signature>,
+    /// The sizes of its batches.
+    pub(super) sizes: BatchSizes,
+    pub(super) lengths: Lengths,
+    /// Whether it can refuse rows, so that copies of the inputs are needed to run the others again.
+    pub(super) may_refuse: bool,
+    /// Once it has run for so long, nobody's rows are run again for having shared a batch with refused ones.
+    pub(super) most: Duration,
+}
+
+/// Why one request of a batch has no outputs.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Unserved {
+    /// What is wrong with its inputs, in words for its caller.
+    Input(String),
+    /// The model refused rows without saying which, and the time to find out was over before this request's turn.
+    Untold,
+}
+
+/// What one request of a batch gets.
+pub(super) type Outcome = Result<Tensors, Unserved>;
+
+/// What the runs of a batch came to so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// The model's time.
+    pub(super) execute: Duration,
+    /// Elements of the requests' own.
+    pub(super) elements: usize,
+    /// Elements that were added to those.
+    pub(super) padding: usize,
+    /// Whether some request's inputs were refused by the model.
+    pub(super) has_refused: bool,
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Run these rows and say what came of it.
+    Run(Tensors),
+    /// Nothing: this is what each request gets, in order.
+    Done(Vec<Outcome>),
+}
+
+/// The requests of one batch on their way to their outputs.
+pub(super) struct Course {
+    manner: Arc<Manner>,
+    padded: Option<Padded>,
+    /// What is still to be run; the last is next.
+    groups: Vec<Group>,
+    running: Option<Running>,
+    outcomes: Vec<Option<Outcome>>,
+    tally: Tally,
+}
+
+/// Requests that join, and their places among all.
+#[derive(Debug, Default)]
+struct Group {
+    places: Vec<usize>,
+    requests: Vec<Tensors>,
+}
+
+/// The group that the model has.
+struct Running {
+    places: Vec<usize>,
+    /// Rows of each request.
+    rows: Vec<usize>,
+    /// Rows of the batch, with those that were added.
+    size: usize,
+    /// The requests again.
+    spare: Option<Vec<Tensors>>,
+}
+
+impl Course {
+    /// Requests whose free dimensions differ (a sentence of 7 tokens, one of 9) cannot share tensors: their lengths are made
+    /// equal where that is asked for, and else they run one group after the other.
+    pub(super) fn new(manner: Arc<Manner>, mut requests: Vec<Tensors>) -> Result<Course, BatchError> {
+        let mut tally = Tally { elements: requests.iter().map(elements).sum(), ..Tally::default() };
+        let equal = requests.windows(2).all(|pair| pair[0].joins_with(&pair[1]));
+        let wanted = manner.lengths == Lengths::Pad && !equal;
+        let padded = wanted.then(|| Padded::of(&manner.signature, &requests)).flatten();
+        if let Some(padded) = &padded {
+            let pad = |request| padded.pad(&manner.signature, request);
+            requests = requests.into_iter().map(pad).collect::<Result<_, _>>().map_err(broken)?;
+            tally.padding = requests.iter().map(elements).sum::<usize>() - tally.elements;
+        }
+        let outcomes = requests.iter().map(|_| None).collect();
+        let groups = groups(requests);
+        Ok(Course { manner, padded, groups, running: None, outcomes, tally })
+    }
+
+    /// What the runs came to.
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// What to do next.
+    pub(super) fn next(&mut self) -> Result<Next, BatchError> {
+        if self.tally.has_refused && self.tally.execute > self.manner.most {
+            for place in self.groups.drain(..).flat_map(|group| group.places) {
+                self.outcomes[place] = Some(Err(Unserved::Untold));
+            }
+        }
+        let Some(Group { places, requests }) = self.groups.pop() else { return self.done().map(Next::Done) };
+        let spare = (places.len() > 1 && self.manner.may_refuse).then(|| requests.clone());
+        let rows = requests.iter().map(Tensors::rows).collect();
+        let mut batch = Tensors::join(requests).map_err(broken)?;
+        let (own, size) = (batch.rows(), self.manner.sizes.padded(batch.rows()));
+        if size > own {
+            let before = elements(&batch);
+            batch = batch.resize_rows(size).map_err(broken)?;
+            self.tally.padding += elements(&batch) - before;
+        }
+        self.running = Some(Running { places, rows, size, spare });
+        Ok(Next::Run(batch))
+    }
+
+    /// What came of the run, and how long it took. Where the model names rows that it refuses, the others run again without
+    /// them. Where it refuses some row and cannot say which, half of them run without the other half, and so on. Whose rows
+    /// are refused is told so, and everybody else is answered.
+    pub(super) fn ran(&mut self, outputs: Result<Tensors, RunnerError>, took: Duration) -> Result<(), BatchError> {
+        self.tally.execute += took;
+        let running = self.running.take().ok_or_else(|| BatchError::new("nothing was to be run"))?;
+        match outputs {
+            Ok(outputs) => self.answered(running, outputs),
+            Err(RunnerError::Rows(named)) => self.refused_by_name(running, named),
+            Err(RunnerError::Input(why)) => self.refused(running, why),
+            Err(why) => Err(BatchError::new(why.to_string())),
+        }
+    }
+
+    fn answered(&mut self, running: Running, outputs: Tensors) -> Result<(), BatchError> {
+        let Running { places, rows, size, .. } = running;
+        if !self.manner.signature.agrees(&outputs, size) {
+            let shapes: Vec<_> = outputs.iter().map(|(name, t)| format!("{name} {:?}", t.shape())).collect();
+            let shapes = shapes.join(", ");
+            return Err(BatchError::new(format!("outputs for {size} rows break the signature: {shapes}")));
+        }
+        let own = rows.iter().sum();
+        let outputs = if size > own { outputs.resize_rows(own).map_err(broken)? } else { outputs };
+        for (place, outputs) in places.into_iter().zip(outputs.split(&rows).map_err(broken)?) {
+            self.outcomes[place] = Some(Ok(outputs));
+        }
+        Ok(())
+    }
+
+    fn refused_by_name(&mut self, running: Running, named: Vec<(usize, String)>) -> Result<(), BatchError> {
+        self.tally.has_refused = true;
+        let Running { places, rows, spare, .. } = running;
+        let refused = refused(&rows, named).ok_or_else(|| BatchError::new("it refused rows that there are not"))?;
+        let mut spare = spare.map(Vec::into_iter);
+        let mut others = Group::default();
+        for (place, why) in places.into_iter().zip(refused) {
+            let request = spare.as_mut().and_then(Iterator::next);
+            match (why, request) {
+                (Some(why), _) => self.outcomes[place] = Some(Err(Unserved::Input(why))),
+                (None, Some(request)) => others.push(place, request),
+                (None, None) => return Err(BatchError::new("it refused rows, which it said that it never does")),
+            }
+        }
+        self.groups.extend((!others.places.is_empty()).then_some(others));
+        Ok(())
+    }
+
+    fn refused(&mut self, running: Running, why: String) -> Result<(), BatchError> {
+        self.tally.has_refused = true;
+        match (running.places.as_slice(), running.spare) {
+            (&[place], _) => self.outcomes[place] = Some(Err(Unserved::Input(why))),
+            (_, None) => return Err(BatchError::new(why)),
+            (_, Some(mut requests)) => {
+                let mut places = running.places;
+                let half = places.len() / 2;
+                let second = Group { places: places.split_off(half), requests: requests.split_off(half) };
+                self.groups.extend([second, Group { places, requests }]);
+            }
+        }
+        Ok(())
+    }
+
+    /// What each request gets, with the lengths that it came with.
+    fn done(&mut self) -> Result<Vec<Outcome>, BatchError> {
+        let outcomes = std::mem::take(&mut self.outcomes).into_iter().enumerate();
+        let cut = |(i, outcome): (usize, Option<Outcome>)| match outcome
+            .ok_or_else(|| BatchError::new("a request was left out"))?
+        {
+            Ok(outputs) => match &self.padded {
+                Some(padded) => padded.cut(&self.manner.signature, i, outputs).map(Ok).map_err(broken),
+                None => Ok(Ok(outputs)),
+            },
+            Err(why) => Ok(Err(why)),
+        };
+        outcomes.map(cut).collect()
+    }
+}
+
+impl Group {
+    fn push(&mut self, place: usize, request: Tensors) {
+        self.places.push(place);
+        self.requests.push(request);
+    }
+}
+
+/// For requests of so many rows each, what is wrong with a row of theirs that is named, if one is. `None` where no row is named
+/// or one that there is not.
+fn refused(rows: &[usize], named: Vec<(usize, String)>) -> Option<Vec<Option<String>>> {
+    let owners: Vec<usize> = rows.iter().enumerate().flat_map(|(i, &rows)| std::iter::repeat_n(i, rows)).collect();
+    let mut refused = vec![None; rows.len()];
+    if named.is_empty() {
+        return None;
+    }
+    for (row, why) in named {
+        refused[*owners.get(row)?].get_or_insert(why);
+    }
+    Some(refused)
+}
+
+/// Requests in groups that join; the group of the first request is last.
+fn groups(requests: Vec<Tensors>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (place, request) in requests.into_iter().enumerate() {
+        match groups.iter_mut().find(|group| group.requests[0].joins_with(&request)) {
+            Some(group) => group.push(place, request),
+            None => groups.push(Group { places: vec![place], requests: vec![request] }),
+        }
+    }
+    groups.reverse();
+    groups
+}
+
+fn elements(tensors: &Tensors) -> usize {
+    tensors.iter().map(|(_, tensor)| tensor.data().len()).sum()
+}
+
+fn broken(error: TensorError) -> BatchError {
+    BatchError::new(error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

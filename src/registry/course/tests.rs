@@ -1,0 +1,306 @@
+//! What the requests of a batch are answered with, by runners of all kinds.
+
+use std::time::Duration;
+
+use super::*;
+use crate::runner::{Runner, TensorSpec};
+use crate::tensor::{Data, DataType, Tensor};
+
+/// Each run takes so long.
+const RUN: Duration = Duration::from_millis(1);
+
+/// What each request gets from `runner`, and what the runs came to.
+fn outcomes(
+    runner: &mut dyn Runner,
+    sizes: &BatchSizes,
+    lengths: Lengths,
+    most: Duration,
+    requests: Vec<Tensors>,
+) -> Result<(Vec<Outcome>, Course), BatchError> {
+    let signature = Arc::new(runner.signature().clone());
+    let manner = Manner { signature, sizes: sizes.clone(), lengths, may_refuse: runner.may_refuse(), most };
+    let mut course = Course::new(Arc::new(manner), requests)?;
+    loop {
+        match course.next()? {
+            Next::Run(batch) => course.ran(runner.run(batch), RUN)?,
+            Next::Done(outcomes) => return Ok((outcomes, course)),
+        }
+    }
+}
+
+fn serve(
+    runner: &mut dyn Runner,
+    sizes: &BatchSizes,
+    lengths: Lengths,
+    requests: Vec<Tensors>,
+) -> Result<Vec<Tensors>, BatchError> {
+    let (outcomes, _) = outcomes(runner, sizes, lengths, Duration::MAX, requests)?;
+    Ok(outcomes.into_iter().map(|outputs| outputs.expect("the model takes these inputs")).collect())
+}
+
+fn run(runner: &mut dyn Runner, sizes: &BatchSizes, requests: Vec<Tensors>) -> Result<Vec<Tensors>, BatchError> {
+    serve(runner, sizes, Lengths::Group, requests)
+}
+
+/// Sums each row; its rows may have any length.
+struct Sum(Signature);
+
+impl Sum {
+    fn new() -> Sum {
+        let spec = |name: &str, dims| TensorSpec::new(name, DataType::Fp32, dims);
+        Sum(Signature { inputs: vec![spec("x", vec![None])], outputs: vec![spec("sum", vec![])] })
+    }
+}
+
+impl Runner for Sum {
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        let rows = batch.rows();
+        let Some(Data::Fp32(x)) = batch.get("x").map(|t| t.data().clone()) else { panic!("x is FP32") };
+        let sums: Vec<f32> = x.chunks(x.len() / rows).map(|row| row.iter().sum()).collect();
+        Ok(Tensors::one("sum", Tensor::new(vec![sums.len()], sums).expect("one a row")))
+    }
+}
+
+fn request(rows: usize, columns: usize, value: f32) -> Tensors {
+    Tensors::one("x", Tensor::new(vec![rows, columns], vec![value; rows * columns]).expect("shape"))
+}
+
+#[test]
+fn requests_of_different_lengths_share_a_batch_and_each_gets_its_own_answer() {
+    let requests = vec![request(1, 3, 1.0), request(2, 5, 1.0), request(1, 3, 2.0)];
+    let answers = run(&mut Sum::new(), BatchSizes::ANY, requests).expect("answers");
+    let sums: Vec<_> = answers.iter().map(|a| a.get("sum").expect("sum").data().clone()).collect();
+    assert_eq!(sums, [Data::Fp32(vec![3.0]), Data::Fp32(vec![5.0, 5.0]), Data::Fp32(vec![6.0])]);
+}
+
+#[test]
+fn batches_are_padded_to_an_allowed_size_and_nobody_gets_an_answer_to_padding() {
+    struct Sized(Sum, Vec<usize>);
+    impl Runner for Sized {
+        fn signature(&self) -> &Signature {
+            self.0.signature()
+        }
+        fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            self.1.push(batch.rows());
+            self.0.run(batch)
+        }
+    }
+    let (mut runner, sizes) = (Sized(Sum::new(), vec![]), BatchSizes::rising(vec![1, 4, 8]).expect("they rise"));
+    let mut sums = |requests: Vec<Tensors>| {
+        let answers = run(&mut runner, &sizes, requests).expect("answers");
+        answers.iter().map(|a| a.get("sum").expect("sum").data().clone()).collect::<Vec<_>>()
+    };
+    let both = sums(vec![request(2, 3, 1.0), request(3, 3, 2.0)]);
+    assert_eq!(both, [Data::Fp32(vec![3.0; 2]), Data::Fp32(vec![6.0; 3])]);
+    assert_eq!(sums(vec![request(3, 3, 1.0)]), [Data::Fp32(vec![3.0; 3])]);
+    assert_eq!(sums(vec![request(4, 3, 1.0)]), [Data::Fp32(vec![3.0; 4])]);
+    let two_lengths = sums(vec![request(1, 3, 1.0), request(2, 5, 1.0)]);
+    assert_eq!(two_lengths, [Data::Fp32(vec![3.0]), Data::Fp32(vec![5.0; 2])]);
+    assert_eq!(runner.1, [8, 4, 4, 1, 4]);
+}
+
+/// Gives each row back, of any length, and adds one: padding is then one as well.
+struct PlusOne(Signature);
+
+impl PlusOne {
+    fn new() -> PlusOne {
+        let spec = |name: &str| TensorSpec::new(name, DataType::Fp32, vec![None, Some(2)]);
+        PlusOne(Signature { inputs: vec![spec("x")], outputs: vec![spec("y")] })
+    }
+}
+
+impl Runner for PlusOne {
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        let (_, tensor) = batch.into_entries().remove(0);
+        let (shape, Data::Fp32(x)) = tensor.into_parts() else { panic!("x is FP32") };
+        Ok(Tensors::one("y", Tensor::new(shape, x.iter().map(|x| x + 1.0).collect::<Vec<_>>()).expect("shape")))
+    }
+}
+
+#[test]
+fn padded_requests_run_together_and_get_answers_of_their_own_length() {
+    struct Counted(PlusOne, Vec<Vec<usize>>);
+    impl Runner for Counted {
+        fn signature(&self) -> &Signature {
+            self.0.signature()
+        }
+        fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            self.1.push(batch.get("x").expect("x").shape().to_vec());
+            self.0.run(batch)
+        }
+    }
+    let request = |rows: usize, length: usize, value: f32| {
+        let data = vec![value; rows * length * 2];
+        Tensors::one("x", Tensor::new(vec![rows, length, 2], data).expect("shape"))
+    };
+    let mut runner = Counted(PlusOne::new(), vec![]);
+    let requests = vec![request(1, 3, 1.0), request(2, 5, 2.0), request(1, 1, 3.0)];
+    let answers = serve(&mut runner, BatchSizes::ANY, Lengths::Pad, requests.clone()).expect("answers");
+    assert_eq!(runner.1, [vec![4, 5, 2]]);
+    let grouped = serve(&mut PlusOne::new(), BatchSizes::ANY, Lengths::Group, requests).expect("answers");
+    assert_eq!(answers, grouped);
+}
+
+#[test]
+fn lengths_that_could_not_be_told_apart_are_not_padded() {
+    let spec = |name: &str| TensorSpec::new(name, DataType::Fp32, vec![None]);
+    let signature = Signature { inputs: vec![spec("a"), spec("b")], outputs: vec![] };
+    let request = |a: usize, b: usize| {
+        let tensor = |n| Tensor::new(vec![1, n], vec![0f32; n]).expect("shape");
+        Tensors::new(vec![("a".into(), tensor(a)), ("b".into(), tensor(b))]).expect("one row each")
+    };
+    let padded = |requests: &[Tensors]| Padded::of(&signature, requests).is_some();
+    assert!(padded(&[request(3, 3), request(5, 5)]));
+    assert!(padded(&[request(3, 4), request(5, 6)]));
+    // The batch is 5 by 5: an output of length 5 may be either's.
+    assert!(!padded(&[request(3, 4), request(5, 5)]));
+}
+
+#[test]
+fn outputs_that_break_the_signature_fail_the_batch() {
+    struct Short(crate::runner::synthetic::Synthetic);
+    impl Runner for Short {
+        fn signature(&self) -> &Signature {
+            self.0.signature()
+        }
+        fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            let mut parts = batch.split(&[1, 1]).expect("two rows");
+            self.0.run(parts.remove(0))
+        }
+    }
+    let mut short = Short(crate::runner::synthetic::Synthetic::new(Duration::ZERO, Duration::ZERO));
+    let error = run(&mut short, BatchSizes::ANY, vec![request(2, 1, 0.0)]).expect_err("one row is missing");
+    assert!(error.to_string().contains("y [1, 1]"), "{error}");
+}
+
+/// Looks an index up in a table of ten; what is beyond is refused, by name if it names rows. Remembers the rows of its runs.
+struct Table(Signature, Vec<usize>, bool);
+
+impl Table {
+    fn new() -> Table {
+        let spec = |name: &str| TensorSpec::new(name, DataType::Int64, vec![Some(1)]);
+        Table(Signature { inputs: vec![spec("i")], outputs: vec![spec("found")] }, vec![], false)
+    }
+}
+
+impl Runner for Table {
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        self.1.push(batch.rows());
+        let (_, tensor) = batch.into_entries().remove(0);
+        let (shape, Data::Int64(indices)) = tensor.into_parts() else { panic!("i is INT64") };
+        let is_unknown = |i: &&i64| !(0..10).contains(*i);
+        if self.2 && indices.iter().any(|i| is_unknown(&i)) {
+            let rows = indices.iter().enumerate().filter(|(_, i)| is_unknown(i));
+            return Err(RunnerError::Rows(rows.map(|(row, i)| (row, format!("no {i}"))).collect()));
+        }
+        if let Some(i) = indices.iter().find(is_unknown) {
+            return Err(RunnerError::Input(format!("index {i} is out of range for length 10")));
+        }
+        let found: Vec<i64> = indices.iter().map(|i| i * 100).collect();
+        Ok(Tensors::one("found", Tensor::new(shape, found).expect("shape")))
+    }
+}
+
+type LookedUp = (Vec<Outcome>, bool, Vec<usize>);
+
+fn look_up(indices: &[i64]) -> LookedUp {
+    look_up_in(Table::new(), indices, Duration::MAX)
+}
+
+/// What each index gets, whether some was refused, and the rows of each run.
+fn look_up_in(mut runner: Table, indices: &[i64], most: Duration) -> LookedUp {
+    let request = |&i: &i64| Tensors::one("i", Tensor::new(vec![1, 1], vec![i]).expect("shape"));
+    let requests = indices.iter().map(request).collect();
+    let (outcomes, course) =
+        outcomes(&mut runner, BatchSizes::ANY, Lengths::Group, most, requests).expect("nothing fails");
+    assert_eq!(course.tally().execute, RUN * runner.1.len() as u32);
+    (outcomes, course.tally().has_refused, runner.1)
+}
+
+fn refusal(why: &str) -> Outcome {
+    Err(Unserved::Input(why.into()))
+}
+
+fn found(i: i64) -> Outcome {
+    Ok(Tensors::one("found", Tensor::new(vec![1, 1], vec![i * 100]).expect("shape")))
+}
+
+#[test]
+fn a_request_that_the_model_refuses_costs_its_neighbours_nothing() {
+    let (served, has_refused, _) = look_up(&[0, 1, 2, 3, 4, 12, 6, 7]);
+    let refused = || refusal("index 12 is out of range for length 10");
+    let wanted: Vec<_> = (0..8).map(|i| if i == 5 { refused() } else { found(i) }).collect();
+    assert_eq!(served, wanted);
+    assert!(has_refused, "its time is not that of such a batch");
+}
+
+#[test]
+fn whose_request_is_refused_is_found_in_few_runs() {
+    let mut indices = vec![1; 64];
+    indices[37] = -1;
+    let (_, _, runs) = look_up(&indices);
+    assert_eq!(runs.len(), 1 + 2 * 6, "one run of all, then two of half as many for each halving");
+    assert!(runs.iter().sum::<usize>() <= 3 * 64);
+    let (served, has_refused, runs) = look_up(&[1; 64]);
+    assert_eq!((served.len(), runs, has_refused), (64, vec![64], false));
+}
+
+#[test]
+fn looking_for_refused_rows_ends_with_its_time_and_who_is_not_reached_is_told() {
+    let mut indices = vec![1; 64];
+    (indices[3], indices[40]) = (-1, -1);
+    let (served, _, runs) = look_up_in(Table::new(), &indices, RUN * 13);
+    assert_eq!(runs.len(), 14, "the one at which its time was over, and none more");
+    assert_eq!(served[3], refusal("index -1 is out of range for length 10"));
+    let told = served.iter().filter(|outcome| **outcome == Err(Unserved::Untold)).count();
+    assert!(served[..32].iter().filter(|outcome| outcome.is_ok()).count() == 31 && told > 0, "{served:?}");
+    let (served, _, runs) = look_up_in(Table::new(), &[1; 64], Duration::ZERO);
+    assert_eq!((served, runs), (vec![found(1); 64], vec![64]), "nothing was refused");
+}
+
+#[test]
+fn rows_that_the_model_names_cost_one_more_run_however_many_there_are() {
+    let naming = || Table(Table::new().0, vec![], true);
+    let indices: Vec<i64> = (0..64).map(|i| if i % 3 == 0 { 99 } else { i % 10 }).collect();
+    let (served, has_refused, runs) = look_up_in(naming(), &indices, Duration::MAX);
+    let wanted: Vec<_> = indices.iter().map(|&i| if i == 99 { refusal("no 99") } else { found(i) }).collect();
+    assert_eq!(served, wanted);
+    assert_eq!((runs, has_refused), (vec![64, 64 - 22], true));
+    let (served, _, runs) = look_up_in(naming(), &[99, 99], Duration::MAX);
+    assert_eq!((served, runs), (vec![refusal("no 99"), refusal("no 99")], vec![2]));
+}
+
+#[test]
+fn a_runner_that_refuses_against_its_word_fails_the_batch() {
+    struct Sure(Table);
+    impl Runner for Sure {
+        fn signature(&self) -> &Signature {
+            self.0.signature()
+        }
+        fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            self.0.run(batch)
+        }
+        fn may_refuse(&self) -> bool {
+            false
+        }
+    }
+    for is_naming in [false, true] {
+        let mut sure = Sure(Table(Table::new().0, vec![], is_naming));
+        let request = |&i: &i64| Tensors::one("i", Tensor::new(vec![1, 1], vec![i]).expect("shape"));
+        let requests = [1, 99].iter().map(request).collect();
+        let failed = outcomes(&mut sure, BatchSizes::ANY, Lengths::Group, Duration::MAX, requests);
+        assert!(failed.is_err(), "the other's rows are gone");
+    }
+}
