@@ -16,6 +16,13 @@ use super::status::Refusal;
 /// Most bytes that are set aside for a body on the strength of its announced length alone.
 const TRUSTED_LENGTH: u64 = 1024 * 1024;
 
+/// Tensors and answers below this many bytes take no part of the room for bodies: the number of connections bounds those.
+pub(super) const UNCOUNTED: usize = 64 * 1024;
+
+/// Bytes of JSON from which on a thread for blocking work does the conversion: it then takes about a
+/// millisecond, for which a worker of the runtime would keep others' requests waiting.
+pub(super) const LONG_CONVERSION: usize = 256 * 1024;
+
 /// Bytes that are counted together: counting each would be of no use.
 const UNIT: usize = 1024;
 
@@ -51,6 +58,22 @@ impl Room {
         })
     }
 
+    /// Takes room for an answer of `bytes` bytes at most; 413 where that is beyond what the server writes.
+    pub(super) fn reserve_answer(
+        &self,
+        bytes: usize,
+        options: &Options,
+    ) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+        let bound = options.max_answer_bytes;
+        if bytes > bound {
+            let message = format!(
+                "the answer could take {bytes} bytes, more than the {bound} that this server writes; ask for fewer rows or outputs"
+            );
+            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
+        if bytes < UNCOUNTED { Ok(None) } else { self.reserve(bytes).map(Some) }
+    }
+
     /// Takes room for `bytes` more bytes into `taken`.
     pub(super) fn take(&self, bytes: usize, taken: &mut Option<OwnedSemaphorePermit>) -> Result<(), Refusal> {
         // Behind a body of which the rest is still to come, the connection is of no more use.
@@ -76,6 +99,33 @@ impl Whole {
     pub(super) fn new(bytes: Bytes, taken: Option<OwnedSemaphorePermit>) -> Whole {
         Whole { bytes, _taken: taken }
     }
+}
+
+/// An answer's body, which keeps its part of the room until its last byte is sent.
+pub(super) fn counted(written: Vec<u8>, taken: Option<OwnedSemaphorePermit>) -> Bytes {
+    match taken {
+        None => Bytes::from(written),
+        Some(_taken) => Bytes::from_owner(Counted { written, _taken }),
+    }
+}
+
+/// A body and its part of the room.
+struct Counted {
+    written: Vec<u8>,
+    _taken: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.written
+    }
+}
+
+/// Runs a conversion on a thread for blocking work. Where the caller leaves meanwhile, it runs to its end and is dropped.
+pub(super) async fn long<T: Send + 'static>(convert: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(convert)
+        .await
+        .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error"))
 }
 
 /// The whole body; 413 where it is larger than allowed, 408 where it takes too long, 400 where it breaks off, 503 where

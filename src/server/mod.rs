@@ -1,7 +1,7 @@
-//! The models over HTTP/1.1: the Open Inference Protocol v2, `/metrics`, `/status` and the page at `/`.
+//! The models over HTTP/1.1: the Open Inference Protocol v2, TensorFlow Serving's REST API, `/metrics`, `/status` and the page at `/`.
 //!
 //! A request's way: `connection` accepts, `guard` lets only sound heads through and keeps time, `arrival` stamps,
-//! `routes` finds the handler, `access` knows who may use it, `body` reads, `v2` turns JSON and binary tensors into a `call` and what comes of it back, `status` says what went wrong;
+//! `routes` finds the handler, `access` knows who may use it, `body` reads, `v2` turns JSON and binary tensors into a `call` and what comes of it back, `v1` nested lists, `status` says what went wrong;
 //! `connection` logs and traces it on its way out.
 
 mod access;
@@ -25,6 +25,7 @@ mod status;
 mod threads;
 mod tls;
 mod trace;
+mod v1;
 mod v2;
 
 use std::future::pending;

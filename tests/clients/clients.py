@@ -4,6 +4,7 @@ Each check compares answers with those of the files beside the models, not only 
 """
 
 import asyncio
+import base64
 import concurrent.futures
 import json
 import pathlib
@@ -11,7 +12,10 @@ import re
 import subprocess
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 
+import httpx
 import numpy as np
 import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
@@ -163,6 +167,73 @@ async def check_kserve(url, model, inputs, outputs):
     await client.close()
 
 
+async def check_kserve_v1(url, model, inputs, outputs):
+    """kserve's REST client with its default protocol, v1: probes and rows."""
+    client = InferenceRESTClient(RESTConfig(retries=1))
+    base = f"http://{url}"
+    assert await client.is_server_live(base) and await client.is_model_ready(base, model)
+    plain = {name: [t.decode() for t in v.flatten()] if v.dtype == np.object_ else v.tolist() for name, v in inputs.items()}
+    columns = {name: np.reshape(plain[name], v.shape).tolist() if v.dtype == np.object_ else plain[name] for name, v in inputs.items()}
+    rows = len(next(iter(inputs.values())))
+    instances = [{name: column[row] for name, column in columns.items()} for row in range(rows)]
+    answer = await client.infer(base, {"instances": instances}, model_name=model)
+    assert agree({name: [row[name] if len(outputs) > 1 else row for row in answer["predictions"]] for name in outputs}, outputs)
+    try:
+        await client.infer(base, {"instances": [{"nothing": 1}]}, model_name=model)
+        raise AssertionError("an unknown input was answered")
+    except httpx.HTTPStatusError as error:
+        assert "unknown input 'nothing'" in str(error), error
+    await client.close()
+    return columns
+
+
+def check_tensorflow_serving(url, model, columns, outputs):
+    """The requests of TensorFlow Serving's own documents and tutorials, as `requests` and `json` make them."""
+
+    def ask(path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        with urllib.request.urlopen(urllib.request.Request(f"http://{url}/v1/models/{model}{path}", data)) as answer:
+            return json.load(answer)
+
+    status = ask("")["model_version_status"]
+    assert [(s["version"], s["state"], s["status"]["error_code"]) for s in status] == [("1", "AVAILABLE", "OK")], status
+    signature = ask("/metadata")["metadata"]["signature_def"]["signature_def"]["serving_default"]
+    assert set(signature["inputs"]) == set(columns) and set(signature["outputs"]) == set(outputs), signature
+    answer = ask(":predict", {"signature_name": "serving_default", "inputs": columns})["outputs"]
+    assert agree(answer if len(outputs) > 1 else {name: answer for name in outputs}, outputs)
+    if len(columns) == 1:
+        (only,) = columns.values()
+        for path in [":predict", "/versions/1:predict"]:
+            assert agree({name: ask(path, {"instances": only})["predictions"] for name in outputs}, outputs)
+            assert agree({name: ask(path, {"inputs": only})["outputs"] for name in outputs}, outputs)
+    else:
+        in_base64 = {
+            name: [[{"b64": base64.b64encode(t.encode()).decode()} for t in row] for row in column]
+            if isinstance(column[0][0], str)
+            else column
+            for name, column in columns.items()
+        }
+        assert agree(ask(":predict", {"inputs": in_base64})["outputs"], outputs)
+    try:
+        ask("/versions/7:predict", {"inputs": columns})
+        raise AssertionError("an unknown version was answered")
+    except urllib.error.HTTPError as error:
+        message = json.load(error)["error"]
+        assert error.code == 404 and message.startswith(f"Servable not found for request: Specific({model}, 7)"), message
+
+
+def agree(have, outputs):
+    """Whether lists by name are these outputs."""
+
+    def same(values, want):
+        if want.dtype == np.object_:
+            values = np.array(values, dtype=object)
+            return values.shape == want.shape and all(a.encode() == b for a, b in zip(values.flatten(), want.flatten()))
+        return close(np.array(values, dtype=want.dtype), want)
+
+    return all(same(have[name], want) for name, want in outputs.items())
+
+
 def main(program):
     with Server(program, ROOT / "examples/digits/digits.onnx", ROOT / f"tests/models/pipelines/{TEXTS}.onnx") as url:
         digits, texts = case("digits"), case(f"pipelines/{TEXTS}")
@@ -170,7 +241,9 @@ def main(program):
             check_triton(url, model, inputs, outputs)
             asyncio.run(check_triton_aio(url, model, inputs, outputs))
             asyncio.run(check_kserve(url, model, inputs, outputs))
-            print(f"  {model}: tritonclient, its asyncio client and kserve are answered rightly")
+            columns = asyncio.run(check_kserve_v1(url, model, inputs, outputs))
+            check_tensorflow_serving(url, model, columns, outputs)
+            print(f"  {model}: tritonclient, its asyncio client, kserve and TensorFlow Serving's requests are answered rightly")
         name, want = next(iter(digits[1].items()))
         check_classes(url, "digits", digits[0], name, want)
 

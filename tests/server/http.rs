@@ -1,5 +1,7 @@
 //! What the server promises its HTTP clients, one test for each promise.
 
+mod v1;
+
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Condvar, Mutex};
@@ -349,7 +351,7 @@ async fn head_works_where_get_does() {
 #[tokio::test]
 async fn the_page_and_the_metrics_come_with_fitting_headers() {
     let server = simple().await;
-    let page = server.get("/").await;
+    let page = server.send(Request::get("/").header("accept", "text/html"), None).await;
     assert_eq!((page.status, &page.headers["content-type"]), (200, &"text/html; charset=utf-8".parse().unwrap()));
     assert_eq!(page.headers["cache-control"], "no-cache");
     let policy = page.headers["content-security-policy"].to_str().unwrap();
@@ -369,12 +371,13 @@ async fn the_files_of_the_page_are_sent_once_and_then_only_asked_for() {
         ("/page/page.css", "text/css; charset=utf-8"),
         ("/page/main.js", "text/javascript; charset=utf-8"),
     ] {
-        let first = server.get(path).await;
+        let get = || Request::get(path).header("accept", "text/html");
+        let first = server.send(get(), None).await;
         assert_eq!((first.status, first.headers["content-type"].to_str().unwrap()), (200, kind), "{path}");
-        let again = server.send(Request::get(path).header("if-none-match", &first.headers["etag"]), None).await;
+        let again = server.send(get().header("if-none-match", &first.headers["etag"]), None).await;
         assert_eq!((again.status, again.text.as_str()), (304, ""), "{path}");
         assert_eq!(again.headers["etag"], first.headers["etag"], "{path}");
-        let other = server.send(Request::get(path).header("if-none-match", "\"0123\""), None).await;
+        let other = server.send(get().header("if-none-match", "\"0123\""), None).await;
         assert_eq!(other.status, 200, "{path}");
     }
     assert_eq!(server.get("/page/main.css").await.status, 404);

@@ -4,24 +4,28 @@
 
 use std::io::{Read, Write};
 
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::StatusCode;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue};
 
-use crate::server::body::{Room, Whole};
+use crate::server::Options;
+use crate::server::body::{self, Room, Whole, long};
 use crate::server::status::Refusal;
 
 /// Answers below this many bytes are sent as they are.
-pub(super) const LEAST: usize = 1024;
+const LEAST: usize = 1024;
 
 /// Bytes that are unpacked at a time, and room taken for them.
 const PIECE: usize = 64 * 1024;
 
 /// How a body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coding {
+enum Coding {
     Gzip,
     Deflate,
 }
@@ -30,7 +34,7 @@ impl Coding {
     const ALL: [Coding; 2] = [Coding::Gzip, Coding::Deflate];
 
     /// Its name in headers.
-    pub(super) fn name(self) -> HeaderValue {
+    fn name(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Coding::Gzip => "gzip",
             Coding::Deflate => "deflate",
@@ -42,7 +46,7 @@ impl Coding {
     }
 
     /// How a request's body is compressed; 415 for what is not known here.
-    pub(super) fn of_body(headers: &HeaderMap) -> Result<Option<Coding>, Refusal> {
+    fn of_body(headers: &HeaderMap) -> Result<Option<Coding>, Refusal> {
         match headers.get(CONTENT_ENCODING) {
             None => Ok(None),
             Some(value) if value.as_bytes().eq_ignore_ascii_case(b"identity") => Ok(None),
@@ -56,12 +60,12 @@ impl Coding {
     /// How the client wishes the answer to be compressed, if it does. Most HTTP libraries say in every request that they
     /// could read compressed answers, in a list; nobody wished for that, and it costs more time than it saves. So it is a
     /// wish where one coding is named alone.
-    pub(super) fn wished(headers: &HeaderMap) -> Option<Coding> {
+    fn wished(headers: &HeaderMap) -> Option<Coding> {
         headers.get(ACCEPT_ENCODING).and_then(Coding::named)
     }
 
     /// The body as it was before it was compressed: 413 where that has more than `most` bytes, 503 where there is no room.
-    pub(super) fn unpack(self, body: &Whole, most: usize, room: &Room) -> Result<Whole, Refusal> {
+    fn unpack(self, body: &Whole, most: usize, room: &Room) -> Result<Whole, Refusal> {
         let packed = &body.bytes[..];
         match self {
             Coding::Gzip => unpack(MultiGzDecoder::new(packed), most, room),
@@ -70,7 +74,7 @@ impl Coding {
     }
 
     /// Compresses `bytes`, fast rather than well.
-    pub(super) fn pack(self, bytes: &[u8]) -> Vec<u8> {
+    fn pack(self, bytes: &[u8]) -> Vec<u8> {
         let to = Vec::with_capacity(bytes.len() / 2);
         let packed = match self {
             Coding::Gzip => {
@@ -84,6 +88,31 @@ impl Coding {
         };
         packed.expect("memory takes every byte")
     }
+}
+
+/// The whole body of a request with these headers, unpacked.
+pub(in crate::server) async fn read(
+    headers: &HeaderMap,
+    body: Body,
+    options: &Options,
+    room: &Room,
+) -> Result<Whole, Refusal> {
+    let coding = Coding::of_body(headers)?;
+    let body = body::read(body, options, room).await?;
+    let Some(coding) = coding else { return Ok(body) };
+    let (room, most) = (room.clone(), options.max_body_bytes);
+    long(move || coding.unpack(&body, most, &room)).await?
+}
+
+/// An answer of this body, compressed if the client, who sent these headers, wishes that.
+pub(in crate::server) async fn as_wished(headers: &HeaderMap, body: Bytes) -> Result<Response, Refusal> {
+    let Some(coding) = Coding::wished(headers).filter(|_| body.len() >= LEAST) else {
+        return Ok(Response::new(Body::from(body)));
+    };
+    let packed = long(move || coding.pack(&body)).await?;
+    let mut response = Response::new(Body::from(packed));
+    response.headers_mut().insert(CONTENT_ENCODING, coding.name());
+    Ok(response)
 }
 
 fn unpack(mut from: impl Read, most: usize, room: &Room) -> Result<Whole, Refusal> {

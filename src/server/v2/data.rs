@@ -4,10 +4,15 @@
 //! element is then parsed by the standard library straight into its own type. That keeps integers exact over their
 //! whole range and rounds floats once; a general JSON number would take a detour through `f64`.
 
+use std::borrow::Cow;
 use std::num::IntErrorKind;
 use std::str::FromStr;
 
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use half::{bf16, f16};
+use serde::Deserialize;
 
 use crate::quote::Dims;
 use crate::tensor::{Data, DataType, TensorError, elements};
@@ -17,7 +22,7 @@ const QUOTED: usize = 40;
 
 /// Why a list is not the tensor that it should be, in words that follow "input 'x': ".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum DataError {
+pub(in crate::server) enum DataError {
     #[error("data must be a list")]
     NotAList,
     #[error("element {at} ({found}) is not {expected}")]
@@ -39,7 +44,7 @@ enum Wrong {
 }
 
 /// Reads `json`, one well-formed value, as the elements of a tensor of `shape`.
-pub(super) fn read(json: &str, datatype: DataType, shape: &[usize]) -> Result<Data, DataError> {
+pub(in crate::server) fn read(json: &str, datatype: DataType, shape: &[usize]) -> Result<Data, DataError> {
     match datatype {
         DataType::Bool => list(json, datatype, shape, boolean).map(Data::from),
         DataType::Uint8 => list(json, datatype, shape, integer::<u8>).map(Data::from),
@@ -56,6 +61,15 @@ pub(super) fn read(json: &str, datatype: DataType, shape: &[usize]) -> Result<Da
         DataType::Fp64 => list(json, datatype, shape, |t| float(t, |x: f64| x, f64::is_finite)).map(Data::from),
         DataType::Bytes => list(json, datatype, shape, string).map(Data::from),
     }
+}
+
+/// The same for byte strings, each a string or `{"b64": "…"}`.
+pub(in crate::server) fn read_strings_or_base64(json: &str, shape: &[usize]) -> Result<Data, DataError> {
+    list(json, DataType::Bytes, shape, |token| match token.starts_with('{') {
+        true => base64(token),
+        false => string(token),
+    })
+    .map(Data::from)
 }
 
 fn boolean(token: &str) -> Result<bool, Wrong> {
@@ -99,6 +113,24 @@ fn float<P: FromStr + From<f32>, T: Copy>(
 fn string(token: &str) -> Result<Vec<u8>, Wrong> {
     serde_json::from_str::<String>(token).map(String::into_bytes).map_err(|_| Wrong::Kind)
 }
+
+/// `{"b64": "…"}`
+fn base64(token: &str) -> Result<Vec<u8>, Wrong> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Encoded<'a> {
+        #[serde(borrow)]
+        b64: Cow<'a, str>,
+    }
+    let Encoded { b64 } = serde_json::from_str(token).map_err(|_| Wrong::Kind)?;
+    BASE64.decode(b64.as_bytes()).map_err(|_| Wrong::Kind)
+}
+
+/// Padded or not, as clients send it.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// What an element should have been.
 fn expected(datatype: DataType) -> &'static str {
@@ -157,11 +189,16 @@ fn list<T>(
     Ok(found)
 }
 
-/// Length of the element at the start of `text`. Of an object, some first part: no type takes one.
-fn element_len(text: &[u8]) -> usize {
-    if text[0] != b'"' {
-        return text.iter().position(|b| matches!(b, b',' | b']' | b' ' | b'\n' | b'\r' | b'\t')).unwrap_or(text.len());
+/// Length of the element at the start of `text`: of an object, up to its last brace.
+pub(in crate::server) fn element_len(text: &[u8]) -> usize {
+    match text[0] {
+        b'"' => string_len(text),
+        b'{' => object_len(text),
+        _ => text.iter().position(|b| matches!(b, b',' | b']' | b' ' | b'\n' | b'\r' | b'\t')).unwrap_or(text.len()),
     }
+}
+
+fn string_len(text: &[u8]) -> usize {
     let mut at = 1;
     while at < text.len() {
         match text[at] {
@@ -169,6 +206,24 @@ fn element_len(text: &[u8]) -> usize {
             b'\\' => at += 2,
             _ => at += 1,
         }
+    }
+    text.len()
+}
+
+fn object_len(text: &[u8]) -> usize {
+    let (mut at, mut depth) = (0, 0usize);
+    while at < text.len() {
+        match text[at] {
+            b'"' => {
+                at += string_len(&text[at..]);
+                continue;
+            }
+            b'{' => depth += 1,
+            b'}' if depth == 1 => return at + 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
     }
     text.len()
 }

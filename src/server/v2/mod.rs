@@ -2,12 +2,12 @@
 
 mod binary;
 mod classes;
-mod coding;
-mod data;
+pub(super) mod coding;
+pub(super) mod data;
 pub(super) mod description;
 pub(super) mod metadata;
-mod request;
-mod response;
+pub(super) mod request;
+pub(super) mod response;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::app::{App, Named};
 use super::arrival::Arrival;
-use super::body::{self, Room};
+use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
 use super::call::Called;
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
@@ -31,7 +31,6 @@ use crate::registry::Model;
 use crate::runner::Rows;
 use crate::telemetry::RequestSpan;
 use crate::tensor::Tensors;
-use coding::Coding;
 use request::{Forms, InferRequest};
 use response::{Encoded, Form, Head, Unspeakable};
 
@@ -41,14 +40,8 @@ pub(super) const BINARY_HEADER: HeaderName = HeaderName::from_static("inference-
 /// The media type of a body in which binary tensors follow the JSON.
 pub(super) const BINARY: &str = "application/octet-stream";
 
-const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-
-/// Tensors and answers below this many bytes take no part of the room for bodies: the number of connections bounds those.
-const UNCOUNTED: usize = 64 * 1024;
-
-/// Bytes of JSON from which on a thread for blocking work does the conversion: it then takes about a
-/// millisecond, for which a worker of the runtime would keep others' requests waiting.
-const LONG_CONVERSION: usize = 256 * 1024;
+/// What the time of an answer went to.
+pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// `POST /v2/models/{model}[/versions/{version}]/infer`
 pub(super) async fn infer(
@@ -72,21 +65,12 @@ async fn answer(
     let (parts, body) = request.into_parts();
     let read = read(&app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
     let written = ask(&app, model, arrival, span, read).await?;
-    let coding = Coding::wished(&parts.headers);
-    let coding = coding.filter(|_| written.body.len() >= coding::LEAST);
     let Written { body, json, timing, .. } = written;
-    let body = match coding {
-        None => body,
-        Some(coding) => long(move || Bytes::from(coding.pack(&body))).await?,
-    };
-    let mut response = Response::new(Body::from(body));
+    let mut response = coding::as_wished(&parts.headers, body).await?;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, if json.is_some() { HeaderValue::from_static(BINARY) } else { JSON });
     if let Some(length) = json {
         headers.insert(BINARY_HEADER, HeaderValue::from(length));
-    }
-    if let Some(coding) = coding {
-        headers.insert(CONTENT_ENCODING, coding.name());
     }
     headers.insert(SERVER_TIMING, timing);
     Ok(response)
@@ -173,12 +157,7 @@ struct Read {
 /// All that comes before the model is asked.
 async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<Read, Refusal> {
     let json = headers.get(BINARY_HEADER).map(json_length).transpose()?;
-    let coding = Coding::of_body(headers)?;
-    let mut body = body::read(body, &app.options, &app.room).await?;
-    if let Some(coding) = coding {
-        let (room, most) = (app.room.clone(), app.options.max_body_bytes);
-        body = long(move || coding.unpack(&body, most, &room)).await??;
-    }
+    let body = coding::read(headers, body, &app.options, &app.room).await?;
     if json.unwrap_or(body.bytes.len()) < LONG_CONVERSION {
         return decode(&body.bytes, json, model, &app.room);
     }
@@ -225,15 +204,7 @@ async fn encode(
     let outputs = likeliest(model, called.outputs(), &forms)?;
     let head = Head { model_name: model.name(), model_version: model.version(), id: id.as_deref() };
     let most = response::most_bytes(head, &outputs, &forms);
-    let bound = app.options.max_answer_bytes;
-    if most.all > bound {
-        let message = format!(
-            "the answer could take {} bytes, more than the {bound} that this server writes; ask for fewer rows or outputs",
-            most.all
-        );
-        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
-    }
-    let taken = if most.all < UNCOUNTED { None } else { Some(app.room.reserve(most.all)?) };
+    let taken = app.room.reserve_answer(most.all, &app.options)?;
     let written = if most.json < LONG_CONVERSION {
         response::encode(head, &outputs, &forms)
     } else {
@@ -246,11 +217,7 @@ async fn encode(
     };
     let failed = |error: Unspeakable| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
     let Encoded { bytes, json } = written.map_err(failed)?;
-    let body = match taken {
-        None => Bytes::from(bytes),
-        Some(_taken) => Bytes::from_owner(Counted { written: bytes, _taken }),
-    };
-    Ok((body, json))
+    Ok((body::counted(bytes, taken), json))
 }
 
 /// The outputs, those of which classes are wanted as these.
@@ -278,23 +245,4 @@ fn likeliest<'a>(model: &Model, outputs: &'a Tensors, forms: &Forms) -> Result<C
         chosen.push((Arc::clone(name), tensor));
     }
     Ok(Cow::Owned(Tensors::new(chosen).expect("there are as many as before")))
-}
-
-/// A body and its part of the room.
-struct Counted {
-    written: Vec<u8>,
-    _taken: OwnedSemaphorePermit,
-}
-
-impl AsRef<[u8]> for Counted {
-    fn as_ref(&self) -> &[u8] {
-        &self.written
-    }
-}
-
-/// Runs a conversion on a thread for blocking work. Where the caller leaves meanwhile, it runs to its end and is dropped.
-async fn long<T: Send + 'static>(convert: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(convert)
-        .await
-        .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error"))
 }

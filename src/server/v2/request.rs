@@ -64,12 +64,20 @@ struct RawRequest<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default, expecting = "an object of parameters")]
-struct RawParameters<'a> {
+pub(in crate::server) struct RawParameters<'a> {
     #[serde(borrow)]
     timeout: Option<&'a RawValue>,
     #[serde(borrow)]
     priority: Option<&'a RawValue>,
     binary_data_output: Option<bool>,
+}
+
+impl RawParameters<'_> {
+    /// How long after arrival the answer is of use, where the client says so, and how urgent it is.
+    pub(in crate::server) fn terms(&self) -> Result<(Option<Duration>, Priority), Error> {
+        let timeout = self.timeout.map(timeout).transpose()?.flatten();
+        Ok((timeout, self.priority.map(priority).transpose()?.unwrap_or_default()))
+    }
 }
 
 /// The elements stay text until the object is complete: `datatype` and `shape` may come after `data`.
@@ -159,8 +167,7 @@ pub(super) fn parse(body: &[u8], json: Option<usize>) -> Result<Unread<'_>, Erro
     let raw: RawRequest<'_> =
         serde_json::from_str(text).map_err(|e| Error::Invalid(format!("the body is not an infer request: {e}")))?;
     let parameters = raw.parameters.unwrap_or_default();
-    let timeout = parameters.timeout.map(timeout).transpose()?.flatten();
-    let priority = parameters.priority.map(priority).transpose()?.unwrap_or_default();
+    let (timeout, priority) = parameters.terms()?;
     if raw.inputs.is_empty() {
         return Err(Error::Invalid("a request needs at least one input".into()));
     }
@@ -180,7 +187,7 @@ pub(super) fn parse(body: &[u8], json: Option<usize>) -> Result<Unread<'_>, Erro
 
 /// The body with quotes around each bare `NaN`, `Infinity` and `-Infinity` of its JSON, and the JSON's length, if there are any:
 /// no JSON has them, but Python's `json` writes them by default, and so do clients that are built on it.
-pub(super) fn with_names_quoted(body: &[u8], json: Option<usize>) -> Option<(Vec<u8>, Option<usize>)> {
+pub(in crate::server) fn with_names_quoted(body: &[u8], json: Option<usize>) -> Option<(Vec<u8>, Option<usize>)> {
     const NAMES: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
     let (text, rest) = body.split_at_checked(json.unwrap_or(body.len()))?;
     let mut quoted = Vec::with_capacity(body.len() + 64);

@@ -118,12 +118,12 @@ pub(super) fn most_bytes(head: Head<'_>, outputs: &Tensors, forms: &Forms) -> Mo
 }
 
 /// Most bytes that a text can take: a byte that must be escaped takes six; with quotes and a comma.
-fn most_of_text(text: &[u8]) -> usize {
+pub(in crate::server) fn most_of_text(text: &[u8]) -> usize {
     6 * text.len() + 3
 }
 
 /// Most bytes that the elements of a tensor can take, each with its comma.
-fn most_of(data: &Data) -> usize {
+pub(in crate::server) fn most_of(data: &Data) -> usize {
     let width = match data {
         Data::Bool(_) => "false,".len(),
         Data::Uint8(_) | Data::Int8(_) => "-128,".len(),
@@ -196,7 +196,7 @@ impl Serialize for Elements<'_> {
 }
 
 /// A number, or the name of what is none.
-struct Float<T>(T);
+pub(in crate::server) struct Float<T>(pub(in crate::server) T);
 
 impl<T: Copy + Serialize + Into<f64>> Serialize for Float<T> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -10,6 +10,7 @@ use crate::folder::Folder;
 const MODELS: &str = "inference-0123456789";
 const VIEWS: &str = "scraping-0123456789";
 const INFER: &str = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[3]}]}"#;
+const PREDICT: &str = r#"{"instances":[[3]]}"#;
 
 /// What a path asks for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,7 +39,18 @@ const PATHS: &[(&str, &str, Needs)] = &[
     ("POST", "/v2/repository/index", Needs::Models),
     ("POST", "/v2/models/m/infer", Needs::Models),
     ("POST", "/v2/models/m/versions/1/infer", Needs::Models),
-    ("GET", "/", Needs::Views),
+    // What a program gets there; the page is a view.
+    ("GET", "/", Needs::Nothing),
+    ("GET", "/v1/models", Needs::Models),
+    ("GET", "/v1/models/m", Needs::Models),
+    ("GET", "/v1/models/m/metadata", Needs::Models),
+    ("GET", "/v1/models/m/versions/1", Needs::Models),
+    ("GET", "/v1/models/m/versions/1/metadata", Needs::Models),
+    ("POST", "/v1/models/m:predict", Needs::Models),
+    ("POST", "/v1/models/m%3Apredict", Needs::Models),
+    ("POST", "/v1/models/m/versions/1:predict", Needs::Models),
+    ("POST", "/v1//models/m:predict", Needs::NotThere),
+    ("POST", "/v1/models/m/predict", Needs::NotThere),
     ("GET", "/page/page.css", Needs::Views),
     ("GET", "/status", Needs::Views),
     ("GET", "/metrics", Needs::Views),
@@ -64,6 +76,29 @@ fn tokens(folder: &Folder, text: &str) -> Options {
     Options { access: Access::Tokens { file }, ..Options::default() }
 }
 
+/// What is sent there.
+fn body(method: &str, path: &str) -> &'static str {
+    match method {
+        "POST" if path.starts_with("/v1") => PREDICT,
+        "POST" => INFER,
+        _ => "",
+    }
+}
+
+#[tokio::test]
+async fn the_page_is_a_view_however_it_is_asked_for() {
+    let folder = Folder::new();
+    let server = start(tokens(&folder, &format!("ci {MODELS} inference\ngrafana {VIEWS} scrape\n"))).await;
+    for accept in ["text/html", "*/*\r\nAccept: text/html", "application/json, text/html;q=0.1"] {
+        for (token, status) in [(MODELS, 403), (VIEWS, 200), ("wrong", 401)] {
+            let lines = format!("Host: a\r\nAccept: {accept}\r\nAuthorization: Bearer {token}\r\n");
+            let (given, answer) = server.ask("GET /", &lines, "").await;
+            assert_eq!(given, status, "{accept} with {token}");
+            assert_eq!(answer.contains("<html"), status == 200, "{answer}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn every_route_asks_for_its_right_in_every_spelling() {
     let folder = Folder::new();
@@ -81,7 +116,7 @@ async fn every_route_asks_for_its_right_in_every_spelling() {
         ("one as a password", basic, Some(Needs::Views)),
     ];
     for &(method, path, needs) in PATHS {
-        let body = if method == "POST" { INFER } else { "" };
+        let body = body(method, path);
         for (caller, lines, may) in &callers {
             let (status, answer) = server.ask(&format!("{method} {path}"), &format!("Host: a\r\n{lines}"), body).await;
             let expected = match (needs, may) {
@@ -141,7 +176,7 @@ async fn a_token_s_rate_holds_for_inference_by_either_way_and_for_nobody_else() 
 async fn a_page_of_another_site_reaches_nothing_but_probes() {
     let server = start(Options::default()).await;
     for &(method, path, needs) in PATHS.iter().filter(|(_, _, needs)| *needs != Needs::NotThere) {
-        let body = if method == "POST" { INFER } else { "" };
+        let body = body(method, path);
         let line = format!("{method} {path}");
         let refused = if needs == Needs::Nothing { 200 } else { 403 };
         let foreign = [

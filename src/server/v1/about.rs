@@ -1,0 +1,141 @@
+//! What the models are and whether they are ready, as TensorFlow Serving's and KServe v1's clients read it.
+//!
+//! `GET /v1/models/M` is one path of both: its answer has the members of both.
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{ACCEPT, HeaderMap, HeaderValue, VARY};
+use http::{Method, StatusCode};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{SIGNATURE, Target, Which};
+use crate::runner::TensorSpec;
+use crate::server::app::{App, json as answer};
+use crate::server::status::Refusal;
+use crate::tensor::DataType;
+
+/// `GET /v1/models`
+pub(in crate::server) async fn list(State(app): State<App>) -> Response {
+    #[derive(Serialize)]
+    struct List<'a> {
+        models: Vec<&'a str>,
+    }
+    let all = app.registry.models();
+    let mut models: Vec<&str> = all.iter().map(|model| model.name()).collect();
+    models.dedup();
+    answer(StatusCode::OK, &List { models })
+}
+
+#[derive(Serialize)]
+struct Status<'a> {
+    name: &'a str,
+    ready: bool,
+    model_version_status: Vec<OfVersion<'a>>,
+}
+
+#[derive(Serialize)]
+struct OfVersion<'a> {
+    version: &'a str,
+    state: &'static str,
+    status: Condition,
+}
+
+#[derive(Serialize)]
+struct Condition {
+    error_code: &'static str,
+    error_message: String,
+}
+
+/// `GET /v1/models/{model}[/versions/{version}|/labels/{label}]`; 503 where it does not answer at present.
+pub(in crate::server) async fn status(State(app): State<App>, target: Target) -> Result<Response, Refusal> {
+    let model = asked(&target)?.find(&app)?;
+    let all = app.registry.models();
+    let is_asked = |version: &str| matches!(target.which, Which::Latest) || version == model.version();
+    let versions = all.iter().filter(|other| other.name() == model.name() && is_asked(other.version()));
+    let of_version = |version: &'_ std::sync::Arc<crate::registry::Model>| match version.stuck() {
+        None => Condition { error_code: "OK", error_message: String::new() },
+        Some(why) => Condition { error_code: "UNAVAILABLE", error_message: why },
+    };
+    let ready = !app.registry.is_draining() && model.stuck().is_none();
+    let model_version_status = versions
+        .map(|model| OfVersion { version: model.version(), state: "AVAILABLE", status: of_version(model) })
+        .collect();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok(answer(status, &Status { name: model.name(), ready, model_version_status }))
+}
+
+/// `GET /v1/models/{model}[/versions/{version}|/labels/{label}]/metadata`
+pub(in crate::server) async fn metadata(State(app): State<App>, target: Target) -> Result<Response, Refusal> {
+    let model = asked(&target)?.find(&app)?;
+    let signature = model.signature();
+    let tensors = |specs: &[TensorSpec]| -> Map<String, Value> {
+        specs.iter().map(|spec| (spec.name.to_string(), tensor_info(spec))).collect()
+    };
+    let signature = json!({
+        "inputs": tensors(&signature.inputs),
+        "outputs": tensors(&signature.outputs),
+        "method_name": "tensorflow/serving/predict",
+    });
+    let metadata = json!({
+        "model_spec": {"name": model.name(), "signature_name": "", "version": model.version()},
+        "metadata": {"signature_def": {"signature_def": {SIGNATURE: signature}}},
+    });
+    Ok(answer(StatusCode::OK, &metadata))
+}
+
+/// What is looked at has no verb behind it.
+fn asked(target: &Target) -> Result<&Target, Refusal> {
+    match target.verb {
+        None => Ok(target),
+        Some(_) => Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this path takes POST")),
+    }
+}
+
+fn tensor_info(spec: &TensorSpec) -> Value {
+    let dim = |size: &i64| json!({"size": size.to_string(), "name": ""});
+    let dims: Vec<Value> = spec.wire_shape().iter().map(dim).collect();
+    json!({
+        "name": format!("{}:0", spec.name),
+        "dtype": data_type(spec.datatype),
+        "tensor_shape": {"dim": dims, "unknown_rank": false},
+    })
+}
+
+/// The type's name in TensorFlow.
+fn data_type(datatype: DataType) -> &'static str {
+    match datatype {
+        DataType::Bool => "DT_BOOL",
+        DataType::Uint8 => "DT_UINT8",
+        DataType::Uint16 => "DT_UINT16",
+        DataType::Uint32 => "DT_UINT32",
+        DataType::Uint64 => "DT_UINT64",
+        DataType::Int8 => "DT_INT8",
+        DataType::Int16 => "DT_INT16",
+        DataType::Int32 => "DT_INT32",
+        DataType::Int64 => "DT_INT64",
+        DataType::Fp16 => "DT_HALF",
+        DataType::Bf16 => "DT_BFLOAT16",
+        DataType::Fp32 => "DT_FLOAT",
+        DataType::Fp64 => "DT_DOUBLE",
+        DataType::Bytes => "DT_STRING",
+    }
+}
+
+/// `GET /` of whoever takes no HTML: `{"status": "alive"}`, to everybody, as KServe's clients ask for it. A browser goes on to
+/// the page.
+pub(in crate::server) async fn alive(request: Request, next: Next) -> Response {
+    let is_asked = [Method::GET, Method::HEAD].contains(request.method()) && !takes_html(request.headers());
+    let mut response = match is_asked {
+        true => answer(StatusCode::OK, &json!({"status": "alive"})).into_response(),
+        false => next.run(request).await,
+    };
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+/// Every browser names HTML where it asks for a page; `*/*` alone is a program.
+fn takes_html(headers: &HeaderMap) -> bool {
+    headers.get_all(ACCEPT).iter().any(|value| value.to_str().is_ok_and(|value| value.contains("text/html")))
+}

@@ -1,0 +1,230 @@
+//! TensorFlow Serving's REST API, and KServe's protocol v1, which is part of it: the handler that answers `:predict`.
+//!
+//! Source: <https://www.tensorflow.org/tfx/serving/api_rest> and
+//! <https://kserve.github.io/website/docs/concepts/architecture/data-plane/v1-protocol>.
+
+pub(super) mod about;
+mod request;
+mod response;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, RawPathParams, State};
+use axum::response::Response;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::request::Parts;
+use http::{Request, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::app::App;
+use super::arrival::Arrival;
+use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
+use super::call::Call;
+use super::status::{JSON, Refusal};
+use super::trace::Traced;
+use super::v2::{self, coding};
+use crate::error::Error;
+use crate::quote::Quoted;
+use crate::registry::Model;
+use crate::tensor::Tensors;
+use request::Form;
+
+/// The one signature that a model has here, by the name that exporters give it.
+const SIGNATURE: &str = "serving_default";
+
+/// What a path says: a model, which version of it, and what is behind the colon.
+pub(super) struct Target {
+    model: String,
+    which: Which,
+    verb: Option<String>,
+}
+
+/// Which version of a model a path names.
+enum Which {
+    Latest,
+    Version(String),
+    Label(String),
+}
+
+impl FromRequestParts<App> for Target {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Target, Refusal> {
+        let Ok(params) = RawPathParams::from_request_parts(parts, app).await else {
+            return Err(Refusal::bad_request("the path is not UTF-8"));
+        };
+        Ok(Target::of(params.iter()))
+    }
+}
+
+impl Target {
+    fn of<'a>(params: impl Iterator<Item = (&'a str, &'a str)>) -> Target {
+        let mut target = Target { model: String::new(), which: Which::Latest, verb: None };
+        for (key, value) in params {
+            let (own, verb) = value.split_once(':').map_or((value, None), |(own, verb)| (own, Some(verb)));
+            target.verb = verb.map(str::to_owned).or(target.verb);
+            match key {
+                "version" => target.which = Which::Version(own.to_owned()),
+                "label" => target.which = Which::Label(own.to_owned()),
+                _ => target.model = own.to_owned(),
+            }
+        }
+        target
+    }
+
+    /// The model, or what TensorFlow Serving says where there is none.
+    fn find(&self, app: &App) -> Result<Arc<Model>, Refusal> {
+        let version = match &self.which {
+            Which::Latest => None,
+            Which::Version(version) => Some(&**version),
+            Which::Label(label) => {
+                let message = format!("Unrecognized servable version label: {}", Quoted(label));
+                return Err(Refusal::bad_request(message));
+            }
+        };
+        app.registry.model(&self.model, version).map_err(|error| {
+            let refusal = Refusal::from(error);
+            if refusal.status() != StatusCode::NOT_FOUND {
+                return refusal;
+            }
+            let asked = match version {
+                None => format!("Latest({})", bare(&self.model)),
+                Some(version) => format!("Specific({}, {})", bare(&self.model), bare(version)),
+            };
+            let message = format!("Servable not found for request: {asked}; {}", refusal.message());
+            Refusal::new(StatusCode::NOT_FOUND, message)
+        })
+    }
+}
+
+/// What a caller wrote, as in [`Quoted`] but without its marks.
+fn bare(text: &str) -> String {
+    let quoted = Quoted(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// `POST /v1/models/{model}[/versions/{version}|/labels/{label}]:predict`
+pub(super) async fn predict(
+    State(app): State<App>,
+    target: Target,
+    arrival: Arrival,
+    traced: Traced,
+    request: Request<Body>,
+) -> Result<Response, Refusal> {
+    match target.verb.as_deref() {
+        Some("predict") => {}
+        Some("classify" | "regress") => {
+            let message = "tf.Example is not served, so there is no :classify and no :regress; ask with :predict, and for \
+                           classes with \"classification\" of /v2/models/NAME/infer";
+            return Err(Refusal::bad_request(message));
+        }
+        Some("explain") => return Err(Refusal::bad_request("models here have no explainer; ask with :predict")),
+        _ => return Err(Refusal::bad_request("a model is asked with :predict behind its name or version")),
+    }
+    let model = target.find(&app)?;
+    answer(&app, &model, arrival, &traced, request).await.map_err(|refusal| refusal.of(&model))
+}
+
+async fn answer(
+    app: &App,
+    model: &Arc<Model>,
+    arrival: Arrival,
+    Traced(span): &Traced,
+    request: Request<Body>,
+) -> Result<Response, Refusal> {
+    span.model(model.name(), model.version());
+    let (parts, body) = request.into_parts();
+    let read = read(app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
+    let Read { call, form, _taken } = read;
+    let called = call.make(model, arrival, span).await?;
+    let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
+    let written = match encode(app, model, form, called.outputs()).await {
+        Ok(written) => written,
+        Err(refusal) => {
+            called.failed();
+            return Err(refusal);
+        }
+    };
+    called.written(span);
+    let mut response = coding::as_wished(&parts.headers, written).await?;
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response.headers_mut().insert(v2::SERVER_TIMING, timing);
+    Ok(response)
+}
+
+/// A request, and the part of the room that its tensors take.
+struct Read {
+    call: Call,
+    form: Form,
+    _taken: Option<OwnedSemaphorePermit>,
+}
+
+/// All that comes before the model is asked.
+async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<Read, Refusal> {
+    let body = coding::read(headers, body, &app.options, &app.room).await?;
+    if body.bytes.len() < LONG_CONVERSION {
+        return decode(&body.bytes, model, &app.room);
+    }
+    let (model, room) = (Arc::clone(model), app.room.clone());
+    long(move || decode(&body.bytes, &model, &room)).await?
+}
+
+/// Reads a body. Its elements are read last: by then it is known that the model takes such tensors, and that there is room.
+fn decode(body: &[u8], model: &Model, room: &Room) -> Result<Read, Refusal> {
+    // What is written row by row is put together by inputs, in as many bytes again.
+    let _texts = if body.len() < UNCOUNTED { None } else { Some(room.reserve(body.len())?) };
+    let signature = model.signature();
+    let quoted;
+    let unread = match request::parse(body, signature) {
+        Ok(unread) => unread,
+        Err(error @ Error::Invalid(_)) => {
+            quoted = v2::request::with_names_quoted(body, None).ok_or(error)?;
+            request::parse(&quoted.0, signature)?
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let takes = unread.admit(signature)?;
+    room.could_hold(takes.saturating_add(body.len()))?;
+    let _taken = if takes < UNCOUNTED { None } else { Some(room.reserve(takes)?) };
+    let (call, form) = unread.read()?;
+    Ok(Read { call, form, _taken })
+}
+
+/// The body of an answer, held against the bounds before any of it is written.
+async fn encode(app: &App, model: &Arc<Model>, form: Form, outputs: &Tensors) -> Result<Bytes, Refusal> {
+    let most = response::most_bytes(outputs, form);
+    let taken = app.room.reserve_answer(most, &app.options)?;
+    let written = if most < LONG_CONVERSION {
+        response::encode(outputs, model.signature(), form)
+    } else {
+        let (model, outputs) = (Arc::clone(model), outputs.clone());
+        long(move || response::encode(&outputs, model.signature(), form)).await?
+    };
+    let written = written.map_err(|why| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, why))?;
+    Ok(body::counted(written, taken))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_a_model_a_version_or_a_label_and_a_verb() {
+        let of = |params: &[(&'static str, &'static str)]| {
+            let Target { model, which, verb } = Target::of(params.iter().copied());
+            let which = match which {
+                Which::Latest => String::new(),
+                Which::Version(version) => format!("version {version}"),
+                Which::Label(label) => format!("label {label}"),
+            };
+            (model, which, verb.unwrap_or_default())
+        };
+        let expect = |model: &str, which: &str, verb: &str| (model.to_owned(), which.to_owned(), verb.to_owned());
+        assert_eq!(of(&[("model", "m")]), expect("m", "", ""));
+        assert_eq!(of(&[("model", "m:predict")]), expect("m", "", "predict"));
+        assert_eq!(of(&[("model", "m"), ("version", "3:predict")]), expect("m", "version 3", "predict"));
+        assert_eq!(of(&[("model", "m"), ("label", "stable:classify")]), expect("m", "label stable", "classify"));
+    }
+}
