@@ -14,7 +14,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
-use http::header::{CONNECTION, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -24,10 +24,12 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 use super::Options;
 use super::arrival::Arrival;
 use super::guard::{Guard, Outstanding};
+use super::http2::{self, Line, Spoken};
 use super::listener::Listener;
 use super::quick::Quick;
 use super::refusals::Refusals;
@@ -38,6 +40,9 @@ use super::tls::{Certificates, Greeted};
 use super::trace::Traced;
 use crate::registry::Registry;
 use crate::telemetry::{Head, RequestId, Tracer};
+
+/// The value of `Connection` behind which the connection ends.
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 /// How long accepting rests when the system is out of descriptors or memory. The listener stays ready all the while,
 /// so without a rest the loop would spin until somebody else closes something.
@@ -228,14 +233,60 @@ async fn secured(stream: Stream, counter: &Counter, mut closing: watch::Receiver
     None
 }
 
-/// Serves one connection to its end.
-async fn serve(socket: Socket, counter: Counter, quick: Quick, mut closing: watch::Receiver<bool>) {
+/// Serves one connection to its end, in the protocol that it begins with.
+async fn serve(mut socket: Socket, counter: Counter, quick: Quick, mut closing: watch::Receiver<bool>) {
     // Only spans tell who asked.
     let peer = if counter.tracer.is_on() { socket.peer() } else { None };
-    let mut guard = Guard::new(socket, &counter.options, quick);
+    let opened = Instant::now();
+    let spoken = tokio::select! {
+        spoken = http2::listen(&mut socket, opened, counter.options.head_timeout) => spoken,
+        () = wait_until_true(&mut closing) => None,
+    };
+    match spoken {
+        None => {}
+        Some(Spoken::One(first)) => serve_http1(socket, first, opened, peer, counter, quick, closing).await,
+        Some(Spoken::Two(first)) => {
+            let options = Arc::clone(&counter.options);
+            let answer = move |request, line: Line| {
+                let counter = counter.clone();
+                async move {
+                    let is_draining = counter.registry.is_draining();
+                    let mut response = answer(counter, of_its_authority(request), peer, Arrival(line.heard())).await;
+                    // HTTP/2 ends a connection by frames.
+                    if response.headers_mut().remove(CONNECTION).is_some() && is_draining {
+                        line.end();
+                    }
+                    response
+                }
+            };
+            http2::serve(socket, first, &options, answer, wait_until_true(&mut closing)).await;
+        }
+    }
+}
+
+/// The request with the host that `:authority` names: what is decided by `Host` holds for both.
+fn of_its_authority(mut request: Request<Incoming>) -> Request<Incoming> {
+    let authority = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    if let Some(authority) = authority {
+        request.headers_mut().insert(HOST, authority);
+    }
+    request
+}
+
+/// Serves one connection of HTTP/1 to its end, of which `first` was read already.
+async fn serve_http1(
+    socket: Socket,
+    first: Vec<u8>,
+    opened: Instant,
+    peer: Option<SocketAddr>,
+    counter: Counter,
+    quick: Quick,
+    mut closing: watch::Receiver<bool>,
+) {
+    let mut guard = Guard::new(socket, first, opened, &counter.options, quick);
     let outstanding = guard.outstanding();
     {
-        let service = service_fn(|request| answer(counter.clone(), request, peer, outstanding.clone()));
+        let service = service_fn(|request| answer_http1(counter.clone(), request, peer, outstanding.clone()));
         let connection = http1::Builder::new()
             .max_buf_size(Options::READ_BUFFER)
             // The guard keeps time: hyper has one timeout for idle connections and slow heads, and says nothing at its end.
@@ -270,8 +321,8 @@ impl Drop for Answered {
     }
 }
 
-/// Answers one request whose head is in. hyper drops the future when the client leaves.
-async fn answer(
+/// Answers one request of HTTP/1 whose head is in. hyper drops the future when the client leaves.
+async fn answer_http1(
     counter: Counter,
     request: Request<Incoming>,
     peer: Option<SocketAddr>,
@@ -279,6 +330,17 @@ async fn answer(
 ) -> Result<Response, Infallible> {
     let arrival = outstanding.begin().map_or_else(Arrival::now, Arrival);
     let _answered = Answered(outstanding);
+    // See the guard: what follows a chunked body is not looked at.
+    let is_last = request.headers().contains_key(TRANSFER_ENCODING);
+    let mut response = answer(counter, request, peer, arrival).await;
+    if is_last {
+        response.headers_mut().insert(CONNECTION, CLOSE);
+    }
+    Ok(response)
+}
+
+/// Answers one request whose head is in.
+async fn answer(counter: Counter, request: Request<Incoming>, peer: Option<SocketAddr>, arrival: Arrival) -> Response {
     let Counter { router, tracer, refusals, registry, quick, .. } = counter;
     let id = RequestId::of(request.headers());
     let span = tracer.request(&head(&request, peer, &id), arrival.0);
@@ -287,8 +349,6 @@ async fn answer(
     if span.span_ref().is_some() {
         request.extensions_mut().insert(Traced(span.clone()));
     }
-    // See the guard: what follows a chunked body is not looked at.
-    let is_last = request.headers().contains_key(TRANSFER_ENCODING);
     let answering = hyper::service::Service::call(&TowerToHyperService::new(router), request);
     let answering: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(AssertUnwindSafe(answering).catch_unwind());
     let mut response = match answering.await {
@@ -301,8 +361,8 @@ async fn answer(
     };
     // A server that is about to go sends its clients elsewhere: whoever asked again on a connection that then closes would
     // hear nothing.
-    if is_last || registry.is_draining() {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    if registry.is_draining() {
+        response.headers_mut().insert(CONNECTION, CLOSE);
     }
     response.headers_mut().insert(RequestId::HEADER, id.value());
     let refusal = response.extensions_mut().remove::<Refusal>();
@@ -311,7 +371,7 @@ async fn answer(
     }
     quick.http.count(response.status().as_u16());
     span.finish(response.status().as_u16(), refusal.as_ref().map(Refusal::reason));
-    Ok(response)
+    response
 }
 
 /// What a span tells of a request's head.

@@ -128,9 +128,9 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Guards `socket` by the bounds of `options`.
-    pub(super) fn new(socket: Socket, options: &Options, quick: Quick) -> Guard {
-        let now = Instant::now();
+    /// Guards `socket`, which was opened at `opened` and of which `first` was read already, by the bounds of `options`.
+    pub(super) fn new(socket: Socket, first: Vec<u8>, opened: Instant, options: &Options, quick: Quick) -> Guard {
+        let now = socket.heard();
         Guard {
             socket,
             max_head_bytes: options.max_head_bytes,
@@ -149,10 +149,10 @@ impl Guard {
             quick,
             ride: None,
             reply: None,
-            ahead: Vec::new(),
+            ahead: first,
             ahead_arrived: now,
             is_over: false,
-            reading_since: None,
+            reading_since: Some(opened),
             read_timer: None,
             writing_since: None,
             write_timer: None,
@@ -418,7 +418,7 @@ fn ends_within(head: &[u8], from: usize) -> bool {
 }
 
 /// Completes at `deadline`. The timer is moved only when it stands later than that, or has gone off.
-fn poll_deadline(timer: &mut Option<Pin<Box<Sleep>>>, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
+pub(super) fn poll_deadline(timer: &mut Option<Pin<Box<Sleep>>>, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
     let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
     if timer.deadline() > deadline {
         timer.as_mut().reset(deadline);

@@ -12,6 +12,7 @@ mod call;
 mod connection;
 mod guard;
 mod head;
+mod http2;
 mod listener;
 mod options;
 mod overview;

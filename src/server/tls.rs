@@ -129,6 +129,6 @@ fn config(files: &Tls) -> io::Result<ServerConfig> {
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| wrong(&files.certificate, &error))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -229,7 +229,12 @@ fn attributes(head: &Head<'_>, method: &'static str) -> Vec<KeyValue> {
     found.push(KeyValue::new("http.request.method", method));
     found.push(KeyValue::new("url.path", text(head.uri.path())));
     found.push(KeyValue::new("url.scheme", "http"));
-    found.push(KeyValue::new("network.protocol.version", if head.version == Version::HTTP_10 { "1.0" } else { "1.1" }));
+    let version = match head.version {
+        Version::HTTP_2 => "2",
+        Version::HTTP_10 => "1.0",
+        _ => "1.1",
+    };
+    found.push(KeyValue::new("network.protocol.version", version));
     found.push(KeyValue::new("uncork.request_id", text(head.id.as_str())));
     if let Some((host, port)) = head.headers.get(HOST).and_then(|host| host_and_port(host.to_str().ok()?)) {
         found.push(KeyValue::new("server.address", host.into_owned()));

@@ -1,6 +1,7 @@
 //! Requests that mean harm, or come from whom they should not.
 
 mod access;
+mod frames;
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -6,5 +6,6 @@
 mod folder;
 mod hostile;
 mod http;
+mod http2;
 mod sockets;
 mod tracing;

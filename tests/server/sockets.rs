@@ -5,11 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
@@ -93,22 +98,49 @@ fn files(folder: &Path, client_ca: bool) -> Options {
 
 /// Asks over TLS as whoever trusts `server`, and as `me` if that is said.
 async fn infer_over_tls(address: SocketAddr, server: &Identity, me: Option<&Identity>) -> std::io::Result<()> {
+    infer(secured(address, server, me, "http/1.1").await?).await
+}
+
+/// A connection over TLS that is to speak `protocol`.
+async fn secured(
+    address: SocketAddr,
+    server: &Identity,
+    me: Option<&Identity>,
+    protocol: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(server.certificate.clone()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots);
-    let config = match me {
+    let mut config = match me {
         None => config.with_no_client_auth(),
         Some(me) => {
             let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(me.key.clone()));
             config.with_client_auth_cert(vec![me.certificate.clone()], key).unwrap()
         }
     };
+    config.alpn_protocols = vec![protocol.into()];
     let stream = TcpStream::connect(address).await?;
     let name = ServerName::try_from("localhost").unwrap();
-    infer(TlsConnector::from(Arc::new(config)).connect(name, stream).await?).await
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+#[tokio::test]
+async fn http_2_is_spoken_over_tls_with_whoever_names_it() {
+    let folder = Folder::new();
+    let own = Identity::written(folder.path());
+    let server = start(files(folder.path(), false), &[]).await;
+    let stream = secured(server.address, &own, None, "h2").await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::post("https://localhost/v2/models/m/infer").body(Full::new(Bytes::from(BODY))).unwrap();
+    let answer = tokio::time::timeout(HANGS, sender.send_request(request)).await.unwrap().unwrap();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&body).contains("\"data\":[3.0]"));
 }
 
 #[tokio::test]

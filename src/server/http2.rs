@@ -1,0 +1,344 @@
+//! HTTP/2, over TLS or by prior knowledge: a connection whose streams are all served in its own task.
+//!
+//! hyper and h2 speak it. What is added is the first look, since HTTP/1.1 is spoken at the same port; the stamp of what is read;
+//! and the times that a client may take. Bounds that HTTP/1.1 does not need are here, each with its reason.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use http::Request;
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::rt::Executor;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, timeout_at};
+
+use super::Options;
+use super::guard::poll_deadline;
+use super::socket::Socket;
+
+/// What a client of HTTP/2 sends first (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Requests of one connection that may be open at once: each takes memory that nothing else counts, for its head and for an
+/// answer that is not taken. Clients wait with further ones.
+const MOST_STREAMS: u32 = 256;
+
+/// Streams that a client has reset before they were looked at, and streams that were reset for its mistakes: beyond these it
+/// is sent away (CVE-2023-44487 and its likes). As h2 has them by default.
+const MOST_RESET: usize = 20;
+const MOST_MISTAKEN: usize = 1024;
+
+/// Bytes that may be on their way to the server before they are read: of one stream, and of all. A body of a tensor comes in
+/// few steps, and a connection holds no more than this of bodies that nobody counts.
+const WINDOW: u32 = 1024 * 1024;
+
+/// Bytes of an answer that are handed to h2 at a time, a frame: what it holds is not waited for.
+const PIECE: usize = 16 * 1024;
+
+/// How long a connection that is to end waits for its client, once nothing is in flight.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What a connection turns out to speak.
+pub(super) enum Spoken {
+    /// HTTP/1, with the bytes that were read.
+    One(Vec<u8>),
+    /// HTTP/2, with the bytes that were read, the preface among them.
+    Two(Vec<u8>),
+}
+
+/// Reads the first bytes of a connection, for `patience` at most, as many as it takes to see what is spoken. `None` where none came.
+pub(super) async fn listen(socket: &mut Socket, opened: Instant, patience: Duration) -> Option<Spoken> {
+    let mut bytes = Vec::with_capacity(4096);
+    loop {
+        let read = timeout_at(opened + patience, socket.read_buf(&mut bytes)).await;
+        let seen = bytes.len().min(PREFACE.len());
+        if bytes[..seen] != PREFACE[..seen] {
+            return Some(Spoken::One(bytes));
+        }
+        if seen == PREFACE.len() {
+            return Some(Spoken::Two(bytes));
+        }
+        // What is begun and not gone on with is a slow head, which the guard knows what to say about.
+        if !matches!(read, Ok(Ok(1..))) {
+            return (seen > 0).then_some(Spoken::One(bytes));
+        }
+    }
+}
+
+/// A connection as its requests see it.
+#[derive(Debug, Clone)]
+pub(super) struct Line(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// When the bytes came that were read last.
+    heard: Mutex<Instant>,
+    /// Whether no further request is wanted on it.
+    is_over: AtomicBool,
+}
+
+impl Line {
+    /// When a request came that is looked at now.
+    pub(super) fn heard(&self) -> Instant {
+        *locked(&self.0.heard)
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Sends the client elsewhere with what it asks next.
+    pub(super) fn end(&self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Serves a connection that began with `first` to its end: `answer` answers each request, and when `closing` completes, no
+/// further one is taken.
+pub(super) async fn serve<A, F>(
+    socket: Socket,
+    first: Vec<u8>,
+    options: &Options,
+    answer: A,
+    closing: impl Future<Output = ()>,
+) where
+    A: Fn(Request<Incoming>, Line) -> F,
+    F: Future<Output = Response> + Send + 'static,
+{
+    let line = Line(Arc::new(Shared { heard: Mutex::new(socket.heard()), is_over: AtomicBool::new(false) }));
+    let streams = Streams { begun: Arc::default(), pace: Arc::default(), patience: options.write_timeout };
+    let (paces, asked) = (Arc::clone(&streams.pace), line.clone());
+    let service = service_fn(move |request| {
+        let pace = Pace::default();
+        *locked(&paces) = Some(pace.clone());
+        let answering = answer(request, asked.clone());
+        async move { Ok::<_, std::convert::Infallible>(answering.await.map(|body| Paced { body, rest: None, pace })) }
+    });
+    let begun = Arc::clone(&streams.begun);
+    let wire = Stamped {
+        socket,
+        ahead: first,
+        line: line.clone(),
+        patience: options.write_timeout,
+        stuck_since: None,
+        timer: None,
+    };
+    let mut connection = pin!(
+        http2::Builder::new(streams)
+            .max_concurrent_streams(MOST_STREAMS)
+            .max_pending_accept_reset_streams(MOST_RESET)
+            .max_local_error_reset_streams(MOST_MISTAKEN)
+            .max_header_list_size(u32::try_from(options.max_head_bytes).unwrap_or(u32::MAX))
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .serve_connection(TokioIo::new(wire), service)
+    );
+    let mut closing = pin!(closing);
+    let mut open: FuturesUnordered<Stream> = FuturesUnordered::new();
+    let (mut is_ending, mut idle_since, mut timer) = (false, None, None);
+    let ended = poll_fn(|cx| {
+        loop {
+            if !is_ending && (line.is_over() || closing.as_mut().poll(cx).is_ready()) {
+                (is_ending, idle_since) = (true, None);
+                connection.as_mut().graceful_shutdown();
+            }
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(ended);
+            }
+            open.extend(locked(&begun).drain(..));
+            while let Poll::Ready(Some(())) = open.poll_next_unpin(cx) {}
+            if !open.is_empty() {
+                idle_since = None;
+            }
+            if !is_ending && line.is_over() {
+                continue;
+            }
+            if !open.is_empty() {
+                return Poll::Pending;
+            }
+            let patience = if is_ending { LINGER } else { options.idle_timeout };
+            let since = *idle_since.get_or_insert_with(Instant::now);
+            ready!(poll_deadline(&mut timer, since + patience, cx));
+            if is_ending {
+                return Poll::Ready(Ok(()));
+            }
+            line.end();
+        }
+    })
+    .await;
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended");
+    }
+}
+
+/// A lock that a panic poisoned is as good as before.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes what hyper would spawn, so that no request outlives its connection.
+#[derive(Clone)]
+struct Streams {
+    begun: Arc<Mutex<Vec<Stream>>>,
+    /// That of the request for which hyper is about to spawn something.
+    pace: Arc<Mutex<Option<Pace>>>,
+    patience: Duration,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
+    fn execute(&self, serving: F) {
+        let pace = locked(&self.pace).take().unwrap_or_default();
+        let stream = Stream { serving: Box::pin(serving), pace, patience: self.patience, timer: None };
+        locked(&self.begun).push(stream);
+    }
+}
+
+/// Since when a client takes nothing of an answer; `None` while there is nothing to take.
+#[derive(Debug, Clone, Default)]
+struct Pace(Arc<Mutex<Option<Instant>>>);
+
+/// A request and its answer. It ends early where the client does not take the answer.
+struct Stream {
+    serving: Pin<Box<dyn Future<Output = ()> + Send>>,
+    pace: Pace,
+    patience: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Future for Stream {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        if this.serving.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let since = *locked(&this.pace.0);
+        since.map_or(Poll::Pending, |since| poll_deadline(&mut this.timer, since + this.patience, cx))
+    }
+}
+
+/// An answer's body in pieces, which notes when each is taken.
+struct Paced {
+    body: Body,
+    rest: Option<Bytes>,
+    pace: Pace,
+}
+
+impl HttpBody for Paced {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = &mut *self;
+        let next = match this.rest.take() {
+            Some(rest) => Some(Ok(Frame::data(rest))),
+            None => match Pin::new(&mut this.body).poll_frame(cx) {
+                Poll::Ready(next) => next,
+                Poll::Pending => {
+                    *locked(&this.pace.0) = None;
+                    return Poll::Pending;
+                }
+            },
+        };
+        *locked(&this.pace.0) = next.is_some().then(Instant::now);
+        Poll::Ready(next.map(|frame| {
+            frame.map(|frame| match frame.into_data() {
+                Ok(mut data) if data.len() > PIECE => {
+                    this.rest = Some(data.split_off(PIECE));
+                    Frame::data(data)
+                }
+                Ok(data) => Frame::data(data),
+                Err(other) => other,
+            })
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // Asked before the first piece is taken.
+        self.body.size_hint()
+    }
+}
+
+/// The connection as h2 reads and writes it: notes when bytes came, and fails where none are taken for too long.
+struct Stamped {
+    socket: Socket,
+    /// What was read before.
+    ahead: Vec<u8>,
+    line: Line,
+    patience: Duration,
+    stuck_since: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stamped {
+    fn watched<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stuck_since = None;
+            return written;
+        }
+        let since = *self.stuck_since.get_or_insert_with(Instant::now);
+        ready!(poll_deadline(&mut self.timer, since + self.patience, cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Stamped {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.ahead.is_empty() {
+            ready!(Pin::new(&mut self.socket).poll_read(cx, buf))?;
+            *locked(&self.line.0.heard) = self.socket.heard();
+        } else {
+            let length = self.ahead.len().min(buf.remaining());
+            buf.put_slice(&self.ahead[..length]);
+            self.ahead.drain(..length);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Stamped {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
+        self.watched(written, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, slices);
+        self.watched(written, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
+        self.watched(flushed, cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

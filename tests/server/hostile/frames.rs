@@ -1,0 +1,121 @@
+//! Frames of HTTP/2 that no client would send.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use uncork::server::Options;
+
+use super::{HANGS, start};
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+
+/// `GET / ` of `http://a`, by HPACK's static table.
+const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Sends `frames` until the server takes no more, and says by which error codes it said goodbye.
+async fn sent_away(options: Options, frames: impl Iterator<Item = Vec<u8>> + Send + 'static) -> Vec<u32> {
+    let server = start(options).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
+    let (mut reading, mut writing) = stream.into_split();
+    let flood = tokio::spawn(async move {
+        for frame in frames {
+            if writing.write_all(&frame).await.is_err() {
+                return;
+            }
+        }
+        // Kept open: the server is to be the one who ends it.
+        std::future::pending().await
+    });
+    let mut bytes = Vec::new();
+    let closed = async { while reading.read_buf(&mut bytes).await.is_ok_and(|length| length > 0) {} };
+    tokio::time::timeout(HANGS, closed).await.expect("the server ends the connection");
+    flood.abort();
+    let (mut rest, mut codes) = (&bytes[..], Vec::new());
+    while let Some((head, behind)) = rest.split_first_chunk::<9>() {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let Some((payload, behind)) = behind.split_at_checked(length) else { break };
+        if head[3] == GOAWAY {
+            codes.push(u32::from_be_bytes([payload[4], payload[5], payload[6], payload[7]]));
+        }
+        rest = behind;
+    }
+    let (status, _) = server.ask("GET /v2/health/live", "Host: a\r\n", "").await;
+    assert_eq!(status, 200, "others are served");
+    codes
+}
+
+/// RFC 9113, section 7.
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+#[tokio::test]
+async fn who_opens_streams_and_resets_them_at_once_is_sent_away() {
+    let pair = |i: u32| [frame(HEADERS, 5, 2 * i + 1, GET), frame(RST_STREAM, 0, 2 * i + 1, &[0, 0, 0, 8])].concat();
+    let codes = sent_away(Options::default(), (0..200_000).map(pair)).await;
+    assert!(codes.contains(&ENHANCE_YOUR_CALM), "{codes:?}");
+}
+
+#[tokio::test]
+async fn a_head_that_never_ends_is_not_followed() {
+    let never = (0u32..1_000_000).map(|i| match i {
+        0 => frame(HEADERS, 1, 1, GET),
+        _ => frame(CONTINUATION, 0, 1, &[0x40, 1, b'x', 1, b'y']),
+    });
+    sent_away(Options::default(), never).await;
+}
+
+#[tokio::test]
+async fn a_head_that_is_not_gone_on_with_is_not_waited_for() {
+    let options = Options { idle_timeout: Duration::from_millis(100), ..Options::default() };
+    sent_away(options, std::iter::once(frame(HEADERS, 1, 1, GET))).await;
+}
+
+#[tokio::test]
+async fn frames_that_ask_for_answers_are_no_more_than_are_taken() {
+    // None of the answers is read: the server stops reading instead of keeping them.
+    let server = start(Options { write_timeout: Duration::from_millis(200), ..Options::default() }).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
+    let pings = frame(PING, 0, 0, &[0; 8]).repeat(10_000);
+    let flood = async { while stream.write_all(&pings).await.is_ok() {} };
+    tokio::time::timeout(HANGS, flood).await.expect("the server ends the connection");
+    let (status, _) = server.ask("GET /v2/health/live", "Host: a\r\n", "").await;
+    assert_eq!(status, 200, "others are served");
+}
+
+#[tokio::test]
+async fn a_client_of_http_2_that_does_not_take_its_answer_is_cut_off() {
+    // The metrics take more than a frame, and this client lets a byte through.
+    let server = start(Options { write_timeout: Duration::from_millis(200), ..Options::default() }).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 1])).await.unwrap();
+    let metrics = [&[0x82, 0x86, 0x04, 8][..], b"/metrics", &[0x41, 1, b'a']].concat();
+    stream.write_all(&frame(HEADERS, 5, 1, &metrics)).await.unwrap();
+    let until_reset = async {
+        let mut head = [0; 9];
+        loop {
+            stream.read_exact(&mut head).await.unwrap();
+            let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+            stream.read_exact(&mut payload).await.unwrap();
+            if head[3] == RST_STREAM {
+                return payload;
+            }
+        }
+    };
+    let reason = tokio::time::timeout(HANGS, until_reset).await.expect("the stream is reset");
+    assert_eq!(reason, [0, 0, 0, 8], "CANCEL");
+}
