@@ -37,7 +37,7 @@ async fn sent_away(options: Options, frames: impl Iterator<Item = Vec<u8>> + Sen
             }
         }
         // Kept open: the server is to be the one who ends it.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     });
     let mut bytes = Vec::new();
     let closed = async { while reading.read_buf(&mut bytes).await.is_ok_and(|length| length > 0) {} };
