@@ -154,7 +154,10 @@ impl Walk<'_> {
             DeValue::Array(items) => Value::List(items.iter().map(|item| self.value(item)).collect()),
             DeValue::Table(table) => {
                 let entries = table.iter().map(|(key, value)| (key.get_ref().to_string(), self.value(value)));
-                let shown = self.text.get(value.span()).unwrap_or("a table").to_owned();
+                // As it is written there, on one line.
+                let text = self.text.get(value.span()).unwrap_or("a table");
+                let shown = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                let shown = shown.replace(char::is_control, "\u{fffd}");
                 Value::Table(entries.collect(), shown)
             }
             DeValue::Float(x) => x.as_str().parse().map_or_else(|_| written(), Value::Float),

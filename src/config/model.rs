@@ -117,6 +117,7 @@ fn of_argument(path: &Path, folder: &Path, layers: &Layers<'_>, report: &mut Rep
     }
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     if let Some(message) = wrong_name(&name) {
+        let name = name.escape_debug();
         refuse(report, format!("cannot be called '{name}': the name {message}; give it one in a configuration file"));
         return None;
     }

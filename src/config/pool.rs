@@ -42,8 +42,8 @@ impl Pools {
         let found = self.0.iter().find(|p| p.name == name);
         if found.is_none() {
             let hint = did_you_mean(name, self.0.iter().map(|p| p.name.as_str()));
-            setting
-                .refuse(report, format!("there is no such pool; define it with [[pool]] and name = \"{name}\"{hint}"));
+            let message = format!("there is no such pool; define it with [[pool]] and name = {name:?}{hint}");
+            setting.refuse(report, message);
         }
         found
     }

@@ -481,3 +481,12 @@ fn shapes_are_said_by_name_and_a_flag_outweighs_the_file() {
     let found = resolve_text("", &flags, &[]).unwrap_err();
     assert!(found.to_string().contains("must be a name and a length from 1 to 16777216, as in height=640"), "{found}");
 }
+
+#[test]
+fn what_a_file_says_controls_no_terminal() {
+    let text = format!("{STAND_IN}pool = \"bo\\u001bth\"\ndims = {{ height =\r\n\t0 }}\n");
+    let said = problems(&text).join("\n");
+    assert!(said.contains(r#"name = "bo\u{1b}th""#), "{said}");
+    assert!(said.contains("{ height = 0 }"), "{said}");
+    assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{said:?}");
+}
