@@ -107,6 +107,7 @@ impl From<batcher::Error> for Error {
 
 /// How a request ended, as counted by `uncork_requests_total{outcome}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// Answered within its deadline.
     OnTime,

@@ -19,6 +19,7 @@ const QUEUE_BYTES: usize = 256 * 1024 * 1024;
 
 /// Where a model comes from.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Source {
     /// The digits model that is part of the program.
     Embedded,

@@ -66,6 +66,7 @@ pub struct Server {
 
 /// How a server came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Ended {
     /// Every request in flight was answered.
     Drained,

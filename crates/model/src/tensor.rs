@@ -13,6 +13,7 @@ use crate::quote::{Dims, Quoted};
 
 /// Why tensors could not be built, joined or split.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TensorError {
     /// The product of the dimensions does not fit in memory's address range.
     #[error("shape {} has more elements than can be addressed", Dims(.0))]

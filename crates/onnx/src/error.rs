@@ -4,6 +4,7 @@ use uncork_model::runner::DeviceError;
 
 /// Why a model could not be loaded. Every text names the place in the graph and is fit for the operator of the server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OnnxError {
     /// The device that it is to run on is not there.
     #[error(transparent)]

@@ -16,6 +16,7 @@ pub enum Device {
 
 /// Why a device cannot be used, in words for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// The program was built without it.
     #[error(

@@ -58,6 +58,7 @@ pub struct Announced<'a> {
 
 /// How tensors disagree with a signature, in words fit for a caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SignatureError {
     /// A tensor that the signature does not know.
     #[error("unknown input {}; this model takes {expected}", Quoted(name))]
