@@ -1,7 +1,7 @@
 //! A page that is costly to write, written once for all who ask at the same time.
 //!
-//! Whoever asks gets a page that was begun after that. One that took a millisecond to write is not begun again for twenty, so
-//! a flood of askers costs a twentieth of a core at most, off the threads that serve inference.
+//! Whoever asks gets a page that was begun after that. One that took a millisecond of a processor is not begun again for
+//! twenty, so a flood of askers costs a twentieth of a core at most, off the threads that serve inference.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,10 +37,29 @@ impl Shared {
             tokio::time::sleep_until(last.begun + last.cost * REST).await;
         }
         let begun = Instant::now();
-        let page = tokio::task::spawn_blocking(write).await.ok()?;
-        *last = Some(Written { begun, cost: begun.elapsed(), page: page.clone() });
+        let timed = move || {
+            let before = worked();
+            let page = write();
+            (page, worked().saturating_sub(before))
+        };
+        let (page, cost) = tokio::task::spawn_blocking(timed).await.ok()?;
+        *last = Some(Written { begun, cost, page: page.clone() });
         Some(page)
     }
+}
+
+/// How long this thread has had a processor. On a busy machine it waits for one many times as long as it needs it.
+#[cfg(target_os = "linux")]
+fn worked() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// The clock, where the processor's time is not to be had.
+#[cfg(not(target_os = "linux"))]
+fn worked() -> Duration {
+    static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+    START.elapsed()
 }
 
 #[cfg(test)]
