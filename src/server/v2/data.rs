@@ -1,8 +1,8 @@
 //! The `data` of a tensor: a JSON list, flat or nested like the shape, to elements of one type.
 //!
 //! The text is known to be one well-formed JSON value, so this reader only has to find where each element ends. Each
-//! element is then parsed by the standard library straight into its own type. That keeps integers exact over their
-//! whole range and rounds floats once; a general JSON number would take a detour through `f64`.
+//! element is parsed straight into its own type. That keeps integers exact over their whole range and rounds floats
+//! once; a general JSON number would take a detour through `f64`.
 
 use std::borrow::Cow;
 use std::num::IntErrorKind;
@@ -11,6 +11,7 @@ use std::str::FromStr;
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use fast_float2::{FastFloat, parse_partial};
 use half::{bf16, f16};
 use serde::Deserialize;
 
@@ -46,30 +47,27 @@ enum Wrong {
 /// Reads `json`, one well-formed value, as the elements of a tensor of `shape`.
 pub(in crate::server) fn read(json: &str, datatype: DataType, shape: &[usize]) -> Result<Data, DataError> {
     match datatype {
-        DataType::Bool => list(json, datatype, shape, boolean).map(Data::from),
-        DataType::Uint8 => list(json, datatype, shape, integer::<u8>).map(Data::from),
-        DataType::Uint16 => list(json, datatype, shape, integer::<u16>).map(Data::from),
-        DataType::Uint32 => list(json, datatype, shape, integer::<u32>).map(Data::from),
-        DataType::Uint64 => list(json, datatype, shape, integer::<u64>).map(Data::from),
-        DataType::Int8 => list(json, datatype, shape, integer::<i8>).map(Data::from),
-        DataType::Int16 => list(json, datatype, shape, integer::<i16>).map(Data::from),
-        DataType::Int32 => list(json, datatype, shape, integer::<i32>).map(Data::from),
-        DataType::Int64 => list(json, datatype, shape, integer::<i64>).map(Data::from),
+        DataType::Bool => list(json, datatype, shape, whole(boolean)).map(Data::from),
+        DataType::Uint8 => list(json, datatype, shape, whole(integer::<u8>)).map(Data::from),
+        DataType::Uint16 => list(json, datatype, shape, whole(integer::<u16>)).map(Data::from),
+        DataType::Uint32 => list(json, datatype, shape, whole(integer::<u32>)).map(Data::from),
+        DataType::Uint64 => list(json, datatype, shape, whole(integer::<u64>)).map(Data::from),
+        DataType::Int8 => list(json, datatype, shape, whole(integer::<i8>)).map(Data::from),
+        DataType::Int16 => list(json, datatype, shape, whole(integer::<i16>)).map(Data::from),
+        DataType::Int32 => list(json, datatype, shape, whole(integer::<i32>)).map(Data::from),
+        DataType::Int64 => list(json, datatype, shape, whole(integer::<i64>)).map(Data::from),
         DataType::Fp16 => list(json, datatype, shape, |t| float(t, f16::from_f64, f16::is_finite)).map(Data::from),
         DataType::Bf16 => list(json, datatype, shape, |t| float(t, bf16::from_f64, bf16::is_finite)).map(Data::from),
         DataType::Fp32 => list(json, datatype, shape, |t| float(t, |x: f32| x, f32::is_finite)).map(Data::from),
         DataType::Fp64 => list(json, datatype, shape, |t| float(t, |x: f64| x, f64::is_finite)).map(Data::from),
-        DataType::Bytes => list(json, datatype, shape, string).map(Data::from),
+        DataType::Bytes => list(json, datatype, shape, whole(string)).map(Data::from),
     }
 }
 
 /// The same for byte strings, each a string or `{"b64": "…"}`.
 pub(in crate::server) fn read_strings_or_base64(json: &str, shape: &[usize]) -> Result<Data, DataError> {
-    list(json, DataType::Bytes, shape, |token| match token.starts_with('{') {
-        true => base64(token),
-        false => string(token),
-    })
-    .map(Data::from)
+    let parse = |token: &str| if token.starts_with('{') { base64(token) } else { string(token) };
+    list(json, DataType::Bytes, shape, whole(parse)).map(Data::from)
 }
 
 fn boolean(token: &str) -> Result<bool, Wrong> {
@@ -89,25 +87,40 @@ fn integer<T: FromStr<Err = std::num::ParseIntError>>(token: &str) -> Result<T, 
     })
 }
 
+/// What stands at the begin of a text, and its length.
+type Element<T> = (Result<T, Wrong>, usize);
+
+/// Reads elements whose end is to be found first.
+fn whole<T>(parse: impl Fn(&str) -> Result<T, Wrong>) -> impl Fn(&str) -> Element<T> {
+    move |text| {
+        let len = element_len(text.as_bytes());
+        (parse(&text[..len]), len)
+    }
+}
+
 /// A float that is parsed as `P`, rounded to `T`, and finite there; or one that JSON has no number for, by name.
-fn float<P: FromStr + From<f32>, T: Copy>(
-    token: &str,
+fn float<P: FastFloat + From<f32>, T: Copy>(
+    text: &str,
     round: impl Fn(P) -> T,
     is_finite: fn(T) -> bool,
-) -> Result<T, Wrong> {
-    match token {
+) -> Element<T> {
+    // The parser also knows "inf" and "nan"; among JSON's values only a number starts like this, and ends where it says.
+    if text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
+        return match parse_partial(text) {
+            Ok((value, len)) => {
+                let value = round(value);
+                (if is_finite(value) { Ok(value) } else { Err(Wrong::Range) }, len)
+            }
+            Err(_) => (Err(Wrong::Kind), element_len(text.as_bytes())),
+        };
+    }
+    whole(|token| match token {
         // `null` is what kserve's client, pandas and browsers make of it.
-        "\"NaN\"" | "null" => return Ok(round(f32::NAN.into())),
-        "\"Infinity\"" => return Ok(round(f32::INFINITY.into())),
-        "\"-Infinity\"" => return Ok(round(f32::NEG_INFINITY.into())),
-        _ => {}
-    }
-    // The standard library also knows "inf" and "nan"; among JSON's values only a number starts like this.
-    if !token.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
-        return Err(Wrong::Kind);
-    }
-    let value = round(token.parse().map_err(|_| Wrong::Kind)?);
-    if is_finite(value) { Ok(value) } else { Err(Wrong::Range) }
+        "\"NaN\"" | "null" => Ok(round(f32::NAN.into())),
+        "\"Infinity\"" => Ok(round(f32::INFINITY.into())),
+        "\"-Infinity\"" => Ok(round(f32::NEG_INFINITY.into())),
+        _ => Err(Wrong::Kind),
+    })(text)
 }
 
 fn string(token: &str) -> Result<Vec<u8>, Wrong> {
@@ -149,7 +162,7 @@ fn list<T>(
     json: &str,
     datatype: DataType,
     shape: &[usize],
-    parse: impl Fn(&str) -> Result<T, Wrong>,
+    read: impl Fn(&str) -> Element<T>,
 ) -> Result<Vec<T>, DataError> {
     let text = json.as_bytes();
     if text.first() != Some(&b'[') {
@@ -171,18 +184,17 @@ fn list<T>(
                 at += 1;
             }
             _ => {
-                let end = at + element_len(&text[at..]);
-                let token = &json[at..end];
                 nesting.element(found.len())?;
-                let element = parse(token).map_err(|wrong| {
-                    let (at, found) = (found.len(), quote(token));
+                let (element, len) = read(&json[at..]);
+                let element = element.map_err(|wrong| {
+                    let (at, found) = (found.len(), quote(&json[at..at + len]));
                     match wrong {
                         Wrong::Kind => DataError::Element { at, found, expected: expected(datatype) },
                         Wrong::Range => DataError::Range { at, found, datatype: datatype.name() },
                     }
                 })?;
                 found.push(element);
-                at = end;
+                at += len;
             }
         }
     }
