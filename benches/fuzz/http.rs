@@ -89,8 +89,17 @@ impl Sample {
         Sample { head, body: file.get(end + 1..).unwrap_or_default().to_vec() }
     }
 
-    /// The request, whose head says how long the body is.
+    /// The request, whose head says how long the body is, or that it comes in chunks.
     fn whole(&self, body: &[u8]) -> Vec<u8> {
+        const CHUNKED: &[u8] = b"Transfer-Encoding: chunked";
+        if self.head.windows(CHUNKED.len()).any(|piece| piece == CHUNKED) {
+            let chunk = if body.is_empty() {
+                Vec::new()
+            } else {
+                [format!("{:x}\r\n", body.len()).as_bytes(), body, b"\r\n"].concat()
+            };
+            return [&*self.head, b"\r\n", &chunk, b"0\r\n\r\n"].concat();
+        }
         [&*self.head, format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes(), body].concat()
     }
 }

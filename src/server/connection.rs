@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
-use http::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONNECTION, HOST, HeaderValue};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -28,7 +29,7 @@ use tokio::time::Instant;
 
 use super::Options;
 use super::arrival::Arrival;
-use super::guard::{Guard, Outstanding};
+use super::guard::{Begun, Guard, Outstanding};
 use super::http2::{self, Line, Spoken};
 use super::listener::Listener;
 use super::quick::Quick;
@@ -328,12 +329,14 @@ async fn answer_http1(
     peer: Option<SocketAddr>,
     outstanding: Outstanding,
 ) -> Result<Response, Infallible> {
-    let arrival = outstanding.begin().map_or_else(Arrival::now, Arrival);
+    let (arrival, chunks_end) = match outstanding.begin() {
+        Some(Begun { arrived, chunks_end }) => (Arrival(arrived), chunks_end),
+        None => (Arrival::now(), None),
+    };
     let _answered = Answered(outstanding);
-    // See the guard: what follows a chunked body is not looked at.
-    let is_last = request.headers().contains_key(TRANSFER_ENCODING);
     let mut response = answer(counter, request, peer, arrival).await;
-    if is_last {
+    // See the guard: behind a body whose end is not in, or is in doubt, no head is looked for.
+    if chunks_end.is_some_and(|is_in| !is_in.load(Ordering::Acquire)) {
         response.headers_mut().insert(CONNECTION, CLOSE);
     }
     Ok(response)

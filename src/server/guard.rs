@@ -4,14 +4,14 @@
 //! The guard follows the framing of what passes through: head, body, head. While the client's next bytes are overdue,
 //! or an answer is not taken, it ends the connection with an error; [`Guard::finish`] then says why to the client.
 //!
-//! A chunked body is not followed: the connection is closed behind the answer, so no head comes after it. That costs
-//! such a client a connection for each request and saves a second reader of chunks that might disagree with hyper's.
+//! A chunked body is followed as long as it has one reading only ([`Chunks`]); behind one that has not, the connection is closed
+//! after the answer, so that no head comes where two readers of chunks might disagree.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Options;
+use super::chunks::{Chunks, Followed};
 use super::head::{self, Framing};
 use super::quick::{Quick, Reply, Ride, Taken};
 use super::refusals::Refusals;
@@ -42,14 +43,23 @@ pub(super) struct Outstanding(Arc<Passed>);
 #[derive(Debug, Default)]
 struct Passed {
     unanswered: AtomicUsize,
-    /// When those came that hyper has not begun with.
-    arrivals: Mutex<VecDeque<Instant>>,
+    /// Those that hyper has not begun with.
+    heads: Mutex<VecDeque<Begun>>,
+}
+
+/// A request whose head passed.
+#[derive(Debug, Clone)]
+pub(super) struct Begun {
+    /// When it arrived.
+    pub(super) arrived: Instant,
+    /// Of a chunked body, whether its end is in, and is beyond doubt.
+    pub(super) chunks_end: Option<Arc<AtomicBool>>,
 }
 
 impl Outstanding {
-    /// When the request arrived that hyper begins with.
-    pub(super) fn begin(&self) -> Option<Instant> {
-        self.arrivals().pop_front()
+    /// The request that hyper begins with.
+    pub(super) fn begin(&self) -> Option<Begun> {
+        self.heads().pop_front()
     }
 
     /// Says that one request is answered.
@@ -57,8 +67,8 @@ impl Outstanding {
         self.0.unanswered.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn pass(&self, arrival: Instant) {
-        self.arrivals().push_back(arrival);
+    fn pass(&self, begun: Begun) {
+        self.heads().push_back(begun);
         self.0.unanswered.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -66,8 +76,8 @@ impl Outstanding {
         self.0.unanswered.load(Ordering::Relaxed) == 0
     }
 
-    fn arrivals(&self) -> MutexGuard<'_, VecDeque<Instant>> {
-        self.0.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    fn heads(&self) -> MutexGuard<'_, VecDeque<Begun>> {
+        self.0.heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -78,7 +88,9 @@ enum Phase {
     Head,
     /// A body with so many bytes to come.
     Body(u64),
-    /// A chunked body, behind which the connection ends.
+    /// A chunked body.
+    Chunks(Chunks),
+    /// A body whose end is in doubt, behind which the connection ends.
     Last,
     /// What is to come of a body that nobody wants, since its request was refused.
     Unwanted(u64),
@@ -97,6 +109,8 @@ pub(super) struct Guard {
     phase: Phase,
     /// What has come of a head that is not complete.
     head: Vec<u8>,
+    /// Told when the chunked body that comes in has ended.
+    chunks_end: Arc<AtomicBool>,
     /// Whether any head has passed: before that, an idle connection is a slow head.
     greeted: bool,
     outstanding: Outstanding,
@@ -141,6 +155,7 @@ impl Guard {
             write_timeout: options.write_timeout,
             phase: Phase::Head,
             head: Vec::new(),
+            chunks_end: Arc::default(),
             greeted: false,
             outstanding: Outstanding::default(),
             heard: now,
@@ -200,6 +215,18 @@ impl Guard {
             let rest = &bytes[at..];
             match self.phase {
                 Phase::Last => return Ok(()),
+                Phase::Chunks(chunks) => match chunks.follow(rest) {
+                    Followed::Within(chunks) => {
+                        self.phase = Phase::Chunks(chunks);
+                        return Ok(());
+                    }
+                    Followed::Ended(taken) => {
+                        self.chunks_end.store(true, Ordering::Release);
+                        self.phase = Phase::Head;
+                        at += taken;
+                    }
+                    Followed::Lost => self.phase = Phase::Last,
+                },
                 Phase::Body(left) | Phase::Unwanted(left) => {
                     let taken = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                     at += taken;
@@ -246,12 +273,17 @@ impl Guard {
         };
         self.head.clear();
         self.greeted = true;
-        self.outstanding.pass(self.arrived);
+        let mut begun = Begun { arrived: self.arrived, chunks_end: None };
         self.phase = match framing {
             Framing::Length(0) => Phase::Head,
             Framing::Length(length) => Phase::Body(length),
-            Framing::Chunked => Phase::Last,
+            Framing::Chunked => {
+                self.chunks_end = Arc::default();
+                begun.chunks_end = Some(Arc::clone(&self.chunks_end));
+                Phase::Chunks(Chunks::BEGIN)
+            }
         };
+        self.outstanding.pass(begun);
         Ok(len - before)
     }
 
@@ -377,7 +409,7 @@ impl Guard {
             _ if !self.outstanding.none() => None,
             Phase::Head if self.greeted && self.head.is_empty() => Some(self.idle_timeout),
             Phase::Head => Some(self.head_timeout),
-            Phase::Body(_) | Phase::Last => None,
+            Phase::Body(_) | Phase::Chunks(_) | Phase::Last => None,
         }
     }
 

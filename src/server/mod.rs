@@ -9,6 +9,7 @@ mod app;
 mod arrival;
 mod body;
 mod call;
+mod chunks;
 mod connection;
 mod guard;
 mod head;

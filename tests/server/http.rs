@@ -941,10 +941,12 @@ async fn a_body_over_the_bound_is_answered_413_with_and_without_its_length() {
     let sent = server.raw(post_sized("", &" ".repeat(1_000_000))).await;
     assert_eq!(parse(&sent).0, 413, "{sent}");
     let chunk = format!("1000\r\n{}\r\n", " ".repeat(4096));
-    let chunked = server.raw(post("Transfer-Encoding: chunked\r\n", &format!("{chunk}1\r\n \r\n0\r\n\r\n"))).await;
+    let chunked = server
+        .raw(post("Connection: close\r\nTransfer-Encoding: chunked\r\n", &format!("{chunk}1\r\n \r\n0\r\n\r\n")))
+        .await;
     assert_eq!(parse(&chunked).0, 413, "{chunked}");
     let just = format!("{chunk}0\r\n\r\n");
-    let just = server.raw(post("Transfer-Encoding: chunked\r\n", &just)).await;
+    let just = server.raw(post("Connection: close\r\nTransfer-Encoding: chunked\r\n", &just)).await;
     assert_eq!(parse(&just).0, 400, "4096 blanks are no JSON, but not too many: {just}");
     server.assert_unharmed().await;
 }
@@ -962,7 +964,8 @@ async fn bodies_that_do_not_fit_in_memory_together_are_refused_and_the_room_is_g
     let both = async {
         // Until the server has read what the other sent, there is room.
         loop {
-            let answer = server.raw(format!("{}{end}", post("Transfer-Encoding: chunked\r\n", ""))).await;
+            let answer =
+                server.raw(format!("{}{end}", post("Connection: close\r\nTransfer-Encoding: chunked\r\n", ""))).await;
             match parse(&answer) {
                 (400, _) => tokio::task::yield_now().await,
                 (status, error) => break (status, error["error"].as_str().unwrap().to_owned()),
@@ -974,18 +977,57 @@ async fn bodies_that_do_not_fit_in_memory_together_are_refused_and_the_room_is_g
     assert!(error.contains("bodies of other requests fill the 4096 bytes"), "{error}");
     drop(other);
     let alone = async {
-        while parse(&server.raw(format!("{}{end}", post("Transfer-Encoding: chunked\r\n", ""))).await).0 != 400 {}
+        while parse(
+            &server.raw(format!("{}{end}", post("Connection: close\r\nTransfer-Encoding: chunked\r\n", ""))).await,
+        )
+        .0 != 400
+        {}
     };
     tokio::time::timeout(HANGS, alone).await.expect("there is room again");
 }
 
-#[tokio::test]
-async fn a_chunked_body_is_read_and_its_connection_closed_behind_the_answer() {
-    let server = simple().await;
-    let body = request(json!([3])).to_string();
+/// A request in two chunks, the first with `extension` behind its size.
+fn in_chunks(number: u32, extension: &str) -> String {
+    let body = request(json!([number])).to_string();
     let (first, second) = body.split_at(10);
-    let chunks = format!("{:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", first.len(), second.len());
-    let answer = server.raw(post("Transfer-Encoding: chunked\r\n", &chunks)).await;
+    let chunks = format!("{:x}{extension}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", first.len(), second.len());
+    post("Transfer-Encoding: chunked\r\n", &chunks)
+}
+
+#[tokio::test]
+async fn a_chunked_body_is_read_and_its_connection_kept() {
+    let server = simple().await;
+    let mut connection = server.connect().await;
+    for number in 0..3 {
+        // In two pieces, cut at other places, so that the end of a body is seen wherever it falls.
+        let text = in_chunks(number, "");
+        let (first, second) = text.split_at(text.len() - 1 - 7 * number as usize);
+        connection.send(first).await;
+        tokio::task::yield_now().await;
+        connection.send(second).await;
+        let (head, body) = connection.answer().await;
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(answer["outputs"][0]["data"], json!([2.0 * f64::from(number) + 1.0]), "{head}");
+        assert!(!head.contains("connection: close"), "{head}");
+    }
+    connection.send(post_sized("", &request(json!([3])).to_string())).await;
+    assert!(connection.answer().await.0.starts_with("HTTP/1.1 200 "), "whatever the next one is");
+    connection
+        .send(
+            in_chunks(4, "")
+                + &in_chunks(5, "")
+                + "GET /v2/health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        )
+        .await;
+    let answers = connection.rest().await;
+    assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 3, "sent ahead: {answers}");
+}
+
+#[tokio::test]
+async fn behind_a_chunked_body_that_others_might_read_otherwise_the_connection_ends() {
+    let server = simple().await;
+    let answer = server.raw(in_chunks(3, ";a=b") + &in_chunks(4, "")).await;
+    assert!(answer.contains("connection: close"), "{answer}");
     let (status, answer) = parse(&answer);
     assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!([7.0])));
 }
