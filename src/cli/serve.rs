@@ -16,9 +16,9 @@ use crate::registry::{LoadErrors, Registry};
 use crate::server::{Ended, Options, Server};
 use crate::telemetry::{Counts, Tracer, Traces};
 
-/// Serve models over HTTP until told to stop.
+/// Serve models over HTTP and gRPC until told to stop.
 ///
-/// Speaks the Open Inference Protocol v2 (KServe, Triton), with Prometheus' metrics at /metrics and a page at /. Prints
+/// Speaks the Open Inference Protocol v2 (KServe, Triton) over both on one port, with Prometheus' metrics at /metrics and a page at /. Prints
 /// its address when it is ready.
 ///
 /// Without any model it serves the embedded one, `digits`. Where nothing is named and ./uncork.toml exists, that is read.
@@ -62,8 +62,8 @@ pub(super) struct Serve {
     #[arg(long)]
     strict: bool,
 
-    /// Address for gRPC, which is not served yet
-    #[arg(long, value_name = "ADDR", hide = true)]
+    /// Address to listen on as well, for clients of gRPC that expect one of its own: each address speaks gRPC and HTTP [env: UNCORK_GRPC]
+    #[arg(long, value_name = "ADDR")]
     grpc: Option<String>,
 
     /// Cap on the time from arrival to answer: what would be later is refused with 503
@@ -192,7 +192,7 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
     };
     config.server.max_connections = descriptors::make_room(config.server.max_connections);
     // Before the models: a port in use is found out at once, not when they are warm.
-    let server = match bind(&config.http, config.server).await {
+    let server = match bind(&config, config.server.clone()).await {
         Ok(server) => server,
         Err(message) => {
             complain(&message);
@@ -207,7 +207,7 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
         }
     };
     let (registry, opening) = Registry::open(config.models, tracer);
-    let urls: Vec<_> = server.urls().collect();
+    let urls = urls(&server, config.http.len());
     let (stop, stopped) = oneshot::channel::<()>();
     // From now on probes are answered: live, and not ready while models are being loaded.
     let mut serving = std::pin::pin!(server.serve(registry.clone(), async {
@@ -242,20 +242,27 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
     }
 }
 
-/// Listens at all addresses, of which there is at least one.
-async fn bind(addresses: &[String], options: Options) -> Result<Server, String> {
-    let wrong = |address: &String, error: io::Error| {
+/// Listens at all addresses: those for HTTP, of which there is at least one, and those for gRPC.
+async fn bind(config: &Config, options: Options) -> Result<Server, String> {
+    let wrong = |address: &String, flag: &str, error: io::Error| {
         // What is said of who may ask is not cured by another address.
         let is_ours = error.kind() == ErrorKind::InvalidInput;
-        let hint = if is_ours { "" } else { "; --http names another address" };
+        let hint = if is_ours { String::new() } else { format!("; {flag} names another address") };
         format!("cannot listen on {address}: {error}{hint}")
     };
-    let (first, others) = addresses.split_first().expect("there is an address");
-    let mut server = Server::bind(first, options).await.map_err(|error| wrong(first, error))?;
-    for address in others {
-        server = server.and(address).await.map_err(|error| wrong(address, error))?;
+    let (first, others) = config.http.split_first().expect("there is an address");
+    let mut server = Server::bind(first, options).await.map_err(|error| wrong(first, "--http", error))?;
+    let others = others.iter().map(|address| (address, "--http"));
+    for (address, flag) in others.chain(config.grpc.iter().map(|address| (address, "--grpc"))) {
+        server = server.and(address).await.map_err(|error| wrong(address, flag, error))?;
     }
     Ok(server)
+}
+
+/// How clients reach it, as text: behind the first `http` addresses come those for gRPC.
+fn urls(server: &Server, http: usize) -> Vec<String> {
+    let grpc = |url: String| url.split_once("://").map(|(_, address)| format!("grpc://{address}")).unwrap_or(url);
+    server.urls().enumerate().map(|(i, url)| if i < http { url } else { grpc(url) }).collect()
 }
 
 /// `uncork serves digits on http://127.0.0.1:8080`

@@ -8,6 +8,7 @@
 //! | `[server]` | default | |
 //! | --- | --- | --- |
 //! | `http` | `127.0.0.1:8080` | address to listen on, or `unix:PATH`, or a list of these |
+//! | `grpc` | – | the same, for clients of gRPC that expect an address of its own: both speak everything |
 //! | `tokens_file` | – | who may ask, and what: a line `NAME TOKEN RIGHT …` for each; read again when it changes |
 //! | `tls_certificate`, `tls_key` | – | files in PEM with which connections over TCP are secured; read again when they change |
 //! | `tls_client_ca` | – | a file in PEM with the roots of the certificates that clients then need |
@@ -135,6 +136,8 @@ impl Flags {
 pub struct Config {
     /// The address to listen on, as `host:port`.
     pub http: Vec<String>,
+    /// Those to listen on as well, for clients of gRPC that expect an address of their own.
+    pub grpc: Vec<String>,
     /// Threads that read, decode, encode and write.
     pub http_threads: NonZeroUsize,
     /// Bounds towards clients.
@@ -168,12 +171,12 @@ pub fn resolve(
     });
     let file = path.as_ref().map_or_else(File::default, |path| File::read(path, folder, &mut report));
     let layers = Layers { flags, environment: &environment };
-    let server::Checked { http, http_threads, options, strict, log_format, traces } =
+    let server::Checked { http, grpc, http_threads, options, strict, log_format, traces } =
         server::check(&file.server, &file.folder, &layers, &mut report);
     let models = model::check_all(&file, flags, folder, &layers, &mut report);
     let log = environment.log(&mut report);
     report.finish()?;
-    Ok(Config { http, http_threads, server: options, strict, models, log, log_format, traces, file: path })
+    Ok(Config { http, grpc, http_threads, server: options, strict, models, log, log_format, traces, file: path })
 }
 
 /// The layers above the file.

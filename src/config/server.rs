@@ -33,6 +33,8 @@ pub enum LogFormat {
 pub(super) struct Checked {
     /// The addresses to listen on, at least one.
     pub(super) http: Vec<String>,
+    /// Those to listen on as well, for clients of gRPC that expect an address of its own.
+    pub(super) grpc: Vec<String>,
     /// Threads that read, decode, encode and write.
     pub(super) http_threads: NonZeroUsize,
     /// The bounds.
@@ -48,10 +50,8 @@ pub(super) struct Checked {
 /// Checks all of `[server]`.
 pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &mut Report) -> Checked {
     let strongest = |key: &str| layers.strongest(key, table.get(key));
-    if let Some(grpc) = strongest("grpc") {
-        grpc.refuse(report, "gRPC is not served yet; leave this setting out");
-    }
     let http = strongest("http").and_then(|setting| addresses(&setting, report));
+    let grpc = strongest("grpc").and_then(|setting| addresses(&setting, report));
     let defaults = Options::default();
     let millis = |key, default, bounds: RangeInclusive<Duration>, report: &mut Report| {
         strongest(key).and_then(|setting| setting.millis(bounds, report)).unwrap_or(default)
@@ -90,6 +90,7 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
     let traces = traces::check(table, layers, report);
     Checked {
         http: http.unwrap_or_else(|| vec![DEFAULT_HTTP.into()]),
+        grpc: grpc.unwrap_or_default(),
         http_threads,
         options,
         strict,

@@ -14,7 +14,7 @@ use super::Options;
 use super::status::Refusal;
 
 /// Most bytes that are set aside for a body on the strength of its announced length alone.
-const TRUSTED_LENGTH: u64 = 1024 * 1024;
+pub(super) const TRUSTED_LENGTH: u64 = 1024 * 1024;
 
 /// Tensors and answers below this many bytes take no part of the room for bodies: the number of connections bounds those.
 pub(super) const UNCOUNTED: usize = 64 * 1024;

@@ -29,6 +29,7 @@ use tokio::time::Instant;
 
 use super::Options;
 use super::arrival::Arrival;
+use super::grpc;
 use super::guard::{Begun, Guard, Outstanding};
 use super::http2::{self, Line, Spoken};
 use super::listener::Listener;
@@ -249,10 +250,13 @@ async fn serve(mut socket: Socket, counter: Counter, quick: Quick, mut closing: 
         Some(Spoken::Two(first)) => {
             let options = Arc::clone(&counter.options);
             let answer = move |request, line: Line| {
-                let counter = counter.clone();
+                let (counter, mut request) = (counter.clone(), of_its_authority(request));
                 async move {
-                    let is_draining = counter.registry.is_draining();
-                    let mut response = answer(counter, of_its_authority(request), peer, Arrival(line.heard())).await;
+                    let (is_draining, arrival) = (counter.registry.is_draining(), Arrival(line.heard()));
+                    if grpc::is_meant(&request) {
+                        request.extensions_mut().insert(line.clone());
+                    }
+                    let mut response = answer(counter, request, peer, arrival).await;
                     // HTTP/2 ends a connection by frames.
                     if response.headers_mut().remove(CONNECTION).is_some() && is_draining {
                         line.end();
@@ -260,7 +264,7 @@ async fn serve(mut socket: Socket, counter: Counter, quick: Quick, mut closing: 
                     response
                 }
             };
-            http2::serve(socket, first, &options, answer, wait_until_true(&mut closing)).await;
+            http2::serve(socket, first, &options, answer, closing).await;
         }
     }
 }
@@ -352,14 +356,22 @@ async fn answer(counter: Counter, request: Request<Incoming>, peer: Option<Socke
     if span.span_ref().is_some() {
         request.extensions_mut().insert(Traced(span.clone()));
     }
-    let answering = hyper::service::Service::call(&TowerToHyperService::new(router), request);
-    let answering: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(AssertUnwindSafe(answering).catch_unwind());
-    let mut response = match answering.await {
+    let line = request.extensions_mut().remove::<Line>();
+    let is_grpc = line.is_some();
+    let answering: Pin<Box<dyn Future<Output = _> + Send>> = match line {
+        Some(line) => {
+            let desk = grpc::Desk::new(&quick, line, arrival, span.clone());
+            Box::pin(async move { Ok(desk.answer(request).await) })
+        }
+        None => Box::pin(hyper::service::Service::call(&TowerToHyperService::new(router), request)),
+    };
+    let mut response = match AssertUnwindSafe(answering).catch_unwind().await {
         Ok(Ok(response)) => response,
         Ok(Err(never)) => match never {},
         Err(_) => {
             tracing::error!(request_id = id.as_str(), "a request's handler panicked; this is a bug in uncork");
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").and_close().into_response()
+            let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").and_close();
+            if is_grpc { grpc::refused(refusal) } else { refusal.into_response() }
         }
     };
     // A server that is about to go sends its clients elsewhere: whoever asked again on a connection that then closes would
@@ -372,8 +384,10 @@ async fn answer(counter: Counter, request: Request<Incoming>, peer: Option<Socke
     if let Some(refusal) = &refusal {
         refusals.note(refusal, &id, span.span_ref());
     }
-    quick.http.count(response.status().as_u16());
-    span.finish(response.status().as_u16(), refusal.as_ref().map(Refusal::reason));
+    // In gRPC the status is said behind the answer, and that of HTTP is always 200.
+    let status = refusal.as_ref().map_or(response.status(), Refusal::status).as_u16();
+    quick.http.count(status);
+    span.finish(status, refusal.as_ref().map(Refusal::reason));
     response
 }
 

@@ -23,6 +23,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, timeout_at};
 
 use super::Options;
@@ -88,6 +89,8 @@ struct Shared {
     heard: Mutex<Instant>,
     /// Whether no further request is wanted on it.
     is_over: AtomicBool,
+    /// Becomes true when the server is about to go.
+    closing: watch::Receiver<bool>,
 }
 
 impl Line {
@@ -100,25 +103,31 @@ impl Line {
         self.0.is_over.load(Ordering::Relaxed)
     }
 
+    /// Returns when the server is about to go: what waits for its client then ends.
+    pub(super) async fn closing(&self) {
+        let mut closing = self.0.closing.clone();
+        let _ = closing.wait_for(|&closing| closing).await;
+    }
+
     /// Sends the client elsewhere with what it asks next.
     pub(super) fn end(&self) {
         self.0.is_over.store(true, Ordering::Relaxed);
     }
 }
 
-/// Serves a connection that began with `first` to its end: `answer` answers each request, and when `closing` completes, no
+/// Serves a connection that began with `first` to its end: `answer` answers each request, and when `closing` becomes true, no
 /// further one is taken.
 pub(super) async fn serve<A, F>(
     socket: Socket,
     first: Vec<u8>,
     options: &Options,
     answer: A,
-    closing: impl Future<Output = ()>,
+    closing: watch::Receiver<bool>,
 ) where
     A: Fn(Request<Incoming>, Line) -> F,
     F: Future<Output = Response> + Send + 'static,
 {
-    let line = Line(Arc::new(Shared { heard: Mutex::new(socket.heard()), is_over: AtomicBool::new(false) }));
+    let line = Line(Arc::new(Shared { heard: Mutex::new(socket.heard()), is_over: AtomicBool::new(false), closing }));
     let streams = Streams { begun: Arc::default(), pace: Arc::default(), patience: options.write_timeout };
     let (paces, asked) = (Arc::clone(&streams.pace), line.clone());
     let service = service_fn(move |request| {
@@ -146,7 +155,7 @@ pub(super) async fn serve<A, F>(
             .initial_connection_window_size(WINDOW)
             .serve_connection(TokioIo::new(wire), service)
     );
-    let mut closing = pin!(closing);
+    let mut closing = pin!(line.closing());
     let mut open: FuturesUnordered<Stream> = FuturesUnordered::new();
     let (mut is_ending, mut idle_since, mut timer) = (false, None, None);
     let ended = poll_fn(|cx| {

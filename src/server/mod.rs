@@ -1,4 +1,4 @@
-//! The models over HTTP/1.1: the Open Inference Protocol v2, TensorFlow Serving's REST API, `/metrics`, `/status` and the page at `/`.
+//! The models over HTTP and gRPC: the Open Inference Protocol v2, TensorFlow Serving's REST API, `/metrics`, `/status` and the page at `/`.
 //!
 //! A request's way: `connection` accepts, `guard` lets only sound heads through and keeps time, `arrival` stamps,
 //! `routes` finds the handler, `access` knows who may use it, `body` reads, `v2` turns JSON and binary tensors into a `call` and what comes of it back, `v1` nested lists, `status` says what went wrong;
@@ -11,6 +11,7 @@ mod body;
 mod call;
 mod chunks;
 mod connection;
+mod grpc;
 mod guard;
 mod head;
 mod http2;

@@ -82,6 +82,36 @@ impl Refusal {
         self.status
     }
 
+    /// The status in gRPC (<https://grpc.github.io/grpc/core/md_doc_statuscodes.html>).
+    pub(super) fn grpc_status(&self) -> u8 {
+        match self.status {
+            StatusCode::BAD_REQUEST => 3,                                   // INVALID_ARGUMENT
+            StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => 4, // DEADLINE_EXCEEDED
+            StatusCode::NOT_FOUND => 5,
+            StatusCode::FORBIDDEN => 7, // PERMISSION_DENIED
+            // RESOURCE_EXHAUSTED
+            StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            | StatusCode::TOO_MANY_REQUESTS => 8,
+            // UNIMPLEMENTED
+            StatusCode::METHOD_NOT_ALLOWED | StatusCode::UNSUPPORTED_MEDIA_TYPE | StatusCode::NOT_IMPLEMENTED => 12,
+            StatusCode::SERVICE_UNAVAILABLE => 14, // UNAVAILABLE
+            StatusCode::UNAUTHORIZED => 16,        // UNAUTHENTICATED
+            _ => 13,                               // INTERNAL
+        }
+    }
+
+    /// How long to wait before another try, where that may help.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The same refusal, where it is the caller's own deadline that cannot be kept, and not that of the model.
+    pub(super) fn of_own_deadline(mut self) -> Refusal {
+        self.status = StatusCode::GATEWAY_TIMEOUT;
+        self
+    }
+
     /// Why, in a word for logs and spans; of an error of the registry, the outcome's name in the metrics.
     pub(super) fn reason(&self) -> &'static str {
         self.reason

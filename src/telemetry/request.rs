@@ -17,7 +17,15 @@ use tokio::time::Instant;
 use super::{RequestId, SpanRef, Tracer, context, ms, span_ref};
 
 /// Paths that get no span: they are asked for every few seconds, for ever, and there is nothing to learn from it.
-const POLLED: [&str; 4] = ["/metrics", "/status", "/v2/health/live", "/v2/health/ready"];
+const POLLED: [&str; 7] = [
+    "/metrics",
+    "/status",
+    "/v2/health/live",
+    "/v2/health/ready",
+    "/grpc.health.v1.Health/Check",
+    "/inference.GRPCInferenceService/ServerLive",
+    "/inference.GRPCInferenceService/ServerReady",
+];
 
 /// What a request's head says.
 #[derive(Debug)]

@@ -194,9 +194,15 @@ fn what_is_not_toml_is_told_with_every_line() {
 
 #[test]
 fn a_key_that_would_do_nothing_is_an_error() {
-    let found = problems("[server]\ngrpc = '127.0.0.1:8081'\n");
-    assert!(found[0].contains("server.grpc = \"127.0.0.1:8081\": gRPC is not served yet"), "{found:?}");
-    let flags = Flags { grpc: Some("127.0.0.1:8081".into()), ..Flags::default() };
+    let found = problems("[server]\nhosts = ['ml.example']\ninsecure = true\n");
+    assert!(found[0].contains("server.hosts") && found[0].contains("has no effect"), "{found:?}");
+}
+
+#[test]
+fn an_address_for_grpc_stands_beside_those_for_http() {
+    let config = resolve_text("[server]\ngrpc = '127.0.0.1:8081'\n", &Flags::default(), &[]).unwrap();
+    assert_eq!((config.http.len(), &config.grpc[..]), (1, &["127.0.0.1:8081".to_owned()][..]));
+    let flags = Flags { grpc: Some("somewhere".into()), ..Flags::default() };
     assert!(resolve_text("", &flags, &[]).unwrap_err().to_string().starts_with("--grpc = "));
 }
 

@@ -239,7 +239,7 @@ fn wrong_usage_ends_with_3_and_asking_for_help_with_0() {
         (&["serve", "--speed", "9"], 3),
         (&["serve", "--max-batch-size", "0"], 3),
         (&["serve", "--max-latency-ms", "-1"], 3),
-        (&["serve", "--grpc", "127.0.0.1:0"], 3),
+        (&["serve", "--grpc", "127.0.0.1"], 3),
         (&["serve", "none.onnx"], 3),
         (&["serve", "--config", "none.toml"], 3),
         (&["validate", "--config", "none.toml"], 3),

@@ -7,7 +7,6 @@ import asyncio
 import base64
 import concurrent.futures
 import json
-import pathlib
 import re
 import subprocess
 import sys
@@ -22,9 +21,7 @@ import tritonclient.http.aio as triton_aio
 from kserve import InferInput, InferRequest, InferenceRESTClient, RESTConfig
 from tritonclient.utils import InferenceServerException
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TEXTS = "titanic_logistic"
-DTYPES = {"FP32": np.float32, "INT64": np.int64, "BYTES": np.object_}
+from answers import DTYPES, ROOT, TEXTS, case, close
 
 
 class Server:
@@ -46,25 +43,6 @@ class Server:
     def __exit__(self, *_):
         self.process.terminate()
         self.process.wait(20)
-
-
-def case(name):
-    """Inputs and outputs of a case beside a model, as arrays."""
-    described = json.loads((ROOT / "tests/models" / f"{name}.json").read_text())
-    return [{t["name"]: array(t) for t in described[side]} for side in ("inputs", "outputs")]
-
-
-def array(tensor):
-    data = tensor["data"]
-    if tensor["datatype"] == "BYTES":
-        data = [text.encode() for text in data]
-    return np.array(data, dtype=DTYPES[tensor["datatype"]]).reshape(tensor["shape"])
-
-
-def close(have, want):
-    if want.dtype == np.object_:
-        return have.shape == want.shape and all(a == b for a, b in zip(have.flatten(), want.flatten()))
-    return have.shape == want.shape and np.allclose(have, want, rtol=1e-3, atol=1e-4)
 
 
 def triton_inputs(arrays, **how):

@@ -4,6 +4,7 @@
 
 #[path = "../folder/mod.rs"]
 mod folder;
+mod grpc;
 mod hostile;
 mod http;
 mod http2;

@@ -15,7 +15,7 @@ const LENGTH: usize = 4;
 
 /// Why bytes are not the tensor that they should be, in words that follow "input 'x': ".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum BinaryError {
+pub(in crate::server) enum BinaryError {
     #[error("shape {} of {datatype} takes {expected} bytes, but {found} are given", Dims(shape))]
     Length { shape: Vec<usize>, datatype: &'static str, expected: usize, found: usize },
     #[error("shape {} has {expected} elements, but {found} whole ones are given", Dims(shape))]
@@ -25,7 +25,7 @@ pub(super) enum BinaryError {
 }
 
 /// Reads `bytes` as the elements of a tensor of `shape`.
-pub(super) fn read(bytes: &[u8], datatype: DataType, shape: &[usize]) -> Result<Data, BinaryError> {
+pub(in crate::server) fn read(bytes: &[u8], datatype: DataType, shape: &[usize]) -> Result<Data, BinaryError> {
     let count = elements(shape)?;
     if datatype == DataType::Bytes {
         return strings(bytes, count, shape);
@@ -72,7 +72,7 @@ fn strings(mut bytes: &[u8], count: usize, shape: &[usize]) -> Result<Data, Bina
 }
 
 /// Bytes that [`write()`] writes.
-pub(super) fn len(data: &Data) -> usize {
+pub(in crate::server) fn len(data: &Data) -> usize {
     match data {
         Data::Bytes(strings) => strings.iter().map(|s| LENGTH + s.len()).fold(0, usize::saturating_add),
         _ => data.byte_len(),
@@ -80,7 +80,7 @@ pub(super) fn len(data: &Data) -> usize {
 }
 
 /// Writes the elements behind what `to` holds. Of a byte string, its first 2^32 - 1 bytes.
-pub(super) fn write(data: &Data, to: &mut Vec<u8>) {
+pub(in crate::server) fn write(data: &Data, to: &mut Vec<u8>) {
     match data {
         Data::Bool(v) => to.extend(v.iter().map(|&b| u8::from(b))),
         Data::Uint8(v) => to.extend_from_slice(v),

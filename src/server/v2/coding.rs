@@ -18,14 +18,14 @@ use crate::server::body::{self, Room, Whole, long};
 use crate::server::status::Refusal;
 
 /// Answers below this many bytes are sent as they are.
-const LEAST: usize = 1024;
+pub(in crate::server) const LEAST: usize = 1024;
 
 /// Bytes that are unpacked at a time, and room taken for them.
 const PIECE: usize = 64 * 1024;
 
 /// How a body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Coding {
+pub(in crate::server) enum Coding {
     Gzip,
     Deflate,
 }
@@ -34,14 +34,14 @@ impl Coding {
     const ALL: [Coding; 2] = [Coding::Gzip, Coding::Deflate];
 
     /// Its name in headers.
-    fn name(self) -> HeaderValue {
+    pub(in crate::server) fn name(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Coding::Gzip => "gzip",
             Coding::Deflate => "deflate",
         })
     }
 
-    fn named(value: &HeaderValue) -> Option<Coding> {
+    pub(in crate::server) fn named(value: &HeaderValue) -> Option<Coding> {
         Coding::ALL.into_iter().find(|coding| value.as_bytes().eq_ignore_ascii_case(coding.name().as_bytes()))
     }
 
@@ -65,7 +65,7 @@ impl Coding {
     }
 
     /// The body as it was before it was compressed: 413 where that has more than `most` bytes, 503 where there is no room.
-    fn unpack(self, body: &Whole, most: usize, room: &Room) -> Result<Whole, Refusal> {
+    pub(in crate::server) fn unpack(self, body: &Whole, most: usize, room: &Room) -> Result<Whole, Refusal> {
         let packed = &body.bytes[..];
         match self {
             Coding::Gzip => unpack(MultiGzDecoder::new(packed), most, room),
@@ -74,7 +74,7 @@ impl Coding {
     }
 
     /// Compresses `bytes`, fast rather than well.
-    fn pack(self, bytes: &[u8]) -> Vec<u8> {
+    pub(in crate::server) fn pack(self, bytes: &[u8]) -> Vec<u8> {
         let to = Vec::with_capacity(bytes.len() / 2);
         let packed = match self {
             Coding::Gzip => {

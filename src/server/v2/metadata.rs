@@ -17,7 +17,8 @@ struct ServerMetadata {
     extensions: &'static [&'static str],
 }
 
-const EXTENSIONS: &[&str] = &["binary_tensor_data", "classification", "model_configuration", "statistics"];
+pub(in crate::server) const EXTENSIONS: &[&str] =
+    &["binary_tensor_data", "classification", "model_configuration", "statistics"];
 
 pub(in crate::server) async fn server() -> Response {
     let (name, version) = (env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));

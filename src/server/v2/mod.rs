@@ -1,6 +1,6 @@
 //! The Open Inference Protocol v2: JSON and binary tensors, and the handlers that speak it.
 
-mod binary;
+pub(super) mod binary;
 mod classes;
 pub(super) mod coding;
 pub(super) mod data;
@@ -221,7 +221,7 @@ async fn encode(
 }
 
 /// The outputs, those of which classes are wanted as these.
-fn likeliest<'a>(model: &Model, outputs: &'a Tensors, forms: &Forms) -> Result<Cow<'a, Tensors>, Refusal> {
+pub(super) fn likeliest<'a>(model: &Model, outputs: &'a Tensors, forms: &Forms) -> Result<Cow<'a, Tensors>, Refusal> {
     let classes = |i| match forms.of(i) {
         Form::Classes { classes, .. } => Some(classes),
         _ => None,

@@ -35,11 +35,11 @@ pub(super) struct InferRequest {
 
 /// How outputs are to be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Forms {
+pub(in crate::server) struct Forms {
     /// Those that are asked for by name, in that order.
-    pub(super) named: Vec<Form>,
+    pub(in crate::server) named: Vec<Form>,
     /// All, where none is asked for by name.
-    pub(super) other: Form,
+    pub(in crate::server) other: Form,
 }
 
 impl Forms {
@@ -75,8 +75,9 @@ pub(in crate::server) struct RawParameters<'a> {
 impl RawParameters<'_> {
     /// How long after arrival the answer is of use, where the client says so, and how urgent it is.
     pub(in crate::server) fn terms(&self) -> Result<(Option<Duration>, Priority), Error> {
-        let timeout = self.timeout.map(timeout).transpose()?.flatten();
-        Ok((timeout, self.priority.map(priority).transpose()?.unwrap_or_default()))
+        let timeout = self.timeout.map(|value| timeout(whole_number(value))).transpose()?.flatten();
+        let priority = self.priority.map(|value| priority(whole_number(value))).transpose()?;
+        Ok((timeout, priority.unwrap_or_default()))
     }
 }
 
@@ -310,8 +311,8 @@ fn refuse_shared_memory(parameters: &RawTensorParameters) -> Result<(), &'static
 }
 
 /// Microseconds, as a number or as a string of digits. 0 means none, as for the protocol's other servers.
-fn timeout(value: &RawValue) -> Result<Option<Duration>, Error> {
-    let Some(micros) = whole_number(value) else {
+pub(in crate::server) fn timeout(value: Option<u64>) -> Result<Option<Duration>, Error> {
+    let Some(micros) = value else {
         let message =
             "parameter 'timeout' must be a whole number of microseconds, as a number or as a string of digits";
         return Err(Error::Invalid(message.into()));
@@ -321,8 +322,8 @@ fn timeout(value: &RawValue) -> Result<Option<Duration>, Error> {
 
 /// A level, as a number or as a string of digits. 0 means the default one, as for the protocol's other servers; the least
 /// urgent level stands for all beyond it.
-fn priority(value: &RawValue) -> Result<Priority, Error> {
-    let level = whole_number(value).ok_or_else(|| {
+pub(in crate::server) fn priority(value: Option<u64>) -> Result<Priority, Error> {
+    let level = value.ok_or_else(|| {
         let (highest, lowest) = (Priority::HIGHEST.level(), Priority::LOWEST.level());
         let default = Priority::DEFAULT.level();
         Error::Invalid(format!(

@@ -15,7 +15,7 @@ use crate::tensor::{Data, Tensor, Tensors};
 
 /// How an output is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Form {
+pub(in crate::server) enum Form {
     /// In the JSON.
     #[default]
     Json,

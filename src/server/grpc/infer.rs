@@ -1,0 +1,288 @@
+//! `ModelInfer` and `ModelStreamInfer`: from a message to a call, and from what comes of it to a message.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, FuturesOrdered, Stream, StreamExt};
+use http::StatusCode;
+use prost::Message as _;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::Desk;
+use super::contents;
+use super::message::{Message, Messages, framed, packed, write};
+use super::proto::inference::infer_parameter::ParameterChoice;
+use super::proto::inference::model_infer_response::InferOutputTensor;
+use super::proto::inference::{InferParameter, ModelInferResponse};
+use super::request::{self, InferRequest, Unread};
+use super::wire::{field_len, write_key};
+use crate::batcher;
+use crate::error::Error;
+use crate::front::Caller;
+use crate::registry::Model;
+use crate::server::arrival::Arrival;
+use crate::server::body::{self, LONG_CONVERSION, UNCOUNTED, Whole, long};
+use crate::server::call::Called;
+use crate::server::status::Refusal;
+use crate::server::v2::request::Forms;
+use crate::server::v2::{binary, likeliest};
+use crate::telemetry::{RequestId, RequestSpan};
+use crate::tensor::{Data, Tensors};
+
+/// Requests of one stream that are asked at the same time. The next is read when the first of them is answered.
+const IN_FLIGHT: usize = 64;
+
+/// Field numbers in `inference.proto`.
+const RAW_OUTPUT_CONTENTS: u32 = 6;
+const ERROR_MESSAGE: u32 = 1;
+const INFER_RESPONSE: u32 = 2;
+
+/// What an answer is written into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Frame {
+    /// A message of its own.
+    Alone,
+    /// A `ModelStreamInferResponse`.
+    InStream,
+}
+
+/// A good answer.
+pub(super) struct Written {
+    /// The message with its head.
+    pub(super) message: Bytes,
+    /// The value of `Server-Timing`.
+    pub(super) timing: String,
+}
+
+/// A request whose elements are read, and the part of the room that they take.
+struct Read {
+    request: InferRequest,
+    _taken: Option<OwnedSemaphorePermit>,
+}
+
+impl Desk {
+    /// Answers one request that came at `arrival` and is of use for so long, where that is said.
+    pub(super) async fn infer(
+        &self,
+        whole: &Whole,
+        arrival: Instant,
+        deadline: Option<Duration>,
+        span: &RequestSpan,
+        frame: Frame,
+    ) -> Result<Written, Refusal> {
+        let unread = request::parse(&whole.bytes)?;
+        let version = Some(unread.version).filter(|version| !version.is_empty());
+        let model = self.app.registry.model(unread.model, version)?;
+        span.model(model.name(), model.version());
+        let answered = self.ask(&model, unread, whole, arrival, deadline, span, frame).await;
+        answered.map_err(|refusal| refusal.of(&model))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "each is one thing that a request is")]
+    async fn ask(
+        &self,
+        model: &Arc<Model>,
+        unread: Unread<'_>,
+        whole: &Whole,
+        arrival: Instant,
+        deadline: Option<Duration>,
+        span: &RequestSpan,
+        frame: Frame,
+    ) -> Result<Written, Refusal> {
+        let (id, wants_final) = (unread.id, unread.wants_final);
+        let read = self.read(model, unread, whole).await.inspect_err(|_| model.count_unreadable())?;
+        let Read { request: InferRequest { mut call, forms, as_contents }, _taken } = read;
+        call.timeout = call.timeout.into_iter().chain(deadline).min();
+        let own = call.timeout;
+        let called = call.make(model, Arrival(arrival), span).await.map_err(|error| refusal(error, own, model))?;
+        let timing = called.timing();
+        match self.write(model, id, &forms, as_contents, wants_final, &called, frame) {
+            Ok(message) => {
+                called.written(span);
+                Ok(Written { message, timing })
+            }
+            Err(refusal) => {
+                called.failed();
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Reads the elements. They are read last: by then it is known that the model takes such tensors, and that there is room.
+    async fn read(&self, model: &Arc<Model>, unread: Unread<'_>, whole: &Whole) -> Result<Read, Refusal> {
+        let room = &self.app.room;
+        let admitted = unread.admit(model.signature())?;
+        room.could_hold(admitted.takes.saturating_add(whole.bytes.len()))?;
+        let _taken = if admitted.takes < UNCOUNTED { None } else { Some(room.reserve(admitted.takes)?) };
+        if admitted.slow_bytes() < LONG_CONVERSION {
+            return Ok(Read { request: admitted.read()?, _taken });
+        }
+        let (bytes, model) = (whole.bytes.clone(), Arc::clone(model));
+        let request = long(move || request::parse(&bytes)?.admit(model.signature())?.read()).await??;
+        Ok(Read { request, _taken })
+    }
+
+    /// Writes the answer. One that could be large is held against the bounds before, and keeps its part of the room until its
+    /// last byte is sent.
+    #[allow(clippy::too_many_arguments, reason = "each is one thing that an answer depends on")]
+    fn write(
+        &self,
+        model: &Model,
+        id: &str,
+        forms: &Forms,
+        as_contents: bool,
+        wants_final: bool,
+        called: &Called,
+        frame: Frame,
+    ) -> Result<Bytes, Refusal> {
+        let outputs = likeliest(model, called.outputs(), forms)?;
+        let as_contents = as_contents && outputs.iter().all(|(_, tensor)| contents::has(tensor.data().datatype()));
+        let most = outputs.iter().map(|(name, tensor)| {
+            let elements = if as_contents { contents::most_bytes(tensor.data()) } else { binary::len(tensor.data()) };
+            elements.saturating_add(64 + name.len() + 10 * tensor.shape().len())
+        });
+        let names = 128 + model.name().len() + model.version().len() + id.len();
+        let taken = self.app.room.reserve_answer(most.fold(names, usize::saturating_add), &self.app.options)?;
+        let head = head(model, id, &outputs, as_contents, wants_final);
+        let raw: Vec<&Data> = if as_contents { Vec::new() } else { outputs.iter().map(|(_, t)| t.data()).collect() };
+        Ok(body::counted(encode(&head, &raw, frame), taken))
+    }
+
+    /// Answers each message of a stream, in the order in which they come.
+    pub(super) fn infer_each(
+        self,
+        messages: Messages,
+        caller: Caller,
+        deadline: Option<Duration>,
+    ) -> impl Stream<Item = Result<Bytes, Refusal>> {
+        let each =
+            Each { desk: Arc::new(self), messages, caller, deadline, asked: FuturesOrdered::new(), is_over: false };
+        stream::unfold(each, |mut each| async move { Some((each.next().await?, each)) })
+    }
+}
+
+/// A stream, and what of it is being answered.
+struct Each {
+    desk: Arc<Desk>,
+    messages: Messages,
+    caller: Caller,
+    deadline: Option<Duration>,
+    asked: FuturesOrdered<BoxFuture<'static, Result<Bytes, Refusal>>>,
+    /// No message is read any more.
+    is_over: bool,
+}
+
+impl Each {
+    async fn next(&mut self) -> Option<Result<Bytes, Refusal>> {
+        loop {
+            let may_read = !self.is_over && self.asked.len() < IN_FLIGHT;
+            tokio::select! {
+                biased;
+                Some(answer) = self.asked.next(), if !self.asked.is_empty() => return Some(answer),
+                () = self.desk.line.closing(), if may_read => {
+                    self.is_over = true;
+                    let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is going");
+                    self.asked.push_back(Box::pin(async { Err(refusal.retry_after(Duration::from_secs(1))) }));
+                }
+                message = self.messages.next(), if may_read => match message {
+                    Ok(Some(message)) => self.ask(message),
+                    Ok(None) => self.is_over = true,
+                    Err(refusal) => {
+                        self.is_over = true;
+                        self.asked.push_back(Box::pin(async { Err(refusal) }));
+                    }
+                },
+                else => return None,
+            }
+        }
+    }
+
+    fn ask(&mut self, message: Message) {
+        let (desk, caller) = (Arc::clone(&self.desk), self.caller);
+        // The deadline is the whole call's.
+        let left =
+            self.deadline.map(|all| all.saturating_sub(message.arrived.saturating_duration_since(desk.arrival.0)));
+        self.asked.push_back(Box::pin(async move {
+            let Message { whole, arrived, coding, .. } = message.unpacked().await?;
+            let answered = match desk.quick.door.pace(caller) {
+                Ok(()) => desk.infer(&whole, arrived, left, &RequestSpan::default(), Frame::InStream).await,
+                Err(refusal) => Err(refusal),
+            };
+            let (status, message) = match answered {
+                Ok(written) => (StatusCode::OK, written.message),
+                Err(refusal) => {
+                    desk.quick.refusals.note(&refusal, &RequestId::made(), None);
+                    let id = request::parse(&whole.bytes).map_or("", |unread| unread.id);
+                    (refusal.status(), apology(&refusal, id))
+                }
+            };
+            desk.quick.http.count(status.as_u16());
+            packed(message, coding).await
+        }));
+    }
+}
+
+/// Why a model did not answer. Where its own cap could be kept and the caller's shorter deadline cannot, that is said.
+fn refusal(error: Error, own: Option<Duration>, model: &Model) -> Refusal {
+    let cap_ms = model.spec().max_latency.as_secs_f64() * 1e3;
+    let is_own = match &error {
+        Error::Refused(batcher::Error::Late { predicted_ms, .. }) => {
+            own.is_some_and(|own| own < model.spec().max_latency) && *predicted_ms <= cap_ms
+        }
+        _ => false,
+    };
+    let refusal = Refusal::from(error);
+    if is_own { refusal.of_own_deadline() } else { refusal }
+}
+
+/// All of an answer but what is raw.
+fn head(model: &Model, id: &str, outputs: &Tensors, as_contents: bool, wants_final: bool) -> ModelInferResponse {
+    let outputs = outputs.iter().map(|(name, tensor)| InferOutputTensor {
+        name: name.to_string(),
+        datatype: tensor.data().datatype().name().to_owned(),
+        shape: tensor.shape().iter().map(|&n| n as i64).collect(),
+        parameters: Default::default(),
+        contents: as_contents.then(|| contents::of(tensor.data())),
+    });
+    let is_final = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+    ModelInferResponse {
+        model_name: model.name().to_owned(),
+        model_version: model.version().to_owned(),
+        id: id.to_owned(),
+        // There is one answer to each request.
+        parameters: wants_final.then(|| ("triton_final_response".to_owned(), is_final)).into_iter().collect(),
+        outputs: outputs.collect(),
+        raw_output_contents: Vec::new(),
+    }
+}
+
+/// A message with its head, into which the raw elements are written without a detour.
+fn encode(head: &ModelInferResponse, raw: &[&Data], frame: Frame) -> Vec<u8> {
+    let length = raw.iter().map(|data| field_len(binary::len(data))).fold(head.encoded_len(), usize::saturating_add);
+    framed(length + 16, |to| {
+        if frame == Frame::InStream {
+            write_key(INFER_RESPONSE, length, to);
+        }
+        write(head, to);
+        for data in raw {
+            write_key(RAW_OUTPUT_CONTENTS, binary::len(data), to);
+            binary::write(data, to);
+        }
+    })
+}
+
+/// What a stream answers where there is no answer: why, and to which request.
+fn apology(refusal: &Refusal, id: &str) -> Bytes {
+    let empty = ModelInferResponse { id: id.to_owned(), ..ModelInferResponse::default() };
+    let message = refusal.message();
+    let bytes = framed(message.len() + id.len() + 32, |to| {
+        write_key(ERROR_MESSAGE, message.len(), to);
+        to.extend_from_slice(message.as_bytes());
+        write_key(INFER_RESPONSE, empty.encoded_len(), to);
+        write(&empty, to);
+    });
+    bytes.into()
+}

@@ -1,0 +1,250 @@
+//! Messages of a gRPC call: five bytes and then so many as they say, compressed or not.
+//!
+//! Source: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>. Each is read within a size and a time, and takes part
+//! of the room for bodies where it comes in pieces.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::{HeaderMap, HeaderName};
+use http::{HeaderValue, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout_at};
+
+use crate::server::Options;
+use crate::server::body::{Room, TRUSTED_LENGTH, Whole, long};
+use crate::server::http2::Line;
+use crate::server::status::Refusal;
+use crate::server::v2::coding::{Coding, LEAST};
+
+/// How messages are compressed that say they are.
+pub(super) const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+
+const ACCEPTED: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+
+/// Bytes before each message: whether it is compressed, and its length.
+pub(super) const HEAD: usize = 5;
+
+/// The messages of a call, as they come.
+pub(super) struct Messages {
+    body: Body,
+    /// What came and is not taken yet: in one piece, or joined.
+    piece: Bytes,
+    joined: BytesMut,
+    taken: Option<OwnedSemaphorePermit>,
+    /// Since when the message is waited for, or read; and when its first byte came.
+    since: Instant,
+    begun: Option<Instant>,
+    is_ended: bool,
+
+    coding: Option<Coding>,
+    accepted: Option<Coding>,
+    options: Arc<Options>,
+    room: Room,
+    most: usize,
+    line: Line,
+}
+
+/// One of them.
+pub(super) struct Message {
+    /// What it holds.
+    pub(super) whole: Whole,
+    /// When it came.
+    pub(super) arrived: Instant,
+    /// How its answer is to be compressed: as itself was.
+    pub(super) coding: Option<Coding>,
+    packed: Option<Packed>,
+}
+
+/// How a message is compressed, if that is known, and within what it may be unpacked.
+struct Packed {
+    by: Option<Coding>,
+    room: Room,
+    most: usize,
+}
+
+impl Messages {
+    /// The messages in `body`, each of `most` bytes at most.
+    pub(super) fn new(
+        headers: &HeaderMap,
+        body: Body,
+        options: &Arc<Options>,
+        room: &Room,
+        most: usize,
+        line: Line,
+    ) -> Messages {
+        let coding = headers.get(ENCODING).and_then(Coding::named);
+        let is_accepted = |coding: &Coding| {
+            let accepted = headers.get(ACCEPTED).and_then(|value| value.to_str().ok()).unwrap_or_default();
+            let name = coding.name();
+            accepted.split(',').any(|word| word.trim().as_bytes() == name.as_bytes())
+        };
+        Messages {
+            body,
+            piece: Bytes::new(),
+            joined: BytesMut::new(),
+            taken: None,
+            since: Instant::now(),
+            begun: None,
+            is_ended: false,
+            coding,
+            accepted: coding.filter(is_accepted),
+            options: Arc::clone(options),
+            room: room.clone(),
+            most: most.min(options.max_body_bytes),
+            line,
+        }
+    }
+
+    /// How answers are compressed to messages that are.
+    pub(super) fn accepted(&self) -> Option<Coding> {
+        self.accepted
+    }
+
+    /// The only message of a call.
+    pub(super) async fn only(mut self) -> Result<Message, Refusal> {
+        self.begun = Some(self.since);
+        let message = self.next().await?.ok_or_else(|| Refusal::bad_request("the call has no message"))?;
+        self.begun = Some(self.since);
+        match self.next().await? {
+            None => message.unpacked().await,
+            Some(_) => Err(Refusal::bad_request("the call has more than one message")),
+        }
+    }
+
+    /// The next message, as it was sent; `None` behind the last. What has come of it is kept where the future is dropped.
+    pub(super) async fn next(&mut self) -> Result<Option<Message>, Refusal> {
+        loop {
+            if let Some((is_packed, bytes)) = self.whole()? {
+                let whole = Whole::new(bytes, self.taken.take());
+                let arrived = self.begun.take().unwrap_or(self.since);
+                self.since = Instant::now();
+                let packed = is_packed.then(|| Packed { by: self.coding, room: self.room.clone(), most: self.most });
+                let coding = self.accepted.filter(|_| is_packed);
+                return Ok(Some(Message { whole, arrived, coding, packed }));
+            }
+            if self.is_ended {
+                let is_cut = !(self.piece.is_empty() && self.joined.is_empty());
+                return if is_cut { Err(Refusal::bad_request("the message broke off")) } else { Ok(None) };
+            }
+            let patience = if self.begun.is_some() { self.options.body_timeout } else { self.options.idle_timeout };
+            let frame = timeout_at(self.since + patience, self.body.frame()).await.map_err(|_| slow(patience))?;
+            match frame {
+                None => self.is_ended = true,
+                Some(Err(_)) => return Err(Refusal::bad_request("the call broke off")),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.add(data)?;
+                    }
+                    self.is_ended = self.body.is_end_stream();
+                }
+            }
+        }
+    }
+
+    /// Takes a message that is there: whether it is compressed, and its bytes.
+    fn whole(&mut self) -> Result<Option<(bool, Bytes)>, Refusal> {
+        let have = if self.joined.is_empty() { &self.piece[..] } else { &self.joined[..] };
+        let Some((head, rest)) = have.split_first_chunk::<HEAD>() else { return Ok(None) };
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        if length > self.most {
+            let message = format!("the message is larger than the {} bytes that this server takes", self.most);
+            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
+        let is_packed = match head[0] {
+            0 => false,
+            1 => true,
+            _ => return Err(Refusal::bad_request("the call is not made of gRPC's messages")),
+        };
+        if rest.len() < length {
+            return Ok(None);
+        }
+        let bytes = if self.joined.is_empty() {
+            self.piece.advance(HEAD);
+            self.piece.split_to(length)
+        } else {
+            self.joined.advance(HEAD);
+            self.joined.split_to(length).freeze()
+        };
+        Ok(Some((is_packed, bytes)))
+    }
+
+    fn add(&mut self, data: Bytes) -> Result<(), Refusal> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        if self.begun.is_none() {
+            (self.begun, self.since) = (Some(self.line.heard()), Instant::now());
+        }
+        if self.piece.is_empty() && self.joined.is_empty() {
+            // One that came in one piece, as nearly all do, is not copied.
+            self.piece = data;
+            return Ok(());
+        }
+        if self.joined.is_empty() {
+            self.room.take(self.piece.len(), &mut self.taken)?;
+            self.joined.reserve(self.announced().min(TRUSTED_LENGTH as usize));
+            self.joined.extend_from_slice(&std::mem::take(&mut self.piece));
+        }
+        self.room.take(data.len(), &mut self.taken)?;
+        self.joined.extend_from_slice(&data);
+        Ok(())
+    }
+
+    /// Bytes of the message that has begun, its head among them.
+    fn announced(&self) -> usize {
+        let head = self.piece.first_chunk::<HEAD>();
+        head.map_or(0, |head| HEAD + u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize)
+    }
+}
+
+impl Message {
+    /// The message as it was before it was compressed.
+    pub(super) async fn unpacked(self) -> Result<Message, Refusal> {
+        let Some(Packed { by, room, most }) = self.packed else { return Ok(self) };
+        let by = by.ok_or_else(|| {
+            let message = "this grpc-encoding is not served: send messages as they are, or as gzip or deflate";
+            Refusal::new(StatusCode::NOT_IMPLEMENTED, message)
+        })?;
+        let whole = self.whole;
+        let whole = long(move || by.unpack(&whole, most, &room)).await??;
+        Ok(Message { whole, packed: None, ..self })
+    }
+}
+
+/// A message with its head, of which `write` writes what follows.
+pub(super) fn framed(length: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD + length);
+    bytes.resize(HEAD, 0);
+    write(&mut bytes);
+    let length = u32::try_from(bytes.len() - HEAD).unwrap_or(u32::MAX);
+    bytes[1..HEAD].copy_from_slice(&length.to_be_bytes());
+    bytes
+}
+
+/// Writes a message.
+pub(super) fn write(message: &impl prost::Message, to: &mut Vec<u8>) {
+    message.encode(to).expect("memory takes every byte");
+}
+
+/// A framed message, compressed where that is wanted and gains something.
+pub(super) async fn packed(message: Bytes, coding: Option<Coding>) -> Result<Bytes, Refusal> {
+    let Some(coding) = coding.filter(|_| message.len() >= LEAST) else { return Ok(message) };
+    let packed = long(move || coding.pack(&message[HEAD..])).await?;
+    let mut framed = framed(packed.len(), |bytes| bytes.extend_from_slice(&packed));
+    framed[0] = 1;
+    Ok(framed.into())
+}
+
+/// How messages are compressed, in a header.
+pub(super) fn encoding(coding: Option<Coding>) -> Option<(HeaderName, HeaderValue)> {
+    coding.map(|coding| (ENCODING, coding.name()))
+}
+
+fn slow(limit: Duration) -> Refusal {
+    Refusal::new(StatusCode::REQUEST_TIMEOUT, format!("the call's message took longer than {limit:?}"))
+}

@@ -1,0 +1,298 @@
+//! A `ModelInferRequest`: read without its elements first, and with them when the model is known to take them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::contents;
+use super::wire::{Fields, Malformed, Value, varint};
+use crate::error::Error;
+use crate::quote::{Dims, Quoted};
+use crate::registry::Priority;
+use crate::runner::{Announced, Signature};
+use crate::server::call::Call;
+use crate::server::v2::binary;
+use crate::server::v2::request::{Forms, priority, timeout};
+use crate::server::v2::response::Form;
+use crate::tensor::{DataType, Tensor, Tensors};
+
+/// Inputs, raw contents, outputs and dimensions that are looked at: more than any model has, and too few to fill memory with.
+const MOST: usize = 1024;
+
+/// A request but for the elements of its tensors.
+#[derive(Debug, Default)]
+pub(super) struct Unread<'a> {
+    /// The model that is asked.
+    pub(super) model: &'a str,
+    /// Its version; empty for the highest.
+    pub(super) version: &'a str,
+    /// What the client calls its request.
+    pub(super) id: &'a str,
+    /// Whether the last answer to it in a stream is to say that it is.
+    pub(super) wants_final: bool,
+    timeout: Option<Duration>,
+    priority: Priority,
+    inputs: Vec<Input<'a>>,
+    outputs: Vec<String>,
+    forms: Vec<Form>,
+    raw: Vec<&'a [u8]>,
+}
+
+/// What is asked for.
+pub(super) struct InferRequest {
+    /// What is asked of the model.
+    pub(super) call: Call,
+    /// How outputs are wanted: raw, or as contents where the inputs were.
+    pub(super) forms: Forms,
+    /// Whether outputs are wanted as contents.
+    pub(super) as_contents: bool,
+}
+
+#[derive(Debug, Default)]
+struct Input<'a> {
+    name: &'a str,
+    datatype: &'a str,
+    shape: Vec<i64>,
+    contents: Option<&'a [u8]>,
+}
+
+/// A parameter's value: the message `InferParameter`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Parameter<'a> {
+    Bool(bool),
+    Whole(Option<u64>),
+    Text(&'a str),
+    None,
+}
+
+impl Parameter<'_> {
+    /// A whole number, as one or in digits.
+    fn whole(self) -> Option<u64> {
+        match self {
+            Parameter::Whole(n) => n,
+            Parameter::Text(text) if text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok(),
+            _ => None,
+        }
+    }
+}
+
+fn invalid(error: Malformed) -> Error {
+    Error::Invalid(error.to_string())
+}
+
+fn too_many(what: &str) -> Error {
+    Error::Invalid(format!("a request has {MOST} {what} at most"))
+}
+
+/// Reads a message but for the elements of its tensors. Unknown fields and parameters are ignored.
+pub(super) fn parse(message: &[u8]) -> Result<Unread<'_>, Error> {
+    let mut unread = Unread::default();
+    for field in Fields(message) {
+        let (number, value) = field.map_err(invalid)?;
+        match number {
+            1 => unread.model = value.text().map_err(invalid)?,
+            2 => unread.version = value.text().map_err(invalid)?,
+            3 => unread.id = value.text().map_err(invalid)?,
+            4 => {
+                let (name, parameter) = parameter(value).map_err(invalid)?;
+                match name {
+                    "timeout" => unread.timeout = timeout(parameter.whole())?,
+                    "priority" => unread.priority = priority(parameter.whole())?,
+                    "triton_enable_empty_final_response" => unread.wants_final = parameter == Parameter::Bool(true),
+                    _ => {}
+                }
+            }
+            5 if unread.inputs.len() == MOST => return Err(too_many("inputs")),
+            5 => unread.inputs.push(input(value.bytes().map_err(invalid)?)?),
+            6 if unread.outputs.len() == MOST => return Err(too_many("outputs")),
+            6 => {
+                let (name, form) = output(value.bytes().map_err(invalid)?)?;
+                unread.outputs.push(name.to_owned());
+                unread.forms.push(form);
+            }
+            7 if unread.raw.len() == MOST => return Err(too_many("raw_input_contents")),
+            7 => unread.raw.push(value.bytes().map_err(invalid)?),
+            _ => {}
+        }
+    }
+    Ok(unread)
+}
+
+/// An entry of a map of parameters.
+fn parameter(entry: Value<'_>) -> Result<(&str, Parameter<'_>), Malformed> {
+    let (mut name, mut found) = ("", Parameter::None);
+    for field in Fields(entry.bytes()?) {
+        match field? {
+            (1, value) => name = value.text()?,
+            (2, value) => {
+                for choice in Fields(value.bytes()?) {
+                    found = match choice? {
+                        (1, Value::Varint(n)) => Parameter::Bool(n != 0),
+                        (2, Value::Varint(n)) => Parameter::Whole(u64::try_from(n as i64).ok()),
+                        (3, value) => Parameter::Text(value.text()?),
+                        (5, Value::Varint(n)) => Parameter::Whole(Some(n)),
+                        _ => Parameter::None,
+                    };
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok((name, found))
+}
+
+fn refuse_shared_memory(parameter: &str) -> Result<(), &'static str> {
+    if parameter == "shared_memory_region" {
+        return Err("shared memory is not served: send the data in the request");
+    }
+    Ok(())
+}
+
+fn input(message: &[u8]) -> Result<Input<'_>, Error> {
+    let mut found = Input::default();
+    let (mut malformed, mut wrong) = (Ok(()), None);
+    for field in Fields(message) {
+        let (number, value) = field.map_err(invalid)?;
+        match (number, value) {
+            (1, value) => found.name = value.text().map_err(invalid)?,
+            (2, value) => found.datatype = value.text().map_err(invalid)?,
+            (3, Value::Varint(n)) => found.shape.push(n as i64),
+            (3, Value::Bytes(mut packed)) => {
+                while !packed.is_empty() && found.shape.len() <= MOST && malformed.is_ok() {
+                    malformed = varint(&mut packed).map(|n| found.shape.push(n as i64));
+                }
+            }
+            (4, value) => {
+                let (name, _) = parameter(value).map_err(invalid)?;
+                wrong = wrong.or(refuse_shared_memory(name).err());
+            }
+            (5, value) if found.contents.is_none() => found.contents = Some(value.bytes().map_err(invalid)?),
+            (5, _) => wrong = Some("it has contents twice"),
+            _ => {}
+        }
+        if found.shape.len() > MOST {
+            return Err(too_many("dimensions"));
+        }
+    }
+    malformed.map_err(invalid)?;
+    match wrong {
+        Some(what) => Err(Error::Invalid(format!("input {}: {what}", Quoted(found.name)))),
+        None => Ok(found),
+    }
+}
+
+fn output(message: &[u8]) -> Result<(&str, Form), Error> {
+    let (mut output, mut form, mut wrong) = ("", Form::Binary, None);
+    for field in Fields(message) {
+        match field.map_err(invalid)? {
+            (1, value) => output = value.text().map_err(invalid)?,
+            (2, value) => {
+                let (name, parameter) = parameter(value).map_err(invalid)?;
+                wrong = wrong.or(refuse_shared_memory(name).err());
+                if name == "classification" {
+                    match parameter.whole().and_then(|n| usize::try_from(n).ok()) {
+                        Some(0) => {}
+                        Some(classes) => form = Form::Classes { classes, is_binary: true },
+                        None => wrong = Some("parameter 'classification' must be a whole number of classes"),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    match wrong {
+        Some(what) => Err(Error::Invalid(format!("output {}: {what}", Quoted(output)))),
+        None => Ok((output, form)),
+    }
+}
+
+/// Where the elements of an input are.
+enum Elements<'a> {
+    Raw(&'a [u8]),
+    Contents(&'a [u8]),
+}
+
+/// A request for which its model has room, and whose elements are not read yet.
+pub(super) struct Admitted<'a> {
+    inputs: Vec<(&'a str, DataType, Vec<usize>, Elements<'a>)>,
+    outputs: Vec<String>,
+    timeout: Option<Duration>,
+    priority: Priority,
+    forms: Forms,
+    as_contents: bool,
+    /// Bytes of memory that its tensors take.
+    pub(super) takes: usize,
+}
+
+impl<'a> Unread<'a> {
+    /// Says whether the model takes tensors of these names, types and shapes.
+    pub(super) fn admit(self, signature: &Signature) -> Result<Admitted<'a>, Error> {
+        let Unread { timeout, priority, inputs, outputs, forms, raw, .. } = self;
+        if inputs.is_empty() {
+            return Err(Error::Invalid("a request needs at least one input".into()));
+        }
+        if !raw.is_empty() && raw.len() != inputs.len() {
+            let (raw, inputs) = (raw.len(), inputs.len());
+            return Err(Error::Invalid(format!("there are {raw} raw_input_contents for {inputs} inputs")));
+        }
+        let as_contents = raw.is_empty();
+        let mut raw = raw.into_iter();
+        let inputs = inputs.into_iter().map(|input| input.with(raw.next())).collect::<Result<Vec<_>, _>>()?;
+        let announced: Vec<_> =
+            inputs.iter().map(|(name, datatype, shape, _)| Announced { name, datatype: *datatype, shape }).collect();
+        let takes = signature.admit(&announced).map_err(|e| Error::Invalid(e.to_string()))?;
+        let strings = inputs.iter().filter(|(_, datatype, ..)| *datatype == DataType::Bytes);
+        let takes = strings.map(|(.., elements)| elements.len()).fold(takes, usize::saturating_add);
+        let forms = Forms { named: forms, other: Form::Binary };
+        Ok(Admitted { inputs, outputs, timeout, priority, forms, as_contents, takes })
+    }
+}
+
+impl Elements<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Elements::Raw(bytes) | Elements::Contents(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl<'a> Input<'a> {
+    fn with(self, raw: Option<&'a [u8]>) -> Result<(&'a str, DataType, Vec<usize>, Elements<'a>), Error> {
+        let Input { name, datatype, shape, contents } = self;
+        let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("input {}: {what}", Quoted(name)));
+        let datatype = DataType::from_name(datatype).ok_or_else(|| {
+            let known: Vec<_> = DataType::ALL.iter().map(|d| d.name()).collect();
+            invalid(&format_args!("unknown datatype {}; the protocol has {}", Quoted(datatype), known.join(", ")))
+        })?;
+        let negative = || invalid(&format_args!("shape {} has a negative dimension", Dims(&shape)));
+        let shape = shape.iter().map(|&n| usize::try_from(n).map_err(|_| negative())).collect::<Result<_, _>>()?;
+        let elements = match (raw, contents) {
+            (Some(raw), None) => Elements::Raw(raw),
+            (None, contents) => Elements::Contents(contents.unwrap_or_default()),
+            (Some(_), Some(_)) => return Err(invalid(&"it has both contents and raw_input_contents")),
+        };
+        Ok((name, datatype, shape, elements))
+    }
+}
+
+impl Admitted<'_> {
+    /// Bytes of elements that take long to read.
+    pub(super) fn slow_bytes(&self) -> usize {
+        self.inputs.iter().map(|(.., elements)| if let Elements::Contents(c) = elements { c.len() } else { 0 }).sum()
+    }
+
+    /// Reads the elements.
+    pub(super) fn read(self) -> Result<InferRequest, Error> {
+        let Admitted { inputs, outputs, timeout, priority, forms, as_contents, .. } = self;
+        let inputs = inputs.into_iter().map(|(name, datatype, shape, elements)| {
+            let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("input {}: {what}", Quoted(name)));
+            let data = match elements {
+                Elements::Raw(bytes) => binary::read(bytes, datatype, &shape).map_err(|e| invalid(&e))?,
+                Elements::Contents(message) => contents::read(message, datatype, &shape).map_err(|e| invalid(&e))?,
+            };
+            Ok((Arc::from(name), Tensor::new(shape, data).map_err(|e| invalid(&e))?))
+        });
+        let inputs = inputs.collect::<Result<_, Error>>()?;
+        let inputs = Tensors::new(inputs).map_err(|e| Error::Invalid(e.to_string()))?;
+        Ok(InferRequest { call: Call { inputs, outputs, timeout, priority }, forms, as_contents })
+    }
+}
