@@ -11,6 +11,7 @@ mod body;
 mod call;
 mod chunks;
 mod connection;
+mod docs;
 mod grpc;
 mod guard;
 mod head;

@@ -19,14 +19,17 @@ const POLICY: HeaderValue = HeaderValue::from_static(
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-const HTML: &str = "text/html; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
-const SCRIPT: &str = "text/javascript; charset=utf-8";
+pub(super) const HTML: &str = "text/html; charset=utf-8";
+pub(super) const CSS: &str = "text/css; charset=utf-8";
+pub(super) const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 const PAGE: &str = include_str!("page/page.html");
 
-/// Below `/page/`: name, media type, content.
-const FILES: &[(&str, &str, &str)] = &[
+/// A file of a page: name, media type, content.
+pub(super) type File = (&'static str, &'static str, &'static str);
+
+/// Below `/page/`.
+const FILES: &[File] = &[
     ("page.css", CSS, include_str!("page/page.css")),
     ("charts.js", SCRIPT, include_str!("page/charts.js")),
     ("figures.js", SCRIPT, include_str!("page/figures.js")),
@@ -47,15 +50,20 @@ pub(super) async fn page(headers: HeaderMap) -> Response {
 
 /// `GET /page/{file}`
 pub(super) async fn file(Path(name): Path<String>, uri: Uri, headers: HeaderMap) -> Result<Response, Refusal> {
-    match FILES.iter().find(|(known, ..)| *known == name) {
-        Some((_, media_type, text)) => Ok(embedded(&headers, media_type, text)),
-        None => Err(no_such_path(uri).await),
+    named(FILES, &name, &uri, &headers).await
+}
+
+/// The one of `files` that has this name.
+pub(super) async fn named(files: &[File], name: &str, uri: &Uri, headers: &HeaderMap) -> Result<Response, Refusal> {
+    match files.iter().find(|(known, ..)| *known == name) {
+        Some((_, media_type, text)) => Ok(embedded(headers, media_type, text)),
+        None => Err(no_such_path(uri.clone()).await),
     }
 }
 
 /// A browser keeps these and asks each time whether they are still right: after an update of the server, no old script
 /// meets a new page.
-fn embedded(request: &HeaderMap, media_type: &'static str, text: &'static str) -> Response {
+pub(super) fn embedded(request: &HeaderMap, media_type: &'static str, text: &'static str) -> Response {
     let etag = etag(text);
     let known = request.get(IF_NONE_MATCH).is_some_and(|known| *known == etag);
     let headers: [(HeaderName, HeaderValue); 6] = [

@@ -12,7 +12,7 @@ use super::access::{Door, Right, admit};
 use super::app::App;
 use super::status::Refusal;
 use super::trace::note_route;
-use super::{overview, page, v1, v2};
+use super::{docs, overview, page, v1, v2};
 
 /// Prometheus' text format.
 const METRICS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -44,6 +44,10 @@ pub(super) fn router(app: App, door: Door) -> Router {
         .route("/v2/models/{model}/versions/{version}/config", get(v2::description::config))
         .route("/v2/models/{model}/versions/{version}/stats", get(v2::description::statistics))
         .route("/v2/models/{model}/versions/{version}/infer", post(v2::infer));
+    let described = Router::new()
+        .route("/openapi.json", get(docs::document))
+        .route("/docs", get(docs::page))
+        .route("/docs/{file}", get(docs::file));
     let tensorflow = Router::new()
         .route("/v1/models", get(v1::about::list))
         .route("/v1/models/{model}", get(v1::about::status).post(v1::predict))
@@ -54,7 +58,7 @@ pub(super) fn router(app: App, door: Door) -> Router {
         .route("/v1/models/{model}/labels/{label}/metadata", get(v1::about::metadata));
     // Whoever takes no page hears that the server is alive, and needs no right to that.
     let front = guarded(Right::Scrape, front).route_layer(from_fn(v1::about::alive));
-    let models = models.merge(tensorflow);
+    let models = models.merge(tensorflow).merge(described);
     let routes = probes.merge(front).merge(guarded(Right::Scrape, views)).merge(guarded(Right::Inference, models));
     let routes = if is_traced { routes.route_layer(from_fn(note_route)) } else { routes };
     routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method).with_state(app)
