@@ -127,7 +127,7 @@ pub(super) const MAX_QUEUE_BYTES: Metric = metric("uncork_max_queue_bytes", Kind
 pub(super) const HTTP_REQUESTS: Metric = metric(
     "uncork_http_requests_total",
     Kind::Counter,
-    "Answers over HTTP by status, those included that no model saw; a connection for which there was no room counts as one.",
+    "Answers over HTTP and gRPC by HTTP's status, those included that no model saw; a connection for which there was no room counts as one.",
 )
 .by("code", &CODES);
 /// Has no label.
@@ -237,7 +237,7 @@ const RELEASE_REASONS: [&str; ReleaseReason::ALL.len()] = {
 };
 
 /// The statuses that the server gives, and all others together.
-pub(super) const CODES: [&str; 17] = [
-    "200", "304", "400", "401", "403", "404", "405", "408", "413", "415", "429", "431", "500", "501", "503", "505",
-    "other",
+pub(super) const CODES: [&str; 18] = [
+    "200", "304", "400", "401", "403", "404", "405", "408", "413", "415", "429", "431", "500", "501", "503", "504",
+    "505", "other",
 ];

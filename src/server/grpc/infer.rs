@@ -63,45 +63,63 @@ struct Read {
     _taken: Option<OwnedSemaphorePermit>,
 }
 
+/// How an answer is written.
+struct How<'a> {
+    forms: &'a Forms,
+    as_contents: bool,
+    wants_final: bool,
+    frame: Frame,
+}
+
+/// A request as it came.
+pub(super) struct Ask<'a> {
+    /// Its message.
+    pub(super) whole: &'a Whole,
+    /// When it came.
+    pub(super) arrival: Instant,
+    /// How long after that its answer is of use, where the call says so.
+    pub(super) deadline: Option<Duration>,
+    /// Who asks.
+    pub(super) caller: Caller,
+    /// What it is traced by.
+    pub(super) span: &'a RequestSpan,
+    /// What its answer is written into.
+    pub(super) frame: Frame,
+}
+
 impl Desk {
-    /// Answers one request that came at `arrival` and is of use for so long, where that is said.
-    pub(super) async fn infer(
-        &self,
-        whole: &Whole,
-        arrival: Instant,
-        deadline: Option<Duration>,
-        span: &RequestSpan,
-        frame: Frame,
-    ) -> Result<Written, Refusal> {
-        let unread = request::parse(&whole.bytes)?;
+    /// Answers one request.
+    pub(super) async fn infer(&self, ask: Ask<'_>) -> Result<Written, Refusal> {
+        let unread = request::parse(&ask.whole.bytes)?;
         let version = Some(unread.version).filter(|version| !version.is_empty());
         let model = self.app.registry.model(unread.model, version)?;
-        span.model(model.name(), model.version());
-        let answered = self.ask(&model, unread, whole, arrival, deadline, span, frame).await;
-        answered.map_err(|refusal| refusal.of(&model))
+        ask.span.model(model.name(), model.version());
+        self.ask(&model, unread, ask).await.map_err(|refusal| refusal.of(&model))
     }
 
-    #[allow(clippy::too_many_arguments, reason = "each is one thing that a request is")]
-    async fn ask(
-        &self,
-        model: &Arc<Model>,
-        unread: Unread<'_>,
-        whole: &Whole,
-        arrival: Instant,
-        deadline: Option<Duration>,
-        span: &RequestSpan,
-        frame: Frame,
-    ) -> Result<Written, Refusal> {
+    async fn ask(&self, model: &Arc<Model>, unread: Unread<'_>, ask: Ask<'_>) -> Result<Written, Refusal> {
+        let Ask { whole, arrival, deadline, caller, span, frame } = ask;
+        // As for requests of HTTP/1.1 that are answered without hyper.
+        let begun = self.quick.judge(model, arrival, caller)?;
         let (id, wants_final) = (unread.id, unread.wants_final);
         let read = self.read(model, unread, whole).await.inspect_err(|_| model.count_unreadable())?;
         let Read { request: InferRequest { mut call, forms, as_contents }, _taken } = read;
-        call.timeout = call.timeout.into_iter().chain(deadline).min();
-        let own = call.timeout;
-        let called = call.make(model, Arrival(arrival), span).await.map_err(|error| refusal(error, own, model))?;
-        let timing = called.timing();
-        match self.write(model, id, &forms, as_contents, wants_final, &called, frame) {
+        let own = call.timeout.into_iter().chain(deadline).min();
+        call.timeout = own.into_iter().chain([self.quick.leaves(model)]).min();
+        let called = call.make(model, Arrival(arrival), span).await.map_err(|error| {
+            let refusal = refusal(error, own, model);
+            // What the caller alone hurries says nothing of the model.
+            if refusal.status() == StatusCode::SERVICE_UNAVAILABLE && own.is_none() {
+                self.quick.was_too_much(model);
+            }
+            refusal
+        })?;
+        let (timing, outputs) = (called.timing(), called.took());
+        let how = How { forms: &forms, as_contents, wants_final, frame };
+        match self.write(model, id, &called, how) {
             Ok(message) => {
                 called.written(span);
+                self.quick.answered(model, arrival, begun, outputs);
                 Ok(Written { message, timing })
             }
             Err(refusal) => {
@@ -127,17 +145,8 @@ impl Desk {
 
     /// Writes the answer. One that could be large is held against the bounds before, and keeps its part of the room until its
     /// last byte is sent.
-    #[allow(clippy::too_many_arguments, reason = "each is one thing that an answer depends on")]
-    fn write(
-        &self,
-        model: &Model,
-        id: &str,
-        forms: &Forms,
-        as_contents: bool,
-        wants_final: bool,
-        called: &Called,
-        frame: Frame,
-    ) -> Result<Bytes, Refusal> {
+    fn write(&self, model: &Model, id: &str, called: &Called, how: How<'_>) -> Result<Bytes, Refusal> {
+        let How { forms, as_contents, wants_final, frame } = how;
         let outputs = likeliest(model, called.outputs(), forms)?;
         let as_contents = as_contents && outputs.iter().all(|(_, tensor)| contents::has(tensor.data().datatype()));
         let most = outputs.iter().map(|(name, tensor)| {
@@ -208,7 +217,10 @@ impl Each {
         self.asked.push_back(Box::pin(async move {
             let Message { whole, arrived, coding, .. } = message.unpacked().await?;
             let answered = match desk.quick.door.pace(caller) {
-                Ok(()) => desk.infer(&whole, arrived, left, &RequestSpan::default(), Frame::InStream).await,
+                Ok(()) => {
+                    let (span, frame) = (&RequestSpan::default(), Frame::InStream);
+                    desk.infer(Ask { whole: &whole, arrival: arrived, deadline: left, caller, span, frame }).await
+                }
                 Err(refusal) => Err(refusal),
             };
             let (status, message) = match answered {

@@ -24,7 +24,7 @@ use futures_util::stream;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Request, StatusCode, Version};
 
-use self::infer::{Frame, Written};
+use self::infer::{Ask, Frame, Written};
 use self::message::{Message, Messages};
 use self::proto::health::HealthCheckRequest;
 use self::proto::inference::{
@@ -136,7 +136,7 @@ impl Desk {
         let most = if matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer) { usize::MAX } else { SMALL };
         let messages = Messages::new(headers, body, &self.app.options, &self.app.room, most, self.line.clone());
         match rpc {
-            Rpc::ModelInfer => self.model_infer(messages, deadline).await,
+            Rpc::ModelInfer => self.model_infer(messages, deadline, caller).await,
             Rpc::ModelStreamInfer => {
                 let encoding = message::encoding(messages.accepted());
                 let mut response = reply::streaming(self.infer_each(messages, caller, deadline));
@@ -164,10 +164,16 @@ impl Desk {
         }
     }
 
-    async fn model_infer(self, messages: Messages, deadline: Option<Duration>) -> Result<Response, Refusal> {
+    async fn model_infer(
+        self,
+        messages: Messages,
+        deadline: Option<Duration>,
+        caller: Caller,
+    ) -> Result<Response, Refusal> {
         let Message { whole, coding, .. } = messages.only().await?;
-        let infer = self.infer(&whole, self.arrival.0, deadline, &self.span, Frame::Alone);
-        let Written { message, timing } = infer.await?;
+        let (arrival, span, frame) = (self.arrival.0, &self.span, Frame::Alone);
+        let asked = self.infer(Ask { whole: &whole, arrival, deadline, caller, span, frame });
+        let Written { message, timing } = asked.await?;
         let mut response = reply::unary(message::packed(message, coding).await?);
         let headers = response.headers_mut();
         headers.extend(message::encoding(coding));

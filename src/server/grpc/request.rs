@@ -296,3 +296,113 @@ impl Admitted<'_> {
         Ok(InferRequest { call: Call { inputs, outputs, timeout, priority }, forms, as_contents })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost::Message;
+
+    use super::super::proto::inference::ModelInferRequest;
+    use super::super::proto::inference::infer_parameter::ParameterChoice;
+    use super::super::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+    use super::super::proto::inference::{InferParameter, InferTensorContents};
+    use super::*;
+    use crate::runner::TensorSpec;
+    use crate::tensor::Data;
+
+    fn parameter(choice: ParameterChoice) -> InferParameter {
+        InferParameter { parameter_choice: Some(choice) }
+    }
+
+    /// A request of rows of two numbers and a text each, raw or as contents.
+    fn request(rows: usize, is_raw: bool, numbers: &[f32], texts: &[Vec<u8>]) -> ModelInferRequest {
+        let input = |name: &str, datatype: &str, width: i64, contents: InferTensorContents| InferInputTensor {
+            name: name.into(),
+            datatype: datatype.into(),
+            shape: vec![rows as i64, width],
+            contents: (!is_raw).then_some(contents),
+            ..Default::default()
+        };
+        let texts_contents = texts.iter().map(|text| text.clone().into()).collect();
+        let mut raw = [Vec::new(), Vec::new()];
+        binary::write(&Data::Fp32(numbers.to_vec()), &mut raw[0]);
+        binary::write(&Data::Bytes(texts.to_vec()), &mut raw[1]);
+        let classes = parameter(ParameterChoice::Int64Param(2));
+        ModelInferRequest {
+            model_name: "m".into(),
+            id: "seven".into(),
+            parameters: [("timeout".to_owned(), parameter(ParameterChoice::StringParam("1500".into())))].into(),
+            inputs: vec![
+                input("x", "FP32", 2, InferTensorContents { fp32_contents: numbers.to_vec(), ..Default::default() }),
+                input("t", "BYTES", 1, InferTensorContents { bytes_contents: texts_contents, ..Default::default() }),
+            ],
+            outputs: vec![InferRequestedOutputTensor {
+                name: "y".into(),
+                parameters: [("classification".to_owned(), classes)].into(),
+            }],
+            raw_input_contents: if is_raw { raw.map(Into::into).to_vec() } else { Vec::new() },
+            ..Default::default()
+        }
+    }
+
+    fn signature() -> Signature {
+        let x = TensorSpec::new("x", DataType::Fp32, vec![Some(2)]);
+        let t = TensorSpec::new("t", DataType::Bytes, vec![Some(1)]);
+        Signature { inputs: vec![x, t], outputs: Vec::new() }
+    }
+
+    prop_compose! {
+        fn any_request()(rows in 1usize..5, is_raw in any::<bool>())(
+            numbers in proptest::collection::vec(any::<f32>().prop_filter("a number", |x| !x.is_nan()), rows * 2),
+            texts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), rows),
+            rows in Just(rows),
+            is_raw in Just(is_raw),
+        ) -> (ModelInferRequest, Vec<f32>, Vec<Vec<u8>>, bool) {
+            (request(rows, is_raw, &numbers, &texts), numbers, texts, is_raw)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_client_writes_is_read((request, numbers, texts, is_raw) in any_request()) {
+            let message = request.encode_to_vec();
+            let unread = parse(&message).unwrap();
+            prop_assert_eq!((unread.model, unread.version, unread.id), ("m", "", "seven"));
+            let InferRequest { call, forms, as_contents } = unread.admit(&signature()).unwrap().read().unwrap();
+            let inputs: Vec<_> = call.inputs.iter().map(|(name, tensor)| (&**name, tensor.data().clone())).collect();
+            prop_assert_eq!(inputs, vec![("x", Data::Fp32(numbers)), ("t", Data::Bytes(texts))]);
+            prop_assert_eq!(forms.named, vec![Form::Classes { classes: 2, is_binary: true }]);
+            prop_assert_eq!((call.timeout, as_contents), (Some(Duration::from_micros(1500)), !is_raw));
+        }
+
+        #[test]
+        fn a_damaged_message_is_read_or_refused_and_never_breaks_the_reader(
+            (request, ..) in any_request(),
+            damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let mut message = request.encode_to_vec();
+            for (at, byte) in damage {
+                let at = at.index(message.len());
+                message[at] = byte;
+            }
+            let read = parse(&message).and_then(|unread| unread.admit(&signature())).and_then(Admitted::read);
+            if let Ok(found) = read {
+                let rows = found.call.inputs.rows();
+                prop_assert!(found.call.inputs.iter().all(|(_, tensor)| tensor.rows() == rows));
+            }
+        }
+    }
+
+    #[test]
+    fn no_count_in_a_message_takes_memory() {
+        // Two bytes for each input, output or tensor; one for each dimension.
+        for (field, words) in [(0x2a, "inputs"), (0x32, "outputs"), (0x3a, "raw_input_contents")] {
+            let error = parse(&[field, 0].repeat(1_000_000)).unwrap_err().to_string();
+            assert_eq!(error, format!("a request has 1024 {words} at most"));
+        }
+        let shape = vec![1; 100_000];
+        let input = InferInputTensor { shape, ..Default::default() };
+        let message = ModelInferRequest { inputs: vec![input], ..Default::default() }.encode_to_vec();
+        assert_eq!(parse(&message).unwrap_err().to_string(), "a request has 1024 dimensions at most");
+    }
+}
