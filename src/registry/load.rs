@@ -25,10 +25,8 @@ const WITHOUT_ONNX: &str = "this program was built without ONNX; build it with `
 const WARM_UP_TIME: Duration = Duration::from_millis(500);
 /// The same on a device that compiles kernels at the first batch of each size: it is better done before there are requests.
 const WARM_UP_DEVICE_TIME: Duration = Duration::from_secs(5);
-/// One timed batch of a size is enough when the size has taken this long.
+/// One timed batch of a size is enough when the size has taken this long. Where its first batch has, that one is timed.
 const WARM_UP_SIZE: Duration = Duration::from_millis(60);
-/// The first batch of a size is timed if it takes longer than this.
-const WARM_UP_LONG: Duration = Duration::from_millis(200);
 /// Timed batches for each size: enough to tell one disturbed by the machine from the others.
 const WARM_UP_ROUNDS: usize = 3;
 /// Length that a free dimension gets in a warm-up batch of runners that the program builds itself.
@@ -126,7 +124,7 @@ pub(super) fn runners(build: &Build, spec: &ModelSpec) -> Result<Vec<Box<dyn Run
 }
 
 /// Runs batches of these sizes, made of the same row, and returns their sizes and times. The first run of each size, which can
-/// be many times slower, is not timed unless it is long. The error is a sentence for the operator.
+/// be many times slower, is not timed unless it is long: what comes only once is little then. The error is a sentence for the operator.
 pub(super) fn warm_up(
     runner: &mut dyn Runner,
     example: &Tensors,
@@ -147,8 +145,7 @@ pub(super) fn warm_up(
         }
         for round in 0..=WARM_UP_ROUNDS {
             let time = rehearse(runner, example, rows)?;
-            // What comes only once is little beside a long batch.
-            let counts = round > 0 || time > WARM_UP_LONG;
+            let counts = round > 0 || time > WARM_UP_SIZE;
             if counts {
                 timed.push((rows, time));
             }

@@ -114,6 +114,8 @@ struct Loaded {
     /// A row that runs, in the signature's order.
     example: Tensors,
     graph: Graph,
+    /// Buffers of a runner that is no more.
+    left: memory::Left,
 }
 
 impl fmt::Debug for Loaded {
@@ -162,7 +164,7 @@ impl OnnxModel {
         let Trial { signature, alone, is_unsteady, example } = trial::trial(&graph, shapes)?;
         let names = signature.inputs.iter().map(|spec| Arc::clone(&spec.name));
         let example = Tensors::new(names.zip(example).collect()).map_err(|e| OnnxError::Graph(e.to_string()))?;
-        Ok(OnnxModel(Arc::new(Loaded { signature, alone, is_unsteady, example, graph })))
+        Ok(OnnxModel(Arc::new(Loaded { signature, alone, is_unsteady, example, graph, left: memory::Left::default() })))
     }
 
     /// Names, types and shapes of inputs and outputs, by the file's own names.

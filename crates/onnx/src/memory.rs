@@ -4,6 +4,7 @@
 //! small convolution. So each thread that runs a model keeps the buffers of the values that its kernels have used up.
 
 use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
 
 /// Fewest floats worth keeping: the allocator itself is quick with less.
 const SMALLEST: usize = 1 << 12;
@@ -60,9 +61,47 @@ pub(super) fn give(buffer: Vec<f32>) {
     });
 }
 
+/// Buffers that a thread leaves to the next one that runs the same model: a model is warmed up by another thread than that
+/// which then serves it.
+#[derive(Default)]
+pub(super) struct Left(Mutex<Vec<Vec<f32>>>);
+
+impl Left {
+    /// Leaves what the calling thread keeps.
+    pub(super) fn leave(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = FREE.take();
+    }
+
+    /// Keeps for the calling thread what another one has left.
+    pub(super) fn keep(&self) {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().for_each(give);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_thread_leaves_another_one_takes() {
+        let left = Left::default();
+        let buffer = vec![1.0; 10_000];
+        let at = buffer.as_ptr() as usize;
+        std::thread::scope(|threads| {
+            let first = threads.spawn(|| {
+                give(buffer);
+                left.leave();
+                take(10_000).as_ptr() as usize
+            });
+            assert_ne!(first.join().expect("it ends"), at, "it has left it");
+            let second = threads.spawn(|| {
+                left.keep();
+                take(10_000).as_ptr() as usize
+            });
+            assert_eq!(second.join().expect("it ends"), at);
+        });
+        assert!(left.0.into_inner().expect("nobody panicked").is_empty());
+    }
 
     #[test]
     fn a_buffer_that_was_given_is_taken_again_if_it_fits() {

@@ -16,11 +16,12 @@ use uncork_model::tensor::{DataType, Tensor, TensorError, Tensors};
 pub struct OnnxRunner {
     model: Arc<Loaded>,
     seat: Seat,
+    has_run: bool,
 }
 
 impl OnnxRunner {
     pub(super) fn new(model: Arc<Loaded>, threads: NonZeroUsize) -> OnnxRunner {
-        OnnxRunner { model, seat: Seat::new(threads) }
+        OnnxRunner { model, seat: Seat::new(threads), has_run: false }
     }
 }
 
@@ -55,8 +56,20 @@ type Compute = fn(&Graph, Vec<Tensor>) -> Result<Vec<Tensor>, Failure>;
 impl OnnxRunner {
     /// Runs a batch on the runner's own threads.
     fn on_seat(&mut self, batch: Tensors, compute: Compute) -> Result<Tensors, RunnerError> {
+        if !self.has_run {
+            self.model.left.keep();
+            self.has_run = true;
+        }
         let model = Arc::clone(&self.model);
         self.seat.run(move || fenced(|| model.run(batch, compute)).unwrap_or_else(|e| Err(RunnerError::Failed(e.0))))?
+    }
+}
+
+impl Drop for OnnxRunner {
+    fn drop(&mut self) {
+        if self.has_run {
+            self.model.left.leave();
+        }
     }
 }
 

@@ -43,7 +43,7 @@ const ROUNDS: [(&[usize], &[usize]); 3] =
 
 /// The first round of a model of which one row takes longer than [`SLOW`].
 const SHORT_ROUND: (&[usize], &[usize]) = (&[1, 0], &[1]);
-const SLOW: Duration = Duration::from_millis(100);
+const SLOW: Duration = Duration::from_millis(60);
 
 /// What a model takes and gives, and how its batches are run.
 pub(super) struct Trial {
