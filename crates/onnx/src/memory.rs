@@ -91,12 +91,14 @@ mod tests {
             let first = threads.spawn(|| {
                 give(buffer);
                 left.leave();
-                take(10_000).as_ptr() as usize
+                let other = take(10_000);
+                other.as_ptr() as usize
             });
             assert_ne!(first.join().expect("it ends"), at, "it has left it");
             let second = threads.spawn(|| {
                 left.keep();
-                take(10_000).as_ptr() as usize
+                let same = take(10_000);
+                same.as_ptr() as usize
             });
             assert_eq!(second.join().expect("it ends"), at);
         });

@@ -1,13 +1,15 @@
 //! Convolutions of small integers. Their sums are exact: 32 bits, which wrap around.
 //!
 //! They are products as those of float32 are (`conv`): weights times pixels that are gathered a few columns at a time. Processors
-//! multiply pairs of 16-bit integers, so terms come in pairs, of the weights as of the pixels, which stay in eight bits.
+//! multiply pairs of 16-bit integers, or four bytes (`quads`), so as many terms come in a row, of the weights as of the pixels,
+//! which stay in eight bits.
 
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::integers::{COLUMNS, HALF, Pairs, ROWS, VECTORS, pair, part};
 use super::planes::{Layout, Run, STEP, Window};
+use super::quads;
 use super::quantize::Small;
 use super::share::{self, Piece};
 use super::vectorized;
@@ -27,8 +29,10 @@ pub(crate) struct IntegerConv {
     kernel: [usize; 2],
     stride: [usize; 2],
     dilation: [usize; 2],
-    /// `[group][strip][pair of terms][ROWS]`, less their zero points.
+    /// `[group][strip][pair of terms, or four][ROWS]`, less their zero points.
     weights: Vec<[i32; ROWS]>,
+    /// Whether there are four terms in a row.
+    in_quads: bool,
     /// The sum of each output channel's weights.
     sums: Vec<i32>,
 }
@@ -44,20 +48,44 @@ impl IntegerConv {
         stride: [usize; 2],
         dilation: [usize; 2],
     ) -> IntegerConv {
+        let shape = [outputs, inputs, height, width];
+        IntegerConv::laid_out(weights, zeros, groups, shape, stride, dilation, quads::is_here())
+    }
+
+    /// The same, in quads, if all weights fit into eight bits with a sign, or in pairs.
+    fn laid_out<E: Small>(
+        weights: &[E],
+        zeros: &[i32],
+        groups: usize,
+        [outputs, inputs, height, width]: [usize; 4],
+        stride: [usize; 2],
+        dilation: [usize; 2],
+        in_quads: bool,
+    ) -> IntegerConv {
         let (each, terms) = (outputs / groups, inputs * height * width);
-        let pairs = terms.div_ceil(2);
         let zero = |channel: usize| zeros[if zeros.len() == 1 { 0 } else { channel }];
-        let mut strips = vec![[0; ROWS]; groups * each.div_ceil(ROWS) * pairs];
+        let channels = weights.chunks_exact(terms.max(1)).enumerate();
+        let fits = |(channel, own): (usize, &[E])| own.iter().all(|w| i8::try_from(w.widen() - zero(channel)).is_ok());
+        let in_quads = in_quads && channels.clone().all(fits);
+        let together = if in_quads { 4 } else { 2 };
+        let steps = terms.div_ceil(together);
+        let mut strips = vec![[0; ROWS]; groups * each.div_ceil(ROWS) * steps];
         let mut sums = Vec::with_capacity(outputs);
         for channel in 0..outputs {
             let (group, within) = (channel / each, channel % each);
-            let strip = &mut strips[(group * each.div_ceil(ROWS) + within / ROWS) * pairs..][..pairs];
+            let strip = &mut strips[(group * each.div_ceil(ROWS) + within / ROWS) * steps..][..steps];
             let own = &weights[channel * terms..][..terms];
             let term = |k: usize| own.get(k).map_or(0, |weight| weight.widen() - zero(channel));
-            strip.iter_mut().enumerate().for_each(|(k, to)| to[within % ROWS] = pair(term(2 * k), term(2 * k + 1)));
+            for (k, to) in strip.iter_mut().enumerate() {
+                to[within % ROWS] = match in_quads {
+                    true => i32::from_le_bytes(std::array::from_fn(|t| term(4 * k + t) as u8)),
+                    false => pair(term(2 * k), term(2 * k + 1)),
+                };
+            }
             sums.push((0..terms).map(term).sum());
         }
-        IntegerConv { groups, inputs, outputs: each, kernel: [height, width], stride, dilation, weights: strips, sums }
+        let kernel = [height, width];
+        IntegerConv { groups, inputs, outputs: each, kernel, stride, dilation, weights: strips, in_quads, sums }
     }
 
     /// Convolves images of eight-bit integers less their zero point, `[images][channels][height][width]`, into `y`. What is around
@@ -81,14 +109,17 @@ impl IntegerConv {
         if y.len() * layout.offsets.len() < SHARED {
             threads = 1;
         }
-        let moved = if E::LEAST == 0 { HALF } else { 0 };
+        let moved = self.moved::<E>();
         let mut planes = vec![0; layout.room(channels) + STEP];
         let images = x.chunks_exact(channels * input[0] * input[1]).zip(y.chunks_exact_mut(outputs * size));
         for (x, y) in images {
-            vectorized(Fill { layout: &layout, x, zero, planes: &mut planes });
+            vectorized(Fill { layout: &layout, x, zero, moved, planes: &mut planes });
             let mut pieces = share::pieces(y.chunks_exact_mut(size), size, self.shape(size, threads));
             let work = |piece: &mut Piece<'_, i32>| {
                 let image = Image { conv: self, layout: &layout, planes: &planes, off: zero - moved, piece };
+                if self.in_quads {
+                    return vectorized(Work { simd: Quads, image });
+                }
                 #[cfg(target_arch = "x86_64")]
                 {
                     if let Some(simd) = pulp::x86::V4::try_new() {
@@ -104,6 +135,15 @@ impl IntegerConv {
                 [piece] => work(piece),
                 pieces => pieces.par_iter_mut().for_each(work),
             }
+        }
+    }
+
+    /// How far pixels are moved down: to eight bits with a sign, or to those without, of which four make a quad.
+    fn moved<E: Small>(&self) -> i32 {
+        match (self.in_quads, E::LEAST) {
+            (true, least) => least,
+            (false, 0) => HALF,
+            (false, _) => 0,
         }
     }
 
@@ -123,11 +163,12 @@ impl IntegerConv {
     }
 }
 
-/// The pixels of an image as they are multiplied: those that are not negative are moved down.
+/// The pixels of an image as they are multiplied: moved down.
 struct Fill<'a, E> {
     layout: &'a Layout,
     x: &'a [E],
     zero: i32,
+    moved: i32,
     planes: &'a mut [i8],
 }
 
@@ -136,7 +177,7 @@ impl<E: Small> WithSimd for Fill<'_, E> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let moved = if E::LEAST == 0 { HALF } else { 0 };
+        let moved = self.moved;
         self.layout.fill_whole(self.x, (self.zero - moved) as i8, |x| (x.widen() - moved) as i8, self.planes);
     }
 }
@@ -151,21 +192,48 @@ struct Image<'a, 'y> {
     piece: &'a mut Piece<'y, i32>,
 }
 
-struct Work<'a, 'y, P> {
+/// How tiles are multiplied, with `T` terms in a row.
+trait Tiles<const T: usize>: Copy {
+    /// `high` rows of a tile, all columns.
+    fn tile(self, strip: &[[i32; ROWS]], panel: &[[[i8; T]; COLUMNS]], high: usize, tile: &mut [[i32; COLUMNS]; ROWS]);
+    /// Lines as columns.
+    fn weave(lines: [&[i8; STEP]; T]) -> [[i8; T]; STEP];
+}
+
+/// Four terms in a row.
+#[derive(Clone, Copy)]
+struct Quads;
+
+impl Tiles<4> for Quads {
+    #[inline(always)]
+    fn tile(self, strip: &[[i32; ROWS]], panel: &[quads::Panel], high: usize, tile: &mut [[i32; COLUMNS]; ROWS]) {
+        quads::tile::<true>(strip, panel, high, tile);
+    }
+
+    /// In words: the compiler makes more of bytes than there is to it.
+    #[inline(always)]
+    fn weave([a, b, c, d]: [&[i8; STEP]; 4]) -> [[i8; 4]; STEP] {
+        let byte = |x: i8| u32::from(x as u8);
+        let word = |i: usize| byte(a[i]) | byte(b[i]) << 8 | byte(c[i]) << 16 | byte(d[i]) << 24;
+        std::array::from_fn(|i| word(i).to_le_bytes().map(|x| x as i8))
+    }
+}
+
+struct Work<'a, 'y, P, const T: usize> {
     simd: P,
     image: Image<'a, 'y>,
 }
 
-impl<P: Pairs> WithSimd for Work<'_, '_, P> {
+impl<P: Tiles<T>, const T: usize> WithSimd for Work<'_, '_, P, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Work { simd, image: Image { conv, layout, planes, off, piece } } = self;
-        let pairs = layout.offsets.len().div_ceil(2);
+        let steps = layout.offsets.len().div_ceil(T);
         let (strips, all) = (conv.outputs.div_ceil(ROWS), layout.room(conv.groups * conv.inputs));
-        let some = (GATHERED / (pairs * COLUMNS)).clamp(1, PANELS);
-        let mut room = vec![[[0; 2]; COLUMNS]; some * pairs];
+        let some = (2 * GATHERED / (T * steps * COLUMNS)).clamp(1, PANELS);
+        let mut room = vec![[[0; T]; COLUMNS]; some * steps];
         let mut tile = [[0; COLUMNS]; ROWS];
         let mut runs = Vec::new();
         for column in piece.columns.clone().step_by(some * COLUMNS) {
@@ -176,12 +244,12 @@ impl<P: Pairs> WithSimd for Work<'_, '_, P> {
             while channel < piece.rows.end {
                 let (group, within) = (channel / conv.outputs, channel % conv.outputs);
                 let count = (conv.outputs - within).min(piece.rows.end - channel);
-                gather(&planes[group * (all / conv.groups)..], &layout.offsets, &runs, &mut room);
+                gather::<P, T>(&planes[group * (all / conv.groups)..], &layout.offsets, &runs, &mut room);
                 for first in (channel..channel + count).step_by(ROWS) {
                     let high = (channel + count - first).min(ROWS);
-                    let strip = &conv.weights[(group * strips + (first % conv.outputs) / ROWS) * pairs..][..pairs];
-                    for (panel, from) in room.chunks_exact(pairs).zip((0..width).step_by(COLUMNS)) {
-                        tile_of(simd, strip, panel, high, &mut tile);
+                    let strip = &conv.weights[(group * strips + (first % conv.outputs) / ROWS) * steps..][..steps];
+                    for (panel, from) in room.chunks_exact(steps).zip((0..width).step_by(COLUMNS)) {
+                        simd.tile(strip, panel, high, &mut tile);
                         let wide = (width - from).min(COLUMNS);
                         let at = column - piece.columns.start + from;
                         let lines = piece.y[first - piece.rows.start..].iter_mut().zip(&tile);
@@ -198,61 +266,73 @@ impl<P: Pairs> WithSimd for Work<'_, '_, P> {
     }
 }
 
-/// `high` rows of a tile, all columns.
-#[inline(always)]
-fn tile_of<P: Pairs>(
-    simd: P,
-    strip: &[[i32; ROWS]],
-    panel: &[[[i8; 2]; COLUMNS]],
-    high: usize,
-    tile: &mut [[i32; COLUMNS]; ROWS],
-) {
-    let mut row = 0;
-    while row < high {
-        let left = (high - row).min(P::HIGH);
-        for from in (0..COLUMNS).step_by(VECTORS * P::LANES) {
-            match left {
-                1 => part::<P, 1>(simd, strip, panel, row, from, tile),
-                2 => part::<P, 2>(simd, strip, panel, row, from, tile),
-                3 | 4 => part::<P, 4>(simd, strip, panel, row, from, tile),
-                _ => part::<P, 8>(simd, strip, panel, row, from, tile),
+impl<P: Pairs> Tiles<2> for P {
+    #[inline(always)]
+    fn tile(self, strip: &[[i32; ROWS]], panel: &[[[i8; 2]; COLUMNS]], high: usize, tile: &mut [[i32; COLUMNS]; ROWS]) {
+        let mut row = 0;
+        while row < high {
+            let left = (high - row).min(P::HIGH);
+            for from in (0..COLUMNS).step_by(VECTORS * P::LANES) {
+                match left {
+                    1 => part::<P, 1>(self, strip, panel, row, from, tile),
+                    2 => part::<P, 2>(self, strip, panel, row, from, tile),
+                    3 | 4 => part::<P, 4>(self, strip, panel, row, from, tile),
+                    _ => part::<P, 8>(self, strip, panel, row, from, tile),
+                }
             }
+            row += left;
         }
-        row += left;
+    }
+
+    #[inline(always)]
+    fn weave([a, b]: [&[i8; STEP]; 2]) -> [[i8; 2]; STEP] {
+        std::array::from_fn(|i| [a[i], b[i]])
     }
 }
 
-/// Gathers the pixels of columns in panels, one pair of terms after the other.
+/// Gathers the pixels of columns in panels, some terms in a row.
 #[inline(always)]
-fn gather(planes: &[i8], offsets: &[usize], runs: &[Run], room: &mut [[[i8; 2]; COLUMNS]]) {
+fn gather<P: Tiles<T>, const T: usize>(
+    planes: &[i8],
+    offsets: &[usize],
+    runs: &[Run],
+    room: &mut [[[i8; T]; COLUMNS]],
+) {
     let mut rest = runs;
     let mut first = 0;
-    for panel in room.chunks_exact_mut(offsets.len().div_ceil(2)) {
+    for panel in room.chunks_exact_mut(offsets.len().div_ceil(T)) {
         let count = rest.iter().take_while(|run| run.column < first + COLUMNS).count();
         let (runs, others) = rest.split_at(count);
         rest = others;
-        for (to, offsets) in panel.iter_mut().zip(offsets.chunks(2)) {
+        for (to, offsets) in panel.iter_mut().zip(offsets.chunks(T)) {
             // The weight of a term that is not there is zero.
-            let (low, high) = (&planes[offsets[0]..], &planes[offsets[offsets.len() - 1]..]);
+            let lines: [&[i8]; T] = std::array::from_fn(|t| &planes[offsets[t.min(offsets.len() - 1)]..]);
             for run in runs {
-                woven(&mut to[run.column - first..], &low[run.at..], &high[run.at..], run.len);
+                woven(P::weave, &mut to[run.column - first..], lines.map(|line| &line[run.at..]), run.len);
             }
         }
         first += COLUMNS;
     }
 }
 
-/// Pairs of numbers, `len` of them and some behind where there is room, which are overwritten later or never read.
+/// `len` numbers of each line and some behind where there is room, which are overwritten later or never read.
 #[inline(always)]
-fn woven(to: &mut [[i8; 2]], low: &[i8], high: &[i8], len: usize) {
+fn woven<const T: usize>(
+    weave: impl Fn([&[i8; STEP]; T]) -> [[i8; T]; STEP],
+    to: &mut [[i8; T]],
+    lines: [&[i8]; T],
+    len: usize,
+) {
     let mut done = 0;
     while done < len {
-        let chunks = (low[done..].first_chunk::<STEP>(), high[done..].first_chunk::<STEP>());
-        match (to[done..].first_chunk_mut::<STEP>(), chunks) {
-            (Some(to), (Some(low), Some(high))) => *to = std::array::from_fn(|i| [low[i], high[i]]),
+        let chunks = lines.map(|line| line[done..].first_chunk::<STEP>());
+        match to[done..].first_chunk_mut::<STEP>() {
+            Some(to) if chunks.iter().all(Option::is_some) => {
+                *to = weave(chunks.map(|chunk| chunk.unwrap_or(&[0; STEP])));
+            }
             _ => {
-                let pairs = low[done..].iter().zip(&high[done..]).take(len - done);
-                to[done..].iter_mut().zip(pairs).for_each(|(to, (low, high))| *to = [*low, *high]);
+                let places = to[done..].iter_mut().enumerate().take(len - done);
+                places.for_each(|(i, to)| *to = lines.map(|line| line[done + i]));
                 return;
             }
         }
@@ -313,11 +393,16 @@ mod tests {
             pool.install(|| conv.run((&x, x_zero), input, pads, output, &mut y));
             assert_eq!(y, expected, "{threads} threads");
         }
+        let conv = IntegerConv::laid_out(&w, &zeros, groups, case.shape, stride, dilation, true);
+        let mut y = vec![-1; expected.len()];
+        conv.run((&x, x_zero), input, pads, output, &mut y);
+        assert_eq!(y, expected, "in quads: {}", conv.in_quads);
+        let conv = IntegerConv::laid_out(&w, &zeros, groups, case.shape, stride, dilation, false);
         let window = Window { kernel: [kh, kw], stride, dilation, pads };
         let layout = Layout::new(window, inputs, input, output);
         let mut planes = vec![0; layout.room(groups * inputs) + STEP];
-        let moved = if A::LEAST == 0 { HALF } else { 0 };
-        vectorized(Fill { layout: &layout, x: &x[..x.len() / images], zero: x_zero, planes: &mut planes });
+        let moved = conv.moved::<A>();
+        vectorized(Fill { layout: &layout, x: &x[..x.len() / images], zero: x_zero, moved, planes: &mut planes });
         let size = output[0] * output[1];
         let mut y = vec![-1; outputs * size];
         let mut check = |run: &dyn Fn(Image<'_, '_>)| {
@@ -361,6 +446,7 @@ mod tests {
         ];
         for case in &cases {
             check::<u8, i8>(case, 128, &[0]);
+            check::<i8, u8>(case, 4, &[128]);
             check::<u8, u8>(case, 3, &[255, 0, 7]);
             check::<i8, i8>(case, -128, &[-128, 3, 127]);
         }

@@ -8,7 +8,9 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::bytes::{self, Bytes};
+use super::quads;
 use super::quantize::Small;
+use super::vectorized;
 
 /// Rows of a tile.
 pub(super) const ROWS: usize = 8;
@@ -27,8 +29,11 @@ pub(super) fn pair(low: i32, high: i32) -> i32 {
 pub(crate) struct Integers {
     pub(crate) terms: usize,
     pub(crate) width: usize,
-    /// `[panel][pair of terms][column]`, filled up with zeros; those that are not negative are moved down by [`HALF`].
+    /// `[panel][pair of terms][column]`, filled up with zeros; those that are not negative are moved down by [`HALF`]. Empty where
+    /// there are quads.
     pub(super) panels: Vec<[[i8; 2]; COLUMNS]>,
+    /// The same with four terms in a row, where the processor multiplies four at a time.
+    quads: Option<Quads>,
     /// What each column's weights have too much or too little, all alike: the zero point less how far they were moved. Empty
     /// where all have nothing.
     off: Vec<i32>,
@@ -36,32 +41,43 @@ pub(crate) struct Integers {
     bytes: Option<Bytes>,
 }
 
+/// Weights, four terms in a row.
+struct Quads {
+    panels: Vec<quads::Panel>,
+    /// The sum of each column's weights.
+    sums: Vec<i32>,
+}
+
 /// How far the middle of the integers without a sign is from zero.
 pub(super) const HALF: i32 = 128;
 
 impl Integers {
     /// `weights`, of eight bits, has `terms` rows and `width` columns; each column, or all, have a zero point, which is subtracted.
-    pub(crate) fn new<E: Small>(weights: &[E], [terms, width]: [usize; 2], zeros: &[i32]) -> Integers {
+    pub(crate) fn new<E: Small>(weights: &[E], size: [usize; 2], zeros: &[i32]) -> Integers {
+        Integers::laid_out(weights, size, zeros, quads::is_here())
+    }
+
+    /// The same, in quads or in pairs.
+    fn laid_out<E: Small>(weights: &[E], [terms, width]: [usize; 2], zeros: &[i32], in_quads: bool) -> Integers {
         let moved = if E::LEAST == 0 { HALF } else { 0 };
-        let pairs = terms.div_ceil(2);
-        let mut panels = vec![[[0; 2]; COLUMNS]; width.div_ceil(COLUMNS) * pairs];
         let at = |term: usize, column: usize| match term < terms {
             true => (weights[term * width + column].widen() - moved) as i8,
             false => 0,
         };
-        for (i, panel) in panels.iter_mut().enumerate() {
-            let (first, term) = (i / pairs * COLUMNS, i % pairs * 2);
-            for (column, to) in (first..width).zip(panel) {
-                *to = [at(term, column), at(term + 1, column)];
-            }
-        }
         let mut off: Vec<i32> =
             (0..width).map(|column| zeros[if zeros.len() == 1 { 0 } else { column }] - moved).collect();
         if off.iter().all(|&off| off == 0) {
             off.clear();
         }
-        let bytes = Bytes::of(&mut panels, pairs, width);
-        Integers { terms, width, panels, off, bytes }
+        if in_quads {
+            let panels = panels(at, [terms, width]);
+            let sum = |column: usize| (0..terms).map(|term| i32::from(at(term, column))).sum();
+            let quads = Some(Quads { panels, sums: (0..width).map(sum).collect() });
+            return Integers { terms, width, panels: Vec::new(), quads, off, bytes: None };
+        }
+        let mut panels = panels(at, [terms, width]);
+        let bytes = Bytes::of(&mut panels, terms.div_ceil(2), width);
+        Integers { terms, width, panels, quads: None, off, bytes }
     }
 
     /// Multiplies rows of `terms` integers of eight bits, less their zero points: one for all, or one for each row.
@@ -72,6 +88,9 @@ impl Integers {
         let work = |(block, (x, y)): (usize, (&[E], &mut [i32]))| {
             let zeros = if zeros.len() == 1 { zeros } else { &zeros[block * BLOCK..] };
             let rows = Rows { x, zeros, terms: self.terms };
+            if let Some(quads) = &self.quads {
+                return vectorized(InQuads { weights: self, quads, rows, y });
+            }
             #[cfg(target_arch = "x86_64")]
             {
                 if let (Some(bytes), Some(simd)) = (&self.bytes, pulp::x86::V3::try_new()) {
@@ -120,6 +139,18 @@ impl Integers {
     }
 }
 
+/// Weights in panels of `T` terms in a row, filled up with zeros.
+fn panels<const T: usize>(at: impl Fn(usize, usize) -> i8, [terms, width]: [usize; 2]) -> Vec<[[i8; T]; COLUMNS]> {
+    let steps = terms.div_ceil(T);
+    let mut panels = vec![[[0; T]; COLUMNS]; width.div_ceil(COLUMNS) * steps];
+    for (i, panel) in panels.iter_mut().enumerate() {
+        let (first, term) = (i / steps * COLUMNS, i % steps * T);
+        let columns = (first..width).zip(panel);
+        columns.for_each(|(column, to)| *to = std::array::from_fn(|t| at(term + t, column)));
+    }
+    panels
+}
+
 /// Some rows of the left factor.
 pub(super) struct Rows<'a, E> {
     pub(super) x: &'a [E],
@@ -159,6 +190,65 @@ impl<E: Small> Rows<'_, E> {
             }
         }
         strips
+    }
+}
+
+/// Four integers of eight bits, as bytes that are counted from zero.
+#[inline(always)]
+fn quad<E: Small>(terms: &[E]) -> i32 {
+    let byte = |i: usize| terms.get(i).map_or(0, |x| (x.widen() - E::LEAST) as u8);
+    i32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)])
+}
+
+/// Some rows of a product by weights in quads.
+struct InQuads<'a, E> {
+    weights: &'a Integers,
+    quads: &'a Quads,
+    rows: Rows<'a, E>,
+    y: &'a mut [i32],
+}
+
+impl<E: Small> WithSimd for InQuads<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let InQuads { weights, quads: Quads { panels, sums }, rows, y } = self;
+        let Integers { terms, width, .. } = *weights;
+        let steps = terms.div_ceil(4);
+        if rows.x.len() == terms {
+            let (whole, rest) = rows.x.as_chunks::<4>();
+            let left: Vec<i32> =
+                whole.iter().map(|terms| quad(terms)).chain((!rest.is_empty()).then(|| quad(rest))).collect();
+            quads::row(&left, panels, y);
+        } else {
+            let mut strips = vec![[0; ROWS]; (rows.x.len() / terms).div_ceil(ROWS) * steps];
+            for (rows, strip) in rows.x.chunks(ROWS * terms).zip(strips.chunks_exact_mut(steps)) {
+                for (i, row) in rows.chunks_exact(terms).enumerate() {
+                    let (whole, rest) = row.as_chunks::<4>();
+                    whole.iter().zip(&mut *strip).for_each(|(terms, to)| to[i] = quad(terms));
+                    if let (false, Some(to)) = (rest.is_empty(), strip.last_mut()) {
+                        to[i] = quad(rest);
+                    }
+                }
+            }
+            let mut tile = [[0; COLUMNS]; ROWS];
+            for (panel, column) in panels.chunks_exact(steps).zip((0..width).step_by(COLUMNS)) {
+                let count = (width - column).min(COLUMNS);
+                for (strip, y) in strips.chunks_exact(steps).zip(y.chunks_mut(ROWS * width)) {
+                    quads::tile::<false>(strip, panel, y.len() / width, &mut tile);
+                    for (y, sums) in y.chunks_exact_mut(width).zip(&tile) {
+                        y[column..column + count].copy_from_slice(&sums[..count]);
+                    }
+                }
+            }
+        }
+        // Bytes are counted from zero, and numbers from their zero point.
+        for (y, i) in y.chunks_exact_mut(width).zip(0..) {
+            let zero = rows.zero(i) - E::LEAST;
+            y.iter_mut().zip(sums).for_each(|(y, sum)| *y = y.wrapping_sub(sum.wrapping_mul(zero)));
+        }
+        weights.take_off(&rows, y);
     }
 }
 
@@ -420,6 +510,13 @@ mod tests {
                 assert_eq!(y, expected, "{rows} {terms} {width}");
             }
             let rows = || Rows { x: &x[..], zeros: &x_zeros, terms };
+            let weights = Integers::laid_out(&w, [terms, width], &zeros, true);
+            let mut y = vec![-1; expected.len()];
+            weights.run(&x, &x_zeros, &mut y);
+            assert_eq!(y, expected, "in quads");
+            let weights = Integers::laid_out(&w, [terms, width], &zeros, false);
+            weights.run(&x, &x_zeros, &mut y);
+            assert_eq!(y, expected, "in pairs");
             let mut y = vec![-1; expected.len()];
             let simd = pulp::Scalar::new();
             Simd::vectorize(simd, Work { simd, weights: &weights, rows: rows(), y: &mut y });
@@ -453,7 +550,7 @@ mod tests {
     fn weights_that_are_small_but_for_a_few_are_multiplied_in_16_bits() {
         let of = |weight: &dyn Fn(usize) -> i8| {
             let weights: Vec<i8> = (0..64 * 512).map(weight).collect();
-            Integers::new(&weights, [64, 512], &[0]).bytes.map(|bytes| bytes.cuts.len())
+            Integers::laid_out(&weights, [64, 512], &[0], false).bytes.map(|bytes| bytes.cuts.len())
         };
         assert_eq!(of(&|i| (i % 17) as i8 - 8), Some(0));
         assert_eq!(of(&|i| if i == 5000 { -128 } else { (i % 17) as i8 - 8 }), Some(1));

@@ -1,7 +1,8 @@
 //! Fast kernels for float32 on the processor: pure functions on slices, with no notion of a graph.
 //!
 //! The crate is built for the oldest processor of its architecture. What is here is compiled once more for newer ones and
-//! chosen when it runs ([`vectorized`]), by `pulp`, without unsafe code of ours. Matrix products and convolutions share
+//! chosen when it runs ([`vectorized`]), by `pulp`, or by `fearless_simd` for an instruction that `pulp` does not have, without unsafe
+//! code of ours. Matrix products and convolutions share
 //! one inner loop, in `tile`.
 
 pub(crate) mod activation;
@@ -14,6 +15,7 @@ pub(crate) mod integers;
 mod planes;
 pub(crate) mod pool;
 pub(crate) mod product;
+mod quads;
 pub(crate) mod quantize;
 pub(crate) mod recurrent;
 pub(crate) mod resize;
