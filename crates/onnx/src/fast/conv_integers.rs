@@ -89,19 +89,24 @@ impl IntegerConv {
     }
 
     /// Convolves images of eight-bit integers less their zero point, `[images][channels][height][width]`, into `y`. What is around
-    /// an image is as its zero point.
-    pub(crate) fn run<E: Small>(
+    /// an image is as its zero point. `finish` says, of an output channel, what becomes of its sums.
+    pub(crate) fn run<E: Small, Y: Send, F: Fn(i32) -> Y>(
         &self,
         (x, zero): (&[E], i32),
         input: [usize; 2],
         pads: [(usize, usize); 2],
         output: [usize; 2],
-        y: &mut [i32],
+        finish: impl Fn(usize) -> F + Sync,
+        y: &mut [Y],
     ) {
         let size = output[0] * output[1];
         let (channels, outputs) = (self.groups * self.inputs, self.groups * self.outputs);
         if y.is_empty() || channels * input[0] * input[1] == 0 {
-            return y.fill(0);
+            for (y, channel) in y.chunks_mut(size.max(1)).zip((0..outputs).cycle()) {
+                let of = finish(channel);
+                y.fill_with(|| of(0));
+            }
+            return;
         }
         let window = Window { kernel: self.kernel, stride: self.stride, dilation: self.dilation, pads };
         let layout = Layout::new(window, self.inputs, input, output);
@@ -110,13 +115,14 @@ impl IntegerConv {
             threads = 1;
         }
         let moved = self.moved::<E>();
-        let mut planes = vec![0; layout.room(channels) + STEP];
+        let mut planes = vec![(zero - moved) as i8; layout.room(channels) + STEP];
         let images = x.chunks_exact(channels * input[0] * input[1]).zip(y.chunks_exact_mut(outputs * size));
         for (x, y) in images {
-            vectorized(Fill { layout: &layout, x, zero, moved, planes: &mut planes });
+            vectorized(Fill { layout: &layout, x, moved, planes: &mut planes });
             let mut pieces = share::pieces(y.chunks_exact_mut(size), size, self.shape(size, threads));
-            let work = |piece: &mut Piece<'_, i32>| {
-                let image = Image { conv: self, layout: &layout, planes: &planes, off: zero - moved, piece };
+            let work = |piece: &mut Piece<'_, Y>| {
+                let off = zero - moved;
+                let image = Image { conv: self, layout: &layout, planes: &planes, off, finish: &finish, piece };
                 if self.in_quads {
                     return vectorized(Work { simd: Quads, image });
                 }
@@ -167,7 +173,6 @@ impl IntegerConv {
 struct Fill<'a, E> {
     layout: &'a Layout,
     x: &'a [E],
-    zero: i32,
     moved: i32,
     planes: &'a mut [i8],
 }
@@ -178,18 +183,19 @@ impl<E: Small> WithSimd for Fill<'_, E> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let moved = self.moved;
-        self.layout.fill_whole(self.x, (self.zero - moved) as i8, |x| (x.widen() - moved) as i8, self.planes);
+        self.layout.fill_whole(self.x, |x| (x.widen() - moved) as i8, self.planes);
     }
 }
 
 /// A piece of the result for one image.
-struct Image<'a, 'y> {
+struct Image<'a, 'y, Y, G> {
     conv: &'a IntegerConv,
     layout: &'a Layout,
     planes: &'a [i8],
     /// What all pixels have too much.
     off: i32,
-    piece: &'a mut Piece<'y, i32>,
+    finish: &'a G,
+    piece: &'a mut Piece<'y, Y>,
 }
 
 /// How tiles are multiplied, with `T` terms in a row.
@@ -219,17 +225,22 @@ impl Tiles<4> for Quads {
     }
 }
 
-struct Work<'a, 'y, P, const T: usize> {
+struct Work<'a, 'y, P, Y, G, const T: usize> {
     simd: P,
-    image: Image<'a, 'y>,
+    image: Image<'a, 'y, Y, G>,
 }
 
-impl<P: Tiles<T>, const T: usize> WithSimd for Work<'_, '_, P, T> {
+impl<P, Y, F, G, const T: usize> WithSimd for Work<'_, '_, P, Y, G, T>
+where
+    P: Tiles<T>,
+    F: Fn(i32) -> Y,
+    G: Fn(usize) -> F,
+{
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Work { simd, image: Image { conv, layout, planes, off, piece } } = self;
+        let Work { simd, image: Image { conv, layout, planes, off, finish, piece } } = self;
         let steps = layout.offsets.len().div_ceil(T);
         let (strips, all) = (conv.outputs.div_ceil(ROWS), layout.room(conv.groups * conv.inputs));
         let some = (2 * GATHERED / (T * steps * COLUMNS)).clamp(1, PANELS);
@@ -253,10 +264,10 @@ impl<P: Tiles<T>, const T: usize> WithSimd for Work<'_, '_, P, T> {
                         let wide = (width - from).min(COLUMNS);
                         let at = column - piece.columns.start + from;
                         let lines = piece.y[first - piece.rows.start..].iter_mut().zip(&tile);
-                        for ((y, sums), weights) in lines.zip(&conv.sums[first..first + high]) {
-                            let off = weights.wrapping_mul(off);
+                        for ((y, sums), channel) in lines.zip(first..first + high) {
+                            let (off, finish) = (conv.sums[channel].wrapping_mul(off), finish(channel));
                             let to = y[at..at + wide].iter_mut().zip(sums);
-                            to.for_each(|(y, sum)| *y = sum.wrapping_sub(off));
+                            to.for_each(|(y, sum)| *y = finish(sum.wrapping_sub(off)));
                         }
                     }
                 }
@@ -349,6 +360,9 @@ mod tests {
         (0..count).map(|i| E::narrow(number(i) as i32 + E::LEAST)).collect()
     }
 
+    /// Sums as they are.
+    type Same = fn(usize) -> fn(i32) -> i32;
+
     struct Case {
         images: usize,
         groups: usize,
@@ -390,26 +404,27 @@ mod tests {
         for threads in [1, 3] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let mut y = vec![-1; expected.len()];
-            pool.install(|| conv.run((&x, x_zero), input, pads, output, &mut y));
+            pool.install(|| conv.run((&x, x_zero), input, pads, output, |_| |sum| sum, &mut y));
             assert_eq!(y, expected, "{threads} threads");
         }
         let conv = IntegerConv::laid_out(&w, &zeros, groups, case.shape, stride, dilation, true);
         let mut y = vec![-1; expected.len()];
-        conv.run((&x, x_zero), input, pads, output, &mut y);
+        conv.run((&x, x_zero), input, pads, output, |_| |sum| sum, &mut y);
         assert_eq!(y, expected, "in quads: {}", conv.in_quads);
         let conv = IntegerConv::laid_out(&w, &zeros, groups, case.shape, stride, dilation, false);
         let window = Window { kernel: [kh, kw], stride, dilation, pads };
         let layout = Layout::new(window, inputs, input, output);
-        let mut planes = vec![0; layout.room(groups * inputs) + STEP];
         let moved = conv.moved::<A>();
-        vectorized(Fill { layout: &layout, x: &x[..x.len() / images], zero: x_zero, moved, planes: &mut planes });
+        let mut planes = vec![(x_zero - moved) as i8; layout.room(groups * inputs) + STEP];
+        vectorized(Fill { layout: &layout, x: &x[..x.len() / images], moved, planes: &mut planes });
         let size = output[0] * output[1];
         let mut y = vec![-1; outputs * size];
-        let mut check = |run: &dyn Fn(Image<'_, '_>)| {
+        let finish: Same = |_| |sum| sum;
+        let mut check = |run: &dyn Fn(Image<'_, '_, i32, Same>)| {
             y.fill(-1);
             let mut pieces = share::pieces(y.chunks_exact_mut(size), size, [outputs, size]);
             let off = x_zero - moved;
-            run(Image { conv: &conv, layout: &layout, planes: &planes, off, piece: &mut pieces[0] });
+            run(Image { conv: &conv, layout: &layout, planes: &planes, off, finish: &finish, piece: &mut pieces[0] });
             assert_eq!(y, expected[..outputs * size], "with shorter vectors or none");
         };
         check(&|image| Simd::vectorize(pulp::Scalar::new(), Work { simd: pulp::Scalar::new(), image }));

@@ -91,23 +91,34 @@ impl Layout {
         room
     }
 
-    /// Copies the pixels of all channels of an image to their planes, turned by `of`, and writes `around` around them.
+    /// Copies the pixels of all channels of an image to their planes, turned by `of`. What is around them stays.
     #[inline(always)]
-    pub(super) fn fill_whole<E: Copy, T: Copy>(&self, x: &[E], around: T, of: impl Fn(E) -> T, room: &mut [T]) {
+    pub(super) fn fill_whole<E: Copy, T>(&self, x: &[E], of: impl Fn(E) -> T, room: &mut [T]) {
         let ([h, w], [sy, sx], [ph, pw]) = (self.input, self.stride, self.plane);
-        room.fill(around);
         for (image, planes) in x.chunks_exact(h * w).zip(room.chunks_exact_mut(sy * sx * ph * pw)) {
-            for (y, row) in image.chunks_exact(w).enumerate() {
-                let y = y + self.before[0];
-                for phase in 0..sx {
-                    // The first pixel whose place has this remainder.
-                    let skip = (phase + sx - self.before[1] % sx) % sx;
-                    let at = ((y % sy * sx + phase) * ph + y / sy) * pw + (skip + self.before[1]) / sx;
-                    let row = row.get(skip..).unwrap_or_default();
-                    if sx == 1 {
-                        planes[at..].iter_mut().zip(row).for_each(|(to, from)| *to = of(*from));
-                    } else {
-                        planes[at..].iter_mut().zip(row.iter().step_by(sx)).for_each(|(to, from)| *to = of(*from));
+            for phase in 0..sx {
+                // The first pixel whose place has this remainder.
+                let skip = (phase + sx - self.before[1] % sx) % sx;
+                let first = (skip + self.before[1]) / sx;
+                let (mut line, mut remainder) = (self.before[0] / sy, self.before[0] % sy);
+                for row in image.chunks_exact(w) {
+                    let plane = remainder * sx + phase;
+                    if self.used[plane] {
+                        let (to, row) =
+                            (&mut planes[(plane * ph + line) * pw + first..], row.get(skip..).unwrap_or_default());
+                        match sx {
+                            1 => to.iter_mut().zip(row).for_each(|(to, from)| *to = of(*from)),
+                            2 => {
+                                let (pairs, rest) = row.as_chunks::<2>();
+                                to.iter_mut().zip(pairs).for_each(|(to, [from, _])| *to = of(*from));
+                                to.iter_mut().skip(pairs.len()).zip(rest).for_each(|(to, from)| *to = of(*from));
+                            }
+                            _ => to.iter_mut().zip(row.iter().step_by(sx)).for_each(|(to, from)| *to = of(*from)),
+                        }
+                    }
+                    remainder += 1;
+                    if remainder == sy {
+                        (line, remainder) = (line + 1, 0);
                     }
                 }
             }

@@ -45,12 +45,7 @@ pub(crate) fn quantize<E: Small>(x: &[f32], by: Scales<'_>, y: &mut [E]) {
     vectorized(Quantize { x, by, y });
 }
 
-/// saturate(round((sum + bias) · scale) + zero), rounded half to even; the next scale and bias belong to the next `inner` sums, in turns.
-pub(crate) fn requantize<E: Small>(sums: &[i32], by: &[(f32, i32)], inner: usize, zero: i32, y: &mut [E]) {
-    vectorized(Requantize { sums, by, inner, zero, y });
-}
-
-/// The same of rows whose columns have a scale each, and no bias.
+/// saturate(round(sum · scale) + zero), rounded half to even, of rows whose columns have a scale each.
 pub(crate) fn requantize_columns<E: Small>(sums: &[i32], scales: &[f32], zero: i32, y: &mut [E]) {
     vectorized(RequantizeColumns { sums, scales, zero, y });
 }
@@ -88,7 +83,8 @@ impl<E: Small> WithSimd for Quantize<'_, E> {
 }
 
 /// Counts numbers from a zero point on.
-struct Counter {
+#[derive(Clone, Copy)]
+pub(crate) struct Counter {
     least: f32,
     greatest: f32,
     zero: i32,
@@ -96,40 +92,17 @@ struct Counter {
 
 impl Counter {
     #[inline(always)]
-    fn of<E: Small>(zero: i32) -> Counter {
+    pub(crate) fn of<E: Small>(zero: i32) -> Counter {
         Counter { least: (E::LEAST - zero) as f32, greatest: (E::GREATEST - zero) as f32, zero }
     }
 
     /// saturate(round(x) + zero) of what is a number.
     #[inline(always)]
-    fn count<E: Small>(&self, x: f32) -> E {
+    pub(crate) fn count<E: Small>(&self, x: f32) -> E {
         let x = if x < self.least { self.least } else { x };
         let x = if x > self.greatest { self.greatest } else { x };
         let whole = (x + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
         E::narrow(whole.wrapping_add(self.zero))
-    }
-}
-
-struct Requantize<'a, E> {
-    sums: &'a [i32],
-    by: &'a [(f32, i32)],
-    inner: usize,
-    zero: i32,
-    y: &'a mut [E],
-}
-
-impl<E: Small> WithSimd for Requantize<'_, E> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let Requantize { sums, by, inner, zero, y } = self;
-        let (counter, inner) = (Counter::of::<E>(zero), inner.max(1));
-        for ((sums, y), &(scale, bias)) in sums.chunks(inner).zip(y.chunks_mut(inner)).zip(by.iter().cycle()) {
-            for (sum, y) in sums.iter().zip(y) {
-                *y = counter.count(sum.wrapping_add(bias) as f32 * scale);
-            }
-        }
     }
 }
 
@@ -237,13 +210,9 @@ mod tests {
 
     #[test]
     fn sums_are_counted_in_steps_of_the_result() {
-        let sums = [10, -10, 5, 15, 1000, -1000, i32::MAX, i32::MIN];
-        let mut y = [0i8; 8];
-        requantize(&sums, &[(0.1, 0), (0.5, 5)], 2, 3, &mut y);
-        assert_eq!(y, [4, 2, 3 + 5, 3 + 10, 103, -97, -128, -128], "what wraps around is as it is");
-        let mut y = [0u8; 3];
-        requantize(&[-1, 255, 256], &[(1.0, 0)], 3, 0, &mut y);
-        assert_eq!(y, [0, 255, 255]);
+        let count = |sum: i32| Counter::of::<i8>(3).count::<i8>(sum as f32 * 0.1);
+        assert_eq!([10, -10, 5, 15, 1000, -1000, i32::MAX].map(count), [4, 2, 3, 5, 103, -97, 127]);
+        assert_eq!([-1.0, 255.0, 256.0].map(|x| Counter::of::<u8>(0).count::<u8>(x)), [0, 255, 255]);
         let mut y = [0u8; 6];
         requantize_columns(&[1, 2, 3, 40, 50, 60], &[1.0, 0.5, 10.0], 7, &mut y);
         assert_eq!(y, [8, 8, 37, 47, 32, 255]);

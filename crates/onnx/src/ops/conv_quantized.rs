@@ -10,7 +10,7 @@ use super::quantize::{Grain, dequantized, quantized};
 use super::window::{Form, Window};
 use super::{Build, Kernel, Operator, Source, conv, conv_general, host};
 use crate::fast::conv_integers::IntegerConv;
-use crate::fast::quantize::requantize;
+use crate::fast::quantize::Counter;
 use crate::floats;
 use crate::value::{Backend as B, OpError, Value, elements};
 
@@ -83,7 +83,7 @@ fn integer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     [1, 3].into_iter().for_each(|i| drop(build.constant(i)));
     Ok(Kernel::one(move |mut args| {
         let (x, zero) = (args.take(0)?, args.optional(2));
-        let (y, dims) = whole.run(x, zero, args.device)?;
+        let (y, dims) = whole.run(x, zero, args.device, |_| |sum: i32| sum)?;
         Value::from_data(TensorData::new(y, whole.window.result(dims)), args.device)
     }))
 }
@@ -128,8 +128,14 @@ impl Whole {
         Ok(Some(Whole { window, groups, shape, conv }))
     }
 
-    /// The sums for images whose integers have one zero point, and their shape.
-    fn run(&self, x: Value, zero: Option<Value>, device: &DispatchDevice) -> Result<(Vec<i32>, [usize; 4]), OpError> {
+    /// What `finish` makes of the sums of each channel for images whose integers have one zero point, and the shape.
+    fn run<Y: Default + Clone + Send, F: Fn(i32) -> Y>(
+        &self,
+        x: Value,
+        zero: Option<Value>,
+        device: &DispatchDevice,
+        finish: impl Fn(usize) -> F + Sync,
+    ) -> Result<(Vec<Y>, [usize; 4]), OpError> {
         let dims = self.window.image(&x.shape())?;
         let (out, pads) = conv::geometry(&self.window, self.groups, self.shape, dims)?;
         let zero = match zero {
@@ -143,10 +149,10 @@ impl Whole {
             }
         };
         let ([_, _, h, w], [_, _, out_h, out_w]) = (dims, out);
-        let mut y = vec![0; elements(&out)?];
+        let (output, mut y) = ([out_h, out_w], vec![Y::default(); elements(&out)?]);
         match x.dtype() {
-            DType::U8 => self.conv.run((&host::read::<u8>(x)?, zero), [h, w], pads, [out_h, out_w], &mut y),
-            DType::I8 => self.conv.run((&host::read::<i8>(x)?, zero), [h, w], pads, [out_h, out_w], &mut y),
+            DType::U8 => self.conv.run((&host::read::<u8>(x)?, zero), [h, w], pads, output, finish, &mut y),
+            DType::I8 => self.conv.run((&host::read::<i8>(x)?, zero), [h, w], pads, output, finish, &mut y),
             other => return Err(OpError(format!("cannot convolve {other:?} with integers of eight bits"))),
         }
         Ok((y, out))
@@ -186,12 +192,14 @@ fn linear_in_integers(build: &mut Build<'_>) -> Result<Option<Kernel>, OpError> 
     let to = y_zero.dtype();
     let zero = host::read::<i32>(y_zero.cast(DType::I32, build.device)?)?[0];
     Ok(Some(Kernel::one(move |mut args| {
-        let (sums, dims) = whole.run(args.take(0)?, x_zero.clone(), args.device)?;
-        let inner = dims[2] * dims[3];
         macro_rules! counted {
             ($element:ty) => {{
-                let mut y = vec![<$element>::default(); sums.len()];
-                requantize(&sums, &by, inner, zero, &mut y);
+                let counter = Counter::of::<$element>(zero);
+                let finish = |channel: usize| {
+                    let (scale, bias): (f32, i32) = by[channel];
+                    move |sum: i32| counter.count::<$element>(sum.wrapping_add(bias) as f32 * scale)
+                };
+                let (y, dims) = whole.run(args.take(0)?, x_zero.clone(), args.device, finish)?;
                 Value::from_data(TensorData::new(y, whole.window.result(dims)), args.device)
             }};
         }
