@@ -200,8 +200,8 @@ struct Image<'a, 'y, Y, G> {
 
 /// How tiles are multiplied, with `T` terms in a row.
 trait Tiles<const T: usize>: Copy {
-    /// `high` rows of a tile, all columns.
-    fn tile(self, strip: &[[i32; ROWS]], panel: &[[[i8; T]; COLUMNS]], high: usize, tile: &mut [[i32; COLUMNS]; ROWS]);
+    /// So many rows of a tile, and at least so many columns.
+    fn tile(self, strip: &[[i32; ROWS]], panel: &[[[i8; T]; COLUMNS]], size: [usize; 2], tile: &mut quads::Tile);
     /// Lines as columns.
     fn weave(lines: [&[i8; STEP]; T]) -> [[i8; T]; STEP];
 }
@@ -212,8 +212,8 @@ struct Quads;
 
 impl Tiles<4> for Quads {
     #[inline(always)]
-    fn tile(self, strip: &[[i32; ROWS]], panel: &[quads::Panel], high: usize, tile: &mut [[i32; COLUMNS]; ROWS]) {
-        quads::tile::<true>(strip, panel, high, tile);
+    fn tile(self, strip: &[[i32; ROWS]], panel: &[quads::Panel], size: [usize; 2], tile: &mut quads::Tile) {
+        quads::tile::<true>(strip, panel, size, tile);
     }
 
     /// In words: the compiler makes more of bytes than there is to it.
@@ -260,8 +260,8 @@ where
                     let high = (channel + count - first).min(ROWS);
                     let strip = &conv.weights[(group * strips + (first % conv.outputs) / ROWS) * steps..][..steps];
                     for (panel, from) in room.chunks_exact(steps).zip((0..width).step_by(COLUMNS)) {
-                        simd.tile(strip, panel, high, &mut tile);
                         let wide = (width - from).min(COLUMNS);
+                        simd.tile(strip, panel, [high, wide], &mut tile);
                         let at = column - piece.columns.start + from;
                         let lines = piece.y[first - piece.rows.start..].iter_mut().zip(&tile);
                         for ((y, sums), channel) in lines.zip(first..first + high) {
@@ -279,7 +279,7 @@ where
 
 impl<P: Pairs> Tiles<2> for P {
     #[inline(always)]
-    fn tile(self, strip: &[[i32; ROWS]], panel: &[[[i8; 2]; COLUMNS]], high: usize, tile: &mut [[i32; COLUMNS]; ROWS]) {
+    fn tile(self, strip: &[[i32; ROWS]], panel: &[[[i8; 2]; COLUMNS]], [high, _]: [usize; 2], tile: &mut quads::Tile) {
         let mut row = 0;
         while row < high {
             let left = (high - row).min(P::HIGH);
@@ -334,20 +334,16 @@ fn woven<const T: usize>(
     lines: [&[i8]; T],
     len: usize,
 ) {
-    let mut done = 0;
-    while done < len {
-        let chunks = lines.map(|line| line[done..].first_chunk::<STEP>());
-        match to[done..].first_chunk_mut::<STEP>() {
-            Some(to) if chunks.iter().all(Option::is_some) => {
-                *to = weave(chunks.map(|chunk| chunk.unwrap_or(&[0; STEP])));
-            }
-            _ => {
-                let places = to[done..].iter_mut().enumerate().take(len - done);
-                places.for_each(|(i, to)| *to = lines.map(|line| line[done + i]));
-                return;
-            }
-        }
-        done += STEP;
+    let steps = len.div_ceil(STEP);
+    let whole = steps * STEP;
+    if to.len() < whole || lines.iter().any(|line| line.len() < whole) {
+        let places = to.iter_mut().enumerate().take(len);
+        return places.for_each(|(i, to)| *to = lines.map(|line| line[i]));
+    }
+    let to = &mut to.as_chunks_mut::<STEP>().0[..steps];
+    let lines = lines.map(|line| &line.as_chunks::<STEP>().0[..steps]);
+    for (step, to) in to.iter_mut().enumerate() {
+        *to = weave(lines.map(|line| &line[step]));
     }
 }
 

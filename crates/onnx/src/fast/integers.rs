@@ -236,7 +236,7 @@ impl<E: Small> WithSimd for InQuads<'_, E> {
             for (panel, column) in panels.chunks_exact(steps).zip((0..width).step_by(COLUMNS)) {
                 let count = (width - column).min(COLUMNS);
                 for (strip, y) in strips.chunks_exact(steps).zip(y.chunks_mut(ROWS * width)) {
-                    quads::tile::<false>(strip, panel, y.len() / width, &mut tile);
+                    quads::tile::<false>(strip, panel, [y.len() / width, count], &mut tile);
                     for (y, sums) in y.chunks_exact_mut(width).zip(&tile) {
                         y[column..column + count].copy_from_slice(&sums[..count]);
                     }

@@ -23,16 +23,21 @@ pub(super) fn is_here() -> bool {
     return false;
 }
 
-/// Multiplies `high` rows of a strip with a panel. The bytes of one side have no sign: those of the panel, or else those of the rows.
-pub(super) fn tile<const SIGNED_ROWS: bool>(strip: &[Strip], panel: &[Panel], high: usize, tile: &mut Tile) {
+/// Multiplies `high` rows of a strip with the first `wide` columns of a panel. The bytes of one side have no sign: those of the panel, or else those of the rows.
+pub(super) fn tile<const SIGNED_ROWS: bool>(
+    strip: &[Strip],
+    panel: &[Panel],
+    [high, wide]: [usize; 2],
+    tile: &mut Tile,
+) {
     #[cfg(target_arch = "x86_64")]
     if let Some(simd) = Level::new().as_avx512() {
         return match SIGNED_ROWS {
-            true => vnni::signed_rows(simd, strip, panel, high, tile),
-            false => vnni::signed_panel(simd, strip, panel, high, tile),
+            true => vnni::signed_rows(simd, strip, panel, [high, wide], tile),
+            false => vnni::signed_panel(simd, strip, panel, [high, wide], tile),
         };
     }
-    part::<SIGNED_ROWS>(strip, panel, high, tile);
+    part::<SIGNED_ROWS>(strip, panel, [high, wide], tile);
 }
 
 /// Multiplies a single row, whose bytes have no sign, with panels.
@@ -44,18 +49,18 @@ pub(super) fn row(left: &[i32], panels: &[Panel], y: &mut [i32]) {
     let strip: Vec<Strip> = left.iter().map(|&left| [left; ROWS]).collect();
     let mut tile = [[0; COLUMNS]; ROWS];
     for (panel, y) in panels.chunks_exact(left.len()).zip(y.chunks_mut(COLUMNS)) {
-        part::<false>(&strip, panel, 1, &mut tile);
+        part::<false>(&strip, panel, [1, y.len()], &mut tile);
         y.copy_from_slice(&tile[0][..y.len()]);
     }
 }
 
 /// The same by the definition.
-fn part<const SIGNED_ROWS: bool>(strip: &[Strip], panel: &[Panel], high: usize, tile: &mut Tile) {
+fn part<const SIGNED_ROWS: bool>(strip: &[Strip], panel: &[Panel], [high, wide]: [usize; 2], tile: &mut Tile) {
     for (row, sums) in tile.iter_mut().enumerate().take(high) {
-        sums.fill(0);
+        sums[..wide].fill(0);
         for (left, right) in strip.iter().zip(panel) {
             let left = left[row].to_le_bytes();
-            for (sum, right) in sums.iter_mut().zip(right) {
+            for (sum, right) in sums[..wide].iter_mut().zip(right) {
                 let products = left.iter().zip(right).map(|(&left, &right)| match SIGNED_ROWS {
                     true => i32::from(left as i8) * i32::from(right as u8),
                     false => i32::from(left) * i32::from(right),
@@ -83,10 +88,10 @@ mod vnni {
             simd: Avx512,
             strip: &[Strip],
             panel: &[Panel],
-            high: usize,
+            size: [usize; 2],
             tile: &mut Tile,
         ) {
-            of_height::<true>(strip, panel, high, tile);
+            of_size::<true>(strip, panel, size, tile);
         }
     );
 
@@ -95,10 +100,10 @@ mod vnni {
             simd: Avx512,
             strip: &[Strip],
             panel: &[Panel],
-            high: usize,
+            size: [usize; 2],
             tile: &mut Tile,
         ) {
-            of_height::<false>(strip, panel, high, tile);
+            of_size::<false>(strip, panel, size, tile);
         }
     );
 
@@ -110,26 +115,45 @@ mod vnni {
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     #[inline]
-    fn of_height<const SIGNED_ROWS: bool>(strip: &[Strip], panel: &[Panel], high: usize, tile: &mut Tile) {
-        match high {
-            1 => part::<SIGNED_ROWS, 1>(strip, panel, tile),
-            2 => part::<SIGNED_ROWS, 2>(strip, panel, tile),
-            3 | 4 => part::<SIGNED_ROWS, 4>(strip, panel, tile),
-            5 | 6 => part::<SIGNED_ROWS, 6>(strip, panel, tile),
-            _ => part::<SIGNED_ROWS, 8>(strip, panel, tile),
+    fn of_size<const SIGNED_ROWS: bool>(strip: &[Strip], panel: &[Panel], [high, wide]: [usize; 2], tile: &mut Tile) {
+        match wide.div_ceil(LANES) {
+            0 | 1 => of_width::<SIGNED_ROWS, 1>(strip, panel, high, tile),
+            2 => of_width::<SIGNED_ROWS, 2>(strip, panel, high, tile),
+            _ => of_width::<SIGNED_ROWS, 3>(strip, panel, high, tile),
         }
     }
 
-    /// `R` rows of a strip.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     #[inline]
-    fn part<const SIGNED_ROWS: bool, const R: usize>(strip: &[Strip], panel: &[Panel], tile: &mut Tile) {
-        let mut sums = [[_mm512_setzero_si512(); VECTORS]; R];
+    fn of_width<const SIGNED_ROWS: bool, const V: usize>(
+        strip: &[Strip],
+        panel: &[Panel],
+        high: usize,
+        tile: &mut Tile,
+    ) {
+        match high {
+            1 => part::<SIGNED_ROWS, 1, V>(strip, panel, tile),
+            2 => part::<SIGNED_ROWS, 2, V>(strip, panel, tile),
+            3 | 4 => part::<SIGNED_ROWS, 4, V>(strip, panel, tile),
+            5 | 6 => part::<SIGNED_ROWS, 6, V>(strip, panel, tile),
+            _ => part::<SIGNED_ROWS, 8, V>(strip, panel, tile),
+        }
+    }
+
+    /// `R` rows of a strip and the first `V` vectors of a panel.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    #[inline]
+    fn part<const SIGNED_ROWS: bool, const R: usize, const V: usize>(
+        strip: &[Strip],
+        panel: &[Panel],
+        tile: &mut Tile,
+    ) {
+        let mut sums = [[_mm512_setzero_si512(); V]; R];
         for (left, right) in strip.iter().zip(panel) {
-            let right: [__m512i; VECTORS] = vectors(right);
+            let right: [__m512i; V] = vectors(right);
             for i in 0..R {
                 let left = _mm512_set1_epi32(left[i]);
-                for v in 0..VECTORS {
+                for v in 0..V {
                     sums[i][v] = match SIGNED_ROWS {
                         true => _mm512_dpbusd_epi32(sums[i][v], right[v], left),
                         false => _mm512_dpbusd_epi32(sums[i][v], left, right[v]),
@@ -138,7 +162,7 @@ mod vnni {
             }
         }
         for (sums, to) in sums.into_iter().zip(tile) {
-            *to = columns(sums);
+            store(sums, to);
         }
     }
 
@@ -156,30 +180,29 @@ mod vnni {
             for (k, &left) in left.iter().enumerate() {
                 let left = _mm512_set1_epi32(left);
                 for n in 0..N {
-                    let right = vectors(&side[n][k]);
+                    let right: [__m512i; VECTORS] = vectors(&side[n][k]);
                     for v in 0..VECTORS {
                         sums[n][v] = _mm512_dpbusd_epi32(sums[n][v], left, right[v]);
                     }
                 }
             }
-            let all: [[i32; COLUMNS]; N] = sums.map(columns);
+            let mut all = [[0; COLUMNS]; N];
+            sums.into_iter().zip(&mut all).for_each(|(sums, to)| store(sums, to));
             y.copy_from_slice(&all.as_flattened()[..y.len()]);
         }
     }
 
     #[inline(always)]
-    fn vectors(quads: &Panel) -> [__m512i; VECTORS] {
+    fn vectors<const V: usize>(quads: &Panel) -> [__m512i; V] {
         let (parts, _) = quads.as_chunks::<LANES>();
         std::array::from_fn(|v| pulp::cast(parts[v]))
     }
 
     #[inline(always)]
-    fn columns(sums: [__m512i; VECTORS]) -> [i32; COLUMNS] {
-        let mut all = [0; COLUMNS];
-        for (to, sums) in all.as_chunks_mut::<LANES>().0.iter_mut().zip(sums) {
+    fn store<const V: usize>(sums: [__m512i; V], to: &mut [i32; COLUMNS]) {
+        for (to, sums) in to.as_chunks_mut::<LANES>().0.iter_mut().zip(sums) {
             *to = pulp::cast(sums);
         }
-        all
     }
 }
 
@@ -203,14 +226,18 @@ mod tests {
                 let quad = |i: usize| std::array::from_fn(|t| byte(i * 4 + t, seed) as i8);
                 (0..terms).map(|k| std::array::from_fn(|j| quad(k * COLUMNS + j))).collect()
             };
-            for high in 1..=ROWS {
+            for (high, wide) in (1..=ROWS).flat_map(|high| [1, 16, 17, 33, COLUMNS].map(|wide| (high, wide))) {
                 let (mut found, mut expected) = ([[1; COLUMNS]; ROWS], [[2; COLUMNS]; ROWS]);
-                tile::<true>(&strip, &panel(2), high, &mut found);
-                part::<true>(&strip, &panel(2), high, &mut expected);
-                assert_eq!(found[..high], expected[..high]);
-                tile::<false>(&strip, &panel(2), high, &mut found);
-                part::<false>(&strip, &panel(2), high, &mut expected);
-                assert_eq!(found[..high], expected[..high]);
+                let agree = |found: &Tile, expected: &Tile| {
+                    let rows = found[..high].iter().zip(expected);
+                    rows.for_each(|(found, expected)| assert_eq!(found[..wide], expected[..wide]));
+                };
+                tile::<true>(&strip, &panel(2), [high, wide], &mut found);
+                part::<true>(&strip, &panel(2), [high, wide], &mut expected);
+                agree(&found, &expected);
+                tile::<false>(&strip, &panel(2), [high, wide], &mut found);
+                part::<false>(&strip, &panel(2), [high, wide], &mut expected);
+                agree(&found, &expected);
             }
             let left: Vec<i32> = strip.iter().map(|rows| rows[0]).collect();
             let panels = [panel(2), panel(3), panel(4)].concat();
@@ -218,7 +245,7 @@ mod tests {
             row(&left, &panels, &mut y);
             for (panel, y) in panels.chunks_exact(terms).zip(y.chunks(COLUMNS)) {
                 let mut expected = [[0; COLUMNS]; ROWS];
-                part::<false>(&strip, panel, 1, &mut expected);
+                part::<false>(&strip, panel, [1, COLUMNS], &mut expected);
                 assert_eq!(y, &expected[0][..y.len()]);
             }
         }
