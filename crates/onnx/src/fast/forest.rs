@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 
 /// Descents that go on side by side.
 const LANES: usize = 8;
+/// Levels between two looks at whether all have arrived: an end that comes by chance costs as much as a level or two.
+const STEPS: u32 = 5;
 /// Features of which a group's keys fit an array, so that looking one up needs no check. A power of two.
 const FEATURES: usize = 256;
 /// Sizes of trees, in slots, that are looked up as arrays; powers of two.
@@ -403,7 +405,7 @@ fn descend_within<S: Slot, const N: usize>(
     depth: u32,
 ) -> [u32; LANES] {
     let mut at = [0u32; LANES];
-    for _ in 0..depth {
+    let step = |at: &mut [u32; LANES]| {
         let mut moved = 0;
         for lane in 0..LANES {
             let (threshold, feature, ahead) = slots[at[lane] as usize & (N - 1)].parts();
@@ -411,7 +413,16 @@ fn descend_within<S: Slot, const N: usize>(
             at[lane] += step;
             moved |= step;
         }
-        if moved == 0 {
+        moved
+    };
+    let mut left = depth;
+    while left > 0 {
+        let some = left.min(STEPS);
+        (1..some).for_each(|_| {
+            step(&mut at);
+        });
+        left -= some;
+        if step(&mut at) == 0 {
             break;
         }
     }
