@@ -249,7 +249,6 @@ async fn serve(mut socket: Socket, counter: Counter, quick: Quick, mut closing: 
         Some(Spoken::One(first)) => serve_http1(socket, first, opened, peer, counter, quick, closing).await,
         Some(Spoken::Two(first)) => {
             let options = Arc::clone(&counter.options);
-            let counter = Counter { quick, ..counter };
             let answer = move |request, line: Line| {
                 let (counter, mut request) = (counter.clone(), of_its_authority(request));
                 async move {

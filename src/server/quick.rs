@@ -108,10 +108,12 @@ impl Quick {
         let caller = if is_plain { self.caller(who) } else { None };
         let Some(caller) = caller else { return Taken::Passed };
         let Ok(model) = self.app.registry.model(model, version) else { return Taken::Passed };
-        let now = match self.judge(&model, arrived, caller) {
-            Ok(now) => now,
-            Err(refusal) => return Taken::Refused(self.refused(refusal)),
-        };
+        let now = Instant::now();
+        let verdict = self.fronts().judge(self.instant(now), self.instant(arrived), &model, caller);
+        if let Verdict::Refuse(why) = verdict {
+            model.count_unread();
+            return Taken::Refused(self.refused(refusal(why).of(&model)));
+        }
         match body {
             Some(body) if !self.is_traced => {
                 if let Err(refusal) = self.door.pace(caller) {
@@ -121,37 +123,6 @@ impl Quick {
             }
             _ => Taken::Passed,
         }
-    }
-
-    /// Decides at which moment a request goes on that arrived at `arrived`, or why it does not: then it is counted.
-    pub(super) fn judge(&self, model: &Arc<Model>, arrived: Instant, caller: Caller) -> Result<Instant, Refusal> {
-        let now = Instant::now();
-        match self.fronts().judge(self.instant(now), self.instant(arrived), model, caller) {
-            Verdict::Read => Ok(now),
-            Verdict::Refuse(why) => {
-                model.count_unread();
-                Err(refusal(why).of(model))
-            }
-        }
-    }
-
-    /// How long after a request's arrival its outputs must be there, so that its answer is in time.
-    pub(super) fn leaves(&self, model: &Model) -> Duration {
-        self.fronts().way_back.leaves(model.spec().max_latency)
-    }
-
-    /// Learns from an answer to a request that arrived at `arrived` and went on at `begun`, with its outputs `outputs` after its
-    /// arrival.
-    pub(super) fn answered(&self, model: &Arc<Model>, arrived: Instant, begun: Instant, outputs: Duration) {
-        let (took, mut fronts) = (begun.elapsed(), self.fronts());
-        fronts.sockets.answered(took);
-        fronts.way_back.learn(arrived.elapsed().saturating_sub(outputs));
-        fronts.gate(model).ended(Some(took));
-    }
-
-    /// Learns that the model had too much to do for a request that went on.
-    pub(super) fn was_too_much(&self, model: &Arc<Model>) {
-        self.fronts().gate(model).ended(None);
     }
 
     /// Who asks, if the door lets him in.
@@ -172,19 +143,24 @@ impl Quick {
         arrived: Instant,
         begun: Instant,
     ) -> Reply {
-        let within = self.leaves(&model);
+        let within = self.fronts().way_back.leaves(model.spec().max_latency);
         let answering = v2::answer_plain(&self.app, &model, Arrival(arrived), within, &body, json);
         let answered = std::panic::AssertUnwindSafe(answering).catch_unwind().await;
         let refusal = match answered {
             Ok(Ok(v2::Written { body, json, timing, outputs })) => {
-                self.answered(&model, arrived, begun, outputs);
+                {
+                    let (took, mut fronts) = (begun.elapsed(), self.fronts());
+                    fronts.sockets.answered(took);
+                    fronts.way_back.learn(arrived.elapsed().saturating_sub(outputs));
+                    fronts.gate(&model).ended(Some(took));
+                }
                 self.http.count(200);
                 let closes = self.app.registry.is_draining();
                 return Reply { bytes: message(&body, json, timing.as_bytes(), closes), closes };
             }
             Ok(Err(v2::Unanswered { refusal, is_too_much })) => {
                 if is_too_much {
-                    self.was_too_much(&model);
+                    self.fronts().gate(&model).ended(None);
                 }
                 refusal
             }

@@ -79,8 +79,6 @@ pub(super) struct Ask<'a> {
     pub(super) arrival: Instant,
     /// How long after that its answer is of use, where the call says so.
     pub(super) deadline: Option<Duration>,
-    /// Who asks.
-    pub(super) caller: Caller,
     /// What it is traced by.
     pub(super) span: &'a RequestSpan,
     /// What its answer is written into.
@@ -98,28 +96,18 @@ impl Desk {
     }
 
     async fn ask(&self, model: &Arc<Model>, unread: Unread<'_>, ask: Ask<'_>) -> Result<Written, Refusal> {
-        let Ask { whole, arrival, deadline, caller, span, frame } = ask;
-        // As for requests of HTTP/1.1 that are answered without hyper.
-        let begun = self.quick.judge(model, arrival, caller)?;
+        let Ask { whole, arrival, deadline, span, frame } = ask;
         let (id, wants_final) = (unread.id, unread.wants_final);
         let read = self.read(model, unread, whole).await.inspect_err(|_| model.count_unreadable())?;
         let Read { request: InferRequest { mut call, forms, as_contents }, _taken } = read;
-        let own = call.timeout.into_iter().chain(deadline).min();
-        call.timeout = own.into_iter().chain([self.quick.leaves(model)]).min();
-        let called = call.make(model, Arrival(arrival), span).await.map_err(|error| {
-            let refusal = refusal(error, own, model);
-            // What the caller alone hurries says nothing of the model.
-            if refusal.status() == StatusCode::SERVICE_UNAVAILABLE && own.is_none() {
-                self.quick.was_too_much(model);
-            }
-            refusal
-        })?;
-        let (timing, outputs) = (called.timing(), called.took());
+        call.timeout = call.timeout.into_iter().chain(deadline).min();
+        let own = call.timeout;
+        let called = call.make(model, Arrival(arrival), span).await.map_err(|error| refusal(error, own, model))?;
+        let timing = called.timing();
         let how = How { forms: &forms, as_contents, wants_final, frame };
         match self.write(model, id, &called, how) {
             Ok(message) => {
                 called.written(span);
-                self.quick.answered(model, arrival, begun, outputs);
                 Ok(Written { message, timing })
             }
             Err(refusal) => {
@@ -219,7 +207,7 @@ impl Each {
             let answered = match desk.quick.door.pace(caller) {
                 Ok(()) => {
                     let (span, frame) = (&RequestSpan::default(), Frame::InStream);
-                    desk.infer(Ask { whole: &whole, arrival: arrived, deadline: left, caller, span, frame }).await
+                    desk.infer(Ask { whole: &whole, arrival: arrived, deadline: left, span, frame }).await
                 }
                 Err(refusal) => Err(refusal),
             };

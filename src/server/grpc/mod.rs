@@ -136,7 +136,7 @@ impl Desk {
         let most = if matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer) { usize::MAX } else { SMALL };
         let messages = Messages::new(headers, body, &self.app.options, &self.app.room, most, self.line.clone());
         match rpc {
-            Rpc::ModelInfer => self.model_infer(messages, deadline, caller).await,
+            Rpc::ModelInfer => self.model_infer(messages, deadline).await,
             Rpc::ModelStreamInfer => {
                 let encoding = message::encoding(messages.accepted());
                 let mut response = reply::streaming(self.infer_each(messages, caller, deadline));
@@ -164,15 +164,10 @@ impl Desk {
         }
     }
 
-    async fn model_infer(
-        self,
-        messages: Messages,
-        deadline: Option<Duration>,
-        caller: Caller,
-    ) -> Result<Response, Refusal> {
+    async fn model_infer(self, messages: Messages, deadline: Option<Duration>) -> Result<Response, Refusal> {
         let Message { whole, coding, .. } = messages.only().await?;
         let (arrival, span, frame) = (self.arrival.0, &self.span, Frame::Alone);
-        let asked = self.infer(Ask { whole: &whole, arrival, deadline, caller, span, frame });
+        let asked = self.infer(Ask { whole: &whole, arrival, deadline, span, frame });
         let Written { message, timing } = asked.await?;
         let mut response = reply::unary(message::packed(message, coding).await?);
         let headers = response.headers_mut();
