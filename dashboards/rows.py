@@ -445,6 +445,19 @@ SATURATION = [
         "none",
     ),
     lines(
+        "Versions of models",
+        "Versions that came and went, and could not be loaded, while the server ran; broken: those that lie in the folder of"
+        " models and cannot be loaded. /v2/repository/index says why.",
+        [
+            target(
+                f"sum by (outcome) (increase(uncork_repository_loads_total{{{PROCESS}}}[$__rate_interval])) > 0",
+                "{{outcome}}",
+            ),
+            target(f"sum(uncork_repository_broken_versions{{{PROCESS}}})", "broken"),
+        ],
+        "short",
+    ),
+    lines(
         "Open files",
         "File descriptors, most of them connections, over the process's limit. Near 100 %: raise the limit (ulimit -n)"
         " or lower max_connections.",

@@ -6,6 +6,7 @@ pub mod error;
 pub mod journal;
 pub mod metrics;
 pub mod registry;
+pub mod repository;
 pub mod server;
 pub mod statistics;
 pub mod telemetry;

@@ -13,6 +13,7 @@ use uncork_commands::{USAGE, complain, say};
 use super::{descriptors, log};
 use crate::config::{self, Config, Flags};
 use crate::registry::{LoadErrors, Registry};
+use crate::repository::Repository;
 use crate::server::{Ended, Options, Server};
 use crate::telemetry::{Counts, Tracer, Traces};
 
@@ -29,6 +30,13 @@ pub(super) struct Serve {
     /// ONNX files to serve, each named after its file, beside the models of the configuration file
     #[arg(value_name = "MODEL.onnx")]
     models: Vec<PathBuf>,
+
+    /// Folder of models to serve and to follow: NAME/1/model.onnx, NAME/2/model.onnx; the highest version is served
+    ///
+    /// A new version is loaded beside the old one and takes its place when it is warm. NAME/model.toml may hold what [[model]]
+    /// holds, and which versions are served. [env: UNCORK_MODELS]
+    #[arg(long = "models", value_name = "DIR")]
+    models_folder: Option<String>,
 
     /// Configuration file [env: UNCORK_CONFIG]
     #[arg(long, value_name = "FILE")]
@@ -109,6 +117,8 @@ Examples:
       the embedded digits model on http://127.0.0.1:8080
   uncork serve resnet.onnx --max-latency-ms 50 --max-batch-size 64
       one model with its two caps, as /v2/models/resnet/infer
+  uncork serve --models /srv/models
+      all models of a folder, each in its newest version, which may change while they are served
   uncork serve --config uncork.toml --http 0.0.0.0:8080 --tokens-file tokens
       the models of a file, for other machines whose callers have a token
   uncork serve --http 127.0.0.1:8080,unix:/run/uncork.sock
@@ -121,6 +131,7 @@ impl Serve {
     pub(super) fn run(self) -> ExitCode {
         let flags = Flags {
             models: self.models,
+            models_folder: self.models_folder,
             config: self.config,
             http: self.http,
             tokens_file: self.tokens_file,
@@ -206,7 +217,12 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
             return USAGE;
         }
     };
-    let (registry, opening) = Registry::open(config.models, tracer);
+    let folder = config.folder.map(|folder| folder.followed(config.strict));
+    let (registry, opening) = Registry::open(config.models.clone(), tracer);
+    let repository = Repository::new(registry.clone(), config.models, folder);
+    let server = server.repository(repository.clone());
+    // Not ready before the folder's models are there too.
+    let hold = registry.hold();
     let urls = urls(&server, config.http.len());
     let (stop, stopped) = oneshot::channel::<()>();
     // From now on probes are answered: live, and not ready while models are being loaded.
@@ -214,7 +230,12 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
         // The sender lives until it has sent.
         let _ = stopped.await;
     }));
-    let loading = tokio::task::spawn_blocking(move || opening.strict(config.strict).load());
+    let opened = repository.clone();
+    let loading = tokio::task::spawn_blocking(move || {
+        let _hold = hold;
+        opening.strict(config.strict).load()?;
+        opened.open()
+    });
     tokio::select! {
         loaded = loading => match loaded {
             Ok(Ok(())) => say(&ready_line(&registry, &urls)),
@@ -230,6 +251,7 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
     let told = tokio::select! {
         ended = serving.as_mut() => return note_end(ended),
         told = signals.next() => told,
+        never = repository.follow() => match never {},
     };
     info!("{}: answering what is in flight; once more stops at once", told.by);
     let _ = stop.send(());
@@ -270,7 +292,8 @@ fn ready_line(registry: &Registry, urls: &[String]) -> String {
     let models = registry.models();
     let mut names: Vec<_> = models.iter().map(|model| model.name()).collect();
     names.dedup();
-    format!("uncork serves {} on {}", names.join(", "), urls.join(" and "))
+    let names = if names.is_empty() { "nothing yet".to_owned() } else { names.join(", ") };
+    format!("uncork serves {names} on {}", urls.join(" and "))
 }
 
 fn refuse_models(errors: &LoadErrors) -> u8 {

@@ -19,7 +19,7 @@ const LOG: &str = "UNCORK_LOG";
 const DEFAULT_LOG: &str = "info";
 
 /// The known variables that are set, by name: all of ours, and OpenTelemetry's that are followed.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Environment(BTreeMap<String, String>);
 
 impl Environment {

@@ -12,7 +12,7 @@ use super::problem::{Place, Report, did_you_mean};
 use super::setting::{Setting, Value};
 
 /// The values of one table, by key.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Table {
     /// Where the table stands.
     pub(super) place: Option<Place>,
@@ -22,6 +22,11 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// Sets `key`, unless it is set.
+    pub(super) fn put_if_absent(&mut self, key: &str, setting: Setting) {
+        self.values.entry(key.to_owned()).or_insert(setting);
+    }
+
     /// The setting of `key`.
     pub(super) fn get(&self, key: &str) -> Option<&Setting> {
         self.values.get(key)
@@ -57,6 +62,20 @@ impl File {
     }
 }
 
+impl File {
+    /// Reads `path`, seen from `folder`, as the settings of one model.
+    pub(super) fn read_model(path: &Path, folder: &Path, report: &mut Report) -> Table {
+        match std::fs::read_to_string(folder.join(path)) {
+            Ok(text) => Walk { path, text: &text, report }.only_model(),
+            Err(error) => {
+                let place = Place::File { file: path.to_owned(), line: None, key: String::new() };
+                report.note(place, format!("cannot be read: {error}"));
+                Table::default()
+            }
+        }
+    }
+}
+
 /// What is needed everywhere on the walk through a document.
 struct Walk<'a> {
     path: &'a Path,
@@ -64,17 +83,24 @@ struct Walk<'a> {
     report: &'a mut Report,
 }
 
-impl Walk<'_> {
-    fn document(&mut self, file: &mut File) {
+impl<'a> Walk<'a> {
+    /// The document, if it is one: what is missing or unknown in another would only be a consequence.
+    fn parsed(&mut self) -> Option<Spanned<DeTable<'a>>> {
         let (document, errors) = DeTable::parse_recoverable(self.text);
         for error in &errors {
             let place = self.place(error.span().unwrap_or_default(), "");
             self.report.note(place, format!("not TOML: {}", error.message().lines().collect::<Vec<_>>().join("; ")));
         }
-        if !errors.is_empty() {
-            // What is missing or unknown would only be a consequence.
-            return;
-        }
+        errors.is_empty().then_some(document)
+    }
+
+    fn only_model(&mut self) -> Table {
+        let document = self.parsed();
+        document.map_or_else(Table::default, |document| self.table(document.get_ref(), 0..0, "", keys::MODEL_IN_FOLDER))
+    }
+
+    fn document(&mut self, file: &mut File) {
+        let Some(document) = self.parsed() else { return };
         for (key, value) in document.get_ref() {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("server", DeValue::Table(table)) => {
@@ -107,9 +133,11 @@ impl Walk<'_> {
                 ("model", _) => {
                     self.refuse(key.span(), "model", "must be a list of tables, each written as [[model]]");
                 }
-                (unknown, _) => {
+                (unknown, value) => {
                     let hint = did_you_mean(unknown, ["server", "model", "pool"]);
-                    self.refuse(key.span(), unknown, &format!("unknown key{}", elsewhere(unknown, "").unwrap_or(hint)));
+                    // A key of [server] is no list of tables.
+                    let home = elsewhere(unknown, "").filter(|_| !matches!(value, DeValue::Array(_)));
+                    self.refuse(key.span(), unknown, &format!("unknown key{}", home.unwrap_or(hint)));
                 }
             }
         }
@@ -132,12 +160,13 @@ impl Walk<'_> {
         let mut found = Table { place: Some(self.place(span, name)), ..Table::default() };
         for (key, value) in table {
             let (key, span) = (key.get_ref().as_ref(), key.span());
-            let path = format!("{name}.{key}");
+            let path = if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") };
             if known.iter().any(|keys| keys.contains(&key)) {
                 let setting = Setting { place: self.place(span, &path), value: self.value(value) };
                 found.values.insert(key.to_owned(), setting);
             } else {
-                let hint = elsewhere(key, name).unwrap_or_else(|| did_you_mean(key, known.concat()));
+                let home = if name.is_empty() { None } else { elsewhere(key, name) };
+                let hint = home.unwrap_or_else(|| did_you_mean(key, known.concat()));
                 self.refuse(span, &path, &format!("unknown key{hint}"));
             }
         }

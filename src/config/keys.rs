@@ -26,6 +26,8 @@ pub(super) const SERVER: &[&str] = &[
     "log_format",
     "otlp",
     "trace_ratio",
+    "models",
+    "models_poll_ms",
 ];
 
 /// Keys of `[[model]]` that say which model it is.
@@ -39,6 +41,9 @@ pub(super) const MODEL_ABILITIES: &[&str] = &["allowed_batch_sizes", "lengths", 
 
 /// All keys of `[[model]]`.
 pub(super) const MODEL: &[&[&str]] = &[MODEL_IDENTITY, MODEL_ABILITIES, MODEL_POOL, MODEL_COMMON];
+
+/// Keys of a `model.toml` in a folder of models.
+pub(super) const MODEL_IN_FOLDER: &[&[&str]] = &[&["versions"], MODEL_ABILITIES, MODEL_POOL, MODEL_COMMON];
 
 /// Keys of `[[model]]` that may also be said for all models, in the environment.
 pub(super) const MODEL_COMMON: &[&str] = &[

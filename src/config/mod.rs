@@ -25,6 +25,8 @@
 //! | `log_format` | `pretty` on a terminal | `pretty` (in colours) or `json`; without it, and with no terminal, plain lines |
 //! | `otlp` | – | a collector's address, for traces: `http://127.0.0.1:4318` |
 //! | `trace_ratio` | 1 | share of the requests that are traced where their caller has not decided |
+//! | `models` | – | a folder of models that is followed, beside those of this file: `NAME/1/model.onnx`, with `NAME/model.toml` |
+//! | `models_poll_ms` | 2000 | how often it is looked at |
 //!
 //! | `[[model]]` | default | |
 //! | --- | --- | --- |
@@ -40,6 +42,11 @@
 //! | `stuck_after_ms` | 10 × `max_latency_ms`, 10000 at least | a batch that runs for so long is given up with 500, its runner replaced |
 //! | `max_queue_rows`, `max_queue_bytes` | 128 batches, 268435456 | |
 //!
+//! In `NAME/model.toml` of that folder these keys stand without a table, but for those that say which model it is. There
+//! is one more: `versions`, which is `"latest"` (the default), `"all"`, how many of the latest, or a list like `[1, 3]`. Of Triton's
+//! `NAME/config.pbtxt` its `max_batch_size`, `version_policy`, counts of `instance_group` and `default_model_filename` are read where
+//! `model.toml` does not say it.
+//!
 //! | `[[pool]]` | default | |
 //! | --- | --- | --- |
 //! | `name` | – | what models call it |
@@ -51,8 +58,10 @@
 
 mod environment;
 mod file;
+mod folder;
 mod keys;
 mod model;
+mod pbtxt;
 mod pool;
 mod problem;
 mod server;
@@ -63,6 +72,7 @@ use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+pub use folder::ModelsFolder;
 pub use problem::{Place, Problem, Problems};
 pub use server::LogFormat;
 
@@ -82,6 +92,8 @@ pub const DEFAULT_FILE: &str = "uncork.toml";
 pub struct Flags {
     /// ONNX files to serve, beside those of the configuration file.
     pub models: Vec<PathBuf>,
+    /// `--models`, a folder of them
+    pub models_folder: Option<String>,
     /// `--config`
     pub config: Option<PathBuf>,
     /// `--http`
@@ -115,6 +127,7 @@ impl Flags {
     fn get(&self, key: &str) -> Option<Setting> {
         let (flag, value) = match key {
             "http" => ("--http", &self.http),
+            "models" => ("--models", &self.models_folder),
             "insecure" if self.insecure => return Some(Setting::word(Place::Flag("--insecure"), "true".into())),
             "strict" if self.strict => return Some(Setting::word(Place::Flag("--strict"), "true".into())),
             "tokens_file" => ("--tokens-file", &self.tokens_file),
@@ -144,8 +157,10 @@ pub struct Config {
     pub server: Options,
     /// Whether a model that cannot keep its latency cap is an error.
     pub strict: bool,
-    /// The models, at least one.
+    /// The models, at least one where there is no folder of them.
     pub models: Vec<ModelSpec>,
+    /// The folder of models that is followed.
+    pub folder: Option<ModelsFolder>,
     /// What is logged, in `tracing`'s filter syntax.
     pub log: String,
     /// In which form; `None`: for people, in colours on a terminal.
@@ -167,16 +182,36 @@ pub fn resolve(
     let environment = Environment::read(environment, &mut report);
     let path = flags.config.clone().or_else(|| environment.config()).or_else(|| {
         let default = PathBuf::from(DEFAULT_FILE);
-        (flags.models.is_empty() && folder.join(&default).exists()).then_some(default)
+        let is_named = !flags.models.is_empty() || flags.models_folder.is_some();
+        (!is_named && folder.join(&default).exists()).then_some(default)
     });
     let file = path.as_ref().map_or_else(File::default, |path| File::read(path, folder, &mut report));
     let layers = Layers { flags, environment: &environment };
-    let server::Checked { http, grpc, http_threads, options, strict, log_format, traces } =
+    let server::Checked { http, grpc, http_threads, options, strict, log_format, traces, models: of_models } =
         server::check(&file.server, &file.folder, &layers, &mut report);
-    let models = model::check_all(&file, flags, folder, &layers, &mut report);
+    let (models, pools) = model::check_all(&file, flags, folder, &layers, of_models.is_some(), &mut report);
     let log = environment.log(&mut report);
     report.finish()?;
-    Ok(Config { http, grpc, http_threads, server: options, strict, models, log, log_format, traces, file: path })
+    let folder = of_models.map(|(of_models, poll)| ModelsFolder {
+        path: folder.join(of_models),
+        poll,
+        flags: flags.clone(),
+        environment: environment.clone(),
+        pools,
+    });
+    Ok(Config {
+        http,
+        grpc,
+        http_threads,
+        server: options,
+        strict,
+        models,
+        folder,
+        log,
+        log_format,
+        traces,
+        file: path,
+    })
 }
 
 /// The layers above the file.

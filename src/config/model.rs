@@ -37,14 +37,15 @@ const LENGTH: RangeInclusive<usize> = 1..=1 << 24;
 const AXIS: RangeInclusive<usize> = 0..=15;
 const STAND_IN_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 
-/// All models that are asked for; the embedded one where there is none.
+/// All models that are asked for, beside those of a folder; the embedded one where there is none. And the pools.
 pub(super) fn check_all(
     file: &File,
     flags: &Flags,
     folder: &Path,
     layers: &Layers<'_>,
+    has_folder: bool,
     report: &mut Report,
-) -> Vec<ModelSpec> {
+) -> (Vec<ModelSpec>, Pools) {
     let mut found: Vec<(Place, ModelSpec)> = Vec::new();
     let pools = Pools::check(file, layers, report);
     for table in &file.models {
@@ -56,12 +57,15 @@ pub(super) fn check_all(
         report.adopt(own, name.as_deref());
         found.extend(spec.map(|spec| (place, spec)));
     }
-    pools.refuse_unused(file, report);
+    // Models of the folder may name a pool too, and come later.
+    if !has_folder {
+        pools.refuse_unused(file, report);
+    }
     for path in &flags.models {
         let spec = of_argument(path, folder, layers, report);
         found.extend(spec.map(|spec| (Place::Argument, spec)));
     }
-    if file.models.is_empty() && flags.models.is_empty() {
+    if file.models.is_empty() && flags.models.is_empty() && !has_folder {
         let spec = caps(EMBEDDED.into(), DEFAULT_VERSION.into(), Source::Embedded, None, layers, report);
         found.push((Place::Argument, spec));
     }
@@ -72,7 +76,19 @@ pub(super) fn check_all(
             report.note(place.clone(), format!("model '{name}' version '{version}' is there already, at {earlier}"));
         }
     }
-    found.into_iter().map(|(_, spec)| spec).collect()
+    (found.into_iter().map(|(_, spec)| spec).collect(), pools)
+}
+
+/// The model of that name in a folder of models, but for its version and its file.
+pub(super) fn of_folder(
+    name: &str,
+    table: &Table,
+    pools: &Pools,
+    layers: &Layers<'_>,
+    report: &mut Report,
+) -> ModelSpec {
+    let source = Source::Onnx(Default::default());
+    caps(name.into(), DEFAULT_VERSION.into(), source, Some((table, pools)), layers, report)
 }
 
 /// The model of a `[[model]]` table; `None` where its name is wrong.

@@ -10,6 +10,7 @@ use super::setting::Setting;
 use crate::runner::malformed_name;
 
 /// A pool that models can name.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pool {
     name: String,
     place: Place,
@@ -17,6 +18,7 @@ pub(super) struct Pool {
 }
 
 /// The pools of a file.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pools(Vec<Pool>);
 
 impl Pools {

@@ -20,6 +20,10 @@ const DEFAULT_HTTP: &str = "127.0.0.1:8080";
 /// Most threads that make sense for HTTP.
 const HTTP_THREADS: RangeInclusive<usize> = 1..=1024;
 
+/// How often the folder of models is looked at. Shorter: a new version is picked up sooner; it is loaded at the second look.
+const MODELS_POLL: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(24 * 3600);
+const DEFAULT_MODELS_POLL: Duration = Duration::from_secs(2);
+
 /// The form of the log's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -45,6 +49,8 @@ pub(super) struct Checked {
     pub(super) log_format: Option<LogFormat>,
     /// Where traces go, if anywhere.
     pub(super) traces: Option<telemetry::Settings>,
+    /// A folder of models, and how often it is looked at.
+    pub(super) models: Option<(PathBuf, Duration)>,
 }
 
 /// Checks all of `[server]`.
@@ -88,6 +94,7 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
     let strict = strongest("strict").and_then(|setting| setting.flag(report)).unwrap_or(false);
     let log_format = strongest("log_format").and_then(|setting| log_format(&setting, report));
     let traces = traces::check(table, layers, report);
+    let models = models(&strongest, folder, report);
     Checked {
         http: http.unwrap_or_else(|| vec![DEFAULT_HTTP.into()]),
         grpc: grpc.unwrap_or_default(),
@@ -96,7 +103,29 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
         strict,
         log_format,
         traces,
+        models,
     }
+}
+
+/// The folder of models. Relative to `folder` stands what the configuration file names.
+fn models(
+    strongest: &impl Fn(&str) -> Option<Setting>,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<(PathBuf, Duration)> {
+    let poll = strongest("models_poll_ms");
+    let Some(setting) = strongest("models") else {
+        if let Some(poll) = poll {
+            poll.refuse(report, "has no effect without 'models', the folder that is looked at; leave this setting out");
+        }
+        return None;
+    };
+    let path = file(&setting, folder, report);
+    if !path.is_dir() {
+        setting.refuse(report, "is not a folder");
+    }
+    let poll = poll.and_then(|setting| setting.millis(MODELS_POLL, report)).unwrap_or(DEFAULT_MODELS_POLL);
+    Some((path, poll))
 }
 
 /// Who may ask. Relative to `folder` stands what the configuration file names.

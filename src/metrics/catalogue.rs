@@ -26,7 +26,7 @@ pub enum Edges {
     Ratio,
 }
 
-/// One metric. All but those of HTTP and `uncork_build_info` have the labels `model` and `version`.
+/// One metric. All but those of HTTP, of the repository and `uncork_build_info` have the labels `model` and `version`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
     /// Its name.
@@ -133,12 +133,25 @@ pub(super) const HTTP_REQUESTS: Metric = metric(
 /// Has no label.
 pub(super) const HTTP_CONNECTIONS: Metric =
     metric("uncork_http_connections", Kind::Gauge, "Connections that are open.");
+/// Has the label `outcome` alone.
+pub(super) const REPOSITORY_LOADS: Metric = metric(
+    "uncork_repository_loads_total",
+    Kind::Counter,
+    "Versions of models that came or went while the server ran, and those of the folder at its start.",
+)
+.by("outcome", &LOADS);
+/// Has no label.
+pub(super) const REPOSITORY_BROKEN: Metric = metric(
+    "uncork_repository_broken_versions",
+    Kind::Gauge,
+    "Versions in the folder of models that cannot be loaded; the log and /v2/repository/index say why.",
+);
 /// Has the label `version` alone: that of the program.
 pub(super) const BUILD_INFO: Metric =
     metric("uncork_build_info", Kind::Gauge, "Always 1; its label tells the program's version.");
 
 /// Every metric of uncork's own, in the order of docs/metrics.md.
-pub const ALL: [Metric; 29] = [
+pub const ALL: [Metric; 31] = [
     BATCH_SIZE,
     REQUESTS,
     RELEASES,
@@ -167,6 +180,8 @@ pub const ALL: [Metric; 29] = [
     MAX_QUEUE_BYTES,
     HTTP_REQUESTS,
     HTTP_CONNECTIONS,
+    REPOSITORY_LOADS,
+    REPOSITORY_BROKEN,
     BUILD_INFO,
 ];
 
@@ -235,6 +250,9 @@ const RELEASE_REASONS: [&str; ReleaseReason::ALL.len()] = {
     }
     labels
 };
+
+/// What became of a version.
+pub(super) const LOADS: [&str; 3] = ["loaded", "failed", "let_go"];
 
 /// The statuses that the server gives, and all others together.
 pub(super) const CODES: [&str; 18] = [

@@ -54,6 +54,7 @@ pub struct Metrics {
     recorder: PrometheusRecorder,
     process: Collector,
     http: HttpMetrics,
+    repository: RepositoryMetrics,
     /// Of the models that are known from the start.
     limits: Box<[Limits]>,
     /// Of those that are still there: the exporter forgets no series, so each model has one of its own.
@@ -62,6 +63,8 @@ pub struct Metrics {
 
 /// What is recorded of one model. It goes with the last handle.
 struct OfModel {
+    name: String,
+    version: String,
     recorder: PrometheusRecorder,
     /// Those that the exporter does not know.
     histograms: Mutex<Vec<Series>>,
@@ -93,6 +96,7 @@ impl Metrics {
         let recorder = recorder();
         let metrics = Metrics {
             http: HttpMetrics::new(&recorder),
+            repository: RepositoryMetrics::new(&recorder),
             recorder,
             process: Collector::default(),
             limits: limits.into(),
@@ -105,9 +109,11 @@ impl Metrics {
         metrics
     }
 
-    /// Handles for one model, whose series are there as long as one of them is.
+    /// Handles for one model, whose series are there as long as one of them is, or until there are new ones for its like.
     pub fn model(&self, name: &str, version: &str, limits: Limits) -> ModelMetrics {
-        let of_model = Arc::new(OfModel { recorder: recorder(), histograms: Mutex::default() });
+        let (of_name, of_version) = (name.to_owned(), version.to_owned());
+        let histograms = Mutex::default();
+        let of_model = Arc::new(OfModel { name: of_name, version: of_version, recorder: recorder(), histograms });
         let recorder = &of_model.recorder;
         let all = [&self.limits[..], &[limits]].concat();
         let (seconds, rows) = (Arc::<[f64]>::from(second_edges(&all)), Arc::<[f64]>::from(row_edges(&all)));
@@ -144,7 +150,8 @@ impl Metrics {
         gauge(catalogue::RUNNERS).set(limits.runners as f64);
         let stage = |stage: Stage| series(catalogue::STAGE_DURATION, Some(stage.label()));
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        models.retain(|model| model.strong_count() > 0);
+        // A model that another takes the place of may still be at its last requests: no series is there twice.
+        models.retain(|model| model.upgrade().is_some_and(|other| (&*other.name, &*other.version) != (name, version)));
         models.push(Arc::downgrade(&of_model));
         ModelMetrics {
             batch_size: histogram(catalogue::BATCH_SIZE),
@@ -177,6 +184,11 @@ impl Metrics {
     /// Handles for what comes before any model.
     pub fn http(&self) -> HttpMetrics {
         self.http.clone()
+    }
+
+    /// Handles for models that come and go.
+    pub fn repository(&self) -> &RepositoryMetrics {
+        &self.repository
     }
 
     /// Everything in Prometheus's text format, with the process's own memory, processor time and files as they are now.
@@ -300,6 +312,30 @@ impl HttpMetrics {
         if let Some(counter) = place.and_then(|place| self.requests.get(place)) {
             counter.increment(1);
         }
+    }
+}
+
+/// Handles to the metrics of models that come and go.
+#[derive(Clone, Debug)]
+pub struct RepositoryMetrics {
+    /// Versions that are served since.
+    pub loaded: Counter,
+    /// Versions that could not be loaded.
+    pub failed: Counter,
+    /// Versions that are served no more.
+    pub let_go: Counter,
+    /// Versions that cannot be loaded as they are.
+    pub broken: Gauge,
+}
+
+impl RepositoryMetrics {
+    fn new(recorder: &PrometheusRecorder) -> RepositoryMetrics {
+        let [loaded, failed, let_go] = catalogue::LOADS.map(|outcome| {
+            let labels = vec![Label::from_static_parts("outcome", outcome)];
+            recorder.register_counter(&Key::from_parts(catalogue::REPOSITORY_LOADS.name, labels), &METADATA)
+        });
+        let broken = recorder.register_gauge(&Key::from_name(catalogue::REPOSITORY_BROKEN.name), &METADATA);
+        RepositoryMetrics { loaded, failed, let_go, broken }
     }
 }
 

@@ -12,7 +12,7 @@ mod spec;
 mod work;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,11 @@ pub struct LoadError {
 pub struct LoadErrors(Vec<LoadError>);
 
 impl LoadErrors {
+    /// The errors, if there are any.
+    pub(crate) fn unless_none(errors: Vec<LoadError>) -> Result<(), LoadErrors> {
+        if errors.is_empty() { Ok(()) } else { Err(LoadErrors(errors)) }
+    }
+
     /// One for each model, in the models' order.
     pub fn iter(&self) -> impl Iterator<Item = &LoadError> {
         self.0.iter()
@@ -84,7 +89,31 @@ struct Inner {
     metrics: Metrics,
     tracer: Tracer,
     is_draining: AtomicBool,
+    /// Those that keep it from being ready.
+    holds: AtomicUsize,
     since: Instant,
+}
+
+/// Keeps a registry from being ready.
+#[derive(Debug)]
+#[must_use = "it holds as long as it is there"]
+pub struct Hold(Arc<Inner>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A model that is served no more, and may still be held by those that found it before.
+#[derive(Debug)]
+pub struct Leaving(Arc<Model>);
+
+impl Leaving {
+    /// Returns when nobody holds it any more; its runners and its series in the metrics go then.
+    pub async fn ended(self) {
+        Model::end(self.0).await;
+    }
 }
 
 /// What is served now, and what will be.
@@ -120,7 +149,7 @@ impl Opening {
         let Opening { registry, specs, is_strict } = self;
         let loaded = specs.into_iter().map(|spec| registry.inner.load(spec, is_strict));
         let errors: Vec<LoadError> = loaded.filter_map(Result::err).collect();
-        if errors.is_empty() { Ok(()) } else { Err(LoadErrors(errors)) }
+        LoadErrors::unless_none(errors)
     }
 }
 
@@ -134,7 +163,7 @@ impl Inner {
     }
 
     /// Loads a model, which is then served, unless it is too slow and that is an error.
-    fn load(&self, spec: ModelSpec, is_strict: bool) -> Result<(), LoadError> {
+    fn load(&self, spec: ModelSpec, is_strict: bool) -> Result<Option<Arc<Model>>, LoadError> {
         // One at a time: two would warm up on the same cores, and start the same pool twice.
         let _alone = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         tracing::info!(model = spec.name, version = spec.version, "loading");
@@ -143,8 +172,7 @@ impl Inner {
         if let Some(why) = model.too_slow().filter(|_| is_strict) {
             return Err(LoadError { name: model.name().to_owned(), reason: why.to_owned() });
         }
-        self.put(model);
-        Ok(())
+        Ok(self.put(model))
     }
 
     /// The pool of that name, which lives as long as a model in it.
@@ -153,13 +181,17 @@ impl Inner {
         of_other.unwrap_or_else(|| Pool::new(name, runners))
     }
 
-    fn put(&self, model: Model) {
+    /// Serves `model`, in the place of the one of its name and version if there is one, which comes back.
+    fn put(&self, model: Model) -> Option<Arc<Model>> {
         let mut table = self.table_to_write();
         table.loading.retain(|(name, version)| (name.as_str(), version.as_str()) != (model.name(), model.version()));
         let at = table.models.partition_point(|other| order(other, &model).is_lt());
         let mut models = table.models.to_vec();
+        let is_there = models.get(at).is_some_and(|other| order(other, &model).is_eq());
+        let before = is_there.then(|| models.remove(at));
         models.insert(at, Arc::new(model));
         table.models = models.into();
+        before
     }
 }
 
@@ -188,6 +220,7 @@ impl Registry {
             metrics: Metrics::new(&limits),
             tracer,
             is_draining: AtomicBool::new(false),
+            holds: AtomicUsize::new(0),
             since: Instant::now(),
         };
         let registry = Registry { inner: Arc::new(inner) };
@@ -212,7 +245,40 @@ impl Registry {
         }
         let loaded = self.inner.load(spec, false);
         self.inner.table_to_write().coming.retain(|coming| *coming != own);
-        loaded
+        loaded.map(drop)
+    }
+
+    /// Says to whoever asks for that version that it is being loaded, until [`bring`](Self::bring) has returned.
+    pub fn announce(&self, name: &str, version: &str) {
+        let own = (name.to_owned(), version.to_owned());
+        let mut table = self.inner.table_to_write();
+        if !table.coming.contains(&own) {
+            table.coming.push(own);
+        }
+    }
+
+    /// Loads a model as [`add`](Self::add) does, and serves it in the place of one of the same name and version, if there is
+    /// one: whoever holds that is answered by it, and it goes when [`Leaving::ended`] returns.
+    ///
+    /// # Errors
+    /// It cannot be loaded, or it cannot keep its latency cap and `is_strict`. What was served is served on.
+    pub fn bring(&self, spec: ModelSpec, is_strict: bool) -> Result<Option<Leaving>, LoadError> {
+        let own = (spec.name.clone(), spec.version.clone());
+        let loaded = self.inner.load(spec, is_strict);
+        self.inner.table_to_write().coming.retain(|coming| *coming != own);
+        Ok(loaded?.map(Leaving))
+    }
+
+    /// Not ready from now on, until what comes back is dropped.
+    pub fn hold(&self) -> Hold {
+        self.inner.holds.fetch_add(1, Ordering::AcqRel);
+        Hold(Arc::clone(&self.inner))
+    }
+
+    /// Names and versions of the models that are being loaded.
+    pub fn arriving(&self) -> Vec<(String, String)> {
+        let table = self.inner.table();
+        table.loading.iter().chain(&table.coming).cloned().collect()
     }
 
     /// Serves a model no more: whoever asks for it from now on is told that it is unknown, and whoever holds it already is
@@ -221,14 +287,20 @@ impl Registry {
     /// # Errors
     /// There is no model of that name and version.
     pub async fn remove(&self, name: &str, version: &str) -> Result<(), Error> {
-        let model = self.model(name, Some(version))?;
-        {
-            let mut table = self.inner.table_to_write();
-            let left: Vec<_> = table.models.iter().filter(|other| !Arc::ptr_eq(other, &model)).cloned().collect();
-            table.models = left.into();
-        }
-        Model::end(model).await;
+        self.take_out(name, version)?.ended().await;
         Ok(())
+    }
+
+    /// The same, without waiting until nobody holds it any more.
+    ///
+    /// # Errors
+    /// There is no model of that name and version.
+    pub fn take_out(&self, name: &str, version: &str) -> Result<Leaving, Error> {
+        let model = self.model(name, Some(version))?;
+        let mut table = self.inner.table_to_write();
+        let left: Vec<_> = table.models.iter().filter(|other| !Arc::ptr_eq(other, &model)).cloned().collect();
+        table.models = left.into();
+        Ok(Leaving(model))
     }
 
     /// The model of that name and version; without a version, the highest one that is loaded.
@@ -271,12 +343,17 @@ impl Registry {
     pub fn is_ready(&self) -> bool {
         let is_stuck = |model: &Arc<Model>| model.stuck().is_some();
         let table = self.inner.table();
-        !self.is_draining() && table.loading.is_empty() && !table.models.iter().any(is_stuck)
+        let is_held = self.inner.holds.load(Ordering::Acquire) > 0;
+        !self.is_draining() && !is_held && table.loading.is_empty() && !table.models.iter().any(is_stuck)
     }
 
-    /// Names of the models that are still being loaded.
+    /// Names of the models that are still being loaded, and without which the registry is not ready.
     pub fn loading(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.inner.table().loading.iter().map(|(name, _)| name.clone()).collect();
+        let is_held = self.inner.holds.load(Ordering::Acquire) > 0;
+        let table = self.inner.table();
+        let coming = table.coming.iter().filter(|_| is_held);
+        let mut names: Vec<String> = table.loading.iter().chain(coming).map(|(name, _)| name.clone()).collect();
+        names.sort();
         names.dedup();
         names
     }

@@ -15,12 +15,15 @@ use super::body::Room;
 use super::shared::Shared;
 use super::status::{JSON, Refusal};
 use crate::registry::{Model, Registry};
+use crate::repository::Repository;
 
 /// What every handler can reach.
 #[derive(Clone)]
 pub(super) struct App {
     /// The models.
     pub(super) registry: Registry,
+    /// What loads and unloads them by name, if they can change.
+    pub(super) repository: Option<Repository>,
     /// The bounds.
     pub(super) options: Arc<Options>,
     /// Memory for bodies.
@@ -33,9 +36,9 @@ pub(super) struct App {
 
 impl App {
     /// What is there to be reached.
-    pub(super) fn new(registry: Registry, options: Arc<Options>) -> App {
+    pub(super) fn new(registry: Registry, repository: Option<Repository>, options: Arc<Options>) -> App {
         let room = Room::new(options.max_bodies_bytes);
-        App { registry, options, room, metrics: Shared::default(), status: Shared::default() }
+        App { registry, repository, options, room, metrics: Shared::default(), status: Shared::default() }
     }
 }
 

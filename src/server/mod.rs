@@ -47,6 +47,7 @@ pub use options::Options;
 pub use tls::Tls;
 
 use crate::registry::Registry;
+use crate::repository::Repository;
 use access::Door;
 use app::App;
 use connection::{Connections, Counter};
@@ -65,6 +66,7 @@ pub struct Server {
     door: Door,
     certificates: Option<Certificates>,
     threads: Option<Threads>,
+    repository: Option<Repository>,
 }
 
 /// How a server came to its end.
@@ -92,7 +94,7 @@ impl Server {
         let door = Door::of(&options.access)?;
         door.may_open(&listener.address())?;
         let certificates = options.tls.as_ref().map(Certificates::read).transpose()?;
-        Ok(Server { listeners: vec![listener], options, door, certificates, threads: None })
+        Ok(Server { listeners: vec![listener], options, door, certificates, threads: None, repository: None })
     }
 
     /// Listens at `address` as well.
@@ -114,6 +116,11 @@ impl Server {
     /// The system gives no more threads.
     pub fn threads(self, count: NonZeroUsize) -> io::Result<Server> {
         Ok(Server { threads: Some(Threads::start(count)?), ..self })
+    }
+
+    /// Lets holders of the right `admin` load and unload models by name, and tells of those that cannot be loaded.
+    pub fn repository(self, repository: Repository) -> Server {
+        Server { repository: Some(repository), ..self }
     }
 
     /// The first address of TCP that is listened on, with the real port. Panics where there is none.
@@ -146,7 +153,7 @@ impl Server {
     /// `drain_timeout` is cut off. Dropping the future cuts everything off at once.
     pub async fn serve(self, registry: Registry, shutdown: impl Future<Output = ()>) -> Ended {
         let options = Arc::new(self.options);
-        let app = App::new(registry.clone(), Arc::clone(&options));
+        let app = App::new(registry.clone(), self.repository, Arc::clone(&options));
         let (tracer, refusals) = (registry.tracer().clone(), Arc::<Refusals>::default());
         let quick = Quick {
             app: app.clone(),

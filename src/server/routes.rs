@@ -34,7 +34,7 @@ pub(super) fn router(app: App, door: Door) -> Router {
         .route("/metrics", get(metrics_text));
     let models = Router::new()
         .route("/v2", get(v2::metadata::server))
-        .route("/v2/repository/index", post(v2::description::index))
+        .route("/v2/repository/index", post(v2::repository::index))
         .route("/v2/models/stats", get(v2::description::all_statistics))
         .route("/v2/models/{model}", get(v2::metadata::model))
         .route("/v2/models/{model}/config", get(v2::description::config))
@@ -48,6 +48,9 @@ pub(super) fn router(app: App, door: Door) -> Router {
         .route("/openapi.json", get(docs::document))
         .route("/docs", get(docs::page))
         .route("/docs/{file}", get(docs::file));
+    let changes = Router::new()
+        .route("/v2/repository/models/{model}/load", post(v2::repository::load))
+        .route("/v2/repository/models/{model}/unload", post(v2::repository::unload));
     let tensorflow = Router::new()
         .route("/v1/models", get(v1::about::list))
         .route("/v1/models/{model}", get(v1::about::status).post(v1::predict))
@@ -60,6 +63,7 @@ pub(super) fn router(app: App, door: Door) -> Router {
     let front = guarded(Right::Scrape, front).route_layer(from_fn(v1::about::alive));
     let models = models.merge(tensorflow).merge(described);
     let routes = probes.merge(front).merge(guarded(Right::Scrape, views)).merge(guarded(Right::Inference, models));
+    let routes = routes.merge(guarded(Right::Admin, changes));
     let routes = if is_traced { routes.route_layer(from_fn(note_route)) } else { routes };
     routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method).with_state(app)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::folder::Folder;
 use uncork::config::{Config, Flags, LogFormat, Problems, resolve};
 use uncork::registry::{BatchAxes, Device, Lengths, Rows, Source, is_built};
+use uncork::repository::Policy;
 use uncork::server::Options;
 use uncork::telemetry::{Sampling, Settings};
 
@@ -495,4 +496,53 @@ fn what_a_file_says_controls_no_terminal() {
     assert!(said.contains(r#"name = "bo\u{1b}th""#), "{said}");
     assert!(said.contains("{ height = 0 }"), "{said}");
     assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{said:?}");
+}
+
+#[test]
+fn a_folder_of_models_is_followed_and_its_settings_are_checked_as_those_of_a_table() {
+    let text = "[server]\nmodels = 'models'\nmodels_poll_ms = 50\n[[pool]]\nname = 'cpu'\n";
+    let folder = Folder::new();
+    fs::write(folder.path().join("uncork.toml"), text).unwrap();
+    let model = folder.path().join("models/net");
+    fs::create_dir_all(&model).unwrap();
+    let config = resolve(&Flags::default(), [("UNCORK_MAX_LATENCY_MS".into(), "7".into())], folder.path()).unwrap();
+    assert!(config.models.is_empty(), "the embedded model serves where there is nothing else");
+    let models = config.folder.unwrap();
+    assert_eq!((models.path.clone(), models.poll), (folder.path().join("models"), ms(50)));
+    let described = models.describe("net", &model).unwrap();
+    assert_eq!((described.policy, described.spec.max_latency), (Policy::default(), ms(7)));
+
+    fs::write(model.join("config.pbtxt"), "max_batch_size: 16 version_policy { all {} } parameters { key: 'a' }")
+        .unwrap();
+    fs::write(model.join("model.toml"), "pool = 'cpu'\nversions = [1, 3]\nmax_queue_rows = 64\n").unwrap();
+    let described = models.describe("net", &model).unwrap();
+    assert_eq!(described.policy, Policy::Named([1, 3].into()), "model.toml outweighs config.pbtxt");
+    assert_eq!((described.spec.max_batch_rows.get(), described.spec.pool.as_deref()), (16, Some("cpu")));
+    assert_eq!(described.notes, ["config.pbtxt: without meaning here: parameters"]);
+    for (versions, policy) in [("\"all\"", Policy::All), ("2", Policy::Latest(2.try_into().unwrap()))] {
+        fs::write(model.join("model.toml"), format!("versions = {versions}\n")).unwrap();
+        assert_eq!(models.describe("net", &model).unwrap().policy, policy);
+    }
+
+    fs::write(model.join("model.toml"), "name = 'x'\nmax_batch_sise = 2\nversions = \"newest\"\npool = 'gpu'\n")
+        .unwrap();
+    let error = models.describe("net", &model).unwrap_err();
+    for words in [
+        "model.toml:1: name: unknown key",
+        "model.toml:2: max_batch_sise: unknown key; did you mean 'max_batch_size'?",
+        "model.toml:3: versions = \"newest\": must be",
+        "model.toml:4: pool = \"gpu\": there is no such pool",
+    ] {
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn a_folder_of_models_must_be_one() {
+    assert_eq!(
+        problems("[server]\nmodels = 'nowhere'\n"),
+        ["uncork.toml:2: server.models = \"nowhere\": is not a folder"]
+    );
+    let [alone] = &problems("[server]\nmodels_poll_ms = 5\n")[..] else { panic!("one problem") };
+    assert!(alone.contains("has no effect without 'models'"), "{alone}");
 }

@@ -105,6 +105,21 @@ def check_triton(url, model, inputs, outputs):
     assert stats["inference_stats"]["success"]["count"] >= 198 and stats["inference_count"] >= 198 * rows, stats
 
 
+def check_repository(client, model, inputs):
+    """tritonclient: a model is unloaded and loaded."""
+    index = lambda: {entry["name"]: entry["state"] for entry in client.get_model_repository_index()}
+    client.unload_model(model)
+    assert index()[model] == "UNAVAILABLE" and not client.is_model_ready(model), index()
+    client.load_model(model)
+    assert index()[model] == "READY" and client.infer(model, triton_inputs(inputs))
+    for refused in [lambda: client.load_model("nobody"), lambda: client.load_model(model, config="{}")]:
+        try:
+            refused()
+            raise AssertionError("it was loaded")
+        except InferenceServerException as error:
+            assert "there is no such model" in str(error) or "'config' is not served" in str(error), error
+
+
 def check_classes(url, model, inputs, output, want):
     """tritonclient: the likeliest classes."""
     client = triton.InferenceServerClient(url)
@@ -222,6 +237,7 @@ def main(program):
             columns = asyncio.run(check_kserve_v1(url, model, inputs, outputs))
             check_tensorflow_serving(url, model, columns, outputs)
             print(f"  {model}: tritonclient, its asyncio client, kserve and TensorFlow Serving's requests are answered rightly")
+        check_repository(triton.InferenceServerClient(url), "digits", digits[0])
         name, want = next(iter(digits[1].items()))
         check_classes(url, "digits", digits[0], name, want)
 

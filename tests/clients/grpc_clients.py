@@ -227,6 +227,22 @@ def check_curl(http):
     assert '"data":[3.0]' in answer.stdout and answer.stdout.endswith(" 2 200"), answer.stdout
 
 
+def check_repository(url, model, inputs):
+    """tritonclient: a model is unloaded and loaded."""
+    client = triton.InferenceServerClient(url)
+    index = lambda: {entry.name: entry.state for entry in client.get_model_repository_index().models}
+    client.unload_model(model)
+    assert index()[model] == "UNAVAILABLE", index()
+    client.load_model(model)
+    assert index()[model] == "READY" and client.infer(model, triton_inputs(inputs))
+    for name, how in [("nobody", {}), (model, {"config": "{}"})]:
+        try:
+            client.load_model(name, **how)
+            raise AssertionError("it was loaded")
+        except InferenceServerException as error:
+            assert "there is no such model" in str(error) or "'config' is not served" in str(error), error
+
+
 def main(program):
     caps = ["--max-latency-ms", "2000"]
     models = [ROOT / "examples/digits/digits.onnx", ROOT / f"tests/models/pipelines/{TEXTS}.onnx", ROOT / f"tests/models/zoo/{HALF}.onnx"]
@@ -242,6 +258,7 @@ def main(program):
         check_triton(own, HALF, *case(f"zoo/{HALF}"))
         name, want = next(iter(digits[1].items()))
         check_classes(own, "digits", digits[0], name, want)
+        check_repository(own, "digits", digits[0])
         check_health(own, "digits")
         check_reflection(own, "digits", *digits)
         metrics = urllib.request.urlopen(f"http://{own}/metrics").read().decode()

@@ -69,7 +69,9 @@ async fn every_metric_of_the_catalogue_is_there_with_all_its_labels_and_no_other
         assert_eq!(kinds[name], word(kind), "{name}");
         assert!(text.contains(&format!("# HELP {name} {help}\n")), "{name}");
         let (label, values) = label.unwrap_or(("version", &["1"]));
-        for value in values.iter().filter(|_| !["uncork_build_info", "uncork_http_connections"].contains(&name)) {
+        for value in values.iter().filter(|_| {
+            !["uncork_build_info", "uncork_http_connections", "uncork_repository_broken_versions"].contains(&name)
+        }) {
             let labelled = format!("{label}=\"{value}\"");
             assert!(text.lines().any(|line| line.starts_with(name) && line.contains(&labelled)), "{name} {labelled}");
         }
@@ -127,8 +129,8 @@ fn page() -> String {
          `GET /metrics` answers in Prometheus' text format. This page is written from `src/metrics/catalogue.rs` by\n\
          `UNCORK_WRITE=1 cargo test --release --test library metrics`; dashboards and alerts are in `dashboards/`, and\n\
          [operating.md](operating.md) says how to read them.\n\n\
-         All but `uncork_http_…` and `uncork_build_info` have the labels `model` and `version`. A histogram NAME is the series `NAME_bucket`, `NAME_sum`\n\
-         and `NAME_count`.\n\n\
+         All but `uncork_http_…`, `uncork_repository_…` and `uncork_build_info` have the labels `model` and `version`. A histogram NAME is the series\n\
+         `NAME_bucket`, `NAME_sum` and `NAME_count`.\n\n\
          | metric | kind | its own label | what it says |\n| --- | --- | --- | --- |\n",
     );
     for Metric { name, kind, label, help } in catalogue::ALL {

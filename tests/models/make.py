@@ -125,6 +125,17 @@ def found():
     )
 
 
+def plus(number):
+    """Two versions of one model: the answer says which one gave it."""
+    build(
+        f"plus_{number}",
+        [helper.make_node("Add", ["x", "number"], ["y"], name="add")],
+        [("x", ["batch", 2])],
+        [("y", ["batch", 2])],
+        [("number", np.array([number], dtype=np.float32))],
+    )
+
+
 def main():
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
@@ -186,6 +197,8 @@ def main():
 
     stateful()
     found()
+    plus(1)
+    plus(2)
 
     for path in sorted(HERE.glob("*.onnx")):
         try:

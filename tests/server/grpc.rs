@@ -278,7 +278,6 @@ async fn each_error_has_its_status_and_a_sentence() {
     for (method, headers, status) in [
         ("ModelNothing", &[][..], "12"),
         ("Nobody/ModelInfer", &[], "12"),
-        ("RepositoryModelLoad", &[], "12"),
         ("ModelInfer", &[("content-type", "application/grpc+json")], "12"),
         ("ModelInfer", &[("grpc-timeout", "soon")], "3"),
         ("ModelInfer", &[("content-type", "application/grpc+proto")], "0"),
@@ -287,6 +286,8 @@ async fn each_error_has_its_status_and_a_sentence() {
         assert_eq!(called.status(), status, "{method} {headers:?}: {called:?}");
     }
     client.call("ModelInfer", &raw(&[1.0])).await.only::<ModelInferResponse>();
+    let fixed = client.raw(&path("RepositoryModelLoad"), &[], framed(&[])).await;
+    assert_eq!(fixed.status(), "12", "its models do not change: {fixed:?}");
 }
 
 #[tokio::test]

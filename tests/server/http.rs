@@ -1,5 +1,6 @@
 //! What the server promises its HTTP clients, one test for each promise.
 
+mod repository;
 mod v1;
 
 use std::net::SocketAddr;
@@ -265,7 +266,7 @@ async fn metadata_lists_what_is_there_and_nothing_else() {
     let metadata = server.get("/v2").await.json();
     assert_eq!(
         metadata,
-        json!({"name": "uncork", "version": env!("CARGO_PKG_VERSION"), "extensions": ["binary_tensor_data", "classification", "model_configuration", "statistics"]})
+        json!({"name": "uncork", "version": env!("CARGO_PKG_VERSION"), "extensions": ["binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics"]})
     );
     let model = server.get("/v2/models/m").await.json();
     let tensor = |name| json!([{"name": name, "datatype": "FP32", "shape": [-1, 1]}]);

@@ -117,6 +117,10 @@ fn of_configuration(path: &Path) -> ExitCode {
             for model in &config.models {
                 say(&summary(model));
             }
+            if let Some(folder) = &config.folder {
+                let poll = folder.poll.as_secs_f64();
+                say(&format!("  and those of the folder {}, looked at every {poll} s", folder.path.display()));
+            }
             if let Some(traces) = &config.traces {
                 say(&tracing(traces));
             }

@@ -14,7 +14,9 @@ use super::proto::inference::{
 };
 use crate::registry::{Device, Model, Priority, Registry, Timed, Totals};
 use crate::runner::{Rows, TensorSpec};
+use crate::server::app::App;
 use crate::server::v2::metadata::EXTENSIONS;
+use crate::server::v2::repository::{Availability, Entry, entries};
 use crate::tensor::DataType;
 
 pub(super) fn server() -> ServerMetadataResponse {
@@ -142,18 +144,11 @@ fn spent(timed: Timed) -> Option<StatisticDuration> {
     Some(StatisticDuration { count: timed.count, ns: u64::try_from(timed.time.as_nanos()).unwrap_or(u64::MAX) })
 }
 
-/// What is loaded, and, where that is wanted, what is being loaded.
-pub(super) fn index(registry: &Registry, only_ready: bool) -> RepositoryIndexResponse {
-    let entry = |name: &str, version: &str, state: &str| ModelIndex {
-        name: name.to_owned(),
-        version: version.to_owned(),
-        state: state.to_owned(),
-        reason: String::new(),
-    };
-    let mut models: Vec<_> =
-        registry.models().iter().map(|model| entry(model.name(), model.version(), "READY")).collect();
-    if !only_ready {
-        models.extend(registry.loading().iter().map(|name| entry(name, "", "LOADING")));
-    }
+/// What is loaded, and, where that is wanted, what is being loaded or cannot be.
+pub(super) fn index(app: &App, only_ready: bool) -> RepositoryIndexResponse {
+    let entries = entries(app).into_iter().filter(|entry| !only_ready || entry.state == Availability::Ready);
+    let entry =
+        |Entry { name, version, state, reason }| ModelIndex { name, version, state: state.name().into(), reason };
+    let models = entries.map(entry).collect();
     RepositoryIndexResponse { models }
 }

@@ -29,7 +29,9 @@ use self::message::{Message, Messages};
 use self::proto::health::HealthCheckRequest;
 use self::proto::inference::{
     ModelConfigRequest, ModelConfigResponse, ModelMetadataRequest, ModelReadyRequest, ModelReadyResponse,
-    ModelStatisticsRequest, ModelStatisticsResponse, RepositoryIndexRequest, ServerLiveResponse, ServerReadyResponse,
+    ModelStatisticsRequest, ModelStatisticsResponse, RepositoryIndexRequest, RepositoryModelLoadRequest,
+    RepositoryModelLoadResponse, RepositoryModelUnloadRequest, RepositoryModelUnloadResponse, ServerLiveResponse,
+    ServerReadyResponse,
 };
 use self::proto::reflection::ServerReflectionRequest;
 pub(super) use self::reply::refused;
@@ -40,7 +42,7 @@ use super::arrival::Arrival;
 use super::http2::Line;
 use super::quick::Quick;
 use super::status::Refusal;
-use super::v2::SERVER_TIMING;
+use super::v2::{SERVER_TIMING, repository};
 use crate::error::Error;
 use crate::front::Caller;
 use crate::quote::Quoted;
@@ -160,6 +162,16 @@ impl Desk {
                     Some((answer, (messages, line)))
                 })))
             }
+            Rpc::RepositoryModelLoad => {
+                let RepositoryModelLoadRequest { model_name, parameters, .. } = decoded(&messages.only().await?)?;
+                repository::load_by_name(&self.app, &model_name, parameters.keys()).await?;
+                Ok(reply::unary(framed(&RepositoryModelLoadResponse {})))
+            }
+            Rpc::RepositoryModelUnload => {
+                let RepositoryModelUnloadRequest { model_name, .. } = decoded(&messages.only().await?)?;
+                repository::unload_by_name(&self.app, &model_name).await?;
+                Ok(reply::unary(framed(&RepositoryModelUnloadResponse {})))
+            }
             other => self.describe(other, &messages.only().await?).map(reply::unary),
         }
     }
@@ -213,17 +225,13 @@ impl Desk {
             }
             Rpc::RepositoryIndex => {
                 let RepositoryIndexRequest { ready, .. } = decoded(asked)?;
-                framed(&describe::index(registry, ready))
+                framed(&describe::index(&self.app, ready))
             }
             Rpc::HealthCheck => {
                 let HealthCheckRequest { service } = decoded(asked)?;
                 framed(&health::check(registry, &service)?)
             }
-            _ => {
-                let message =
-                    "models are not loaded or unloaded over gRPC: this server serves those that it was started with";
-                return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message));
-            }
+            _ => return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "this call is not served")),
         })
     }
 }

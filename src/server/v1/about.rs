@@ -14,6 +14,7 @@ use super::{SIGNATURE, Target, Which};
 use crate::runner::TensorSpec;
 use crate::server::app::{App, json as answer};
 use crate::server::status::Refusal;
+use crate::server::v2::repository::{Availability, Entry, entries};
 use crate::tensor::DataType;
 
 /// `GET /v1/models`
@@ -39,31 +40,44 @@ struct Status<'a> {
 struct OfVersion<'a> {
     version: &'a str,
     state: &'static str,
-    status: Condition,
+    status: Condition<'a>,
 }
 
 #[derive(Serialize)]
-struct Condition {
+struct Condition<'a> {
     error_code: &'static str,
-    error_message: String,
+    error_message: &'a str,
 }
 
 /// `GET /v1/models/{model}[/versions/{version}|/labels/{label}]`; 503 where it does not answer at present.
 pub(in crate::server) async fn status(State(app): State<App>, target: Target) -> Result<Response, Refusal> {
-    let model = asked(&target)?.find(&app)?;
-    let all = app.registry.models();
-    let is_asked = |version: &str| matches!(target.which, Which::Latest) || version == model.version();
-    let versions = all.iter().filter(|other| other.name() == model.name() && is_asked(other.version()));
-    let of_version = |version: &'_ std::sync::Arc<crate::registry::Model>| match version.stuck() {
-        None => Condition { error_code: "OK", error_message: String::new() },
-        Some(why) => Condition { error_code: "UNAVAILABLE", error_message: why },
+    let asked = asked(&target)?;
+    let is_asked = |entry: &Entry| match &asked.which {
+        Which::Latest => true,
+        Which::Version(version) => entry.version == *version,
+        Which::Label(_) => false,
     };
-    let ready = !app.registry.is_draining() && model.stuck().is_none();
-    let model_version_status = versions
-        .map(|model| OfVersion { version: model.version(), state: "AVAILABLE", status: of_version(model) })
-        .collect();
+    let mut entries = entries(&app);
+    entries.retain(|entry| entry.name == asked.model && !entry.version.is_empty() && is_asked(entry));
+    let found = asked.find(&app);
+    if let (Err(refusal), true) = (&found, entries.is_empty()) {
+        return Err(refusal.clone());
+    }
+    let stuck = found.as_ref().ok().and_then(|model| model.stuck()).unwrap_or_default();
+    let ready = found.is_ok() && stuck.is_empty() && !app.registry.is_draining();
+    let of_version = |entry: &Entry| match entry.state {
+        Availability::Ready if stuck.is_empty() => ("AVAILABLE", "OK"),
+        Availability::Ready => ("AVAILABLE", "UNAVAILABLE"),
+        Availability::Loading => ("LOADING", "OK"),
+        Availability::Unavailable => ("END", "INTERNAL"),
+    };
+    let versions = entries.iter().map(|entry| {
+        let (state, error_code) = of_version(entry);
+        let error_message = if entry.state == Availability::Ready { &stuck } else { &entry.reason };
+        OfVersion { version: &entry.version, state, status: Condition { error_code, error_message } }
+    });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    Ok(answer(status, &Status { name: model.name(), ready, model_version_status }))
+    Ok(answer(status, &Status { name: &asked.model, ready, model_version_status: versions.collect() }))
 }
 
 /// `GET /v1/models/{model}[/versions/{version}|/labels/{label}]/metadata`

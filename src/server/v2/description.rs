@@ -159,20 +159,3 @@ fn statistics_of(model: &Model) -> OfModel<'_> {
         },
     }
 }
-
-#[derive(Serialize)]
-struct Indexed<'a> {
-    name: &'a str,
-    version: &'a str,
-    state: &'static str,
-    reason: &'static str,
-}
-
-/// `POST /v2/repository/index`
-pub(in crate::server) async fn index(State(app): State<App>) -> Response {
-    let (models, loading) = (app.registry.models(), app.registry.loading());
-    let there =
-        models.iter().map(|model| Indexed { name: model.name(), version: model.version(), state: "READY", reason: "" });
-    let loading = loading.iter().map(|name| Indexed { name, version: "", state: "LOADING", reason: "" });
-    answer(StatusCode::OK, &there.chain(loading).collect::<Vec<_>>())
-}

@@ -18,7 +18,7 @@ struct ServerMetadata {
 }
 
 pub(in crate::server) const EXTENSIONS: &[&str] =
-    &["binary_tensor_data", "classification", "model_configuration", "statistics"];
+    &["binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics"];
 
 pub(in crate::server) async fn server() -> Response {
     let (name, version) = (env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));

@@ -6,6 +6,7 @@ pub(super) mod coding;
 pub(super) mod data;
 pub(super) mod description;
 pub(super) mod metadata;
+pub(super) mod repository;
 pub(super) mod request;
 pub(super) mod response;
 

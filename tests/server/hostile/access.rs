@@ -9,6 +9,7 @@ use crate::folder::Folder;
 
 const MODELS: &str = "inference-0123456789";
 const VIEWS: &str = "scraping-0123456789";
+const CHANGES: &str = "changing-0123456789";
 const INFER: &str = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[3]}]}"#;
 const PREDICT: &str = r#"{"instances":[[3]]}"#;
 
@@ -18,6 +19,7 @@ enum Needs {
     Nothing,
     Models,
     Views,
+    Changes,
     /// There is no such path.
     NotThere,
 }
@@ -54,6 +56,10 @@ const PATHS: &[(&str, &str, Needs)] = &[
     ("GET", "/openapi.json", Needs::Models),
     ("GET", "/docs", Needs::Models),
     ("GET", "/docs/docs.js", Needs::Models),
+    ("POST", "/v2/repository/models/m/load", Needs::Changes),
+    ("POST", "/v2/repository/models/%6d/load", Needs::Changes),
+    ("POST", "/v2/repository/models/m/unload", Needs::Changes),
+    ("POST", "/v2/repository/models/m/unload/", Needs::NotThere),
     ("GET", "/page/page.css", Needs::Views),
     ("GET", "/status", Needs::Views),
     ("GET", "/metrics", Needs::Views),
@@ -83,6 +89,7 @@ fn tokens(folder: &Folder, text: &str) -> Options {
 fn body(method: &str, path: &str) -> &'static str {
     match method {
         "POST" if path.starts_with("/v1") => PREDICT,
+        "POST" if path.starts_with("/v2/repository") => "",
         "POST" => INFER,
         _ => "",
     }
@@ -105,7 +112,8 @@ async fn the_page_is_a_view_however_it_is_asked_for() {
 #[tokio::test]
 async fn every_route_asks_for_its_right_in_every_spelling() {
     let folder = Folder::new();
-    let server = start(tokens(&folder, &format!("ci {MODELS} inference\ngrafana {VIEWS} scrape\n"))).await;
+    let server =
+        start(tokens(&folder, &format!("ci {MODELS} inference\ngrafana {VIEWS} scrape\nops {CHANGES} admin\n"))).await;
     let basic = "Authorization: Basic bWU6c2NyYXBpbmctMDEyMzQ1Njc4OQ==\r\n".to_owned(); // me:scraping-0123456789
     let bearer = |token: &str| format!("Authorization: Bearer {token}\r\n");
     let callers = [
@@ -116,6 +124,7 @@ async fn every_route_asks_for_its_right_in_every_spelling() {
         ("two headers", format!("{}{}", bearer("wrong-0123456789"), bearer(MODELS)), None),
         ("one for models", bearer(MODELS), Some(Needs::Models)),
         ("one for views", bearer(VIEWS), Some(Needs::Views)),
+        ("one for changes", bearer(CHANGES), Some(Needs::Changes)),
         ("one as a password", basic, Some(Needs::Views)),
     ];
     for &(method, path, needs) in PATHS {
@@ -125,6 +134,8 @@ async fn every_route_asks_for_its_right_in_every_spelling() {
             let expected = match (needs, may) {
                 (Needs::NotThere, _) => 404,
                 (Needs::Nothing, _) => 200,
+                // The models of this server do not change, which is told to those alone who might change them.
+                (Needs::Changes, Some(Needs::Changes)) => 501,
                 (needs, Some(may)) if *may == needs => 200,
                 (_, Some(_)) => 403,
                 (_, None) => 401,
@@ -193,6 +204,7 @@ async fn a_page_of_another_site_reaches_nothing_but_probes() {
         }
         // What no browser sends: neither header, and no Content-Type.
         let (status, answer) = server.ask(&line, "Host: 127.0.0.1\r\n", body).await;
-        assert_eq!(status, 200, "{line}: {answer}");
+        let allowed = if needs == Needs::Changes { 501 } else { 200 };
+        assert_eq!(status, allowed, "{line}: {answer}");
     }
 }

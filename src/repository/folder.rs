@@ -1,0 +1,158 @@
+//! Looks at a folder of models: which versions there are, and whether their files have changed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::plan::Stamp;
+use crate::runner::malformed_name;
+
+/// What else may lie in a model's folder.
+pub const OWN_SETTINGS: &str = "model.toml";
+/// The same, as Triton has it.
+pub const TRITON_SETTINGS: &str = "config.pbtxt";
+
+/// The file of a version, where nothing else is said.
+const MODEL_FILE: &str = "model.onnx";
+
+/// A model's folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ModelFolder {
+    pub(super) path: PathBuf,
+    /// Of the files with its settings.
+    pub(super) settings: Stamp,
+    pub(super) versions: BTreeMap<u64, VersionFolder>,
+}
+
+/// A version's folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct VersionFolder {
+    pub(super) path: PathBuf,
+    /// Of all files in it, and of the model's settings.
+    pub(super) stamp: Stamp,
+}
+
+/// The models below `folder`, by name, and what is no model there, in words. Fails where the folder cannot be read: then nothing
+/// is known, not that nothing is there.
+pub(super) fn look(folder: &Path) -> io::Result<(BTreeMap<String, ModelFolder>, Vec<String>)> {
+    let (mut models, mut others) = (BTreeMap::new(), Vec::new());
+    for path in sorted(folder)? {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        if name.starts_with('.') || !path.is_dir() {
+            continue;
+        }
+        if let Some(message) = malformed_name(name).or_else(|| (name == "stats").then(|| "must not be 'stats'".into()))
+        {
+            others.push(format!("the folder {name:?} is no model: its name {message}"));
+            continue;
+        }
+        let found = model(&path)?;
+        if found.versions.is_empty() {
+            others
+                .push(format!("the folder '{name}' is no model: it has no folder like '1' with a {MODEL_FILE} in it"));
+            continue;
+        }
+        models.insert(name.to_owned(), found);
+    }
+    Ok((models, others))
+}
+
+fn model(path: &Path) -> io::Result<ModelFolder> {
+    let settings = [OWN_SETTINGS, TRITON_SETTINGS].map(|file| path.join(file));
+    let settings = stamp(settings.iter().filter(|file| file.exists()).map(PathBuf::as_path), 0)?;
+    let mut versions = BTreeMap::new();
+    for version in sorted(path)? {
+        let number = version.file_name().and_then(|name| name.to_str()).and_then(number);
+        let Some(number) = number.filter(|_| version.is_dir()) else { continue };
+        let files = sorted(&version)?;
+        if !files.is_empty() {
+            let stamp = stamp(files.iter().map(PathBuf::as_path), settings)?;
+            versions.insert(number, VersionFolder { path: version, stamp });
+        }
+    }
+    Ok(ModelFolder { path: path.to_owned(), settings, versions })
+}
+
+/// `1` is a version, `01` and `one` are none: the first would be the same number twice.
+fn number(name: &str) -> Option<u64> {
+    name.parse::<u64>().ok().filter(|number| number.to_string() == name)
+}
+
+fn sorted(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Names, lengths and times of change. A file that goes while it is looked at is an error: it is looked at again soon.
+fn stamp<'a>(files: impl Iterator<Item = &'a Path>, seed: Stamp) -> io::Result<Stamp> {
+    let mut hasher = DefaultHasher::new();
+    seed.hash(&mut hasher);
+    for file in files {
+        let about = fs::metadata(file)?;
+        (file.file_name(), about.len(), about.modified()?).hash(&mut hasher);
+    }
+    Ok(hasher.finish())
+}
+
+impl VersionFolder {
+    /// The file with the model: `named` where the settings name one, else `model.onnx`, else the only file that ends in `.onnx`.
+    pub(super) fn file(&self, named: Option<&str>) -> Result<PathBuf, String> {
+        let is_file = |name: &str| Some(self.path.join(name)).filter(|path| path.is_file());
+        if let Some(found) = is_file(named.unwrap_or(MODEL_FILE)) {
+            return Ok(found);
+        }
+        if let Some(named) = named {
+            return Err(format!("there is no file {named:?} in its folder"));
+        }
+        let mut onnx = sorted(&self.path).map_err(|error| format!("its folder cannot be read: {error}"))?;
+        onnx.retain(|path| path.extension().is_some_and(|ending| ending == "onnx") && path.is_file());
+        match <[PathBuf; 1]>::try_from(onnx) {
+            Ok([only]) => Ok(only),
+            Err(others) => Err(format!("its folder has no {MODEL_FILE}, and {} other files like that", others.len())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path, file: &str, text: &str) {
+        let path = folder.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn models_are_folders_with_numbered_folders_and_any_change_of_a_file_is_seen() {
+        let folder = std::env::temp_dir().join(format!("uncork-models-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        for file in
+            ["m/1/model.onnx", "m/12/a.onnx", "m/01/model.onnx", "m/one/model.onnx", "empty/notes", ".git/1/model.onnx"]
+        {
+            write(&folder, file, "a");
+        }
+        write(&folder, "of two/1/model.onnx", "a");
+        fs::create_dir_all(folder.join("m/13")).unwrap();
+        let (before, others) = look(&folder).unwrap();
+        assert_eq!(before.keys().collect::<Vec<_>>(), ["m"]);
+        assert_eq!(before["m"].versions.keys().copied().collect::<Vec<_>>(), [1, 12]);
+        assert_eq!(others.len(), 2, "{others:?}");
+        assert!(before["m"].versions[&12].file(None).unwrap().ends_with("12/a.onnx"));
+        assert!(before["m"].versions[&1].file(Some("b.onnx")).unwrap_err().contains("\"b.onnx\""));
+        assert_eq!(look(&folder).unwrap().0, before);
+        write(&folder, "m/12/a.onnx", "ab");
+        let after = look(&folder).unwrap().0;
+        let stamp = |models: &BTreeMap<String, ModelFolder>, version| models["m"].versions[&version].stamp;
+        assert_ne!(stamp(&after, 12), stamp(&before, 12));
+        assert_eq!(stamp(&after, 1), stamp(&before, 1));
+        write(&folder, "m/model.toml", "max_latency_ms = 5");
+        let settings = look(&folder).unwrap().0;
+        assert!(settings["m"].settings != after["m"].settings && stamp(&settings, 1) != stamp(&after, 1));
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(look(&folder).is_err());
+    }
+}

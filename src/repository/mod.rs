@@ -1,0 +1,454 @@
+//! Models that come and go while others are served: a folder of models that is followed, and models that are loaded and unloaded
+//! by name.
+//!
+//! [`plan`](plan::plan) decides; this does what it says. Changes are made one at a time, on a thread for blocking work.
+
+mod folder;
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+pub use folder::{OWN_SETTINGS, TRITON_SETTINGS};
+pub use plan::Policy;
+
+use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Registry, Source};
+use folder::{ModelFolder, VersionFolder};
+use plan::{Change, Seen, Serving, Stamp, State};
+
+/// What is said of a model in its folder.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Described {
+    /// Which versions are served.
+    pub policy: Policy,
+    /// Caps and bounds of each version; its version and its source are those of the folder.
+    pub spec: ModelSpec,
+    /// The file in each version's folder, where that is named.
+    pub file: Option<String>,
+    /// What is said there and has no meaning here, in words for the operator.
+    pub notes: Vec<String>,
+}
+
+/// Reads what is said of the model of that name in its folder. The error is for the operator.
+pub type Describe = Arc<dyn Fn(&str, &Path) -> Result<Described, String> + Send + Sync>;
+
+/// A folder of models: a folder for each, with a folder for each version in it, `NAME/1/model.onnx`.
+#[derive(Clone)]
+pub struct Folder {
+    /// Where it is.
+    pub path: PathBuf,
+    /// How often it is looked at. Lower: a new version is picked up sooner. It is loaded when it has looked the same twice.
+    pub poll: Duration,
+    /// Whether a version that cannot keep its latency cap is broken, and not only warned of.
+    pub strict: bool,
+    /// Reads a model's settings.
+    pub describe: Describe,
+}
+
+impl fmt::Debug for Folder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Folder").field("path", &self.path).field("poll", &self.poll).finish_non_exhaustive()
+    }
+}
+
+/// A version that is not served though somebody may look for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// The model.
+    pub name: String,
+    /// Its version; empty where all are meant.
+    pub version: String,
+    /// Why, in a sentence without a path of this machine.
+    pub reason: String,
+}
+
+/// Why a model was not loaded or unloaded by name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// Neither the configuration nor the folder has it.
+    #[error("there is no such model in the configuration or in the folder of models")]
+    Unknown,
+    /// It cannot be loaded; the sentence says why.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The models of a server that can change. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Repository(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    /// Where models batch.
+    runtime: Handle,
+    /// The models of the configuration.
+    configured: Vec<ModelSpec>,
+    folder: Option<Folder>,
+    /// Held while something is changed.
+    shelf: Mutex<Shelf>,
+    troubles: Mutex<Vec<Trouble>>,
+}
+
+/// What is known of the folder, and what was done about it.
+#[derive(Debug, Default)]
+struct Shelf {
+    serving: Serving,
+    /// What could not be loaded, with the stamp that it had and why.
+    broken: BTreeMap<(String, u64), (Stamp, String)>,
+    /// The stamps of the last look.
+    before: BTreeMap<(String, u64), Stamp>,
+    described: BTreeMap<String, (Stamp, Result<Described, String>)>,
+    /// Names that somebody has unloaded.
+    unloaded: BTreeSet<String>,
+    /// What is no model, as it was logged last.
+    others: Vec<String>,
+}
+
+impl Repository {
+    /// The models that `registry` serves, of which those of the configuration are `configured`, and those of `folder`, which are
+    /// still to be loaded. Models batch in the runtime in which this is called.
+    pub fn new(registry: Registry, configured: Vec<ModelSpec>, folder: Option<Folder>) -> Repository {
+        let (shelf, troubles, runtime) = (Mutex::default(), Mutex::default(), Handle::current());
+        Repository(Arc::new(Inner { registry, runtime, configured, folder, shelf, troubles }))
+    }
+
+    /// Loads the models of the folder. Blocks for seconds. The registry is not ready meanwhile.
+    ///
+    /// # Errors
+    /// Models of which no version can be loaded. One of which an older version can be is served in that, and logged.
+    pub fn open(&self) -> Result<(), LoadErrors> {
+        let _hold = self.0.registry.hold();
+        let inner = &self.0;
+        let mut shelf = inner.shelf();
+        let left = inner.follow_folder(&mut shelf, true);
+        drop(left);
+        let is_missing = |trouble: &&Trouble| shelf.serving.get(&trouble.name).is_none_or(BTreeMap::is_empty);
+        let troubles = inner.troubles();
+        let errors = troubles.iter().filter(is_missing).map(|Trouble { name, version, reason }| LoadError {
+            name: name.clone(),
+            reason: if version.is_empty() { reason.clone() } else { format!("version {version}: {reason}") },
+        });
+        LoadErrors::unless_none(errors.collect())
+    }
+
+    /// Follows the folder until this is dropped: what is new is loaded, what is gone is let go. Never returns.
+    pub async fn follow(&self) -> Infallible {
+        let Some(poll) = self.0.folder.as_ref().map(|folder| folder.poll) else { return std::future::pending().await };
+        loop {
+            tokio::time::sleep(poll).await;
+            self.change(|inner, shelf| {
+                let left = inner.follow_folder(shelf, false);
+                inner.see_off(left);
+            })
+            .await;
+        }
+    }
+
+    /// Loads the model of that name: all its versions of the configuration, or those of the folder that its policy asks for. What
+    /// could not be loaded before is tried again. Nothing is done about what is served already.
+    ///
+    /// # Errors
+    /// There is no such model, or a version of it cannot be loaded.
+    pub async fn load(&self, name: &str) -> Result<(), ChangeError> {
+        let name = name.to_owned();
+        self.change(move |inner, shelf| inner.load(shelf, &name)).await
+    }
+
+    /// Serves no version of that model any more, until it is loaded by name. Returns when nobody holds it any more.
+    ///
+    /// # Errors
+    /// There is no such model.
+    pub async fn unload(&self, name: &str) -> Result<(), ChangeError> {
+        let name = name.to_owned();
+        let left = self.change(move |inner, shelf| inner.unload(shelf, &name)).await?;
+        for leaving in left {
+            leaving.ended().await;
+        }
+        Ok(())
+    }
+
+    /// What is not served, by name and version.
+    pub fn troubles(&self) -> Vec<Trouble> {
+        self.0.troubles().clone()
+    }
+
+    /// Makes a change, on a thread that may block. It is made to its end, though nobody waits for it any more.
+    async fn change<T: Send + 'static>(&self, change: impl FnOnce(&Inner, &mut Shelf) -> T + Send + 'static) -> T {
+        let inner = Arc::clone(&self.0);
+        let made = self.0.runtime.spawn_blocking(move || {
+            let mut shelf = inner.shelf();
+            change(&inner, &mut shelf)
+        });
+        match made.await {
+            Ok(made) => made,
+            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+            // The runtime ends, and this with it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Inner {
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        // It is whole between any two changes of it.
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn troubles(&self) -> MutexGuard<'_, Vec<Trouble>> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_configured(&self, name: &str) -> bool {
+        self.configured.iter().any(|spec| spec.name == name)
+    }
+
+    fn load(&self, shelf: &mut Shelf, name: &str) -> Result<(), ChangeError> {
+        shelf.unloaded.remove(name);
+        shelf.broken.retain(|(own, _), _| own != name);
+        if self.is_configured(name) {
+            let mut failed = None;
+            for spec in self.configured.iter().filter(|spec| spec.name == name) {
+                if self.registry.model(name, Some(&spec.version)).is_err()
+                    && let Err(error) = self.bring(spec.clone(), false, None)
+                {
+                    failed = failed.or(Some(format!("version {}: {error}", spec.version)));
+                }
+            }
+            self.note_troubles(shelf);
+            return failed.map_or(Ok(()), |reason| Err(ChangeError::Failed(reason)));
+        }
+        let left = self.follow_folder(shelf, true);
+        self.see_off(left);
+        let trouble = self.troubles().iter().find(|trouble| trouble.name == name).cloned();
+        match trouble {
+            Some(Trouble { version, reason, .. }) if version.is_empty() => Err(ChangeError::Failed(reason)),
+            Some(Trouble { version, reason, .. }) => Err(ChangeError::Failed(format!("version {version}: {reason}"))),
+            None if shelf.serving.contains_key(name) => Ok(()),
+            None => Err(ChangeError::Unknown),
+        }
+    }
+
+    fn unload(&self, shelf: &mut Shelf, name: &str) -> Result<Vec<Leaving>, ChangeError> {
+        let is_known = self.is_configured(name)
+            || shelf.serving.contains_key(name)
+            || shelf.described.contains_key(name)
+            || shelf.unloaded.contains(name);
+        if !is_known {
+            return Err(ChangeError::Unknown);
+        }
+        shelf.unloaded.insert(name.to_owned());
+        shelf.serving.remove(name);
+        let versions = self.registry.versions(name);
+        let left = versions.iter().filter_map(|version| self.let_go(name, version)).collect();
+        self.note_troubles(shelf);
+        Ok(left)
+    }
+
+    /// Does what the folder asks for. `is_hurried`: what has not been looked at before is loaded as well.
+    fn follow_folder(&self, shelf: &mut Shelf, is_hurried: bool) -> Vec<Leaving> {
+        let mut left = Vec::new();
+        let Some(folder) = self.folder.as_ref().filter(|_| !self.registry.is_draining()) else { return left };
+        let (mut models, mut others) = match folder::look(&folder.path) {
+            Ok(found) => found,
+            Err(error) => (BTreeMap::new(), vec![format!("the folder of models cannot be read: {error}")]),
+        };
+        let is_read = others.first().is_none_or(|other| !other.starts_with("the folder of models"));
+        models.retain(|name, _| {
+            let is_taken = self.is_configured(name);
+            if is_taken {
+                others.push(format!("the folder '{name}' is left alone: the configuration has a model of that name"));
+            }
+            !is_taken
+        });
+        if others != shelf.others {
+            others.iter().for_each(|other| tracing::warn!(folder = %folder.path.display(), "{other}"));
+            shelf.others = others;
+        }
+        if !is_read {
+            return left;
+        }
+        shelf.describe(&models, folder);
+        shelf.forget(&models);
+        // Each round loads or lets go of something, or finds out that it cannot be loaded.
+        loop {
+            let seen = shelf.seen(&models, is_hurried);
+            let changes = plan::plan(&seen, &shelf.serving);
+            if changes.is_empty() {
+                break;
+            }
+            let loads = changes.iter().filter_map(|(name, change)| match change {
+                Change::Load(version) => Some((name, version.to_string())),
+                Change::LetGo(_) => None,
+            });
+            loads.for_each(|(name, version)| self.registry.announce(name, &version));
+            for (name, change) in changes {
+                left.extend(match change {
+                    Change::Load(version) => self.load_version(shelf, folder, &models, &name, version),
+                    Change::LetGo(version) => {
+                        shelf.serving.get_mut(&name).map(|own| own.remove(&version));
+                        self.let_go(&name, &version.to_string())
+                    }
+                });
+            }
+            shelf.serving.retain(|_, versions| !versions.is_empty());
+        }
+        shelf.before = stamps(&models);
+        self.note_troubles(shelf);
+        left
+    }
+
+    fn load_version(
+        &self,
+        shelf: &mut Shelf,
+        folder: &Folder,
+        models: &BTreeMap<String, ModelFolder>,
+        name: &str,
+        version: u64,
+    ) -> Option<Leaving> {
+        let at = models.get(name).and_then(|model| model.versions.get(&version))?;
+        let described = shelf.described.get(name).and_then(|(_, described)| described.as_ref().ok())?;
+        let loaded = at.file(described.file.as_deref()).and_then(|file| {
+            let (version, source) = (version.to_string(), Source::Onnx(file));
+            self.bring(ModelSpec { version, source, ..described.spec.clone() }, folder.strict, Some(at))
+        });
+        match loaded {
+            Ok(before) => {
+                shelf.serving.entry(name.to_owned()).or_default().insert(version, at.stamp);
+                shelf.broken.remove(&(name.to_owned(), version));
+                before
+            }
+            Err(reason) => {
+                shelf.broken.insert((name.to_owned(), version), (at.stamp, reason));
+                None
+            }
+        }
+    }
+
+    /// Loads a version and serves it; what it takes the place of comes back. The error has no path in it.
+    fn bring(&self, spec: ModelSpec, strict: bool, at: Option<&VersionFolder>) -> Result<Option<Leaving>, String> {
+        let (name, version) = (spec.name.clone(), spec.version.clone());
+        let metrics = self.registry.metrics().repository();
+        match self.registry.bring(spec, strict) {
+            Ok(before) => {
+                metrics.loaded.increment(1);
+                tracing::info!(model = name, version, "served from now on");
+                Ok(before)
+            }
+            Err(LoadError { reason, .. }) => {
+                metrics.failed.increment(1);
+                tracing::error!(
+                    model = name,
+                    version,
+                    "cannot be loaded, so what was served before is served on: {reason}"
+                );
+                let path = at.map(|at| format!("{}/", at.path.display()));
+                Err(path.map_or_else(|| without_path(&reason), |path| reason.replace(&path, "")))
+            }
+        }
+    }
+
+    fn let_go(&self, name: &str, version: &str) -> Option<Leaving> {
+        let leaving = self.registry.take_out(name, version).ok()?;
+        self.registry.metrics().repository().let_go.increment(1);
+        tracing::info!(model = name, version, "served no more");
+        Some(leaving)
+    }
+
+    /// Waits for what leaves, in the background.
+    fn see_off(&self, left: Vec<Leaving>) {
+        for leaving in left {
+            self.runtime.spawn(leaving.ended());
+        }
+    }
+
+    fn note_troubles(&self, shelf: &Shelf) {
+        let trouble = |name: &str, version: String, reason: &str| Trouble {
+            name: name.to_owned(),
+            version,
+            reason: reason.to_owned(),
+        };
+        let broken = shelf.broken.iter().map(|((name, version), (_, why))| trouble(name, version.to_string(), why));
+        let unclear = shelf
+            .described
+            .iter()
+            .filter_map(|(name, (_, described))| described.as_ref().err().map(|why| trouble(name, String::new(), why)));
+        let unloaded = shelf.unloaded.iter().map(|name| trouble(name, String::new(), "unloaded"));
+        let mut all: Vec<Trouble> = broken.chain(unclear).filter(|own| !shelf.unloaded.contains(&own.name)).collect();
+        self.registry.metrics().repository().broken.set(all.len() as f64);
+        all.extend(unloaded);
+        *self.troubles() = all;
+    }
+}
+
+/// A file's path before a colon is left out.
+fn without_path(reason: &str) -> String {
+    match reason.split_once(": ") {
+        Some((path, rest)) if path.contains('/') => rest.to_owned(),
+        _ => reason.to_owned(),
+    }
+}
+
+fn stamps(models: &BTreeMap<String, ModelFolder>) -> BTreeMap<(String, u64), Stamp> {
+    let of_model = |(name, model): (&String, &ModelFolder)| {
+        let stamps = model.versions.iter().map(|(&version, at)| ((name.clone(), version), at.stamp));
+        stamps.collect::<Vec<_>>()
+    };
+    models.iter().flat_map(of_model).collect()
+}
+
+impl Shelf {
+    /// Reads the settings of models whose settings have changed.
+    fn describe(&mut self, models: &BTreeMap<String, ModelFolder>, folder: &Folder) {
+        for (name, model) in models {
+            if self.described.get(name).is_some_and(|(stamp, _)| *stamp == model.settings) {
+                continue;
+            }
+            let described = (folder.describe)(name, &model.path);
+            match &described {
+                Ok(Described { notes, .. }) => notes.iter().for_each(|note| tracing::warn!(model = name, "{note}")),
+                Err(error) => tracing::error!(model = name, "its settings are wrong, so nothing is changed: {error}"),
+            }
+            self.described.insert(name.clone(), (model.settings, described));
+        }
+    }
+
+    /// Forgets what was known of files that are gone or have changed.
+    fn forget(&mut self, models: &BTreeMap<String, ModelFolder>) {
+        let stamps = stamps(models);
+        self.broken.retain(|key, (stamp, _)| stamps.get(key) == Some(stamp));
+        self.described.retain(|name, _| models.contains_key(name));
+        let (described, before) = (&self.described, &self.before);
+        let is_gone = |name: &String| !described.contains_key(name) && before.keys().any(|(own, _)| own == name);
+        self.unloaded.retain(|name| !is_gone(name));
+    }
+
+    /// The models for the plan. Those that somebody has unloaded are not there.
+    fn seen(&self, models: &BTreeMap<String, ModelFolder>, is_hurried: bool) -> BTreeMap<String, Seen> {
+        let state = |name: &String, version: u64, stamp: Stamp| {
+            let key = (name.clone(), version);
+            match self.broken.get(&key) {
+                Some((broken, _)) if *broken == stamp => State::Broken,
+                _ if is_hurried || self.before.get(&key) == Some(&stamp) => State::Settled,
+                _ => State::Fresh,
+            }
+        };
+        let of_model = |(name, model): (&String, &ModelFolder)| {
+            let seen = match self.described.get(name) {
+                Some((_, Ok(Described { policy, .. }))) => {
+                    let versions = model.versions.iter().map(|(&v, at)| (v, (at.stamp, state(name, v, at.stamp))));
+                    Seen::Clear(policy.clone(), versions.collect())
+                }
+                _ => Seen::Unclear,
+            };
+            (name.clone(), seen)
+        };
+        models.iter().filter(|(name, _)| !self.unloaded.contains(*name)).map(of_model).collect()
+    }
+}
