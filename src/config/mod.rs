@@ -61,7 +61,7 @@ mod file;
 mod folder;
 mod keys;
 mod model;
-mod pbtxt;
+pub(crate) mod pbtxt;
 mod pool;
 mod problem;
 mod server;

@@ -7,7 +7,7 @@ const DEEPEST: usize = 32;
 
 /// The value of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     /// A number, a name, or a string without its quotes.
     Scalar(String),
     /// Fields in their order; a name may come several times.
@@ -16,18 +16,18 @@ pub(super) enum Value {
 
 impl Value {
     /// Its text, of a scalar.
-    pub(super) fn scalar(&self) -> Option<&str> {
+    pub(crate) fn scalar(&self) -> Option<&str> {
         if let Value::Scalar(text) = self { Some(text) } else { None }
     }
 
     /// Its fields; none of a scalar.
-    pub(super) fn fields(&self) -> &[(String, Value)] {
+    pub(crate) fn fields(&self) -> &[(String, Value)] {
         if let Value::Message(fields) = self { fields } else { &[] }
     }
 }
 
 /// The fields of a file. A list is as many fields of its name. The error says in which line it is.
-pub(super) fn parse(text: &str) -> Result<Vec<(String, Value)>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<(String, Value)>, String> {
     let mut reader = Reader { text: text.as_bytes(), at: 0 };
     let fields = reader.fields(0);
     fields.map_err(|what| {

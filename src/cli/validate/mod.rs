@@ -1,5 +1,6 @@
 //! `uncork validate`
 
+mod from;
 #[cfg(feature = "onnx")]
 mod model;
 
@@ -17,7 +18,7 @@ use crate::config::{self, Flags};
 use crate::registry::{Device, ModelSpec, Source};
 use crate::telemetry::Settings;
 
-/// Check a model or a configuration file, and start nothing.
+/// Check a model or a configuration file, or read another server's, and start nothing.
 ///
 /// Of a model it says everything at once: its operators and which are missing, what it takes and gives, whether its rows share
 /// a batch, its weights, and how fast it is about. Of a configuration file it prints every error, with its line, key, value
@@ -28,6 +29,10 @@ pub(super) struct Validate {
     /// ONNX file
     #[arg(value_name = "MODEL.onnx", required_unless_present = "config", conflicts_with = "config")]
     model: Option<PathBuf>,
+
+    /// Print what another server's configuration, FILE, comes to: an uncork.toml, with what is left out and why
+    #[arg(long, value_name = "SERVER", requires = "model", conflicts_with_all = ["config", "json"])]
+    from: Option<from::From>,
 
     /// Configuration file
     #[arg(long, value_name = "FILE")]
@@ -63,13 +68,25 @@ Examples:
   uncork validate minilm.onnx --dim sequence=64 --json
       the same of sentences of 64 tokens, for a program
   uncork validate --config uncork.toml
-      the errors of a configuration file";
+      the errors of a configuration file
+  uncork validate --from triton models/resnet/config.pbtxt > uncork.toml
+      the configuration of Triton, TorchServe, TensorFlow Serving, BentoML or Cortex as uncork's";
 
 impl Validate {
     /// Checks, prints, and says by its exit code whether all is well.
     pub(super) fn run(self) -> ExitCode {
         match (&self.config, &self.model) {
             (Some(config), _) => of_configuration(config),
+            (None, Some(file)) if let Some(from) = self.from => match from::moved(from, file) {
+                Ok(text) => {
+                    say(text.trim_end());
+                    ExitCode::SUCCESS
+                }
+                Err(message) => {
+                    complain(&message);
+                    ExitCode::from(USAGE)
+                }
+            },
             (None, Some(model)) => self.of_model(model).unwrap_or_else(|message| {
                 complain(&message);
                 ExitCode::from(USAGE)

@@ -1,0 +1,99 @@
+//! TorchServe: `config.properties`, whose `models` are JSON, or the `model-config.yaml` of one model.
+//!
+//! Source: <https://pytorch.org/serve/configuration.html>.
+
+use serde_json::Value;
+
+use super::{Model, Moved, NO_QUEUE, NO_THREADS, NO_WAIT, NO_WORKERS, UNKNOWN, count, members, quoted};
+
+const TIMEOUT: &str = "a worker that takes so long is restarted there; here that is 'stuck_after_ms'";
+
+/// `config.properties`
+pub(super) fn properties(text: &str) -> Result<Moved, String> {
+    let mut moved = Moved::default();
+    for (key, value) in pairs(text) {
+        match &*key {
+            "inference_address" => moved.server.push(("http", quoted(address(&value)))),
+            "max_request_size" => moved.server.extend(number(&value).map(|bytes| ("max_body_bytes", bytes))),
+            "max_response_size" => moved.server.extend(number(&value).map(|bytes| ("max_answer_bytes", bytes))),
+            "private_key_file" => moved.server.push(("tls_key", quoted(&value))),
+            "certificate_file" => moved.server.push(("tls_certificate", quoted(&value))),
+            "models" => models(&value, &mut moved)?,
+            "management_address" | "metrics_address" | "enable_metrics_api" | "metrics_mode" => {
+                moved.note(key, "not needed: /metrics, /status and the page are at the same address");
+            }
+            "job_queue_size" => moved.note(key, NO_QUEUE),
+            "number_of_netty_threads" | "netty_client_threads" => moved.note(key, NO_THREADS),
+            "default_workers_per_model" => moved.note(key, NO_WORKERS),
+            "default_response_timeout" => moved.note(key, TIMEOUT),
+            "grpc_inference_address" | "grpc_inference_port" => {
+                moved.note(key, "set 'grpc' of [server]: docs/protocols.md")
+            }
+            "model_store" | "load_models" => {
+                moved.note(key, "archives are not read: name each model's ONNX file, or a folder of them with 'models'")
+            }
+            _ => moved.note(key, UNKNOWN),
+        }
+    }
+    Ok(moved)
+}
+
+/// A model's `model-config.yaml`, which does not say its name.
+pub(super) fn model(file: &Value) -> Moved {
+    let mut moved = Moved::default();
+    let model = of_model("model", "", file, &mut moved);
+    moved.models.push(model);
+    moved
+}
+
+fn models(json: &str, moved: &mut Moved) -> Result<(), String> {
+    let models: Value = serde_json::from_str(json).map_err(|error| format!("'models' is not JSON: {error}"))?;
+    for (name, versions) in members(&models) {
+        for (version, table) in members(versions) {
+            let mut model = of_model(name, &format!("models.{name}."), table, moved);
+            // Versions are whole numbers here.
+            let whole = version.split('.').next().filter(|whole| whole.parse::<u64>().is_ok());
+            model.keys.extend(whole.map(|whole| ("version", quoted(whole))));
+            moved.models.push(model);
+        }
+    }
+    Ok(())
+}
+
+fn of_model(name: &str, path: &str, table: &Value, moved: &mut Moved) -> Model {
+    let mut model = Model { name: name.into(), keys: Vec::new() };
+    for (key, value) in members(table) {
+        let path = format!("{path}{key}");
+        match key {
+            "batchSize" => model.keys.extend(count(value).map(|size| ("max_batch_size", size))),
+            "maxBatchDelay" => moved.note(path, NO_WAIT),
+            "minWorkers" | "maxWorkers" => moved.note(path, NO_WORKERS),
+            "responseTimeout" | "startupTimeout" => moved.note(path, TIMEOUT),
+            "defaultVersion" => moved.note(path, "not needed: the highest version answers where none is named"),
+            "marName" => moved.note(path, "an archive is not read: export the model to ONNX"),
+            "deviceType" | "deviceIds" | "parallelType" => moved.note(path, "set 'device' of the model"),
+            _ => moved.note(path, UNKNOWN),
+        }
+    }
+    model
+}
+
+/// Keys and values of Java's properties; a line that ends with `\` goes on in the next.
+fn pairs(text: &str) -> Vec<(String, String)> {
+    let whole = text.replace("\r\n", "\n").replace("\\\n", "");
+    let lines = whole.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', '!']));
+    lines
+        .filter_map(|line| line.split_once(['=', ':']))
+        .map(|(key, value)| (key.trim().into(), value.trim().into()))
+        .collect()
+}
+
+/// `host:port` of a URL.
+fn address(url: &str) -> &str {
+    let behind = url.split_once("://").map_or(url, |(_, rest)| rest);
+    behind.trim_end_matches('/')
+}
+
+fn number(text: &str) -> Option<String> {
+    text.parse::<u64>().ok().map(|number| number.to_string())
+}

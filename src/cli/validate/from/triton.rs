@@ -1,0 +1,79 @@
+//! Triton: a model's `config.pbtxt`.
+//!
+//! Source: `model_config.proto` of <https://github.com/triton-inference-server/common>.
+
+use super::{Model, Moved, NO_QUEUE, NO_WAIT, UNKNOWN};
+use crate::config::pbtxt::{self, Value};
+
+const SIZES: &str = "not needed: the size of a batch is found by the times that batches take; 'allowed_batch_sizes' is for a model that cannot run others";
+
+/// `config.pbtxt`
+pub(super) fn read(text: &str) -> Result<Moved, String> {
+    let mut moved = Moved::default();
+    let mut model = Model { name: "model".into(), keys: Vec::new() };
+    for (key, value) in &pbtxt::parse(text)? {
+        match (key.as_str(), value.scalar()) {
+            ("name", Some(name)) => model.name = name.to_owned(),
+            ("max_batch_size", Some("0")) => {
+                moved.note(key, "0 there: rows that cannot share a batch are found out when the model is loaded")
+            }
+            ("max_batch_size", Some(size)) => model.keys.push(("max_batch_size", size.to_owned())),
+            ("platform" | "backend", Some(kind)) if kind.contains("onnx") => {}
+            ("platform" | "backend", _) => moved.note(key, "export the model to ONNX"),
+            ("input" | "output", _) => moved.note(key, "not needed: the ONNX file says it"),
+            ("instance_group", _) => group(value, &mut model, &mut moved),
+            ("dynamic_batching", _) => batching(value, &mut model, &mut moved),
+            ("version_policy", _) => {
+                moved.note(key, "each [[model]] is one version, or a folder of versions is served by 'models'")
+            }
+            ("model_warmup", _) => moved.note(key, "not needed: every model is warmed up, at several sizes of batches"),
+            ("sequence_batching", _) => moved.note(key, "state goes out and comes in as tensors: docs/models.md"),
+            ("ensemble_scheduling", _) => moved.note(key, "models are asked one by one"),
+            _ => moved.note(key, UNKNOWN),
+        }
+    }
+    // A list comes as a field for each of its items.
+    moved.notes.dedup();
+    moved.models.push(model);
+    Ok(moved)
+}
+
+fn group(value: &Value, model: &mut Model, moved: &mut Moved) {
+    for (key, value) in value.fields() {
+        match (key.as_str(), value.scalar()) {
+            ("count", Some("1")) | ("kind", Some("KIND_CPU" | "KIND_AUTO")) | ("name", _) => {}
+            ("count", Some(count)) => model.keys.push(("runners", count.to_owned())),
+            ("kind", Some("KIND_GPU")) => {
+                moved.note("instance_group.kind", "set 'device' of the model: docs/devices.md")
+            }
+            _ => moved.note(format!("instance_group.{key}"), UNKNOWN),
+        }
+    }
+}
+
+fn batching(value: &Value, model: &mut Model, moved: &mut Moved) {
+    for (key, value) in value.fields() {
+        let path = format!("dynamic_batching.{key}");
+        match key.as_str() {
+            "preferred_batch_size" => moved.note(path, SIZES),
+            "max_queue_delay_microseconds" => moved.note(path, NO_WAIT),
+            "preserve_ordering" => moved.note(path, "not needed: each answer goes to its own caller"),
+            "priority_levels" | "default_priority_level" => moved.note(path, "requests say 'priority' 1 to 10"),
+            "default_queue_policy" => {
+                for (key, value) in value.fields() {
+                    match (key.as_str(), value.scalar().and_then(|text| text.parse::<u64>().ok())) {
+                        ("default_timeout_microseconds", Some(micros)) if micros > 0 => {
+                            model.keys.push(("max_latency_ms", (micros as f64 / 1e3).to_string()));
+                        }
+                        ("max_queue_size", _) => moved.note(format!("{path}.{key}"), NO_QUEUE),
+                        ("timeout_action", _) => {
+                            moved.note(format!("{path}.{key}"), "what would be late is refused at once, with 503")
+                        }
+                        _ => moved.note(format!("{path}.{key}"), UNKNOWN),
+                    }
+                }
+            }
+            _ => moved.note(path, UNKNOWN),
+        }
+    }
+}
