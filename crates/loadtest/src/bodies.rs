@@ -15,6 +15,8 @@ use super::wire::Answer;
 pub struct Body {
     /// Its bytes.
     pub bytes: Vec<u8>,
+    /// How many of them are JSON, where binary tensors follow.
+    pub json: Option<usize>,
     /// The rows in it.
     pub rows: usize,
     /// The answer that it should have.
@@ -39,8 +41,8 @@ impl Bodies {
     ///
     /// # Panics
     /// There is no body.
-    pub fn new(bodies: BTreeMap<usize, Vec<Body>>, tolerance: Tolerance, message: impl Fn(&[u8]) -> Vec<u8>) -> Bodies {
-        let prepare = |body: Body| Prepared { message: message(&body.bytes), rows: body.rows, expected: body.expected };
+    pub fn new(bodies: BTreeMap<usize, Vec<Body>>, tolerance: Tolerance, message: impl Fn(&Body) -> Vec<u8>) -> Bodies {
+        let prepare = |body: Body| Prepared { message: message(&body), rows: body.rows, expected: body.expected };
         let prepared = |(rows, bodies): (usize, Vec<Body>)| (rows, bodies.into_iter().map(prepare).collect::<Vec<_>>());
         let by_rows: BTreeMap<usize, Vec<Prepared>> =
             bodies.into_iter().filter(|(_, bodies)| !bodies.is_empty()).map(prepared).collect();
@@ -93,7 +95,7 @@ pub fn read(file: &Path, text: &[u8], expected: Option<(&Path, &str)>) -> Result
             bodies.extend(values.into_iter().zip(&lines).map(|(value, line)| body(value, line)));
         }
         // No JSON: whatever it is, it is sent as it is.
-        _ => bodies.push(Body { bytes: text.to_vec(), rows: 1, expected: None }),
+        _ => bodies.push(Body { bytes: text.to_vec(), json: None, rows: 1, expected: None }),
     }
     let Some((path, answers)) = expected else { return Ok(bodies) };
     let answers: Vec<&str> = answers.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -113,12 +115,12 @@ fn body(value: Value, text: &[u8]) -> Body {
         if fields.len() == 2 && fields.contains_key("request") && fields.contains_key("answer") {
             let request = fields.remove("request").unwrap_or_default();
             let bytes = request.to_string().into_bytes();
-            return Body { rows: rows(&request), bytes, expected: fields.remove("answer") };
+            return Body { rows: rows(&request), bytes, json: None, expected: fields.remove("answer") };
         }
         let rows = rows(&Value::Object(fields));
-        return Body { bytes: text.trim_ascii().to_vec(), rows, expected: None };
+        return Body { bytes: text.trim_ascii().to_vec(), json: None, rows, expected: None };
     }
-    Body { bytes: text.trim_ascii().to_vec(), rows: 1, expected: None }
+    Body { bytes: text.trim_ascii().to_vec(), json: None, rows: 1, expected: None }
 }
 
 /// The rows of a request of the Open Inference Protocol or of TensorFlow Serving; 1 of anything else.
@@ -164,7 +166,7 @@ mod tests {
     #[test]
     fn each_answer_is_judged_by_its_own_expectation() {
         let both = bodies("{\"request\":1,\"answer\":10}\n{\"request\":2,\"answer\":20}\n", None).unwrap();
-        let target = Bodies::new(BTreeMap::from([(1, both)]), Tolerance::default(), <[u8]>::to_vec);
+        let target = Bodies::new(BTreeMap::from([(1, both)]), Tolerance::default(), |body| body.bytes.clone());
         let ending = |number, status, body: &str| {
             target.judge(number, 1, &Answer { status, body: body.as_bytes(), keeps_alive: true, batch_rows: None })
         };

@@ -38,6 +38,6 @@ pub use source::{ClosedLoad, Load};
 pub use tally::{Ending, Slot, Tally};
 pub use target::{Same, Target, message};
 pub use template::Template;
-pub use v2::{Input, Metadata, metadata, only_model, random_bodies};
+pub use v2::{Form, Input, Metadata, metadata, only_model, random_bodies};
 pub use verdict::{Verdict, judge};
 pub use wire::Answer;

@@ -1,4 +1,5 @@
-//! The Open Inference Protocol, version 2: which models there are, what they take, and random requests for them.
+//! The Open Inference Protocol, version 2: which models there are, what they take, and random requests for them, also in
+//! binary tensors and as TensorFlow Serving's REST API has them.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,18 @@ const BODIES: usize = 64;
 const MOST_BYTES: usize = 64 << 20;
 /// Numbers of one body: more would be a body that no server takes.
 const MOST_NUMBERS: usize = 16 << 20;
+
+/// How requests are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Form {
+    /// The Open Inference Protocol v2 in JSON.
+    #[default]
+    Json,
+    /// The same with binary tensors, both ways.
+    Binary,
+    /// TensorFlow Serving's `:predict`, row by row.
+    Predict,
+}
 
 /// An input of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -95,6 +108,7 @@ pub fn random_bodies(
     metadata: &Metadata,
     shapes: &[(String, Vec<usize>)],
     sizes: &[usize],
+    form: Form,
     seed: u64,
 ) -> Result<BTreeMap<usize, Vec<Body>>, String> {
     if let Some((unknown, _)) = shapes.iter().find(|(name, _)| metadata.inputs.iter().all(|input| input.name != *name))
@@ -107,7 +121,7 @@ pub fn random_bodies(
     for &rows in sizes {
         let mut bodies: Vec<Body> = Vec::new();
         while bodies.len() < BODIES {
-            let body = random_body(metadata, shapes, rows, &mut chance)?;
+            let body = random_body(metadata, shapes, rows, form, &mut chance)?;
             let room = MOST_BYTES / sizes.len() / body.bytes.len().max(1);
             bodies.push(body);
             if bodies.len() >= room {
@@ -123,6 +137,7 @@ fn random_body(
     metadata: &Metadata,
     shapes: &[(String, Vec<usize>)],
     rows: usize,
+    form: Form,
     chance: &mut Xoshiro256PlusPlus,
 ) -> Result<Body, String> {
     let mut inputs = Vec::new();
@@ -137,10 +152,95 @@ fn random_body(
                 input.name
             ));
         };
-        let data = data(input, numbers, chance)?;
-        inputs.push(json!({"name": input.name, "shape": shape, "datatype": input.datatype, "data": data}));
+        inputs.push(Made { input, shape, numbers: made_up(input, numbers, chance)? });
     }
-    Ok(Body { bytes: json!({ "inputs": inputs }).to_string().into_bytes(), rows, expected: None })
+    let (bytes, json) = match form {
+        Form::Json => (in_json(&inputs), None),
+        Form::Binary => {
+            let (bytes, json) = in_binary(&inputs);
+            (bytes, Some(json))
+        }
+        Form::Predict => (in_rows(&inputs, rows), None),
+    };
+    Ok(Body { bytes, json, rows, expected: None })
+}
+
+/// An input's tensor.
+struct Made<'a> {
+    input: &'a Input,
+    shape: Vec<usize>,
+    numbers: Vec<f64>,
+}
+
+impl Made<'_> {
+    fn elements(&self) -> Vec<Value> {
+        let element = |number: &f64| match self.input.datatype.as_str() {
+            "BOOL" => json!(*number != 0.0),
+            datatype if datatype.contains("FP") || datatype == "BF16" => json!(number),
+            _ => json!(*number as u8),
+        };
+        self.numbers.iter().map(element).collect()
+    }
+
+    /// Little-endian, as the protocol has them.
+    fn bytes(&self) -> Vec<u8> {
+        let of = |number: &f64| -> Vec<u8> {
+            let whole = *number as u8;
+            match self.input.datatype.as_str() {
+                "FP64" => number.to_le_bytes().to_vec(),
+                "FP32" => (*number as f32).to_le_bytes().to_vec(),
+                "FP16" => half::f16::from_f64(*number).to_le_bytes().to_vec(),
+                "BF16" => half::bf16::from_f64(*number).to_le_bytes().to_vec(),
+                "INT64" | "UINT64" => u64::from(whole).to_le_bytes().to_vec(),
+                "INT32" | "UINT32" => u32::from(whole).to_le_bytes().to_vec(),
+                "INT16" | "UINT16" => u16::from(whole).to_le_bytes().to_vec(),
+                _ => vec![whole],
+            }
+        };
+        self.numbers.iter().flat_map(of).collect()
+    }
+}
+
+fn in_json(inputs: &[Made<'_>]) -> Vec<u8> {
+    let input = |made: &Made<'_>| {
+        let Input { name, datatype, .. } = made.input;
+        json!({"name": name, "shape": made.shape, "datatype": datatype, "data": made.elements()})
+    };
+    json!({"inputs": inputs.iter().map(input).collect::<Vec<_>>()}).to_string().into_bytes()
+}
+
+/// A request whose tensors come behind its JSON, and the length of that.
+fn in_binary(inputs: &[Made<'_>]) -> (Vec<u8>, usize) {
+    let mut tensors = Vec::new();
+    let input = |made: &Made<'_>| {
+        let (Input { name, datatype, .. }, bytes) = (made.input, made.bytes());
+        let parameters = json!({"binary_data_size": bytes.len()});
+        tensors.extend(bytes);
+        json!({"name": name, "shape": made.shape, "datatype": datatype, "parameters": parameters})
+    };
+    let inputs: Vec<Value> = inputs.iter().map(input).collect();
+    let json = json!({"inputs": inputs, "parameters": {"binary_data_output": true}}).to_string().into_bytes();
+    let length = json.len();
+    ([json, tensors].concat(), length)
+}
+
+/// `{"instances": […]}`: each row as it is, of a model with one input, else by name.
+fn in_rows(inputs: &[Made<'_>], rows: usize) -> Vec<u8> {
+    let each: Vec<Vec<Value>> = inputs.iter().map(|made| nested(made.elements(), &made.shape)).collect();
+    let row = |row: usize| match (inputs, &each[..]) {
+        ([_], [only]) => only[row].clone(),
+        _ => inputs.iter().zip(&each).map(|(made, rows)| (made.input.name.clone(), rows[row].clone())).collect(),
+    };
+    json!({"instances": (0..rows).map(row).collect::<Vec<_>>()}).to_string().into_bytes()
+}
+
+/// The items of the outermost list of a tensor.
+fn nested(elements: Vec<Value>, shape: &[usize]) -> Vec<Value> {
+    let mut items = elements;
+    for &dim in shape.iter().skip(1).rev() {
+        items = items.chunks(dim.max(1)).map(|chunk| Value::from(chunk.to_vec())).collect();
+    }
+    items
 }
 
 fn shape(input: &Input, own: Option<&[usize]>, rows: usize) -> Result<Vec<usize>, String> {
@@ -170,15 +270,14 @@ fn shape(input: &Input, own: Option<&[usize]>, rows: usize) -> Result<Vec<usize>
     Ok(std::iter::once(first).chain(rest).collect())
 }
 
-fn data(input: &Input, numbers: usize, chance: &mut Xoshiro256PlusPlus) -> Result<Vec<Value>, String> {
-    let integer = u8::from(input.name.contains("mask"));
+fn made_up(input: &Input, numbers: usize, chance: &mut Xoshiro256PlusPlus) -> Result<Vec<f64>, String> {
     // Four decimals: bodies are then about as long as those of real data.
     let mut float = || f64::from(chance.random_range(-10_000i32..=10_000)) / 1e4;
     match input.datatype.as_str() {
-        "FP16" | "FP32" | "FP64" | "BF16" => Ok((0..numbers).map(|_| json!(float())).collect()),
-        "BOOL" => Ok(vec![json!(true); numbers]),
+        "FP16" | "FP32" | "FP64" | "BF16" => Ok((0..numbers).map(|_| float()).collect()),
+        "BOOL" => Ok(vec![1.0; numbers]),
         "INT8" | "INT16" | "INT32" | "INT64" | "UINT8" | "UINT16" | "UINT32" | "UINT64" => {
-            Ok(vec![json!(integer); numbers])
+            Ok(vec![if input.name.contains("mask") { 1.0 } else { 0.0 }; numbers])
         }
         other => {
             Err(format!("input '{}' is of type {other}, which nobody can make up; give bodies with --body", input.name))
@@ -198,8 +297,8 @@ mod tests {
     #[test]
     fn random_bodies_have_the_rows_and_shapes_asked_for_and_differ() {
         let open = metadata("FP32", &[-1, -1, 2]);
-        let bodies = random_bodies(&open, &[("x".into(), vec![3, 2])], &[1, 4], 7).unwrap();
-        assert_eq!(bodies, random_bodies(&open, &[("x".into(), vec![3, 2])], &[1, 4], 7).unwrap());
+        let bodies = random_bodies(&open, &[("x".into(), vec![3, 2])], &[1, 4], Form::Json, 7).unwrap();
+        assert_eq!(bodies, random_bodies(&open, &[("x".into(), vec![3, 2])], &[1, 4], Form::Json, 7).unwrap());
         for (rows, bodies) in bodies {
             assert_eq!(bodies.len(), BODIES);
             assert_ne!(bodies[0], bodies[1]);
@@ -212,7 +311,7 @@ mod tests {
     #[test]
     fn what_cannot_be_made_up_is_told_with_what_to_give() {
         let error = |metadata: &Metadata, shapes: &[(String, Vec<usize>)], rows| {
-            random_bodies(metadata, shapes, &[rows], 1).unwrap_err()
+            random_bodies(metadata, shapes, &[rows], Form::Json, 1).unwrap_err()
         };
         for (found, words) in [
             (error(&metadata("FP32", &[-1, -1]), &[], 1), "--shape x:64"),
@@ -224,5 +323,29 @@ mod tests {
         ] {
             assert!(found.contains(words), "{found}");
         }
+    }
+
+    #[test]
+    fn the_same_numbers_are_written_in_every_form() {
+        let mut two = metadata("FP32", &[-1, 2]);
+        two.inputs.push(Input { name: "mask".into(), datatype: "INT16".into(), shape: vec![-1, 1] });
+        let body = |form| random_bodies(&two, &[], &[2], form, 3).unwrap()[&2][0].clone();
+        let (json, binary, rows) = (body(Form::Json), body(Form::Binary), body(Form::Predict));
+        let read = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+        let wanted = read(&json.bytes)["inputs"].clone();
+        let at = binary.json.unwrap();
+        let head = read(&binary.bytes[..at]);
+        assert_eq!(head["inputs"][0]["parameters"]["binary_data_size"], json!(16));
+        let floats = binary.bytes[at..at + 16].chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+        let floats: Vec<f32> = floats.collect();
+        assert_eq!(json!(floats), json!(serde_json::from_value::<Vec<f32>>(wanted[0]["data"].clone()).unwrap()));
+        assert_eq!(binary.bytes[at + 16..], [1, 0, 1, 0]);
+        let rows = read(&rows.bytes);
+        let x: Vec<Value> = rows["instances"].as_array().unwrap().iter().map(|row| row["x"].clone()).collect();
+        assert_eq!(json!([[x[0][0], x[0][1]], [x[1][0], x[1][1]]]), json!(x));
+        assert_eq!(json!([x[0][0], x[0][1], x[1][0], x[1][1]]), wanted[0]["data"]);
+        assert_eq!(rows["instances"][1]["mask"], json!([1]));
+        let one = random_bodies(&metadata("FP32", &[-1, 2]), &[], &[1], Form::Predict, 3).unwrap()[&1][0].clone();
+        assert_eq!(read(&one.bytes)["instances"][0].as_array().unwrap().len(), 2, "the only input has no name");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use uncork_loadtest::{Bodies, Exposition, Place, Same, Target, Template, Tolerance, Url, message};
+use uncork_loadtest::{Bodies, Body, Exposition, Form, Place, Same, Target, Template, Tolerance, Url, message};
 
 /// Bytes of a file of bodies or answers: they are held in memory.
 const MOST_BYTES: u64 = 1 << 30;
@@ -19,6 +19,10 @@ pub(super) struct Flags {
     /// Model served by the Open Inference Protocol v2 below the base [default: the only one]
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+
+    /// How random requests are written
+    #[arg(long = "as", value_name = "FORM", value_enum, default_value = "json", conflicts_with_all = ["body", "request", "get"])]
+    form: Written,
 
     /// Dimensions of a row for an input that leaves them open, as in tokens:64; may be given several times
     #[arg(long, value_name = "INPUT:DIMS", value_parser = shape)]
@@ -47,6 +51,27 @@ pub(super) struct Flags {
     /// A header of each request, as in 'Authorization: Bearer …'; may be given several times
     #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
     header: Vec<(String, String)>,
+}
+
+/// How random requests are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Written {
+    /// Open Inference Protocol v2, JSON
+    Json,
+    /// The same with binary tensors both ways, the default of Triton's clients
+    Binary,
+    /// TensorFlow Serving's :predict, row by row
+    Predict,
+}
+
+impl From<Written> for Form {
+    fn from(written: Written) -> Form {
+        match written {
+            Written::Json => Form::Json,
+            Written::Binary => Form::Binary,
+            Written::Predict => Form::Predict,
+        }
+    }
 }
 
 /// A target, and where it is.
@@ -111,7 +136,7 @@ impl Flags {
             }
             (None, Some(model)) => {
                 let metadata = uncork_loadtest::metadata(&place, &url, &self.header, model)?;
-                uncork_loadtest::random_bodies(&metadata, &self.shape, sizes, seed)?
+                uncork_loadtest::random_bodies(&metadata, &self.shape, sizes, self.form.into(), seed)?
             }
             (None, None) => {
                 let path = &url.path;
@@ -122,17 +147,23 @@ impl Flags {
             }
         };
         let path = match &model {
+            Some(model) if self.form == Written::Predict => url.below(&format!("/v1/models/{model}:predict")),
             Some(model) => url.below(&format!("/v2/models/{model}/infer")),
             None => url.path.clone(),
         };
         let mut headers = self.header.clone();
-        let is_json = bodies.values().flatten().all(|body| matches!(body.bytes.first(), Some(b'{' | b'[' | b'"')));
+        let is_text = |body: &Body| body.json.is_none() && matches!(body.bytes.first(), Some(b'{' | b'[' | b'"'));
+        let is_json = bodies.values().flatten().all(is_text);
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
             let kind = if is_json { "application/json" } else { "application/octet-stream" };
             headers.push(("content-type".into(), kind.into()));
         }
         let tolerance = Tolerance { absolute: self.tolerance, ..Tolerance::default() };
-        let whole = |body: &[u8]| message("POST", &path, &url.host, &headers, Some(body));
+        let whole = |body: &Body| {
+            let length = body.json.map(|json| ("inference-header-content-length".to_owned(), json.to_string()));
+            let headers: Vec<_> = headers.iter().cloned().chain(length).collect();
+            message("POST", &path, &url.host, &headers, Some(&body.bytes))
+        };
         let target = Box::new(Bodies::new(bodies, tolerance, whole));
         let words = match &self.body {
             Some(file) => format!("POST {path} with the bodies of {}", file.display()),
