@@ -1,13 +1,71 @@
 //! One connection, and at most one request on it at a time.
 
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use mio::net::TcpStream;
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
+use super::place::Address;
 use super::wire::Reader;
+
+/// A connection whose thread does not wait.
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn connect(address: &Address) -> io::Result<Stream> {
+        match address {
+            Address::Tcp(address) => TcpStream::connect(*address).map(Stream::Tcp),
+            Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+        }
+    }
+
+    /// What a poll watches.
+    pub(super) fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Stream::Tcp(stream) => stream,
+            Stream::Unix(stream) => stream,
+        }
+    }
+
+    fn take_error(&self) -> io::Result<Option<io::Error>> {
+        match self {
+            Stream::Tcp(stream) => stream.take_error(),
+            Stream::Unix(stream) => stream.take_error(),
+        }
+    }
+
+    /// Fails with `NotConnected` until it is there.
+    fn peer(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.peer_addr()?;
+                // An answer's last bytes wait for nothing; where that cannot be had, it is only slower.
+                let _ = stream.set_nodelay(true);
+                Ok(())
+            }
+            Stream::Unix(stream) => stream.peer_addr().map(drop),
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+}
 
 /// A request on its way. Times are since the begin of the run.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +95,7 @@ pub(super) enum State {
 }
 
 pub(super) struct Connection {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     pub(super) state: State,
     pub(super) reader: Reader,
     /// Tells it from an earlier one in the same place.
@@ -48,14 +106,14 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn open(
-        address: SocketAddr,
+        address: &Address,
         registry: &Registry,
         token: Token,
         serial: u64,
         now: Duration,
     ) -> io::Result<Connection> {
-        let mut stream = TcpStream::connect(address)?;
-        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        let mut stream = Stream::connect(address)?;
+        registry.register(stream.source(), token, Interest::READABLE | Interest::WRITABLE)?;
         let state = State::Connecting(now);
         Ok(Connection { stream, state, reader: Reader::default(), serial, unsent: Vec::new() })
     }
@@ -68,12 +126,8 @@ impl Connection {
         if let Some(error) = self.stream.take_error()? {
             return Err(error);
         }
-        match self.stream.peer_addr() {
-            Ok(_) => {
-                // An answer's last bytes wait for nothing; where that cannot be had, it is only slower.
-                let _ = self.stream.set_nodelay(true);
-                Ok(true)
-            }
+        match self.stream.peer() {
+            Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
             Err(error) => Err(error),
         }
@@ -112,7 +166,7 @@ impl Connection {
 }
 
 /// Writes until all is written or the socket takes no more.
-fn write(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+fn write(stream: &mut Stream, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
         match stream.write(&bytes[sent..]) {

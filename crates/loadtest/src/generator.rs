@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use mio::event::Event;
 use mio::{Events, Poll, Token};
 
 use super::connection::{Connection, Request, State};
+use super::place::Address;
 use super::pulse::Pulse;
 use super::source::Source;
 use super::tally::{Ending, Tally, Times};
@@ -38,7 +38,7 @@ const MAY_BE_CLOSED: Duration = Duration::from_millis(500);
 
 /// What a thread is told.
 pub(super) struct Orders<'a> {
-    pub(super) address: SocketAddr,
+    pub(super) address: Address,
     pub(super) target: &'a dyn Target,
     pub(super) source: Source,
     /// The thread's requests are numbered from this on, in steps.
@@ -230,7 +230,7 @@ impl<'a> Generator<'a> {
         });
         let (serial, now) = (self.next_serial, self.now());
         self.next_serial += 1;
-        match Connection::open(self.orders.address, self.poll.registry(), Token(place), serial, now) {
+        match Connection::open(&self.orders.address, self.poll.registry(), Token(place), serial, now) {
             Ok(connection) => {
                 self.connections[place] = Some(connection);
                 self.open += 1;
@@ -392,7 +392,7 @@ impl<'a> Generator<'a> {
     fn close(&mut self, place: usize) {
         let Some(mut connection) = self.connections[place].take() else { return };
         // It is closed in any case.
-        let _ = self.poll.registry().deregister(&mut connection.stream);
+        let _ = self.poll.registry().deregister(connection.stream.source());
         self.connecting -= usize::from(matches!(connection.state, State::Connecting(_)));
         self.open -= 1;
         self.freed.push(place);

@@ -28,7 +28,7 @@ pub use bodies::{Bodies, Body, read as read_bodies};
 pub use check::Tolerance;
 pub use exposition::Exposition;
 pub use pace::{Pace, Shape};
-pub use place::{Place, Url};
+pub use place::{Address, Place, Url};
 pub use pulse::Pulse;
 pub use run::{Means, Run, run};
 pub use schedule::{Due, Dues, OpenLoad, Times};

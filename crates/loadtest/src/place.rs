@@ -1,7 +1,10 @@
 //! Where a server is: an address, and what its requests begin with. It is the only one that is ever talked to.
 
-use std::io::{Read, Write};
+use std::fmt;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::target::message;
@@ -10,6 +13,67 @@ use super::wire::Reader;
 /// Time to connect, and to be answered a question about the server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// Over TCP.
+    Tcp(SocketAddr),
+    /// At the path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Address {
+    fn connect(&self) -> io::Result<Stream> {
+        match self {
+            Address::Tcp(address) => TcpStream::connect_timeout(address, PATIENCE).map(Stream::Tcp),
+            Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+        }
+    }
+}
+
+/// A connection whose thread waits.
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.write_all(bytes)
+            }
+            Stream::Unix(stream) => {
+                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.write_all(bytes)
+            }
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8], within: Duration) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.set_read_timeout(Some(within))?;
+                stream.read(buffer)
+            }
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(Some(within))?;
+                stream.read(buffer)
+            }
+        }
+    }
+}
+
 /// A server's place, as its URL says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
@@ -17,18 +81,28 @@ pub struct Url {
     pub host: String,
     name: String,
     port: u16,
+    /// Of `unix:PATH`.
+    socket: Option<PathBuf>,
     /// With a `/` in front, and none at the end unless that is all; with the query.
     pub path: String,
 }
 
 impl Url {
-    /// Reads `http://host[:port][/path]`.
+    /// Reads `http://host[:port][/path]`, or `unix:PATH` of a socket.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn read(text: &str) -> Result<Url, String> {
         const FORM: &str = "write it as http://127.0.0.1:8080";
         let text = text.trim();
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() {
+                return Err(format!("{text}: no path; write it as unix:/run/uncork.sock"));
+            }
+            let (host, path) = ("localhost".to_owned(), PathBuf::from(path));
+            return Ok(Url { host, name: String::new(), port: 0, socket: Some(path), path: "/".into() });
+        }
         let rest = match text.split_once("://") {
             Some(("http", rest)) => rest,
             Some(("https", _)) => {
@@ -64,7 +138,7 @@ impl Url {
         let path = if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path };
         let path = if path.is_empty() { "/".to_owned() } else { path };
         let name = name.trim_matches(['[', ']']).to_owned();
-        Ok(Url { host: host.to_owned(), name, port, path })
+        Ok(Url { host: host.to_owned(), name, port, socket: None, path })
     }
 
     /// A path below the URL's own.
@@ -78,11 +152,17 @@ impl Url {
     /// # Errors
     /// None does.
     pub fn connect(&self) -> Result<Place, String> {
-        let addresses = (self.name.as_str(), self.port).to_socket_addrs();
-        let addresses = addresses.map_err(|error| format!("{}: no address is known: {error}", self.host))?;
+        let addresses = match &self.socket {
+            Some(path) => vec![Address::Unix(path.clone())],
+            None => {
+                let found = (self.name.as_str(), self.port).to_socket_addrs();
+                let found = found.map_err(|error| format!("{}: no address is known: {error}", self.host))?;
+                found.map(Address::Tcp).collect()
+            }
+        };
         let mut failure = "it has no address".to_owned();
         for address in addresses {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
+            match address.connect() {
                 Ok(_) => return Ok(Place { address, host: self.host.clone() }),
                 Err(error) => failure = format!("{address}: {error}"),
             }
@@ -95,7 +175,7 @@ impl Url {
 #[derive(Debug, Clone)]
 pub struct Place {
     /// Where.
-    pub address: SocketAddr,
+    pub address: Address,
     host: String,
 }
 
@@ -113,8 +193,7 @@ impl Place {
     ) -> Result<(u16, Vec<u8>), String> {
         let failed = |error: std::io::Error| format!("{method} {path}: {error}");
         let began = Instant::now();
-        let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(failed)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        let mut stream = self.address.connect().map_err(failed)?;
         stream.write_all(&message(method, path, &self.host, headers, body)).map_err(failed)?;
         let mut reader = Reader::default();
         let mut buffer = vec![0; 64 * 1024];
@@ -123,8 +202,7 @@ impl Place {
             if left.is_zero() {
                 return Err(format!("{method} {path}: no answer within {} s", PATIENCE.as_secs()));
             }
-            stream.set_read_timeout(Some(left)).map_err(failed)?;
-            let length = stream.read(&mut buffer).map_err(failed)?;
+            let length = stream.read(&mut buffer, left).map_err(failed)?;
             let own = |answer: super::wire::Answer<'_>| (answer.status, answer.body.to_vec());
             let told = match length {
                 0 => match reader.close(own) {
@@ -159,6 +237,9 @@ mod tests {
             let url = Url::read(text).expect(text);
             assert_eq!((url.name.as_str(), url.port, url.path.as_str()), (name, port, path), "{text}");
         }
+        let socket = Url::read("unix:/run/uncork.sock").expect("a socket");
+        assert_eq!((socket.socket, &*socket.host), (Some("/run/uncork.sock".into()), "localhost"));
+        assert_eq!(Url::read("unix:///run/a.sock").expect("a socket").socket, Some("/run/a.sock".into()));
         let below = |text: &str| Url::read(text).expect(text).below("/v2/models/m");
         assert_eq!(below("http://a"), "/v2/models/m");
         assert_eq!(below("http://a/gate/way/"), "/gate/way/v2/models/m");
@@ -170,6 +251,7 @@ mod tests {
             ("https://a", "ends TLS"),
             ("ftp://a", "not http"),
             ("http://", "no URL"),
+            ("unix:", "no path"),
             ("http://a:x", "no port"),
             ("http://a:99999", "no port"),
             ("http://u:p@a/", "--header"),

@@ -1,11 +1,11 @@
 //! A whole run: threads that send, and what they saw together.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use super::generator::{Generator, Orders, Seen};
+use super::place::Address;
 use super::pulse::Pulse;
 use super::source::Load;
 use super::tally::Tally;
@@ -18,7 +18,7 @@ const HEAD_START: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone)]
 pub struct Means {
     /// Where to.
-    pub address: SocketAddr,
+    pub address: Address,
     /// Threads that send.
     pub threads: usize,
     /// Connections at most, of all threads together.
@@ -57,7 +57,7 @@ pub fn run(
     let (pulses, watched) = mpsc::channel();
     let epoch = Instant::now() + HEAD_START;
     let orders = |thread: usize, pulses: Sender<Pulse>| Orders {
-        address: means.address,
+        address: means.address.clone(),
         target,
         source: load.source(thread, threads),
         first_number: thread as u64,

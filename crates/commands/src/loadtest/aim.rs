@@ -12,7 +12,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// The flags about what is asked.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
-    /// The server's base, as in http://127.0.0.1:8080, or the very URL to ask; no other is ever talked to
+    /// The server's base, as in http://127.0.0.1:8080 or unix:/run/uncork.sock, or the very URL to ask; no other is ever talked to
     #[arg(value_name = "URL")]
     url: String,
 

@@ -132,6 +132,8 @@ Examples:
       a ramp between two steps, and every answer compared with the expected one
   uncork loadtest http://127.0.0.1:9000/v1/models/m:predict --body request.json --rate 100 --slo 'p95<=1s'
       any other server
+  uncork loadtest unix:/run/uncork.sock --as binary --rate 2000
+      binary tensors, as Triton's clients send them, over a Unix socket
   uncork loadtest http://127.0.0.1:8080 --closed-loop 64 --think-ms 5 --for 20s
       64 callers that wait for their answers";
 
@@ -171,7 +173,7 @@ impl Loadtest {
         let aim = self.aim.take(&sizes, self.arrivals.seed)?;
         let slos = self.slos(&aim)?;
         let means = Means {
-            address: aim.place.address,
+            address: aim.place.address.clone(),
             threads: self.threads,
             connections: self.connections,
             timeout: self.timeout,
