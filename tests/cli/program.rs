@@ -270,6 +270,21 @@ fn serve_reads_the_file_of_its_folder_prints_its_real_address_and_answers() {
 }
 
 #[test]
+fn a_load_is_sent_in_every_form_and_over_a_unix_socket() {
+    let folder = folder_with(STAND_IN);
+    let socket = format!("unix:{}", folder.path().join("u.sock").display());
+    let serving = Serving::start(uncork(folder.path(), &["serve", "--http", &format!("{socket},127.0.0.1:0")]));
+    let tcp = format!("http://{}", serving.address);
+    for (url, form) in [(&tcp, "json"), (&tcp, "binary"), (&tcp, "predict"), (&socket, "binary")] {
+        let arguments = ["loadtest", url, "--as", form, "--rate", "100", "--for", "300ms", "--rows", "3", "--json", "-"];
+        let (code, out, err) = output(uncork(folder.path(), &[&arguments[..], &["--slo", "errors<=0%"]].concat()));
+        let report: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out} {err}"));
+        assert_eq!(code, 0, "{form} at {url}: {report:#}");
+        assert!(report["good"].as_u64().unwrap() > 0, "{form} at {url}: {report:#}");
+    }
+}
+
+#[test]
 fn without_a_model_the_embedded_one_is_served() {
     let folder = Folder::new();
     let mut command = uncork(folder.path(), &["serve"]);
