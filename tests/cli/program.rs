@@ -276,7 +276,8 @@ fn a_load_is_sent_in_every_form_and_over_a_unix_socket() {
     let serving = Serving::start(uncork(folder.path(), &["serve", "--http", &format!("{socket},127.0.0.1:0")]));
     let tcp = format!("http://{}", serving.address);
     for (url, form) in [(&tcp, "json"), (&tcp, "binary"), (&tcp, "predict"), (&socket, "binary")] {
-        let arguments = ["loadtest", url, "--as", form, "--rate", "100", "--for", "300ms", "--rows", "3", "--json", "-"];
+        let arguments =
+            ["loadtest", url, "--as", form, "--rate", "100", "--for", "300ms", "--rows", "3", "--json", "-"];
         let (code, out, err) = output(uncork(folder.path(), &[&arguments[..], &["--slo", "errors<=0%"]].concat()));
         let report: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out} {err}"));
         assert_eq!(code, 0, "{form} at {url}: {report:#}");
