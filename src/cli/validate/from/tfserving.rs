@@ -28,7 +28,7 @@ pub(super) fn read(text: &str) -> Result<Moved, String> {
             "num_batch_threads" => model.keys.extend(number.map(|n| ("runners", n))),
             "allowed_batch_sizes" => sizes.extend(number),
             "pad_variable_length_inputs" if value.scalar() == Some("true") => {
-                model.keys.push(("lengths", quoted("pad")))
+                model.keys.push(("lengths", quoted("pad")));
             }
             "pad_variable_length_inputs" => {}
             "batch_timeout_micros" => moved.note(key, NO_WAIT),

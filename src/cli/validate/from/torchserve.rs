@@ -27,10 +27,11 @@ pub(super) fn properties(text: &str) -> Result<Moved, String> {
             "default_workers_per_model" => moved.note(key, NO_WORKERS),
             "default_response_timeout" => moved.note(key, TIMEOUT),
             "grpc_inference_address" | "grpc_inference_port" => {
-                moved.note(key, "set 'grpc' of [server]: docs/protocols.md")
+                moved.note(key, "set 'grpc' of [server]: docs/protocols.md");
             }
             "model_store" | "load_models" => {
-                moved.note(key, "archives are not read: name each model's ONNX file, or a folder of them with 'models'")
+                moved
+                    .note(key, "archives are not read: name each model's ONNX file, or a folder of them with 'models'");
             }
             _ => moved.note(key, UNKNOWN),
         }

@@ -15,7 +15,7 @@ pub(super) fn read(text: &str) -> Result<Moved, String> {
         match (key.as_str(), value.scalar()) {
             ("name", Some(name)) => model.name = name.to_owned(),
             ("max_batch_size", Some("0")) => {
-                moved.note(key, "0 there: rows that cannot share a batch are found out when the model is loaded")
+                moved.note(key, "0 there: rows that cannot share a batch are found out when the model is loaded");
             }
             ("max_batch_size", Some(size)) => model.keys.push(("max_batch_size", size.to_owned())),
             ("platform" | "backend", Some(kind)) if kind.contains("onnx") => {}
@@ -24,7 +24,7 @@ pub(super) fn read(text: &str) -> Result<Moved, String> {
             ("instance_group", _) => group(value, &mut model, &mut moved),
             ("dynamic_batching", _) => batching(value, &mut model, &mut moved),
             ("version_policy", _) => {
-                moved.note(key, "each [[model]] is one version, or a folder of versions is served by 'models'")
+                moved.note(key, "each [[model]] is one version, or a folder of versions is served by 'models'");
             }
             ("model_warmup", _) => moved.note(key, "not needed: every model is warmed up, at several sizes of batches"),
             ("sequence_batching", _) => moved.note(key, "state goes out and comes in as tensors: docs/models.md"),
@@ -44,7 +44,7 @@ fn group(value: &Value, model: &mut Model, moved: &mut Moved) {
             ("count", Some("1")) | ("kind", Some("KIND_CPU" | "KIND_AUTO")) | ("name", _) => {}
             ("count", Some(count)) => model.keys.push(("runners", count.to_owned())),
             ("kind", Some("KIND_GPU")) => {
-                moved.note("instance_group.kind", "set 'device' of the model: docs/devices.md")
+                moved.note("instance_group.kind", "set 'device' of the model: docs/devices.md");
             }
             _ => moved.note(format!("instance_group.{key}"), UNKNOWN),
         }
@@ -67,7 +67,7 @@ fn batching(value: &Value, model: &mut Model, moved: &mut Moved) {
                         }
                         ("max_queue_size", _) => moved.note(format!("{path}.{key}"), NO_QUEUE),
                         ("timeout_action", _) => {
-                            moved.note(format!("{path}.{key}"), "what would be late is refused at once, with 503")
+                            moved.note(format!("{path}.{key}"), "what would be late is refused at once, with 503");
                         }
                         _ => moved.note(format!("{path}.{key}"), UNKNOWN),
                     }
