@@ -130,7 +130,7 @@ def main():
     parser.add_argument("--rate", type=int, default=4000, help="requests a second")
     parser.add_argument("--swaps", type=int, default=10, help="versions that take each other's place")
     parser.add_argument("--cycles", type=int, default=1000, help="times that a model is unloaded and loaded")
-    parser.add_argument("--most-mb", type=float, default=4, help="growth of memory in the second half of the cycles")
+    parser.add_argument("--most-mb", type=float, default=2, help="growth of memory in the second half of the cycles")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch) / "models"

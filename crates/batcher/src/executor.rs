@@ -4,12 +4,13 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
+
+use super::crew;
 
 /// Why a whole batch got no answers. The text is for the operator's log and never reaches a caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,19 +81,16 @@ impl<I, A, F: FnMut(Vec<I>) -> Result<Ran<A>, BatchError>> Work<I, A> for F {
     }
 }
 
-/// Threads that run the batches of any number of queues, whatever the types of their items. Clones share them; they end
-/// when the last clone and the last [`Workers`] on them are dropped, each after the batch it is at.
+/// Threads that run the batches of any number of queues, whatever the types of their items. Clones share them; they are let go
+/// when the last clone and the last [`Workers`] on them are dropped, each after the batch it is at, and wait for the next pool.
 #[derive(Debug, Clone)]
 pub struct Threads {
     shared: Arc<Mutex<Shared>>,
 }
 
 struct Shared {
-    name: String,
     /// One for each thread: a thread has workers of its own, so it matters who gets a job.
     jobs: Vec<mpsc::Sender<Job>>,
-    /// Threads started so far.
-    started: usize,
     /// Threads without a batch, the one that was busy last at the end: its caches are the warmest.
     idle: Vec<usize>,
     /// Which thread is at which batch, by the key of its workers and its ticket.
@@ -113,22 +111,16 @@ type Owned = HashMap<u64, Box<dyn Any>>;
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Shared { name, jobs, idle, .. } = self;
-        f.debug_struct("Shared")
-            .field("name", name)
-            .field("threads", &jobs.len())
-            .field("idle", idle)
-            .finish_non_exhaustive()
+        let Shared { jobs, idle, .. } = self;
+        f.debug_struct("Shared").field("threads", &jobs.len()).field("idle", idle).finish_non_exhaustive()
     }
 }
 
 impl Threads {
-    /// Starts `count` threads called `name`.
-    pub fn start(name: &str, count: usize) -> std::io::Result<Threads> {
+    /// Takes `count` threads, new ones where too few are free.
+    pub fn start(count: usize) -> std::io::Result<Threads> {
         let mut shared = Shared {
-            name: name.into(),
             jobs: Vec::with_capacity(count),
-            started: 0,
             idle: (0..count).rev().collect(),
             busy: HashMap::new(),
             settlers: BTreeMap::new(),
@@ -168,8 +160,7 @@ impl Shared {
     /// Starts a thread that builds all workers.
     fn start(&mut self) -> std::io::Result<mpsc::Sender<Job>> {
         let (jobs, inbox) = mpsc::channel::<Job>();
-        let name = format!("{}-{}", self.name, self.started);
-        thread::Builder::new().name(name).spawn(move || {
+        crew::start(move || {
             let mut owned = Owned::new();
             while let Ok(job) = inbox.recv() {
                 // The work in it has a fence of its own; this one is for workers whose `drop` panics.
@@ -179,7 +170,6 @@ impl Shared {
                 });
             }
         })?;
-        self.started += 1;
         self.settlers.values().for_each(|settle| drop(jobs.send(settle())));
         Ok(jobs)
     }

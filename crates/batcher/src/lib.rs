@@ -63,6 +63,7 @@ mod alarm;
 mod bounds;
 mod builder;
 mod clock;
+mod crew;
 mod desk;
 mod error;
 mod executor;

@@ -62,7 +62,7 @@ impl<I: Send + 'static, A: Send + 'static> Pool<I, A> {
         let mut threads = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
         match &*threads {
             Some(threads) => Ok(threads.clone()),
-            None => Ok(threads.insert(Threads::start(&self.shared.name, self.shared.runners)?).clone()),
+            None => Ok(threads.insert(Threads::start(self.shared.runners)?).clone()),
         }
     }
 
