@@ -76,7 +76,6 @@ def check_triton(url, model, inputs, outputs):
     unknown = [triton.InferRequestedOutput("nothing")]
     refused(lambda: client.infer(model, triton_inputs(inputs), outputs=unknown), "INVALID_ARGUMENT", "unknown output 'nothing'")
     refused(lambda: client.infer("nobody", triton_inputs(inputs)), "NOT_FOUND", "unknown model 'nobody'")
-    refused(lambda: client.load_model(model), "UNIMPLEMENTED", "loaded")
     refused(lambda: client.get_system_shared_memory_status(), "UNIMPLEMENTED", "no method")
 
     answers = queue.Queue()
