@@ -173,8 +173,8 @@ def probes(seconds, highest):
                 try:
                     with urllib.request.urlopen(address + path) as answer:
                         answer.read()
-                except urllib.error.HTTPError:
-                    failed += 1
+                except (urllib.error.HTTPError, ConnectionError):
+                    failed += 1  # all connections are taken: 503, or none is left to say so
                 taken.append(1e3 * (time.monotonic() - begin))
                 time.sleep(0.01)
         loading.join()

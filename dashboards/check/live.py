@@ -133,7 +133,7 @@ def main():
     ) as api:
         start = time.time()
         with stack.load(arguments.folder, address, arguments.seconds):
-            pass
+            stack.broken_version(arguments.folder)
         end = time.time()
         wrong += of_variables(api, board)
         wrong += of_panels(api, board, start, end)

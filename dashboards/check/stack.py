@@ -58,12 +58,14 @@ def ended(process):
 
 @contextlib.contextmanager
 def uncork(folder, binary=BINARY, config=CONFIG):
-    """A server on a free port: (process, address)."""
+    """A server on a free port, which follows the folder `models` in this one: (process, address)."""
     if not pathlib.Path(binary).exists():
         sys.exit(f"{binary} is missing: cargo build --release")
+    shutil.rmtree(folder / "models", ignore_errors=True)
+    (folder / "models").mkdir()
     with open(folder / "uncork.log", "w") as log:
         process = subprocess.Popen(
-            [binary, "serve", "--config", config, "--http", "127.0.0.1:0"],
+            [binary, "serve", "--config", config, "--http", "127.0.0.1:0", "--models", folder / "models"],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -74,6 +76,13 @@ def uncork(folder, binary=BINARY, config=CONFIG):
         if not address:
             sys.exit(f"uncork did not start: {ready}{(folder / 'uncork.log').read_text()}")
         yield process, address.group()
+
+
+def broken_version(folder):
+    """Puts a version that cannot be loaded into the folder of models."""
+    version = folder / "models" / "broken" / "1"
+    version.mkdir(parents=True)
+    (version / "model.onnx").write_bytes(b"no model")
 
 
 def free_port():
