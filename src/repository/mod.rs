@@ -1,7 +1,8 @@
 //! Models that come and go while others are served: a folder of models that is followed, and models that are loaded and unloaded
 //! by name.
 //!
-//! [`plan`](plan::plan) decides; this does what it says. Changes are made one at a time, on a thread for blocking work.
+//! What is to change is decided apart, by a pure function (`plan`); this does what it says. Changes are made one at a time, on a
+//! thread for blocking work.
 
 mod folder;
 mod plan;
