@@ -241,8 +241,10 @@ async fn serve(mut socket: Socket, counter: Counter, quick: Quick, mut closing: 
     let peer = if counter.tracer.is_on() { socket.peer() } else { None };
     let opened = Instant::now();
     let spoken = tokio::select! {
+        biased;
         spoken = http2::listen(&mut socket, opened, counter.options.head_timeout) => spoken,
-        () = wait_until_true(&mut closing) => None,
+        // A request may be in the socket that is not heard of yet: it is looked for, and answered, on the way of HTTP/1.
+        () = wait_until_true(&mut closing) => Some(Spoken::One(Vec::new())),
     };
     match spoken {
         None => {}
