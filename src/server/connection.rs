@@ -55,6 +55,8 @@ const MAX_TURNED_AWAY: usize = 256;
 
 /// How long a connection over the cap is kept, so that its client can read why.
 const TURNING_AWAY: Duration = Duration::from_secs(1);
+/// How long a connection on which nothing has come is listened to once the server is going.
+const LAST_WORD: Duration = Duration::from_millis(50);
 
 /// What every connection needs.
 #[derive(Clone)]
@@ -243,8 +245,11 @@ async fn serve(mut socket: Socket, counter: Counter, quick: Quick, mut closing: 
     let spoken = tokio::select! {
         biased;
         spoken = http2::listen(&mut socket, opened, counter.options.head_timeout) => spoken,
-        // A request may be in the socket that is not heard of yet: it is looked for, and answered, on the way of HTTP/1.
-        () = wait_until_true(&mut closing) => Some(Spoken::One(Vec::new())),
+        // A request may be in the socket that is not heard of yet.
+        () = async {
+            wait_until_true(&mut closing).await;
+            tokio::time::sleep(LAST_WORD).await;
+        } => None,
     };
     match spoken {
         None => {}
@@ -301,6 +306,7 @@ async fn serve_http1(
             .serve_connection(TokioIo::new(&mut guard), service);
         let mut connection = pin!(connection);
         let ended = tokio::select! {
+            biased; // what was read is begun with before the end is
             ended = connection.as_mut() => ended,
             () = wait_until_true(&mut closing) => {
                 connection.as_mut().graceful_shutdown();
