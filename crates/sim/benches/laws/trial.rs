@@ -1,5 +1,9 @@
 //! Lives through a world with a dispatcher, and holds every step of it to the laws.
 
+// Named, since a test reads this file as a module of its own.
+#[path = "checks.rs"]
+mod checks;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -370,23 +374,6 @@ impl<'a> Trial<'a> {
         }
     }
 
-    fn check_release(&self, lane: LaneId, entries: usize, reason: ReleaseReason) {
-        let (now, state) = (self.now, &self.lanes[lane]);
-        assert!(self.flights.len() < self.world.runners, "more in flight than permits");
-        let view = self.pool.view(now, lane);
-        assert!((1..=view.queue.len()).contains(&entries), "releases {entries} of {}", view.queue.len());
-        let rows: usize = view.queue.iter().take(entries).map(|e| e.rows).sum();
-        assert!((1..=state.max_batch).contains(&rows), "{rows} rows against a cap of {}", state.max_batch);
-        assert!(rows <= state.tried.unwrap_or(rows), "{rows} rows, and no more than {:?} were tried", state.tried);
-        if state.rule == Rule::Cork {
-            let first = view.queue.first().expect("it has entries");
-            let in_time = now + view.batch_time(rows) <= first.deadline;
-            let probe = entries == 1 && state.flying == 0 && !in_time && state.tried.is_none();
-            assert!(if reason == ReleaseReason::Probe { probe } else { in_time }, "runs what is late: {first:?}");
-            assert!(reason != ReleaseReason::Draining || state.draining);
-        }
-    }
-
     fn give_up(&mut self, given_up: GivenUp) {
         let GivenUp { ticket, lane, ran, is_replaced, left_behind, .. } = given_up;
         let at = self.flights.iter().position(|f| f.ticket == ticket && f.lane == lane).expect("it runs");
@@ -484,128 +471,6 @@ impl<'a> Trial<'a> {
         });
     }
 
-    /// First come, first served within a class.
-    fn check_turn(&mut self, lane: LaneId, entry: &Entry) {
-        if !self.world.hearing_lag.is_zero() {
-            return; // who was heard of too late may be served after those who came later
-        }
-        let (within, order) = (entry.deadline.since(entry.arrival), (entry.deadline, entry.id));
-        let served = &mut self.lanes[lane].served;
-        match served.iter_mut().find(|class| class.0 == within) {
-            Some((_, last)) => {
-                assert!(*last < order, "{entry:?} is served after {last:?}, which came later");
-                *last = order;
-            }
-            None => served.push((within, order)),
-        }
-    }
-
-    /// Refused is only what has expired or is predicted to be late.
-    fn check_refusal(&self, lane: LaneId, entries: &std::ops::Range<usize>, reason: ShedReason) {
-        let now = self.now;
-        let view = self.pool.view(now, lane);
-        let refused = || entries.clone().filter_map(|at| view.queue.get(at));
-        let late = match (self.lanes[lane].rule, reason) {
-            (Rule::Cork, ShedReason::Expired) => refused().all(|e| e.deadline <= now),
-            (Rule::Cork, ShedReason::BatchTooLate) => {
-                // Even the batch that it opens, with those who can share it, is late.
-                let (_, rows) = view.queue.prefix(view.max_batch);
-                *entries == (0..1) && refused().all(|e| view.start_after(now, 0) + view.batch_time(rows) > e.deadline)
-            }
-            (Rule::Cork, ShedReason::QueueTooLong) => {
-                let last = view.queue.len() - 1;
-                *entries == (last..last + 1) && refused().all(|e| end_by_whole_batches(now, &view, e) > e.deadline)
-            }
-            (Rule::Fixed(fixed), _) => refused().all(|e| e.deadline <= now || e.arrival + fixed.timeout <= now),
-            (Rule::Aimd, _) => reason == ShedReason::Expired,
-            (Rule::Cork2020 | Rule::Cork2020Told, _) => true,
-            (Rule::Cork, _) => panic!("a reason without a law: {reason:?}"),
-        };
-        assert!(late, "refuses what is not late: {:?} at {now:?}, {reason:?}", refused().collect::<Vec<_>>());
-        // A lane that knows nothing may still know how long the others' batches take.
-        let guess = self.lanes.len() == 1 && !view.fit.is_trusted() && reason != ShedReason::Expired;
-        assert!(!guess || self.lanes[lane].rule != Rule::Cork, "refuses on a guess");
-    }
-
-    /// What must hold whenever there is nothing to do until `wake`.
-    fn check_rest(&self, wake: Option<Instant>, closer: bool) {
-        let (now, free) = (self.now, self.flights.len() < self.world.runners);
-        assert_eq!(self.pool.running().len(), self.flights.len(), "batches that run");
-        for &id in &self.open {
-            let lane = &self.lanes[id];
-            let queue = self.pool.queue(id);
-            assert_eq!((queue.len(), queue.rows()), (lane.waiting, lane.waiting_rows), "entries and rows that wait");
-            if closer {
-                self.check_closely(id);
-            }
-            let Some(first) = queue.first() else { continue };
-            let Some(wake) = wake else { panic!("parked while {first:?} waits") };
-            if matches!(lane.rule, Rule::Cork2020 | Rule::Cork2020Told) {
-                continue; // keeps no law beyond these
-            }
-            // Whoever has expired is told so within a nanosecond of the timer.
-            assert!(first.deadline + TICK > now, "{first:?} waits beyond its deadline, it is {now:?}");
-            assert!(wake <= first.deadline + TICK, "{first:?} is forgotten until {wake:?}");
-            if !free {
-                continue;
-            }
-            assert!(!lane.draining, "a drained lane is held");
-            assert!(queue.rows() < lane.tried.unwrap_or(usize::MAX).min(lane.max_batch), "a full batch is held");
-            assert!(lane.rule != Rule::Fixed(uncork_core::policy::Fixed::EAGER), "an eager lane is held");
-            if lane.rule == Rule::Cork {
-                let latest = first.deadline - self.pool.view(now, id).batch_time(queue.rows());
-                assert!(
-                    now < latest && wake <= latest,
-                    "a runner is idle past the latest start {latest:?} of {first:?}"
-                );
-            }
-        }
-    }
-
-    fn check_closely(&self, id: LaneId) {
-        let (now, lane) = (self.now, &self.lanes[id]);
-        let queue = self.pool.queue(id);
-        let mut rows = 0;
-        let most = self.tally.course as usize % (lane.waiting_rows + 2);
-        let mut prefix = (0, 0);
-        let mut last = None;
-        for (position, entry) in (0..).zip(queue.iter()) {
-            let request = &self.requests[entry.id as usize];
-            assert_eq!((request.entry, request.lane, request.fate), (*entry, id, Fate::Waits));
-            assert!(last < Some((entry.deadline, entry.id)), "the queue is out of order");
-            last = Some((entry.deadline, entry.id));
-            rows += entry.rows;
-            if rows <= most {
-                prefix = (position + 1, rows);
-            }
-        }
-        assert_eq!(rows, queue.rows(), "rows that wait");
-        assert_eq!(queue.prefix(most), prefix, "of at most {most} rows");
-        for running in self.pool.running() {
-            let flight = self.flights.iter().find(|f| f.ticket == running.ticket).expect("it has not landed");
-            assert_eq!((flight.lane, flight.entries, flight.rows), (running.lane, running.entries, running.rows));
-        }
-        let view = self.pool.view(now, id);
-        assert!((0.0..=10.0).contains(&view.patience), "patience {}", view.patience);
-        assert!(view.standing.share > 0.0 && view.standing.share <= 1.0, "{:?}", view.standing);
-        assert!(view.runners == self.world.runners && view.draining == lane.draining);
-        let size = view.crowd.map_or(2, |crowd| crowd.size);
-        assert!(
-            (2..=lane.most_present.max(2)).contains(&size),
-            "a crowd of {size}, never more than {}",
-            lane.most_present
-        );
-    }
-
-    /// What the dispatcher remembers of its policy's answers is what the policy says when it is asked now.
-    fn check_memory(&self, decision: &Decision) {
-        if self.world.models.iter().any(|model| model.stuck_after.is_some()) {
-            return; // it also waits for the time at which a batch is given up
-        }
-        let &[LaneState { rule: Rule::Cork, closed: false, tried: None, .. }] = &self.lanes[..] else { return };
-        assert_eq!(*decision, Cork.decide(self.now, self.pool.view(self.now, 0)));
-    }
-
     fn remember(&mut self, lane: Option<LaneId>, decision: &Decision) {
         let number = match decision {
             Decision::Release { entries, .. } => (entries << 8 | lane.unwrap_or_default()) as u64,
@@ -617,31 +482,4 @@ impl<'a> Trial<'a> {
         let mixed = self.tally.course.rotate_left(5) ^ number ^ self.now.as_nanos();
         self.tally.course = mixed.wrapping_mul(0x517c_c1b7_2722_0a95);
     }
-
-    fn check_end(self) -> Tally {
-        let forgotten = self.requests.iter().find(|r| r.fate == Fate::Waits);
-        assert!(forgotten.is_none(), "{forgotten:?} was neither answered nor refused");
-        let awaited = self.flights.iter().filter(|flight| flight.entries > 0).count();
-        assert!(awaited == 0, "a batch never landed");
-        let may_hang = self.world.models.iter().any(|model| model.stuck_after.is_some());
-        assert!(may_hang || self.pool.running().is_empty(), "a rehearsal never landed");
-        let fates = self.tally.refused.iter().sum::<u64>() + self.tally.left;
-        let served = self.requests.iter().filter(|r| r.fate == Fate::Served).count() as u64;
-        assert_eq!(fates + served, self.tally.requests, "everything is served or refused exactly once");
-        self.tally
-    }
-}
-
-/// When an entry at the end of the queue is answered if the batches before its own are as full as they can be: by a count
-/// of its own, one batch after the other, never less than `Cork` counts.
-fn end_by_whole_batches(now: Instant, view: &View<'_>, entry: &Entry) -> Instant {
-    let (mut batches, mut rows) = (0, 0);
-    for waiting in view.queue.iter() {
-        if rows + waiting.rows > view.max_batch {
-            (batches, rows) = (batches + 1, 0);
-        }
-        rows += waiting.rows;
-    }
-    assert_eq!(view.queue.last().map(|last| last.id), Some(entry.id), "the last is refused");
-    view.start_after(now, batches) + view.batch_time(view.max_batch.min(rows.max(view.max_batch)))
 }
