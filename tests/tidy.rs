@@ -11,6 +11,7 @@ const PACKAGES: &[(&str, &str, Package)] = &[
     ("crates/core", "uncork_core", Package::OfRooms),
     ("crates/model", "uncork_model", Package::OfRooms),
     ("crates/onnx", "uncork_onnx", Package::Room("onnx")),
+    ("crates/remote", "uncork_remote", Package::OfRooms),
     ("crates/sim", "uncork_sim", Package::Room("sim")),
     ("crates/batcher", "uncork_batcher", Package::Room("batcher")),
     ("crates/loadtest", "uncork_loadtest", Package::Room("loadtest")),
@@ -41,6 +42,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("statistics", &["batcher", "estimator", "metrics"]),
     ("runner", &["quote", "tensor"]),
     ("onnx", &["quote", "runner", "tensor"]),
+    ("worker", &["quote", "runner", "tensor"]),
+    ("upstream", &["quote", "runner", "tensor"]),
     ("registry", &["batcher", "error", "journal", "metrics", "onnx", "runner", "statistics", "telemetry", "tensor"]),
     ("repository", &["registry", "runner"]),
     (

@@ -1,0 +1,1 @@
+//! A model that is on another inference server.
