@@ -12,7 +12,7 @@ pub mod statistics;
 pub mod telemetry;
 
 pub use uncork_batcher as batcher;
-pub use uncork_model::{quote, runner, tensor};
+pub use uncork_model::{quote, raw, runner, tensor};
 #[cfg(feature = "onnx")]
 pub use uncork_onnx as onnx;
 

@@ -2,5 +2,6 @@
 //! takes one batch at a time and knows nothing of queues, deadlines or threads.
 
 pub mod quote;
+pub mod raw;
 pub mod runner;
 pub mod tensor;

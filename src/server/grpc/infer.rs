@@ -22,13 +22,14 @@ use super::wire::{field_len, write_key};
 use crate::batcher;
 use crate::error::Error;
 use crate::front::Caller;
+use crate::raw;
 use crate::registry::Model;
 use crate::server::arrival::Arrival;
 use crate::server::body::{self, LONG_CONVERSION, UNCOUNTED, Whole, long};
 use crate::server::call::Called;
 use crate::server::status::Refusal;
+use crate::server::v2::likeliest;
 use crate::server::v2::request::Forms;
-use crate::server::v2::{binary, likeliest};
 use crate::telemetry::{RequestId, RequestSpan};
 use crate::tensor::{Data, Tensors};
 
@@ -138,7 +139,7 @@ impl Desk {
         let outputs = likeliest(model, called.outputs(), forms)?;
         let as_contents = as_contents && outputs.iter().all(|(_, tensor)| contents::has(tensor.data().datatype()));
         let most = outputs.iter().map(|(name, tensor)| {
-            let elements = if as_contents { contents::most_bytes(tensor.data()) } else { binary::len(tensor.data()) };
+            let elements = if as_contents { contents::most_bytes(tensor.data()) } else { raw::len(tensor.data()) };
             elements.saturating_add(64 + name.len() + 10 * tensor.shape().len())
         });
         let names = 128 + model.name().len() + model.version().len() + id.len();
@@ -261,15 +262,15 @@ fn head(model: &Model, id: &str, outputs: &Tensors, as_contents: bool, wants_fin
 
 /// A message with its head, into which the raw elements are written without a detour.
 fn encode(head: &ModelInferResponse, raw: &[&Data], frame: Frame) -> Vec<u8> {
-    let length = raw.iter().map(|data| field_len(binary::len(data))).fold(head.encoded_len(), usize::saturating_add);
+    let length = raw.iter().map(|data| field_len(raw::len(data))).fold(head.encoded_len(), usize::saturating_add);
     framed(length + 16, |to| {
         if frame == Frame::InStream {
             write_key(INFER_RESPONSE, length, to);
         }
         write(head, to);
         for data in raw {
-            write_key(RAW_OUTPUT_CONTENTS, binary::len(data), to);
-            binary::write(data, to);
+            write_key(RAW_OUTPUT_CONTENTS, raw::len(data), to);
+            raw::write(data, to);
         }
     })
 }

@@ -7,10 +7,11 @@ use super::contents;
 use super::wire::{Fields, Malformed, Value, varint};
 use crate::error::Error;
 use crate::quote::{Dims, Quoted};
+use crate::raw;
 use crate::registry::Priority;
 use crate::runner::{Announced, Signature};
 use crate::server::call::Call;
-use crate::server::v2::binary;
+
 use crate::server::v2::request::{Forms, priority, timeout};
 use crate::server::v2::response::Form;
 use crate::tensor::{DataType, Tensor, Tensors};
@@ -286,7 +287,7 @@ impl Admitted<'_> {
         let inputs = inputs.into_iter().map(|(name, datatype, shape, elements)| {
             let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("input {}: {what}", Quoted(name)));
             let data = match elements {
-                Elements::Raw(bytes) => binary::read(bytes, datatype, &shape).map_err(|e| invalid(&e))?,
+                Elements::Raw(bytes) => raw::read(bytes, datatype, &shape).map_err(|e| invalid(&e))?,
                 Elements::Contents(message) => contents::read(message, datatype, &shape).map_err(|e| invalid(&e))?,
             };
             Ok((Arc::from(name), Tensor::new(shape, data).map_err(|e| invalid(&e))?))
@@ -325,8 +326,8 @@ mod tests {
         };
         let texts_contents = texts.iter().map(|text| text.clone().into()).collect();
         let mut raw = [Vec::new(), Vec::new()];
-        binary::write(&Data::Fp32(numbers.to_vec()), &mut raw[0]);
-        binary::write(&Data::Bytes(texts.to_vec()), &mut raw[1]);
+        raw::write(&Data::Fp32(numbers.to_vec()), &mut raw[0]);
+        raw::write(&Data::Bytes(texts.to_vec()), &mut raw[1]);
         let classes = parameter(ParameterChoice::Int64Param(2));
         ModelInferRequest {
             model_name: "m".into(),

@@ -1,6 +1,6 @@
 //! The Open Inference Protocol v2: JSON and binary tensors, and the handlers that speak it.
 
-pub(super) mod binary;
+mod binary;
 mod classes;
 pub(super) mod coding;
 pub(super) mod data;

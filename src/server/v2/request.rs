@@ -17,6 +17,7 @@ use super::response::Form;
 use super::{binary, data};
 use crate::error::Error;
 use crate::quote::{Dims, Quoted};
+use crate::raw;
 use crate::registry::Priority;
 use crate::runner::{Announced, Signature};
 use crate::server::call::Call;
@@ -254,7 +255,7 @@ impl Input<'_> {
         let data = match elements {
             Elements::Json(json) => data::read(json.get(), datatype, &shape).map_err(|e| invalid(&e))?,
             Elements::String(bytes) => Data::Bytes(vec![bytes.to_vec()]),
-            Elements::Binary(bytes) => binary::read(bytes, datatype, &shape).map_err(|e| invalid(&e))?,
+            Elements::Binary(bytes) => raw::read(bytes, datatype, &shape).map_err(|e| invalid(&e))?,
         };
         Tensor::new(shape, data).map_err(|e| invalid(&e))
     }

@@ -9,8 +9,8 @@
 use half::{bf16, f16};
 use serde::{Serialize, Serializer};
 
-use super::binary;
 use super::request::Forms;
+use crate::raw;
 use crate::tensor::{Data, Tensor, Tensors};
 
 /// How an output is written.
@@ -109,7 +109,7 @@ pub(super) fn most_bytes(head: Head<'_>, outputs: &Tensors, forms: &Forms) -> Mo
         let around = 128 + most_of_text(name.as_bytes()) + 21 * tensor.shape().len();
         json = json.saturating_add(around);
         if forms.of(i).is_binary() {
-            behind = behind.saturating_add(binary::len(tensor.data()));
+            behind = behind.saturating_add(raw::len(tensor.data()));
         } else {
             json = json.saturating_add(most_of(tensor.data()));
         }
@@ -151,7 +151,7 @@ pub(super) fn encode(head: Head<'_>, outputs: &Tensors, forms: &Forms) -> Result
         .expect("memory takes every byte, and all values were looked at");
     let json = has_binary.then_some(bytes.len());
     for (_, (_, tensor)) in outputs.iter().enumerate().filter(|(i, _)| forms.of(*i).is_binary()) {
-        binary::write(tensor.data(), &mut bytes);
+        raw::write(tensor.data(), &mut bytes);
     }
     Ok(Encoded { bytes, json })
 }
@@ -161,7 +161,7 @@ fn output<'a>(name: &'a str, tensor: &'a Tensor, form: Form) -> Result<Output<'a
     let of = |parameters, data: Option<Elements<'a>>, datatype| Output { name, shape, datatype, parameters, data };
     let datatype = data.datatype().name();
     if form.is_binary() {
-        return Ok(of(Some(Parameters { binary_data_size: binary::len(data) }), None, datatype));
+        return Ok(of(Some(Parameters { binary_data_size: raw::len(data) }), None, datatype));
     }
     if let Data::Bytes(v) = data
         && let Some(at) = v.iter().position(|s| std::str::from_utf8(s).is_err())
