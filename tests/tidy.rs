@@ -43,8 +43,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("statistics", &["batcher", "estimator", "metrics"]),
     ("runner", &["quote", "tensor"]),
     ("onnx", &["quote", "runner", "tensor"]),
-    ("worker", &["quote", "raw", "runner", "tensor"]),
-    ("upstream", &["quote", "raw", "runner", "tensor"]),
+    ("opaque", &["runner", "tensor"]),
+    ("worker", &["opaque", "quote", "raw", "runner", "tensor"]),
+    ("upstream", &["opaque", "quote", "raw", "runner", "tensor"]),
     ("registry", &["batcher", "error", "journal", "metrics", "onnx", "runner", "statistics", "telemetry", "tensor"]),
     ("repository", &["registry", "runner"]),
     (

@@ -1,0 +1,163 @@
+//! Requests and answers that are no tensors to anybody but the model: each is a byte string, an element of a BYTES tensor.
+//!
+//! An element is the length of a JSON object in four bytes (little-endian), that object, and a body: `docs/workers.md`.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::runner::{Signature, TensorSpec};
+use crate::tensor::{Data, DataType};
+
+/// The input of a model that takes opaque requests: BYTES, an element a row.
+pub const REQUEST: &str = "request";
+/// Its output: BYTES, an element a row.
+pub const ANSWER: &str = "answer";
+
+/// The type of a body that nobody names.
+pub const JSON: &str = "application/json";
+
+/// Bytes of the length in front of the JSON object.
+const LENGTH: usize = 4;
+
+/// What a caller sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestHead<'a> {
+    /// The value of `Content-Type`; empty where there is none.
+    #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
+    pub content_type: Cow<'a, str>,
+    /// What stands behind `?`, as it came; empty where there is nothing.
+    #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
+    pub query: Cow<'a, str>,
+    /// All headers, by their names in lower case, in the order in which they came.
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+}
+
+/// What a caller gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswerHead<'a> {
+    /// The status of HTTP: 200 for an answer, 400 to 499 where the caller is to blame, 500 and more for all else.
+    #[serde(default = "ok", skip_serializing_if = "is_ok")]
+    pub status: u16,
+    /// The value of `Content-Type`.
+    #[serde(borrow, default = "json", skip_serializing_if = "is_json")]
+    pub content_type: Cow<'a, str>,
+}
+
+impl Default for AnswerHead<'_> {
+    fn default() -> Self {
+        AnswerHead { status: ok(), content_type: json() }
+    }
+}
+
+fn ok() -> u16 {
+    200
+}
+
+fn is_ok(status: &u16) -> bool {
+    *status == ok()
+}
+
+fn json() -> Cow<'static, str> {
+    Cow::Borrowed(JSON)
+}
+
+fn is_json(content_type: &str) -> bool {
+    content_type == JSON
+}
+
+/// Why bytes are no element.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("an opaque element of {length} bytes is broken: {reason}")]
+pub struct OpaqueError {
+    length: usize,
+    reason: String,
+}
+
+/// What a model takes and gives whose requests are opaque: a byte string for each row, and one back.
+pub fn signature() -> Signature {
+    let tensor = |name: &str| TensorSpec::new(name, DataType::Bytes, Vec::new());
+    Signature { inputs: vec![tensor(REQUEST)], outputs: vec![tensor(ANSWER)] }
+}
+
+/// Whether it is that of opaque requests.
+pub fn is_opaque(signature: &Signature) -> bool {
+    let is = |specs: &[TensorSpec], name: &str| matches!(specs, [spec] if *spec.name == *name && spec.datatype == DataType::Bytes && spec.dims.is_empty());
+    is(&signature.inputs, REQUEST) && is(&signature.outputs, ANSWER)
+}
+
+/// The element of a head, a [`RequestHead`] or an [`AnswerHead`], and a body.
+pub fn encode(head: &impl Serialize, body: &[u8]) -> Vec<u8> {
+    let mut element = vec![0; LENGTH];
+    element.reserve(body.len() + 2);
+    serde_json::to_writer(&mut element, head).expect("strings and numbers, into memory");
+    let length = u32::try_from(element.len() - LENGTH).expect("heads are bounded by whoever reads them");
+    element[..LENGTH].copy_from_slice(&length.to_le_bytes());
+    element.extend_from_slice(body);
+    element
+}
+
+/// The head and the body of an element.
+pub fn decode<'a, H: Deserialize<'a>>(element: &'a [u8]) -> Result<(H, &'a [u8]), OpaqueError> {
+    let broken = |reason: String| OpaqueError { length: element.len(), reason };
+    let (length, rest) = element.split_first_chunk::<LENGTH>().ok_or_else(|| broken("it has no length".into()))?;
+    let length = u32::from_le_bytes(*length) as usize;
+    let (head, body) = rest
+        .split_at_checked(length)
+        .ok_or_else(|| broken(format!("it ends before its head of {length} bytes does")))?;
+    let head = serde_json::from_slice(head)
+        .map_err(|error| broken(format!("its head is no JSON object as it should be: {error}")))?;
+    Ok((head, body))
+}
+
+/// The elements of a tensor of byte strings; none of any other.
+pub fn elements(data: &Data) -> &[Vec<u8>] {
+    match data {
+        Data::Bytes(elements) => elements,
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let head = RequestHead {
+            content_type: "text/plain".into(),
+            query: "a=b".into(),
+            headers: vec![("x-name".into(), "ü\"".into())],
+        };
+        let element = encode(&head, b"body");
+        assert_eq!(decode::<RequestHead<'_>>(&element), Ok((head, &b"body"[..])));
+    }
+
+    #[test]
+    fn what_is_not_said_is_left_out_and_has_its_default() {
+        assert_eq!(encode(&RequestHead::default(), b"{}"), b"\x02\0\0\0{}{}");
+        assert_eq!(encode(&AnswerHead::default(), b"1"), b"\x02\0\0\0{}1");
+        assert_eq!(decode::<AnswerHead<'_>>(b"\x02\0\0\0{}1"), Ok((AnswerHead::default(), &b"1"[..])));
+    }
+
+    #[test]
+    fn broken_elements_are_told() {
+        for (element, why) in [
+            (&b"\x01\0"[..], "it has no length"),
+            (b"\x09\0\0\0{}", "it ends before its head of 9 bytes does"),
+            (b"\x02\0\0\012", "its head is no JSON object as it should be"),
+        ] {
+            let error = decode::<AnswerHead<'_>>(element).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_signature_is_opaque_by_its_names_and_types() {
+        assert!(is_opaque(&signature()));
+        let mut other = signature();
+        other.inputs[0].datatype = DataType::Fp32;
+        assert!(!is_opaque(&other));
+    }
+}
