@@ -1,0 +1,89 @@
+"""What a model in Python needs of uncork, an inference server that batches by itself: `uncork serve app.py:Class`.
+
+A model is a class with `__call__(rows)`, which answers a batch; docs/python.md tells the rest. Nothing here is needed for that:
+`BadInput` is for refusing a row in words, `Answer` for an answer that is not JSON, `Request` is what `preprocess` gets.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+__all__ = ["Answer", "BadInput", "Request", "__version__"]
+__version__ = "0.1.0"
+
+
+class BadInput(ValueError):
+    """The caller's input is wrong: it is answered 400 with these words.
+
+    Raised for a batch, it says that some row is bad; `row` says which, counted from 0. Without `row`, uncork runs smaller batches
+    to find out. As an element of the answers it refuses that row alone.
+    """
+
+    def __init__(self, message: object, row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+class Answer:
+    """An answer of any kind: bytes as they are, a text, or what JSON can say; a status and a content type of its own."""
+
+    __slots__ = ("body", "content_type", "status")
+
+    def __init__(self, body: Any, content_type: str | None = None, status: int = 200) -> None:
+        self.body = body
+        self.content_type = content_type
+        self.status = status
+
+
+class Request:
+    """One request as it came: what `preprocess` gets."""
+
+    __slots__ = ("_head", "body")
+
+    def __init__(self, body: bytes, head: dict[str, Any]) -> None:
+        self.body = body
+        """The body, as it came."""
+        self._head = head
+
+    @property
+    def content_type(self) -> str:
+        """The request's content type; empty where it had none."""
+        kind: str = self._head.get("content_type", "")
+        return kind
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query's parameters; of one that is given twice the last."""
+        from urllib.parse import parse_qsl
+
+        return dict(parse_qsl(self._head.get("query", ""), keep_blank_values=True))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The request's headers, their names in lower case; those that are given twice joined by a comma."""
+        headers: dict[str, str] = {}
+        for name, value in self._head.get("headers", ()):
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        return headers
+
+    def json(self) -> Any:
+        """The body, parsed as JSON; `BadInput` where it is none."""
+        return parse(self.body)
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_no_number).decode
+
+
+def parse(body: bytes | memoryview) -> Any:
+    """A body as JSON; `BadInput` says where it is none."""
+    try:
+        return _decode(str(body, "utf-8"))
+    except RecursionError:
+        raise BadInput("the body is JSON that nests too deeply") from None
+    except ValueError as error:
+        raise BadInput(f"the body is not JSON: {error}" if body else "the body is empty; this model takes JSON") from None

@@ -1,0 +1,398 @@
+"""Classes written for other servers, run as they are: LitServe, MOSEC, BentoML, KServe and TorchServe.
+
+A class is known by the names of its bases, so none of those packages is imported here; each is there where its class is. What
+cannot be answered in one piece, such as a stream, is refused in words. Batches are uncork's, and so is what one bad request
+does to the others: nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from . import Answer, BadInput, parse
+from .model import Failed, Opaque, Refused, encoded
+from .wire import LENGTH, Buffer
+
+
+def recognised(found: Any, name: str, setup: dict[str, Any]) -> Opaque | None:
+    """The model where it is one of another server's, loaded; `None` where it is not."""
+    if inspect.isclass(found):
+        bases = names(found)
+        if "mosec:Worker" in bases:
+            return Mosec(found, name, setup)
+        if "litserve:LitAPI" in bases:
+            return LitServe(found, name)
+        if "kserve:Model" in bases:
+            return KServe(found, name)
+        if callable(getattr(found, "initialize", None)) and callable(getattr(found, "handle", None)):
+            return TorchServe(found, name)
+        if name == "TritonPythonModel":
+            raise Failed("TritonPythonModel needs Triton's own module and config.pbtxt; move what execute() does to __call__(self, rows)")
+        return None
+    bases = names(type(found))
+    if "litserve:LitAPI" in bases:
+        return LitServe(found, name)
+    if "litserve:LitServer" in bases:
+        return LitServe(found.lit_api, name)
+    if "_bentoml_sdk:Service" in bases:
+        service, _, method = name.rpartition(".")
+        return BentoML(found, method, service) if method in found.apis else BentoML(found, None, name)
+    return None
+
+
+def names(found: type) -> set[str]:
+    """A class and its bases, each as the root of its module and its name."""
+    return {f"{base.__module__.partition('.')[0]}:{base.__qualname__}" for base in found.__mro__}
+
+
+class Foreign(Opaque):
+    """What these have in common: exceptions that carry a status."""
+
+    def refusal(self, error: BaseException) -> BaseException:
+        """An exception of the other server's, as one of ours."""
+        status = getattr(error, "status_code", None)
+        if isinstance(status, int) and 400 <= status < 500:
+            return Refused(str(getattr(error, "detail", error)), status)
+        if "pydantic_core:ValidationError" in names(type(error)):
+            return Refused(str(error), 400)
+        return error
+
+    def decode(self, item: memoryview) -> Any:
+        """A request, by the class's own method."""
+        try:
+            return self.decoded(item[4 + LENGTH.unpack_from(item)[0] :])
+        except Exception as error:
+            raise self.refusal(error) from error
+
+    def decoded(self, body: memoryview) -> Any:
+        """A request's body, as the other server would hand it over."""
+        return parse(body)
+
+    def call(self, rows: list[Any]) -> Any:
+        """The batch, by the class's own methods."""
+        try:
+            return self.called(rows)
+        except Exception as error:
+            raise self.refusal(error) from error
+
+    def called(self, rows: list[Any]) -> Any:
+        """As many answers as rows."""
+        raise NotImplementedError
+
+    def each(self, function: Callable[[Any], Any], rows: list[Any]) -> list[Any]:
+        """One after the other, for what takes one request; an exception is that request's answer."""
+        answers = []
+        for row in rows:
+            try:
+                answers.append(function(row))
+            except BaseException as error:
+                answers.append(self.refusal(error))
+        return answers
+
+    def encode(self, answer: Any) -> Buffer:
+        """An answer; a response of Starlette's keeps its type and status."""
+        if not isinstance(answer, BaseException):
+            try:
+                answer = self.finished(answer)
+            except Exception as error:
+                answer = self.refusal(error)
+            if hasattr(answer, "media_type") and isinstance(getattr(answer, "body", None), bytes):
+                answer = Answer(answer.body, answer.media_type, answer.status_code)
+            if inspect.isgenerator(answer) or hasattr(answer, "body_iterator"):
+                raise TypeError(f"{self.name} streams its answer; uncork serves answers in one piece")
+        return encoded(answer)
+
+    def finished(self, answer: Any) -> Any:
+        """An answer, by the class's own method."""
+        return answer
+
+
+def refuse_streams(name: str, **methods: Any) -> None:
+    """Refuses what yields, and what has to be awaited."""
+    for word, method in methods.items():
+        if inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method):
+            raise Failed(f"{word} of {name} streams its answer; uncork serves answers in one piece")
+        if inspect.iscoroutinefunction(method):
+            raise Failed(f"{word} of {name} is async; uncork calls plain functions, several at once where `runners` says so")
+
+
+def device() -> str:
+    """Where a class that asks for a device should go."""
+    torch = sys.modules.get("torch")
+    return "cuda:0" if torch is not None and torch.cuda.is_available() else "cpu"
+
+
+# --- LitServe --------------------------------------------------------------------------------------------------------
+
+
+class LitServe(Foreign):
+    """A `LitAPI`, a class or one that is made already; batched where it says so."""
+
+    def __init__(self, found: Any, name: str) -> None:
+        self.name = name
+        api: Any = found() if inspect.isclass(found) else found
+        kind = type(api)
+        self._api = api
+        calls = settings(kind, ("LitServer", kind.__name__))
+        if getattr(api, "stream", False) or any(call.get("stream") for call in calls):
+            raise Failed(f"{name} streams its answers (stream=True); uncork serves answers in one piece")
+        if getattr(api, "spec", None) is not None or any(call.get("spec") for call in calls):
+            raise Failed(f"{name} has a spec of LitServe's, such as OpenAI's; uncork serves its own protocols")
+        refuse_streams(name, predict=api.predict, decode_request=api.decode_request, encode_response=api.encode_response)
+        own_batches = any(
+            method in vars(base) for base in kind.__mro__[: kind.__mro__.index(lit_api(kind))] for method in ("batch", "unbatch")
+        )
+        self._is_batched = (
+            own_batches or getattr(api, "max_batch_size", 1) > 1 or any((call.get("max_batch_size") or 1) > 1 for call in calls)
+        )
+        self._wants = {
+            method: "context" in inspect.signature(getattr(api, method)).parameters
+            for method in ("decode_request", "batch", "predict", "unbatch", "encode_response")
+        }
+        api.device = device()
+        api.pre_setup(spec=None)
+        api.setup(api.device)
+
+    def _own(self, method: str, value: Any, context: Any) -> Any:
+        function = getattr(self._api, method)
+        return function(value, context=context) if self._wants[method] else function(value)
+
+    def decoded(self, body: memoryview) -> Any:
+        """What `decode_request` makes of the JSON; with the context that goes along."""
+        context: dict[str, Any] = {}
+        return self._own("decode_request", parse(body), context), context
+
+    def called(self, rows: list[Any]) -> Any:
+        """All at once where the class takes batches, else one by one."""
+        contexts = [context for _, context in rows]
+        if self._is_batched:
+            batch = self._own("batch", [value for value, _ in rows], contexts)
+            answers = self._own("unbatch", self._own("predict", batch, contexts), contexts)
+        else:
+            answers = self.each(lambda row: self._own("predict", *row), rows)
+        if len(answers) != len(contexts):
+            return answers
+        return [answer if isinstance(answer, BaseException) else (answer, context) for answer, context in zip(answers, contexts)]
+
+    def finished(self, answer: Any) -> Any:
+        """What `encode_response` makes of it."""
+        return self._own("encode_response", *answer)
+
+
+def lit_api(kind: type) -> type:
+    """LitServe's own base of a class."""
+    return next(base for base in kind.__mro__ if base.__module__.partition(".")[0] == "litserve")
+
+
+# --- MOSEC -----------------------------------------------------------------------------------------------------------
+
+
+class Mosec(Foreign):
+    """A `Worker`; it gets lists where the module appends it with a `max_batch_size`."""
+
+    def __init__(self, found: Any, name: str, setup: dict[str, Any]) -> None:
+        self.name = name
+        if "mosec:SSEWorker" in names(found):
+            raise Failed(f"{name} streams its answers (SSEWorker); uncork serves answers in one piece")
+        appended = settings(found, ("append_worker", "Runtime"))
+        stages = list(dict.fromkeys(call["0"] for call in appended if "0" in call))
+        if len(stages) > 1:
+            raise Failed(f"{name} is one of several stages ({', '.join(stages)}); uncork serves one class: join them in one forward()")
+        refuse_streams(name, forward=found.forward, deserialize=found.deserialize, serialize=found.serialize)
+        self._is_batched = any((call.get("max_batch_size") or 1) > 1 for call in appended)
+        self._worker = worker = found()
+        worker.worker_id = 1
+        worker.max_batch_size = setup.get("max_batch_size", 1) if self._is_batched else 1
+        worker.stage = found.__name__
+        for example in worker.multi_examples or ([worker.example] if worker.example else []):
+            worker.forward(example)
+
+    def refusal(self, error: BaseException) -> BaseException:
+        """A `ClientError` or a `ValidationError`, with MOSEC's words."""
+        code = getattr(getattr(error, "code", None), "value", None)
+        if "mosec:MosecError" in names(type(error)) and isinstance(code, int) and 400 <= code < 500:
+            return Refused(f"{getattr(error, 'msg', '')}: {error}", code)
+        return super().refusal(error)
+
+    def decoded(self, body: memoryview) -> Any:
+        """What `deserialize` makes of the bytes."""
+        return self._worker.deserialize(bytes(body))
+
+    def called(self, rows: list[Any]) -> Any:
+        """`forward`, on all or on each."""
+        return self._worker.forward(rows) if self._is_batched else self.each(self._worker.forward, rows)
+
+    def finished(self, answer: Any) -> Any:
+        """What `serialize` makes of it."""
+        return Answer(self._worker.serialize(answer), self._worker.resp_mime_type)
+
+
+# --- BentoML ---------------------------------------------------------------------------------------------------------
+
+
+class BentoML(Foreign):
+    """A service of one method; batches are joined and split by BentoML's own rules where the method is batchable."""
+
+    def __init__(self, service: Any, method: str | None, name: str) -> None:
+        apis = service.apis
+        if method is None:
+            able = [key for key, api in apis.items() if api.batchable] or list(apis)
+            if len(able) != 1:
+                raise Failed(f"{name} has {len(able)} methods: say which one is the model, {name}.{able[0] if able else 'method'}")
+            method = able[0]
+        self.name = f"{name}.{method}"
+        self._api = api = apis[method]
+        if api.is_stream:
+            raise Failed(f"{self.name} streams its answer; uncork serves answers in one piece")
+        if service.dependencies:
+            raise Failed(f"{name} depends on other services; uncork serves one class: make them in its __init__")
+        if getattr(api, "ctx_param", None):
+            raise Failed(f"{self.name} asks for BentoML's context; uncork has none")
+        refuse_streams(self.name, it=api.func)
+        from _bentoml_sdk.io_models import ARGS, KWARGS, IORootModel
+        from bentoml._internal.runner.container import AutoContainer
+
+        self._extra, self._root, self._container = (ARGS, KWARGS), IORootModel, AutoContainer
+        self._service = service.inner()
+
+    def decoded(self, body: memoryview) -> Any:
+        """The arguments, checked by the method's own annotations."""
+        spec = self._api.input_spec
+        given = spec.model_validate_json(bytes(body) or b"{}")
+        if getattr(spec, "__root_input__", False):
+            return [given.root if isinstance(given, self._root) else given], {}
+        named = {key: getattr(given, key) for key in type(given).model_fields}
+        args, kwargs = self._extra
+        places = [named.pop(args)] if args in named else []
+        named.update(named.pop(kwargs, {}))
+        return places, named
+
+    def called(self, rows: list[Any]) -> Any:
+        """The method: once for all requests where it is batchable."""
+        if not self._api.batchable:
+            return self.each(lambda row: self._api.func(self._service, *row[0], **row[1]), rows)
+        if any(len(places) + len(named) != 1 for places, named in rows):
+            raise Failed(f"{self.name} is batchable and takes several arguments; BentoML batches one")
+        into, out_of = self._api.batch_dim
+        batch, indices = self._container.batches_to_batch(
+            [places[0] if places else next(iter(named.values())) for places, named in rows], into
+        )
+        places, named = rows[0]
+        result = self._api.func(self._service, batch) if places else self._api.func(self._service, **{next(iter(named)): batch})
+        return self._container.batch_to_batches(result, indices, out_of)
+
+    def finished(self, answer: Any) -> Any:
+        """The answer, by the method's own annotation."""
+        spec = self._api.output_spec
+        if not issubclass(spec, self._root):
+            return Answer(answer.model_dump_json().encode(), "application/json")
+        made = answer if isinstance(answer, self._root) else spec(answer)
+        plain = made.model_dump()
+        if isinstance(plain, (str, bytes)):
+            return Answer(plain, spec.mime_type())
+        return Answer(made.model_dump_json().encode(), "application/json")
+
+
+# --- KServe and TorchServe -------------------------------------------------------------------------------------------
+
+
+class KServe(Foreign):
+    """A `Model`: requests of nothing but `instances` run together, others each by itself."""
+
+    def __init__(self, found: Any, name: str) -> None:
+        self.name = name
+        refuse_streams(name, preprocess=found.preprocess, predict=found.predict, postprocess=found.postprocess)
+        required = [
+            one
+            for one in inspect.signature(found).parameters.values()
+            if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD
+        ]
+        self._model = found(*[name] * min(1, len(required)))
+        self._model.load()
+
+    def _one(self, payload: Any) -> Any:
+        model = self._model
+        return model.postprocess(told(model.predict, told(model.preprocess, payload)))
+
+    def called(self, rows: list[Any]) -> Any:
+        """One call for all where their instances can be joined."""
+        if len(rows) < 2 or not all(
+            isinstance(row, dict) and list(row) == ["instances"] and isinstance(row["instances"], list) for row in rows
+        ):
+            return self.each(self._one, rows)
+        answer = self._one({"instances": [one for row in rows for one in row["instances"]]})
+        predictions: Any = answer.get("predictions") if isinstance(answer, dict) else None
+        lengths = [len(row["instances"]) for row in rows]
+        if hasattr(predictions, "tolist"):
+            predictions = predictions.tolist()
+        if not isinstance(predictions, list) or len(predictions) != sum(lengths):
+            raise Failed(f"{self.name} did not answer each of {sum(lengths)} instances with one of `predictions`", "row")
+        answers, at = [], 0
+        for length in lengths:
+            answers.append({"predictions": predictions[at : at + length]})
+            at += length
+        return answers
+
+
+def told(function: Any, payload: Any) -> Any:
+    """Calls a method of KServe's, whose second argument is headers where it takes them."""
+    return function(payload, {}) if len(inspect.signature(function).parameters) > 1 else function(payload)
+
+
+class TorchServe(Foreign):
+    """A handler of `initialize` and `handle`, which takes a list of `{"body": …}`."""
+
+    def __init__(self, found: Any, name: str) -> None:
+        self.name = name
+        self._handler = found()
+        properties = {"model_dir": os.getcwd(), "gpu_id": 0 if device() != "cpu" else None, "batch_size": 1, "server_name": "uncork"}
+        self._context = SimpleNamespace(
+            system_properties=properties, manifest={"model": {}}, model_yaml_config={}, get_request_header=lambda *_: None
+        )
+        self._handler.initialize(self._context)
+
+    def decoded(self, body: memoryview) -> Any:
+        """The body parsed where it is JSON, else as it is."""
+        try:
+            return {"body": parse(body)}
+        except BadInput:
+            return {"body": bytearray(body)}
+
+    def called(self, rows: list[Any]) -> Any:
+        """`handle`, on all."""
+        return self._handler.handle(rows, self._context)
+
+
+# --- What a module says when it is run -------------------------------------------------------------------------------
+
+
+def settings(kind: type, callees: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Keywords of the calls of these names in a class's module, and the name of the first argument as "0".
+
+    Both servers are told under `if __name__ == "__main__"` whether a class takes batches, which nobody runs here.
+    """
+    try:
+        with open(inspect.getfile(kind), encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+    except (OSError, TypeError, SyntaxError):
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        callee = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if callee not in callees:
+            continue
+        given: dict[str, Any] = {
+            word.arg: word.value.value if isinstance(word.value, ast.Constant) else True for word in node.keywords if word.arg
+        }
+        if node.args and isinstance(node.args[0], ast.Name):
+            given["0"] = node.args[0].id
+        found.append(given)
+    return found

@@ -1,0 +1,171 @@
+"""The worker: `python -m uncork.worker`, started by uncork, with its socket as descriptor 0. docs/workers.md has the protocol.
+
+The main thread loads the model and runs batches, as some libraries want it. A second one reads frames, so that pings are answered
+and the end of uncork is seen while a batch runs. Hooks run in a few threads more.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from . import wire
+from .model import Failed, Model, load
+from .wire import Frame, Tensor, Wire
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+# Of what a model says about itself, so much reaches the log.
+MOST_WORDS = 16_384
+
+
+class Worker:
+    """One process that runs one model."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._wire = Wire(connection)
+        self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        # Calls that somebody waits for.
+        self._wanted: set[int] = set()
+        self._hooks: ThreadPoolExecutor | None = None
+        self._model: Model | None = None
+        self._is_fork = False
+        os.register_at_fork(after_in_child=self._be_a_fork)
+
+    def _be_a_fork(self) -> None:
+        """A child of the model's own making has no part in the protocol, and ends by the usual signals."""
+        self._is_fork = True
+        self._connection.close()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def work(self) -> int:
+        """Loads, runs batches until it is told to stop, and returns the exit code."""
+        threading.Thread(target=self._read, name="uncork-reader", daemon=True).start()
+        setup = self._frames.get()
+        if setup is None:
+            return 0
+        try:
+            self._model = model = load(setup.meta)
+            meta: dict[str, Any] = {"protocol": 1, "platform": model.platform, "inputs": model.inputs, "outputs": model.outputs}
+            meta["shared_memory"] = True
+            if model.hooks:
+                meta["hooks"] = model.hooks
+                self._start_hooks()
+            example = model.example()
+        except BaseException as error:  # also SystemExit: a model that exits has failed to load
+            self._die_if_fork()
+            told = error if isinstance(error, Failed) else Failed.of(error, "loading the model")
+            if told.log:
+                print(told.log, file=sys.stderr, flush=True)
+            self._wire.send(wire.FAILED, 0, {"kind": "failed", "message": str(told)[:MOST_WORDS]})
+            return 1
+        self._die_if_fork()
+        # What was loaded stays: collections need not look at it, and pauses stay short.
+        gc.collect()
+        gc.freeze()
+        self._wire.send(wire.READY, 0, meta, example, "example")
+        while True:
+            frame = self._frames.get()
+            if frame is None:
+                if self._hooks:
+                    self._hooks.shutdown()
+                return 0
+            self._answer(frame, model.run)
+
+    def _start_hooks(self) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._hooks = ThreadPoolExecutor(max_workers=4, thread_name_prefix="uncork-hook")
+        # A hook asks for its turn beside a batch sooner than after Python's 5 ms.
+        sys.setswitchinterval(0.001)
+
+    def _answer(self, frame: Frame, run: Callable[[dict[str, Tensor], bool], list[Tensor]]) -> None:
+        if frame.id not in self._wanted:
+            return
+        try:
+            outputs = run(self._wire.tensors(frame), bool(frame.meta.get("rehearsal")))
+        except BaseException as error:  # also SystemExit: one call's failure is not the process's end
+            self._die_if_fork()
+            told = error if isinstance(error, Failed) else Failed.of(error, "running the batch")
+            meta = {"kind": told.kind, "message": (told.log or str(told))[-MOST_WORDS:], "rows": told.rows}
+            self._wanted.discard(frame.id)
+            self._wire.send(wire.FAILED, frame.id, meta)
+            return
+        self._die_if_fork()
+        self._wanted.discard(frame.id)
+        self._wire.send(wire.DONE, frame.id, {}, outputs, segment=frame.meta.get("answer_segment"))
+
+    def _die_if_fork(self) -> None:
+        """A child that the model forked, and that came back from its code, is not to answer for its parent."""
+        if self._is_fork:
+            sys.stderr.flush()
+            os._exit(0)
+
+    def _read(self) -> None:
+        try:
+            while True:
+                frame = self._wire.read()
+                if frame.kind == wire.PING:
+                    self._wire.send(wire.PONG, frame.id, {})
+                elif frame.kind == wire.CANCEL:
+                    self._wanted.discard(frame.id)
+                elif frame.kind in (wire.SETUP, wire.RUN):
+                    self._wanted.add(frame.id)
+                    self._frames.put(frame)
+                elif frame.kind in (wire.PREPARE, wire.FINISH):
+                    assert self._hooks is not None and self._model is not None, "a hook that was not announced"
+                    self._wanted.add(frame.id)
+                    hook = self._model.prepare if frame.kind == wire.PREPARE else self._model.finish
+                    self._hooks.submit(self._answer, frame, hook)
+                elif frame.kind == wire.DRAIN:
+                    self._frames.put(None)
+        except (EOFError, OSError):
+            pass
+        except BaseException:
+            traceback.print_exc()
+        self._end()
+
+    def _end(self) -> None:
+        """Nobody is left to answer: no batch is worth finishing, and no child of the model's outlives it."""
+        sys.stderr.flush()
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+
+def main() -> int:
+    """Takes the socket, and keeps everything else away from it."""
+    try:
+        connection = socket.socket(fileno=os.dup(0))
+    except OSError:
+        print("uncork starts this program: `uncork serve app.py:Class`. Nothing else is its descriptor 0.", file=sys.stderr)
+        return 2
+    os.set_inheritable(connection.fileno(), False)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    # What is printed goes to the log.
+    os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # A terminal and a service manager signal whole groups; when to stop is uncork's to say, once all is answered. A handler that
+    # does nothing, and not SIG_IGN: the model's children would inherit that.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    code = Worker(connection).work()
+    sys.stdout.flush()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
