@@ -5,4 +5,4 @@ pub mod opaque;
 pub mod upstream;
 pub mod worker;
 
-use uncork_model::{runner, tensor};
+use uncork_model::{quote, raw, runner, tensor};

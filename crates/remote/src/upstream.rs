@@ -1,1 +1,0 @@
-//! A model that is on another inference server.

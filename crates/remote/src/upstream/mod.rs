@@ -1,0 +1,348 @@
+//! A model that is on other inference servers: each batch goes out as one request, and its answer is split.
+
+mod client;
+mod lists;
+mod oip;
+mod rota;
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{StatusCode, Uri};
+use serde::Deserialize;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep, timeout};
+
+use self::client::{Answer, Client, JSON_LENGTH, Silence};
+use self::lists::Form;
+use self::rota::{End, Rota};
+use crate::opaque;
+use crate::runner::{Remote, RunnerError, Signature};
+use crate::tensor::Tensors;
+
+/// A server that is left out is asked how it does after so long, and after twice as long each time.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+const LAST_LOOK: Duration = Duration::from_secs(5);
+/// An answer about a server's health that takes longer is none.
+const LOOK: Duration = Duration::from_secs(2);
+/// While no server is there, somebody waits: this often they are told for what.
+const TELL: Duration = Duration::from_secs(2);
+/// Where the words of a server that refuses rows are cut.
+const WORDS: usize = 300;
+
+/// How batches are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// The Open Inference Protocol v2; tensors in binary where the server takes that, else in JSON.
+    #[default]
+    V2,
+    /// TensorFlow Serving's row format: `{"instances": […]}` to `/v1/models/M:predict`. Requests are JSON documents.
+    Predict,
+    /// A JSON list, posted to the address itself and answered with a list. Requests are JSON documents.
+    List,
+}
+
+/// Where the servers are, and what to ask of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Their addresses, `http` or `https`; paths of the protocol go behind theirs.
+    pub servers: Vec<Uri>,
+    /// The model's name there.
+    pub model: String,
+    /// The version there; the server's own choice where it is not said.
+    pub version: Option<String>,
+    /// How batches are written.
+    pub protocol: Protocol,
+    /// A bearer token that each server is shown.
+    pub token: Option<String>,
+    /// A batch that is not answered within that is lost, and its server left out until it answers again.
+    pub timeout: Duration,
+    /// One of the servers must answer within that, when the model is loaded.
+    pub start_timeout: Duration,
+}
+
+/// A model on other servers, as a [`Remote`].
+#[derive(Clone)]
+pub struct Upstream(Arc<Inner>);
+
+struct Inner {
+    settings: Settings,
+    signature: Signature,
+    /// Whether tensors travel in binary.
+    is_binary: bool,
+    client: Client,
+    rota: Mutex<Rota>,
+    /// Where servers are looked after that are left out.
+    handle: Handle,
+}
+
+/// A batch that a server has. Dropped without a word, it was not answered in time.
+struct Out<'a> {
+    inner: &'a Arc<Inner>,
+    place: usize,
+    end: End,
+    why: String,
+}
+
+impl Drop for Out<'_> {
+    fn drop(&mut self) {
+        if self.inner.rota().back(self.place, self.end) {
+            tracing::warn!(
+                model = self.inner.settings.model,
+                upstream = %self.inner.settings.servers[self.place],
+                "left out until it answers again: {}", self.why
+            );
+            let (inner, place) = (Arc::downgrade(self.inner), self.place);
+            self.inner.handle.spawn(look_after(inner, place));
+        }
+    }
+}
+
+/// What one server made of a batch.
+enum Said {
+    Outputs(Tensors),
+    /// The rows or the server are at fault: nobody else is asked.
+    Error(RunnerError),
+    /// It did not work on it: another one may.
+    Another(String),
+}
+
+impl Upstream {
+    /// Waits until one of the servers is ready, and asks it what the model takes and gives. The error is a sentence for the
+    /// operator. Whoever calls this stays in the runtime in which the model runs.
+    pub async fn connect(settings: Settings) -> Result<Upstream, String> {
+        let client = Client::new(settings.token.as_deref())?;
+        let rota = Mutex::new(Rota::new(settings.servers.len()));
+        let mut inner = Inner {
+            signature: opaque::signature(),
+            settings,
+            is_binary: false,
+            client,
+            rota,
+            handle: Handle::current(),
+        };
+        let first = inner.first_ready().await?;
+        if inner.settings.protocol == Protocol::V2 {
+            let what = inner.describe(first).await;
+            let server = &inner.settings.servers[first];
+            (inner.signature, inner.is_binary) = what.map_err(|why| format!("{server}: {why}"))?;
+        }
+        Ok(Upstream(Arc::new(inner)))
+    }
+
+    /// Why no server can be sent a batch at present, if none can.
+    pub fn trouble(&self) -> Option<String> {
+        let none = self.0.rota().well() == 0;
+        none.then(|| "none of its upstream servers answers".to_owned())
+    }
+}
+
+impl Inner {
+    fn rota(&self) -> std::sync::MutexGuard<'_, Rota> {
+        self.rota.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address behind the one of the server at `place`.
+    fn uri(&self, place: usize, path: &str) -> Uri {
+        let server = &self.settings.servers[place];
+        let mut parts = server.clone().into_parts();
+        let path = format!("{}{path}", server.path().trim_end_matches('/'));
+        parts.path_and_query = Some(path.parse().expect("names are checked, and so is the address"));
+        Uri::from_parts(parts).expect("it has all parts of an address")
+    }
+
+    /// The path of the model in a protocol that has one.
+    fn model(&self, protocol: &str) -> String {
+        let Settings { model, version, .. } = &self.settings;
+        let version = version.as_ref().map(|version| format!("/versions/{version}")).unwrap_or_default();
+        format!("/{protocol}/models/{model}{version}")
+    }
+
+    /// Where batches go.
+    fn target(&self, place: usize) -> Uri {
+        match self.settings.protocol {
+            Protocol::V2 => self.uri(place, &format!("{}/infer", self.model("v2"))),
+            Protocol::Predict => self.uri(place, &format!("{}:predict", self.model("v1"))),
+            Protocol::List => self.settings.servers[place].clone(),
+        }
+    }
+
+    /// Whether the server answers; if not, why.
+    async fn look(&self, place: usize) -> Result<(), String> {
+        let uri = match self.settings.protocol {
+            Protocol::V2 => self.uri(place, &format!("{}/ready", self.model("v2"))),
+            Protocol::Predict => self.uri(place, &self.model("v1")),
+            Protocol::List => self.settings.servers[place].clone(),
+        };
+        let answer = timeout(LOOK, self.client.get(uri)).await.map_err(|_| "it does not answer".to_owned())?;
+        let status = answer.map_err(|why| why.to_string())?.status;
+        // Behind an address that takes lists there may be no GET.
+        let is_well = match self.settings.protocol {
+            Protocol::V2 | Protocol::Predict => status.is_success(),
+            Protocol::List => status.is_success() || status.is_client_error(),
+        };
+        if is_well { Ok(()) } else { Err(format!("model '{}' is not ready there: {status}", self.settings.model)) }
+    }
+
+    /// Waits for a server that is ready.
+    async fn first_ready(&self) -> Result<usize, String> {
+        let (start, mut told) = (Instant::now(), Instant::now());
+        loop {
+            let mut reasons = Vec::new();
+            for (place, server) in self.settings.servers.iter().enumerate() {
+                match self.look(place).await {
+                    Ok(()) => return Ok(place),
+                    Err(why) => reasons.push(format!("{server}: {why}")),
+                }
+            }
+            let reasons = reasons.join("; ");
+            if start.elapsed() >= self.settings.start_timeout {
+                return Err(format!("no upstream server is ready: {reasons}"));
+            }
+            if told.elapsed() >= TELL {
+                told = Instant::now();
+                tracing::info!(model = self.settings.model, "waiting for an upstream server: {reasons}");
+            }
+            sleep(FIRST_LOOK).await;
+        }
+    }
+
+    /// What the model takes and gives, and whether tensors may be in binary, by the server at `place`.
+    async fn describe(&self, place: usize) -> Result<(Signature, bool), String> {
+        let metadata: oip::Metadata = self.read(self.uri(place, &self.model("v2"))).await?;
+        // Who says nothing of itself takes JSON.
+        let about: Result<oip::About, _> = self.read(self.uri(place, "/v2")).await;
+        let is_binary = about.is_ok_and(|about| about.extensions.iter().any(|name| name == oip::BINARY));
+        Ok((oip::signature(&metadata)?, is_binary))
+    }
+
+    async fn read<T: for<'a> Deserialize<'a>>(&self, uri: Uri) -> Result<T, String> {
+        let answer = timeout(LOOK, self.client.get(uri.clone())).await.map_err(|_| format!("{uri} does not answer"))?;
+        let Answer { status, body, .. } = answer.map_err(|why| why.to_string())?;
+        if !status.is_success() {
+            return Err(format!("{uri} answers {status}"));
+        }
+        serde_json::from_slice(&body).map_err(|error| format!("{uri} does not say what it should: {error}"))
+    }
+
+    fn encode(&self, batch: &Tensors) -> Result<(Bytes, Option<usize>), RunnerError> {
+        let (body, json) = match self.settings.protocol {
+            Protocol::V2 => oip::encode(batch, self.is_binary)?,
+            Protocol::Predict => (lists::encode(batch, Form::Predict)?, None),
+            Protocol::List => (lists::encode(batch, Form::List)?, None),
+        };
+        Ok((body.into(), json))
+    }
+
+    fn decode(&self, answer: &Answer, rows: usize) -> Result<Tensors, RunnerError> {
+        let json = answer.headers.get(JSON_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        match self.settings.protocol {
+            Protocol::V2 => oip::decode(&answer.body, json, &self.signature),
+            Protocol::Predict => lists::decode(&answer.body, rows, Form::Predict),
+            Protocol::List => lists::decode(&answer.body, rows, Form::List),
+        }
+    }
+
+    /// Sends a batch to servers, one after the other, until one works on it.
+    async fn send(self: &Arc<Self>, batch: &Tensors, most: Duration) -> Result<Tensors, RunnerError> {
+        let (body, json) = self.encode(batch)?;
+        let (mut tried, mut reasons) = (Vec::new(), Vec::new());
+        loop {
+            let Some(place) = self.rota().pick(&tried) else {
+                let reasons: Vec<String> = reasons;
+                let reasons = if reasons.is_empty() { "none answers".to_owned() } else { reasons.join("; ") };
+                return Err(RunnerError::Failed(format!("no upstream server can be sent a batch: {reasons}")));
+            };
+            let why = "a batch was not answered in time".to_owned();
+            let mut out = Out { inner: self, place, end: End::Silent, why };
+            match self.ask(&mut out, body.clone(), json, batch.rows(), most).await {
+                Said::Outputs(outputs) => return Ok(outputs),
+                Said::Error(error) => return Err(error),
+                Said::Another(why) => reasons.push(format!("{}: {why}", self.settings.servers[place])),
+            }
+            tried.push(place);
+        }
+    }
+
+    async fn ask(&self, out: &mut Out<'_>, body: Bytes, json: Option<usize>, rows: usize, most: Duration) -> Said {
+        let Ok(answer) = timeout(most, self.client.post(self.target(out.place), body, json)).await else {
+            out.why = format!("a batch was not answered within {:.1} s", most.as_secs_f64());
+            return Said::Error(RunnerError::Failed(out.why.clone()));
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(why) => {
+                out.why = why.to_string();
+                return match why {
+                    Silence::Unconnected(_) => Said::Another(out.why.clone()),
+                    Silence::Broken(_) => Said::Error(RunnerError::Failed(out.why.clone())),
+                };
+            }
+        };
+        (out.end, out.why) = (End::Failed, format!("it answers {}", answer.status));
+        let words = || words(&answer.body);
+        match answer.status {
+            status if status.is_success() => match self.decode(&answer, rows) {
+                Ok(outputs) => {
+                    out.end = End::Fine;
+                    Said::Outputs(outputs)
+                }
+                Err(error) => Said::Error(error),
+            },
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Said::Another(words()),
+            // Whoever set this server up is to blame, and no row.
+            StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::NOT_FOUND
+            | StatusCode::METHOD_NOT_ALLOWED => Said::Error(RunnerError::Failed(format!("{}: {}", out.why, words()))),
+            status if status.is_client_error() => {
+                out.end = End::Fine;
+                Said::Error(RunnerError::Input(words()))
+            }
+            _ => Said::Error(RunnerError::Failed(format!("{}: {}", out.why, words()))),
+        }
+    }
+}
+
+/// Asks a server that is left out how it does, until it is well.
+async fn look_after(inner: Weak<Inner>, place: usize) {
+    let mut pause = FIRST_LOOK;
+    loop {
+        sleep(pause).await;
+        pause = (pause * 2).min(LAST_LOOK);
+        let Some(inner) = inner.upgrade() else { return };
+        if inner.look(place).await.is_ok() {
+            inner.rota().is_back(place);
+            let (model, upstream) = (&inner.settings.model, &inner.settings.servers[place]);
+            tracing::info!(model, %upstream, "it answers again");
+            return;
+        }
+    }
+}
+
+/// What a server says of an error: `{"error": "…"}`, or its text.
+fn words(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Told {
+        error: String,
+    }
+    let text = serde_json::from_slice::<Told>(body).map(|told| told.error);
+    let text = text.unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned());
+    text.chars().filter(|c| !c.is_control()).take(WORDS).collect()
+}
+
+impl Remote for Upstream {
+    fn signature(&self) -> &Signature {
+        &self.0.signature
+    }
+
+    async fn run(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        self.0.send(&batch, self.0.settings.timeout).await
+    }
+
+    /// A server may load what it needs at its first batch: nobody waits for that but whoever loads the model.
+    async fn rehearse(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        self.0.send(&batch, self.0.settings.timeout.max(self.0.settings.start_timeout)).await
+    }
+}

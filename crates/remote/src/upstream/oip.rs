@@ -1,0 +1,304 @@
+//! Batches in the Open Inference Protocol v2, with tensors in binary where the server takes them, or in JSON.
+//!
+//! Source: <https://github.com/kserve/open-inference-protocol> and its extension for binary tensor data
+//! (<https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md>).
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::raw;
+use crate::runner::{RunnerError, Signature, TensorSpec};
+use crate::tensor::{Data, DataType, Tensor, Tensors};
+
+/// The extension by which tensors travel in binary.
+pub(super) const BINARY: &str = "binary_tensor_data";
+
+#[derive(Serialize)]
+struct Request<'a> {
+    inputs: Vec<Input<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<WantsBinary>,
+}
+
+#[derive(Serialize)]
+struct WantsBinary {
+    binary_data_output: bool,
+}
+
+#[derive(Serialize)]
+struct Input<'a> {
+    name: &'a str,
+    datatype: &'static str,
+    shape: &'a [usize],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<Size>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize, Deserialize, Default)]
+struct Size {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    binary_data_size: Option<usize>,
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    outputs: Vec<Output<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Output<'a> {
+    name: String,
+    datatype: String,
+    shape: Vec<usize>,
+    #[serde(default)]
+    parameters: Size,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+}
+
+/// What a server says of a model: `GET /v2/models/M`.
+#[derive(Deserialize)]
+pub(super) struct Metadata {
+    #[serde(default)]
+    inputs: Vec<Described>,
+    #[serde(default)]
+    outputs: Vec<Described>,
+}
+
+#[derive(Deserialize)]
+struct Described {
+    name: String,
+    datatype: String,
+    shape: Vec<i64>,
+}
+
+/// What a server says of itself: `GET /v2`.
+#[derive(Deserialize)]
+pub(super) struct About {
+    #[serde(default)]
+    pub(super) extensions: Vec<String>,
+}
+
+/// A batch as a body; where tensors are in binary, with the length of the JSON in front of them.
+pub(super) fn encode(batch: &Tensors, is_binary: bool) -> Result<(Vec<u8>, Option<usize>), RunnerError> {
+    let inputs = batch.iter().map(|(name, tensor)| {
+        let size = is_binary.then(|| Size { binary_data_size: Some(raw::len(tensor.data())) });
+        let data = if is_binary { None } else { Some(json(tensor.data())?) };
+        let (datatype, shape) = (tensor.data().datatype().name(), tensor.shape());
+        Ok(Input { name, datatype, shape, parameters: size, data })
+    });
+    let inputs = inputs.collect::<Result<_, RunnerError>>()?;
+    let request = Request { inputs, parameters: is_binary.then_some(WantsBinary { binary_data_output: true }) };
+    let mut body = serde_json::to_vec(&request).map_err(|error| RunnerError::Failed(error.to_string()))?;
+    if !is_binary {
+        return Ok((body, None));
+    }
+    let head = body.len();
+    body.reserve(batch.iter().map(|(_, tensor)| raw::len(tensor.data())).sum());
+    batch.iter().for_each(|(_, tensor)| raw::write(tensor.data(), &mut body));
+    Ok((body, Some(head)))
+}
+
+/// The outputs of `signature` in `body`, of which so many bytes are JSON where tensors may follow in binary.
+pub(super) fn decode(body: &[u8], json: Option<usize>, signature: &Signature) -> Result<Tensors, RunnerError> {
+    let failed =
+        |why: String| RunnerError::Failed(format!("the answer is not one of the Open Inference Protocol: {why}"));
+    let head = json.unwrap_or(body.len());
+    let (head, mut binary) =
+        body.split_at_checked(head).ok_or_else(|| failed(format!("it has fewer than {head} bytes")))?;
+    let answer: Answer<'_> = serde_json::from_slice(head).map_err(|error| failed(error.to_string()))?;
+    let mut found = Vec::new();
+    for output in answer.outputs {
+        let Output { name, datatype, shape, parameters, data } = output;
+        let wrong = |why: String| failed(format!("output '{name}': {why}"));
+        let datatype = DataType::from_name(&datatype).ok_or_else(|| wrong(format!("type {datatype} is not known")))?;
+        let data = match (parameters.binary_data_size, data) {
+            (Some(size), _) => {
+                let (own, rest) = binary
+                    .split_at_checked(size)
+                    .ok_or_else(|| wrong(format!("there are {} bytes where it has {size}", binary.len())))?;
+                binary = rest;
+                raw::read(own, datatype, &shape).map_err(|error| wrong(error.to_string()))?
+            }
+            (None, Some(data)) => elements(data, datatype).map_err(wrong)?,
+            (None, None) => return Err(wrong("it has no data".into())),
+        };
+        let tensor = Tensor::new(shape, data).map_err(|error| wrong(error.to_string()))?;
+        found.push((name, tensor));
+    }
+    let pick = |spec: &TensorSpec| {
+        let at = found.iter().position(|(name, _)| **name == *spec.name);
+        let at = at.ok_or_else(|| failed(format!("output '{}' is missing", spec.name)))?;
+        Ok((spec.name.clone(), found.swap_remove(at).1))
+    };
+    let outputs = signature.outputs.iter().map(pick).collect::<Result<_, _>>()?;
+    Tensors::new(outputs).map_err(|error| failed(error.to_string()))
+}
+
+/// What the model takes and gives, by the server's description. Fails with a sentence for the operator.
+pub(super) fn signature(metadata: &Metadata) -> Result<Signature, String> {
+    let of = |what: &str, described: &[Described]| {
+        if described.is_empty() {
+            return Err(format!("its description names no {what}s; give it some in that server's configuration"));
+        }
+        described.iter().map(|tensor| spec(what, tensor)).collect::<Result<Vec<_>, _>>()
+    };
+    Ok(Signature { inputs: of("input", &metadata.inputs)?, outputs: of("output", &metadata.outputs)? })
+}
+
+fn spec(what: &str, Described { name, datatype, shape }: &Described) -> Result<TensorSpec, String> {
+    let datatype = DataType::from_name(datatype)
+        .ok_or_else(|| format!("{what} '{name}' has type {datatype}, which is not known here"))?;
+    let Some((-1, dims)) = shape.split_first() else {
+        return Err(format!(
+            "{what} '{name}' has shape {shape:?}: only models whose first axis is free (-1), one index a row, can have batches"
+        ));
+    };
+    let dims = dims.iter().map(|&dim| usize::try_from(dim).ok()).collect();
+    Ok(TensorSpec::new(name.as_str(), datatype, dims))
+}
+
+/// Elements as a flat JSON list.
+fn json(data: &Data) -> Result<Box<RawValue>, RunnerError> {
+    let floats = |numbers: Vec<f32>| serde_json::value::to_raw_value(&numbers);
+    let value = match data {
+        Data::Bool(v) => serde_json::value::to_raw_value(v),
+        Data::Uint8(v) => serde_json::value::to_raw_value(v),
+        Data::Uint16(v) => serde_json::value::to_raw_value(v),
+        Data::Uint32(v) => serde_json::value::to_raw_value(v),
+        Data::Uint64(v) => serde_json::value::to_raw_value(v),
+        Data::Int8(v) => serde_json::value::to_raw_value(v),
+        Data::Int16(v) => serde_json::value::to_raw_value(v),
+        Data::Int32(v) => serde_json::value::to_raw_value(v),
+        Data::Int64(v) => serde_json::value::to_raw_value(v),
+        Data::Fp16(v) => floats(v.iter().map(|x| x.to_f32()).collect()),
+        Data::Bf16(v) => floats(v.iter().map(|x| x.to_f32()).collect()),
+        Data::Fp32(v) => serde_json::value::to_raw_value(v),
+        Data::Fp64(v) => serde_json::value::to_raw_value(v),
+        Data::Bytes(v) => {
+            let text = |bytes| {
+                std::str::from_utf8(bytes).map_err(|_| {
+                    RunnerError::Input(
+                        "byte strings must be UTF-8: the server behind this one takes them as JSON".into(),
+                    )
+                })
+            };
+            serde_json::value::to_raw_value(&v.iter().map(|bytes| text(bytes)).collect::<Result<Vec<_>, _>>()?)
+        }
+    };
+    value.map_err(|error| RunnerError::Failed(error.to_string()))
+}
+
+/// The elements of a JSON list, nested or flat.
+fn elements(json: &RawValue, datatype: DataType) -> Result<Data, String> {
+    let value: Value = serde_json::from_str(json.get()).map_err(|error| error.to_string())?;
+    let mut leaves = Vec::new();
+    flatten(&value, &mut leaves);
+    let wrong = |leaf: &Value| format!("{} is no {}", crate::quote::Quoted(&leaf.to_string()), datatype.name());
+    macro_rules! all {
+        ($variant:ident, $read:expr) => {
+            Data::$variant(leaves.iter().map(|leaf| $read(leaf).ok_or_else(|| wrong(leaf))).collect::<Result<_, _>>()?)
+        };
+    }
+    fn unsigned<T: TryFrom<u64>>(leaf: &Value) -> Option<T> {
+        T::try_from(leaf.as_u64()?).ok()
+    }
+    fn signed<T: TryFrom<i64>>(leaf: &Value) -> Option<T> {
+        T::try_from(leaf.as_i64()?).ok()
+    }
+    // JSON has no number for what is not finite: it comes as null, or by name.
+    fn float(leaf: &Value) -> Option<f64> {
+        match leaf {
+            Value::Null => Some(f64::NAN),
+            Value::String(name) => name.parse().ok(),
+            leaf => leaf.as_f64(),
+        }
+    }
+    Ok(match datatype {
+        DataType::Bool => all!(Bool, |leaf: &Value| leaf.as_bool().or_else(|| leaf.as_u64().map(|n| n != 0))),
+        DataType::Uint8 => all!(Uint8, unsigned),
+        DataType::Uint16 => all!(Uint16, unsigned),
+        DataType::Uint32 => all!(Uint32, unsigned),
+        DataType::Uint64 => all!(Uint64, unsigned),
+        DataType::Int8 => all!(Int8, signed),
+        DataType::Int16 => all!(Int16, signed),
+        DataType::Int32 => all!(Int32, signed),
+        DataType::Int64 => all!(Int64, signed),
+        DataType::Fp16 => all!(Fp16, |leaf| float(leaf).map(half::f16::from_f64)),
+        DataType::Bf16 => all!(Bf16, |leaf| float(leaf).map(half::bf16::from_f64)),
+        DataType::Fp32 => all!(Fp32, |leaf| float(leaf).map(|x| x as f32)),
+        DataType::Fp64 => all!(Fp64, float),
+        DataType::Bytes => all!(Bytes, |leaf: &Value| leaf.as_str().map(|text| text.as_bytes().to_vec())),
+    })
+}
+
+fn flatten<'a>(value: &'a Value, leaves: &mut Vec<&'a Value>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| flatten(item, leaves)),
+        leaf => leaves.push(leaf),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch() -> Tensors {
+        let x = Tensor::new(vec![2, 2], Data::Fp32(vec![1.0, 2.5, -3.0, 0.0])).unwrap();
+        let names = Tensor::new(vec![2], Data::Bytes(vec![b"a".to_vec(), b"bc".to_vec()])).unwrap();
+        Tensors::new(vec![("x".into(), x), ("names".into(), names)]).unwrap()
+    }
+
+    fn signature_of(batch: &Tensors) -> Signature {
+        let specs: Vec<_> = batch
+            .iter()
+            .map(|(name, t)| {
+                TensorSpec::new(name.clone(), t.data().datatype(), t.shape()[1..].iter().copied().map(Some).collect())
+            })
+            .collect();
+        Signature { inputs: specs.clone(), outputs: specs }
+    }
+
+    #[test]
+    fn what_an_echo_would_answer_is_the_batch_again() {
+        for is_binary in [true, false] {
+            let (body, head) = encode(&batch(), is_binary).unwrap();
+            let (json, binary) = body.split_at(head.unwrap_or(body.len()));
+            let json = String::from_utf8(json.to_vec()).unwrap().replace("\"inputs\"", "\"outputs\"");
+            let answer = [json.as_bytes(), binary].concat();
+            assert_eq!(decode(&answer, head.map(|_| json.len()), &signature_of(&batch())), Ok(batch()), "{json}");
+        }
+    }
+
+    #[test]
+    fn nested_lists_are_read_and_what_is_missing_or_wrong_is_told() {
+        let signature = signature_of(&Tensors::one("y", Tensor::new(vec![1, 2], Data::Int64(vec![0, 0])).unwrap()));
+        let of = |data: &str| {
+            let body = format!(r#"{{"outputs":[{{"name":"y","datatype":"INT64","shape":[1,2],"data":{data}}}]}}"#);
+            decode(body.as_bytes(), None, &signature).map_err(|error| error.to_string())
+        };
+        assert_eq!(of("[[4,5]]").unwrap().get("y").unwrap().data(), &Data::Int64(vec![4, 5]));
+        assert!(of("[[4,5.5]]").unwrap_err().ends_with("output 'y': '5.5' is no INT64"));
+        assert!(of("[4]").is_err());
+        assert!(
+            decode(br#"{"outputs":[]}"#, None, &signature).unwrap_err().to_string().ends_with("output 'y' is missing")
+        );
+        assert!(decode(b"{}", Some(3), &signature).unwrap_err().to_string().ends_with("fewer than 3 bytes"));
+    }
+
+    #[test]
+    fn a_model_without_rows_or_without_a_description_is_refused_in_words() {
+        let of = |json: &str| signature(&serde_json::from_str(json).unwrap()).map_err(|why| why.to_string());
+        let y = r#""outputs":[{"name":"y","datatype":"FP32","shape":[-1]}]"#;
+        let signature =
+            of(&format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":[-1,-1,3]}}],{y}}}"#)).unwrap();
+        assert_eq!(signature.inputs[0].dims, [None, Some(3)]);
+        assert!(of(&format!(r#"{{"inputs":[],{y}}}"#)).unwrap_err().contains("names no inputs"));
+        let fixed = of(&format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":[1,3]}}],{y}}}"#));
+        assert!(fixed.unwrap_err().contains("input 'x' has shape [1, 3]"));
+    }
+}

@@ -1,0 +1,150 @@
+//! Which server gets a batch: the least loaded one of those that are well.
+//!
+//! Pure: whoever sends batches says what came of each.
+
+/// Answers of 500 and more in a row after which a server is left out.
+const FAILURES: u32 = 5;
+
+/// What came of a batch that was sent to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// It was answered, or its rows were refused for what they are.
+    Fine,
+    /// The server answered that it failed, or that it has no room.
+    Failed,
+    /// There was no answer: no connection, a connection that broke, silence.
+    Silent,
+}
+
+/// The servers, by their places from 0.
+#[derive(Debug)]
+pub(super) struct Rota {
+    servers: Vec<Server>,
+    /// Batches sent so far: between equals, who was asked longest ago is next.
+    sent: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Server {
+    /// Batches that it has.
+    out: usize,
+    /// When it was last asked.
+    asked: u64,
+    /// Failures in a row.
+    failures: u32,
+    is_left_out: bool,
+}
+
+impl Rota {
+    pub(super) fn new(servers: usize) -> Rota {
+        Rota { servers: vec![Server::default(); servers], sent: 0 }
+    }
+
+    /// The server for the next batch, which it has from now on: of those that are not left out nor in `tried`. `None` if there
+    /// is none.
+    pub(super) fn pick(&mut self, tried: &[usize]) -> Option<usize> {
+        let able = self.servers.iter().enumerate().filter(|(i, server)| !server.is_left_out && !tried.contains(i));
+        let (place, _) = able.min_by_key(|(_, server)| (server.out, server.asked))?;
+        self.sent += 1;
+        let server = &mut self.servers[place];
+        server.out += 1;
+        server.asked = self.sent;
+        Some(place)
+    }
+
+    /// The batch at `place` is back. Returns whether the server is left out from now on, and was not before: somebody is to
+    /// [`bring it back`](Self::is_back).
+    pub(super) fn back(&mut self, place: usize, end: End) -> bool {
+        let server = &mut self.servers[place];
+        server.out -= 1;
+        match end {
+            End::Fine => server.failures = 0,
+            End::Failed => server.failures += 1,
+            End::Silent => server.failures = FAILURES,
+        }
+        let was_left_out = server.is_left_out;
+        server.is_left_out |= server.failures >= FAILURES;
+        server.is_left_out && !was_left_out
+    }
+
+    /// The server at `place` answers again.
+    pub(super) fn is_back(&mut self, place: usize) {
+        let server = &mut self.servers[place];
+        (server.is_left_out, server.failures) = (false, 0);
+    }
+
+    /// How many are not left out.
+    pub(super) fn well(&self) -> usize {
+        self.servers.iter().filter(|server| !server.is_left_out).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_least_loaded_is_next_and_equals_take_turns() {
+        let mut rota = Rota::new(3);
+        let picked: Vec<_> = (0..6).filter_map(|_| rota.pick(&[])).collect();
+        assert_eq!(picked, [0, 1, 2, 0, 1, 2]);
+        rota.back(1, End::Fine);
+        assert_eq!(rota.pick(&[]), Some(1));
+        assert_eq!(rota.pick(&[0, 1]), Some(2));
+        assert_eq!(rota.pick(&[0, 1, 2]), None);
+    }
+
+    #[test]
+    fn who_is_silent_is_left_out_at_once_and_who_fails_after_five_times_in_a_row() {
+        let mut rota = Rota::new(1);
+        assert_eq!(rota.pick(&[]), Some(0));
+        assert!(rota.back(0, End::Silent), "left out by this");
+        assert_eq!((rota.pick(&[]), rota.well()), (None, 0));
+        rota.is_back(0);
+        for end in [End::Failed, End::Failed, End::Failed, End::Failed, End::Fine] {
+            rota.pick(&[]).expect("it is well");
+            assert!(!rota.back(0, end));
+        }
+        for last in [false, false, false, false, true] {
+            rota.pick(&[]).expect("it is well");
+            assert_eq!(rota.back(0, End::Failed), last);
+        }
+    }
+
+    #[test]
+    fn two_batches_that_end_in_silence_leave_a_server_out_once() {
+        let mut rota = Rota::new(1);
+        let both = [rota.pick(&[]), rota.pick(&[])];
+        assert_eq!(both, [Some(0), Some(0)]);
+        assert!(rota.back(0, End::Silent));
+        assert!(!rota.back(0, End::Silent), "nobody else is to bring it back");
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_who_is_left_out_gets_a_batch_and_loads_differ_by_one_where_all_are_well(
+            steps in prop::collection::vec((0..3_usize, 0..8_usize), 1..200),
+        ) {
+            let mut rota = Rota::new(3);
+            let mut out: Vec<usize> = Vec::new();
+            for (what, i) in steps {
+                let end = [End::Fine, End::Failed, End::Silent][what];
+                if i < 5 {
+                    let least = rota.servers.iter().filter(|s| !s.is_left_out).map(|s| s.out).min();
+                    let picked = rota.pick(&[]);
+                    prop_assert_eq!(picked.map(|place| rota.servers[place].out), least.map(|least| least + 1));
+                    prop_assert!(picked.is_none_or(|place| !rota.servers[place].is_left_out));
+                    out.extend(picked);
+                } else if let Some(place) = out.pop() {
+                    rota.back(place, end);
+                } else {
+                    rota.is_back(i % 3);
+                }
+            }
+            let counted = rota.servers.iter().map(|server| server.out).sum::<usize>();
+            prop_assert_eq!(counted, out.len());
+        }
+    }
+}
