@@ -146,7 +146,7 @@ mod tests {
         for (element, why) in [
             (&b"\x01\0"[..], "it has no length"),
             (b"\x09\0\0\0{}", "it ends before its head of 9 bytes does"),
-            (b"\x02\0\0\012", "its head is no JSON object as it should be"),
+            (b"\x01\0\0\x003", "its head is no JSON object as it should be"),
         ] {
             let error = decode::<AnswerHead<'_>>(element).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
