@@ -15,6 +15,11 @@ use crate::estimator::{Fit, Instant, KnownCrowd};
 /// timers that ring late.
 const LONGEST_HOLD: f64 = 1.0;
 
+/// The most patience under which [`LONGEST_HOLD`] is kept.
+pub(super) const USUAL_PATIENCE: f64 = 1.5;
+/// Seconds that nothing lasts; a batch held for so long is released at its latest start.
+const FOREVER: f64 = 1e6;
+
 /// Idle time after which an estimate is put to the test, in batch times of one row. Less: quicker back from a stall. More:
 /// a model that is truly too slow for its cap answers fewer requests late.
 const PROBE_AFTER: u32 = 4;
@@ -104,12 +109,13 @@ pub(super) fn fastest(
 
 /// How long after the newest arrival a hold with so many rows ready ends, in seconds, if nobody else arrives.
 pub(super) fn hold_after_newest(patience: f64, fit: Fit, sizes: &BatchSizes, rows: usize) -> f64 {
-    patience * sizes.saving(fit, rows).max(0.0) / rows as f64
+    (patience * sizes.saving(fit, rows).max(0.0) / rows as f64).min(FOREVER)
 }
 
-/// How long after it could first be released a batch is held at most, in seconds.
-pub(super) fn longest_hold(fit: Fit) -> f64 {
-    LONGEST_HOLD * fit.base_seconds()
+/// How long after it could first be released a batch is held at most, in seconds. Whoever is more patient than that is so
+/// because runners come free one by one and a batch released early keeps the others small: an α is not what it is about.
+pub(super) fn longest_hold(patience: f64, fit: Fit) -> f64 {
+    if patience > USUAL_PATIENCE { FOREVER } else { LONGEST_HOLD * fit.base_seconds() }
 }
 
 /// Those of the most urgent level with any whose deadlines have passed.
@@ -257,7 +263,7 @@ fn hold(now: Instant, view: &View<'_>, entries: usize, rows: usize) -> Hold {
             let wait = hold_after_newest(view.patience, view.fit, view.sizes, rows);
             let heads = view.queue.levels().filter_map(|level| view.queue.get(level.start));
             let held_since = heads.map(|head| head.arrival).min().unwrap_or(now).max(view.free_since);
-            let give_up = held_since + Duration::from_secs_f64(longest_hold(view.fit));
+            let give_up = held_since + Duration::from_secs_f64(longest_hold(view.patience, view.fit));
             (view.queue.newest_arrival() + Duration::from_secs_f64(wait)).min(give_up)
         }
     };

@@ -14,6 +14,7 @@ mod limits;
 mod report;
 mod rules;
 mod runners;
+mod staggered;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,6 +51,8 @@ enum Section {
     Closed,
     /// Four and sixteen runners
     Runners,
+    /// Two to sixteen runners from light load to overload, beside the best rule after the fact
+    Staggered,
     /// Noise, drift, steps, and bursts after quiet
     Disturbed,
     /// What each rule is worth: the policy without it
@@ -72,6 +75,7 @@ impl Section {
             Section::Latency => latency::measure(seeds.min(2), report),
             Section::Closed => closed::measure(report),
             Section::Runners => runners::measure(seeds, report),
+            Section::Staggered => staggered::measure(seeds.min(2), report),
             Section::Disturbed => disturbed::measure(seeds, report),
             Section::Rules => rules::measure(seeds, report),
             Section::Limits => limits::measure(seeds, report),

@@ -226,9 +226,9 @@ fn where_padding_takes_too_long_a_batch_of_the_size_below_goes_first() {
 #[test]
 fn a_hold_is_worth_the_batch_that_an_arrival_saves_by_taking_the_place_of_padding() {
     let sizes = BatchSizes::rising(vec![1, 4, 8]).expect("they rise");
-    let held = |rows| State { sizes: sizes.clone(), ..state(&[(90_000, rows)]).patience(4.0) }.decide();
+    let held = |rows| State { sizes: sizes.clone(), ..state(&[(90_000, rows)]).patience(1.5) }.decide();
     // c·(α + β)/2 after the arrival 8 ms ago; a fifth row would make four rows of padding: c·(α − 2β)/4 is no more.
-    assert_eq!(held(2), Decision::WaitUntil(NOW + us(9_000)));
+    assert_eq!(held(2), Decision::WaitUntil(NOW + us(250)));
     assert_eq!(held(4), release(1, ReleaseReason::Ripe));
 }
 
@@ -318,8 +318,8 @@ fn an_idle_second_is_enough_to_put_a_hopeless_estimate_to_the_test() {
 
 #[test]
 fn all_holds_for_one_batch_together_last_no_longer_than_a_batch_of_no_rows() {
-    let renewed = |free_us| {
-        let mut held = State { free_since: NOW - us(free_us), ..state(&[(90_000, 1)]).patience(2.5) };
+    let renewed = |free_us, patience| {
+        let mut held = State { free_since: NOW - us(free_us), ..state(&[(90_000, 1)]).patience(patience) };
         held.queue.insert(Entry {
             id: 9,
             arrival: NOW,
@@ -329,9 +329,12 @@ fn all_holds_for_one_batch_together_last_no_longer_than_a_batch_of_no_rows() {
         });
         held.decide()
     };
-    // The newest, come now, would renew the hold for 12.5 ms. The first came 8 ms ago.
-    assert_eq!(renewed(1000), Decision::WaitUntil(NOW + us(9000)), "the runner came free 1 ms ago");
-    assert_eq!(renewed(100_000), Decision::WaitUntil(NOW + us(2000)), "it was free before");
+    // The newest, come now, would renew the hold for 7.5 ms. The first came 8 ms ago.
+    assert_eq!(renewed(3000, 1.5), Decision::WaitUntil(NOW + us(7000)), "the runner came free 3 ms ago");
+    assert_eq!(renewed(100_000, 1.5), Decision::WaitUntil(NOW + us(2000)), "it was free before");
+    assert_eq!(renewed(100_000, 3.0), Decision::WaitUntil(NOW + us(15_000)), "it is not for an α that it waits");
+    // The latest start for a third row: t(3) = 13 ms before the deadline.
+    assert_eq!(renewed(100_000, 1e9), Decision::WaitUntil(NOW + us(77_000)));
 }
 
 #[test]
