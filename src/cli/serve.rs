@@ -1,19 +1,21 @@
 //! `uncork serve`
 
+use std::convert::Infallible;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
-use uncork_commands::signals::Signals;
+use uncork_commands::signals::{Hangups, Signals};
 use uncork_commands::{USAGE, complain, say};
 
 use super::{descriptors, log};
 use crate::config::{self, Config, Flags};
 use crate::registry::{LoadErrors, Registry};
-use crate::repository::Repository;
+use crate::repository::{Reloaded, Repository};
 use crate::server::{Ended, Options, Server};
 use crate::telemetry::{Counts, Tracer, Traces};
 
@@ -22,8 +24,10 @@ use crate::telemetry::{Counts, Tracer, Traces};
 /// Speaks the Open Inference Protocol v2 (KServe, Triton) over both on one port, with Prometheus' metrics at /metrics and a page at /. Prints
 /// its address when it is ready.
 ///
-/// Without any model it serves the embedded one, `digits`. Where nothing is named and ./uncork.toml exists, that is read.
+/// Without any model it serves the embedded one, `digits`. Where neither a file of settings nor one of a model is named and
+/// ./uncork.toml exists, that is read.
 /// SIGTERM or SIGINT: not ready at once, requests in flight are answered, exit 0; a second one stops at once.
+/// SIGHUP: the configuration is read again, and applied whole or not at all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Serve {
@@ -170,7 +174,7 @@ impl Serve {
                 return ExitCode::from(USAGE);
             }
         };
-        let code = runtime.block_on(serve(config));
+        let code = runtime.block_on(serve(config, Again { flags, folder }));
         // A load that was broken off, or a model that hangs, must not hold the process.
         runtime.shutdown_background();
         ExitCode::from(code)
@@ -178,10 +182,10 @@ impl Serve {
 }
 
 /// Serves, with traces if they are asked for, and returns the exit code.
-async fn serve(mut config: Config) -> u8 {
-    let traces = config.traces.take().map(Traces::start);
+async fn serve(config: Config, again: Again) -> u8 {
+    let traces = config.traces.clone().map(Traces::start);
     let tracer = traces.as_ref().map_or_else(Tracer::off, Traces::tracer);
-    let code = serve_traced(config, tracer).await;
+    let code = serve_traced(config, again, tracer).await;
     if let Some(traces) = traces {
         let Counts { sent, dropped, failed } = traces.finish(LAST_SPANS).await;
         info!(sent, dropped, failed, "spans");
@@ -190,20 +194,20 @@ async fn serve(mut config: Config) -> u8 {
 }
 
 /// Binds, loads and serves; returns the exit code.
-async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
+async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
     if let Some(file) = &config.file {
         info!("settings from {}", file.display());
     }
-    let mut signals = match Signals::listen() {
-        Ok(signals) => signals,
+    let (mut signals, hangups) = match Signals::listen().and_then(|signals| Ok((signals, Hangups::listen()?))) {
+        Ok(both) => both,
         Err(error) => {
             error!(%error, "signals cannot be listened to");
             return USAGE;
         }
     };
-    config.server.max_connections = descriptors::make_room(config.server.max_connections);
+    let max_connections = descriptors::make_room(config.server.max_connections);
     // Before the models: a port in use is found out at once, not when they are warm.
-    let server = match bind(&config, config.server.clone()).await {
+    let server = match bind(&config, Options { max_connections, ..config.server.clone() }).await {
         Ok(server) => server,
         Err(message) => {
             complain(&message);
@@ -217,9 +221,9 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
             return USAGE;
         }
     };
-    let folder = config.folder.map(|folder| folder.followed(config.strict));
+    let folder = config.folder.clone().map(|folder| folder.followed(config.strict));
     let (registry, opening) = Registry::open(config.models.clone(), tracer);
-    let repository = Repository::new(registry.clone(), config.models, folder);
+    let repository = Repository::new(registry.clone(), config.models.clone(), folder);
     let server = server.repository(repository.clone());
     // Not ready before the folder's models are there too.
     let hold = registry.hold();
@@ -230,10 +234,10 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
         // The sender lives until it has sent.
         let _ = stopped.await;
     }));
-    let opened = repository.clone();
+    let (opened, is_strict) = (repository.clone(), config.strict);
     let loading = tokio::task::spawn_blocking(move || {
         let _hold = hold;
-        opening.strict(config.strict).load()?;
+        opening.strict(is_strict).load()?;
         opened.open()
     });
     tokio::select! {
@@ -252,6 +256,7 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
         ended = serving.as_mut() => return note_end(ended),
         told = signals.next() => told,
         never = repository.follow() => match never {},
+        never = again.whenever_told(hangups, &config, &repository) => match never {},
     };
     info!("{}: answering what is in flight; once more stops at once", told.by);
     let _ = stop.send(());
@@ -260,6 +265,57 @@ async fn serve_traced(mut config: Config, tracer: Tracer) -> u8 {
         told = signals.next() => {
             warn!("{}: stopping at once", told.by);
             told.exit_code
+        }
+    }
+}
+
+/// Where the settings came from.
+struct Again {
+    flags: Flags,
+    folder: PathBuf,
+}
+
+impl Again {
+    /// Reads the configuration again at each SIGHUP, and applies it whole or not at all. `config` is that of the start.
+    async fn whenever_told(self, mut hangups: Hangups, config: &Config, repository: &Repository) -> Infallible {
+        let Again { flags, folder } = self;
+        let source = Arc::new((flags, folder));
+        loop {
+            hangups.next().await;
+            let source = Arc::clone(&source);
+            let read = tokio::task::spawn_blocking(move || config::resolve(&source.0, std::env::vars_os(), &source.1));
+            let is_applied = match read.await {
+                Ok(Ok(new)) => apply(new, config, repository).await,
+                Ok(Err(problems)) => {
+                    let problems = problems.to_string();
+                    problems.lines().for_each(|problem| error!("SIGHUP: nothing is changed: {problem}"));
+                    false
+                }
+                Err(_) => {
+                    error!("SIGHUP: nothing is changed: reading the settings panicked; this is a bug in uncork");
+                    false
+                }
+            };
+            repository.count_reload(is_applied);
+        }
+    }
+}
+
+/// Serves what `new` says, as far as that can change while the server runs, or says why not.
+async fn apply(new: Config, config: &Config, repository: &Repository) -> bool {
+    for key in config.fixed_keys_changed(&new) {
+        warn!("SIGHUP: [server] {key} is another now, which takes effect at the next start");
+    }
+    let folder = new.folder.map(|folder| folder.followed(new.strict));
+    match repository.reload(new.models, folder, new.strict).await {
+        Ok(Reloaded { added, changed, removed }) => {
+            let [added, changed, removed] = [added, changed, removed].map(|names| names.join(" "));
+            info!(added, changed, removed, "SIGHUP: the settings are applied");
+            true
+        }
+        Err(errors) => {
+            errors.iter().for_each(|error| error!("SIGHUP: nothing is changed: {error}"));
+            false
         }
     }
 }

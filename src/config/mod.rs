@@ -55,6 +55,8 @@
 //! Each key of `[server]` is also the variable `UNCORK_` and its name in capitals, and so is each of `[[model]]` from
 //! `max_latency_ms` on to `max_queue_bytes` except those about a pool; they then hold for every model, and
 //! `UNCORK_RUNNERS` for every pool too.
+//!
+//! A server that runs takes over what is read again, but for what [`Config::fixed_keys_changed`] names.
 
 mod environment;
 mod file;
@@ -64,6 +66,7 @@ mod model;
 pub(crate) mod pbtxt;
 mod pool;
 mod problem;
+mod reload;
 mod server;
 mod setting;
 mod traces;
@@ -84,7 +87,7 @@ use file::File;
 use problem::Report;
 use setting::Setting;
 
-/// The file that is used when it lies in the working folder and nothing else is named.
+/// The file that is used when it lies in the working folder, and neither another nor a model's file is named.
 pub const DEFAULT_FILE: &str = "uncork.toml";
 
 /// What the command line says, unchecked.
@@ -182,8 +185,7 @@ pub fn resolve(
     let environment = Environment::read(environment, &mut report);
     let path = flags.config.clone().or_else(|| environment.config()).or_else(|| {
         let default = PathBuf::from(DEFAULT_FILE);
-        let is_named = !flags.models.is_empty() || flags.models_folder.is_some();
-        (!is_named && folder.join(&default).exists()).then_some(default)
+        (flags.models.is_empty() && folder.join(&default).exists()).then_some(default)
     });
     let file = path.as_ref().map_or_else(File::default, |path| File::read(path, folder, &mut report));
     let layers = Layers { flags, environment: &environment };

@@ -146,12 +146,19 @@ pub(super) const REPOSITORY_BROKEN: Metric = metric(
     Kind::Gauge,
     "Versions in the folder of models that cannot be loaded; the log and /v2/repository/index say why.",
 );
+/// Has the label `outcome` alone.
+pub(super) const RELOADS: Metric = metric(
+    "uncork_repository_reloads_total",
+    Kind::Counter,
+    "Times that SIGHUP had the configuration read again, by whether it was applied or refused as a whole.",
+)
+.by("outcome", &RELOAD_OUTCOMES);
 /// Has the label `version` alone: that of the program.
 pub(super) const BUILD_INFO: Metric =
     metric("uncork_build_info", Kind::Gauge, "Always 1; its label tells the program's version.");
 
 /// Every metric of uncork's own, in the order of docs/metrics.md.
-pub const ALL: [Metric; 31] = [
+pub const ALL: [Metric; 32] = [
     BATCH_SIZE,
     REQUESTS,
     RELEASES,
@@ -182,6 +189,7 @@ pub const ALL: [Metric; 31] = [
     HTTP_CONNECTIONS,
     REPOSITORY_LOADS,
     REPOSITORY_BROKEN,
+    RELOADS,
     BUILD_INFO,
 ];
 
@@ -253,6 +261,9 @@ const RELEASE_REASONS: [&str; ReleaseReason::ALL.len()] = {
 
 /// What became of a version.
 pub(super) const LOADS: [&str; 3] = ["loaded", "failed", "let_go"];
+
+/// What became of a configuration that was read again.
+pub(super) const RELOAD_OUTCOMES: [&str; 2] = ["applied", "refused"];
 
 /// The statuses that the server gives, and all others together.
 pub(super) const CODES: [&str; 18] = [

@@ -111,6 +111,23 @@ impl Metrics {
 
     /// Handles for one model, whose series are there as long as one of them is, or until there are new ones for its like.
     pub fn model(&self, name: &str, version: &str, limits: Limits) -> ModelMetrics {
+        let metrics = self.unseen(name, version, limits);
+        self.show(&metrics);
+        metrics
+    }
+
+    /// From now on the model's series are there, and no more those of another of its name and version. A model that another takes
+    /// the place of may still be at its last requests: no series is there twice.
+    pub fn show(&self, model: &ModelMetrics) {
+        let own = &model.series;
+        let is_other = |other: Arc<OfModel>| (&other.name, &other.version) != (&own.name, &own.version);
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        models.retain(|model| model.upgrade().is_some_and(is_other));
+        models.push(Arc::downgrade(own));
+    }
+
+    /// The same, of which nothing is seen before [`show`](Self::show).
+    pub fn unseen(&self, name: &str, version: &str, limits: Limits) -> ModelMetrics {
         let (of_name, of_version) = (name.to_owned(), version.to_owned());
         let histograms = Mutex::default();
         let of_model = Arc::new(OfModel { name: of_name, version: of_version, recorder: recorder(), histograms });
@@ -149,10 +166,6 @@ impl Metrics {
         gauge(catalogue::MAX_QUEUE_BYTES).set(limits.max_queue_bytes as f64);
         gauge(catalogue::RUNNERS).set(limits.runners as f64);
         let stage = |stage: Stage| series(catalogue::STAGE_DURATION, Some(stage.label()));
-        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        // A model that another takes the place of may still be at its last requests: no series is there twice.
-        models.retain(|model| model.upgrade().is_some_and(|other| (&*other.name, &*other.version) != (name, version)));
-        models.push(Arc::downgrade(&of_model));
         ModelMetrics {
             batch_size: histogram(catalogue::BATCH_SIZE),
             requests: Outcome::ALL.map(|o| counter(catalogue::REQUESTS, o.label())),
@@ -177,7 +190,7 @@ impl Metrics {
             estimate_per_row: gauge(catalogue::ESTIMATE_PER_ROW),
             estimate_noise: gauge(catalogue::ESTIMATE_NOISE),
             estimate_updated: gauge(catalogue::ESTIMATE_UPDATED),
-            _series: Arc::clone(&of_model),
+            series: Arc::clone(&of_model),
         }
     }
 
@@ -326,6 +339,10 @@ pub struct RepositoryMetrics {
     pub let_go: Counter,
     /// Versions that cannot be loaded as they are.
     pub broken: Gauge,
+    /// Times that the configuration was read again and applied.
+    pub applied: Counter,
+    /// Times that it was read again and left as it was.
+    pub refused: Counter,
 }
 
 impl RepositoryMetrics {
@@ -335,7 +352,11 @@ impl RepositoryMetrics {
             recorder.register_counter(&Key::from_parts(catalogue::REPOSITORY_LOADS.name, labels), &METADATA)
         });
         let broken = recorder.register_gauge(&Key::from_name(catalogue::REPOSITORY_BROKEN.name), &METADATA);
-        RepositoryMetrics { loaded, failed, let_go, broken }
+        let [applied, refused] = catalogue::RELOAD_OUTCOMES.map(|outcome| {
+            let labels = vec![Label::from_static_parts("outcome", outcome)];
+            recorder.register_counter(&Key::from_parts(catalogue::RELOADS.name, labels), &METADATA)
+        });
+        RepositoryMetrics { loaded, failed, let_go, broken, applied, refused }
     }
 }
 
@@ -379,7 +400,7 @@ pub struct ModelMetrics {
     estimate_noise: Gauge,
     estimate_updated: Gauge,
     /// Keeps them where they are read.
-    _series: Arc<OfModel>,
+    series: Arc<OfModel>,
 }
 
 impl ModelMetrics {

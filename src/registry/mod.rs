@@ -9,11 +9,12 @@ mod lengths;
 mod load;
 mod model;
 mod spec;
+mod stage;
 mod work;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -23,6 +24,7 @@ pub use load::is_built;
 pub(crate) use load::{Loaded, load};
 pub use model::{Answer, Count, Model};
 pub use spec::{ModelSpec, Remotes, Runners, Source};
+pub use stage::Staged;
 
 pub use crate::batcher::{BatchSizes, Caps, Priority, Terms};
 pub use crate::journal::{Refusal, Release, Snapshot};
@@ -162,36 +164,36 @@ impl Inner {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads a model, which is then served, unless it is too slow and that is an error.
+    /// Held while a model is loaded: two would warm up on the same cores, and start the same pool twice.
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Loads a model, which is then served, unless it is too slow and that is an error. What it takes the place of comes back.
     fn load(&self, spec: ModelSpec, is_strict: bool) -> Result<Option<Arc<Model>>, LoadError> {
-        // One at a time: two would warm up on the same cores, and start the same pool twice.
-        let _alone = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.alone();
+        let model = self.start(spec, is_strict, &[])?;
+        Ok(self.put_all(vec![model], &[]).pop())
+    }
+
+    /// Loads a model and warms it up.
+    fn start(&self, spec: ModelSpec, is_strict: bool, beside: &[Staged]) -> Result<Model, LoadError> {
         tracing::info!(model = spec.name, version = spec.version, "loading");
-        let pool = spec.pool.as_ref().map(|name| self.pool(name, spec.runners.get()));
+        let pool = spec.pool.as_ref().map(|name| self.pool(name, spec.runners.get(), beside));
         let model = Model::start(spec, pool, &self.metrics, &self.tracer)?;
         if let Some(why) = model.too_slow().filter(|_| is_strict) {
             return Err(LoadError { name: model.name().to_owned(), reason: why.to_owned() });
         }
-        Ok(self.put(model))
+        Ok(model)
     }
 
-    /// The pool of that name, which lives as long as a model in it.
-    fn pool(&self, name: &str, runners: usize) -> Pool<Tensors, Served> {
-        let of_other = self.table().models.iter().find_map(|model| model.pool(name).cloned());
+    /// The pool of that name and size, which lives as long as a model in it.
+    fn pool(&self, name: &str, runners: usize, beside: &[Staged]) -> Pool<Tensors, Served> {
+        let table = self.table();
+        let served = table.models.iter().map(|model| &**model);
+        let mut all = served.chain(beside.iter().map(|Staged(model)| model));
+        let of_other = all.find_map(|model| model.pool(name, runners).cloned());
         of_other.unwrap_or_else(|| Pool::new(name, runners))
-    }
-
-    /// Serves `model`, in the place of the one of its name and version if there is one, which comes back.
-    fn put(&self, model: Model) -> Option<Arc<Model>> {
-        let mut table = self.table_to_write();
-        table.loading.retain(|(name, version)| (name.as_str(), version.as_str()) != (model.name(), model.version()));
-        let at = table.models.partition_point(|other| order(other, &model).is_lt());
-        let mut models = table.models.to_vec();
-        let is_there = models.get(at).is_some_and(|other| order(other, &model).is_eq());
-        let before = is_there.then(|| models.remove(at));
-        models.insert(at, Arc::new(model));
-        table.models = models.into();
-        before
     }
 }
 

@@ -107,7 +107,7 @@ impl Model {
         if let Some(why) = &too_slow {
             tracing::warn!(model = spec.name, "{why}");
         }
-        let metrics = metrics.model(&spec.name, &spec.version, limits(&spec));
+        let metrics = metrics.unseen(&spec.name, &spec.version, limits(&spec));
         let journal = Journal::new(spec.max_latency, max_batch);
         let statistics = Statistics::default();
         let full_name = format!("{}-{}", spec.name, spec.version);
@@ -188,9 +188,15 @@ impl Model {
         self.too_slow.as_deref()
     }
 
-    /// The pool that it shares with others, if that is called `name`.
-    pub(super) fn pool(&self, name: &str) -> Option<&Pool<Tensors, Served>> {
-        self.pool.as_ref().filter(|_| self.spec.pool.as_deref() == Some(name))
+    /// The pool that it shares with others, if that is called `name` and has so many runners.
+    pub(super) fn pool(&self, name: &str, runners: usize) -> Option<&Pool<Tensors, Served>> {
+        let is_it = self.spec.pool.as_deref() == Some(name) && self.spec.runners.get() == runners;
+        self.pool.as_ref().filter(|_| is_it)
+    }
+
+    /// From now on `/metrics` has its series, and no more those of the one whose place it takes.
+    pub(super) fn show(&self, metrics: &Metrics) {
+        metrics.show(&self.counts.metrics);
     }
 
     /// Why it does not answer at present, if a batch of its was given up and none has come back since.

@@ -61,7 +61,8 @@ pub(super) fn look(folder: &Path) -> io::Result<(BTreeMap<String, ModelFolder>, 
 
 fn model(path: &Path) -> io::Result<ModelFolder> {
     let settings = [OWN_SETTINGS, TRITON_SETTINGS].map(|file| path.join(file));
-    let settings = stamp(settings.iter().filter(|file| file.exists()).map(PathBuf::as_path), 0)?;
+    // The same files elsewhere are other files.
+    let settings = stamp(settings.iter().filter(|file| file.exists()).map(PathBuf::as_path), hash(path))?;
     let mut versions = BTreeMap::new();
     for version in sorted(path)? {
         let number = version.file_name().and_then(|name| name.to_str()).and_then(number);
@@ -86,6 +87,12 @@ fn sorted(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+fn hash(what: impl Hash) -> Stamp {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Names, lengths and times of change. A file that goes while it is looked at is an error: it is looked at again soon.
 fn stamp<'a>(files: impl Iterator<Item = &'a Path>, seed: Stamp) -> io::Result<Stamp> {
     let mut hasher = DefaultHasher::new();
@@ -95,6 +102,20 @@ fn stamp<'a>(files: impl Iterator<Item = &'a Path>, seed: Stamp) -> io::Result<S
         (file.file_name(), about.len(), about.modified()?).hash(&mut hasher);
     }
     Ok(hasher.finish())
+}
+
+/// The state of one file.
+pub(super) fn stamp_of_file(file: &Path) -> io::Result<Stamp> {
+    stamp([file].into_iter(), 0)
+}
+
+impl ModelFolder {
+    /// Makes all of it other than it was, where what is said of it elsewhere has changed so many times.
+    pub(super) fn turn(&mut self, times: u64) {
+        for version in self.versions.values_mut() {
+            version.stamp = hash((version.stamp, times));
+        }
+    }
 }
 
 impl VersionFolder {

@@ -6,6 +6,7 @@
 
 mod folder;
 mod plan;
+mod reload;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -15,13 +16,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 pub use folder::{OWN_SETTINGS, TRITON_SETTINGS};
 pub use plan::Policy;
+pub use reload::Reloaded;
 
 use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Registry, Source};
 use folder::{ModelFolder, VersionFolder};
 use plan::{Change, Seen, Serving, Stamp, State};
+use reload::Configured;
 
 /// What is said of a model in its folder.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,9 +93,8 @@ struct Inner {
     registry: Registry,
     /// Where models batch.
     runtime: Handle,
-    /// The models of the configuration.
-    configured: Vec<ModelSpec>,
-    folder: Option<Folder>,
+    /// How often the folder is looked at, if there is one.
+    poll: watch::Sender<Option<Duration>>,
     /// Held while something is changed.
     shelf: Mutex<Shelf>,
     troubles: Mutex<Vec<Trouble>>,
@@ -100,12 +103,19 @@ struct Inner {
 /// What is known of the folder, and what was done about it.
 #[derive(Debug, Default)]
 struct Shelf {
+    /// The models of the configuration.
+    configured: Vec<Configured>,
+    folder: Option<Folder>,
     serving: Serving,
     /// What could not be loaded, with the stamp that it had and why.
     broken: BTreeMap<(String, u64), (Stamp, String)>,
     /// The stamps of the last look.
     before: BTreeMap<(String, u64), Stamp>,
     described: BTreeMap<String, (Stamp, Result<Described, String>)>,
+    /// What was said before the configuration was read again, until it is held against what is said now.
+    before_reload: BTreeMap<String, (Stamp, Result<Described, String>)>,
+    /// How often what is said of a model has changed without a change of its files.
+    turns: BTreeMap<String, u64>,
     /// Names that somebody has unloaded.
     unloaded: BTreeSet<String>,
     /// What is no model, as it was logged last.
@@ -116,8 +126,10 @@ impl Repository {
     /// The models that `registry` serves, of which those of the configuration are `configured`, and those of `folder`, which are
     /// still to be loaded. Models batch in the runtime in which this is called.
     pub fn new(registry: Registry, configured: Vec<ModelSpec>, folder: Option<Folder>) -> Repository {
-        let (shelf, troubles, runtime) = (Mutex::default(), Mutex::default(), Handle::current());
-        Repository(Arc::new(Inner { registry, runtime, configured, folder, shelf, troubles }))
+        let poll = watch::Sender::new(folder.as_ref().map(|folder| folder.poll));
+        let configured = configured.into_iter().map(Configured::new).collect();
+        let shelf = Mutex::new(Shelf { configured, folder, ..Shelf::default() });
+        Repository(Arc::new(Inner { registry, runtime: Handle::current(), poll, shelf, troubles: Mutex::default() }))
     }
 
     /// Loads the models of the folder. Blocks for seconds. The registry is not ready meanwhile.
@@ -141,9 +153,20 @@ impl Repository {
 
     /// Follows the folder until this is dropped: what is new is loaded, what is gone is let go. Never returns.
     pub async fn follow(&self) -> Infallible {
-        let Some(poll) = self.0.folder.as_ref().map(|folder| folder.poll) else { return std::future::pending().await };
+        let mut changed = self.0.poll.subscribe();
         loop {
-            tokio::time::sleep(poll).await;
+            let poll = *changed.borrow_and_update();
+            let next = async {
+                match poll {
+                    Some(poll) => tokio::time::sleep(poll).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = next => {}
+                // Its sender is there as long as this is.
+                _ = changed.changed() => continue,
+            }
             self.change(|inner, shelf| {
                 let left = inner.follow_folder(shelf, false);
                 inner.see_off(left);
@@ -206,16 +229,12 @@ impl Inner {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_configured(&self, name: &str) -> bool {
-        self.configured.iter().any(|spec| spec.name == name)
-    }
-
     fn load(&self, shelf: &mut Shelf, name: &str) -> Result<(), ChangeError> {
         shelf.unloaded.remove(name);
         shelf.broken.retain(|(own, _), _| own != name);
-        if self.is_configured(name) {
+        if shelf.is_configured(name) {
             let mut failed = None;
-            for spec in self.configured.iter().filter(|spec| spec.name == name) {
+            for Configured { spec, .. } in shelf.configured.iter().filter(|own| own.spec.name == name) {
                 if self.registry.model(name, Some(&spec.version)).is_err()
                     && let Err(error) = self.bring(spec.clone(), false, None)
                 {
@@ -237,7 +256,7 @@ impl Inner {
     }
 
     fn unload(&self, shelf: &mut Shelf, name: &str) -> Result<Vec<Leaving>, ChangeError> {
-        let is_known = self.is_configured(name)
+        let is_known = shelf.is_configured(name)
             || shelf.serving.contains_key(name)
             || shelf.described.contains_key(name)
             || shelf.unloaded.contains(name);
@@ -255,14 +274,14 @@ impl Inner {
     /// Does what the folder asks for. `is_hurried`: what has not been looked at before is loaded as well.
     fn follow_folder(&self, shelf: &mut Shelf, is_hurried: bool) -> Vec<Leaving> {
         let mut left = Vec::new();
-        let Some(folder) = self.folder.as_ref().filter(|_| !self.registry.is_draining()) else { return left };
+        let Some(folder) = shelf.folder.clone().filter(|_| !self.registry.is_draining()) else { return left };
         let (mut models, mut others) = match folder::look(&folder.path) {
             Ok(found) => found,
             Err(error) => (BTreeMap::new(), vec![format!("the folder of models cannot be read: {error}")]),
         };
         let is_read = others.first().is_none_or(|other| !other.starts_with("the folder of models"));
         models.retain(|name, _| {
-            let is_taken = self.is_configured(name);
+            let is_taken = shelf.is_configured(name);
             if is_taken {
                 others.push(format!("the folder '{name}' is left alone: the configuration has a model of that name"));
             }
@@ -275,7 +294,7 @@ impl Inner {
         if !is_read {
             return left;
         }
-        shelf.describe(&models, folder);
+        shelf.describe(&mut models, &folder);
         shelf.forget(&models);
         // Each round loads or lets go of something, or finds out that it cannot be loaded.
         loop {
@@ -291,7 +310,7 @@ impl Inner {
             loads.for_each(|(name, version)| self.registry.announce(name, &version));
             for (name, change) in changes {
                 left.extend(match change {
-                    Change::Load(version) => self.load_version(shelf, folder, &models, &name, version),
+                    Change::Load(version) => self.load_version(shelf, &folder, &models, &name, version),
                     Change::LetGo(version) => {
                         shelf.serving.get_mut(&name).map(|own| own.remove(&version));
                         self.let_go(&name, &version.to_string())
@@ -405,8 +424,31 @@ fn stamps(models: &BTreeMap<String, ModelFolder>) -> BTreeMap<(String, u64), Sta
 }
 
 impl Shelf {
+    fn is_configured(&self, name: &str) -> bool {
+        self.configured.iter().any(|own| own.spec.name == name)
+    }
+
     /// Reads the settings of models whose settings have changed.
-    fn describe(&mut self, models: &BTreeMap<String, ModelFolder>, folder: &Folder) {
+    fn describe(&mut self, models: &mut BTreeMap<String, ModelFolder>, folder: &Folder) {
+        self.describe_changed(models, folder);
+        let before = std::mem::take(&mut self.before_reload);
+        for name in models.keys() {
+            let now = self.described.get(name);
+            // Changed files are other versions anyway.
+            let is_other = before.get(name).zip(now).is_some_and(|(old, now)| old.0 == now.0 && old.1 != now.1);
+            if is_other {
+                *self.turns.entry(name.clone()).or_default() += 1;
+            }
+        }
+        self.turns.retain(|name, _| models.contains_key(name));
+        for (name, model) in models {
+            if let Some(&turns) = self.turns.get(name) {
+                model.turn(turns);
+            }
+        }
+    }
+
+    fn describe_changed(&mut self, models: &BTreeMap<String, ModelFolder>, folder: &Folder) {
         for (name, model) in models {
             if self.described.get(name).is_some_and(|(stamp, _)| *stamp == model.settings) {
                 continue;

@@ -8,4 +8,5 @@ mod folder;
 mod loadtest;
 mod profile;
 mod program;
+mod reload;
 mod simulate;

@@ -11,12 +11,12 @@ use crate::folder::Folder;
 use serde_json::{Value, json};
 
 /// Far longer than anything here takes: a wait that reaches it has failed.
-const HANGS: Duration = Duration::from_secs(20);
+pub(crate) const HANGS: Duration = Duration::from_secs(20);
 
-const STAND_IN: &str = "[[model]]\nname = 'dry-run'\nsynthetic = { base_ms = 1.0, per_row_ms = 0.05 }\n";
+pub(crate) const STAND_IN: &str = "[[model]]\nname = 'dry-run'\nsynthetic = { base_ms = 1.0, per_row_ms = 0.05 }\n";
 
 /// The program in `folder`, without the variables of whoever runs the tests.
-fn uncork(folder: &Path, arguments: &[&str]) -> Command {
+pub(crate) fn uncork(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uncork"));
     command.current_dir(folder).args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_read(&name.to_string_lossy())) {
@@ -30,7 +30,7 @@ fn is_read(name: &str) -> bool {
     name.starts_with("UNCORK_") || name.starts_with("OTEL_")
 }
 
-fn folder_with(text: &str) -> Folder {
+pub(crate) fn folder_with(text: &str) -> Folder {
     let folder = Folder::new();
     fs::write(folder.path().join("uncork.toml"), text).unwrap();
     folder
@@ -43,10 +43,10 @@ fn output(mut command: Command) -> (i32, String, String) {
 }
 
 /// A running server; killed when the test ends, however it ends.
-struct Serving {
-    child: Child,
+pub(crate) struct Serving {
+    pub(crate) child: Child,
     stdout: BufReader<ChildStdout>,
-    ready_line: String,
+    pub(crate) ready_line: String,
     address: SocketAddr,
 }
 
@@ -63,7 +63,7 @@ impl Serving {
         Serving::start_logging_to(Stdio::null(), command)
     }
 
-    fn start_logging_to(log: impl Into<Stdio>, mut command: Command) -> Serving {
+    pub(crate) fn start_logging_to(log: impl Into<Stdio>, mut command: Command) -> Serving {
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut ready_line = String::new();
@@ -76,13 +76,13 @@ impl Serving {
         Serving { child, stdout, ready_line, address }
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(HANGS)).unwrap();
         stream
     }
 
-    fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = self.connect();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
@@ -91,7 +91,7 @@ impl Serving {
     }
 
     /// The answer of a model, which must be one.
-    fn infer(&self, model: &str, body: &str) -> Value {
+    pub(crate) fn infer(&self, model: &str, body: &str) -> Value {
         let mut stream = self.connect();
         let length = body.len();
         let head = format!("POST /v2/models/{model}/infer HTTP/1.1\r\nHost: a\r\nConnection: close\r\n");
@@ -102,13 +102,13 @@ impl Serving {
         serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 
     /// Waits for the end, and returns it with what was printed since the ready line.
-    fn end(mut self) -> (ExitStatus, String) {
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let mut rest = String::new();
         // The pipe closes when the process ends.
         self.stdout.read_to_string(&mut rest).unwrap();
@@ -127,7 +127,7 @@ fn begin_infer(serving: &Serving, body: &str) -> TcpStream {
     stream
 }
 
-const INFER: &str = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[3]}]}"#;
+pub(crate) const INFER: &str = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[3]}]}"#;
 
 #[test]
 fn validate_prints_every_error_at_once_and_starts_nothing() {

@@ -1,4 +1,4 @@
-//! The signals by which a server is told to end.
+//! The signals by which a server is told to end, or to read its configuration again.
 
 use std::io;
 
@@ -55,5 +55,41 @@ impl Signals {
             std::future::pending::<()>().await;
         }
         INTERRUPT
+    }
+}
+
+/// SIGHUP, from the moment of [`listen`](Hangups::listen) on. Several that come before they are asked for are one.
+#[cfg(unix)]
+pub struct Hangups(tokio::signal::unix::Signal);
+
+#[cfg(unix)]
+impl Hangups {
+    /// Takes the signal over: from here on it ends nothing.
+    pub fn listen() -> io::Result<Hangups> {
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).map(Hangups)
+    }
+
+    /// Returns at the next one.
+    pub async fn next(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// There is no such signal here.
+#[cfg(not(unix))]
+pub struct Hangups;
+
+#[cfg(not(unix))]
+impl Hangups {
+    /// Nothing is to be taken over.
+    pub fn listen() -> io::Result<Hangups> {
+        Ok(Hangups)
+    }
+
+    /// Never returns.
+    pub async fn next(&mut self) {
+        std::future::pending::<()>().await;
     }
 }

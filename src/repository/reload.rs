@@ -1,0 +1,164 @@
+//! The configuration read again: what it holds now takes the place of what it held before, whole or not at all.
+
+use std::collections::BTreeSet;
+
+use super::folder::stamp_of_file;
+use super::plan::Stamp;
+use super::{Folder, Inner, Repository, Shelf};
+use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Source, Staged};
+
+/// A model of the configuration, and the state that its file was in when it was read.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Configured {
+    pub(super) spec: ModelSpec,
+    stamp: Stamp,
+}
+
+impl Configured {
+    pub(super) fn new(spec: ModelSpec) -> Configured {
+        let stamp = match &spec.source {
+            // One that cannot be looked at cannot be loaded either, which says why.
+            Source::Onnx(path) => stamp_of_file(path).unwrap_or_default(),
+            _ => Stamp::default(),
+        };
+        Configured { spec, stamp }
+    }
+
+    fn key(&self) -> (String, String) {
+        (self.spec.name.clone(), self.spec.version.clone())
+    }
+}
+
+/// What reading the configuration again came to: names and versions, as `digits:1`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Served from now on.
+    pub added: Vec<String>,
+    /// Loaded anew, in the place of what was served before.
+    pub changed: Vec<String>,
+    /// Served no more.
+    pub removed: Vec<String>,
+}
+
+impl Repository {
+    /// Serves what the configuration holds now. Models that are new or have changed, or whose files have, are loaded and warmed up
+    /// beside those that are served; then all take their places in one moment, and what is left over is let go. Nobody loses
+    /// a request. If one cannot be loaded, nothing is changed. Then the folder is looked at, as it always is: a version there that
+    /// cannot be loaded leaves the old one. What somebody has unloaded by name stays so.
+    ///
+    /// # Errors
+    /// Every model of the configuration that cannot be loaded.
+    pub async fn reload(
+        &self,
+        models: Vec<ModelSpec>,
+        folder: Option<Folder>,
+        strict: bool,
+    ) -> Result<Reloaded, LoadErrors> {
+        let poll = folder.as_ref().map(|folder| folder.poll);
+        let reloaded = self.change(move |inner, shelf| inner.reload(shelf, models, folder, strict)).await;
+        if reloaded.is_ok() {
+            self.0.poll.send_replace(poll);
+        }
+        reloaded
+    }
+
+    /// Counts that the configuration was read again, and whether that changed anything.
+    pub fn count_reload(&self, is_applied: bool) {
+        let metrics = self.0.registry.metrics().repository();
+        let counter = if is_applied { &metrics.applied } else { &metrics.refused };
+        counter.increment(1);
+    }
+}
+
+impl Inner {
+    fn reload(
+        &self,
+        shelf: &mut Shelf,
+        models: Vec<ModelSpec>,
+        folder: Option<Folder>,
+        strict: bool,
+    ) -> Result<Reloaded, LoadErrors> {
+        if self.registry.is_draining() {
+            return Ok(Reloaded::default());
+        }
+        let wanted: Vec<Configured> = models.into_iter().map(Configured::new).collect();
+        let is_there = |(name, version): &(String, String)| self.registry.model(name, Some(version)).is_ok();
+        let is_to_load = |own: &&Configured| {
+            let is_kept = shelf.configured.contains(own) && is_there(&own.key());
+            !is_kept && !shelf.unloaded.contains(&own.spec.name)
+        };
+        let staged = self.stage(wanted.iter().filter(is_to_load), strict)?;
+        let before: BTreeSet<_> = self.served(shelf, &wanted).into_iter().filter(is_there).collect();
+        let after: BTreeSet<_> = wanted.iter().map(Configured::key).collect();
+        let gone: Vec<_> = before.difference(&after).cloned().collect();
+        let named =
+            |keys: &[(String, String)]| keys.iter().map(|(name, version)| format!("{name}:{version}")).collect();
+        let (changed, added): (Vec<_>, Vec<_>) =
+            wanted.iter().filter(is_to_load).map(Configured::key).partition(|key| before.contains(key));
+        let reloaded = Reloaded { added: named(&added), changed: named(&changed), removed: named(&gone) };
+        let metrics = self.registry.metrics().repository();
+        metrics.loaded.increment(staged.len() as u64);
+        metrics.let_go.increment(gone.len() as u64);
+        self.see_off(self.registry.exchange(staged, &gone));
+        let is_configured = |name: &String| wanted.iter().any(|own| own.spec.name == *name);
+        let was_configured = |name: &String| shelf.configured.iter().any(|own| own.spec.name == *name);
+        shelf.unloaded.retain(|name| is_configured(name) || !was_configured(name));
+        shelf.serving.retain(|name, _| !is_configured(name));
+        shelf.configured = wanted;
+        let left = self.change_folder(shelf, folder);
+        self.see_off(left);
+        Ok(reloaded)
+    }
+
+    /// Loads all of these, of which none is served yet, or says why not.
+    fn stage<'a>(&self, specs: impl Iterator<Item = &'a Configured>, strict: bool) -> Result<Vec<Staged>, LoadErrors> {
+        let specs: Vec<&Configured> = specs.collect();
+        let keys: Vec<_> = specs.iter().map(|own| own.key()).collect();
+        keys.iter().for_each(|(name, version)| self.registry.announce(name, version));
+        let (mut staged, mut errors) = (Vec::new(), Vec::new());
+        for Configured { spec, .. } in specs {
+            match self.registry.stage(spec.clone(), strict, &staged) {
+                Ok(model) => staged.push(model),
+                Err(LoadError { name, reason }) => {
+                    self.registry.metrics().repository().failed.increment(1);
+                    let reason = format!("version {}: {reason}", spec.version);
+                    errors.push(LoadError { name, reason });
+                }
+            }
+        }
+        let staged = LoadErrors::unless_none(errors).map(|()| staged);
+        if staged.is_err() {
+            self.registry.withdraw(&keys);
+        }
+        staged
+    }
+
+    /// What was served of the configuration, and what was of the folder under a name that the configuration has now.
+    fn served(&self, shelf: &Shelf, wanted: &[Configured]) -> Vec<(String, String)> {
+        let configured = shelf.configured.iter().map(Configured::key);
+        let taken = shelf.serving.iter().filter(|(name, _)| wanted.iter().any(|own| own.spec.name == **name));
+        let taken =
+            taken.flat_map(|(name, versions)| versions.keys().map(|version| (name.clone(), version.to_string())));
+        configured.chain(taken).collect()
+    }
+
+    /// Follows `folder` from now on, and looks at it at once. All that is said there is read again: it may refer to what has changed.
+    fn change_folder(&self, shelf: &mut Shelf, folder: Option<Folder>) -> Vec<Leaving> {
+        let path = |folder: &Option<Folder>| folder.as_ref().map(|folder| folder.path.clone());
+        let is_other = path(&shelf.folder) != path(&folder);
+        let has_folder = folder.is_some();
+        let described = std::mem::take(&mut shelf.described);
+        shelf.before_reload = described.into_iter().filter(|_| !is_other).collect();
+        shelf.folder = folder;
+        shelf.broken.clear();
+        let mut left = Vec::new();
+        if !has_folder {
+            for (name, versions) in std::mem::take(&mut shelf.serving) {
+                left.extend(versions.keys().filter_map(|version| self.let_go(&name, &version.to_string())));
+            }
+            self.note_troubles(shelf);
+        }
+        left.extend(self.follow_folder(shelf, true));
+        left
+    }
+}

@@ -1,0 +1,180 @@
+//! SIGHUP: a server that reads its configuration again while it is asked.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Lines};
+use std::path::Path;
+use std::process::{ChildStderr, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use serde_json::Value;
+
+use crate::folder::Folder;
+use crate::program::{INFER, STAND_IN, Serving, folder_with, uncork};
+
+const APPLIED: &str = "the settings are applied";
+const REFUSED: &str = "nothing is changed";
+
+/// A server, and its log as it is written.
+struct Logging {
+    serving: Arc<Serving>,
+    log: Lines<BufReader<ChildStderr>>,
+}
+
+impl Logging {
+    fn start(folder: &Folder, arguments: &[&str]) -> Logging {
+        let arguments = [&["serve", "--http", "127.0.0.1:0"], arguments].concat();
+        let mut serving = Serving::start_logging_to(Stdio::piped(), uncork(folder.path(), &arguments));
+        let log = BufReader::new(serving.child.stderr.take().unwrap()).lines();
+        Logging { serving: Arc::new(serving), log }
+    }
+
+    /// Has the configuration read again, and returns the lines up to the one that says what came of it.
+    fn reload(&mut self, outcome: &str) -> String {
+        self.serving.signal("HUP");
+        let mut told = String::new();
+        for line in self.log.by_ref() {
+            let line = line.unwrap();
+            let is_last = line.contains("SIGHUP") && (line.contains(APPLIED) || line.contains(REFUSED));
+            told += &(line + "\n");
+            if is_last {
+                assert!(told.contains(outcome), "{told}");
+                return told;
+            }
+        }
+        panic!("it ended: {told}");
+    }
+
+    /// Asks without a pause from several threads until it is told to stop; each answer must be one.
+    fn keep_asking(&self) -> Asking {
+        let (is_over, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let ask = |_| {
+            let (serving, is_over, count) = (Arc::clone(&self.serving), Arc::clone(&is_over), Arc::clone(&count));
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(serving.infer("dry-run", INFER)["outputs"][0]["data"][0], 7.0);
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        Asking { is_over: Arc::clone(&is_over), count: Arc::clone(&count), threads: (0..3).map(ask).collect() }
+    }
+
+    fn max_batch_size(&self, model: &str) -> Value {
+        let answer = self.serving.get(&format!("/v2/models/{model}/config"));
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        serde_json::from_str::<Value>(body).expect(body)["max_batch_size"].clone()
+    }
+}
+
+struct Asking {
+    is_over: Arc<AtomicBool>,
+    count: Arc<AtomicUsize>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Asking {
+    /// How many were answered.
+    fn stop(self) -> usize {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().expect("each request is answered"));
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+fn write(folder: &Folder, text: &str) {
+    fs::write(folder.path().join("uncork.toml"), text).unwrap();
+}
+
+fn model(file: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(file).display().to_string()
+}
+
+#[test]
+fn models_are_added_changed_and_removed_while_each_request_is_answered() {
+    let folder = folder_with(STAND_IN);
+    let mut server = Logging::start(&folder, &[]);
+    let asking = server.keep_asking();
+    let free = format!("[[model]]\nname = 'free'\npath = '{}'\n", model("free.onnx"));
+    write(&folder, &format!("{STAND_IN}max_batch_size = 16\n{free}"));
+    let told = server.reload(APPLIED);
+    assert!(told.contains("free:1") && told.contains("dry-run:1"), "{told}");
+    assert_eq!((server.max_batch_size("dry-run"), server.max_batch_size("free")), (16.into(), 128.into()));
+    // Nothing has changed, so nothing is loaded.
+    let told = server.reload(APPLIED);
+    assert!(!told.contains("loading"), "{told}");
+    for size in 17..22 {
+        write(&folder, &format!("{STAND_IN}max_batch_size = {size}\n"));
+        server.reload(APPLIED);
+        assert_eq!(server.max_batch_size("dry-run"), size);
+    }
+    assert!(server.serving.get("/v2/models/free").starts_with("HTTP/1.1 404"));
+    assert!(asking.stop() > 0);
+    let metrics = server.serving.get("/metrics");
+    assert!(metrics.contains("uncork_repository_reloads_total{outcome=\"applied\"} 7"), "{metrics}");
+    let batch_rows: Vec<_> = metrics.lines().filter(|line| line.starts_with("uncork_max_batch_rows")).collect();
+    assert_eq!(batch_rows, ["uncork_max_batch_rows{model=\"dry-run\",version=\"1\"} 21"]);
+}
+
+#[test]
+fn what_is_wrong_anywhere_changes_nothing() {
+    let folder = folder_with(STAND_IN);
+    let mut server = Logging::start(&folder, &[]);
+    let asking = server.keep_asking();
+    write(&folder, &format!("{STAND_IN}max_batch_size = 16\nruners = 2\n"));
+    assert!(server.reload(REFUSED).contains("did you mean 'runners'"));
+    // The first two could be served.
+    let wrong = format!("[[model]]\nname = 'wrong'\npath = '{}'\n", model("unsupported.onnx"));
+    let right = format!("[[model]]\nname = 'right'\npath = '{}'\n", model("free.onnx"));
+    write(&folder, &format!("{STAND_IN}max_batch_size = 16\n{right}{wrong}"));
+    let told = server.reload(REFUSED);
+    assert!(told.contains("'wrong'"), "{told}");
+    assert_eq!(server.max_batch_size("dry-run"), 128);
+    assert!(server.serving.get("/v2/models/right").starts_with("HTTP/1.1 404"));
+    let metrics = server.serving.get("/metrics");
+    assert!(metrics.contains("uncork_repository_reloads_total{outcome=\"refused\"} 2"), "{metrics}");
+    assert!(metrics.contains("uncork_max_batch_rows{model=\"dry-run\",version=\"1\"} 128"), "{metrics}");
+    assert!(!metrics.contains("right"), "{metrics}");
+    // What cannot change while it runs is said; the rest is applied.
+    write(&folder, &format!("[server]\nmax_connections = 77\n{STAND_IN}max_batch_size = 16\n"));
+    let told = server.reload(APPLIED);
+    assert!(told.contains("max_connections") && !told.contains("http_threads"), "{told}");
+    assert_eq!(server.max_batch_size("dry-run"), 16);
+    assert!(asking.stop() > 0);
+}
+
+#[test]
+fn a_folder_of_models_is_looked_at_again_and_the_file_beside_it_is_read() {
+    let folder = folder_with("[server]\nmodels_poll_ms = 3600000\nmax_body_bytes = 4096\n");
+    let put = |version: &str, number: u32| {
+        let path = folder.path().join("models/m").join(version);
+        fs::create_dir_all(&path).unwrap();
+        fs::copy(model(&format!("plus_{number}.onnx")), path.join("model.onnx")).unwrap();
+    };
+    put("1", 1);
+    let mut server = Logging::start(&folder, &["--models", "models"]);
+    let versions = |server: &Logging| {
+        let answer = server.serving.get("/v2/models/m");
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        serde_json::from_str::<Value>(body).expect(body)["versions"].clone()
+    };
+    assert_eq!(versions(&server), serde_json::json!(["1"]));
+    put("2", 2);
+    // A model of the file beside those of the folder, and a bound that holds at the next start only.
+    write(&folder, &format!("[server]\nmodels_poll_ms = 3600000\n{STAND_IN}"));
+    let told = server.reload(APPLIED);
+    assert!(told.contains("max_body_bytes") && told.contains("dry-run:1"), "{told}");
+    assert_eq!(versions(&server), serde_json::json!(["2"]));
+    server.serving.infer("dry-run", INFER);
+    // A pool that a model of the folder is in has another size.
+    let pool =
+        |runners| format!("[server]\nmodels_poll_ms = 3600000\n{STAND_IN}[[pool]]\nname = 'p'\nrunners = {runners}\n");
+    fs::write(folder.path().join("models/m/model.toml"), "pool = 'p'\n").unwrap();
+    for runners in [1, 2] {
+        write(&folder, &pool(runners));
+        server.reload(APPLIED);
+        let metrics = server.serving.get("/metrics");
+        assert!(metrics.contains(&format!("uncork_runners{{model=\"m\",version=\"2\"}} {runners}")), "{metrics}");
+    }
+}
