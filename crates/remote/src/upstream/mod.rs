@@ -1,5 +1,6 @@
 //! A model that is on other inference servers: each batch goes out as one request, and its answer is split.
 
+mod address;
 mod client;
 mod lists;
 mod oip;
@@ -14,6 +15,7 @@ use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
+pub use self::address::{Address, Protocol};
 use self::client::{Answer, Client, JSON_LENGTH, Silence};
 use self::lists::Form;
 use self::rota::{End, Rota};
@@ -31,29 +33,11 @@ const TELL: Duration = Duration::from_secs(2);
 /// Where the words of a server that refuses rows are cut.
 const WORDS: usize = 300;
 
-/// How batches are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Protocol {
-    /// The Open Inference Protocol v2; tensors in binary where the server takes that, else in JSON.
-    #[default]
-    V2,
-    /// TensorFlow Serving's row format: `{"instances": […]}` to `/v1/models/M:predict`. Requests are JSON documents.
-    Predict,
-    /// A JSON list, posted to the address itself and answered with a list. Requests are JSON documents.
-    List,
-}
-
 /// Where the servers are, and what to ask of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Their addresses, `http` or `https`; paths of the protocol go behind theirs.
-    pub servers: Vec<Uri>,
-    /// The model's name there.
-    pub model: String,
-    /// The version there; the server's own choice where it is not said.
-    pub version: Option<String>,
-    /// How batches are written.
-    pub protocol: Protocol,
+    /// The same model on each of them, in the same protocol; at least one.
+    pub servers: Vec<Address>,
     /// A bearer token that each server is shown.
     pub token: Option<String>,
     /// A batch that is not answered within that is lost, and its server left out until it answers again.
@@ -89,7 +73,6 @@ impl Drop for Out<'_> {
     fn drop(&mut self) {
         if self.inner.rota().back(self.place, self.end) {
             tracing::warn!(
-                model = self.inner.settings.model,
                 upstream = %self.inner.settings.servers[self.place],
                 "left out until it answers again: {}", self.why
             );
@@ -123,7 +106,7 @@ impl Upstream {
             handle: Handle::current(),
         };
         let first = inner.first_ready().await?;
-        if inner.settings.protocol == Protocol::V2 {
+        if inner.protocol() == Protocol::V2 {
             let what = inner.describe(first).await;
             let server = &inner.settings.servers[first];
             (inner.signature, inner.is_binary) = what.map_err(|why| format!("{server}: {why}"))?;
@@ -143,46 +126,22 @@ impl Inner {
         self.rota.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address behind the one of the server at `place`.
-    fn uri(&self, place: usize, path: &str) -> Uri {
-        let server = &self.settings.servers[place];
-        let mut parts = server.clone().into_parts();
-        let path = format!("{}{path}", server.path().trim_end_matches('/'));
-        parts.path_and_query = Some(path.parse().expect("names are checked, and so is the address"));
-        Uri::from_parts(parts).expect("it has all parts of an address")
-    }
-
-    /// The path of the model in a protocol that has one.
-    fn model(&self, protocol: &str) -> String {
-        let Settings { model, version, .. } = &self.settings;
-        let version = version.as_ref().map(|version| format!("/versions/{version}")).unwrap_or_default();
-        format!("/{protocol}/models/{model}{version}")
-    }
-
-    /// Where batches go.
-    fn target(&self, place: usize) -> Uri {
-        match self.settings.protocol {
-            Protocol::V2 => self.uri(place, &format!("{}/infer", self.model("v2"))),
-            Protocol::Predict => self.uri(place, &format!("{}:predict", self.model("v1"))),
-            Protocol::List => self.settings.servers[place].clone(),
-        }
+    fn protocol(&self) -> Protocol {
+        self.settings.servers[0].protocol()
     }
 
     /// Whether the server answers; if not, why.
     async fn look(&self, place: usize) -> Result<(), String> {
-        let uri = match self.settings.protocol {
-            Protocol::V2 => self.uri(place, &format!("{}/ready", self.model("v2"))),
-            Protocol::Predict => self.uri(place, &self.model("v1")),
-            Protocol::List => self.settings.servers[place].clone(),
-        };
-        let answer = timeout(LOOK, self.client.get(uri)).await.map_err(|_| "it does not answer".to_owned())?;
+        let answer = timeout(LOOK, self.client.get(self.settings.servers[place].health()))
+            .await
+            .map_err(|_| "it does not answer".to_owned())?;
         let status = answer.map_err(|why| why.to_string())?.status;
         // Behind an address that takes lists there may be no GET.
-        let is_well = match self.settings.protocol {
+        let is_well = match self.protocol() {
             Protocol::V2 | Protocol::Predict => status.is_success(),
             Protocol::List => status.is_success() || status.is_client_error(),
         };
-        if is_well { Ok(()) } else { Err(format!("model '{}' is not ready there: {status}", self.settings.model)) }
+        if is_well { Ok(()) } else { Err(format!("the model is not ready there: {status}")) }
     }
 
     /// Waits for a server that is ready.
@@ -202,7 +161,7 @@ impl Inner {
             }
             if told.elapsed() >= TELL {
                 told = Instant::now();
-                tracing::info!(model = self.settings.model, "waiting for an upstream server: {reasons}");
+                tracing::info!("waiting for an upstream server: {reasons}");
             }
             sleep(FIRST_LOOK).await;
         }
@@ -210,9 +169,9 @@ impl Inner {
 
     /// What the model takes and gives, and whether tensors may be in binary, by the server at `place`.
     async fn describe(&self, place: usize) -> Result<(Signature, bool), String> {
-        let metadata: oip::Metadata = self.read(self.uri(place, &self.model("v2"))).await?;
+        let metadata: oip::Metadata = self.read(self.settings.servers[place].model()).await?;
         // Who says nothing of itself takes JSON.
-        let about: Result<oip::About, _> = self.read(self.uri(place, "/v2")).await;
+        let about: Result<oip::About, _> = self.read(self.settings.servers[place].server()).await;
         let is_binary = about.is_ok_and(|about| about.extensions.iter().any(|name| name == oip::BINARY));
         Ok((oip::signature(&metadata)?, is_binary))
     }
@@ -227,7 +186,7 @@ impl Inner {
     }
 
     fn encode(&self, batch: &Tensors) -> Result<(Bytes, Option<usize>), RunnerError> {
-        let (body, json) = match self.settings.protocol {
+        let (body, json) = match self.protocol() {
             Protocol::V2 => oip::encode(batch, self.is_binary)?,
             Protocol::Predict => (lists::encode(batch, Form::Predict)?, None),
             Protocol::List => (lists::encode(batch, Form::List)?, None),
@@ -237,8 +196,8 @@ impl Inner {
 
     fn decode(&self, answer: &Answer, rows: usize) -> Result<Tensors, RunnerError> {
         let json = answer.headers.get(JSON_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        match self.settings.protocol {
-            Protocol::V2 => oip::decode(&answer.body, json, &self.signature),
+        match self.protocol() {
+            Protocol::V2 => oip::decode(&answer.body, json, rows, &self.signature),
             Protocol::Predict => lists::decode(&answer.body, rows, Form::Predict),
             Protocol::List => lists::decode(&answer.body, rows, Form::List),
         }
@@ -266,7 +225,8 @@ impl Inner {
     }
 
     async fn ask(&self, out: &mut Out<'_>, body: Bytes, json: Option<usize>, rows: usize, most: Duration) -> Said {
-        let Ok(answer) = timeout(most, self.client.post(self.target(out.place), body, json)).await else {
+        let Ok(answer) = timeout(most, self.client.post(self.settings.servers[out.place].batches(), body, json)).await
+        else {
             out.why = format!("a batch was not answered within {:.1} s", most.as_secs_f64());
             return Said::Error(RunnerError::Failed(out.why.clone()));
         };
@@ -314,8 +274,7 @@ async fn look_after(inner: Weak<Inner>, place: usize) {
         let Some(inner) = inner.upgrade() else { return };
         if inner.look(place).await.is_ok() {
             inner.rota().is_back(place);
-            let (model, upstream) = (&inner.settings.model, &inner.settings.servers[place]);
-            tracing::info!(model, %upstream, "it answers again");
+            tracing::info!(upstream = %inner.settings.servers[place], "it answers again");
             return;
         }
     }

@@ -103,8 +103,13 @@ pub(super) fn encode(batch: &Tensors, is_binary: bool) -> Result<(Vec<u8>, Optio
     Ok((body, Some(head)))
 }
 
-/// The outputs of `signature` in `body`, of which so many bytes are JSON where tensors may follow in binary.
-pub(super) fn decode(body: &[u8], json: Option<usize>, signature: &Signature) -> Result<Tensors, RunnerError> {
+/// The outputs of `signature` for so many rows in `body`, of which so many bytes are JSON where tensors may follow in binary.
+pub(super) fn decode(
+    body: &[u8],
+    json: Option<usize>,
+    rows: usize,
+    signature: &Signature,
+) -> Result<Tensors, RunnerError> {
     let failed =
         |why: String| RunnerError::Failed(format!("the answer is not one of the Open Inference Protocol: {why}"));
     let head = json.unwrap_or(body.len());
@@ -133,10 +138,23 @@ pub(super) fn decode(body: &[u8], json: Option<usize>, signature: &Signature) ->
     let pick = |spec: &TensorSpec| {
         let at = found.iter().position(|(name, _)| **name == *spec.name);
         let at = at.ok_or_else(|| failed(format!("output '{}' is missing", spec.name)))?;
-        Ok((spec.name.clone(), found.swap_remove(at).1))
+        Ok((spec.name.clone(), described(found.swap_remove(at).1, spec, rows)))
     };
     let outputs = signature.outputs.iter().map(pick).collect::<Result<_, _>>()?;
     Tensors::new(outputs).map_err(|error| failed(error.to_string()))
+}
+
+/// The tensor in the shape that the server's description gives it: MLServer describes `[-1]` and answers `[n, 1]`.
+fn described(tensor: Tensor, spec: &TensorSpec, rows: usize) -> Tensor {
+    let dims = spec.dims.iter().copied();
+    let shape: Option<Vec<usize>> = [Some(rows)].into_iter().chain(dims).collect();
+    match shape {
+        Some(shape) if shape != tensor.shape() && shape.iter().product::<usize>() == tensor.data().len() => {
+            let (_, data) = tensor.into_parts();
+            Tensor::new(shape, data).expect("as many elements")
+        }
+        _ => tensor,
+    }
 }
 
 /// What the model takes and gives, by the server's description. Fails with a sentence for the operator.
@@ -270,7 +288,7 @@ mod tests {
             let (json, binary) = body.split_at(head.unwrap_or(body.len()));
             let json = String::from_utf8(json.to_vec()).unwrap().replace("\"inputs\"", "\"outputs\"");
             let answer = [json.as_bytes(), binary].concat();
-            assert_eq!(decode(&answer, head.map(|_| json.len()), &signature_of(&batch())), Ok(batch()), "{json}");
+            assert_eq!(decode(&answer, head.map(|_| json.len()), 2, &signature_of(&batch())), Ok(batch()), "{json}");
         }
     }
 
@@ -279,15 +297,29 @@ mod tests {
         let signature = signature_of(&Tensors::one("y", Tensor::new(vec![1, 2], Data::Int64(vec![0, 0])).unwrap()));
         let of = |data: &str| {
             let body = format!(r#"{{"outputs":[{{"name":"y","datatype":"INT64","shape":[1,2],"data":{data}}}]}}"#);
-            decode(body.as_bytes(), None, &signature).map_err(|error| error.to_string())
+            decode(body.as_bytes(), None, 1, &signature).map_err(|error| error.to_string())
         };
         assert_eq!(of("[[4,5]]").unwrap().get("y").unwrap().data(), &Data::Int64(vec![4, 5]));
         assert!(of("[[4,5.5]]").unwrap_err().ends_with("output 'y': '5.5' is no INT64"));
         assert!(of("[4]").is_err());
         assert!(
-            decode(br#"{"outputs":[]}"#, None, &signature).unwrap_err().to_string().ends_with("output 'y' is missing")
+            decode(br#"{"outputs":[]}"#, None, 1, &signature)
+                .unwrap_err()
+                .to_string()
+                .ends_with("output 'y' is missing")
         );
-        assert!(decode(b"{}", Some(3), &signature).unwrap_err().to_string().ends_with("fewer than 3 bytes"));
+        assert!(decode(b"{}", Some(3), 1, &signature).unwrap_err().to_string().ends_with("fewer than 3 bytes"));
+    }
+
+    /// MLServer 1.7 does so.
+    #[test]
+    fn an_output_with_axes_of_one_that_its_description_lacks_gets_the_described_shape() {
+        let signature = signature_of(&Tensors::one("y", Tensor::new(vec![2], Data::Int64(vec![0, 0])).unwrap()));
+        let of = |shape: &str| {
+            let body = format!(r#"{{"outputs":[{{"name":"y","datatype":"INT64","shape":{shape},"data":[4,4]}}]}}"#);
+            decode(body.as_bytes(), None, 2, &signature).unwrap().get("y").unwrap().shape().to_vec()
+        };
+        assert_eq!((of("[2]"), of("[2,1]"), of("[1,2]")), (vec![2], vec![2], vec![2]));
     }
 
     #[test]
