@@ -67,9 +67,8 @@ def name_of(error: BaseException) -> str:
 
 def trace(error: BaseException) -> str:
     """The traceback, without the frames of this package in front."""
-    own = os.path.dirname(os.path.abspath(__file__))
     frames = error.__traceback__
-    while frames is not None and os.path.dirname(frames.tb_frame.f_code.co_filename) == own and frames.tb_next is not None:
+    while frames is not None and frames.tb_next is not None and frames.tb_frame.f_globals.get("__package__") == __package__:
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
 

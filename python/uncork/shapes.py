@@ -11,6 +11,7 @@ import ast
 import inspect
 import os
 import sys
+import typing
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -56,9 +57,9 @@ class Foreign(Opaque):
 
     def refusal(self, error: BaseException) -> BaseException:
         """An exception of the other server's, as one of ours."""
-        status = getattr(error, "status_code", None)
+        status = getattr(error, "status_code", getattr(error, "error_code", None))
         if isinstance(status, int) and 400 <= status < 500:
-            return Refused(str(getattr(error, "detail", error)), status)
+            return Refused(str(getattr(error, "detail", error)), int(status))
         if "pydantic_core:ValidationError" in names(type(error)):
             return Refused(str(error), 400)
         return error
@@ -151,6 +152,10 @@ class LitServe(Foreign):
         self._is_batched = (
             own_batches or getattr(api, "max_batch_size", 1) > 1 or any((call.get("max_batch_size") or 1) > 1 for call in calls)
         )
+        # A model of pydantic's is what FastAPI makes of the JSON.
+        request = list(inspect.signature(api.decode_request).parameters.values())[:1]
+        annotation = typing.get_type_hints(api.decode_request).get(request[0].name) if request else None
+        self._validated: Any = getattr(annotation, "model_validate", None)
         self._wants = {
             method: "context" in inspect.signature(getattr(api, method)).parameters
             for method in ("decode_request", "batch", "predict", "unbatch", "encode_response")
@@ -166,7 +171,8 @@ class LitServe(Foreign):
     def decoded(self, body: memoryview) -> Any:
         """What `decode_request` makes of the JSON; with the context that goes along."""
         context: dict[str, Any] = {}
-        return self._own("decode_request", parse(body), context), context
+        request = parse(body)
+        return self._own("decode_request", self._validated(request) if self._validated else request, context), context
 
     def called(self, rows: list[Any]) -> Any:
         """All at once where the class takes batches, else one by one."""
@@ -215,9 +221,9 @@ class Mosec(Foreign):
 
     def refusal(self, error: BaseException) -> BaseException:
         """A `ClientError` or a `ValidationError`, with MOSEC's words."""
-        code = getattr(getattr(error, "code", None), "value", None)
-        if "mosec:MosecError" in names(type(error)) and isinstance(code, int) and 400 <= code < 500:
-            return Refused(f"{getattr(error, 'msg', '')}: {error}", code)
+        kinds = names(type(error))
+        if "mosec:ClientError" in kinds or "mosec:ValidationError" in kinds:
+            return Refused(f"{getattr(error, 'msg', '')}: {error}", 422 if "mosec:ValidationError" in kinds else 400)
         return super().refusal(error)
 
     def decoded(self, body: memoryview) -> Any:

@@ -40,7 +40,7 @@ def split(part):
 class Fake:
     """A worker with a model of this code in a file app.py; `with` ends it."""
 
-    def __init__(self, code, target="app.py:Model", python=sys.executable, folder=None, **setup):
+    def __init__(self, code, target="app.py:Model", folder=None, **setup):
         self._folder = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(folder or self._folder.name)
         if code is not None:
@@ -50,7 +50,7 @@ class Fake:
         self.socket = ours
         self._log = tempfile.TemporaryFile()
         environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "UNCORK_WORKER": "1", "UNCORK_MODEL": "model"}
-        command = [python, "-m", "uncork.worker"]
+        command = [os.environ.get("PYTHON_OF_WORKERS", sys.executable), "-m", "uncork.worker"]
         self.process = subprocess.Popen(
             command, cwd=self.folder, env=environment, stdin=theirs, stdout=self._log, stderr=self._log, process_group=0
         )

@@ -1,0 +1,229 @@
+"""Classes written for other servers, run by the worker: python3 tests/python/shapes.py
+
+Needs what tests/python/peers.txt says.
+"""
+
+import json
+import unittest
+
+from fake import Fake
+
+
+class LitServe(unittest.TestCase):
+    BATCHED = """
+import litserve as ls
+from fastapi import HTTPException
+import numpy as np
+
+class Api(ls.LitAPI):
+    def setup(self, device):
+        assert device == "cpu" == self.device
+        self.by = 2
+
+    def decode_request(self, request, context):
+        if request["input"] < 0:
+            raise HTTPException(422, "less than nothing")
+        context["word"] = request.get("word", "none")
+        return np.asarray(request["input"])
+
+    def predict(self, x, context):
+        assert x.ndim == 1 and len(context) == len(x)
+        return x * self.by
+
+    def encode_response(self, output, context):
+        return {"output": output, "word": context["word"], "of": len(context)}
+
+if __name__ == "__main__":
+    ls.LitServer(Api(max_batch_size=8), accelerator="cpu").run(port=8000)
+"""
+
+    def test_a_batch_with_contexts_and_a_bad_request(self):
+        with Fake(self.BATCHED, "app.py:Api") as worker:
+            worker.ready()
+            one, bad, wrong, two = worker.ask(b'{"input": 1, "word": "w"}', b'{"input": -1}', b"{}", b'{"input": 2}')
+            self.assertEqual(json.loads(one[1]), {"output": 2, "word": "w", "of": 1})
+            self.assertEqual(bad, ({"status": 422}, b"less than nothing"))
+            self.assertEqual(wrong[0], {"status": 500})
+            self.assertIn(b"KeyError: 'input'", wrong[1])
+            self.assertEqual(json.loads(two[1])["output"], 4)
+
+    def test_one_that_is_made_already_and_its_server(self):
+        code = self.BATCHED.replace(
+            'if __name__ == "__main__":\n    ls.LitServer(', "api = Api(max_batch_size=4)\nserver = ls.LitServer(api); ("
+        )
+        code = code.replace(', accelerator="cpu").run(port=8000)', ")")
+        for target in ("app.py:api", "app.py:server"):
+            with Fake(code, target) as worker:
+                worker.ready()
+                self.assertEqual(worker.answers({"input": 3})[0]["output"], 6)
+
+    def test_row_by_row_and_pydantic(self):
+        code = """
+import litserve as ls
+from pydantic import BaseModel
+class Request(BaseModel):
+    x: float
+class Response(BaseModel):
+    y: float
+class Api(ls.LitAPI):
+    def setup(self, device): pass
+    def decode_request(self, request: Request) -> float: return request.x
+    def predict(self, x): return 1 / x
+    def encode_response(self, y) -> Response: return Response(y=y)
+"""
+        with Fake(code, "app.py:Api") as worker:
+            worker.ready()
+            two, zero, word = worker.ask(b'{"x": 2}', b'{"x": 0}', b'{"x": "a"}')
+            self.assertEqual(two, ({}, b'{"y":0.5}'))
+            self.assertEqual(zero[0], {"status": 500})
+            self.assertEqual(word[0], {"status": 400})
+            self.assertIn(b"valid number", word[1])
+
+    def test_a_response_keeps_its_type_and_status(self):
+        code = """
+import litserve as ls
+from starlette.responses import Response
+class Api(ls.LitAPI):
+    def setup(self, device): pass
+    def predict(self, request): return request
+    def encode_response(self, output): return Response(b"GIF", 201, media_type="image/gif")
+"""
+        with Fake(code, "app.py:Api") as worker:
+            worker.ready()
+            self.assertEqual(worker.ask(b"1"), [({"status": 201, "content_type": "image/gif"}, b"GIF")])
+
+    def test_streams_are_refused_in_words(self):
+        stream = """
+import litserve as ls
+class Api(ls.LitAPI):
+    def setup(self, device): pass
+    def predict(self, x):
+        yield x
+"""
+        said = stream.replace("yield", "return") + 'if __name__ == "__main__":\n    ls.LitServer(Api(), stream=True)\n'
+        for code, words in ((stream, "predict of Api streams its answer"), (said, "Api streams its answers \\(stream=True\\)")):
+            with Fake(code, "app.py:Api") as worker, self.assertRaisesRegex(RuntimeError, words):
+                worker.ready()
+
+
+class Mosec(unittest.TestCase):
+    CODE = """
+import mosec
+class Double(mosec.Worker):
+    def __init__(self):
+        self.example = [1, 2]
+    def forward(self, data):
+        if 0 in data:
+            raise mosec.errors.ValidationError("no zeros")
+        return [2 * one for one in data]
+if __name__ == "__main__":
+    server = mosec.Server()
+    server.append_worker(Double, num=2, max_batch_size=8)
+    server.run()
+"""
+
+    def test_a_batch(self):
+        with Fake(self.CODE, "app.py:Double") as worker:
+            worker.ready()
+            one, bad, two = worker.ask(b"1", b"{", b"2")
+            self.assertEqual([json.loads(one[1]), json.loads(two[1])], [2, 4])
+            self.assertEqual(bad[0], {"status": 400})
+            told = worker.ask(b"1", b"0")
+            self.assertEqual(told["kind"], "input")
+            self.assertEqual(worker.ask(b"0"), [({"status": 422}, b"request validation error: no zeros")])
+
+    def test_one_by_one(self):
+        code = (
+            self.CODE.replace(", max_batch_size=8", "").replace("0 in data", "data == 0").replace("[2 * one for one in data]", "data + 1")
+        )
+        with Fake(code.replace("[1, 2]", "1"), "app.py:Double") as worker:
+            worker.ready()
+            one, bad, two = worker.ask(b"1", b"0", b"2")
+            self.assertEqual([one[1], bad[0], two[1]], [b"2", {"status": 422}, b"3"])
+
+    def test_what_cannot_be_served_is_refused_in_words(self):
+        events = "import mosec\nclass Double(mosec.SSEWorker):\n    def forward(self, data): pass\n"
+        stages = self.CODE + "    server.append_worker(Other)\n"
+        for code, words in ((events, "Double streams its answers \\(SSEWorker\\)"), (stages, "one of several stages \\(Double, Other\\)")):
+            with Fake(code, "app.py:Double") as worker, self.assertRaisesRegex(RuntimeError, words):
+                worker.ready()
+
+
+class BentoML(unittest.TestCase):
+    CODE = """
+import bentoml
+import numpy as np
+
+@bentoml.service(traffic={"timeout": 10})
+class Service:
+    def __init__(self):
+        self.by = 2
+
+    @bentoml.api(batchable=True, batch_dim=(0, 0), max_batch_size=32)
+    def double(self, rows: np.ndarray) -> np.ndarray:
+        assert rows.ndim == 2
+        return rows * self.by
+
+    @bentoml.api
+    def greet(self, name: str, times: int = 1) -> str:
+        if name == "nobody":
+            raise bentoml.exceptions.InvalidArgument("say who")
+        return f"hello {name}" * times
+
+    @bentoml.api
+    def count(self, n: int):
+        yield n
+"""
+
+    def test_a_batchable_method_joins_requests_of_several_rows(self):
+        for target in ("app.py:Service", "app.py:Service.double"):
+            with Fake(self.CODE, target) as worker:
+                worker.ready()
+                told = worker.ask(b'{"rows": [[1, 2]]}', b'{"lines": 1}', b'{"rows": [[3, 4], [5, 6]]}')
+                self.assertIsInstance(told, list, told)
+                self.assertEqual(json.loads(told[0][1]), [[2, 4]])
+                self.assertEqual(told[1][0], {"status": 400})
+                self.assertEqual(json.loads(told[2][1]), [[6, 8], [10, 12]])
+
+    def test_another_method_runs_row_by_row(self):
+        with Fake(self.CODE, "app.py:Service.greet") as worker:
+            worker.ready()
+            you, twice, nobody, wrong = worker.ask(b'{"name": "you"}', b'{"name": "a", "times": 2}', b'{"name": "nobody"}', b"{}")
+            self.assertEqual(you, ({"content_type": "text/plain"}, b"hello you"))
+            self.assertEqual(twice[1], b"hello ahello a")
+            self.assertEqual(nobody, ({"status": 400}, b"say who"))
+            self.assertEqual(wrong[0], {"status": 400})
+            self.assertIn(b"Field required", wrong[1])
+
+    def test_what_cannot_be_served_is_refused_in_words(self):
+        with Fake(self.CODE, "app.py:Service.count") as worker, self.assertRaisesRegex(RuntimeError, "Service.count streams its answer"):
+            worker.ready()
+        with Fake(self.CODE, "app.py:Service.cout") as worker, self.assertRaisesRegex(RuntimeError, "has no Service.cout"):
+            worker.ready()
+
+
+class TorchServe(unittest.TestCase):
+    def test_a_handler(self):
+        code = """
+class Handler:
+    def initialize(self, context):
+        self.folder = context.system_properties["model_dir"]
+    def handle(self, data, context):
+        return [{"got": one["body"]} if isinstance(one["body"], dict) else one["body"] for one in data]
+"""
+        with Fake(code, "app.py:Handler") as worker:
+            worker.ready()
+            self.assertEqual(
+                worker.ask(b'{"a":1}', b"\xff"), [({}, b'{"got":{"a":1}}'), ({"content_type": "application/octet-stream"}, b"\xff")]
+            )
+
+
+class Triton(unittest.TestCase):
+    def test_it_is_refused_in_words(self):
+        with Fake("class TritonPythonModel:\n    def execute(self, requests): pass", "app.py") as worker:
+            with self.assertRaisesRegex(RuntimeError, "TritonPythonModel needs Triton's own module"):
+                worker.ready()
+
+
+if __name__ == "__main__":
+    unittest.main()
