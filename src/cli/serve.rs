@@ -223,7 +223,7 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
     };
     let folder = config.folder.clone().map(|folder| folder.followed(config.strict));
     let (registry, opening) = Registry::open(config.models.clone(), tracer);
-    let repository = Repository::new(registry.clone(), config.models.clone(), folder);
+    let repository = Repository::new(registry.clone(), config.models.clone(), folder).limited(config.budget);
     let server = server.repository(repository.clone());
     // Not ready before the folder's models are there too.
     let hold = registry.hold();
@@ -307,7 +307,7 @@ async fn apply(new: Config, config: &Config, repository: &Repository) -> bool {
         warn!("SIGHUP: [server] {key} is another now, which takes effect at the next start");
     }
     let folder = new.folder.map(|folder| folder.followed(new.strict));
-    match repository.reload(new.models, folder, new.strict).await {
+    match repository.reload(new.models, folder, new.strict, new.budget).await {
         Ok(Reloaded { added, changed, removed }) => {
             let [added, changed, removed] = [added, changed, removed].map(|names| names.join(" "));
             info!(added, changed, removed, "SIGHUP: the settings are applied");

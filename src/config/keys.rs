@@ -28,6 +28,8 @@ pub(super) const SERVER: &[&str] = &[
     "trace_ratio",
     "models",
     "models_poll_ms",
+    "max_models_bytes",
+    "unload_least_used",
 ];
 
 /// Keys of `[[model]]` that say which model it is.

@@ -27,6 +27,8 @@
 //! | `trace_ratio` | 1 | share of the requests that are traced where their caller has not decided |
 //! | `models` | – | a folder of models that is followed, beside those of this file: `NAME/1/model.onnx`, with `NAME/model.toml` |
 //! | `models_poll_ms` | 2000 | how often it is looked at |
+//! | `max_models_bytes` | – | a bound on the memory of all models together, each as measured when it was loaded |
+//! | `unload_least_used` | `false` | whether those that were not asked for longest make room for one that is loaded |
 //!
 //! | `[[model]]` | default | |
 //! | --- | --- | --- |
@@ -80,6 +82,7 @@ pub use problem::{Place, Problem, Problems};
 pub use server::LogFormat;
 
 use crate::registry::ModelSpec;
+use crate::repository::Budget;
 use crate::server::Options;
 use crate::telemetry;
 use environment::Environment;
@@ -164,6 +167,8 @@ pub struct Config {
     pub models: Vec<ModelSpec>,
     /// The folder of models that is followed.
     pub folder: Option<ModelsFolder>,
+    /// A bound on the memory of all models together.
+    pub budget: Budget,
     /// What is logged, in `tracing`'s filter syntax.
     pub log: String,
     /// In which form; `None`: for people, in colours on a terminal.
@@ -189,7 +194,7 @@ pub fn resolve(
     });
     let file = path.as_ref().map_or_else(File::default, |path| File::read(path, folder, &mut report));
     let layers = Layers { flags, environment: &environment };
-    let server::Checked { http, grpc, http_threads, options, strict, log_format, traces, models: of_models } =
+    let server::Checked { http, grpc, http_threads, options, strict, log_format, traces, models: of_models, budget } =
         server::check(&file.server, &file.folder, &layers, &mut report);
     let (models, pools) = model::check_all(&file, flags, folder, &layers, of_models.is_some(), &mut report);
     let log = environment.log(&mut report);
@@ -209,6 +214,7 @@ pub fn resolve(
         strict,
         models,
         folder,
+        budget,
         log,
         log_format,
         traces,

@@ -11,6 +11,7 @@ use super::file::Table;
 use super::problem::{Place, Report};
 use super::setting::{Setting, Value};
 use super::traces;
+use crate::repository::Budget;
 use crate::server::{self, Access, Options, Tls};
 use crate::telemetry;
 
@@ -23,6 +24,9 @@ const HTTP_THREADS: RangeInclusive<usize> = 1..=1024;
 /// How often the folder of models is looked at. Shorter: a new version is picked up sooner; it is loaded at the second look.
 const MODELS_POLL: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(24 * 3600);
 const DEFAULT_MODELS_POLL: Duration = Duration::from_secs(2);
+
+/// The least holds one small model.
+const MODELS_BYTES: RangeInclusive<usize> = 1_000_000..=1 << 50;
 
 /// The form of the log's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +55,8 @@ pub(super) struct Checked {
     pub(super) traces: Option<telemetry::Settings>,
     /// A folder of models, and how often it is looked at.
     pub(super) models: Option<(PathBuf, Duration)>,
+    /// A bound on the memory of all models.
+    pub(super) budget: Budget,
 }
 
 /// Checks all of `[server]`.
@@ -95,6 +101,7 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
     let log_format = strongest("log_format").and_then(|setting| log_format(&setting, report));
     let traces = traces::check(table, layers, report);
     let models = models(&strongest, folder, report);
+    let budget = budget(&strongest, report);
     Checked {
         http: http.unwrap_or_else(|| vec![DEFAULT_HTTP.into()]),
         grpc: grpc.unwrap_or_default(),
@@ -104,7 +111,18 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
         log_format,
         traces,
         models,
+        budget,
     }
+}
+
+/// The bound on the memory of all models, and whether one makes room for another.
+fn budget(strongest: &impl Fn(&str) -> Option<Setting>, report: &mut Report) -> Budget {
+    let (most, unload) = (strongest("max_models_bytes"), strongest("unload_least_used"));
+    if let (None, Some(unload)) = (&most, &unload) {
+        unload.refuse(report, "has no effect without 'max_models_bytes'; leave this setting out");
+    }
+    let max_bytes = most.and_then(|setting| setting.whole(MODELS_BYTES, report)).map(|bytes| bytes as u64);
+    Budget { max_bytes, unload_least_used: unload.and_then(|setting| setting.flag(report)).unwrap_or(false) }
 }
 
 /// The folder of models. Relative to `folder` stands what the configuration file names.

@@ -123,6 +123,17 @@ pub(super) const MAX_LATENCY: Metric = metric("uncork_max_latency_seconds", Kind
 pub(super) const MAX_BATCH: Metric = metric("uncork_max_batch_rows", Kind::Gauge, "The model's cap on a batch's rows.");
 pub(super) const MAX_QUEUE_ROWS: Metric = metric("uncork_max_queue_rows", Kind::Gauge, "The queue's bound in rows.");
 pub(super) const MAX_QUEUE_BYTES: Metric = metric("uncork_max_queue_bytes", Kind::Gauge, "The queue's bound in bytes.");
+pub(super) const MEMORY: Metric = metric(
+    "uncork_model_memory_bytes",
+    Kind::Gauge,
+    "What the process grew by while the model was loaded and warmed up, and the length of its file at least.",
+);
+/// Has no label.
+pub(super) const MAX_MODELS: Metric = metric(
+    "uncork_repository_max_models_bytes",
+    Kind::Gauge,
+    "Most that uncork_model_memory_bytes of all models may add up to; 0 where there is no bound.",
+);
 /// Has the label `code` alone.
 pub(super) const HTTP_REQUESTS: Metric = metric(
     "uncork_http_requests_total",
@@ -158,7 +169,7 @@ pub(super) const BUILD_INFO: Metric =
     metric("uncork_build_info", Kind::Gauge, "Always 1; its label tells the program's version.");
 
 /// Every metric of uncork's own, in the order of docs/metrics.md.
-pub const ALL: [Metric; 32] = [
+pub const ALL: [Metric; 34] = [
     BATCH_SIZE,
     REQUESTS,
     RELEASES,
@@ -185,11 +196,13 @@ pub const ALL: [Metric; 32] = [
     MAX_BATCH,
     MAX_QUEUE_ROWS,
     MAX_QUEUE_BYTES,
+    MEMORY,
     HTTP_REQUESTS,
     HTTP_CONNECTIONS,
     REPOSITORY_LOADS,
     REPOSITORY_BROKEN,
     RELOADS,
+    MAX_MODELS,
     BUILD_INFO,
 ];
 

@@ -186,6 +186,7 @@ impl Metrics {
             queue_rows: gauge(catalogue::QUEUE_ROWS),
             queue_bytes: gauge(catalogue::QUEUE_BYTES),
             in_flight_batches: gauge(catalogue::IN_FLIGHT),
+            memory: gauge(catalogue::MEMORY),
             estimate_base: gauge(catalogue::ESTIMATE_BASE),
             estimate_per_row: gauge(catalogue::ESTIMATE_PER_ROW),
             estimate_noise: gauge(catalogue::ESTIMATE_NOISE),
@@ -343,6 +344,8 @@ pub struct RepositoryMetrics {
     pub applied: Counter,
     /// Times that it was read again and left as it was.
     pub refused: Counter,
+    /// Most bytes that all models take together; 0 where there is no bound.
+    pub most_bytes: Gauge,
 }
 
 impl RepositoryMetrics {
@@ -356,7 +359,8 @@ impl RepositoryMetrics {
             let labels = vec![Label::from_static_parts("outcome", outcome)];
             recorder.register_counter(&Key::from_parts(catalogue::RELOADS.name, labels), &METADATA)
         });
-        RepositoryMetrics { loaded, failed, let_go, broken, applied, refused }
+        let most_bytes = recorder.register_gauge(&Key::from_name(catalogue::MAX_MODELS.name), &METADATA);
+        RepositoryMetrics { loaded, failed, let_go, broken, applied, refused, most_bytes }
     }
 }
 
@@ -395,6 +399,8 @@ pub struct ModelMetrics {
     pub queue_bytes: Gauge,
     /// Batches that run.
     pub in_flight_batches: Gauge,
+    /// Bytes of memory that it took when it was loaded.
+    pub memory: Gauge,
     estimate_base: Gauge,
     estimate_per_row: Gauge,
     estimate_noise: Gauge,

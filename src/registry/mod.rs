@@ -7,6 +7,7 @@ mod away;
 mod course;
 mod lengths;
 mod load;
+mod memory;
 mod model;
 mod spec;
 mod stage;
@@ -180,7 +181,9 @@ impl Inner {
     fn start(&self, spec: ModelSpec, is_strict: bool, beside: &[Staged]) -> Result<Model, LoadError> {
         tracing::info!(model = spec.name, version = spec.version, "loading");
         let pool = spec.pool.as_ref().map(|name| self.pool(name, spec.runners.get(), beside));
-        let model = Model::start(spec, pool, &self.metrics, &self.tracer)?;
+        let before = memory::resident();
+        let mut model = Model::start(spec, pool, &self.metrics, &self.tracer)?;
+        model.measured(memory::taken(before, model.spec()));
         if let Some(why) = model.too_slow().filter(|_| is_strict) {
             return Err(LoadError { name: model.name().to_owned(), reason: why.to_owned() });
         }

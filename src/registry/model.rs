@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::try_join_all;
 use tokio::sync::watch;
@@ -55,6 +55,9 @@ pub struct Model {
     batcher: Batcher<Tensors, Served>,
     journal: Journal,
     counts: Arc<Counts>,
+    /// Bytes that it takes.
+    memory: u64,
+    loaded: SystemTime,
     /// Who waits for its end hears when this goes.
     held: watch::Sender<()>,
 }
@@ -150,7 +153,21 @@ impl Model {
         let totals = std::array::from_fn(|_| AtomicU64::new(0));
         let counts = Arc::new(Counts { metrics, statistics, max_latency: spec.max_latency, totals });
         let held = watch::Sender::new(());
-        Ok(Model { spec, platform, labels, signature, pool, alone, too_slow, batcher, journal, counts, held })
+        Ok(Model {
+            spec,
+            platform,
+            labels,
+            signature,
+            pool,
+            alone,
+            too_slow,
+            batcher,
+            journal,
+            counts,
+            memory: 0,
+            loaded: SystemTime::now(),
+            held,
+        })
     }
 
     /// The name that callers use.
@@ -197,6 +214,22 @@ impl Model {
     /// From now on `/metrics` has its series, and no more those of the one whose place it takes.
     pub(super) fn show(&self, metrics: &Metrics) {
         metrics.show(&self.counts.metrics);
+    }
+
+    /// It takes so many bytes of memory.
+    pub(super) fn measured(&mut self, bytes: u64) {
+        self.memory = bytes;
+        self.counts.metrics.memory.set(bytes as f64);
+    }
+
+    /// Bytes of memory that it takes: what the process grew by while it was loaded and warmed up, and its file's length at least.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// When it answered last, or else when it was loaded.
+    pub fn used(&self) -> SystemTime {
+        self.statistics().last.unwrap_or(self.loaded)
     }
 
     /// Why it does not answer at present, if a batch of its was given up and none has come back since.

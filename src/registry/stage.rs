@@ -10,6 +10,25 @@ use super::{Leaving, LoadError, Registry};
 #[derive(Debug)]
 pub struct Staged(pub(super) Model);
 
+impl Staged {
+    /// See [`Model::memory`].
+    pub fn memory(&self) -> u64 {
+        self.0.memory()
+    }
+
+    /// Its name and version.
+    pub fn key(&self) -> (&str, &str) {
+        (self.0.name(), self.0.version())
+    }
+}
+
+impl ModelSpec {
+    /// Bytes of memory that the model takes at least, as far as that can be told before it is loaded.
+    pub fn least_memory(&self) -> u64 {
+        super::memory::least(self)
+    }
+}
+
 impl Registry {
     /// Loads a model and warms it up without serving it. Blocks for seconds; must be called within a tokio runtime. Where it
     /// names a pool that only one of `beside` is in, it joins that one's.

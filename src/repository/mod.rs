@@ -4,9 +4,11 @@
 //! What is to change is decided apart, by a pure function (`plan`); this does what it says. Changes are made one at a time, on a
 //! thread for blocking work.
 
+mod budget;
 mod folder;
 mod plan;
 mod reload;
+mod room;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -18,6 +20,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+pub use budget::Budget;
 pub use folder::{OWN_SETTINGS, TRITON_SETTINGS};
 pub use plan::Policy;
 pub use reload::Reloaded;
@@ -26,6 +29,7 @@ use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Registry, Sourc
 use folder::{ModelFolder, VersionFolder};
 use plan::{Change, Seen, Serving, Stamp, State};
 use reload::Configured;
+use room::NotBrought;
 
 /// What is said of a model in its folder.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,6 +113,10 @@ struct Shelf {
     serving: Serving,
     /// What could not be loaded, with the stamp that it had and why.
     broken: BTreeMap<(String, u64), (Stamp, String)>,
+    /// Those of them for which there was no room.
+    crowded_out: BTreeSet<(String, u64)>,
+    /// A bound on the memory of all models.
+    budget: Budget,
     /// The stamps of the last look.
     before: BTreeMap<(String, u64), Stamp>,
     described: BTreeMap<String, (Stamp, Result<Described, String>)>,
@@ -116,8 +124,8 @@ struct Shelf {
     before_reload: BTreeMap<String, (Stamp, Result<Described, String>)>,
     /// How often what is said of a model has changed without a change of its files.
     turns: BTreeMap<String, u64>,
-    /// Names that somebody has unloaded.
-    unloaded: BTreeSet<String>,
+    /// Names that somebody has unloaded, or that had to make room, with the reason.
+    unloaded: BTreeMap<String, String>,
     /// What is no model, as it was logged last.
     others: Vec<String>,
 }
@@ -132,14 +140,21 @@ impl Repository {
         Repository(Arc::new(Inner { registry, runtime: Handle::current(), poll, shelf, troubles: Mutex::default() }))
     }
 
+    /// Bounds the memory of all models together, from the next one on that is loaded.
+    pub fn limited(self, budget: Budget) -> Repository {
+        self.0.limit(&mut self.0.shelf(), budget);
+        self
+    }
+
     /// Loads the models of the folder. Blocks for seconds. The registry is not ready meanwhile.
     ///
     /// # Errors
-    /// Models of which no version can be loaded. One of which an older version can be is served in that, and logged.
+    /// Models of which no version can be loaded, and those of the configuration that take more memory than there may be. One of which an older version can be is served in that, and logged.
     pub fn open(&self) -> Result<(), LoadErrors> {
         let _hold = self.0.registry.hold();
         let inner = &self.0;
         let mut shelf = inner.shelf();
+        inner.fits_at_start(&shelf)?;
         let left = inner.follow_folder(&mut shelf, true);
         drop(left);
         let is_missing = |trouble: &&Trouble| shelf.serving.get(&trouble.name).is_none_or(BTreeMap::is_empty);
@@ -234,9 +249,10 @@ impl Inner {
         shelf.broken.retain(|(own, _), _| own != name);
         if shelf.is_configured(name) {
             let mut failed = None;
-            for Configured { spec, .. } in shelf.configured.iter().filter(|own| own.spec.name == name) {
+            let own: Vec<_> = shelf.configured.iter().filter(|own| own.spec.name == name).cloned().collect();
+            for Configured { spec, .. } in own {
                 if self.registry.model(name, Some(&spec.version)).is_err()
-                    && let Err(error) = self.bring(spec.clone(), false, None)
+                    && let Err(NotBrought { reason: error, .. }) = self.bring(shelf, spec.clone(), false, None, &[])
                 {
                     failed = failed.or(Some(format!("version {}: {error}", spec.version)));
                 }
@@ -259,16 +275,24 @@ impl Inner {
         let is_known = shelf.is_configured(name)
             || shelf.serving.contains_key(name)
             || shelf.described.contains_key(name)
-            || shelf.unloaded.contains(name);
+            || shelf.unloaded.contains_key(name);
         if !is_known {
             return Err(ChangeError::Unknown);
         }
-        shelf.unloaded.insert(name.to_owned());
-        shelf.serving.remove(name);
-        let versions = self.registry.versions(name);
-        let left = versions.iter().filter_map(|version| self.let_go(name, version)).collect();
+        let left = self.unload_for(shelf, name, "unloaded");
+        // What found no room may find some now.
+        for key in std::mem::take(&mut shelf.crowded_out) {
+            shelf.broken.remove(&key);
+        }
         self.note_troubles(shelf);
         Ok(left)
+    }
+
+    fn unload_for(&self, shelf: &mut Shelf, name: &str, reason: &str) -> Vec<Leaving> {
+        shelf.unloaded.insert(name.to_owned(), reason.to_owned());
+        shelf.serving.remove(name);
+        let versions = self.registry.versions(name);
+        versions.iter().filter_map(|version| self.let_go(name, version)).collect()
     }
 
     /// Does what the folder asks for. `is_hurried`: what has not been looked at before is loaded as well.
@@ -313,7 +337,7 @@ impl Inner {
                     Change::Load(version) => self.load_version(shelf, &folder, &models, &name, version),
                     Change::LetGo(version) => {
                         shelf.serving.get_mut(&name).map(|own| own.remove(&version));
-                        self.let_go(&name, &version.to_string())
+                        self.let_go(&name, &version.to_string()).into_iter().collect()
                     }
                 });
             }
@@ -331,37 +355,69 @@ impl Inner {
         models: &BTreeMap<String, ModelFolder>,
         name: &str,
         version: u64,
-    ) -> Option<Leaving> {
-        let at = models.get(name).and_then(|model| model.versions.get(&version))?;
-        let described = shelf.described.get(name).and_then(|(_, described)| described.as_ref().ok())?;
-        let loaded = at.file(described.file.as_deref()).and_then(|file| {
-            let (version, source) = (version.to_string(), Source::Onnx(file));
-            self.bring(ModelSpec { version, source, ..described.spec.clone() }, folder.strict, Some(at))
-        });
-        match loaded {
-            Ok(before) => {
-                shelf.serving.entry(name.to_owned()).or_default().insert(version, at.stamp);
-                shelf.broken.remove(&(name.to_owned(), version));
-                before
-            }
-            Err(reason) => {
-                shelf.broken.insert((name.to_owned(), version), (at.stamp, reason));
-                None
-            }
-        }
+    ) -> Vec<Leaving> {
+        self.load_if_there(shelf, folder, models, name, version).unwrap_or_default()
     }
 
-    /// Loads a version and serves it; what it takes the place of comes back. The error has no path in it.
-    fn bring(&self, spec: ModelSpec, strict: bool, at: Option<&VersionFolder>) -> Result<Option<Leaving>, String> {
+    /// Nothing, where its settings or its folder have gone meanwhile.
+    fn load_if_there(
+        &self,
+        shelf: &mut Shelf,
+        folder: &Folder,
+        models: &BTreeMap<String, ModelFolder>,
+        name: &str,
+        version: u64,
+    ) -> Option<Vec<Leaving>> {
+        let at = models.get(name).and_then(|model| model.versions.get(&version))?;
+        let described = shelf.described.get(name).and_then(|(_, described)| described.as_ref().ok())?;
+        let goes = shelf.going(name, &described.policy, models);
+        let spec = at.file(described.file.as_deref()).map(|file| {
+            let (version, source) = (version.to_string(), Source::Onnx(file));
+            ModelSpec { version, source, ..described.spec.clone() }
+        });
+        let loaded = match spec {
+            Ok(spec) => self.bring(shelf, spec, folder.strict, Some(at), &goes),
+            Err(reason) => Err(NotBrought { reason, is_crowded_out: false }),
+        };
+        let key = (name.to_owned(), version);
+        shelf.crowded_out.remove(&key);
+        Some(match loaded {
+            Ok(left) => {
+                shelf.serving.entry(name.to_owned()).or_default().insert(version, at.stamp);
+                shelf.broken.remove(&key);
+                left
+            }
+            Err(NotBrought { reason, is_crowded_out }) => {
+                if is_crowded_out {
+                    shelf.crowded_out.insert(key.clone());
+                }
+                shelf.broken.insert(key, (at.stamp, reason));
+                Vec::new()
+            }
+        })
+    }
+
+    /// Loads a version and serves it, where it fits beside what stays: `goes` are the versions that it is to take the place of. What
+    /// is served no more comes back. The error has no path in it.
+    fn bring(
+        &self,
+        shelf: &mut Shelf,
+        spec: ModelSpec,
+        strict: bool,
+        at: Option<&VersionFolder>,
+        goes: &[String],
+    ) -> Result<Vec<Leaving>, NotBrought> {
         let (name, version) = (spec.name.clone(), spec.version.clone());
         let metrics = self.registry.metrics().repository();
-        match self.registry.bring(spec, strict) {
-            Ok(before) => {
+        match self.stage_and_fit(shelf, spec, strict, goes) {
+            Ok((staged, mut left)) => {
+                left.extend(self.registry.exchange(vec![staged], &[]));
                 metrics.loaded.increment(1);
                 tracing::info!(model = name, version, "served from now on");
-                Ok(before)
+                Ok(left)
             }
-            Err(LoadError { reason, .. }) => {
+            Err(NotBrought { reason, is_crowded_out }) => {
+                self.registry.withdraw(&[(name.clone(), version.clone())]);
                 metrics.failed.increment(1);
                 tracing::error!(
                     model = name,
@@ -369,7 +425,8 @@ impl Inner {
                     "cannot be loaded, so what was served before is served on: {reason}"
                 );
                 let path = at.map(|at| format!("{}/", at.path.display()));
-                Err(path.map_or_else(|| without_path(&reason), |path| reason.replace(&path, "")))
+                let reason = path.map_or_else(|| without_path(&reason), |path| reason.replace(&path, ""));
+                Err(NotBrought { reason, is_crowded_out })
             }
         }
     }
@@ -399,8 +456,9 @@ impl Inner {
             .described
             .iter()
             .filter_map(|(name, (_, described))| described.as_ref().err().map(|why| trouble(name, String::new(), why)));
-        let unloaded = shelf.unloaded.iter().map(|name| trouble(name, String::new(), "unloaded"));
-        let mut all: Vec<Trouble> = broken.chain(unclear).filter(|own| !shelf.unloaded.contains(&own.name)).collect();
+        let unloaded = shelf.unloaded.iter().map(|(name, reason)| trouble(name, String::new(), reason));
+        let is_unloaded = |own: &Trouble| shelf.unloaded.contains_key(&own.name);
+        let mut all: Vec<Trouble> = broken.chain(unclear).filter(|own| !is_unloaded(own)).collect();
         self.registry.metrics().repository().broken.set(all.len() as f64);
         all.extend(unloaded);
         *self.troubles() = all;
@@ -469,7 +527,20 @@ impl Shelf {
         self.described.retain(|name, _| models.contains_key(name));
         let (described, before) = (&self.described, &self.before);
         let is_gone = |name: &String| !described.contains_key(name) && before.keys().any(|(own, _)| own == name);
-        self.unloaded.retain(|name| !is_gone(name));
+        self.unloaded.retain(|name, _| !is_gone(name));
+        self.crowded_out.retain(|key| self.broken.contains_key(key));
+    }
+
+    /// Versions that are served and will not be once the policy has what it asks for.
+    fn going(&self, name: &str, policy: &Policy, models: &BTreeMap<String, ModelFolder>) -> Vec<String> {
+        let Some(serving) = self.serving.get(name) else { return Vec::new() };
+        let is_good = |(version, at): (&u64, &VersionFolder)| {
+            let is_broken = self.broken.get(&(name.to_owned(), *version)).is_some_and(|(stamp, _)| *stamp == at.stamp);
+            (!is_broken || serving.contains_key(version)).then_some(*version)
+        };
+        let seen = models.get(name).map(|model| policy.pick(model.versions.iter().filter_map(is_good)));
+        let wanted = seen.unwrap_or_default();
+        serving.keys().filter(|version| !wanted.contains(version)).map(u64::to_string).collect()
     }
 
     /// The models for the plan. Those that somebody has unloaded are not there.
@@ -492,6 +563,6 @@ impl Shelf {
             };
             (name.clone(), seen)
         };
-        models.iter().filter(|(name, _)| !self.unloaded.contains(*name)).map(of_model).collect()
+        models.iter().filter(|(name, _)| !self.unloaded.contains_key(*name)).map(of_model).collect()
     }
 }

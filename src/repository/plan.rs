@@ -25,7 +25,7 @@ impl Default for Policy {
 
 impl Policy {
     /// Those of `candidates` that are to be served, the highest first.
-    fn pick(&self, candidates: impl DoubleEndedIterator<Item = u64>) -> Vec<u64> {
+    pub(super) fn pick(&self, candidates: impl DoubleEndedIterator<Item = u64>) -> Vec<u64> {
         let falling = candidates.rev();
         match self {
             Policy::Latest(count) => falling.take(count.get()).collect(),

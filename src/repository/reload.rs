@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::folder::stamp_of_file;
 use super::plan::Stamp;
-use super::{Folder, Inner, Repository, Shelf};
+use super::{Budget, Folder, Inner, Repository, Shelf};
 use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Source, Staged};
 
 /// A model of the configuration, and the state that its file was in when it was read.
@@ -53,9 +53,10 @@ impl Repository {
         models: Vec<ModelSpec>,
         folder: Option<Folder>,
         strict: bool,
+        budget: Budget,
     ) -> Result<Reloaded, LoadErrors> {
         let poll = folder.as_ref().map(|folder| folder.poll);
-        let reloaded = self.change(move |inner, shelf| inner.reload(shelf, models, folder, strict)).await;
+        let reloaded = self.change(move |inner, shelf| inner.reload(shelf, models, folder, strict, budget)).await;
         if reloaded.is_ok() {
             self.0.poll.send_replace(poll);
         }
@@ -77,6 +78,7 @@ impl Inner {
         models: Vec<ModelSpec>,
         folder: Option<Folder>,
         strict: bool,
+        budget: Budget,
     ) -> Result<Reloaded, LoadErrors> {
         if self.registry.is_draining() {
             return Ok(Reloaded::default());
@@ -85,24 +87,29 @@ impl Inner {
         let is_there = |(name, version): &(String, String)| self.registry.model(name, Some(version)).is_ok();
         let is_to_load = |own: &&Configured| {
             let is_kept = shelf.configured.contains(own) && is_there(&own.key());
-            !is_kept && !shelf.unloaded.contains(&own.spec.name)
+            !is_kept && !shelf.unloaded.contains_key(&own.spec.name)
         };
         let staged = self.stage(wanted.iter().filter(is_to_load), strict)?;
         let before: BTreeSet<_> = self.served(shelf, &wanted).into_iter().filter(is_there).collect();
         let after: BTreeSet<_> = wanted.iter().map(Configured::key).collect();
         let gone: Vec<_> = before.difference(&after).cloned().collect();
+        if let Err(errors) = self.fits(budget, &staged, &gone) {
+            self.registry.withdraw(&wanted.iter().map(Configured::key).collect::<Vec<_>>());
+            return Err(errors);
+        }
         let named =
             |keys: &[(String, String)]| keys.iter().map(|(name, version)| format!("{name}:{version}")).collect();
         let (changed, added): (Vec<_>, Vec<_>) =
             wanted.iter().filter(is_to_load).map(Configured::key).partition(|key| before.contains(key));
         let reloaded = Reloaded { added: named(&added), changed: named(&changed), removed: named(&gone) };
+        self.limit(shelf, budget);
         let metrics = self.registry.metrics().repository();
         metrics.loaded.increment(staged.len() as u64);
         metrics.let_go.increment(gone.len() as u64);
         self.see_off(self.registry.exchange(staged, &gone));
         let is_configured = |name: &String| wanted.iter().any(|own| own.spec.name == *name);
         let was_configured = |name: &String| shelf.configured.iter().any(|own| own.spec.name == *name);
-        shelf.unloaded.retain(|name| is_configured(name) || !was_configured(name));
+        shelf.unloaded.retain(|name, _| is_configured(name) || !was_configured(name));
         shelf.serving.retain(|name, _| !is_configured(name));
         shelf.configured = wanted;
         let left = self.change_folder(shelf, folder);

@@ -178,3 +178,67 @@ fn a_folder_of_models_is_looked_at_again_and_the_file_beside_it_is_read() {
         assert!(metrics.contains(&format!("uncork_runners{{model=\"m\",version=\"2\"}} {runners}")), "{metrics}");
     }
 }
+
+/// A model whose file is so many megabytes longer than it need be: by its `doc_string`, field 6 of a `ModelProto`.
+fn padded(number: u32, megabytes: usize) -> Vec<u8> {
+    let mut bytes = fs::read(model(&format!("plus_{number}.onnx"))).unwrap();
+    bytes.push(6 << 3 | 2);
+    let mut length = megabytes << 20;
+    while length >= 0x80 {
+        bytes.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    bytes.resize(bytes.len() + (megabytes << 20), b'.');
+    bytes
+}
+
+#[test]
+fn models_take_no_more_memory_than_they_may_and_make_room_where_they_may_go() {
+    let folder = folder_with("");
+    let put = |name: &str, megabytes: usize| {
+        let path = folder.path().join("models").join(name).join("1");
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("model.onnx"), padded(1, megabytes)).unwrap();
+    };
+    put("a", 20);
+    put("b", 20);
+    let mut server = Logging::start(&folder, &["--models", "models"]);
+    let memory = |server: &Logging, name: &str| -> f64 {
+        let metrics = server.serving.get("/metrics");
+        let series = format!("uncork_model_memory_bytes{{model=\"{name}\",version=\"1\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&series)).expect(&series).parse().unwrap()
+    };
+    let (a, b) = (memory(&server, "a"), memory(&server, "b"));
+    assert!(a >= 20e6 && b >= 20e6, "{a} {b}");
+    let state = |server: &Logging, name: &str| {
+        let answer = server.serving.get(&format!("/v1/models/{name}"));
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    };
+    // More than is served already: refused, whole.
+    write(&folder, "[server]\nmodels_poll_ms = 3600000\nmax_models_bytes = 1000000\n");
+    let told = server.reload(REFUSED);
+    assert!(told.contains("max_models_bytes, 1.0 MB"), "{told}");
+    put("c", 20);
+    let bound = (a + b + 10e6) as u64;
+    let settings = format!("[server]\nmodels_poll_ms = 3600000\nmax_models_bytes = {bound}\n");
+    write(&folder, &settings);
+    server.reload(APPLIED);
+    let told = state(&server, "c");
+    for words in ["it takes ", "a ", "b ", "more than max_models_bytes", "unload_least_used"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let input = r#"{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]}]}"#;
+    server.serving.infer("a", input);
+    write(&folder, &format!("{settings}unload_least_used = true\n"));
+    let told = server.reload(APPLIED);
+    assert!(told.contains("let go for want of memory when 'c' was loaded"), "{told}");
+    server.serving.infer("c", input);
+    // Whether the other one may stay depends on what the system measured.
+    assert!(server.serving.get("/v2/models/b").starts_with("HTTP/1.1 404"));
+    // What could not fit whatever goes is not even read, and nothing goes for it.
+    put("d", (bound >> 20) as usize + 10);
+    server.reload(APPLIED);
+    assert!(state(&server, "d").contains("more than max_models_bytes"), "{}", state(&server, "d"));
+    server.serving.infer("c", input);
+}

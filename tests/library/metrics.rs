@@ -70,7 +70,13 @@ async fn every_metric_of_the_catalogue_is_there_with_all_its_labels_and_no_other
         assert!(text.contains(&format!("# HELP {name} {help}\n")), "{name}");
         let (label, values) = label.unwrap_or(("version", &["1"]));
         for value in values.iter().filter(|_| {
-            !["uncork_build_info", "uncork_http_connections", "uncork_repository_broken_versions"].contains(&name)
+            ![
+                "uncork_build_info",
+                "uncork_http_connections",
+                "uncork_repository_broken_versions",
+                "uncork_repository_max_models_bytes",
+            ]
+            .contains(&name)
         }) {
             let labelled = format!("{label}=\"{value}\"");
             assert!(text.lines().any(|line| line.starts_with(name) && line.contains(&labelled)), "{name} {labelled}");

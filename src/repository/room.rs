@@ -1,0 +1,115 @@
+//! Models that are loaded where there is room for them.
+
+use super::budget::{Budget, Tenant};
+use super::{Inner, Shelf};
+use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Staged};
+
+/// Why a version is not served.
+pub(super) struct NotBrought {
+    pub(super) reason: String,
+    /// Whether it could be, were there more room.
+    pub(super) is_crowded_out: bool,
+}
+
+impl Inner {
+    /// Bounds what is loaded from now on.
+    pub(super) fn limit(&self, shelf: &mut Shelf, budget: Budget) {
+        self.registry.metrics().repository().most_bytes.set(budget.max_bytes.unwrap_or(0) as f64);
+        shelf.budget = budget;
+        // They may fit now, or need not.
+        for key in std::mem::take(&mut shelf.crowded_out) {
+            shelf.broken.remove(&key);
+        }
+    }
+
+    /// Loads a version that is not served yet, and lets others go where it needs their room and they may go.
+    pub(super) fn stage_and_fit(
+        &self,
+        shelf: &mut Shelf,
+        spec: ModelSpec,
+        strict: bool,
+        goes: &[String],
+    ) -> Result<(Staged, Vec<Leaving>), NotBrought> {
+        let least = spec.least_memory();
+        let (name, budget) = (spec.name.clone(), shelf.budget);
+        let crowded_out = |reason| NotBrought { reason, is_crowded_out: true };
+        // What cannot fit whatever goes is not even read.
+        if budget.max_bytes.is_some_and(|most| least > most) {
+            return Err(crowded_out(budget.make_room(least, Vec::new()).err().unwrap_or_default()));
+        }
+        let replaced = [std::slice::from_ref(&spec.version), goes].concat();
+        let staged = self.registry.stage(spec, strict, &[]);
+        let staged = staged.map_err(|LoadError { reason, .. }| NotBrought { reason, is_crowded_out: false })?;
+        let tenants = self.tenants(&name, &replaced);
+        let gone = budget.make_room(staged.memory(), tenants).map_err(crowded_out)?;
+        let reason = format!("let go for want of memory when '{name}' was loaded: it had not been asked for longest");
+        let mut left = Vec::new();
+        for other in gone {
+            tracing::warn!(model = other, "{reason}");
+            left.extend(self.unload_for(shelf, &other, &reason));
+        }
+        Ok((staged, left))
+    }
+
+    /// What is served beside that model, of which these versions go.
+    fn tenants(&self, name: &str, goes: &[String]) -> Vec<Tenant> {
+        let mut tenants: Vec<Tenant> = Vec::new();
+        for model in self.registry.models().iter() {
+            let is_own = model.name() == name;
+            if is_own && goes.iter().any(|version| version == model.version()) {
+                continue;
+            }
+            // Sorted by name.
+            match tenants.last_mut().filter(|last| last.name == model.name()) {
+                Some(last) => {
+                    last.bytes += model.memory();
+                    last.used = last.used.max(model.used());
+                }
+                None => tenants.push(Tenant {
+                    name: model.name().to_owned(),
+                    bytes: model.memory(),
+                    used: model.used(),
+                    may_go: !is_own,
+                }),
+            }
+        }
+        tenants
+    }
+
+    /// Whether what the configuration holds, all of which is loaded, takes no more than there may be.
+    pub(super) fn fits_at_start(&self, shelf: &Shelf) -> Result<(), LoadErrors> {
+        let largest = self.registry.models().iter().max_by_key(|model| model.memory()).cloned();
+        let Some(largest) = largest else { return Ok(()) };
+        let strictly = Budget { unload_least_used: false, ..shelf.budget };
+        let tenants = self.tenants(largest.name(), &[largest.version().to_owned()]);
+        let fits = strictly.make_room(largest.memory(), tenants);
+        let error = fits.err().map(|reason| LoadError { name: largest.name().to_owned(), reason });
+        LoadErrors::unless_none(error.into_iter().collect())
+    }
+
+    /// Whether all of `staged` fit, when these go and they have taken the places of their like.
+    pub(super) fn fits(&self, budget: Budget, staged: &[Staged], gone: &[(String, String)]) -> Result<(), LoadErrors> {
+        let is_there = |model: &(&str, &str)| {
+            let is_gone = gone.iter().any(|(name, version)| (name.as_str(), version.as_str()) == *model);
+            !is_gone && !staged.iter().any(|staged| staged.key() == *model)
+        };
+        let models = self.registry.models();
+        let stay = models.iter().filter(|model| is_there(&(model.name(), model.version())));
+        let stay: Vec<Tenant> = stay
+            .map(|model| Tenant {
+                name: model.name().to_owned(),
+                bytes: model.memory(),
+                used: model.used(),
+                may_go: false,
+            })
+            .collect();
+        // Where nothing is new, the bound may be.
+        let largest = staged.iter().max_by_key(|staged| staged.memory()).map(|staged| staged.key().0.to_owned());
+        let name = largest.or_else(|| stay.iter().max_by_key(|tenant| tenant.bytes).map(|tenant| tenant.name.clone()));
+        let new: u64 = staged.iter().map(Staged::memory).sum();
+        let fits = Budget { unload_least_used: false, ..budget }.make_room(new, stay);
+        let name = name.unwrap_or_default();
+        let error = fits.err().map(|reason| LoadError { name, reason });
+        LoadErrors::unless_none(error.into_iter().collect())
+    }
+}
