@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod log;
+mod manuals;
 mod profile;
 mod serve;
 mod validate;
@@ -28,7 +29,9 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Completions(manuals::Completions),
     Loadtest(Box<Loadtest>),
+    Man(manuals::Man),
     Profile(Box<profile::Profile>),
     Serve(serve::Serve),
     Simulate(Box<Simulate>),
@@ -38,7 +41,9 @@ enum Command {
 /// Runs the program with the arguments of the process.
 pub fn run() -> ExitCode {
     match Cli::try_parse() {
+        Ok(Cli { command: Command::Completions(completions) }) => completions.run::<Cli>(),
         Ok(Cli { command: Command::Loadtest(loadtest) }) => loadtest.run(),
+        Ok(Cli { command: Command::Man(man) }) => man.run::<Cli>(),
         Ok(Cli { command: Command::Profile(profile) }) => profile.run(),
         Ok(Cli { command: Command::Serve(serve) }) => serve.run(),
         Ok(Cli { command: Command::Simulate(simulate) }) => simulate.run(),

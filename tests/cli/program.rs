@@ -439,3 +439,25 @@ fn a_flood_of_refusals_is_one_line_of_json_that_names_a_request_and_its_trace() 
     let is_id = |id: &Value, digits| id.as_str().is_some_and(|id| id.len() == digits);
     assert!(is_id(&first["trace_id"], 32) && is_id(&first["span_id"], 16), "{first}");
 }
+
+#[test]
+fn shells_and_manuals_know_every_command() {
+    let folder = Folder::new();
+    let (code, pages, _) = output(uncork(folder.path(), &["man", "pages"]));
+    assert_eq!((code, pages.as_str()), (0, "the manual is in pages\n"));
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (code, script, _) = output(uncork(folder.path(), &["completions", shell]));
+        assert_eq!(code, 0);
+        for command in ["completions", "loadtest", "man", "profile", "serve", "simulate", "validate"] {
+            assert!(script.contains(command), "{shell} does not know {command}");
+            let page = fs::read_to_string(folder.path().join(format!("pages/uncork-{command}.1"))).unwrap();
+            assert!(page.contains(&format!("uncork\\-{command} \\- ")), "{page}");
+        }
+    }
+    let (code, _, error) = output(uncork(folder.path(), &["man", "uncork.toml/x"]));
+    assert_eq!((code, error.is_empty()), (0, true), "a folder that is not there is made");
+    fs::write(folder.path().join("file"), "").unwrap();
+    let (code, _, error) = output(uncork(folder.path(), &["man", "file"]));
+    assert_eq!(code, 3);
+    assert!(error.starts_with("cannot write manual pages into file: "), "{error}");
+}
