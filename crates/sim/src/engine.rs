@@ -302,4 +302,25 @@ mod tests {
         assert_eq!((outcomes[0].shed, outcomes[0].late), (0, 0));
         assert_eq!((outcomes[1].shed, outcomes[1].late), (0, 0));
     }
+
+    #[test]
+    fn beside_long_batches_a_short_cap_is_kept_and_nobody_pays_for_it_while_there_is_room_for_both() {
+        // Full batches of the one take 123 ms, four times the other's cap; small ones of it are nearly as fast.
+        let long = |load: f64| {
+            let service = Service::affine(ms(3.0), ms(0.94));
+            let rate = load * 128.0 / 0.123;
+            let arrivals =
+                Process::Poisson { rate }.arrivals(Duration::from_secs(4), 9).map(|a| Arrival { model: 1, ..a });
+            (Model { service, ..model(500.0, 1) }, arrivals.collect::<Vec<_>>())
+        };
+        let beside = |load| {
+            let (long, arrivals) = long(load);
+            simulate(1, vec![model(30.0, 1), long], vec![poisson(0, 0.1, 0.0, 4.0, 1), arrivals], 1)
+        };
+        let room = beside(0.45);
+        assert!(on_time(&room[0]) >= 0.98, "{}", on_time(&room[0]));
+        assert!(on_time(&room[1]) >= 0.999, "{}", on_time(&room[1]));
+        let flood = beside(5.0);
+        assert!(on_time(&flood[0]) >= 0.98, "{}", on_time(&flood[0]));
+    }
 }

@@ -125,6 +125,19 @@ impl Arbiter {
         }
     }
 
+    /// The part of the pool that its weight gives a lane among those that are active.
+    #[must_use]
+    pub fn part(&self, lane: LaneId) -> f64 {
+        let own = &self.accounts[&lane];
+        own.weight / if own.active { self.active } else { self.active + own.weight }
+    }
+
+    /// How long what a lane does counts as recent.
+    #[must_use]
+    pub fn memory(&self) -> Duration {
+        Duration::from_secs_f64(self.memory)
+    }
+
     /// Books runner time on a lane's account.
     pub fn charge(&mut self, lane: LaneId, time: Duration) {
         let account = self.account_mut(lane);
@@ -194,8 +207,7 @@ impl Arbiter {
     pub fn share(&self, lane: LaneId) -> f64 {
         let own = &self.accounts[&lane];
         let others = (self.needed - own.recent).max(0.0) / (self.runners * self.memory);
-        let active = if own.active { self.active } else { self.active + own.weight };
-        (1.0 - others).max(own.weight / active).min(1.0)
+        (1.0 - others).max(self.part(lane)).min(1.0)
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::neighbours;
 use super::rehearsal::{Rehearsals, Wanted};
 use super::{Arbiter, Claim, Decision, Entry, Lane, LaneId, Queue, ReleaseReason, Running, ShedReason, Standing, View};
 use crate::estimator::{Answers, Fit, Instant};
@@ -183,13 +184,18 @@ impl Dispatcher {
     pub fn close(&mut self, lane: LaneId) {
         self.lanes.remove(&lane).expect(OPEN);
         self.arbiter.close(lane);
+        self.bound_batches();
     }
 
     /// An entry has arrived.
     pub fn arrive(&mut self, lane: LaneId, entry: Entry) {
         let (flying, runners) = (self.flying(lane), self.runners);
         self.stirred = self.stirred.max(entry.arrival);
-        self.touch(lane).arrive(entry, flying, runners);
+        let memory = (self.lanes.len() > 1).then(|| self.arbiter.memory().as_secs_f64());
+        self.touch(lane).arrive(entry, flying, runners, memory);
+        if self.queue(lane).len() == 1 {
+            self.bound_batches(); // it may have come after a long silence
+        }
     }
 
     /// A caller has left; `false` if its entry waits no more.
@@ -347,6 +353,8 @@ impl Dispatcher {
         self.arbiter.charge(lane, expected.unwrap_or_default());
         self.running.push(Running { ticket, lane, since: now, entries, rows, waited, expected });
         self.limits.extend(self.lane(lane).stuck_after.map(|limit| (ticket, now + limit)));
+        self.stirred = self.stirred.max(now);
+        self.bound_batches();
         // Lanes that wait or hold do not lose by it; those that wanted this runner have to think again.
         for lane in self.lanes.values_mut() {
             lane.said.take_if(|(_, decision)| matches!(decision, Decision::Release { .. }));
@@ -412,6 +420,7 @@ impl Dispatcher {
         lane.free_since = now;
         self.arbiter.refund(running.lane, running.expected.unwrap_or_default());
         self.arbiter.charge(running.lane, time);
+        self.bound_batches();
     }
 
     /// The batch with this ticket is back; says whether the estimate has learned from it. Only batches that succeeded are
@@ -467,7 +476,7 @@ impl Dispatcher {
             queue,
             running: &self.running,
             runners: self.runners,
-            max_batch: lane.most_rows(),
+            max_batch: lane.bounded_rows(),
             sizes,
             fit: times.fit(),
             patience: patience.factor(),
@@ -477,6 +486,11 @@ impl Dispatcher {
             draining: *draining,
             standing: Standing::ALONE,
         }
+    }
+
+    /// Bounds the lanes' next batches anew, where batches come and go.
+    fn bound_batches(&mut self) {
+        neighbours::bound(&mut self.lanes, &self.arbiter, &self.running, self.runners, self.stirred);
     }
 
     /// How the lane stands among the others, as their queues and their use of the pool are at present.
@@ -501,10 +515,14 @@ impl Dispatcher {
         let due_first = view.queue.due_first(view.queue.prefix(view.max_batch).0).and_then(|at| view.queue.get(at));
         let (arrival, deadline) = due_first.map_or_else(Default::default, |e| (e.arrival, e.deadline));
         let time = view.batch_time(view.queue.rows());
-        // Half of the time that it has: most of what waiting can save is saved by then, and noise finds room in the rest.
-        let patience = (deadline - view.batch_time(view.max_batch)).since(arrival) / 2;
-        let is_full = view.queue.rows() >= view.max_batch;
-        let patient_until = if is_full { Instant::EPOCH } else { arrival + patience };
+        // Half of the time that it has: most of what waiting can save is saved by then, and noise finds room in the rest. But its
+        // own batch and another's where that is in time: it would else go again and again with the few that came meanwhile.
+        let half = (deadline - view.batch_time(view.max_batch)).since(arrival) / 2;
+        let usual = self.lane(lane).usual_batch().max(time);
+        let others = self.lanes.iter().filter(|(other, _)| **other != lane).map(|(_, other)| other.usual_batch());
+        let turn = usual + others.max().unwrap_or_default();
+        let patience = half.max(turn).min((deadline - usual).since(arrival));
+        let patient_until = if view.queue.rows() >= view.max_batch { Instant::EPOCH } else { arrival + patience };
         Claim { lane, latest_start: deadline - time, patient_until, time }
     }
 

@@ -30,8 +30,47 @@ pub struct Lane {
     pub(super) free_since: Instant,
     /// Since when something is held back here while a runner is free.
     pub(super) held_since: Option<Instant>,
+    /// What was asked of it lately.
+    pub(super) demand: Demand,
+    /// The most rows that leave the callers of other lanes their time.
+    pub(super) bound: usize,
     /// What the policy said last and when, while nothing has happened that could change its mind.
     pub(super) said: Option<(Instant, Decision)>,
+}
+
+/// What is asked of a lane.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Demand {
+    /// How long callers give it: as long as the more patient ones do.
+    pub(super) within: Duration,
+    /// Rows of a batch, on average.
+    pub(super) rows: f64,
+    /// Rows that came lately; they fade.
+    recent: f64,
+    at: Instant,
+}
+
+/// Part of the way that [`Demand`] goes towards each new request or batch.
+const DEMAND_GAIN: f64 = 1.0 / 16.0;
+
+impl Demand {
+    fn arrived(&mut self, entry: &Entry, memory: Option<f64>) {
+        if let Some(memory) = memory {
+            self.recent = self.faded(entry.arrival, memory) + entry.rows as f64;
+            self.at = self.at.max(entry.arrival);
+        }
+        let own = entry.deadline.since(entry.arrival);
+        // One caller in a great hurry is no reason to keep everybody's batches small.
+        self.within = if own > self.within { own } else { self.within - (self.within - own).mul_f64(DEMAND_GAIN) };
+    }
+
+    fn faded(&self, now: Instant, memory: f64) -> f64 {
+        self.recent * (-now.since(self.at).as_secs_f64() / memory).exp()
+    }
+
+    fn released(&mut self, rows: usize) {
+        self.rows += if self.rows == 0.0 { rows as f64 } else { DEMAND_GAIN * (rows as f64 - self.rows) };
+    }
 }
 
 /// Which lane of a pool: they are numbered from 0 in the order in which they are opened, and no number is given twice.
@@ -56,6 +95,8 @@ impl Lane {
             draining: false,
             free_since: Instant::EPOCH,
             held_since: None,
+            demand: Demand::default(),
+            bound: usize::MAX,
             said: None,
         }
     }
@@ -97,6 +138,12 @@ impl Lane {
         self.tried_rows().max(first).min(self.max_batch)
     }
 
+    /// The same, as far as that leaves the callers of the other lanes their time.
+    pub(super) fn bounded_rows(&self) -> usize {
+        let first = self.queue.first().map_or(1, |first| first.rows);
+        self.most_rows().min(self.bound.max(first))
+    }
+
     /// Whether there is anything to rehearse.
     pub(super) fn is_curious(&self) -> bool {
         !self.draining && self.rehearsals.as_ref().is_some_and(|rehearsals| rehearsals.is_curious(self.max_batch))
@@ -115,6 +162,42 @@ impl Lane {
         let next = self.queue.first().map_or(1, |next| next.rows);
         let is_full = rows + next > self.tried_rows();
         self.rehearsals.as_mut().into_iter().for_each(|rehearsals| rehearsals.released(is_full));
+        self.demand.released(rows);
+    }
+
+    /// How long its callers wait for their answers; `None` while nothing is known of its batches, or where nobody has asked for
+    /// `silence`.
+    pub(super) fn patience_of_callers(&self, now: Instant, silence: Duration) -> Option<Duration> {
+        let newest = self.queue.newest_arrival();
+        let asks = newest > Instant::EPOCH && newest + silence >= now && !self.draining;
+        (asks && self.fit().is_trusted()).then_some(self.demand.within)
+    }
+
+    /// How long a batch of the usual rows takes, cautiously.
+    pub(super) fn usual_batch(&self) -> Duration {
+        let rows = self.sizes.padded((self.demand.rows.ceil() as usize).clamp(1, self.max_batch));
+        self.fit().predict_cautiously(rows).unwrap_or_default()
+    }
+
+    /// Rows a second that its callers ask for at present.
+    pub(super) fn rate(&self, now: Instant, memory: f64) -> f64 {
+        self.demand.faded(now, memory) / memory
+    }
+
+    /// The most rows that a batch of it can have and be over within such a time: none where not even a row is, or where that is
+    /// not known.
+    pub(super) fn rows_within(&self, time: Duration) -> Option<usize> {
+        let fit = self.fit();
+        let in_time = |rows: usize| fit.predict_cautiously(self.sizes.padded(rows)).is_none_or(|t| t <= time);
+        if !(fit.is_line() && fit.is_trusted() && in_time(1)) {
+            return None;
+        }
+        let (mut fits, mut late) = (1, self.max_batch + 1);
+        while fits + 1 < late {
+            let middle = fits + (late - fits) / 2;
+            if in_time(middle) { fits = middle } else { late = middle }
+        }
+        Some(fits)
     }
 
     /// Takes in a batch that was timed before the queue opened.
@@ -143,12 +226,15 @@ impl Lane {
         self.mean_time(self.most_rows()).unwrap_or_default()
     }
 
-    /// An entry has arrived, while so many others of the lane are with a runner.
-    pub(super) fn arrive(&mut self, entry: Entry, flying: usize, runners: usize) {
+    /// An entry has arrived, while so many others of the lane are with a runner; `memory` is how long, in seconds, its
+    /// rate is averaged over where other lanes have to know it.
+    pub(super) fn arrive(&mut self, entry: Entry, flying: usize, runners: usize, memory: Option<f64>) {
         // All go by its own stamp: the moment of hearing would make a crowd look simultaneous. Stamps may be out of order
         // by the time it takes to read requests.
-        let service = Service { fit: self.times.fit(), sizes: &self.sizes, runners, max_batch: self.most_rows() };
+        let max_batch = self.bounded_rows();
+        let service = Service { fit: self.times.fit(), sizes: &self.sizes, runners, max_batch };
         self.patience.observe(&entry, service);
+        self.demand.arrived(&entry, memory);
         self.queue.insert(entry);
         self.crowd.arrived(entry.arrival, self.queue.len() + flying);
     }

@@ -10,6 +10,7 @@ mod cork_2020;
 mod dispatcher;
 mod fixed;
 mod lane;
+mod neighbours;
 mod patience;
 mod priority;
 mod queue;

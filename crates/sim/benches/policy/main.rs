@@ -11,6 +11,7 @@ mod disturbed;
 mod grid;
 mod latency;
 mod limits;
+mod pool;
 mod report;
 mod rules;
 mod runners;
@@ -53,6 +54,8 @@ enum Section {
     Runners,
     /// Two to sixteen runners from light load to overload, beside the best rule after the fact
     Staggered,
+    /// A model under a tight cap beside one of long batches
+    Pool,
     /// Noise, drift, steps, and bursts after quiet
     Disturbed,
     /// What each rule is worth: the policy without it
@@ -76,6 +79,7 @@ impl Section {
             Section::Closed => closed::measure(report),
             Section::Runners => runners::measure(seeds, report),
             Section::Staggered => staggered::measure(seeds.min(2), report),
+            Section::Pool => pool::measure(seeds.min(2), report),
             Section::Disturbed => disturbed::measure(seeds, report),
             Section::Rules => rules::measure(seeds, report),
             Section::Limits => limits::measure(seeds, report),

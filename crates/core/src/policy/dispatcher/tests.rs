@@ -385,3 +385,29 @@ fn only_batches_that_succeeded_are_learned_from_and_told_to_the_policy() {
         );
     }
 }
+
+#[test]
+fn a_batch_that_takes_the_last_runner_leaves_the_callers_of_other_lanes_their_time() {
+    // A row of the one takes 2 ms, and its callers wait for 30. Of the other, n rows take 3 + n ms.
+    let lane = |base: u64, per_row: u64, max_batch: usize| {
+        let mut lane = Lane::new(Box::new(Cork), max_batch);
+        let time = |rows: usize| Duration::from_millis(base + per_row * rows as u64);
+        [1, 64, 1, 64, 1, 64].into_iter().for_each(|rows| lane.seen(at(0), rows, time(rows)));
+        lane
+    };
+    // Rows of the first batch of 128 that wait, with so many runners, some ms after somebody asked the quick one.
+    let rows = |runners: usize, after: u64| {
+        let mut pool = Dispatcher::new(runners);
+        let (quick, long) = (pool.open(lane(2, 0, 64)), pool.open(lane(3, 1, 128)));
+        pool.arrive(quick, entry(0, 1, 30));
+        let (_, ticket) = release(&mut pool, at(1));
+        pool.land(at(3), ticket, took(2));
+        (0..128).for_each(|id| pool.arrive(long, entry(1 + id, after, 500)));
+        let Step::Release(batch) = poll(&mut pool, at(after)) else { panic!("128 rows wait") };
+        assert_eq!(batch.lane, long);
+        batch.rows
+    };
+    assert_eq!(rows(1, 10), 30 - 2 - 2 - 3, "after that batch, one that was there before and its own take 2 ms each");
+    assert_eq!(rows(2, 10), 128, "another runner stays free");
+    assert_eq!(rows(1, 60_000), 128, "nobody has asked for long");
+}

@@ -1,0 +1,102 @@
+//! What the lanes of a pool owe each other: no batch so long that callers of another lane cannot be in time behind it.
+//!
+//! Who asks the moment after a batch has taken the last free runner waits for the whole of it, then for the batches of the other
+//! lanes that were there before. A batch of ten times another lane's cap would make all of those late, however moderate both are. So a
+//! batch is bounded by the slack of the tightest lane beside it; less strictly where its own lane needs larger ones to keep up.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Arbiter, Lane, LaneId, Running};
+use crate::estimator::Instant;
+
+/// How much more than is asked of it a lane must be able to run, to count as keeping up.
+const HEADROOM: f64 = 1.1;
+
+/// What one lane asks of the pool at present.
+struct Need {
+    lane: LaneId,
+    /// A batch of as many rows as usual, cautiously.
+    batch: Duration,
+    /// How long its callers give the pool beyond that, where that is to be kept: its share would be enough for it.
+    slack: Option<Duration>,
+    /// Rows a second for each runner.
+    rate: f64,
+    /// α and β, in seconds; 0 where nobody asks.
+    base: f64,
+    per_row: f64,
+}
+
+/// Bounds the next batch of each lane by what the others need, as it is at `now`. Costs a few steps a lane.
+pub(super) fn bound(
+    lanes: &mut BTreeMap<LaneId, Lane>,
+    arbiter: &Arbiter,
+    running: &[Running],
+    runners: usize,
+    now: Instant,
+) {
+    lanes.values_mut().for_each(|lane| lane.bound = usize::MAX);
+    if lanes.len() < 2 || runners > running.len() + 1 {
+        return; // nobody is there, or another runner stays free
+    }
+    let memory = arbiter.memory();
+    let needs: Vec<Need> = lanes.iter().map(|(id, lane)| need(*id, lane, arbiter, runners, now, memory)).collect();
+    let batches: Duration = needs.iter().filter(|need| need.base > 0.0).map(|need| need.batch).sum();
+    let base: f64 = needs.iter().map(|need| need.base).sum();
+    let growing: f64 = needs.iter().map(|need| need.rate * need.per_row).sum();
+    // The least slack, and whose it is; and the least of the others'.
+    let mut tightest: [Option<(Duration, LaneId)>; 2] = [None; 2];
+    for (slack, lane) in needs.iter().filter_map(|need| Some((need.slack?, need.lane))) {
+        let is_less = |other: &Option<(Duration, LaneId)>| other.is_none_or(|(least, _)| slack < least);
+        if is_less(&tightest[0]) {
+            tightest = [Some((slack, lane)), tightest[0]];
+        } else if is_less(&tightest[1]) {
+            tightest[1] = Some((slack, lane));
+        }
+    }
+    for (need, (id, lane)) in needs.iter().zip(lanes) {
+        let Some((slack, _)) = tightest.iter().flatten().find(|(_, other)| other != id) else { continue };
+        let own = if need.base > 0.0 { need.batch } else { Duration::ZERO };
+        let slack = slack.saturating_sub(batches.saturating_sub(own));
+        // A runner that comes free within that time is as good as a free one.
+        let comes_free = |r: &Running| r.expected.is_some_and(|time| r.since + time <= now + slack);
+        if runners > 1 && running.iter().any(comes_free) {
+            continue;
+        }
+        let Some(within) = lane.rows_within(slack) else { continue };
+        let others = (base - need.base, growing - need.rate * need.per_row);
+        lane.bound = enough(lane, need.rate * HEADROOM, others, within);
+    }
+}
+
+fn need(id: LaneId, lane: &Lane, arbiter: &Arbiter, runners: usize, now: Instant, memory: Duration) -> Need {
+    let (batch, rate) = (lane.usual_batch(), lane.rate(now, memory.as_secs_f64()) / runners as f64);
+    let within = lane.patience_of_callers(now, memory);
+    // Where full batches of it would take more than its share, what it is late with is nobody else's fault.
+    let floods = rate / lane.most_rows() as f64 * lane.full_batch().as_secs_f64() > arbiter.part(id);
+    let slack = within.filter(|_| !floods).map(|within| within.saturating_sub(batch));
+    let fit = lane.fit();
+    let (base, per_row) = within.map_or((0.0, 0.0), |_| (fit.base_seconds(), fit.per_row_seconds()));
+    Need { lane: id, batch, slack, rate, base, per_row }
+}
+
+/// The least rows from `few` on with which the lane keeps up with so many rows a second if each runner runs a batch of every lane in
+/// turn; `few` if it cannot keep up at all: a flood pushes nobody past a cap.
+///
+/// A turn takes t(n) and, of the other lanes, all α and all β times what came since their last.
+fn enough(lane: &Lane, rate: f64, (base, growing): (f64, f64), few: usize) -> usize {
+    let keeps_up = |rows: usize| {
+        let own = lane.mean_time(rows).unwrap_or_default().as_secs_f64();
+        growing < 1.0 && rate * (own + base) / (1.0 - growing) <= rows as f64
+    };
+    let most = lane.most_rows();
+    if few >= most || keeps_up(few) || !keeps_up(most) {
+        return few;
+    }
+    let (mut few, mut many) = (few, most);
+    while few + 1 < many {
+        let middle = few + (many - few) / 2;
+        if keeps_up(middle) { many = middle } else { few = middle }
+    }
+    many
+}
