@@ -163,28 +163,36 @@ class Opaque(Model):
 
 
 class Rows(Opaque):
-    """A class or a function of the user's: JSON rows in, a list of answers out, with hooks or without."""
+    """A class or a function of the user's: JSON rows in, a list of answers out, with hooks or without.
 
-    def __init__(self, call: Callable[[list[Any]], Any], instance: Any, name: str) -> None:
+    Where uncork sends hooks beside batches, `has_calls`, rows and answers are pickled in between; else they run with the batch.
+    """
+
+    def __init__(self, call: Callable[[list[Any]], Any], instance: Any, name: str, has_calls: bool) -> None:
         self._call = call
         self.name = name
         self.example_of = getattr(instance, "example", None)
         self._preprocess = getattr(instance, "preprocess", None)
         self._postprocess = getattr(instance, "postprocess", None)
-        self.hooks = [hook for hook, has in (("prepare", self._preprocess), ("finish", self._postprocess)) if has]
+        hooks = [hook for hook, has in (("prepare", self._preprocess), ("finish", self._postprocess)) if has]
+        self.hooks = hooks if has_calls else []
 
     def decode(self, item: memoryview) -> Any:
-        """JSON, or what `preprocess` has made of the request."""
-        return pickle.loads(item) if self._preprocess else parse(item[4 + LENGTH.unpack_from(item)[0] :])
+        """JSON, or what `preprocess` makes or has made of the request."""
+        if self._preprocess is None:
+            return parse(item[4 + LENGTH.unpack_from(item)[0] :])
+        return pickle.loads(item) if self.hooks else self._preprocess(requested(item))
 
     def call(self, rows: list[Any]) -> Any:
         """The user's own code."""
         return self._call(rows)
 
     def encode(self, answer: Any) -> Buffer:
-        """An answer, or what `postprocess` will make one of."""
+        """An answer, or what `postprocess` makes or will make one of."""
         if self._postprocess is None or isinstance(answer, BaseException):
             return encoded(answer)
+        if not self.hooks:
+            return encoded(self._postprocess(answer))
         return _KEPT + pickled(answer, "what the model answered")
 
     def prepare(self, tensors: dict[str, Tensor], rehearsal: bool) -> list[Tensor]:
@@ -193,10 +201,8 @@ class Rows(Opaque):
         parts = []
         request = tensors["request"]
         for row, item in enumerate(elements(request.data, request.shape[0])):
-            head = 4 + LENGTH.unpack_from(item)[0]
             try:
-                made = self._preprocess(Request(bytes(item[head:]), json.loads(bytes(item[4:head]) or b"{}")))
-                parts.append(pickled(made, "what preprocess returned"))
+                parts.append(pickled(self._preprocess(requested(item)), "what preprocess returned"))
             except BaseException as error:
                 told = Failed.of(error, f"preprocess of {self.name}")
                 told.rows = [(row, words(error))]
@@ -217,6 +223,12 @@ class Rows(Opaque):
             except BaseException as error:
                 parts.append(encoded(error))
         return [Tensor("answer", "BYTES", [len(parts)], joined(parts))]
+
+
+def requested(item: memoryview) -> Request:
+    """A request, of its element."""
+    head = 4 + LENGTH.unpack_from(item)[0]
+    return Request(bytes(item[head:]), json.loads(bytes(item[4:head]) or b"{}"))
 
 
 # Marks an answer that is still an object: no length of an answer's JSON is so large.
@@ -327,7 +339,7 @@ def load(setup: dict[str, Any]) -> Model:
     foreign = shapes.recognised(found, name, setup)
     if foreign is not None:
         return foreign
-    return native(found, name)
+    return native(found, name, bool(setup.get("hooks")))
 
 
 def imported(place: str) -> ModuleType:
@@ -402,7 +414,7 @@ def listed(names: Iterable[str]) -> str:
     return f"; it has {', '.join(names)}" if names else "; it has no class and no function of its own"
 
 
-def native(found: Any, name: str) -> Model:
+def native(found: Any, name: str, has_calls: bool) -> Model:
     """A class of ours, loaded, or a function."""
     if inspect.isclass(found):
         if not any("__call__" in vars(base) for base in found.__mro__):
@@ -435,7 +447,7 @@ def native(found: Any, name: str) -> Model:
     if len(needed) > 1 or not (positional or any(one.kind is one.VAR_POSITIONAL for one in taken)):
         raise Failed(f"{name} has to take one argument, the rows of a batch; it takes {', '.join(needed) or 'none'}")
     if getattr(instance, "inputs", None) is None:
-        return Rows(call, instance, name)
+        return Rows(call, instance, name, has_calls)
     from .tensors import Tensors
 
     return Tensors(call, instance, name)

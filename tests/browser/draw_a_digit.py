@@ -42,8 +42,7 @@ DRAWINGS = [
     ("3, small", 3, [arc(0.3, 0.3, 0.15, 0.13, 200, 450) + arc(0.3, 0.43, 0.17, 0.14, 270, 515)]),
     ("4, open", 4, [[(0.35, 0.15), (0.28, 0.52), (0.7, 0.52)], [(0.6, 0.2), (0.58, 0.86)]]),
     ("4, closed", 4, [[(0.56, 0.85), (0.58, 0.15), (0.26, 0.6), (0.74, 0.6)]]),
-    ("5, two strokes", 5, [[(0.36, 0.17), (0.34, 0.46)] + arc(0.46, 0.64, 0.44, 0.4, 235, 500),
-                           [(0.36, 0.17), (0.68, 0.16)]]),
+    ("5, two strokes", 5, [[(0.36, 0.17), (0.34, 0.46)] + arc(0.46, 0.64, 0.44, 0.4, 235, 500), [(0.36, 0.17), (0.68, 0.16)]]),
     ("5, one stroke", 5, [[(0.68, 0.15), (0.36, 0.15), (0.33, 0.45)] + arc(0.47, 0.63, 0.42, 0.42, 240, 490)]),
     ("6, round", 6, [[(0.62, 0.14), (0.46, 0.26), (0.36, 0.45)] + arc(0.49, 0.65, 0.34, 0.36, 180, -180)]),
     ("7, plain", 7, [[(0.28, 0.16), (0.7, 0.16), (0.45, 0.86)]]),
@@ -85,9 +84,7 @@ class Drawing(Page):
             actions.pointer_action.pointer_up()
         actions.perform()
         # Two frames: the last event has been handled, and what it asked for is under way or answered.
-        self.browser.execute_async_script(
-            "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
-        )
+        self.browser.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))")
         self.wait(lambda: self.find("answer").get_attribute("aria-busy") == "false", "the answer")
 
     def clear(self):
@@ -101,9 +98,7 @@ class Drawing(Page):
 
     def bar_widths(self):
         """The ten bars' widths, in percent of their tracks."""
-        return self.run(
-            "return [...document.querySelectorAll('#bars .fill')].map((fill) => parseFloat(fill.style.width))"
-        )
+        return self.run("return [...document.querySelectorAll('#bars .fill')].map((fill) => parseFloat(fill.style.width))")
 
 
 def check_digits(page, checks):
@@ -117,15 +112,13 @@ def check_answer(page, checks):
     page.draw(DRAWINGS[0][2])
     percents, widths = page.percents(), page.bar_widths()
     checks.check("the ten percentages sum to 100", len(percents) == 10 and abs(sum(percents) - 100) < 1, sum(percents))
-    checks.check("the bars are as wide as their percentages",
-                 all(abs(a - b) < 0.1 for a, b in zip(percents, widths, strict=True)), widths)
+    checks.check("the bars are as wide as their percentages", all(abs(a - b) < 0.1 for a, b in zip(percents, widths, strict=True)), widths)
     for field, unit in [("round-trip", " ms"), ("queue", " ms"), ("batch", " ms"), ("rows", "")]:
         shown = page.text(field)
         number = shown.removesuffix(unit).replace(".", "", 1)
         checks.check(f"{field} shows a number", shown.endswith(unit) and number.isdigit(), shown)
     checks.check("no error is shown", not page.find("notice").is_displayed(), page.text("notice"))
-    checks.check("it shows how to ask with curl",
-                 "/v2/models/digits/infer" in page.find("curl").get_attribute("textContent"))
+    checks.check("it shows how to ask with curl", "/v2/models/digits/infer" in page.find("curl").get_attribute("textContent"))
 
 
 def check_keyboard(page, checks):
@@ -152,8 +145,9 @@ def check_phone(page, checks):
     scroll, view = page.widths()
     checks.check("375 px wide: nothing scrolls sideways", view <= 375 and scroll <= view, f"{scroll} in {view} px")
     side = page.find("canvas").size
-    checks.check("375 px wide: the canvas is square and 240 px or more",
-                 side["width"] >= 240 and abs(side["width"] - side["height"]) <= 2, side)
+    checks.check(
+        "375 px wide: the canvas is square and 240 px or more", side["width"] >= 240 and abs(side["width"] - side["height"]) <= 2, side
+    )
 
 
 def main():

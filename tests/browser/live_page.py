@@ -37,13 +37,13 @@ max_latency_ms = 25
 max_batch_size = 64
 """
 READY_S = 60
-SCRIPT_S = 120         # for many requests one after the other, on a machine that is busy otherwise
-CALLERS = 6            # at once for each model: enough for batches of several rows
-ENOUGH_ANSWERS = 300   # of a model, before the page is looked at
-REFUSED = 12           # requests that cannot be in time
+SCRIPT_S = 120  # for many requests one after the other, on a machine that is busy otherwise
+CALLERS = 6  # at once for each model: enough for batches of several rows
+ENOUGH_ANSWERS = 300  # of a model, before the page is looked at
+REFUSED = 12  # requests that cannot be in time
 ROWS = {"digits": ("pixels", 64), "dry-run": ("x", 1)}
-CALM_S = 10            # that the words of a plot are about
-LEAST_CONTRAST = 4.5   # WCAG AA for text
+CALM_S = 10  # that the words of a plot are about
+LEAST_CONTRAST = 4.5  # WCAG AA for text
 PLOTS = ["batches", "latency", "outcomes", "waiting", "busy"]
 
 
@@ -122,8 +122,10 @@ def choose(page, model):
 
 def marks(page, panel, kind="[data-marks]"):
     """How many values the plot of a panel shows."""
-    return page.run("return [...document.querySelectorAll(arguments[0])].reduce((sum, path) => sum + Number(path.dataset.marks), 0)",
-                    f"#{panel} path{kind}")
+    return page.run(
+        "return [...document.querySelectorAll(arguments[0])].reduce((sum, path) => sum + Number(path.dataset.marks), 0)",
+        f"#{panel} path{kind}",
+    )
 
 
 def numbers(text):
@@ -137,8 +139,10 @@ def check_before_traffic(page, checks):
         checks.check(f"without traffic, {name} says so", empty.endswith("in the last two minutes"), empty)
     page.wait(lambda: page.find("drawing").is_displayed(), "the digit to draw")
     page.resize(360, 900)
-    checks.check("360 px: the notice is not above the canvas, which it would move when it goes",
-                 page.find("quiet").rect["y"] > page.find("canvas").rect["y"] + page.find("canvas").rect["height"])
+    checks.check(
+        "360 px: the notice is not above the canvas, which it would move when it goes",
+        page.find("quiet").rect["y"] > page.find("canvas").rect["y"] + page.find("canvas").rect["height"],
+    )
     page.resize(1280, 900)
     page.wait(lambda: page.find("batches").rect["width"] > 700, "the wide page")
     place = page.find("canvas").rect
@@ -154,8 +158,11 @@ def check_plots(page, checks, model):
     page.wait(lambda: marks(page, "latency", ".p99") >= 3, "three seconds of latency")
     for name, kind in [("batches", "[class^=h]"), ("latency", ".p50"), ("latency", ".p99"), ("outcomes", ".on-time"), ("busy", ".stroke")]:
         checks.check(f"{model}: {name} {kind} shows values", marks(page, name, kind) > 0, marks(page, name, kind))
-    checks.check(f"{model}: samples stand around the line", len(page.all("#fit .sample")) >= 3 and len(page.all("#fit .line")) >= 1,
-                 len(page.all("#fit .sample")))
+    checks.check(
+        f"{model}: samples stand around the line",
+        len(page.all("#fit .sample")) >= 3 and len(page.all("#fit .line")) >= 1,
+        len(page.all("#fit .sample")),
+    )
     inside = page.run("""return [...document.querySelectorAll(".panels svg")].map((svg) => {
         const ground = svg.querySelector(".ground").getBBox();
         return [...svg.querySelectorAll("path, circle.sample")].every((shape) => {
@@ -170,7 +177,9 @@ def check_plots(page, checks, model):
         checks.check(f"{model}: the words of {name} have figures", len(numbers(words)) >= 2, words)
         label = page.find(name).find_element(By.CSS_SELECTOR, "svg").get_attribute("aria-label")
         checks.check(f"{model}: the plot of {name} has a name", len(label) > 10, label)
-    checks.check(f"{model}: colours have a legend", len(page.all("#batches-legend .swatch")) >= 1, page.text("batches-legend").replace("\n", " "))
+    checks.check(
+        f"{model}: colours have a legend", len(page.all("#batches-legend .swatch")) >= 1, page.text("batches-legend").replace("\n", " ")
+    )
     tiles = page.find("tiles").text
     checks.check(f"{model}: the tiles have figures", len(page.all("#tiles .figure")) == 6 and "–" not in tiles, tiles.replace("\n", " "))
 
@@ -179,12 +188,19 @@ def check_truth(page, checks, server, model):
     """With the load over: what the page says is what the server says."""
     status = server.status(model)
     totals = status["totals"]
-    page.wait(lambda: page.text("totals").startswith(f"on time {totals['on_time']:,}\nlate {totals['late']:,}\nrefused, would be late {totals['shed']:,}"),
-              "the server's totals")
+    page.wait(
+        lambda: page.text("totals").startswith(
+            f"on time {totals['on_time']:,}\nlate {totals['late']:,}\nrefused, would be late {totals['shed']:,}"
+        ),
+        "the server's totals",
+    )
     checks.check(f"{model}: totals are the server's", totals["shed"] >= REFUSED, page.text("totals").replace("\n", ", "))
     caps = page.text("caps")
-    checks.check(f"{model}: the caps are shown", f"max_latency {status['max_latency_ms']:g} ms" in caps
-                 and f"max_batch_size {status['max_batch_size']} rows" in caps, caps)
+    checks.check(
+        f"{model}: the caps are shown",
+        f"max_latency {status['max_latency_ms']:g} ms" in caps and f"max_batch_size {status['max_batch_size']} rows" in caps,
+        caps,
+    )
     estimate = status["estimate"]
     shown = numbers(page.text("fit-words"))
     near = all(abs(a - b) <= 0.06 * b + 1e-6 for a, b in zip(shown, [estimate["base_ms"], estimate["per_row_ms"]], strict=True))
@@ -195,8 +211,10 @@ def check_truth(page, checks, server, model):
 
 def table(page, panel):
     """The cells of a table's rows, read at one moment."""
-    return page.run("return [...document.querySelectorAll(arguments[0])].map((row) => [...row.cells].map((cell) => cell.innerText))",
-                    f"#{panel} tbody tr")
+    return page.run(
+        "return [...document.querySelectorAll(arguments[0])].map((row) => [...row.cells].map((cell) => cell.innerText))",
+        f"#{panel} tbody tr",
+    )
 
 
 def check_tables(page, checks, model):
@@ -208,7 +226,9 @@ def check_tables(page, checks, model):
     refusals = page.wait(lambda: table(page, "refusals"), "refusals")
     sentence = refusals[0][1]
     checks.check(f"{model}: with what the last caller was told", "deadline" in sentence.split("\n")[-1], sentence.split("\n")[-1])
-    checks.check(f"{model}: refusals are listed with a sentence", 1 <= len(refusals) <= 20 and re.match(r"[\w ]+ · .{15,}", sentence), sentence)
+    checks.check(
+        f"{model}: refusals are listed with a sentence", 1 <= len(refusals) <= 20 and re.match(r"[\w ]+ · .{15,}", sentence), sentence
+    )
 
 
 def check_cursor(page, checks):
@@ -218,8 +238,11 @@ def check_cursor(page, checks):
     page.wait(lambda: page.text("latency-words").startswith("2 s ago"), "the words of a second")
     others = [page.text(f"{name}-words").startswith("2 s ago") for name in PLOTS]
     checks.check("the arrow keys go through the seconds, in all plots at once", all(others) and len(page.all("svg .cursor")) == 5, others)
-    checks.check("and they are read aloud", page.find("latency-words").get_attribute("aria-live") == "polite"
-                 and page.find("batches-words").get_attribute("aria-live") == "off")
+    checks.check(
+        "and they are read aloud",
+        page.find("latency-words").get_attribute("aria-live") == "polite"
+        and page.find("batches-words").get_attribute("aria-live") == "off",
+    )
     plot.send_keys(Keys.ESCAPE)
     page.wait(lambda: page.text("latency-words").startswith(f"last {CALM_S} s"), "the usual words")
     checks.check("Escape takes the cursor away", len(page.all("svg .cursor")) == 0)
@@ -255,7 +278,9 @@ def check_looks(page, checks, pictures, model):
             page.wait(lambda: page.find("batches").find_element(By.CSS_SELECTOR, "svg").rect["width"] < width, "a new drawing")
             scroll, view = page.widths()
             checks.check(f"{mode}, {width} px: nothing scrolls sideways", view == width and scroll <= view, f"{scroll} in {view} px")
-            wide = page.run("return [...document.querySelectorAll('.panel, #tiles, #tiles > div, label')].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.id || e.innerText)")
+            wide = page.run(
+                "return [...document.querySelectorAll('.panel, #tiles, #tiles > div, label')].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.id || e.innerText)"
+            )
             checks.check(f"{mode}, {width} px: nothing sticks out of its panel", not wide, wide)
             if pictures and width != 320:
                 page.screenshot(str(pictures / f"{model}-{mode}-{width}.png"))
@@ -297,10 +322,36 @@ def check_numbers(page, checks):
           n.colourSteps(0), n.colourSteps(9), n.colourSteps(3000).length <= 8, n.ticks(10, 4), n.roundedUp(13),
           n.span(0.021), n.span(90), n.span(3600 * 26)]), (error) => done(String(error)));
         """)
-    want = [2, 3, True, None, "> 99.99 %", "100 %", "50 %", "99.51 %", "–", "0.31", "0.011", "12,345", "12 s", "3–4", "1",
-            [1], [1, 2, 5], True, [0, 5, 10], 20, "0.02 s", "90 s", "26 h"]
-    checks.check("quantiles, steps and written numbers are right", got == want,
-                 [pair for pair in zip(got, want) if pair[0] != pair[1]] if isinstance(got, list) else got)
+    want = [
+        2,
+        3,
+        True,
+        None,
+        "> 99.99 %",
+        "100 %",
+        "50 %",
+        "99.51 %",
+        "–",
+        "0.31",
+        "0.011",
+        "12,345",
+        "12 s",
+        "3–4",
+        "1",
+        [1],
+        [1, 2, 5],
+        True,
+        [0, 5, 10],
+        20,
+        "0.02 s",
+        "90 s",
+        "26 h",
+    ]
+    checks.check(
+        "quantiles, steps and written numbers are right",
+        got == want,
+        [pair for pair in zip(got, want) if pair[0] != pair[1]] if isinstance(got, list) else got,
+    )
 
 
 def asked(page):
@@ -324,7 +375,9 @@ const [times, done] = arguments;
 def check_rest(page, checks):
     """Nothing is asked while the page is paused or hidden. Its clock runs a hundred times as fast for that."""
     page.browser.set_script_timeout(SCRIPT_S)
-    page.run("performance.setResourceTimingBufferSize(1e6); const real = window.setTimeout; window.setTimeout = (call, ms) => real(call, ms / 100)")
+    page.run(
+        "performance.setResourceTimingBufferSize(1e6); const real = window.setTimeout; window.setTimeout = (call, ms) => real(call, ms / 100)"
+    )
     before = asked(page)
     page.wait(lambda: asked(page) > before + 1, "the fast clock is heard: the pause that was under way is over")
     checks.check("with a fast clock the page asks all the time", asked_meanwhile(page) > 0)
@@ -335,11 +388,15 @@ def check_rest(page, checks):
     page.wait(lambda: page.text("state") == "ready", "ready again")
     checks.check("a page that goes on asks", asked_meanwhile(page) > 0)
     for hidden in ("true", "false"):
-        page.run(f"Object.defineProperty(document, 'hidden', {{ configurable: true, value: {hidden} }});"
-                 "document.dispatchEvent(new Event('visibilitychange'))")
+        page.run(
+            f"Object.defineProperty(document, 'hidden', {{ configurable: true, value: {hidden} }});"
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
         asked_meanwhile(page)  # what was asked before is answered by then
         asks = asked_meanwhile(page)
-        checks.check("a hidden page asks nothing" if hidden == "true" else "a page that is seen again asks", (asks == 0) == (hidden == "true"), asks)
+        checks.check(
+            "a hidden page asks nothing" if hidden == "true" else "a page that is seen again asks", (asks == 0) == (hidden == "true"), asks
+        )
     page.browser.refresh()
     page.wait(lambda: page.text("state") == "ready", "ready with its own clock")
 
@@ -348,14 +405,20 @@ def check_restart(page, checks, server):
     choose(page, "dry-run")
     server.stop()
     page.wait(lambda: page.find("lost").is_displayed(), "the notice that the server is gone")
-    checks.check("without a server the page says so, and from when its figures are", "keeps trying" in page.text("lost")
-                 and "What it shows is from" in page.text("lost"), page.text("lost"))
+    checks.check(
+        "without a server the page says so, and from when its figures are",
+        "keeps trying" in page.text("lost") and "What it shows is from" in page.text("lost"),
+        page.text("lost"),
+    )
     checks.check("and still shows them", marks(page, "batches") > 0 and page.text("state") == "no answer")
     server.start()
     page.wait(lambda: not page.find("lost").is_displayed(), "the notice goes")
     page.wait(lambda: page.find("quiet").is_displayed(), "the new server has seen no request")
-    checks.check("the server that comes back is shown, with the same model", page.text("name") == "dry-run" and marks(page, "batches") == 0,
-                 page.text("server"))
+    checks.check(
+        "the server that comes back is shown, with the same model",
+        page.text("name") == "dry-run" and marks(page, "batches") == 0,
+        page.text("server"),
+    )
 
 
 def main():

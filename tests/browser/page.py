@@ -62,6 +62,7 @@ class Page:
 
     def wait(self, condition, what):
         """Waits until the condition holds. What the page redraws meanwhile may vanish under it: it is asked again."""
+
         def holds(_):
             try:
                 return condition()
@@ -69,6 +70,7 @@ class Page:
                 if type(error).__name__ in ("StaleElementReferenceException", "NoSuchElementException"):
                     return False
                 raise
+
         return WebDriverWait(self.browser, WAIT_S, poll_frequency=0.02).until(holds, f"waited for: {what}")
 
     def widths(self):

@@ -80,9 +80,7 @@ def check_triton(url, model, inputs, outputs):
     mixed = client.infer(model, triton_inputs(inputs), outputs=[triton.InferRequestedOutput(first, binary_data=False)])
     assert right(mixed, [first]) and len(mixed.get_response()["outputs"]) == 1
     for coding in ["gzip", "deflate"]:
-        packed = client.infer(
-            model, triton_inputs(inputs), request_compression_algorithm=coding, response_compression_algorithm=coding
-        )
+        packed = client.infer(model, triton_inputs(inputs), request_compression_algorithm=coding, response_compression_algorithm=coding)
         assert right(packed), coding
     assert right(client.infer(model, triton_inputs(inputs), priority=1, timeout=1_000_000))
     assert right(client.infer(model, triton_inputs(inputs), priority=4_000_000_000))
@@ -155,7 +153,9 @@ async def check_kserve(url, model, inputs, outputs):
         have = {output.name: output.as_numpy() for output in answer.outputs}
         for name, want in outputs.items():
             if want.dtype == np.object_:
-                have[name] = np.array([t if isinstance(t, bytes) else t.encode() for t in have[name].flatten()], dtype=object).reshape(want.shape)
+                have[name] = np.array([t if isinstance(t, bytes) else t.encode() for t in have[name].flatten()], dtype=object).reshape(
+                    want.shape
+                )
             assert close(have[name], want), (name, have[name])
     await client.close()
 

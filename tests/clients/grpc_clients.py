@@ -26,6 +26,7 @@ from tritonclient.utils import InferenceServerException
 from answers import ROOT, TEXTS, case, close
 from grpc_server import DTYPES, HALF, Server
 
+
 def triton_inputs(arrays):
     inputs = []
     for name, values in arrays.items():

@@ -273,9 +273,7 @@ def sklearn_mlp(name, opset):
 
     x, y = make_classification(200, 8, n_informative=5, n_classes=3, random_state=7)
     model = make_pipeline(StandardScaler(), MLPClassifier((12,), max_iter=30, random_state=7)).fit(x, y)
-    graph = to_onnx(
-        model, x[:1].astype(np.float32), options={"zipmap": False}, target_opset={"": opset, "ai.onnx.ml": 1}
-    )
+    graph = to_onnx(model, x[:1].astype(np.float32), options={"zipmap": False}, target_opset={"": opset, "ai.onnx.ml": 1})
     onnx.save(graph, HERE / f"{name}.onnx")
 
 

@@ -235,8 +235,16 @@ class Model:
         return {"double": answer[0], "kind": answer[1]}
 """
 
-    def test_hooks_see_the_request_and_the_answer(self):
+    def test_they_run_with_the_batch_where_uncork_does_not_call_them(self):
         with Fake(self.CODE) as worker:
+            self.assertNotIn("hooks", worker.ready())
+            one, refused, seven = worker.ask(b"1", b"1", b"7", heads=[{"headers": [["x-add", "4"]]}, {"query": "no=1"}, None])
+            self.assertEqual(one, ({}, b'{"double":10,"kind":""}'))
+            self.assertEqual(refused, ({"status": 400}, b"not you"))
+            self.assertEqual(seven[0], {"status": 500})
+
+    def test_hooks_see_the_request_and_the_answer(self):
+        with Fake(self.CODE, hooks=True) as worker:
             self.assertEqual(worker.ready()["hooks"], ["prepare", "finish"])
             head = {"content_type": "text/x", "query": "a=1&b=%20", "headers": [["x-add", "4"]]}
             prepared = [worker.run_parts("request", [element(b"1", head)], 3, raw=True)[0] for head in (head, None)]
@@ -251,7 +259,7 @@ class Model:
         self.assertIn(b"ValueError: seven", told[3][1])
 
     def test_a_hook_that_refuses(self):
-        with Fake(self.CODE) as worker:
+        with Fake(self.CODE, hooks=True) as worker:
             worker.ready()
             told = worker.ask(b"1", heads=[{"query": "no=1"}], kind=3)
             self.assertEqual(told, {"kind": "input", "message": "not you", "rows": [[0, "not you"]]})
@@ -272,7 +280,7 @@ class Model:
         open(rows[0]).read()  # a pipe: waits for the test
         return rows
 """
-        with Fake(code) as worker:
+        with Fake(code, hooks=True) as worker:
             worker.ready()
             os.mkfifo(worker.folder / "gate")
             (prepared,) = worker.run_parts("request", [element(b"gate")], 3, raw=True)
@@ -284,7 +292,9 @@ class Model:
             self.assertIn("answer", worker.outcome(call))
 
     def test_what_cannot_be_sent_is_said(self):
-        with Fake("class Model:\n    def preprocess(self, r): return lambda: 1\n    def __call__(self, rows): return rows") as worker:
+        with Fake(
+            "class Model:\n    def preprocess(self, r): return lambda: 1\n    def __call__(self, rows): return rows", hooks=True
+        ) as worker:
             worker.ready()
             self.assertIn("what preprocess returned cannot be sent to another process", worker.ask(b"1", kind=3)["message"])
 

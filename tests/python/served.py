@@ -1,0 +1,238 @@
+"""Models in Python behind the real program, as a stranger uses them: python3 tests/python/served.py target/release/uncork
+
+Needs nothing but Python's standard library.
+"""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.error
+import urllib.request
+
+BINARY = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "uncork"
+SECONDS = 60
+
+GOOD = """
+import os
+class Model:
+    def __call__(self, rows):
+        return [os.getpid() if row == "pid" else row * 2 for row in rows]
+"""
+
+
+class Server:
+    """`uncork serve app.py:TARGET` of this code; `log` is what it has written."""
+
+    def __init__(self, code, target="Model", *flags, others=""):
+        self._folder = tempfile.TemporaryDirectory()
+        folder = pathlib.Path(self._folder.name)
+        (folder / "app.py").write_text(code)
+        (folder / "good.py").write_text(GOOD)
+        self._log = folder / "log"
+        with self._log.open("wb") as log:
+            command = [BINARY, "serve", f"app.py:{target}", "--http", "127.0.0.1:0", *flags]
+            if others:
+                (folder / "uncork.toml").write_text(others)
+            self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.ready = self.process.stdout.readline()
+        found = re.search(r"http://[0-9.:]+", self.ready)
+        self.url = found and found[0]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        finally:
+            self.process.stdout.close()
+            self._folder.cleanup()
+
+    @property
+    def log(self):
+        return self._log.read_text()
+
+    def ask(self, row, model="model"):
+        """Status and answer of one row."""
+        body = row if isinstance(row, bytes) else json.dumps(row).encode()
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"{self.url}/models/{model}", body), timeout=SECONDS) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)["error"]
+
+    def ask_all(self, rows, model="model"):
+        """Many callers at once."""
+        with concurrent.futures.ThreadPoolExecutor(len(rows)) as callers:
+            return list(callers.map(lambda row: self.ask(row, model), rows))
+
+    def ask_until_answered(self, row, model="model"):
+        """A caller who comes again while it is told to."""
+        while True:
+            told = self.ask(row, model)
+            if told[0] != 503:
+                return told
+
+
+class Starting(unittest.TestCase):
+    """What cannot be served ends the start, with a sentence."""
+
+    def fails(self, words, code, target="Model"):
+        with Server(code, target) as server:
+            self.assertEqual(server.ready, "")
+            self.assertNotEqual(server.process.wait(SECONDS), 0)
+            self.assertRegex(server.log, words)
+
+    def test_a_wrong_class_name(self):
+        self.fails("app.py has no Modle; did you mean Model\\?", GOOD, "Modle")
+
+    def test_a_missing_file(self):
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(Server(GOOD))
+            told = subprocess.run([BINARY, "serve", "gone.py:Model", "--http", "127.0.0.1:0"], capture_output=True, text=True)
+            self.assertEqual(told.returncode, 3)
+            self.assertRegex(told.stderr, "no file .*gone.py")
+            self.assertEqual(server.ask(1), (200, 2))
+
+    def test_a_missing_module(self):
+        self.fails("No module named 'xgbost'; install it for /", "import xgbost\n" + GOOD)
+
+    def test_an_error_of_the_import(self):
+        self.fails("importing .*app.py failed: ZeroDivisionError: division by zero", "1 / 0")
+
+    def test_exit_while_loading(self):
+        self.fails(
+            "the model called exit\\(4\\) while loading",
+            "import sys\nclass Model:\n    def load(self): sys.exit(4)\n    def __call__(self, rows): pass",
+        )
+
+    def test_the_end_of_the_process_while_loading(self):
+        self.fails("exited with code 7", "import os\nclass Model:\n    def load(self): os._exit(7)\n    def __call__(self, rows): pass")
+
+
+class Serving(unittest.TestCase):
+    def test_forty_callers_one_bad_row(self):
+        code = (
+            "import uncork\ndef model(rows):\n    if 7 in rows: raise uncork.BadInput('no sevens')\n    return [row * 2 for row in rows]\n"
+        )
+        with Server(code, "model", "--max-latency-ms", "2000") as server:
+            told = server.ask_all(list(range(40)))
+            self.assertEqual(told[7][0], 400)
+            self.assertIn("no sevens", told[7][1])
+            self.assertEqual([one for row, one in enumerate(told) if row != 7], [(200, 2 * row) for row in range(40) if row != 7])
+
+    def test_a_traceback_is_in_the_log_and_not_in_the_answer(self):
+        code = "def model(rows):\n    return [1 / row for row in rows]\n"
+        with Server(code, "model") as server:
+            status, words = server.ask(0)
+            self.assertEqual(status, 500)
+            self.assertNotIn("Zero", words)
+            self.assertRegex(server.log, r"app.py.*line 2")
+            self.assertIn("ZeroDivisionError: division by zero", server.log)
+            self.assertEqual(server.ask(2), (200, 0.5))
+
+    def test_too_few_answers_and_a_wrong_type(self):
+        code = "def model(rows):\n    return rows[1:] if 0 in rows else 5 if 1 in rows else rows\n"
+        with Server(code, "model") as server:
+            self.assertEqual(server.ask(0)[0], 500)
+            self.assertIn("model returned 0 answers for 1 rows", server.log)
+            self.assertEqual(server.ask(1)[0], 500)
+            self.assertIn("model returned an int for 1 rows; it has to return a list", server.log)
+            self.assertEqual(server.ask(2), (200, 2))
+
+    def test_prints_are_in_the_log(self):
+        with Server("def model(rows):\n    print('printed', rows)\n    return rows\n", "model") as server:
+            self.assertEqual(server.ask("a"), (200, "a"))
+        # The log is whole once the server has ended.
+
+    def test_exit_in_a_batch(self):
+        code = "import os, sys\ndef model(rows):\n    if 0 in rows: sys.exit(3)\n    if 1 in rows: os._exit(3)\n    return rows\n"
+        with Server(code, "model") as server:
+            self.assertEqual(server.ask(0)[0], 500)
+            self.assertIn("SystemExit: 3", server.log)
+            self.assertEqual(server.ask(2), (200, 2))
+            self.assertEqual(server.ask(1)[0], 500)
+            self.assertEqual(server.ask_until_answered(2), (200, 2))
+            self.assertIn("exited with code 3", server.log)
+
+    def test_forks(self):
+        code = "import os\ndef model(rows):\n    return [os.fork() > 0 for row in rows]\n"
+        with Server(code, "model", "--max-batch-size", "2") as server:
+            self.assertEqual([server.ask(0) for _ in range(5)], [(200, True)] * 5)
+
+    def test_a_model_that_swallows_sigterm_ends(self):
+        code = """
+import signal, time
+class Model:
+    def load(self):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    def __call__(self, rows):
+        return rows
+"""
+        with Server(code) as server:
+            self.assertEqual(server.ask(1), (200, 1))
+            server.process.terminate()
+            self.assertEqual(server.process.wait(SECONDS), 0)
+
+    def test_a_worker_that_is_killed_loses_its_batch_alone(self):
+        with Server(GOOD) as server:
+            status, pid = server.ask("pid")
+            self.assertEqual(status, 200)
+            os.kill(pid, signal.SIGKILL)
+            status, other = server.ask_until_answered("pid")
+            if status == 500:  # the batch that it had
+                status, other = server.ask_until_answered("pid")
+            self.assertEqual(status, 200)
+            self.assertNotEqual(other, pid)
+
+    def test_no_worker_survives_the_server(self):
+        with Server(GOOD) as server:
+            _, pid = server.ask("pid")
+            watch = os.pidfd_open(pid)
+            server.process.kill()
+            import select
+
+            self.assertTrue(select.select([watch], [], [], SECONDS)[0], "the worker outlives its server")
+            os.close(watch)
+
+    def test_hooks_see_headers_and_the_query(self):
+        code = """
+import uncork
+class Model:
+    def preprocess(self, request):
+        if "no" in request.query:
+            raise uncork.BadInput("not you")
+        return request.json(), request.headers.get("content-type")
+    def __call__(self, rows):
+        return [[value, kind] for value, kind in rows]
+    def postprocess(self, answer):
+        return {"answer": answer}
+"""
+        with Server(code) as server:
+            self.assertEqual(server.ask([1]), (200, {"answer": [[1], "application/x-www-form-urlencoded"]}))
+            self.assertEqual(server.ask([1], "model?no=1"), (400, "not you"))
+            self.assertEqual(server.ask(b"{")[0], 400)
+
+    def test_arrays_by_the_open_inference_protocol(self):
+        code = "class Model:\n    inputs = {'x': ('FP32', [2])}\n    outputs = {'y': ('FP32', [])}\n    def __call__(self, x): return x.sum(axis=1)\n"
+        with Server(code) as server:
+            body = json.dumps({"inputs": [{"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [1, 2, 3, 4]}]}).encode()
+            with urllib.request.urlopen(f"{server.url}/v2/models/model/infer", body) as answer:
+                self.assertEqual(json.load(answer)["outputs"][0]["data"], [3, 7])
+
+
+if __name__ == "__main__":
+    unittest.main()
