@@ -61,6 +61,9 @@ pub enum Error {
         "the model refused some request of this batch and could not be made to say which in time; send this one again"
     )]
     Untold,
+    /// Whoever runs the model has ended, and is being replaced.
+    #[error("the model is being started again; ask again in a moment")]
+    Absent,
     /// The batch that the request rode in failed; other batches are not affected.
     #[error("the model failed on this batch; the server's log has the reason")]
     ModelFailed,
@@ -77,7 +80,7 @@ impl Error {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Error::Refused(refusal) => refusal.retry_after(),
-            Error::Loading { .. } => Some(LOADING),
+            Error::Loading { .. } | Error::Absent => Some(LOADING),
             Error::Untold => Some(AT_ONCE),
             _ => None,
         }
@@ -86,7 +89,7 @@ impl Error {
     /// The outcome's name in `uncork_requests_total{outcome}`.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Error::Refused(batcher::Error::Late { .. }) | Error::Untold => Outcome::Shed,
+            Error::Refused(batcher::Error::Late { .. }) | Error::Untold | Error::Absent => Outcome::Shed,
             Error::Refused(batcher::Error::Full { .. }) => Outcome::Full,
             Error::Refused(batcher::Error::ShuttingDown) => Outcome::ShuttingDown,
             Error::ModelFailed | Error::ModelStuck { .. } => Outcome::Failed,

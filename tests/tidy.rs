@@ -46,7 +46,22 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("opaque", &["runner", "tensor"]),
     ("worker", &["opaque", "quote", "raw", "runner", "tensor"]),
     ("upstream", &["opaque", "quote", "raw", "runner", "tensor"]),
-    ("registry", &["batcher", "error", "journal", "metrics", "onnx", "runner", "statistics", "telemetry", "tensor"]),
+    (
+        "registry",
+        &[
+            "batcher",
+            "error",
+            "journal",
+            "metrics",
+            "onnx",
+            "opaque",
+            "runner",
+            "statistics",
+            "telemetry",
+            "tensor",
+            "worker",
+        ],
+    ),
     ("repository", &["registry", "runner"]),
     (
         "server",
@@ -56,6 +71,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "estimator",
             "front",
             "metrics",
+            "opaque",
             "quote",
             "raw",
             "registry",
@@ -65,7 +81,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tensor",
         ],
     ),
-    ("config", &["registry", "repository", "runner", "server", "telemetry"]),
+    ("config", &["registry", "repository", "runner", "server", "telemetry", "worker"]),
     ("loadtest", &["sim"]),
     ("commands", &["estimator", "loadtest", "policy", "runner", "sim"]),
     (
@@ -81,6 +97,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "server",
             "telemetry",
             "tensor",
+            "worker",
         ],
     ),
 ];

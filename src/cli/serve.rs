@@ -18,6 +18,7 @@ use crate::registry::{LoadErrors, Registry};
 use crate::repository::{Reloaded, Repository};
 use crate::server::{Ended, Options, Server};
 use crate::telemetry::{Counts, Tracer, Traces};
+use crate::worker;
 
 /// Serve models over HTTP and gRPC until told to stop.
 ///
@@ -115,6 +116,9 @@ const CUT_OFF: u8 = 1;
 /// How long the end waits for a collector to take what is left.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
+/// How long workers may take to end by themselves once nothing is asked of them.
+const LAST_WORKERS: Duration = Duration::from_secs(3);
+
 const EXAMPLES: &str = "\
 Examples:
   uncork serve
@@ -177,6 +181,7 @@ impl Serve {
         let code = runtime.block_on(serve(config, Again { flags, folder }));
         // A load that was broken off, or a model that hangs, must not hold the process.
         runtime.shutdown_background();
+        worker::end_all(LAST_WORKERS);
         ExitCode::from(code)
     }
 }

@@ -33,7 +33,7 @@ pub(super) const SERVER: &[&str] = &[
 ];
 
 /// Keys of `[[model]]` that say which model it is.
-pub(super) const MODEL_IDENTITY: &[&str] = &["name", "version", "path", "synthetic"];
+pub(super) const MODEL_IDENTITY: &[&str] = &["name", "version", "path", "synthetic", "python", "command"];
 
 /// Keys of `[[model]]` about the pool that it shares with others.
 pub(super) const MODEL_POOL: &[&str] = &["pool", "weight"];
@@ -41,8 +41,11 @@ pub(super) const MODEL_POOL: &[&str] = &["pool", "weight"];
 /// Keys of `[[model]]` about what the model can do.
 pub(super) const MODEL_ABILITIES: &[&str] = &["allowed_batch_sizes", "lengths", "dims", "batch_axes"];
 
+/// Keys of `[[model]]` about the processes that run it.
+pub(super) const MODEL_WORKER: &[&str] = &["python_path", "env", "working_folder", "start_timeout_ms", "max_memory_mb"];
+
 /// All keys of `[[model]]`.
-pub(super) const MODEL: &[&[&str]] = &[MODEL_IDENTITY, MODEL_ABILITIES, MODEL_POOL, MODEL_COMMON];
+pub(super) const MODEL: &[&[&str]] = &[MODEL_IDENTITY, MODEL_WORKER, MODEL_ABILITIES, MODEL_POOL, MODEL_COMMON];
 
 /// Keys of a `model.toml` in a folder of models.
 pub(super) const MODEL_IN_FOLDER: &[&[&str]] = &[&["versions"], MODEL_ABILITIES, MODEL_POOL, MODEL_COMMON];

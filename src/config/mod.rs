@@ -34,7 +34,14 @@
 //! | --- | --- | --- |
 //! | `name`, `version` | –, `"1"` | what callers use |
 //! | `path` | – | an ONNX file, seen from the configuration file's folder |
+//! | `python` | – | instead of `path`: a class or a function in Python, `"app:Class"` or `"app.py:Class"` |
+//! | `command` | – | instead of `path`: a program that speaks docs/workers.md, as `["./worker", "--flag"]` |
 //! | `synthetic` | – | instead of `path`: `{ base_ms = …, per_row_ms = … }` |
+//! | `python_path` | `python3`, or that beside `uncork` | the interpreter of a `python` model |
+//! | `env` | – | set for the model's processes beside our environment: `{ OMP_NUM_THREADS = "1" }` |
+//! | `working_folder` | the configuration file's | where they start |
+//! | `start_timeout_ms` | 60000 | how long they may take to be ready |
+//! | `max_memory_mb` | – | one with more resident memory is killed and replaced |
 //! | `dims` | – | lengths of free dimensions by their names in the file: `{ height = 640, width = 640 }` |
 //! | `batch_axes` | found by trying | where inputs have their rows: `{ state = 1, sr = "none" }`; `"none"`: requests are run as they are |
 //! | `max_latency_ms`, `max_batch_size` | 100, 128 | the two caps |
@@ -72,6 +79,7 @@ mod reload;
 mod server;
 mod setting;
 mod traces;
+mod worker;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;

@@ -10,7 +10,7 @@ use super::file::{File, Table};
 use super::pool::Pools;
 use super::problem::{Place, Report, did_you_mean};
 use super::setting::{Setting, Value};
-use super::{Flags, Layers};
+use super::{Flags, Layers, worker};
 use crate::registry::{
     self, BatchAxes, BatchSizes, Caps, Device, DeviceError, Lengths, ModelSpec, Rows, Shapes, Source,
 };
@@ -124,6 +124,9 @@ fn of_table(
 
 /// The model of a file on the command line, named after the file.
 fn of_argument(path: &Path, folder: &Path, layers: &Layers<'_>, report: &mut Report) -> Option<ModelSpec> {
+    if let Some((file, class)) = worker::as_argument(path) {
+        return of_python(&file, &class, folder, layers, report);
+    }
     let refuse = |report: &mut Report, message: String| {
         report.note_value(Place::Argument, format!("{:?}", path.display().to_string()), message);
     };
@@ -138,6 +141,19 @@ fn of_argument(path: &Path, folder: &Path, layers: &Layers<'_>, report: &mut Rep
         return None;
     }
     Some(caps(name, DEFAULT_VERSION.into(), Source::Onnx(whole), None, layers, report))
+}
+
+/// The model of a class in a Python file on the command line, named after the class.
+fn of_python(file: &Path, class: &str, folder: &Path, layers: &Layers<'_>, report: &mut Report) -> Option<ModelSpec> {
+    let name = class.to_ascii_lowercase();
+    let setting = Setting::word(Place::Argument, format!("{}:{class}", file.display()));
+    if let Some(message) = wrong_name(&name) {
+        setting.refuse(report, format!("cannot be called '{name}': the name {message}"));
+        return None;
+    }
+    let program = worker::program(&Table::default(), folder, report)?;
+    let program = worker::python(&setting, &Table::default(), program, folder, report)?;
+    Some(caps(name, DEFAULT_VERSION.into(), Source::Worker(program), None, layers, report))
 }
 
 /// What is wrong with a model's name, if anything. It stands in paths (`/v2/models/NAME/infer`,
@@ -170,17 +186,33 @@ fn version(setting: &Setting, report: &mut Report) -> Option<String> {
     None
 }
 
-/// Exactly one of `path` and `synthetic`.
+/// The keys of which each model has exactly one.
+const SOURCES: [&str; 4] = ["path", "synthetic", "python", "command"];
+
+/// Exactly one of [`SOURCES`].
 fn source(table: &Table, place: &Place, folder: &Path, report: &mut Report) -> Option<Source> {
-    match (table.get("path"), table.get("synthetic")) {
-        (Some(path), None) => {
-            let whole = folder.join(path.text(report)?);
+    let given: Vec<_> = SOURCES.iter().filter_map(|key| table.get(key).map(|setting| (*key, setting))).collect();
+    let (key, setting) = match given[..] {
+        [one] => one,
+        [] => {
+            report.note(place.clone(), "a model needs 'path', 'python', 'command' or 'synthetic'");
+            return None;
+        }
+        [(first, _), (second, other), ..] => {
+            other.refuse(report, format!("a model has either '{first}' or '{second}', not both"));
+            return None;
+        }
+    };
+    let program = worker::program(table, folder, report);
+    match key {
+        "path" => {
+            let whole = folder.join(setting.text(report)?);
             match wrong_file(&whole) {
-                Some(message) => path.refuse(report, message),
+                Some(message) => setting.refuse(report, message),
                 None => return Some(Source::Onnx(whole)),
             }
         }
-        (None, Some(setting)) => match &table.synthetic {
+        "synthetic" => match &table.synthetic {
             Some(synthetic) => {
                 let base = stand_in_time("base_ms", synthetic, report);
                 let per_row = stand_in_time("per_row_ms", synthetic, report);
@@ -188,8 +220,8 @@ fn source(table: &Table, place: &Place, folder: &Path, report: &mut Report) -> O
             }
             None => setting.refuse(report, "must be like { base_ms = 2.0, per_row_ms = 0.05 }"),
         },
-        (Some(_), Some(both)) => both.refuse(report, "a model has either 'path' or 'synthetic', not both"),
-        (None, None) => report.note(place.clone(), "a model needs 'path' or 'synthetic'"),
+        "python" => return worker::python(setting, table, program?, folder, report).map(Source::Worker),
+        _ => return worker::command(setting, program?, report).map(Source::Worker),
     }
     None
 }
@@ -262,8 +294,13 @@ fn shapes(source: &Source, table: Option<&Table>, flags: &Flags, report: &mut Re
     let mut shapes = Shapes::default();
     let given = |key| table.and_then(|table| table.get(key));
     for key in ["dims", "batch_axes"] {
-        if let (Source::Synthetic { .. }, Some(own)) = (source, given(key)) {
-            own.refuse(report, "a stand-in has no file; leave this setting out");
+        let what = match source {
+            Source::Synthetic { .. } => "a stand-in has no file",
+            Source::Worker(_) => "a worker says itself which shapes it takes",
+            _ => continue,
+        };
+        if let Some(own) = given(key) {
+            own.refuse(report, format!("{what}; leave this setting out"));
             return shapes;
         }
     }
@@ -283,7 +320,7 @@ fn shapes(source: &Source, table: Option<&Table>, flags: &Flags, report: &mut Re
     if let Some(setting) = given("batch_axes") {
         shapes.batch_axes = batch_axes(setting, report);
     }
-    if !matches!(source, Source::Synthetic { .. }) {
+    if !matches!(source, Source::Synthetic { .. } | Source::Worker(_)) {
         shapes.dims.extend(flags.dims.iter().filter_map(|text| flag_length(text, report)));
     }
     shapes
@@ -386,9 +423,16 @@ fn caps(
 
 /// Where the model computes. A stand-in does so nowhere: its own key is refused, what is said for all models is not.
 fn device(source: &Source, own: Option<&Setting>, layers: &Layers<'_>, report: &mut Report) -> Device {
-    if let (Source::Synthetic { .. }, Some(own)) = (source, own) {
-        own.refuse(report, "a stand-in computes nothing; leave this setting out");
-        return Device::default();
+    match (source, own) {
+        (Source::Synthetic { .. }, Some(own)) => {
+            own.refuse(report, "a stand-in computes nothing; leave this setting out");
+            return Device::default();
+        }
+        (Source::Worker(_), Some(own)) => {
+            own.refuse(report, "a worker computes where its program says; leave this setting out");
+            return Device::default();
+        }
+        _ => {}
     }
     let Some(setting) = layers.strongest("device", own) else { return Device::default() };
     let known = Device::ALL.map(Device::name);

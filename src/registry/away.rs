@@ -1,6 +1,7 @@
 //! A runner that is somewhere else, and the threads on which its futures run.
 
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -18,6 +19,9 @@ pub(super) trait AnyRemote: Send + Sync {
     fn may_refuse(&self) -> bool;
     fn run(self: Arc<Self>, batch: Tensors) -> BoxFuture<'static, Outputs>;
     fn rehearse(self: Arc<Self>, batch: Tensors) -> BoxFuture<'static, Outputs>;
+    fn ready(self: Arc<Self>) -> BoxFuture<'static, ()>;
+    fn trouble(&self) -> Option<String>;
+    fn end(self: Arc<Self>) -> BoxFuture<'static, ()>;
 }
 
 impl<R: Remote + 'static> AnyRemote for R {
@@ -36,22 +40,45 @@ impl<R: Remote + 'static> AnyRemote for R {
     fn rehearse(self: Arc<Self>, batch: Tensors) -> BoxFuture<'static, Outputs> {
         async move { Remote::rehearse(&*self, batch).await }.boxed()
     }
+
+    fn ready(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        async move { Remote::ready(&*self).await }.boxed()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        Remote::trouble(self)
+    }
+
+    fn end(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        async move { Remote::end(&*self).await }.boxed()
+    }
 }
+
+/// Longest time that a runner has to leave nothing behind.
+const END: Duration = Duration::from_secs(5);
 
 /// A handle to the runner and its threads, which end with the last handle.
 #[derive(Clone)]
-pub(crate) struct Away {
+pub(crate) struct Away(Arc<Inner>);
+
+struct Inner {
     remote: Arc<dyn AnyRemote>,
-    threads: Arc<Threads>,
+    /// What the batchers' and HTTP's threads have no time for: joining rows, writing them out, reading answers.
+    runtime: Option<Runtime>,
 }
 
-/// What the batchers' and HTTP's threads have no time for: joining rows, writing them out, reading answers.
-struct Threads(Option<Runtime>);
-
-impl Drop for Threads {
+impl Drop for Inner {
     fn drop(&mut self) {
-        // Whoever drops the last handle may be a task, which must not wait.
-        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+        let Some(runtime) = self.runtime.take() else { return };
+        let remote = Arc::clone(&self.remote);
+        // Whoever drops the last handle may be a task, which must not wait; nor may a runtime be dropped there.
+        let end = move || {
+            let _ = runtime.block_on(async { tokio::time::timeout(END, remote.end()).await });
+            runtime.shutdown_background();
+        };
+        if let Err(error) = std::thread::Builder::new().name("uncork-end".into()).spawn(end) {
+            tracing::warn!(%error, "a model's runner is left as it is: no thread is to be had");
+        }
     }
 }
 
@@ -64,23 +91,56 @@ impl std::fmt::Debug for Away {
 impl Away {
     /// A runner with so many threads of its own.
     pub(super) fn start(name: &str, remote: Arc<dyn AnyRemote>, threads: usize) -> std::io::Result<Away> {
-        let runtime = Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build()?;
-        Ok(Away { remote, threads: Arc::new(Threads(Some(runtime))) })
+        let runtime = runtime(name, threads)?;
+        Ok(Away(Arc::new(Inner { remote, runtime: Some(runtime) })))
+    }
+
+    /// The same with a runner that is begun on those threads, where that succeeds.
+    pub(super) fn begin<R: AnyRemote + 'static, E: Send + 'static>(
+        name: &str,
+        begin: impl Future<Output = Result<R, E>> + Send + 'static,
+        threads: usize,
+    ) -> std::io::Result<Result<(Away, Arc<R>), E>> {
+        let runtime = runtime(name, threads)?;
+        let (done, begun) = mpsc::channel();
+        runtime.spawn(async move { done.send(begin.await) });
+        match begun.recv().map_err(|_| std::io::Error::other("it panicked"))? {
+            Ok(remote) => {
+                let remote = Arc::new(remote);
+                Ok(Ok((Away(Arc::new(Inner { remote: Arc::clone(&remote) as _, runtime: Some(runtime) })), remote)))
+            }
+            Err(error) => {
+                runtime.shutdown_background();
+                Ok(Err(error))
+            }
+        }
+    }
+
+    /// Why no batch can be run at present.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.0.remote.trouble()
     }
 
     /// Runs a future on the runner's threads.
     pub(super) fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-        self.threads.0.as_ref().expect("it is taken when the last handle is dropped").spawn(future)
+        self.0.runtime.as_ref().expect("it is taken when the last handle is dropped").spawn(future)
+    }
+
+    /// See [`Remote::ready`].
+    pub(super) async fn ready(&self) {
+        if self.trouble().is_some() {
+            Arc::clone(&self.0.remote).ready().await;
+        }
     }
 
     /// See [`Remote::run`].
     pub(super) fn run(&self, batch: Tensors) -> BoxFuture<'static, Outputs> {
-        Arc::clone(&self.remote).run(batch)
+        Arc::clone(&self.0.remote).run(batch)
     }
 
     /// See [`Remote::rehearse`].
     pub(super) fn rehearse(&self, batch: Tensors) -> BoxFuture<'static, Outputs> {
-        Arc::clone(&self.remote).rehearse(batch)
+        Arc::clone(&self.0.remote).rehearse(batch)
     }
 
     /// Waits for the answer of a future of the runner's. The thread that waits does nothing else meanwhile.
@@ -91,10 +151,14 @@ impl Away {
     }
 }
 
+fn runtime(name: &str, threads: usize) -> std::io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build()
+}
+
 /// To whoever loads, measures and checks models, it is a runner like others, that one waits for.
 impl Runner for Away {
     fn signature(&self) -> &Signature {
-        self.remote.signature()
+        self.0.remote.signature()
     }
 
     fn run(&mut self, batch: Tensors) -> Outputs {
@@ -106,6 +170,6 @@ impl Runner for Away {
     }
 
     fn may_refuse(&self) -> bool {
-        self.remote.may_refuse()
+        self.0.remote.may_refuse()
     }
 }

@@ -30,6 +30,10 @@ pub(super) enum Unserved {
     Input(String),
     /// The model refused rows without saying which, and the time to find out was over before this request's turn.
     Untold,
+    /// The model failed on it, and on it alone. For the operator.
+    Failed(String),
+    /// Whoever runs the model is not there. For the operator.
+    Absent(String),
 }
 
 /// What one request of a batch gets.
@@ -138,8 +142,17 @@ impl Course {
         let running = self.running.take().ok_or_else(|| BatchError::new("nothing was to be run"))?;
         match outputs {
             Ok(outputs) => self.answered(running, outputs),
-            Err(RunnerError::Rows(named)) => self.refused_by_name(running, named),
-            Err(RunnerError::Input(why)) => self.refused(running, why),
+            Err(RunnerError::Rows(named)) => self.refused_by_name(running, named, Unserved::Input),
+            Err(RunnerError::FailedRows(named)) => self.refused_by_name(running, named, Unserved::Failed),
+            Err(RunnerError::Input(why)) => self.refused(running, Unserved::Input(why)),
+            Err(RunnerError::Row(why)) => self.refused(running, Unserved::Failed(why)),
+            Err(RunnerError::Absent(why)) => {
+                self.tally.has_refused = true;
+                for place in running.places {
+                    self.outcomes[place] = Some(Err(Unserved::Absent(why.clone())));
+                }
+                Ok(())
+            }
             Err(why) => Err(BatchError::new(why.to_string())),
         }
     }
@@ -159,7 +172,12 @@ impl Course {
         Ok(())
     }
 
-    fn refused_by_name(&mut self, running: Running, named: Vec<(usize, String)>) -> Result<(), BatchError> {
+    fn refused_by_name(
+        &mut self,
+        running: Running,
+        named: Vec<(usize, String)>,
+        kind: fn(String) -> Unserved,
+    ) -> Result<(), BatchError> {
         self.tally.has_refused = true;
         let Running { places, rows, spare, .. } = running;
         let refused = refused(&rows, named).ok_or_else(|| BatchError::new("it refused rows that there are not"))?;
@@ -168,7 +186,7 @@ impl Course {
         for (place, why) in places.into_iter().zip(refused) {
             let request = spare.as_mut().and_then(Iterator::next);
             match (why, request) {
-                (Some(why), _) => self.outcomes[place] = Some(Err(Unserved::Input(why))),
+                (Some(why), _) => self.outcomes[place] = Some(Err(kind(why))),
                 (None, Some(request)) => others.push(place, request),
                 (None, None) => return Err(BatchError::new("it refused rows, which it said that it never does")),
             }
@@ -177,11 +195,11 @@ impl Course {
         Ok(())
     }
 
-    fn refused(&mut self, running: Running, why: String) -> Result<(), BatchError> {
+    fn refused(&mut self, running: Running, why: Unserved) -> Result<(), BatchError> {
         self.tally.has_refused = true;
         match (running.places.as_slice(), running.spare) {
-            (&[place], _) => self.outcomes[place] = Some(Err(Unserved::Input(why))),
-            (_, None) => return Err(BatchError::new(why)),
+            (&[place], _) => self.outcomes[place] = Some(Err(why)),
+            (_, None) => return Err(BatchError::new("it refused a row, which it said that it never does")),
             (_, Some(mut requests)) => {
                 let mut places = running.places;
                 let half = places.len() / 2;

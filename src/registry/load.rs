@@ -1,5 +1,6 @@
 //! Loads a model's source and warms it up.
 
+use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,9 +11,11 @@ use super::lengths::Padded;
 use super::spec::{Build, ModelSpec, Remotes, Runners, Source};
 #[cfg(feature = "onnx")]
 use crate::onnx::{OnnxError, OnnxModel};
+use crate::opaque;
 use crate::runner::synthetic::Synthetic;
-use crate::runner::{Device, Runner, Signature};
+use crate::runner::{Device, Remote, Runner, Signature};
 use crate::tensor::{Data, DataType, Tensor, Tensors};
+use crate::worker::{Limits, Program, Workers};
 
 /// The digits model that is part of the program: `examples/digits`.
 #[cfg(feature = "onnx")]
@@ -36,7 +39,7 @@ const PADDING_NOISE: f32 = 1e-3;
 
 /// A model that is loaded: builds as many runners as are wanted, which share its weights.
 pub(crate) struct Loaded {
-    pub(crate) platform: &'static str,
+    pub(crate) platform: Cow<'static, str>,
     pub(crate) signature: Signature,
     /// Names of the columns of each output; empty where they have none, and where there are no outputs to name.
     pub(crate) labels: Vec<Vec<String>>,
@@ -46,6 +49,8 @@ pub(crate) struct Loaded {
     pub(crate) is_single: bool,
     /// A row that it takes.
     pub(crate) example: Tensors,
+    /// Whether made-up rows can be run. Nobody can make up the bytes that a model takes which takes any.
+    pub(crate) rehearses: bool,
     /// Makes a runner that computes on so many threads.
     pub(crate) build: Build,
     /// Where it runs, if that is not on threads of the pool: all its runners are this one.
@@ -77,13 +82,14 @@ pub(crate) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
             Loaded::plain(platform, signature, build)
         }
         Source::Remote(Remotes { platform, remote }) => {
-            let threads = spec.runners.min(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
+            let threads = spec.runners.min(cores());
             let away = Away::start(&spec.name, Arc::clone(remote), threads.get());
             let away = away.map_err(|error| format!("cannot start a thread: {error}"))?;
             let runner = away.clone();
             let build: Build = Arc::new(move |_| Ok(Box::new(runner.clone())));
-            Ok(Loaded { away: Some(away), ..Loaded::plain(platform, remote.signature().clone(), build)? })
+            Ok(Loaded { away: Some(away), ..Loaded::plain(*platform, remote.signature().clone(), build)? })
         }
+        Source::Worker(program) => worker(spec, program.clone()),
         &Source::Synthetic { base, per_row } => {
             let signature = Synthetic::new(base, per_row).signature().clone();
             Loaded::plain("synthetic", signature, Arc::new(move |_| Ok(Box::new(Synthetic::new(base, per_row)))))
@@ -93,22 +99,51 @@ pub(crate) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
 
 impl Loaded {
     /// A model of whose shapes nothing more is known than its signature says.
-    fn plain(platform: &'static str, signature: Signature, build: Build) -> Result<Loaded, String> {
-        let (is_single, example) = (signature.is_unbatched(), zeros(&signature)?);
-        Ok(Loaded { platform, signature, labels: Vec::new(), alone: None, is_single, example, build, away: None })
+    fn plain(platform: impl Into<Cow<'static, str>>, signature: Signature, build: Build) -> Result<Loaded, String> {
+        let (is_single, example, rehearses) =
+            (signature.is_unbatched(), zeros(&signature)?, !opaque::is_opaque(&signature));
+        let (platform, labels) = (platform.into(), Vec::new());
+        Ok(Loaded { platform, signature, labels, alone: None, is_single, example, rehearses, build, away: None })
     }
+}
+
+/// Starts the model's workers.
+fn worker(spec: &ModelSpec, program: Program) -> Result<Loaded, String> {
+    let limits = Limits {
+        workers: spec.runners.get(),
+        max_batch_rows: spec.max_batch_rows.get(),
+        max_latency: spec.max_latency,
+        stuck_after: spec.stuck_after,
+    };
+    let (name, threads) = (spec.name.clone(), spec.runners.min(cores()).get());
+    let begin = async move { Workers::start(&name, program, limits).await };
+    let begun = Away::begin(&spec.name, begin, threads).map_err(|error| format!("cannot start a thread: {error}"))?;
+    let (away, workers) = begun.map_err(|error| error.to_string())?;
+    let runner = away.clone();
+    let build: Build = Arc::new(move |_| Ok(Box::new(runner.clone())));
+    let loaded = Loaded::plain(workers.platform().to_owned(), workers.signature().clone(), build)?;
+    let loaded = Loaded { away: Some(away), ..loaded };
+    Ok(match workers.example() {
+        Some(example) => Loaded { example: example.clone(), rehearses: true, ..loaded },
+        None => loaded,
+    })
+}
+
+fn cores() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 #[cfg(feature = "onnx")]
 fn onnx(model: Result<OnnxModel, OnnxError>) -> Result<Loaded, String> {
     let model = model.map_err(|e| e.to_string())?;
     Ok(Loaded {
-        platform: "onnx_burn",
+        platform: "onnx_burn".into(),
         signature: model.signature().clone(),
         labels: model.labels(),
         alone: model.alone().map(ToString::to_string),
         is_single: model.signature().is_unbatched() || (model.alone().is_some() && model.is_unsteady()),
         example: model.example().clone(),
+        rehearses: true,
         build: Arc::new(move |threads| Ok(Box::new(model.runner(threads)))),
         away: None,
     })

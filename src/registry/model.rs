@@ -1,5 +1,6 @@
 //! One version of one model: checks a request, splits it where it is larger than a batch, counts how it ended.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +11,11 @@ use futures_util::future::try_join_all;
 use tokio::sync::watch;
 
 use super::LoadError;
+use super::away::Away;
 use super::course::{Manner, Unserved};
 use super::lengths::Lengths;
 use super::load::{self, Loaded};
-use super::spec::{Build, ModelSpec};
+use super::spec::{Build, ModelSpec, Source};
 use super::work::{Desk, Fleet, Habits, Served};
 use crate::batcher::{self, Answered, BatchError, BatchSizes, Batcher, Caps, Pool, Terms, Weight, Work};
 use crate::error::{Error, Outcome};
@@ -45,7 +47,7 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct Model {
     spec: ModelSpec,
-    platform: &'static str,
+    platform: Cow<'static, str>,
     labels: Vec<Vec<String>>,
     signature: Arc<Signature>,
     /// Where its batches run, where that is shared with others.
@@ -53,6 +55,8 @@ pub struct Model {
     alone: Option<String>,
     too_slow: Option<String>,
     batcher: Batcher<Tensors, Served>,
+    /// Where its batches run, if that is somewhere else.
+    away: Option<Away>,
     journal: Journal,
     counts: Arc<Counts>,
     /// Bytes that it takes.
@@ -82,7 +86,7 @@ impl Model {
     ) -> Result<Model, LoadError> {
         let name = spec.name.clone();
         let fail = |reason| LoadError { name: name.clone(), reason };
-        let Loaded { platform, signature, labels, alone, is_single, example, build, away } =
+        let Loaded { platform, signature, labels, alone, is_single, example, rehearses, build, away } =
             load::load(&spec).map_err(fail)?;
         let spec = if is_single { single(spec.clone()) } else { spec.clone() };
         if let Some(why) = &alone {
@@ -101,11 +105,11 @@ impl Model {
         if lengths == Lengths::Pad {
             load::bears_padding(first, &example).map_err(fail)?;
         }
-        let sizes_to_try = warm_up_sizes(&sizes, max_batch);
+        let sizes_to_try = if rehearses { warm_up_sizes(&sizes, max_batch) } else { Vec::new() };
         let seen = load::warm_up(first, &example, &sizes_to_try, spec.device).map_err(fail)?;
         let may_refuse = first.may_refuse();
         log_warm_up(&spec, &seen);
-        let tried = seen.last().map_or(1, |(rows, _)| *rows);
+        let tried = seen.last().map(|(rows, _)| *rows);
         let too_slow = too_slow(&spec, &seen);
         if let Some(why) = &too_slow {
             tracing::warn!(model = spec.name, "{why}");
@@ -121,7 +125,6 @@ impl Model {
             .max_queue_bytes(spec.max_queue_bytes.get())
             .weigh(|request: &Tensors| Weight { rows: request.rows(), bytes: request.byte_len() })
             .allowed_batch_sizes(sizes.clone())
-            .rehearsing(tried)
             .giving_up_after(spec.stuck_after)
             .seen(seen)
             .weight(spec.weight)
@@ -130,11 +133,12 @@ impl Model {
             .observer(statistics.clone())
             .observer(tracer.of_model(&spec.name, &spec.version))
             .observer(FailureLog::new(full_name));
+        let builder = if let Some(tried) = tried { builder.rehearsing(tried) } else { builder };
         let builder = if let Some(pool) = &pool { builder.pool(pool) } else { builder };
         let signature = Arc::new(signature);
         let manner = Manner { signature: Arc::clone(&signature), sizes, lengths, may_refuse, most: spec.max_latency };
         let habits = Habits { manner: Arc::new(manner), metrics: metrics.clone(), example };
-        let batcher = match away {
+        let batcher = match away.clone() {
             Some(away) => builder.start(Fleet { away, habits, out: HashMap::new() }),
             None => {
                 let ready: Vec<_> = runners.into_iter().map(|runner| load::ready(runner, &habits.example)).collect();
@@ -162,6 +166,7 @@ impl Model {
             alone,
             too_slow,
             batcher,
+            away,
             journal,
             counts,
             memory: 0,
@@ -181,8 +186,8 @@ impl Model {
     }
 
     /// What runs it: `onnx_burn`, `burn` (a module), `synthetic`, or what the program that built its runners calls it.
-    pub fn platform(&self) -> &'static str {
-        self.platform
+    pub fn platform(&self) -> &str {
+        &self.platform
     }
 
     /// The names of the columns of the `i`th output, where they are those of classes or of a map's keys; else none.
@@ -234,9 +239,11 @@ impl Model {
 
     /// Why it does not answer at present, if a batch of its was given up and none has come back since.
     pub fn stuck(&self) -> Option<String> {
+        // A worker that is stuck is killed at once; there is another one, ready, or trouble.
+        let is_stuck = self.batcher.is_stuck() && !matches!(self.spec.source, Source::Worker(_));
         let why =
             || format!("a batch has not come back for {:.1} s and was given up", self.spec.stuck_after.as_secs_f64());
-        self.batcher.is_stuck().then(why)
+        is_stuck.then(why).or_else(|| self.away.as_ref().and_then(Away::trouble))
     }
 
     /// What was asked for.
@@ -313,6 +320,18 @@ impl Model {
         let outputs = outcome.map_err(|why| match why {
             Unserved::Input(why) => Error::Invalid(format!("the model does not take these inputs: {why}")),
             Unserved::Untold => Error::Untold,
+            Unserved::Failed(why) => {
+                tracing::error!(model = self.spec.name, version = self.spec.version, "a request failed: {why}");
+                Error::ModelFailed
+            }
+            Unserved::Absent(why) => {
+                tracing::debug!(
+                    model = self.spec.name,
+                    version = self.spec.version,
+                    "a request was not answered: {why}"
+                );
+                Error::Absent
+            }
         })?;
         Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span })
     }
@@ -388,6 +407,10 @@ fn too_slow(spec: &ModelSpec, seen: &[(usize, Duration)]) -> Option<String> {
 
 fn log_warm_up(spec: &ModelSpec, seen: &[(usize, Duration)]) {
     let ms = |i: Option<&(usize, Duration)>| i.map_or(0.0, |(_, t)| t.as_secs_f64() * 1e3);
+    if seen.is_empty() {
+        tracing::info!(model = spec.name, version = spec.version, "not warmed up: it has no example of a request");
+        return;
+    }
     let (smallest, largest) = (ms(seen.first()), ms(seen.last()));
     let rows = seen.last().map_or(0, |(rows, _)| *rows);
     tracing::info!(
@@ -444,6 +467,11 @@ impl Count {
     pub fn outcome(&self) -> Outcome {
         let is_late = self.stages.is_some() && self.arrival.elapsed() > self.counts.max_latency;
         if is_late { Outcome::Late } else { self.outcome }
+    }
+
+    /// What the model says of the request is that it is bad: refused, and no answer.
+    pub fn invalid(mut self) {
+        (self.outcome, self.stages) = (Outcome::Invalid, None);
     }
 
     /// The caller cannot be told what the model said, as a NaN where only numbers can be written: a failure, no answer.

@@ -12,6 +12,7 @@ use crate::batcher::{BatchSizes, Caps};
 #[cfg(feature = "onnx")]
 use crate::onnx::module::ModuleModel;
 use crate::runner::{Device, Remote, Runner, RunnerError, Shapes};
+use crate::worker::Program;
 
 /// Room for a burst that takes the runners this many full batches; the latency cap refuses most of it earlier.
 const QUEUED_BATCHES: usize = 128;
@@ -36,6 +37,8 @@ pub enum Source {
     Runners(Runners),
     /// One that is somewhere else, as in another process or on another server; no configuration file can name it.
     Remote(Remotes),
+    /// Processes that are started, watched and replaced.
+    Worker(Program),
 }
 
 impl Source {

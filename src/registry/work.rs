@@ -100,8 +100,10 @@ impl Fleet {
 
 impl Executor<Tensors, Served> for Fleet {
     fn execute(&mut self, ticket: u64, requests: Vec<Tensors>) -> BoxFuture<'static, Result<Ran<Served>, BatchError>> {
-        let (away, habits, begin) = (self.away.clone(), self.habits.clone(), Instant::now());
+        let (away, habits) = (self.away.clone(), self.habits.clone());
         self.send(ticket, async move {
+            away.ready().await;
+            let begin = Instant::now();
             let mut course = Course::new(Arc::clone(&habits.manner), requests)?;
             loop {
                 match course.next()? {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::arrival::Arrival;
 use crate::error::Error;
+use crate::opaque;
 use crate::quote::Quoted;
 use crate::registry::{Answer, Model, Priority, Terms};
 use crate::telemetry::{RequestSpan, Ride};
@@ -36,6 +37,11 @@ impl Call {
     /// Asks the model.
     pub(super) async fn make(self, model: &Arc<Model>, arrival: Arrival, span: &RequestSpan) -> Result<Called, Error> {
         let Call { inputs, outputs, timeout, priority } = self;
+        if opaque::is_opaque(model.signature()) {
+            model.count_unreadable();
+            let name = model.name();
+            return Err(Error::Invalid(format!("this model takes any body and no tensors: ask it at /models/{name}")));
+        }
         check_outputs(model, &outputs).inspect_err(|_| model.count_unreadable())?;
         span.decoded(inputs.rows());
         let terms = Terms::since(arrival.0).traced(span.span_ref()).within(timeout).priority(priority);
@@ -62,9 +68,7 @@ impl Called {
 
     /// `queue;dur=0.031, batch;dur=8.412;desc="17 rows"`, in milliseconds: the value of `Server-Timing`.
     pub(super) fn timing(&self) -> String {
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        let (queue, batch, rows) = (ms(self.answer.queue), ms(self.answer.batch), self.answer.batch_rows);
-        format!("queue;dur={queue:.3}, batch;dur={batch:.3};desc=\"{rows} rows\"")
+        timing(&self.answer)
     }
 
     /// It is written.
@@ -76,6 +80,13 @@ impl Called {
     pub(super) fn failed(self) {
         self.answer.count.failed();
     }
+}
+
+/// Where the time of an answer went: the value of `Server-Timing`.
+pub(super) fn timing(answer: &Answer) -> String {
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let (queue, batch, rows) = (ms(answer.queue), ms(answer.batch), answer.batch_rows);
+    format!("queue;dur={queue:.3}, batch;dur={batch:.3};desc=\"{rows} rows\"")
 }
 
 /// Refuses unknown outputs before the queue: computing what nobody can be given helps nobody. One that is wanted twice is

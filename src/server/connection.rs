@@ -361,6 +361,7 @@ async fn answer(counter: Counter, request: Request<Incoming>, peer: Option<Socke
     let span = tracer.request(&head(&request, peer, &id), arrival.0);
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(arrival);
+    request.extensions_mut().insert(id.clone());
     if span.span_ref().is_some() {
         request.extensions_mut().insert(Traced(span.clone()));
     }

@@ -17,6 +17,7 @@ mod guard;
 mod head;
 mod http2;
 mod listener;
+mod opaque;
 mod options;
 mod overview;
 mod page;

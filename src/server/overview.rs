@@ -31,7 +31,7 @@ struct About {
 struct Service<'a> {
     name: &'a str,
     version: &'a str,
-    platform: &'static str,
+    platform: &'a str,
     max_latency_ms: f64,
     max_batch_size: usize,
     runners: usize,

@@ -12,7 +12,7 @@ use super::access::{Door, Right, admit};
 use super::app::App;
 use super::status::Refusal;
 use super::trace::note_route;
-use super::{docs, overview, page, v1, v2};
+use super::{docs, opaque, overview, page, v1, v2};
 
 /// Prometheus' text format.
 const METRICS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -51,6 +51,9 @@ pub(super) fn router(app: App, door: Door) -> Router {
     let changes = Router::new()
         .route("/v2/repository/models/{model}/load", post(v2::repository::load))
         .route("/v2/repository/models/{model}/unload", post(v2::repository::unload));
+    let opaque = Router::new()
+        .route("/models/{model}", post(opaque::ask))
+        .route("/models/{model}/versions/{version}", post(opaque::ask));
     let tensorflow = Router::new()
         .route("/v1/models", get(v1::about::list))
         .route("/v1/models/{model}", get(v1::about::status).post(v1::predict))
@@ -61,7 +64,7 @@ pub(super) fn router(app: App, door: Door) -> Router {
         .route("/v1/models/{model}/labels/{label}/metadata", get(v1::about::metadata));
     // Whoever takes no page hears that the server is alive, and needs no right to that.
     let front = guarded(Right::Scrape, front).route_layer(from_fn(v1::about::alive));
-    let models = models.merge(tensorflow).merge(described);
+    let models = models.merge(opaque).merge(tensorflow).merge(described);
     let routes = probes.merge(front).merge(guarded(Right::Scrape, views)).merge(guarded(Right::Inference, models));
     let routes = routes.merge(guarded(Right::Admin, changes));
     let routes = if is_traced { routes.route_layer(from_fn(note_route)) } else { routes };

@@ -170,7 +170,7 @@ impl From<Error> for Refusal {
             Error::Invalid(_) | Error::UnknownOutput { .. } => StatusCode::BAD_REQUEST,
             Error::Refused(batcher::Error::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Error::Refused(_) | Error::Loading { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Error::Untold => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Untold | Error::Absent => StatusCode::SERVICE_UNAVAILABLE,
             Error::ModelFailed | Error::ModelStuck { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let reason = match status {

@@ -32,6 +32,9 @@ pub struct RequestHead<'a> {
     /// All headers, by their names in lower case, in the order in which they came.
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// What the server calls the request in its log.
+    #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
+    pub request_id: Cow<'a, str>,
 }
 
 /// What a caller gets.
@@ -89,12 +92,15 @@ pub fn is_opaque(signature: &Signature) -> bool {
 
 /// The element of a head, a [`RequestHead`] or an [`AnswerHead`], and a body.
 pub fn encode(head: &impl Serialize, body: &[u8]) -> Vec<u8> {
+    [&begin(head), body].concat()
+}
+
+/// What elements with this head begin with; their bodies follow.
+pub fn begin(head: &impl Serialize) -> Vec<u8> {
     let mut element = vec![0; LENGTH];
-    element.reserve(body.len() + 2);
     serde_json::to_writer(&mut element, head).expect("strings and numbers, into memory");
     let length = u32::try_from(element.len() - LENGTH).expect("heads are bounded by whoever reads them");
     element[..LENGTH].copy_from_slice(&length.to_le_bytes());
-    element.extend_from_slice(body);
     element
 }
 
@@ -129,6 +135,7 @@ mod tests {
             content_type: "text/plain".into(),
             query: "a=b".into(),
             headers: vec![("x-name".into(), "ü\"".into())],
+            request_id: "7".into(),
         };
         let element = encode(&head, b"body");
         assert_eq!(decode::<RequestHead<'_>>(&element), Ok((head, &b"body"[..])));

@@ -64,7 +64,9 @@ impl Report {
         match &self.spec.source {
             Source::Onnx(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             Source::Embedded => format!("{} (embedded)", self.spec.name),
-            Source::Synthetic { .. } | Source::Runners(_) | Source::Remote(_) => self.spec.name.clone(),
+            Source::Synthetic { .. } | Source::Runners(_) | Source::Remote(_) | Source::Worker(_) => {
+                self.spec.name.clone()
+            }
         }
     }
 
@@ -286,6 +288,13 @@ impl Report {
             Source::Synthetic { base, per_row } => {
                 lines.push(format!("synthetic = {{ base_ms = {:?}, per_row_ms = {:?} }}", ms(*base), ms(*per_row)));
             }
+            Source::Worker(program) => match &program.target {
+                Some(target) => lines.push(format!("python = {}", text(target))),
+                None => {
+                    let words: Vec<_> = program.command.iter().map(|word| text(word)).collect();
+                    lines.push(format!("command = [{}]", words.join(", ")));
+                }
+            },
             Source::Embedded | Source::Runners(_) | Source::Remote(_) => return None,
         }
         lines.push(format!("max_latency_ms = {max_latency_ms}"));

@@ -162,6 +162,10 @@ fn summary(model: &ModelSpec) -> String {
             format!("stand-in of {} + {} ms a row", ms(base), ms(per_row))
         }
         Source::Runners(_) | Source::Remote(_) => "built by the program".to_owned(),
+        Source::Worker(program) => match &program.target {
+            Some(target) => format!("{target} in Python ({})", program.command[0]),
+            None => format!("the worker {}", program.command.join(" ")),
+        },
     };
     let pool = model.pool.as_ref().map(|name| format!(" in pool '{name}' with weight {}", model.weight));
     let pool = pool.unwrap_or_default();

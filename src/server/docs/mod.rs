@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use super::app::{App, json as answer};
 use super::page::{self, File};
 use super::status::Refusal;
+use crate::opaque;
 use crate::registry::Model;
 use crate::runner::TensorSpec;
 use crate::tensor::DataType;
@@ -31,6 +32,9 @@ const FILES: &[File] =
 /// Most elements of an example: one of an image would be longer than the document.
 const MOST_ELEMENTS: usize = 256;
 
+/// Paths of models that take any body.
+const OPAQUE: [&str; 2] = ["/models/{model}", "/models/{model}/versions/{version}"];
+
 /// `GET /openapi.json`
 pub(super) async fn document(State(app): State<App>) -> Response {
     let models = app.registry.models();
@@ -45,6 +49,17 @@ pub(super) async fn document(State(app): State<App>) -> Response {
         document["components"]["parameters"]["Model"]["schema"]["enum"] = json!(names);
         document["components"]["parameters"]["Version"]["schema"]["enum"] = json!(versions);
     }
+    let opaque: Vec<&str> =
+        models.iter().filter(|model| opaque::is_opaque(model.signature())).map(|model| model.name()).collect();
+    for path in OPAQUE {
+        match document["paths"].as_object_mut() {
+            Some(paths) if opaque.is_empty() => drop(paths.remove(path)),
+            _ => {
+                let model = json!({"name": "model", "in": "path", "required": true, "schema": {"type": "string", "enum": opaque}});
+                document["paths"][path]["post"]["parameters"][0] = model;
+            }
+        }
+    }
     let examples: Map<String, Value> =
         models.iter().filter_map(|model| Some((model.name().to_owned(), json!({"value": example(model)?})))).collect();
     if !examples.is_empty() {
@@ -57,6 +72,9 @@ pub(super) async fn document(State(app): State<App>) -> Response {
 
 /// A request of one row of zeros, where that is short.
 fn example(model: &Model) -> Option<Value> {
+    if opaque::is_opaque(model.signature()) {
+        return None;
+    }
     let inputs = model.signature().inputs.iter().map(|spec| {
         let shape: Vec<usize> = spec.wire_shape().iter().map(|&dim| usize::try_from(dim).unwrap_or(1)).collect();
         let elements = crate::tensor::elements(&shape).ok().filter(|&elements| elements <= MOST_ELEMENTS)?;

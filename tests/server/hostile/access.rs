@@ -51,6 +51,8 @@ const PATHS: &[(&str, &str, Needs)] = &[
     ("POST", "/v1/models/m:predict", Needs::Models),
     ("POST", "/v1/models/m%3Apredict", Needs::Models),
     ("POST", "/v1/models/m/versions/1:predict", Needs::Models),
+    ("POST", "/models/m", Needs::Models),
+    ("POST", "/models/m/versions/1", Needs::Models),
     ("POST", "/v1//models/m:predict", Needs::NotThere),
     ("POST", "/v1/models/m/predict", Needs::NotThere),
     ("GET", "/openapi.json", Needs::Models),

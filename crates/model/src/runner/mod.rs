@@ -28,6 +28,16 @@ pub enum RunnerError {
     /// sent it. All others are run again at once, so whoever can name rows should name all of them.
     #[error("{} rows have no answer", .0.len())]
     Rows(Vec<(usize, String)>),
+    /// Something went wrong with some row, and it is nobody's inputs that are to blame. The text is for the operator's log.
+    /// Rows of other callers in the batch are answered all the same.
+    #[error("{0}")]
+    Row(String),
+    /// The same of these rows, by their places from 0. All others are run again at once.
+    #[error("{} rows failed", .0.len())]
+    FailedRows(Vec<(usize, String)>),
+    /// Whoever runs the model is not there at the moment, and will be. The text is for the operator's log.
+    #[error("{0}")]
+    Absent(String),
 }
 
 /// One executor of a model. Each lives on a thread of its own and sees one batch at a time.
@@ -72,5 +82,20 @@ pub trait Remote: Send + Sync {
     /// The same as [`Runner::may_refuse`].
     fn may_refuse(&self) -> bool {
         true
+    }
+
+    /// Returns when a batch can be begun, or after some time when none can: what is waited for here is not the batch's time.
+    fn ready(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// Why no batch can be run at present, if that is so: the model is not ready meanwhile. For the operator.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+
+    /// Nothing will be asked of it any more. Returns when it has left nothing behind.
+    fn end(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
     }
 }

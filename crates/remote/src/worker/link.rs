@@ -1,0 +1,260 @@
+//! The connection to one worker: many calls on one socket, told apart by their ids.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Notify, mpsc, oneshot};
+use uncork_model::runner::{RunnerError, Signature};
+use uncork_model::tensor::Tensors;
+
+use super::WorkerError;
+use super::frame::{self, HEAD, Head, Order, Word};
+use super::message;
+
+/// Bytes that are set aside for a frame on the strength of its announced length alone.
+const TRUSTED: usize = 32 * 1024 * 1024;
+/// Bytes that are read at a time: the answers to small batches come in one piece.
+const BUFFER: usize = 64 * 1024;
+
+type Outputs = Result<Tensors, RunnerError>;
+
+/// Where calls go that a worker is to answer.
+#[derive(Debug)]
+pub(super) struct Link {
+    outbox: mpsc::UnboundedSender<Vec<u8>>,
+    calls: Mutex<Calls>,
+    /// Told when the worker is to be killed.
+    given_up: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    last: u64,
+    /// Batches that are out, by id.
+    batches: HashMap<u64, oneshot::Sender<Outputs>>,
+    pings: HashMap<u64, oneshot::Sender<()>>,
+    /// Why nothing more is answered, once that is so.
+    over: Option<String>,
+    answered: u64,
+}
+
+/// The end of the link that its keeper holds.
+pub(super) struct Wires {
+    read: Reader,
+    write: OwnedWriteHalf,
+    inbox: mpsc::UnboundedReceiver<Vec<u8>>,
+}
+
+/// Reads frames.
+pub(super) struct Reader(BufReader<OwnedReadHalf>);
+
+/// A frame as it came.
+pub(super) struct Frame {
+    pub(super) head: Head,
+    bytes: Vec<u8>,
+}
+
+impl Frame {
+    pub(super) fn meta(&self) -> &[u8] {
+        &self.bytes[..self.head.meta]
+    }
+
+    pub(super) fn data(&self) -> &[u8] {
+        &self.bytes[self.head.meta..]
+    }
+}
+
+impl Reader {
+    pub(super) fn new(read: OwnedReadHalf) -> Reader {
+        Reader(BufReader::with_capacity(BUFFER, read))
+    }
+
+    /// The next frame; `None` where the worker has closed its end.
+    pub(super) async fn next(&mut self) -> Result<Option<Frame>, WorkerError> {
+        next(&mut self.0).await
+    }
+}
+
+async fn next(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Frame>, WorkerError> {
+    let mut head = [0; HEAD];
+    let mut have = 0;
+    while have < HEAD {
+        match from.read(&mut head[have..]).await {
+            Ok(0) if have == 0 => return Ok(None),
+            Ok(0) => return Err(WorkerError::Protocol("it closed its socket within a frame".into())),
+            Ok(count) => have += count,
+            Err(error) if is_end(&error) => return Ok(None),
+            Err(error) => return Err(WorkerError::Socket(error.to_string())),
+        }
+    }
+    let head = Head::read(&head)?;
+    let mut bytes = Vec::with_capacity(head.rest().min(TRUSTED));
+    while bytes.len() < head.rest() {
+        let left = (head.rest() - bytes.len()) as u64;
+        let count = (&mut *from).take(left).read_buf(&mut bytes).await;
+        match count.map_err(|error| WorkerError::Socket(error.to_string()))? {
+            0 => return Err(WorkerError::Protocol("it closed its socket within a frame".into())),
+            _ => continue,
+        }
+    }
+    Ok(Some(Frame { head, bytes }))
+}
+
+/// A process that is gone resets its socket where it had not read all.
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+impl Link {
+    /// A link over what a worker's socket was split into.
+    pub(super) fn new(read: Reader, write: OwnedWriteHalf) -> (Arc<Link>, Wires) {
+        let (outbox, inbox) = mpsc::unbounded_channel();
+        let link = Link { outbox, calls: Mutex::default(), given_up: Notify::new() };
+        (Arc::new(link), Wires { read, write, inbox })
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a batch run. Where the future is dropped before the answer, the worker is killed: it is stuck.
+    pub(super) async fn run(self: &Arc<Link>, batch: &Tensors, rehearsal: bool) -> Outputs {
+        let (done, answer) = oneshot::channel();
+        let id = {
+            let mut calls = self.calls();
+            if let Some(why) = &calls.over {
+                return Err(RunnerError::Failed(why.clone()));
+            }
+            calls.last += 1;
+            let id = calls.last;
+            calls.batches.insert(id, done);
+            id
+        };
+        let out = Out { link: self, id };
+        let frame = message::run(id, batch, rehearsal).map_err(|error| RunnerError::Failed(error.to_string()))?;
+        self.send(frame);
+        let outputs = answer.await;
+        drop(out);
+        outputs.unwrap_or_else(|_| {
+            let why = self.calls().over.clone();
+            Err(RunnerError::Failed(why.unwrap_or_else(|| "its worker ended".into())))
+        })
+    }
+
+    /// Asks whether the worker is alive; returns when it has said so, or is over.
+    pub(super) async fn ping(&self) {
+        let (heard, pong) = oneshot::channel();
+        let id = {
+            let mut calls = self.calls();
+            calls.last += 1;
+            let id = calls.last;
+            calls.pings.insert(id, heard);
+            id
+        };
+        self.send(frame::bare(Order::Ping, id));
+        let _ = pong.await;
+    }
+
+    /// Asks the worker to end when it has answered what it has.
+    pub(super) fn drain(&self) {
+        self.send(frame::bare(Order::Drain, 0));
+    }
+
+    /// Where the worker is over, whoever waits hears of that elsewhere.
+    fn send(&self, frame: Vec<u8>) {
+        let _ = self.outbox.send(frame);
+    }
+
+    /// Batches that are out.
+    pub(super) fn busy(&self) -> usize {
+        self.calls().batches.len()
+    }
+
+    /// Batches that were answered.
+    pub(super) fn answered(&self) -> u64 {
+        self.calls().answered
+    }
+
+    /// Returns when the worker is to be killed.
+    pub(super) async fn given_up(&self) {
+        self.given_up.notified().await;
+    }
+
+    /// Nothing more comes: who waits is told why, and so is whoever asks from now on.
+    pub(super) fn over(&self, why: &str) {
+        let mut calls = self.calls();
+        calls.over = Some(why.to_owned());
+        calls.batches.clear();
+        calls.pings.clear();
+    }
+
+    fn take(&self, frame: &Frame, signature: &Signature) -> Result<(), WorkerError> {
+        let id = frame.head.id;
+        let outputs = match frame.head.word {
+            Word::Pong => {
+                let heard = self.calls().pings.remove(&id);
+                if let Some(heard) = heard {
+                    let _ = heard.send(());
+                }
+                return Ok(());
+            }
+            Word::Done => message::done(frame.meta(), frame.data(), signature).map(Ok)?,
+            Word::Failed => Err(message::failed(frame.meta())?),
+            Word::Ready => return Err(WorkerError::Protocol("it says 'ready' twice".into())),
+            Word::Unknown => return Ok(()),
+        };
+        let mut calls = self.calls();
+        // Nobody waits for the answer to a call that was cancelled.
+        if let Some(done) = calls.batches.remove(&id) {
+            calls.answered += 1;
+            drop(calls);
+            let _ = done.send(outputs);
+        }
+        Ok(())
+    }
+}
+
+impl Wires {
+    /// Carries frames both ways until the worker closes its end, or breaks the protocol.
+    pub(super) async fn carry(self, link: &Link, signature: &Signature) -> Result<(), WorkerError> {
+        let Wires { mut read, mut write, mut inbox } = self;
+        let reading = async {
+            while let Some(frame) = read.next().await? {
+                link.take(&frame, signature)?;
+            }
+            Ok(())
+        };
+        let writing = async {
+            while let Some(frame) = inbox.recv().await {
+                if let Err(error) = write.write_all(&frame).await {
+                    tracing::debug!(%error, "a worker takes no more");
+                    break;
+                }
+            }
+            // Why it takes no more, reading tells.
+            std::future::pending().await
+        };
+        tokio::select! {
+            ended = reading => ended,
+            never = writing => never,
+        }
+    }
+}
+
+/// A batch that is out.
+struct Out<'a> {
+    link: &'a Link,
+    id: u64,
+}
+
+impl Drop for Out<'_> {
+    fn drop(&mut self) {
+        let mut calls = self.link.calls();
+        if calls.batches.remove(&self.id).is_some() {
+            self.link.given_up.notify_one();
+        }
+    }
+}

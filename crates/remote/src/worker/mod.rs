@@ -1,0 +1,373 @@
+//! A model that is a process of its own, in any language: `docs/workers.md` is the protocol.
+
+mod frame;
+mod keeper;
+mod link;
+mod message;
+mod process;
+mod python;
+mod said;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinHandle;
+use uncork_model::runner::{Remote, RunnerError, Signature};
+use uncork_model::tensor::Tensors;
+
+use link::Link;
+pub use process::end_all;
+
+/// The version of the protocol.
+pub(crate) const PROTOCOL: u32 = 1;
+
+/// How long a model's workers have to end, after which they are killed.
+const END: Duration = Duration::from_secs(4);
+
+/// Why a worker cannot be used, or no longer. For the operator.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// There is no process.
+    #[error("{0}")]
+    Start(String),
+    /// It says that it cannot run the model.
+    #[error("its worker says: {0}")]
+    Refused(String),
+    /// It takes too long to be ready.
+    #[error(
+        "its worker was not ready within start_timeout_ms = {limit_ms}; raise that if its model takes longer to load"
+    )]
+    Slow {
+        /// The limit.
+        limit_ms: u128,
+    },
+    /// It ended.
+    #[error("its worker: {0}")]
+    Ended(String),
+    /// It sent what the protocol does not allow.
+    #[error("its worker breaks the protocol: {0}")]
+    Protocol(String),
+    /// A length beyond its bound.
+    #[error("its worker breaks the protocol: a frame with {length} bytes of {what}, more than {most}")]
+    Length {
+        /// Of what.
+        what: &'static str,
+        /// As announced.
+        length: u64,
+        /// The bound.
+        most: u64,
+    },
+    /// The socket failed.
+    #[error("the socket of its worker failed: {0}")]
+    Socket(String),
+    /// A batch did not come back.
+    #[error("a batch of its worker has not come back for stuck_after_ms = {limit_ms}, so it was killed")]
+    Stuck {
+        /// The limit.
+        limit_ms: u128,
+    },
+    /// It does not say that it is alive.
+    #[error("its worker has nothing to do and did not answer for stuck_after_ms = {limit_ms}, so it was killed")]
+    Silent {
+        /// The limit.
+        limit_ms: u128,
+    },
+    /// It takes too much memory.
+    #[error("its worker has {resident_mb} MiB of memory, more than max_memory_mb = {most_mb}, so it was killed")]
+    Memory {
+        /// What it has.
+        resident_mb: u64,
+        /// What it may have.
+        most_mb: u64,
+    },
+    /// It closed its socket before it was ready.
+    #[error("its worker ended before it was ready")]
+    Unready,
+    /// It closed its socket.
+    #[error("its worker ended")]
+    Gone,
+}
+
+/// What is started.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// What a worker that can run several models is to run, such as `app:Class`.
+    pub target: Option<String>,
+    /// What is written to its socket ahead of all frames, for an interpreter that takes its program from there.
+    pub preamble: Arc<[u8]>,
+    /// Set in its environment, beside what is in ours.
+    pub env: Vec<(String, String)>,
+    /// Where it starts; `None` for our own working folder.
+    pub folder: Option<PathBuf>,
+    /// How long it may take until it is ready.
+    pub start_timeout: Duration,
+    /// Most bytes of memory that it may have resident.
+    pub max_memory: Option<u64>,
+}
+
+impl Program {
+    /// A command with a minute to be ready.
+    pub fn new(command: Vec<String>) -> Program {
+        Program {
+            command,
+            target: None,
+            preamble: Arc::default(),
+            env: Vec::new(),
+            folder: None,
+            start_timeout: Duration::from_secs(60),
+            max_memory: None,
+        }
+    }
+}
+
+/// What the model's owner allows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Processes.
+    pub workers: usize,
+    /// Rows of a batch.
+    pub max_batch_rows: usize,
+    /// The cap on the time from arrival to answer.
+    pub max_latency: Duration,
+    /// A batch that takes so long is given up.
+    pub stuck_after: Duration,
+}
+
+/// The workers of one model: each batch goes to one that has the least to do.
+#[derive(Debug)]
+pub struct Workers {
+    shared: Arc<Shared>,
+    signature: Arc<Signature>,
+    platform: String,
+    example: Option<Tensors>,
+    keepers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What all workers of a model share.
+#[derive(Debug)]
+struct Shared {
+    model: String,
+    program: Program,
+    limits: Limits,
+    signature: OnceLock<Arc<Signature>>,
+    places: Mutex<Vec<Place>>,
+    /// Told when a place has room for a batch.
+    room: Notify,
+    closing: watch::Sender<bool>,
+}
+
+/// Where a worker is, or is to come.
+#[derive(Debug, Default)]
+struct Place {
+    link: Option<Arc<Link>>,
+    /// Batches that it takes at once.
+    concurrency: usize,
+    /// Batches that it has.
+    busy: usize,
+    /// How many there have been.
+    restarts: u64,
+    /// Ends in a row without an answer between them, and why the last one was.
+    ends: u32,
+    why: String,
+}
+
+/// A place's room for one batch.
+struct Seat<'a> {
+    shared: &'a Shared,
+    place: usize,
+    link: Arc<Link>,
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        let mut places = self.shared.places();
+        let place = &mut places[self.place];
+        // A worker that came after this one begins with none.
+        if place.link.as_ref().is_some_and(|link| Arc::ptr_eq(link, &self.link)) {
+            place.busy -= 1;
+        }
+        drop(places);
+        self.shared.room.notify_one();
+    }
+}
+
+impl Shared {
+    fn places(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    async fn closing(&self) {
+        let mut closing = self.closing.subscribe();
+        // The sender is ours.
+        let _ = closing.wait_for(|&is_closing| is_closing).await;
+    }
+
+    fn open(&self, place: usize, link: &Arc<Link>, concurrency: usize) {
+        let mut places = self.places();
+        let place = &mut places[place];
+        (place.link, place.concurrency, place.busy) = (Some(Arc::clone(link)), concurrency, 0);
+        drop(places);
+        self.room.notify_waiters();
+    }
+
+    fn close(&self, place: usize) {
+        self.places()[place].link = None;
+    }
+
+    fn ended(&self, place: usize, why: &str, ends: u32) {
+        let mut places = self.places();
+        let place = &mut places[place];
+        (place.ends, place.why) = (ends, why.to_owned());
+        place.restarts += 1;
+    }
+
+    /// Room in the place that has the fewest batches.
+    fn seat(&self) -> Option<Seat<'_>> {
+        let mut places = self.places();
+        let free = |place: &Place| place.link.is_some() && place.busy < place.concurrency;
+        let (at, place) = places.iter_mut().enumerate().filter(|(_, p)| free(p)).min_by_key(|(_, place)| place.busy)?;
+        let link = Arc::clone(place.link.as_ref()?);
+        place.busy += 1;
+        Some(Seat { shared: self, place: at, link })
+    }
+
+    /// Room for a batch, when there is some.
+    async fn wait(&self) -> Seat<'_> {
+        loop {
+            let mut told = std::pin::pin!(self.room.notified());
+            told.as_mut().enable();
+            if let Some(seat) = self.seat() {
+                return seat;
+            }
+            told.await;
+        }
+    }
+
+    async fn run(&self, batch: Tensors, rehearsal: bool) -> Result<Tensors, RunnerError> {
+        let seat = match self.seat() {
+            Some(seat) => seat,
+            None => match tokio::time::timeout(self.patience(), self.wait()).await {
+                Ok(seat) => seat,
+                Err(_) => return Err(RunnerError::Absent(self.trouble().unwrap_or_default())),
+            },
+        };
+        seat.link.run(&batch, rehearsal).await
+    }
+
+    /// How long a batch waits for a worker: longer than the cap its callers do not, and a batch that waits is not stuck.
+    fn patience(&self) -> Duration {
+        self.limits.max_latency.min(self.limits.stuck_after / 2)
+    }
+
+    /// Why nothing is answered, if no worker is there.
+    fn trouble(&self) -> Option<String> {
+        let places = self.places();
+        if places.iter().any(|place| place.link.is_some()) {
+            return None;
+        }
+        let worst = places.iter().max_by_key(|place| place.ends)?;
+        Some(if worst.ends >= keeper::LOOP {
+            format!("crash loop: its worker has ended {} times in a row: {}", worst.ends, worst.why)
+        } else {
+            format!("its worker is being replaced: {}", worst.why)
+        })
+    }
+}
+
+impl Workers {
+    /// Starts all workers of a model, and returns when each is ready. Must be called within the tokio runtime that is to watch
+    /// over them.
+    pub async fn start(model: &str, program: Program, limits: Limits) -> Result<Workers, WorkerError> {
+        let shared = Arc::new(Shared {
+            model: model.to_owned(),
+            program,
+            limits,
+            signature: OnceLock::new(),
+            places: Mutex::new((0..limits.workers).map(|_| Place::default()).collect()),
+            room: Notify::new(),
+            closing: watch::Sender::new(false),
+        });
+        let start = |place| {
+            let (first, introduced) = oneshot::channel();
+            (tokio::spawn(keeper::keep(Arc::clone(&shared), place, first)), introduced)
+        };
+        let (keepers, introduced): (Vec<_>, Vec<_>) = (0..limits.workers).map(start).unzip();
+        let introduced = join_all(introduced).await.into_iter();
+        let introduced = introduced.map(|ready| ready.unwrap_or(Err(WorkerError::Unready)));
+        let ready = introduced
+            .collect::<Result<Vec<_>, _>>()
+            .and_then(|all| all.into_iter().next().ok_or(WorkerError::Unready));
+        let keepers = Mutex::new(keepers);
+        match ready {
+            Ok(ready) => {
+                let signature = Arc::new(ready.signature);
+                Ok(Workers { shared, signature, platform: ready.platform, example: ready.example, keepers })
+            }
+            Err(why) => {
+                shared.closing.send_replace(true);
+                let keepers = keepers.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let _ = tokio::time::timeout(END, join_all(keepers)).await;
+                Err(why)
+            }
+        }
+    }
+
+    /// What the workers call themselves.
+    pub fn platform(&self) -> &str {
+        &self.platform
+    }
+
+    /// One request that the model takes, if the workers gave one.
+    pub fn example(&self) -> Option<&Tensors> {
+        self.example.as_ref()
+    }
+}
+
+impl Remote for Workers {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    async fn run(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        self.shared.run(batch, false).await
+    }
+
+    async fn rehearse(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        self.shared.run(batch, true).await
+    }
+
+    async fn ready(&self) {
+        let ready = async {
+            loop {
+                let mut told = std::pin::pin!(self.shared.room.notified());
+                told.as_mut().enable();
+                if self.shared.trouble().is_none() {
+                    return;
+                }
+                told.await;
+            }
+        };
+        // Whether it was in time, running the batch tells.
+        let _ = tokio::time::timeout(self.shared.patience(), ready).await;
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.shared.trouble()
+    }
+
+    async fn end(&self) {
+        self.shared.closing.send_replace(true);
+        let keepers = std::mem::take(&mut *self.keepers.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ = tokio::time::timeout(END, join_all(keepers)).await;
+    }
+}

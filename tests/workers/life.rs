@@ -1,0 +1,167 @@
+//! How workers end, and what becomes of their batches.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use uncork::batcher::Caps;
+use uncork::error::Error;
+use uncork::registry::{Model, ModelSpec, Registry, Source, Terms};
+use uncork::tensor::{Data, Tensor, Tensors};
+use uncork::worker::Program;
+
+use super::folder::Folder;
+use super::{HANGS, model, program, served, until};
+
+fn request(body: &str) -> Tensors {
+    let element = [&2u32.to_le_bytes()[..], b"{}", body.as_bytes()].concat();
+    Tensors::one("request", Tensor::new(vec![1], vec![element]).unwrap())
+}
+
+/// The worker that answered, and what it said.
+async fn ask(model: &Model, body: &str) -> Result<(u32, String), Error> {
+    let answer = model.infer(request(body), Terms::now()).await?;
+    let Data::Bytes(elements) = answer.outputs.get("answer").unwrap().data() else { panic!("no bytes") };
+    let text = String::from_utf8(elements[0].clone()).unwrap();
+    let (head, said) = text.rsplit_once('}').unwrap();
+    assert!(head.contains("text/plain"), "{text:?}");
+    let (pid, said) = said.split_once(':').unwrap();
+    Ok((pid.parse().unwrap(), said.to_owned()))
+}
+
+fn kill(process: u32, signal: &str) {
+    let told = std::process::Command::new("kill").args(["-s", signal, &process.to_string()]).status().unwrap();
+    assert!(told.success());
+}
+
+/// Whether a process runs; one that nobody has waited for yet does not.
+fn runs(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    status.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn opaque(spec: impl FnOnce(ModelSpec) -> ModelSpec) -> (Registry, Arc<Model>) {
+    let registry = Registry::load(vec![spec(model(program(&["opaque"])))]).unwrap();
+    let model = served(&registry);
+    (registry, model)
+}
+
+#[tokio::test]
+async fn a_worker_that_is_killed_under_load_loses_its_batches_alone_and_leaves_no_descriptor() {
+    let (_registry, model) = opaque(|spec| ModelSpec { runners: NonZeroUsize::new(2).unwrap(), ..spec });
+    let (first, _) = ask(&model, "who").await.unwrap();
+    kill(first, "KILL");
+    until("another worker", || !runs(first)).await;
+    let before = descriptors();
+    let is_over = AtomicBool::new(false);
+    let load = async {
+        let caller = async |i: usize| {
+            let (mut answered, mut lost) = (0, 0);
+            while !is_over.load(Ordering::Relaxed) {
+                let text = format!("{i} {answered}");
+                match ask(&model, &text).await {
+                    Ok((_, said)) => {
+                        assert_eq!(said, text);
+                        answered += 1;
+                    }
+                    Err(Error::ModelFailed) => lost += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            (answered, lost)
+        };
+        join_all((0..8).map(caller)).await
+    };
+    let kills = async {
+        for _ in 0..20 {
+            let (worker, _) = ask(&model, "who").await.unwrap_or_default();
+            if worker > 0 {
+                kill(worker, "KILL");
+                until("its end", || !runs(worker)).await;
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let (counts, ()) = tokio::join!(load, kills);
+    let (answered, lost) = counts.iter().fold((0, 0), |(a, b), (x, y)| (a + x, b + y));
+    // Each kill takes what its worker had: eight callers have one request each.
+    assert!(answered > 100 && lost <= 20 * 8, "{answered} answered, {lost} lost");
+    ask(&model, "after").await.unwrap();
+    until("as many descriptors as before", || descriptors() <= before + 8).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_exits_or_answers_too_few_rows_fails_its_batch_and_no_other() {
+    let (_registry, model) = opaque(|spec| spec);
+    let (first, _) = ask(&model, "a").await.unwrap();
+    assert_eq!(ask(&model, "exit").await, Err(Error::ModelFailed));
+    let (second, said) = ask(&model, "b").await.unwrap();
+    assert!(second != first && said == "b");
+    assert_eq!(ask(&model, "short").await, Err(Error::ModelFailed));
+    assert_eq!(ask(&model, "c").await.unwrap().1, "c");
+}
+
+#[tokio::test]
+async fn a_worker_that_hangs_is_killed_with_all_that_it_started_and_replaced() {
+    let how = ["opaque", "forks", "deaf", "lingers"];
+    let spec = ModelSpec { stuck_after: Duration::from_millis(300), ..model(program(&how)) };
+    let registry = Registry::load(vec![spec]).unwrap();
+    let model = served(&registry);
+    let (first, _) = ask(&model, "a").await.unwrap();
+    let children = || std::fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap_or_default();
+    let child: u32 = children().trim().parse().unwrap();
+    assert!(runs(child));
+    assert!(matches!(ask(&model, "hang").await, Err(Error::ModelStuck { .. })));
+    until("another worker", || model.stuck().is_none()).await;
+    assert_ne!(ask(&model, "b").await.unwrap().0, first);
+    until("the end of both", || !runs(first) && !runs(child)).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_takes_too_much_memory_is_killed() {
+    let registry =
+        Registry::load(vec![model(Program { max_memory: Some(100 << 20), ..program(&["opaque"]) })]).unwrap();
+    let model = served(&registry);
+    let (first, _) = ask(&model, "a").await.unwrap();
+    assert_eq!(ask(&model, "grow").await, Err(Error::ModelFailed));
+    assert_ne!(ask(&model, "b").await.unwrap().0, first);
+}
+
+#[tokio::test]
+async fn a_model_that_goes_takes_its_workers_along_even_those_that_hear_nothing() {
+    for how in [&["opaque"][..], &["opaque", "deaf", "lingers", "forks"]] {
+        let registry = Registry::load(vec![model(program(how))]).unwrap();
+        let (worker, _) = ask(&served(&registry), "a").await.unwrap();
+        assert!(runs(worker));
+        registry.remove("m", "1").await.unwrap();
+        until("its end", || !runs(worker)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_crash_loop_is_named_and_the_model_not_ready_meanwhile() {
+    for (how, why) in
+        [("dies-later", "it does not come back"), ("other-later", "other tensors than the workers before it")]
+    {
+        let folder = Folder::new();
+        let mut program = program(&["opaque", how]);
+        program.env.push(("MARKS".into(), folder.path().display().to_string()));
+        let spec = ModelSpec::new("m", Source::Worker(program), Caps::new(Duration::from_millis(200), 8));
+        let registry = Registry::load(vec![spec]).unwrap();
+        let model = served(&registry);
+        assert!(registry.is_ready());
+        let (worker, _) = ask(&model, "a").await.unwrap();
+        kill(worker, "KILL");
+        until("its name", || model.stuck().is_some_and(|text| text.contains("crash loop") && text.contains(why))).await;
+        assert!(!registry.is_ready());
+        let begun = Instant::now();
+        assert_eq!(ask(&model, "b").await, Err(Error::Absent));
+        assert!(begun.elapsed() < HANGS / 2, "{:?}", begun.elapsed());
+    }
+}

@@ -1,0 +1,114 @@
+//! Any body in, any answer out, over HTTP.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use uncork::registry::Registry;
+use uncork::server::{Ended, Options, Server};
+
+use super::{model, program};
+
+/// A server, and how to stop it.
+pub(crate) struct Served {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<Ended>,
+}
+
+impl Served {
+    pub(crate) async fn start(registry: Registry) -> Served {
+        let server = Server::bind("127.0.0.1:0", Options::default()).await.unwrap();
+        let url = server.urls().next().unwrap();
+        let address = url.strip_prefix("http://").unwrap().parse().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(server.serve(registry, async {
+            let _ = stopped.await;
+        }));
+        Served { address, stop, serving }
+    }
+
+    /// Head and body of the answer.
+    pub(crate) async fn ask(&self, method: &str, path: &str, head: &str, body: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{head}\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &str) -> (u16, String) {
+        let (head, body) = self.ask("POST", path, "", body).await;
+        (head[9..12].parse().unwrap(), body)
+    }
+
+    pub(crate) async fn end(self) {
+        let _ = self.stop.send(());
+        assert_eq!(self.serving.await.unwrap(), Ended::Drained);
+    }
+}
+
+#[tokio::test]
+async fn any_body_goes_to_the_worker_with_its_head_and_any_answer_comes_back() {
+    let served = Served::start(Registry::load(vec![model(program(&["opaque"]))]).unwrap()).await;
+    for path in ["/models/m", "/models/m/versions/1"] {
+        let (head, body) = served.ask("POST", path, "", "\u{fc} & \0").await;
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("content-type: text/plain"), "{head}");
+        assert!(head.contains("server-timing: queue;dur="), "{head}");
+        assert!(body.ends_with(":\u{fc} & \0"), "{body}");
+    }
+    let secret = "Content-Type: text/x\r\nX-Name: a \"name\"\r\nAuthorization: Bearer secret\r\nX-Request-Id: abc\r\n";
+    let (_, body) = served.ask("POST", "/models/m?a=b%20c&timeout=9000000", secret, "head").await;
+    let (_, json) = (0, body);
+    for part in ["\"text/x\"", "a=b%20c", "x-name", "a \\\"name\\\"", "\"request_id\": \"abc\""] {
+        assert!(json.contains(part), "{part} in {json}");
+    }
+    assert!(!json.contains("secret"), "{json}");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn instances_are_rows_and_answered_as_predictions() {
+    let served = Served::start(Registry::load(vec![model(program(&["opaque"]))]).unwrap()).await;
+    // Each of these bodies is the JSON text "json" with its quotes, which the worker answers in plain text.
+    let (status, body) = served.post("/models/m", "{\"instances\": [1, {\"a\": 2}]}").await;
+    assert_eq!(status, 400, "{body}");
+    assert!(body.contains("is not JSON"), "{body}");
+    let (status, body) = served.post("/models/m", "{\"instances\": []}").await;
+    assert_eq!((status, body.as_str()), (400, r#"{"error":"'instances' is empty"}"#));
+    // No list of rows: one row, whatever it says.
+    let (status, body) = served.post("/models/m", "{\"instances\": 5}").await;
+    assert!(status == 200 && body.ends_with(":{\"instances\": 5}"), "{body}");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn statuses_of_the_worker_are_the_caller_s_or_the_log_s() {
+    let served = Served::start(Registry::load(vec![model(program(&["opaque"]))]).unwrap()).await;
+    assert_eq!(served.post("/models/m", "status 422").await, (422, r#"{"error":"in the worker's words"}"#.into()));
+    let (status, body) = served.post("/models/m", "status 500").await;
+    assert!(status == 500 && !body.contains("words"), "{body}");
+    let (status, body) = served.post("/models/m", "status 101").await;
+    assert!(status == 500 && !body.contains("words"), "{body}");
+    let (status, body) = served
+        .post("/v2/models/m/infer", r#"{"inputs":[{"name":"request","datatype":"BYTES","shape":[1],"data":["x"]}]}"#)
+        .await;
+    assert!(status == 400 && body.contains("ask it at /models/m"), "{body}");
+    let (status, body) = served.post("/models/m?timeout=x", "a").await;
+    assert!(status == 400 && body.contains("microseconds"), "{body}");
+    served.end().await;
+    let served = Served::start(Registry::load(vec![model(program(&[]))]).unwrap()).await;
+    let (status, body) = served.post("/models/m", "a").await;
+    assert!(status == 400 && body.contains("/v2/models/m/infer"), "{body}");
+    let inputs = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":[1,2,3,4]}]}"#;
+    let (status, body) = served.post("/v2/models/m/infer", inputs).await;
+    assert!(status == 200 && body.contains("[3.0,7.0]"), "{body}");
+    served.end().await;
+}
