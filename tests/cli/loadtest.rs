@@ -409,3 +409,44 @@ fn uncorks_own_model_is_found_and_its_batches_are_told() {
     assert!(report["mean_batch_rows"].as_f64().unwrap() >= 1.0, "{report:#}");
     assert!(!report["batches"].as_array().unwrap().is_empty(), "{report:#}");
 }
+
+#[test]
+fn reports_say_where_they_come_from_and_two_are_compared() {
+    let folder = Folder::new();
+    let whole = StandIn::start(|_, _| good());
+    let third = StandIn::start(|i, _| if i % 3 == 0 { Reply::Answer(500, "{}".into()) } else { good() });
+    for (stand_in, file) in [(&whole, "a.json"), (&third, "b.json")] {
+        let url = stand_in.url();
+        let flags = [
+            "--model",
+            "m",
+            "--warm-up",
+            "0",
+            "--rate",
+            "40",
+            "--for",
+            "1s",
+            "--seed",
+            "7",
+            "--header",
+            "X-Key: hidden",
+        ];
+        let (code, _, error) = output(loadtest(folder.path(), &[&[&url, "--json", file][..], &flags].concat()));
+        assert_eq!(code, 0, "{error}");
+        let text = fs::read_to_string(folder.path().join(file)).unwrap();
+        assert!(!text.contains("hidden"), "{text}");
+        let report: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (&report["made"]["seed"], &report["made"]["version"]),
+            (&json!(7), &json!(env!("CARGO_PKG_VERSION")))
+        );
+    }
+    let (code, told, error) = output(loadtest(folder.path(), &["--compare", "a.json", "b.json"]));
+    assert_eq!((code, error.as_str()), (0, ""));
+    let line = told.lines().find(|line| line.starts_with("answered well")).unwrap_or_else(|| panic!("{told}"));
+    assert!(line.contains("100.00 %") && line.contains("points"), "{line}");
+    assert!(told.contains("that takes 8 seconds on each side, and there are"), "{told}");
+    let (code, _, error) = output(loadtest(folder.path(), &["--compare", "a.json", "no.json"]));
+    assert_eq!(code, 3);
+    assert!(error.starts_with("no.json cannot be read: "), "{error}");
+}

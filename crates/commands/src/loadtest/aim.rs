@@ -13,8 +13,8 @@ const MOST_BYTES: u64 = 1 << 30;
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     /// The server's base, as in http://127.0.0.1:8080 or unix:/run/uncork.sock, or the very URL to ask; no other is ever talked to
-    #[arg(value_name = "URL")]
-    url: String,
+    #[arg(value_name = "URL", required_unless_present = "compare")]
+    url: Option<String>,
 
     /// Model served by the Open Inference Protocol v2 below the base [default: the only one]
     #[arg(long, value_name = "NAME")]
@@ -103,7 +103,7 @@ impl Flags {
     /// # Errors
     /// What is wrong with the flags, a file, or the server.
     pub(super) fn take(&self, sizes: &[usize], seed: u64) -> Result<Aim, String> {
-        let url = Url::read(&self.url)?;
+        let url = Url::read(self.url.as_deref().unwrap_or_default())?;
         if self.request.is_some() && (self.expect.is_some() || !self.shape.is_empty()) {
             return Err("--request says all that is asked; leave --expect and --shape out".into());
         }

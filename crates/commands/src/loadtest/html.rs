@@ -15,7 +15,7 @@ const STYLE: &str = "
 body { margin: 2rem auto; max-width: 50rem; padding: 0 1rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin-bottom: 0; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-.soft { color: var(--soft); } .verdict { background: var(--panel); border-left: 6px solid; padding: .8rem 1rem;
+.soft { color: var(--soft); } code { overflow-wrap: anywhere; } .verdict { background: var(--panel); border-left: 6px solid; padding: .8rem 1rem;
   border-radius: 4px; overflow-wrap: anywhere; } .verdict b { color: inherit; }
 .passed { border-color: var(--passed); } .missed { border-color: var(--missed); }
 .inconclusive { border-color: var(--inconclusive); }
@@ -88,6 +88,8 @@ pub(super) fn page(report: &Report) -> String {
         lines.extend(main.run.tally.reasons.iter().map(|(reason, count)| vec![reason.clone(), count.to_string()]));
         body += &table(&lines, true);
     }
+    let command = report.made.command.join(" ");
+    body += &format!("<p class=\"soft\">{}<br/><code>{}</code></p>\n", escaped(&report.made.line()), escaped(&command));
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\

@@ -19,6 +19,7 @@ pub(super) fn text(report: &Report) -> String {
     add("kind", json!(kind));
     add("verdict", json!(report.outcome().name()));
     add("verdict_line", json!(report.verdict_line()));
+    add("made", json!(report.made));
     add("url", json!(report.url));
     add("model", json!(report.model));
     add("asked", json!(report.asked));

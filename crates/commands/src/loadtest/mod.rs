@@ -3,6 +3,7 @@
 mod aim;
 mod arrivals;
 mod chart;
+mod compare;
 mod html;
 mod json;
 mod junit;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use self::report::Report;
+use self::report::{Made, Report};
 use self::stop::Stop;
 use super::values::{count, number, time};
 use super::{USAGE, complain, plot, say};
@@ -102,6 +103,10 @@ pub struct Loadtest {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     junit: Option<PathBuf>,
 
+    /// Say what changed between two reports that --json wrote, and send nothing
+    #[arg(long, value_names = ["A.json", "B.json"], num_args = 2, exclusive = true, help_heading = "Output")]
+    compare: Vec<PathBuf>,
+
     /// Print the verdict only
     #[arg(long, short, help_heading = "Output")]
     quiet: bool,
@@ -135,11 +140,25 @@ Examples:
   uncork loadtest unix:/run/uncork.sock --as binary --rate 2000
       binary tensors, as Triton's clients send them, over a Unix socket
   uncork loadtest http://127.0.0.1:8080 --closed-loop 64 --think-ms 5 --for 20s
-      64 callers that wait for their answers";
+      64 callers that wait for their answers
+  uncork loadtest --compare before.json after.json
+      what changed, and what of it is more than chance";
 
 impl Loadtest {
     /// Sends, judges, and prints what came of it.
     pub fn run(self) -> ExitCode {
+        if let [before, after] = &self.compare[..] {
+            return match compare::compare(before, after, plot::terminal_width()) {
+                Ok(text) => {
+                    say(&text);
+                    ExitCode::SUCCESS
+                }
+                Err(message) => {
+                    complain(&message);
+                    ExitCode::from(USAGE)
+                }
+            };
+        }
         match self.report().and_then(|report| self.deliver(&report).map(|()| report)) {
             Ok(report) => ExitCode::from(report.exit_code()),
             Err(message) => {
@@ -189,7 +208,8 @@ impl Loadtest {
             None => trials::Series::One,
         };
         let is_quiet = self.quiet || self.json.as_deref() == Some(Path::new("-"));
-        trials::Trials { aim, arriving, slos, means, stop, is_quiet }.run(&series)
+        let made = Made::here(self.arrivals.seed);
+        trials::Trials { made, aim, arriving, slos, means, stop, is_quiet }.run(&series)
     }
 
     /// The objectives, with a deadline where they need one.

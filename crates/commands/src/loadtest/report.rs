@@ -1,6 +1,6 @@
 //! What came of everything, ready to be written in whatever form.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::{INCONCLUSIVE, MISSED};
 use uncork_loadtest::{Found, Judged, Run, Slo, Verdict, short};
@@ -84,8 +84,64 @@ pub(super) enum Purpose {
     Search(Option<Found>),
 }
 
+/// Where a report comes from: what one needs to make it again.
+#[derive(Debug, Clone, serde::Serialize)]
+pub(super) struct Made {
+    /// When it was begun, as in `2026-02-14T09:30:00Z`.
+    pub(super) at: String,
+    /// The program's version.
+    pub(super) version: &'static str,
+    /// The machine that sent the load.
+    pub(super) host: String,
+    /// Its processors, as far as the program may use them.
+    pub(super) processors: usize,
+    pub(super) seed: u64,
+    /// The words of the command line; secrets of headers are left out.
+    pub(super) command: Vec<String>,
+}
+
+impl Made {
+    /// Now and here.
+    pub(super) fn here(seed: u64) -> Made {
+        Made {
+            at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            version: env!("CARGO_PKG_VERSION"),
+            host: gethostname::gethostname().to_string_lossy().into_owned(),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            seed,
+            command: without_secrets(std::env::args_os().map(|word| word.to_string_lossy().into_owned())),
+        }
+    }
+
+    /// `2026-02-14T09:30:00Z on HOST (2 processors), uncork 0.1.0, seed 1`
+    pub(super) fn line(&self) -> String {
+        let Made { at, version, host, processors, seed, .. } = self;
+        let plural = if *processors == 1 { "" } else { "s" };
+        format!("{at} on {host} ({processors} processor{plural}), uncork {version}, seed {seed}")
+    }
+}
+
+/// A report is passed on; what authorizes its maker must not be in it.
+fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
+    let cut = |header: &str| match header.split_once(':') {
+        Some((name, _)) => format!("{name}: …"),
+        None => header.to_owned(),
+    };
+    let mut is_header = false;
+    let word = |word: String| {
+        let is_value = std::mem::replace(&mut is_header, word == "--header");
+        match word.strip_prefix("--header=") {
+            _ if is_value => cut(&word),
+            Some(header) => format!("--header={}", cut(header)),
+            None => word,
+        }
+    };
+    words.map(word).collect()
+}
+
 /// All runs.
 pub(super) struct Report {
+    pub(super) made: Made,
     pub(super) url: String,
     pub(super) model: Option<String>,
     /// What was asked, and how it arrived, in words.
@@ -239,5 +295,17 @@ impl Outcome {
             Outcome::Missed => "missed",
             Outcome::Inconclusive => "inconclusive",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_keeps_no_secret_of_its_makers_headers() {
+        let words = ["uncork", "--header", "Authorization: Bearer x", "--header=X-Key: y", "--rate", "5"];
+        let kept = without_secrets(words.into_iter().map(str::to_owned));
+        assert_eq!(kept, ["uncork", "--header", "Authorization: …", "--header=X-Key: …", "--rate", "5"]);
     }
 }

@@ -30,6 +30,7 @@ pub(super) fn report(report: &Report, width: usize) -> String {
         parts.push(table(&objectives(report.main()), 2, width));
     }
     parts.extend(report.notes().iter().map(|note| wrap(note, width)));
+    parts.push(report.made.line());
     parts.push(verdict(report));
     parts.join("\n\n")
 }

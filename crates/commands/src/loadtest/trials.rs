@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::aim::Aim;
 use super::arrivals::Arriving;
 use super::live;
-use super::report::{Batches, Purpose, Report, Trial};
+use super::report::{Batches, Made, Purpose, Report, Trial};
 use super::stop::Stop;
 use uncork_loadtest::{Heard, Load, Means, Run, Search, Slo, Step, Verdict, short};
 
@@ -23,6 +23,7 @@ pub(super) enum Series {
 
 /// Everything that a run needs.
 pub(super) struct Trials {
+    pub(super) made: Made,
     pub(super) aim: Aim,
     pub(super) arriving: Arriving,
     pub(super) slos: Vec<Slo>,
@@ -128,6 +129,7 @@ impl Trials {
 
     fn report(self, purpose: Purpose, trials: Vec<Trial>, main: usize) -> Report {
         Report {
+            made: self.made,
             url: format!("http://{}{}", self.aim.url.host, self.aim.url.path.trim_end_matches('/')),
             model: self.aim.model,
             asked: self.aim.words,
