@@ -15,7 +15,7 @@ use uncork_commands::{USAGE, complain, say};
 use super::{descriptors, log};
 use crate::config::{self, Config, Flags};
 use crate::registry::{LoadErrors, Registry};
-use crate::repository::{Reloaded, Repository};
+use crate::repository::{Reloaded, Repository, Settings};
 use crate::server::{Ended, Options, Server};
 use crate::telemetry::{Counts, Tracer, Traces};
 use crate::worker;
@@ -228,7 +228,9 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
     };
     let folder = config.folder.clone().map(|folder| folder.followed(config.strict));
     let (registry, opening) = Registry::open(config.models.clone(), tracer);
-    let repository = Repository::new(registry.clone(), config.models.clone(), folder).limited(config.budget);
+    let repository = Repository::new(registry.clone(), config.models.clone(), folder)
+        .limited(config.budget)
+        .routed(config.routes.clone());
     let server = server.repository(repository.clone());
     // Not ready before the folder's models are there too.
     let hold = registry.hold();
@@ -312,7 +314,8 @@ async fn apply(new: Config, config: &Config, repository: &Repository) -> bool {
         warn!("SIGHUP: [server] {key} is another now, which takes effect at the next start");
     }
     let folder = new.folder.map(|folder| folder.followed(new.strict));
-    match repository.reload(new.models, folder, new.strict, new.budget).await {
+    let Config { models, routes, strict, budget, .. } = new;
+    match repository.reload(Settings { models, routes, folder, strict, budget }).await {
         Ok(Reloaded { added, changed, removed }) => {
             let [added, changed, removed] = [added, changed, removed].map(|names| names.join(" "));
             info!(added, changed, removed, "SIGHUP: the settings are applied");

@@ -1,5 +1,6 @@
 //! A folder of models: what `model.toml` and Triton's `config.pbtxt` say of each.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use super::model;
 use super::pbtxt::{self, Value};
 use super::pool::Pools;
 use super::problem::{Place, Report};
+use super::routes;
 use super::setting::{self, Setting};
 use super::{Flags, Layers};
 use crate::registry::{ModelSpec, Source};
@@ -58,10 +60,19 @@ impl ModelsFolder {
             Some(setting) => policy(setting, &mut report),
             None => triton.policy.take(),
         };
+        let routes = routes::of_table(&table, &mut report);
+        // Versions that are spoken of are those that are wanted.
+        let spoken_of = routes::versions(&routes).filter_map(|version| version.parse().ok()).collect::<BTreeSet<u64>>();
+        let policy = policy.or_else(|| (!spoken_of.is_empty()).then(|| Policy::Named(spoken_of.clone())));
+        if let (Some(Policy::Named(named)), Some(setting)) = (&policy, table.get("versions"))
+            && let Some(missing) = spoken_of.difference(named).next()
+        {
+            setting.refuse(&mut report, format!("leaves out {missing}, of which labels, weights or shadow speak"));
+        }
         let spec = model::of_folder(name, &table, &self.pools, &layers, &mut report);
         report.finish().map_err(|problems| problems.to_string())?;
         let spec = ModelSpec { source: Source::Onnx(folder.to_owned()), ..spec };
-        Ok(Described { policy: policy.unwrap_or_default(), spec, file: triton.file, notes: triton.notes })
+        Ok(Described { policy: policy.unwrap_or_default(), spec, routes, file: triton.file, notes: triton.notes })
     }
 }
 

@@ -44,11 +44,16 @@ pub(super) const MODEL_ABILITIES: &[&str] = &["allowed_batch_sizes", "lengths", 
 /// Keys of `[[model]]` about the processes that run it.
 pub(super) const MODEL_WORKER: &[&str] = &["python_path", "env", "working_folder", "start_timeout_ms", "max_memory_mb"];
 
+/// Keys of `[[model]]` about which of its versions answers whom.
+pub(super) const MODEL_ROUTES: &[&str] = &["labels", "weights", "shadow"];
+
 /// All keys of `[[model]]`.
-pub(super) const MODEL: &[&[&str]] = &[MODEL_IDENTITY, MODEL_WORKER, MODEL_ABILITIES, MODEL_POOL, MODEL_COMMON];
+pub(super) const MODEL: &[&[&str]] =
+    &[MODEL_IDENTITY, MODEL_ROUTES, MODEL_WORKER, MODEL_ABILITIES, MODEL_POOL, MODEL_COMMON];
 
 /// Keys of a `model.toml` in a folder of models.
-pub(super) const MODEL_IN_FOLDER: &[&[&str]] = &[&["versions"], MODEL_ABILITIES, MODEL_POOL, MODEL_COMMON];
+pub(super) const MODEL_IN_FOLDER: &[&[&str]] =
+    &[&["versions"], MODEL_ROUTES, MODEL_ABILITIES, MODEL_POOL, MODEL_COMMON];
 
 /// Keys of `[[model]]` that may also be said for all models, in the environment.
 pub(super) const MODEL_COMMON: &[&str] = &[

@@ -48,6 +48,9 @@
 //! | `device` | `"flex"` | where it computes: `flex` (the processor), or `wgpu`, `cuda` in a program built with that feature |
 //! | `runners`, `threads` | 1, cores / runners | |
 //! | `pool`, `weight` | –, 1 | shares the runners of that pool, with its part by weight; then without `runners` |
+//! | `labels` | – | names of versions, for `/v1/models/M/labels/L`: `{ stable = 1, canary = 2 }`; in one of a model's tables |
+//! | `weights` | the highest version | parts of the requests that name no version: `{ "1" = 90, "2" = 10 }` |
+//! | `shadow` | – | a version that gets copies of what the others are asked, and answers nobody: `"2"` |
 //! | `stuck_after_ms` | 10 × `max_latency_ms`, 10000 at least | a batch that runs for so long is given up with 500, its runner replaced |
 //! | `max_queue_rows`, `max_queue_bytes` | 128 batches, 268435456 | |
 //!
@@ -76,11 +79,13 @@ pub(crate) mod pbtxt;
 mod pool;
 mod problem;
 mod reload;
+mod routes;
 mod server;
 mod setting;
 mod traces;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -89,7 +94,7 @@ pub use folder::ModelsFolder;
 pub use problem::{Place, Problem, Problems};
 pub use server::LogFormat;
 
-use crate::registry::ModelSpec;
+use crate::registry::{ModelSpec, Routes};
 use crate::repository::Budget;
 use crate::server::Options;
 use crate::telemetry;
@@ -175,6 +180,8 @@ pub struct Config {
     pub models: Vec<ModelSpec>,
     /// The folder of models that is followed.
     pub folder: Option<ModelsFolder>,
+    /// Which versions of these models answer whom, where that is not simply the highest.
+    pub routes: BTreeMap<String, Routes>,
     /// A bound on the memory of all models together.
     pub budget: Budget,
     /// What is logged, in `tracing`'s filter syntax.
@@ -205,6 +212,7 @@ pub fn resolve(
     let server::Checked { http, grpc, http_threads, options, strict, log_format, traces, models: of_models, budget } =
         server::check(&file.server, &file.folder, &layers, &mut report);
     let (models, pools) = model::check_all(&file, flags, folder, &layers, of_models.is_some(), &mut report);
+    let routes = routes::of_file(&file, &models, &mut report);
     let log = environment.log(&mut report);
     report.finish()?;
     let folder = of_models.map(|(of_models, poll)| ModelsFolder {
@@ -222,6 +230,7 @@ pub fn resolve(
         strict,
         models,
         folder,
+        routes,
         budget,
         log,
         log_format,

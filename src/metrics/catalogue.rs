@@ -128,6 +128,12 @@ pub(super) const MEMORY: Metric = metric(
     Kind::Gauge,
     "What the process grew by while the model was loaded and warmed up, and the length of its file at least.",
 );
+pub(super) const COPIES: Metric = metric(
+    "uncork_shadow_copies_total",
+    Kind::Counter,
+    "Copies of requests for a version that answers nobody, by what became of them; they are no requests elsewhere.",
+)
+.by("outcome", &Copied::LABELS);
 /// Has no label.
 pub(super) const MAX_MODELS: Metric = metric(
     "uncork_repository_max_models_bytes",
@@ -169,7 +175,7 @@ pub(super) const BUILD_INFO: Metric =
     metric("uncork_build_info", Kind::Gauge, "Always 1; its label tells the program's version.");
 
 /// Every metric of uncork's own, in the order of docs/metrics.md.
-pub const ALL: [Metric; 34] = [
+pub const ALL: [Metric; 35] = [
     BATCH_SIZE,
     REQUESTS,
     RELEASES,
@@ -197,6 +203,7 @@ pub const ALL: [Metric; 34] = [
     MAX_QUEUE_ROWS,
     MAX_QUEUE_BYTES,
     MEMORY,
+    COPIES,
     HTTP_REQUESTS,
     HTTP_CONNECTIONS,
     REPOSITORY_LOADS,
@@ -233,6 +240,31 @@ impl Stage {
     /// The label's value.
     pub fn label(self) -> &'static str {
         Stage::LABELS[self as usize]
+    }
+}
+
+/// What becomes of a copy for a shadow, as labelled in `uncork_shadow_copies_total{outcome}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copied {
+    /// The shadow had an answer.
+    Answered,
+    /// It had none.
+    Failed,
+    /// Its batcher refused it.
+    Refused,
+    /// It was not made, since somebody waited.
+    Dropped,
+}
+
+impl Copied {
+    /// Every one.
+    pub const ALL: [Copied; 4] = [Copied::Answered, Copied::Failed, Copied::Refused, Copied::Dropped];
+
+    const LABELS: [&'static str; 4] = ["answered", "failed", "refused", "dropped"];
+
+    /// The label's value.
+    pub fn label(self) -> &'static str {
+        Copied::LABELS[self as usize]
     }
 }
 

@@ -15,7 +15,7 @@ use metrics_exporter_prometheus::formatting::sanitize_label_value;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use metrics_process::Collector;
 
-pub use catalogue::Stage;
+pub use catalogue::{Copied, Stage};
 
 use crate::batcher::{Abandoned, Landed, Learned, Observer, RefusalReason, Refused, Released, SpanRef, Waits};
 use crate::error::Outcome;
@@ -187,6 +187,7 @@ impl Metrics {
             queue_bytes: gauge(catalogue::QUEUE_BYTES),
             in_flight_batches: gauge(catalogue::IN_FLIGHT),
             memory: gauge(catalogue::MEMORY),
+            copies: Copied::ALL.map(|copied| counter(catalogue::COPIES, copied.label())),
             estimate_base: gauge(catalogue::ESTIMATE_BASE),
             estimate_per_row: gauge(catalogue::ESTIMATE_PER_ROW),
             estimate_noise: gauge(catalogue::ESTIMATE_NOISE),
@@ -401,6 +402,8 @@ pub struct ModelMetrics {
     pub in_flight_batches: Gauge,
     /// Bytes of memory that it took when it was loaded.
     pub memory: Gauge,
+    /// By [`Copied`].
+    pub copies: [Counter; Copied::ALL.len()],
     estimate_base: Gauge,
     estimate_per_row: Gauge,
     estimate_noise: Gauge,

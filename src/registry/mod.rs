@@ -9,10 +9,13 @@ mod lengths;
 mod load;
 mod memory;
 mod model;
+mod routes;
+mod shadow;
 mod spec;
 mod stage;
 mod work;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -24,6 +27,7 @@ pub use lengths::Lengths;
 pub use load::is_built;
 pub(crate) use load::{Loaded, load};
 pub use model::{Answer, Count, Model};
+pub use routes::Routes;
 pub use spec::{ModelSpec, Remotes, Runners, Source};
 pub use stage::Staged;
 
@@ -37,6 +41,7 @@ use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::telemetry::Tracer;
 use crate::tensor::Tensors;
+use routes::Dealer;
 use work::Served;
 
 /// Why a model could not be loaded, in words for the operator.
@@ -128,6 +133,8 @@ struct Table {
     loading: Vec<(String, String)>,
     /// Those that are being loaded beside them: the registry is ready without.
     coming: Vec<(String, String)>,
+    /// By name: which version answers whom, where that is not simply the highest.
+    dealers: BTreeMap<String, Dealer>,
 }
 
 /// Models that are still to be loaded into a registry.
@@ -174,7 +181,7 @@ impl Inner {
     fn load(&self, spec: ModelSpec, is_strict: bool) -> Result<Option<Arc<Model>>, LoadError> {
         let _alone = self.alone();
         let model = self.start(spec, is_strict, &[])?;
-        Ok(self.put_all(vec![model], &[]).pop())
+        Ok(self.put_all(vec![model], &[], None).pop())
     }
 
     /// Loads a model and warms it up.
@@ -305,18 +312,14 @@ impl Registry {
         let mut table = self.inner.table_to_write();
         let left: Vec<_> = table.models.iter().filter(|other| !Arc::ptr_eq(other, &model)).cloned().collect();
         table.models = left.into();
+        table.cast();
         Ok(Leaving(model))
     }
 
-    /// The model of that name and version; without a version, the highest one that is loaded.
+    /// The model of that name and version; without a version, the highest one that is loaded and no shadow. It is the same at each
+    /// time: who answers a request, [`answering`](Self::answering) says.
     pub fn model(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, Error> {
-        let table = self.inner.table();
-        let mut versions = table.models.iter().filter(|m| m.name() == name);
-        let found = match version {
-            None => versions.next_back(),
-            Some(version) => versions.find(|m| m.version() == version),
-        };
-        found.cloned().ok_or_else(|| table.unknown(name, version))
+        self.inner.table().model(name, version)
     }
 
     /// All models, by name and then by version.
@@ -383,6 +386,16 @@ impl Registry {
 impl Table {
     fn versions(&self, name: &str) -> impl Iterator<Item = &str> {
         self.models.iter().filter(move |m| m.name() == name).map(|m| m.version())
+    }
+
+    fn model(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, Error> {
+        let shadow = self.dealers.get(name).and_then(|dealer| dealer.routes.shadow.as_deref());
+        let mut versions = self.models.iter().filter(|m| m.name() == name);
+        let found = match version {
+            None => versions.rfind(|m| Some(m.version()) != shadow),
+            Some(version) => versions.find(|m| m.version() == version),
+        };
+        found.cloned().ok_or_else(|| self.unknown(name, version))
     }
 
     /// Why there is no such model.

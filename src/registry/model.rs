@@ -15,12 +15,13 @@ use super::away::Away;
 use super::course::{Manner, Unserved};
 use super::lengths::Lengths;
 use super::load::{self, Loaded};
+use super::shadow::Copies;
 use super::spec::{Build, ModelSpec, Source};
 use super::work::{Desk, Fleet, Habits, Served};
 use crate::batcher::{self, Answered, BatchError, BatchSizes, Batcher, Caps, Pool, Terms, Weight, Work};
 use crate::error::{Error, Outcome};
 use crate::journal::{Journal, Snapshot};
-use crate::metrics::{Limits, Metrics, ModelMetrics, Stage};
+use crate::metrics::{Copied, Limits, Metrics, ModelMetrics, Stage};
 use crate::runner::{Runner, Signature};
 use crate::statistics::{Statistics, Totals};
 use crate::telemetry::{FailureLog, SpanRef, Tracer};
@@ -62,6 +63,8 @@ pub struct Model {
     /// Bytes that it takes.
     memory: u64,
     loaded: SystemTime,
+    /// Who gets copies of its requests.
+    pub(super) copies: Copies,
     /// Who waits for its end hears when this goes.
     held: watch::Sender<()>,
 }
@@ -171,6 +174,7 @@ impl Model {
             counts,
             memory: 0,
             loaded: SystemTime::now(),
+            copies: Copies::default(),
             held,
         })
     }
@@ -274,6 +278,7 @@ impl Model {
         let (counts, arrival) = (Arc::clone(&self.counts), terms.arrival());
         let decode = arrival.elapsed();
         let mut count = Count { counts, arrival, outcome: Outcome::Departed, stages: None };
+        self.copy(&inputs);
         match self.answer(inputs, terms).await {
             Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span }) => {
                 count.outcome = Outcome::OnTime;
@@ -289,7 +294,11 @@ impl Model {
     }
 
     /// Outputs, and what assembling and executing the batch took.
-    async fn answer(&self, inputs: Tensors, terms: Terms) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
+    pub(super) async fn answer(
+        &self,
+        inputs: Tensors,
+        terms: Terms,
+    ) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
         let inputs = self.signature.check(inputs).map_err(|e| Error::Invalid(e.to_string()))?;
         let (rows, cap, bound) = (inputs.rows(), self.batcher.most_rows(), self.spec.max_queue_rows.get());
         if rows <= cap {
@@ -334,6 +343,16 @@ impl Model {
             }
         })?;
         Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span })
+    }
+
+    /// Rows that wait for it.
+    pub(super) fn waiting(&self) -> usize {
+        self.batcher.waits().rows
+    }
+
+    /// Counts what became of a copy that it was to get.
+    pub(super) fn count_copy(&self, copied: Copied) {
+        self.counts.metrics.copies[copied as usize].increment(1);
     }
 
     /// Counts a request for this model that could not even be read: `infer` counts every other.

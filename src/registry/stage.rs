@@ -1,10 +1,11 @@
 //! Models that are loaded beside those that are served, and take their places in one moment.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::model::Model;
 use super::spec::ModelSpec;
-use super::{Leaving, LoadError, Registry};
+use super::{Leaving, LoadError, Registry, Routes};
 
 /// A model that is loaded and warm, and not served. Dropped, it leaves nothing behind.
 #[derive(Debug)]
@@ -41,9 +42,15 @@ impl Registry {
     }
 
     /// Serves all of `staged` from now on, each in the place of the one of its name and version if there is one, and those of
-    /// `gone` no more: whoever asks sees all of it or nothing. What is served no more comes back.
-    pub fn exchange(&self, staged: Vec<Staged>, gone: &[(String, String)]) -> Vec<Leaving> {
-        let left = self.inner.put_all(staged.into_iter().map(|Staged(model)| model).collect(), gone);
+    /// `gone` no more, and says who answers whom where that is given: whoever asks sees all of it or nothing. What is served no
+    /// more comes back.
+    pub fn exchange(
+        &self,
+        staged: Vec<Staged>,
+        gone: &[(String, String)],
+        routes: Option<&BTreeMap<String, Routes>>,
+    ) -> Vec<Leaving> {
+        let left = self.inner.put_all(staged.into_iter().map(|Staged(model)| model).collect(), gone, routes);
         left.into_iter().map(Leaving).collect()
     }
 
@@ -55,7 +62,12 @@ impl Registry {
 
 impl super::Inner {
     /// Serves these, each in the place of the one of its name and version, and those of `gone` no more.
-    pub(super) fn put_all(&self, models: Vec<Model>, gone: &[(String, String)]) -> Vec<Arc<Model>> {
+    pub(super) fn put_all(
+        &self,
+        models: Vec<Model>,
+        gone: &[(String, String)],
+        routes: Option<&BTreeMap<String, Routes>>,
+    ) -> Vec<Arc<Model>> {
         let mut table = self.table_to_write();
         let mut left = Vec::new();
         let is_gone = |model: &Arc<Model>| {
@@ -77,6 +89,10 @@ impl super::Inner {
             stay.insert(at, Arc::new(model));
         }
         table.models = stay.into();
+        match routes {
+            Some(routes) => table.route(routes),
+            None => table.cast(),
+        }
         left
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct ModelFolder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VersionFolder {
     pub(super) path: PathBuf,
-    /// Of all files in it, and of the model's settings.
+    /// Of all files in it, and of what the model's settings come to.
     pub(super) stamp: Stamp,
 }
 
@@ -69,7 +69,7 @@ fn model(path: &Path) -> io::Result<ModelFolder> {
         let Some(number) = number.filter(|_| version.is_dir()) else { continue };
         let files = sorted(&version)?;
         if !files.is_empty() {
-            let stamp = stamp(files.iter().map(PathBuf::as_path), settings)?;
+            let stamp = stamp(files.iter().map(PathBuf::as_path), hash(path))?;
             versions.insert(number, VersionFolder { path: version, stamp });
         }
     }
@@ -110,10 +110,10 @@ pub(super) fn stamp_of_file(file: &Path) -> io::Result<Stamp> {
 }
 
 impl ModelFolder {
-    /// Makes all of it other than it was, where what is said of it elsewhere has changed so many times.
-    pub(super) fn turn(&mut self, times: u64) {
+    /// Makes what is said of the model part of the state of its versions.
+    pub(super) fn mark(&mut self, said: &str) {
         for version in self.versions.values_mut() {
-            version.stamp = hash((version.stamp, times));
+            version.stamp = hash((version.stamp, said));
         }
     }
 }
@@ -172,7 +172,10 @@ mod tests {
         assert_eq!(stamp(&after, 1), stamp(&before, 1));
         write(&folder, "m/model.toml", "max_latency_ms = 5");
         let settings = look(&folder).unwrap().0;
-        assert!(settings["m"].settings != after["m"].settings && stamp(&settings, 1) != stamp(&after, 1));
+        assert!(settings["m"].settings != after["m"].settings && stamp(&settings, 1) == stamp(&after, 1));
+        let mut marked = settings.clone();
+        marked.get_mut("m").unwrap().mark("5 ms");
+        assert_ne!(stamp(&marked, 1), stamp(&settings, 1));
         fs::remove_dir_all(&folder).unwrap();
         assert!(look(&folder).is_err());
     }

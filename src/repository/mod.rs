@@ -23,9 +23,9 @@ use tokio::sync::watch;
 pub use budget::Budget;
 pub use folder::{OWN_SETTINGS, TRITON_SETTINGS};
 pub use plan::Policy;
-pub use reload::Reloaded;
+pub use reload::{Reloaded, Settings};
 
-use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Registry, Source};
+use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Registry, Routes, Source};
 use folder::{ModelFolder, VersionFolder};
 use plan::{Change, Seen, Serving, Stamp, State};
 use reload::Configured;
@@ -38,6 +38,8 @@ pub struct Described {
     pub policy: Policy,
     /// Caps and bounds of each version; its version and its source are those of the folder.
     pub spec: ModelSpec,
+    /// Which version answers whom.
+    pub routes: Routes,
     /// The file in each version's folder, where that is named.
     pub file: Option<String>,
     /// What is said there and has no meaning here, in words for the operator.
@@ -120,10 +122,12 @@ struct Shelf {
     /// The stamps of the last look.
     before: BTreeMap<(String, u64), Stamp>,
     described: BTreeMap<String, (Stamp, Result<Described, String>)>,
-    /// What was said before the configuration was read again, until it is held against what is said now.
-    before_reload: BTreeMap<String, (Stamp, Result<Described, String>)>,
-    /// How often what is said of a model has changed without a change of its files.
-    turns: BTreeMap<String, u64>,
+    /// The stamps of the settings at the last look.
+    settings_before: BTreeMap<String, Stamp>,
+    /// Which versions of the configuration's models answer whom.
+    routes: BTreeMap<String, Routes>,
+    /// The same of the folder's models.
+    routes_of_folder: BTreeMap<String, Routes>,
     /// Names that somebody has unloaded, or that had to make room, with the reason.
     unloaded: BTreeMap<String, String>,
     /// What is no model, as it was logged last.
@@ -143,6 +147,15 @@ impl Repository {
     /// Bounds the memory of all models together, from the next one on that is loaded.
     pub fn limited(self, budget: Budget) -> Repository {
         self.0.limit(&mut self.0.shelf(), budget);
+        self
+    }
+
+    /// Says which versions of the configuration's models answer whom.
+    pub fn routed(self, routes: BTreeMap<String, Routes>) -> Repository {
+        let mut shelf = self.0.shelf();
+        shelf.routes = routes;
+        self.0.registry.route(&shelf.all_routes());
+        drop(shelf);
         self
     }
 
@@ -320,6 +333,9 @@ impl Inner {
         }
         shelf.describe(&mut models, &folder);
         shelf.forget(&models);
+        // Before anything is loaded: a shadow answers nobody, not even for a moment.
+        shelf.route(&models, is_hurried);
+        self.registry.route(&shelf.all_routes());
         // Each round loads or lets go of something, or finds out that it cannot be loaded.
         loop {
             let seen = shelf.seen(&models, is_hurried);
@@ -411,7 +427,7 @@ impl Inner {
         let metrics = self.registry.metrics().repository();
         match self.stage_and_fit(shelf, spec, strict, goes) {
             Ok((staged, mut left)) => {
-                left.extend(self.registry.exchange(vec![staged], &[]));
+                left.extend(self.registry.exchange(vec![staged], &[], None));
                 metrics.loaded.increment(1);
                 tracing::info!(model = name, version, "served from now on");
                 Ok(left)
@@ -486,22 +502,32 @@ impl Shelf {
         self.configured.iter().any(|own| own.spec.name == name)
     }
 
-    /// Reads the settings of models whose settings have changed.
-    fn describe(&mut self, models: &mut BTreeMap<String, ModelFolder>, folder: &Folder) {
-        self.describe_changed(models, folder);
-        let before = std::mem::take(&mut self.before_reload);
-        for name in models.keys() {
-            let now = self.described.get(name);
-            // Changed files are other versions anyway.
-            let is_other = before.get(name).zip(now).is_some_and(|(old, now)| old.0 == now.0 && old.1 != now.1);
-            if is_other {
-                *self.turns.entry(name.clone()).or_default() += 1;
+    /// Which version answers whom, of all models.
+    fn all_routes(&self) -> BTreeMap<String, Routes> {
+        let mut all = self.routes_of_folder.clone();
+        all.extend(self.routes.clone());
+        all
+    }
+
+    /// Takes over which versions of the folder's models answer whom, where that is settled.
+    fn route(&mut self, models: &BTreeMap<String, ModelFolder>, is_hurried: bool) {
+        self.routes_of_folder.retain(|name, _| models.contains_key(name));
+        for (name, model) in models {
+            let is_settled = is_hurried || self.settings_before.get(name) == Some(&model.settings);
+            if let Some((_, Ok(described))) = self.described.get(name).filter(|_| is_settled) {
+                self.routes_of_folder.insert(name.clone(), described.routes.clone());
             }
         }
-        self.turns.retain(|name, _| models.contains_key(name));
+        self.settings_before = models.iter().map(|(name, model)| (name.clone(), model.settings)).collect();
+    }
+
+    /// Reads the settings of models whose settings have changed. What they come to is part of the state of each version: it is loaded
+    /// anew when a cap has changed, and not when only the versions are that answer.
+    fn describe(&mut self, models: &mut BTreeMap<String, ModelFolder>, folder: &Folder) {
+        self.describe_changed(models, folder);
         for (name, model) in models {
-            if let Some(&turns) = self.turns.get(name) {
-                model.turn(turns);
+            if let Some((_, Ok(Described { spec, file, .. }))) = self.described.get(name) {
+                model.mark(&format!("{spec:?} {file:?}"));
             }
         }
     }

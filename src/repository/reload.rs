@@ -1,11 +1,11 @@
 //! The configuration read again: what it holds now takes the place of what it held before, whole or not at all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::folder::stamp_of_file;
 use super::plan::Stamp;
 use super::{Budget, Folder, Inner, Repository, Shelf};
-use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Source, Staged};
+use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Routes, Source, Staged};
 
 /// A model of the configuration, and the state that its file was in when it was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +29,21 @@ impl Configured {
     }
 }
 
+/// What a configuration says of models.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Its models.
+    pub models: Vec<ModelSpec>,
+    /// Which of their versions answer whom.
+    pub routes: BTreeMap<String, Routes>,
+    /// The folder of models that is followed.
+    pub folder: Option<Folder>,
+    /// Whether a model that cannot keep its latency cap is an error.
+    pub strict: bool,
+    /// A bound on the memory of all models.
+    pub budget: Budget,
+}
+
 /// What reading the configuration again came to: names and versions, as `digits:1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reloaded {
@@ -48,15 +63,9 @@ impl Repository {
     ///
     /// # Errors
     /// Every model of the configuration that cannot be loaded.
-    pub async fn reload(
-        &self,
-        models: Vec<ModelSpec>,
-        folder: Option<Folder>,
-        strict: bool,
-        budget: Budget,
-    ) -> Result<Reloaded, LoadErrors> {
-        let poll = folder.as_ref().map(|folder| folder.poll);
-        let reloaded = self.change(move |inner, shelf| inner.reload(shelf, models, folder, strict, budget)).await;
+    pub async fn reload(&self, now: Settings) -> Result<Reloaded, LoadErrors> {
+        let poll = now.folder.as_ref().map(|folder| folder.poll);
+        let reloaded = self.change(move |inner, shelf| inner.reload(shelf, now)).await;
         if reloaded.is_ok() {
             self.0.poll.send_replace(poll);
         }
@@ -72,17 +81,11 @@ impl Repository {
 }
 
 impl Inner {
-    fn reload(
-        &self,
-        shelf: &mut Shelf,
-        models: Vec<ModelSpec>,
-        folder: Option<Folder>,
-        strict: bool,
-        budget: Budget,
-    ) -> Result<Reloaded, LoadErrors> {
+    fn reload(&self, shelf: &mut Shelf, now: Settings) -> Result<Reloaded, LoadErrors> {
         if self.registry.is_draining() {
             return Ok(Reloaded::default());
         }
+        let Settings { models, routes, folder, strict, budget } = now;
         let wanted: Vec<Configured> = models.into_iter().map(Configured::new).collect();
         let is_there = |(name, version): &(String, String)| self.registry.model(name, Some(version)).is_ok();
         let is_to_load = |own: &&Configured| {
@@ -106,7 +109,8 @@ impl Inner {
         let metrics = self.registry.metrics().repository();
         metrics.loaded.increment(staged.len() as u64);
         metrics.let_go.increment(gone.len() as u64);
-        self.see_off(self.registry.exchange(staged, &gone));
+        shelf.routes = routes;
+        self.see_off(self.registry.exchange(staged, &gone, Some(&shelf.all_routes())));
         let is_configured = |name: &String| wanted.iter().any(|own| own.spec.name == *name);
         let was_configured = |name: &String| shelf.configured.iter().any(|own| own.spec.name == *name);
         shelf.unloaded.retain(|name, _| is_configured(name) || !was_configured(name));
@@ -151,15 +155,13 @@ impl Inner {
 
     /// Follows `folder` from now on, and looks at it at once. All that is said there is read again: it may refer to what has changed.
     fn change_folder(&self, shelf: &mut Shelf, folder: Option<Folder>) -> Vec<Leaving> {
-        let path = |folder: &Option<Folder>| folder.as_ref().map(|folder| folder.path.clone());
-        let is_other = path(&shelf.folder) != path(&folder);
         let has_folder = folder.is_some();
-        let described = std::mem::take(&mut shelf.described);
-        shelf.before_reload = described.into_iter().filter(|_| !is_other).collect();
+        shelf.described.clear();
         shelf.folder = folder;
         shelf.broken.clear();
         let mut left = Vec::new();
         if !has_folder {
+            shelf.routes_of_folder.clear();
             for (name, versions) in std::mem::take(&mut shelf.serving) {
                 left.extend(versions.keys().filter_map(|version| self.let_go(&name, &version.to_string())));
             }

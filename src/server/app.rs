@@ -58,6 +58,22 @@ impl FromRequestParts<App> for Named {
     }
 }
 
+/// The model that answers a request, in the version that its path names, or else in one that its share falls on.
+pub(super) struct Asked(pub(super) Arc<Model>);
+
+impl FromRequestParts<App> for Asked {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Asked, Refusal> {
+        let Ok(params) = RawPathParams::from_request_parts(parts, app).await else {
+            return Err(Refusal::bad_request("the path is not UTF-8"));
+        };
+        let param = |wanted| params.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
+        let model = app.registry.answering(param("model").unwrap_or_default(), param("version"))?;
+        Ok(Asked(model))
+    }
+}
+
 /// An answer with a JSON body.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     json_bytes(status, json_text(body))

@@ -107,7 +107,7 @@ impl Quick {
         // The long way looks at all of the head, and tells who may not come in.
         let caller = if is_plain { self.caller(who) } else { None };
         let Some(caller) = caller else { return Taken::Passed };
-        let Ok(model) = self.app.registry.model(model, version) else { return Taken::Passed };
+        let Ok(model) = self.app.registry.answering(model, version) else { return Taken::Passed };
         let now = Instant::now();
         let verdict = self.fronts().judge(self.instant(now), self.instant(arrived), &model, caller);
         if let Verdict::Refuse(why) = verdict {

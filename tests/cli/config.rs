@@ -546,3 +546,41 @@ fn a_folder_of_models_must_be_one() {
     let [alone] = &problems("[server]\nmodels_poll_ms = 5\n")[..] else { panic!("one problem") };
     assert!(alone.contains("has no effect without 'models'"), "{alone}");
 }
+
+#[test]
+fn labels_weights_and_a_shadow_name_versions_that_there_are() {
+    let two = "[[model]]\nname = 'm'\nsynthetic = { base_ms = 1, per_row_ms = 0 }\n\
+               [[model]]\nname = 'm'\nversion = 2\nsynthetic = { base_ms = 1, per_row_ms = 0 }\n";
+    let config = resolve_text(
+        &format!("{two}labels = {{ stable = 1, canary = '2' }}\nweights = {{ 1 = 90, '2' = 10 }}\n"),
+        &Flags::default(),
+        &[],
+    )
+    .unwrap();
+    let routes = &config.routes["m"];
+    assert_eq!((routes.labels["stable"].as_str(), routes.labels["canary"].as_str()), ("1", "2"));
+    assert_eq!((routes.weights["1"], routes.weights["2"], &routes.shadow), (90, 10, &None));
+    for (lines, words) in [
+        (
+            "labels = { a = 3 }",
+            "model[1].labels (model 'm') = { a = 3 }: names version 3, which model 'm' does not have",
+        ),
+        ("weights = { 1 = 0, 2 = 0 }", "must give whole numbers from 0 to 1000000 by version, not all 0"),
+        ("weights = { 1 = -1 }", "must give whole numbers"),
+        ("weights = { one = 1 }", "must give whole numbers"),
+        ("shadow = 'two'", "must be a version, like \"2\""),
+        ("shadow = 2\nweights = { 1 = 1, 2 = 1 }", "answers nobody, so it has neither a weight nor a label"),
+        ("shadow = 2\nlabels = { b = 2 }", "answers nobody"),
+    ] {
+        let problems = problems(&format!("{two}{lines}\n"));
+        assert!(problems.len() == 1 && problems[0].contains(words), "{lines}: {problems:?}");
+    }
+    let twice = two.replace("version = 2\n", "version = 2\nshadow = 2\n")
+        + "[[model]]\nname = 'm'\nversion = 3\nshadow = 3\n\
+                 synthetic = { base_ms = 1, per_row_ms = 0 }\n";
+    let problems = problems(&twice);
+    assert!(
+        problems.len() == 1 && problems[0].contains("is said in another table of model 'm' already"),
+        "{problems:?}"
+    );
+}

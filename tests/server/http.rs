@@ -1,6 +1,7 @@
 //! What the server promises its HTTP clients, one test for each promise.
 
 mod repository;
+mod shares;
 mod v1;
 
 use std::net::SocketAddr;

@@ -91,7 +91,7 @@ impl Desk {
     pub(super) async fn infer(&self, ask: Ask<'_>) -> Result<Written, Refusal> {
         let unread = request::parse(&ask.whole.bytes)?;
         let version = Some(unread.version).filter(|version| !version.is_empty());
-        let model = self.app.registry.model(unread.model, version)?;
+        let model = self.app.registry.answering(unread.model, version)?;
         ask.span.model(model.name(), model.version());
         self.ask(&model, unread, ask).await.map_err(|refusal| refusal.of(&model))
     }

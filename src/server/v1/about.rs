@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{SIGNATURE, Target, Which};
+use super::{SIGNATURE, Target};
 use crate::runner::TensorSpec;
 use crate::server::app::{App, json as answer};
 use crate::server::status::Refusal;
@@ -52,11 +52,8 @@ struct Condition<'a> {
 /// `GET /v1/models/{model}[/versions/{version}|/labels/{label}]`; 503 where it does not answer at present.
 pub(in crate::server) async fn status(State(app): State<App>, target: Target) -> Result<Response, Refusal> {
     let asked = asked(&target)?;
-    let is_asked = |entry: &Entry| match &asked.which {
-        Which::Latest => true,
-        Which::Version(version) => entry.version == *version,
-        Which::Label(_) => false,
-    };
+    let version = asked.version(&app)?;
+    let is_asked = |entry: &Entry| version.as_ref().is_none_or(|version| entry.version == *version);
     let mut entries = entries(&app);
     entries.retain(|entry| entry.name == asked.model && !entry.version.is_empty() && is_asked(entry));
     let found = asked.find(&app);

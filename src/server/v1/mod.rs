@@ -74,17 +74,32 @@ impl Target {
         target
     }
 
-    /// The model, or what TensorFlow Serving says where there is none.
-    fn find(&self, app: &App) -> Result<Arc<Model>, Refusal> {
-        let version = match &self.which {
-            Which::Latest => None,
-            Which::Version(version) => Some(&**version),
+    /// The version that is named, by its number or by a label.
+    fn version(&self, app: &App) -> Result<Option<String>, Refusal> {
+        match &self.which {
+            Which::Latest => Ok(None),
+            Which::Version(version) => Ok(Some(version.clone())),
             Which::Label(label) => {
-                let message = format!("Unrecognized servable version label: {}", Quoted(label));
-                return Err(Refusal::bad_request(message));
+                let message = || format!("Unrecognized servable version label: {}", Quoted(label));
+                app.registry.labelled(&self.model, label).map(Some).ok_or_else(|| Refusal::bad_request(message()))
             }
-        };
-        app.registry.model(&self.model, version).map_err(|error| {
+        }
+    }
+
+    /// The model that the path names, or what TensorFlow Serving says where there is none.
+    fn find(&self, app: &App) -> Result<Arc<Model>, Refusal> {
+        let version = self.version(app)?;
+        self.found(version.as_deref(), app.registry.model(&self.model, version.as_deref()))
+    }
+
+    /// The model that answers the request, in one version of those that the path leaves open.
+    fn answering(&self, app: &App) -> Result<Arc<Model>, Refusal> {
+        let version = self.version(app)?;
+        self.found(version.as_deref(), app.registry.answering(&self.model, version.as_deref()))
+    }
+
+    fn found(&self, version: Option<&str>, model: Result<Arc<Model>, Error>) -> Result<Arc<Model>, Refusal> {
+        model.map_err(|error| {
             let refusal = Refusal::from(error);
             if refusal.status() != StatusCode::NOT_FOUND {
                 return refusal;
@@ -123,7 +138,7 @@ pub(super) async fn predict(
         Some("explain") => return Err(Refusal::bad_request("models here have no explainer; ask with :predict")),
         _ => return Err(Refusal::bad_request("a model is asked with :predict behind its name or version")),
     }
-    let model = target.find(&app)?;
+    let model = target.answering(&app)?;
     answer(&app, &model, arrival, &traced, request).await.map_err(|refusal| refusal.of(&model))
 }
 

@@ -22,7 +22,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::app::{App, Named};
+use super::app::{App, Asked};
 use super::arrival::Arrival;
 use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
 use super::call::Called;
@@ -47,7 +47,7 @@ pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-tim
 /// `POST /v2/models/{model}[/versions/{version}]/infer`
 pub(super) async fn infer(
     State(app): State<App>,
-    Named(model): Named,
+    Asked(model): Asked,
     arrival: Arrival,
     traced: Traced,
     request: Request<Body>,

@@ -13,7 +13,7 @@ use crate::folder::Folder;
 const INDEX: &str = "/v2/repository/index";
 
 /// Puts `plus_NUMBER.onnx`, which adds that number, into the folder as a version of `m`.
-fn put(folder: &Folder, version: &str, number: u32) {
+pub(super) fn put(folder: &Folder, version: &str, number: u32) {
     let from = format!("{}/tests/models/plus_{number}.onnx", env!("CARGO_MANIFEST_DIR"));
     let whole = folder.path().join(format!("m/{version}"));
     // As whoever cares about it does: the file is there at once, under a name that is no version before.
@@ -24,13 +24,13 @@ fn put(folder: &Folder, version: &str, number: u32) {
 }
 
 /// A server of that folder, looked at every few milliseconds, and of the stand-in `s`. Both end with the value.
-struct Following {
-    server: Running,
+pub(super) struct Following {
+    pub(super) server: Running,
     repository: Repository,
     _follower: tokio::task::JoinHandle<()>,
 }
 
-async fn following(folder: &Folder) -> Following {
+pub(super) async fn following(folder: &Folder) -> Following {
     let opened = try_following(folder).await;
     opened.unwrap_or_else(|error| panic!("{error}"))
 }
@@ -58,7 +58,7 @@ async fn try_following(folder: &Folder) -> Result<Following, String> {
 
 impl Following {
     /// What `m` adds to nothing, and the version that says so.
-    async fn answer(&self) -> Result<(String, f64), u16> {
+    pub(super) async fn answer(&self) -> Result<(String, f64), u16> {
         let input = json!({"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [0, 0]});
         let answer = self.server.ask(Method::POST, "/v2/models/m/infer", Some(json!({"inputs": [input]}).to_string()));
         let answer = answer.await;
@@ -71,7 +71,7 @@ impl Following {
     }
 
     /// Returns when the answer is this.
-    async fn until(&self, expected: Result<(&str, f64), u16>) {
+    pub(super) async fn until(&self, expected: Result<(&str, f64), u16>) {
         let expected = expected.map(|(version, sum)| (version.to_owned(), sum));
         let come = async { while self.answer().await != expected {} };
         tokio::time::timeout(HANGS, come).await.unwrap_or_else(|_| panic!("{expected:?} never came"));
