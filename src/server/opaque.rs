@@ -15,7 +15,7 @@ use http::{Request, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::app::{App, Named};
+use super::app::{App, Asked};
 use super::arrival::Arrival;
 use super::body;
 use super::call::timing;
@@ -45,7 +45,7 @@ struct Said<'a> {
 /// `POST /models/{model}[/versions/{version}]`
 pub(super) async fn ask(
     State(app): State<App>,
-    Named(model): Named,
+    Asked(model): Asked,
     arrival: Arrival,
     traced: Traced,
     request: Request<Body>,
