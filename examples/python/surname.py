@@ -23,7 +23,7 @@ class Surname:
         self.tokenizer = tokenizers.Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
         self.model = pickle.loads((FOLDER / "model.pickle").read_bytes())
 
-    def preprocess(self, request):  # tokenizes while a batch runs
+    def preprocess(self, request):
         name = request.json()
         if not isinstance(name, str):
             raise uncork.BadInput('a surname is a text, such as "Lindholm"')
@@ -31,7 +31,7 @@ class Surname:
 
     def __call__(self, counts):
         shares = self.model.predict_proba(np.stack(counts))
-        return [{"country": COUNTRIES[best], "probability": round(row[best], 3)} for row, best in zip(shares, shares.argmax(1))]
+        return [{"country": COUNTRIES[best], "probability": round(float(row[best]), 3)} for row, best in zip(shares, shares.argmax(1))]
 
 
 def counted(tokenizer, name):

@@ -19,7 +19,7 @@ class Wine:
     def load(self):
         self.pipeline = pickle.loads(FILE.read_bytes())
 
-    def preprocess(self, request):  # beside the batches; what is wrong with one wine is refused here
+    def preprocess(self, request):  # what is wrong with one wine is refused here
         wine = request.json()
         try:
             return [float(wine[key]) for key in MEASURED]

@@ -49,7 +49,7 @@ def main():
             trained = subprocess.run(
                 [sys.executable, f"{name}.py"], cwd=folder, env=environment, check=True, capture_output=True, text=True
             )
-            command = [BINARY, "serve", f"{name}.py:{name.capitalize()}", "--http", "127.0.0.1:0", "--max-latency-ms", "50"]
+            command = [BINARY, "serve", f"{name}.py:{name.capitalize()}", "--http", "127.0.0.1:0", "--max-latency-ms", "5000"]
             server = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
             try:
                 url = re.search(r"http://\S+", server.stdout.readline())[0]

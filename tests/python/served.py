@@ -1,14 +1,14 @@
 """Models in Python behind the real program, as a stranger uses them: python3 tests/python/served.py target/release/uncork
 
-Needs nothing but Python's standard library.
+Needs NumPy beside Python's standard library.
 """
 
 import concurrent.futures
-import contextlib
 import json
 import os
 import pathlib
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -41,7 +41,9 @@ class Server:
             command = [BINARY, "serve", f"app.py:{target}", "--http", "127.0.0.1:0", *flags]
             if others:
                 (folder / "uncork.toml").write_text(others)
-            self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True)
+            # The Python that runs this is the first on the PATH, as in a virtual environment that is active.
+            environment = {**os.environ, "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
+            self.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
         self.ready = self.process.stdout.readline()
         found = re.search(r"http://[0-9.:]+", self.ready)
         self.url = found and found[0]
@@ -100,12 +102,9 @@ class Starting(unittest.TestCase):
         self.fails("app.py has no Modle; did you mean Model\\?", GOOD, "Modle")
 
     def test_a_missing_file(self):
-        with contextlib.ExitStack() as stack:
-            server = stack.enter_context(Server(GOOD))
-            told = subprocess.run([BINARY, "serve", "gone.py:Model", "--http", "127.0.0.1:0"], capture_output=True, text=True)
-            self.assertEqual(told.returncode, 3)
-            self.assertRegex(told.stderr, "no file .*gone.py")
-            self.assertEqual(server.ask(1), (200, 2))
+        told = subprocess.run([BINARY, "serve", "gone.py:Model", "--http", "127.0.0.1:0"], capture_output=True, text=True)
+        self.assertEqual(told.returncode, 3)
+        self.assertRegex(told.stderr, "no file .*gone.py")
 
     def test_a_missing_module(self):
         self.fails("No module named 'xgbost'; install it for /", "import xgbost\n" + GOOD)
@@ -156,7 +155,9 @@ class Serving(unittest.TestCase):
     def test_prints_are_in_the_log(self):
         with Server("def model(rows):\n    print('printed', rows)\n    return rows\n", "model") as server:
             self.assertEqual(server.ask("a"), (200, "a"))
-        # The log is whole once the server has ended.
+            server.process.terminate()
+            server.process.wait(SECONDS)  # the log is whole then
+            self.assertIn("printed ['a']", server.log)
 
     def test_exit_in_a_batch(self):
         code = "import os, sys\ndef model(rows):\n    if 0 in rows: sys.exit(3)\n    if 1 in rows: os._exit(3)\n    return rows\n"
@@ -203,8 +204,6 @@ class Model:
             _, pid = server.ask("pid")
             watch = os.pidfd_open(pid)
             server.process.kill()
-            import select
-
             self.assertTrue(select.select([watch], [], [], SECONDS)[0], "the worker outlives its server")
             os.close(watch)
 
