@@ -1,7 +1,7 @@
 //! Two reports beside one another: what changed, and whether that is more than chance.
 //!
-//! Requests of one second share its queue, so they say the same thing many times. What is compared is therefore seconds: the
-//! Mann-Whitney test of one report's against the other's, which asks nothing of their distribution.
+//! Requests of one moment share its queue, so they say the same thing many times. What is compared is therefore the stretches of
+//! the two timelines: by the Mann-Whitney test, which asks nothing of their distribution.
 
 use std::fs;
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::layout::{table, wrap};
 
 /// A difference is told as one where chance alone makes one as large in fewer cases than this.
 const CHANCE: f64 = 0.01;
-/// With fewer seconds on a side, no difference is told from chance.
-const LEAST_SECONDS: usize = 8;
+/// With fewer stretches of a timeline on a side, no difference is told from chance.
+const LEAST_STRETCHES: usize = 8;
 
 /// What is read of a report: what `--json` wrote.
 #[derive(Debug, Deserialize)]
@@ -35,7 +35,7 @@ struct Written {
     answers_per_second: f64,
     latency_ms: Latency,
     mean_batch_rows: Option<f64>,
-    timeline: Vec<Second>,
+    timeline: Vec<Stretch>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -59,7 +59,7 @@ struct Latency {
 }
 
 #[derive(Debug, Deserialize)]
-struct Second {
+struct Stretch {
     due: f64,
     good: f64,
     refused: f64,
@@ -67,6 +67,9 @@ struct Second {
     p50_ms: Option<f64>,
     p99_ms: Option<f64>,
 }
+
+/// A figure of a report, or of a stretch of its timeline.
+type Of<'a, T> = &'a dyn Fn(&T) -> Option<f64>;
 
 /// Says what changed from the report in `a` to the one in `b`.
 pub(super) fn compare(a: &Path, b: &Path, width: usize) -> Result<String, String> {
@@ -79,14 +82,14 @@ pub(super) fn compare(a: &Path, b: &Path, width: usize) -> Result<String, String
         ));
     }
     parts.push(table(&lines(&before, &after), 1, width));
-    let seconds = before.timeline.len().min(after.timeline.len());
+    let stretches = before.timeline.len().min(after.timeline.len());
     parts.push(wrap(
-        &match seconds < LEAST_SECONDS {
+        &match stretches < LEAST_STRETCHES {
             true => format!(
-                "No difference is told from chance: that takes {LEAST_SECONDS} seconds on each side, and there are {seconds} on one."
+                "No difference is told from chance: that takes {LEAST_STRETCHES} stretches of a timeline on each side, and one has {stretches}."
             ),
             false => format!(
-                "* in fewer than {} of 100 cases chance alone makes such a difference between the seconds of the two (Mann-Whitney).",
+                "* in fewer than {} of 100 cases chance alone makes such a difference between the timelines of the two (Mann-Whitney).",
                 short(CHANCE * 100.0)
             ),
         },
@@ -111,12 +114,9 @@ fn heading(file: &Path, written: &Written) -> String {
 
 fn lines(before: &Written, after: &Written) -> Vec<Vec<String>> {
     let mut lines = vec![["", "A", "B", "change", ""].map(str::to_owned).to_vec()];
-    let mut add = |name: &str,
-                   of: &dyn Fn(&Written) -> Option<f64>,
-                   unit: Unit,
-                   each: Option<&dyn Fn(&Second) -> Option<f64>>| {
+    let mut add = |name: &str, of: Of<'_, Written>, unit: Unit, each: Option<Of<'_, Stretch>>| {
         let (a, b) = (of(before), of(after));
-        let mark = each.is_some_and(|each| differ(&seconds(before, each), &seconds(after, each)));
+        let mark = each.is_some_and(|each| differ(&stretches(before, each), &stretches(after, each)));
         lines.push(vec![
             name.to_owned(),
             unit.text(a),
@@ -139,13 +139,13 @@ fn lines(before: &Written, after: &Written) -> Vec<Vec<String>> {
     lines
 }
 
-fn seconds(written: &Written, each: &dyn Fn(&Second) -> Option<f64>) -> Vec<f64> {
+fn stretches(written: &Written, each: Of<'_, Stretch>) -> Vec<f64> {
     written.timeline.iter().filter_map(each).collect()
 }
 
 /// Whether two samples differ by more than chance.
 fn differ(a: &[f64], b: &[f64]) -> bool {
-    if a.len() < LEAST_SECONDS || b.len() < LEAST_SECONDS {
+    if a.len() < LEAST_STRETCHES || b.len() < LEAST_STRETCHES {
         return false;
     }
     let test = mannwhitneyu(a, b, MannWhitneyUMethod::AsymptoticInclContinuityCorrection, Alternative::TwoSided);
@@ -173,7 +173,7 @@ impl Unit {
         match (a.zip(b), self) {
             (None, _) => "–".to_owned(),
             (Some((a, b)), Unit::Share) => format!("{:+.2} points", (b - a) * 100.0),
-            (Some((a, _)), Unit::Number) if a == 0.0 => "–".to_owned(),
+            (Some((0.0, _)), Unit::Number) => "–".to_owned(),
             (Some((a, b)), Unit::Number) => format!("{:+.1} %", (b / a - 1.0) * 100.0),
         }
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_that_overlap_do_not_differ_and_those_apart_do() {
+    fn timelines_that_overlap_do_not_differ_and_those_apart_do() {
         assert!(!differ(&spread(10.0), &spread(10.0)));
         assert!(!differ(&spread(10.0), &spread(10.3)));
         assert!(differ(&spread(10.0), &spread(13.0)));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_seconds_or_equal_ones_tell_nothing() {
+    fn too_few_stretches_or_equal_ones_tell_nothing() {
         assert!(!differ(&[1.0; 7], &spread(10.0)));
         assert!(!differ(&[1.0; 20], &[1.0; 20]));
         assert!(differ(&[1.0; 20], &[2.0; 20]));
