@@ -1,21 +1,23 @@
 """The worker: `python -m uncork.worker`, started by uncork, with its socket as descriptor 0. docs/workers.md has the protocol.
 
-The main thread loads the model and runs batches, as some libraries want it. A second one reads frames, so that pings are answered
-and the end of uncork is seen while a batch runs. Hooks run in a few threads more.
+The main thread loads the model and runs batches, as some libraries want it, and between batches it reads the socket itself: a batch that
+went from one thread to another would take twice as long to arrive. While one runs for longer than a moment, a second thread reads, so
+that pings are answered and the end of uncork is seen. Where there are hooks the second thread always reads, and hooks run in a few more.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import queue
 import signal
 import socket
 import sys
 import threading
+import time
 import traceback
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import wire
 from .model import Failed, Model, load
@@ -24,6 +26,8 @@ from .wire import Frame, Tensor, Wire
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
+# A batch that runs for longer has the socket read beside it; twice as long goes by until the end of uncork is seen.
+MOMENT_S = 0.05
 # Of what a model says about itself, so much reaches the log.
 MOST_WORDS = 16_384
 
@@ -34,7 +38,12 @@ class Worker:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._wire = Wire(connection)
-        self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        # Frames that the second thread has read for the main one, `None` for the end; and who reads now, if anybody.
+        self._inbox: deque[Frame | None] = deque()
+        self._is_read = False
+        self._change = threading.Condition(threading.Lock())
+        # How often the main thread has begun and ended a batch: odd while one runs.
+        self._turns = 0
         # Calls that somebody waits for.
         self._wanted: set[int] = set()
         self._hooks: ThreadPoolExecutor | None = None
@@ -51,10 +60,11 @@ class Worker:
 
     def work(self) -> int:
         """Loads, runs batches until it is told to stop, and returns the exit code."""
-        threading.Thread(target=self._read, name="uncork-reader", daemon=True).start()
-        setup = self._frames.get()
+        setup = self._next()
         if setup is None:
             return 0
+        self._turns += 1
+        threading.Thread(target=self._read_beside, name="uncork-reader", daemon=True).start()
         try:
             self._model = model = load(setup.meta)
             meta: dict[str, Any] = {"protocol": 1, "platform": model.platform, "inputs": model.inputs, "outputs": model.outputs}
@@ -76,7 +86,9 @@ class Worker:
         gc.freeze()
         self._wire.send(wire.READY, 0, meta, example, "example")
         while True:
-            frame = self._frames.get()
+            self._turns += 1
+            frame = self._next()
+            self._turns += 1
             if frame is None:
                 if self._hooks:
                     self._hooks.shutdown()
@@ -112,7 +124,42 @@ class Worker:
             sys.stderr.flush()
             os._exit(0)
 
-    def _read(self) -> None:
+    def _next(self) -> Frame | None:
+        """The next frame for the main thread: one that was read beside a batch, else from the socket."""
+        with self._change:
+            while not self._inbox and (self._is_read or self._hooks is not None):
+                self._change.wait()
+            if self._inbox:
+                return self._inbox.popleft()
+            self._is_read = True
+        frame = self._read()
+        with self._change:
+            self._is_read = False
+        return frame
+
+    def _read_beside(self) -> None:
+        """Reads while the main thread has no time to; ends with the process."""
+        seen = 0
+        while True:
+            time.sleep(MOMENT_S)
+            turns, before, seen = self._turns, seen, self._turns
+            is_long = turns % 2 == 1 and turns == before
+            with self._change:
+                if self._is_read or not (is_long or self._hooks):
+                    continue
+                self._is_read = True
+            # Whoever waits for a frame waits for this one: the turn to read is given back with it.
+            while True:
+                frame = self._read()
+                with self._change:
+                    self._inbox.append(frame)
+                    self._is_read = self._hooks is not None
+                    self._change.notify()
+                if self._hooks is None:
+                    break
+
+    def _read(self) -> Frame | None:
+        """The next frame that is the main thread's; others are seen to. Does not return when uncork is gone."""
         try:
             while True:
                 frame = self._wire.read()
@@ -122,21 +169,21 @@ class Worker:
                     self._wanted.discard(frame.id)
                 elif frame.kind in (wire.SETUP, wire.RUN):
                     self._wanted.add(frame.id)
-                    self._frames.put(frame)
+                    return frame
                 elif frame.kind in (wire.PREPARE, wire.FINISH):
                     assert self._hooks is not None and self._model is not None, "a hook that was not announced"
                     self._wanted.add(frame.id)
                     hook = self._model.prepare if frame.kind == wire.PREPARE else self._model.finish
                     self._hooks.submit(self._answer, frame, hook)
                 elif frame.kind == wire.DRAIN:
-                    self._frames.put(None)
+                    return None
         except (EOFError, OSError):
             pass
         except BaseException:
             traceback.print_exc()
         self._end()
 
-    def _end(self) -> None:
+    def _end(self) -> NoReturn:
         """Nobody is left to answer: no batch is worth finishing, and no child of the model's outlives it."""
         sys.stderr.flush()
         if os.getpgrp() == os.getpid():
