@@ -115,12 +115,25 @@ class Foreign(Opaque):
 
 
 def refuse_streams(name: str, **methods: Any) -> None:
-    """Refuses what yields, and what has to be awaited."""
+    """Refuses what yields."""
     for word, method in methods.items():
         if inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method):
             raise Failed(f"{word} of {name} streams its answer; uncork serves answers in one piece")
-        if inspect.iscoroutinefunction(method):
-            raise Failed(f"{word} of {name} is async; uncork calls plain functions, several at once where `runners` says so")
+
+
+def awaited(value: Any) -> Any:
+    """What comes of a method that may be async: batches come one by one, so that it is waited for."""
+    global _loop
+    if not inspect.isawaitable(value):
+        return value
+    if _loop is None:
+        import asyncio  # takes 30 ms
+
+        _loop = asyncio.new_event_loop()
+    return _loop.run_until_complete(value)
+
+
+_loop: Any = None
 
 
 def device() -> str:
@@ -166,7 +179,7 @@ class LitServe(Foreign):
 
     def _own(self, method: str, value: Any, context: Any) -> Any:
         function = getattr(self._api, method)
-        return function(value, context=context) if self._wants[method] else function(value)
+        return awaited(function(value, context=context) if self._wants[method] else function(value))
 
     def decoded(self, body: memoryview) -> Any:
         """What `decode_request` makes of the JSON; with the context that goes along."""
@@ -282,7 +295,7 @@ class BentoML(Foreign):
     def called(self, rows: list[Any]) -> Any:
         """The method: once for all requests where it is batchable."""
         if not self._api.batchable:
-            return self.each(lambda row: self._api.func(self._service, *row[0], **row[1]), rows)
+            return self.each(lambda row: awaited(self._api.func(self._service, *row[0], **row[1])), rows)
         if any(len(places) + len(named) != 1 for places, named in rows):
             raise Failed(f"{self.name} is batchable and takes several arguments; BentoML batches one")
         into, out_of = self._api.batch_dim
@@ -290,7 +303,7 @@ class BentoML(Foreign):
             [places[0] if places else next(iter(named.values())) for places, named in rows], into
         )
         places, named = rows[0]
-        result = self._api.func(self._service, batch) if places else self._api.func(self._service, **{next(iter(named)): batch})
+        result = awaited(self._api.func(self._service, *([batch] if places else []), **({} if places else {next(iter(named)): batch})))
         return self._container.batch_to_batches(result, indices, out_of)
 
     def finished(self, answer: Any) -> Any:
@@ -324,7 +337,7 @@ class KServe(Foreign):
 
     def _one(self, payload: Any) -> Any:
         model = self._model
-        return model.postprocess(told(model.predict, told(model.preprocess, payload)))
+        return told(model.postprocess, told(model.predict, told(model.preprocess, payload)))
 
     def called(self, rows: list[Any]) -> Any:
         """One call for all where their instances can be joined."""
@@ -348,7 +361,7 @@ class KServe(Foreign):
 
 def told(function: Any, payload: Any) -> Any:
     """Calls a method of KServe's, whose second argument is headers where it takes them."""
-    return function(payload, {}) if len(inspect.signature(function).parameters) > 1 else function(payload)
+    return awaited(function(payload, {}) if len(inspect.signature(function).parameters) > 1 else function(payload))
 
 
 class TorchServe(Foreign):

@@ -3,6 +3,7 @@
 Needs what tests/python/peers.txt says.
 """
 
+import importlib.util
 import json
 import unittest
 
@@ -66,10 +67,11 @@ class Request(BaseModel):
 class Response(BaseModel):
     y: float
 class Api(ls.LitAPI):
+    def __init__(self): super().__init__(enable_async=True)
     def setup(self, device): pass
-    def decode_request(self, request: Request) -> float: return request.x
-    def predict(self, x): return 1 / x
-    def encode_response(self, y) -> Response: return Response(y=y)
+    async def decode_request(self, request: Request) -> float: return request.x
+    async def predict(self, x): return 1 / x
+    async def encode_response(self, y) -> Response: return Response(y=y)
 """
         with Fake(code, "app.py:Api") as worker:
             worker.ready()
@@ -200,6 +202,27 @@ class Service:
             worker.ready()
         with Fake(self.CODE, "app.py:Service.cout") as worker, self.assertRaisesRegex(RuntimeError, "has no Service.cout"):
             worker.ready()
+
+
+@unittest.skipUnless(importlib.util.find_spec("kserve"), "kserve is not installed")
+class KServe(unittest.TestCase):
+    def test_instances_run_together(self):
+        code = """
+import kserve
+class Double(kserve.Model):
+    def load(self):
+        self.by = 2
+        self.ready = True
+    def predict(self, payload, headers=None):
+        return {"predictions": [self.by * one for one in payload["instances"]], "of": len(payload["instances"])}
+if __name__ == "__main__":
+    kserve.ModelServer().start([Double("double")])
+"""
+        with Fake(code, "app.py:Double") as worker:
+            worker.ready()
+            self.assertEqual(worker.answers({"instances": [1, 2]}, {"instances": [3]}), [{"predictions": [2, 4]}, {"predictions": [6]}])
+            one, other = worker.ask(b'{"instances": [1]}', b'{"instances": [1], "parameters": {}}')
+            self.assertEqual(one, other)
 
 
 class TorchServe(unittest.TestCase):
