@@ -91,6 +91,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "config",
             "estimator",
             "onnx",
+            "opaque",
             "registry",
             "repository",
             "runner",

@@ -32,8 +32,9 @@ use crate::worker;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Serve {
-    /// ONNX files to serve, each named after its file, beside the models of the configuration file
-    #[arg(value_name = "MODEL.onnx")]
+    /// ONNX files to serve, each named after its file, and classes in Python files, app.py:Class, each named after its class,
+    /// beside the models of the configuration file
+    #[arg(value_name = "MODEL")]
     models: Vec<PathBuf>,
 
     /// Folder of models to serve and to follow: NAME/1/model.onnx, NAME/2/model.onnx; the highest version is served
@@ -125,6 +126,8 @@ Examples:
       the embedded digits model on http://127.0.0.1:8080
   uncork serve resnet.onnx --max-latency-ms 50 --max-batch-size 64
       one model with its two caps, as /v2/models/resnet/infer
+  uncork serve app.py:Churn --max-latency-ms 50 --max-batch-size 64
+      a class in Python with __call__(rows), as /models/churn
   uncork serve --models /srv/models
       all models of a folder, each in its newest version, which may change while they are served
   uncork serve --config uncork.toml --http 0.0.0.0:8080 --tokens-file tokens

@@ -63,6 +63,13 @@ pub(super) const SHEDS: Metric =
         .by("reason", &REFUSAL_REASONS);
 pub(super) const STUCK: Metric =
     metric("uncork_stuck_batches_total", Kind::Counter, "Batches that were given up because they ran for too long.");
+pub(super) const WORKERS: Metric =
+    metric("uncork_workers", Kind::Gauge, "Worker processes that are ready; 0 for models that have none.");
+pub(super) const WORKER_ENDS: Metric = metric(
+    "uncork_worker_ends_total",
+    Kind::Counter,
+    "Worker processes that ended unasked or were killed, each with its batches, and were replaced.",
+);
 pub(super) const REQUEST_DURATION: Metric = metric(
     "uncork_request_duration_seconds",
     SECONDS,
@@ -175,12 +182,14 @@ pub(super) const BUILD_INFO: Metric =
     metric("uncork_build_info", Kind::Gauge, "Always 1; its label tells the program's version.");
 
 /// Every metric of uncork's own, in the order of docs/metrics.md.
-pub const ALL: [Metric; 35] = [
+pub const ALL: [Metric; 37] = [
     BATCH_SIZE,
     REQUESTS,
     RELEASES,
     SHEDS,
     STUCK,
+    WORKERS,
+    WORKER_ENDS,
     REQUEST_DURATION,
     QUEUE_WAIT,
     STAGE_DURATION,

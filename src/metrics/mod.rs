@@ -173,6 +173,8 @@ impl Metrics {
             sheds: RefusalReason::ALL.map(|r| counter(catalogue::SHEDS, r.label())),
             unread: counter(catalogue::SHEDS, catalogue::UNREAD),
             stuck: recorder.register_counter(&key(catalogue::STUCK, None), &METADATA),
+            workers: gauge(catalogue::WORKERS),
+            worker_ends: recorder.register_counter(&key(catalogue::WORKER_ENDS, None), &METADATA),
             request_duration: histogram(catalogue::REQUEST_DURATION),
             queue_wait: histogram(catalogue::QUEUE_WAIT),
             stages: Stage::ALL.map(stage),
@@ -375,6 +377,10 @@ pub struct ModelMetrics {
     sheds: [Counter; RefusalReason::ALL.len()],
     unread: Counter,
     stuck: Counter,
+    /// Processes that are ready to run it.
+    pub workers: Gauge,
+    /// Such processes that ended unasked.
+    pub worker_ends: Counter,
     /// Seconds from arrival to answer.
     pub request_duration: Histogram,
     /// Seconds from arrival to release.

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-use crate::runner::{Remote, Runner, RunnerError, Signature};
+use crate::runner::{Hooks, Remote, Runner, RunnerError, Signature, Watcher};
 use crate::tensor::Tensors;
 
 type Outputs = Result<Tensors, RunnerError>;
@@ -19,6 +19,10 @@ pub(super) trait AnyRemote: Send + Sync {
     fn may_refuse(&self) -> bool;
     fn run(self: Arc<Self>, batch: Tensors) -> BoxFuture<'static, Outputs>;
     fn rehearse(self: Arc<Self>, batch: Tensors) -> BoxFuture<'static, Outputs>;
+    fn hooks(&self) -> Hooks;
+    fn prepare(self: Arc<Self>, request: Tensors) -> BoxFuture<'static, Outputs>;
+    fn finish(self: Arc<Self>, outputs: Tensors) -> BoxFuture<'static, Outputs>;
+    fn watched(&self, watcher: Watcher);
     fn ready(self: Arc<Self>) -> BoxFuture<'static, ()>;
     fn trouble(&self) -> Option<String>;
     fn end(self: Arc<Self>) -> BoxFuture<'static, ()>;
@@ -39,6 +43,22 @@ impl<R: Remote + 'static> AnyRemote for R {
 
     fn rehearse(self: Arc<Self>, batch: Tensors) -> BoxFuture<'static, Outputs> {
         async move { Remote::rehearse(&*self, batch).await }.boxed()
+    }
+
+    fn hooks(&self) -> Hooks {
+        Remote::hooks(self)
+    }
+
+    fn prepare(self: Arc<Self>, request: Tensors) -> BoxFuture<'static, Outputs> {
+        async move { Remote::prepare(&*self, request).await }.boxed()
+    }
+
+    fn finish(self: Arc<Self>, outputs: Tensors) -> BoxFuture<'static, Outputs> {
+        async move { Remote::finish(&*self, outputs).await }.boxed()
+    }
+
+    fn watched(&self, watcher: Watcher) {
+        Remote::watched(self, watcher);
     }
 
     fn ready(self: Arc<Self>) -> BoxFuture<'static, ()> {
@@ -124,6 +144,26 @@ impl Away {
     /// Runs a future on the runner's threads.
     pub(super) fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.0.runtime.as_ref().expect("it is taken when the last handle is dropped").spawn(future)
+    }
+
+    /// See [`Remote::hooks`].
+    pub(super) fn hooks(&self) -> Hooks {
+        self.0.remote.hooks()
+    }
+
+    /// See [`Remote::prepare`].
+    pub(super) fn prepare(&self, request: Tensors) -> BoxFuture<'static, Outputs> {
+        Arc::clone(&self.0.remote).prepare(request)
+    }
+
+    /// See [`Remote::finish`].
+    pub(super) fn finish(&self, outputs: Tensors) -> BoxFuture<'static, Outputs> {
+        Arc::clone(&self.0.remote).finish(outputs)
+    }
+
+    /// See [`Remote::watched`].
+    pub(super) fn watched(&self, watcher: Watcher) {
+        self.0.remote.watched(watcher);
     }
 
     /// See [`Remote::ready`].

@@ -5,6 +5,7 @@
 
 mod away;
 mod course;
+mod hooks;
 mod lengths;
 mod load;
 mod memory;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::LoadError;
 use super::away::Away;
 use super::course::{Manner, Unserved};
+use super::hooks;
 use super::lengths::Lengths;
 use super::load::{self, Loaded};
 use super::shadow::Copies;
@@ -22,7 +23,7 @@ use crate::batcher::{self, Answered, BatchError, BatchSizes, Batcher, Caps, Pool
 use crate::error::{Error, Outcome};
 use crate::journal::{Journal, Snapshot};
 use crate::metrics::{Copied, Limits, Metrics, ModelMetrics, Stage};
-use crate::runner::{Runner, Signature};
+use crate::runner::{Hooks, Runner, Signature};
 use crate::statistics::{Statistics, Totals};
 use crate::telemetry::{FailureLog, SpanRef, Tracer};
 use crate::tensor::Tensors;
@@ -44,6 +45,9 @@ pub struct Answer {
     pub count: Count,
 }
 
+/// Outputs, and what assembling and executing the batch took.
+pub(super) type Inferred = Answered<(Tensors, [Duration; 2])>;
+
 /// One version of one model.
 #[derive(Debug)]
 pub struct Model {
@@ -58,6 +62,8 @@ pub struct Model {
     batcher: Batcher<Tensors, Served>,
     /// Where its batches run, if that is somewhere else.
     away: Option<Away>,
+    /// Rows in the hook in front of it.
+    pub(super) hooked: AtomicUsize,
     journal: Journal,
     counts: Arc<Counts>,
     /// Bytes that it takes.
@@ -141,6 +147,9 @@ impl Model {
         let signature = Arc::new(signature);
         let manner = Manner { signature: Arc::clone(&signature), sizes, lengths, may_refuse, most: spec.max_latency };
         let habits = Habits { manner: Arc::new(manner), metrics: metrics.clone(), example };
+        if let Some(away) = &away {
+            hooks::tell_of_workers(away, &metrics);
+        }
         let batcher = match away.clone() {
             Some(away) => builder.start(Fleet { away, habits, out: HashMap::new() }),
             None => {
@@ -170,6 +179,7 @@ impl Model {
             too_slow,
             batcher,
             away,
+            hooked: AtomicUsize::new(0),
             journal,
             counts,
             memory: 0,
@@ -300,6 +310,14 @@ impl Model {
         terms: Terms,
     ) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
         let inputs = self.signature.check(inputs).map_err(|e| Error::Invalid(e.to_string()))?;
+        let Some(away) = self.away.as_ref().filter(|away| away.hooks() != Hooks::default()) else {
+            return self.answer_plain(inputs, terms).await;
+        };
+        self.answer_hooked(away, inputs, terms).await
+    }
+
+    /// Outputs of inputs that are as the model takes them.
+    pub(super) async fn answer_plain(&self, inputs: Tensors, terms: Terms) -> Result<Inferred, Error> {
         let (rows, cap, bound) = (inputs.rows(), self.batcher.most_rows(), self.spec.max_queue_rows.get());
         if rows <= cap {
             return self.submit(inputs, terms).await;
@@ -326,7 +344,13 @@ impl Model {
     async fn submit(&self, rows: Tensors, terms: Terms) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
         let Answered { answer, queue, batch, batch_rows, batch_span } = self.batcher.submit_with(rows, terms).await?;
         let Served { outcome, assemble, execute } = answer;
-        let outputs = outcome.map_err(|why| match why {
+        let outputs = outcome.map_err(|why| self.unserved(why))?;
+        Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span })
+    }
+
+    /// What the caller of a request without outputs is told.
+    pub(super) fn unserved(&self, why: Unserved) -> Error {
+        match why {
             Unserved::Input(why) => Error::Invalid(format!("the model does not take these inputs: {why}")),
             Unserved::Untold => Error::Untold,
             Unserved::Failed(why) => {
@@ -341,8 +365,7 @@ impl Model {
                 );
                 Error::Absent
             }
-        })?;
-        Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span })
+        }
     }
 
     /// Rows that wait for it.

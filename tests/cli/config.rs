@@ -155,7 +155,7 @@ fn every_error_is_told_at_once_with_its_line_key_value_and_bound() {
         "uncork.toml:14: model[1].max_batch_size = 70000: must be a whole number from 1 to 65536",
         "uncork.toml:15: model[1].runners = \"2\": must be a whole number from 1 to 1024",
         "uncork.toml:17: model[2]: a model needs a name",
-        "uncork.toml:17: model[2]: a model needs 'path' or 'synthetic'",
+        "uncork.toml:17: model[2]: a model needs 'path', 'python', 'command' or 'synthetic'",
         "uncork.toml:18: model[2].version = \"v1\": must be a whole number, like \"1\"",
     ] {
         assert!(found.contains(expected), "missing: {expected}\nin:\n{found}");

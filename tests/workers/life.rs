@@ -165,3 +165,34 @@ async fn a_crash_loop_is_named_and_the_model_not_ready_meanwhile() {
         assert!(begun.elapsed() < HANGS / 2, "{:?}", begun.elapsed());
     }
 }
+
+#[tokio::test]
+async fn requests_and_answers_go_through_hooks_and_a_refusal_or_a_slow_one_is_its_caller_s_alone() {
+    let spec = ModelSpec { max_latency: Duration::from_millis(500), ..model(program(&["opaque", "hooks"])) };
+    let registry = Registry::load(vec![spec]).unwrap();
+    let model = served(&registry);
+    let texts = ["a", "bad", "b", "slow", "c"];
+    let answers = join_all(texts.map(|text| ask(&model, text))).await;
+    for (text, answer) in texts.iter().zip(answers) {
+        match (*text, answer) {
+            ("bad", Err(Error::Invalid(why))) => assert!(why.contains("it is bad"), "{why}"),
+            ("slow", Err(Error::Refused(why))) => assert!(why.to_string().contains("deadline"), "{why}"),
+            (text, answer) => assert_eq!(answer.map(|(_, said)| said), Ok(format!("{text}{text}!"))),
+        }
+    }
+}
+
+#[tokio::test]
+async fn metrics_tell_how_many_workers_there_are_and_how_many_have_ended() {
+    let (registry, model) = opaque(|spec| spec);
+    let (worker, _) = ask(&model, "a").await.unwrap();
+    let line = |name: &str| {
+        let text = registry.metrics().render();
+        let prefix = format!("{name}{{model=\"m\",version=\"1\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&prefix).map(str::to_owned)).unwrap_or_default()
+    };
+    assert_eq!((line("uncork_workers"), line("uncork_worker_ends_total")), ("1".into(), "0".into()));
+    kill(worker, "KILL");
+    until("its end", || line("uncork_worker_ends_total") == "1").await;
+    until("another", || line("uncork_workers") == "1").await;
+}

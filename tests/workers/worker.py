@@ -114,6 +114,22 @@ def run(ident, meta, data):
     send(66, ident, {"outputs": [{"name": "y", "datatype": "FP32", "shape": [len(rows), 1], "bytes": len(y)}]}, y)
 
 
+def hook(kind, ident, meta, data):
+    """In front, refuses what begins with `bad` and doubles the rest; behind, ends it with `!`."""
+    name, elements = ("request", strings(data)) if kind == 3 else ("answer", strings(data))
+    made = []
+    for element in elements:
+        at = 4 + struct.unpack_from("<I", element)[0]
+        body = element[at:]
+        if kind == 3 and body.startswith(b"bad"):
+            return send(67, ident, {"kind": "input", "rows": [[0, "it is bad"]]})
+        if kind == 3 and body.startswith(b"slow"):
+            return None
+        made.append(element[:at] + (body * 2 if kind == 3 else body + b"!"))
+    data = joined(made)
+    send(66, ident, {"outputs": [{"name": name, "datatype": "BYTES", "shape": [len(made)], "bytes": len(data)}]}, data)
+
+
 def opaque(rows):
     data = joined([answer(row) for row in rows])
     return {"outputs": [{"name": "answer", "datatype": "BYTES", "shape": [len(rows)], "bytes": len(data)}]}, data
@@ -151,7 +167,8 @@ if "other-later" in how and not once("first"):
     send(65, 0, {"protocol": 1, "inputs": [{"name": "z", "datatype": "FP32", "shape": [-1]}], "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]})
 if "opaque" in how:
     spec = {"datatype": "BYTES", "shape": [-1]}
-    send(65, 0, {"protocol": 1, "inputs": [{"name": "request", **spec}], "outputs": [{"name": "answer", **spec}]})
+    hooks = ["prepare", "finish"] if "hooks" in how and setup.get("hooks") else []
+    send(65, 0, {"protocol": 1, "inputs": [{"name": "request", **spec}], "outputs": [{"name": "answer", **spec}], "hooks": hooks})
 else:
     x, y = {"name": "x", "datatype": "FP32", "shape": [-1, 2]}, {"name": "y", "datatype": "FP32", "shape": [-1, 1]}
     send(65, 0, {"protocol": 1, "inputs": [x], "outputs": [y], "unknown": {}})
@@ -163,6 +180,10 @@ while True:
             send(66, ident, {"outputs": [{"name": "y", "datatype": "FP32", "shape": [1 << 40], "bytes": 4}]}, b"1234")
         else:
             run(ident, meta, data)
+    elif kind in (3, 4):
+        hook(kind, ident, meta, data)
+    elif kind == 5:
+        send(200, ident)
     elif kind == 6:
         send(68, ident)
     elif kind == 7 and "deaf" not in how:

@@ -19,7 +19,7 @@ use uncork_commands::{USAGE, complain, plot, say, values};
 use self::inputs::Inputs;
 use self::report::Report;
 use crate::config::{self, Flags};
-use crate::registry::{self, ModelSpec};
+use crate::registry::{self, ModelSpec, Source};
 
 /// Measure how long a model's batches take, and what caps make sense.
 ///
@@ -29,8 +29,8 @@ use crate::registry::{self, ModelSpec};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Profile {
-    /// ONNX file
-    #[arg(value_name = "MODEL.onnx")]
+    /// ONNX file, or a class in a Python file: app.py:Class
+    #[arg(value_name = "MODEL")]
     file: Option<PathBuf>,
 
     /// Configuration file that has the model [env: UNCORK_CONFIG]
@@ -83,6 +83,8 @@ Examples:
       the embedded digits model
   uncork profile resnet.onnx --html resnet.html
       a model of your own, with a page to show around
+  uncork profile app.py:Churn
+      a class in Python, with its own example of a request
   uncork profile minilm.onnx --dim sequence=64 --max-batch-size 32 --for 1m
       sentences of 64 tokens
   uncork profile --config uncork.toml --model resnet --threads 1,2,4
@@ -112,6 +114,10 @@ impl Profile {
         let spec = self.spec()?;
         let threads = self.threads(&spec)?;
         let loaded = registry::load(&spec).map_err(|reason| format!("model '{}': {reason}", spec.name))?;
+        if !loaded.rehearses {
+            let what = "it has no example of a request to measure with; give its class an `example`";
+            return Err(format!("model '{}': {what}", spec.name));
+        }
         let inputs = Inputs::of(&loaded);
         if self.length.is_some() && inputs.assumed.is_none() && self.dim.is_empty() {
             return Err("--length: the model has no free dimension beside the batch".into());
@@ -152,6 +158,8 @@ impl Profile {
         let asked = self.threads.iter().filter_map(|&n| NonZeroUsize::new(n));
         let mut threads: Vec<NonZeroUsize> = match spec.device.name() {
             _ if !self.threads.is_empty() => asked.collect(),
+            // How many a process computes with is its own affair.
+            _ if matches!(spec.source, Source::Worker(_)) => vec![NonZeroUsize::MIN],
             "flex" => vec![NonZeroUsize::MIN, spec.threads],
             _ => vec![NonZeroUsize::MIN],
         };

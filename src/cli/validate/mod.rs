@@ -15,7 +15,9 @@ use uncork_commands::{USAGE, complain, plot, say, values};
 use self::model::Findings;
 use super::profile;
 use crate::config::{self, Flags};
-use crate::registry::{Device, ModelSpec, Source};
+use crate::opaque;
+use crate::registry::{self, Device, ModelSpec, Source};
+use crate::runner::TensorSpec;
 use crate::telemetry::Settings;
 
 /// Check a model or a configuration file, or read another server's, and start nothing.
@@ -107,6 +109,9 @@ impl Validate {
         };
         let mut spec = profile::only_model(&flags, None)?;
         spec.shapes.length = self.length;
+        if let Source::Worker(_) = &spec.source {
+            return of_worker(&spec);
+        }
         self.findings(path, &spec)
     }
 
@@ -122,6 +127,26 @@ impl Validate {
     fn findings(&self, _path: &Path, spec: &ModelSpec) -> Result<ExitCode, String> {
         Err(crate::registry::load(spec).err().unwrap_or_default())
     }
+}
+
+/// Starts a model's workers, and says what they take and give.
+fn of_worker(spec: &ModelSpec) -> Result<ExitCode, String> {
+    let loaded = registry::load(spec).map_err(|reason| format!("model '{}': {reason}", spec.name))?;
+    say(&format!("{}: can be served", spec.name));
+    let tensor = |spec: &TensorSpec| format!("'{}' {} {:?}", spec.name, spec.datatype.name(), spec.wire_shape());
+    let list = |specs: &[TensorSpec]| specs.iter().map(tensor).collect::<Vec<_>>().join(", ");
+    if opaque::is_opaque(&loaded.signature) {
+        say(&format!("  any body, at /models/{}", spec.name));
+    } else {
+        say(&format!("  takes {}", list(&loaded.signature.inputs)));
+        say(&format!("  gives {}", list(&loaded.signature.outputs)));
+    }
+    say(if loaded.rehearses {
+        "  warmed up with its example"
+    } else {
+        "  not warmed up: it has no example of a request"
+    });
+    Ok(ExitCode::SUCCESS)
 }
 
 fn of_configuration(path: &Path) -> ExitCode {

@@ -63,6 +63,27 @@ pub trait Runner: Send {
     }
 }
 
+/// Which hooks a model has beside its batches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hooks {
+    /// In front of the model.
+    pub prepare: bool,
+    /// Behind it.
+    pub finish: bool,
+}
+
+/// The processes behind a model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Crew {
+    /// Those that are ready.
+    pub ready: usize,
+    /// How many have ended unasked since the start.
+    pub ended: u64,
+}
+
+/// Hears how many processes there are.
+pub type Watcher = Box<dyn Fn(Crew) + Send + Sync>;
+
 /// An executor of a model that is somewhere else, as in another process or on another server: it answers later, and takes
 /// as many batches at once as the model has runners.
 ///
@@ -92,6 +113,26 @@ pub trait Remote: Send + Sync {
     /// Why no batch can be run at present, if that is so: the model is not ready meanwhile. For the operator.
     fn trouble(&self) -> Option<String> {
         None
+    }
+
+    /// Which hooks it has: requests and answers go through those, each on its own, beside running batches.
+    fn hooks(&self) -> Hooks {
+        Hooks::default()
+    }
+
+    /// Runs the hook in front of the model on one request: what comes back, of as many rows, is run in its place.
+    fn prepare(&self, request: Tensors) -> impl Future<Output = Result<Tensors, RunnerError>> + Send {
+        std::future::ready(Ok(request))
+    }
+
+    /// Runs the hook behind the model on the outputs of one request.
+    fn finish(&self, outputs: Tensors) -> impl Future<Output = Result<Tensors, RunnerError>> + Send {
+        std::future::ready(Ok(outputs))
+    }
+
+    /// Tells `watcher` of its workers, now and whenever that changes.
+    fn watched(&self, watcher: Watcher) {
+        drop(watcher);
     }
 
     /// Nothing will be asked of it any more. Returns when it has left nothing behind.

@@ -15,6 +15,9 @@ pub(super) const MOST_DATA: u64 = 4 * 1024 * 1024 * 1024;
 pub(super) enum Order {
     Setup = 1,
     Run = 2,
+    Prepare = 3,
+    Finish = 4,
+    Cancel = 5,
     Ping = 6,
     Drain = 7,
 }

@@ -156,6 +156,7 @@ async fn introduce(shared: &Shared, started: &mut Started) -> Result<Ready, Work
         max_latency_ms: shared.limits.max_latency.as_secs_f64() * 1e3,
         runners: shared.limits.workers,
         target: shared.program.target.as_deref(),
+        hooks: true,
     })?;
     let Started { reader, write, .. } = started;
     let said = async {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -28,17 +29,25 @@ pub(super) struct Link {
     calls: Mutex<Calls>,
     /// Told when the worker is to be killed.
     given_up: Notify,
+    is_given_up: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Calls {
     last: u64,
-    /// Batches that are out, by id.
-    batches: HashMap<u64, oneshot::Sender<Outputs>>,
+    /// Batches and hooks that are out, by id.
+    out: HashMap<u64, Waiting>,
     pings: HashMap<u64, oneshot::Sender<()>>,
     /// Why nothing more is answered, once that is so.
     over: Option<String>,
     answered: u64,
+}
+
+/// Who waits for an answer.
+#[derive(Debug)]
+struct Waiting {
+    order: Order,
+    done: oneshot::Sender<Outputs>,
 }
 
 /// The end of the link that its keeper holds.
@@ -112,7 +121,8 @@ impl Link {
     /// A link over what a worker's socket was split into.
     pub(super) fn new(read: Reader, write: OwnedWriteHalf) -> (Arc<Link>, Wires) {
         let (outbox, inbox) = mpsc::unbounded_channel();
-        let link = Link { outbox, calls: Mutex::default(), given_up: Notify::new() };
+        let link =
+            Link { outbox, calls: Mutex::default(), given_up: Notify::new(), is_given_up: AtomicBool::new(false) };
         (Arc::new(link), Wires { read, write, inbox })
     }
 
@@ -121,7 +131,16 @@ impl Link {
     }
 
     /// Has a batch run. Where the future is dropped before the answer, the worker is killed: it is stuck.
-    pub(super) async fn run(self: &Arc<Link>, batch: &Tensors, rehearsal: bool) -> Outputs {
+    pub(super) async fn run(&self, batch: &Tensors, rehearsal: bool) -> Outputs {
+        self.call(Order::Run, batch, rehearsal).await
+    }
+
+    /// Has a hook run, [`Order::Prepare`] or [`Order::Finish`]. Where the future is dropped before the answer, the worker is told.
+    pub(super) async fn hook(&self, order: Order, tensors: &Tensors) -> Outputs {
+        self.call(order, tensors, false).await
+    }
+
+    async fn call(&self, order: Order, batch: &Tensors, rehearsal: bool) -> Outputs {
         let (done, answer) = oneshot::channel();
         let id = {
             let mut calls = self.calls();
@@ -130,11 +149,12 @@ impl Link {
             }
             calls.last += 1;
             let id = calls.last;
-            calls.batches.insert(id, done);
+            calls.out.insert(id, Waiting { order, done });
             id
         };
-        let out = Out { link: self, id };
-        let frame = message::run(id, batch, rehearsal).map_err(|error| RunnerError::Failed(error.to_string()))?;
+        let out = Out { link: self, id, order };
+        let frame =
+            message::call(order, id, batch, rehearsal).map_err(|error| RunnerError::Failed(error.to_string()))?;
         self.send(frame);
         let outputs = answer.await;
         drop(out);
@@ -170,12 +190,22 @@ impl Link {
 
     /// Batches that are out.
     pub(super) fn busy(&self) -> usize {
-        self.calls().batches.len()
+        self.calls().out.values().filter(|waiting| waiting.order == Order::Run).count()
+    }
+
+    /// Calls of any kind that are out.
+    pub(super) fn calls_out(&self) -> usize {
+        self.calls().out.len()
     }
 
     /// Batches that were answered.
     pub(super) fn answered(&self) -> u64 {
         self.calls().answered
+    }
+
+    /// Whether batches may go there.
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_given_up.load(Ordering::Relaxed)
     }
 
     /// Returns when the worker is to be killed.
@@ -187,7 +217,7 @@ impl Link {
     pub(super) fn over(&self, why: &str) {
         let mut calls = self.calls();
         calls.over = Some(why.to_owned());
-        calls.batches.clear();
+        calls.out.clear();
         calls.pings.clear();
     }
 
@@ -201,17 +231,21 @@ impl Link {
                 }
                 return Ok(());
             }
-            Word::Done => message::done(frame.meta(), frame.data(), signature).map(Ok)?,
+            Word::Done => {
+                // Nobody waits for the answer to a call that was cancelled.
+                let Some(order) = self.calls().out.get(&id).map(|waiting| waiting.order) else { return Ok(()) };
+                let specs = if order == Order::Prepare { &signature.inputs } else { &signature.outputs };
+                Ok(message::done(frame.meta(), frame.data(), specs)?)
+            }
             Word::Failed => Err(message::failed(frame.meta())?),
             Word::Ready => return Err(WorkerError::Protocol("it says 'ready' twice".into())),
             Word::Unknown => return Ok(()),
         };
         let mut calls = self.calls();
-        // Nobody waits for the answer to a call that was cancelled.
-        if let Some(done) = calls.batches.remove(&id) {
-            calls.answered += 1;
+        if let Some(waiting) = calls.out.remove(&id) {
+            calls.answered += u64::from(waiting.order == Order::Run);
             drop(calls);
-            let _ = done.send(outputs);
+            let _ = waiting.done.send(outputs);
         }
         Ok(())
     }
@@ -244,17 +278,26 @@ impl Wires {
     }
 }
 
-/// A batch that is out.
+/// A call that is out.
 struct Out<'a> {
     link: &'a Link,
     id: u64,
+    order: Order,
 }
 
 impl Drop for Out<'_> {
     fn drop(&mut self) {
         let mut calls = self.link.calls();
-        if calls.batches.remove(&self.id).is_some() {
-            self.link.given_up.notify_one();
+        if calls.out.remove(&self.id).is_none() {
+            return;
+        }
+        drop(calls);
+        match self.order {
+            Order::Run => {
+                self.link.is_given_up.store(true, Ordering::Relaxed);
+                self.link.given_up.notify_one();
+            }
+            _ => self.link.send(frame::bare(Order::Cancel, self.id)),
         }
     }
 }

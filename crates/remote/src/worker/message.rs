@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uncork_model::quote::Quoted;
 use uncork_model::raw;
-use uncork_model::runner::{RunnerError, Signature, TensorSpec};
+use uncork_model::runner::{Hooks, RunnerError, Signature, TensorSpec};
 use uncork_model::tensor::{DataType, Tensor, Tensors, elements};
 
 use super::WorkerError;
@@ -26,6 +26,7 @@ pub(super) struct Setup<'a> {
     pub(super) max_latency_ms: f64,
     pub(super) runners: usize,
     pub(super) target: Option<&'a str>,
+    pub(super) hooks: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -63,6 +64,8 @@ struct ReadyMeta<'a> {
     #[serde(borrow, default)]
     example: Vec<TensorMeta<'a>>,
     concurrency: Option<usize>,
+    #[serde(borrow, default)]
+    hooks: Vec<Cow<'a, str>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -91,6 +94,7 @@ pub(super) struct Ready {
     pub(super) signature: Signature,
     pub(super) example: Option<Tensors>,
     pub(super) concurrency: usize,
+    pub(super) hooks: Hooks,
 }
 
 fn broken(why: impl Into<String>) -> WorkerError {
@@ -102,8 +106,8 @@ fn parsed<'a, T: Deserialize<'a>>(meta: &'a [u8], word: &str) -> Result<T, Worke
     serde_json::from_slice(meta).map_err(|error| broken(format!("the JSON of '{word}' cannot be read: {error}")))
 }
 
-/// The frame that has a batch run.
-pub(super) fn run(id: u64, batch: &Tensors, rehearsal: bool) -> Result<Vec<u8>, WorkerError> {
+/// The frame that has a batch run, or a hook.
+pub(super) fn call(order: Order, id: u64, batch: &Tensors, rehearsal: bool) -> Result<Vec<u8>, WorkerError> {
     let mut data = 0usize;
     let inputs = batch.iter().map(|(name, tensor)| {
         let bytes = raw::len(tensor.data());
@@ -114,7 +118,7 @@ pub(super) fn run(id: u64, batch: &Tensors, rehearsal: bool) -> Result<Vec<u8>, 
     });
     let meta = RunMeta { inputs: inputs.collect(), rehearsal };
     let meta = serde_json::to_vec(&meta).expect("names and numbers have a JSON form");
-    frame::written(Order::Run, id, &meta, data, |to| batch.iter().for_each(|(_, t)| raw::write(t.data(), to)))
+    frame::written(order, id, &meta, data, |to| batch.iter().for_each(|(_, t)| raw::write(t.data(), to)))
 }
 
 /// The frame that begins everything.
@@ -123,10 +127,10 @@ pub(super) fn setup(setup: &Setup<'_>) -> Result<Vec<u8>, WorkerError> {
     frame::written(Order::Setup, 0, &meta, 0, |_| {})
 }
 
-/// The outputs of *done*, in the signature's order.
-pub(super) fn done(meta: &[u8], data: &[u8], signature: &Signature) -> Result<Tensors, WorkerError> {
+/// The tensors of *done*, in the order of `specs`.
+pub(super) fn done(meta: &[u8], data: &[u8], specs: &[TensorSpec]) -> Result<Tensors, WorkerError> {
     let DoneMeta { outputs } = parsed(meta, "done")?;
-    tensors(&outputs, data, &signature.outputs)
+    tensors(&outputs, data, specs)
 }
 
 /// The tensors that are announced, one for each of `specs` and in their order.
@@ -183,7 +187,7 @@ pub(super) fn not_ready(meta: &[u8]) -> Result<String, WorkerError> {
 
 /// What *ready* says.
 pub(super) fn ready(meta: &[u8], data: &[u8]) -> Result<Ready, WorkerError> {
-    let ReadyMeta { protocol, platform, inputs, outputs, example, concurrency } = parsed(meta, "ready")?;
+    let ReadyMeta { protocol, platform, inputs, outputs, example, concurrency, hooks } = parsed(meta, "ready")?;
     match protocol {
         Some(super::PROTOCOL) => {}
         Some(other) => {
@@ -198,7 +202,9 @@ pub(super) fn ready(meta: &[u8], data: &[u8]) -> Result<Ready, WorkerError> {
         false => Some(tensors(&example, data, &signature.inputs)?),
     };
     let platform = if platform.is_empty() { "worker".to_owned() } else { platform };
-    Ok(Ready { platform, signature, example, concurrency: concurrency.unwrap_or(1).max(1) })
+    let has = |name: &str| hooks.iter().any(|hook| hook == name);
+    let hooks = Hooks { prepare: has("prepare"), finish: has("finish") };
+    Ok(Ready { platform, signature, example, concurrency: concurrency.unwrap_or(1).max(1), hooks })
 }
 
 fn specs(announced: &[SpecMeta<'_>], which: &str) -> Result<Vec<TensorSpec>, WorkerError> {

@@ -15,10 +15,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
-use uncork_model::runner::{Remote, RunnerError, Signature};
+use uncork_model::runner::{Crew, Hooks, Remote, RunnerError, Signature, Watcher};
 use uncork_model::tensor::Tensors;
 
+use frame::Order;
 use link::Link;
+use message::Ready;
 pub use process::end_all;
 
 /// The version of the protocol.
@@ -146,6 +148,7 @@ pub struct Workers {
     signature: Arc<Signature>,
     platform: String,
     example: Option<Tensors>,
+    hooks: Hooks,
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -160,6 +163,16 @@ struct Shared {
     /// Told when a place has room for a batch.
     room: Notify,
     closing: watch::Sender<bool>,
+    watcher: OnceLock<Told>,
+}
+
+/// Hears of changes.
+struct Told(Watcher);
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Told").finish_non_exhaustive()
+    }
 }
 
 /// Where a worker is, or is to come.
@@ -175,6 +188,13 @@ struct Place {
     /// Ends in a row without an answer between them, and why the last one was.
     ends: u32,
     why: String,
+}
+
+impl Place {
+    /// Whether there is a worker that answers.
+    fn is_open(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.is_open())
+    }
 }
 
 /// A place's room for one batch.
@@ -218,10 +238,21 @@ impl Shared {
         (place.link, place.concurrency, place.busy) = (Some(Arc::clone(link)), concurrency, 0);
         drop(places);
         self.room.notify_waiters();
+        self.tell();
     }
 
     fn close(&self, place: usize) {
         self.places()[place].link = None;
+        self.tell();
+    }
+
+    /// Says how many workers there are.
+    fn tell(&self) {
+        if let Some(Told(watcher)) = self.watcher.get() {
+            let places = self.places();
+            let ready = places.iter().filter(|place| place.is_open()).count();
+            watcher(Crew { ready, ended: places.iter().map(|place| place.restarts).sum() });
+        }
     }
 
     fn ended(&self, place: usize, why: &str, ends: u32) {
@@ -229,12 +260,23 @@ impl Shared {
         let place = &mut places[place];
         (place.ends, place.why) = (ends, why.to_owned());
         place.restarts += 1;
+        drop(places);
+        self.tell();
+    }
+
+    /// Runs a hook on a worker that has the fewest calls.
+    async fn hook(&self, order: Order, tensors: Tensors) -> Result<Tensors, RunnerError> {
+        let links: Vec<_> = self.places().iter().filter_map(|place| place.link.clone()).collect();
+        let Some(link) = links.into_iter().min_by_key(|link| link.calls_out()) else {
+            return Err(RunnerError::Absent(self.trouble().unwrap_or_default()));
+        };
+        link.hook(order, &tensors).await
     }
 
     /// Room in the place that has the fewest batches.
     fn seat(&self) -> Option<Seat<'_>> {
         let mut places = self.places();
-        let free = |place: &Place| place.link.is_some() && place.busy < place.concurrency;
+        let free = |place: &Place| place.is_open() && place.busy < place.concurrency;
         let (at, place) = places.iter_mut().enumerate().filter(|(_, p)| free(p)).min_by_key(|(_, place)| place.busy)?;
         let link = Arc::clone(place.link.as_ref()?);
         place.busy += 1;
@@ -266,13 +308,13 @@ impl Shared {
 
     /// How long a batch waits for a worker: longer than the cap its callers do not, and a batch that waits is not stuck.
     fn patience(&self) -> Duration {
-        self.limits.max_latency.min(self.limits.stuck_after / 2)
+        self.limits.max_latency.min(self.limits.stuck_after / 4)
     }
 
     /// Why nothing is answered, if no worker is there.
     fn trouble(&self) -> Option<String> {
         let places = self.places();
-        if places.iter().any(|place| place.link.is_some()) {
+        if places.iter().any(Place::is_open) {
             return None;
         }
         let worst = places.iter().max_by_key(|place| place.ends)?;
@@ -296,6 +338,7 @@ impl Workers {
             places: Mutex::new((0..limits.workers).map(|_| Place::default()).collect()),
             room: Notify::new(),
             closing: watch::Sender::new(false),
+            watcher: OnceLock::new(),
         });
         let start = |place| {
             let (first, introduced) = oneshot::channel();
@@ -310,8 +353,9 @@ impl Workers {
         let keepers = Mutex::new(keepers);
         match ready {
             Ok(ready) => {
-                let signature = Arc::new(ready.signature);
-                Ok(Workers { shared, signature, platform: ready.platform, example: ready.example, keepers })
+                let signature = Arc::new(ready.signature.clone());
+                let Ready { platform, example, hooks, .. } = ready;
+                Ok(Workers { shared, signature, platform, example, hooks, keepers })
             }
             Err(why) => {
                 shared.closing.send_replace(true);
@@ -344,6 +388,23 @@ impl Remote for Workers {
 
     async fn rehearse(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
         self.shared.run(batch, true).await
+    }
+
+    fn hooks(&self) -> Hooks {
+        self.hooks
+    }
+
+    async fn prepare(&self, request: Tensors) -> Result<Tensors, RunnerError> {
+        self.shared.hook(Order::Prepare, request).await
+    }
+
+    async fn finish(&self, outputs: Tensors) -> Result<Tensors, RunnerError> {
+        self.shared.hook(Order::Finish, outputs).await
+    }
+
+    fn watched(&self, watcher: Watcher) {
+        let _ = self.shared.watcher.set(Told(watcher));
+        self.shared.tell();
     }
 
     async fn ready(&self) {
