@@ -6,6 +6,8 @@ mod manuals;
 mod profile;
 mod serve;
 mod validate;
+#[cfg(feature = "onnx")]
+mod worker;
 
 use std::process::ExitCode;
 
@@ -36,6 +38,9 @@ enum Command {
     Serve(serve::Serve),
     Simulate(Box<Simulate>),
     Validate(validate::Validate),
+    #[cfg(feature = "onnx")]
+    #[command(hide = true)]
+    Worker(worker::Worker),
 }
 
 /// Runs the program with the arguments of the process.
@@ -48,6 +53,8 @@ pub fn run() -> ExitCode {
         Ok(Cli { command: Command::Serve(serve) }) => serve.run(),
         Ok(Cli { command: Command::Simulate(simulate) }) => simulate.run(),
         Ok(Cli { command: Command::Validate(validate) }) => validate.run(),
+        #[cfg(feature = "onnx")]
+        Ok(Cli { command: Command::Worker(worker) }) => worker.run(),
         Err(message) => {
             // Nothing is left to be done about an output that is closed.
             let _ = message.print();

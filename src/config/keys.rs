@@ -42,7 +42,8 @@ pub(super) const MODEL_POOL: &[&str] = &["pool", "weight"];
 pub(super) const MODEL_ABILITIES: &[&str] = &["allowed_batch_sizes", "lengths", "dims", "batch_axes"];
 
 /// Keys of `[[model]]` about the processes that run it.
-pub(super) const MODEL_WORKER: &[&str] = &["python_path", "env", "working_folder", "start_timeout_ms", "max_memory_mb"];
+pub(super) const MODEL_WORKER: &[&str] =
+    &["isolation", "python_path", "env", "working_folder", "start_timeout_ms", "max_memory_mb"];
 
 /// Keys of `[[model]]` about which of its versions answers whom.
 pub(super) const MODEL_ROUTES: &[&str] = &["labels", "weights", "shadow"];

@@ -37,6 +37,7 @@
 //! | `python` | – | instead of `path`: a class or a function in Python, `"app:Class"` or `"app.py:Class"` |
 //! | `command` | – | instead of `path`: a program that speaks docs/workers.md, as `["./worker", "--flag"]` |
 //! | `synthetic` | – | instead of `path`: `{ base_ms = …, per_row_ms = … }` |
+//! | `isolation` | – | `"process"`: the model of `path` in a process of its own, which can fail without the server |
 //! | `python_path` | `python3`, or that beside `uncork` | the interpreter of a `python` model |
 //! | `env` | – | set for the model's processes beside our environment: `{ OMP_NUM_THREADS = "1" }` |
 //! | `working_folder` | the configuration file's | where they start |
@@ -86,6 +87,9 @@ mod traces;
 mod worker;
 
 use std::collections::BTreeMap;
+#[cfg(feature = "onnx")]
+pub(crate) use worker::Isolated;
+
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};

@@ -119,6 +119,7 @@ fn of_table(
     let version = version.unwrap_or_else(|| DEFAULT_VERSION.into());
     // The caps are checked even where nothing can come of them: all problems are told at once.
     let spec = caps(name_or_none, version, source.unwrap_or(Source::Embedded), Some((table, pools)), layers, report);
+    let spec = worker::isolated(spec, table, folder, report);
     name.map(|_| spec)
 }
 

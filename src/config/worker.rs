@@ -1,13 +1,18 @@
 //! The settings of models that are processes: what is started, where, and within which bounds.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::file::Table;
 use super::problem::Report;
 use super::setting::{Setting, Value};
-use crate::worker::Program;
+use crate::registry::{BatchAxes, Device, ModelSpec, Shapes, Source};
+use crate::worker::{Kind, Program};
 
 /// The package for Python, which is part of the program: nobody needs to install it.
 const PYTHON: &[(&str, &str)] = &[
@@ -34,10 +39,18 @@ pub(super) fn program(table: &Table, folder: &Path, report: &mut Report) -> Opti
     if let Some(setting) = table.get("python_path").filter(|_| is_command) {
         setting.refuse(report, "is the interpreter of a 'python' model; leave it out");
     }
-    let is_other = table.get("path").or(table.get("synthetic")).is_some();
+    let isolation = table.get("isolation");
+    let is_isolated = isolation.is_some_and(|setting| setting.is_text("process"));
+    if let Some(setting) = isolation.filter(|_| !is_isolated || table.get("path").is_none()) {
+        setting.refuse(report, "must be \"process\", beside 'path'; leave it out for a model that runs in the server");
+    }
+    let is_other = !is_isolated && table.get("path").or(table.get("synthetic")).is_some();
     for key in ["env", "working_folder", "start_timeout_ms", "max_memory_mb"] {
         if let Some(setting) = table.get(key).filter(|_| is_other) {
-            setting.refuse(report, "is for models that are processes: 'python' or 'command'; leave it out");
+            setting.refuse(
+                report,
+                "is for models that are processes: 'python', 'command' or isolation = \"process\"; leave it out",
+            );
         }
     }
     let defaults = Program::new(Vec::new());
@@ -49,6 +62,64 @@ pub(super) fn program(table: &Table, folder: &Path, report: &mut Report) -> Opti
         max_memory: max_memory.map_or(Some(None), |mb| mb.map(|mb| Some((mb as u64) << 20)))?,
         ..defaults
     })
+}
+
+/// A model in a file as this program's own worker is told of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Isolated {
+    pub(crate) path: PathBuf,
+    pub(crate) device: Device,
+    pub(crate) shapes: Shapes,
+    pub(crate) threads: NonZeroUsize,
+}
+
+/// The same in JSON.
+#[derive(Debug, Serialize, Deserialize)]
+struct Target {
+    path: PathBuf,
+    device: String,
+    dims: BTreeMap<String, usize>,
+    length: Option<usize>,
+    threads: NonZeroUsize,
+}
+
+impl Isolated {
+    fn written(&self) -> String {
+        let Isolated { path, device, shapes, threads } = self.clone();
+        let Shapes { dims, length, .. } = shapes;
+        let target = Target { path, device: device.name().to_owned(), dims, length, threads };
+        serde_json::to_string(&target).expect("texts and numbers have a JSON form")
+    }
+
+    /// What [`isolated`] wrote.
+    pub(crate) fn read(text: &str) -> Result<Isolated, String> {
+        let Target { path, device, dims, length, threads } =
+            serde_json::from_str(text).map_err(|_| "this process is started by uncork, and not by hand".to_owned())?;
+        let device = Device::from_name(&device).ok_or_else(|| format!("there is no device '{device}'"))?;
+        Ok(Isolated { path, device, shapes: Shapes { dims, length, ..Shapes::default() }, threads })
+    }
+}
+
+/// `isolation = "process"`: the model of a file in a process of its own.
+pub(super) fn isolated(spec: ModelSpec, table: &Table, folder: &Path, report: &mut Report) -> ModelSpec {
+    let (Some(setting), Source::Onnx(path)) = (table.get("isolation"), &spec.source) else { return spec };
+    if spec.shapes.batch_axes != BatchAxes::default() {
+        setting.refuse(report, "is for models whose rows are along the first axis; leave it or 'batch_axes' out");
+    }
+    let own = match std::env::current_exe() {
+        Ok(own) => own.display().to_string(),
+        Err(error) => {
+            setting.refuse(report, format!("cannot be: this program's own file is not to be found: {error}"));
+            return spec;
+        }
+    };
+    let Some(program) = program(table, folder, &mut Report::default()) else { return spec };
+    let target =
+        Isolated { path: path.clone(), device: spec.device, shapes: spec.shapes.clone(), threads: spec.threads };
+    let (kind, command) = (Kind::Isolated(path.clone()), vec![own, "worker".into()]);
+    let source = Source::Worker(Program { kind, command, target: Some(target.written()), ..program });
+    // What is said of the file is in the target.
+    ModelSpec { source, shapes: Shapes::default(), device: Device::default(), ..spec }
 }
 
 /// `command = ["worker", "--flag"]`

@@ -5,6 +5,7 @@
 #[path = "../folder/mod.rs"]
 mod folder;
 mod hostile;
+mod isolation;
 mod life;
 mod opaque;
 

@@ -10,6 +10,7 @@ use uncork_commands::plot::{self, Marks};
 use super::findings::{Advice, Curve, HAND_OVER, OFF, Point};
 use crate::registry::{ModelSpec, Source};
 use crate::runner::TensorSpec;
+use crate::worker::Kind;
 
 /// What stands for a point of the first, the second … number of threads.
 const MARKS: [char; 6] = ['●', '○', '▲', '△', '■', '□'];
@@ -288,9 +289,13 @@ impl Report {
             Source::Synthetic { base, per_row } => {
                 lines.push(format!("synthetic = {{ base_ms = {:?}, per_row_ms = {:?} }}", ms(*base), ms(*per_row)));
             }
-            Source::Worker(program) => match &program.target {
-                Some(target) => lines.push(format!("python = {}", text(target))),
-                None => {
+            Source::Worker(program) => match (&program.kind, &program.target) {
+                (Kind::Python, Some(target)) => lines.push(format!("python = {}", text(target))),
+                (Kind::Isolated(path), _) => {
+                    lines.push(format!("path = {}", text(&shown(path))));
+                    lines.push("isolation = \"process\"".into());
+                }
+                _ => {
                     let words: Vec<_> = program.command.iter().map(|word| text(word)).collect();
                     lines.push(format!("command = [{}]", words.join(", ")));
                 }

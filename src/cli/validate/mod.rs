@@ -19,6 +19,7 @@ use crate::opaque;
 use crate::registry::{self, Device, ModelSpec, Source};
 use crate::runner::TensorSpec;
 use crate::telemetry::Settings;
+use crate::worker::Kind;
 
 /// Check a model or a configuration file, or read another server's, and start nothing.
 ///
@@ -187,9 +188,10 @@ fn summary(model: &ModelSpec) -> String {
             format!("stand-in of {} + {} ms a row", ms(base), ms(per_row))
         }
         Source::Runners(_) | Source::Remote(_) => "built by the program".to_owned(),
-        Source::Worker(program) => match &program.target {
-            Some(target) => format!("{target} in Python ({})", program.command[0]),
-            None => format!("the worker {}", program.command.join(" ")),
+        Source::Worker(program) => match (&program.kind, &program.target) {
+            (Kind::Python, Some(target)) => format!("{target} in Python ({})", program.command[0]),
+            (Kind::Isolated(path), _) => format!("{} in a process of its own", path.display()),
+            _ => format!("the worker {}", program.command.join(" ")),
         },
     };
     let pool = model.pool.as_ref().map(|name| format!(" in pool '{name}' with weight {}", model.weight));

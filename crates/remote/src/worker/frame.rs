@@ -24,31 +24,28 @@ pub(super) enum Order {
 
 /// What a worker sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum Word {
-    Ready,
-    Done,
-    Failed,
-    Pong,
+    Ready = 65,
+    Done = 66,
+    Failed = 67,
+    Pong = 68,
     /// A later version's; ignored.
-    Unknown,
+    Unknown = 0,
 }
 
 impl Word {
     fn of(kind: u8) -> Word {
-        match kind {
-            65 => Word::Ready,
-            66 => Word::Done,
-            67 => Word::Failed,
-            68 => Word::Pong,
-            _ => Word::Unknown,
-        }
+        let all = [Word::Ready, Word::Done, Word::Failed, Word::Pong];
+        all.into_iter().find(|&word| word as u8 == kind).unwrap_or(Word::Unknown)
     }
 }
 
-/// The head of a frame that a worker sent.
+/// The head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
-    pub(super) word: Word,
+    /// As it came.
+    pub(super) kind: u8,
     /// The call that it belongs to; 0 for none.
     pub(super) id: u64,
     /// Bytes of JSON that follow.
@@ -73,7 +70,12 @@ impl Head {
             return Err(bound("data", data, MOST_DATA));
         }
         let data = usize::try_from(data).map_err(|_| bound("data", data, usize::MAX as u64))?;
-        Ok(Head { word: Word::of(*kind), id, meta, data })
+        Ok(Head { kind: *kind, id, meta, data })
+    }
+
+    /// What it means where a worker sent it.
+    pub(super) fn word(&self) -> Word {
+        Word::of(self.kind)
     }
 
     /// Bytes that follow it.
@@ -82,9 +84,9 @@ impl Head {
     }
 }
 
-/// A whole frame of ours with `meta`, and `data` bytes that `write` puts behind it.
+/// A whole frame with `meta`, and `data` bytes that `write` puts behind it.
 pub(super) fn written(
-    order: Order,
+    kind: u8,
     id: u64,
     meta: &[u8],
     data: usize,
@@ -97,7 +99,7 @@ pub(super) fn written(
         return Err(WorkerError::Length { what: "data", length: data as u64, most: MOST_DATA });
     }
     let mut frame = Vec::with_capacity(HEAD + meta.len() + data);
-    frame.extend_from_slice(&[order as u8, 0, 0, 0]);
+    frame.extend_from_slice(&[kind, 0, 0, 0]);
     frame.extend_from_slice(&(meta.len() as u32).to_le_bytes());
     frame.extend_from_slice(&(data as u64).to_le_bytes());
     frame.extend_from_slice(&id.to_le_bytes());
@@ -108,8 +110,8 @@ pub(super) fn written(
 }
 
 /// A frame of a head alone.
-pub(super) fn bare(order: Order, id: u64) -> Vec<u8> {
-    written(order, id, &[], 0, |_| {}).expect("it has no lengths to be out of bounds")
+pub(super) fn bare(kind: u8, id: u64) -> Vec<u8> {
+    written(kind, id, &[], 0, |_| {}).expect("it has no lengths to be out of bounds")
 }
 
 #[cfg(test)]
@@ -129,11 +131,10 @@ mod tests {
 
         #[test]
         fn what_is_written_is_read_again(id: u64, meta in prop::collection::vec(any::<u8>(), 0..50), data in prop::collection::vec(any::<u8>(), 0..50)) {
-            let mut frame = written(Order::Run, id, &meta, data.len(), |to| to.extend_from_slice(&data)).unwrap();
-            frame[0] = 66;
+            let frame = written(Word::Done as u8, id, &meta, data.len(), |to| to.extend_from_slice(&data)).unwrap();
             let (head, rest) = frame.split_first_chunk().unwrap();
             let head = Head::read(head).unwrap();
-            prop_assert_eq!(head, Head { word: Word::Done, id, meta: meta.len(), data: data.len() });
+            prop_assert_eq!(head, Head { kind: Word::Done as u8, id, meta: meta.len(), data: data.len() });
             prop_assert_eq!(rest, [meta, data].concat());
         }
     }

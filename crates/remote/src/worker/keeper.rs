@@ -167,7 +167,7 @@ async fn introduce(shared: &Shared, started: &mut Started) -> Result<Ready, Work
     };
     let heard = async {
         while let Some(frame) = reader.next().await? {
-            match frame.head.word {
+            match frame.head.word() {
                 Word::Ready => return message::ready(frame.meta(), frame.data()),
                 Word::Failed => return Err(WorkerError::Refused(message::not_ready(frame.meta())?)),
                 Word::Done => return Err(WorkerError::Protocol("it says 'done' before 'ready'".into())),

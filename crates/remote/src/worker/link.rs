@@ -174,13 +174,13 @@ impl Link {
             calls.pings.insert(id, heard);
             id
         };
-        self.send(frame::bare(Order::Ping, id));
+        self.send(frame::bare(Order::Ping as u8, id));
         let _ = pong.await;
     }
 
     /// Asks the worker to end when it has answered what it has.
     pub(super) fn drain(&self) {
-        self.send(frame::bare(Order::Drain, 0));
+        self.send(frame::bare(Order::Drain as u8, 0));
     }
 
     /// Where the worker is over, whoever waits hears of that elsewhere.
@@ -223,7 +223,7 @@ impl Link {
 
     fn take(&self, frame: &Frame, signature: &Signature) -> Result<(), WorkerError> {
         let id = frame.head.id;
-        let outputs = match frame.head.word {
+        let outputs = match frame.head.word() {
             Word::Pong => {
                 let heard = self.calls().pings.remove(&id);
                 if let Some(heard) = heard {
@@ -297,7 +297,7 @@ impl Drop for Out<'_> {
                 self.link.is_given_up.store(true, Ordering::Relaxed);
                 self.link.given_up.notify_one();
             }
-            _ => self.link.send(frame::bare(Order::Cancel, self.id)),
+            _ => self.link.send(frame::bare(Order::Cancel as u8, self.id)),
         }
     }
 }

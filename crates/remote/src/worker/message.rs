@@ -10,7 +10,7 @@ use uncork_model::runner::{Hooks, RunnerError, Signature, TensorSpec};
 use uncork_model::tensor::{DataType, Tensor, Tensors, elements};
 
 use super::WorkerError;
-use super::frame::{self, Order};
+use super::frame::{self, Order, Word};
 
 /// Most inputs, outputs and rows that are named: more than any model has.
 const MOST_TENSORS: usize = 4096;
@@ -39,20 +39,21 @@ struct TensorMeta<'a> {
     bytes: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct RunMeta<'a> {
+    #[serde(borrow, default)]
     inputs: Vec<TensorMeta<'a>>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     rehearsal: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct DoneMeta<'a> {
     #[serde(borrow, default)]
     outputs: Vec<TensorMeta<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct ReadyMeta<'a> {
     protocol: Option<u32>,
     #[serde(default)]
@@ -68,7 +69,7 @@ struct ReadyMeta<'a> {
     hooks: Vec<Cow<'a, str>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct SpecMeta<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
@@ -77,7 +78,7 @@ struct SpecMeta<'a> {
     shape: Vec<i64>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct FailedMeta {
     #[serde(default)]
     kind: String,
@@ -106,25 +107,42 @@ fn parsed<'a, T: Deserialize<'a>>(meta: &'a [u8], word: &str) -> Result<T, Worke
     serde_json::from_slice(meta).map_err(|error| broken(format!("the JSON of '{word}' cannot be read: {error}")))
 }
 
-/// The frame that has a batch run, or a hook.
-pub(super) fn call(order: Order, id: u64, batch: &Tensors, rehearsal: bool) -> Result<Vec<u8>, WorkerError> {
+/// How tensors are announced, and the bytes that they take.
+fn announce(tensors: &Tensors) -> (Vec<TensorMeta<'_>>, usize) {
     let mut data = 0usize;
-    let inputs = batch.iter().map(|(name, tensor)| {
+    let announced = tensors.iter().map(|(name, tensor)| {
         let bytes = raw::len(tensor.data());
         data = data.saturating_add(bytes);
         let shape = tensor.shape().iter().map(|&n| n as u64).collect();
         let datatype = Cow::Borrowed(tensor.data().datatype().name());
         TensorMeta { name: Cow::Borrowed(name), datatype, shape, bytes: bytes as u64 }
     });
-    let meta = RunMeta { inputs: inputs.collect(), rehearsal };
-    let meta = serde_json::to_vec(&meta).expect("names and numbers have a JSON form");
-    frame::written(order, id, &meta, data, |to| batch.iter().for_each(|(_, t)| raw::write(t.data(), to)))
+    (announced.collect(), data)
+}
+
+/// A frame with tensors.
+fn with_tensors(
+    kind: u8,
+    id: u64,
+    meta: &impl Serialize,
+    bytes: usize,
+    tensors: Option<&Tensors>,
+) -> Result<Vec<u8>, WorkerError> {
+    let meta = serde_json::to_vec(meta).expect("names and numbers have a JSON form");
+    let entries = tensors.into_iter().flat_map(Tensors::iter);
+    frame::written(kind, id, &meta, bytes, |to| entries.for_each(|(_, tensor)| raw::write(tensor.data(), to)))
+}
+
+/// The frame that has a batch run, or a hook.
+pub(super) fn call(order: Order, id: u64, batch: &Tensors, rehearsal: bool) -> Result<Vec<u8>, WorkerError> {
+    let (inputs, data) = announce(batch);
+    with_tensors(order as u8, id, &RunMeta { inputs, rehearsal }, data, Some(batch))
 }
 
 /// The frame that begins everything.
 pub(super) fn setup(setup: &Setup<'_>) -> Result<Vec<u8>, WorkerError> {
     let meta = serde_json::to_vec(setup).expect("names and numbers have a JSON form");
-    frame::written(Order::Setup, 0, &meta, 0, |_| {})
+    frame::written(Order::Setup as u8, 0, &meta, 0, |_| {})
 }
 
 /// The tensors of *done*, in the order of `specs`.
@@ -235,5 +253,149 @@ fn specs(announced: &[SpecMeta<'_>], which: &str) -> Result<Vec<TensorSpec>, Wor
     match twice {
         Some((_, spec)) => Err(broken(format!("'{}' is there twice among its {which}", spec.name))),
         None => Ok(specs),
+    }
+}
+
+/// What *setup* names as the model.
+pub(super) fn target(meta: &[u8]) -> Result<Option<String>, WorkerError> {
+    #[derive(Deserialize)]
+    struct Target {
+        target: Option<String>,
+    }
+    parsed::<Target>(meta, "setup").map(|setup| setup.target)
+}
+
+/// The batch of *run*, and whether it is a rehearsal.
+pub(super) fn batch(meta: &[u8], data: &[u8], signature: &Signature) -> Result<(Tensors, bool), WorkerError> {
+    let RunMeta { inputs, rehearsal } = parsed(meta, "run")?;
+    Ok((tensors(&inputs, data, &signature.inputs)?, rehearsal))
+}
+
+/// The frame *done*.
+pub(super) fn outputs(id: u64, outputs: &Tensors) -> Result<Vec<u8>, WorkerError> {
+    let (announced, data) = announce(outputs);
+    with_tensors(Word::Done as u8, id, &DoneMeta { outputs: announced }, data, Some(outputs))
+}
+
+/// The frame *ready*.
+pub(super) fn introduction(
+    signature: &Signature,
+    platform: &str,
+    example: Option<&Tensors>,
+) -> Result<Vec<u8>, WorkerError> {
+    let specs = |specs: &'_ [TensorSpec]| -> Vec<SpecMeta<'static>> {
+        let one = |spec: &TensorSpec| SpecMeta {
+            name: Cow::Owned(spec.name.to_string()),
+            datatype: Cow::Borrowed(spec.datatype.name()),
+            shape: spec.wire_shape(),
+        };
+        specs.iter().map(one).collect()
+    };
+    let (announced, data) = example.map(announce).unwrap_or_default();
+    let meta = ReadyMeta {
+        protocol: Some(super::PROTOCOL),
+        platform: platform.to_owned(),
+        inputs: specs(&signature.inputs),
+        outputs: specs(&signature.outputs),
+        example: announced,
+        ..ReadyMeta::default()
+    };
+    with_tensors(Word::Ready as u8, 0, &meta, data, example)
+}
+
+/// The frame *failed*.
+pub(super) fn words_of(id: u64, why: &RunnerError) -> Result<Vec<u8>, WorkerError> {
+    let (kind, message, rows) = match why {
+        RunnerError::Input(why) => ("input", why.clone(), Vec::new()),
+        RunnerError::Rows(rows) => ("input", String::new(), rows.clone()),
+        RunnerError::Row(why) => ("row", why.clone(), Vec::new()),
+        RunnerError::FailedRows(rows) => ("row", String::new(), rows.clone()),
+        why => ("failed", why.to_string(), Vec::new()),
+    };
+    with_tensors(Word::Failed as u8, id, &FailedMeta { kind: kind.into(), message, rows }, 0, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uncork_model::tensor::Data;
+
+    use super::*;
+
+    fn signature() -> Signature {
+        let tensor = |name: &str, datatype, dims| TensorSpec::new(name, datatype, dims);
+        Signature {
+            inputs: vec![tensor("x", DataType::Fp32, vec![Some(2)]), tensor("t", DataType::Bytes, vec![])],
+            outputs: vec![tensor("y", DataType::Int64, vec![None])],
+        }
+    }
+
+    fn inputs(rows: usize) -> Tensors {
+        let x = Tensor::new(vec![rows, 2], Data::Fp32((0..2 * rows).map(|i| i as f32).collect())).unwrap();
+        let t = Tensor::new(vec![rows], Data::Bytes((0..rows).map(|i| vec![b'a'; i]).collect())).unwrap();
+        Tensors::new(vec![("x".into(), x), ("t".into(), t)]).unwrap()
+    }
+
+    /// A frame taken apart.
+    fn parts(frame: &[u8]) -> (&[u8], &[u8]) {
+        let (head, rest) = frame.split_first_chunk().unwrap();
+        rest.split_at(frame::Head::read(head).unwrap().meta)
+    }
+
+    #[test]
+    fn what_one_side_writes_the_other_reads() {
+        let batch_of_3 = call(Order::Run, 7, &inputs(3), true).unwrap();
+        let (meta, data) = parts(&batch_of_3);
+        assert_eq!(batch(meta, data, &signature()), Ok((inputs(3), true)));
+        let ready_frame = introduction(&signature(), "rust", Some(&inputs(1))).unwrap();
+        let (meta, data) = parts(&ready_frame);
+        let Ready { platform, signature: told, example, concurrency, hooks } = ready(meta, data).unwrap();
+        assert_eq!((platform.as_str(), told, example), ("rust", signature(), Some(inputs(1))));
+        assert_eq!((concurrency, hooks), (1, Hooks::default()));
+        for why in [
+            RunnerError::Input("a".into()),
+            RunnerError::Row("b".into()),
+            RunnerError::Failed("c".into()),
+            RunnerError::Rows(vec![(1, "d".into())]),
+            RunnerError::FailedRows(vec![(2, "e".into())]),
+        ] {
+            let frame = words_of(1, &why).unwrap();
+            assert_eq!(failed(parts(&frame).0), Ok(why));
+        }
+    }
+
+    #[test]
+    fn tensors_that_were_not_announced_so_are_refused_in_words() {
+        let cases = [
+            (r#"{"outputs":[]}"#, "'y' is missing"),
+            (
+                r#"{"outputs":[{"name":"z","datatype":"INT64","shape":[1,1],"bytes":8}]}"#,
+                "'z', which it had not announced",
+            ),
+            (r#"{"outputs":[{"name":"y","datatype":"FP32","shape":[1,2],"bytes":8}]}"#, "'y' is 'FP32' where INT64"),
+            (r#"{"outputs":[{"name":"y","datatype":"INT64","shape":[1,1],"bytes":9}]}"#, "beyond the end"),
+            (r#"{"outputs":[{"name":"y","datatype":"INT64","shape":[1,1],"bytes":0}]}"#, "takes 8 bytes"),
+            (
+                r#"{"outputs":[{"name":"y","datatype":"INT64","shape":[9223372036854775807,2],"bytes":8}]}"#,
+                "more elements",
+            ),
+            (r#"{"outputs":7}"#, "cannot be read"),
+        ];
+        for (meta, why) in cases {
+            let error = done(meta.as_bytes(), &[0; 8], &signature().outputs).unwrap_err().to_string();
+            assert!(error.contains(why), "{meta}: {error}");
+        }
+        let unnamed = r#"{"protocol":1,"inputs":[{"name":"x","datatype":"FP32","shape":[3]}],"outputs":[]}"#;
+        let error = ready(unnamed.as_bytes(), &[]).unwrap_err().to_string();
+        assert!(error.contains("begins with -1"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_meta_and_no_data_panic(meta in "\\PC*", data in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = done(meta.as_bytes(), &data, &signature().outputs);
+            let _ = ready(meta.as_bytes(), &data);
+            let _ = failed(meta.as_bytes());
+        }
     }
 }

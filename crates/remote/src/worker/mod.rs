@@ -1,6 +1,7 @@
 //! A model that is a process of its own, in any language: `docs/workers.md` is the protocol.
 
 mod frame;
+mod host;
 mod keeper;
 mod link;
 mod message;
@@ -19,6 +20,7 @@ use uncork_model::runner::{Crew, Hooks, Remote, RunnerError, Signature, Watcher}
 use uncork_model::tensor::Tensors;
 
 use frame::Order;
+pub use host::{Hosted, host};
 use link::Link;
 use message::Ready;
 pub use process::end_all;
@@ -94,9 +96,23 @@ pub enum WorkerError {
     Gone,
 }
 
+/// What kind of model a program is, for whoever reads of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A worker in any language.
+    Command,
+    /// A class or a function in Python, which is the target.
+    Python,
+    /// A model in this file, which the server could run itself.
+    Isolated(PathBuf),
+}
+
 /// What is started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
+    /// What it is to its reader.
+    pub kind: Kind,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// What a worker that can run several models is to run, such as `app:Class`.
@@ -117,6 +133,7 @@ impl Program {
     /// A command with a minute to be ready.
     pub fn new(command: Vec<String>) -> Program {
         Program {
+            kind: Kind::Command,
             command,
             target: None,
             preamble: Arc::default(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Program;
+use super::{Kind, Program};
 
 /// What the interpreter runs: reads the modules, makes them importable ahead of any that are installed, and starts the worker.
 const BOOT: &str = include_str!("boot.py");
@@ -14,7 +14,7 @@ impl Program {
     pub fn python(interpreter: &str, target: String, modules: &[(&str, &str)], rest: Program) -> Program {
         // Unbuffered: what is printed is in the log when it is printed.
         let command = vec![interpreter.to_owned(), "-u".into(), "-c".into(), BOOT.into()];
-        Program { command, target: Some(target), preamble: sources(modules), ..rest }
+        Program { kind: Kind::Python, command, target: Some(target), preamble: sources(modules), ..rest }
     }
 }
 
