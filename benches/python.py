@@ -6,7 +6,7 @@
     python3 benches/python.py --seconds 2 --only uncork,mosec
 
 Two models, each one worker, each server with settings that serve it best, cap 50 ms. *Echo* answers a row of 64 numbers with itself, in JSON: the
-highest rate of Poisson arrivals with 99 % on time, found by `uncork loadtest --find-max-rate`, which shares the machine; and the time of a lone request.
+highest rate of Poisson arrivals with 99 % on time, by `uncork loadtest`, which shares the machine; and the time of a lone request.
 *Slow* takes 2 ms a row, so that nobody can answer more than 500 a second: what is answered within 50 ms at 1,000 and 2,500 a second.
 """
 
@@ -116,9 +116,21 @@ SERVERS = {
         V2,
     ),
     "mosec": (MOSEC, "PYTHON app.py --port PORT --timeout 1000", "/inference", ROW),
+    "mosec as it comes": (
+        MOSEC.replace(
+            "    def serialize(self, data):  # MOSEC's own indents, which is slow\n        return json.dumps(data).encode()\n", ""
+        ),
+        "PYTHON app.py --port PORT --timeout 1000",
+        "/inference",
+        ROW,
+    ),
     "litserve": (LITSERVE, "PYTHON app.py", "/predict", ROW),
     "bentoml": (BENTOML, "PYTHON -m bentoml serve app:Model -p PORT", "/ask", {"rows": [ROW]}),
 }
+
+
+# Where the search for the highest rate begins, a second; others at 2,000.
+STARTS = {"litserve": 200, "bentoml": 100}
 
 
 @contextlib.contextmanager
@@ -175,11 +187,28 @@ def load(url, body, seconds, *more):
         sys.exit(f"no report: {ran.stdout[-500:]}{ran.stderr[-500:]}")
 
 
-def highest(url, body, seconds):
-    """The highest rate with 99 % on time; and the median of a caller alone."""
+def highest(url, body, seconds, start):
+    """The highest rate with 99 % on time in one of two trials, to 8 %; and the median of a caller alone."""
     lone = load(url, body, seconds, "--closed-loop", "1")
-    found = load(url, body, seconds, "--find-max-rate", "--rate", "50", "--resolution", "0.04")
-    return {"max_rate": found["max_rate"] or 0, "lone_p50_ms": lone["good_latency_from_sending_ms"]["p50"], "said": found["verdict_line"]}
+
+    def is_met(rate):
+        for _ in range(2):
+            report = load(url, body, seconds, "--rate", f"{rate:.0f}")
+            if report["objectives"][0]["measured"] >= 0.99:
+                return True
+            time.sleep(1)  # some need it to recover
+        return False
+
+    rate, least = start, 0
+    while least == 0 and rate > 10:
+        if is_met(rate):
+            least = rate
+        else:
+            rate /= 2
+    for step in (1.5, 1.08):
+        while least and is_met(least * step):
+            least *= step
+    return {"max_rate": least, "lone_p50_ms": lone["good_latency_from_sending_ms"]["p50"]}
 
 
 def overloaded(url, body, seconds):
@@ -208,8 +237,8 @@ def main():
         for name in only:
             if "echo" in args.models:
                 with serving(name, "Echo", args.peers) as place:
-                    told = highest(*place, args.seconds)
-                    print(f"  {name}: {told.pop('said')}", flush=True)
+                    told = highest(*place, args.seconds, STARTS.get(name, 2000))
+                    print(f"  {name}: {told['max_rate']:,.0f} a second, alone {told['lone_p50_ms']:.2f} ms", flush=True)
                     for key, value in told.items():
                         figures[name][key].append(value)
             if "slow" in args.models:
