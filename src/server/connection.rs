@@ -50,7 +50,8 @@ const CLOSE: HeaderValue = HeaderValue::from_static("close");
 /// so without a rest the loop would spin until somebody else closes something.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
-/// Connections over the cap that are being told so at the same time. Beyond these, they are closed without a word.
+/// Connections over the cap that are being told so at the same time, and waited for until they have heard it. Beyond these, they are told
+/// and closed at once.
 const MAX_TURNED_AWAY: usize = 256;
 
 /// How long a connection over the cap is kept, so that its client can read why.
@@ -142,18 +143,25 @@ impl Connections {
             let place = self.threads.place();
             let handle = place.handle.clone();
             self.open.spawn_on(serve_at(place, stream, self.counter.clone(), self.closing.subscribe()), &handle);
-        } else if self.turned_away.len() < MAX_TURNED_AWAY {
-            let refusals = Arc::clone(&self.counter.refusals);
-            self.counter.quick.http.count(503);
-            if self.counter.certificates.is_some() && matches!(stream, Stream::Tcp(_)) {
-                // To shake hands would take the room that there is not.
-                return;
-            }
-            self.turned_away.spawn(async move {
-                // Whether the client hears it is the client's affair.
-                let _ = tokio::time::timeout(TURNING_AWAY, turn_away(stream, bound, &refusals)).await;
-            });
+            return;
         }
+        self.counter.quick.http.count(503);
+        if self.counter.certificates.is_some() && matches!(stream, Stream::Tcp(_)) {
+            // To shake hands would take the room that there is not.
+            return;
+        }
+        let refusals = Arc::clone(&self.counter.refusals);
+        if self.turned_away.len() >= MAX_TURNED_AWAY {
+            let (refusal, id) = (no_room(bound), RequestId::made());
+            refusals.note(&refusal, &id, None);
+            // Whether the client hears it is the client's affair.
+            let _ = stream.leave_with(&refusal.to_message(&id));
+            return;
+        }
+        self.turned_away.spawn(async move {
+            // The same.
+            let _ = tokio::time::timeout(TURNING_AWAY, say_goodbye(Wire::new(stream), no_room(bound), &refusals)).await;
+        });
     }
 }
 
@@ -177,11 +185,10 @@ fn note(ended: Result<(), JoinError>) {
     }
 }
 
-/// Says that there is no room, without reading a request.
-async fn turn_away(stream: Stream, bound: usize, refusals: &Refusals) -> io::Result<()> {
+/// What a connection over the cap is told, without a request of its being read.
+fn no_room(bound: usize) -> Refusal {
     let message = format!("refused: all {bound} connections are taken");
-    let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1));
-    say_goodbye(Wire::new(stream), refusal.and_close(), refusals).await
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1)).and_close()
 }
 
 /// Tells a client why its connection ends.

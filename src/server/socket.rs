@@ -62,6 +62,20 @@ impl Stream {
         })
     }
 
+    /// Writes `bytes` as far as they go at once, and closes. What the client has sent until now is swallowed: unread, it would have the
+    /// system send a reset, which destroys what the client has not read yet.
+    pub(super) fn leave_with(self, bytes: &[u8]) -> io::Result<()> {
+        fn leave(mut stream: impl io::Read + io::Write, bytes: &[u8]) -> io::Result<()> {
+            stream.write_all(bytes)?;
+            let _ = stream.read(&mut [0; 16 * 1024])?;
+            Ok(())
+        }
+        match self {
+            Stream::Tcp(stream) => leave(stream.into_std()?, bytes),
+            Stream::Unix(stream) => leave(stream.into_std()?, bytes),
+        }
+    }
+
     /// Who is at the other end, where that has an address.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         if let Stream::Tcp(stream) = self { stream.peer_addr().ok() } else { None }

@@ -365,7 +365,7 @@ fn wrong_usage_and_dead_servers_are_told_with_what_to_do() {
     for (arguments, words) in [
         (&["--rate", "5"][..], "URL"),
         (&[&nobody, "--rate", "5"], "is the server up?"),
-        (&["https://127.0.0.1", "--rate", "5"], "https is not spoken"),
+        (&["ftp://127.0.0.1", "--rate", "5"], "neither http nor https"),
         (&[&url, "--model", "m"], "--rate is missing"),
         (&[&url, "--rate", "5"], "--model is missing"),
         (&[&url, "--model", "other", "--rate", "5"], "answered 200"),

@@ -285,6 +285,68 @@ fn a_load_is_sent_in_every_form_and_over_a_unix_socket() {
     }
 }
 
+/// The report of a short load without errors.
+fn load(folder: &Folder, arguments: &[&str]) -> Value {
+    let usual = ["--rate", "100", "--for", "300ms", "--json", "-", "--slo", "errors<=0%"];
+    let (code, out, err) = output(uncork(folder.path(), &[&["loadtest"], arguments, &usual].concat()));
+    let report: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out} {err}"));
+    assert_eq!(code, 0, "{arguments:?}: {report:#}");
+    report
+}
+
+#[test]
+fn a_load_is_sent_over_http_2_and_grpc_and_over_tls() {
+    let folder = folder_with(STAND_IN);
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    fs::write(folder.path().join("cert.pem"), cert.pem()).unwrap();
+    fs::write(folder.path().join("key.pem"), signing_key.serialize_pem()).unwrap();
+    let socket = format!("unix:{}", folder.path().join("u.sock").display());
+    let plain = Serving::start(uncork(folder.path(), &["serve", "--http", &format!("{socket},127.0.0.1:0")]));
+    let tls = ["--tls-certificate", "cert.pem", "--tls-key", "key.pem"];
+    let mut command = uncork(folder.path(), &[&["serve", "--http", "127.0.0.1:0"], &tls[..]].concat());
+    let mut secured = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(secured.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let port = line.trim_end().rsplit_once(':').expect("an address").1.to_owned();
+    let (http, https) = (format!("http://{}", plain.address), format!("https://localhost:{port}"));
+    for arguments in [
+        &[&http, "--http2"][..],
+        &[&http, "--http2", "--as", "binary", "--rows", "3"],
+        &[&http, "--as", "grpc", "--rows", "3"],
+        &[&socket, "--as", "grpc"],
+        &[&https, "--ca", "cert.pem"],
+        &[&https, "--ca", "cert.pem", "--http2"],
+        &[&https, "--ca", "cert.pem", "--as", "grpc"],
+        &[&https, "--insecure", "--as", "grpc"],
+    ] {
+        let report = load(&folder, arguments);
+        let good = report["good"].as_u64().unwrap();
+        assert!(good > 0, "{arguments:?}: {report:#}");
+    }
+    // No bytes are spoken with whom nobody vouches for.
+    let arguments = ["loadtest", &https, "--model", "dry-run", "--rate", "10", "--for", "100ms"];
+    let (code, _, err) = output(uncork(folder.path(), &arguments));
+    assert!(code == 3 && err.contains("not to be trusted; name its root with --ca"), "{code}: {err}");
+    secured.kill().unwrap();
+    secured.wait().unwrap();
+}
+
+#[test]
+fn what_is_refused_over_grpc_is_a_refusal_and_no_error() {
+    let folder = folder_with(&format!("{STAND_IN}max_latency_ms = 0.5\n"));
+    let plain = Serving::start(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]));
+    let http = format!("http://{}", plain.address);
+    for form in ["grpc", "json"] {
+        let report = load(&folder, &[&http, "--as", form]);
+        assert!(report["refused"].as_u64().unwrap() > 0, "{form}: {report:#}");
+        assert_eq!(report["good"], 0, "{form}: {report:#}");
+    }
+    let arguments = ["loadtest", &http, "--as", "grpc", "--model", "nobody", "--rate", "10", "--for", "100ms"];
+    let (code, _, err) = output(uncork(folder.path(), &arguments));
+    assert!(code == 3 && err.contains("unknown model 'nobody'"), "{code}: {err}");
+}
+
 #[test]
 fn without_a_model_the_embedded_one_is_served() {
     let folder = Folder::new();

@@ -1164,6 +1164,27 @@ async fn a_connection_over_the_cap_is_told_so_and_there_is_room_when_another_end
 }
 
 #[tokio::test]
+async fn each_of_hundreds_of_connections_over_the_cap_is_told_so_and_counted() {
+    let server = with(Options { max_connections: NonZeroUsize::MIN, ..Options::default() }).await;
+    let mut held = server.connect().await;
+    held.send("GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    held.until("{\"live\":true}").await;
+    // None of them closes before the last has come: most cannot be waited for.
+    let mut refused = Vec::new();
+    for _ in 0..400 {
+        refused.push(server.connect().await);
+    }
+    for connection in &mut refused {
+        let told = connection.until("connections are taken\"}").await;
+        assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
+    }
+    held.send("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let line = "uncork_http_requests_total{code=\"503\"} 400\n";
+    let metrics = held.until("uncork_http_connections").await;
+    assert!(metrics.contains(line) || held.until(line).await.contains(line));
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_takes_its_request_along() {
     let server = with(Options { max_connections: NonZeroUsize::MIN, ..Options::default() }).await;
     let mut leaving = server.connect().await;

@@ -1,71 +1,16 @@
 //! One connection, and at most one request on it at a time.
 
-use std::io::{self, Read, Write};
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
-use mio::event::Source;
-use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
-use super::place::Address;
-use super::wire::Reader;
-
-/// A connection whose thread does not wait.
-pub(super) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn connect(address: &Address) -> io::Result<Stream> {
-        match address {
-            Address::Tcp(address) => TcpStream::connect(*address).map(Stream::Tcp),
-            Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
-        }
-    }
-
-    /// What a poll watches.
-    pub(super) fn source(&mut self) -> &mut dyn Source {
-        match self {
-            Stream::Tcp(stream) => stream,
-            Stream::Unix(stream) => stream,
-        }
-    }
-
-    fn take_error(&self) -> io::Result<Option<io::Error>> {
-        match self {
-            Stream::Tcp(stream) => stream.take_error(),
-            Stream::Unix(stream) => stream.take_error(),
-        }
-    }
-
-    /// Fails with `NotConnected` until it is there.
-    fn peer(&self) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => {
-                stream.peer_addr()?;
-                // An answer's last bytes wait for nothing; where that cannot be had, it is only slower.
-                let _ = stream.set_nodelay(true);
-                Ok(())
-            }
-            Stream::Unix(stream) => stream.peer_addr().map(drop),
-        }
-    }
-
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
-        }
-    }
-}
+use super::http2::Http2;
+use super::place::{Address, Speech};
+use super::stream::{Shared, Stream};
+use super::wire::{Answer, Reader};
 
 /// A request on its way. Times are since the begin of the run.
 #[derive(Debug, Clone, Copy)]
@@ -95,72 +40,130 @@ pub(super) enum State {
 }
 
 pub(super) struct Connection {
-    pub(super) stream: Stream,
+    stream: Shared,
+    protocol: Protocol,
     pub(super) state: State,
-    pub(super) reader: Reader,
     /// Tells it from an earlier one in the same place.
     pub(super) serial: u64,
-    /// What did not fit into the socket's buffer.
-    unsent: Vec<u8>,
+}
+
+enum Protocol {
+    One {
+        reader: Reader,
+        /// What did not fit into the socket's buffer.
+        unsent: Vec<u8>,
+    },
+    Two(Box<Http2>),
 }
 
 impl Connection {
     pub(super) fn open(
         address: &Address,
+        speech: &Speech,
         registry: &Registry,
         token: Token,
         serial: u64,
         now: Duration,
     ) -> io::Result<Connection> {
-        let mut stream = Stream::connect(address)?;
+        let mut stream = Stream::connect(address, speech.tls.as_ref(), speech.http2)?;
         registry.register(stream.source(), token, Interest::READABLE | Interest::WRITABLE)?;
-        let state = State::Connecting(now);
-        Ok(Connection { stream, state, reader: Reader::default(), serial, unsent: Vec::new() })
+        let stream = Shared(Rc::new(RefCell::new(stream)));
+        let protocol = match speech.http2 {
+            true => Protocol::Two(Box::new(Http2::new(stream.clone(), speech.tls.is_some()))),
+            false => Protocol::One { reader: Reader::default(), unsent: Vec::new() },
+        };
+        Ok(Connection { stream, protocol, state: State::Connecting(now), serial })
+    }
+
+    /// No poll watches it from now on.
+    pub(super) fn forget(&mut self, registry: &Registry) {
+        // It is closed in any case.
+        let _ = registry.deregister(self.stream.0.borrow_mut().source());
     }
 
     /// Whether it is there, now that something happened to it.
     ///
     /// # Errors
     /// Why it will never be.
-    pub(super) fn is_connected(&self) -> io::Result<bool> {
-        if let Some(error) = self.stream.take_error()? {
-            return Err(error);
+    pub(super) fn is_connected(&mut self) -> Result<bool, &'static str> {
+        let is_there = self.stream.0.borrow_mut().is_there();
+        match (is_there.map_err(|error| broken(&error))?, &mut self.protocol) {
+            (true, Protocol::Two(http2)) => http2.is_open(),
+            (is_there, _) => Ok(is_there),
         }
-        match self.stream.peer() {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
-            Err(error) => Err(error),
+    }
+
+    /// Whether nothing has come that nobody asked for, the end least of all, now that something happened to it.
+    pub(super) fn is_idle(&mut self, buffer: &mut [u8]) -> bool {
+        match &mut self.protocol {
+            Protocol::Two(http2) => http2.is_alive(),
+            Protocol::One { .. } => {
+                let read = self.stream.0.borrow_mut().read(buffer);
+                read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+            }
+        }
+    }
+
+    /// Whether sending may have read the begin of the answer: no event will tell of it.
+    pub(super) fn reads_ahead(&self) -> bool {
+        matches!(self.protocol, Protocol::Two(_))
+    }
+
+    /// Whether part of an answer is there.
+    pub(super) fn has_part(&self) -> bool {
+        match &self.protocol {
+            Protocol::One { reader, .. } => reader.has_part(),
+            Protocol::Two(http2) => http2.has_part(),
         }
     }
 
     /// Sends as much of `bytes` as goes; the rest follows with [`go_on`](Self::go_on).
-    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let sent = write(&mut self.stream, bytes)?;
-        if sent < bytes.len() {
-            self.unsent.extend_from_slice(&bytes[sent..]);
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        match &mut self.protocol {
+            Protocol::Two(http2) => http2.send(bytes),
+            Protocol::One { unsent, .. } => {
+                let sent = write(&mut self.stream.0.borrow_mut(), bytes).map_err(|error| broken(&error))?;
+                unsent.extend_from_slice(&bytes[sent..]);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// Sends what is left of the request.
-    pub(super) fn go_on(&mut self) -> io::Result<()> {
-        if self.unsent.is_empty() {
-            return Ok(());
-        }
-        let sent = write(&mut self.stream, &self.unsent)?;
-        self.unsent.drain(..sent);
+    pub(super) fn go_on(&mut self) -> Result<(), &'static str> {
+        // Where h2 has bytes left, it sends them when it is asked what came.
+        let Protocol::One { unsent, .. } = &mut self.protocol else { return Ok(()) };
+        let mut stream = self.stream.0.borrow_mut();
+        let sent = write(&mut stream, unsent).and_then(|sent| stream.flush().map(|_| sent));
+        unsent.drain(..sent.map_err(|error| broken(&error))?);
         Ok(())
     }
 
-    /// Reads what is there; `None` if nothing is.
-    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    /// Hears what came; `then` is given the answer if it is whole.
+    pub(super) fn hear<T>(
+        &mut self,
+        buffer: &mut [u8],
+        mut then: impl FnMut(Answer<'_>) -> T,
+    ) -> Result<Option<T>, &'static str> {
+        let reader = match &mut self.protocol {
+            Protocol::Two(http2) => return Ok(http2.hear()?.map(|heard| then(heard.answer()))),
+            Protocol::One { reader, .. } => reader,
+        };
         loop {
-            return match self.stream.read(buffer) {
-                Ok(length) => Ok(Some(length)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => Err(error),
+            let read = self.stream.0.borrow_mut().read(buffer);
+            let told = match read {
+                Ok(0) => {
+                    let told = reader.close(&mut then);
+                    return told.map(Some).ok_or("the server closed the connection without an answer");
+                }
+                Ok(length) => reader.read(&buffer[..length], &mut then).map_err(|malformed| malformed.0)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
+                Err(error) => return Err(broken(&error)),
             };
+            if told.is_some() {
+                return Ok(told);
+            }
         }
     }
 }
@@ -178,4 +181,39 @@ fn write(stream: &mut Stream, bytes: &[u8]) -> io::Result<usize> {
         }
     }
     Ok(sent)
+}
+
+pub(super) fn is_out_of_sockets(error: &io::Error) -> bool {
+    // EMFILE and ENFILE, for which there is no kind.
+    matches!(error.raw_os_error(), Some(23 | 24)) && cfg!(unix)
+}
+
+/// A word about what went wrong, one of a few.
+pub(super) fn broken(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "the server refused the connection",
+        io::ErrorKind::ConnectionReset => "the server reset the connection",
+        io::ErrorKind::BrokenPipe | io::ErrorKind::WriteZero => "the server closed the connection while being asked",
+        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "the server cannot be reached"
+        }
+        io::ErrorKind::AddrNotAvailable => "no free port on this machine",
+        io::ErrorKind::UnexpectedEof => "the server closed the connection before it was secured",
+        io::ErrorKind::InvalidData => certificate(error),
+        _ if is_out_of_sockets(error) => "no more open files allowed (ulimit -n)",
+        _ => "the connection broke",
+    }
+}
+
+/// What TLS finds wrong.
+fn certificate(error: &io::Error) -> &'static str {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            "the server's certificate is not to be trusted; name its root with --ca, or take any with --insecure"
+        }
+        Some(rustls::Error::NoApplicationProtocol) => "the server does not speak that protocol over TLS",
+        Some(rustls::Error::InvalidMessage(_)) => "the server does not speak TLS",
+        _ => "the connection could not be secured",
+    }
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use mio::event::Event;
 use mio::{Events, Poll, Token};
 
-use super::connection::{Connection, Request, State};
-use super::place::Address;
+use super::connection::{Connection, Request, State, broken, is_out_of_sockets};
+use super::place::{Address, Speech};
 use super::pulse::Pulse;
 use super::source::Source;
 use super::tally::{Ending, Tally, Times};
@@ -39,6 +39,7 @@ const MAY_BE_CLOSED: Duration = Duration::from_millis(500);
 /// What a thread is told.
 pub(super) struct Orders<'a> {
     pub(super) address: Address,
+    pub(super) speech: Speech,
     pub(super) target: &'a dyn Target,
     pub(super) source: Source,
     /// The thread's requests are numbered from this on, in steps.
@@ -80,6 +81,8 @@ pub(super) struct Generator<'a> {
     idle: Vec<(usize, u64)>,
     /// Taken requests that wait for a connection.
     waiting: VecDeque<Request>,
+    /// Places of connections that may have read something beside what events tell.
+    read_ahead: Vec<usize>,
     busy_connections: usize,
     next_number: u64,
     next_serial: u64,
@@ -111,6 +114,7 @@ impl<'a> Generator<'a> {
             most_open: 0,
             idle: Vec::new(),
             waiting: VecDeque::new(),
+            read_ahead: Vec::new(),
             busy_connections: 0,
             next_serial: 0,
             pulse: Pulse::default(),
@@ -153,6 +157,7 @@ impl<'a> Generator<'a> {
             if self.orders.source.next_at().is_none() && self.busy_connections == 0 && self.waiting.is_empty() {
                 break;
             }
+            self.hear_ahead();
             let until = [self.orders.source.next_at().unwrap_or(Duration::MAX), next_sweep.max(now + LONGEST_WAIT / 5)];
             let until = until.into_iter().min().unwrap_or_default().min(now + LONGEST_WAIT);
             let began = self.now();
@@ -230,7 +235,14 @@ impl<'a> Generator<'a> {
         });
         let (serial, now) = (self.next_serial, self.now());
         self.next_serial += 1;
-        match Connection::open(&self.orders.address, self.poll.registry(), Token(place), serial, now) {
+        match Connection::open(
+            &self.orders.address,
+            &self.orders.speech,
+            self.poll.registry(),
+            Token(place),
+            serial,
+            now,
+        ) {
             Ok(connection) => {
                 self.connections[place] = Some(connection);
                 self.open += 1;
@@ -256,8 +268,18 @@ impl<'a> Generator<'a> {
         connection.state = State::Busy { request, sent, after_idling: sent.saturating_sub(since) };
         self.busy_connections += 1;
         let bytes = self.orders.target.request(request.number, request.rows, &mut self.scratch);
-        if let Err(error) = connection.send(bytes) {
-            self.lose(place, broken(&error));
+        if let Err(why) = connection.send(bytes) {
+            return self.lose(place, why);
+        }
+        if connection.reads_ahead() {
+            self.read_ahead.push(place);
+        }
+    }
+
+    /// Hears what came while requests were sent.
+    fn hear_ahead(&mut self) {
+        while let Some(place) = self.read_ahead.pop() {
+            self.receive(place, false);
         }
     }
 
@@ -275,67 +297,51 @@ impl<'a> Generator<'a> {
                     self.send_waiting();
                 }
                 Ok(false) => {}
-                Err(error) => self.lose(place, broken(&error)),
+                Err(why) => self.lose(place, why),
             },
             State::Idle(_) => {
-                // It asked for nothing: whatever comes is the end of it.
-                if event.is_readable() || event.is_read_closed() || event.is_error() {
+                // It asked for nothing: whatever comes is the end of it, but for what protocols say of themselves.
+                let has_come = event.is_readable() || event.is_read_closed() || event.is_error();
+                if has_come && !connection.is_idle(&mut self.buffer) {
                     self.close(place);
                 }
             }
             State::Busy { .. } => {
                 if event.is_writable()
-                    && let Err(error) = connection.go_on()
+                    && let Err(why) = connection.go_on()
                 {
-                    return self.lose(place, broken(&error));
+                    return self.lose(place, why);
                 }
-                if event.is_readable() || event.is_read_closed() || event.is_error() {
-                    self.receive(place, event.is_read_closed());
-                }
+                self.receive(place, event.is_read_closed());
             }
         }
     }
 
     fn receive(&mut self, place: usize, closing: bool) {
-        loop {
-            let Some(connection) = self.connections[place].as_mut() else { return };
-            let State::Busy { request, sent, .. } = connection.state else { return };
-            let length = match connection.receive(&mut self.buffer) {
-                Ok(Some(length)) => length,
-                Ok(None) => return,
-                Err(error) => return self.lose(place, broken(&error)),
-            };
-            let target = self.orders.target;
-            let judge = |answer: super::wire::Answer<'_>| {
-                let ending = target.judge(request.number, request.rows, &answer);
-                (ending, answer.status, answer.keeps_alive, answer.batch_rows)
-            };
-            let told = match length {
-                0 => match connection.reader.close(judge) {
-                    Some(told) => Ok(Some(told)),
-                    None => return self.lose(place, "the server closed the connection without an answer"),
-                },
-                length => connection.reader.read(&self.buffer[..length], judge),
-            };
-            match told {
-                Ok(None) => {}
-                Ok(Some((ending, status, keeps_alive, batch_rows))) => {
-                    let now = self.now();
-                    self.ended(request, Some(sent), now, Some(status), &ending, batch_rows);
-                    self.busy_connections -= 1;
-                    if keeps_alive && !closing {
-                        if let Some(connection) = self.connections[place].as_mut() {
-                            connection.state = State::Idle(now);
-                            self.idle.push((place, connection.serial));
-                        }
-                    } else {
-                        self.close(place);
-                    }
-                    return self.send_waiting();
-                }
-                Err(malformed) => return self.lose(place, malformed.0),
+        let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) else { return };
+        let State::Busy { request, sent, .. } = connection.state else { return };
+        let target = self.orders.target;
+        let judge = |answer: super::wire::Answer<'_>| {
+            let ending = target.judge(request.number, request.rows, &answer);
+            (ending, answer.status, answer.keeps_alive, answer.batch_rows)
+        };
+        let (ending, status, keeps_alive, batch_rows) = match connection.hear(&mut self.buffer, judge) {
+            Ok(None) => return,
+            Ok(Some(told)) => told,
+            Err(why) => return self.lose(place, why),
+        };
+        let now = self.now();
+        self.ended(request, Some(sent), now, Some(status), &ending, batch_rows);
+        self.busy_connections -= 1;
+        if keeps_alive && !closing {
+            if let Some(connection) = self.connections[place].as_mut() {
+                connection.state = State::Idle(now);
+                self.idle.push((place, connection.serial));
             }
+        } else {
+            self.close(place);
         }
+        self.send_waiting();
     }
 
     fn ended(
@@ -367,7 +373,7 @@ impl<'a> Generator<'a> {
             }
             State::Idle(_) => self.close(place),
             State::Busy { request, sent, after_idling } => {
-                let heard_nothing = !connection.reader.has_part();
+                let heard_nothing = !connection.has_part();
                 self.busy_connections -= 1;
                 self.close(place);
                 if heard_nothing && after_idling >= MAY_BE_CLOSED && !request.again {
@@ -391,8 +397,7 @@ impl<'a> Generator<'a> {
 
     fn close(&mut self, place: usize) {
         let Some(mut connection) = self.connections[place].take() else { return };
-        // It is closed in any case.
-        let _ = self.poll.registry().deregister(connection.stream.source());
+        connection.forget(self.poll.registry());
         self.connecting -= usize::from(matches!(connection.state, State::Connecting(_)));
         self.open -= 1;
         self.freed.push(place);
@@ -429,25 +434,5 @@ impl<'a> Generator<'a> {
         pulse.waiting = self.waiting.len();
         // Nobody may be watching any more.
         let _ = self.orders.pulses.send(pulse);
-    }
-}
-
-fn is_out_of_sockets(error: &io::Error) -> bool {
-    // EMFILE and ENFILE, for which there is no kind.
-    matches!(error.raw_os_error(), Some(23 | 24)) && cfg!(unix)
-}
-
-/// A word about what went wrong, one of a few.
-fn broken(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => "the server refused the connection",
-        io::ErrorKind::ConnectionReset => "the server reset the connection",
-        io::ErrorKind::BrokenPipe | io::ErrorKind::WriteZero => "the server closed the connection while being asked",
-        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            "the server cannot be reached"
-        }
-        io::ErrorKind::AddrNotAvailable => "no free port on this machine",
-        _ if is_out_of_sockets(error) => "no more open files allowed (ulimit -n)",
-        _ => "the connection broke",
     }
 }

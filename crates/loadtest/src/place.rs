@@ -1,14 +1,17 @@
 //! Where a server is: an address, and what its requests begin with. It is the only one that is ever talked to.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use mio::{Events, Poll, Token};
+
+use super::connection::Connection;
 use super::target::message;
-use super::wire::Reader;
+use super::tls::{Tls, Trust};
 
 /// Time to connect, and to be answered a question about the server.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,46 +35,22 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    fn connect(&self) -> io::Result<Stream> {
+    /// Whether somebody listens there.
+    fn probe(&self) -> io::Result<()> {
         match self {
-            Address::Tcp(address) => TcpStream::connect_timeout(address, PATIENCE).map(Stream::Tcp),
-            Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+            Address::Tcp(address) => TcpStream::connect_timeout(address, PATIENCE).map(drop),
+            Address::Unix(path) => UnixStream::connect(path).map(drop),
         }
     }
 }
 
-/// A connection whose thread waits.
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => {
-                stream.set_write_timeout(Some(PATIENCE))?;
-                stream.write_all(bytes)
-            }
-            Stream::Unix(stream) => {
-                stream.set_write_timeout(Some(PATIENCE))?;
-                stream.write_all(bytes)
-            }
-        }
-    }
-
-    fn read(&mut self, buffer: &mut [u8], within: Duration) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => {
-                stream.set_read_timeout(Some(within))?;
-                stream.read(buffer)
-            }
-            Stream::Unix(stream) => {
-                stream.set_read_timeout(Some(within))?;
-                stream.read(buffer)
-            }
-        }
-    }
+/// How connections speak.
+#[derive(Debug, Clone, Default)]
+pub struct Speech {
+    /// What secures them, if anything.
+    pub tls: Option<Tls>,
+    /// HTTP/2, by prior knowledge or by name over TLS, and not HTTP/1.1.
+    pub http2: bool,
 }
 
 /// A server's place, as its URL says it.
@@ -81,6 +60,8 @@ pub struct Url {
     pub host: String,
     name: String,
     port: u16,
+    /// Whether connections are secured: `https://`.
+    pub is_secured: bool,
     /// Of `unix:PATH`.
     socket: Option<PathBuf>,
     /// With a `/` in front, and none at the end unless that is all; with the query.
@@ -88,7 +69,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// Reads `http://host[:port][/path]`, or `unix:PATH` of a socket.
+    /// Reads `http://host[:port][/path]`, the same with `https`, or `unix:PATH` of a socket.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -101,17 +82,20 @@ impl Url {
                 return Err(format!("{text}: no path; write it as unix:/run/uncork.sock"));
             }
             let (host, path) = ("localhost".to_owned(), PathBuf::from(path));
-            return Ok(Url { host, name: String::new(), port: 0, socket: Some(path), path: "/".into() });
+            return Ok(Url {
+                host,
+                name: String::new(),
+                port: 0,
+                is_secured: false,
+                socket: Some(path),
+                path: "/".into(),
+            });
         }
-        let rest = match text.split_once("://") {
-            Some(("http", rest)) => rest,
-            Some(("https", _)) => {
-                return Err(format!(
-                    "{text}: https is not spoken here; test behind what ends TLS, at its http:// address"
-                ));
-            }
-            Some((scheme, _)) => return Err(format!("{text}: '{scheme}' is not http; {FORM}")),
-            None => text,
+        let (is_secured, rest) = match text.split_once("://") {
+            Some(("http" | "grpc", rest)) => (false, rest),
+            Some(("https" | "grpcs", rest)) => (true, rest),
+            Some((scheme, _)) => return Err(format!("{text}: '{scheme}' is neither http nor https; {FORM}")),
+            None => (false, text),
         };
         let rest = rest.split('#').next().unwrap_or_default();
         let (host, path) = match rest.find(['/', '?']) {
@@ -132,13 +116,13 @@ impl Url {
                 let port = port.parse().map_err(|_| format!("{text}: '{port}' is no port; {FORM}"))?;
                 (name, port)
             }
-            _ => (host, 80),
+            _ => (host, if is_secured { 443 } else { 80 }),
         };
         let path = if path.starts_with('?') { format!("/{path}") } else { path.to_owned() };
         let path = if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path };
         let path = if path.is_empty() { "/".to_owned() } else { path };
         let name = name.trim_matches(['[', ']']).to_owned();
-        Ok(Url { host: host.to_owned(), name, port, socket: None, path })
+        Ok(Url { host: host.to_owned(), name, port, is_secured, socket: None, path })
     }
 
     /// A path below the URL's own.
@@ -147,11 +131,14 @@ impl Url {
         format!("{base}{path}")
     }
 
-    /// The first of its addresses that takes a connection.
+    /// The first of its addresses that takes a connection, where HTTP/2 is spoken or HTTP/1.1; `trust` is whose word is taken for the
+    /// certificate of a server whose connections are secured.
     ///
     /// # Errors
-    /// None does.
-    pub fn connect(&self) -> Result<Place, String> {
+    /// None does, or there are no roots.
+    pub fn connect(&self, trust: &Trust, http2: bool) -> Result<Place, String> {
+        let tls = self.is_secured.then(|| Tls::new(&self.name, trust)).transpose()?;
+        let speech = Speech { tls, http2 };
         let addresses = match &self.socket {
             Some(path) => vec![Address::Unix(path.clone())],
             None => {
@@ -162,8 +149,8 @@ impl Url {
         };
         let mut failure = "it has no address".to_owned();
         for address in addresses {
-            match address.connect() {
-                Ok(_) => return Ok(Place { address, host: self.host.clone() }),
+            match address.probe() {
+                Ok(()) => return Ok(Place { address, speech, host: self.host.clone() }),
                 Err(error) => failure = format!("{address}: {error}"),
             }
         }
@@ -176,6 +163,8 @@ impl Url {
 pub struct Place {
     /// Where.
     pub address: Address,
+    /// How it is spoken to.
+    pub speech: Speech,
     host: String,
 }
 
@@ -191,31 +180,33 @@ impl Place {
         headers: &[(String, String)],
         body: Option<&[u8]>,
     ) -> Result<(u16, Vec<u8>), String> {
-        let failed = |error: std::io::Error| format!("{method} {path}: {error}");
-        let began = Instant::now();
-        let mut stream = self.address.connect().map_err(failed)?;
-        stream.write_all(&message(method, path, &self.host, headers, body)).map_err(failed)?;
-        let mut reader = Reader::default();
-        let mut buffer = vec![0; 64 * 1024];
+        let failed = |error: io::Error| format!("{method} {path}: {error}");
+        let why = |why: &str| format!("{method} {path}: {why}");
+        let (began, mut buffer) = (Instant::now(), vec![0; 64 * 1024]);
+        let mut poll = Poll::new().map_err(failed)?;
+        let mut events = Events::with_capacity(8);
+        let connection = Connection::open(&self.address, &self.speech, poll.registry(), Token(0), 0, Duration::ZERO);
+        let mut connection = connection.map_err(failed)?;
+        let mut is_asked = false;
         loop {
+            if !is_asked && connection.is_connected().map_err(why)? {
+                connection.send(&message(method, path, &self.host, headers, body)).map_err(why)?;
+                is_asked = true;
+            }
+            if is_asked {
+                connection.go_on().map_err(why)?;
+                let own = |answer: super::wire::Answer<'_>| (answer.status, answer.body.to_vec());
+                if let Some(told) = connection.hear(&mut buffer, own).map_err(why)? {
+                    return Ok(told);
+                }
+            }
             let left = PATIENCE.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Err(format!("{method} {path}: no answer within {} s", PATIENCE.as_secs()));
             }
-            let length = stream.read(&mut buffer, left).map_err(failed)?;
-            let own = |answer: super::wire::Answer<'_>| (answer.status, answer.body.to_vec());
-            let told = match length {
-                0 => match reader.close(own) {
-                    Some(told) => Some(told),
-                    None => return Err(format!("{method} {path}: the server closed the connection without an answer")),
-                },
-                length => {
-                    let told = reader.read(&buffer[..length], own);
-                    told.map_err(|malformed| format!("{method} {path}: {}", malformed.0))?
-                }
-            };
-            if let Some(told) = told {
-                return Ok(told);
+            match poll.poll(&mut events, Some(left)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(failed(error)),
+                _ => {}
             }
         }
     }
@@ -233,6 +224,8 @@ mod tests {
             ("http://gate/way/?a=b#c", "gate", 80, "/way/?a=b"),
             ("http://[::1]:81/x/", "::1", 81, "/x"),
             ("http://[::1]?q", "::1", 80, "/?q"),
+            ("https://a/b", "a", 443, "/b"),
+            ("https://a:8443", "a", 8443, "/"),
         ] {
             let url = Url::read(text).expect(text);
             assert_eq!((url.name.as_str(), url.port, url.path.as_str()), (name, port, path), "{text}");
@@ -248,8 +241,7 @@ mod tests {
     #[test]
     fn what_is_no_url_is_refused_with_what_to_write() {
         for (text, words) in [
-            ("https://a", "ends TLS"),
-            ("ftp://a", "not http"),
+            ("ftp://a", "neither http nor https"),
             ("http://", "no URL"),
             ("unix:", "no path"),
             ("http://a:x", "no port"),

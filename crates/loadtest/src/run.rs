@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use super::generator::{Generator, Orders, Seen};
-use super::place::Address;
+use super::place::{Address, Speech};
 use super::pulse::Pulse;
 use super::source::Load;
 use super::tally::Tally;
@@ -19,6 +19,8 @@ const HEAD_START: Duration = Duration::from_millis(20);
 pub struct Means {
     /// Where to.
     pub address: Address,
+    /// How connections speak.
+    pub speech: Speech,
     /// Threads that send.
     pub threads: usize,
     /// Connections at most, of all threads together.
@@ -58,6 +60,7 @@ pub fn run(
     let epoch = Instant::now() + HEAD_START;
     let orders = |thread: usize, pulses: Sender<Pulse>| Orders {
         address: means.address.clone(),
+        speech: means.speech.clone(),
         target,
         source: load.source(thread, threads),
         first_number: thread as u64,

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::bodies::Body;
 use super::exposition::Exposition;
+use super::grpc;
 use super::place::{Place, Url};
 
 /// Bodies of one number of rows that take turns: enough that no cache answers them all.
@@ -29,6 +30,8 @@ pub enum Form {
     Binary,
     /// TensorFlow Serving's `:predict`, row by row.
     Predict,
+    /// The Open Inference Protocol v2 over gRPC, with raw tensors.
+    Grpc,
 }
 
 /// An input of a model.
@@ -49,6 +52,22 @@ pub struct Metadata {
     pub name: String,
     /// What it takes.
     pub inputs: Vec<Input>,
+}
+
+/// Asks for a model's metadata over gRPC.
+///
+/// # Errors
+/// The server does not say, in a sentence.
+pub fn metadata_by_grpc(place: &Place, headers: &[(String, String)], model: &str) -> Result<Metadata, String> {
+    let headers: Vec<_> = headers.iter().cloned().chain(grpc::headers()).collect();
+    let (status, answer) = place.ask("POST", grpc::METADATA, &headers, Some(&grpc::metadata_request(model)))?;
+    if status != 200 {
+        let words = String::from_utf8_lossy(&answer).into_owned();
+        return Err(format!(
+            "model '{model}': ModelMetadata was refused ({words}); is that its name, and this its address?"
+        ));
+    }
+    grpc::metadata(&answer).ok_or_else(|| "ModelMetadata was not answered as the Open Inference Protocol has it".into())
 }
 
 /// Asks for a model's metadata.
@@ -79,6 +98,7 @@ pub fn metadata(place: &Place, url: &Url, headers: &[(String, String)], model: &
 /// There are several, or the server does not say.
 pub fn only_model(place: &Place, url: &Url, headers: &[(String, String)]) -> Result<String, String> {
     let index = place.ask("POST", &url.below("/v2/repository/index"), headers, Some(b"{}"));
+    let silence = index.as_ref().err().cloned();
     let mut names: Vec<String> = match index {
         Ok((200, body)) => {
             let models: Vec<Value> = serde_json::from_slice(&body).unwrap_or_default();
@@ -92,6 +112,7 @@ pub fn only_model(place: &Place, url: &Url, headers: &[(String, String)]) -> Res
     names.dedup();
     match &names[..] {
         [only] => Ok(only.clone()),
+        [] if silence.is_some() => Err(silence.unwrap_or_default()),
         [] => Err("--model is missing, and the server does not say which models it has".into()),
         several => Err(format!("--model is missing; the server has {}", several.join(", "))),
     }
@@ -161,6 +182,7 @@ fn random_body(
             (bytes, Some(json))
         }
         Form::Predict => (in_rows(&inputs, rows), None),
+        Form::Grpc => (in_grpc(&metadata.name, &inputs), None),
     };
     Ok(Body { bytes, json, rows, expected: None })
 }
@@ -222,6 +244,15 @@ fn in_binary(inputs: &[Made<'_>]) -> (Vec<u8>, usize) {
     let json = json!({"inputs": inputs, "parameters": {"binary_data_output": true}}).to_string().into_bytes();
     let length = json.len();
     ([json, tensors].concat(), length)
+}
+
+/// A message of gRPC with raw tensors.
+fn in_grpc(model: &str, inputs: &[Made<'_>]) -> Vec<u8> {
+    let tensor = |made: &Made<'_>| {
+        let Input { name, datatype, .. } = made.input;
+        (name.clone(), datatype.clone(), made.shape.iter().map(|&dim| dim as i64).collect(), made.bytes())
+    };
+    grpc::request(model, inputs.iter().map(tensor).collect())
 }
 
 /// `{"instances": […]}`: each row as it is, of a model with one input, else by name.

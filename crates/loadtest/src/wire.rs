@@ -5,7 +5,7 @@ const MOST_HEADERS: usize = 96;
 /// Bytes of an answer's head.
 const MOST_HEAD: usize = 64 * 1024;
 /// Bytes of an answer's body: far more than tensors that make sense, so that a server gone wrong does not fill the memory.
-const MOST_BODY: usize = 256 << 20;
+pub(super) const MOST_BODY: usize = 256 << 20;
 
 /// How the end of a body is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,7 +242,7 @@ fn read_one_head(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
 }
 
 /// `queue;dur=1.2, batch;dur=3.4;desc="17 rows"`
-fn rows_of_batch(value: &[u8]) -> Option<u32> {
+pub(super) fn rows_of_batch(value: &[u8]) -> Option<u32> {
     let value = std::str::from_utf8(value).ok()?;
     let batch = value.split(',').map(str::trim).find(|metric| metric.split(';').next() == Some("batch"))?;
     let description = batch.split(';').find_map(|part| part.trim().strip_prefix("desc="))?;

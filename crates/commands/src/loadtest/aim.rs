@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use uncork_loadtest::{Bodies, Body, Exposition, Form, Place, Same, Target, Template, Tolerance, Url, message};
+use uncork_loadtest::{
+    Bodies, Body, Exposition, Form, GRPC_INFER, Place, Same, Target, Template, Tolerance, Trust, Url, message,
+};
 
 /// Bytes of a file of bodies or answers: they are held in memory.
 const MOST_BYTES: u64 = 1 << 30;
@@ -12,7 +14,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// The flags about what is asked.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
-    /// The server's base, as in http://127.0.0.1:8080 or unix:/run/uncork.sock, or the very URL to ask; no other is ever talked to
+    /// The server's base, as in http://127.0.0.1:8080, https://… or unix:/run/uncork.sock, or the very URL to ask; no other is ever talked to
     #[arg(value_name = "URL", required_unless_present = "compare")]
     url: Option<String>,
 
@@ -27,6 +29,18 @@ pub(super) struct Flags {
     /// Dimensions of a row for an input that leaves them open, as in tokens:64; may be given several times
     #[arg(long, value_name = "INPUT:DIMS", value_parser = shape)]
     shape: Vec<(String, Vec<usize>)>,
+
+    /// Speak HTTP/2: by prior knowledge, or by name over TLS; one request at a time on each connection
+    #[arg(long)]
+    http2: bool,
+
+    /// Of an https:// URL: file in PEM with the roots of its certificate [default: those that the system knows]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    ca: Option<PathBuf>,
+
+    /// Of an https:// URL: take any certificate
+    #[arg(long)]
+    insecure: bool,
 
     /// File of bodies instead of random ones: one JSON text a line, or the whole file is one
     #[arg(long, value_name = "FILE", conflicts_with = "request")]
@@ -62,6 +76,8 @@ enum Written {
     Binary,
     /// TensorFlow Serving's :predict, row by row
     Predict,
+    /// Open Inference Protocol v2 over gRPC, raw tensors; HTTP/2 is then spoken
+    Grpc,
 }
 
 impl From<Written> for Form {
@@ -70,6 +86,7 @@ impl From<Written> for Form {
             Written::Json => Form::Json,
             Written::Binary => Form::Binary,
             Written::Predict => Form::Predict,
+            Written::Grpc => Form::Grpc,
         }
     }
 }
@@ -107,7 +124,18 @@ impl Flags {
         if self.request.is_some() && (self.expect.is_some() || !self.shape.is_empty()) {
             return Err("--request says all that is asked; leave --expect and --shape out".into());
         }
-        let place = url.connect()?;
+        let trust = match &self.ca {
+            _ if self.insecure => Trust::Anybody,
+            Some(file) => Trust::File(file.clone()),
+            None => Trust::System,
+        };
+        if !url.is_secured && trust != Trust::System {
+            return Err(
+                "--ca and --insecure speak of certificates, and connections are secured at https:// only".into()
+            );
+        }
+        let is_grpc = self.form == Written::Grpc;
+        let place = url.connect(&trust, self.http2 || is_grpc)?;
         if let Some(file) = &self.request {
             let text = read(file)?;
             let text = String::from_utf8(text).map_err(|_| format!("{} is not text (UTF-8)", file.display()))?;
@@ -135,7 +163,10 @@ impl Flags {
                 BTreeMap::from([(1, uncork_loadtest::read_bodies(file, &read(file)?, answers)?)])
             }
             (None, Some(model)) => {
-                let metadata = uncork_loadtest::metadata(&place, &url, &self.header, model)?;
+                let metadata = match is_grpc {
+                    true => uncork_loadtest::metadata_by_grpc(&place, &self.header, model)?,
+                    false => uncork_loadtest::metadata(&place, &url, &self.header, model)?,
+                };
                 uncork_loadtest::random_bodies(&metadata, &self.shape, sizes, self.form.into(), seed)?
             }
             (None, None) => {
@@ -147,6 +178,7 @@ impl Flags {
             }
         };
         let path = match &model {
+            Some(_) if is_grpc => GRPC_INFER.to_owned(),
             Some(model) if self.form == Written::Predict => url.below(&format!("/v1/models/{model}:predict")),
             Some(model) => url.below(&format!("/v2/models/{model}/infer")),
             None => url.path.clone(),
@@ -154,7 +186,9 @@ impl Flags {
         let mut headers = self.header.clone();
         let is_text = |body: &Body| body.json.is_none() && matches!(body.bytes.first(), Some(b'{' | b'[' | b'"'));
         let is_json = bodies.values().flatten().all(is_text);
-        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+        if is_grpc {
+            headers.extend(uncork_loadtest::grpc_headers());
+        } else if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
             let kind = if is_json { "application/json" } else { "application/octet-stream" };
             headers.push(("content-type".into(), kind.into()));
         }
@@ -167,12 +201,19 @@ impl Flags {
         let target = Box::new(Bodies::new(bodies, tolerance, whole));
         let words = match &self.body {
             Some(file) => format!("POST {path} with the bodies of {}", file.display()),
+            None if is_grpc => "ModelInfer over gRPC with random tensors".to_owned(),
             None => format!("POST {path} with random bodies"),
         };
         Ok(self.aim(place, url, target, model, words))
     }
 
-    fn aim(&self, place: Place, url: Url, target: Box<dyn Target>, model: Option<String>, words: String) -> Aim {
+    fn aim(&self, place: Place, url: Url, target: Box<dyn Target>, model: Option<String>, mut words: String) -> Aim {
+        if self.http2 {
+            words += ", over HTTP/2";
+        }
+        if url.is_secured {
+            words += ", secured by TLS";
+        }
         Aim { place, url, target, model, words, headers: self.header.clone() }
     }
 }

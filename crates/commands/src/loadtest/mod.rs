@@ -139,6 +139,8 @@ Examples:
       any other server
   uncork loadtest unix:/run/uncork.sock --as binary --rate 2000
       binary tensors, as Triton's clients send them, over a Unix socket
+  uncork loadtest https://127.0.0.1:8443 --ca ca.pem --as grpc --model digits --rate 2000
+      gRPC over TLS, whose certificate ca.pem vouches for
   uncork loadtest http://127.0.0.1:8080 --closed-loop 64 --think-ms 5 --for 20s
       64 callers that wait for their answers
   uncork loadtest --compare before.json after.json
@@ -193,6 +195,7 @@ impl Loadtest {
         let slos = self.slos(&aim)?;
         let means = Means {
             address: aim.place.address.clone(),
+            speech: aim.place.speech.clone(),
             threads: self.threads,
             connections: self.connections,
             timeout: self.timeout,
