@@ -25,6 +25,8 @@ pub struct Model {
     /// Where it has rows of its own to rehearse with: the most that were tried in a batch when it starts. Of a request, no more
     /// rows come than are tried by then.
     pub tried: Option<usize>,
+    /// Whether batches were timed before the first request, as a server does; else nothing is known at the start.
+    pub warm: bool,
 }
 
 /// A pool of runners and the models that share it.
@@ -46,14 +48,22 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
     for model in scenario.models {
         let lane = Lane::new(model.policy, model.max_batch).weighing(model.weight);
         let lane = lane.padding_to(model.service.sizes.clone());
-        let lane = match model.tried {
+        let mut lane = match model.tried {
             Some(tried) => lane.rehearsing(tried, model.max_latency),
             None => lane,
         };
+        if model.warm {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(!scenario.seed);
+            let most = model.tried.map_or(model.max_batch, |tried| tried.min(model.max_batch));
+            let timed = model.service.warm_up(most, &mut rng);
+            timed.into_iter().for_each(|(rows, time)| lane.seen(Instant::EPOCH, rows, time));
+        }
         let lane = dispatcher.open(lane);
         debug_assert_eq!(lane, tracks.len());
-        let Model { service, max_latency, max_batch, .. } = model;
-        tracks.push(Track { service, max_latency, max_batch, launched: 0, outcome: Outcome::new(max_latency) });
+        let Model { service, max_latency, max_batch, warm, .. } = model;
+        // The warm-up had the first batch.
+        let launched = u64::from(warm);
+        tracks.push(Track { service, max_latency, max_batch, launched, outcome: Outcome::new(max_latency) });
     }
     let mut engine = Engine {
         now: Instant::EPOCH,
@@ -191,6 +201,7 @@ mod tests {
             weight: NonZeroUsize::new(weight).expect("positive"),
             policy: Box::new(Cork),
             tried: None,
+            warm: false,
         }
     }
 

@@ -23,6 +23,7 @@
 //!     weight: NonZeroUsize::MIN,
 //!     policy: Box::new(Cork),
 //!     tried: None,
+//!     warm: true,
 //! };
 //! let scenario = Scenario { runners: 1, models: vec![model], seed: 1, timer: Duration::ZERO };
 //! // Ten seconds of 10,000 requests a second, of the 15,000 that it could do in full batches.

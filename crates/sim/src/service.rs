@@ -8,6 +8,11 @@ use rand_distr::{Distribution, StandardNormal};
 use uncork_core::estimator::Instant;
 use uncork_core::policy::BatchSizes;
 
+/// How long a server times batches, for how long those of one size, and how many of each.
+const WARM_UP_TIME: Duration = Duration::from_millis(500);
+const WARM_UP_SIZE: Duration = Duration::from_millis(60);
+const WARM_UP_ROUNDS: usize = 3;
+
 /// A runner's speed: base + rows · per_row, and what may disturb it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Service {
@@ -27,6 +32,9 @@ pub struct Service {
     pub first_factor: f64,
     /// Batches are padded to the next of these sizes.
     pub sizes: BatchSizes,
+    /// Where the time is no line: times at some sizes, both rising; straight between them, and from the last on as between the last
+    /// two. `base` and `per_row` say nothing then.
+    pub curve: Vec<(usize, Duration)>,
 }
 
 impl Service {
@@ -42,6 +50,7 @@ impl Service {
             changes: Vec::new(),
             first_factor: 1.0,
             sizes: BatchSizes::default(),
+            curve: Vec::new(),
         }
     }
 
@@ -49,6 +58,15 @@ impl Service {
     #[must_use]
     pub fn time(&self, rows: usize) -> Duration {
         let rows = u32::try_from(self.sizes.padded(rows)).unwrap_or(u32::MAX);
+        if let [first, .., last] = &self.curve[..] {
+            let next =
+                self.curve.iter().position(|(size, _)| *size as u64 >= u64::from(rows)).unwrap_or(self.curve.len() - 1);
+            let (low, high) = if next == 0 { (first, first) } else { (&self.curve[next - 1], &self.curve[next]) };
+            let span = (high.0 - low.0).max(1) as f64;
+            let slope = (high.1.as_secs_f64() - low.1.as_secs_f64()) / span;
+            debug_assert!(last.0 > first.0, "sizes rise");
+            return Duration::from_secs_f64((low.1.as_secs_f64() + slope * (f64::from(rows) - low.0 as f64)).max(0.0));
+        }
         self.base + self.per_row.saturating_mul(rows)
     }
 
@@ -56,6 +74,35 @@ impl Service {
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.jitter == 0.0 && self.straggle_share == 0.0 && self.changes.is_empty() && self.first_factor == 1.0
+    }
+
+    /// The batches that a server times before its first request, of up to so many rows: three of each power of two and of the
+    /// largest, or of each allowed size; one where that takes long, and not for longer than half a second.
+    pub fn warm_up(&self, max_batch: usize, rng: &mut impl Rng) -> Vec<(usize, Duration)> {
+        let powers = (0..usize::BITS).map(|bit| 1 << bit).take_while(|&rows| rows < max_batch).chain([max_batch]);
+        let sizes: Vec<usize> = if self.sizes.is_any() { powers.collect() } else { self.sizes.iter().collect() };
+        let (mut timed, mut spent) = (Vec::<(usize, Duration)>::new(), Duration::ZERO);
+        for &rows in sizes.iter().filter(|&&rows| rows <= max_batch.max(sizes[0])) {
+            if let Some(&(before, time)) = timed.last() {
+                let budget = if before == sizes[0] { 2 * WARM_UP_TIME } else { WARM_UP_TIME };
+                if spent + time.mul_f64(rows as f64 / before as f64) > budget {
+                    break;
+                }
+            }
+            let begun = spent;
+            for round in 0..=WARM_UP_ROUNDS {
+                let time = self.draw(Instant::EPOCH, 1, rows, rng);
+                spent += time;
+                let counts = round > 0 || time > WARM_UP_SIZE;
+                if counts {
+                    timed.push((rows, time));
+                }
+                if counts && spent - begun > WARM_UP_SIZE {
+                    break;
+                }
+            }
+        }
+        timed
     }
 
     /// The time of the batch of `rows` that starts at `now` as the `number`-th, counted from 0.

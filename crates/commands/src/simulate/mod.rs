@@ -28,8 +28,8 @@ use super::{USAGE, complain, plot, say};
 /// Try policies on a load, in virtual time.
 ///
 /// Runs the very code that batches in the server against arrivals of your choice and a model of your speed: an hour of
-/// traffic takes seconds, and the same seed gives the same output. The simulated server starts cold and is told nothing
-/// but the two caps. Prints a table of all policies beside what anyone who knows the future could have answered on time,
+/// traffic takes seconds, and the same seed gives the same output. The simulated server is told nothing but the two caps, and
+/// times some batches before the first request, as the server does. Prints a table of all policies beside what anyone who knows the future could have answered on time,
 /// and what the caps cost.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = USAGE_LINE)]
@@ -55,6 +55,10 @@ pub struct Simulate {
     #[arg(long, value_name = "S", value_parser = values::seed, allow_hyphen_values = true)]
     #[arg(help_heading = "Output")]
     seed: Option<u64>,
+
+    /// Without the batches that a server times before its first request: the policy then learns from callers
+    #[arg(long, help_heading = "Server")]
+    cold: bool,
 
     /// Print a JSON list with an object for each policy (and model), and nothing else
     #[arg(long, help_heading = "Output")]
@@ -121,13 +125,14 @@ impl Simulate {
 
     /// What to simulate under which policies, and what must be said about that.
     fn prepare(self) -> Result<(Plan, Vec<Rule>, Vec<String>), String> {
-        let (plan, usual) = if let Some(path) = self.load.scenario() {
+        let (mut plan, usual) = if let Some(path) = self.load.scenario() {
             scenario::read(path, self.seed)?
         } else {
             let (runners, seed) = (self.setup.runners, self.seed.unwrap_or(1));
             let load = self.load.load(self.setup.caps(), seed)?;
-            (Plan { runners, seed, models: vec![self.setup.subject(load)?] }, rules::parse("cork")?)
+            (Plan { runners, seed, cold: false, models: vec![self.setup.subject(load)?] }, rules::parse("cork")?)
         };
+        plan.cold = self.cold;
         let asked = self.policy.concat();
         let mut rules: Vec<Rule> = Vec::new();
         for rule in if asked.is_empty() { usual } else { asked } {

@@ -13,6 +13,8 @@ use uncork_sim::{Model, Outcome, Scenario, Service, Several};
 pub(super) struct Plan {
     pub(super) runners: usize,
     pub(super) seed: u64,
+    /// Whether no batches are timed before the first request.
+    pub(super) cold: bool,
     /// At least one.
     pub(super) models: Vec<Subject>,
 }
@@ -51,6 +53,7 @@ impl Plan {
             weight: subject.weight,
             policy,
             tried: Some(subject.tried.unwrap_or(subject.max_batch)), // a server has rows of its own
+            warm: !self.cold,
         };
         // The noise must not be drawn from the numbers that made the arrivals.
         let seed = self.seed.rotate_left(32) ^ 1;

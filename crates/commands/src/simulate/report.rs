@@ -178,7 +178,7 @@ impl Report<'_> {
         let mut lines = vec![
             load,
             format!("{}, {} for n rows: {capacity}", runners(self.plan), batch_time(&model.service)),
-            format!("caps: {} ms, {} rows", ms(model.max_latency), model.max_batch),
+            format!("caps: {} ms, {} rows; {}", ms(model.max_latency), model.max_batch, start(self.plan)),
         ];
         lines.extend(disturbances(&model.service).map(|what| format!("batch times: {what}")));
         lines.join("\n")
@@ -331,6 +331,13 @@ impl Report<'_> {
             return Some(format!("The caps cost nothing here: {policy} refuses no request and answers none late."));
         }
         let part = |part: u64| 100.0 * part as f64 / now.offered.max(1) as f64;
+        if self.plan.capacity(model) == 0.0 {
+            let (alone, cap) = (ms(model.service.time(1)), ms(model.max_latency));
+            return Some(format!(
+                "A batch of one row takes {alone} ms on average, which is beyond the cap of {cap} ms: no number of runners helps. Raise \
+                 the cap, or make the model faster."
+            ));
+        }
         let mut sentence = format!(
             "With {policy} the caps cost {:.2} % of the requests ({:.2} % refused, {:.2} % late); with {} ms instead of {} \
              it would be {:.2} %, with batches of {} instead of {} rows {:.2} %",
@@ -370,6 +377,11 @@ fn class_name(class: &Class, all: &[Class]) -> String {
         (true, false) => format!("priority {}", class.priority.level()),
         (false, _) => hurry.into(),
     }
+}
+
+/// What is known at the start.
+fn start(plan: &Plan) -> &'static str {
+    if plan.cold { "nothing is known of batch times at the start" } else { "batches were timed before the start" }
 }
 
 /// `one runner`

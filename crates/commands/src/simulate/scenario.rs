@@ -225,7 +225,7 @@ pub(super) fn read(path: &Path, seed: Option<u64>) -> Result<(Plan, Vec<Rule>), 
         subjects.push(reader.subject(model, span, runners, seed ^ number << 48)?);
     }
     align(&mut subjects);
-    Ok((Plan { runners, seed, models: subjects }, rules))
+    Ok((Plan { runners, seed, cold: false, models: subjects }, rules))
 }
 
 /// Files count from the first arrival of all of them: time stamps then begin where the processes do.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::caution::Answers;
+use super::curve::{Curve, SizeClasses};
 use super::drift::Drift;
 use super::noise::Noise;
 use super::regression::{self, Point, Regression};
@@ -44,6 +45,7 @@ pub struct BatchTimes {
     noise: Noise,
     /// The latest line: its shape still serves when the batches left tell one size only.
     shape: Option<(f64, f64)>,
+    sizes: SizeClasses,
     fit: Fit,
 }
 
@@ -74,6 +76,7 @@ impl BatchTimes {
             drift: Drift::default(),
             noise: Noise::new(),
             shape: None,
+            sizes: SizeClasses::new(),
             fit: Fit::UNKNOWN,
         }
     }
@@ -101,15 +104,17 @@ impl BatchTimes {
         if (self.fit.is_line() || self.only_size == Some(rows))
             && let Some(predicted) = self.fit.seconds(rows).filter(|&t| t > 0.0)
         {
-            let ratio = seconds / predicted;
-            if let Some(length) = self.drift.observe(ratio) {
+            // A size that takes as long as it ever did has not drifted, however far it is off the line.
+            let usual = if self.fit.is_line() { self.sizes.seconds(rows, self.fit.on_line()) } else { None };
+            if let Some(length) = self.drift.observe(seconds / usual.unwrap_or(predicted)) {
                 self.forget_before(self.observed - length as u64 + 1);
                 self.noise.restart();
                 self.age = 0;
             } else {
-                self.noise.observe(ratio, answers);
+                self.noise.observe(seconds / predicted, answers);
             }
         }
+        self.sizes.observe(rows, seconds, self.fit.on_line());
         self.only_size = (self.observed == 1 || self.only_size == Some(rows)).then_some(rows);
         let class = &mut self.classes[rows.ilog2().min(CLASSES as u32 - 1) as usize];
         if class.len() == PER_CLASS {
@@ -122,6 +127,8 @@ impl BatchTimes {
             self.noise.measure();
             let fit = self.refit(now);
             self.fit = if self.observed < ENOUGH { fit.guess() } else { fit };
+            let curve = if self.fit.is_line() { self.sizes.curve(self.fit.on_line()) } else { Curve::NONE };
+            self.fit = self.fit.curved(curve);
         }
         self.fit = self.fit.with_noise(self.noise.factor());
     }
@@ -129,6 +136,10 @@ impl BatchTimes {
     fn forget_before(&mut self, number: u64) {
         for class in &mut self.classes {
             class.retain(|s| s.number >= number);
+        }
+        self.sizes.clear();
+        for sample in self.classes.iter().flatten() {
+            self.sizes.observe(sample.rows, sample.seconds, self.fit.on_line());
         }
     }
 
@@ -291,6 +302,27 @@ mod tests {
         // A burst after quiet would otherwise be met with the margin of somebody who has seen nothing.
         assert!(times.fit().noise() < 1.001, "{:?}", times.fit());
         assert_close(times.fit(), 100, affine(100, 1.0), 0.001);
+    }
+
+    #[test]
+    fn sizes_that_are_off_the_line_are_no_drift_and_are_known_for_what_they_take() {
+        // 32 rows run at once; one more takes a second round.
+        let steps = |rows: usize| Duration::from_millis(10 * rows.div_ceil(32) as u64);
+        let mut times = BatchTimes::new();
+        for i in 0..81 {
+            let rows = [1, 2, 4, 8, 16, 32, 40, 64, 128][i / 3 % 9];
+            times.observe(at(i as u64 * 10), rows, steps(rows));
+        }
+        for rows in [1, 16, 32, 64, 128] {
+            assert_close(times.fit(), rows, steps(rows), 0.03);
+        }
+        assert_eq!(times.fit().faster_size(40), Some(32));
+        // And slower they are all.
+        for i in 0..24 {
+            let rows = [32, 64, 128][i % 3];
+            times.observe(at(1000 + i as u64 * 10), rows, steps(rows) * 3);
+        }
+        assert_close(times.fit(), 64, steps(64) * 3, 0.05);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::curve::Curve;
 use super::regression::{self, Point, Regression};
 
 /// An affine estimate of the batch time, with a margin for execution noise. A small value: decisions take it by copy.
@@ -13,6 +14,8 @@ pub struct Fit {
     per_row: f64,
     noise: f64,
     knowledge: Knowledge,
+    /// Where the times are clearly no line.
+    curve: Curve,
 }
 
 /// How much has been seen.
@@ -32,18 +35,23 @@ enum Knowledge {
 /// More: a batch far too large for its deadlines, and all of it late. Less: a burst after quiet waits for a small one.
 const GROWTH: usize = 6;
 
+/// How many times as fast as a larger batch a smaller one must be for batches to end there.
+const CLEARLY: f64 = 1.03;
+
 /// No batch time is estimated above an hour: keeps every later sum far from overflow.
 const LONGEST: f64 = 3600.0;
 
 impl Fit {
     /// Before the first batch: every prediction is `None`.
-    pub const UNKNOWN: Fit = Fit { base: 0.0, per_row: 0.0, noise: 1.0, knowledge: Knowledge::Nothing };
+    pub const UNKNOWN: Fit =
+        Fit { base: 0.0, per_row: 0.0, noise: 1.0, knowledge: Knowledge::Nothing, curve: Curve::NONE };
 
     /// A line through batches of different sizes: `base` and `per_row` in seconds, `noise` ≥ 1 as the factor by which a
     /// cautious prediction exceeds the mean. Values that are not finite or negative are taken as the nearest sound one.
     #[must_use]
     pub fn line(base: f64, per_row: f64, noise: f64) -> Fit {
-        Fit { base: sane(base), per_row: sane(per_row), noise: sane_noise(noise), knowledge: Knowledge::Line }
+        let (base, per_row, noise) = (sane(base), sane(per_row), sane_noise(noise));
+        Fit { base, per_row, noise, knowledge: Knowledge::Line, ..Fit::UNKNOWN }
     }
 
     /// The line through batches that were timed side by side, all of which count alike: rows and time of each. Errors are
@@ -62,7 +70,7 @@ impl Fit {
     /// The mean of batches of about so many rows: a guess at every other size, marked as such.
     pub(super) fn one_size(rows: f64, seconds: f64) -> Fit {
         let knowledge = Knowledge::OneSize { rows: rows.ceil() as usize };
-        Fit { base: sane(seconds), per_row: 0.0, noise: 1.0, knowledge }
+        Fit { base: sane(seconds), knowledge, ..Fit::UNKNOWN }
     }
 
     /// The same numbers of one size, marked as resting on too few batches.
@@ -132,7 +140,49 @@ impl Fit {
     /// t(rows) in seconds, the mean; `None` before the first batch.
     pub(super) fn seconds(&self, rows: usize) -> Option<f64> {
         let known = self.knowledge != Knowledge::Nothing;
-        known.then(|| (self.base + self.per_row * rows as f64).min(LONGEST))
+        known.then(|| self.mean_seconds(rows).min(LONGEST))
+    }
+
+    /// t(rows) in seconds; 0 before the first batch.
+    #[inline]
+    pub(crate) fn mean_seconds(&self, rows: usize) -> f64 {
+        let line = |rows: f64| self.base + self.per_row * rows;
+        if self.curve.is_any() { self.curve.seconds(rows as f64, line) } else { line(rows as f64) }
+    }
+
+    /// The same with what the sizes took themselves.
+    pub(super) fn curved(self, curve: Curve) -> Fit {
+        Fit { curve, ..self }
+    }
+
+    /// A line through batches of these rows and times, rising in rows, and the times themselves where they are off it.
+    #[must_use]
+    pub fn curve(batches: &[(usize, Duration)]) -> Fit {
+        let points = batches.iter().map(|(rows, time)| (*rows as f64, time.as_secs_f64(), 1.0));
+        Fit::through(batches).curved(Curve::through(points))
+    }
+
+    /// Seconds by α and β alone.
+    pub(super) fn on_line(self) -> impl Fn(f64) -> f64 + Copy {
+        move |rows| self.base + self.per_row * rows
+    }
+
+    /// Whether the times are known to be no line: α and β are what comes nearest to them then.
+    #[must_use]
+    pub fn is_curved(&self) -> bool {
+        self.curve.is_any()
+    }
+
+    /// A size below `rows` that makes clearly more rows a second than a batch of `rows`: where there are several, the fastest.
+    #[inline]
+    #[must_use]
+    pub fn faster_size(&self, rows: usize) -> Option<usize> {
+        let speed = |rows: usize| rows as f64 / self.mean_seconds(rows).max(1e-12);
+        if self.is_curved() {
+            self.curve.fastest_below(rows).filter(|size| speed(*size) > CLEARLY * speed(rows))
+        } else {
+            None
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod batch_times;
 mod caution;
 mod crowd;
+mod curve;
 mod drift;
 mod fit;
 mod instant;

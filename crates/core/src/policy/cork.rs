@@ -75,13 +75,21 @@ impl Policy for Cork {
 }
 
 /// The entries and rows of the next batch: all that fit, with care while it is not known how long a large one takes; or
-/// fewer, where the model runs some sizes only, if the padding of all that wait makes a batch of an allowed size faster.
+/// fewer, where a smaller batch makes more rows a second: of a size known to be clearly faster, or, where the model runs some sizes
+/// only, of an allowed one, if the padding of all that wait makes that faster.
 ///
 /// That size is best at which most rows are in time for each second of the runner, those aside that are late at that size.
 /// While more wait than fit, nothing is faster than a full batch.
 fn next_batch(start: Instant, view: &View<'_>) -> (usize, usize) {
     let first_rows = view.queue.first().map_or(1, |first| first.rows);
     let whole = view.queue.prefix(view.fit.most_rows().max(first_rows).min(view.max_batch));
+    if view.sizes.is_any()
+        && view.fit.is_trusted()
+        && let Some(smaller) = view.fit.faster_size(whole.1).map(|size| view.queue.prefix(size))
+        && smaller.0 > 0
+    {
+        return smaller;
+    }
     if view.sizes.is_any() || !view.fit.is_trusted() || whole.0 < view.queue.len() {
         return whole;
     }
@@ -115,7 +123,8 @@ pub(super) fn hold_after_newest(patience: f64, fit: Fit, sizes: &BatchSizes, row
 /// How long after it could first be released a batch is held at most, in seconds. Whoever is more patient than that is so
 /// because runners come free one by one and a batch released early keeps the others small: an α is not what it is about.
 pub(super) fn longest_hold(patience: f64, fit: Fit) -> f64 {
-    if patience > USUAL_PATIENCE { FOREVER } else { LONGEST_HOLD * fit.base_seconds() }
+    let alone = if fit.is_curved() { fit.mean_seconds(1) } else { fit.base_seconds() };
+    if patience > USUAL_PATIENCE { FOREVER } else { LONGEST_HOLD * alone }
 }
 
 /// Those of the most urgent level with any whose deadlines have passed.

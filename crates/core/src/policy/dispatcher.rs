@@ -451,7 +451,7 @@ impl Dispatcher {
         };
         if let (Landing::Answered { late, .. }, true) = (landing, tells) {
             let answers = Answers { all: running.entries, late };
-            lane.times.observe_answered(now, lane.sizes.padded(running.rows), time, answers);
+            lane.observe(now, running.rows, time, answers);
             if !running.is_rehearsal() {
                 lane.policy.landed(now, &running);
             }

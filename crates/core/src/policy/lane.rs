@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::patience::Service;
 use super::rehearsal::{Known, Rehearsals, Wanted};
 use super::{BatchSizes, Decision, Entry, Patience, Policy, Queue};
-use crate::estimator::{BatchTimes, Crowd, Fit, Instant};
+use crate::estimator::{Answers, BatchTimes, Crowd, Fit, Instant};
 
 /// A queue that [opens](super::Dispatcher::open) in a pool.
 pub struct Lane {
@@ -32,6 +32,8 @@ pub struct Lane {
     pub(super) held_since: Option<Instant>,
     /// What was asked of it lately.
     pub(super) demand: Demand,
+    /// The size that makes the most rows a second, where that is clearly not the largest.
+    fastest: usize,
     /// The most rows that leave the callers of other lanes their time.
     pub(super) bound: usize,
     /// What the policy said last and when, while nothing has happened that could change its mind.
@@ -45,6 +47,8 @@ pub(super) struct Demand {
     pub(super) within: Duration,
     /// Rows of a batch, on average.
     pub(super) rows: f64,
+    /// Rows of the largest request since nothing waited.
+    largest: usize,
     /// Rows that came lately; they fade.
     recent: f64,
     at: Instant,
@@ -96,6 +100,7 @@ impl Lane {
             free_since: Instant::EPOCH,
             held_since: None,
             demand: Demand::default(),
+            fastest: usize::MAX,
             bound: usize::MAX,
             said: None,
         }
@@ -135,13 +140,20 @@ impl Lane {
     /// The most rows that its next batch may have. Of more than were tried, a request goes alone.
     pub(super) fn most_rows(&self) -> usize {
         let first = self.queue.first().map_or(1, |first| first.rows);
-        self.tried_rows().max(first).min(self.max_batch)
+        self.fastest.max(self.demand.largest).min(self.tried_rows()).max(first).min(self.max_batch)
+    }
+
+    /// A batch of so many rows came back, with answers to these.
+    pub(super) fn observe(&mut self, now: Instant, rows: usize, time: Duration, answers: Answers) {
+        self.times.observe_answered(now, self.sizes.padded(rows), time, answers);
+        let faster = if self.sizes.is_any() { self.fit().faster_size(self.tried_rows()) } else { None };
+        self.fastest = faster.unwrap_or(usize::MAX);
     }
 
     /// The same, as far as that leaves the callers of the other lanes their time.
     pub(super) fn bounded_rows(&self) -> usize {
         let first = self.queue.first().map_or(1, |first| first.rows);
-        self.most_rows().min(self.bound.max(first))
+        self.most_rows().min(self.bound.max(self.demand.largest).max(first))
     }
 
     /// Whether there is anything to rehearse.
@@ -202,7 +214,7 @@ impl Lane {
 
     /// Takes in a batch that was timed before the queue opened.
     pub fn seen(&mut self, now: Instant, rows: usize, time: Duration) {
-        self.times.observe(now, self.sizes.padded(rows), time);
+        self.observe(now, rows, time, Answers::default());
     }
 
     /// What has been learned of the batch time.
@@ -235,6 +247,9 @@ impl Lane {
         let service = Service { fit: self.times.fit(), sizes: &self.sizes, runners, max_batch };
         self.patience.observe(&entry, service);
         self.demand.arrived(&entry, memory);
+        // No batch is expected to have less rows than a request that waits: each would count as several ahead.
+        let waits = if self.queue.is_empty() { 0 } else { self.demand.largest };
+        self.demand.largest = waits.max(entry.rows);
         self.queue.insert(entry);
         self.crowd.arrived(entry.arrival, self.queue.len() + flying);
     }

@@ -35,9 +35,10 @@ pub(super) fn bound(
     runners: usize,
     now: Instant,
 ) {
-    lanes.values_mut().for_each(|lane| lane.bound = usize::MAX);
     if lanes.len() < 2 || runners > running.len() + 1 {
-        return; // nobody is there, or another runner stays free
+        // Nobody is there, or another runner stays free.
+        lanes.values_mut().for_each(|lane| set(lane, usize::MAX));
+        return;
     }
     let memory = arbiter.memory();
     let needs: Vec<Need> = lanes.iter().map(|(id, lane)| need(*id, lane, arbiter, runners, now, memory)).collect();
@@ -55,17 +56,25 @@ pub(super) fn bound(
         }
     }
     for (need, (id, lane)) in needs.iter().zip(lanes) {
-        let Some((slack, _)) = tightest.iter().flatten().find(|(_, other)| other != id) else { continue };
+        let Some((slack, _)) = tightest.iter().flatten().find(|(_, other)| other != id) else {
+            set(lane, usize::MAX);
+            continue;
+        };
         let own = if need.base > 0.0 { need.batch } else { Duration::ZERO };
         let slack = slack.saturating_sub(batches.saturating_sub(own));
         // A runner that comes free within that time is as good as a free one.
         let comes_free = |r: &Running| r.expected.is_some_and(|time| r.since + time <= now + slack);
-        if runners > 1 && running.iter().any(comes_free) {
-            continue;
-        }
-        let Some(within) = lane.rows_within(slack) else { continue };
+        let is_held_up = runners == 1 || !running.iter().any(comes_free);
         let others = (base - need.base, growing - need.rate * need.per_row);
-        lane.bound = enough(lane, need.rate * HEADROOM, others, within);
+        let within = lane.rows_within(slack).filter(|_| is_held_up);
+        set(lane, within.map_or(usize::MAX, |within| enough(lane, need.rate * HEADROOM, others, within)));
+    }
+}
+
+/// What a lane's policy said with another bound may not be what it says now.
+fn set(lane: &mut Lane, bound: usize) {
+    if lane.bound != bound {
+        (lane.bound, lane.said) = (bound, None);
     }
 }
 

@@ -181,19 +181,23 @@ impl Past<'_> {
 
     fn time(&self, rows: usize) -> f64 {
         let Service { fit, sizes, .. } = self.service;
-        fit.base_seconds() + fit.per_row_seconds() * sizes.padded(rows) as f64
+        fit.mean_seconds(sizes.padded(rows))
+    }
+
+    /// The most of the `entries` from `head` on that have at most `size` rows together, and their rows.
+    fn prefix(&self, head: usize, entries: usize, size: usize) -> (usize, usize) {
+        let add = |rows: &mut usize, arrival: &Arrival| {
+            *rows += arrival.rows;
+            (*rows <= size).then_some(*rows)
+        };
+        let waiting = (head..head + entries).filter_map(|position| self.get(position));
+        waiting.scan(0, add).fold((0, 0), |(entries, _), rows| (entries + 1, rows))
     }
 
     /// Of all that wait from `head` on, or less where the model runs some sizes only: what [`Cork`](super::Cork) takes.
     fn fastest(&self, head: usize, now: f64, whole: (usize, usize)) -> (usize, usize) {
         let waiting = || (head..head + whole.0).filter_map(|position| self.get(position));
-        let prefix = |size| {
-            let add = |rows: &mut usize, arrival: &Arrival| {
-                *rows += arrival.rows;
-                (*rows <= size).then_some(*rows)
-            };
-            waiting().scan(0, add).fold((0, 0), |(entries, _), rows| (entries + 1, rows))
-        };
+        let prefix = |size| self.prefix(head, whole.0, size);
         let speed = |rows| {
             let time = self.time(rows) * self.service.fit.noise();
             let in_time: usize = waiting().filter(|a| a.deadline >= now + time).map(|a| a.rows).sum();
@@ -238,13 +242,17 @@ impl Replica {
             let mut next = past.get(self.head + entries);
             while let Some(arrival) = next
                 && arrival.at <= now
-                && rows + arrival.rows <= max_batch
+                && (entries == 0 || rows + arrival.rows <= max_batch)
             {
                 (entries, rows) = (entries + 1, rows + arrival.rows);
                 next = past.get(self.head + entries);
             }
             let has_more = next.is_some_and(|arrival| arrival.at <= now);
-            let batch = if sizes.is_any() || has_more {
+            let faster = if sizes.is_any() { fit.faster_size(rows) } else { None };
+            let smaller = faster.map(|size| past.prefix(self.head, entries, size)).filter(|(entries, _)| *entries > 0);
+            let batch = if let Some(smaller) = smaller {
+                smaller
+            } else if sizes.is_any() || has_more {
                 (entries, rows)
             } else {
                 past.fastest(self.head, now, (entries, rows))

@@ -55,7 +55,8 @@ impl BatchSizes {
     #[inline]
     pub(super) fn saving(&self, fit: Fit, rows: usize) -> f64 {
         if self.sizes.is_empty() {
-            return fit.base_seconds();
+            let curved = || fit.mean_seconds(1) + fit.mean_seconds(rows) - fit.mean_seconds(rows.saturating_add(1));
+            return if fit.is_curved() { curved() } else { fit.base_seconds() };
         }
         let alone_and_not = self.padded(1) + self.padded(rows);
         let padding = alone_and_not as f64 - self.padded(rows.saturating_add(1)) as f64;

@@ -139,6 +139,7 @@ impl World {
             weight: m.weight,
             policy: m.policy(),
             tried: m.tried,
+            warm: false,
         };
         let models = self.models.iter().map(model).collect();
         sim::Scenario { runners: self.runners, models, seed: self.seed, timer: Duration::ZERO }
@@ -216,6 +217,17 @@ impl Model {
                 let factor = pick(rng, &[0.2, 1.0, 1.0, 1.5, 2.0, 5.0, 300.0]);
                 service.changes.push((Instant::EPOCH + seconds(at), factor));
             }
+        }
+        if rng.random_bool(0.2) {
+            // No line: a knee, a step or a root, up to what the line takes.
+            let (power, knee) = (pick(rng, &[0.3, 0.7, 1.5, 3.0]), rng.random_range(1..=max_batch));
+            let part =
+                |rows: usize| if rows <= knee { 0.1 } else { 1.0 } * (rows as f64 / max_batch as f64).powf(power);
+            let time = |rows: usize| seconds(base + per_row * max_batch as f64 * part(rows));
+            service.curve = [1, 2, knee, knee + 1, max_batch / 2, max_batch].map(|rows| (rows, time(rows))).to_vec();
+            service.curve.sort();
+            service.curve.dedup_by_key(|(rows, _)| *rows);
+            service.curve.retain(|(rows, _)| *rows > 0);
         }
         if rng.random_bool(0.1) {
             service.sizes = BatchSizes::rising((0..12).map(|bit| 1 << bit).collect()).expect("powers rise");

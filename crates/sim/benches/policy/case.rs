@@ -91,7 +91,8 @@ impl Setup {
 
     pub(crate) fn scenario(&self, policy: Box<dyn Policy>, service: Service, runners: usize) -> Scenario {
         let (max_latency, max_batch) = (ms(self.max_latency), self.max_batch);
-        let model = Model { service, max_latency, max_batch, weight: NonZeroUsize::MIN, policy, tried: None };
+        let model =
+            Model { service, max_latency, max_batch, weight: NonZeroUsize::MIN, policy, tried: None, warm: true };
         Scenario { runners, models: vec![model], seed: 7, timer: Duration::ZERO }
     }
 

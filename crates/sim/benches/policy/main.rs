@@ -6,6 +6,7 @@ mod baselines;
 mod case;
 mod closed;
 mod cost;
+mod curved;
 mod curves;
 mod disturbed;
 mod grid;
@@ -56,6 +57,8 @@ enum Section {
     Staggered,
     /// A model under a tight cap beside one of long batches
     Pool,
+    /// Batch times that are no line
+    Curved,
     /// Noise, drift, steps, and bursts after quiet
     Disturbed,
     /// What each rule is worth: the policy without it
@@ -80,6 +83,7 @@ impl Section {
             Section::Runners => runners::measure(seeds, report),
             Section::Staggered => staggered::measure(seeds.min(2), report),
             Section::Pool => pool::measure(seeds.min(2), report),
+            Section::Curved => curved::measure(seeds.min(2), report),
             Section::Disturbed => disturbed::measure(seeds, report),
             Section::Rules => rules::measure(seeds, report),
             Section::Limits => limits::measure(seeds, report),

@@ -44,6 +44,7 @@ fn outcomes(setups: [&Setup; 2], runners: usize, loads: [f64; 2], seed: u64) -> 
         weight: NonZeroUsize::MIN,
         policy: Box::new(Cork),
         tried: None,
+        warm: true,
     };
     let models = setups.iter().map(model).collect();
     run(Scenario { runners, models, seed: 7, timer: Duration::ZERO }, &mut OpenLoop::new(all))
