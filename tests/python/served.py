@@ -222,7 +222,9 @@ class Model:
 """
         with Server(code) as server:
             self.assertEqual(server.ask([1]), (200, {"answer": [[1], "application/x-www-form-urlencoded"]}))
-            self.assertEqual(server.ask([1], "model?no=1"), (400, "not you"))
+            status, words = server.ask([1], "model?no=1")
+            self.assertEqual(status, 400)
+            self.assertRegex(words, "not you$")
             self.assertEqual(server.ask(b"{")[0], 400)
 
     def test_arrays_by_the_open_inference_protocol(self):
