@@ -202,3 +202,31 @@ async fn metrics_tell_how_many_workers_there_are_and_how_many_have_ended() {
     until("its end", || line("uncork_worker_ends_total") == "1").await;
     until("another", || line("uncork_workers") == "1").await;
 }
+
+#[tokio::test]
+async fn large_tensors_go_through_shared_memory_and_come_back_through_it() {
+    let rows = 40_000;
+    let spec = |how: &[&str]| {
+        let caps = Caps::new(HANGS, rows);
+        ModelSpec { runners: NonZeroUsize::MIN, ..ModelSpec::new("m", Source::Worker(program(how)), caps) }
+    };
+    let batch = |rows: usize, add: f32| {
+        let x: Vec<f32> = (0..2 * rows).map(|i| i as f32 / 8.0 + add).collect();
+        Tensors::one("x", Tensor::new(vec![rows, 2], x).unwrap())
+    };
+    let sums = |rows: usize, add: f32| -> Vec<f32> {
+        let x = |i: usize| i as f32 / 8.0 + add;
+        (0..rows).map(|row| x(2 * row) + x(2 * row + 1)).collect()
+    };
+    let registry = Registry::load(vec![spec(&["shares"])]).unwrap();
+    let model = served(&registry);
+    let before = descriptors();
+    for round in 0..12 {
+        let (rows, add) = (if round % 3 == 2 { 7 } else { rows - round }, round as f32);
+        let answer = model.infer(batch(rows, add), Terms::now()).await.unwrap();
+        assert_eq!(answer.outputs.get("y").unwrap().data(), &Data::Fp32(sums(rows, add)), "round {round}");
+    }
+    assert!(descriptors() <= before + 4, "segments are used again");
+    // Outputs elsewhere than in the segment that was given for them break the protocol.
+    assert!(Registry::load(vec![spec(&["shares", "beyond"])]).map(drop).is_err());
+}

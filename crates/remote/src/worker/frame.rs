@@ -20,6 +20,7 @@ pub(super) enum Order {
     Cancel = 5,
     Ping = 6,
     Drain = 7,
+    Segment = 8,
 }
 
 /// What a worker sends.

@@ -191,7 +191,7 @@ async fn introduce(shared: &Shared, started: &mut Started) -> Result<Ready, Work
 async fn live(shared: &Arc<Shared>, place: usize, started: Started, ready: Ready, is_first: bool) -> Ended {
     let Started { body, reader, write } = started;
     let process = &body.process;
-    let (link, wires): (Arc<Link>, Wires) = Link::new(reader, write);
+    let (link, wires): (Arc<Link>, Wires) = Link::new(reader, write, ready.shared_memory);
     let why = {
         let carried = wires.carry(&link, &ready.signature);
         let mut carried = std::pin::pin!(carried);

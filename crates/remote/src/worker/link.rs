@@ -1,19 +1,25 @@
 //! The connection to one worker: many calls on one socket, told apart by their ids.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
+use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc, oneshot};
+use uncork_model::raw;
 use uncork_model::runner::{RunnerError, Signature};
 use uncork_model::tensor::Tensors;
 
 use super::WorkerError;
 use super::frame::{self, HEAD, Head, Order, Word};
-use super::message;
+use super::message::{self, Places};
+use super::segment::{self, Segment, Segments};
 
 /// Bytes that are set aside for a frame on the strength of its announced length alone.
 const TRUSTED: usize = 32 * 1024 * 1024;
@@ -25,7 +31,9 @@ type Outputs = Result<Tensors, RunnerError>;
 /// Where calls go that a worker is to answer.
 #[derive(Debug)]
 pub(super) struct Link {
-    outbox: mpsc::UnboundedSender<Vec<u8>>,
+    outbox: mpsc::UnboundedSender<Item>,
+    /// Where large tensors go, if the worker takes them so.
+    segments: Option<Segments>,
     calls: Mutex<Calls>,
     /// Told when the worker is to be killed.
     given_up: Notify,
@@ -48,13 +56,21 @@ struct Calls {
 struct Waiting {
     order: Order,
     done: oneshot::Sender<Outputs>,
+    places: Places,
+}
+
+/// What is written to the socket.
+enum Item {
+    Frame(Vec<u8>),
+    /// A frame, and a descriptor that goes with it.
+    Descriptor(Vec<u8>, OwnedFd),
 }
 
 /// The end of the link that its keeper holds.
 pub(super) struct Wires {
     read: Reader,
     write: OwnedWriteHalf,
-    inbox: mpsc::UnboundedReceiver<Vec<u8>>,
+    inbox: mpsc::UnboundedReceiver<Item>,
 }
 
 /// Reads frames.
@@ -119,10 +135,16 @@ fn is_end(error: &io::Error) -> bool {
 
 impl Link {
     /// A link over what a worker's socket was split into.
-    pub(super) fn new(read: Reader, write: OwnedWriteHalf) -> (Arc<Link>, Wires) {
+    pub(super) fn new(read: Reader, write: OwnedWriteHalf, shares: bool) -> (Arc<Link>, Wires) {
         let (outbox, inbox) = mpsc::unbounded_channel();
-        let link =
-            Link { outbox, calls: Mutex::default(), given_up: Notify::new(), is_given_up: AtomicBool::new(false) };
+        let segments = (shares && cfg!(target_os = "linux")).then(Segments::default);
+        let link = Link {
+            outbox,
+            segments,
+            calls: Mutex::default(),
+            given_up: Notify::new(),
+            is_given_up: AtomicBool::new(false),
+        };
         (Arc::new(link), Wires { read, write, inbox })
     }
 
@@ -141,20 +163,21 @@ impl Link {
     }
 
     async fn call(&self, order: Order, batch: &Tensors, rehearsal: bool) -> Outputs {
+        let places = if order == Order::Run { self.places(batch) } else { Places::default() };
         let (done, answer) = oneshot::channel();
-        let id = {
+        let (id, frame) = {
             let mut calls = self.calls();
             if let Some(why) = &calls.over {
                 return Err(RunnerError::Failed(why.clone()));
             }
             calls.last += 1;
             let id = calls.last;
-            calls.out.insert(id, Waiting { order, done });
-            id
+            let frame = message::call(order, id, batch, rehearsal, &places);
+            let frame = frame.map_err(|error| RunnerError::Failed(error.to_string()))?;
+            calls.out.insert(id, Waiting { order, done, places });
+            (id, frame)
         };
         let out = Out { link: self, id, order };
-        let frame =
-            message::call(order, id, batch, rehearsal).map_err(|error| RunnerError::Failed(error.to_string()))?;
         self.send(frame);
         let outputs = answer.await;
         drop(out);
@@ -185,7 +208,43 @@ impl Link {
 
     /// Where the worker is over, whoever waits hears of that elsewhere.
     fn send(&self, frame: Vec<u8>) {
-        let _ = self.outbox.send(frame);
+        let _ = self.outbox.send(Item::Frame(frame));
+    }
+
+    /// Where the tensors of a batch go: large ones, of which those of the inputs are written there.
+    fn places(&self, batch: &Tensors) -> Places {
+        let Some(segments) = &self.segments else { return Places::default() };
+        let (offsets, bytes) = segment::layout(batch.iter().map(|(_, tensor)| raw::len(tensor.data())));
+        let inputs = (bytes >= segment::LEAST).then(|| self.segment(segments, bytes)).flatten();
+        let write = |segment: &Segment| {
+            batch.iter().zip(&offsets).try_for_each(|((_, tensor), &offset)| segment.write(tensor.data(), offset))
+        };
+        // Where there is no memory to share, they go in the frame.
+        let inputs = inputs.filter(|segment| write(segment).is_ok()).map(|segment| (segment, offsets));
+        Places { inputs, answer: segments.outputs().and_then(|bytes| self.segment(segments, bytes)) }
+    }
+
+    /// A segment that the worker knows, or hears of first.
+    fn segment(&self, segments: &Segments, bytes: usize) -> Option<Segment> {
+        let (segment, is_new) = segments.take(bytes).ok()?;
+        if is_new {
+            let descriptor = segment.descriptor().try_clone_to_owned().ok()?;
+            let frame = message::segment(&segment).ok()?;
+            let _ = self.outbox.send(Item::Descriptor(frame, descriptor));
+        }
+        Some(segment)
+    }
+
+    /// The worker is done with them.
+    fn give_back(&self, places: Places) {
+        if let Some(segments) = &self.segments {
+            let Places { inputs, answer } = places;
+            inputs
+                .map(|(segment, _)| segment)
+                .into_iter()
+                .chain(answer)
+                .for_each(|segment| segments.give_back(segment));
+        }
     }
 
     /// Batches that are out.
@@ -235,7 +294,13 @@ impl Link {
                 // Nobody waits for the answer to a call that was cancelled.
                 let Some(order) = self.calls().out.get(&id).map(|waiting| waiting.order) else { return Ok(()) };
                 let specs = if order == Order::Prepare { &signature.inputs } else { &signature.outputs };
-                Ok(message::done(frame.meta(), frame.data(), specs)?)
+                let answer = self.calls().out.get_mut(&id).and_then(|waiting| waiting.places.answer.take());
+                let (outputs, bytes) = message::done(frame.meta(), frame.data(), specs, answer.as_ref())?;
+                if let Some(segments) = &self.segments {
+                    segments.seen(bytes);
+                    answer.into_iter().for_each(|segment| segments.give_back(segment));
+                }
+                Ok(outputs)
             }
             Word::Failed => Err(message::failed(frame.meta())?),
             Word::Ready => return Err(WorkerError::Protocol("it says 'ready' twice".into())),
@@ -245,6 +310,7 @@ impl Link {
         if let Some(waiting) = calls.out.remove(&id) {
             calls.answered += u64::from(waiting.order == Order::Run);
             drop(calls);
+            self.give_back(waiting.places);
             let _ = waiting.done.send(outputs);
         }
         Ok(())
@@ -262,8 +328,15 @@ impl Wires {
             Ok(())
         };
         let writing = async {
-            while let Some(frame) = inbox.recv().await {
-                if let Err(error) = write.write_all(&frame).await {
+            while let Some(item) = inbox.recv().await {
+                let written = match item {
+                    Item::Frame(frame) => write.write_all(&frame).await,
+                    Item::Descriptor(frame, descriptor) => match with_descriptor(&write, &frame, &descriptor).await {
+                        Ok(sent) => write.write_all(&frame[sent..]).await,
+                        Err(error) => Err(error),
+                    },
+                };
+                if let Err(error) = written {
                     tracing::debug!(%error, "a worker takes no more");
                     break;
                 }
@@ -274,6 +347,25 @@ impl Wires {
         tokio::select! {
             ended = reading => ended,
             never = writing => never,
+        }
+    }
+}
+
+/// Writes the begin of a frame, with a descriptor beside it, and says how much of the frame that was.
+async fn with_descriptor(write: &OwnedWriteHalf, frame: &[u8], descriptor: &OwnedFd) -> io::Result<usize> {
+    let stream: &UnixStream = write.as_ref();
+    loop {
+        stream.writable().await?;
+        let sent = stream.try_io(Interest::WRITABLE, || {
+            let descriptors = [descriptor.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut beside = SendAncillaryBuffer::new(&mut space);
+            beside.push(SendAncillaryMessage::ScmRights(&descriptors));
+            Ok(sendmsg(stream, &[IoSlice::new(frame)], &mut beside, SendFlags::NOSIGNAL)?)
+        });
+        match sent {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            sent => return sent,
         }
     }
 }

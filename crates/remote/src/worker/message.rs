@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use uncork_model::quote::Quoted;
 use uncork_model::raw;
 use uncork_model::runner::{Hooks, RunnerError, Signature, TensorSpec};
-use uncork_model::tensor::{DataType, Tensor, Tensors, elements};
+use uncork_model::tensor::{Data, DataType, Tensor, Tensors, elements};
 
 use super::WorkerError;
 use super::frame::{self, Order, Word};
+use super::segment::Segment;
 
 /// Most inputs, outputs and rows that are named: more than any model has.
 const MOST_TENSORS: usize = 4096;
@@ -37,6 +38,11 @@ struct TensorMeta<'a> {
     datatype: Cow<'a, str>,
     shape: Vec<u64>,
     bytes: u64,
+    /// The segment that it lies in, and where there; in the frame where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    segment: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,6 +51,14 @@ struct RunMeta<'a> {
     inputs: Vec<TensorMeta<'a>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     rehearsal: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answer_segment: Option<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct SegmentMeta {
+    segment: u32,
+    bytes: usize,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -65,6 +79,8 @@ struct ReadyMeta<'a> {
     #[serde(borrow, default)]
     example: Vec<TensorMeta<'a>>,
     concurrency: Option<usize>,
+    #[serde(default)]
+    shared_memory: bool,
     #[serde(borrow, default)]
     hooks: Vec<Cow<'a, str>>,
 }
@@ -96,6 +112,16 @@ pub(super) struct Ready {
     pub(super) example: Option<Tensors>,
     pub(super) concurrency: usize,
     pub(super) hooks: Hooks,
+    pub(super) shared_memory: bool,
+}
+
+/// Where the tensors of a call lie, if not in its frames.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// The inputs, each from its offset on.
+    pub(super) inputs: Option<(Segment, Vec<usize>)>,
+    /// Where outputs may be written.
+    pub(super) answer: Option<Segment>,
 }
 
 fn broken(why: impl Into<String>) -> WorkerError {
@@ -115,7 +141,7 @@ fn announce(tensors: &Tensors) -> (Vec<TensorMeta<'_>>, usize) {
         data = data.saturating_add(bytes);
         let shape = tensor.shape().iter().map(|&n| n as u64).collect();
         let datatype = Cow::Borrowed(tensor.data().datatype().name());
-        TensorMeta { name: Cow::Borrowed(name), datatype, shape, bytes: bytes as u64 }
+        TensorMeta { name: Cow::Borrowed(name), datatype, shape, bytes: bytes as u64, segment: None, offset: None }
     });
     (announced.collect(), data)
 }
@@ -134,9 +160,27 @@ fn with_tensors(
 }
 
 /// The frame that has a batch run, or a hook.
-pub(super) fn call(order: Order, id: u64, batch: &Tensors, rehearsal: bool) -> Result<Vec<u8>, WorkerError> {
-    let (inputs, data) = announce(batch);
-    with_tensors(order as u8, id, &RunMeta { inputs, rehearsal }, data, Some(batch))
+pub(super) fn call(
+    order: Order,
+    id: u64,
+    batch: &Tensors,
+    rehearsal: bool,
+    places: &Places,
+) -> Result<Vec<u8>, WorkerError> {
+    let (mut inputs, data) = announce(batch);
+    let answer_segment = places.answer.as_ref().map(|segment| segment.id);
+    let Some((segment, offsets)) = &places.inputs else {
+        return with_tensors(order as u8, id, &RunMeta { inputs, rehearsal, answer_segment }, data, Some(batch));
+    };
+    for (input, &offset) in inputs.iter_mut().zip(offsets) {
+        (input.segment, input.offset) = (Some(segment.id), Some(offset as u64));
+    }
+    with_tensors(order as u8, id, &RunMeta { inputs, rehearsal, answer_segment }, 0, None)
+}
+
+/// The frame that a segment's descriptor goes with.
+pub(super) fn segment(segment: &Segment) -> Result<Vec<u8>, WorkerError> {
+    with_tensors(Order::Segment as u8, 0, &SegmentMeta { segment: segment.id, bytes: segment.bytes }, 0, None)
 }
 
 /// The frame that begins everything.
@@ -145,16 +189,27 @@ pub(super) fn setup(setup: &Setup<'_>) -> Result<Vec<u8>, WorkerError> {
     frame::written(Order::Setup as u8, 0, &meta, 0, |_| {})
 }
 
-/// The tensors of *done*, in the order of `specs`.
-pub(super) fn done(meta: &[u8], data: &[u8], specs: &[TensorSpec]) -> Result<Tensors, WorkerError> {
+/// The tensors of *done*, in the order of `specs`, and the bytes that they take. Some may lie in `segment`.
+pub(super) fn done(
+    meta: &[u8],
+    data: &[u8],
+    specs: &[TensorSpec],
+    segment: Option<&Segment>,
+) -> Result<(Tensors, usize), WorkerError> {
     let DoneMeta { outputs } = parsed(meta, "done")?;
-    tensors(&outputs, data, specs)
+    let bytes = outputs.iter().fold(0usize, |all, tensor| all.saturating_add(tensor.bytes as usize));
+    Ok((tensors(&outputs, data, specs, segment)?, bytes))
 }
 
 /// The tensors that are announced, one for each of `specs` and in their order.
-fn tensors(announced: &[TensorMeta<'_>], mut data: &[u8], specs: &[TensorSpec]) -> Result<Tensors, WorkerError> {
+fn tensors(
+    announced: &[TensorMeta<'_>],
+    mut data: &[u8],
+    specs: &[TensorSpec],
+    segment: Option<&Segment>,
+) -> Result<Tensors, WorkerError> {
     let mut found: Vec<Option<Tensor>> = vec![None; specs.len()];
-    for TensorMeta { name, datatype, shape, bytes } in announced {
+    for TensorMeta { name, datatype, shape, bytes, segment: within, offset } in announced {
         let at = specs.iter().position(|spec| *spec.name == **name);
         let name = Quoted(name);
         let at = at.ok_or_else(|| broken(format!("it gave {name}, which it had not announced")))?;
@@ -167,10 +222,17 @@ fn tensors(announced: &[TensorMeta<'_>], mut data: &[u8], specs: &[TensorSpec]) 
         }
         let shape: Option<Vec<usize>> = shape.iter().map(|&n| usize::try_from(n).ok()).collect();
         let shape = shape.ok_or_else(|| broken(format!("the shape of {name} is beyond all bounds")))?;
-        let own = usize::try_from(*bytes).ok().and_then(|bytes| data.split_at_checked(bytes));
-        let (own, rest) = own.ok_or_else(|| broken(format!("{name} goes beyond the end of its frame")))?;
-        data = rest;
-        let elements = raw::read(own, specs[at].datatype, &shape).map_err(|why| broken(format!("{name}: {why}")))?;
+        let elements = if let Some(within) = within {
+            let segment = segment.filter(|segment| segment.id == *within);
+            let segment = segment.ok_or_else(|| broken(format!("{name} is in a segment that is not this call's")))?;
+            shared(segment, offset.unwrap_or_default(), *bytes, specs[at].datatype, &shape)
+        } else {
+            let own = usize::try_from(*bytes).ok().and_then(|bytes| data.split_at_checked(bytes));
+            let (own, rest) = own.ok_or_else(|| broken(format!("{name} goes beyond the end of its frame")))?;
+            data = rest;
+            raw::read(own, specs[at].datatype, &shape).map_err(|why| why.to_string())
+        };
+        let elements = elements.map_err(|why| broken(format!("{name}: {why}")))?;
         let tensor = Tensor::new(shape, elements).map_err(|why| broken(format!("{name}: {why}")))?;
         if found[at].replace(tensor).is_some() {
             return Err(broken(format!("it gave {name} twice")));
@@ -184,6 +246,19 @@ fn tensors(announced: &[TensorMeta<'_>], mut data: &[u8], specs: &[TensorSpec]) 
         Ok((Arc::clone(&spec.name), tensor.ok_or_else(missing)?))
     });
     Tensors::new(entries.collect::<Result<_, _>>()?).map_err(|error| broken(error.to_string()))
+}
+
+/// A tensor's elements from a segment, copied once where they are numbers as most have them.
+fn shared(segment: &Segment, offset: u64, bytes: u64, datatype: DataType, shape: &[usize]) -> Result<Data, String> {
+    let end = offset.checked_add(bytes).filter(|&end| end <= segment.bytes as u64);
+    end.ok_or("it goes beyond the end of its segment")?;
+    let (offset, bytes) = (offset as usize, bytes as usize);
+    let count = elements(shape).map_err(|error| error.to_string())?;
+    if datatype == DataType::Fp32 && count.checked_mul(4) == Some(bytes) && cfg!(target_endian = "little") {
+        return segment.read_floats(offset, count).map_err(|error| error.to_string());
+    }
+    let read = segment.read(offset, bytes).map_err(|error| error.to_string())?;
+    raw::read(&read, datatype, shape).map_err(|why| why.to_string())
 }
 
 /// What *failed* says of a batch.
@@ -205,7 +280,8 @@ pub(super) fn not_ready(meta: &[u8]) -> Result<String, WorkerError> {
 
 /// What *ready* says.
 pub(super) fn ready(meta: &[u8], data: &[u8]) -> Result<Ready, WorkerError> {
-    let ReadyMeta { protocol, platform, inputs, outputs, example, concurrency, hooks } = parsed(meta, "ready")?;
+    let ReadyMeta { protocol, platform, inputs, outputs, example, concurrency, hooks, shared_memory } =
+        parsed(meta, "ready")?;
     match protocol {
         Some(super::PROTOCOL) => {}
         Some(other) => {
@@ -217,12 +293,12 @@ pub(super) fn ready(meta: &[u8], data: &[u8]) -> Result<Ready, WorkerError> {
     let signature = Signature { inputs, outputs: specs(&outputs, "outputs")? };
     let example = match example.is_empty() {
         true => None,
-        false => Some(tensors(&example, data, &signature.inputs)?),
+        false => Some(tensors(&example, data, &signature.inputs, None)?),
     };
     let platform = if platform.is_empty() { "worker".to_owned() } else { platform };
     let has = |name: &str| hooks.iter().any(|hook| hook == name);
     let hooks = Hooks { prepare: has("prepare"), finish: has("finish") };
-    Ok(Ready { platform, signature, example, concurrency: concurrency.unwrap_or(1).max(1), hooks })
+    Ok(Ready { platform, signature, example, concurrency: concurrency.unwrap_or(1).max(1), hooks, shared_memory })
 }
 
 fn specs(announced: &[SpecMeta<'_>], which: &str) -> Result<Vec<TensorSpec>, WorkerError> {
@@ -267,8 +343,8 @@ pub(super) fn target(meta: &[u8]) -> Result<Option<String>, WorkerError> {
 
 /// The batch of *run*, and whether it is a rehearsal.
 pub(super) fn batch(meta: &[u8], data: &[u8], signature: &Signature) -> Result<(Tensors, bool), WorkerError> {
-    let RunMeta { inputs, rehearsal } = parsed(meta, "run")?;
-    Ok((tensors(&inputs, data, &signature.inputs)?, rehearsal))
+    let RunMeta { inputs, rehearsal, .. } = parsed(meta, "run")?;
+    Ok((tensors(&inputs, data, &signature.inputs, None)?, rehearsal))
 }
 
 /// The frame *done*.
@@ -317,10 +393,8 @@ pub(super) fn words_of(id: u64, why: &RunnerError) -> Result<Vec<u8>, WorkerErro
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-    use uncork_model::tensor::Data;
-
     use super::*;
+    use proptest::prelude::*;
 
     fn signature() -> Signature {
         let tensor = |name: &str, datatype, dims| TensorSpec::new(name, datatype, dims);
@@ -344,12 +418,12 @@ mod tests {
 
     #[test]
     fn what_one_side_writes_the_other_reads() {
-        let batch_of_3 = call(Order::Run, 7, &inputs(3), true).unwrap();
+        let batch_of_3 = call(Order::Run, 7, &inputs(3), true, &Places::default()).unwrap();
         let (meta, data) = parts(&batch_of_3);
         assert_eq!(batch(meta, data, &signature()), Ok((inputs(3), true)));
         let ready_frame = introduction(&signature(), "rust", Some(&inputs(1))).unwrap();
         let (meta, data) = parts(&ready_frame);
-        let Ready { platform, signature: told, example, concurrency, hooks } = ready(meta, data).unwrap();
+        let Ready { platform, signature: told, example, concurrency, hooks, .. } = ready(meta, data).unwrap();
         assert_eq!((platform.as_str(), told, example), ("rust", signature(), Some(inputs(1))));
         assert_eq!((concurrency, hooks), (1, Hooks::default()));
         for why in [
@@ -382,7 +456,7 @@ mod tests {
             (r#"{"outputs":7}"#, "cannot be read"),
         ];
         for (meta, why) in cases {
-            let error = done(meta.as_bytes(), &[0; 8], &signature().outputs).unwrap_err().to_string();
+            let error = done(meta.as_bytes(), &[0; 8], &signature().outputs, None).unwrap_err().to_string();
             assert!(error.contains(why), "{meta}: {error}");
         }
         let unnamed = r#"{"protocol":1,"inputs":[{"name":"x","datatype":"FP32","shape":[3]}],"outputs":[]}"#;
@@ -393,7 +467,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_meta_and_no_data_panic(meta in "\\PC*", data in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _ = done(meta.as_bytes(), &data, &signature().outputs);
+            let _ = done(meta.as_bytes(), &data, &signature().outputs, None);
             let _ = ready(meta.as_bytes(), &data);
             let _ = failed(meta.as_bytes());
         }

@@ -8,6 +8,7 @@ mod message;
 mod process;
 mod python;
 mod said;
+mod segment;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

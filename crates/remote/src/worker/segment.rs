@@ -1,0 +1,166 @@
+//! Shared memory for large tensors: sealed memory of a fixed size that both ends have, used again and again.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::{pread, pwrite};
+use uncork_model::tensor::Data;
+
+/// Tensors that are smaller together go in the frame: to make them known elsewhere takes longer.
+pub(super) const LEAST: usize = 64 * 1024;
+/// Tensors begin at multiples of this, as vector instructions like it.
+const ALIGNMENT: usize = 64;
+/// The least size of a segment.
+const LEAST_SEGMENT: usize = 1024 * 1024;
+/// Most segments of a worker that wait to be used again.
+const MOST_IDLE: usize = 8;
+
+/// A piece of memory that a worker has mapped too.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) id: u32,
+    pub(super) bytes: usize,
+    memory: OwnedFd,
+}
+
+/// The segments of one worker.
+#[derive(Debug, Default)]
+pub(super) struct Segments(Mutex<Pool>);
+
+#[derive(Debug, Default)]
+struct Pool {
+    last: u32,
+    idle: Vec<Segment>,
+    /// Bytes that the largest outputs of a batch took.
+    outputs: usize,
+}
+
+impl Segments {
+    fn pool(&self) -> std::sync::MutexGuard<'_, Pool> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A segment of so many bytes at least, and whether the worker has yet to be told of it.
+    pub(super) fn take(&self, bytes: usize) -> io::Result<(Segment, bool)> {
+        let mut pool = self.pool();
+        let fits = pool.idle.iter().enumerate().filter(|(_, segment)| segment.bytes >= bytes);
+        if let Some(at) = fits.min_by_key(|(_, segment)| segment.bytes).map(|(at, _)| at) {
+            return Ok((pool.idle.swap_remove(at), false));
+        }
+        pool.last += 1;
+        let id = pool.last;
+        drop(pool);
+        Segment::new(id, bytes.max(LEAST_SEGMENT).next_power_of_two()).map(|segment| (segment, true))
+    }
+
+    /// Nobody uses it any more.
+    pub(super) fn give_back(&self, segment: Segment) {
+        let mut pool = self.pool();
+        if pool.idle.len() < MOST_IDLE {
+            pool.idle.push(segment);
+        }
+    }
+
+    /// Bytes that the outputs of the next batch may take; `None` where they go in the frame.
+    pub(super) fn outputs(&self) -> Option<usize> {
+        Some(self.pool().outputs).filter(|&bytes| bytes >= LEAST)
+    }
+
+    /// Outputs took so many bytes.
+    pub(super) fn seen(&self, outputs: usize) {
+        let mut pool = self.pool();
+        pool.outputs = pool.outputs.max(outputs);
+    }
+}
+
+impl Segment {
+    fn new(id: u32, bytes: usize) -> io::Result<Segment> {
+        let memory = memfd_create("uncork", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&memory, bytes as u64)?;
+        // Its size is what both ends were told, for ever: nobody's view of it can be cut off.
+        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok(Segment { id, bytes, memory })
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+
+    /// Writes elements of a fixed width from `offset` on.
+    pub(super) fn write(&self, data: &Data, offset: usize) -> io::Result<()> {
+        match bytes(data) {
+            Some(bytes) => self.write_bytes(bytes, offset),
+            None => {
+                let mut written = Vec::with_capacity(uncork_model::raw::len(data));
+                uncork_model::raw::write(data, &mut written);
+                self.write_bytes(&written, offset)
+            }
+        }
+    }
+
+    fn write_bytes(&self, mut bytes: &[u8], mut offset: usize) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let count = pwrite(&self.memory, bytes, offset as u64)?;
+            (bytes, offset) = (&bytes[count..], offset + count);
+        }
+        Ok(())
+    }
+
+    /// The bytes from `offset` on.
+    pub(super) fn read(&self, offset: usize, bytes: usize) -> io::Result<Vec<u8>> {
+        let mut read = vec![0; bytes];
+        self.read_into(&mut read, offset)?;
+        Ok(read)
+    }
+
+    /// So many numbers from `offset` on, copied once.
+    pub(super) fn read_floats(&self, offset: usize, count: usize) -> io::Result<Data> {
+        let mut floats = vec![0f32; count];
+        self.read_into(bytemuck::cast_slice_mut(&mut floats), offset)?;
+        Ok(Data::Fp32(floats))
+    }
+
+    fn read_into(&self, mut to: &mut [u8], mut offset: usize) -> io::Result<()> {
+        while !to.is_empty() {
+            let count = pread(&self.memory, &mut *to, offset as u64)?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            (to, offset) = (&mut to[count..], offset + count);
+        }
+        Ok(())
+    }
+}
+
+/// Elements as they lie in memory, where that is as they are sent.
+fn bytes(data: &Data) -> Option<&[u8]> {
+    if cfg!(target_endian = "big") {
+        return None;
+    }
+    Some(match data {
+        Data::Uint8(v) => v,
+        Data::Int8(v) => bytemuck::cast_slice(v),
+        Data::Uint16(v) => bytemuck::cast_slice(v),
+        Data::Int16(v) => bytemuck::cast_slice(v),
+        Data::Uint32(v) => bytemuck::cast_slice(v),
+        Data::Int32(v) => bytemuck::cast_slice(v),
+        Data::Uint64(v) => bytemuck::cast_slice(v),
+        Data::Int64(v) => bytemuck::cast_slice(v),
+        Data::Fp32(v) => bytemuck::cast_slice(v),
+        Data::Fp64(v) => bytemuck::cast_slice(v),
+        _ => return None,
+    })
+}
+
+/// Where tensors of these lengths lie behind each other, and the bytes that they take together.
+pub(super) fn layout(lengths: impl Iterator<Item = usize>) -> (Vec<usize>, usize) {
+    let mut end = 0usize;
+    let places = lengths.map(|length| {
+        let place = end.next_multiple_of(ALIGNMENT);
+        end = place + length;
+        place
+    });
+    (places.collect(), end)
+}
