@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn tensors_that_were_not_announced_so_are_refused_in_words() {
         let cases = [
-            (r#"{"outputs":[]}"#, "'y' is missing"),
+            (r#"{"outputs":[]}"#, "8 bytes of a frame belong to no tensor"),
             (
                 r#"{"outputs":[{"name":"z","datatype":"INT64","shape":[1,1],"bytes":8}]}"#,
                 "'z', which it had not announced",
