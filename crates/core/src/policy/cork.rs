@@ -115,9 +115,10 @@ pub(super) fn fastest(
     smaller.filter(|(entries, _)| *entries > 0).fold(whole, faster)
 }
 
-/// How long after the newest arrival a hold with so many rows ready ends, in seconds, if nobody else arrives.
+/// How long after the newest arrival a hold with so many rows ready ends, in seconds, if nobody else arrives. However patient: where
+/// nobody has come for an α, callers may be waiting for this very batch before they send again.
 pub(super) fn hold_after_newest(patience: f64, fit: Fit, sizes: &BatchSizes, rows: usize) -> f64 {
-    (patience * sizes.saving(fit, rows).max(0.0) / rows as f64).min(FOREVER)
+    (patience * sizes.saving(fit, rows).max(0.0) / rows as f64).min(LONGEST_HOLD * fit.base_seconds())
 }
 
 /// How long after it could first be released a batch is held at most, in seconds. Whoever is more patient than that is so

@@ -332,9 +332,8 @@ fn all_holds_for_one_batch_together_last_no_longer_than_a_batch_of_no_rows() {
     // The newest, come now, would renew the hold for 7.5 ms. The first came 8 ms ago.
     assert_eq!(renewed(3000, 1.5), Decision::WaitUntil(NOW + us(7000)), "the runner came free 3 ms ago");
     assert_eq!(renewed(100_000, 1.5), Decision::WaitUntil(NOW + us(2000)), "it was free before");
-    assert_eq!(renewed(100_000, 3.0), Decision::WaitUntil(NOW + us(15_000)), "it is not for an α that it waits");
-    // The latest start for a third row: t(3) = 13 ms before the deadline.
-    assert_eq!(renewed(100_000, 1e9), Decision::WaitUntil(NOW + us(77_000)));
+    assert_eq!(renewed(100_000, 3.0), Decision::WaitUntil(NOW + us(10_000)), "each that comes renews its patience");
+    assert_eq!(renewed(100_000, 1e9), Decision::WaitUntil(NOW + us(10_000)), "for an α at most");
 }
 
 #[test]
