@@ -15,7 +15,7 @@ pub use uncork_batcher as batcher;
 pub use uncork_model::{quote, raw, runner, tensor};
 #[cfg(feature = "onnx")]
 pub use uncork_onnx as onnx;
-pub use uncork_remote::{opaque, worker};
+pub use uncork_remote::{opaque, upstream, worker};
 
 /// README's programs compile, and the first runs.
 #[cfg(all(doctest, feature = "onnx"))]

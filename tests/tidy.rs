@@ -59,6 +59,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "statistics",
             "telemetry",
             "tensor",
+            "upstream",
             "worker",
         ],
     ),
@@ -81,7 +82,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tensor",
         ],
     ),
-    ("config", &["registry", "repository", "runner", "server", "telemetry", "worker"]),
+    ("config", &["registry", "repository", "runner", "server", "telemetry", "upstream", "worker"]),
     ("loadtest", &["sim"]),
     ("commands", &["estimator", "loadtest", "policy", "runner", "sim"]),
     (

@@ -32,8 +32,10 @@ use crate::worker;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Serve {
-    /// ONNX files to serve, each named after its file, and classes in Python files, app.py:Class, each named after its class,
-    /// beside the models of the configuration file
+    /// Models to serve beside those of the configuration file: ONNX files, classes in Python files (app.py:Class), models on other
+    /// servers (http://host:8080/v2/models/NAME)
+    ///
+    /// Each is named after its file, its class or its address; NAME= in front gives it another name.
     #[arg(value_name = "MODEL")]
     models: Vec<PathBuf>,
 
@@ -128,6 +130,8 @@ Examples:
       one model with its two caps, as /v2/models/resnet/infer
   uncork serve app.py:Churn --max-latency-ms 50 --max-batch-size 64
       a class in Python with __call__(rows), as /models/churn
+  uncork serve http://127.0.0.1:8000/v2/models/churn --max-latency-ms 50
+      in front of a server that answers one request at a time
   uncork serve --models /srv/models
       all models of a folder, each in its newest version, which may change while they are served
   uncork serve --config uncork.toml --http 0.0.0.0:8080 --tokens-file tokens

@@ -33,7 +33,7 @@ pub(super) const SERVER: &[&str] = &[
 ];
 
 /// Keys of `[[model]]` that say which model it is.
-pub(super) const MODEL_IDENTITY: &[&str] = &["name", "version", "path", "synthetic", "python", "command"];
+pub(super) const MODEL_IDENTITY: &[&str] = &["name", "version", "path", "synthetic", "python", "command", "upstream"];
 
 /// Keys of `[[model]]` about the pool that it shares with others.
 pub(super) const MODEL_POOL: &[&str] = &["pool", "weight"];
@@ -43,7 +43,7 @@ pub(super) const MODEL_ABILITIES: &[&str] = &["allowed_batch_sizes", "lengths", 
 
 /// Keys of `[[model]]` about the processes that run it.
 pub(super) const MODEL_WORKER: &[&str] =
-    &["isolation", "python_path", "env", "working_folder", "start_timeout_ms", "max_memory_mb"];
+    &["isolation", "python_path", "env", "working_folder", "start_timeout_ms", "max_memory_mb", "upstream_token_file"];
 
 /// Keys of `[[model]]` about which of its versions answers whom.
 pub(super) const MODEL_ROUTES: &[&str] = &["labels", "weights", "shadow"];

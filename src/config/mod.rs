@@ -84,6 +84,7 @@ mod routes;
 mod server;
 mod setting;
 mod traces;
+mod upstream;
 mod worker;
 
 use std::collections::BTreeMap;

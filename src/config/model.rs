@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::file::{File, Table};
 use super::pool::Pools;
 use super::problem::{Place, Report, did_you_mean};
 use super::setting::{Setting, Value};
-use super::{Flags, Layers, worker};
+use super::{Flags, Layers, upstream, worker};
 use crate::registry::{
     self, BatchAxes, BatchSizes, Caps, Device, DeviceError, Lengths, ModelSpec, Rows, Shapes, Source,
 };
@@ -123,38 +123,55 @@ fn of_table(
     name.map(|_| spec)
 }
 
-/// The model of a file on the command line, named after the file.
+/// The model of a word on the command line: a file, a class in a Python file or an address, which names it, or `NAME=` and one of them.
 fn of_argument(path: &Path, folder: &Path, layers: &Layers<'_>, report: &mut Report) -> Option<ModelSpec> {
-    if let Some((file, class)) = worker::as_argument(path) {
-        return of_python(&file, &class, folder, layers, report);
-    }
-    let refuse = |report: &mut Report, message: String| {
-        report.note_value(Place::Argument, format!("{:?}", path.display().to_string()), message);
+    let (name, rest) = named(path, folder);
+    let setting = Setting::word(Place::Argument, path.display().to_string());
+    let (own, source) = if let Some((file, class)) = worker::as_argument(rest) {
+        let target = Setting::word(Place::Argument, format!("{}:{class}", file.display()));
+        let program = worker::program(&Table::default(), folder, report)?;
+        let program = worker::python(&target, &Table::default(), program, folder, report)?;
+        (class.to_ascii_lowercase(), Source::Worker(program))
+    } else if let Some(address) = upstream::as_argument(rest) {
+        let own = name.or_else(|| upstream::name(address)).unwrap_or_default();
+        if own.is_empty() {
+            setting.refuse(
+                report,
+                "must end with the model's name there, as in http://host:8080/v2/models/NAME, or begin with NAME=",
+            );
+            return None;
+        }
+        let word = Setting::word(Place::Argument, address.to_owned());
+        (own.to_owned(), Source::Upstream(upstream::settings(&word, own, &Table::default(), folder, report)?))
+    } else {
+        let whole = in_folder(folder.join(rest));
+        if let Some(message) = wrong_file(&whole) {
+            setting.refuse(report, message);
+        }
+        (rest.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default(), Source::Onnx(whole))
     };
-    let whole = folder.join(path);
-    if let Some(message) = wrong_file(&whole) {
-        refuse(report, message);
-    }
-    let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = name.map_or(own, str::to_owned);
     if let Some(message) = wrong_name(&name) {
         let name = name.escape_debug();
-        refuse(report, format!("cannot be called '{name}': the name {message}; give it one in a configuration file"));
+        setting.refuse(report, format!("cannot be called '{name}': the name {message}; put NAME= in front"));
         return None;
     }
-    Some(caps(name, DEFAULT_VERSION.into(), Source::Onnx(whole), None, layers, report))
+    Some(caps(name, DEFAULT_VERSION.into(), source, None, layers, report))
 }
 
-/// The model of a class in a Python file on the command line, named after the class.
-fn of_python(file: &Path, class: &str, folder: &Path, layers: &Layers<'_>, report: &mut Report) -> Option<ModelSpec> {
-    let name = class.to_ascii_lowercase();
-    let setting = Setting::word(Place::Argument, format!("{}:{class}", file.display()));
-    if let Some(message) = wrong_name(&name) {
-        setting.refuse(report, format!("cannot be called '{name}': the name {message}"));
-        return None;
+/// `NAME=WHAT` as both, unless there is a file of that very name.
+fn named<'a>(argument: &'a Path, folder: &Path) -> (Option<&'a str>, &'a Path) {
+    let parts = argument.to_str().and_then(|text| text.split_once('='));
+    match parts.filter(|(name, rest)| malformed_name(name).is_none() && !rest.is_empty()) {
+        Some((name, rest)) if !folder.join(argument).exists() => (Some(name), Path::new(rest)),
+        _ => (None, argument),
     }
-    let program = worker::program(&Table::default(), folder, report)?;
-    let program = worker::python(&setting, &Table::default(), program, folder, report)?;
-    Some(caps(name, DEFAULT_VERSION.into(), Source::Worker(program), None, layers, report))
+}
+
+/// The file of a model: of a folder its `model.onnx`, as KServe and Triton have it.
+fn in_folder(path: PathBuf) -> PathBuf {
+    let inner = path.join("model.onnx");
+    if path.is_dir() && inner.is_file() { inner } else { path }
 }
 
 /// What is wrong with a model's name, if anything. It stands in paths (`/v2/models/NAME/infer`,
@@ -188,7 +205,7 @@ fn version(setting: &Setting, report: &mut Report) -> Option<String> {
 }
 
 /// The keys of which each model has exactly one.
-const SOURCES: [&str; 4] = ["path", "synthetic", "python", "command"];
+const SOURCES: [&str; 5] = ["path", "synthetic", "python", "command", "upstream"];
 
 /// Exactly one of [`SOURCES`].
 fn source(table: &Table, place: &Place, folder: &Path, report: &mut Report) -> Option<Source> {
@@ -196,7 +213,7 @@ fn source(table: &Table, place: &Place, folder: &Path, report: &mut Report) -> O
     let (key, setting) = match given[..] {
         [one] => one,
         [] => {
-            report.note(place.clone(), "a model needs 'path', 'python', 'command' or 'synthetic'");
+            report.note(place.clone(), "a model needs 'path', 'python', 'command', 'upstream' or 'synthetic'");
             return None;
         }
         [(first, _), (second, other), ..] => {
@@ -204,6 +221,9 @@ fn source(table: &Table, place: &Place, folder: &Path, report: &mut Report) -> O
             return None;
         }
     };
+    if let Some(other) = table.get("upstream_token_file").filter(|_| key != "upstream") {
+        other.refuse(report, "is for a model with 'upstream'; leave it out");
+    }
     let program = worker::program(table, folder, report);
     match key {
         "path" => {
@@ -221,10 +241,21 @@ fn source(table: &Table, place: &Place, folder: &Path, report: &mut Report) -> O
             }
             None => setting.refuse(report, "must be like { base_ms = 2.0, per_row_ms = 0.05 }"),
         },
+        "upstream" => {
+            return upstream::settings(setting, name_there(table), table, folder, report).map(Source::Upstream);
+        }
         "python" => return worker::python(setting, table, program?, folder, report).map(Source::Worker),
         _ => return worker::command(setting, program?, report).map(Source::Worker),
     }
     None
+}
+
+/// The name that a model has on another server where its address does not say it: its own.
+fn name_there(table: &Table) -> &str {
+    match table.get("name").map(|name| &name.value) {
+        Some(Value::Text(name)) => name,
+        _ => "",
+    }
 }
 
 fn stand_in_time(key: &str, synthetic: &Table, report: &mut Report) -> Option<Duration> {
@@ -298,6 +329,7 @@ fn shapes(source: &Source, table: Option<&Table>, flags: &Flags, report: &mut Re
         let what = match source {
             Source::Synthetic { .. } => "a stand-in has no file",
             Source::Worker(_) => "a worker says itself which shapes it takes",
+            Source::Upstream(_) => "the upstream server says which shapes it takes",
             _ => continue,
         };
         if let Some(own) = given(key) {
@@ -321,7 +353,7 @@ fn shapes(source: &Source, table: Option<&Table>, flags: &Flags, report: &mut Re
     if let Some(setting) = given("batch_axes") {
         shapes.batch_axes = batch_axes(setting, report);
     }
-    if !matches!(source, Source::Synthetic { .. } | Source::Worker(_)) {
+    if matches!(source, Source::Embedded | Source::Onnx(_)) {
         shapes.dims.extend(flags.dims.iter().filter_map(|text| flag_length(text, report)));
     }
     shapes
@@ -431,6 +463,10 @@ fn device(source: &Source, own: Option<&Setting>, layers: &Layers<'_>, report: &
         }
         (Source::Worker(_), Some(own)) => {
             own.refuse(report, "a worker computes where its program says; leave this setting out");
+            return Device::default();
+        }
+        (Source::Upstream(_), Some(own)) => {
+            own.refuse(report, "the upstream server computes where it likes; leave this setting out");
             return Device::default();
         }
         _ => {}

@@ -25,7 +25,7 @@ const PYTHON: &[(&str, &str)] = &[
 ];
 
 /// A model of some gigabytes takes minutes to load.
-const START: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+pub(super) const START: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 /// Less holds no interpreter.
 const MEMORY_MB: RangeInclusive<usize> = 16..=1 << 24;
 
@@ -35,7 +35,8 @@ pub(super) fn program(table: &Table, folder: &Path, report: &mut Report) -> Opti
     let max_memory = table.get("max_memory_mb").map(|setting| setting.whole(MEMORY_MB, report));
     let env = table.get("env").map(|setting| env(setting, report));
     let place = table.get("working_folder").map(|setting| working_folder(setting, folder, report));
-    let is_command = table.get("command").or(table.get("path")).or(table.get("synthetic")).is_some();
+    let is_command =
+        table.get("command").or(table.get("upstream")).or(table.get("path")).or(table.get("synthetic")).is_some();
     if let Some(setting) = table.get("python_path").filter(|_| is_command) {
         setting.refuse(report, "is the interpreter of a 'python' model; leave it out");
     }
@@ -45,8 +46,10 @@ pub(super) fn program(table: &Table, folder: &Path, report: &mut Report) -> Opti
         setting.refuse(report, "must be \"process\", beside 'path'; leave it out for a model that runs in the server");
     }
     let is_other = !is_isolated && table.get("path").or(table.get("synthetic")).is_some();
+    let is_upstream = table.get("upstream").is_some();
     for key in ["env", "working_folder", "start_timeout_ms", "max_memory_mb"] {
-        if let Some(setting) = table.get(key).filter(|_| is_other) {
+        let is_wrong = is_other || (is_upstream && key != "start_timeout_ms");
+        if let Some(setting) = table.get(key).filter(|_| is_wrong) {
             setting.refuse(
                 report,
                 "is for models that are processes: 'python', 'command' or isolation = \"process\"; leave it out",

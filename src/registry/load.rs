@@ -15,11 +15,15 @@ use crate::opaque;
 use crate::runner::synthetic::Synthetic;
 use crate::runner::{Device, Remote, Runner, Signature};
 use crate::tensor::{Data, DataType, Tensor, Tensors};
+use crate::upstream::{Settings, Upstream};
 use crate::worker::{Limits, Program, Workers};
 
 /// The digits model that is part of the program: `examples/digits`.
 #[cfg(feature = "onnx")]
 const DIGITS: &[u8] = include_bytes!("../../examples/digits/digits.onnx");
+/// A batch that another server has not answered after so many latency caps, and no sooner than after the least time, is lost.
+const ANSWER_CAPS: u32 = 4;
+const LEAST_ANSWER: Duration = Duration::from_secs(1);
 /// What a program without ONNX says of a model in a file.
 #[cfg(not(feature = "onnx"))]
 const WITHOUT_ONNX: &str = "this program was built without ONNX; build it with `cargo build --release --features onnx`";
@@ -90,6 +94,7 @@ pub(crate) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
             Ok(Loaded { away: Some(away), ..Loaded::plain(*platform, remote.signature().clone(), build)? })
         }
         Source::Worker(program) => worker(spec, program.clone()),
+        Source::Upstream(settings) => upstream(spec, settings.clone()),
         &Source::Synthetic { base, per_row } => {
             let signature = Synthetic::new(base, per_row).signature().clone();
             Loaded::plain("synthetic", signature, Arc::new(move |_| Ok(Box::new(Synthetic::new(base, per_row)))))
@@ -127,6 +132,17 @@ fn worker(spec: &ModelSpec, program: Program) -> Result<Loaded, String> {
         Some(example) => Loaded { example: example.clone(), rehearses: true, ..loaded },
         None => loaded,
     })
+}
+
+/// Finds the servers that the model is on.
+fn upstream(spec: &ModelSpec, settings: Settings) -> Result<Loaded, String> {
+    let most = (spec.max_latency * ANSWER_CAPS).max(LEAST_ANSWER).min(spec.stuck_after);
+    let connect = async move { Upstream::connect(settings, most).await };
+    let begun = Away::begin(&spec.name, connect, spec.runners.min(cores()).get());
+    let (away, upstream) = begun.map_err(|error| format!("cannot start a thread: {error}"))??;
+    let runner = away.clone();
+    let build: Build = Arc::new(move |_| Ok(Box::new(runner.clone())));
+    Ok(Loaded { away: Some(away), ..Loaded::plain("upstream", upstream.signature().clone(), build)? })
 }
 
 fn cores() -> NonZeroUsize {

@@ -253,8 +253,9 @@ impl Model {
 
     /// Why it does not answer at present, if a batch of its was given up and none has come back since.
     pub fn stuck(&self) -> Option<String> {
-        // A worker that is stuck is killed at once; there is another one, ready, or trouble.
-        let is_stuck = self.batcher.is_stuck() && !matches!(self.spec.source, Source::Worker(_));
+        // A worker that is stuck is killed at once, a server left out; there is another one, ready, or trouble.
+        let is_replaced = matches!(self.spec.source, Source::Worker(_) | Source::Upstream(_));
+        let is_stuck = self.batcher.is_stuck() && !is_replaced;
         let why =
             || format!("a batch has not come back for {:.1} s and was given up", self.spec.stuck_after.as_secs_f64());
         is_stuck.then(why).or_else(|| self.away.as_ref().and_then(Away::trouble))

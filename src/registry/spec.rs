@@ -12,6 +12,7 @@ use crate::batcher::{BatchSizes, Caps};
 #[cfg(feature = "onnx")]
 use crate::onnx::module::ModuleModel;
 use crate::runner::{Device, Remote, Runner, RunnerError, Shapes};
+use crate::upstream::Settings;
 use crate::worker::Program;
 
 /// Room for a burst that takes the runners this many full batches; the latency cap refuses most of it earlier.
@@ -39,6 +40,8 @@ pub enum Source {
     Remote(Remotes),
     /// Processes that are started, watched and replaced.
     Worker(Program),
+    /// Other servers.
+    Upstream(Settings),
 }
 
 impl Source {

@@ -155,7 +155,7 @@ fn every_error_is_told_at_once_with_its_line_key_value_and_bound() {
         "uncork.toml:14: model[1].max_batch_size = 70000: must be a whole number from 1 to 65536",
         "uncork.toml:15: model[1].runners = \"2\": must be a whole number from 1 to 1024",
         "uncork.toml:17: model[2]: a model needs a name",
-        "uncork.toml:17: model[2]: a model needs 'path', 'python', 'command' or 'synthetic'",
+        "uncork.toml:17: model[2]: a model needs 'path', 'python', 'command', 'upstream' or 'synthetic'",
         "uncork.toml:18: model[2].version = \"v1\": must be a whole number, like \"1\"",
     ] {
         assert!(found.contains(expected), "missing: {expected}\nin:\n{found}");
@@ -583,4 +583,52 @@ fn labels_weights_and_a_shadow_name_versions_that_there_are() {
         problems.len() == 1 && problems[0].contains("is said in another table of model 'm' already"),
         "{problems:?}"
     );
+}
+
+#[test]
+fn a_model_may_be_on_other_servers_of_one_protocol() {
+    let of = |upstream: &str| format!("[[model]]\nname = 'churn'\nupstream = {upstream}\n");
+    for upstream in [
+        "'http://h:8000'",
+        "['http://a/v2/models/x', 'https://b:1/p/v2/models/y/versions/2']",
+        "'http://h/v1/models/m'",
+    ] {
+        let config = resolve_text(&of(upstream), &Flags::default(), &[]).unwrap();
+        assert!(matches!(config.models[0].source, Source::Upstream(_)), "{upstream}");
+    }
+    for (upstream, why) in [
+        ("'h:8000'", "\"h:8000\" must begin with http:// or https://"),
+        ("[]", "must name a server"),
+        ("['http://a', 'http://b/v1/models/m']", "must name servers that speak one protocol"),
+        ("'http://a'\nmax_memory_mb = 100", "is for models that are processes"),
+        ("'http://a'\ndims = { n = 4 }", "the upstream server says which shapes it takes"),
+        ("'http://a'\nupstream_token_file = 'none'", "cannot be read"),
+    ] {
+        let found = problems(&of(upstream));
+        assert!(found.len() == 1 && found[0].contains(why), "{upstream}: {found:?}");
+    }
+    let found = problems(&format!("{STAND_IN}upstream_token_file = 'x'\n"));
+    assert!(found[0].contains("is for a model with 'upstream'"), "{found:?}");
+}
+
+#[test]
+fn a_word_on_the_command_line_is_a_file_a_class_or_an_address_and_may_bring_its_name() {
+    let named = |word: &str| {
+        let flags = Flags { models: vec![word.into()], ..Flags::default() };
+        resolve_text("", &flags, &[])
+            .map(|config| config.models[0].name.clone())
+            .map_err(|problems| problems.to_string())
+    };
+    for (word, name) in [
+        ("models/m.onnx", "m"),
+        ("digits=models/m.onnx", "digits"),
+        ("http://h:1/v2/models/churn/versions/3", "churn"),
+        ("mine=http://h:1/v2/models/churn", "mine"),
+        ("mine=http://h:1", "mine"),
+    ] {
+        assert_eq!(named(word).as_deref(), Ok(name), "{word}");
+    }
+    assert!(named("http://h:1").unwrap_err().contains("must end with the model's name there"));
+    assert!(named("stats=models/m.onnx").unwrap_err().contains("must not be 'stats'"));
+    assert!(named("x=none.onnx").unwrap_err().contains("cannot be opened"));
 }

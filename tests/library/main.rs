@@ -5,3 +5,4 @@
 mod metrics;
 mod observers;
 mod registry;
+mod upstream;

@@ -65,9 +65,11 @@ impl Report {
         match &self.spec.source {
             Source::Onnx(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             Source::Embedded => format!("{} (embedded)", self.spec.name),
-            Source::Synthetic { .. } | Source::Runners(_) | Source::Remote(_) | Source::Worker(_) => {
-                self.spec.name.clone()
-            }
+            Source::Synthetic { .. }
+            | Source::Runners(_)
+            | Source::Remote(_)
+            | Source::Worker(_)
+            | Source::Upstream(_) => self.spec.name.clone(),
         }
     }
 
@@ -300,6 +302,10 @@ impl Report {
                     lines.push(format!("command = [{}]", words.join(", ")));
                 }
             },
+            Source::Upstream(settings) => {
+                let servers: Vec<_> = settings.servers.iter().map(|server| text(&server.to_string())).collect();
+                lines.push(format!("upstream = [{}]", servers.join(", ")));
+            }
             Source::Embedded | Source::Runners(_) | Source::Remote(_) => return None,
         }
         lines.push(format!("max_latency_ms = {max_latency_ms}"));

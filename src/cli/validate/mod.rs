@@ -188,6 +188,10 @@ fn summary(model: &ModelSpec) -> String {
             format!("stand-in of {} + {} ms a row", ms(base), ms(per_row))
         }
         Source::Runners(_) | Source::Remote(_) => "built by the program".to_owned(),
+        Source::Upstream(settings) => {
+            let servers: Vec<_> = settings.servers.iter().map(ToString::to_string).collect();
+            format!("on {}", servers.join(", "))
+        }
         Source::Worker(program) => match (&program.kind, &program.target) {
             (Kind::Python, Some(target)) => format!("{target} in Python ({})", program.command[0]),
             (Kind::Isolated(path), _) => format!("{} in a process of its own", path.display()),

@@ -8,7 +8,7 @@ use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{Connected, HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 /// Bytes of an answer at most: the largest batch of a model for images has a tenth of that.
@@ -45,8 +45,8 @@ pub(super) enum Silence {
 }
 
 impl Client {
-    /// A client that shows `token` to every server, where there is one. Fails with a sentence for the operator.
-    pub(super) fn new(token: Option<&str>) -> Result<Client, String> {
+    /// A client that shows `authorization` to every server, where there is one. Fails with a sentence for the operator.
+    pub(super) fn new(authorization: Option<HeaderValue>) -> Result<Client, String> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -58,8 +58,6 @@ impl Client {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .build(connector);
-        let authorization = token.map(|token| HeaderValue::try_from(format!("Bearer {token}"))).transpose();
-        let authorization = authorization.map_err(|_| "the upstream's token has characters that no header may have")?;
         Ok(Client { client, authorization })
     }
 
@@ -84,11 +82,16 @@ impl Client {
         if let Some(authorization) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
         }
+        let connection = capture_connection(&mut request);
         let answer = self.client.request(request).await.map_err(|error| {
             let why = root(&error);
             if error.is_connect() { Silence::Unconnected(why) } else { Silence::Broken(why) }
         })?;
         let (parts, body) = answer.into_parts();
+        if parts.status.is_server_error() {
+            // uvicorn closes the connection behind such an answer, and does not say so.
+            connection.connection_metadata().iter().for_each(Connected::poison);
+        }
         let body = Limited::new(body, MOST_ANSWER).collect().await.map_err(|error| broken(&error))?.to_bytes();
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }

@@ -6,10 +6,12 @@ mod lists;
 mod oip;
 mod rota;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::HeaderValue;
 use http::{StatusCode, Uri};
 use serde::Deserialize;
 use tokio::runtime::Handle;
@@ -38,20 +40,52 @@ const WORDS: usize = 300;
 pub struct Settings {
     /// The same model on each of them, in the same protocol; at least one.
     pub servers: Vec<Address>,
-    /// A bearer token that each server is shown.
-    pub token: Option<String>,
-    /// A batch that is not answered within that is lost, and its server left out until it answers again.
-    pub timeout: Duration,
+    /// What each server is shown.
+    pub token: Option<Token>,
     /// One of the servers must answer within that, when the model is loaded.
     pub start_timeout: Duration,
+}
+
+impl Settings {
+    /// Servers that want no token, of which one must answer within a minute.
+    pub fn new(servers: Vec<Address>) -> Settings {
+        Settings { servers, token: None, start_timeout: Duration::from_secs(60) }
+    }
+}
+
+/// A bearer token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(HeaderValue);
+
+impl Token {
+    /// `None` where there is none, or where a header cannot have it.
+    pub fn new(text: &str) -> Option<Token> {
+        let value = HeaderValue::try_from(format!("Bearer {text}")).ok().filter(|_| !text.is_empty())?;
+        Some(Token(value))
+    }
+}
+
+impl fmt::Debug for Token {
+    /// Without the token: settings are logged.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
 }
 
 /// A model on other servers, as a [`Remote`].
 #[derive(Clone)]
 pub struct Upstream(Arc<Inner>);
 
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Upstream").field(&self.0.settings).finish()
+    }
+}
+
 struct Inner {
     settings: Settings,
+    /// A batch that is not answered within that is lost, and its server left out until it answers again.
+    most: Duration,
     signature: Signature,
     /// Whether tensors travel in binary.
     is_binary: bool,
@@ -92,14 +126,15 @@ enum Said {
 }
 
 impl Upstream {
-    /// Waits until one of the servers is ready, and asks it what the model takes and gives. The error is a sentence for the
-    /// operator. Whoever calls this stays in the runtime in which the model runs.
-    pub async fn connect(settings: Settings) -> Result<Upstream, String> {
-        let client = Client::new(settings.token.as_deref())?;
+    /// Waits until one of the servers is ready, and asks it what the model takes and gives. A batch that is not answered within
+    /// `most` is lost, and its server left out until it answers again. The error is a sentence for the operator. Whoever calls this stays in the runtime in which the model runs.
+    pub async fn connect(settings: Settings, most: Duration) -> Result<Upstream, String> {
+        let client = Client::new(settings.token.clone().map(|Token(value)| value))?;
         let rota = Mutex::new(Rota::new(settings.servers.len()));
         let mut inner = Inner {
             signature: opaque::signature(),
             settings,
+            most,
             is_binary: false,
             client,
             rota,
@@ -112,12 +147,6 @@ impl Upstream {
             (inner.signature, inner.is_binary) = what.map_err(|why| format!("{server}: {why}"))?;
         }
         Ok(Upstream(Arc::new(inner)))
-    }
-
-    /// Why no server can be sent a batch at present, if none can.
-    pub fn trouble(&self) -> Option<String> {
-        let none = self.0.rota().well() == 0;
-        none.then(|| "none of its upstream servers answers".to_owned())
     }
 }
 
@@ -211,7 +240,7 @@ impl Inner {
             let Some(place) = self.rota().pick(&tried) else {
                 let reasons: Vec<String> = reasons;
                 let reasons = if reasons.is_empty() { "none answers".to_owned() } else { reasons.join("; ") };
-                return Err(RunnerError::Failed(format!("no upstream server can be sent a batch: {reasons}")));
+                return Err(RunnerError::Absent(format!("no upstream server takes a batch: {reasons}")));
             };
             let why = "a batch was not answered in time".to_owned();
             let mut out = Out { inner: self, place, end: End::Silent, why };
@@ -260,6 +289,11 @@ impl Inner {
                 out.end = End::Fine;
                 Said::Error(RunnerError::Input(words()))
             }
+            // The server is well; something in the batch is more than its model can take, and nobody can say what.
+            StatusCode::INTERNAL_SERVER_ERROR => {
+                out.end = End::Fine;
+                Said::Error(RunnerError::Row(format!("{}: {}", out.why, words())))
+            }
             _ => Said::Error(RunnerError::Failed(format!("{}: {}", out.why, words()))),
         }
     }
@@ -297,11 +331,15 @@ impl Remote for Upstream {
     }
 
     async fn run(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
-        self.0.send(&batch, self.0.settings.timeout).await
+        self.0.send(&batch, self.0.most).await
     }
 
     /// A server may load what it needs at its first batch: nobody waits for that but whoever loads the model.
     async fn rehearse(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
-        self.0.send(&batch, self.0.settings.timeout.max(self.0.settings.start_timeout)).await
+        self.0.send(&batch, self.0.most.max(self.0.settings.start_timeout)).await
+    }
+    fn trouble(&self) -> Option<String> {
+        let none = self.0.rota().well() == 0;
+        none.then(|| "none of its upstream servers answers".to_owned())
     }
 }

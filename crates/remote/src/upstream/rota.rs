@@ -2,7 +2,7 @@
 //!
 //! Pure: whoever sends batches says what came of each.
 
-/// Answers of 500 and more in a row after which a server is left out.
+/// Answers in a row that say nothing of a batch, after which a server is left out.
 const FAILURES: u32 = 5;
 
 /// What came of a batch that was sent to a server.
@@ -10,7 +10,7 @@ const FAILURES: u32 = 5;
 pub(super) enum End {
     /// It was answered, or its rows were refused for what they are.
     Fine,
-    /// The server answered that it failed, or that it has no room.
+    /// The server answered that it has no room, or that what is behind it does not answer.
     Failed,
     /// There was no answer: no connection, a connection that broke, silence.
     Silent,
