@@ -23,6 +23,7 @@ use crate::batcher::{self, Answered, BatchError, BatchSizes, Batcher, Caps, Pool
 use crate::error::{Error, Outcome};
 use crate::journal::{Journal, Snapshot};
 use crate::metrics::{Copied, Limits, Metrics, ModelMetrics, Stage};
+use crate::opaque;
 use crate::runner::{Hooks, Runner, Signature};
 use crate::statistics::{Statistics, Totals};
 use crate::telemetry::{FailureLog, SpanRef, Tracer};
@@ -352,6 +353,8 @@ impl Model {
     /// What the caller of a request without outputs is told.
     pub(super) fn unserved(&self, why: Unserved) -> Error {
         match why {
+            // Whoever takes any body has words of its own for a bad one.
+            Unserved::Input(why) if opaque::is_opaque(&self.signature) => Error::Invalid(why),
             Unserved::Input(why) => Error::Invalid(format!("the model does not take these inputs: {why}")),
             Unserved::Untold => Error::Untold,
             Unserved::Failed(why) => {

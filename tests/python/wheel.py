@@ -1,7 +1,7 @@
 """What README promises of the wheel, in the environment that it was installed in: PYTHON tests/python/wheel.py
 
-README's class, served by the program on the PATH and asked by README's curl; a load test that passes; a worker that is killed under load; the package,
-typed.
+README's class, served by the program on the PATH and asked by README's curl; a load test that passes; a worker that is killed under load; a
+second uncork in front of the first; the package, typed.
 """
 
 import contextlib
@@ -107,6 +107,11 @@ def main():
             answer = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True).stdout
             assert answer == curl.split("#")[1].strip(), answer
             print(f"  a worker killed under load: {report['statuses']}, then it is answered again")
+            with serving(folder, f"{url}/models/churn") as front:
+                asked = curl.replace("http://127.0.0.1:8080", front)
+                answer = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True).stdout
+                assert answer == curl.split("#")[1].strip(), answer
+                print("  a second uncork in front of it answers the same")
 
 
 if __name__ == "__main__":

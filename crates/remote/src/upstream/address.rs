@@ -33,6 +33,7 @@ impl Address {
     /// | `http://host:port` | `name`, in the Open Inference Protocol |
     /// | `http://host:port/v2/models/M`, `…/M/versions/V` | `M`, in the same |
     /// | `http://host:port/v1/models/M`, `…/M/versions/V` | `M`, in TensorFlow Serving's protocol |
+    /// | `http://host:port/models/M` | `M` of an uncork, in the Open Inference Protocol |
     /// | `http://host:port/any/other/path` | what takes a JSON list there |
     ///
     /// In front of `/v2` and `/v1` there may be a path of a proxy. Fails with a sentence for the operator.
@@ -50,6 +51,7 @@ impl Address {
         let (root, protocol, model) = match found {
             Some((at, protocol)) => (&path[..at], protocol, path.to_owned()),
             None if path.is_empty() => ("", Protocol::V2, format!("/v2/models/{name}")),
+            None if path.starts_with("/models/") => ("", Protocol::V2, format!("/v2{path}")),
             None => ("", Protocol::List, path.to_owned()),
         };
         if protocol != Protocol::List && !is_model(&model[root.len() + "/v2/models/".len()..]) {
@@ -84,6 +86,12 @@ impl Address {
             Protocol::Predict => self.behind(":predict"),
             Protocol::List => self.model(),
         }
+    }
+
+    /// Where an uncork takes requests that are no tensors, of a model in the Open Inference Protocol.
+    pub(super) fn opaque(&self) -> Uri {
+        let behind = &self.model.path()[self.root.len() + "/v2".len()..];
+        with_path(&self.model, &format!("{}{behind}", self.root)).expect("a part of an address")
     }
 
     /// Where a server of the Open Inference Protocol describes itself.
@@ -134,6 +142,7 @@ mod tests {
                 "http://h/p/v2/models/m/versions/3/ready",
             ),
             ("http://h/v1/models/m/", Protocol::Predict, "http://h/v1/models/m:predict", "http://h/v1/models/m"),
+            ("http://h/models/m", Protocol::V2, "http://h/v2/models/m/infer", "http://h/v2/models/m/ready"),
             ("http://h/score", Protocol::List, "http://h/score", "http://h/score"),
         ];
         for (text, protocol, batches, health) in cases {
@@ -143,6 +152,7 @@ mod tests {
         }
         let proxied = Address::parse("http://h/p/v2/models/m", "own").unwrap();
         assert_eq!(proxied.server().to_string(), "http://h/p/v2");
+        assert_eq!(proxied.opaque().to_string(), "http://h/p/models/m");
     }
 
     #[test]

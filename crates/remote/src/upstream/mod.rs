@@ -89,6 +89,8 @@ struct Inner {
     signature: Signature,
     /// Whether tensors travel in binary.
     is_binary: bool,
+    /// Whether the model is an uncork's that takes no tensors: it gets documents at a path of its own.
+    is_opaque: bool,
     client: Client,
     rota: Mutex<Rota>,
     /// Where servers are looked after that are left out.
@@ -136,6 +138,7 @@ impl Upstream {
             settings,
             most,
             is_binary: false,
+            is_opaque: false,
             client,
             rota,
             handle: Handle::current(),
@@ -145,6 +148,7 @@ impl Upstream {
             let what = inner.describe(first).await;
             let server = &inner.settings.servers[first];
             (inner.signature, inner.is_binary) = what.map_err(|why| format!("{server}: {why}"))?;
+            inner.is_opaque = opaque::is_opaque(&inner.signature);
         }
         Ok(Upstream(Arc::new(inner)))
     }
@@ -157,6 +161,12 @@ impl Inner {
 
     fn protocol(&self) -> Protocol {
         self.settings.servers[0].protocol()
+    }
+
+    /// Where batches go.
+    fn target(&self, place: usize) -> Uri {
+        let server = &self.settings.servers[place];
+        if self.is_opaque { server.opaque() } else { server.batches() }
     }
 
     /// Whether the server answers; if not, why.
@@ -214,21 +224,28 @@ impl Inner {
         serde_json::from_slice(&body).map_err(|error| format!("{uri} does not say what it should: {error}"))
     }
 
+    /// How a batch is a list of documents, if it is one.
+    fn form(&self) -> Option<Form> {
+        match self.protocol() {
+            Protocol::V2 => self.is_opaque.then_some(Form::Predict),
+            Protocol::Predict => Some(Form::Predict),
+            Protocol::List => Some(Form::List),
+        }
+    }
+
     fn encode(&self, batch: &Tensors) -> Result<(Bytes, Option<usize>), RunnerError> {
-        let (body, json) = match self.protocol() {
-            Protocol::V2 => oip::encode(batch, self.is_binary)?,
-            Protocol::Predict => (lists::encode(batch, Form::Predict)?, None),
-            Protocol::List => (lists::encode(batch, Form::List)?, None),
+        let (body, json) = match self.form() {
+            Some(form) => (lists::encode(batch, form)?, None),
+            None => oip::encode(batch, self.is_binary)?,
         };
         Ok((body.into(), json))
     }
 
     fn decode(&self, answer: &Answer, rows: usize) -> Result<Tensors, RunnerError> {
         let json = answer.headers.get(JSON_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        match self.protocol() {
-            Protocol::V2 => oip::decode(&answer.body, json, rows, &self.signature),
-            Protocol::Predict => lists::decode(&answer.body, rows, Form::Predict),
-            Protocol::List => lists::decode(&answer.body, rows, Form::List),
+        match self.form() {
+            Some(form) => lists::decode(&answer.body, rows, form),
+            None => oip::decode(&answer.body, json, rows, &self.signature),
         }
     }
 
@@ -254,8 +271,7 @@ impl Inner {
     }
 
     async fn ask(&self, out: &mut Out<'_>, body: Bytes, json: Option<usize>, rows: usize, most: Duration) -> Said {
-        let Ok(answer) = timeout(most, self.client.post(self.settings.servers[out.place].batches(), body, json)).await
-        else {
+        let Ok(answer) = timeout(most, self.client.post(self.target(out.place), body, json)).await else {
             out.why = format!("a batch was not answered within {:.1} s", most.as_secs_f64());
             return Said::Error(RunnerError::Failed(out.why.clone()));
         };
