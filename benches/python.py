@@ -109,7 +109,7 @@ V2 = {"inputs": [{"name": "x", "shape": [1, 64], "datatype": "FP32", "data": ROW
 # Name: the code, the command, the path, the body.
 SERVERS = {
     "uncork": (UNCORK, "UNCORK serve app.py:MODEL --http 127.0.0.1:PORT --max-latency-ms 50 --max-batch-size 128", "/models/NAME", ROW),
-    "uncork, arrays": (
+    "uncork with arrays": (
         ARRAYS,
         "UNCORK serve app.py:MODEL --http 127.0.0.1:PORT --max-latency-ms 50 --max-batch-size 128",
         "/v2/models/NAME/infer",
