@@ -458,6 +458,36 @@ SATURATION = [
         "short",
     ),
     lines(
+        "Memory of models",
+        "What the process grew by while each was loaded; the bound of all together, 0 where there is none (max_models_bytes).",
+        [
+            target(f"sum by (model) (uncork_model_memory_bytes{{{PROCESS}}})", "{{model}}"),
+            target(f"max(uncork_repository_max_models_bytes{{{PROCESS}}})", "bound"),
+        ],
+        "bytes",
+    ),
+    lines(
+        "Worker processes",
+        "Those that are ready, and ends that nobody asked for: each loses its batches. The log says why.",
+        [
+            target(f"sum by (model) (uncork_workers{{{PROCESS}}})", "{{model}}"),
+            target(f"sum by (model) (increase(uncork_worker_ends_total{{{PROCESS}}}[$__rate_interval]))", "{{model}}: ends"),
+        ],
+        "short",
+    ),
+    lines(
+        "Copies for shadows",
+        "Copies of requests for versions that answer nobody, by what became of them. They are no requests elsewhere.",
+        [target(f"sum by (outcome) (rate(uncork_shadow_copies_total{{{PROCESS}}}[$__rate_interval]))", "{{outcome}}")],
+        "reqps",
+    ),
+    lines(
+        "Reloads of the configuration",
+        "Times that SIGHUP had it read again. One that was refused changed nothing; the log says why.",
+        [target(f"sum by (outcome) (increase(uncork_repository_reloads_total{{{PROCESS}}}[$__rate_interval]))", "{{outcome}}")],
+        "short",
+    ),
+    lines(
         "Open files",
         "File descriptors, most of them connections, over the process's limit. Near 100 %: raise the limit (ulimit -n)"
         " or lower max_connections.",

@@ -29,7 +29,15 @@ ALL = {
     "__interval": "1s",
 }
 # What must have numbers but may well be 0: nothing goes wrong here, and an idle queue is empty.
-MAY_BE_ZERO = {"Error budget left (30 days)", "Age of the estimate", "Batches in flight"}
+MAY_BE_ZERO = {
+    "Error budget left (30 days)",
+    "Age of the estimate",
+    "Batches in flight",
+    "Memory of models",
+    "Worker processes",
+    "Copies for shadows",
+    "Reloads of the configuration",
+}
 ALERT_S = 20  # scrapes and evaluations are a second apart
 COMPARISONS = {"==", "!=", ">", "<", ">=", "<="}
 
