@@ -461,7 +461,7 @@ SATURATION = [
         "Memory of models",
         "What the process grew by while each was loaded; the bound of all together, 0 where there is none (max_models_bytes).",
         [
-            target(f"sum by (model) (uncork_model_memory_bytes{{{PROCESS}}})", "{{model}}"),
+            target(f"sum by (model) (uncork_model_memory_bytes{{{MODEL}}})", "{{model}}"),
             target(f"max(uncork_repository_max_models_bytes{{{PROCESS}}})", "bound"),
         ],
         "bytes",
@@ -470,15 +470,15 @@ SATURATION = [
         "Worker processes",
         "Those that are ready, and ends that nobody asked for: each loses its batches. The log says why.",
         [
-            target(f"sum by (model) (uncork_workers{{{PROCESS}}})", "{{model}}"),
-            target(f"sum by (model) (increase(uncork_worker_ends_total{{{PROCESS}}}[$__rate_interval]))", "{{model}}: ends"),
+            target(f"sum by (model) (uncork_workers{{{MODEL}}})", "{{model}}"),
+            target(f"sum by (model) (increase(uncork_worker_ends_total{{{MODEL}}}[$__rate_interval]))", "{{model}}: ends"),
         ],
         "short",
     ),
     lines(
         "Copies for shadows",
         "Copies of requests for versions that answer nobody, by what became of them. They are no requests elsewhere.",
-        [target(f"sum by (outcome) (rate(uncork_shadow_copies_total{{{PROCESS}}}[$__rate_interval]))", "{{outcome}}")],
+        [target(f"sum by (outcome) (rate(uncork_shadow_copies_total{{{MODEL}}}[$__rate_interval]))", "{{outcome}}")],
         "reqps",
     ),
     lines(
