@@ -61,8 +61,8 @@ pub enum Error {
         "the model refused some request of this batch and could not be made to say which in time; send this one again"
     )]
     Untold,
-    /// Whoever runs the model has ended, and is being replaced.
-    #[error("the model is being started again; ask again in a moment")]
+    /// Whatever runs the model is not there: a worker that is being replaced, another server that does not answer.
+    #[error("whatever runs the model cannot be reached at the moment; ask again in a second")]
     Absent,
     /// The batch that the request rode in failed; other batches are not affected.
     #[error("the model failed on this batch; the server's log has the reason")]

@@ -312,11 +312,10 @@ impl Inner {
     fn follow_folder(&self, shelf: &mut Shelf, is_hurried: bool) -> Vec<Leaving> {
         let mut left = Vec::new();
         let Some(folder) = shelf.folder.clone().filter(|_| !self.registry.is_draining()) else { return left };
-        let (mut models, mut others) = match folder::look(&folder.path) {
-            Ok(found) => found,
-            Err(error) => (BTreeMap::new(), vec![format!("the folder of models cannot be read: {error}")]),
-        };
-        let is_read = others.first().is_none_or(|other| !other.starts_with("the folder of models"));
+        let looked = folder::look(&folder.path);
+        let is_read = looked.is_ok();
+        let (mut models, mut others) = looked
+            .unwrap_or_else(|error| (BTreeMap::new(), vec![format!("the folder of models cannot be read: {error}")]));
         models.retain(|name, _| {
             let is_taken = shelf.is_configured(name);
             if is_taken {

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import kserve
 import kubernetes.client
+import promql_parser
 import yaml
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +60,10 @@ def check_chart():
         assert said.count("passed for resource") == len(own) and "WARN" not in said, said
         kinds = {document["kind"] for document in documents}
         assert ("ScaledObject" in kinds) == any("autoscaling" in setting for setting in settings)
+        for document in documents:
+            if document["kind"] == "ScaledObject":
+                for trigger in document["spec"]["triggers"]:
+                    promql_parser.parse(trigger["metadata"]["query"])
         deployment = next(document for document in own if document["kind"] == "Deployment")
         check_drain(deployment, next(document for document in own if document["kind"] == "ConfigMap"))
         print(f"  helm: {', '.join(sorted(kinds))}")
