@@ -15,6 +15,9 @@ use uncork::worker::Program;
 use super::folder::Folder;
 use super::{HANGS, model, program, served, until};
 
+/// Workers that are killed under load, one behind the other.
+const KILLS: usize = 100;
+
 fn request(body: &str) -> Tensors {
     let element = [&2u32.to_le_bytes()[..], b"{}", body.as_bytes()].concat();
     Tensors::one("request", Tensor::new(vec![1], vec![element]).unwrap())
@@ -42,8 +45,16 @@ fn runs(process: u32) -> bool {
     status.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
 }
 
+/// Descriptors that this process has open.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Those of them that are memory to share: no other test here has any.
+fn shared_memory() -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let names = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    names.filter(|name| name.to_string_lossy().contains("memfd")).count()
 }
 
 fn opaque(spec: impl FnOnce(ModelSpec) -> ModelSpec) -> (Registry, Arc<Model>) {
@@ -79,7 +90,7 @@ async fn a_worker_that_is_killed_under_load_loses_its_batches_alone_and_leaves_n
         join_all((0..8).map(caller)).await
     };
     let kills = async {
-        for _ in 0..20 {
+        for _ in 0..KILLS {
             let (worker, _) = ask(&model, "who").await.unwrap_or_default();
             if worker > 0 {
                 kill(worker, "KILL");
@@ -89,10 +100,14 @@ async fn a_worker_that_is_killed_under_load_loses_its_batches_alone_and_leaves_n
         is_over.store(true, Ordering::Relaxed);
     };
     let (counts, ()) = tokio::join!(load, kills);
-    let (answered, lost) = counts.iter().fold((0, 0), |(a, b), (x, y)| (a + x, b + y));
+    let (answered, mut lost) = counts.iter().fold((0, 0), |(a, b), (x, y)| (a + x, b + y));
+    // The last kill may take one more: who asks before anybody has heard of it.
+    while ask(&model, "after").await.is_err() {
+        lost += 1;
+        assert!(lost <= KILLS * 8, "it does not come back");
+    }
     // Each kill takes what its worker had: eight callers have one request each.
-    assert!(answered > 100 && lost <= 20 * 8, "{answered} answered, {lost} lost");
-    ask(&model, "after").await.unwrap();
+    assert!(answered > 5 * KILLS && lost <= KILLS * 8, "{answered} answered, {lost} lost");
     until("as many descriptors as before", || descriptors() <= before + 8).await;
 }
 
@@ -220,13 +235,13 @@ async fn large_tensors_go_through_shared_memory_and_come_back_through_it() {
     };
     let registry = Registry::load(vec![spec(&["shares"])]).unwrap();
     let model = served(&registry);
-    let before = descriptors();
     for round in 0..12 {
         let (rows, add) = (if round % 3 == 2 { 7 } else { rows - round }, round as f32);
         let answer = model.infer(batch(rows, add), Terms::now()).await.unwrap();
         assert_eq!(answer.outputs.get("y").unwrap().data(), &Data::Fp32(sums(rows, add)), "round {round}");
     }
-    assert!(descriptors() <= before + 4, "segments are used again");
+    let segments = shared_memory();
+    assert!((1..=4).contains(&segments), "{segments}: segments are used again");
     // Outputs elsewhere than in the segment that was given for them break the protocol.
     assert!(Registry::load(vec![spec(&["shares", "beyond"])]).map(drop).is_err());
 }
