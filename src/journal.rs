@@ -137,7 +137,7 @@ impl Observer for Journal {
     }
 
     fn learned(&self, at: Instant, batch: &Learned) {
-        self.history().learned(at, batch.rows, batch.took, batch.fit);
+        self.history().learned(at, batch.rows, batch.took, batch.fit.clone());
     }
 
     fn waits(&self, at: Instant, waits: Waits) {
@@ -261,7 +261,7 @@ impl History {
             at: now.since(Instant::EPOCH),
             queue,
             in_flight: self.in_flight,
-            estimate: self.estimate.map(|(fit, at)| (fit, now.since(at))),
+            estimate: self.estimate.clone().map(|(fit, at)| (fit, now.since(at))),
             samples: self.samples.iter().copied().collect(),
             batch_edges: self.batch_edges.clone(),
             latency_edges: self.latency_edges.clone(),

@@ -127,7 +127,7 @@ impl Service<'_> {
     fn of(model: &Model) -> Service<'_> {
         let (spec, told) = (model.spec(), model.snapshot());
         let Snapshot { queue, in_flight, batch_edges, .. } = told.clone();
-        let estimate = told.estimate.map(|(fit, age)| Estimate {
+        let estimate = told.estimate.as_ref().map(|(fit, age)| Estimate {
             base_ms: fit.base_seconds() * 1e3,
             per_row_ms: fit.per_row_seconds() * 1e3,
             noise: fit.noise(),

@@ -316,7 +316,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         desk.bounds.set_most_rows(most_rows);
         desk.observers.rehearsed(now, &Rehearsed { rows, took, failed: outcome.as_ref().err(), most_rows });
         if has_learned {
-            desk.observers.learned(now, &Learned { rows, took, fit: self.dispatcher.fit(lane) });
+            desk.observers.learned(now, &Learned { rows, took, fit: self.dispatcher.fit(lane).clone() });
         }
     }
 
@@ -340,7 +340,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             let failed = outcome.as_ref().err();
             desk.observers.landed(now, &Landed { ticket, riders, rows, predicted, took, span, failed });
             if has_learned {
-                desk.observers.learned(now, &Learned { rows, took, fit: self.dispatcher.fit(lane) });
+                desk.observers.learned(now, &Learned { rows, took, fit: self.dispatcher.fit(lane).clone() });
             }
         }
         Deliveries { flight, took, outcome }

@@ -187,7 +187,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         let observers = Arc::new(self.observers);
         for (rows, took) in self.seen {
             lane.seen(clock.now(), rows, took);
-            observers.learned(clock.now(), &Learned { rows, took, fit: lane.fit() });
+            observers.learned(clock.now(), &Learned { rows, took, fit: lane.fit().clone() });
         }
         let bounds = Bounds::new(self.max_queue_rows, self.max_queue_bytes, self.caps.max_latency);
         bounds.set_most_rows(self.tried.unwrap_or(usize::MAX).clamp(1, self.caps.max_batch));

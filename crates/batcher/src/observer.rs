@@ -120,7 +120,7 @@ pub struct Refused<'a> {
 }
 
 /// A batch that the estimate learned from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Learned {
     /// Its rows.
     pub rows: usize,

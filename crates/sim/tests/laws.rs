@@ -65,7 +65,7 @@ impl State {
             runners: self.runners,
             max_batch: self.max_batch,
             sizes: &self.sizes,
-            fit: self.fit,
+            fit: &self.fit,
             patience: self.patience,
             crowd: self.crowd,
             free_since: self.free_since,
@@ -109,7 +109,7 @@ fn fits() -> impl Strategy<Value = Fit> {
             for (rows, time) in batches {
                 times.observe(Instant::EPOCH, rows, us(time));
             }
-            times.fit()
+            times.fit().clone()
         }),
     ]
 }
@@ -160,7 +160,6 @@ prop_compose! {
             runners,
             max_batch,
             sizes,
-            fit,
             patience,
             crowd: crowd.map(|(size, returns)| KnownCrowd { size, returns: us(returns) }),
             free_since: now - us(free),
@@ -173,6 +172,7 @@ prop_compose! {
                 Some((_, share)) => Standing { share, ..Standing::ALONE },
                 None => Standing::ALONE,
             },
+            fit,
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) enum Note {
     Landed(u64, Duration, Option<SpanRef>, bool),
     /// Why, and how many.
     Refused(RefusalReason, usize),
-    Learned(Box<Fit>),
+    Learned(Fit),
     /// Rows, whether its runner was replaced, and how many are left behind.
     Abandoned(usize, bool, usize),
     /// Rows, and whether it succeeded.
@@ -69,6 +69,6 @@ impl Observer for Notes {
     }
 
     fn learned(&self, _at: Instant, batch: &Learned) {
-        self.write(Note::Learned(Box::new(batch.fit)));
+        self.write(Note::Learned(batch.fit.clone()));
     }
 }

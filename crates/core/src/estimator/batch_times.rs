@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::caution::Answers;
-use super::curve::{Curve, SizeClasses};
+use super::curve::SizeClasses;
 use super::drift::Drift;
 use super::noise::Noise;
 use super::regression::{self, Point, Regression};
@@ -83,8 +83,8 @@ impl BatchTimes {
 
     /// The current estimate.
     #[must_use]
-    pub fn fit(&self) -> Fit {
-        self.fit
+    pub fn fit(&self) -> &Fit {
+        &self.fit
     }
 
     /// Takes in that a batch of `rows`, completed at `now`, took `time`. Feed only batches that succeeded: a model that
@@ -126,11 +126,11 @@ impl BatchTimes {
             self.unused = 0;
             self.noise.measure();
             let fit = self.refit(now);
-            self.fit = if self.observed < ENOUGH { fit.guess() } else { fit };
-            let curve = if self.fit.is_line() { self.sizes.curve(self.fit.on_line()) } else { Curve::NONE };
-            self.fit = self.fit.curved(curve);
+            let fit = if self.observed < ENOUGH { fit.guess() } else { fit };
+            let curve = if fit.is_line() { self.sizes.curve(fit.on_line()) } else { None };
+            self.fit = fit.curved(curve);
         }
-        self.fit = self.fit.with_noise(self.noise.factor());
+        self.fit.set_noise(self.noise.factor());
     }
 
     fn forget_before(&mut self, number: u64) {
@@ -144,7 +144,8 @@ impl BatchTimes {
     }
 
     fn refit(&mut self, now: Instant) -> Fit {
-        let points: Vec<Point> = self.classes.iter().flatten().map(|s| s.point(now)).collect();
+        let mut points = Vec::with_capacity(self.classes.iter().map(VecDeque::len).sum());
+        points.extend(self.classes.iter().flatten().map(|s| s.point(now)));
         match (regression::fit(&points), self.shape) {
             (Regression::Nothing, _) => Fit::UNKNOWN,
             (Regression::Line { base, per_row }, _) => {
@@ -182,7 +183,7 @@ mod tests {
         Duration::from_secs_f64((0.002 + 0.00005 * rows as f64) * factor)
     }
 
-    fn assert_close(fit: Fit, rows: usize, expected: Duration, tolerance: f64) {
+    fn assert_close(fit: &Fit, rows: usize, expected: Duration, tolerance: f64) {
         let predicted = fit.predict(rows).expect("known").as_secs_f64();
         let error = predicted / expected.as_secs_f64() - 1.0;
         assert!(error.abs() <= tolerance, "t({rows}) is off by {:.1} %: {fit:?}", error * 100.0);
@@ -330,7 +331,7 @@ mod tests {
         let mut times = BatchTimes::new();
         times.observe(at(0), 0, Duration::from_millis(1));
         times.observe(at(0), 5, Duration::ZERO);
-        assert_eq!(times.fit(), Fit::UNKNOWN);
+        assert_eq!(times.fit(), &Fit::UNKNOWN);
         times.observe(at(0), usize::MAX, Duration::MAX);
         assert!(times.fit().predict(usize::MAX).is_some());
         let absurd = Fit::line(f64::MAX, f64::MAX, f64::MAX).predict_cautiously(usize::MAX);

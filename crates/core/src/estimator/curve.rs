@@ -5,7 +5,7 @@
 //! never falls. It is used only where it differs from the line by more than the noise of the classes explains: noise alone makes
 //! a crooked curve too, and decisions by that are worse than by the line.
 
-/// Most classes: those of one to eight rows, and four for each octave from there on.
+/// Classes: those of one to eight rows, and four for each octave from there on.
 pub(super) const ANCHORS: usize = 32;
 /// Batches that the mean of a class rests on. More: steadier; fewer: quicker to follow.
 const MOST: f64 = 6.0;
@@ -18,26 +18,22 @@ const SIGNIFICANT: f64 = 6.0;
 /// The most that one batch counts for, as a logarithm: a quarter longer or shorter than its class.
 const CLIP: f64 = 0.25;
 
-/// Times at some sizes, both rising; straight between them. A small value: a [`Fit`](super::Fit) is copied with it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Times at some sizes, both rising; straight between them.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Curve {
-    len: usize,
     /// Rows, and seconds.
-    at: [(f32, f32); ANCHORS],
+    at: Vec<(f64, f64)>,
     /// Of the sizes up to each, which makes the most rows a second.
-    fastest: [u8; ANCHORS],
+    fastest: Vec<usize>,
 }
 
 impl Curve {
-    /// No curve.
-    pub(super) const NONE: Curve = Curve { len: 0, at: [(0.0, 0.0); ANCHORS], fastest: [0; ANCHORS] };
-
-    /// Through these rows and seconds, each with a weight; the first [`ANCHORS`] of them. Where times fall, those on both sides get
+    /// Through these rows and seconds, each with a weight. Where times fall, those on both sides get
     /// their mean.
     pub(super) fn through(points: impl Iterator<Item = (f64, f64, f64)>) -> Curve {
         // Rows, seconds and weight of points, of which some share one time (pool adjacent violators).
         let mut pools: Vec<(Vec<f64>, f64, f64)> = Vec::new();
-        for (rows, seconds, weight) in points.take(ANCHORS) {
+        for (rows, seconds, weight) in points {
             let mut pool = (vec![rows], seconds, weight);
             while let Some(before) = pools.pop_if(|before| before.1 > pool.1) {
                 let weight = before.2 + pool.2;
@@ -46,47 +42,38 @@ impl Curve {
             }
             pools.push(pool);
         }
-        let mut curve = Curve::NONE;
-        for (rows, seconds, _) in pools {
-            for rows in rows {
-                curve.at[curve.len] = (rows as f32, seconds as f32);
-                curve.len += 1;
-            }
-        }
-        let speed = |at: usize| curve.at[at].0 / curve.at[at].1;
-        for at in 1..curve.len {
-            let before = curve.fastest[at - 1];
-            curve.fastest[at] = if speed(at) >= speed(before.into()) { at as u8 } else { before };
-        }
-        curve
+        let at = pools.into_iter().flat_map(|(rows, seconds, _)| rows.into_iter().map(move |rows| (rows, seconds)));
+        let at: Vec<(f64, f64)> = at.collect();
+        let speed = |position: usize| at[position].0 / at[position].1;
+        let faster = |best: &mut usize, position| {
+            *best = if speed(position) >= speed(*best) { position } else { *best };
+            Some(*best)
+        };
+        let fastest = (0..at.len()).scan(0, faster).collect();
+        Curve { at, fastest }
     }
 
     /// Of the known sizes below `rows` the one that makes the most rows a second.
     pub(super) fn fastest_below(&self, rows: usize) -> Option<usize> {
-        let below = self.at[..self.len].partition_point(|point| f64::from(point.0) < rows as f64);
-        let at = below.checked_sub(1)?;
-        Some(f64::from(self.at[usize::from(self.fastest[at])].0).round().max(1.0) as usize).filter(|size| *size < rows)
-    }
-
-    pub(super) fn is_any(&self) -> bool {
-        self.len > 0
+        let below = self.at.partition_point(|point| point.0 < rows as f64);
+        let fastest = self.fastest[below.checked_sub(1)?];
+        Some(self.at[fastest].0.round().max(1.0) as usize).filter(|size| *size < rows)
     }
 
     /// Seconds of a batch of `rows`; beyond the ends as `line` has it, in proportion.
     pub(super) fn seconds(&self, rows: f64, line: impl Fn(f64) -> f64) -> f64 {
-        let at = &self.at[..self.len];
-        let next = at.partition_point(|point| f64::from(point.0) < rows);
-        let end = |(size, seconds): (f32, f32)| {
-            let by_line = line(f64::from(size));
-            if by_line > 0.0 { f64::from(seconds) * line(rows) / by_line } else { f64::from(seconds) }
+        let next = self.at.partition_point(|point| point.0 < rows);
+        let end = |(size, seconds): (f64, f64)| {
+            let by_line = line(size);
+            if by_line > 0.0 { seconds * line(rows) / by_line } else { seconds }
         };
-        match (next.checked_sub(1).and_then(|before| at.get(before)), at.get(next)) {
+        match (next.checked_sub(1).and_then(|before| self.at.get(before)), self.at.get(next)) {
             (Some(&(low, below)), Some(&(high, above))) => {
-                let part = (rows - f64::from(low)) / f64::from(high - low);
-                f64::from(below) + part * f64::from(above - below)
+                let part = (rows - low) / (high - low);
+                below + part * (above - below)
             }
-            (Some(&last), None) => end(last).max(f64::from(last.1)),
-            (None, Some(&first)) => end(first).min(f64::from(first.1)),
+            (Some(&last), None) => end(last).max(last.1),
+            (None, Some(&first)) => end(first).min(first.1),
             (None, None) => line(rows),
         }
     }
@@ -156,7 +143,7 @@ impl SizeClasses {
     }
 
     /// The curve, where it is significantly none of the line's.
-    pub(super) fn curve(&self, line: impl Fn(f64) -> f64) -> Curve {
+    pub(super) fn curve(&self, line: impl Fn(f64) -> f64) -> Option<Curve> {
         let known = || self.classes.iter().filter(|class| class.count > 0.0);
         let off = |class: &Class| class.log - line(class.rows).ln();
         let (mut sum, mut most, mut count) = (0.0, 0.0f64, 0.0);
@@ -170,9 +157,9 @@ impl SizeClasses {
         let freedom: f64 = count - 2.0;
         let is_significant = freedom > 0.0 && sum > freedom + SIGNIFICANT * (2.0 * freedom).sqrt();
         if !is_significant || most < LEAST || !sum.is_finite() || self.repeats < MOST {
-            return Curve::NONE;
+            return None;
         }
-        Curve::through(known().map(|class| (class.rows, class.log.exp(), class.count)))
+        Some(Curve::through(known().map(|class| (class.rows, class.log.exp(), class.count))))
     }
 }
 
@@ -183,7 +170,7 @@ mod tests {
     const LINE: fn(f64) -> f64 = |rows| 0.01 + 0.0005 * rows;
 
     /// The curve after forty batches of each of these sizes, each so many times as long as `time` says.
-    fn learned(time: impl Fn(f64) -> f64, mut factor: impl FnMut(usize) -> f64) -> Curve {
+    fn learned(time: impl Fn(f64) -> f64, mut factor: impl FnMut(usize) -> f64) -> Option<Curve> {
         let mut sizes = SizeClasses::new();
         for number in 0..400 {
             let rows = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128][number % 10];
@@ -199,15 +186,16 @@ mod tests {
 
     #[test]
     fn a_line_is_left_a_line_with_noise_and_without() {
-        assert!(!learned(LINE, |_| 1.0).is_any());
-        assert!(!learned(LINE, bimodal).is_any());
-        assert!(!learned(LINE, |number| if number % 97 == 7 { 5.0 } else { 1.0 }).is_any(), "stragglers");
+        assert_eq!(learned(LINE, |_| 1.0), None);
+        assert_eq!(learned(LINE, bimodal), None);
+        assert_eq!(learned(LINE, |number| if number % 97 == 7 { 5.0 } else { 1.0 }), None, "stragglers");
     }
 
     #[test]
     fn a_knee_is_found_and_batches_end_there() {
         let knee = |rows: f64| if rows <= 24.0 { 0.010 } else { 0.010 + 0.002 * (rows - 24.0) };
         for curve in [learned(knee, |_| 1.0), learned(knee, |number| 0.9 + 0.2 * (number * 37 % 101) as f64 / 100.0)] {
+            let curve = curve.expect("a knee is no line");
             for rows in [1.0, 24.0, 48.0, 128.0] {
                 let error = curve.seconds(rows, LINE) / knee(rows) - 1.0;
                 assert!(error.abs() < 0.1, "t({rows}) is off by {error}");

@@ -1,21 +1,22 @@
 //! The estimate that decisions are made with: t(n) = base + n · per_row, and how far to trust it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::curve::Curve;
 use super::regression::{self, Point, Regression};
 
-/// An affine estimate of the batch time, with a margin for execution noise. A small value: decisions take it by copy.
+/// An affine estimate of the batch time, with a margin for execution noise.
 ///
 /// Both coefficients are finite and never negative, so t(n) never shrinks with n.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
     base: f64,
     per_row: f64,
     noise: f64,
     knowledge: Knowledge,
     /// Where the times are clearly no line.
-    curve: Curve,
+    curve: Option<Arc<Curve>>,
 }
 
 /// How much has been seen.
@@ -43,8 +44,7 @@ const LONGEST: f64 = 3600.0;
 
 impl Fit {
     /// Before the first batch: every prediction is `None`.
-    pub const UNKNOWN: Fit =
-        Fit { base: 0.0, per_row: 0.0, noise: 1.0, knowledge: Knowledge::Nothing, curve: Curve::NONE };
+    pub const UNKNOWN: Fit = Fit { base: 0.0, per_row: 0.0, noise: 1.0, knowledge: Knowledge::Nothing, curve: None };
 
     /// A line through batches of different sizes: `base` and `per_row` in seconds, `noise` ≥ 1 as the factor by which a
     /// cautious prediction exceeds the mean. Values that are not finite or negative are taken as the nearest sound one.
@@ -81,9 +81,9 @@ impl Fit {
         }
     }
 
-    /// The same line with another noise factor.
-    pub(super) fn with_noise(self, noise: f64) -> Fit {
-        Fit { noise: sane_noise(noise), ..self }
+    /// Another noise factor.
+    pub(super) fn set_noise(&mut self, noise: f64) {
+        self.noise = sane_noise(noise);
     }
 
     /// α: seconds that a batch takes however small it is.
@@ -147,30 +147,31 @@ impl Fit {
     #[inline]
     pub(crate) fn mean_seconds(&self, rows: usize) -> f64 {
         let line = |rows: f64| self.base + self.per_row * rows;
-        if self.curve.is_any() { self.curve.seconds(rows as f64, line) } else { line(rows as f64) }
+        self.curve.as_ref().map_or_else(|| line(rows as f64), |curve| curve.seconds(rows as f64, line))
     }
 
     /// The same with what the sizes took themselves.
-    pub(super) fn curved(self, curve: Curve) -> Fit {
-        Fit { curve, ..self }
+    pub(super) fn curved(self, curve: Option<Curve>) -> Fit {
+        Fit { curve: curve.map(Arc::new), ..self }
     }
 
     /// A line through batches of these rows and times, rising in rows, and the times themselves where they are off it.
     #[must_use]
     pub fn curve(batches: &[(usize, Duration)]) -> Fit {
         let points = batches.iter().map(|(rows, time)| (*rows as f64, time.as_secs_f64(), 1.0));
-        Fit::through(batches).curved(Curve::through(points))
+        Fit::through(batches).curved(Some(Curve::through(points)))
     }
 
     /// Seconds by α and β alone.
-    pub(super) fn on_line(self) -> impl Fn(f64) -> f64 + Copy {
-        move |rows| self.base + self.per_row * rows
+    pub(super) fn on_line(&self) -> impl Fn(f64) -> f64 + Copy + use<> {
+        let (base, per_row) = (self.base, self.per_row);
+        move |rows| base + per_row * rows
     }
 
     /// Whether the times are known to be no line: α and β are what comes nearest to them then.
     #[must_use]
     pub fn is_curved(&self) -> bool {
-        self.curve.is_any()
+        self.curve.is_some()
     }
 
     /// A size below `rows` that makes clearly more rows a second than a batch of `rows`: where there are several, the fastest.
@@ -178,11 +179,7 @@ impl Fit {
     #[must_use]
     pub fn faster_size(&self, rows: usize) -> Option<usize> {
         let speed = |rows: usize| rows as f64 / self.mean_seconds(rows).max(1e-12);
-        if self.is_curved() {
-            self.curve.fastest_below(rows).filter(|size| speed(*size) > CLEARLY * speed(rows))
-        } else {
-            None
-        }
+        self.curve.as_ref()?.fastest_below(rows).filter(|size| speed(*size) > CLEARLY * speed(rows))
     }
 }
 

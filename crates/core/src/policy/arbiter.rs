@@ -116,7 +116,7 @@ impl Arbiter {
         // allowance is raised, so that lanes which overspend together stay in proportion.
         let least = self.accounts.values().map(|a| a.spent - a.slack()).fold(self.allowance, f64::max);
         self.allowance = least;
-        let fade = (-elapsed / self.memory).exp();
+        let fade = if elapsed > 0.0 { (-elapsed / self.memory).exp() } else { 1.0 };
         self.needed = 0.0;
         for account in self.accounts.values_mut() {
             account.spent = account.spent.max(self.allowance - account.slack());

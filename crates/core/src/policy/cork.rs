@@ -117,13 +117,15 @@ pub(super) fn fastest(
 
 /// How long after the newest arrival a hold with so many rows ready ends, in seconds, if nobody else arrives. However patient: where
 /// nobody has come for an α, callers may be waiting for this very batch before they send again.
-pub(super) fn hold_after_newest(patience: f64, fit: Fit, sizes: &BatchSizes, rows: usize) -> f64 {
+#[inline]
+pub(super) fn hold_after_newest(patience: f64, fit: &Fit, sizes: &BatchSizes, rows: usize) -> f64 {
     (patience * sizes.saving(fit, rows).max(0.0) / rows as f64).min(LONGEST_HOLD * fit.base_seconds())
 }
 
 /// How long after it could first be released a batch is held at most, in seconds. Whoever is more patient than that is so
 /// because runners come free one by one and a batch released early keeps the others small: an α is not what it is about.
-pub(super) fn longest_hold(patience: f64, fit: Fit) -> f64 {
+#[inline]
+pub(super) fn longest_hold(patience: f64, fit: &Fit) -> f64 {
     let alone = if fit.is_curved() { fit.mean_seconds(1) } else { fit.base_seconds() };
     if patience > USUAL_PATIENCE { FOREVER } else { LONGEST_HOLD * alone }
 }

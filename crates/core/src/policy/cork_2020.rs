@@ -183,7 +183,7 @@ mod tests {
             runners: 1,
             max_batch: 8,
             sizes: crate::policy::BatchSizes::ANY,
-            fit: Fit::UNKNOWN,
+            fit: &Fit::UNKNOWN,
             patience: 0.0,
             crowd: None,
             standing: crate::policy::Standing::ALONE,

@@ -573,7 +573,7 @@ impl Dispatcher {
 
     /// What has been learned of this lane's batch time.
     #[must_use]
-    pub fn fit(&self, lane: LaneId) -> Fit {
+    pub fn fit(&self, lane: LaneId) -> &Fit {
         self.lane(lane).fit()
     }
 

@@ -219,7 +219,7 @@ impl Lane {
 
     /// What has been learned of the batch time.
     #[must_use]
-    pub fn fit(&self) -> Fit {
+    pub fn fit(&self) -> &Fit {
         self.times.fit()
     }
 

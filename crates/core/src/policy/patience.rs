@@ -160,7 +160,7 @@ impl Patience {
 /// What batches take, and how many can run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Service<'a> {
-    pub(super) fit: Fit,
+    pub(super) fit: &'a Fit,
     pub(super) sizes: &'a BatchSizes,
     pub(super) runners: usize,
     pub(super) max_batch: usize,
@@ -319,14 +319,14 @@ mod tests {
     }
 
     /// Batches of at most 32 rows at so many runners.
-    fn service(fit: Fit, runners: usize) -> Service<'static> {
+    fn service(fit: &Fit, runners: usize) -> Service<'_> {
         Service { fit, sizes: BatchSizes::ANY, runners, max_batch: 32 }
     }
 
     /// What is learned from these arrivals, in µs, at so many runners and batches of at most 32 rows.
     fn learned(arrivals: impl Iterator<Item = u64>, runners: usize) -> f64 {
         let mut patience = Patience::new();
-        arrivals.for_each(|at| patience.observe(&entry(at), service(FIT(), runners)));
+        arrivals.for_each(|at| patience.observe(&entry(at), service(&FIT(), runners)));
         patience.factor()
     }
 
@@ -340,7 +340,7 @@ mod tests {
         for gap in [2_000, 3_000, 5_000, 12_000, 30_000] {
             for runners in [1, 4] {
                 let mut patience = Patience::new();
-                (0..20_000).for_each(|i| patience.observe(&entry(i * gap), service(FIT(), runners)));
+                (0..20_000).for_each(|i| patience.observe(&entry(i * gap), service(&FIT(), runners)));
                 let chosen = CANDIDATES.iter().position(|c| *c == patience.factor()).expect("one of them");
                 let price = patience.replicas[chosen].loss / patience.replicas[0].loss;
                 assert!(price < 1.005, "{gap} µs, {runners} runners: c = {}, {price}", patience.factor());
@@ -371,7 +371,7 @@ mod tests {
         (0..9).for_each(|_| times.observe(Instant::EPOCH, 1, Duration::from_millis(10)));
         let one_size = times.fit();
         assert!(one_size.is_trusted() && !one_size.is_line());
-        for fit in [Fit::UNKNOWN, one_size] {
+        for fit in [&Fit::UNKNOWN, one_size] {
             let mut patience = Patience::new();
             for at in groups(1000) {
                 patience.observe(&entry(at), service(fit, 1));
@@ -386,7 +386,7 @@ mod tests {
         for at in 0..100_000 {
             // 32 rows take 26 ms, and no deadline ends anybody's waiting.
             let patient = Entry { deadline: Instant::FAR_FUTURE, ..entry(at) };
-            patience.observe(&patient, service(FIT(), 1));
+            patience.observe(&patient, service(&FIT(), 1));
             assert!(patience.arrivals.len() <= MEMORY + BLOCK);
         }
         assert_eq!(patience.factor(), 0.0, "under such a load nobody ever waits for anybody");
@@ -399,7 +399,7 @@ mod tests {
             let mut patience = Patience::new();
             for at in 0..5_000u64 {
                 let out_of_order = entry((at * 100) ^ 0xff);
-                patience.observe(&out_of_order, Service { max_batch: 1, ..service(Fit::line(base, per_row, 3.0), 3) });
+                patience.observe(&out_of_order, Service { max_batch: 1, ..service(&Fit::line(base, per_row, 3.0), 3) });
             }
             assert!(CANDIDATES.contains(&patience.factor()));
         }
@@ -409,7 +409,7 @@ mod tests {
     fn a_replica_loses_what_a_pool_would_from_the_first_arrival_on() {
         // Nobody is held for: 10.5 ms each.
         let mut patience = Patience::new();
-        (0..BLOCK as u64).for_each(|i| patience.observe(&entry(i * 30_000), service(FIT(), 1)));
+        (0..BLOCK as u64).for_each(|i| patience.observe(&entry(i * 30_000), service(&FIT(), 1)));
         let (loss, expected) = (patience.replicas[0].loss, BLOCK as f64 * 0.0105);
         assert!((loss - expected).abs() < 1e-6, "{loss}, not {expected}");
     }
@@ -503,7 +503,7 @@ mod tests {
             // Fractions of a microsecond, at which nothing arrives.
             let fit = Fit::line((base as f64 + 0.3137) * 1e-6, (per_row as f64 + 0.0171) * 1e-6, noise);
             let sizes = if padded { BatchSizes::rising(vec![2, 3, max_batch + 1]) } else { None }.unwrap_or_default();
-            let service = Service { fit, sizes: &sizes, runners, max_batch };
+            let service = Service { fit: &fit, sizes: &sizes, runners, max_batch };
             let (cork, replica) = (
                 batches_of_cork(&entries, service, CANDIDATES[candidate]),
                 batches_of_replica(&entries, service, CANDIDATES[candidate]),
@@ -526,7 +526,8 @@ mod tests {
         // Four runners make at most 4 · 64 / 42 ms, 6.1 a ms; gaps are exponential.
         let at = |mean_us: f64| {
             let (mut patience, mut now, mut state) = (Patience::new(), 0.0, 1u64);
-            let service = Service { max_batch: 64, ..service(FIT(), 4) };
+            let fit = FIT();
+            let service = Service { max_batch: 64, ..service(&fit, 4) };
             for _ in 0..60_000 {
                 state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
                 now -= mean_us * (((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64).ln();
@@ -544,7 +545,7 @@ mod tests {
         // Twice what the runner can do, and batches must be full: whoever holds back a runner refuses somebody.
         let overload = |i: u64| entry(i * 400);
         let mut patience = Patience::new();
-        (0..40_000).for_each(|i| patience.observe(&overload(i), service(FIT(), 1)));
+        (0..40_000).for_each(|i| patience.observe(&overload(i), service(&FIT(), 1)));
         let losses: Vec<f64> = patience.replicas[..USUAL].iter().map(|r| r.loss).collect();
         let least = losses.iter().copied().fold(f64::INFINITY, f64::min);
         // Half of them are refused, at six caps of 50 ms each; loss counts for the last 4000 / ln 2 or so.

@@ -55,7 +55,7 @@ pub(super) struct Wanted {
 /// What is known of the lane and its pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known<'a> {
-    pub(super) fit: Fit,
+    pub(super) fit: &'a Fit,
     pub(super) sizes: &'a BatchSizes,
     pub(super) max_batch: usize,
     /// When a batch of the lane last came back.
@@ -315,7 +315,7 @@ mod tests {
     fn sizes_beyond_the_cap_are_not_rehearsed_and_the_largest_within_is() {
         let sizes = |base, tried| {
             let rehearsals = Rehearsals::new(tried, ms(100));
-            let fit = Fit::line(base, 0.001, 1.0);
+            let fit = &Fit::line(base, 0.001, 1.0);
             let known =
                 Known { fit, sizes: BatchSizes::ANY, max_batch: 64, free_since: at(0), quiet_since: Some(at(0)) };
             rehearsals.wanted(known).map(|wanted| wanted.rows)

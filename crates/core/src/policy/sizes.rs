@@ -53,7 +53,7 @@ impl BatchSizes {
     /// Seconds of runner time that one row saves if it joins a batch of `rows` instead of being one of its own: α where any
     /// size can run, more up to the next size, less than nothing where it makes a whole step of padding necessary.
     #[inline]
-    pub(super) fn saving(&self, fit: Fit, rows: usize) -> f64 {
+    pub(super) fn saving(&self, fit: &Fit, rows: usize) -> f64 {
         if self.sizes.is_empty() {
             let curved = || fit.mean_seconds(1) + fit.mean_seconds(rows) - fit.mean_seconds(rows.saturating_add(1));
             return if fit.is_curved() { curved() } else { fit.base_seconds() };
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn a_row_that_fills_padding_saves_its_whole_batch_and_one_that_makes_more_saves_little() {
         let fit = Fit::line(0.010, 0.001, 1.0);
-        let ms = |sizes: &BatchSizes, rows| (sizes.saving(fit, rows) * 1e3).round() as i64;
+        let ms = |sizes: &BatchSizes, rows| (sizes.saving(&fit, rows) * 1e3).round() as i64;
         assert_eq!((ms(BatchSizes::ANY, 1), ms(BatchSizes::ANY, 7)), (10, 10));
         let sizes = sizes(&[1, 8, 32]);
         assert_eq!((ms(&sizes, 1), ms(&sizes, 2), ms(&sizes, 7), ms(&sizes, 8)), (4, 11, 11, -13));

@@ -21,7 +21,7 @@ pub struct View<'a> {
     /// The sizes that batches are padded to.
     pub sizes: &'a BatchSizes,
     /// What is known of batch times.
-    pub fit: Fit,
+    pub fit: &'a Fit,
     /// c ≥ 0: a hold ends c·α/n after the last arrival, with n rows ready (see [`Patience`](super::Patience)).
     pub patience: f64,
     /// The crowd that the callers are, if they are one.
@@ -179,10 +179,10 @@ mod tests {
     }
 
     fn starts_among_others(standing: Standing, runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
-        starts_by(Fit::line(0.010, 0.0, 1.0), standing, runners, running_since_ms, now_ms)
+        starts_by(&Fit::line(0.010, 0.0, 1.0), standing, runners, running_since_ms, now_ms)
     }
 
-    fn starts_by(fit: Fit, standing: Standing, runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
+    fn starts_by(fit: &Fit, standing: Standing, runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
         let expected = fit.is_trusted().then_some(Duration::from_millis(10));
         let running = running_since_ms.iter().zip(0..);
         let running = running.map(|(&ms, ticket)| Running {
@@ -253,7 +253,7 @@ mod tests {
             runners: 1,
             max_batch: 4,
             sizes: BatchSizes::ANY,
-            fit: Fit::line(0.010, 0.001, 1.5),
+            fit: &Fit::line(0.010, 0.001, 1.5),
             patience: 0.0,
             crowd: None,
             free_since: Instant::EPOCH,

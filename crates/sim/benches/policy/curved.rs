@@ -35,7 +35,7 @@ struct Told(Fit, usize);
 impl Policy for Told {
     fn decide(&self, now: Instant, view: View<'_>) -> Decision {
         let max_batch = self.1;
-        Cork.decide(now, View { fit: self.0, max_batch, ..view })
+        Cork.decide(now, View { fit: &self.0, max_batch, ..view })
     }
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
                 };
                 let cork = run(&|| Box::new(Cork));
                 let caps = CAPS.into_iter().filter(|cap| *cap <= max_batch);
-                let each = caps.map(|cap| (run(&|| Box::new(Told(fit, cap))).0, format!("{cap} rows")));
+                let each = caps.map(|cap| (run(&|| Box::new(Told(fit.clone(), cap))).0, format!("{cap} rows")));
                 let bento = (run(&|| (TOLD_2020.1)(&setup)).0, TOLD_2020.0.to_string());
                 let (best, rule) = each.chain([bento]).max_by_key(|(on_time, _)| *on_time).expect("there are caps");
                 let share = percent(cork.0, best as usize);

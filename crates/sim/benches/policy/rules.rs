@@ -60,11 +60,13 @@ impl Policy for Changed {
 impl Change {
     fn decide(self, now: Instant, view: View<'_>) -> Decision {
         let mut start_of_queue = Queue::new();
+        let exact;
         let changed = match self {
             Change::Patience(patience) => View { patience, ..view },
             Change::NoCrowd => View { crowd: None, ..view },
             Change::NoNoise if view.fit.is_line() && view.fit.is_trusted() => {
-                View { fit: Fit::line(view.fit.base_seconds(), view.fit.per_row_seconds(), 1.0), ..view }
+                exact = Fit::line(view.fit.base_seconds(), view.fit.per_row_seconds(), 1.0);
+                View { fit: &exact, ..view }
             }
             Change::NoEnd => {
                 // Cork sees no more than a batch, and so no end that is late.

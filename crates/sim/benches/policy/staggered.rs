@@ -28,7 +28,7 @@ struct Told {
 
 impl Policy for Told {
     fn decide(&self, now: Instant, view: View<'_>) -> Decision {
-        let decision = Cork.decide(now, View { fit: self.fit, patience: self.patience, ..view });
+        let decision = Cork.decide(now, View { fit: &self.fit, patience: self.patience, ..view });
         let (entries, rows) = view.queue.prefix(view.max_batch);
         match decision {
             Decision::WaitUntil(_) if view.has_free_runner() && rows >= self.limit => {
@@ -41,10 +41,10 @@ impl Policy for Told {
 
 fn rivals(setup: &Setup) -> Vec<(String, Told)> {
     let fit = Fit::line(setup.base / 1e3, setup.per_row / 1e3, 1.0);
-    let constant = |patience| (format!("c = {patience}"), Told { fit, patience, limit: usize::MAX });
+    let constant = |patience| (format!("c = {patience}"), Told { fit: fit.clone(), patience, limit: usize::MAX });
     let limit = |share: f64| {
         let rows = (setup.largest_batch() as f64 * share).round().max(1.0) as usize;
-        (format!("{rows} rows"), Told { fit, patience: 1e9, limit: rows })
+        (format!("{rows} rows"), Told { fit: fit.clone(), patience: 1e9, limit: rows })
     };
     CONSTANTS.into_iter().map(constant).chain(LIMITS.into_iter().map(limit)).collect()
 }

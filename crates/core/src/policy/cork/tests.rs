@@ -59,7 +59,7 @@ impl State {
             runners: 1,
             max_batch: 8,
             sizes: &self.sizes,
-            fit: self.fit,
+            fit: &self.fit,
             patience: self.patience,
             crowd: self.crowd,
             free_since: self.free_since,
@@ -92,7 +92,7 @@ fn until_it_is_known_how_the_time_grows_a_batch_is_at_most_six_times_as_large_as
     let mut times = BatchTimes::new();
     let mut decide = |queue: &[(u64, usize)], rows| {
         times.observe(NOW, rows, us(10_000 + 1000 * rows as u64));
-        let state = State { fit: times.fit(), ..state(queue) };
+        let state = State { fit: times.fit().clone(), ..state(queue) };
         Cork.decide(NOW, View { max_batch: 64, ..state.view() })
     };
     let ten = [(90_000, 1); 10];
@@ -123,7 +123,7 @@ fn a_hold_lasts_as_long_as_patience_has_it_and_is_shared_by_those_who_wait() {
 fn nothing_is_held_before_it_is_known_what_another_row_saves() {
     let mut times = BatchTimes::new();
     (0..9).for_each(|_| times.observe(NOW, 1, us(11_000)));
-    let one_size = State { fit: times.fit(), ..state(&[(90_000, 1)]).patience(1.5).crowd(4, 5000) };
+    let one_size = State { fit: times.fit().clone(), ..state(&[(90_000, 1)]).patience(1.5).crowd(4, 5000) };
     assert_eq!(one_size.decide(), release(1, ReleaseReason::Ripe));
 }
 
