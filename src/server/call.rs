@@ -6,7 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::arrival::Arrival;
+use super::status::Refusal;
 use crate::error::Error;
 use crate::opaque;
 use crate::quote::Quoted;
@@ -31,6 +34,22 @@ pub(super) struct Call {
 #[derive(Debug)]
 pub(super) struct Called {
     answer: Answer,
+}
+
+/// A request that is not answered.
+pub(super) struct Unanswered {
+    /// Why.
+    pub(super) refusal: Refusal,
+    /// Whether the model has too much to do. Not where the caller allows less time than the model's cap.
+    pub(super) is_too_much: bool,
+}
+
+impl Unanswered {
+    /// A refusal by `model`, or on the way to it; `is_own` where the caller set a time of its own.
+    pub(super) fn of(refusal: Refusal, model: &Arc<Model>, is_own: bool) -> Unanswered {
+        let is_too_much = refusal.status() == StatusCode::SERVICE_UNAVAILABLE && !is_own;
+        Unanswered { refusal: refusal.of(model), is_too_much }
+    }
 }
 
 impl Call {

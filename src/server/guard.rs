@@ -309,7 +309,7 @@ impl Guard {
         let rest = &bytes[head.len..];
         let there = rest.len().min(usize::try_from(length).unwrap_or(usize::MAX));
         let body = (there as u64 == length).then(|| &rest[..there]);
-        match self.quick.take(head.ask, body, self.heard) {
+        match self.quick.take(&head, &bytes[..head.len], body, self.heard) {
             Taken::Passed => return None,
             Taken::Refused(reply) => {
                 self.reply = Some((reply, 0));

@@ -30,15 +30,30 @@ pub(super) enum Ask<'a> {
         model: &'a str,
         /// Its version, if the path has one.
         version: Option<&'a str>,
+        /// What its body is.
+        form: Form<'a>,
         /// `Host` and `Authorization`, by which the door knows who asks.
         who: [Option<&'a [u8]>; 2],
-        /// Bytes of JSON at the begin of the body, where binary tensors follow.
-        json: Option<usize>,
         /// Whether no header asks for anything that hyper or a handler must see.
         is_plain: bool,
     },
     /// Anything else.
     Other,
+}
+
+/// What the body of a request for inference is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form<'a> {
+    /// Named tensors.
+    Tensors {
+        /// Bytes of JSON at its begin, where binary tensors follow.
+        json: Option<usize>,
+    },
+    /// Whatever the model takes.
+    Any {
+        /// What stands behind `?`.
+        query: &'a str,
+    },
 }
 
 /// A complete head.
@@ -50,6 +65,15 @@ pub(super) struct Head<'a> {
     pub(super) len: usize,
     /// What follows it.
     pub(super) framing: Framing,
+}
+
+/// The headers of `bytes`, a complete head.
+pub(super) fn with_headers<T>(bytes: &[u8], take: impl FnOnce(&[httparse::Header<'_>]) -> T) -> T {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    let parsed = request.parse(bytes);
+    debug_assert!(parsed.is_ok_and(|status| status.is_complete()), "it was parsed before");
+    take(request.headers)
 }
 
 /// Looks at `bytes`, which begin with a head. `None`: the head goes on behind them.
@@ -123,8 +147,17 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
 
 /// What a POST to `path` asks for.
 fn ask<'a>(path: &'a str, who: [Option<&'a [u8]>; 2], json: Option<usize>, is_plain: bool) -> Ask<'a> {
-    let below = path.strip_prefix("/v2/models/").and_then(|path| path.strip_suffix("/infer"));
-    // What is escaped, or has a query, goes the long way.
+    let (below, form) = match path.strip_prefix("/models/") {
+        Some(below) => {
+            let (below, query) = below.split_once('?').unwrap_or((below, ""));
+            (Some(below), Form::Any { query })
+        }
+        None => {
+            let below = path.strip_prefix("/v2/models/").and_then(|path| path.strip_suffix("/infer"));
+            (below, Form::Tensors { json })
+        }
+    };
+    // What is escaped goes the long way, and so do tensors with a query.
     let Some(named) = below.filter(|named| !named.contains(['%', '?', '#'])) else { return Ask::Other };
     let (model, version) = match named.split_once('/') {
         None => (named, None),
@@ -133,7 +166,7 @@ fn ask<'a>(path: &'a str, who: [Option<&'a [u8]>; 2], json: Option<usize>, is_pl
             _ => return Ask::Other,
         },
     };
-    Ask::Infer { model, version, who, json, is_plain }
+    Ask::Infer { model, version, form, who, is_plain }
 }
 
 /// Whether a header says nothing that changes how a request is read or answered.
@@ -203,10 +236,38 @@ mod tests {
         ] {
             assert_eq!(asked("/v2/models/m/infer", &format!("{line}\r\n")), m(None, false), "{line}");
         }
-        for path in
-            ["/v2/models/m/ready", "/v2/models/a%20b/infer", "/v2/models/m/infer?a", "/v2/models/m/x/infer", "/infer"]
-        {
+        for path in [
+            "/v2/models/m/ready",
+            "/v2/models/a%20b/infer",
+            "/v2/models/m/infer?a",
+            "/v2/models/m/x/infer",
+            "/models/m/x",
+            "/infer",
+        ] {
             assert_eq!(asked(path, ""), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_request_in_a_model_s_own_words_is_known_with_its_query() {
+        let asked = |path: &str| {
+            let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n");
+            match check(head.as_bytes()).unwrap().unwrap().ask {
+                Ask::Infer { model, version, form: Form::Any { query }, .. } => {
+                    Some([model, version.unwrap_or_default(), query].join(" "))
+                }
+                _ => None,
+            }
+        };
+        for (path, is) in [
+            ("/models/m", Some("m  ")),
+            ("/models/m?a=/b?", Some("m  a=/b?")),
+            ("/models/m/versions/3?a", Some("m 3 a")),
+            ("/models/a%20b?a", None),
+            ("/models/m?a#b", None),
+            ("/v2/models/m/infer", None),
+        ] {
+            assert_eq!(asked(path).as_deref(), is, "{path}");
         }
     }
 

@@ -17,8 +17,8 @@ use serde_json::value::RawValue;
 
 use super::app::{App, Asked};
 use super::arrival::Arrival;
-use super::body;
-use super::call::timing;
+use super::body::{self, Room};
+use super::call::{Unanswered, timing};
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
 use super::v2::{self, coding};
@@ -63,37 +63,102 @@ async fn answer(
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
     let read = read(app, model, &parts, body).await.inspect_err(|_| model.count_unreadable())?;
-    let (rows, is_many) = read;
-    span.decoded(rows.len());
-    let inputs = Tensor::new(vec![rows.len()], Data::Bytes(rows)).map_err(|e| Error::Invalid(e.to_string()))?;
-    let terms = Terms::since(arrival.0).traced(span.span_ref()).within(timeout(&parts)?);
-    let answer = model.infer(Tensors::one(opaque::REQUEST, inputs), terms).await?;
-    let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;
-    span.executed(Ride { queue, batch, batch_rows, batch_span });
-    let timing = HeaderValue::try_from(timing(&answer)).expect("digits and ASCII words are a header's value");
-    let written = match write(app, model, &answer.outputs, is_many) {
-        Ok(written) => written,
-        Err(refusal) if refusal.status().is_server_error() => {
-            answer.count.failed();
-            return Err(refusal);
-        }
-        Err(refusal) => {
-            answer.count.invalid();
-            return Err(refusal);
-        }
-    };
-    span.encoded(answer.count.outcome().label());
-    drop(answer);
-    let (status, content_type, bytes) = written;
-    let mut response = coding::as_wished(&parts.headers, bytes).await?;
+    let Written { status, content_type, body, timing, .. } = infer(app, model, arrival, span, read).await?;
+    let mut response = coding::as_wished(&parts.headers, body).await?;
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response.headers_mut().insert(v2::SERVER_TIMING, timing);
     Ok(response)
 }
 
-/// The rows of a request, and whether it is a list of them.
-async fn read(app: &App, model: &Model, parts: &Parts, body: Body) -> Result<(Vec<Vec<u8>>, bool), Refusal> {
+/// The answer to a small request whose head asks for nothing but inference, with outputs `within` so long after its arrival.
+pub(super) async fn answer_plain(
+    app: &App,
+    model: &Arc<Model>,
+    arrival: Arrival,
+    within: Duration,
+    ask: Ask,
+) -> Result<Written, Unanswered> {
+    let (answered, is_own) = match rows(&ask.begin, &ask.body, &ask.query, &app.room) {
+        Ok(asked) => {
+            let is_own = asked.timeout.is_some();
+            let timeout = Some(asked.timeout.map_or(within, |timeout| timeout.min(within)));
+            (infer(app, model, arrival, &RequestSpan::default(), Asking { timeout, ..asked }).await, is_own)
+        }
+        Err(refusal) => {
+            model.count_unreadable();
+            (Err(refusal), false)
+        }
+    };
+    answered.map_err(|refusal| Unanswered::of(refusal, model, is_own))
+}
+
+/// A request as it came whole.
+pub(super) struct Ask {
+    /// What stands before each row: [`begin`].
+    pub(super) begin: Vec<u8>,
+    /// What stands behind `?`.
+    pub(super) query: String,
+    /// Its body.
+    pub(super) body: Vec<u8>,
+}
+
+/// What is asked of the model.
+struct Asking {
+    rows: Vec<Vec<u8>>,
+    /// Whether they are a list, which is answered by one.
+    is_many: bool,
+    timeout: Option<Duration>,
+}
+
+/// A good answer.
+pub(super) struct Written {
+    /// Its status, of success.
+    pub(super) status: StatusCode,
+    /// What its body is.
+    pub(super) content_type: HeaderValue,
+    /// Its body.
+    pub(super) body: Bytes,
+    /// The value of `Server-Timing`.
+    pub(super) timing: HeaderValue,
+    /// From arrival to outputs.
+    pub(super) outputs: Duration,
+}
+
+/// Asks the model.
+async fn infer(
+    app: &App,
+    model: &Arc<Model>,
+    arrival: Arrival,
+    span: &RequestSpan,
+    asking: Asking,
+) -> Result<Written, Refusal> {
+    let Asking { rows, is_many, timeout } = asking;
+    span.decoded(rows.len());
+    let inputs = Tensor::new(vec![rows.len()], Data::Bytes(rows)).map_err(|e| Error::Invalid(e.to_string()))?;
+    let terms = Terms::since(arrival.0).traced(span.span_ref()).within(timeout);
+    let answer = model.infer(Tensors::one(opaque::REQUEST, inputs), terms).await?;
+    let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;
+    span.executed(Ride { queue, batch, batch_rows, batch_span });
+    let timing = HeaderValue::try_from(timing(&answer)).expect("digits and ASCII words are a header's value");
+    match write(app, model, &answer.outputs, is_many) {
+        Ok((status, content_type, body)) => {
+            span.encoded(answer.count.outcome().label());
+            Ok(Written { status, content_type, body, timing, outputs: queue + batch })
+        }
+        Err(refusal) if refusal.status().is_server_error() => {
+            answer.count.failed();
+            Err(refusal)
+        }
+        Err(refusal) => {
+            answer.count.invalid();
+            Err(refusal)
+        }
+    }
+}
+
+/// All that comes before the model is asked.
+async fn read(app: &App, model: &Model, parts: &Parts, body: Body) -> Result<Asking, Refusal> {
     if !opaque::is_opaque(model.signature()) {
         let name = model.name();
         let message = format!(
@@ -103,20 +168,26 @@ async fn read(app: &App, model: &Model, parts: &Parts, body: Body) -> Result<(Ve
         return Err(Refusal::bad_request(message));
     }
     let body = coding::read(&parts.headers, body, &app.options, &app.room).await?;
-    let begin = begin(parts);
-    if !has_instances(&body.bytes) {
-        return Ok((vec![[&begin, &body.bytes[..]].concat()], false));
+    let query = parts.uri.query().unwrap_or_default();
+    let headers = parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let id = parts.extensions.get().map(RequestId::as_str).unwrap_or_default();
+    rows(&begin(headers, query, id), &body.bytes, query, &app.room)
+}
+
+/// What a whole body asks for; its rows begin with `begin`.
+fn rows(begin: &[u8], body: &[u8], query: &str, room: &Room) -> Result<Asking, Refusal> {
+    let timeout = timeout(query)?;
+    let many = has_instances(body).then(|| serde_json::from_slice::<Many<'_>>(body).ok()).flatten();
+    let Some(Many { instances }) = many else {
+        // One document, whatever it holds: the model's to read.
+        return Ok(Asking { rows: vec![[begin, body].concat()], is_many: false, timeout });
+    };
+    if instances.is_empty() {
+        return Err(Refusal::bad_request("'instances' is empty"));
     }
-    match serde_json::from_slice::<Many<'_>>(&body.bytes) {
-        Ok(Many { instances }) if instances.is_empty() => Err(Refusal::bad_request("'instances' is empty")),
-        Ok(Many { instances }) => {
-            let takes = body.bytes.len().saturating_add(begin.len().saturating_mul(instances.len()));
-            app.room.could_hold(takes)?;
-            Ok((instances.iter().map(|row| [&begin, row.get().as_bytes()].concat()).collect(), true))
-        }
-        // One document that happens to say so, or none at all: the model's to read.
-        Err(_) => Ok((vec![[&begin, &body.bytes[..]].concat()], false)),
-    }
+    room.could_hold(body.len().saturating_add(begin.len().saturating_mul(instances.len())))?;
+    let rows = instances.iter().map(|row| [begin, row.get().as_bytes()].concat()).collect();
+    Ok(Asking { rows, is_many: true, timeout })
 }
 
 /// Whether a body begins as `{"instances": [`. Anything else is one row, whatever it holds: nobody reads it twice.
@@ -131,23 +202,25 @@ fn has_instances(body: &[u8]) -> bool {
     true
 }
 
-/// What stands before a body.
-fn begin(parts: &Parts) -> Vec<u8> {
-    // Who may ask is our affair, and not the model's.
-    let is_secret = |name: &str| matches!(name, "authorization" | "proxy-authorization" | "cookie");
-    let pairs = parts.headers.iter().filter(|(name, _)| !is_secret(name.as_str()));
-    let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    opaque::begin(&RequestHead {
-        content_type: content_type.unwrap_or_default().into(),
-        query: parts.uri.query().unwrap_or_default().into(),
-        headers: pairs.filter_map(|(name, value)| Some((name.as_str().into(), value.to_str().ok()?.into()))).collect(),
-        request_id: parts.extensions.get().map(RequestId::as_str).unwrap_or_default().into(),
-    })
+/// What stands before a body, of a head's headers and query.
+pub(super) fn begin<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>, query: &str, id: &str) -> Vec<u8> {
+    let mut head = RequestHead { query: query.into(), request_id: id.into(), ..RequestHead::default() };
+    for (name, value) in headers {
+        // Who may ask is our affair, and not the model's.
+        let is_secret =
+            ["authorization", "proxy-authorization", "cookie"].iter().any(|secret| name.eq_ignore_ascii_case(secret));
+        let Some(value) = std::str::from_utf8(value).ok().filter(|_| !is_secret) else { continue };
+        if head.content_type.is_empty() && name.eq_ignore_ascii_case(CONTENT_TYPE.as_str()) {
+            head.content_type = value.into();
+        }
+        let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
+        head.headers.push((if is_lower { name.into() } else { name.to_ascii_lowercase().into() }, value.into()));
+    }
+    opaque::begin(&head)
 }
 
 /// How long after its arrival the answer is of use: `timeout` in µs of the query, as the parameter of that name elsewhere.
-fn timeout(parts: &Parts) -> Result<Option<Duration>, Refusal> {
-    let query = parts.uri.query().unwrap_or_default();
+fn timeout(query: &str) -> Result<Option<Duration>, Refusal> {
     let Some(text) = query.split('&').find_map(|pair| pair.strip_prefix("timeout=")) else { return Ok(None) };
     match text.parse() {
         Ok(0) => Ok(None),
@@ -184,6 +257,8 @@ fn write(
     let bytes = said.iter().map(|said| said.body.len() + 1).sum::<usize>() + 32;
     let taken = app.room.reserve_answer(bytes, &app.options)?;
     if let ([Said { status, content_type, body }], false) = (&said[..], is_many) {
+        // A status that says that there is no body has none (RFC 9110, section 15.3.5).
+        let body = if *status == StatusCode::NO_CONTENT { &[] } else { *body };
         return Ok((*status, content_type.clone(), body::counted(body.to_vec(), taken)));
     }
     let mut written = Vec::with_capacity(bytes);

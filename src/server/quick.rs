@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
@@ -15,13 +16,16 @@ use tokio::time::Instant;
 use super::access::{Door, Right};
 use super::app::App;
 use super::arrival::Arrival;
-use super::head::Ask;
+use super::call::Unanswered;
+use super::head::{self, Ask, Form, Head};
+use super::opaque as answers;
 use super::refusals::Refusals;
 use super::status::{JSON, Refusal};
 use super::v2;
 use crate::estimator;
 use crate::front::{Caller, Front, Gate, Verdict, WayBack, Why};
 use crate::metrics::HttpMetrics;
+use crate::opaque;
 use crate::registry::Model;
 use crate::telemetry::RequestId;
 
@@ -102,24 +106,39 @@ impl std::fmt::Debug for Quick {
 
 impl Quick {
     /// Decides about a request whose head is in. `body` is there if all of it came with the head.
-    pub(super) fn take(&self, ask: Ask<'_>, body: Option<&[u8]>, arrived: Instant) -> Taken {
-        let Ask::Infer { model, version, who, json, is_plain } = ask else { return Taken::Passed };
+    pub(super) fn take(&self, head: &Head<'_>, bytes: &[u8], body: Option<&[u8]>, arrived: Instant) -> Taken {
+        let Ask::Infer { model, version, form, who, is_plain } = head.ask else { return Taken::Passed };
         // The long way looks at all of the head, and tells who may not come in.
         let caller = if is_plain { self.caller(who) } else { None };
         let Some(caller) = caller else { return Taken::Passed };
         let Ok(model) = self.app.registry.answering(model, version) else { return Taken::Passed };
+        if opaque::is_opaque(model.signature()) != matches!(form, Form::Any { .. }) {
+            return Taken::Passed;
+        }
         let now = Instant::now();
         let verdict = self.fronts().judge(self.instant(now), self.instant(arrived), &model, caller);
         if let Verdict::Refuse(why) = verdict {
             model.count_unread();
-            return Taken::Refused(self.refused(refusal(why).of(&model)));
+            return Taken::Refused(self.refused(refusal(why).of(&model), &RequestId::made()));
         }
         match body {
             Some(body) if !self.is_traced => {
                 if let Err(refusal) = self.door.pace(caller) {
-                    return Taken::Refused(self.refused(refusal.of(&model)));
+                    return Taken::Refused(self.refused(refusal.of(&model), &RequestId::made()));
                 }
-                Taken::Riding(Box::pin(self.clone().ride(model, body.to_vec(), json, arrived, now)))
+                let id = RequestId::made();
+                let body = body.to_vec();
+                let wanted = match form {
+                    Form::Tensors { json } => Wanted::Tensors { body, json },
+                    Form::Any { query } => {
+                        let begin = head::with_headers(bytes, |headers| {
+                            let pairs = headers.iter().map(|header| (header.name, header.value));
+                            answers::begin(pairs, query, id.as_str())
+                        });
+                        Wanted::Any(answers::Ask { begin, query: query.to_owned(), body })
+                    }
+                };
+                Taken::Riding(Box::pin(self.clone().ride(model, wanted, id, arrived, now)))
             }
             _ => Taken::Passed,
         }
@@ -135,30 +154,23 @@ impl Quick {
         self.door.check(Right::Inference, &Method::POST, &headers).ok()
     }
 
-    async fn ride(
-        self,
-        model: Arc<Model>,
-        body: Vec<u8>,
-        json: Option<usize>,
-        arrived: Instant,
-        begun: Instant,
-    ) -> Reply {
+    async fn ride(self, model: Arc<Model>, wanted: Wanted, id: RequestId, arrived: Instant, begun: Instant) -> Reply {
         let within = self.fronts().way_back.leaves(model.spec().max_latency);
-        let answering = v2::answer_plain(&self.app, &model, Arrival(arrived), within, &body, json);
+        let answering = wanted.of(&self.app, &model, Arrival(arrived), within);
         let answered = std::panic::AssertUnwindSafe(answering).catch_unwind().await;
         let refusal = match answered {
-            Ok(Ok(v2::Written { body, json, timing, outputs })) => {
+            Ok(Ok(answer)) => {
                 {
                     let (took, mut fronts) = (begun.elapsed(), self.fronts());
                     fronts.sockets.answered(took);
-                    fronts.way_back.learn(arrived.elapsed().saturating_sub(outputs));
+                    fronts.way_back.learn(arrived.elapsed().saturating_sub(answer.outputs));
                     fronts.gate(&model).ended(Some(took));
                 }
-                self.http.count(200);
+                self.http.count(answer.status.as_u16());
                 let closes = self.app.registry.is_draining();
-                return Reply { bytes: message(&body, json, timing.as_bytes(), closes), closes };
+                return Reply { bytes: answer.to_message(&id, closes), closes };
             }
-            Ok(Err(v2::Unanswered { refusal, is_too_much })) => {
+            Ok(Err(Unanswered { refusal, is_too_much })) => {
                 if is_too_much {
                     self.fronts().gate(&model).ended(None);
                 }
@@ -169,16 +181,15 @@ impl Quick {
                 Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").and_close()
             }
         };
-        self.refused(refusal)
+        self.refused(refusal, &id)
     }
 
-    fn refused(&self, refusal: Refusal) -> Reply {
+    fn refused(&self, refusal: Refusal, id: &RequestId) -> Reply {
         // A server that is about to go sends its clients elsewhere.
         let refusal = if self.app.registry.is_draining() { refusal.and_close() } else { refusal };
-        let id = RequestId::made();
-        self.refusals.note(&refusal, &id, None);
+        self.refusals.note(&refusal, id, None);
         self.http.count(refusal.status().as_u16());
-        Reply { bytes: refusal.to_message(&id), closes: refusal.closes() }
+        Reply { bytes: refusal.to_message(id), closes: refusal.closes() }
     }
 
     fn fronts(&self) -> std::sync::MutexGuard<'_, Fronts> {
@@ -201,33 +212,74 @@ fn refusal(why: Why) -> Refusal {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1)).because("unread")
 }
 
-/// A good answer around `body`, of which the first `json` bytes are JSON, or all.
-fn message(body: &[u8], json: Option<usize>, timing: &[u8], closes: bool) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(320 + timing.len() + body.len());
-    let mut digits = [0; 20];
-    bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\ncontent-type: ");
-    match json {
-        None => bytes.extend_from_slice(JSON.as_bytes()),
-        Some(length) => {
-            bytes.extend_from_slice(v2::BINARY.as_bytes());
+/// What is asked of a model.
+enum Wanted {
+    Tensors { body: Vec<u8>, json: Option<usize> },
+    Any(answers::Ask),
+}
+
+impl Wanted {
+    async fn of(self, app: &App, model: &Arc<Model>, arrival: Arrival, within: Duration) -> Result<Good, Unanswered> {
+        Ok(match self {
+            Wanted::Tensors { body, json } => {
+                let answer = v2::answer_plain(app, model, arrival, within, &body, json).await?;
+                let v2::Written { body, json, timing, outputs } = answer;
+                let content_type = if json.is_some() { HeaderValue::from_static(v2::BINARY) } else { JSON };
+                Good { status: StatusCode::OK, content_type, json, body, timing, outputs }
+            }
+            Wanted::Any(ask) => {
+                let answer = answers::answer_plain(app, model, arrival, within, ask).await?;
+                let answers::Written { status, content_type, body, timing, outputs } = answer;
+                Good { status, content_type, json: None, body, timing, outputs }
+            }
+        })
+    }
+}
+
+/// A good answer.
+struct Good {
+    status: StatusCode,
+    content_type: HeaderValue,
+    /// Bytes of JSON at its body's begin, where binary tensors follow.
+    json: Option<usize>,
+    body: Bytes,
+    timing: HeaderValue,
+    /// From arrival to outputs.
+    outputs: Duration,
+}
+
+impl Good {
+    fn to_message(&self, id: &RequestId, closes: bool) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(320 + self.timing.len() + self.body.len());
+        let mut digits = [0; 20];
+        bytes.extend_from_slice(b"HTTP/1.1 ");
+        bytes.extend_from_slice(self.status.as_str().as_bytes());
+        bytes.push(b' ');
+        bytes.extend_from_slice(self.status.canonical_reason().unwrap_or_default().as_bytes());
+        bytes.extend_from_slice(b"\r\ncontent-type: ");
+        bytes.extend_from_slice(self.content_type.as_bytes());
+        if let Some(length) = self.json {
             bytes.extend_from_slice(b"\r\ninference-header-content-length: ");
             bytes.extend_from_slice(decimal(length, &mut digits));
         }
+        bytes.extend_from_slice(b"\r\nserver-timing: ");
+        bytes.extend_from_slice(self.timing.as_bytes());
+        bytes.extend_from_slice(b"\r\nx-request-id: ");
+        bytes.extend_from_slice(id.as_str().as_bytes());
+        // A status that has no body has no length of one either (RFC 9110, section 8.6).
+        if self.status != StatusCode::NO_CONTENT {
+            bytes.extend_from_slice(b"\r\ncontent-length: ");
+            bytes.extend_from_slice(decimal(self.body.len(), &mut digits));
+        }
+        if closes {
+            bytes.extend_from_slice(b"\r\nconnection: close");
+        }
+        bytes.extend_from_slice(b"\r\ndate: ");
+        push_date(&mut bytes);
+        bytes.extend_from_slice(b"\r\n\r\n");
+        bytes.extend_from_slice(&self.body);
+        bytes
     }
-    bytes.extend_from_slice(b"\r\nserver-timing: ");
-    bytes.extend_from_slice(timing);
-    bytes.extend_from_slice(b"\r\nx-request-id: ");
-    bytes.extend_from_slice(RequestId::made().as_str().as_bytes());
-    bytes.extend_from_slice(b"\r\ncontent-length: ");
-    bytes.extend_from_slice(decimal(body.len(), &mut digits));
-    if closes {
-        bytes.extend_from_slice(b"\r\nconnection: close");
-    }
-    bytes.extend_from_slice(b"\r\ndate: ");
-    push_date(&mut bytes);
-    bytes.extend_from_slice(b"\r\n\r\n");
-    bytes.extend_from_slice(body);
-    bytes
 }
 
 /// The digits of `n`, at the end of `digits`.
@@ -271,7 +323,19 @@ mod tests {
 
     #[test]
     fn an_answer_is_a_whole_message() {
-        let text = String::from_utf8(message(b"{}", None, b"batch;dur=1", true)).unwrap();
+        let good = |status| Good {
+            status,
+            content_type: JSON,
+            json: None,
+            body: Bytes::from_static(if status == StatusCode::OK { b"{}" } else { b"" }),
+            timing: HeaderValue::from_static("batch;dur=1"),
+            outputs: Duration::ZERO,
+        };
+        let message = |status| String::from_utf8(good(status).to_message(&RequestId::made(), true)).unwrap();
+        let text = message(StatusCode::NO_CONTENT);
+        assert!(text.starts_with("HTTP/1.1 204 No Content\r\n") && text.ends_with("\r\n\r\n"), "{text}");
+        assert!(!text.contains("content-length"), "{text}");
+        let text = message(StatusCode::OK);
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert_eq!(body, "{}");
         for line in ["HTTP/1.1 200 OK", "server-timing: batch;dur=1", "content-length: 2", "connection: close"] {

@@ -32,16 +32,22 @@ impl Served {
 
     /// Head and body of the answer.
     pub(crate) async fn ask(&self, method: &str, path: &str, head: &str, body: &str) -> (String, String) {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
         let length = body.len();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{head}\r\n{body}"
         );
+        let answer = self.said(&request).await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    /// All that the server says to one that closes.
+    async fn said(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.to_owned(), body.to_owned())
+        answer
     }
 
     pub(crate) async fn post(&self, path: &str, body: &str) -> (u16, String) {
@@ -71,6 +77,68 @@ async fn any_body_goes_to_the_worker_with_its_head_and_any_answer_comes_back() {
         assert!(json.contains(part), "{part} in {json}");
     }
     assert!(!json.contains("secret"), "{json}");
+    served.end().await;
+}
+
+/// The head without what belongs to one answer alone, and the body.
+fn comparable(answer: &str) -> (Vec<String>, String) {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let own = ["connection:", "date:", "server-timing:", "x-request-id:"];
+    let lines = head.lines().filter(|line| !own.iter().any(|own| line.starts_with(own)));
+    let mut lines: Vec<_> = lines.map(str::to_owned).collect();
+    lines.sort();
+    (lines, body.to_owned())
+}
+
+#[tokio::test]
+async fn a_request_that_is_answered_without_hyper_is_answered_as_the_others_are() {
+    let served = Served::start(Registry::load(vec![model(program(&["opaque"]))]).unwrap()).await;
+    let mut plain = TcpStream::connect(served.address).await.unwrap();
+    let headers = "X-Name: a \"name\"\r\nX-Name: \u{e9}\r\nContent-Type: text/x\r\nCookie: secret\r\nAuthorization: Bearer secret\r\n";
+    for (path, headers, body) in [
+        ("/models/m", "", "json"),
+        ("/models/m/versions/1?a=b%20c&timeout=9000000", headers, "head"),
+        ("/models/m?timeout=soon", headers, "head"),
+        ("/models/m/versions/2", "", "json"),
+        ("/models/none", "", "json"),
+        ("/models/m", "", "{\"instances\": [7, [8]]}"),
+        ("/models/m", "", "{\"instances\": []}"),
+        ("/models/m", "", "status 201"),
+        ("/models/m", "", "status 204"),
+        ("/models/m", "", "status 422"),
+        ("/models/m", "", "status 500"),
+    ] {
+        let ask = |more: &str| {
+            let length = body.len();
+            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{headers}{more}\r\n{body}")
+        };
+        let by_hyper = served.said(&ask("Connection: close\r\n")).await;
+        plain.write_all(ask("").as_bytes()).await.unwrap();
+        let (mut bytes, mut end) = (Vec::new(), None);
+        // Without a length there is no body.
+        while end.is_none_or(|end| bytes.len() < end) {
+            assert_ne!(plain.read_buf(&mut bytes).await.unwrap(), 0, "it closes behind {path} {body}");
+            let text = String::from_utf8_lossy(&bytes);
+            end = text.find("\r\n\r\n").map(|head| {
+                let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
+                head + 4 + length.map_or(0, |length| length.parse::<usize>().unwrap())
+            });
+        }
+        let (by_hyper, plainly) = (comparable(&by_hyper), comparable(&String::from_utf8(bytes).unwrap()));
+        let same = |(head, body): (Vec<String>, String)| {
+            // The worker's words name a request, its length and its connection.
+            let mut said: serde_json::Value = serde_json::from_str(&body).unwrap_or(body.into());
+            if let Some(heads) = said.get_mut("headers").and_then(|headers| headers.as_array_mut()) {
+                assert!(!heads.is_empty());
+                heads.retain(|pair| pair[0] != "connection");
+                heads.sort_by_key(|pair| pair[0].to_string());
+                said["request_id"] = "".into();
+                return (head.into_iter().filter(|line| !line.starts_with("content-length")).collect(), said);
+            }
+            (head, said)
+        };
+        assert_eq!(same(plainly), same(by_hyper), "{path} {body}");
+    }
     served.end().await;
 }
 

@@ -80,6 +80,8 @@ def answer(element):
         body = json.dumps(head).encode()
     elif body == b"json":
         said, body = {}, b'{"a": 1}'
+    elif body == b"7" or body == b"[8]":
+        said, body = {}, b"[%s]" % body
     else:
         body = b"%d:%s" % (os.getpid(), body)
     return struct.pack("<I", len(json.dumps(said))) + json.dumps(said).encode() + body

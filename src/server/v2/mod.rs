@@ -25,7 +25,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::app::{App, Asked};
 use super::arrival::Arrival;
 use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
-use super::call::Called;
+use super::call::{Called, Unanswered};
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
 use crate::registry::Model;
@@ -89,14 +89,6 @@ pub(super) struct Written {
     pub(super) outputs: Duration,
 }
 
-/// A request that is not answered.
-pub(super) struct Unanswered {
-    /// Why.
-    pub(super) refusal: Refusal,
-    /// Whether the model has too much to do. Not where the caller allows less time than the model's cap.
-    pub(super) is_too_much: bool,
-}
-
 /// The answer to a small request whose head asks for nothing but inference, with outputs `within` so long after its arrival.
 /// The first `json` bytes of its body are JSON, or all of them.
 pub(super) async fn answer_plain(
@@ -119,10 +111,7 @@ pub(super) async fn answer_plain(
             (Err(refusal), false)
         }
     };
-    answered.map_err(|refusal| {
-        let is_too_much = refusal.status() == StatusCode::SERVICE_UNAVAILABLE && !is_own;
-        Unanswered { refusal: refusal.of(model), is_too_much }
-    })
+    answered.map_err(|refusal| Unanswered::of(refusal, model, is_own))
 }
 
 /// Asks the model.
