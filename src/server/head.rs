@@ -157,8 +157,9 @@ fn ask<'a>(path: &'a str, who: [Option<&'a [u8]>; 2], json: Option<usize>, is_pl
             (below, Form::Tensors { json })
         }
     };
-    // What is escaped goes the long way, and so do tensors with a query.
-    let Some(named) = below.filter(|named| !named.contains(['%', '?', '#'])) else { return Ask::Other };
+    // A name that is escaped goes the long way, and so do tensors with a query.
+    let is_simple = |named: &&str| !named.contains(['%', '?']) && !path.contains('#');
+    let Some(named) = below.filter(is_simple) else { return Ask::Other };
     let (model, version) = match named.split_once('/') {
         None => (named, None),
         Some((model, rest)) => match rest.strip_prefix("versions/") {
