@@ -1,4 +1,4 @@
-//! What has happened to one model in the last two minutes, in detail, for the page at `/`.
+//! What has happened to one model in the last hour, of which two minutes in detail, for the page at `/`.
 //!
 //! Its batcher's task and its callers' tasks write, whoever asks for a [`Snapshot`] reads. The lock is held for some tens of
 //! nanoseconds and never while anything waits.
@@ -11,8 +11,10 @@ use crate::batcher::{Error, Landed, Learned, Observer, RefusalReason, Refused, R
 use crate::estimator::{Fit, Instant};
 use crate::policy::ReleaseReason;
 
-/// Seconds that are told of, one column each.
+/// Columns that are told of: of a second each, or of [`COARSE`].
 const COLUMNS: usize = 120;
+/// Seconds that a column of the last hour stands for.
+const COARSE: u64 = 30;
 /// Releases and refusals that are told of.
 const LATEST: usize = 20;
 /// Timed batches that are told of: enough to see the line they lie on.
@@ -28,7 +30,26 @@ const HIGHEST_EDGE: i32 = 4;
 #[derive(Debug, Clone)]
 pub struct Journal(Arc<Mutex<History>>);
 
-/// What is known of a model's last two minutes.
+/// How far back is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Window {
+    /// In columns of a second.
+    TwoMinutes,
+    /// In columns of thirty seconds.
+    Hour,
+}
+
+impl Window {
+    /// What a column stands for.
+    pub fn step(self) -> Duration {
+        Duration::from_secs(match self {
+            Window::TwoMinutes => 1,
+            Window::Hour => COARSE,
+        })
+    }
+}
+
+/// What is known of a model's last time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// Seconds since the pool was started.
@@ -45,7 +66,7 @@ pub struct Snapshot {
     pub batch_edges: Vec<usize>,
     /// Upper edges of the buckets of [`Column::latencies`], behind which there is one more; the latency cap is one of them.
     pub latency_edges: Vec<Duration>,
-    /// One for each second, the oldest first; the last one is not over.
+    /// One for each [step](Window::step), the oldest first; the last one is not over.
     pub columns: Vec<Column>,
     /// The latest releases, the newest first, and how long ago they were.
     pub releases: Vec<(Duration, Release)>,
@@ -53,11 +74,17 @@ pub struct Snapshot {
     pub refusals: Vec<(Duration, Refusal)>,
 }
 
-/// What happened in one second.
+/// What happened in one step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Column {
+    /// Steps since the pool was started.
+    step: u64,
     /// Batches that came back, by their rows.
     pub batches: Vec<u32>,
+    /// Rows in all of them.
+    pub rows: u64,
+    /// Rows of the largest.
+    pub largest: usize,
     /// Answers, by their time since arrival.
     pub latencies: Vec<u32>,
     /// Answers within the latency cap.
@@ -66,6 +93,8 @@ pub struct Column {
     pub late: u32,
     /// Requests refused.
     pub refused: u32,
+    /// Requests whose batch failed.
+    pub failed: u32,
     /// The most rows that waited.
     pub queue_rows: usize,
     /// Runner time spent.
@@ -108,8 +137,8 @@ impl Journal {
     }
 
     /// What has happened until `now`, of which `waits` waits still.
-    pub fn snapshot(&self, now: Instant, waits: Waits) -> Snapshot {
-        self.history().snapshot(now, waits)
+    pub fn snapshot(&self, now: Instant, waits: Waits, window: Window) -> Snapshot {
+        self.history().snapshot(now, waits, window)
     }
 
     /// A lock that a panic poisoned is as good as before: at worst one event is told in half.
@@ -127,8 +156,10 @@ impl Observer for Journal {
     }
 
     fn landed(&self, at: Instant, batch: &Landed<'_>) {
-        let answered = if batch.failed.is_none() { batch.riders } else { &[] };
-        self.history().landed(at, batch.ticket, batch.rows, batch.took, answered);
+        let (answered, failed) = if batch.failed.is_none() { (batch.riders, 0) } else { (&[][..], batch.riders.len()) };
+        let mut history = self.history();
+        history.landed(at, batch.ticket, batch.rows, batch.took, answered);
+        history.advance(at).failed += failed as u32;
     }
 
     fn refused(&self, at: Instant, items: &Refused<'_>) {
@@ -151,9 +182,10 @@ struct History {
     batch_edges: Vec<usize>,
     latency_edges: Vec<Duration>,
     max_latency: Duration,
-    /// The newest last; its second since the epoch is `second`.
+    /// The newest last.
     columns: VecDeque<Column>,
-    second: u64,
+    /// What was in columns that are older than these, the newest last.
+    coarse: VecDeque<Column>,
     in_flight: usize,
     estimate: Option<(Fit, Instant)>,
     samples: VecDeque<(usize, Duration)>,
@@ -170,7 +202,7 @@ impl History {
             latency_edges: (LOWEST_EDGE..=HIGHEST_EDGE).map(edge).collect(),
             max_latency,
             columns: VecDeque::with_capacity(COLUMNS),
-            second: 0,
+            coarse: VecDeque::new(),
             in_flight: 0,
             estimate: None,
             samples: VecDeque::with_capacity(SAMPLES),
@@ -183,13 +215,15 @@ impl History {
     /// a stamp of the second before: what they tell counts in this one.
     fn advance(&mut self, now: Instant) -> &mut Column {
         let second = now.since(Instant::EPOCH).as_secs();
-        let missing = if self.columns.is_empty() { 1 } else { second.saturating_sub(self.second) };
-        let (batches, latencies) = (self.batch_edges.len(), self.latency_edges.len() + 1);
-        for _ in 0..missing.min(COLUMNS as u64) {
-            let column = Column { batches: vec![0; batches], latencies: vec![0; latencies], ..Column::default() };
-            push(&mut self.columns, column, COLUMNS);
+        let next = self.columns.back().map_or(second, |newest| newest.step + 1);
+        for step in next.max((second + 1).saturating_sub(COLUMNS as u64))..=second {
+            let oldest = if self.columns.len() == COLUMNS { self.columns.pop_front() } else { None };
+            if let Some(oldest) = oldest {
+                fold(&mut self.coarse, &oldest);
+            }
+            let empty = Column::empty(step, self.batch_edges.len(), self.latency_edges.len() + 1);
+            self.columns.push_back(empty);
         }
-        self.second = self.second.max(second);
         self.columns.back_mut().expect("a column was added where there was none")
     }
 
@@ -205,7 +239,10 @@ impl History {
             release.took = Some(time);
         }
         let class = self.batch_edges.iter().position(|&edge| rows <= edge).unwrap_or(self.batch_edges.len() - 1);
-        self.advance(now).batches[class] += 1;
+        let column = self.advance(now);
+        column.batches[class] += 1;
+        column.rows += rows as u64;
+        column.largest = column.largest.max(rows);
         let (edges, column) = (&self.latency_edges, self.columns.back_mut());
         if let Some(column) = column {
             for rider in answered {
@@ -255,8 +292,16 @@ impl History {
         column.queue_rows = column.queue_rows.max(rows);
     }
 
-    fn snapshot(&mut self, now: Instant, queue: Waits) -> Snapshot {
+    fn snapshot(&mut self, now: Instant, queue: Waits, window: Window) -> Snapshot {
         self.advance(now);
+        let columns = match window {
+            Window::TwoMinutes => self.columns.iter().cloned().collect(),
+            Window::Hour => {
+                let mut coarse = self.coarse.clone();
+                self.columns.iter().for_each(|column| fold(&mut coarse, column));
+                coarse.into()
+            }
+        };
         Snapshot {
             at: now.since(Instant::EPOCH),
             queue,
@@ -265,11 +310,42 @@ impl History {
             samples: self.samples.iter().copied().collect(),
             batch_edges: self.batch_edges.clone(),
             latency_edges: self.latency_edges.clone(),
-            columns: self.columns.iter().cloned().collect(),
+            columns,
             releases: self.releases.iter().rev().map(|&(at, release)| (now.since(at), release)).collect(),
             refusals: self.refusals.iter().rev().map(|(at, refusal)| (now.since(*at), refusal.clone())).collect(),
         }
     }
+}
+
+impl Column {
+    fn empty(step: u64, sizes: usize, latencies: usize) -> Column {
+        Column { step, batches: vec![0; sizes], latencies: vec![0; latencies], ..Column::default() }
+    }
+
+    /// Adds what happened in a part of this step.
+    fn add(&mut self, part: &Column) {
+        let add = |sums: &mut Vec<u32>, parts: &[u32]| sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+        add(&mut self.batches, &part.batches);
+        add(&mut self.latencies, &part.latencies);
+        self.rows += part.rows;
+        self.largest = self.largest.max(part.largest);
+        self.on_time += part.on_time;
+        self.late += part.late;
+        self.refused += part.refused;
+        self.failed += part.failed;
+        self.queue_rows = self.queue_rows.max(part.queue_rows);
+        self.busy += part.busy;
+    }
+}
+
+/// Adds a second, which is not older than the last, to columns that stand for more of them: an hour's at most.
+fn fold(coarse: &mut VecDeque<Column>, second: &Column) {
+    let step = second.step / COARSE;
+    let next = coarse.back().map_or(step, |newest| newest.step + 1);
+    for step in next.max((step + 1).saturating_sub(COLUMNS as u64))..=step {
+        push(coarse, Column::empty(step, second.batches.len(), second.latencies.len()), COLUMNS);
+    }
+    coarse.back_mut().expect("a column was added where there was none").add(second);
 }
 
 /// Adds to the end of a list of at most so many, of which the first gives way.
@@ -283,6 +359,7 @@ fn push<T>(list: &mut VecDeque<T>, last: T, most: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batcher::BatchError;
     use crate::policy::ShedReason;
 
     const MS: Duration = Duration::from_millis(1);
@@ -315,11 +392,12 @@ mod tests {
         history.released(at(100), release(7, 65));
         let answered = [60, 59, 100].map(|ms| Rider { arrival: at(ms), span: None });
         history.landed(at(110), 7, 65, MS * 10, &answered);
-        let told = history.snapshot(at(200), queue());
+        let told = history.snapshot(at(200), queue(), Window::TwoMinutes);
         assert_eq!(told.batch_edges, [1, 2, 4, 8, 16, 32, 64, 100]);
         assert_eq!(told.columns.len(), 1);
         let column = &told.columns[0];
         assert_eq!(column.batches, [0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!((column.rows, column.largest), (65, 65), "as they were, and not as their bucket");
         let cap = told.latency_edges.iter().position(|&edge| edge == MS * 50).expect("the cap is an edge");
         assert_eq!((column.latencies[cap], column.latencies[cap + 1]), (1, 1), "exactly at the cap is within it");
         assert_eq!((column.on_time, column.late), (2, 1));
@@ -333,7 +411,7 @@ mod tests {
         history.waits(at(500), 3);
         history.waits(at(1500), 9);
         history.landed(at(2250), 0, 1, MS * 2000, &[]);
-        let told = history.snapshot(at(2250), queue());
+        let told = history.snapshot(at(2250), queue(), Window::TwoMinutes);
         assert_eq!(told.columns.iter().map(|c| c.busy).collect::<Vec<_>>(), [MS * 750, MS * 1000, MS * 250]);
         assert_eq!(told.columns.iter().map(|c| c.queue_rows).collect::<Vec<_>>(), [3, 9, 0]);
     }
@@ -343,14 +421,50 @@ mod tests {
         let mut history = history();
         history.refused(at(0), late(5));
         history.refused(at(119_999), late(1));
-        assert_eq!(history.snapshot(at(119_999), queue()).columns.iter().map(|c| c.refused).sum::<u32>(), 6);
-        let told = history.snapshot(at(120_000), queue());
+        assert_eq!(
+            history.snapshot(at(119_999), queue(), Window::TwoMinutes).columns.iter().map(|c| c.refused).sum::<u32>(),
+            6
+        );
+        let told = history.snapshot(at(120_000), queue(), Window::TwoMinutes);
         assert_eq!(told.columns.len(), COLUMNS);
         assert_eq!(told.columns.iter().map(|c| c.refused).sum::<u32>(), 1);
         assert_eq!(told.columns[COLUMNS - 2].refused, 1);
         // However long nothing was heard, catching up is bounded.
-        let told = history.snapshot(Instant::FAR_FUTURE, queue());
+        let told = history.snapshot(Instant::FAR_FUTURE, queue(), Window::TwoMinutes);
         assert_eq!(told.columns.iter().map(|c| c.refused).sum::<u32>(), 0);
+    }
+
+    #[test]
+    fn an_hour_is_remembered_in_columns_of_thirty_seconds_and_nothing_counts_twice() {
+        let mut history = history();
+        for second in 0..4000 {
+            history.landed(at(second * 1000 + 999), 0, 1 + second as usize % 100, MS, &[]);
+        }
+        history.refused(at(3_999_999), late(7));
+        let told = history.snapshot(at(3_999_999), queue(), Window::Hour);
+        assert_eq!(told.columns.len(), COLUMNS);
+        let (last, whole) = told.columns.split_last().expect("there are some");
+        let batches = |column: &Column| column.batches.iter().sum::<u32>();
+        assert!(whole.iter().all(|column| batches(column) == 30 && column.busy == MS * 30), "{whole:?}");
+        assert_eq!((batches(last), last.refused), (10, 7), "seconds 3,990 to 3,999");
+        assert_eq!((last.largest, last.rows), (100, (91..=100).sum()));
+        // After a long silence, too.
+        let told = history.snapshot(at(40_000_000), queue(), Window::Hour);
+        assert!(told.columns.len() <= COLUMNS && told.columns.iter().all(|column| batches(column) == 0));
+    }
+
+    #[test]
+    fn a_batch_that_fails_is_told_as_such() {
+        let journal = Journal::new(MS * 50, 100);
+        let riders = [60, 59].map(|ms| Rider { arrival: at(ms), span: None });
+        let why = BatchError::new("no");
+        let failed = Some(&why);
+        journal.landed(
+            at(70),
+            &Landed { ticket: 1, riders: &riders, rows: 2, predicted: None, took: MS, span: None, failed },
+        );
+        let told = journal.snapshot(at(80), queue(), Window::TwoMinutes);
+        assert_eq!((told.columns[0].failed, told.columns[0].on_time), (2, 0));
     }
 
     #[test]
@@ -362,7 +476,12 @@ mod tests {
         let full = Error::Full { queued: 4, bound: 4, unit: "rows", retry_after: MS };
         history.refused(at(500), Refusal { reason: RefusalReason::RowsBound, requests: 1, told: full });
         history.refused(at(501), late(1));
-        let told: Vec<_> = history.snapshot(at(501), queue()).refusals.into_iter().map(|(_, r)| r.requests).collect();
+        let told: Vec<_> = history
+            .snapshot(at(501), queue(), Window::TwoMinutes)
+            .refusals
+            .into_iter()
+            .map(|(_, r)| r.requests)
+            .collect();
         assert_eq!(told, [1, 1, 1000]);
     }
 
@@ -375,7 +494,7 @@ mod tests {
             history.learned(at(i), 1, MS, Fit::UNKNOWN);
             history.refused(at(i * 2000), late(1));
         }
-        let told = history.snapshot(at(2_000_000), queue());
+        let told = history.snapshot(at(2_000_000), queue(), Window::TwoMinutes);
         assert_eq!((told.releases.len(), told.refusals.len(), told.samples.len()), (LATEST, LATEST, SAMPLES));
         assert_eq!(told.releases[0].1.ticket, 999);
         assert_eq!(told.in_flight, 0);

@@ -21,7 +21,7 @@ use super::spec::{Build, ModelSpec, Source};
 use super::work::{Desk, Fleet, Habits, Served};
 use crate::batcher::{self, Answered, BatchError, BatchSizes, Batcher, Caps, Pool, Terms, Weight, Work};
 use crate::error::{Error, Outcome};
-use crate::journal::{Journal, Snapshot};
+use crate::journal::{Journal, Snapshot, Window};
 use crate::metrics::{Copied, Limits, Metrics, ModelMetrics, Stage};
 use crate::opaque;
 use crate::runner::{Hooks, Runner, Signature};
@@ -277,9 +277,9 @@ impl Model {
         self.counts.statistics.totals()
     }
 
-    /// What waits and runs, what has been learned of the batch time, and what happened in the last two minutes.
-    pub fn snapshot(&self) -> Snapshot {
-        self.journal.snapshot(self.batcher.now(), self.batcher.waits())
+    /// What waits and runs, what has been learned of the batch time, and what happened so far back.
+    pub fn snapshot(&self, window: Window) -> Snapshot {
+        self.journal.snapshot(self.batcher.now(), self.batcher.waits(), window)
     }
 
     /// Answers one request of any number of rows.

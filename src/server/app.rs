@@ -30,15 +30,18 @@ pub(super) struct App {
     pub(super) room: Room,
     /// What `/metrics` says.
     pub(super) metrics: Shared,
-    /// What `/status` says.
+    /// What `/status` says of two minutes.
     pub(super) status: Shared,
+    /// What it says of an hour.
+    pub(super) status_of_hour: Shared,
 }
 
 impl App {
     /// What is there to be reached.
     pub(super) fn new(registry: Registry, repository: Option<Repository>, options: Arc<Options>) -> App {
         let room = Room::new(options.max_bodies_bytes);
-        App { registry, repository, options, room, metrics: Shared::default(), status: Shared::default() }
+        let [metrics, status, status_of_hour] = [(); 3].map(|()| Shared::default());
+        App { registry, repository, options, room, metrics, status, status_of_hour }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::StatusCode;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::app::{App, json_bytes, json_text};
 use super::status::Refusal as Refused;
-use crate::registry::{Model, Registry, Snapshot};
+use crate::registry::{Model, Registry, Snapshot, Window};
 
 #[derive(Serialize)]
 struct Overview<'a> {
@@ -35,6 +35,10 @@ struct Service<'a> {
     max_latency_ms: f64,
     max_batch_size: usize,
     runners: usize,
+    /// Why it does not answer at present.
+    stuck: Option<String>,
+    /// Why it cannot keep its latency cap.
+    warning: Option<&'a str>,
     queue: Waits,
     in_flight: usize,
     /// `null` before the first batch.
@@ -65,19 +69,24 @@ struct Estimate {
     noise: f64,
     trusted: bool,
     age_s: f64,
+    /// Rows of the smallest and the largest batch that it was learned from.
+    timed_rows: (usize, usize),
     /// Rows and milliseconds of the latest batches, the newest last.
     samples: Vec<(usize, f64)>,
 }
 
-/// Columns of a second each, the oldest first; the last one is not over.
+/// Columns of one length each, the oldest first; the last one is not over.
 #[derive(Serialize)]
 struct History {
     step_s: f64,
     batches: Vec<Vec<u32>>,
+    rows: Vec<u64>,
+    largest: Vec<usize>,
     latency: Vec<Vec<u32>>,
     on_time: Vec<u32>,
     late: Vec<u32>,
     refused: Vec<u32>,
+    failed: Vec<u32>,
     queue_rows: Vec<usize>,
     busy: Vec<f64>,
 }
@@ -104,10 +113,12 @@ struct Refusal {
     requests: usize,
 }
 
-/// `GET /status`
-pub(super) async fn overview(State(app): State<App>) -> Response {
+/// `GET /status`, with `?history=hour` of an hour
+pub(super) async fn overview(State(app): State<App>, RawQuery(query): RawQuery) -> Response {
     let registry = app.registry.clone();
-    let Some(page) = app.status.get(move || written(&registry)).await else {
+    let is_hour = query.is_some_and(|query| query.split('&').any(|part| part == "history=hour"));
+    let (shared, window) = if is_hour { (app.status_of_hour, Window::Hour) } else { (app.status, Window::TwoMinutes) };
+    let Some(page) = shared.get(move || written(&registry, window)).await else {
         return Refused::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response();
     };
     let mut response = json_bytes(StatusCode::OK, page);
@@ -115,17 +126,17 @@ pub(super) async fn overview(State(app): State<App>) -> Response {
     response
 }
 
-fn written(registry: &Registry) -> Bytes {
+fn written(registry: &Registry, window: Window) -> Bytes {
     let served = registry.models();
-    let models: Vec<Service<'_>> = served.iter().map(|model| Service::of(model)).collect();
+    let models: Vec<Service<'_>> = served.iter().map(|model| Service::of(model, window)).collect();
     let uptime_s = registry.uptime().as_secs_f64();
     let server = About { version: env!("CARGO_PKG_VERSION"), uptime_s, ready: registry.is_ready() };
     json_text(&Overview { server, models }).into()
 }
 
 impl Service<'_> {
-    fn of(model: &Model) -> Service<'_> {
-        let (spec, told) = (model.spec(), model.snapshot());
+    fn of(model: &Model, window: Window) -> Service<'_> {
+        let (spec, told) = (model.spec(), model.snapshot(window));
         let Snapshot { queue, in_flight, batch_edges, .. } = told.clone();
         let estimate = told.estimate.as_ref().map(|(fit, age)| Estimate {
             base_ms: fit.base_seconds() * 1e3,
@@ -133,6 +144,7 @@ impl Service<'_> {
             noise: fit.noise(),
             trusted: fit.is_trusted(),
             age_s: age.as_secs_f64(),
+            timed_rows: fit.timed_rows(),
             samples: told.samples.iter().map(|&(rows, time)| (rows, ms(time))).collect(),
         });
         let release = |(ago, release): &(Duration, crate::registry::Release)| Release {
@@ -159,13 +171,15 @@ impl Service<'_> {
             max_latency_ms: ms(spec.max_latency),
             max_batch_size: spec.max_batch_rows.get(),
             runners: spec.runners.get(),
+            stuck: model.stuck(),
+            warning: model.too_slow(),
             queue: Waits { rows: queue.rows, max_rows: queue.max_rows, bytes: queue.bytes, max_bytes: queue.max_bytes },
             in_flight,
             estimate,
             totals: model.totals().into_iter().map(|(outcome, count)| (outcome.label(), count)).collect(),
             batch_edges,
             latency_edges_ms: told.latency_edges.iter().copied().map(ms).collect(),
-            history: History::of(&told, spec.runners.get()),
+            history: History::of(&told, spec.runners.get(), window.step()),
             releases: told.releases.iter().map(release).collect(),
             refusals: told.refusals.iter().map(refusal).collect(),
         }
@@ -173,17 +187,20 @@ impl Service<'_> {
 }
 
 impl History {
-    fn of(told: &Snapshot, runners: usize) -> History {
+    fn of(told: &Snapshot, runners: usize, step: Duration) -> History {
         let columns = &told.columns;
         History {
-            step_s: 1.0,
+            step_s: step.as_secs_f64(),
             batches: columns.iter().map(|c| c.batches.clone()).collect(),
+            rows: columns.iter().map(|c| c.rows).collect(),
+            largest: columns.iter().map(|c| c.largest).collect(),
             latency: columns.iter().map(|c| c.latencies.clone()).collect(),
             on_time: columns.iter().map(|c| c.on_time).collect(),
             late: columns.iter().map(|c| c.late).collect(),
             refused: columns.iter().map(|c| c.refused).collect(),
+            failed: columns.iter().map(|c| c.failed).collect(),
             queue_rows: columns.iter().map(|c| c.queue_rows).collect(),
-            busy: columns.iter().map(|c| c.busy.as_secs_f64() / runners as f64).collect(),
+            busy: columns.iter().map(|c| c.busy.div_f64(step.as_secs_f64()).as_secs_f64() / runners as f64).collect(),
         }
     }
 }

@@ -260,7 +260,7 @@ def check_keyboard(page, checks):
             break
         reached.add(at[0])
         plain += [] if at[1] != "none" else [at]
-    wanted = {"pause", "models", "clear", *PLOTS}
+    wanted = {"window", "pause", "models", "clear", *PLOTS}
     checks.check("the Tab key reaches all that can be used", wanted <= reached, wanted - reached or "")
     checks.check("and what is reached is outlined", not plain, plain)
 
@@ -352,6 +352,84 @@ def check_numbers(page, checks):
         got == want,
         [pair for pair in zip(got, want) if pair[0] != pair[1]] if isinstance(got, list) else got,
     )
+
+
+# The server's status, but for `digits`: every batch has 16 rows of at most 24, half of the answers take as long as the cap allows,
+# nothing is on time in the last minute, and the lists are as long as they get.
+TROUBLE = """
+const real = window.fetch;
+window.fetch = async (url, options) => {
+  const answer = await real(url, options);
+  if (!String(url).startsWith("status")) return answer;
+  const status = await answer.json(), model = status.models.find((one) => one.name === "digits");
+  const columns = (value) => Array.from({ length: 120 }, () => value);
+  Object.assign(model, { max_batch_size: 24, batch_edges: [1, 2, 4, 8, 16, 24], warning: "its smallest batch takes 200 ms" });
+  const cap = model.latency_edges_ms.findIndex((edge) => Math.abs(edge - model.max_latency_ms) < 1e-6);
+  const latencies = model.latency_edges_ms.map((_, at) => (at === cap ? 9 : 0)).concat(0);
+  Object.assign(model.history, { batches: columns([0, 0, 0, 0, 3, 0]), rows: columns(48), largest: columns(16), latency: columns(latencies),
+    on_time: columns(0), late: columns(48), refused: columns(500), failed: columns(2), busy: columns(1), queue_rows: columns(7) });
+  model.estimate = { base_ms: 1, per_row_ms: 0.5, noise: 1.1, trusted: true, age_s: 3600, timed_rows: [4, 8], samples: [[4, 3], [8, 5]] };
+  const told = "refused: the answer would come 131.2 ms after arrival, past the deadline of 100.0 ms; retry in 40 ms";
+  model.refusals = columns({ ago_s: 1, reason: "batch_too_late", why: "even the next batch would have answered it late", told, requests: 500 }).slice(0, 20);
+  model.releases = columns({ ago_s: 1, rows: 16, requests: 16, reason: "ripe", held_ms: 0, predicted_ms: 9, took_ms: 9,
+    why: "waiting for the next request would have cost more than it saved" }).slice(0, 20);
+  return new Response(JSON.stringify(status));
+};
+"""
+MOST_PX = {1280: 1950, 360: 3900}  # of the page's height, whatever happens
+
+# Pairs of names in a plot that lie on each other.
+COLLISIONS = """
+return [...document.querySelectorAll(".panels svg")].flatMap((svg) => {
+  const texts = [...svg.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+  return texts.flatMap(([name, a], at) => texts.slice(at + 1)
+    .filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 2 && b.top < a.bottom - 2)
+    .map(([other]) => `${name} | ${other}`));
+});
+"""
+
+
+def check_trouble(page, checks):
+    """What a model in trouble looks like."""
+    page.run(TROUBLE)
+    page.wait(lambda: page.text("batches-words").endswith("of 16 rows on average, the largest of 16"), "the batches' rows are counted")
+    tiles = page.find("tiles").text
+    checks.check("batches that all have 16 rows have 16 on average", "16 rows\nof at most 24" in tiles, tiles.replace("\n", " "))
+    label = next(one for one in page.all("#models label") if one.text.startswith("digits"))
+    worst = page.run("return getComputedStyle(document.documentElement).getPropertyValue('--bad')")
+    dots = [
+        one.find_element(By.TAG_NAME, "i").get_attribute("class") for one in page.all("#models label") if not one.text.startswith("digits")
+    ]
+    looks = label.find_element(By.TAG_NAME, "i").get_attribute("class")
+    checks.check("a model with nothing on time looks bad among the others", "0 % on time" in label.text and looks == "health bad", looks)
+    checks.check("and the others do not", worst and "health bad" not in dots, dots)
+    checks.check("why it cannot keep its cap is said", "its smallest batch takes 200 ms" in page.text("trouble"), page.text("trouble"))
+    fit = page.text("fit-more")
+    checks.check(
+        "the line says between which sizes and when it was learned",
+        "batches of 4 to 8 rows, the last 60 min ago" in fit and "a guess" in fit,
+        fit,
+    )
+    guesses = page.run("return [...document.querySelectorAll('#fit .guess')].length")
+    checks.check("beyond them it is drawn as a guess", guesses == 2 and page.all("#fit .guess-name"), guesses)
+    for width, most in MOST_PX.items():
+        page.resize(width, 900)
+        page.wait(lambda w=width: page.find("batches").find_element(By.CSS_SELECTOR, "svg").rect["width"] < w, "a new drawing")
+        height = page.run("return document.documentElement.scrollHeight")
+        checks.check(f"{width} px: under refusals the page is not longer than {most} px", height <= most, height)
+        collisions = page.run(COLLISIONS)
+        checks.check(f"{width} px: no two names lie on each other at the cap", not collisions, collisions)
+    page.resize(1280, 900)
+
+
+def check_hour(page, checks):
+    """The last hour in place of two minutes."""
+    page.find("window").find_element(By.XPATH, "label[2]").click()
+    page.wait(lambda: page.text("outcomes-words").startswith("last 5 min"), "the words of an hour")
+    axis = page.find("outcomes").find_element(By.CSS_SELECTOR, "svg").text
+    checks.check("an hour is shown", "−60 min" in axis and marks(page, "outcomes") > 0, axis.replace("\n", " "))
+    page.find("window").find_element(By.XPATH, "label[1]").click()
+    page.wait(lambda: page.text("outcomes-words").startswith(f"last {CALM_S} s"), "the words of two minutes")
 
 
 def asked(page):
@@ -458,6 +536,8 @@ def main():
                 page.wait(lambda: page.find("drawing").is_displayed(), "the digit to draw")
                 check_keyboard(page, checks)
                 check_numbers(page, checks)
+                check_hour(page, checks)
+                check_trouble(page, checks)
                 check_rest(page, checks)
                 check_restart(page, checks, server)
                 errors = page.errors()

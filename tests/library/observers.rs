@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use uncork::batcher::policy::Fixed;
 use uncork::batcher::{Batcher, Pool, RefusalReason, Terms};
-use uncork::journal::{Journal, Release};
+use uncork::journal::{Journal, Release, Window};
 use uncork::metrics::{Limits, Metrics};
 
 use stand_in::{StandIn, answered, ms, submit_at};
@@ -73,7 +73,7 @@ async fn what_happened_to_the_latest_batches_and_refusals_can_be_told() {
     let builder = runner.builder(ms(100), 2).seen(runner.warm()).policy(policy).max_queue_rows(3);
     let journal = Journal::new(ms(100), 2);
     let batcher = builder.observer(journal.clone()).start(runner.clone());
-    let snapshot = |batcher: &Batcher<u64, u64>| journal.snapshot(batcher.now(), batcher.waits());
+    let snapshot = |batcher: &Batcher<u64, u64>| journal.snapshot(batcher.now(), batcher.waits(), Window::TwoMinutes);
     let told = snapshot(&batcher);
     let (fit, _) = told.estimate.expect("the warm-up is known");
     assert!((fit.base_seconds() - 0.010).abs() < 1e-6 && told.samples.len() == runner.warm().len());

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use uncork::batcher;
 use uncork::error::Error;
-use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
+use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms, Window};
 use uncork::runner::synthetic::Synthetic;
 use uncork::runner::{Remote, Runner, RunnerError, Signature, TensorSpec};
 use uncork::telemetry::Tracer;
@@ -100,7 +100,7 @@ async fn a_token_that_the_model_does_not_know_fails_its_own_request_and_no_neigh
     }
     assert!(most_rows > 16, "they shared batches");
     // It never met a batch: 8 rows went alone, and 31 together.
-    let rows: usize = model.snapshot().releases.iter().map(|(_, release)| release.rows).sum();
+    let rows: usize = model.snapshot(Window::TwoMinutes).releases.iter().map(|(_, release)| release.rows).sum();
     assert_eq!(rows, 8 + 31);
     let text = registry.metrics().render();
     assert!(text.contains(r#"uncork_requests_total{model="m",version="1",outcome="invalid"} 1"#), "{text}");

@@ -401,6 +401,9 @@ async fn the_status_tells_of_every_model_and_of_what_happened_to_it_last() {
     assert_eq!(last["releases"][0]["reason"], "ripe");
     assert_eq!(last["queue"]["max_rows"], 64);
     assert_eq!(last["batch_edges"], json!([1, 2, 4, 8]));
+    assert_eq!((&last["history"]["step_s"], &last["warning"]), (&json!(1.0), &Value::Null));
+    let hour = server.get("/status?history=hour").await.json()["models"][1]["history"].clone();
+    assert_eq!((&hour["step_s"], &hour["rows"]), (&json!(30.0), &json!([1])));
     let newest = last["estimate"]["samples"].as_array().unwrap().last().unwrap();
     assert_eq!(newest[0], 1);
 }

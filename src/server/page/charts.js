@@ -1,6 +1,7 @@
 // The plots. Each is made once and gives the function that draws a model, says it in words, and returns its tiles.
 
 import { added, bucketName, colourSteps, count, counted, ms, percent, quantile, roundedUp, short, span, sum, ticks } from "./numbers.js";
+import { moodOf } from "./models.js";
 import { Plot, band, bars, linear, logarithmic, path } from "./plot.js";
 import { TimePlot } from "./time.js";
 import { byId, made, say, tile } from "./words.js";
@@ -28,17 +29,17 @@ export function batchSizes() {
     });
     cells.forEach((boxes, step) => plot.path(shade(step), bars(boxes), boxes.length));
     if (most === 0) plot.empty("no batch");
-    byId("batches-legend").replaceChildren(...(most === 0 ? [] : ["batches a second of as many rows:", ...steps.map((step, at) => {
+    byId("batches-legend").replaceChildren(...(most === 0 ? [] : [`batches in ${history.step_s === 1 ? "a second" : `${history.step_s} s`} of as many rows:`, ...steps.map((step, at) => {
       const last = at + 1 < steps.length ? steps[at + 1] - 1 : most;
       return made("span", "", made("i", `swatch ${shade(at)}`), last > step ? `${count(step)}–${count(last)}` : count(step));
     })]));
 
-    const sizes = added(plot.spoken(history.batches), edges.length), batches = sum(sizes);
-    const median = Math.ceil(quantile(sizes, edges, 0.5)?.value);
+    // Rows are counted, not read off the bands: a band of 9 to 16 does not tell which.
+    const batches = sum(plot.spoken(history.batches).flat()), mean = sum(plot.spoken(history.rows)) / batches;
+    const largest = Math.max(0, ...plot.spoken(history.largest)), mean_rows = `${short(mean)} row${mean === 1 ? "" : "s"}`;
     if (batches === 0) plot.say("no batch");
-    else plot.say([short(batches / plot.seconds)], batches === plot.seconds ? " batch" : " batches", " a second, half of them up to ", [counted(median, "row")],
-      ", the largest ", [bucketName(edges, sizes.findLastIndex((all) => all > 0))]);
-    return tile("Median batch", counted(median, "row"), `of at most ${count(max_batch_size)}`, median / max_batch_size);
+    else plot.say([short(batches / plot.seconds)], batches === plot.seconds ? " batch" : " batches", " a second, of ", [mean_rows], " on average, the largest of ", [count(largest)]);
+    return tile("Mean batch", batches ? mean_rows : "–", `of at most ${count(max_batch_size)}`, mean / max_batch_size);
   };
 }
 
@@ -86,12 +87,12 @@ function logTicks(low, high) {
   return all.length <= 8 ? all : inside(powers);
 }
 
-const OUTCOMES = { on_time: "on-time", late: "late", refused: "refused" }; // of the history, with their colours
+const OUTCOMES = { on_time: "on-time", late: "late", refused: "refused", failed: "failed" }; // of the history, with their colours
 // Outcomes of the totals with their words and colours. The first three are always shown, others once they happened.
 const TOTALS = [
   ["on_time", "on time", "on-time"], ["late", "late", "late"], ["shed", "refused, would be late", "refused"],
   ["full", "refused, queue full", "refused"], ["shutting_down", "refused, shutting down", "refused"],
-  ["failed", "failed in the model", ""], ["invalid", "not valid", ""], ["departed", "caller left", ""],
+  ["failed", "failed in the model", "failed"], ["invalid", "not valid", ""], ["departed", "caller left", ""],
 ];
 
 export function outcomes() {
@@ -111,15 +112,15 @@ export function outcomes() {
       });
       plot.path(OUTCOMES[key], bars(boxes), boxes.filter((box) => box[3] > 0).length);
     }
-    const [on_time, late, refused] = keys.map((key) => sum(plot.spoken(history[key]))), all = on_time + late + refused;
+    const [on_time, late, refused, failed] = keys.map((key) => sum(plot.spoken(history[key]))), all = on_time + late + refused + failed;
     if (!bases.some(Boolean)) plot.empty("no request");
     if (all === 0) plot.say("no request");
-    else plot.say([short(all / plot.seconds)], " a second: ", [percent(on_time / all)], ` on time, ${percent(late / all)} late, ${percent(refused / all)} refused`);
+    else plot.say([short(all / plot.seconds)], " a second: ", [percent(on_time / all)], ` on time, ${percent(late / all)} late, ${percent(refused / all)} refused${failed ? `, ${percent(failed / all)} failed` : ""}`);
     byId("totals").replaceChildren(...TOTALS.filter(([key], at) => at < 3 || totals[key] > 0)
       .map(([key, words, colour]) => made("tr", "", made("td", "", made("i", `swatch ${colour}`), words), made("td", "", count(totals[key])))));
     const since_start = totals.on_time / (totals.on_time + totals.late + totals.shed + totals.full + totals.failed);
-    return [tile(`On time, ${plot.about}`, percent(on_time / all), `${percent(since_start)} since start`),
-      tile("Answers a second", short((on_time + late) / plot.seconds), `${short(refused / plot.seconds)} refused`)];
+    return [tile(`On time, ${plot.about}`, percent(on_time / all), `${percent(since_start)} since start`, on_time / all, moodOf(on_time, all)),
+      tile("Answers a second", short((on_time + late) / plot.seconds), `${short(refused / plot.seconds)} refused${failed ? `, ${short(failed / plot.seconds)} failed` : ""}`)];
   };
 }
 
@@ -151,6 +152,7 @@ export function busy() {
 }
 
 const USUAL = 0.94; // of the samples fit into the plot
+const GUESS_PX = 60; // of the line, from which on it is labelled
 const CAP_SHOWN = 2; // times the highest point: a cap above that stands in words only
 
 export function fit() {
@@ -163,8 +165,8 @@ export function fit() {
       say(plot.words, "What a batch costs is learned from the first ones.");
       return [];
     }
-    const { base_ms, per_row_ms, noise, samples } = estimate, time = (rows) => base_ms + per_row_ms * rows;
-    const widest = Math.max(1, ...samples.map(([rows]) => rows));
+    const { base_ms, per_row_ms, noise, samples, timed_rows: [least, most] } = estimate, time = (rows) => base_ms + per_row_ms * rows;
+    const widest = Math.max(1, most, ...samples.map(([rows]) => rows));
     const right = widest * 2 > max_batch_size ? max_batch_size : Math.min(max_batch_size, roundedUp(widest * 1.2));
     // Some stragglers would flatten all else: they stand at the upper edge.
     const usual = samples.map(([, took]) => took).sort((a, b) => a - b)[Math.floor(samples.length * USUAL)] ?? 0;
@@ -178,17 +180,23 @@ export function fit() {
       const opacity = 0.2 + 0.6 * (at + 1) / samples.length; // the newest strongest
       plot.add("circle", { class: "on-time sample", cx: x(rows), cy: y(Math.min(top, took)), r: 3, "fill-opacity": opacity });
     });
-    const line = (factor) => path([0, right].map((rows) => [x(rows), y(time(rows) * factor)]));
-    if (noise > 1) plot.path("line promise", line(noise));
-    plot.path("line", line(1));
+    const line = (from, to, factor = 1) => path([from, to].map((rows) => [x(rows), y(time(rows) * factor)]));
+    if (noise > 1) plot.path("line promise", line(0, right, noise));
+    // Between the sizes that were timed the line is known, beyond them it is a guess, and looks like one.
+    plot.path("line guess", line(0, least));
+    plot.path("line guess", line(most, right));
+    plot.path("line", line(least, most));
+    const beyond = x(right) - x(most) > GUESS_PX ? [most, right] : null;
+    if (beyond) plot.text(x((beyond[0] + beyond[1]) / 2), y(time((beyond[0] + beyond[1]) / 2)) - 7, "a guess", "middle", "guess-name");
     plot.add("circle", { class: "intercept", cx: plot.x0, cy: y(base_ms), r: 3.5 });
     if (cap_shown) plot.bound(y(cap), `cap ${ms(cap)}`);
 
     say(plot.words, "A batch costs ", [ms(base_ms, 2)], " + ", [ms(per_row_ms, 2)], " a row.");
-    const full_ms = time(max_batch_size);
-    say(byId("fit-more"), estimate.trusted ? `Decisions count on ${short(noise)} × that (dotted). ` : "Too few batches yet to refuse anything on this. ",
-      `A full batch of ${counted(max_batch_size, "row")}: ${ms(full_ms, 2)}, ${count(Number((max_batch_size / full_ms * 1000).toPrecision(2)))} rows a second. `,
-      cap_shown ? "" : `The cap of ${ms(cap)} is far above. `, `Last batch learned from ${span(estimate.age_s)} ago.`);
+    const full_ms = time(max_batch_size), rate = count(Number((max_batch_size / full_ms * 1000).toPrecision(2)));
+    say(byId("fit-more"), `Learned from batches of ${least === most ? counted(most, "row") : `${count(least)} to ${counted(most, "row")}`}, the last ${span(estimate.age_s)} ago. `,
+      estimate.trusted ? `Decisions count on ${short(noise)} × that (dotted). ` : "Too few batches yet to refuse anything on this. ",
+      `A full batch of ${counted(max_batch_size, "row")}: ${ms(full_ms, 2)}, ${rate} rows a second${most < max_batch_size ? ": a guess, none was timed. " : ". "}`,
+      cap_shown ? "" : `The cap of ${ms(cap)} is far above.`);
     return [];
   };
 }

@@ -4,8 +4,9 @@ import { batchSizes, busy, fit, latency, outcomes, waiting } from "./charts.js";
 import { showDrawing } from "./digit.js";
 import { drawQuiet, drawReasons } from "./figures.js";
 import { Live } from "./live.js";
-import { counted, ms, short, span, sum } from "./numbers.js";
-import { cursor, spokenRange } from "./time.js";
+import { keyOf, showModels } from "./models.js";
+import { counted, ms, span, sum } from "./numbers.js";
+import { cursor } from "./time.js";
 import { byId, made, say } from "./words.js";
 
 let status = null;    // the last answer
@@ -13,8 +14,6 @@ let seen_at = null;   // when it came
 let chosen = "";      // the key of the model that is shown
 let charts = null;    // made once there is something to draw
 const tensors = new Map(); // by model key: what the server says about the model, or null while it is asked
-
-const keyOf = (model) => `${model.name}@${model.version}`;
 
 /** Changes text only where it differs: what is read aloud is read once. */
 function write(id, text) {
@@ -46,30 +45,6 @@ function showServer({ version, uptime_s, ready }) {
   write("state", live.paused ? "paused" : status.models.length === 0 ? "serves no model" : ready ? "ready" : "not ready");
 }
 
-/** The models to choose from, where there are several. */
-function showChoice(shown) {
-  const { models } = status, holder = byId("models");
-  holder.hidden = models.length < 2;
-  const labels = () => [...holder.querySelectorAll("label")];
-  if (labels().map((label) => label.dataset.key).join("\n") !== models.map(keyOf).join("\n")) {
-    labels().forEach((label) => label.remove());
-    holder.append(...models.map((model) => {
-      const radio = Object.assign(document.createElement("input"), { type: "radio", name: "model" });
-      radio.addEventListener("change", () => { location.hash = encodeURIComponent(keyOf(model)); });
-      const label = made("label", "", radio, made("span", "model", model.name), made("span", "small"));
-      label.title = model.name;
-      label.dataset.key = keyOf(model);
-      return label;
-    }));
-  }
-  labels().forEach((label, at) => {
-    const { version, history } = models[at], { from, to, seconds } = spokenRange(history);
-    const answers = sum([...history.on_time.slice(from, to), ...history.late.slice(from, to)]);
-    label.querySelector("input").checked = models[at] === shown;
-    label.lastChild.textContent = `version ${version} · ${short(answers / seconds)} a second`;
-  });
-}
-
 /** What a model takes and gives; asked for once. Null where that is not known. */
 function tensorsOf(model) {
   const key = keyOf(model);
@@ -90,10 +65,13 @@ function draw() {
   byId("main").hidden = !model;
   if (!model) return;
   charts ??= [outcomes, latency, batchSizes, waiting, busy, fit].map((make) => make());
-  showChoice(model);
+  showModels(status.models, model, (key) => { location.hash = encodeURIComponent(key); });
   write("name", model.name);
   say(byId("caps"), `version ${model.version}, ${model.platform} · `, [`max_latency ${ms(model.max_latency_ms, 6)}`], " · ",
     [`max_batch_size ${counted(model.max_batch_size, "row")}`], " · ", [counted(model.runners, "runner")]);
+  const trouble = model.stuck ?? model.warning;
+  write("trouble", trouble ? `${model.stuck ? "It does not answer at present" : "It cannot keep its cap"}: ${trouble}.` : "");
+  byId("trouble").hidden = !trouble;
   const known = tensorsOf(model);
   const quiet = sum(Object.values(model.totals)) === 0;
   byId("quiet").hidden = !quiet;
@@ -132,6 +110,13 @@ byId("pause").addEventListener("click", () => {
   byId("pause").textContent = live.paused ? "Resume" : "Pause";
   requestDraw();
 });
+
+for (const radio of document.querySelectorAll("#window input")) {
+  radio.addEventListener("change", () => {
+    cursor.set(null);
+    live.show(radio.value === "hour");
+  });
+}
 
 readAddress();
 live.ask();

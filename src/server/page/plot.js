@@ -103,10 +103,13 @@ export class Plot {
     this.text(x, this.y1 + 16, words, anchor);
   }
 
-  /** A bound that is kept: a dashed line, named above its right end, or below it where there is no room above. */
+  /**
+   * A bound that is kept: a dashed line, named above its right end, or below it where there is no room above. What is kept
+   * only just is drawn along the line: the name stands back from it as far as it can.
+   */
   bound(y, words) {
     this.add("line", { class: "bound", x1: this.x0, x2: this.x1, y1: y, y2: y });
-    this.text(this.x1 - 5, y - this.y0 > 16 ? y - 5 : y + 13, words, "end", "bound-name");
+    this.text(this.x1 - 5, y - this.y0 > 16 ? Math.max(this.y0 + 11, y - 14) : y + 13, words, "end", "bound-name");
   }
 
   /** Words in the middle of an empty plot. */

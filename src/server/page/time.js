@@ -1,11 +1,12 @@
-// Plots over the last two minutes, and the cursor that they share: where it stands in one, it stands in all.
+// Plots over the last two minutes or the last hour, and the cursor that they share: where it stands in one, it stands in all.
 
 import { Plot, band, path } from "./plot.js";
+import { span } from "./numbers.js";
 import { made, say } from "./words.js";
 
 const COLUMNS = 120;
 const CALM_COLUMNS = 10; // over which the words speak while nobody points anywhere: single seconds would flicker
-const TICKS_S = [120, 60, 90, 30];
+const TICKS = [1, 1 / 2, 3 / 4, 1 / 4]; // of the time that is shown, the most needed first
 const NARROW_PX = 300; // from which on all of them have room
 
 /** The column that is pointed at, counted back from the present one (0), or null. */
@@ -20,26 +21,29 @@ export const cursor = {
   },
 };
 
+/** Seconds, or minutes where there are more than two. */
+const written = (seconds) => (seconds <= 120 ? `${seconds} s` : `${seconds / 60} min`);
+
 /** The columns from..to that words are about: the one under the cursor, or the last complete ones. */
 export function spokenRange({ batches, step_s }) {
   const { column } = cursor, last = Math.max(0, batches.length - 1);
   if (column === null) {
     const from = Math.max(0, last - CALM_COLUMNS);
-    return { from, to: last, seconds: Math.max(1, last - from) * step_s, about: `last ${CALM_COLUMNS * step_s} s` };
+    return { from, to: last, seconds: Math.max(1, last - from) * step_s, about: `last ${span(CALM_COLUMNS * step_s)}` };
   }
   const to = Math.max(0, batches.length - column); // before the history began, nothing
-  return { from: Math.max(0, to - 1), to, seconds: step_s, about: column === 0 ? "this second" : `${column * step_s} s ago` };
+  return { from: Math.max(0, to - 1), to, seconds: step_s, about: column === 0 ? (step_s === 1 ? "this second" : `these ${step_s} s`) : `${written(column * step_s)} ago` };
 }
 
 /** A plot whose horizontal axis is time; the present is at its right edge. */
 export class TimePlot extends Plot {
   constructor(id, options) {
-    const name = `${options.name} over the last two minutes`;
+    const name = `${options.name} over time`;
     super(id, { ...options, name });
     const { holder } = this;
     holder.classList.add("time");
     holder.tabIndex = 0;
-    for (const [key, value] of [["role", "group"], ["aria-label", `${name}. The arrow keys go through the seconds.`], ["aria-describedby", this.words.id]]) {
+    for (const [key, value] of [["role", "group"], ["aria-label", `${name}. The arrow keys go through its steps.`], ["aria-describedby", this.words.id]]) {
       holder.setAttribute(key, value);
     }
     const point = (event) => {
@@ -64,9 +68,9 @@ export class TimePlot extends Plot {
   begin(history, height) {
     super.begin(height);
     Object.assign(this, spokenRange(history), { columns: history.batches.length, column_px: (this.x1 - this.x0) / COLUMNS });
-    for (const ago of this.x1 - this.x0 < NARROW_PX ? TICKS_S.slice(0, 2) : TICKS_S) {
-      const x = this.x1 - ago / history.step_s * this.column_px;
-      if (x > this.x0 - 1) this.tickX(x, `−${ago} s`, ago === TICKS_S[0] ? "start" : "middle");
+    this.shown_s = COLUMNS * history.step_s;
+    for (const share of this.x1 - this.x0 < NARROW_PX ? TICKS.slice(0, 2) : TICKS) {
+      this.tickX(this.x1 - share * COLUMNS * this.column_px, `−${written(share * this.shown_s)}`, share === 1 ? "start" : "middle");
     }
     this.tickX(this.x1, "now", "end");
   }
@@ -86,7 +90,7 @@ export class TimePlot extends Plot {
     this.path("stroke", path(upper), values.filter((value) => value > 0).length);
   }
 
-  empty(what) { super.empty(`${what} in the last two minutes`); }
+  empty(what) { super.empty(`${what} in the last ${this.shown_s > 120 ? "hour" : "two minutes"}`); }
 
   /** The last step of drawing: the words, which begin with the time that they are about, and the hairline of the cursor. */
   say(...parts) {

@@ -16,11 +16,11 @@ export function say(holder, ...parts) {
 
 const GAUGE_HIGH = 0.8; // of a bound: from there on in the colour of warning
 
-/** A figure with its unit, what it is and what bounds it; `share` says how much of the bound that is. */
-export function tile(name, figure, under, share) {
+/** A figure with its unit, what it is and what bounds it; `share` says how much of the bound that is, `mood` how good it is. */
+export function tile(name, figure, under, share, mood) {
   const [value, unit = ""] = figure.endsWith("%") ? [figure] : figure.split(/ (?=[a-z]+$)/);
-  const bar = made("i", share > 1 ? "refused" : share > GAUGE_HIGH ? "late" : "on-time");
+  const bar = made("i", mood ? `health ${mood}` : share > 1 ? "refused" : share > GAUGE_HIGH ? "late" : "on-time");
   bar.style.width = `${100 * Math.min(1, share || 0)}%`;
-  return made("div", "", made("dt", "", name), made("dd", "figure", value, " ", made("small", "", unit)),
+  return made("div", "", made("dt", "", name), made("dd", `figure ${mood ?? ""}`, value, " ", made("small", "", unit)),
     made("dd", "gauge", bar), made("dd", "small", under));
 }

@@ -128,7 +128,9 @@ impl BatchTimes {
             let fit = self.refit(now);
             let fit = if self.observed < ENOUGH { fit.guess() } else { fit };
             let curve = if fit.is_line() { self.sizes.curve(fit.on_line()) } else { None };
-            self.fit = fit.curved(curve);
+            let sizes = || self.classes.iter().flatten().map(|sample| sample.rows);
+            let (least, most) = (sizes().min().unwrap_or(rows), sizes().max().unwrap_or(rows));
+            self.fit = fit.curved(curve).timed(least, most);
         }
         self.fit.set_noise(self.noise.factor());
     }
@@ -204,6 +206,21 @@ mod tests {
         // Extrapolating a slope from one size is how a burst after quiet is refused whole.
         assert_close(times.fit(), 128, affine(1, 1.0), 1e-6);
         assert!(!times.fit().is_line());
+    }
+
+    #[test]
+    fn it_says_between_which_sizes_it_was_learned() {
+        let mut times = BatchTimes::new();
+        for i in 0..200 {
+            let rows = [4, 16, 9, 12][i % 4];
+            times.observe(at(i as u64 * 10), rows, affine(rows, 1.0));
+        }
+        assert_eq!(times.fit().timed_rows(), (4, 16));
+        // What a change made worthless counts no more.
+        for i in 0..12 {
+            times.observe(at(2000 + i * 10), 12, affine(12, 4.0));
+        }
+        assert_eq!(times.fit().timed_rows(), (12, 12));
     }
 
     #[test]

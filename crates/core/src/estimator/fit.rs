@@ -17,6 +17,8 @@ pub struct Fit {
     knowledge: Knowledge,
     /// Where the times are clearly no line.
     curve: Option<Arc<Curve>>,
+    /// Rows of the smallest and the largest batch that this was learned from.
+    timed: (usize, usize),
 }
 
 /// How much has been seen.
@@ -44,7 +46,8 @@ const LONGEST: f64 = 3600.0;
 
 impl Fit {
     /// Before the first batch: every prediction is `None`.
-    pub const UNKNOWN: Fit = Fit { base: 0.0, per_row: 0.0, noise: 1.0, knowledge: Knowledge::Nothing, curve: None };
+    pub const UNKNOWN: Fit =
+        Fit { base: 0.0, per_row: 0.0, noise: 1.0, knowledge: Knowledge::Nothing, curve: None, timed: (0, 0) };
 
     /// A line through batches of different sizes: `base` and `per_row` in seconds, `noise` ≥ 1 as the factor by which a
     /// cautious prediction exceeds the mean. Values that are not finite or negative are taken as the nearest sound one.
@@ -79,6 +82,18 @@ impl Fit {
             Knowledge::OneSize { rows } => Fit { knowledge: Knowledge::Guess { rows }, ..self },
             _ => self,
         }
+    }
+
+    /// The same, learned from batches of so many rows.
+    pub(super) fn timed(self, least: usize, most: usize) -> Fit {
+        Fit { timed: (least, most), ..self }
+    }
+
+    /// Rows of the smallest and the largest batch that this was learned from: at other sizes it is a guess. Of a fit that was
+    /// written down and not learned, (0, 0).
+    #[must_use]
+    pub fn timed_rows(&self) -> (usize, usize) {
+        self.timed
     }
 
     /// Another noise factor.
