@@ -17,10 +17,11 @@ pub use uncork_model::{quote, raw, runner, tensor};
 pub use uncork_onnx as onnx;
 pub use uncork_remote::{opaque, upstream, worker};
 
-/// README's programs compile, and the first runs.
+/// The programs in the documents compile, and README's runs.
 #[cfg(all(doctest, feature = "onnx"))]
 #[doc = include_str!("../README.md")]
-struct Readme;
+#[doc = include_str!("../docs/library.md")]
+struct Documents;
 
 // The rules of batching are `uncork-core`'s; what a batcher's user needs of them is in `batcher`.
 pub(crate) use uncork_core::{estimator, front, policy};
