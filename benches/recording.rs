@@ -42,7 +42,7 @@ fn main() {
 }
 
 fn record_request(model: &ModelMetrics, took: Duration) {
-    model.request_duration.record(took);
+    model.record_request(took, None);
     model.record_stages([took; Stage::ALL.len()]);
     model.count_request(Outcome::OnTime);
 }

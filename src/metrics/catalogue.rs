@@ -177,9 +177,48 @@ pub(super) const RELOADS: Metric = metric(
     "Times that SIGHUP had the configuration read again, by whether it was applied or refused as a whole.",
 )
 .by("outcome", &RELOAD_OUTCOMES);
-/// Has the label `version` alone: that of the program.
-pub(super) const BUILD_INFO: Metric =
-    metric("uncork_build_info", Kind::Gauge, "Always 1; its label tells the program's version.");
+/// Has the labels of [`BUILD`] alone.
+pub(super) const BUILD_INFO: Metric = metric(
+    "uncork_build_info",
+    Kind::Gauge,
+    "Always 1; its labels tell the program's version, commit, target and features.",
+);
+
+/// Metrics that have the label `pool` as well, of models that share one: what runs there adds up to what the pool has.
+pub const OF_POOL: [&str; 3] = [BUSY.name, RUNNERS.name, IN_FLIGHT.name];
+
+/// What this program was made of. The commit is what UNCORK_COMMIT was when it was compiled: asking git for it would compile the
+/// server anew for each commit.
+pub(super) const BUILD: [(&str, &str); 4] = [
+    ("version", env!("CARGO_PKG_VERSION")),
+    (
+        "commit",
+        match option_env!("UNCORK_COMMIT") {
+            Some(commit) => commit,
+            None => "unknown",
+        },
+    ),
+    ("target", TARGET),
+    ("features", FEATURES),
+];
+
+const TARGET: &str = match (cfg!(target_arch = "x86_64"), cfg!(target_arch = "aarch64"), cfg!(target_os = "linux")) {
+    (true, _, true) if cfg!(target_env = "musl") => "x86_64-linux-musl",
+    (true, _, true) => "x86_64-linux-gnu",
+    (_, true, true) if cfg!(target_env = "musl") => "aarch64-linux-musl",
+    (_, true, true) => "aarch64-linux-gnu",
+    (true, _, _) if cfg!(target_os = "macos") => "x86_64-macos",
+    (_, true, _) if cfg!(target_os = "macos") => "aarch64-macos",
+    _ => "other",
+};
+
+const FEATURES: &str = match (cfg!(feature = "onnx"), cfg!(feature = "wgpu"), cfg!(feature = "cuda")) {
+    (false, ..) => "none",
+    (true, false, false) => "onnx",
+    (true, true, false) => "onnx,wgpu",
+    (true, false, true) => "onnx,cuda",
+    (true, true, true) => "onnx,wgpu,cuda",
+};
 
 /// Every metric of uncork's own, in the order of docs/metrics.md.
 pub const ALL: [Metric; 37] = [

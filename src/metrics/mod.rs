@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
+use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::formatting::sanitize_label_value;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use metrics_process::Collector;
@@ -25,13 +25,38 @@ use catalogue::{Edges, Kind, Metric};
 use histogram::Buckets;
 
 /// Edges of every histogram of seconds; each model's `max_latency_ms`, half and twice of it are added.
-const SECONDS: [f64; 15] =
-    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+const SECONDS: [f64; 17] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0];
 /// Edges of ratios: close around 1, where an estimate should be, and at 1.3 from which on it counts as off.
 const RATIOS: [f64; 13] = [0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 4.0];
 /// Counters that the facade, whose counters hold whole numbers only, must keep as gauges; [`Metrics::render`] tells Prometheus
 /// what they are.
 const COUNTERS_OF_SECONDS: [&str; 2] = [catalogue::BUSY.name, "process_cpu_seconds_total"];
+
+/// How metrics are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus' own text.
+    Prometheus,
+    /// OpenMetrics 1.0, which has room for trace ids beside values.
+    OpenMetrics,
+}
+
+impl Format {
+    /// The format that whoever sends this `Accept` can read best.
+    pub fn wanted(accept: &str) -> Format {
+        let is_open = accept.split(',').any(|range| range.trim_start().starts_with("application/openmetrics-text"));
+        if is_open { Format::OpenMetrics } else { Format::Prometheus }
+    }
+
+    /// Its media type.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
 
 /// What is configured for one model: its caps, from which the buckets are made, and its bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -103,15 +128,15 @@ impl Metrics {
             models: Mutex::default(),
         };
         metrics::with_local_recorder(&metrics.recorder, || metrics.process.describe());
-        let version = Label::new("version", env!("CARGO_PKG_VERSION"));
-        let build = Key::from_parts(catalogue::BUILD_INFO.name, vec![version]);
+        let build = catalogue::BUILD.map(|(label, value)| Label::from_static_parts(label, value));
+        let build = Key::from_parts(catalogue::BUILD_INFO.name, build.to_vec());
         metrics.recorder.register_gauge(&build, &METADATA).set(1.0);
         metrics
     }
 
     /// Handles for one model, whose series are there as long as one of them is, or until there are new ones for its like.
     pub fn model(&self, name: &str, version: &str, limits: Limits) -> ModelMetrics {
-        let metrics = self.unseen(name, version, limits);
+        let metrics = self.unseen(name, version, None, limits);
         self.show(&metrics);
         metrics
     }
@@ -126,8 +151,8 @@ impl Metrics {
         models.push(Arc::downgrade(own));
     }
 
-    /// The same, of which nothing is seen before [`show`](Self::show).
-    pub fn unseen(&self, name: &str, version: &str, limits: Limits) -> ModelMetrics {
+    /// The same of a model that perhaps shares a pool. Nothing of it is seen before [`show`](Self::show).
+    pub fn unseen(&self, name: &str, version: &str, pool: Option<&str>, limits: Limits) -> ModelMetrics {
         let (of_name, of_version) = (name.to_owned(), version.to_owned());
         let histograms = Mutex::default();
         let of_model = Arc::new(OfModel { name: of_name, version: of_version, recorder: recorder(), histograms });
@@ -137,26 +162,27 @@ impl Metrics {
         let labels = [("model", name), ("version", version)].map(|(k, v)| Label::new(k.to_string(), v.to_string()));
         let key = |metric: Metric, own: Option<&'static str>| {
             let own = metric.label.zip(own).map(|((label, _), value)| Label::from_static_parts(label, value));
-            Key::from_parts(metric.name, labels.iter().cloned().chain(own).collect::<Vec<_>>())
+            let pool = pool.filter(|_| catalogue::OF_POOL.contains(&metric.name));
+            let pool = pool.map(|pool| Label::new("pool", pool.to_owned()));
+            Key::from_parts(metric.name, labels.iter().cloned().chain(own).chain(pool).collect::<Vec<_>>())
         };
-        let series = |metric: Metric, own: Option<&'static str>| {
-            let Kind::Histogram(edges) = metric.kind else { return Histogram::noop() };
+        let buckets = |metric: Metric, own: Option<&'static str>| {
             let mut text =
                 format!("model=\"{}\",version=\"{}\"", sanitize_label_value(name), sanitize_label_value(version));
             if let Some(((label, _), value)) = metric.label.zip(own) {
                 // Writing to a string cannot fail.
                 let _ = write!(text, ",{label}=\"{value}\"");
             }
-            let edges = match edges {
-                Edges::Seconds => Arc::clone(&seconds),
-                Edges::Rows => Arc::clone(&rows),
-                Edges::Ratio => RATIOS.into(),
+            let edges = match metric.kind {
+                Kind::Histogram(Edges::Rows) => Arc::clone(&rows),
+                Kind::Histogram(Edges::Ratio) => RATIOS.into(),
+                _ => Arc::clone(&seconds),
             };
             let buckets = Buckets::new(edges);
-            let handle = buckets.handle();
-            of_model.histograms().push(Series { metric, labels: text, buckets });
-            handle
+            of_model.histograms().push(Series { metric, labels: text, buckets: Arc::clone(&buckets) });
+            buckets
         };
+        let series = |metric, own| buckets(metric, own).handle();
         let histogram = |metric| series(metric, None);
         let gauge = |metric| recorder.register_gauge(&key(metric, None), &METADATA);
         let counter = |metric, value| recorder.register_counter(&key(metric, Some(value)), &METADATA);
@@ -175,7 +201,7 @@ impl Metrics {
             stuck: recorder.register_counter(&key(catalogue::STUCK, None), &METADATA),
             workers: gauge(catalogue::WORKERS),
             worker_ends: recorder.register_counter(&key(catalogue::WORKER_ENDS, None), &METADATA),
-            request_duration: histogram(catalogue::REQUEST_DURATION),
+            request_duration: buckets(catalogue::REQUEST_DURATION, None),
             queue_wait: histogram(catalogue::QUEUE_WAIT),
             stages: Stage::ALL.map(stage),
             batch_duration: histogram(catalogue::BATCH_DURATION),
@@ -208,8 +234,13 @@ impl Metrics {
         &self.repository
     }
 
-    /// Everything in Prometheus's text format, with the process's own memory, processor time and files as they are now.
+    /// Everything in Prometheus' text format, with the process's own memory, processor time and files as they are now.
     pub fn render(&self) -> String {
+        self.render_as(Format::Prometheus)
+    }
+
+    /// The same in this format.
+    pub fn render_as(&self, format: Format) -> String {
         metrics::with_local_recorder(&self.recorder, || self.process.collect());
         let mut blocks = Blocks::default();
         blocks.add(&self.recorder.handle().render());
@@ -230,13 +261,29 @@ impl Metrics {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
             for model in &models {
                 for series in model.histograms().iter().filter(|series| series.metric.name == *name) {
-                    series.buckets.write(&mut text, name, &series.labels);
+                    series.buckets.write(&mut text, name, &series.labels, format);
                 }
             }
             text.push('\n');
         }
-        text
+        if format == Format::OpenMetrics { open(&text) } else { text }
     }
+}
+
+/// Prometheus' text as OpenMetrics has it: heads name a counter without `_total`, no line is empty, and the last says so.
+fn open(text: &str) -> String {
+    let mut open = String::with_capacity(text.len());
+    let is_counter = |name: &str| name.ends_with("_total");
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        let head = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
+        let name = head.and_then(|head| head.split(' ').next()).filter(|name| is_counter(name));
+        match name.and_then(|name| name.strip_suffix("_total").map(|short| (name, short))) {
+            Some((name, short)) => open.push_str(&line.replacen(name, short, 1)),
+            None => open.push_str(line),
+        }
+        open.push('\n');
+    }
+    open + "# EOF\n"
 }
 
 /// A recorder that knows the catalogue's words.
@@ -381,8 +428,7 @@ pub struct ModelMetrics {
     pub workers: Gauge,
     /// Such processes that ended unasked.
     pub worker_ends: Counter,
-    /// Seconds from arrival to answer.
-    pub request_duration: Histogram,
+    request_duration: Arc<Buckets>,
     /// Seconds from arrival to release.
     pub queue_wait: Histogram,
     stages: [Histogram; Stage::ALL.len()],
@@ -427,6 +473,15 @@ impl ModelMetrics {
     /// Counts one request that was refused unread.
     pub fn count_unread(&self) {
         self.unread.increment(1);
+    }
+
+    /// Records how long one request took from its arrival to its answer, and in which trace it can be looked up.
+    pub fn record_request(&self, took: Duration, trace: Option<u128>) {
+        self.request_duration.record(took.as_secs_f64());
+        if let Some(trace) = trace {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.request_duration.exemplify(took.as_secs_f64(), trace, now);
+        }
     }
 
     /// Records where the time of one answered request went, in the order of [`Stage::ALL`].
@@ -540,7 +595,7 @@ mod tests {
     fn the_caps_are_exact_edges() {
         let metrics = Metrics::new(&[limits(37.0, 100), limits(50.0, 16)]);
         let model = metrics.model("m", "1", limits(37.0, 100));
-        model.request_duration.record(0.037);
+        model.record_request(Duration::from_millis(37), None);
         model.queue_wait.record(0.0185);
         model.batch_duration.record(0.074);
         model.predicted_batch_duration.record(0.1);

@@ -124,7 +124,7 @@ impl Model {
         if let Some(why) = &too_slow {
             tracing::warn!(model = spec.name, "{why}");
         }
-        let metrics = metrics.unseen(&spec.name, &spec.version, limits(&spec));
+        let metrics = metrics.unseen(&spec.name, &spec.version, spec.pool.as_deref(), limits(&spec));
         let journal = Journal::new(spec.max_latency, max_batch);
         let statistics = Statistics::default();
         let full_name = format!("{}-{}", spec.name, spec.version);
@@ -289,7 +289,8 @@ impl Model {
     pub async fn infer(&self, inputs: Tensors, terms: Terms) -> Result<Answer, Error> {
         let (counts, arrival) = (Arc::clone(&self.counts), terms.arrival());
         let decode = arrival.elapsed();
-        let mut count = Count { counts, arrival, outcome: Outcome::Departed, stages: None };
+        let trace = terms.span().map(|span| span.trace);
+        let mut count = Count { counts, arrival, outcome: Outcome::Departed, stages: None, trace };
         self.copy(&inputs);
         match self.answer(inputs, terms).await {
             Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span }) => {
@@ -484,6 +485,8 @@ pub struct Count {
     outcome: Outcome,
     /// Where the time went, if there is an answer.
     stages: Option<Stages>,
+    /// The trace that it can be looked up in.
+    trace: Option<u128>,
 }
 
 /// Where an answered request's time went up to its outputs.
@@ -531,7 +534,7 @@ impl Drop for Count {
         if let Some(stages) = self.stages {
             let took = self.arrival.elapsed();
             let times = stages.times(took);
-            self.counts.metrics.request_duration.record(took);
+            self.counts.metrics.record_request(took, self.trace);
             self.counts.metrics.record_stages(times);
             self.counts.statistics.answered(took, times);
             if took > self.counts.max_latency {

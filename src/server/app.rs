@@ -30,6 +30,8 @@ pub(super) struct App {
     pub(super) room: Room,
     /// What `/metrics` says.
     pub(super) metrics: Shared,
+    /// The same in OpenMetrics.
+    pub(super) open_metrics: Shared,
     /// What `/status` says of two minutes.
     pub(super) status: Shared,
     /// What it says of an hour.
@@ -40,8 +42,8 @@ impl App {
     /// What is there to be reached.
     pub(super) fn new(registry: Registry, repository: Option<Repository>, options: Arc<Options>) -> App {
         let room = Room::new(options.max_bodies_bytes);
-        let [metrics, status, status_of_hour] = [(); 3].map(|()| Shared::default());
-        App { registry, repository, options, room, metrics, status, status_of_hour }
+        let [metrics, open_metrics, status, status_of_hour] = [(); 4].map(|()| Shared::default());
+        App { registry, repository, options, room, metrics, open_metrics, status, status_of_hour }
     }
 }
 

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, VARY};
 use http::{StatusCode, Uri};
 
 use super::access::{Door, Right, admit};
@@ -13,9 +13,7 @@ use super::app::App;
 use super::status::Refusal;
 use super::trace::note_route;
 use super::{docs, opaque, overview, page, v1, v2};
-
-/// Prometheus' text format.
-const METRICS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+use crate::metrics::Format;
 
 /// All paths, behind a door: each asks for the right that it is listed under.
 pub(super) fn router(app: App, door: Door) -> Router {
@@ -71,10 +69,13 @@ pub(super) fn router(app: App, door: Door) -> Router {
     routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method).with_state(app)
 }
 
-async fn metrics_text(State(app): State<App>) -> Response {
+async fn metrics_text(State(app): State<App>, headers: HeaderMap) -> Response {
     let registry = app.registry.clone();
-    match app.metrics.get(move || registry.metrics().render().into()).await {
-        Some(text) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let format = Format::wanted(accept);
+    let shared = if format == Format::OpenMetrics { app.open_metrics } else { app.metrics };
+    match shared.get(move || registry.metrics().render_as(format).into()).await {
+        Some(text) => ([(CONTENT_TYPE, format.media_type()), (VARY, "accept")], text).into_response(),
         None => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response(),
     }
 }

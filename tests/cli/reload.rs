@@ -175,7 +175,10 @@ fn a_folder_of_models_is_looked_at_again_and_the_file_beside_it_is_read() {
         write(&folder, &pool(runners));
         server.reload(APPLIED);
         let metrics = server.serving.get("/metrics");
-        assert!(metrics.contains(&format!("uncork_runners{{model=\"m\",version=\"2\"}} {runners}")), "{metrics}");
+        assert!(
+            metrics.contains(&format!("uncork_runners{{model=\"m\",version=\"2\",pool=\"p\"}} {runners}")),
+            "{metrics}"
+        );
     }
 }
 

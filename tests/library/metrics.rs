@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use uncork::batcher::RefusalReason;
-use uncork::metrics::Stage;
+use uncork::batcher::{RefusalReason, SpanRef};
 use uncork::metrics::catalogue::{self, Edges, Kind, Metric};
+use uncork::metrics::{Format, Stage};
 use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
 use uncork::tensor::{Tensor, Tensors};
 
@@ -120,6 +120,33 @@ async fn the_sums_come_out_even() {
     );
 }
 
+#[tokio::test]
+async fn in_openmetrics_counters_are_named_without_their_ending_and_a_traced_request_is_an_exemplar() {
+    let registry = Registry::load(vec![ModelSpec { pool: Some("cpu".into()), ..spec() }]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    let row = Tensors::one("x", Tensor::new(vec![1, 1], vec![1f32]).unwrap());
+    let span = SpanRef { trace: 0xfeed, span: 1 };
+    drop(model.infer(row, Terms::now().traced(Some(span))).await.unwrap());
+    let text = registry.metrics().render_as(Format::OpenMetrics);
+    assert!(text.ends_with("\n# EOF\n") && !text.contains("\n\n"), "{text}");
+    assert!(
+        text.contains("# TYPE uncork_requests counter\n# HELP") || text.contains("# TYPE uncork_requests counter\nunc")
+    );
+    assert!(text.contains("uncork_requests_total{"));
+    let exemplars: Vec<&str> = text.lines().filter(|line| line.contains("} 1 # {trace_id=")).collect();
+    assert_eq!(exemplars.len(), 1, "{exemplars:?}");
+    assert!(exemplars[0].starts_with("uncork_request_duration_seconds_bucket"), "{exemplars:?}");
+    assert!(exemplars[0].contains("# {trace_id=\"0000000000000000000000000000feed\"} 0."), "{exemplars:?}");
+    for name in catalogue::OF_POOL {
+        assert!(text.contains(&format!("{name}{{model=\"m\",version=\"1\",pool=\"cpu\"}}")), "{name}");
+    }
+    let build = text.lines().find(|line| line.starts_with("uncork_build_info{")).unwrap();
+    assert!(
+        ["version", "commit", "target", "features"].iter().all(|label| build.contains(&format!("{label}=\""))),
+        "{build}"
+    );
+}
+
 fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Counter => "counter",
@@ -132,11 +159,12 @@ fn word(kind: Kind) -> &'static str {
 fn page() -> String {
     let mut page = String::from(
         "# Metrics\n\n\
-         `GET /metrics` answers in Prometheus' text format. This page is written from `src/metrics/catalogue.rs` by\n\
+         `GET /metrics` answers in Prometheus' text format, or in OpenMetrics where `Accept` names it, as Prometheus' own does. This page is written from `src/metrics/catalogue.rs` by\n\
          `UNCORK_WRITE=1 cargo test --release --test library metrics`; dashboards and alerts are in `dashboards/`, and\n\
          [operating.md](operating.md) says how to read them.\n\n\
          All but `uncork_http_…`, `uncork_repository_…` and `uncork_build_info` have the labels `model` and `version`. A histogram NAME is the series\n\
-         `NAME_bucket`, `NAME_sum` and `NAME_count`.\n\n\
+         `NAME_bucket`, `NAME_sum` and `NAME_count`. `uncork_build_info` has `version`, `commit` (what `UNCORK_COMMIT` was at the build), `target` and\n\
+         `features`. Of models that share a pool, `uncork_runner_busy_seconds_total`, `uncork_runners` and `uncork_in_flight_batches` have `pool`.\n\n\
          | metric | kind | its own label | what it says |\n| --- | --- | --- | --- |\n",
     );
     for Metric { name, kind, label, help } in catalogue::ALL {
@@ -153,7 +181,7 @@ fn page() -> String {
     let edges = [
         (
             Edges::Seconds,
-            "0.1 ms to 10 s, and for each model `max_latency_ms`, half and twice of it: the share of answers within the cap is exact, not interpolated",
+            "0.1 ms to 10 s (5 and 7.5 s among them), and for each model `max_latency_ms`, half and twice of it: the share of answers within the cap is exact, not interpolated",
         ),
         (Edges::Rows, "1, 2, 4, 8 … rows up to the largest `max_batch_size`, and each model's `max_batch_size`"),
         (Edges::Ratio, "0.5 to 4, close around 1"),
@@ -201,6 +229,12 @@ fn page() -> String {
          ## The process\n\n`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_virtual_memory_bytes`, \
          `process_virtual_memory_max_bytes`,\n`process_open_fds`, `process_max_fds`, `process_threads` and \
          `process_start_time_seconds`, as Prometheus' client libraries name them.\n\n\
+         ## Traces and native histograms\n\n\
+         In OpenMetrics, each bucket of `uncork_request_duration_seconds` names the trace of the latest traced request in it, as an exemplar\n\
+         `trace_id`. Prometheus keeps them with `--enable-feature=exemplar-storage`, and Grafana draws them over the panel *Latency*, each a\n\
+         way to its trace.\n\n\
+         Native histograms are written in Protocol Buffers only, and uncork's histograms are its own. Prometheus 3 makes native ones of\n\
+         these buckets: `convert_classic_histograms_to_nhcb: true` in its `scrape_configs`.\n\n\
          ## Cost\n\n`cargo bench --bench recording` measures what recording costs a request; [performance.md](performance.md) has the\n\
          figure.\n",
     );

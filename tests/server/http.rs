@@ -363,6 +363,10 @@ async fn the_page_and_the_metrics_come_with_fitting_headers() {
     assert_eq!(metrics.status, 200);
     assert!(metrics.text.contains("# TYPE uncork_adaptive_batch_size histogram"), "{}", metrics.text);
     assert_eq!(metrics.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    let accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2";
+    let open = server.send(Request::get("/metrics").header("accept", accept), None).await;
+    assert_eq!(open.headers["content-type"], "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(open.text.ends_with("# EOF\n"), "{}", open.text);
 }
 
 #[tokio::test]

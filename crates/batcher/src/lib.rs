@@ -165,6 +165,11 @@ impl Terms {
     pub fn arrival(&self) -> tokio::time::Instant {
         self.arrival
     }
+
+    /// The span of the request that the item belongs to, if it is traced.
+    pub fn span(&self) -> Option<SpanRef> {
+        self.span
+    }
 }
 
 /// An answer and how it came about.
