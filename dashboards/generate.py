@@ -1,7 +1,7 @@
-"""Writes the Grafana dashboard from its panels (rows.py): layout, variables, and the file.
+"""Writes the Grafana dashboards from their panels (rows.py, fleet.py): layout, variables, and the files.
 
-    python3 dashboards/generate.py            writes dashboards/uncork.json
-    python3 dashboards/generate.py --check    exit code 1 if that file is not what this program writes
+    python3 dashboards/generate.py            writes dashboards/uncork.json and dashboards/fleet.json
+    python3 dashboards/generate.py --check    exit code 1 if one is not what this program writes
 
 Standard library only. The metrics are described in docs/metrics.md, the alerts in dashboards/rules/uncork.yml. What
 checks the result is .ci/dashboards.
@@ -12,11 +12,37 @@ import json
 import pathlib
 import sys
 
-from panel import DATASOURCE, PROCESS
-from rows import ROWS
+import fleet
+import rows
+from panel import BLUE, DATASOURCE, MODEL, ORANGE, PROCESS, PURPLE, annotation
 
-TARGET = pathlib.Path(__file__).with_name("uncork.json")
+FOLDER = pathlib.Path(__file__).parent
 COLUMNS = 24  # of Grafana's grid
+
+
+# What changed: a version of the program, a version of a model, a configuration that was read again.
+ANNOTATIONS = [
+    annotation(
+        "Deploys",
+        f"count by (job, version) (uncork_build_info{{{PROCESS}}})"
+        f" unless count by (job, version) (uncork_build_info{{{PROCESS}}} offset 1m)",
+        "uncork {{version}}",
+        BLUE,
+    ),
+    annotation(
+        "Models",
+        f"count by (model, version) (uncork_max_latency_seconds{{{MODEL}}})"
+        f" unless count by (model, version) (uncork_max_latency_seconds{{{MODEL}}} offset 1m)",
+        "{{model}} {{version}} is served",
+        PURPLE,
+    ),
+    annotation(
+        "Reloads",
+        f"sum by (instance) (increase(uncork_repository_reloads_total{{{PROCESS}}}[1m])) > 0",
+        "{{instance}} read its configuration again",
+        ORANGE,
+    ),
+]
 
 
 def laid_out(rows):
@@ -61,24 +87,21 @@ def variable(name, label, query):
     }
 
 
-def dashboard():
+def dashboard(uid, title, description, panels):
     slos = ["0.9", "0.95", "0.99", "0.995", "0.999"]
     return {
-        "uid": "uncork",
-        "title": "uncork",
+        "uid": uid,
+        "title": title,
         "tags": ["uncork"],
         "editable": False,
         "schemaVersion": 41,
         "version": 1,
-        "description": (
-            "Adaptive batching: whether the latency promise holds, what the batches look like and why, and how much"
-            " room is left."
-        ),
+        "description": description,
         "graphTooltip": 1,
-        "refresh": "10s",
+        "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
-        "annotations": {"list": []},
+        "annotations": {"list": ANNOTATIONS},
         "links": [],
         "templating": {
             "list": [
@@ -110,19 +133,37 @@ def dashboard():
                 },
             ]
         },
-        "panels": laid_out(ROWS),
+        "panels": laid_out(panels),
     }
+
+
+BOARDS = {
+    "uncork.json": dashboard(
+        "uncork",
+        "uncork",
+        "Adaptive batching: whether the latency promise holds, what the batches look like and why, and how much room is"
+        " left.",
+        rows.ROWS,
+    ),
+    "fleet.json": dashboard(
+        "uncork-fleet",
+        "uncork: the fleet",
+        "All models and all instances on one screen: who is in trouble, and where there is room.",
+        fleet.ROWS,
+    ),
+}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; say whether the file is up to date")
     arguments = parser.parse_args()
-    text = json.dumps(dashboard(), indent=1, ensure_ascii=False) + "\n"
-    if not arguments.check:
-        TARGET.write_text(text)
-    elif not TARGET.exists() or TARGET.read_text() != text:
-        sys.exit(f"{TARGET} is not what generate.py writes: run python3 dashboards/generate.py")
+    for name, board in BOARDS.items():
+        text, target = json.dumps(board, indent=1, ensure_ascii=False) + "\n", FOLDER / name
+        if not arguments.check:
+            target.write_text(text)
+        elif not target.exists() or target.read_text() != text:
+            sys.exit(f"{target} is not what generate.py writes: run python3 dashboards/generate.py")
 
 
 if __name__ == "__main__":

@@ -199,6 +199,40 @@ def stat(title, description, targets, unit, *, width=4, text_mode="auto", spark=
     return panel("stat", title, description, width, 5, targets, unit, options, **rest)
 
 
+def ranking(title, description, targets, unit, *, width=8, height=8, **rest):
+    """A bar for each line, with its number: all models or instances side by side."""
+    options = {
+        "reduceOptions": {"values": False, "calcs": ["lastNotNull"], "fields": ""},
+        "orientation": "horizontal",
+        "displayMode": "basic",
+        "valueMode": "color",
+        "namePlacement": "left",
+        "showUnfilled": True,
+        "sizing": "auto",
+        "minVizWidth": 8,
+        "minVizHeight": 16,
+        "maxVizHeight": 32,
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False, "calcs": []},
+    }
+    rest.setdefault("color", "thresholds")
+    rest.setdefault("min", 0)
+    return panel("bargauge", title, description, width, height, targets, unit, options, **rest)
+
+
+def annotation(name, expr, title, color):
+    """A mark at each moment at which a query has something to say."""
+    return {
+        "name": name,
+        "datasource": DATASOURCE,
+        "enable": True,
+        "hide": False,
+        "iconColor": color,
+        "expr": expr,
+        "titleFormat": title,
+        "step": "30s",
+    }
+
+
 def heatmap(title, description, histogram, unit, *, width, height, scheme):
     expr = f"sum by (le) (increase({histogram}_bucket{{{MODEL}}}[$__rate_interval]))"
     options = {
@@ -216,7 +250,7 @@ def heatmap(title, description, histogram, unit, *, width, height, scheme):
             "reverse": False,
         },
         "yAxis": {"axisPlacement": "left", "reverse": False, "unit": unit},
-        "rowsFrame": {"layout": "auto"},
+        "rowsFrame": {"layout": "unknown"},  # a name in the middle of each row, the lowest too
         "cellValues": {"unit": "short"},
         "legend": {"show": True},
         "exemplars": {"color": "rgba(255,0,255,0.7)"},

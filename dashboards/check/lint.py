@@ -1,4 +1,4 @@
-"""Checks uncork.json and the rules for what Grafana's dashboard-linter asks, and for links that lead nowhere.
+"""Checks the dashboards and the rules for what Grafana's dashboard-linter asks, and for links that lead nowhere.
 
     python dashboards/check/lint.py
 
@@ -109,6 +109,25 @@ def of_query(expr):
                     yield f'{node.name} lacks model=~"$model"'
 
 
+def of_annotations(board):
+    for one in board["annotations"]["list"]:
+        if one["datasource"].get("uid") != DATASOURCE:
+            yield f"annotation '{one['name']}': the data source must be {DATASOURCE}"
+        for wrong in of_query(one["expr"]):
+            yield f"annotation '{one['name']}': {wrong}"
+
+
+def seconds(text):
+    return int(text[:-1]) * {"s": 1, "m": 60}[text[-1]]
+
+
+def of_refresh(board):
+    """Nobody sees more by asking more often than Prometheus scrapes."""
+    scraped = yaml.safe_load((queries.FOLDER / "prometheus.yml").read_text())["global"]["scrape_interval"]
+    if seconds(board["refresh"]) < seconds(scraped):
+        yield f"it is refreshed every {board['refresh']} and scraped every {scraped}"
+
+
 def of_metrics(board):
     """The server's list of metrics, which its tests keep true, has none that the dashboard leaves out."""
     shown = " ".join(target["expr"] for panel in queries.panels(board) for target in panel["targets"])
@@ -143,6 +162,11 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def repository():
+    """Where the sources are, as the package says."""
+    return re.search(r'^repository = "(.+)"$', (DOCS.parent / "Cargo.toml").read_text(), re.M)[1]
+
+
 def of_rules(rules, titles, page):
     known = anchors(page)
     for rule in (rule for group in rules["groups"] for rule in group["rules"] if "alert" in rule):
@@ -155,7 +179,7 @@ def of_rules(rules, titles, page):
             if title not in titles:
                 yield f'{name} says to look at "{title}", and there is no such panel'
         file, _, anchor = notes["runbook_url"].rpartition("#")
-        if not file.endswith("docs/operating.md") or anchor not in known:
+        if file != f"{repository()}/blob/main/docs/operating.md" or anchor not in known:
             yield f"{name}: {notes['runbook_url']} leads nowhere"
         if name not in page:
             yield f"docs/operating.md does not mention {name}"
@@ -168,7 +192,7 @@ def of_provisioning(page):
     [provider] = yaml.safe_load((folder / "dashboards" / "uncork.yaml").read_text())["providers"]
     if source["type"] != "prometheus":
         yield "provisioning: the data source must be Prometheus"
-    if f"{provider['options']['path']} dashboards/uncork.json" not in page:
+    if f"{provider['options']['path']} dashboards/uncork.json dashboards/fleet.json" not in page:
         yield (
             f"docs/operating.md does not put the dashboard into {provider['options']['path']}, where provisioning looks"
             " for it"
@@ -176,19 +200,23 @@ def of_provisioning(page):
 
 
 def main():
-    board, rules, page = queries.dashboard(), yaml.safe_load(queries.RULES.read_text()), OPERATING.read_text()
-    wrong = list(of_variables(board)) + list(of_layout(board))
-    if board["editable"]:
-        wrong.append("uneditable-dashboard: editable must be false")
-    for panel in queries.panels(board):
-        wrong += [f"'{panel.get('title')}': {line}" for line in of_panel(panel)]
-    wrong += of_metrics(board)
+    boards, rules, page = queries.dashboards(), yaml.safe_load(queries.RULES.read_text()), OPERATING.read_text()
+    wrong = []
+    for board in boards:
+        found = [*of_variables(board), *of_layout(board), *of_annotations(board), *of_refresh(board)]
+        if board["editable"]:
+            found.append("uneditable-dashboard: editable must be false")
+        for panel in queries.panels(board):
+            found += [f"'{panel.get('title')}': {line}" for line in of_panel(panel)]
+        wrong += [f"{board['title']}: {line}" for line in found]
+    wrong += of_metrics(boards[0])
     wrong += of_provisioning(page)
-    titles = {panel["title"] for panel in queries.panels(board)}
+    panels = [panel for board in boards for panel in queries.panels(board)]
+    titles = {panel["title"] for panel in panels}
     wrong += of_rules(rules, titles, page)
     # The page quotes panels *like this*, the descriptions 'like this'.
     quoted = [("docs/operating.md", name) for name in re.findall(r"(?<!\*)\*([A-Z][^*\n]+)\*(?!\*)", page)]
-    for panel in queries.panels(board):
+    for panel in panels:
         quoted += [(f"'{panel['title']}'", name) for name in re.findall(r"'([A-Z][^']+)'", panel["description"])]
     headings = set(re.findall(r"^#+ (.+)$", page, re.M))
     wrong += [
@@ -199,7 +227,7 @@ def main():
     if wrong:
         sys.exit("\n".join(f"  {line}" for line in wrong))
     print(
-        f"  {len(titles)} panels and {sum(len(p['targets']) for p in queries.panels(board))} queries keep"
+        f"  {len(titles)} panels and {sum(len(panel['targets']) for panel in panels)} queries keep"
         " dashboard-linter's rules; the alerts lead somewhere"
     )
 

@@ -1,4 +1,4 @@
-"""Runs every query of the dashboard and of the rules on a real Prometheus that scraped a real uncork under real load.
+"""Runs every query of the dashboards and of the rules on a real Prometheus that scraped a real uncork under real load.
 
     python dashboards/check/live.py FOLDER [--binary target/release/uncork] [--seconds 40]
 
@@ -37,6 +37,7 @@ MAY_BE_ZERO = {
     "Worker processes",
     "Copies for shadows",
     "Reloads of the configuration",
+    "Instances down",
 }
 ALERT_S = 20  # scrapes and evaluations are a second apart
 COMPARISONS = {"==", "!=", ">", "<", ">=", "<="}
@@ -80,6 +81,15 @@ def of_panels(api, board, start, end):
                 yield f"{where} returns nothing but 0"
             elif not any(any(values) or (values and panel["title"] in MAY_BE_ZERO) for values in alone):
                 yield f"{where} returns no data for a single model"
+
+
+def of_annotations(api, board, at):
+    """Marks are where something began: their queries must be answered, be it with nothing."""
+    for one in board["annotations"]["list"]:
+        try:
+            api.instant(queries.replaced(one["expr"], ALL), at)
+        except ValueError as error:
+            yield f"annotation '{one['name']}': {error}"
 
 
 def of_variables(api, board):
@@ -134,7 +144,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=40, help="how long there is load (default 40)")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    board, rules = queries.dashboard(), yaml.safe_load(queries.RULES.read_text())
+    boards, rules = queries.dashboards(), yaml.safe_load(queries.RULES.read_text())
     wrong = []
     with stack.uncork(arguments.folder, arguments.binary) as (server, address), stack.prometheus(
         arguments.folder, address
@@ -143,8 +153,10 @@ def main():
         with stack.load(arguments.folder, address, arguments.seconds):
             stack.broken_version(arguments.folder)
         end = time.time()
-        wrong += of_variables(api, board)
-        wrong += of_panels(api, board, start, end)
+        for board in boards:
+            wrong += of_variables(api, board)
+            wrong += of_panels(api, board, start, end)
+            wrong += of_annotations(api, board, start + 1)
         wrong += of_rules(api, rules, end)
         if not raised(api, "UncorkBudgetBurnsFast", model="dry-run", severity="page"):
             wrong.append("a third of dry-run's requests were refused, and UncorkBudgetBurnsFast was not raised")
@@ -159,9 +171,10 @@ def main():
             wrong.append(f"the server has ended, and UncorkDown was not raised within {ALERT_S} s")
     if wrong:
         sys.exit("\n".join(f"  {line}" for line in wrong))
-    count = sum(len(panel["targets"]) for panel in queries.panels(board))
+    panels = [panel for board in boards for panel in queries.panels(board)]
+    count = sum(len(panel["targets"]) for panel in panels)
     print(
-        f"  {count} queries of {len(list(queries.panels(board)))} panels and"
+        f"  {count} queries of {len(panels)} panels and"
         f" {sum(len(g['rules']) for g in rules['groups'])} rules returned data; UncorkBudgetBurnsFast and UncorkDown"
         " were raised"
     )

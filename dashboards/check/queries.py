@@ -7,12 +7,17 @@ import re
 import promql_parser
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent
-DASHBOARD = FOLDER / "uncork.json"
+DASHBOARD, FLEET = FOLDER / "uncork.json", FOLDER / "fleet.json"
 RULES = FOLDER / "rules" / "uncork.yml"
 
 
-def dashboard():
-    return json.loads(DASHBOARD.read_text())
+def dashboard(path=DASHBOARD):
+    return json.loads(path.read_text())
+
+
+def dashboards():
+    """The one of a model's details, and that of the fleet."""
+    return [dashboard(path) for path in (DASHBOARD, FLEET)]
 
 
 def panels(board):
