@@ -1,5 +1,8 @@
 //! The hooks in front of a model and behind it: each request goes through them on its own, beside running batches.
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::away::Away;
@@ -8,7 +11,7 @@ use super::model::{Inferred, Model};
 use crate::batcher::{self, Answered, Terms};
 use crate::error::Error;
 use crate::metrics::ModelMetrics;
-use crate::runner::{Crew, Hooks, RunnerError};
+use crate::runner::{Crew, Hooks, RunnerError, Signature, TensorSpec};
 use crate::tensor::Tensors;
 
 /// Has the metrics say how many workers there are.
@@ -20,25 +23,136 @@ pub(super) fn tell_of_workers(away: &Away, metrics: &ModelMetrics) {
     }));
 }
 
+/// Functions of the program's own in front of a model and behind it, for what is done to each request alone: an image is made a
+/// tensor, scores are made a label. They run on threads for blocking work, while batches collect and run.
+///
+/// A function gets the tensors of one request, with its rows along axis 0, and returns tensors of as many rows.
+/// [`RunnerError::Input`] refuses the request with its words (400); any other error is a 500, of which the log tells, and so is a
+/// panic. The time of the function in front is the request's own; that of the one behind is too, but for the prediction.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use std::time::Duration;
+/// use uncork::registry::{Caps, HookFunctions, ModelSpec, Registry, Source, Terms};
+/// use uncork::runner::{RunnerError, TensorSpec};
+/// use uncork::tensor::{Data, DataType, Tensor, Tensors};
+///
+/// // The model takes "x", FP32 [-1, 1]; whoever asks sends texts.
+/// let texts = vec![TensorSpec::new("text", DataType::Bytes, vec![])];
+/// let hooks = HookFunctions::default().prepare(texts, |request: Tensors| {
+///     let Some(Data::Bytes(texts)) = request.get("text").map(Tensor::data) else { unreachable!("it was checked") };
+///     let lengths: Vec<f32> = texts.iter().map(|text| text.len() as f32).collect();
+///     let tensor = Tensor::new(vec![lengths.len(), 1], lengths).map_err(|e| RunnerError::Failed(e.to_string()))?;
+///     Ok(Tensors::one("x", tensor))
+/// });
+/// let stand_in = Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO };
+/// let spec = ModelSpec { hooks, ..ModelSpec::new("lengths", stand_in, Caps::new(Duration::from_secs(5), 8)) };
+/// let registry = Registry::load(vec![spec])?;
+/// let model = registry.model("lengths", None)?;
+/// let request = Tensors::one("text", Tensor::new(vec![1], vec![b"four".to_vec()])?);
+/// let answer = model.infer(request, Terms::now()).await?;
+/// assert_eq!(answer.outputs.get("y").map(Tensor::data), Some(&Data::Fp32(vec![9.0])), "2 * 4 + 1");
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone, Default)]
+pub struct HookFunctions {
+    in_front: Option<Function>,
+    behind: Option<Function>,
+}
+
+/// One of them, and the tensors of its outer side.
+#[derive(Clone)]
+struct Function {
+    specs: Vec<TensorSpec>,
+    call: Arc<dyn Fn(Tensors) -> Result<Tensors, RunnerError> + Send + Sync>,
+}
+
+impl HookFunctions {
+    /// Callers send `inputs`, of which `function` makes what the model takes.
+    #[must_use]
+    pub fn prepare(
+        self,
+        inputs: Vec<TensorSpec>,
+        function: impl Fn(Tensors) -> Result<Tensors, RunnerError> + Send + Sync + 'static,
+    ) -> HookFunctions {
+        HookFunctions { in_front: Some(Function { specs: inputs, call: Arc::new(function) }), ..self }
+    }
+
+    /// Callers get `outputs`, which `function` makes of what the model gives.
+    #[must_use]
+    pub fn finish(
+        self,
+        outputs: Vec<TensorSpec>,
+        function: impl Fn(Tensors) -> Result<Tensors, RunnerError> + Send + Sync + 'static,
+    ) -> HookFunctions {
+        HookFunctions { behind: Some(Function { specs: outputs, call: Arc::new(function) }), ..self }
+    }
+
+    /// Which of them there are.
+    pub(super) fn which(&self) -> Hooks {
+        Hooks { prepare: self.in_front.is_some(), finish: self.behind.is_some() }
+    }
+
+    /// What callers know of a model with this signature.
+    pub(super) fn around(&self, model: &Signature) -> Result<Signature, String> {
+        if self.which() != Hooks::default() && model.is_unbatched() {
+            return Err("it takes one request at a time, in its own shapes; such a model has no hooks".into());
+        }
+        let outer = |function: &Option<Function>, own: &[TensorSpec]| {
+            function.as_ref().map_or_else(|| own.to_vec(), |function| function.specs.clone())
+        };
+        Ok(Signature { inputs: outer(&self.in_front, &model.inputs), outputs: outer(&self.behind, &model.outputs) })
+    }
+}
+
+impl fmt::Debug for HookFunctions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.which().fmt(f)
+    }
+}
+
+impl PartialEq for HookFunctions {
+    /// Whether both are clones of one.
+    fn eq(&self, other: &HookFunctions) -> bool {
+        let is_same = |a: &Option<Function>, b: &Option<Function>| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(&a.call, &b.call) && a.specs == b.specs,
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        is_same(&self.in_front, &other.in_front) && is_same(&self.behind, &other.behind)
+    }
+}
+
+impl Function {
+    /// Calls it on a thread that may be blocked.
+    async fn call(&self, tensors: Tensors) -> Result<Tensors, RunnerError> {
+        let call = Arc::clone(&self.call);
+        let called = tokio::task::spawn_blocking(move || catch_unwind(AssertUnwindSafe(|| call(tensors)))).await;
+        match called {
+            Ok(Ok(outputs)) => outputs,
+            _ => Err(RunnerError::Failed("a hook panicked".into())),
+        }
+    }
+}
+
 impl Model {
     /// Answers a request by way of the model's hooks.
-    pub(super) async fn answer_hooked(&self, away: &Away, inputs: Tensors, terms: Terms) -> Result<Inferred, Error> {
-        let (Hooks { prepare, finish }, rows) = (away.hooks(), inputs.rows());
-        let inputs = if prepare { self.prepare(away, inputs, terms).await? } else { inputs };
-        let answered = self.answer_plain(inputs, terms).await?;
-        if !finish {
-            return Ok(answered);
-        }
-        let Answered { answer: (outputs, stages), queue, batch, batch_rows, batch_span } = answered;
-        let outputs = away.finish(outputs).await.map_err(|why| self.unhooked(why))?;
+    pub(super) async fn answer_hooked(&self, inputs: Tensors, terms: Terms) -> Result<Inferred, Error> {
+        let rows = inputs.rows();
+        let inputs = self.prepare(inputs, terms).await?;
+        let Answered { answer: (outputs, stages), queue, batch, batch_rows, batch_span } =
+            self.answer_plain(inputs, terms).await?;
+        let most = self.spec().stuck_after;
+        let finished = tokio::time::timeout(most, self.run_behind(outputs)).await;
+        let late = |_| self.misshapen(&format!("the hook behind the model has not come back for {most:?}"));
+        let outputs = finished.map_err(late)?.map_err(|why| self.unhooked(why))?;
         if !self.signature().agrees(&outputs, rows) {
             return Err(self.misshapen("the hook behind the model gives outputs of another shape"));
         }
         Ok(Answered { answer: (outputs, stages), queue, batch, batch_rows, batch_span })
     }
 
-    /// Runs the hook in front of the model, as long as there is time for it.
-    async fn prepare(&self, away: &Away, inputs: Tensors, terms: Terms) -> Result<Tensors, Error> {
+    /// Runs the hooks in front of the model, as long as there is time for them.
+    async fn prepare(&self, inputs: Tensors, terms: Terms) -> Result<Tensors, Error> {
         let (rows, bound) = (inputs.rows(), self.spec().max_queue_rows.get());
         let Some(_place) = Hooked::enter(&self.hooked, rows, bound) else {
             let queued = self.hooked.load(Ordering::Relaxed);
@@ -52,12 +166,36 @@ impl Model {
             let (predicted_ms, deadline_ms) = (terms.arrival().elapsed().as_secs_f64() * 1e3, most.as_secs_f64() * 1e3);
             Error::from(batcher::Error::Late { predicted_ms, deadline_ms, retry_after: Some(most) })
         };
-        let prepared = tokio::time::timeout(left, away.prepare(inputs)).await.map_err(late)?;
+        let prepared = tokio::time::timeout(left, self.run_in_front(inputs)).await.map_err(late)?;
         let prepared = prepared.map_err(|why| self.unhooked(why))?;
         if prepared.rows() == rows {
             return Ok(prepared);
         }
         Err(self.misshapen("the hook in front of the model gives another number of rows"))
+    }
+
+    async fn run_in_front(&self, mut tensors: Tensors) -> Result<Tensors, RunnerError> {
+        if let Some(function) = &self.spec().hooks.in_front {
+            let made = self.inner_signature().check(function.call(tensors).await?);
+            let differ = |error| {
+                RunnerError::Failed(format!("the hook in front of the model makes what that does not take: {error}"))
+            };
+            tensors = made.map_err(differ)?;
+        }
+        match self.away().filter(|away| away.hooks().prepare) {
+            Some(away) => away.prepare(tensors).await,
+            None => Ok(tensors),
+        }
+    }
+
+    async fn run_behind(&self, mut tensors: Tensors) -> Result<Tensors, RunnerError> {
+        if let Some(away) = self.away().filter(|away| away.hooks().finish) {
+            tensors = away.finish(tensors).await?;
+        }
+        match &self.spec().hooks.behind {
+            Some(function) => function.call(tensors).await,
+            None => Ok(tensors),
+        }
     }
 
     fn misshapen(&self, why: &str) -> Error {

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
+pub use hooks::HookFunctions;
 pub use lengths::Lengths;
 pub use load::is_built;
 pub(crate) use load::{Loaded, load};

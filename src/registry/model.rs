@@ -55,7 +55,10 @@ pub struct Model {
     spec: ModelSpec,
     platform: Cow<'static, str>,
     labels: Vec<Vec<String>>,
-    signature: Arc<Signature>,
+    /// As callers know it.
+    signature: Signature,
+    /// As its runners do.
+    inner_signature: Arc<Signature>,
     /// Where its batches run, where that is shared with others.
     pool: Option<Pool<Tensors, Served>>,
     alone: Option<String>,
@@ -98,6 +101,9 @@ impl Model {
         let fail = |reason| LoadError { name: name.clone(), reason };
         let Loaded { platform, signature, labels, alone, is_single, example, rehearses, build, away } =
             load::load(&spec).map_err(fail)?;
+        let outer = spec.hooks.around(&signature).map_err(fail)?;
+        // They name the columns of what the model gives.
+        let labels = if spec.hooks.which().finish { Vec::new() } else { labels };
         let spec = if is_single { single(spec.clone()) } else { spec.clone() };
         if let Some(why) = &alone {
             let how = if signature.is_unbatched() {
@@ -145,8 +151,9 @@ impl Model {
             .observer(FailureLog::new(full_name));
         let builder = if let Some(tried) = tried { builder.rehearsing(tried) } else { builder };
         let builder = if let Some(pool) = &pool { builder.pool(pool) } else { builder };
-        let signature = Arc::new(signature);
-        let manner = Manner { signature: Arc::clone(&signature), sizes, lengths, may_refuse, most: spec.max_latency };
+        let inner_signature = Arc::new(signature);
+        let manner =
+            Manner { signature: Arc::clone(&inner_signature), sizes, lengths, may_refuse, most: spec.max_latency };
         let habits = Habits { manner: Arc::new(manner), metrics: metrics.clone(), example };
         if let Some(away) = &away {
             hooks::tell_of_workers(away, &metrics);
@@ -174,7 +181,8 @@ impl Model {
             spec,
             platform,
             labels,
-            signature,
+            signature: outer,
+            inner_signature,
             pool,
             alone,
             too_slow,
@@ -213,6 +221,16 @@ impl Model {
     /// Names, types and shapes.
     pub fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    /// Names, types and shapes of what its runners take and give, behind its hooks.
+    pub(super) fn inner_signature(&self) -> &Signature {
+        &self.inner_signature
+    }
+
+    /// Where its batches run, if that is somewhere else.
+    pub(super) fn away(&self) -> Option<&Away> {
+        self.away.as_ref()
     }
 
     /// Why the rows of a batch are run one at a time, if they are.
@@ -313,10 +331,11 @@ impl Model {
         terms: Terms,
     ) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
         let inputs = self.signature.check(inputs).map_err(|e| Error::Invalid(e.to_string()))?;
-        let Some(away) = self.away.as_ref().filter(|away| away.hooks() != Hooks::default()) else {
-            return self.answer_plain(inputs, terms).await;
-        };
-        self.answer_hooked(away, inputs, terms).await
+        let has_hooks = |hooks| hooks != Hooks::default();
+        if has_hooks(self.spec.hooks.which()) || self.away.as_ref().is_some_and(|away| has_hooks(away.hooks())) {
+            return self.answer_hooked(inputs, terms).await;
+        }
+        self.answer_plain(inputs, terms).await
     }
 
     /// Outputs of inputs that are as the model takes them.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::away::AnyRemote;
+use super::hooks::HookFunctions;
 use super::lengths::Lengths;
 use crate::batcher::{BatchSizes, Caps};
 #[cfg(feature = "onnx")]
@@ -145,6 +146,8 @@ pub struct ModelSpec {
     pub threads: NonZeroUsize,
     /// A batch that runs for so long is given up, and its runner replaced.
     pub stuck_after: Duration,
+    /// What is done to each request alone, in front of the model and behind it.
+    pub hooks: HookFunctions,
     /// Most rows that wait.
     pub max_queue_rows: NonZeroUsize,
     /// Most bytes of tensor data that wait.
@@ -176,6 +179,7 @@ impl ModelSpec {
             runners: NonZeroUsize::MIN,
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             stuck_after: (caps.max_latency * STUCK_CAPS).max(LEAST_STUCK),
+            hooks: HookFunctions::default(),
             max_queue_rows: max_batch_rows.saturating_mul(queued),
             max_queue_bytes: NonZeroUsize::new(QUEUE_BYTES).unwrap_or(NonZeroUsize::MIN),
         }

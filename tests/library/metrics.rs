@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use uncork::batcher::{RefusalReason, SpanRef};
 use uncork::metrics::catalogue::{self, Edges, Kind, Metric};
 use uncork::metrics::{Format, Stage};
-use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
+use uncork::registry::{BatchSizes, Device, HookFunctions, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
 use uncork::tensor::{Tensor, Tensors};
 
 fn spec() -> ModelSpec {
@@ -30,6 +30,7 @@ fn spec() -> ModelSpec {
         runners: n(1),
         threads: n(1),
         stuck_after: Duration::from_secs(60),
+        hooks: HookFunctions::default(),
         max_queue_rows: n(32),
         max_queue_bytes: n(1 << 20),
     }

@@ -1,15 +1,17 @@
 //! Models as the server sees them: splitting, checking, counting, versions.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use uncork::batcher;
 use uncork::error::Error;
-use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source, Terms, Window};
+use uncork::registry::{
+    BatchSizes, Device, HookFunctions, Lengths, ModelSpec, Registry, Shapes, Source, Terms, Window,
+};
 use uncork::runner::synthetic::Synthetic;
 use uncork::runner::{Remote, Runner, RunnerError, Signature, TensorSpec};
 use uncork::telemetry::Tracer;
@@ -32,6 +34,7 @@ fn stand_in(version: &str) -> ModelSpec {
         runners: n(2),
         threads: n(1),
         stuck_after: Duration::from_secs(60),
+        hooks: HookFunctions::default(),
         max_queue_rows: n(1000),
         max_queue_bytes: n(1 << 20),
     }
@@ -267,6 +270,81 @@ async fn every_model_that_cannot_be_loaded_is_named() {
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(texts.len(), 2, "{texts:?}");
     assert!(texts[0].starts_with("model 'a': a.onnx: cannot be read: "), "{texts:?}");
+}
+
+/// Numbers as texts, in front of the stand-in and behind it.
+fn texts() -> HookFunctions {
+    let texts = |tensors: &Tensors, name: &str| match tensors.get(name).map(Tensor::data) {
+        Some(Data::Bytes(texts)) => texts.clone(),
+        other => panic!("{other:?}"),
+    };
+    let spec = |name: &str| vec![TensorSpec::new(name, DataType::Bytes, vec![])];
+    let read = move |request: Tensors| {
+        let parse = |text: Vec<u8>| match &*text {
+            b"panic" => panic!("as it was told to"),
+            b"none" => Ok(None),
+            digits => String::from_utf8_lossy(digits).parse::<f32>().map(Some),
+        };
+        let numbers: Result<Vec<_>, _> = texts(&request, "text").into_iter().map(parse).collect();
+        let numbers = numbers.map_err(|error| RunnerError::Input(format!("it is no number: {error}")))?;
+        let numbers: Vec<f32> = numbers.into_iter().flatten().collect();
+        Ok(Tensors::one("x", Tensor::new(vec![numbers.len(), 1], numbers).unwrap()))
+    };
+    let write = |outputs: Tensors| {
+        let Some(Data::Fp32(numbers)) = outputs.get("y").map(Tensor::data) else { panic!("it was checked") };
+        let texts: Vec<Vec<u8>> = numbers.iter().map(|number| number.to_string().into_bytes()).collect();
+        // One that says more rows than it was given breaks its promise.
+        let rows = if numbers[0] == 15.0 { [texts.clone(), texts].concat() } else { texts };
+        Ok(Tensors::one("said", Tensor::new(vec![rows.len()], rows).unwrap()))
+    };
+    HookFunctions::default().prepare(spec("text"), read).finish(spec("said"), write)
+}
+
+#[tokio::test]
+async fn functions_in_front_of_a_model_and_behind_it_are_a_caller_s_alone() {
+    let registry = Registry::load(vec![ModelSpec { hooks: texts(), ..stand_in("1") }]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    let names = |specs: &[TensorSpec]| specs.iter().map(|spec| spec.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(
+        (names(&model.signature().inputs), names(&model.signature().outputs)),
+        (vec!["text".into()], vec!["said".into()])
+    );
+    let ask = async |texts: &[&str]| {
+        let texts: Vec<Vec<u8>> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+        let request = Tensors::one("text", Tensor::new(vec![texts.len()], texts).unwrap());
+        let answer = model.infer(request, Terms::now()).await?;
+        match answer.outputs.get("said").unwrap().data() {
+            Data::Bytes(said) => {
+                Ok(said.iter().map(|said| String::from_utf8(said.clone()).unwrap()).collect::<Vec<_>>())
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let invalid = |why: &str| Err(Error::Invalid(format!("the model does not take these inputs: {why}")));
+    let (good, bad, panics, short, long) =
+        tokio::join!(ask(&["1", "2.5"]), ask(&["3", "x"]), ask(&["panic"]), ask(&["1", "none"]), ask(&["7"]));
+    assert_eq!(good, Ok(vec!["3".into(), "6".into()]));
+    assert_eq!(bad, invalid("it is no number: invalid float literal"));
+    assert_eq!((panics, short, long), (Err(Error::ModelFailed), Err(Error::ModelFailed), Err(Error::ModelFailed)));
+    // A tensor that the model takes, and the function in front of it does not.
+    assert!(matches!(model.infer(rows(0, 1), Terms::now()).await, Err(Error::Invalid(_))));
+}
+
+#[tokio::test]
+async fn functions_in_front_of_a_model_run_while_others_do() {
+    // Neither returns before both are in it.
+    let both = Arc::new(Barrier::new(2));
+    let inputs = vec![TensorSpec::new("x", DataType::Fp32, vec![Some(1)])];
+    let meet = move |request: Tensors| {
+        both.wait();
+        Ok(request)
+    };
+    let hooks = HookFunctions::default().prepare(inputs, meet);
+    let registry = Registry::load(vec![ModelSpec { hooks, ..stand_in("1") }]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    let (one, other) = tokio::join!(model.infer(rows(0, 1), Terms::now()), model.infer(rows(1, 1), Terms::now()));
+    assert_eq!(one.unwrap().outputs.get("y").unwrap().data(), &answer_to(0, 1));
+    assert_eq!(other.unwrap().outputs.get("y").unwrap().data(), &answer_to(1, 1));
 }
 
 #[tokio::test]

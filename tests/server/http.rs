@@ -18,7 +18,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use uncork::registry::{BatchSizes, Device, Lengths, ModelSpec, Registry, Shapes, Source};
+use uncork::opaque::{self, AnswerHead, RequestHead};
+use uncork::registry::{BatchSizes, Device, HookFunctions, Lengths, ModelSpec, Registry, Shapes, Source};
 use uncork::runner::synthetic::Synthetic;
 use uncork::runner::{Runner, RunnerError, Signature, TensorSpec};
 use uncork::server::{Ended, Options, Server};
@@ -54,6 +55,7 @@ fn stand_in(name: &str, version: &str, base: Duration) -> ModelSpec {
         runners: n(1),
         threads: n(1),
         stuck_after: Duration::from_secs(60),
+        hooks: HookFunctions::default(),
         max_queue_rows: n(64),
         max_queue_bytes: n(1 << 20),
     }
@@ -315,6 +317,41 @@ async fn columns_of_texts_and_numbers_come_in_by_name_from_many_callers_and_a_ma
             assert!((a.as_f64().unwrap() - b.as_f64().unwrap()).abs() < 1e-5, "row {i}: {found} {expected:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_model_takes_any_body_and_gives_any_answer_by_functions_of_the_program_s_own() {
+    let elements = |tensors: &Tensors, name: &str| opaque::elements(tensors.get(name).unwrap().data()).to_vec();
+    let Signature { inputs, outputs } = opaque::signature();
+    let hooks = HookFunctions::default()
+        .prepare(inputs, move |request| {
+            let number = |element: &Vec<u8>| {
+                let (head, body) = opaque::decode::<RequestHead<'_>>(element).unwrap();
+                let digits = std::str::from_utf8(body).ok().filter(|_| head.content_type == "text/roman");
+                match digits {
+                    Some("XII") => Ok(12.0),
+                    _ => Err(RunnerError::Input("no Roman would write that".into())),
+                }
+            };
+            let numbers = elements(&request, opaque::REQUEST).iter().map(number).collect::<Result<Vec<f32>, _>>()?;
+            Ok(Tensors::one("x", Tensor::new(vec![numbers.len(), 1], numbers).unwrap()))
+        })
+        .finish(outputs, move |outputs| {
+            let rows = outputs.rows();
+            let head = AnswerHead { content_type: "text/plain".into(), ..AnswerHead::default() };
+            let said = vec![opaque::encode(&head, b"a quarter of a hundred"); rows];
+            Ok(Tensors::one(opaque::ANSWER, Tensor::new(vec![rows], said).unwrap()))
+        });
+    let server = start(Options::default(), vec![ModelSpec { hooks, ..stand_in("m", "1", Duration::ZERO) }]).await;
+    let ask = async |body: &str| {
+        let request = Request::builder().method(Method::POST).uri("/models/m").header("content-type", "text/roman");
+        server.send(request, Some(body.to_owned())).await
+    };
+    let answer = ask("XII").await;
+    assert_eq!((answer.status, answer.text.as_str()), (200, "a quarter of a hundred"));
+    assert_eq!(answer.headers["content-type"], "text/plain");
+    let answer = ask("IIX").await;
+    assert_eq!((answer.status, answer.error()), (400, "no Roman would write that".to_owned()));
 }
 
 #[tokio::test]

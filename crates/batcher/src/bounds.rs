@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::sync::{Mutex, Notify};
+use tokio::time::timeout;
+
 use super::Weight;
 use super::observer::Waits;
 use crate::Error;
@@ -18,6 +21,10 @@ pub(super) struct Bounds {
     most_rows: AtomicUsize,
     /// Whether a batch was given up, and none has come back since.
     is_stuck: AtomicBool,
+    /// Held by whoever is the next to get room: first come, first served.
+    turn: Mutex<()>,
+    /// Told when there may be room.
+    room: Notify,
 }
 
 #[derive(Debug)]
@@ -38,7 +45,26 @@ impl Bounds {
             retry_after,
             most_rows: AtomicUsize::new(usize::MAX),
             is_stuck: AtomicBool::new(false),
+            turn: Mutex::new(()),
+            room: Notify::new(),
         }
+    }
+
+    /// Makes room for `weight` as soon as there is some, in the order of the calls; says what is full where that is so for longer than
+    /// `most`.
+    pub(super) async fn admit_within(&self, weight: Weight, most: Duration) -> Result<(), Error> {
+        let admitted = async {
+            let _turn = self.turn.lock().await;
+            loop {
+                match self.admit(weight) {
+                    // What is given back between these lines is told of as well: the notice is kept.
+                    Err(Error::Full { .. }) => self.room.notified().await,
+                    decided => return decided,
+                }
+            }
+        };
+        // The last try is for its words.
+        timeout(most, admitted).await.unwrap_or_else(|_| self.admit(weight))
     }
 
     /// Makes room for `weight`, or says what is full.
@@ -54,6 +80,7 @@ impl Bounds {
     pub(super) fn leave(&self, weight: Weight) {
         self.rows.give_back(weight.rows);
         self.bytes.give_back(weight.bytes);
+        self.room.notify_one();
     }
 
     /// What waits now, and the most that may.
@@ -86,6 +113,7 @@ impl Bounds {
     /// Admits nothing from now on.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        self.room.notify_one();
     }
 }
 

@@ -40,6 +40,7 @@ pub struct Builder<I, A> {
     seen: Vec<(usize, Duration)>,
     tried: Option<usize>,
     stuck_after: Option<Duration>,
+    waits_for_room: bool,
     answers: std::marker::PhantomData<fn() -> A>,
 }
 
@@ -68,6 +69,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             seen: Vec::new(),
             tried: None,
             stuck_after: None,
+            waits_for_room: false,
             answers: std::marker::PhantomData,
         }
     }
@@ -148,6 +150,12 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         Builder { stuck_after: Some(stuck_after), ..self }
     }
 
+    /// Has an item wait for room in a full queue, in the order of arrival, instead of being refused at once; one that has found none
+    /// when its time is over is refused then. For programs that would rather be slowed down than told to try again.
+    pub fn waiting_for_room(self) -> Self {
+        Builder { waits_for_room: true, ..self }
+    }
+
     /// Starts a batcher over a function of a batch, called on a thread for each runner.
     pub fn start_function(
         self,
@@ -213,6 +221,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
                 clock,
                 caps: self.caps,
                 answering,
+                waits_for_room: self.waits_for_room,
             }),
         }
     }

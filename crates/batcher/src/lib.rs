@@ -31,7 +31,8 @@
 
 //!
 //! - [`Batcher::submit_with`] takes [`Terms`]: a deadline of the caller's own, a priority, a span.
-//! - [`Builder`] has what can be set beside the two caps, each with a default that serves: bounds of the queue, runners, weights.
+//! - [`Builder`] has what can be set beside the two caps, each with a default that serves: bounds of the queue, runners, weights. With
+//!   [`Builder::waiting_for_room`] a full queue slows its callers down instead of refusing them.
 //! - An item that would be answered late is refused at once, with the numbers: [`Error::Late`].
 //! - [`Builder::start_threads`] gives each thread a state of its own; an [`Executor`] is anything else that runs batches.
 //! - An [`Observer`] hears what happens, for metrics and logs:
@@ -204,6 +205,8 @@ struct Shared<I, A> {
     caps: Caps,
     /// Kept free between the answer's due time and the end of the batch, for the way back to the caller.
     answering: Duration,
+    /// Whether items wait for room in the queue.
+    waits_for_room: bool,
 }
 
 impl<I, A> Shared<I, A> {
@@ -269,8 +272,13 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         if weight.rows > max_batch {
             return Err(Error::TooLarge { size: weight.rows, bound: max_batch, unit: "rows" });
         }
-        shared.bounds.admit(weight).inspect_err(|refusal| shared.note_full(refusal))?;
         let within = timeout.map_or(shared.caps.max_latency, |t| t.min(shared.caps.max_latency));
+        let admitted = if shared.waits_for_room {
+            shared.bounds.admit_within(weight, within.saturating_sub(arrival.elapsed())).await
+        } else {
+            shared.bounds.admit(weight)
+        };
+        admitted.inspect_err(|refusal| shared.note_full(refusal))?;
         let arrival = shared.clock.instant_of(arrival);
         let entry = Entry {
             id: shared.next_id.fetch_add(1, Ordering::Relaxed),

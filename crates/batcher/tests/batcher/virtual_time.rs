@@ -208,6 +208,38 @@ async fn what_does_not_fit_into_the_queue_is_refused_at_once_and_the_rest_is_ser
 }
 
 #[tokio::test(start_paused = true)]
+async fn items_wait_for_room_in_their_order_where_that_is_wished_for_until_their_time_is_over() {
+    let runner = StandIn::new(ms(10), ms(0));
+    let patient = |cap| runner.builder(cap, 8).max_queue_rows(20).waiting_for_room().start(runner.clone());
+    let batcher = patient(ms(10_000));
+    assert_eq!(answered(&submit_at(&batcher, &[ms(0); 100]).await), 100);
+    let order: Vec<u64> = runner.batches().into_iter().flatten().collect();
+    assert!(order.len() == 100 && order.is_sorted(), "{order:?}");
+    // Who leaves, leaves the room to others; who is there at the end is told so.
+    let waiting: Vec<_> = (0..40)
+        .map(|i| {
+            let batcher = batcher.clone();
+            tokio::spawn(async move { batcher.submit(i).await })
+        })
+        .collect();
+    tokio::time::sleep(ms(1)).await;
+    waiting[30].abort();
+    batcher.drain().await;
+    let mut fates = Vec::new();
+    for waiting in waiting {
+        fates.push(waiting.await.ok());
+    }
+    let is_told = |fate: &Option<Result<u64, Error>>| matches!(fate, Some(Ok(_) | Err(Error::ShuttingDown)));
+    assert!(fates[..20].iter().all(|fate| matches!(fate, Some(Ok(_)))), "{fates:?}");
+    assert!(fates[30].is_none() && fates[31..].iter().all(is_told), "{fates:?}");
+
+    let hurried = patient(ms(35));
+    let fates = submit_at(&hurried, &[ms(0); 100]).await;
+    assert!(answered(&fates) > 20, "{}", answered(&fates));
+    assert!(fates.iter().all(|fate| fate.took <= ms(35)), "{:?}", fates.iter().map(|fate| fate.took).max());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_item_of_more_rows_than_a_batch_holds_is_refused_with_the_numbers() {
     let runner = StandIn::new(ms(1), ms(0));
     let weigh = |&rows: &u64| uncork_batcher::Weight { rows: rows as usize, bytes: 8 };
