@@ -26,6 +26,9 @@ const PROBE_AFTER: u32 = 4;
 /// The longest that an estimate by which everything is late goes untested.
 const LONGEST_WITHOUT_PROBE: Duration = Duration::from_secs(1);
 
+/// Full batches that fit into what a caller gives, where a queue can stand: the one that runs, one ahead, and its own.
+const STANDING: u32 = 3;
+
 /// Adaptive micro-batching under a latency cap. Has no settings: all it needs is in the [`View`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cork;
@@ -162,7 +165,8 @@ fn in_time(start: Instant, view: &View<'_>, (entries, rows): (usize, usize)) -> 
 }
 
 /// The most urgent entry that stands first or last of its level and will be late by all that is known now, although the
-/// batches before its own run full; and when its own would start.
+/// batches before its own run full; and when its own would start. Where the queue can stand, its own is full too by then: a batch
+/// that grows while it waits would else be late, and its first would be refused after all that waiting.
 ///
 /// The first of a level is late where more urgent ones take the runners; it would otherwise wait for its deadline.
 fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> {
@@ -177,7 +181,9 @@ fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> 
             (ahead, rows) = (ahead + 1, entry.rows);
         }
         let start = view.start_after(now, ahead);
-        let end = start + view.batch_time(rows);
+        let full = view.batch_time(view.max_batch);
+        let stands = full * STANDING <= entry.deadline.since(entry.arrival);
+        let end = start + if stands { full } else { view.batch_time(rows) };
         (end > entry.deadline).then_some((Late { position, end }, start))
     };
     view.queue.levels().flat_map(|level| [level.start, level.end - 1]).find_map(late)

@@ -12,6 +12,7 @@ mod disturbed;
 mod grid;
 mod latency;
 mod limits;
+mod overload;
 mod pool;
 mod report;
 mod rules;
@@ -55,6 +56,8 @@ enum Section {
     Runners,
     /// Two to sixteen runners from light load to overload, beside the best rule after the fact
     Staggered,
+    /// Steady overload: latency, and how soon refusals come
+    Overload,
     /// A model under a tight cap beside one of long batches
     Pool,
     /// Batch times that are no line
@@ -82,6 +85,7 @@ impl Section {
             Section::Closed => closed::measure(report),
             Section::Runners => runners::measure(seeds, report),
             Section::Staggered => staggered::measure(seeds.min(2), report),
+            Section::Overload => overload::measure(seeds.min(2), report),
             Section::Pool => pool::measure(seeds.min(2), report),
             Section::Curved => curved::measure(seeds.min(2), report),
             Section::Disturbed => disturbed::measure(seeds, report),

@@ -206,6 +206,17 @@ fn an_entry_behind_a_full_batch_is_judged_by_its_own() {
 }
 
 #[test]
+fn where_a_queue_can_stand_an_entry_behind_full_batches_counts_on_a_full_one_of_its_own() {
+    // Full batches take 18 ms, three of them 54. Two end in 36 ms, with one row more 47 ms, with a full batch 54.
+    let third = |due| state(&[(50_000, 8), (50_000, 8), (due, 1)]).decide();
+    assert_eq!(third(53_999), shed(2..3, ShedReason::QueueTooLong));
+    assert_eq!(third(54_000), release(1, ReleaseReason::Full));
+    // A caller who gives less than 54 ms cannot stand in such a queue: he came 8 ms ago.
+    let second = |due| state(&[(20_000, 8), (due, 1)]).decide();
+    assert_eq!((second(29_000), second(45_999)), (release(1, ReleaseReason::Full), release(1, ReleaseReason::Full)));
+}
+
+#[test]
 fn where_padding_takes_too_long_a_batch_of_the_size_below_goes_first() {
     let padded = |queue: &[(u64, usize)]| {
         let sizes = BatchSizes::rising(vec![1, 4, 8]).expect("they rise");
