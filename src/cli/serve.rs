@@ -1,7 +1,7 @@
 //! `uncork serve`
 
 use std::convert::Infallible;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -256,7 +256,13 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
     });
     tokio::select! {
         loaded = loading => match loaded {
-            Ok(Ok(())) => say(&ready_line(&registry, &urls)),
+            Ok(Ok(())) => {
+                say(&ready_line(&registry, &urls));
+                // Programs read the line above; what follows is for people.
+                if io::stdout().is_terminal() {
+                    say(&banner(&registry, &urls));
+                }
+            }
             Ok(Err(errors)) => return refuse_models(&errors),
             Err(_) => {
                 error!("loading the models panicked; this is a bug in uncork");
@@ -365,6 +371,29 @@ fn ready_line(registry: &Registry, urls: &[String]) -> String {
     names.dedup();
     let names = if names.is_empty() { "nothing yet".to_owned() } else { names.join(", ") };
     format!("uncork serves {names} on {}", urls.join(" and "))
+}
+
+/// Each model with its caps, where the page is, and what to try next.
+fn banner(registry: &Registry, urls: &[String]) -> String {
+    let models = registry.models();
+    let widest = models.iter().map(|model| model.name().chars().count()).max().unwrap_or(0);
+    let mut lines: Vec<String> = models
+        .iter()
+        .map(|model| {
+            let (name, version, spec) = (model.name(), model.version(), model.spec());
+            let (ms, rows) = (spec.max_latency.as_secs_f64() * 1e3, spec.max_batch_rows);
+            let slow = if model.too_slow().is_some() { ": too slow for that" } else { "" };
+            format!("  {name:widest$}  version {version}, within {ms} ms, {rows} rows a batch at most{slow}")
+        })
+        .collect();
+    if let Some(url) = urls.iter().find(|url| url.starts_with("http")) {
+        lines.push(format!("Page: {url}/ (metrics at /metrics, the API at /docs)"));
+        if let Some(model) = models.first() {
+            let name = model.name();
+            lines.push(format!("Try:  uncork loadtest {url} --model {name} --rate 200 --for 10s"));
+        }
+    }
+    lines.join("\n")
 }
 
 fn refuse_models(errors: &LoadErrors) -> u8 {

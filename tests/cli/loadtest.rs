@@ -345,13 +345,29 @@ fn the_page_stands_alone_and_names_what_it_shows() {
     let (code, stdout, stderr) = output(loadtest(folder.path(), &arguments));
     assert_eq!(code, 1, "{stdout}{stderr}");
     let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
-    for word in ["<script", "src=", "href=", "url(", "@import"] {
+    for word in ["<script>alert", "<script ", "src=", "href=", "url(", "@import", "fetch("] {
         assert!(!page.contains(word), "{word} in the page");
     }
+    assert_eq!(page.matches("<script").count(), 1, "its own, for the pointer");
+    assert!(page.contains("data-values=\""), "what the pointer is told");
     for word in
         ["FAIL", "p99", "prefers-color-scheme: dark", "width=device-width", "Latency over time", "&lt;script&gt;"]
     {
         assert!(page.contains(word), "no {word} in the page");
+    }
+}
+
+#[test]
+fn a_server_that_dies_has_failed_without_objectives_too() {
+    let folder = Folder::new();
+    for (dies, code, words) in [(true, 1, "FAIL the server was gone at the end"), (false, 0, "DONE no objectives")] {
+        // Its last good answer is in the middle of the run; from then on it hangs up.
+        let stand_in = StandIn::start(move |asked, _| if dies && asked > 40 { Reply::Nothing } else { good() });
+        let arguments = [&stand_in.url(), "--model", "m", "--rate", "50", "--for", "3s", "--warm-up", "0s"];
+        let (have, stdout, stderr) = output(loadtest(folder.path(), &arguments));
+        assert_eq!(have, code, "{stdout}{stderr}");
+        assert!(stdout.lines().last().unwrap().starts_with(words), "{stdout}");
+        assert!(!stdout.contains('\x1b'), "colours in a pipe");
     }
 }
 

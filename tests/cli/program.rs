@@ -251,6 +251,30 @@ fn wrong_usage_ends_with_3_and_asking_for_help_with_0() {
 }
 
 #[test]
+fn examples_in_the_help_can_be_pasted_from_a_terminal_of_80_columns() {
+    let folder = Folder::new();
+    for command in ["serve", "profile", "validate", "simulate", "loadtest", "completions"] {
+        let help = |columns: &str| {
+            let mut uncork = uncork(folder.path(), &[command, "-h"]);
+            uncork.env("COLUMNS", columns);
+            output(uncork).1
+        };
+        let (narrow, wide) = (help("80"), help("300"));
+        let (_, examples) = wide.split_once("\nExamples").expect(command);
+        let mut commands = 0;
+        let mut goes_on = false;
+        for line in examples.lines() {
+            if goes_on || line.starts_with("  uncork ") {
+                assert!(narrow.lines().any(|shown| shown == line), "{command}: broken at 80 columns: {line}");
+                commands += 1;
+                goes_on = line.ends_with('\\');
+            }
+        }
+        assert!(commands > 0, "{command}");
+    }
+}
+
+#[test]
 fn a_port_in_use_is_told_with_the_address() {
     let folder = folder_with(STAND_IN);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -27,6 +27,12 @@ pub fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
+/// The same with its colours where stdout is a terminal, and nobody wants none (`NO_COLOR`).
+fn say_in_colour(line: &str) {
+    let mut out = anstream::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
 /// Writes one line to stderr.
 pub fn complain(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");

@@ -35,13 +35,17 @@ pub fn latencies(outcome: &Outcome, longest: f64, columns: usize) -> String {
         outcome.share_within(std::time::Duration::from_secs_f64(longest * column as f64 / columns as f64))
     };
     let edges: Vec<f64> = (0..=columns).map(within).collect();
-    let shares: Vec<f64> = edges.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let most = shares.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-    let bar = |share: &f64| match share / most {
+    bars(&edges.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>())
+}
+
+/// A bar for each value, the largest of full height; next to nothing is a blank.
+pub fn bars(values: &[f64]) -> String {
+    let most = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let bar = |value: &f64| match value / most {
         height if height < 0.005 => ' ',
         height => BARS[((height * 8.0).ceil() as usize).clamp(1, 8) - 1],
     };
-    shares.iter().map(bar).collect()
+    values.iter().map(bar).collect()
 }
 
 /// Points of one kind in a plane.

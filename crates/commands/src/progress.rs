@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What takes no longer than this needs no word.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -15,12 +15,19 @@ pub struct Progress {
     doing: &'static str,
     passed: AtomicU64,
     total: u64,
+    /// What so much of it in a second is called.
+    speed: Option<fn(f64) -> String>,
 }
 
 impl Progress {
     /// Nothing of `total` is done.
     pub fn new(doing: &'static str, total: u64) -> Progress {
-        Progress { doing, passed: AtomicU64::new(0), total: total.max(1) }
+        Progress { doing, passed: AtomicU64::new(0), total: total.max(1), speed: None }
+    }
+
+    /// The same, which says as well how fast it goes.
+    pub fn with_speed(self, speed: fn(f64) -> String) -> Progress {
+        Progress { speed: Some(speed), ..self }
     }
 
     /// More of it is done.
@@ -48,15 +55,42 @@ impl Progress {
     }
 
     fn tell_until(&self, done: &mpsc::Receiver<()>) {
-        let mut wait = PATIENCE;
+        let (began, mut wait) = (Instant::now(), PATIENCE);
         while done.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
             wait = BETWEEN;
-            let share = self.passed.load(Ordering::Relaxed) as f64 / self.total as f64;
-            // Nothing is lost with a word about progress.
-            let _ = write!(std::io::stderr().lock(), "\r{}: {:3.0} %", self.doing, 100.0 * share.min(1.0));
+            // Nothing is lost with a word about progress; to the end of the line, nothing of the last one stays.
+            let _ = write!(std::io::stderr().lock(), "\r{}\x1b[K", self.word(began.elapsed()));
         }
         if wait != PATIENCE {
-            let _ = write!(std::io::stderr().lock(), "\r{:1$}\r", "", self.doing.len() + 7);
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
         }
+    }
+
+    /// `simulating: 40 %, 1,200 times as fast as the clock, 12 s left`
+    fn word(&self, elapsed: Duration) -> String {
+        let (passed, seconds) = (self.passed.load(Ordering::Relaxed) as f64, elapsed.as_secs_f64());
+        let share = (passed / self.total as f64).min(1.0);
+        let speed = self.speed.map_or(String::new(), |speed| format!(", {}", speed(passed / seconds.max(1e-9))));
+        let left = match seconds * (1.0 - share) / share {
+            left if !left.is_finite() => String::new(),
+            left if left < 120.0 => format!(", {left:.0} s left"),
+            left => format!(", {:.0} min left", left / 60.0),
+        };
+        format!("{}: {:3.0} %{speed}{left}", self.doing, 100.0 * share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_told_by_what_was_done_so_far() {
+        let progress = Progress::new("counting", 400).with_speed(|speed| format!("{speed:.0} a second"));
+        assert_eq!(progress.word(Duration::from_secs(2)), "counting:   0 %, 0 a second");
+        progress.advance(100);
+        assert_eq!(progress.word(Duration::from_secs(10)), "counting:  25 %, 10 a second, 30 s left");
+        progress.advance_to(1000);
+        assert_eq!(progress.word(Duration::from_secs(10)), "counting: 100 %, 100 a second, 0 s left");
     }
 }

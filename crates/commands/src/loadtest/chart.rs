@@ -116,7 +116,7 @@ fn at_y(part: f64) -> f64 {
 fn frame(title: &str, x: &str, y: &str) -> String {
     let (middle, side) = ((LEFT + WIDTH - RIGHT) / 2.0, (TOP + HEIGHT - BOTTOM) / 2.0);
     format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">\n\
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\" data-x=\"{x}\">\n\
          <text class=\"x\" x=\"{middle:.1}\" y=\"{:.1}\">{x}</text>\
          <text class=\"x\" transform=\"translate(12 {side:.1}) rotate(-90)\">{y}</text>\n",
         HEIGHT - 6.0
@@ -154,12 +154,21 @@ impl Chart {
             let (w, top, bottom) = (at_x(x.place(*rule)), at_y(1.0), at_y(0.0));
             svg += &format!("<line class=\"rule\" x1=\"{w:.1}\" x2=\"{w:.1}\" y1=\"{top:.1}\" y2=\"{bottom:.1}\"/>");
         }
+        svg += &format!("<line class=\"at\" y1=\"{:.1}\" y2=\"{:.1}\" visibility=\"hidden\"/>\n", at_y(1.0), at_y(0.0));
         for Series { name, points, colour } in &self.series {
             for run in points.split(|point| point.1.is_none()) {
                 let place =
                     |point: &(f64, Option<f64>)| (at_x(x.place(point.0)), at_y(y.place(point.1.unwrap_or_default())));
                 let line: Vec<String> = run.iter().map(place).map(|(w, h)| format!("{w:.1},{h:.1}")).collect();
-                svg += &format!("<polyline class=\"c{colour}\" points=\"{}\"/>\n", line.join(" "));
+                // For the pointer: what is at each of the points.
+                let value =
+                    |point: &(f64, Option<f64>)| format!("{} {}", short(point.0), short(point.1.unwrap_or_default()));
+                let values: Vec<String> = run.iter().map(value).collect();
+                svg += &format!(
+                    "<polyline class=\"c{colour}\" points=\"{}\" data-name=\"{name}\" data-values=\"{}\"/>\n",
+                    line.join(" "),
+                    values.join(",")
+                );
                 let marked = if points.len() <= MOST_MARKS { run } else { &[] };
                 for point in marked {
                     let ((w, h), value) = (place(point), point.1.unwrap_or_default());

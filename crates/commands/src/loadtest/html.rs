@@ -19,15 +19,52 @@ h1 { font-size: 1.5rem; margin-bottom: 0; overflow-wrap: anywhere; } h2 { font-s
   border-radius: 4px; overflow-wrap: anywhere; } .verdict b { color: inherit; }
 .passed { border-color: var(--passed); } .missed { border-color: var(--missed); }
 .inconclusive { border-color: var(--inconclusive); }
-svg { width: 100%; height: auto; display: block; min-width: 30rem; }
+svg { width: 100%; height: auto; display: block; touch-action: pan-y; }
 svg text { font: 12px system-ui, sans-serif; fill: var(--soft); } .x { text-anchor: middle; } .y { text-anchor: end; }
-.grid { stroke: var(--line); } .rule { stroke: var(--soft); stroke-dasharray: 5 5; }
+.grid { stroke: var(--line); } .at { stroke: var(--ink); stroke-opacity: .5; } .told { min-height: 1.5em; margin: 0; }
+ .rule { stroke: var(--soft); stroke-dasharray: 5 5; }
 polyline { fill: none; stroke: currentColor; stroke-width: 1.6; } circle, rect { fill: currentColor; }
 .c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); } .c4 { color: var(--c4); }
-.legend span { margin-right: 1.2rem; white-space: nowrap; } .scroll { overflow-x: auto; }
+.legend { display: flex; flex-wrap: wrap; gap: 0 1.2rem; } .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 th, td { text-align: right; padding: .2rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
+@media (max-width: 40rem) { body { margin: 1rem auto; } svg text { font-size: 22px; } svg [transform] { display: none; } .told { min-height: 3em; } }
+";
+
+/// Tells the values at the pointer, of every line of a chart or of its bar, below it.
+const POINTER: &str = "
+for (const svg of document.querySelectorAll('svg')) {
+  const told = svg.parentNode.insertBefore(document.createElement('p'), svg.nextSibling), at = svg.querySelector('.at');
+  told.className = 'told soft';
+  const lines = [...svg.querySelectorAll('polyline')].map((line) => ({ name: line.dataset.name, colour: line.getAttribute('class'),
+    places: line.getAttribute('points').split(' ').filter(Boolean).map((pair) => Number(pair.split(',')[0])), values: line.dataset.values.split(',') }));
+  const nearest = (places, x) => places.reduce((best, place, i) => (Math.abs(place - x) < Math.abs(places[best] - x) ? i : best), 0);
+  const tell = (event) => {
+    const x = (event.clientX - svg.getBoundingClientRect().left) * svg.viewBox.baseVal.width / svg.clientWidth;
+    const bar = [...svg.querySelectorAll('rect')].find((rect) => x >= rect.x.baseVal.value && x <= rect.x.baseVal.value + rect.width.baseVal.value);
+    told.replaceChildren(bar ? bar.textContent : '');
+    const near = lines.filter(({ places }) => places.length).map((line) => ({ ...line, i: nearest(line.places, x) }));
+    if (!near.length) return;
+    const first = near.reduce((a, b) => (Math.abs(a.places[a.i] - x) <= Math.abs(b.places[b.i] - x) ? a : b));
+    for (const side of ['x1', 'x2']) at.setAttribute(side, first.places[first.i]);
+    at.setAttribute('visibility', 'visible');
+    told.append(`${svg.dataset.x} ${first.values[first.i].split(' ')[0]}: `);
+    const seen = new Set();
+    // A line that was broken is several: the piece that is nearest speaks.
+    for (const line of near.sort((a, b) => Math.abs(a.places[a.i] - x) - Math.abs(b.places[b.i] - x))) {
+      if (seen.has(line.name)) continue;
+      seen.add(line.name);
+      const words = document.createElement('span');
+      words.className = line.colour;
+      words.textContent = `${seen.size > 1 ? ', ' : ''}${line.name} ${line.values[line.i].split(' ')[1]}`;
+      told.append(words);
+    }
+  };
+  svg.addEventListener('pointermove', tell);
+  svg.addEventListener('pointerdown', tell);
+  svg.addEventListener('pointerleave', (event) => { if (event.pointerType === 'mouse') { told.replaceChildren(); at?.setAttribute('visibility', 'hidden'); } });
+}
 ";
 
 /// The whole page.
@@ -93,7 +130,7 @@ pub(super) fn page(report: &Report) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}<script>{POINTER}</script>\n</body>\n</html>\n"
     )
 }
 

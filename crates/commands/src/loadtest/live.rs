@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::complain;
 use crate::layout::{grouped, table};
-use crate::plot::terminal_width;
+use crate::plot::{bars, terminal_width};
 use uncork_loadtest::{Load, Pulse};
 
 /// How often a terminal's lines change: faster is not read.
@@ -16,6 +16,8 @@ const BETWEEN_VIEWS: Duration = Duration::from_millis(250);
 const BETWEEN_LINES: Duration = Duration::from_secs(5);
 /// The stretch that counts as now.
 const NOW: Duration = Duration::from_secs(1);
+/// Seconds that are drawn as bars, one each.
+const PAST: usize = 30;
 
 enum Place {
     Terminal,
@@ -50,6 +52,7 @@ impl View {
             Place::Nowhere => return pulses.iter().for_each(drop),
         };
         let mut recent: VecDeque<(Instant, Pulse)> = VecDeque::new();
+        let (mut past, mut next_bar) = (VecDeque::with_capacity(PAST), began + NOW);
         let (mut next, mut drawn) = (began + between, 0);
         loop {
             match pulses.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -62,8 +65,15 @@ impl View {
                         recent.pop_front();
                     }
                     let now = sum(&recent);
+                    if Instant::now() >= next_bar {
+                        next_bar += NOW;
+                        if past.len() == PAST {
+                            past.pop_front();
+                        }
+                        past.push_back(Second::of(&now));
+                    }
                     match self.place {
-                        Place::Terminal => drawn = self.draw(&now, &so_far, began.elapsed(), drawn),
+                        Place::Terminal => drawn = self.draw(&now, &so_far, &past, began.elapsed(), drawn),
                         _ => self.line(&now, began.elapsed()),
                     }
                     next += between;
@@ -75,7 +85,7 @@ impl View {
     }
 
     /// Draws over the last view of `drawn` lines, and says how many lines this one has.
-    fn draw(&self, now: &Pulse, so_far: &Pulse, elapsed: Duration, drawn: usize) -> usize {
+    fn draw(&self, now: &Pulse, so_far: &Pulse, past: &VecDeque<Second>, elapsed: Duration, drawn: usize) -> usize {
         let width = terminal_width();
         let seconds = elapsed.as_secs_f64();
         let share = (seconds / self.whole.as_secs_f64()).min(1.0);
@@ -89,20 +99,30 @@ impl View {
         let heading = format!("{bar} {seconds:.0} of {:.0} s, {state}", self.whole.as_secs_f64());
         let rate = |count: u64, over: f64| grouped((count as f64 / over.max(1e-9)).round() as u64);
         let (this, all) = (seconds.clamp(1e-9, NOW.as_secs_f64()), seconds);
-        let line = |name: &str, now: String, so_far: String| vec![name.to_owned(), now, so_far];
+        let line = |name: &str, now: String, so_far: String| vec![name.to_owned(), now, so_far, " ".repeat(PAST)];
         let counts = |name: &str, of: &dyn Fn(&Pulse) -> u64| line(name, rate(of(now), this), rate(of(so_far), all));
         let times = |name: &str, quantile: f64| line(name, milliseconds(now, quantile), milliseconds(so_far, quantile));
+        // The newest at the right; the highest of them is of full height.
+        let drawn_as = |mut cells: Vec<String>, of: &dyn Fn(&Second) -> f64| {
+            let values: Vec<f64> = past.iter().map(of).collect();
+            cells[3] = format!("{:>PAST$}", bars(&values));
+            cells
+        };
         let batch = |pulse: &Pulse| pulse.mean_batch_rows().map_or("–".into(), |rows| format!("{rows:.1}"));
         let lines = [
-            line("", "last second".into(), "so far".into()),
+            {
+                let mut heads = line("", "last second".into(), "so far".into());
+                heads[3] = format!("last {PAST} s");
+                heads
+            },
             counts("due/s", &|pulse| pulse.due),
-            counts("answers/s", &|pulse| pulse.good),
-            counts("refused/s", &|pulse| pulse.refused),
+            drawn_as(counts("answers/s", &|pulse| pulse.good), &|second| second.answers),
+            drawn_as(counts("refused/s", &|pulse| pulse.refused), &|second| second.refused),
             counts("errors/s", &|pulse| pulse.failed),
             times("p50 ms", 0.5),
-            times("p99 ms", 0.99),
+            drawn_as(times("p99 ms", 0.99), &|second| second.p99_ms),
             times("max ms", 1.0),
-            line("batch rows", batch(now), batch(so_far)),
+            drawn_as(line("batch rows", batch(now), batch(so_far)), &|second| second.batch_rows),
             line("under way", now.busy_connections.to_string(), String::new()),
             line("waiting", now.waiting.to_string(), String::new()),
         ];
@@ -129,6 +149,26 @@ impl View {
             milliseconds(now, 0.5),
             milliseconds(now, 0.99),
         ));
+    }
+}
+
+/// What is drawn of a second.
+struct Second {
+    answers: f64,
+    refused: f64,
+    p99_ms: f64,
+    batch_rows: f64,
+}
+
+impl Second {
+    fn of(pulse: &Pulse) -> Second {
+        let p99_us = if pulse.latency.is_empty() { 0 } else { pulse.latency.value_at_quantile(0.99) };
+        Second {
+            answers: pulse.good as f64,
+            refused: pulse.refused as f64,
+            p99_ms: p99_us as f64 / 1e3,
+            batch_rows: pulse.mean_batch_rows().unwrap_or_default(),
+        }
     }
 }
 

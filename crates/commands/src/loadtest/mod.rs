@@ -21,7 +21,7 @@ use std::time::Duration;
 use self::report::{Made, Report};
 use self::stop::Stop;
 use super::values::{count, number, time};
-use super::{USAGE, complain, plot, say};
+use super::{USAGE, complain, plot, say, say_in_colour};
 use uncork_loadtest::{Means, Slo};
 
 /// Exit code where an objective was missed.
@@ -119,8 +119,8 @@ uncork loadtest URL --model M --rate R --for 30s --slo 'p99<=25ms'
 
 const EXAMPLES: &str = "\
 Exit codes:
-  0  all objectives were met, or there were none
-  1  at least one was missed
+  0  all objectives were met, or there were none and the server was there to the end
+  1  at least one was missed, or the server was gone at the end
   2  it cannot be told: the generator was late, there were too few requests, or it was ended
   3  wrong usage, or no connection
 
@@ -128,18 +128,23 @@ Examples:
   uncork loadtest http://127.0.0.1:8080 --model digits --rate 2000 --for 30s \\
       --slo 'p99<=25ms' --slo 'errors<=0.1%' --html report.html
       is the promise kept at 2,000 requests a second?
-  uncork loadtest http://127.0.0.1:8080 --find-max-rate --for 5s --slo 'on-time>=99%'
+  uncork loadtest http://127.0.0.1:8080 --find-max-rate --for 5s \\
+      --slo 'on-time>=99%'
       the highest rate at which 99 % are answered within the model's own cap
-  uncork loadtest http://127.0.0.1:8080 --sweep 1000..20000 --steps 10 --for 5s --html curve.html
+  uncork loadtest http://127.0.0.1:8080 --sweep 1000..20000 --steps 10 \\
+      --for 5s --html curve.html
       the throughput-latency curve
-  uncork loadtest http://127.0.0.1:8080 --model digits --schedule 500:10s,500..5000:20s,500:10s \\
-      --body digits.jsonl --expect answers.jsonl --slo 'wrong<=0%' --slo 'p99<=50ms'
+  uncork loadtest http://127.0.0.1:8080 --model digits \\
+      --schedule 500:10s,500..5000:20s,500:10s --slo 'wrong<=0%' \\
+      --body digits.jsonl --expect answers.jsonl --slo 'p99<=50ms'
       a ramp between two steps, and every answer compared with the expected one
-  uncork loadtest http://127.0.0.1:9000/v1/models/m:predict --body request.json --rate 100 --slo 'p95<=1s'
+  uncork loadtest http://127.0.0.1:9000/v1/models/m:predict \\
+      --body request.json --rate 100 --slo 'p95<=1s'
       any other server
   uncork loadtest unix:/run/uncork.sock --as binary --rate 2000
       binary tensors, as Triton's clients send them, over a Unix socket
-  uncork loadtest https://127.0.0.1:8443 --ca ca.pem --as grpc --model digits --rate 2000
+  uncork loadtest https://127.0.0.1:8443 --ca ca.pem --as grpc \\
+      --model digits --rate 2000
       gRPC over TLS, whose certificate ca.pem vouches for
   uncork loadtest http://127.0.0.1:8080 --closed-loop 64 --think-ms 5 --for 20s
       64 callers that wait for their answers
@@ -253,9 +258,9 @@ impl Loadtest {
         if self.json.as_deref() == Some(Path::new("-")) {
             say(&json::text(report));
         } else if self.quiet {
-            say(&text::verdict(report));
+            say_in_colour(&text::verdict(report));
         } else {
-            say(&text::report(report, plot::terminal_width()));
+            say_in_colour(&text::report(report, plot::terminal_width()));
         }
         if let Some(file) = self.json.as_deref().filter(|file| *file != Path::new("-")) {
             write(file, json::text(report) + "\n")?;

@@ -43,6 +43,23 @@ impl Trial {
         self.run.tally.lateness.value_at_quantile(0.99) as f64 / 1e3
     }
 
+    /// Whether nothing was answered any more when the run ended, and connections broke: the server has died.
+    pub(super) fn is_server_gone(&self) -> bool {
+        let tally = &self.run.tally;
+        let last = tally.slots.iter().rev().find(|slot| slot.due > 0);
+        tally.broken > 0 && last.is_some_and(|slot| slot.good + slot.refused == 0)
+    }
+
+    /// What it comes to for an exit code.
+    fn outcome(&self) -> Outcome {
+        match &self.verdict {
+            Verdict::Measured if self.is_server_gone() => Outcome::Missed,
+            Verdict::Passed | Verdict::Measured => Outcome::Passed,
+            Verdict::Missed => Outcome::Missed,
+            Verdict::Inconclusive(_) => Outcome::Inconclusive,
+        }
+    }
+
     /// `PASS p99 18.2 ms <= 25 ms (at 2000/s for 30 s, …)`
     pub(super) fn verdict_line(&self) -> String {
         let tally = &self.run.tally;
@@ -71,6 +88,9 @@ impl Trial {
             Verdict::Passed => format!("PASS {} {conditions}", sentences(true)),
             Verdict::Missed => format!("FAIL {} {conditions}", sentences(false)),
             Verdict::Inconclusive(why) => format!("INCONCLUSIVE {why} {conditions}"),
+            Verdict::Measured if self.is_server_gone() => {
+                format!("FAIL the server was gone at the end: connections broke, and nothing was answered {conditions}")
+            }
             Verdict::Measured => format!("DONE no objectives were given {conditions}"),
         }
     }
@@ -176,20 +196,15 @@ impl Report {
     }
 
     pub(super) fn outcome(&self) -> Outcome {
-        let of = |verdict: &Verdict| match verdict {
-            Verdict::Passed | Verdict::Measured => Outcome::Passed,
-            Verdict::Missed => Outcome::Missed,
-            Verdict::Inconclusive(_) => Outcome::Inconclusive,
-        };
         match &self.purpose {
             _ if self.is_ended() => Outcome::Inconclusive,
-            Purpose::One => of(&self.main().verdict),
+            Purpose::One => self.main().outcome(),
             Purpose::Search(Some(Found::Rate { .. })) => Outcome::Passed,
             Purpose::Search(Some(Found::None { .. })) => Outcome::Missed,
             Purpose::Search(_) => Outcome::Inconclusive,
             // A sweep goes to where objectives are missed; it has failed where none of its rates meets them.
             Purpose::Sweep => {
-                let all: Vec<Outcome> = self.trials.iter().map(|trial| of(&trial.verdict)).collect();
+                let all: Vec<Outcome> = self.trials.iter().map(Trial::outcome).collect();
                 match all.contains(&Outcome::Passed) {
                     true => Outcome::Passed,
                     false if all.contains(&Outcome::Missed) => Outcome::Missed,

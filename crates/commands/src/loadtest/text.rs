@@ -1,12 +1,22 @@
 //! The report for a terminal.
 
-use super::report::{Purpose, Report, Trial};
+use anstyle::AnsiColor;
+
+use super::report::{Outcome, Purpose, Report, Trial};
 use crate::layout::{grouped, percent, table, wrap};
 use uncork_loadtest::{Verdict, short};
 
-/// The verdict alone.
+/// The verdict alone, its first word in colour.
 pub(super) fn verdict(report: &Report) -> String {
-    report.verdict_line()
+    let line = report.verdict_line();
+    let colour = match report.outcome() {
+        Outcome::Passed => AnsiColor::Green,
+        Outcome::Missed => AnsiColor::Red,
+        Outcome::Inconclusive => AnsiColor::Yellow,
+    };
+    let style = colour.on_default().bold();
+    let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+    format!("{style}{word}{style:#} {rest}")
 }
 
 /// Everything.

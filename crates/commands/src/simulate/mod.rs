@@ -99,7 +99,8 @@ Examples, of a model that takes 2 + 0.05·n ms for n rows:
   uncork simulate --poisson 20000 --for 30s --hurried 0.1:15 --urgent 0.2 \\
       --base-ms 2 --per-row-ms 0.05 --max-latency-ms 50 --max-batch-size 128
       the same, where some callers have little time and some go first
-  uncork simulate --mmpp 5000..20000:250ms --for 1m --jitter 0.1 --stragglers 0.01:5 \\
+  uncork simulate --mmpp 5000..20000:250ms --for 1m --jitter 0.1 \\
+      --stragglers 0.01:5 \\
       --base-ms 2 --per-row-ms 0.05 --max-latency-ms 50 --max-batch-size 128
       a rate that jumps, and a device that is not steady
   uncork simulate --closed-loop 64 --think-ms 5 --for 10s --policy cork,eager \\

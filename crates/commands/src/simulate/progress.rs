@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::layout::grouped;
 use crate::progress;
 use uncork_core::estimator::Instant;
 use uncork_sim::{Arrival, Source};
@@ -19,13 +20,18 @@ impl Progress {
         let nanos = |nanos: u128| u64::try_from(nanos).unwrap_or(u64::MAX).max(1);
         let total = nanos(length.as_nanos().saturating_mul(runs as u128));
         let step = nanos(length.as_nanos() / 100).min(total / 100);
-        Progress { passed: progress::Progress::new("simulating", total), step }
+        Progress { passed: progress::Progress::new("simulating", total).with_speed(speed), step }
     }
 
     /// Does `work`; if it takes long, says how far it is.
     pub(super) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         self.passed.during(work)
     }
+}
+
+/// Of nanoseconds in a second.
+fn speed(nanos: f64) -> String {
+    format!("{} times as fast as the clock", grouped((nanos / 1e9).round() as u64))
 }
 
 /// A source that tells how far it is.
