@@ -47,6 +47,7 @@ HEADER, ROW, GAP = 44, 30, 8  # as in page.jsx
 MODEL = "dry-run"  # whose rows are shown
 SECONDS = 240
 COLUMN_S = 4
+EDGE_S = 35
 MOST_BYTES = 300_000
 COLORS = 256
 # Stairs up to more than dry-run can do, down again, and at last clients that wait for their answers.
@@ -102,6 +103,9 @@ def recorded(folder, binary, seconds):
             pass
         # Rates look back over a rate interval: what lies before the load is left out, and so is its end.
         start, end = start + 10, start + seconds - 2
+        # The time of a whole minute is written below its tick, and would be cut off near the right edge.
+        if end % 60 < EDGE_S:
+            end -= end % 60 + 1
         board, answers, asked, model = queries.dashboard(), {}, [], ".+"
         for panel in copy.deepcopy(board["panels"]):
             if panel["type"] == "row":

@@ -105,7 +105,7 @@ function Heatmap({ panel, width, height }) {
     paint.fillStyle = theme.colors.text.primary;
     paint.textAlign = "right";
     const every = Math.ceil(edges.length / (down / 18));
-    edges.forEach((edge, index) => index % every === 0 && paint.fillText(label(edge), left - 6, y(index)));
+    edges.forEach((edge, index) => index % every === 0 && paint.fillText(label(edge), left - 6, y(index) + row / 2));
     paint.textAlign = "center";
     const apart = Math.ceil((to - from) / (across / 90) / 30) * 30; // seconds, for labels of some 90 pixels
     for (let t = Math.ceil(from / apart) * apart; t <= to; t += apart) {
