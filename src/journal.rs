@@ -122,12 +122,12 @@ pub struct Release {
 /// Requests that were refused for one reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
-    /// Why.
-    pub reason: RefusalReason,
+    /// Why; `None` where they were refused from their heads, before a batcher heard of them.
+    pub reason: Option<RefusalReason>,
     /// How many.
     pub requests: usize,
-    /// What the last of them was told.
-    pub told: Error,
+    /// What the last of them was told by the batcher.
+    pub told: Option<Error>,
 }
 
 impl Journal {
@@ -139,6 +139,11 @@ impl Journal {
     /// What has happened until `now`, of which `waits` waits still.
     pub fn snapshot(&self, now: Instant, waits: Waits, window: Window) -> Snapshot {
         self.history().snapshot(now, waits, window)
+    }
+
+    /// A request was refused from its head, unread.
+    pub fn unread(&self, at: Instant) {
+        self.history().refused(at, Refusal { reason: None, requests: 1, told: None });
     }
 
     /// A lock that a panic poisoned is as good as before: at worst one event is told in half.
@@ -164,7 +169,7 @@ impl Observer for Journal {
 
     fn refused(&self, at: Instant, items: &Refused<'_>) {
         let &Refused { reason, items: requests, told, .. } = items;
-        self.history().refused(at, Refusal { reason, requests, told: told.clone() });
+        self.history().refused(at, Refusal { reason: Some(reason), requests, told: Some(told.clone()) });
     }
 
     fn learned(&self, at: Instant, batch: &Learned) {
@@ -383,7 +388,7 @@ mod tests {
 
     fn late(requests: usize) -> Refusal {
         let told = Error::Late { predicted_ms: 60.0, deadline_ms: 50.0, retry_after: Some(MS) };
-        Refusal { reason: RefusalReason::Shed(ShedReason::BatchTooLate), requests, told }
+        Refusal { reason: Some(RefusalReason::Shed(ShedReason::BatchTooLate)), requests, told: Some(told) }
     }
 
     #[test]
@@ -468,13 +473,24 @@ mod tests {
     }
 
     #[test]
+    fn who_is_refused_unread_counts_among_the_refused() {
+        let journal = Journal::new(MS * 50, 100);
+        for i in 0..3 {
+            journal.unread(at(i));
+        }
+        let told = journal.snapshot(at(10), queue(), Window::TwoMinutes);
+        assert_eq!(told.columns[0].refused, 3);
+        assert_eq!(told.refusals.iter().map(|(_, r)| (r.reason, r.requests)).collect::<Vec<_>>(), [(None, 3)]);
+    }
+
+    #[test]
     fn a_flood_of_refusals_for_one_reason_is_told_as_one() {
         let mut history = history();
         for i in 0..500 {
             history.refused(at(i), late(2));
         }
         let full = Error::Full { queued: 4, bound: 4, unit: "rows", retry_after: MS };
-        history.refused(at(500), Refusal { reason: RefusalReason::RowsBound, requests: 1, told: full });
+        history.refused(at(500), Refusal { reason: Some(RefusalReason::RowsBound), requests: 1, told: Some(full) });
         history.refused(at(501), late(1));
         let told: Vec<_> = history
             .snapshot(at(501), queue(), Window::TwoMinutes)

@@ -410,6 +410,7 @@ impl Model {
     /// Counts a request for this model that was refused unread, since it had waited too long for that.
     pub fn count_unread(&self) {
         self.counts.metrics.count_unread();
+        self.journal.unread(self.batcher.now());
         self.counts.count(Outcome::Shed);
     }
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::app::{App, json_bytes, json_text};
 use super::status::Refusal as Refused;
+use crate::metrics::catalogue::{UNREAD, WHY_UNREAD};
 use crate::registry::{Model, Registry, Snapshot, Window};
 
 #[derive(Serialize)]
@@ -159,9 +160,9 @@ impl Service<'_> {
         };
         let refusal = |(ago, refusal): &(Duration, crate::registry::Refusal)| Refusal {
             ago_s: ago.as_secs_f64(),
-            reason: refusal.reason.label(),
-            why: refusal.reason.why(),
-            told: refusal.told.to_string(),
+            reason: refusal.reason.map_or(UNREAD, |reason| reason.label()),
+            why: refusal.reason.map_or(WHY_UNREAD, |reason| reason.why()),
+            told: refusal.told.as_ref().map(ToString::to_string).unwrap_or_default(),
             requests: refusal.requests,
         };
         Service {
