@@ -1367,6 +1367,11 @@ async fn what_waited_in_its_socket_beyond_the_cap_is_refused_unparsed_and_its_co
     ] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }
+    // The page counts it too.
+    let told = server.get("/status").await.json()["models"][0].clone();
+    assert_eq!((&told["refusals"][0]["reason"], &told["refusals"][0]["requests"]), (&json!("unread"), &json!(1)));
+    let refused = told["history"]["refused"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum::<u64>();
+    assert_eq!(refused, 1);
 }
 
 #[tokio::test]
