@@ -42,7 +42,7 @@
 //! | `env` | – | set for the model's processes beside our environment: `{ OMP_NUM_THREADS = "1" }` |
 //! | `working_folder` | the configuration file's | where they start |
 //! | `start_timeout_ms` | 60000 | how long they may take to be ready |
-//! | `max_memory_mb` | – | one with more resident memory is killed and replaced |
+//! | `max_memory_mb` | – | one that has more resident memory, its children's included, is killed and replaced |
 //! | `dims` | – | lengths of free dimensions by their names in the file: `{ height = 640, width = 640 }` |
 //! | `batch_axes` | found by trying | where inputs have their rows: `{ state = 1, sr = "none" }`; `"none"`: requests are run as they are |
 //! | `max_latency_ms`, `max_batch_size` | 100, 128 | the two caps |

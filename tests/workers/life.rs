@@ -151,7 +151,11 @@ async fn a_worker_that_takes_too_much_memory_is_killed() {
     let model = served(&registry);
     let (first, _) = ask(&model, "a").await.unwrap();
     assert_eq!(ask(&model, "grow").await, Err(Error::ModelFailed));
-    assert_ne!(ask(&model, "b").await.unwrap().0, first);
+    let (second, _) = ask(&model, "b").await.unwrap();
+    assert_ne!(second, first);
+    // By a child of its own: the whole family is.
+    assert_eq!(ask(&model, "grow apart").await, Err(Error::ModelFailed));
+    assert_ne!(ask(&model, "c").await.unwrap().0, second);
 }
 
 #[tokio::test]

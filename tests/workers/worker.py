@@ -97,6 +97,11 @@ def run(ident, meta, data):
             os._exit(7)
         if any(body == b"hang" for body in bodies):
             linger()
+        if any(body == b"grow apart" for body in bodies) and os.fork() == 0:
+            kept.append(bytearray(os.urandom(1 << 20) * 256))
+            linger()
+        if any(body == b"grow apart" for body in bodies):
+            linger()
         if any(body == b"grow" for body in bodies):
             bytearray(256 << 20)[:: 4096] = b"x" * (256 << 8)
             kept.append(bytearray(os.urandom(1 << 20) * 256))

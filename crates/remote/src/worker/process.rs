@@ -15,6 +15,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{PROTOCOL, Program, WorkerError};
 
+/// Most processes of a worker that are looked at for their memory.
+const MOST_FAMILY: usize = 1024;
+
 /// Groups of processes that are not over, for whoever ends the program.
 static LIVE: Mutex<BTreeMap<i32, ()>> = Mutex::new(BTreeMap::new());
 /// Told whenever one of [`LIVE`] is over.
@@ -135,11 +138,42 @@ impl Drop for Process {
     }
 }
 
-/// Bytes of memory that a process has resident.
+/// Bytes of memory that a process and all that it started have resident. What several of them share counts once: it is divided
+/// between them.
 pub(super) fn resident(process: i32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
-    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+    let all = family(process);
+    if let [alone] = all[..] {
+        let text = std::fs::read_to_string(format!("/proc/{alone}/statm")).ok()?;
+        let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+        return Some(pages * rustix::param::page_size() as u64);
+    }
+    // One that has gone meanwhile has none.
+    Some(all.into_iter().filter_map(share).sum())
+}
+
+/// A process and its children, and theirs. Those whose parent has gone belong to nobody.
+fn family(process: i32) -> Vec<i32> {
+    let mut all = vec![process];
+    let mut next = 0;
+    while let Some(&parent) = all.get(next).filter(|_| all.len() < MOST_FAMILY) {
+        next += 1;
+        let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        let texts = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        let children: Vec<i32> = texts.flat_map(|text| numbers(&text)).collect();
+        all.extend(children);
+    }
+    all
+}
+
+fn numbers(text: &str) -> Vec<i32> {
+    text.split_whitespace().filter_map(|number| number.parse().ok()).collect()
+}
+
+/// Bytes of a process's memory, pages that others have too divided by how many have them ("Pss" in proc(5)).
+fn share(process: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?;
+    let kilobytes = text.lines().find_map(|line| line.strip_prefix("Pss:"))?.split_whitespace().next()?;
+    kilobytes.parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
 }
 
 /// How a process ended, in words.
