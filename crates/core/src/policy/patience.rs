@@ -444,6 +444,7 @@ mod tests {
                     patience,
                     crowd,
                     free_since,
+                    waits_since: Instant::EPOCH,
                     rehearses: false,
                     draining,
                     standing,
