@@ -161,9 +161,9 @@ fn trials() -> Vec<Trial<'static>> {
         trial(
             "front: refuse by the batch",
             Change::FrontOneByOne,
-            format!("Poisson 2, {EASY}"),
+            format!("Poisson 2, {MIDDLE}"),
             share,
-            Box::new(of_optimum(EASY, "Poisson", 2.0)),
+            Box::new(of_optimum(MIDDLE, "Poisson", 2.0)),
         ),
         trial(
             "front before end",
