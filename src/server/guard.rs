@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Buf;
 use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -125,7 +126,7 @@ pub(super) struct Guard {
     /// A request that is answered without hyper.
     ride: Option<Ride>,
     /// What is being written without hyper, and how much of it is.
-    reply: Option<(Reply, usize)>,
+    reply: Option<Reply>,
     /// What came behind such a request, and when.
     ahead: Vec<u8>,
     ahead_arrived: Instant,
@@ -312,7 +313,7 @@ impl Guard {
         match self.quick.take(&head, &bytes[..head.len], body, self.heard) {
             Taken::Passed => return None,
             Taken::Refused(reply) => {
-                self.reply = Some((reply, 0));
+                self.reply = Some(reply);
                 self.refuse_body(length - there as u64);
             }
             Taken::Riding(ride) => self.ride = Some(ride),
@@ -330,13 +331,12 @@ impl Guard {
     /// Goes on with the request that is answered without hyper, until nothing is left to do of it.
     fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            if let Some((reply, written)) = &mut self.reply {
-                let rest = &reply.bytes[*written..];
-                let (is_written, mut socket) = (rest.is_empty(), Pin::new(&mut self.socket));
+            if let Some(reply) = &mut self.reply {
+                let (is_written, mut socket) = (!reply.bytes.has_remaining(), Pin::new(&mut self.socket));
                 let moved = if is_written {
                     socket.poll_flush(cx).map_ok(|()| 0)
                 } else {
-                    socket.as_mut().poll_write(cx, rest)
+                    socket.as_mut().poll_write(cx, reply.bytes.chunk())
                 };
                 match moved {
                     Poll::Pending => {
@@ -352,13 +352,13 @@ impl Guard {
                     }
                     Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                     Poll::Ready(Ok(more)) => {
-                        *written += more;
+                        reply.bytes.advance(more);
                         self.writing_since = None;
                     }
                 }
             } else if let Some(ride) = &mut self.ride {
                 if let Poll::Ready(reply) = ride.as_mut().poll(cx) {
-                    (self.ride, self.reply) = (None, Some((reply, 0)));
+                    (self.ride, self.reply) = (None, Some(reply));
                 } else {
                     ready!(self.poll_gone(cx))?;
                     // Nobody is left to be answered.

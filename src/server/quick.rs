@@ -3,11 +3,13 @@
 //! A request that came whole, in few bytes, with a head that asks for nothing unusual, needs no more of HTTP than its body
 //! and a few lines around its answer. That is most requests of a server that is busy, and costs half of the other way.
 
+use std::io::Cursor;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
+use bytes::buf::Chain;
+use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
@@ -29,10 +31,14 @@ use crate::opaque;
 use crate::registry::Model;
 use crate::telemetry::RequestId;
 
+/// Bytes of a body that is written together with its head.
+const SHORT: usize = 16 * 1024;
+
 /// A whole answer on its way to the client.
 #[derive(Debug)]
 pub(super) struct Reply {
-    pub(super) bytes: Vec<u8>,
+    /// What is still to be written. Its second part is a long body, which keeps its part of the room for as long.
+    pub(super) bytes: Chain<Cursor<Vec<u8>>, Bytes>,
     /// Whether the connection ends behind it.
     pub(super) closes: bool,
 }
@@ -168,7 +174,7 @@ impl Quick {
                 }
                 self.http.count(answer.status.as_u16());
                 let closes = self.app.registry.is_draining();
-                return Reply { bytes: answer.to_message(&id, closes), closes };
+                return answer.into_reply(&id, closes);
             }
             Ok(Err(Unanswered { refusal, is_too_much })) => {
                 if is_too_much {
@@ -189,7 +195,7 @@ impl Quick {
         let refusal = if self.app.registry.is_draining() { refusal.and_close() } else { refusal };
         self.refusals.note(&refusal, id, None);
         self.http.count(refusal.status().as_u16());
-        Reply { bytes: refusal.to_message(id), closes: refusal.closes() }
+        Reply { bytes: Cursor::new(refusal.to_message(id)).chain(Bytes::new()), closes: refusal.closes() }
     }
 
     fn fronts(&self) -> std::sync::MutexGuard<'_, Fronts> {
@@ -249,8 +255,9 @@ struct Good {
 }
 
 impl Good {
-    fn to_message(&self, id: &RequestId, closes: bool) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(320 + self.timing.len() + self.body.len());
+    fn into_reply(self, id: &RequestId, closes: bool) -> Reply {
+        let is_short = self.body.len() <= SHORT;
+        let mut bytes = Vec::with_capacity(320 + self.timing.len() + if is_short { self.body.len() } else { 0 });
         let mut digits = [0; 20];
         bytes.extend_from_slice(b"HTTP/1.1 ");
         bytes.extend_from_slice(self.status.as_str().as_bytes());
@@ -277,8 +284,10 @@ impl Good {
         bytes.extend_from_slice(b"\r\ndate: ");
         push_date(&mut bytes);
         bytes.extend_from_slice(b"\r\n\r\n");
-        bytes.extend_from_slice(&self.body);
-        bytes
+        if is_short {
+            bytes.extend_from_slice(&self.body);
+        }
+        Reply { bytes: Cursor::new(bytes).chain(if is_short { Bytes::new() } else { self.body }), closes }
     }
 }
 
@@ -323,19 +332,25 @@ mod tests {
 
     #[test]
     fn an_answer_is_a_whole_message() {
-        let good = |status| Good {
+        let good = |status, body| Good {
             status,
             content_type: JSON,
             json: None,
-            body: Bytes::from_static(if status == StatusCode::OK { b"{}" } else { b"" }),
+            body,
             timing: HeaderValue::from_static("batch;dur=1"),
             outputs: Duration::ZERO,
         };
-        let message = |status| String::from_utf8(good(status).to_message(&RequestId::made(), true)).unwrap();
-        let text = message(StatusCode::NO_CONTENT);
+        let message = |status, body: String| {
+            let mut reply = good(status, Bytes::from(body)).into_reply(&RequestId::made(), true);
+            let length = reply.bytes.remaining();
+            String::from_utf8(reply.bytes.copy_to_bytes(length).to_vec()).unwrap()
+        };
+        let long = "a".repeat(SHORT + 1);
+        assert!(message(StatusCode::OK, long.clone()).ends_with(&format!("\r\n\r\n{long}")));
+        let text = message(StatusCode::NO_CONTENT, String::new());
         assert!(text.starts_with("HTTP/1.1 204 No Content\r\n") && text.ends_with("\r\n\r\n"), "{text}");
         assert!(!text.contains("content-length"), "{text}");
-        let text = message(StatusCode::OK);
+        let text = message(StatusCode::OK, "{}".into());
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert_eq!(body, "{}");
         for line in ["HTTP/1.1 200 OK", "server-timing: batch;dur=1", "content-length: 2", "connection: close"] {
