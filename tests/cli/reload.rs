@@ -11,8 +11,11 @@ use std::thread::JoinHandle;
 use serde_json::Value;
 
 use crate::folder::Folder;
-use crate::program::{INFER, STAND_IN, Serving, folder_with, uncork};
+use crate::program::{INFER, Serving, folder_with, uncork};
 
+/// It refuses nobody, however busy the machine is.
+const STAND_IN: &str =
+    "[[model]]\nname = 'dry-run'\nsynthetic = { base_ms = 1.0, per_row_ms = 0.05 }\nmax_latency_ms = 20000\n";
 const APPLIED: &str = "the settings are applied";
 const REFUSED: &str = "nothing is changed";
 
