@@ -6,8 +6,11 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The answer would come after the deadline, or behind more than it takes to keep the runners busy, so none is computed.
-    #[error("refused: {}; {}", verdict(*predicted_ms, *deadline_ms), advice(*retry_after))]
+    /// The answer would come after the deadline, so none is computed.
+    #[error(
+        "refused: the answer would come {predicted_ms:.1} ms after arrival, past the deadline of {deadline_ms:.1} ms; {}",
+        advice(*retry_after)
+    )]
     Late {
         /// Predicted time from arrival to answer.
         predicted_ms: f64,
@@ -62,14 +65,6 @@ impl Error {
             Error::ShuttingDown => Some(Duration::from_secs(1)),
             Error::TooLarge { .. } | Error::Failed | Error::Stuck { .. } => None,
         }
-    }
-}
-
-fn verdict(predicted_ms: f64, deadline_ms: f64) -> String {
-    if predicted_ms > deadline_ms {
-        format!("the answer would come {predicted_ms:.1} ms after arrival, past the deadline of {deadline_ms:.1} ms")
-    } else {
-        format!("more has come for long than can be answered; the answer would come {predicted_ms:.1} ms after arrival")
     }
 }
 

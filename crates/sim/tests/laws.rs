@@ -49,7 +49,6 @@ struct State {
     patience: f64,
     crowd: Option<KnownCrowd>,
     free_since: Instant,
-    waits_since: Instant,
     rehearses: bool,
     draining: bool,
     /// Batches of so many rows, µs and µs of waiting that have come back, for policies that remember.
@@ -70,7 +69,6 @@ impl State {
             patience: self.patience,
             crowd: self.crowd,
             free_since: self.free_since,
-            waits_since: self.waits_since,
             rehearses: self.rehearses,
             draining: self.draining,
             standing: self.standing,
@@ -134,8 +132,6 @@ prop_compose! {
         sizes in prop::option::of(prop::collection::btree_set(1usize..64, 1..6)),
         fit in fits(),
         free in 0u64..200_000,
-        // A queue that has never stood, or for long.
-        waits in prop_oneof![Just(0u64), 0u64..2_000_000],
         rehearses in any::<bool>(),
         draining in prop::bool::weighted(0.1),
         landed in prop::collection::vec((1usize..64, 1u64..100_000, 0u64..50_000), 0..20),
@@ -167,7 +163,6 @@ prop_compose! {
             patience,
             crowd: crowd.map(|(size, returns)| KnownCrowd { size, returns: us(returns) }),
             free_since: now - us(free),
-            waits_since: now - us(waits),
             rehearses,
             draining,
             landed,
@@ -267,18 +262,11 @@ proptest! {
     }
 
     #[test]
-    fn only_what_is_predicted_late_or_comes_last_of_a_queue_that_stands_is_refused(state in states()) {
-        if let Decision::Shed { entries, reason, forecast, retry_at } = state.decide() {
+    fn only_what_is_predicted_late_is_refused(state in states()) {
+        if let Decision::Shed { entries, forecast, retry_at, .. } = state.decide() {
             prop_assert!(retry_at >= state.now, "{retry_at:?}");
             for position in entries {
                 let entry = state.queue.get(position).expect("in range");
-                if reason == ShedReason::QueueStands {
-                    let before: usize = state.queue.iter().take(position).map(|entry| entry.rows).sum();
-                    let stood = entry.arrival.since(state.waits_since);
-                    prop_assert!(before + entry.rows > 2 * state.max_batch && forecast <= entry.deadline, "{entry:?}");
-                    prop_assert!(forecast + stood.mul_f64(0.002) > entry.deadline, "{entry:?} would be answered at {forecast:?}");
-                    continue;
-                }
                 prop_assert!(forecast >= entry.deadline && forecast >= state.now, "{entry:?} would be answered at {forecast:?}");
                 // No later start and no longer batch than these can be meant: behind the whole queue, in a full batch.
                 let start = state.view().start_after(state.now, state.queue.rows() / state.max_batch + 1);

@@ -230,9 +230,8 @@ impl Each {
 fn refusal(error: Error, own: Option<Duration>, model: &Model) -> Refusal {
     let cap_ms = model.spec().max_latency.as_secs_f64() * 1e3;
     let is_own = match &error {
-        Error::Refused(batcher::Error::Late { predicted_ms, deadline_ms, .. }) => {
-            let own_is_shorter = own.is_some_and(|own| own < model.spec().max_latency);
-            own_is_shorter && (*deadline_ms..=cap_ms).contains(predicted_ms)
+        Error::Refused(batcher::Error::Late { predicted_ms, .. }) => {
+            own.is_some_and(|own| own < model.spec().max_latency) && *predicted_ms <= cap_ms
         }
         _ => false,
     };

@@ -28,10 +28,6 @@ const LONGEST_WITHOUT_PROBE: Duration = Duration::from_secs(1);
 
 /// Full batches that fit into what a caller gives, where a queue can stand: the one that runs, one ahead, and its own.
 const STANDING: u32 = 3;
-/// By how much less than their deadlines callers may wait for each second for which a queue has stood, in seconds. More: answers
-/// come sooner under overload; less: more of them in all where overload ends, as what waits then keeps the runners busy. What is
-/// lost so is at most this share of what was answered since the queue last was empty.
-const WEAR: f64 = 0.002;
 
 /// Adaptive micro-batching under a latency cap. Has no settings: all it needs is in the [`View`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -68,9 +64,7 @@ impl Policy for Cork {
             }
         };
         if let Some((Late { position, end: forecast }, retry_at)) = late_behind_others(now, &view) {
-            let is_late = view.queue.get(position).is_some_and(|entry| forecast > entry.deadline);
-            let reason = if is_late { ShedReason::QueueTooLong } else { ShedReason::QueueStands };
-            let entries = position..position + 1;
+            let (entries, reason) = (position..position + 1, ShedReason::QueueTooLong);
             return Decision::Shed { entries, reason, forecast, retry_at };
         }
         if !view.has_free_runner() {
@@ -172,8 +166,7 @@ fn in_time(start: Instant, view: &View<'_>, (entries, rows): (usize, usize)) -> 
 
 /// The most urgent entry that stands first or last of its level and will be late by all that is known now, although the
 /// batches before its own run full; and when its own would start. Where the queue can stand, its own is full too by then: a batch
-/// that grows while it waits would else be late, and its first would be refused after all that waiting. And there, of a queue that
-/// has stood for long, a shorter one keeps the runners as busy: who came last is refused although he would be in time.
+/// that grows while it waits would else be late, and its first would be refused after all that waiting.
 ///
 /// The first of a level is late where more urgent ones take the runners; it would otherwise wait for its deadline.
 fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> {
@@ -189,10 +182,9 @@ fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> 
         }
         let start = view.start_after(now, ahead);
         let full = view.batch_time(view.max_batch);
-        let stands = !full.is_zero() && full * STANDING <= entry.deadline.since(entry.arrival);
+        let stands = full * STANDING <= entry.deadline.since(entry.arrival);
         let end = start + if stands { full } else { view.batch_time(rows) };
-        let stood = if stands && ahead > 1 { entry.arrival.since(view.waits_since) } else { Duration::ZERO };
-        (end + stood.mul_f64(WEAR) > entry.deadline).then_some((Late { position, end }, start))
+        (end > entry.deadline).then_some((Late { position, end }, start))
     };
     view.queue.levels().flat_map(|level| [level.start, level.end - 1]).find_map(late)
 }

@@ -188,7 +188,6 @@ mod tests {
             crowd: None,
             standing: crate::policy::Standing::ALONE,
             free_since: Instant::EPOCH,
-            waits_since: Instant::EPOCH,
             rehearses: false,
             draining: false,
         };

@@ -470,20 +470,20 @@ impl Dispatcher {
     /// The view of a lane as if there were no other and no crowd.
     fn view_alone(&self, id: LaneId) -> View<'_> {
         let lane = self.lane(id);
+        let Lane { sizes, queue, times, patience, draining, free_since, .. } = lane;
         View {
             lane: id,
-            queue: &lane.queue,
+            queue,
             running: &self.running,
             runners: self.runners,
             max_batch: lane.bounded_rows(),
-            sizes: &lane.sizes,
-            fit: lane.fit(),
-            patience: lane.patience.factor(),
+            sizes,
+            fit: times.fit(),
+            patience: patience.factor(),
             crowd: None,
-            free_since: lane.free_since,
-            waits_since: lane.waits_since,
+            free_since: *free_since,
             rehearses: lane.rehearsals.is_some(),
-            draining: lane.draining,
+            draining: *draining,
             standing: Standing::ALONE,
         }
     }

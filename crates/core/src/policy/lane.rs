@@ -28,8 +28,6 @@ pub struct Lane {
     /// When a batch of it last came back. By the pool's last landing, a lane whose estimate is stale beyond hope would
     /// never look idle beside a busy one, and never be put to the test again.
     pub(super) free_since: Instant,
-    /// Since when something has waited without a break, or did when it last waited.
-    pub(super) waits_since: Instant,
     /// Since when something is held back here while a runner is free.
     pub(super) held_since: Option<Instant>,
     /// What was asked of it lately.
@@ -100,7 +98,6 @@ impl Lane {
             rehearsals: None,
             draining: false,
             free_since: Instant::EPOCH,
-            waits_since: Instant::EPOCH,
             held_since: None,
             demand: Demand::default(),
             fastest: usize::MAX,
@@ -253,9 +250,6 @@ impl Lane {
         // No batch is expected to have less rows than a request that waits: each would count as several ahead.
         let waits = if self.queue.is_empty() { 0 } else { self.demand.largest };
         self.demand.largest = waits.max(entry.rows);
-        if self.queue.is_empty() {
-            self.waits_since = entry.arrival;
-        }
         self.queue.insert(entry);
         self.crowd.arrived(entry.arrival, self.queue.len() + flying);
     }

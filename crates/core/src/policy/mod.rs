@@ -151,14 +151,11 @@ pub enum ShedReason {
     BatchTooLate,
     /// It stands last of its priority, or behind others', and the batches before its own take too long.
     QueueTooLong,
-    /// It would be in time, but the queue has stood for long: a shorter one keeps the runners as busy, and answers come sooner.
-    QueueStands,
 }
 
 impl ShedReason {
     /// Every reason.
-    pub const ALL: [ShedReason; 4] =
-        [ShedReason::Expired, ShedReason::BatchTooLate, ShedReason::QueueTooLong, ShedReason::QueueStands];
+    pub const ALL: [ShedReason; 3] = [ShedReason::Expired, ShedReason::BatchTooLate, ShedReason::QueueTooLong];
 
     /// A name for logs and metrics.
     #[must_use]
@@ -167,7 +164,6 @@ impl ShedReason {
             ShedReason::Expired => "expired",
             ShedReason::BatchTooLate => "batch_too_late",
             ShedReason::QueueTooLong => "queue_too_long",
-            ShedReason::QueueStands => "queue_stands",
         }
     }
 
@@ -178,7 +174,6 @@ impl ShedReason {
             ShedReason::Expired => "its deadline passed while it waited",
             ShedReason::BatchTooLate => "even the next batch would have answered it late",
             ShedReason::QueueTooLong => "the batches before its own would have made it late",
-            ShedReason::QueueStands => "more came for long than can be answered, and a shorter queue serves as many",
         }
     }
 }

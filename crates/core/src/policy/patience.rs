@@ -444,7 +444,6 @@ mod tests {
                     patience,
                     crowd,
                     free_since,
-                    waits_since: Instant::EPOCH,
                     rehearses: false,
                     draining,
                     standing,

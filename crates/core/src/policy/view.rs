@@ -28,8 +28,6 @@ pub struct View<'a> {
     pub crowd: Option<KnownCrowd>,
     /// When a batch of this lane last came back and left its runner free; the epoch if none ever ran.
     pub free_since: Instant,
-    /// Since when something has waited without a break, or did when it last waited.
-    pub waits_since: Instant,
     /// Whether a stale estimate is tested with rows that are nobody's, and so by no caller.
     pub rehearses: bool,
     /// Whether nothing will arrive any more.
@@ -209,7 +207,6 @@ mod tests {
             patience: 0.0,
             crowd: None,
             free_since: Instant::EPOCH,
-            waits_since: Instant::EPOCH,
             rehearses: false,
             draining: false,
             standing,
@@ -260,7 +257,6 @@ mod tests {
             patience: 0.0,
             crowd: None,
             free_since: Instant::EPOCH,
-            waits_since: Instant::EPOCH,
             rehearses: false,
             draining: false,
             standing: Standing::ALONE,

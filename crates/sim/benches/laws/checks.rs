@@ -48,14 +48,6 @@ impl Trial<'_> {
                 let (_, rows) = view.queue.prefix(view.max_batch);
                 *entries == (0..1) && refused().all(|e| view.start_after(now, 0) + view.batch_time(rows) > e.deadline)
             }
-            // Of a queue that stands, who came last may be refused: at most for the part that it has stood for, and not from the next two batches.
-            (Rule::Cork, ShedReason::QueueStands) => {
-                let last = view.queue.len() - 1;
-                let stood = |e: &Entry| e.arrival.since(view.waits_since).mul_f64(0.002);
-                *entries == (last..last + 1)
-                    && view.queue.rows() > 2 * view.max_batch
-                    && refused().all(|e| end_by_whole_batches(now, &view, e) + stood(e) > e.deadline)
-            }
             (Rule::Cork, ShedReason::QueueTooLong) => {
                 let last = view.queue.len() - 1;
                 *entries == (last..last + 1) && refused().all(|e| end_by_whole_batches(now, &view, e) > e.deadline)

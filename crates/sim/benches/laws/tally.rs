@@ -23,8 +23,8 @@ pub(crate) struct Tally {
     pub(crate) simulated: u64,
     /// In the order of [`ReleaseReason::ALL`](uncork_core::policy::ReleaseReason::ALL).
     pub(crate) released: [u64; 5],
-    /// Requests that expired, were refused in front and at the end, and at the end of a queue that stands.
-    pub(crate) refused: [u64; 4],
+    /// Requests that expired, were refused in front and at the end.
+    pub(crate) refused: [u64; 3],
     /// A hash of all steps.
     pub(crate) course: u64,
 }

@@ -19,7 +19,6 @@ struct State {
     patience: f64,
     crowd: Option<KnownCrowd>,
     free_since: Instant,
-    waits_since: Instant,
     draining: bool,
 }
 
@@ -30,9 +29,8 @@ fn state(due_us_rows: &[(u64, usize)]) -> State {
         queue.insert(Entry { id, arrival: NOW - us(8000), deadline: NOW + us(due), rows, priority: Priority::DEFAULT });
     }
     let (sizes, fit) = (BatchSizes::default(), Fit::line(0.010, 0.001, 1.0));
-    let (free_since, waits_since) = (NOW - us(1000), NOW - us(8000));
-    let (running, patience, crowd, draining) = (Vec::new(), 0.0, None, false);
-    State { queue, running, sizes, fit, patience, crowd, free_since, waits_since, draining }
+    let free_since = NOW - us(1000);
+    State { queue, running: Vec::new(), sizes, fit, patience: 0.0, crowd: None, free_since, draining: false }
 }
 
 impl State {
@@ -65,7 +63,6 @@ impl State {
             patience: self.patience,
             crowd: self.crowd,
             free_since: self.free_since,
-            waits_since: self.waits_since,
             rehearses: false,
             draining: self.draining,
             standing: Standing::ALONE,
@@ -217,17 +214,6 @@ fn where_a_queue_can_stand_an_entry_behind_full_batches_counts_on_a_full_one_of_
     // A caller who gives less than 54 ms cannot stand in such a queue: he came 8 ms ago.
     let second = |due| state(&[(20_000, 8), (due, 1)]).decide();
     assert_eq!((second(29_000), second(45_999)), (release(1, ReleaseReason::Full), release(1, ReleaseReason::Full)));
-}
-
-#[test]
-fn of_a_queue_that_has_stood_for_long_who_came_last_is_refused_although_he_would_be_in_time() {
-    // As above, two batches ahead and a full one of its own end in 54 ms. Each second takes 3 ms from what the caller gives.
-    let stood = |millis| State {
-        waits_since: NOW - us(8000) - Duration::from_millis(millis),
-        ..state(&[(50_000, 8), (50_000, 8), (55_900, 1)])
-    };
-    assert_eq!(stood(900).decide(), release(1, ReleaseReason::Full));
-    assert_eq!(stood(980).decide(), shed(2..3, ShedReason::QueueStands));
 }
 
 #[test]
