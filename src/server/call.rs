@@ -6,11 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
-
 use super::arrival::Arrival;
 use super::status::Refusal;
-use crate::error::Error;
+use crate::error::{Error, Outcome};
 use crate::opaque;
 use crate::quote::Quoted;
 use crate::registry::{Answer, Model, Priority, Terms};
@@ -47,9 +45,15 @@ pub(super) struct Unanswered {
 impl Unanswered {
     /// A refusal by `model`, or on the way to it; `is_own` where the caller set a time of its own.
     pub(super) fn of(refusal: Refusal, model: &Arc<Model>, is_own: bool) -> Unanswered {
-        let is_too_much = refusal.status() == StatusCode::SERVICE_UNAVAILABLE && !is_own;
+        let is_too_much = is_of_load(&refusal) && !is_own;
         Unanswered { refusal: refusal.of(model), is_too_much }
     }
+}
+
+/// Whether less to do would have spared it: a worker that is being replaced refuses few and many alike, and to let fewer through
+/// would only lose the others.
+fn is_of_load(refusal: &Refusal) -> bool {
+    [Outcome::Shed, Outcome::Full].iter().any(|outcome| outcome.label() == refusal.reason())
 }
 
 impl Call {
@@ -122,4 +126,27 @@ fn check_outputs(model: &Model, wanted: &[String]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batcher;
+
+    #[test]
+    fn only_what_a_queue_refuses_says_that_too_much_comes() {
+        let (retry_after, ms) = (Duration::ZERO, 1.0);
+        let late = batcher::Error::Late { predicted_ms: ms, deadline_ms: ms, retry_after: None };
+        let full = batcher::Error::Full { queued: 1, bound: 1, unit: "rows", retry_after };
+        for (error, is) in [
+            (Error::Refused(late), true),
+            (Error::Refused(full), true),
+            (Error::Refused(batcher::Error::ShuttingDown), false),
+            (Error::Absent, false),
+            (Error::Untold, false),
+            (Error::ModelFailed, false),
+        ] {
+            assert_eq!(is_of_load(&Refusal::from(error.clone())), is, "{error}");
+        }
+    }
 }

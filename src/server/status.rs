@@ -112,7 +112,7 @@ impl Refusal {
         self
     }
 
-    /// Why, in a word for logs and spans; of an error of the registry, the outcome's name in the metrics.
+    /// Why, in a word for logs and spans; of an error of the registry mostly the outcome's name in the metrics.
     pub(super) fn reason(&self) -> &'static str {
         self.reason
     }
@@ -176,6 +176,8 @@ impl From<Error> for Refusal {
         let reason = match status {
             StatusCode::NOT_FOUND => reason(status),
             _ if matches!(error, Error::Loading { .. }) => "loading",
+            _ if error == Error::Absent => "absent",
+            _ if error == Error::Untold => "untold",
             _ => error.outcome().label(),
         };
         Refusal { reason, retry_after: error.retry_after(), ..Refusal::new(status, error.to_string()) }
