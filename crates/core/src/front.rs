@@ -12,6 +12,8 @@
 //!
 //! For the second, requests that the model's batcher refuses are counted. It refuses them after they were parsed, often after they
 //! have waited; so as many as it has answered lately are let through, and a few more, from which is seen when it can do more.
+//! That helps where too many come. Where fewer are answered the fewer come, as on a machine that stands still now and then, all are let
+//! through again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -86,6 +88,13 @@ const SLOWEST: f64 = 0.7;
 const FASTER: [f64; 2] = [1.25, 1.1];
 /// Share of what ended behind that was refused there, up to which it is the batcher's affair alone.
 const FEW: f64 = 0.05;
+/// Fewer were let through in vain where the mean rate of answers fell below this part of the best one since.
+const LOST: f64 = 0.8;
+/// Weight of the newest window in that mean, and what is left of the best from one window to the next: a model may become slower.
+const NEWEST_RATE: f64 = 0.125;
+const REMEMBERED: f64 = 0.99;
+/// For how many windows all are let through then: at first, and at most, where it was in vain again and again.
+const OPEN_WINDOWS: [u32; 2] = [4, 64];
 
 /// One of those who ask, as far as it matters who is who.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -115,6 +124,12 @@ pub struct Gate {
     refused: u32,
     /// What the answers took together.
     took: Duration,
+    /// Answers a second: the mean of the last windows, and the best that it was.
+    rate: f64,
+    best: f64,
+    /// Windows in which all are to be let through, and how many it will be next time.
+    opens: u32,
+    opens_next: u32,
 }
 
 /// What one caller asks.
@@ -129,8 +144,18 @@ struct Asks {
 
 impl Default for Gate {
     fn default() -> Gate {
-        let took = Duration::ZERO;
-        Gate { open: 1.0, callers: BTreeMap::new(), since: None, answered: 0, refused: 0, took }
+        Gate {
+            open: 1.0,
+            callers: BTreeMap::new(),
+            since: None,
+            answered: 0,
+            refused: 0,
+            took: Duration::ZERO,
+            rate: 0.0,
+            best: 0.0,
+            opens: 0,
+            opens_next: OPEN_WINDOWS[0],
+        }
     }
 }
 
@@ -169,18 +194,28 @@ impl Gate {
         }
         let (answered, refused) = (f64::from(self.answered), f64::from(self.refused));
         let offered: f64 = self.callers.values().map(|asks| f64::from(asks.offered)).sum();
+        self.rate += NEWEST_RATE * (answered / passed.as_secs_f64().max(1e-9) - self.rate);
+        self.best = self.rate.max(self.best * REMEMBERED);
         let deep = usize::from(self.took > cap.mul_f64(DEEP * answered));
-        self.open = if refused > FEW * (answered + refused) {
+        let refuses_many = refused > FEW * (answered + refused);
+        if self.opens > 0 {
+            self.opens -= 1;
+        } else if refuses_many && self.open < 1.0 && answered > 0.0 && self.rate < LOST * self.best {
+            // Fewer are answered, and no fewer refused: not because there are too many of them.
+            (self.open, self.best) = (1.0, self.rate);
+            (self.opens, self.opens_next) = (self.opens_next, (2 * self.opens_next).min(OPEN_WINDOWS[1]));
+        } else if refuses_many {
             // At least one: a model that answers nothing is asked again and again whether it does.
-            (ANSWERED[deep] * answered.max(1.0) / offered.max(1.0)).clamp(SLOWEST * self.open, 1.0)
-        } else if passed < length * 2 {
-            (self.open * FASTER[deep]).min(1.0)
+            self.open = (ANSWERED[deep] * answered.max(1.0) / offered.max(1.0)).clamp(SLOWEST * self.open, 1.0);
         } else {
-            1.0
-        };
+            self.open = if passed < length * 2 { (self.open * FASTER[deep]).min(1.0) } else { 1.0 };
+            if self.open == 1.0 {
+                self.opens_next = OPEN_WINDOWS[0];
+            }
+        }
         self.share_out(self.open * offered);
         let callers = std::mem::take(&mut self.callers);
-        *self = Gate { open: self.open, callers, since: Some(now), ..Gate::default() };
+        *self = Gate { callers, since: Some(now), answered: 0, refused: 0, took: Duration::ZERO, ..*self };
     }
 
     /// Shares `most` requests out among those who asked, by max-min fairness: the least demanding first, each no more than he

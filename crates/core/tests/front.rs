@@ -166,6 +166,65 @@ fn a_model_that_refuses_all_is_still_asked() {
     assert!((20..3000).contains(&through), "{through} of 10,000");
 }
 
+/// A model that answers `batch` requests every `every_ms`, those that came first of what was let through since, and refuses the others then:
+/// what is let through and answered of `factor` times as much, after two seconds of ten.
+fn in_batches(factor: u64, batch: u64, every_ms: u64) -> [u64; 2] {
+    let (mut gate, mut counts, mut waiting) = (Gate::default(), [0; 2], 0);
+    for now in 1..=10_000 {
+        let per_ms = factor as f64 * batch as f64 / every_ms as f64;
+        let offered = (now as f64 * per_ms) as u64 - ((now - 1) as f64 * per_ms) as u64;
+        let read = (0..offered).filter(|_| gate.judge(at(now * 1000), CAP, Caller::default()) == Verdict::Read).count();
+        waiting += read as u64;
+        counts[0] += if now > 2000 { read as u64 } else { 0 };
+        if now % every_ms == 0 {
+            let answered = waiting.min(batch);
+            (0..answered).for_each(|_| gate.ended(Some(Duration::from_millis(every_ms))));
+            (answered..waiting).for_each(|_| gate.ended(None));
+            counts[1] += if now > 2000 { answered } else { 0 };
+            waiting = 0;
+        }
+    }
+    counts
+}
+
+#[test]
+fn a_model_that_answers_in_batches_is_no_less_protected() {
+    for (factor, batch, every_ms) in [(2, 8, 16), (5, 8, 16), (2, 64, 40), (5, 64, 40), (3, 16, 7), (2, 128, 9)] {
+        let [through, answered] = in_batches(factor, batch, every_ms);
+        let possible = 8000 * batch / every_ms;
+        let (of_possible, of_through) = (answered as f64 / possible as f64, answered as f64 / through as f64);
+        assert!(of_possible > 0.9 && of_through > 0.6, "{factor} {batch} {every_ms}: {of_possible:.2} {of_through:.2}");
+    }
+}
+
+/// The share that is let through of 30 requests in each millisecond, of which the model refuses so many in a hundred whatever comes, a
+/// delay later; without the first second.
+fn refused_in_any_case(in_hundred: u64, delay_ms: u64) -> f64 {
+    let (mut gate, mut through) = (Gate::default(), 0);
+    let mut ends: VecDeque<u64> = VecDeque::new();
+    for now in 0..5000 {
+        if ends.len() as u64 > delay_ms {
+            let ended = ends.pop_front().expect("one for each millisecond");
+            for i in 0..ended {
+                let is_refused = (now * 7 + i * 31) % 100 < in_hundred;
+                gate.ended((!is_refused).then_some(Duration::from_millis(delay_ms)));
+            }
+        }
+        let read = (0..30).filter(|_| gate.judge(at(now * 1000), CAP, Caller::default()) == Verdict::Read).count();
+        ends.push_back(read as u64);
+        through += if now >= 1000 { read } else { 0 };
+    }
+    through as f64 / (4000.0 * 30.0)
+}
+
+#[test]
+fn the_gate_stays_open_where_fewer_would_be_refused_just_as_well() {
+    for (in_hundred, delay_ms) in [(8, 10), (20, 10), (20, 40), (50, 20)] {
+        let through = refused_in_any_case(in_hundred, delay_ms);
+        assert!(through > 0.85, "{in_hundred} % after {delay_ms} ms: {through}");
+    }
+}
+
 /// Callers with weights, each offering so many requests in each millisecond, behind one gate of a model that answers 20 of them
 /// a delay later, whoever comes first, and refuses the others. Returns what each offered and was answered after a second.
 fn shared(callers: &[(f64, u64)]) -> Vec<(u64, u64)> {
