@@ -192,6 +192,11 @@ impl Gate {
         if passed < length {
             return;
         }
+        if passed >= length * 2 {
+            // For a window nobody came: whoever comes now is alone, whatever happened before.
+            *self = Gate { since: Some(now), ..Gate::default() };
+            return;
+        }
         let (answered, refused) = (f64::from(self.answered), f64::from(self.refused));
         let offered: f64 = self.callers.values().map(|asks| f64::from(asks.offered)).sum();
         self.rate += NEWEST_RATE * (answered / passed.as_secs_f64().max(1e-9) - self.rate);
@@ -208,7 +213,7 @@ impl Gate {
             // At least one: a model that answers nothing is asked again and again whether it does.
             self.open = (ANSWERED[deep] * answered.max(1.0) / offered.max(1.0)).clamp(SLOWEST * self.open, 1.0);
         } else {
-            self.open = if passed < length * 2 { (self.open * FASTER[deep]).min(1.0) } else { 1.0 };
+            self.open = (self.open * FASTER[deep]).min(1.0);
             if self.open == 1.0 {
                 self.opens_next = OPEN_WINDOWS[0];
             }

@@ -225,6 +225,20 @@ fn the_gate_stays_open_where_fewer_would_be_refused_just_as_well() {
     }
 }
 
+#[test]
+fn whoever_comes_alone_is_let_through_whatever_happened_before() {
+    for silence_ms in [60, 1000] {
+        let mut gate = Gate::default();
+        for now in 0..1000 {
+            if gate.judge(at(now * 1000), CAP, Caller::default()) == Verdict::Read {
+                gate.ended(None);
+            }
+        }
+        let alone = gate.judge(at((1000 + silence_ms) * 1000), CAP, Caller::default());
+        assert_eq!(alone, Verdict::Read, "{silence_ms} ms after a model that refused all");
+    }
+}
+
 /// Callers with weights, each offering so many requests in each millisecond, behind one gate of a model that answers 20 of them
 /// a delay later, whoever comes first, and refuses the others. Returns what each offered and was answered after a second.
 fn shared(callers: &[(f64, u64)]) -> Vec<(u64, u64)> {
