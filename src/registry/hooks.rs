@@ -5,6 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use tokio::task::JoinHandle;
+
 use super::away::Away;
 use super::course::Unserved;
 use super::model::{Inferred, Model};
@@ -123,14 +125,27 @@ impl PartialEq for HookFunctions {
 }
 
 impl Function {
-    /// Calls it on a thread that may be blocked.
-    async fn call(&self, tensors: Tensors) -> Result<Tensors, RunnerError> {
+    /// Calls it on a thread that may be blocked. `place` is taken for as long as it runs, whoever waits for it; where nobody does any
+    /// more before it has begun, it does not.
+    async fn call(&self, tensors: Tensors, place: Hooked) -> Result<(Tensors, Hooked), RunnerError> {
         let call = Arc::clone(&self.call);
-        let called = tokio::task::spawn_blocking(move || catch_unwind(AssertUnwindSafe(|| call(tensors)))).await;
-        match called {
-            Ok(Ok(outputs)) => outputs,
+        let mut called = Called(tokio::task::spawn_blocking(move || {
+            let outputs = catch_unwind(AssertUnwindSafe(|| call(tensors)));
+            (outputs, place)
+        }));
+        match (&mut called.0).await {
+            Ok((Ok(outputs), place)) => Ok((outputs?, place)),
             _ => Err(RunnerError::Failed("a hook panicked".into())),
         }
+    }
+}
+
+/// A function that was called.
+struct Called<T>(JoinHandle<T>);
+
+impl<T> Drop for Called<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -141,8 +156,8 @@ impl Model {
         let inputs = self.prepare(inputs, terms).await?;
         let Answered { answer: (outputs, stages), queue, batch, batch_rows, batch_span } =
             self.answer_plain(inputs, terms).await?;
-        let most = self.spec().stuck_after;
-        let finished = tokio::time::timeout(most, self.run_behind(outputs)).await;
+        let (most, place) = (self.spec().stuck_after, self.place(&self.hooked.behind, rows)?);
+        let finished = tokio::time::timeout(most, self.run_behind(outputs, place)).await;
         let late = |_| self.misshapen(&format!("the hook behind the model has not come back for {most:?}"));
         let outputs = finished.map_err(late)?.map_err(|why| self.unhooked(why))?;
         if !self.signature().agrees(&outputs, rows) {
@@ -153,20 +168,15 @@ impl Model {
 
     /// Runs the hooks in front of the model, as long as there is time for them.
     async fn prepare(&self, inputs: Tensors, terms: Terms) -> Result<Tensors, Error> {
-        let (rows, bound) = (inputs.rows(), self.spec().max_queue_rows.get());
-        let Some(_place) = Hooked::enter(&self.hooked, rows, bound) else {
-            let queued = self.hooked.load(Ordering::Relaxed);
-            return Err(
-                batcher::Error::Full { queued, bound, unit: "rows", retry_after: self.spec().max_latency }.into()
-            );
-        };
+        let rows = inputs.rows();
+        let place = self.place(&self.hooked.in_front, rows)?;
         let most = self.spec().max_latency;
         let left = most.saturating_sub(terms.arrival().elapsed());
         let late = |_| {
             let (predicted_ms, deadline_ms) = (terms.arrival().elapsed().as_secs_f64() * 1e3, most.as_secs_f64() * 1e3);
             Error::from(batcher::Error::Late { predicted_ms, deadline_ms, retry_after: Some(most) })
         };
-        let prepared = tokio::time::timeout(left, self.run_in_front(inputs)).await.map_err(late)?;
+        let prepared = tokio::time::timeout(left, self.run_in_front(inputs, place)).await.map_err(late)?;
         let prepared = prepared.map_err(|why| self.unhooked(why))?;
         if prepared.rows() == rows {
             return Ok(prepared);
@@ -174,26 +184,39 @@ impl Model {
         Err(self.misshapen("the hook in front of the model gives another number of rows"))
     }
 
-    async fn run_in_front(&self, mut tensors: Tensors) -> Result<Tensors, RunnerError> {
+    /// Room for rows in one of the hooks.
+    fn place(&self, all: &Arc<AtomicUsize>, rows: usize) -> Result<Hooked, Error> {
+        let bound = self.spec().max_queue_rows.get();
+        Hooked::enter(all, rows, bound).ok_or_else(|| {
+            let (queued, retry_after) = (all.load(Ordering::Relaxed), self.spec().max_latency);
+            batcher::Error::Full { queued, bound, unit: "rows", retry_after }.into()
+        })
+    }
+
+    async fn run_in_front(&self, mut tensors: Tensors, mut place: Hooked) -> Result<Tensors, RunnerError> {
         if let Some(function) = &self.spec().hooks.in_front {
-            let made = self.inner_signature().check(function.call(tensors).await?);
+            let made;
+            (made, place) = function.call(tensors, place).await?;
+            let made = self.inner_signature().check(made);
             let differ = |error| {
                 RunnerError::Failed(format!("the hook in front of the model makes what that does not take: {error}"))
             };
             tensors = made.map_err(differ)?;
         }
-        match self.away().filter(|away| away.hooks().prepare) {
+        let prepared = match self.away().filter(|away| away.hooks().prepare) {
             Some(away) => away.prepare(tensors).await,
             None => Ok(tensors),
-        }
+        };
+        drop(place);
+        prepared
     }
 
-    async fn run_behind(&self, mut tensors: Tensors) -> Result<Tensors, RunnerError> {
+    async fn run_behind(&self, mut tensors: Tensors, place: Hooked) -> Result<Tensors, RunnerError> {
         if let Some(away) = self.away().filter(|away| away.hooks().finish) {
             tensors = away.finish(tensors).await?;
         }
         match &self.spec().hooks.behind {
-            Some(function) => function.call(tensors).await,
+            Some(function) => function.call(tensors, place).await.map(|(outputs, _)| outputs),
             None => Ok(tensors),
         }
     }
@@ -215,21 +238,28 @@ impl Model {
     }
 }
 
-/// Rows in the hook in front of a model.
-struct Hooked<'a> {
-    all: &'a AtomicUsize,
+/// Rows that are in a model's hooks.
+#[derive(Debug, Default)]
+pub(super) struct InHooks {
+    in_front: Arc<AtomicUsize>,
+    behind: Arc<AtomicUsize>,
+}
+
+/// Some of them.
+struct Hooked {
+    all: Arc<AtomicUsize>,
     own: usize,
 }
 
-impl<'a> Hooked<'a> {
+impl Hooked {
     /// `None` where there is no room.
-    fn enter(all: &'a AtomicUsize, own: usize, most: usize) -> Option<Hooked<'a>> {
-        let place = Hooked { all, own };
+    fn enter(all: &Arc<AtomicUsize>, own: usize, most: usize) -> Option<Hooked> {
+        let place = Hooked { all: Arc::clone(all), own };
         (all.fetch_add(own, Ordering::Relaxed) + own <= most).then_some(place)
     }
 }
 
-impl Drop for Hooked<'_> {
+impl Drop for Hooked {
     fn drop(&mut self) {
         self.all.fetch_sub(self.own, Ordering::Relaxed);
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::LoadError;
 use super::away::Away;
 use super::course::{Manner, Unserved};
-use super::hooks;
+use super::hooks::{self, InHooks};
 use super::lengths::Lengths;
 use super::load::{self, Loaded};
 use super::shadow::Copies;
@@ -66,8 +66,8 @@ pub struct Model {
     batcher: Batcher<Tensors, Served>,
     /// Where its batches run, if that is somewhere else.
     away: Option<Away>,
-    /// Rows in the hook in front of it.
-    pub(super) hooked: AtomicUsize,
+    /// Rows in its hooks.
+    pub(super) hooked: InHooks,
     journal: Journal,
     counts: Arc<Counts>,
     /// Bytes that it takes.
@@ -188,7 +188,7 @@ impl Model {
             too_slow,
             batcher,
             away,
-            hooked: AtomicUsize::new(0),
+            hooked: InHooks::default(),
             journal,
             counts,
             memory: 0,

@@ -358,6 +358,37 @@ async fn functions_in_front_of_a_model_run_while_others_do() {
 }
 
 #[tokio::test]
+async fn a_function_that_hangs_keeps_its_place_and_no_more_than_may_wait_are_in_it() {
+    let (gate, begun) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
+    let inputs = vec![TensorSpec::new("x", DataType::Fp32, vec![Some(1)])];
+    let (hangs, count) = (Arc::clone(&gate), Arc::clone(&begun));
+    let hooks = HookFunctions::default().prepare(inputs, move |request| {
+        if count.fetch_add(1, Ordering::SeqCst) == 0 {
+            hangs.wait();
+        }
+        Ok(request)
+    });
+    let (rows_most, short) = (NonZeroUsize::MIN, Duration::from_millis(50));
+    let bounds =
+        ModelSpec { max_batch_rows: rows_most, max_queue_rows: rows_most, max_latency: short, ..stand_in("1") };
+    let registry = Registry::load(vec![ModelSpec { hooks, ..bounds }]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    let ask = || model.infer(rows(0, 1), Terms::now());
+    // A busy machine may begin it too late for the first.
+    while begun.load(Ordering::SeqCst) == 0 {
+        assert!(matches!(ask().await, Err(Error::Refused(_))));
+    }
+    // Nobody waits for it any more, and it still runs.
+    assert!(matches!(ask().await, Err(Error::Refused(batcher::Error::Full { .. }))));
+    assert_eq!(begun.load(Ordering::SeqCst), 1);
+    tokio::task::spawn_blocking(move || gate.wait()).await.unwrap();
+    while matches!(ask().await, Err(Error::Refused(batcher::Error::Full { .. }))) {
+        tokio::task::yield_now().await;
+    }
+    assert!(begun.load(Ordering::SeqCst) >= 2, "there is room again");
+}
+
+#[tokio::test]
 async fn a_model_is_loaded_when_each_of_its_runners_is_built() {
     let built = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&built);
