@@ -12,8 +12,9 @@
 //!
 //! For the second, requests that the model's batcher refuses are counted. It refuses them after they were parsed, often after they
 //! have waited; so as many as it has answered lately are let through, and a few more, from which is seen when it can do more.
-//! That helps where too many come. Where fewer are answered the fewer come, as on a machine that stands still now and then, all are let
-//! through again.
+//! That helps where too many come: where reading those takes a part of the reader's time that counts, or where several callers share what
+//! the model can do. Else the batcher, which knows more, is left to refuse them. Where fewer are answered the fewer come, as on a machine
+//! that stands still now and then, all are let through again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -88,6 +89,8 @@ const SLOWEST: f64 = 0.7;
 const FASTER: [f64; 2] = [1.25, 1.1];
 /// Share of what ended behind that was refused there, up to which it is the batcher's affair alone.
 const FEW: f64 = 0.05;
+/// Share of the reader's time that may be spent on those who are refused behind, where there is one caller: less is not worth a guess.
+const SPENT: f64 = 0.05;
 /// Fewer were let through in vain where the mean rate of answers fell below this part of the best one since.
 const LOST: f64 = 0.8;
 /// Weight of the newest window in that mean, and what is left of the best from one window to the next: a model may become slower.
@@ -122,11 +125,14 @@ pub struct Gate {
     since: Option<Instant>,
     answered: u32,
     refused: u32,
-    /// What the answers took together.
+    /// What the answers took together, and what it took to read those that were refused.
     took: Duration,
+    spent: Duration,
     /// Answers a second: the mean of the last windows, and the best that it was.
     rate: f64,
     best: f64,
+    /// The weight that the next window has in the mean: that of all windows at first.
+    weight: f64,
     /// Windows in which all are to be let through, and how many it will be next time.
     opens: u32,
     opens_next: u32,
@@ -151,8 +157,10 @@ impl Default for Gate {
             answered: 0,
             refused: 0,
             took: Duration::ZERO,
+            spent: Duration::ZERO,
             rate: 0.0,
             best: 0.0,
+            weight: 1.0,
             opens: 0,
             opens_next: OPEN_WINDOWS[0],
         }
@@ -175,14 +183,16 @@ impl Gate {
         Verdict::Read
     }
 
-    /// Learns that a request which was let through has been answered, so long after that, or refused for lateness.
-    pub fn ended(&mut self, answered: Option<Duration>) {
-        if let Some(took) = answered {
-            self.answered += 1;
-            self.took = self.took.saturating_add(took);
-        } else {
-            self.refused += 1;
-        }
+    /// Learns that a request which was let through has been answered, so long after that.
+    pub fn answered(&mut self, took: Duration) {
+        self.answered += 1;
+        self.took = self.took.saturating_add(took);
+    }
+
+    /// Learns that a request which was let through was refused for lateness, and how much of the reader's time it had.
+    pub fn refused(&mut self, spent: Duration) {
+        self.refused += 1;
+        self.spent = self.spent.saturating_add(spent);
     }
 
     /// Ends the window if its time is over.
@@ -199,10 +209,12 @@ impl Gate {
         }
         let (answered, refused) = (f64::from(self.answered), f64::from(self.refused));
         let offered: f64 = self.callers.values().map(|asks| f64::from(asks.offered)).sum();
-        self.rate += NEWEST_RATE * (answered / passed.as_secs_f64().max(1e-9) - self.rate);
+        self.rate += self.weight * (answered / passed.as_secs_f64().max(1e-9) - self.rate);
+        self.weight = (self.weight / (1.0 + self.weight)).max(NEWEST_RATE);
         self.best = self.rate.max(self.best * REMEMBERED);
         let deep = usize::from(self.took > cap.mul_f64(DEEP * answered));
-        let refuses_many = refused > FEW * (answered + refused);
+        let counts = self.callers.len() > 1 || self.spent > passed.mul_f64(SPENT);
+        let refuses_many = counts && refused > FEW * (answered + refused);
         if self.opens > 0 {
             self.opens -= 1;
         } else if refuses_many && self.open < 1.0 && answered > 0.0 && self.rate < LOST * self.best {
@@ -220,7 +232,15 @@ impl Gate {
         }
         self.share_out(self.open * offered);
         let callers = std::mem::take(&mut self.callers);
-        *self = Gate { callers, since: Some(now), answered: 0, refused: 0, took: Duration::ZERO, ..*self };
+        *self = Gate {
+            callers,
+            since: Some(now),
+            answered: 0,
+            refused: 0,
+            took: Duration::ZERO,
+            spent: Duration::ZERO,
+            ..*self
+        };
     }
 
     /// Shares `most` requests out among those who asked, by max-min fairness: the least demanding first, each no more than he

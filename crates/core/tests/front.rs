@@ -8,6 +8,8 @@ use uncork_core::estimator::Instant;
 use uncork_core::front::{Caller, Front, Gate, LEAST_SHARE, Verdict, Why};
 
 const CAP: Duration = Duration::from_millis(50);
+/// What it takes to read a request.
+const READING: Duration = Duration::from_micros(25);
 
 fn at(micros: u64) -> Instant {
     Instant::from_nanos(micros * 1000)
@@ -126,8 +128,8 @@ fn behind_a_gate(steps: &[(u64, u64)], capacity_per_ms: u64, delay_ms: u64, from
         for _ in 0..ms {
             while ends.front().is_some_and(|&(when, ..)| when <= now) {
                 let Some((_, answered, refused)) = ends.pop_front() else { break };
-                (0..answered).for_each(|_| gate.ended(Some(Duration::from_millis(delay_ms))));
-                (0..refused).for_each(|_| gate.ended(None));
+                (0..answered).for_each(|_| gate.answered(Duration::from_millis(delay_ms)));
+                (0..refused).for_each(|_| gate.refused(READING));
             }
             let through = (0..per_ms)
                 .filter(|_| gate.judge(at(now * 1000), CAP, Caller::default()) == Verdict::Read)
@@ -178,8 +180,8 @@ fn in_batches(factor: u64, batch: u64, every_ms: u64) -> [u64; 2] {
         counts[0] += if now > 2000 { read as u64 } else { 0 };
         if now % every_ms == 0 {
             let answered = waiting.min(batch);
-            (0..answered).for_each(|_| gate.ended(Some(Duration::from_millis(every_ms))));
-            (answered..waiting).for_each(|_| gate.ended(None));
+            (0..answered).for_each(|_| gate.answered(Duration::from_millis(every_ms)));
+            (answered..waiting).for_each(|_| gate.refused(READING * 8));
             counts[1] += if now > 2000 { answered } else { 0 };
             waiting = 0;
         }
@@ -206,8 +208,10 @@ fn refused_in_any_case(in_hundred: u64, delay_ms: u64) -> f64 {
         if ends.len() as u64 > delay_ms {
             let ended = ends.pop_front().expect("one for each millisecond");
             for i in 0..ended {
-                let is_refused = (now * 7 + i * 31) % 100 < in_hundred;
-                gate.ended((!is_refused).then_some(Duration::from_millis(delay_ms)));
+                match (now * 7 + i * 31) % 100 < in_hundred {
+                    true => gate.refused(READING),
+                    false => gate.answered(Duration::from_millis(delay_ms)),
+                }
             }
         }
         let read = (0..30).filter(|_| gate.judge(at(now * 1000), CAP, Caller::default()) == Verdict::Read).count();
@@ -215,6 +219,35 @@ fn refused_in_any_case(in_hundred: u64, delay_ms: u64) -> f64 {
         through += if now >= 1000 { read } else { 0 };
     }
     through as f64 / (4000.0 * 30.0)
+}
+
+/// The share that is let through of `per_s` requests a second where the machine stands still for `still_ms` in every 100 ms, and all that come
+/// then are refused, each after `reading`; of the other requests none is.
+fn on_a_machine_that_stands_still(per_s: u64, still_ms: u64, reading: Duration) -> f64 {
+    let (mut gate, mut offered, mut through) = (Gate::default(), 0, 0);
+    for now in 0..10_000 {
+        for _ in 0..((now + 1) * per_s / 1000 - now * per_s / 1000) {
+            offered += 1;
+            if gate.judge(at(now * 1000), CAP, Caller::default()) == Verdict::Read {
+                through += 1;
+                match now % 100 < still_ms {
+                    true => gate.refused(reading),
+                    false => gate.answered(Duration::from_millis(8)),
+                }
+            }
+        }
+    }
+    through as f64 / offered as f64
+}
+
+#[test]
+fn the_gate_stays_open_where_reading_in_vain_costs_nearly_nothing() {
+    for (per_s, still_ms) in [(300, 30), (700, 30), (700, 60), (1500, 50)] {
+        let through = on_a_machine_that_stands_still(per_s, still_ms, READING);
+        assert_eq!(through, 1.0, "{per_s}/s, still for {still_ms} of 100 ms");
+        let costly = on_a_machine_that_stands_still(per_s, still_ms, Duration::from_millis(1));
+        assert!(costly < 1.0, "{per_s}/s, still for {still_ms} of 100 ms: a millisecond each is not for nothing");
+    }
 }
 
 #[test]
@@ -231,7 +264,7 @@ fn whoever_comes_alone_is_let_through_whatever_happened_before() {
         let mut gate = Gate::default();
         for now in 0..1000 {
             if gate.judge(at(now * 1000), CAP, Caller::default()) == Verdict::Read {
-                gate.ended(None);
+                gate.refused(READING);
             }
         }
         let alone = gate.judge(at((1000 + silence_ms) * 1000), CAP, Caller::default());
@@ -247,8 +280,8 @@ fn shared(callers: &[(f64, u64)]) -> Vec<(u64, u64)> {
     for now in 0..4000 {
         if now >= 20 {
             let (answered, refused) = ends.pop_front().expect("one for each millisecond");
-            (0..answered).for_each(|_| gate.ended(Some(Duration::from_millis(20))));
-            (0..refused).for_each(|_| gate.ended(None));
+            (0..answered).for_each(|_| gate.answered(Duration::from_millis(20)));
+            (0..refused).for_each(|_| gate.refused(READING));
         }
         let mut through = Vec::new();
         let most = callers.iter().map(|&(_, per_ms)| per_ms).max().unwrap_or(0);

@@ -105,7 +105,7 @@ impl BatchTimes {
             && let Some(predicted) = self.fit.seconds(rows).filter(|&t| t > 0.0)
         {
             // A size that takes as long as it ever did has not drifted, however far it is off the line.
-            let usual = if self.fit.is_line() { self.sizes.seconds(rows, self.fit.on_line()) } else { None };
+            let usual = if self.fit.is_line() { self.sizes.usual_seconds(rows, self.fit.on_line()) } else { None };
             if let Some(length) = self.drift.observe(seconds / usual.unwrap_or(predicted)) {
                 self.forget_before(self.observed - length as u64 + 1);
                 self.noise.restart();
@@ -130,7 +130,7 @@ impl BatchTimes {
             let curve = if fit.is_line() { self.sizes.curve(fit.on_line()) } else { None };
             let sizes = || self.classes.iter().flatten().map(|sample| sample.rows);
             let (least, most) = (sizes().min().unwrap_or(rows), sizes().max().unwrap_or(rows));
-            self.fit = fit.curved(curve).timed(least, most);
+            self.fit = fit.curved(curve).overrunning(self.noise.overruns()).timed(least, most);
         }
         self.fit.set_noise(self.noise.factor());
     }
@@ -280,6 +280,35 @@ mod tests {
             times.observe(at(60_000 + i as u64 * 10), rows, affine(rows, 1.09));
         }
         assert_close(times.fit(), 1, affine(1, 1.09), 0.02);
+    }
+
+    /// Off by so many per cent at `seen` rows and at 128, after so many batches of `seen` rows that take `factor` times as long.
+    fn off_after_a_change(factor: f64, seen: usize, batches: u64) -> [f64; 2] {
+        let mut times = BatchTimes::new();
+        // A warm-up, then traffic of one size.
+        (0..24).for_each(|i| times.observe(at(i), 1 << (i / 3), affine(1 << (i / 3), 1.0)));
+        (0..400).for_each(|i| times.observe(at(100 + 10 * i), seen, affine(seen, 1.0)));
+        (0..batches).for_each(|i| times.observe(at(5000 + 10 * i), seen, affine(seen, factor)));
+        [seen, 128].map(|rows| {
+            let predicted = times.fit().predict(rows).expect("known").as_secs_f64();
+            (predicted / affine(rows, factor).as_secs_f64() - 1.0).abs() * 100.0
+        })
+    }
+
+    #[test]
+    fn a_device_a_third_slower_or_faster_is_so_at_sizes_that_did_not_run_since() {
+        for (factor, seen) in [1.3, 1.5, 0.7].into_iter().flat_map(|factor| [1, 32, 100].map(|seen| (factor, seen))) {
+            let [here, there] = off_after_a_change(factor, seen, 40);
+            assert!(here < 3.0 && there < 5.0, "times {factor}, {seen} rows: {here:.1} and {there:.1} % off");
+        }
+    }
+
+    #[test]
+    fn a_change_of_a_tenth_is_learned_for_the_size_that_runs() {
+        for (factor, seen) in [1.1, 0.9].into_iter().flat_map(|factor| [1, 32, 100].map(|seen| (factor, seen))) {
+            let [here, _] = off_after_a_change(factor, seen, 400);
+            assert!(here < 3.0, "times {factor}, {seen} rows: {here:.1} % off");
+        }
     }
 
     #[test]

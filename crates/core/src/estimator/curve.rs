@@ -5,10 +5,14 @@
 //! never falls. It is used only where it differs from the line by more than the noise of the classes explains: noise alone makes
 //! a crooked curve too, and decisions by that are worse than by the line.
 
+use std::time::Duration;
+
 /// Classes: those of one to eight rows, and four for each octave from there on.
 pub(super) const ANCHORS: usize = 32;
 /// Batches that the mean of a class rests on. More: steadier; fewer: quicker to follow.
 const MOST: f64 = 6.0;
+/// Batches that what a class usually takes rests on. Fewer: a change becomes usual before it is noticed as one.
+const USUAL: f64 = 50.0;
 /// Share of a new deviation in the scatter within classes.
 const SCATTER_GAIN: f64 = 0.05;
 /// The least difference from the line, as a share of it, that is worth a curve.
@@ -60,6 +64,11 @@ impl Curve {
         Some(self.at[fastest].0.round().max(1.0) as usize).filter(|size| *size < rows)
     }
 
+    /// The sizes that it goes through, rising.
+    pub(super) fn rows(&self) -> impl Iterator<Item = f64> {
+        self.at.iter().map(|point| point.0)
+    }
+
     /// Seconds of a batch of `rows`; beyond the ends as `line` has it, in proportion.
     pub(super) fn seconds(&self, rows: f64, line: impl Fn(f64) -> f64) -> f64 {
         let next = self.at.partition_point(|point| point.0 < rows);
@@ -95,6 +104,9 @@ struct Class {
     rows: f64,
     /// Mean logarithm of the seconds.
     log: f64,
+    /// The same of up to [`USUAL`] batches.
+    usual: f64,
+    seen: f64,
 }
 
 /// The class of batches of so many rows.
@@ -109,11 +121,37 @@ impl SizeClasses {
         SizeClasses { classes: [Class::default(); ANCHORS], scatter: 0.0, repeats: 0.0 }
     }
 
+    /// What these sizes took, each timed several times, side by side: their medians, and how the times scatter around those.
+    pub(super) fn side_by_side(batches: &[(usize, &[Duration])]) -> SizeClasses {
+        let mut sizes = SizeClasses::new();
+        let mut squares = 0.0;
+        for (rows, times) in batches {
+            let mut logs: Vec<f64> = times.iter().map(|time| time.as_secs_f64().max(1e-9).ln()).collect();
+            logs.sort_unstable_by(f64::total_cmp);
+            let Some(&median) = logs.get(logs.len() / 2) else { continue };
+            squares += logs.iter().map(|log| (log - median).powi(2)).sum::<f64>();
+            sizes.repeats += (logs.len() - 1) as f64;
+            let (class, count) = (&mut sizes.classes[class(*rows)], logs.len() as f64);
+            class.count += count;
+            class.rows += (*rows as f64 - class.rows) * count / class.count;
+            class.log += (median - class.log) * count / class.count;
+        }
+        sizes.scatter = squares / sizes.repeats.max(1.0);
+        sizes.classes.iter_mut().for_each(|class| class.count = class.count.min(MOST));
+        sizes
+    }
+
     /// How long a batch of `rows` takes by those of its class, `line` telling how sizes within it differ; `None` without any.
     pub(super) fn seconds(&self, rows: usize, line: impl Fn(f64) -> f64) -> Option<f64> {
-        let Class { count, rows: mean, log } = self.classes[class(rows)];
+        let Class { count, rows: mean, log, .. } = self.classes[class(rows)];
         let (here, there) = (line(rows as f64), line(mean));
         (count > 0.0).then(|| log.exp() * if here > 0.0 && there > 0.0 { here / there } else { 1.0 })
+    }
+
+    /// The same by more batches: what has changed lately shows beside it.
+    pub(super) fn usual_seconds(&self, rows: usize, line: impl Fn(f64) -> f64) -> Option<f64> {
+        let Class { log, usual, .. } = self.classes[class(rows)];
+        self.seconds(rows, line).map(|seconds| seconds * (usual - log).exp())
     }
 
     /// Takes in a batch.
@@ -127,14 +165,16 @@ impl SizeClasses {
         let before = class.rows;
         class.count = (class.count + 1.0).min(MOST);
         class.rows += (rows as f64 - class.rows) / class.count;
-        class.log += match deviation {
-            None => seconds.ln(),
-            // A straggler says little of its size. The mean size moves along the line.
-            Some(deviation) => {
-                let along = if line(before) > 0.0 { (line(class.rows) / line(before)).ln() } else { 0.0 };
-                along + deviation.clamp(-CLIP, CLIP) / class.count
-            }
+        class.seen = (class.seen + 1.0).min(USUAL);
+        let Some(deviation) = deviation else {
+            (class.log, class.usual) = (seconds.ln(), seconds.ln());
+            return;
         };
+        // A straggler says little of its size. The mean size moves along the line.
+        let along = if line(before) > 0.0 { (line(class.rows) / line(before)).ln() } else { 0.0 };
+        let unusual = deviation + class.log - class.usual;
+        class.log += along + deviation.clamp(-CLIP, CLIP) / class.count;
+        class.usual += along + unusual.clamp(-CLIP, CLIP) / class.seen;
     }
 
     /// Forgets what they took, not how much they scatter.
@@ -205,6 +245,23 @@ mod tests {
                 (Some(24), Some(16), None)
             );
         }
+    }
+
+    #[test]
+    fn what_was_timed_side_by_side_is_judged_in_the_same_way() {
+        let curve = |time: fn(f64) -> f64, factor: fn(usize) -> f64| {
+            let seconds = |rows: usize, number| Duration::from_secs_f64(time(rows as f64) * factor(number));
+            let sizes = [1, 2, 4, 8, 16, 24, 32, 64, 128];
+            let times = sizes.map(|rows| (0..20).map(|number| seconds(rows, number + rows)).collect::<Vec<_>>());
+            let batches: Vec<_> = sizes.into_iter().zip(times.iter().map(Vec::as_slice)).collect();
+            SizeClasses::side_by_side(&batches).curve(LINE)
+        };
+        let knee = |rows: f64| if rows <= 24.0 { 0.010 } else { 0.010 + 0.002 * (rows - 24.0) };
+        assert_eq!((curve(LINE, |_| 1.0), curve(LINE, bimodal)), (None, None));
+        let found = curve(knee, |number| if number % 7 == 3 { 1.2 } else { 1.0 }).expect("a knee is no line");
+        assert_eq!(found.fastest_below(129), Some(24));
+        assert_eq!(found.rows().collect::<Vec<_>>(), [1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 64.0, 128.0]);
+        assert_eq!(SizeClasses::side_by_side(&[]).curve(LINE), None);
     }
 
     #[test]

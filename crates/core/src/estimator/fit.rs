@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::curve::Curve;
+use super::curve::{Curve, SizeClasses};
 use super::regression::{self, Point, Regression};
 
 /// An affine estimate of the batch time, with a margin for execution noise.
@@ -17,6 +17,8 @@ pub struct Fit {
     knowledge: Knowledge,
     /// Where the times are clearly no line.
     curve: Option<Arc<Curve>>,
+    /// The latest ratios above 1 of actual to predicted time, from least to greatest.
+    overruns: Option<Arc<[f64]>>,
     /// Rows of the smallest and the largest batch that this was learned from.
     timed: (usize, usize),
 }
@@ -46,8 +48,15 @@ const LONGEST: f64 = 3600.0;
 
 impl Fit {
     /// Before the first batch: every prediction is `None`.
-    pub const UNKNOWN: Fit =
-        Fit { base: 0.0, per_row: 0.0, noise: 1.0, knowledge: Knowledge::Nothing, curve: None, timed: (0, 0) };
+    pub const UNKNOWN: Fit = Fit {
+        base: 0.0,
+        per_row: 0.0,
+        noise: 1.0,
+        knowledge: Knowledge::Nothing,
+        curve: None,
+        overruns: None,
+        timed: (0, 0),
+    };
 
     /// A line through batches of different sizes: `base` and `per_row` in seconds, `noise` ≥ 1 as the factor by which a
     /// cautious prediction exceeds the mean. Values that are not finite or negative are taken as the nearest sound one.
@@ -94,6 +103,20 @@ impl Fit {
     #[must_use]
     pub fn timed_rows(&self) -> (usize, usize) {
         self.timed
+    }
+
+    /// The same, where the latest batches took these many times their due, from least to greatest.
+    pub(super) fn overrunning(self, ratios: Option<Arc<[f64]>>) -> Fit {
+        Fit { overruns: ratios, ..self }
+    }
+
+    /// Of the latest batches that took more than so many times their due, how many times it was when the first quarter of them
+    /// had ended; `None` if there was none.
+    #[must_use]
+    pub fn next_overrun(&self, ratio: f64) -> Option<f64> {
+        let ratios = self.overruns.as_ref()?;
+        let longer = &ratios[ratios.partition_point(|r| *r <= ratio)..];
+        longer.get(longer.len() / 4).copied()
     }
 
     /// Another noise factor.
@@ -175,6 +198,30 @@ impl Fit {
     pub fn curve(batches: &[(usize, Duration)]) -> Fit {
         let points = batches.iter().map(|(rows, time)| (*rows as f64, time.as_secs_f64(), 1.0));
         Fit::through(batches).curved(Some(Curve::through(points)))
+    }
+
+    /// The line through the medians of batches that were timed side by side, several of each size; and the curve where these are
+    /// clearly no line, as a server would learn it.
+    #[must_use]
+    pub fn side_by_side(batches: &[(usize, &[Duration])]) -> Fit {
+        let median = |times: &[Duration]| {
+            let mut times = times.to_vec();
+            times.sort_unstable();
+            times.get((times.len().max(1) - 1) / 2).copied()
+        };
+        let medians: Vec<_> = batches.iter().filter_map(|(rows, times)| Some((*rows, median(times)?))).collect();
+        let fit = Fit::through(&medians);
+        let curve = if fit.is_line() { SizeClasses::side_by_side(batches).curve(fit.on_line()) } else { None };
+        fit.curved(curve)
+    }
+
+    /// Where the times are known to be no line, the sizes between which they are straight, rising; else none.
+    #[must_use]
+    pub fn bends(&self) -> Vec<usize> {
+        let rows = self.curve.iter().flat_map(|curve| curve.rows());
+        let mut rows: Vec<usize> = rows.map(|rows| rows.round().max(1.0) as usize).collect();
+        rows.dedup();
+        rows
     }
 
     /// Seconds by α and β alone.

@@ -130,12 +130,20 @@ impl View<'_> {
         first + Duration::from_nanos(long)
     }
 
-    /// A batch that has outlasted its prediction is expected to take as long again as it is overdue: a hung runner then
-    /// soon stops promising anything, and what waits for it is refused while it hangs.
+    /// A batch that has outlasted its prediction is expected to end when a quarter of those of the latest had ended that took
+    /// as long: a refusal can wait, and cannot be taken back. One that outlasts them all is expected to take as long again as
+    /// it is overdue: a hung runner then soon stops promising anything, and what waits for it is refused while it hangs.
     fn completion(&self, now: Instant, running: &Running) -> Instant {
         let Some(expected) = running.expected else { return now };
         let due = running.since + expected;
-        if due > now { due } else { now + now.since(due) }
+        if due > now {
+            return due;
+        }
+        let ran = now.since(running.since).as_secs_f64();
+        match self.fit.next_overrun(ran / expected.as_secs_f64()) {
+            Some(ratio) => now.max(running.since + expected.mul_f64(ratio)),
+            None => now + now.since(due),
+        }
     }
 
     /// The mean batch time of `rows`, padded; zero while the estimate is a guess.
@@ -232,6 +240,22 @@ mod tests {
     #[test]
     fn a_hung_runner_is_left_out_of_account() {
         assert_eq!(starts(2, &[0], 1000), [1000, 1010, 1020, 1030, 1040, 1050]);
+    }
+
+    #[test]
+    fn an_overdue_batch_is_expected_to_end_when_others_did_that_took_as_long() {
+        // Of a hundred batches of 10 ms ten take 12 and two 50.
+        let mut times = crate::estimator::BatchTimes::new();
+        for i in 0..100_u64 {
+            let ms = if i % 10 == 5 { 12 } else { 10 };
+            let ms = if i % 50 == 27 { 50 } else { ms };
+            times.observe(at(100 * i), 1 + (i % 8) as usize, Duration::from_millis(ms));
+        }
+        let start = |ran| starts_by(times.fit(), Standing::ALONE, 1, &[0], ran)[0];
+        // Within the 5 % by which the mean of all is above 10.
+        let soon = [13, 30, 45].map(start);
+        assert!(soon.iter().all(|end| (47..=50).contains(end)), "{soon:?}");
+        assert_eq!(start(100), 190, "none took as long: it is left out of account more and more");
     }
 
     #[test]

@@ -13,8 +13,8 @@ const SEED: u64 = 77;
 
 pub(crate) fn measure(length: f64, report: &mut Report) {
     report.text(&format!(
-        "Per cent of the optimum, one seed of {length} s: cork / the best `fixed` of about 300 settings after the fact / \
-         the best of the other baselines."
+        "Per cent of the optimum, one seed of {length} s. First cork, then the best `fixed` of about 300 settings after the fact, \
+         then the best of the other baselines."
     ));
     let names: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).chain(["best fixed"]).collect();
     let mut shares: Vec<Vec<f64>> = vec![Vec::new(); names.len()];

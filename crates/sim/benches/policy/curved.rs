@@ -57,9 +57,9 @@ fn told((_, time, max_batch, _): Shape) -> Fit {
 
 pub(crate) fn measure(seeds: u64, report: &mut Report) {
     report.text(&format!(
-        "Batch times that are no line: cork's answers on time in per cent of the best of {} rules that are told the times, each \
-         ending its batches at another size, and of BentoML's rule, told the nearest line; {seeds} seeds of {SECONDS} s. Loads in the \
-         capacity of the fastest size.",
+        "Batch times that are no line. Cork's answers on time, in per cent of the best of {} rules that are told the times. Each \
+         ends its batches at another size; one is BentoML's, told the nearest line. {seeds} seeds of {SECONDS} s. Loads are shares of \
+         what the fastest size makes.",
         CAPS.len()
     ));
     let (mut rows, mut data, mut shares, mut late) = (Vec::new(), Vec::new(), Vec::new(), 0.0f64);

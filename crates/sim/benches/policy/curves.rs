@@ -13,6 +13,7 @@ const REQUESTS: f64 = 8_000.0;
 const SEEDS: u64 = 2;
 
 pub(crate) fn measure(report: &mut Report) {
+    report.text("What the plots show: two runs of 8,000 requests for each point, warmed up as the server is.");
     for (name, setup, process) in [("easy", SETUPS[0], "Poisson"), ("hard", SETUPS[3], "gamma CV 4")] {
         let names: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).chain(["best fixed"]).collect();
         let mut curves: Vec<Vec<(f64, f64)>> = vec![Vec::new(); names.len()];

@@ -31,21 +31,23 @@ const CHANGES: [(&str, &[(f64, f64)]); 4] = [
 ];
 
 pub(crate) fn measure(seeds: u64, report: &mut Report) {
-    noise(report);
+    noise(seeds, report);
     changes(seeds, report);
     bursts(report);
 }
 
-fn noise(report: &mut Report) {
-    report.text("Cork on the grid, one seed of 10 s, with disturbed batch times; the optimum is that without them.");
+fn noise(seeds: u64, report: &mut Report) {
+    report.text(&format!(
+        "Cork on the grid, {seeds} seeds of 10 s, with disturbed batch times; the optimum is that without them."
+    ));
     let mut rows = Vec::new();
     // Shares on time, and late among the answers, by noise.
     let mut results = vec![Vec::new(); NOISES.len()];
     for setup in SETUPS {
         for load in LOADS {
-            for process in PROCESSES {
-                report.progress(&format!("noise: {setup}, {load}, {process}"));
-                let arrivals = setup.load(process, load, 10.0, 1);
+            for (process, seed) in PROCESSES.iter().flat_map(|process| (1..=seeds).map(move |seed| (process, seed))) {
+                report.progress(&format!("noise: {setup}, {load}, {process}, seed {seed}"));
+                let arrivals = setup.load(process, load, 10.0, seed);
                 let optimum = setup.optimum(&arrivals);
                 for (results, (_, disturb)) in results.iter_mut().zip(NOISES) {
                     let mut service = setup.service();
@@ -78,8 +80,8 @@ fn noise(report: &mut Report) {
 
 fn changes(seeds: u64, report: &mut Report) {
     report.text(
-        "Poisson; batch times change in mid-run. Per cent of the new optimum from 50 batches after the change on / the same \
-         where they have always been so.",
+        "Poisson; batch times change in mid-run. Per cent of the new optimum from 50 batches after the change on. Behind the \
+         stroke the same where they have always been so.",
     );
     let (mut rows, mut all, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     for setup in SETUPS {

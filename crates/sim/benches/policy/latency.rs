@@ -94,8 +94,8 @@ fn mean(setup: &Setup, loads: &[Vec<Arrival>], make: &dyn Fn() -> Box<dyn Policy
 
 pub(crate) fn measure(seeds: u64, report: &mut Report) {
     report.text(&format!(
-        "Mean latency in per cent of that under the best control limit (Poisson) or the best fixed wait (fan-out, clumps), \
-         both found after the fact; loads as shares of cap/t(cap); {seeds} × {ARRIVALS} arrivals."
+        "Mean latency in per cent of that under the best rule after the fact. With Poisson that is a control limit, with fan-out \
+         and clumps a fixed wait. Loads are shares of cap/t(cap); {seeds} × {ARRIVALS} arrivals."
     ));
     let (mut rows, mut data) = (Vec::new(), Vec::new());
     let mut worst = ["Poisson", "fan-out", "clumps"].map(|kind| (kind, f64::NEG_INFINITY));

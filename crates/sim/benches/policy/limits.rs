@@ -41,8 +41,8 @@ impl Policy for Holding {
 pub(crate) fn measure(seeds: u64, report: &mut Report) {
     let seeds = seeds * SEEDS;
     report.text(&format!(
-        "{PROCESS} on {HARD}, in per cent of the optimum, {seeds} seeds of 10 s each: cork; the best of {} constant patiences, \
-         of all seeds together, after the fact; cork that holds if and only if the next arrival comes within so long.",
+        "{PROCESS} on {HARD}, in per cent of the optimum, {seeds} seeds of 10 s each. First cork, then the best of {} constant \
+         patiences after the fact. Then cork that holds if and only if the next arrival comes within so long.",
         CONSTANTS.len()
     ));
     let mut rows = Vec::new();

@@ -1,10 +1,12 @@
 //! Measures the policy: against the clairvoyant optimum, against the baselines, and against the figures set for it.
 //!
-//! `cargo bench --bench policy [-- SECTION…] [--seeds N] [--json FILE]`. docs/policy.md shows and explains what it prints.
+//! `cargo bench --bench policy [-- SECTION…] [--seeds N] [--json FILE] [--page FILE]`. docs/policy-figures.md is what it writes,
+//! docs/policy.md explains it.
 
 mod baselines;
 mod case;
 mod closed;
+mod compute;
 mod cost;
 mod curved;
 mod curves;
@@ -37,6 +39,9 @@ struct Arguments {
     /// Where to write the numbers for programs
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Where to write all tables as a page
+    #[arg(long)]
+    page: Option<PathBuf>,
     /// Given by cargo
     #[arg(long, hide = true)]
     bench: bool,
@@ -60,6 +65,8 @@ enum Section {
     Overload,
     /// A model under a tight cap beside one of long batches
     Pool,
+    /// Models whose α is the time of a few rows
+    Compute,
     /// Batch times that are no line
     Curved,
     /// Noise, drift, steps, and bursts after quiet
@@ -76,6 +83,24 @@ enum Section {
     Smoke,
 }
 
+/// What the page begins with.
+const HEADING: &str = "\
+# The policy in figures
+
+Every table here is written by one command. [The policy](policy.md) has the rules, and why they are so.
+
+```sh
+cargo bench --bench policy -- --page $PWD/docs/policy-figures.md --json $PWD/target/policy.json
+python3 crates/sim/benches/policy/plot.py target/policy.json
+```
+
+The second line draws the two plots; it needs matplotlib (`crates/sim/benches/policy/requirements.txt`). All takes ten minutes, a section
+alone from seconds to three minutes: `cargo bench --bench policy -- grid --seeds 3`.
+
+Models are t(n) in ms, cap in rows, cap in ms. Loads are shares of the capacity, the most rows a second that full batches in time make.
+All times are virtual, so the machine does not matter. Only the section `cost` depends on it: there other programs were running.
+";
+
 impl Section {
     fn measure(self, seeds: u64, report: &mut Report) {
         match self {
@@ -87,6 +112,7 @@ impl Section {
             Section::Staggered => staggered::measure(seeds.min(2), report),
             Section::Overload => overload::measure(seeds.min(2), report),
             Section::Pool => pool::measure(seeds.min(2), report),
+            Section::Compute => compute::measure(seeds.min(2), report),
             Section::Curved => curved::measure(seeds.min(2), report),
             Section::Disturbed => disturbed::measure(seeds, report),
             Section::Rules => rules::measure(seeds, report),
@@ -116,6 +142,12 @@ fn main() -> ExitCode {
         report.end();
     }
     report.print_figures();
+    if let Some(path) = arguments.page
+        && let Err(error) = report.write_page(&path, HEADING)
+    {
+        eprintln!("cannot write {}: {error}", path.display());
+        return ExitCode::FAILURE;
+    }
     if let Some(path) = arguments.json
         && let Err(error) = report.write_json(&path)
     {

@@ -57,8 +57,8 @@ fn run(setup: &Setup, load: f64, seeds: u64) -> Result {
 
 pub(crate) fn measure(seeds: u64, report: &mut Report) {
     report.text(&format!(
-        "Poisson arrivals beyond the capacity for {LENGTH} s, {seeds} seeds. Per cent of the optimum / mean latency / time to a \
-         refusal at the median / at p90, these in per cent of the cap."
+        "Poisson arrivals beyond the capacity for {LENGTH} s, {seeds} seeds. Per cent of the optimum, then three times in per cent of \
+         the cap: mean latency, and time to a refusal at the median and at p90."
     ));
     let (mut rows, mut standing) = (Vec::new(), 0.0f64);
     for setup in SETUPS {

@@ -52,8 +52,8 @@ fn outcomes(setups: [&Setup; 2], runners: usize, loads: [f64; 2], seed: u64) -> 
 
 pub(crate) fn measure(seeds: u64, report: &mut Report) {
     report.text(&format!(
-        "Two models on one pool, Poisson, {seeds} seeds of {SECONDS} s: on time in per cent of the requests, hurried / other, and the \
-         same of each with the pool to itself. Loads in shares of the pool's capacity for each."
+        "Two models on one pool, Poisson, {seeds} seeds of {SECONDS} s. On time in per cent of the requests: first the hurried one, then \
+         the other, and the same of each with the pool to itself. Loads are shares of the pool's capacity."
     ));
     let (mut rows, mut data) = (Vec::new(), Vec::new());
     let (mut hurried, mut others) = (Vec::new(), Vec::new());

@@ -29,6 +29,8 @@ pub(crate) struct Report {
     figures: Vec<Value>,
     lines: Vec<String>,
     sections: Map<String, Value>,
+    /// All that was printed.
+    page: String,
 }
 
 impl Report {
@@ -36,7 +38,7 @@ impl Report {
     pub(crate) fn begin(&mut self, section: &str) {
         self.section = section.to_string();
         self.begun = Some(Instant::now());
-        println!("## {section}\n");
+        self.say(&format!("## {section}\n"));
         eprintln!("{section} …");
     }
 
@@ -54,33 +56,40 @@ impl Report {
         }
     }
 
-    pub(crate) fn text(&self, text: &str) {
-        println!("{text}\n");
+    pub(crate) fn text(&mut self, text: &str) {
+        self.say(&format!("{text}\n"));
+    }
+
+    /// Prints a line, and keeps it for the page.
+    fn say(&mut self, line: &str) {
+        println!("{line}");
+        self.page.push_str(line);
+        self.page.push('\n');
     }
 
     /// A table in Markdown, its columns aligned; all but the first column to the right.
-    pub(crate) fn table(&self, header: &[&str], rows: &[Vec<String>]) {
+    pub(crate) fn table(&mut self, header: &[&str], rows: &[Vec<String>]) {
         let header: Vec<String> = header.iter().map(ToString::to_string).collect();
         let width = |column: usize| {
             let cells = std::iter::once(&header).chain(rows).filter_map(|row| row.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(2)
         };
         let widths: Vec<usize> = (0..header.len()).map(width).collect();
-        let print = |row: &[String]| {
+        let line = |row: &[String]| {
             let cell = |(column, (cell, width)): (usize, (&String, &usize))| match column {
                 0 => format!("{cell:<width$}"),
                 _ => format!("{cell:>width$}"),
             };
-            println!("| {} |", row.iter().zip(&widths).enumerate().map(cell).collect::<Vec<_>>().join(" | "));
+            format!("| {} |", row.iter().zip(&widths).enumerate().map(cell).collect::<Vec<_>>().join(" | "))
         };
-        print(&header);
+        self.say(&line(&header));
         let rule = |(column, width): (usize, &usize)| match column {
             0 => "-".repeat(*width),
             _ => "-".repeat(width - 1) + ":",
         };
-        print(&widths.iter().enumerate().map(rule).collect::<Vec<_>>());
-        rows.iter().for_each(|row| print(row));
-        println!();
+        self.say(&line(&widths.iter().enumerate().map(rule).collect::<Vec<_>>()));
+        rows.iter().for_each(|row| self.say(&line(row)));
+        self.say("");
     }
 
     /// One figure that was asked for: what, how much, and whether it holds.
@@ -108,6 +117,21 @@ impl Report {
     pub(crate) fn print_figures(&self) {
         println!("## figures\n");
         self.lines.iter().for_each(|line| println!("{line}"));
+    }
+
+    /// Writes what was printed as a page, with a table of the figures in front.
+    pub(crate) fn write_page(&mut self, path: &Path, heading: &str) -> std::io::Result<()> {
+        let tables = std::mem::take(&mut self.page);
+        let cell = |figure: &Value, key: &str| figure[key].as_str().unwrap_or_default().to_string();
+        let row = |figure: &Value| {
+            let measured = format!("{:.2}", figure["measured"].as_f64().unwrap_or_default());
+            let verdict = if figure["holds"] == json!(true) { "holds" } else { "**falls short**" };
+            vec![cell(figure, "what"), cell(figure, "asked"), measured, cell(figure, "unit"), verdict.to_string()]
+        };
+        let rows: Vec<Vec<String>> = self.figures.iter().map(row).collect();
+        self.table(&["figure", "asked", "measured", "unit", ""], &rows);
+        let figures = std::mem::take(&mut self.page);
+        std::fs::write(path, format!("{heading}\n## figures\n\n{figures}{}\n", tables.trim_end()))
     }
 
     pub(crate) fn write_json(&self, path: &Path) -> std::io::Result<()> {

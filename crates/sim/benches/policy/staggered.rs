@@ -51,8 +51,8 @@ fn rivals(setup: &Setup) -> Vec<(String, Told)> {
 
 pub(crate) fn measure(seeds: u64, report: &mut Report) {
     report.text(&format!(
-        "Several runners: cork's answers on time in per cent of the best of {} rules that are told the batch times (constant \
-         patiences and control limits, after the fact), {seeds} seeds of {REQUESTS} requests. Loads in runners' capacities.",
+        "Several runners: cork's answers on time in per cent of the best of {} rules after the fact. Those are told the batch \
+         times, and have a constant patience or a control limit. {seeds} seeds of {REQUESTS} requests.",
         CONSTANTS.len() + LIMITS.len()
     ));
     let (mut rows, mut data, mut shares) = (Vec::new(), Vec::new(), Vec::new());
