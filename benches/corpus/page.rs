@@ -11,9 +11,9 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/models-tried.md");
 const HEAD: &str = "\
 # Models tried
 
-ONNX files that nobody here wrote, out of packages that people install, each held against onnxruntime: every row by itself,
-rows in a batch, and rows of eight callers at a time must be answered as onnxruntime answers the row alone. CI fetches them
-and fails if one is answered wrongly or comes to less than it says here. This page is made by a command:
+These ONNX files come from packages that people install. Each is held against onnxruntime: uncork answers every row by itself, rows
+in a batch, and rows of eight callers at a time. Each answer must be what onnxruntime says of the row alone. CI fetches the files. It
+fails if an answer is wrong, or if a model comes to less than this page says. A command makes the page:
 
 ```sh
 pip install -r crates/onnx/benches/requirements.txt
@@ -21,9 +21,12 @@ python3 benches/corpus/corpus.py target/corpus             # fetches pinned pack
 cargo bench --bench corpus -- target/corpus --write
 ```
 
-*right*: batches are run as a whole. *alone*: right, its rows are run one at a time. *refused*: it does not load, and says why.
-Rows are random, so answers are compared as numbers; the difference is the largest of all rows, as a part of the output's
-largest number. `light-` models are ONNX's own: real graphs whose weights are all one number, which prove their form only.
+- *right*: batches run as a whole.
+- *alone*: the answers are right, and rows run one at a time.
+- *refused*: the model does not load, and uncork says why.
+
+Rows are random, so answers are compared as numbers. The difference is the largest of all rows, as a part of the output's largest
+number. `light-` models are ONNX's own: real graphs whose weights are all one number, which prove their form only.
 
 ";
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use burn::tensor::TensorData;
-use uncork_onnx::{Graph, Item, OnnxError, operators, read_item};
+use uncork_onnx::{Graph, Item, OnnxErrorKind, operators, read_item};
 
 /// What became of one test.
 enum Fate {
@@ -96,9 +96,10 @@ impl Outcome {
             }
         }
         page.push_str(NEVER);
-        page.push_str("\n## What other tests wait for\n\nWith the number of tests:\n\n");
-        let missing: Vec<String> = self.missing.iter().map(|(what, tests)| format!("{what} {tests}")).collect();
-        let _ = writeln!(page, "{}.", missing.join(", "));
+        page.push_str("\n## What other tests wait for\n\n| what | tests |\n| --- | ---: |\n");
+        for (what, tests) in &self.missing {
+            let _ = writeln!(page, "| {what} | {tests} |");
+        }
         page
     }
 }
@@ -106,8 +107,8 @@ impl Outcome {
 const HEAD: &str = "\
 # Operators
 
-The ONNX operators that uncork runs, in opsets 7 to 22 and as far as the tests go in newer ones. A model that needs another is refused when it is
-loaded, with the operator, the node and what to do. This page is made by a command:
+uncork runs these ONNX operators, in opsets 7 to 22 and as far as the tests go in newer ones. uncork refuses to load a model that needs
+another one. The refusal names the operator, the node and what to do. A command makes this page:
 
 ```sh
 python3 crates/onnx/benches/cases.py target/onnx-cases          # pip install onnx==1.23.2
@@ -121,13 +122,13 @@ A test counts for every operator in its graph.
 const NEVER: &str = "
 ## What will not come
 
-- Random numbers (`Bernoulli`, `Multinomial`, `RandomNormal`, `RandomUniform` and their like): equal requests would get different answers, and rows could not
-  share a batch. Feed them as an input.
+- Random numbers (`Bernoulli`, `Multinomial`, `RandomNormal`, `RandomUniform` and their like). Equal requests would get different
+  answers, and rows could not share a batch. Feed them as an input.
 - Training: `Gradient`, `Adagrad`, `Adam`, `Momentum`, and `Dropout` that drops elements. Export the model for inference.
-- `ImageDecoder`: a decoder of pictures from anybody is a door; decode before the request.
-- Types that no request can carry: float8, integers of 4 bits or fewer, and complex numbers as inputs, outputs or results. Weights of such types are read, by
-  `DequantizeLinear` and `Cast`.
-- `com.microsoft.nchwc`, the layout that onnxruntime's optimiser writes at its highest level for one kind of processor: write the file at
+- `ImageDecoder`. A decoder of anybody's pictures is a door to attackers. Decode before the request.
+- Types that no request can carry: float8, integers of 4 bits or fewer, and complex numbers. `DequantizeLinear` and `Cast` do read
+  weights of such types.
+- `com.microsoft.nchwc`, which onnxruntime's optimiser writes at its highest level for one kind of processor. Write the file at
   `ORT_ENABLE_EXTENDED`.
 ";
 
@@ -177,9 +178,11 @@ fn name(test: &Path) -> String {
 fn fate(test: &Path) -> Result<Fate, Box<dyn std::error::Error>> {
     let graph = match Graph::load(&fs::read(test.join("model.onnx"))?) {
         Ok(graph) => graph,
-        Err(OnnxError::Operator { operator, .. }) => return Ok(Fate::Missing(operator)),
-        Err(OnnxError::Unsupported(_)) => return Ok(Fate::Missing(OTHER_TYPES.into())),
-        Err(error) => return Err(error.into()),
+        Err(error) => match (error.kind(), error.place()) {
+            (OnnxErrorKind::Operator, Some((operator, _))) => return Ok(Fate::Missing(operator.to_owned())),
+            (OnnxErrorKind::Unsupported, _) => return Ok(Fate::Missing(OTHER_TYPES.into())),
+            _ => return Err(error.into()),
+        },
     };
     let text = fs::read_to_string(test.join("tolerance"))?;
     let numbers = text.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use uncork_onnx::{OnnxError, OnnxModel};
+use uncork_onnx::{OnnxErrorKind, OnnxModel};
 
 /// Longest time for one file: a thousand times what the originals take.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -53,13 +53,15 @@ pub(crate) fn run(folder: &Path, count: u64) -> ExitCode {
         }
         let kind = match &outcome {
             Ok(_) => "loaded",
-            Err(OnnxError::Unreadable(_)) => "unreadable",
-            Err(OnnxError::Operator { .. }) => "operator missing",
-            Err(OnnxError::Form { .. }) => "unsupported form",
-            Err(OnnxError::Graph(_)) => "broken graph",
-            Err(OnnxError::Unsupported(_)) => "not supported",
-            Err(OnnxError::Trial { .. }) => "fails on a trial",
-            Err(_) => "cannot be batched",
+            Err(error) => match error.kind() {
+                OnnxErrorKind::Unreadable => "unreadable",
+                OnnxErrorKind::Operator => "operator missing",
+                OnnxErrorKind::Form => "unsupported form",
+                OnnxErrorKind::Broken => "broken graph",
+                OnnxErrorKind::Unsupported => "not supported",
+                OnnxErrorKind::Trial => "fails on a trial",
+                _ => "cannot be batched",
+            },
         };
         *kinds.entry(kind).or_default() += 1;
         if let Err(error) = outcome

@@ -2,10 +2,73 @@
 
 use uncork_model::runner::DeviceError;
 
-/// Why a model could not be loaded. Every text names the place in the graph and is fit for the operator of the server.
+/// Why a model could not be loaded. Its text names the place in the graph and is fit for the operator of the server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub struct OnnxError(#[from] Cause);
+
+impl OnnxError {
+    /// What kind of error it is: what a program can act on. The text is for people.
+    #[must_use]
+    pub fn kind(&self) -> OnnxErrorKind {
+        match &self.0 {
+            Cause::Device(_) => OnnxErrorKind::Device,
+            Cause::File(_) => OnnxErrorKind::File,
+            Cause::Unreadable(_) => OnnxErrorKind::Unreadable,
+            Cause::Operator { .. } => OnnxErrorKind::Operator,
+            Cause::Form { .. } => OnnxErrorKind::Form,
+            Cause::Unsupported(_) => OnnxErrorKind::Unsupported,
+            Cause::Graph(_) => OnnxErrorKind::Broken,
+            Cause::Trial { .. } => OnnxErrorKind::Trial,
+            Cause::FixedBatch { .. } | Cause::NoBatchAxis { .. } => OnnxErrorKind::NoBatchAxis,
+            Cause::Doubt { .. } | Cause::MixedRows { .. } => OnnxErrorKind::MixedRows,
+            Cause::Lengths { .. } | Cause::Shapes(_) => OnnxErrorKind::Shapes,
+        }
+    }
+
+    /// The operator and the node that it is about, if it is about one.
+    #[must_use]
+    pub fn place(&self) -> Option<(&str, &str)> {
+        match &self.0 {
+            Cause::Operator { operator, node, .. }
+            | Cause::Form { operator, node, .. }
+            | Cause::Trial { operator, node, .. } => Some((operator, node)),
+            _ => None,
+        }
+    }
+}
+
+/// What kind of error an [`OnnxError`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum OnnxError {
+pub enum OnnxErrorKind {
+    /// The device that it is to run on is not there.
+    Device,
+    /// A file cannot be opened or read.
+    File,
+    /// The bytes are not an ONNX model, or are cut short.
+    Unreadable,
+    /// The graph uses an operator that is not implemented.
+    Operator,
+    /// The operator is implemented, but not with these attributes, types or non-constant inputs.
+    Form,
+    /// The file is a model, and it uses something that is not implemented.
+    Unsupported,
+    /// The file is a model, but its graph contradicts itself.
+    Broken,
+    /// A node failed when the model was tried on a few rows.
+    Trial,
+    /// An input or an output has no axis along which requests could share a batch.
+    NoBatchAxis,
+    /// An answer depends on what else is in the batch, or nothing shows that it does not.
+    MixedRows,
+    /// No length fits a free dimension, or what was said of the shapes does not fit the file.
+    Shapes,
+}
+
+/// The same with what its text says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Cause {
     /// The device that it is to run on is not there.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -149,7 +212,7 @@ mod tests {
     fn what_to_do_instead_depends_on_whose_operator_it_is() {
         let told = |operator: &str, others: &str| {
             let (operator, node) = (operator.to_owned(), "n".to_owned());
-            OnnxError::Operator { operator, node, others: others.to_owned() }.to_string()
+            Cause::Operator { operator, node, others: others.to_owned() }.to_string()
         };
         assert_eq!(
             told("com.microsoft.nchwc::Conv", ", nor are 'com.microsoft.nchwc::ReorderInput'"),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::proto::{HERE, KeyValue, TensorProto};
 use super::value::OpError;
-use super::{OnnxError, skeleton};
+use super::{Cause, skeleton};
 
 /// Largest model file, without weights in other files: what a protobuf message can have.
 const MAX_FILE: u64 = 1 << 31;
@@ -34,19 +34,19 @@ pub(super) struct Place {
 }
 
 /// Reads a model's own file without its large weights; says also where these and its further files are.
-pub(super) fn open(path: &Path) -> Result<(Vec<u8>, Files), OnnxError> {
-    let unreadable = |reason: std::io::Error| OnnxError::File(reason.to_string());
+pub(super) fn open(path: &Path) -> Result<(Vec<u8>, Files), Cause> {
+    let unreadable = |reason: std::io::Error| Cause::File(reason.to_string());
     let file = File::open(path).map_err(unreadable)?;
     let size = file.metadata().map_err(unreadable)?.len();
     if size > MAX_FILE {
-        return Err(OnnxError::Unreadable(format!(
+        return Err(Cause::Unreadable(format!(
             "it has {size} bytes, and an ONNX file at most {MAX_FILE}; larger models keep their weights in a file beside it \
              (save_as_external_data=True)"
         )));
     }
     let bytes = skeleton::read(&file, size).map_err(|e| match e.kind() {
         ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
-            OnnxError::Unreadable(format!("its protobuf encoding is cut short or damaged ({e})"))
+            Cause::Unreadable(format!("its protobuf encoding is cut short or damaged ({e})"))
         }
         _ => unreadable(e),
     })?;

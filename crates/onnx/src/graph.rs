@@ -17,7 +17,7 @@ use super::plan::{Failure, Plan, Spent};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
 use super::value::{OpError, Value};
 use super::{
-    Item, OnnxError, constants, expand, fuse, inline, invariant, ops, order, small, tensors, weights, widening,
+    Cause, Item, OnnxError, constants, expand, fuse, inline, invariant, ops, order, small, tensors, weights, widening,
 };
 use uncork_model::runner::RunnerError;
 use uncork_model::tensor::Tensor;
@@ -47,7 +47,7 @@ impl Graph {
     /// The same, for another device.
     pub fn open_on(path: &Path, device: &Device) -> Result<Graph, OnnxError> {
         let (bytes, files) = files::open(path)?;
-        Graph::compile(bytes.into(), &files, device, &Rule::ALL)
+        Ok(Graph::compile(bytes.into(), &files, device, &Rule::ALL)?)
     }
 
     /// Compiles a model from the bytes of its file, which must hold all its weights.
@@ -57,16 +57,16 @@ impl Graph {
 
     /// The same, for another device.
     pub fn load_on(bytes: &[u8], device: &Device) -> Result<Graph, OnnxError> {
-        Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, device, &Rule::ALL)
+        Ok(Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, device, &Rule::ALL)?)
     }
 
     /// Compiles a model from its bytes with only these rules to join nodes by, to hold the rules against each other.
     pub fn load_joined_by(bytes: &[u8], rules: &[Rule]) -> Result<Graph, OnnxError> {
-        Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, &Device::flex(), rules)
+        Ok(Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, &Device::flex(), rules)?)
     }
 
-    fn compile(bytes: Bytes, files: &Files, device: &Device, rules: &[Rule]) -> Result<Graph, OnnxError> {
-        let unreadable = |reason: String| OnnxError::Unreadable(reason);
+    fn compile(bytes: Bytes, files: &Files, device: &Device, rules: &[Rule]) -> Result<Graph, Cause> {
+        let unreadable = |reason: String| Cause::Unreadable(reason);
         let model = ModelProto::decode(bytes);
         let model = model.map_err(|e| unreadable(format!("its protobuf encoding is cut short or damaged ({e})")))?;
         let mut graph = model.graph.ok_or_else(|| unreadable("there is no graph in it".into()))?;
@@ -82,7 +82,7 @@ impl Graph {
         invariant::hoist(&mut graph);
         constants::lift(&mut graph);
         widening::widen(&mut graph);
-        let nodes = fenced(|| fuse::fuse(&mut graph, rules)).map_err(|e| OnnxError::Graph(e.0))?;
+        let nodes = fenced(|| fuse::fuse(&mut graph, rules)).map_err(|e| Cause::Graph(e.0))?;
         let plan = Plan::compile(graph, &nodes, opset, device.as_dispatch().clone(), files)?;
         Ok(Graph { outline, influence, plan })
     }
@@ -172,22 +172,22 @@ impl Graph {
 
 /// A tensor of numbers or texts from the bytes of a `TensorProto`, as ONNX's test data has them.
 pub fn read_item(bytes: &[u8]) -> Result<Item, OnnxError> {
-    let unreadable = |reason: String| OnnxError::Unreadable(reason);
+    let unreadable = |reason: String| Cause::Unreadable(reason);
     let mut tensor = TensorProto::decode(bytes).map_err(|e| unreadable(e.to_string()))?;
     let device = Device::flex();
     let value = weights::value(&mut tensor, &Files::None, device.as_dispatch());
-    value.and_then(Item::of).map_err(|e| unreadable(e.0))
+    Ok(value.and_then(Item::of).map_err(|e| unreadable(e.0))?)
 }
 
 /// A tensor of numbers from the bytes of a `TensorProto`.
 pub fn read_tensor(bytes: &[u8]) -> Result<TensorData, OnnxError> {
-    let unreadable = |reason: String| OnnxError::Unreadable(reason);
+    let unreadable = |reason: String| Cause::Unreadable(reason);
     let mut tensor = TensorProto::decode(bytes).map_err(|e| unreadable(e.to_string()))?;
-    weights::data(&mut tensor, &Files::None).map_err(|e| unreadable(e.0))
+    Ok(weights::data(&mut tensor, &Files::None).map_err(|e| unreadable(e.0))?)
 }
 
 /// Names the first operator that is missing, and its fellows.
-fn refuse_missing_operators(graph: &GraphProto) -> Result<(), OnnxError> {
+fn refuse_missing_operators(graph: &GraphProto) -> Result<(), Cause> {
     let mut missing = Vec::new();
     find_missing(graph, &mut missing);
     let Some(first) = missing.first() else { return Ok(()) };
@@ -197,7 +197,7 @@ fn refuse_missing_operators(graph: &GraphProto) -> Result<(), OnnxError> {
     others.dedup();
     others.retain(|other| *other != format!("'{operator}'"));
     let others = if others.is_empty() { String::new() } else { format!(", nor are {}", others.join(", ")) };
-    Err(OnnxError::Operator { operator, node: first.label().to_owned(), others })
+    Err(Cause::Operator { operator, node: first.label().to_owned(), others })
 }
 
 fn find_missing<'a>(graph: &'a GraphProto, missing: &mut Vec<&'a NodeProto>) {

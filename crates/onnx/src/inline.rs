@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use prost::Message;
 
-use super::OnnxError;
+use super::Cause;
 use super::proto::{self, AttributeProto, FunctionProto, GraphProto, NodeProto};
 
 /// Most nodes that functions may unfold to. Far more than any network has; functions that use each other twice would
@@ -23,7 +23,7 @@ const MAX_DEPTH: usize = 64;
 type Key = (String, String, String);
 
 /// Replaces all uses of `functions` in a graph. `opset` is the version of the standard operators of the file.
-pub(super) fn inline(graph: &mut GraphProto, functions: Vec<FunctionProto>, opset: i64) -> Result<(), OnnxError> {
+pub(super) fn inline(graph: &mut GraphProto, functions: Vec<FunctionProto>, opset: i64) -> Result<(), Cause> {
     if functions.is_empty() {
         return Ok(());
     }
@@ -51,13 +51,13 @@ struct Inliner<'a> {
 
 impl<'a> Inliner<'a> {
     /// Replaces all uses in a graph; `within` are the functions that it is part of.
-    fn graph(&mut self, graph: &mut GraphProto, within: &mut Vec<&'a Key>) -> Result<(), OnnxError> {
+    fn graph(&mut self, graph: &mut GraphProto, within: &mut Vec<&'a Key>) -> Result<(), Cause> {
         let nodes = std::mem::take(&mut graph.node);
         graph.node = self.all(nodes, within)?;
         Ok(())
     }
 
-    fn all(&mut self, nodes: Vec<NodeProto>, within: &mut Vec<&'a Key>) -> Result<Vec<NodeProto>, OnnxError> {
+    fn all(&mut self, nodes: Vec<NodeProto>, within: &mut Vec<&'a Key>) -> Result<Vec<NodeProto>, Cause> {
         let mut unfolded = Vec::with_capacity(nodes.len());
         for mut node in nodes {
             for body in node.attribute.iter_mut().filter_map(|attribute| attribute.g.as_mut()) {
@@ -80,7 +80,7 @@ impl<'a> Inliner<'a> {
     }
 
     /// The nodes of a function, as one node uses it.
-    fn unfold(&mut self, node: &NodeProto, function: &FunctionProto) -> Result<Vec<NodeProto>, OnnxError> {
+    fn unfold(&mut self, node: &NodeProto, function: &FunctionProto) -> Result<Vec<NodeProto>, Cause> {
         if let Some(version) = proto::standard_version(&function.opset_import).filter(|version| *version != self.opset)
         {
             let opset = self.opset;
@@ -131,12 +131,12 @@ impl<'a> Inliner<'a> {
     }
 }
 
-fn unsupported(function: &FunctionProto, what: &str) -> OnnxError {
-    OnnxError::Unsupported(format!("its function '{}' {what}", function.name))
+fn unsupported(function: &FunctionProto, what: &str) -> Cause {
+    Cause::Unsupported(format!("its function '{}' {what}", function.name))
 }
 
-fn wrong(function: &FunctionProto, what: &str) -> OnnxError {
-    OnnxError::Graph(format!("its function '{}' {what}", function.name))
+fn wrong(function: &FunctionProto, what: &str) -> Cause {
+    Cause::Graph(format!("its function '{}' {what}", function.name))
 }
 
 /// How many nodes a node is, with those of its bodies.

@@ -82,7 +82,8 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use error::OnnxError;
+use error::Cause;
+pub use error::{OnnxError, OnnxErrorKind};
 pub use fuse::Rule;
 pub use graph::{Graph, read_item, read_tensor};
 pub use item::Item;
@@ -141,7 +142,7 @@ impl OnnxModel {
 
     /// Loads a model as [`open_on`](OnnxModel::open_on) does, with what is said of its shapes.
     pub fn open_as(path: &Path, device: Device, shapes: &Shapes) -> Result<OnnxModel, OnnxError> {
-        OnnxModel::tried(Graph::open_on(path, &device::open(device)?)?, shapes)
+        Ok(OnnxModel::tried(Graph::open_on(path, &device::open(device).map_err(Cause::from)?)?, shapes)?)
     }
 
     /// Loads a model as [`open`](OnnxModel::open) does, from the bytes of a file that holds all weights.
@@ -156,14 +157,15 @@ impl OnnxModel {
 
     /// Loads a model as [`load_on`](OnnxModel::load_on) does, with what is said of its shapes.
     pub fn load_as(bytes: &[u8], device: Device, shapes: &Shapes) -> Result<OnnxModel, OnnxError> {
-        OnnxModel::tried(Graph::load_on(bytes, &device::open(device)?)?, shapes)
+        Ok(OnnxModel::tried(Graph::load_on(bytes, &device::open(device).map_err(Cause::from)?)?, shapes)?)
     }
 
-    fn tried(mut graph: Graph, shapes: &Shapes) -> Result<OnnxModel, OnnxError> {
+    fn tried(mut graph: Graph, shapes: &Shapes) -> Result<OnnxModel, Cause> {
         shapes::fix(shapes, &mut graph.outline)?;
         let Trial { signature, alone, is_unsteady, example } = trial::trial(&graph, shapes)?;
         let names = signature.inputs.iter().map(|spec| Arc::clone(&spec.name));
-        let example = Tensors::new(names.zip(example).collect()).map_err(|e| OnnxError::Graph(e.to_string()))?;
+        let example = Tensors::new(names.zip(example).collect()).map_err(|e| Cause::Graph(e.to_string()))?;
+        let alone = alone.map(OnnxError::from);
         Ok(OnnxModel(Arc::new(Loaded { signature, alone, is_unsteady, example, graph, left: memory::Left::default() })))
     }
 

@@ -5,11 +5,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::OnnxError;
+use super::Cause;
 use super::proto::{GraphProto, NodeProto};
 
 /// Sorts the nodes of a graph and of all bodies within. What nothing computes is left to whoever looks for it.
-pub(super) fn order(graph: &mut GraphProto) -> Result<(), OnnxError> {
+pub(super) fn order(graph: &mut GraphProto) -> Result<(), Cause> {
     for node in &mut graph.node {
         node.attribute.iter_mut().filter_map(|attribute| attribute.g.as_mut()).try_for_each(order)?;
     }
@@ -102,12 +102,12 @@ fn sorted(needs: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
 /// Most nodes of a circle that are named.
 const NAMED: usize = 4;
 
-fn broken(graph: &GraphProto, circle: &[usize]) -> OnnxError {
+fn broken(graph: &GraphProto, circle: &[usize]) -> Cause {
     let mut names: Vec<String> = circle.iter().take(NAMED).map(|&at| format!("'{}'", graph.node[at].label())).collect();
     if circle.len() > NAMED {
         names.push(format!("{} more", circle.len() - NAMED));
     }
-    OnnxError::Graph(match circle {
+    Cause::Graph(match circle {
         [_] => format!("node {} reads what it computes itself", names[0]),
         _ => format!("nodes {} wait for each other's results in a circle", names.join(", ")),
     })

@@ -23,19 +23,19 @@ use super::proto::{GraphProto, NodeProto, TensorProto};
 use super::small::Small;
 use super::tensors::datatype;
 use super::value::{OpError, Value};
-use super::{OnnxError, weights};
+use super::{Cause, weights};
 
 /// A compiled graph. Holds the weights; running it changes nothing in it.
 pub(super) struct Plan {
     device: DispatchDevice,
-    steps: Vec<Step>,
+    steps: Vec<Compiled>,
     slots: usize,
     /// Slots of the graph's inputs, in the model's order.
     inputs: Vec<usize>,
     outputs: Vec<Input>,
 }
 
-struct Step {
+struct Compiled {
     place: Place,
     inputs: Vec<Input>,
     /// `None` for an output that nobody reads.
@@ -123,7 +123,7 @@ impl Plan {
         opset: i64,
         device: DispatchDevice,
         files: &Files,
-    ) -> Result<Plan, OnnxError> {
+    ) -> Result<Plan, Cause> {
         Compiler::new(device, opset, files, None).graph(graph, nodes).map(|(plan, _)| plan)
     }
 
@@ -297,9 +297,9 @@ impl<'a> Compiler<'a> {
     }
 
     /// Compiles a graph; says also which values around it it reads, as inputs behind its own.
-    fn graph(mut self, mut graph: GraphProto, nodes: &[Node]) -> Result<(Plan, Vec<String>), OnnxError> {
+    fn graph(mut self, mut graph: GraphProto, nodes: &[Node]) -> Result<(Plan, Vec<String>), Cause> {
         if !graph.sparse_initializer.is_empty() {
-            return Err(OnnxError::Unsupported("sparse weights are not supported; export dense ones".into()));
+            return Err(Cause::Unsupported("sparse weights are not supported; export dense ones".into()));
         }
         let mut bodies = HashMap::new();
         let files = || nodes.iter().map(|node| &node.file);
@@ -323,24 +323,24 @@ impl<'a> Compiler<'a> {
             self.node(node)?;
         }
         let outputs = graph.output.into_iter().map(|output| {
-            let missing = || OnnxError::Graph(format!("nothing computes the output '{}'", output.name));
+            let missing = || Cause::Graph(format!("nothing computes the output '{}'", output.name));
             self.lookup(&output.name)?.ok_or_else(missing)
         });
-        let outputs = outputs.collect::<Result<Vec<Source>, OnnxError>>()?;
+        let outputs = outputs.collect::<Result<Vec<Source>, Cause>>()?;
         let captures = std::mem::take(&mut self.captures);
         Ok((self.finish(outputs), captures))
     }
 
     /// Gives a new name its meaning. A name that comes twice would silently read the wrong value.
-    fn name(&mut self, name: String, meaning: Meaning) -> Result<(), OnnxError> {
+    fn name(&mut self, name: String, meaning: Meaning) -> Result<(), Cause> {
         match self.names.insert(name.clone(), meaning) {
             None => Ok(()),
-            Some(_) => Err(OnnxError::Graph(format!("the name '{name}' is used twice"))),
+            Some(_) => Err(Cause::Graph(format!("the name '{name}' is used twice"))),
         }
     }
 
     /// A slot for a new name.
-    fn define(&mut self, name: String) -> Result<usize, OnnxError> {
+    fn define(&mut self, name: String) -> Result<usize, Cause> {
         let slot = self.slots;
         self.name(name, Meaning::Known(Source::Slot(slot)))?;
         self.slots += 1;
@@ -348,7 +348,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// What a name stands for, here or in the graphs around.
-    fn lookup(&mut self, name: &str) -> Result<Option<Source>, OnnxError> {
+    fn lookup(&mut self, name: &str) -> Result<Option<Source>, Cause> {
         if let Some(source) = self.known(name)? {
             return Ok(Some(source));
         }
@@ -368,7 +368,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// What a name of this graph stands for. A constant is given away when it is read for the last time.
-    fn known(&mut self, name: &str) -> Result<Option<Source>, OnnxError> {
+    fn known(&mut self, name: &str) -> Result<Option<Source>, Cause> {
         let Some(meaning) = self.names.get_mut(name) else { return Ok(None) };
         if let Meaning::Weight(weight) = meaning {
             let (elsewhere, known) = (weight.data_location != 0, readable(weight.data_type));
@@ -401,21 +401,21 @@ impl<'a> Compiler<'a> {
     }
 
     /// A node's argument; an empty name is one left out.
-    fn argument(&mut self, name: &str, place: &Place) -> Result<Source, OnnxError> {
+    fn argument(&mut self, name: &str, place: &Place) -> Result<Source, Cause> {
         if name.is_empty() {
             return Ok(Source::Absent);
         }
         self.lookup(name)?.ok_or_else(|| {
-            OnnxError::Graph(format!("nothing computes the value '{name}', which node '{}' reads", place.node))
+            Cause::Graph(format!("nothing computes the value '{name}', which node '{}' reads", place.node))
         })
     }
 
-    fn node(&mut self, node: &Node) -> Result<(), OnnxError> {
+    fn node(&mut self, node: &Node) -> Result<(), Cause> {
         let (whole, node) = (node, &node.file);
         let place = Place { operator: node.qualified(), node: node.label().to_owned() };
         let Some(operator) = ops::find(&place.operator) else {
             let Place { operator, node } = place;
-            return Err(OnnxError::Operator { operator, node, others: String::new() });
+            return Err(Cause::Operator { operator, node, others: String::new() });
         };
         let attributes = Attributes::new(&node.attribute);
         let mut sources = Vec::with_capacity(node.input.len());
@@ -458,13 +458,13 @@ impl<'a> Compiler<'a> {
             "" => Ok(None),
             name => self.define(name.to_owned()).map(Some),
         });
-        let outputs = outputs.collect::<Result<Vec<_>, OnnxError>>()?;
+        let outputs = outputs.collect::<Result<Vec<_>, Cause>>()?;
         self.steps.push(Draft { place, sources, outputs, kernel });
         Ok(())
     }
 
     /// Compiles a body of one of this graph's nodes.
-    fn body(&self, body: &GraphProto) -> Result<(Plan, Vec<String>), OnnxError> {
+    fn body(&self, body: &GraphProto) -> Result<(Plan, Vec<String>), Cause> {
         let compiler = Compiler::new(self.device.clone(), self.opset, self.files, Some(self));
         let mut body = body.clone();
         let nodes: Vec<Node> = std::mem::take(&mut body.node).into_iter().map(Node::plain).collect();
@@ -491,7 +491,7 @@ impl<'a> Compiler<'a> {
         }
         let steps = steps.into_iter().rev().map(|(inputs, place, outputs, kernel)| {
             let outputs = outputs.into_iter().map(|slot| slot.filter(|&slot| read[slot])).collect();
-            Step { place, inputs, outputs, kernel }
+            Compiled { place, inputs, outputs, kernel }
         });
         let steps = steps.collect();
         Plan { device: self.device, steps, slots: self.slots, inputs: self.inputs, outputs: graph_outputs }
@@ -530,14 +530,14 @@ fn readable(element: i32) -> bool {
 }
 
 /// Why a constant cannot be read: its file, its type, or what is in it.
-fn unread(reason: String, elsewhere: bool, known: bool) -> OnnxError {
+fn unread(reason: String, elsewhere: bool, known: bool) -> Cause {
     match (known, elsewhere) {
-        (false, _) => OnnxError::Unsupported(reason),
-        (true, true) => OnnxError::File(reason),
-        (true, false) => OnnxError::Graph(reason),
+        (false, _) => Cause::Unsupported(reason),
+        (true, true) => Cause::File(reason),
+        (true, false) => Cause::Graph(reason),
     }
 }
 
-fn form(place: &Place, reason: String) -> OnnxError {
-    OnnxError::Form { operator: place.operator.clone(), node: place.node.clone(), reason }
+fn form(place: &Place, reason: String) -> Cause {
+    Cause::Form { operator: place.operator.clone(), node: place.node.clone(), reason }
 }

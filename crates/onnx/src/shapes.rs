@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::OnnxError;
+use super::Cause;
 use super::outline::{Declared, Dim, Outline};
 use uncork_model::runner::{BatchAxes, Rows, Shapes};
 
 /// Gives free dimensions the lengths that are said. The error names those that there are.
-pub(crate) fn fix(shapes: &Shapes, outline: &mut Outline) -> Result<(), OnnxError> {
+pub(crate) fn fix(shapes: &Shapes, outline: &mut Outline) -> Result<(), Cause> {
     let names = free_names(outline);
     if let Some(unknown) = shapes.dims.keys().find(|name| !names.contains(name)) {
         let known = free_dimensions(outline);
-        return Err(OnnxError::Shapes(format!("no free dimension is called '{unknown}'; {known}")));
+        return Err(Cause::Shapes(format!("no free dimension is called '{unknown}'; {known}")));
     }
     if let BatchAxes::Named(axes) = &shapes.batch_axes {
         check_axes(axes, outline)?;
@@ -29,18 +29,18 @@ pub(crate) fn fix(shapes: &Shapes, outline: &mut Outline) -> Result<(), OnnxErro
     Ok(())
 }
 
-fn check_axes(axes: &BTreeMap<String, Rows>, outline: &Outline) -> Result<(), OnnxError> {
+fn check_axes(axes: &BTreeMap<String, Rows>, outline: &Outline) -> Result<(), Cause> {
     for (name, rows) in axes {
         let Some(input) = outline.inputs.iter().find(|input| input.name == *name) else {
             let known: Vec<String> = outline.inputs.iter().map(|input| format!("'{}'", input.name)).collect();
             let known = known.join(", ");
-            return Err(OnnxError::Shapes(format!("batch_axes: no input is called '{name}'; there are {known}")));
+            return Err(Cause::Shapes(format!("batch_axes: no input is called '{name}'; there are {known}")));
         };
         let rank = input.dims.as_ref().map_or(0, Vec::len);
         if let Rows::Axis(axis) = rows
             && *axis >= rank
         {
-            return Err(OnnxError::Shapes(format!("batch_axes: input '{name}' has {rank} axes, and no axis {axis}")));
+            return Err(Cause::Shapes(format!("batch_axes: input '{name}' has {rank} axes, and no axis {axis}")));
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use burn_backend::{Shape, TensorData};
 use half::f16;
 
-use super::OnnxError;
+use super::Cause;
 use super::proto::{GraphProto, NodeProto, ValueInfo};
 
 /// One of these types.
@@ -96,7 +96,7 @@ impl Small {
 const READERS: [&str; 3] = ["Cast", "DequantizeLinear", "GatherBlockQuantized"];
 
 /// Refuses a graph in which anybody else reads such a weight or input.
-pub(super) fn refuse_readers(graph: &GraphProto) -> Result<(), OnnxError> {
+pub(super) fn refuse_readers(graph: &GraphProto) -> Result<(), Cause> {
     let mut small: HashMap<&str, ()> = HashMap::new();
     collect(graph, &mut small);
     if small.is_empty() { Ok(()) } else { check(graph, &small) }
@@ -117,12 +117,12 @@ fn collect<'a>(graph: &'a GraphProto, small: &mut HashMap<&'a str, ()>) {
     }
 }
 
-fn check(graph: &GraphProto, small: &HashMap<&str, ()>) -> Result<(), OnnxError> {
+fn check(graph: &GraphProto, small: &HashMap<&str, ()>) -> Result<(), Cause> {
     let reads = |node: &&NodeProto| node.input.iter().any(|name| small.contains_key(name.as_str()));
     for node in graph.node.iter().filter(reads) {
         // Of a cast the type of the second argument would be seen.
         if !READERS.contains(&node.op_type.as_str()) {
-            return Err(OnnxError::Unsupported(format!(
+            return Err(Cause::Unsupported(format!(
                 "operator '{}' (node '{}') reads a tensor of a type of eight bits or fewer, which only {} may",
                 node.qualified(),
                 node.label(),
@@ -131,9 +131,7 @@ fn check(graph: &GraphProto, small: &HashMap<&str, ()>) -> Result<(), OnnxError>
         }
     }
     match graph.output.iter().find(|output| small.contains_key(output.name.as_str())) {
-        Some(output) => {
-            Err(OnnxError::Unsupported(format!("output '{}' is of a type that cannot be served", output.name)))
-        }
+        Some(output) => Err(Cause::Unsupported(format!("output '{}' is of a type that cannot be served", output.name))),
         None => graph.node.iter().flat_map(NodeProto::bodies).try_for_each(|body| check(body, small)),
     }
 }

@@ -10,7 +10,7 @@ use super::outline::{Declared, Dim, Outline};
 use super::proto::{self, GraphProto, ModelProto, TensorProto};
 use super::small::Small;
 use super::tensors::{datatype, dtype};
-use super::{OnnxError, expand, files, inline, ops};
+use super::{Cause, OnnxError, expand, files, inline, ops};
 
 /// A file's own account of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Survey {
 
     /// The same of a model's bytes.
     pub fn of(bytes: &[u8]) -> Result<Survey, OnnxError> {
-        let unreadable = |reason: String| OnnxError::Unreadable(reason);
+        let unreadable = |reason: String| Cause::Unreadable(reason);
         let model = ModelProto::decode(bytes);
         let model = model.map_err(|e| unreadable(format!("its protobuf encoding is cut short or damaged ({e})")))?;
         let mut graph = model.graph.ok_or_else(|| unreadable("there is no graph in it".into()))?;
@@ -155,6 +155,7 @@ impl Count {
 
 #[cfg(test)]
 mod tests {
+    use super::super::OnnxErrorKind;
     use super::*;
     use crate::author::Attribute::Body;
     use crate::author::{Author, FREE};
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(missing, [("mine::Bottle", "make_e"), ("mine::Whiten", "make_d")]);
         assert_eq!((survey.nodes(), survey.weights, survey.weight_bytes, survey.opset), (7, 1, 24, 17));
         assert_eq!(survey.inputs[1].dims, Some(vec![Err("batch".to_owned()), Ok(2)]));
-        assert!(matches!(Survey::of(b"no model"), Err(OnnxError::Unreadable(_))));
+        assert!(Survey::of(b"no model").is_err_and(|e| e.kind() == OnnxErrorKind::Unreadable));
     }
 
     #[test]

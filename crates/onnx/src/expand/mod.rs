@@ -11,7 +11,7 @@ mod quantized;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::OnnxError;
+use super::Cause;
 use super::attributes::Attributes;
 use super::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 use super::value::OpError;
@@ -57,7 +57,7 @@ fn find(name: &str) -> Option<&'static Recipe> {
 }
 
 /// Writes all such nodes of a graph and of its bodies in others. `opset` is the version of the standard operators.
-pub(super) fn expand(graph: &mut GraphProto, opset: i64) -> Result<(), OnnxError> {
+pub(super) fn expand(graph: &mut GraphProto, opset: i64) -> Result<(), Cause> {
     let weights = graph
         .initializer
         .iter()
@@ -81,8 +81,7 @@ pub(super) fn expand(graph: &mut GraphProto, opset: i64) -> Result<(), OnnxError
             Some(attribute) => Err(OpError(format!("its attribute '{attribute}' is not known"))),
             None => Ok(sheet.made),
         });
-        let made =
-            written.map_err(|e| OnnxError::Form { operator: name, node: node.label().to_owned(), reason: e.0 })?;
+        let made = written.map_err(|e| Cause::Form { operator: name, node: node.label().to_owned(), reason: e.0 })?;
         left.extend(made.into_iter().rev());
     }
     graph.node = done;

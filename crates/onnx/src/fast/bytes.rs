@@ -19,6 +19,10 @@ const MOST: i32 = 128;
 const RARE: usize = 1 << 12;
 
 /// How weights are multiplied with bytes.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "other processors multiply what was left, and then what was cut")
+)]
 pub(super) struct Bytes {
     /// So many pairs are added up in 16 bits: 2, 4 or 8.
     group: usize,

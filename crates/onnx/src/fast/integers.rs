@@ -7,7 +7,9 @@
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::bytes::{self, Bytes};
+#[cfg(target_arch = "x86_64")]
+use super::bytes;
+use super::bytes::Bytes;
 use super::quads;
 use super::quantize::Small;
 use super::vectorized;

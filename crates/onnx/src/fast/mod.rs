@@ -27,7 +27,9 @@ pub(crate) mod strided;
 mod tile;
 mod winograd;
 
-use pulp::{Simd, WithSimd};
+#[cfg(target_arch = "x86_64")]
+use pulp::Simd;
+use pulp::WithSimd;
 
 /// Runs `work` with the widest vectors that this processor has.
 pub(super) fn vectorized<W: WithSimd>(work: W) -> W::Output {

@@ -21,14 +21,14 @@ const SIDE_BY_SIDE: usize = 4;
 
 /// A matrix within a slice: element (i, j) is `data[i · rows + j · columns]`.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct Matrix<'a> {
     pub(crate) data: &'a [f32],
     pub(crate) rows: usize,
     pub(crate) columns: usize,
 }
 
 /// Lays a matrix of `terms` rows and `width` columns out as panels: `[panel][term][COLUMNS]`, filled up with zeros.
-fn panels(matrix: View<'_>, terms: usize, width: usize, panels: &mut Vec<[f32; COLUMNS]>) {
+fn panels(matrix: Matrix<'_>, terms: usize, width: usize, panels: &mut Vec<[f32; COLUMNS]>) {
     panels.clear();
     panels.resize(width.div_ceil(COLUMNS) * terms, [0.0; COLUMNS]);
     for (first, panel) in (0..width).step_by(COLUMNS).zip(panels.chunks_exact_mut(terms.max(1))) {
@@ -76,7 +76,7 @@ fn transpose<T: Copy>(elements: &mut [T], rows: usize, columns: usize) {
 }
 
 /// Lays `count` rows, beginning with `first`, out as strips.
-fn strips(matrix: View<'_>, first: usize, count: usize, terms: usize, strips: &mut Vec<[f32; ROWS]>) {
+fn strips(matrix: Matrix<'_>, first: usize, count: usize, terms: usize, strips: &mut Vec<[f32; ROWS]>) {
     strips.clear();
     strips.resize(count.div_ceil(ROWS) * terms, [0.0; ROWS]);
     for (at, strip) in (first..first + count).step_by(ROWS).zip(strips.chunks_exact_mut(terms.max(1))) {
@@ -129,7 +129,7 @@ impl Panels {
         let (wide, panel) = (whole * COLUMNS, inputs * COLUMNS);
         let rest = &weights[if transposed { wide * inputs } else { wide.min(weights.len()) }..];
         let (rows, columns) = if transposed { (1, inputs) } else { (outputs, 1) };
-        panels(View { data: rest, rows, columns }, inputs, outputs - wide, &mut last);
+        panels(Matrix { data: rest, rows, columns }, inputs, outputs - wide, &mut last);
         if transposed {
             weights.truncate(wide * inputs);
             let turn = |copy: &mut Vec<f32>, panel: &mut [f32]| {
@@ -177,14 +177,14 @@ impl Linear {
         if inputs == 0 || outputs == 0 || y.is_empty() {
             return y.fill(0.0);
         }
-        let left = View { data: x, rows: inputs, columns: 1 };
+        let left = Matrix { data: x, rows: inputs, columns: 1 };
         let bias = self.bias.as_deref();
         multiply(Product { left, terms: inputs, right, bias, added, activation }, outputs, y);
     }
 }
 
 /// y = left · right, for two matrices of `[rows, terms]` and `[terms, width]`.
-pub(crate) fn product(left: View<'_>, right: View<'_>, [terms, width]: [usize; 2], y: &mut [f32]) {
+pub(crate) fn product(left: Matrix<'_>, right: Matrix<'_>, [terms, width]: [usize; 2], y: &mut [f32]) {
     if terms == 0 || y.is_empty() {
         return y.fill(0.0);
     }
@@ -197,7 +197,7 @@ pub(crate) fn product(left: View<'_>, right: View<'_>, [terms, width]: [usize; 2
 /// The factors of a product, and what becomes of its sums.
 #[derive(Clone, Copy)]
 struct Product<'a> {
-    left: View<'a>,
+    left: Matrix<'a>,
     terms: usize,
     right: Right<'a>,
     bias: Option<&'a [f32]>,
@@ -358,7 +358,7 @@ mod tests {
     use super::super::numbers;
     use super::*;
 
-    fn naive(left: View<'_>, right: View<'_>, [rows, terms, width]: [usize; 3]) -> Vec<f32> {
+    fn naive(left: Matrix<'_>, right: Matrix<'_>, [rows, terms, width]: [usize; 3]) -> Vec<f32> {
         let mut y = Vec::new();
         for i in 0..rows {
             for j in 0..width {
@@ -380,8 +380,8 @@ mod tests {
     fn products_are_those_of_the_definition_for_every_layout() {
         for (rows, terms, width) in [(1, 1, 1), (1, 70, 100), (7, 13, 48), (8, 5, 49), (23, 64, 17), (130, 32, 131)] {
             let (a, b) = (numbers(rows * terms, 1), numbers(terms * width, 2));
-            let lefts = [View { data: &a, rows: terms, columns: 1 }, View { data: &a, rows: 1, columns: rows }];
-            let rights = [View { data: &b, rows: width, columns: 1 }, View { data: &b, rows: 1, columns: terms }];
+            let lefts = [Matrix { data: &a, rows: terms, columns: 1 }, Matrix { data: &a, rows: 1, columns: rows }];
+            let rights = [Matrix { data: &b, rows: width, columns: 1 }, Matrix { data: &b, rows: 1, columns: terms }];
             for left in lefts {
                 for right in rights {
                     let expected = naive(left, right, [rows, terms, width]);
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn a_factor_that_repeats_one_number_is_read_where_it_is() {
         let (x, one) = (numbers(40, 1), [3.0]);
-        let (row, number) = (View { data: &x, rows: 20, columns: 1 }, View { data: &one, rows: 0, columns: 0 });
+        let (row, number) = (Matrix { data: &x, rows: 20, columns: 1 }, Matrix { data: &one, rows: 0, columns: 0 });
         for (left, right) in [(row, number), (number, row)] {
             let (rows, terms, width) = if left.rows == 0 { (9, 2, 20) } else { (2, 20, 50) };
             let mut y = vec![f32::NAN; rows * width];
@@ -411,7 +411,7 @@ mod tests {
             let w = numbers(inputs * outputs, 2);
             let turned: Vec<f32> = (0..w.len()).map(|i| w[i % inputs * outputs + i / inputs]).collect();
             let mut expected = Vec::new();
-            panels(View { data: &w, rows: outputs, columns: 1 }, inputs, outputs, &mut expected);
+            panels(Matrix { data: &w, rows: outputs, columns: 1 }, inputs, outputs, &mut expected);
             for (weights, transposed) in [(w, false), (turned, true)] {
                 let laid_out = Panels::new(weights, transposed, [inputs, outputs]);
                 let Right { panels, last } = laid_out.right();
@@ -426,7 +426,8 @@ mod tests {
         let (x, w) = (numbers(rows * inputs, 1), numbers(inputs * outputs, 2));
         let turned: Vec<f32> = (0..w.len()).map(|i| w[i % inputs * outputs + i / inputs]).collect();
         let (bias, added) = (numbers(outputs, 3), numbers(rows * outputs, 4));
-        let (left, right) = (View { data: &x, rows: inputs, columns: 1 }, View { data: &w, rows: outputs, columns: 1 });
+        let (left, right) =
+            (Matrix { data: &x, rows: inputs, columns: 1 }, Matrix { data: &w, rows: outputs, columns: 1 });
         let mut expected = naive(left, right, [rows, inputs, outputs]);
         for (i, y) in expected.iter_mut().enumerate() {
             *y = (*y + bias[i % outputs] + added[i]).max(0.0);

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::after::After;
 use super::{Build, Kernel, Operator};
 use crate::fast::activation::Activation;
-use crate::fast::product::{Linear, Panels, View, product};
+use crate::fast::product::{Linear, Matrix, Panels, product};
 use crate::floats::{self, Floats, Strided};
 use crate::memory;
 use crate::value::{Backend as B, Handle, OpError, Value, broadcast, elements, lift};
@@ -189,7 +189,7 @@ fn fast_matmul(a: &Handle, b: &Handle, device: &DispatchDevice) -> Result<Option
     dims[rank - 1] = width;
     let mut y = memory::take(elements(&dims)?);
     let each = left[rank - 2] * width;
-    let work = |(at, y): (usize, &mut [f32])| product(view(&a, stack, at), view(&b, stack, at), [terms, width], y);
+    let work = |(at, y): (usize, &mut [f32])| product(matrix(&a, stack, at), matrix(&b, stack, at), [terms, width], y);
     if each == 0 || terms == 0 {
         y.fill(0.0); // empty sums
     } else if rayon::current_num_threads() == 1 {
@@ -201,14 +201,14 @@ fn fast_matmul(a: &Handle, b: &Handle, device: &DispatchDevice) -> Result<Option
 }
 
 /// Matrix `at` of a stack with these leading dimensions.
-fn view<'a>(matrices: &Strided<'a>, stack: &[usize], at: usize) -> View<'a> {
+fn matrix<'a>(matrices: &Strided<'a>, stack: &[usize], at: usize) -> Matrix<'a> {
     let (mut rest, mut offset) = (at, matrices.start);
     for (&count, stride) in stack.iter().zip(&matrices.strides).rev() {
         offset += rest % count * stride;
         rest /= count;
     }
     let rank = stack.len();
-    View { data: &matrices.elements[offset..], rows: matrices.strides[rank], columns: matrices.strides[rank + 1] }
+    Matrix { data: &matrices.elements[offset..], rows: matrices.strides[rank], columns: matrices.strides[rank + 1] }
 }
 
 /// `Gemm` with factors that are not constant, or scaled.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use self::lengths::is_batch;
 use self::sample::{MANNERS, Manner, Sample};
-use super::OnnxError;
+use super::Cause;
 use super::graph::Graph;
 use super::influence::Inputs;
 use super::outline::{Declared, Dim};
@@ -50,7 +50,7 @@ pub(super) struct Trial {
     pub(super) signature: Signature,
     /// Why rows, or requests where there are no rows, must be run one at a time; `None` where batches are run as a whole, and
     /// where the model is unbatched because somebody said so.
-    pub(super) alone: Option<OnnxError>,
+    pub(super) alone: Option<Cause>,
     /// Whether values decide how long outputs are, so that answers to two rows may not go into one tensor.
     pub(super) is_unsteady: bool,
     /// A row that has run, its tensors in the signature's order with rows along axis 0.
@@ -58,10 +58,10 @@ pub(super) struct Trial {
 }
 
 /// Tries a graph, of whose shapes something may have been said.
-pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, OnnxError> {
+pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, Cause> {
     let outline = &graph.outline;
     if outline.inputs.is_empty() || outline.outputs.is_empty() {
-        return Err(OnnxError::Graph("it has no inputs or no outputs".into()));
+        return Err(Cause::Graph("it has no inputs or no outputs".into()));
     }
     let types: Vec<DataType> = outline.inputs.iter().map(datatype).collect::<Result<_, _>>()?;
     let bench = Bench { graph, types, length: shapes.length, begin: Instant::now() };
@@ -85,7 +85,7 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, OnnxError> 
         };
         // What a file declares for one row it need not do for more.
         let declared = outline.inputs.iter().find(|input| matches!(input.dims.as_deref(), Some([Dim::Fixed(1), ..])));
-        why.get_or_insert(declared.map_or(refused, |input| OnnxError::FixedBatch {
+        why.get_or_insert(declared.map_or(refused, |input| Cause::FixedBatch {
             name: input.name.clone(),
             found: "has a fixed first dimension of 1".into(),
         }));
@@ -109,7 +109,7 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, OnnxError> 
 }
 
 /// Why a model without any batch axis has none.
-fn unbatchable(inputs: &[Declared], said: &BatchAxes) -> Option<OnnxError> {
+fn unbatchable(inputs: &[Declared], said: &BatchAxes) -> Option<Cause> {
     if *said == BatchAxes::Unbatched {
         return None;
     }
@@ -119,7 +119,7 @@ fn unbatchable(inputs: &[Declared], said: &BatchAxes) -> Option<OnnxError> {
         Some([Dim::Fixed(n), ..]) => format!("has a fixed first dimension of {n}"),
         _ => "is a single number".into(),
     };
-    Some(OnnxError::FixedBatch { name: first.name.clone(), found })
+    Some(Cause::FixedBatch { name: first.name.clone(), found })
 }
 
 /// A graph and how long it has been tried.
@@ -210,7 +210,7 @@ impl Bench<'_> {
     }
 
     /// The first lengths, and the boldest values, with which one row runs.
-    fn settle(&self, rows: &[Rows]) -> Result<Attempt, OnnxError> {
+    fn settle(&self, rows: &[Rows]) -> Result<Attempt, Cause> {
         let declared = &self.graph.outline.inputs;
         let inputs: Vec<TensorSpec> =
             declared.iter().zip(&self.types).zip(rows).map(|((d, t), r)| spec(d, *t, *r)).collect::<Result<_, _>>()?;
@@ -239,18 +239,18 @@ impl Bench<'_> {
         let failure = failure.unwrap_or_else(|| OpError::new("it was never tried").into());
         if is_free {
             let known = free_dimensions(&self.graph.outline);
-            return Err(OnnxError::Lengths { failure: failure.to_string(), known });
+            return Err(Cause::Lengths { failure: failure.to_string(), known });
         }
         Err(failed(failure))
     }
 
     /// Runs rows in batches and alone. Says where outputs have their rows, or why the rows cannot share a batch.
-    fn batches(&self, attempt: &Attempt) -> Result<Found, OnnxError> {
+    fn batches(&self, attempt: &Attempt) -> Result<Found, Cause> {
         let names: Vec<&str> = self.graph.outline.outputs.iter().map(|output| output.name.as_str()).collect();
         let first = names[0].to_owned();
         if attempt.manner == Manner::Zero {
             let found = "can be computed for zeros only, as far as was tried".into();
-            return Err(OnnxError::NoBatchAxis { name: first, found });
+            return Err(Cause::NoBatchAxis { name: first, found });
         }
         let mut rows: Option<Vec<Rows>> = None;
         let mut shapes: Vec<Vec<Vec<usize>>> = vec![Vec::new(); names.len()];
@@ -280,7 +280,7 @@ impl Bench<'_> {
             }
             let many = self.run(&sample, numbers).map_err(|failure| {
                 let found = format!("can be computed for one row only ({failure})");
-                OnnxError::NoBatchAxis { name: first.clone(), found }
+                Cause::NoBatchAxis { name: first.clone(), found }
             })?;
             let rows = match &mut rows {
                 Some(rows) => rows,
@@ -289,14 +289,14 @@ impl Bench<'_> {
             for (one, &place) in alone.iter().zip(*places) {
                 for (i, (one, many)) in one.iter().zip(&many).enumerate() {
                     if !is_within(rows[i], place, many) || !compare::is_same(one, &compare::row(many, rows[i], place)) {
-                        return Err(OnnxError::MixedRows { name: names[i].to_owned() });
+                        return Err(Cause::MixedRows { name: names[i].to_owned() });
                     }
                     shapes[i].push(one.shape().to_vec());
                 }
             }
         }
         let found = |rows| Found { rows, shapes };
-        rows.map(found).ok_or(OnnxError::NoBatchAxis { name: first, found: "was never computed".into() })
+        rows.map(found).ok_or(Cause::NoBatchAxis { name: first, found: "was never computed".into() })
     }
 
     /// Where outputs have their rows: one and so many.
@@ -306,7 +306,7 @@ impl Bench<'_> {
         one: &[Tensor],
         many: &[Tensor],
         count: usize,
-    ) -> Result<Vec<Rows>, OnnxError> {
+    ) -> Result<Vec<Rows>, Cause> {
         let by = attempt.batched();
         let outputs = self.graph.outline.outputs.iter().zip(one).zip(many).enumerate();
         let found = outputs.map(|(i, ((declared, one), many))| {
@@ -315,23 +315,23 @@ impl Bench<'_> {
             let rows = compare::rows_of(one.shape(), many.shape(), count);
             rows.filter(|rows| *rows != Rows::Shared || !values).ok_or_else(|| {
                 let found = format!("has the shape {:?} for 1 row and {:?} for {count}", one.shape(), many.shape());
-                OnnxError::NoBatchAxis { name: declared.name.clone(), found }
+                Cause::NoBatchAxis { name: declared.name.clone(), found }
             })
         });
         found.collect()
     }
 
     /// Why rows may change each other's answers although none was seen to.
-    fn doubt(&self, attempt: &Attempt, found: &Found) -> Option<OnnxError> {
+    fn doubt(&self, attempt: &Attempt, found: &Found) -> Option<Cause> {
         let (influence, by) = (&self.graph.influence, attempt.batched());
         if let Some(place) = influence.turn(by) {
             let found =
                 format!("operator '{}' (node '{}') goes by the values of all rows at once", place.operator, place.node);
-            return Some(OnnxError::Doubt { found });
+            return Some(Cause::Doubt { found });
         }
         let outputs = self.graph.outline.outputs.iter().zip(&influence.lengths);
         let unsteady = outputs.zip(&found.rows).find(|((_, lengths), _)| lengths.meets(by));
-        unsteady.map(|((output, _), _)| OnnxError::Doubt {
+        unsteady.map(|((output, _), _)| Cause::Doubt {
             found: format!("the values of all rows decide how long the output '{}' is", output.name),
         })
     }
@@ -369,7 +369,7 @@ impl Bench<'_> {
     }
 
     /// Puts together what was found.
-    fn conclude(&self, attempt: Attempt, found: Found, alone: Option<OnnxError>) -> Trial {
+    fn conclude(&self, attempt: Attempt, found: Found, alone: Option<Cause>) -> Trial {
         // Where lengths are free, what follows them is found by longer ones. Twice as high and wide takes four times as long.
         let longer = attempt.longer.as_ref().filter(|_| !self.is_late(attempt.took * 4));
         let longer = longer.and_then(|rows| self.run(&Sample { rows, ..attempt.sample(0) }, &[0]).ok());
@@ -458,38 +458,38 @@ fn behind(shapes: &[Vec<usize>], rows: &[Rows]) -> Vec<Vec<usize>> {
     shapes.iter().zip(rows).map(without).collect()
 }
 
-fn datatype(declared: &Declared) -> Result<DataType, OnnxError> {
+fn datatype(declared: &Declared) -> Result<DataType, Cause> {
     tensors::datatype(declared.element).ok_or_else(|| {
         let (name, element) = (&declared.name, declared.element);
-        OnnxError::Graph(format!("input '{name}' has an element type ({element}) that cannot be served"))
+        Cause::Graph(format!("input '{name}' has an element type ({element}) that cannot be served"))
     })
 }
 
 /// A declared input, with its rows along some axis.
-fn spec(declared: &Declared, datatype: DataType, rows: Rows) -> Result<TensorSpec, OnnxError> {
+fn spec(declared: &Declared, datatype: DataType, rows: Rows) -> Result<TensorSpec, Cause> {
     let name = declared.name.clone();
     let Some(dims) = declared.dims.as_deref() else {
-        return Err(OnnxError::FixedBatch { name, found: "declares no shape".into() });
+        return Err(Cause::FixedBatch { name, found: "declares no shape".into() });
     };
     let behind = dims.iter().enumerate().filter(|(axis, _)| rows != Rows::Axis(*axis)).map(|(_, dim)| match dim {
         Dim::Free(_) => Ok(None),
-        Dim::Fixed(n) => usize::try_from(*n)
-            .map(Some)
-            .map_err(|_| OnnxError::Graph(format!("input '{name}' has a dimension of {n}"))),
+        Dim::Fixed(n) => {
+            usize::try_from(*n).map(Some).map_err(|_| Cause::Graph(format!("input '{name}' has a dimension of {n}")))
+        }
     });
     let dims: Vec<Option<usize>> = behind.collect::<Result<_, _>>()?;
     let fixed: Vec<usize> = dims.iter().flatten().copied().collect();
     if elements(&fixed).map_or(true, |n| n > MAX_ROW) {
-        return Err(OnnxError::Graph(format!("a row of input '{name}' has more than {MAX_ROW} elements")));
+        return Err(Cause::Graph(format!("a row of input '{name}' has more than {MAX_ROW} elements")));
     }
     let range = declared.range.clone();
     Ok(TensorSpec { rows, range, ..TensorSpec::new(name, datatype, dims) })
 }
 
-fn failed(failure: Failure) -> OnnxError {
+fn failed(failure: Failure) -> Cause {
     let Failure { place, reason } = failure;
     match place {
-        Some(place) => OnnxError::Trial { operator: place.operator, node: place.node, reason },
-        None => OnnxError::Graph(reason),
+        Some(place) => Cause::Trial { operator: place.operator, node: place.node, reason },
+        None => Cause::Graph(reason),
     }
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use super::super::author::Attribute::{Body, Int, Ints};
 use super::super::author::{Author, FREE};
-use super::super::{OnnxError, OnnxModel};
+use super::super::{OnnxError, OnnxErrorKind, OnnxModel};
 use uncork_model::runner::{BatchAxes, Device, Rows, Runner, Shapes, TensorSpec};
 use uncork_model::tensor::{Data, Tensor, Tensors};
 
@@ -52,7 +52,7 @@ fn rows_that_influence_each_other_run_one_by_one_and_the_reason_is_told() {
     let author = graph().ints("from", &[1], &[0]).ints("to", &[1], &[1]);
     let first = author.node("Slice", &["x", "from", "to"], &["first"], &[]);
     let first = load(first.node("Add", &["x", "first"], &["y"], &[]));
-    assert!(matches!(first.alone(), Some(OnnxError::MixedRows { .. })));
+    assert_eq!(first.alone().map(OnnxError::kind), Some(OnnxErrorKind::MixedRows));
     assert_eq!(answer(&first, x()), floats(&[2, 2], &[2.0, 4.0, 10.0, 12.0]));
 
     // One answer for all rows is none for each.
@@ -68,7 +68,7 @@ fn a_small_influence_is_seen_by_the_scale_of_the_output() {
     let author = author.node("ReduceMax", &["x"], &["most"], &[("axes", Ints(&[0]))]);
     let author = author.node("Mul", &["most", "part"], &["little"], &[]).floats("thousandth", &[1], &[0.001]);
     let author = author.node("Add", &["x", "little"], &["h"], &[]).node("Mul", &["h", "thousandth"], &["y"], &[]);
-    assert!(matches!(load(author).alone(), Some(OnnxError::MixedRows { .. })));
+    assert_eq!(load(author).alone().map(OnnxError::kind), Some(OnnxErrorKind::MixedRows));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_model_with_a_first_dimension_of_its_own_is_served_as_it_is() {
     for dims in [&[4, 2][..], &[]] {
         let author = Author::new(17).input("x", dims).output("y", dims).node("Neg", &["x"], &["y"], &[]);
         let model = load(author);
-        assert!(matches!(model.alone(), Some(OnnxError::FixedBatch { .. })), "{dims:?}");
+        assert_eq!(model.alone().map(OnnxError::kind), Some(OnnxErrorKind::NoBatchAxis), "{dims:?}");
         let shape: Vec<usize> = dims.iter().map(|&d| d as usize).collect();
         let count = shape.iter().product();
         assert_eq!(answer(&model, floats(&shape, &vec![1.0; count])), floats(&shape, &vec![-1.0; count]));
