@@ -39,7 +39,7 @@ pub fn latencies(outcome: &Outcome, longest: f64, columns: usize) -> String {
 }
 
 /// A bar for each value, the largest of full height; next to nothing is a blank.
-pub fn bars(values: &[f64]) -> String {
+fn bars(values: &[f64]) -> String {
     let most = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let bar = |value: &f64| match value / most {
         height if height < 0.005 => ' ',

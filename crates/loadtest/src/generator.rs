@@ -430,6 +430,7 @@ impl<'a> Generator<'a> {
     /// Tells whoever watches what happened since the last time.
     fn beat(&mut self) {
         let mut pulse = std::mem::take(&mut self.pulse);
+        pulse.thread = self.orders.first_number;
         pulse.busy_connections = self.busy_connections;
         pulse.waiting = self.waiting.len();
         // Nobody may be watching any more.

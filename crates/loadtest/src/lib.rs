@@ -37,7 +37,7 @@ pub use place::{Address, Place, Speech, Url};
 pub use pulse::Pulse;
 pub use run::{Means, Run, run};
 pub use schedule::{Due, Dues, OpenLoad, Times};
-pub use search::{Found, Heard, Search, Step};
+pub use search::{Found, Heard, Next, Search};
 pub use slo::{Judged, Slo, Unit, short, written};
 pub use source::{ClosedLoad, Load};
 pub use tally::{Ending, Slot, Tally};

@@ -9,6 +9,8 @@ use super::tally::{Ending, micros, small_histogram};
 /// A short stretch of a run, warm-up included.
 #[derive(Debug, Clone)]
 pub struct Pulse {
+    /// The thread that sends, from 0.
+    pub thread: u64,
     /// Requests that became due.
     pub due: u64,
     /// Good answers.
@@ -33,6 +35,7 @@ pub struct Pulse {
 impl Default for Pulse {
     fn default() -> Pulse {
         Pulse {
+            thread: 0,
             due: 0,
             good: 0,
             refused: 0,
@@ -62,7 +65,7 @@ impl Pulse {
         }
     }
 
-    /// Adds the same stretch of another thread, or the next of the same one.
+    /// Adds the same stretch of another thread, or the next of the same one; what is under way and waits stays as it is.
     pub fn add(&mut self, other: &Pulse) {
         self.due += other.due;
         self.good += other.good;

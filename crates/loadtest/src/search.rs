@@ -49,7 +49,7 @@ pub enum Found {
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Step {
+pub enum Next {
     /// Try this rate.
     Try(f64),
     /// It is over.
@@ -92,8 +92,8 @@ impl Search {
     }
 
     /// The first rate to try.
-    pub fn first(&self) -> Step {
-        Step::Try(self.next)
+    pub fn first(&self) -> Next {
+        Next::Try(self.next)
     }
 
     /// Whether the trial under way is the winner's second.
@@ -102,7 +102,7 @@ impl Search {
     }
 
     /// Takes in what the last trial said.
-    pub fn heard(&mut self, heard: Heard) -> Step {
+    pub fn heard(&mut self, heard: Heard) -> Next {
         self.trials += 1;
         let rate = self.next;
         if heard == Heard::Met {
@@ -134,13 +134,13 @@ impl Search {
         }
     }
 
-    fn go_on(&mut self, rate: f64) -> Step {
+    fn go_on(&mut self, rate: f64) -> Next {
         self.next = rate;
-        Step::Try(rate)
+        Next::Try(rate)
     }
 
     /// A second trial of the winner: it was chosen for having passed, and may have passed by luck.
-    fn check(&mut self, rate: f64) -> Step {
+    fn check(&mut self, rate: f64) -> Next {
         self.checking = true;
         if self.checks >= MOST_CHECKS || rate < self.lowest {
             return self.found();
@@ -148,8 +148,8 @@ impl Search {
         self.go_on(rate)
     }
 
-    fn found(&self) -> Step {
-        Step::Done(match (self.met, self.missed) {
+    fn found(&self) -> Next {
+        Next::Done(match (self.met, self.missed) {
             (Some(met), missed) => Found::Rate { met, missed, by_generator: self.missed_unclear },
             (None, _) if self.once.is_some() => Found::Unsteady { once: self.once.unwrap_or_default() },
             (None, _) if self.missed_unclear => Found::Unclear { lowest: self.next },
@@ -168,8 +168,8 @@ mod tests {
         let mut step = search.first();
         for trials in 0.. {
             match step {
-                Step::Try(rate) => step = search.heard(answer(rate)),
-                Step::Done(found) => return (found, trials),
+                Next::Try(rate) => step = search.heard(answer(rate)),
+                Next::Done(found) => return (found, trials),
             }
         }
         unreachable!()
@@ -225,11 +225,11 @@ mod tests {
     fn what_never_holds_twice_is_not_found() {
         let mut search_under_way = Search::new(100.0, (10.0, 5000.0), 0.05);
         let mut step = search_under_way.first();
-        while let Step::Try(rate) = step {
+        while let Next::Try(rate) = step {
             let is_met = rate <= 1000.0 && !search_under_way.is_checking();
             step = search_under_way.heard(if is_met { Heard::Met } else { Heard::Missed });
         }
-        assert!(matches!(step, Step::Done(Found::Unsteady { once }) if (950.0..=1000.0).contains(&once)), "{step:?}");
+        assert!(matches!(step, Next::Done(Found::Unsteady { once }) if (950.0..=1000.0).contains(&once)), "{step:?}");
     }
 
     #[test]

@@ -60,6 +60,11 @@ impl Trial {
         }
     }
 
+    /// One of several: its rate, and its verdict.
+    pub(super) fn line(&self) -> String {
+        format!("{:>10}/s  {}", self.rate.map_or("–".into(), short), self.verdict_line())
+    }
+
     /// `PASS p99 18.2 ms <= 25 ms (at 2000/s for 30 s, …)`
     pub(super) fn verdict_line(&self) -> String {
         let tally = &self.run.tally;

@@ -7,7 +7,7 @@ use super::arrivals::Arriving;
 use super::live;
 use super::report::{Batches, Made, Purpose, Report, Trial};
 use super::stop::Stop;
-use uncork_loadtest::{Heard, Load, Means, Run, Search, Slo, Step, Verdict, short};
+use uncork_loadtest::{Heard, Load, Means, Next, Run, Search, Slo, Verdict, short};
 
 /// Where a search begins that is told nothing: low enough for any server, and seven doublings from ten thousand.
 pub(super) const FIRST_RATE: f64 = 100.0;
@@ -40,14 +40,14 @@ impl Trials {
     pub(super) fn run(self, series: &Series) -> Result<Report, String> {
         match series {
             Series::One => {
-                let trial = self.trial(self.arriving.rate, &self.arriving.load, "")?;
+                let trial = self.trial(self.arriving.rate, &self.arriving.load, "", &[])?;
                 Ok(self.report(Purpose::One, vec![trial], 0))
             }
             Series::Sweep { range: (low, high), steps } => {
                 let mut trials = Vec::new();
                 for step in 0..*steps {
                     let rate = low + (high - low) * step as f64 / (steps - 1) as f64;
-                    trials.push(self.at_rate(rate, &format!("{} of {steps}", step + 1))?);
+                    trials.push(self.at_rate(rate, &format!("{} of {steps}", step + 1), &trials)?);
                     if self.is_told_to_stop() {
                         break;
                     }
@@ -66,11 +66,11 @@ impl Trials {
         let mut step = search.first();
         let found = loop {
             match step {
-                Step::Done(found) => break Some(found),
-                Step::Try(rate) => {
+                Next::Done(found) => break Some(found),
+                Next::Try(rate) => {
                     let label =
                         if search.is_checking() { "once more".into() } else { format!("try {}", trials.len() + 1) };
-                    let trial = self.at_rate(rate, &label)?;
+                    let trial = self.at_rate(rate, &label, &trials)?;
                     let heard = match &trial.verdict {
                         Verdict::Passed => Heard::Met,
                         Verdict::Missed => Heard::Missed,
@@ -92,27 +92,27 @@ impl Trials {
         self.stop.told().load(Ordering::Relaxed)
     }
 
-    fn at_rate(&self, rate: f64, label: &str) -> Result<Trial, String> {
+    fn at_rate(&self, rate: f64, label: &str, earlier: &[Trial]) -> Result<Trial, String> {
         let Load::Open(load) = &self.arriving.load else {
             return Err("callers in a closed loop have no rate".into());
         };
         let mut load = load.clone();
         load.times = load.times.at_rate(rate)?;
-        let trial = self.trial(Some(rate), &Load::Open(load), label)?;
+        let trial = self.trial(Some(rate), &Load::Open(load), label, earlier)?;
         if !self.is_quiet {
-            live::finished(&format!("{:>10}/s  {}", short(rate), trial.verdict_line()));
+            live::finished(&trial.line());
         }
         Ok(trial)
     }
 
-    fn trial(&self, rate: Option<f64>, load: &Load, label: &str) -> Result<Trial, String> {
+    fn trial(&self, rate: Option<f64>, load: &Load, label: &str, earlier: &[Trial]) -> Result<Trial, String> {
         let before = self.aim.exposition();
         let rate_words = rate.map_or(String::new(), |rate| format!(", {}/s", short(rate)));
         let label = if label.is_empty() { String::new() } else { format!(" ({label})") };
         let title = format!("{}{rate_words}{label}", self.aim.words);
-        let view = live::View::new(title, load, self.is_quiet);
+        let live = live::Live::new(title, load, self.is_quiet, earlier.iter().map(Trial::line).collect());
         let run =
-            uncork_loadtest::run(load, &*self.aim.target, &self.means, self.stop.told(), |pulses| view.watch(&pulses))?;
+            uncork_loadtest::run(load, &*self.aim.target, &self.means, self.stop.told(), |pulses| live.watch(&pulses))?;
         let mut batches = match (before, self.aim.exposition(), &self.aim.model) {
             (Some(before), Some(after), Some(model)) => after.batches_since(&before, model),
             _ => Batches::new(),
