@@ -10,8 +10,10 @@ import importlib
 import importlib.util
 import inspect
 import json
+import math
 import os
 import pickle
+import struct
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -268,6 +270,7 @@ def article(noun: str) -> str:
 # --- Answers ---------------------------------------------------------------------------------------------------------
 
 NO_HEAD = LENGTH.pack(2) + b"{}"
+NUMBERS_HEAD = LENGTH.pack(16) + b'{"numbers":true}'
 
 
 def _plain(value: Any) -> Any:
@@ -288,8 +291,15 @@ def _plain(value: Any) -> Any:
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain).encode
 
 
+# A list of as many floats is sent as they are: to write JSON takes twelve times as long.
+_MANY = 8
+_FLOATS = {float}
+
+
 def encoded(answer: Any) -> bytes:
     """An answer, or an exception, as an element of `answer`."""
+    if type(answer) is list and len(answer) >= _MANY and set(map(type, answer)) == _FLOATS and math.isfinite(sum(answer)):
+        return NUMBERS_HEAD + struct.pack(f"<{len(answer)}d", *answer)
     if isinstance(answer, (dict, list, str, float, int)):
         return NO_HEAD + _encode(answer).encode()
     if isinstance(answer, BadInput):

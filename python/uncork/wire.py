@@ -18,6 +18,10 @@ HEADER = struct.Struct("<B3xIQQ")
 LENGTH = struct.Struct("<I")
 MOST_META = 16 << 20
 MOST_DATA = 4 << 30
+# Bytes that are asked for at a time: small frames come whole.
+ROOM = 64 << 10
+
+written = json.JSONEncoder(separators=(",", ":")).encode
 
 Buffer = Union[bytes, bytearray, memoryview]
 
@@ -47,26 +51,41 @@ class Wire:
         self._connection = connection
         self._writing = threading.Lock()
         self._segments: dict[int, mmap.mmap] = {}
+        # What has come and is not read yet lies between these two of the room, and the descriptors that came with it.
+        self._room = memoryview(bytearray(ROOM))
+        self._begin = self._end = 0
+        self._descriptors: list[int] = []
 
     def read(self) -> Frame:
         """The next frame; `EOFError` when the other end is gone, `ValueError` for what the protocol does not allow."""
-        head = bytearray(HEADER.size)
-        got, control, _, _ = self._connection.recvmsg_into([head], socket.CMSG_SPACE(4))
-        descriptors = [
+        while self._end - self._begin < HEADER.size:
+            self._receive()
+        kind, meta_bytes, data_bytes, call = HEADER.unpack_from(self._room, self._begin)
+        if meta_bytes > MOST_META or data_bytes > MOST_DATA:
+            raise ValueError(f"a frame of {meta_bytes} and {data_bytes} bytes")
+        self._begin += HEADER.size
+        rest = memoryview(bytearray(meta_bytes + data_bytes))
+        come = min(len(rest), self._end - self._begin)
+        rest[:come] = self._room[self._begin : self._begin + come]
+        self._begin += come
+        self._fill(rest[come:])
+        meta = json.loads(str(rest[:meta_bytes], "utf-8")) if meta_bytes else {}
+        if kind == SEGMENT:
+            self._map(meta)
+        return Frame(kind, call, meta, rest[meta_bytes:])
+
+    def _receive(self) -> None:
+        """More of what the socket has, behind the begin of a header."""
+        begun = self._room[self._begin : self._end]
+        self._room[: len(begun)] = begun
+        self._begin, self._end = 0, len(begun)
+        got, control, _, _ = self._connection.recvmsg_into([self._room[self._end :]], socket.CMSG_SPACE(4))
+        self._descriptors += [
             LENGTH.unpack_from(data)[0] for level, kind, data in control if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
         ]
         if got == 0:
             raise EOFError
-        self._fill(memoryview(head)[got:])
-        kind, meta_bytes, data_bytes, call = HEADER.unpack(head)
-        if meta_bytes > MOST_META or data_bytes > MOST_DATA:
-            raise ValueError(f"a frame of {meta_bytes} and {data_bytes} bytes")
-        rest = memoryview(bytearray(meta_bytes + data_bytes))
-        self._fill(rest)
-        meta = json.loads(bytes(rest[:meta_bytes])) if meta_bytes else {}
-        if kind == SEGMENT:
-            self._map(meta, descriptors)
-        return Frame(kind, call, meta, rest[meta_bytes:])
+        self._end += got
 
     def _fill(self, room: memoryview) -> None:
         while room:
@@ -75,13 +94,14 @@ class Wire:
                 raise EOFError
             room = room[got:]
 
-    def _map(self, meta: dict[str, Any], descriptors: list[int]) -> None:
-        if len(descriptors) != 1:
+    def _map(self, meta: dict[str, Any]) -> None:
+        if not self._descriptors:
             raise ValueError("a segment without its descriptor")
+        descriptor = self._descriptors.pop(0)
         try:
-            self._segments[int(meta["segment"])] = mmap.mmap(descriptors[0], int(meta["bytes"]))
+            self._segments[int(meta["segment"])] = mmap.mmap(descriptor, int(meta["bytes"]))
         finally:
-            os.close(descriptors[0])
+            os.close(descriptor)
 
     def tensors(self, frame: Frame) -> dict[str, Tensor]:
         """A frame's inputs by their names."""
@@ -118,7 +138,7 @@ class Wire:
                     data.append(content)
                 told.append(entry)
             meta = {**meta, key: told}
-        text = json.dumps(meta, separators=(",", ":")).encode() if meta else b""
+        text = written(meta).encode() if meta else b""
         head = HEADER.pack(kind, len(text), sum(map(len, data)), call)
         with self._writing:
             self._write([head + text, *data])

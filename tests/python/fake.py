@@ -158,4 +158,4 @@ class Fake:
         told = self.ask(*(json.dumps(row).encode() for row in rows))
         assert isinstance(told, list), told
         assert all("status" not in head for head, _ in told), told
-        return [json.loads(body) for _, body in told]
+        return [list(struct.unpack(f"<{len(body) // 8}d", body)) if head.get("numbers") else json.loads(body) for head, body in told]

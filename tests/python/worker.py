@@ -3,6 +3,7 @@
 Needs NumPy beside the standard library, for models that declare inputs.
 """
 
+import json
 import os
 import select
 import signal
@@ -61,6 +62,17 @@ def model(rows):
         self.assertEqual(told[5], ({"content_type": "application/octet-stream"}, b"\x00\xff"))
         self.assertEqual(told[6], ({"content_type": "image/gif"}, b"GIF"))
         self.assertEqual(told[7], ({"status": 418, "content_type": "text/plain; charset=utf-8"}, b"no"))
+
+    def test_a_list_of_floats_is_sent_as_they_are_and_nothing_else_is(self):
+        floats = [0.1, -0.0, 1e16, 5e-324, *range(4)]
+        code = "def model(rows):\n    return [[float(one) for one in row] if row[-1] == 3 else row for row in rows]\n"
+        with Fake(code, "app.py:model") as worker:
+            worker.ready()
+            rows = [floats, [*floats, 4], [1.5] * 7, [[1.5]] * 8, [True] * 8, [1e308] * 8]
+            told = worker.ask(*(json.dumps(row).encode() for row in rows))
+            self.assertEqual([head for head, _ in told], [{"numbers": True}, {}, {}, {}, {}, {}])
+            self.assertEqual(worker.answers(*rows), rows)
+            self.assertEqual(told[0][1], struct.pack("<8d", *floats))
 
     def test_an_array_of_answers_is_one_answer_a_row(self):
         with Fake("import numpy as np\ndef model(rows):\n    return np.array(rows) + 1\n", "app.py:model") as worker:

@@ -103,6 +103,7 @@ async fn a_request_that_is_answered_without_hyper_is_answered_as_the_others_are(
         ("/models/none", "", "json"),
         ("/models/m", "", "{\"instances\": [7, [8]]}"),
         ("/models/m", "", "{\"instances\": []}"),
+        ("/models/m", "", "\"numbers\""),
         ("/models/m", "", "status 201"),
         ("/models/m", "", "status 204"),
         ("/models/m", "", "status 422"),
@@ -154,6 +155,20 @@ async fn instances_are_rows_and_answered_as_predictions() {
     // No list of rows: one row, whatever it says.
     let (status, body) = served.post("/models/m", "{\"instances\": 5}").await;
     assert!(status == 200 && body.ends_with(":{\"instances\": 5}"), "{body}");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn an_answer_of_numbers_is_a_list_in_json() {
+    let served = Served::start(Registry::load(vec![model(program(&["opaque"]))]).unwrap()).await;
+    let (head, body) = served.ask("POST", "/models/m", "", "\"numbers\"").await;
+    assert!(head.contains("content-type: application/json"), "{head}");
+    let list = "[0.1,1.0,-1e-7]";
+    assert_eq!(body, list);
+    let (status, body) = served.post("/models/m", "{\"instances\": [\"numbers\", 7, \"numbers\"]}").await;
+    assert_eq!((status, body), (200, format!("{{\"predictions\":[{list},[7],{list}]}}")));
+    let (status, body) = served.post("/models/m", "\"no numbers\"").await;
+    assert!(status == 500 && !body.contains("NaN"), "{body}");
     served.end().await;
 }
 

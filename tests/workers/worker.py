@@ -80,6 +80,10 @@ def answer(element):
         body = json.dumps(head).encode()
     elif body == b"json":
         said, body = {}, b'{"a": 1}'
+    elif body == b'"numbers"':
+        said, body = {"numbers": True}, struct.pack("<3d", 0.1, 1, -1e-7)
+    elif body == b'"no numbers"':
+        said, body = {"numbers": True}, struct.pack("<2d", 1, float("nan"))
     elif body == b"7" or body == b"[8]":
         said, body = {}, b"[%s]" % body
     else:

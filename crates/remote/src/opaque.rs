@@ -46,11 +46,15 @@ pub struct AnswerHead<'a> {
     /// The value of `Content-Type`.
     #[serde(borrow, default = "json", skip_serializing_if = "is_json")]
     pub content_type: Cow<'a, str>,
+    /// Whether the body is numbers, each in eight bytes (IEEE 754, little-endian), of which the caller gets a list in JSON:
+    /// writing that takes an interpreter longer than us.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub numbers: bool,
 }
 
 impl Default for AnswerHead<'_> {
     fn default() -> Self {
-        AnswerHead { status: ok(), content_type: json() }
+        AnswerHead { status: ok(), content_type: json(), numbers: false }
     }
 }
 
@@ -117,6 +121,28 @@ pub fn decode<'a, H: Deserialize<'a>>(element: &'a [u8]) -> Result<(H, &'a [u8])
     Ok((head, body))
 }
 
+/// Most bytes of a number in a list, with what stands between it and the next.
+const MOST_IN_LIST: usize = 25;
+
+/// Most bytes of the [list] that a body of numbers makes.
+pub fn most_in_list(body: &[u8]) -> usize {
+    2 + MOST_IN_LIST * (body.len() / size_of::<f64>())
+}
+
+/// A list in JSON of a body that is [numbers](AnswerHead::numbers); `None` where it is not, or where JSON has no word for one.
+pub fn list(body: &[u8]) -> Option<Vec<u8>> {
+    let (numbers, []) = body.as_chunks() else { return None };
+    let mut list = Vec::with_capacity(most_in_list(body));
+    list.push(b'[');
+    for (i, &number) in numbers.iter().enumerate() {
+        let number = Some(f64::from_le_bytes(number)).filter(|number| number.is_finite())?;
+        list.extend_from_slice(if i > 0 { b"," } else { b"" });
+        serde_json::to_writer(&mut list, &number).expect("numbers, into memory");
+    }
+    list.push(b']');
+    Some(list)
+}
+
 /// The elements of a tensor of byte strings; none of any other.
 pub fn elements(data: &Data) -> &[Vec<u8>] {
     match data {
@@ -128,6 +154,30 @@ pub fn elements(data: &Data) -> &[Vec<u8>] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn numbers(of: &[f64]) -> Vec<u8> {
+        of.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_list_has_each_number_to_the_last_bit_within_the_bytes_that_were_reserved() {
+        let each =
+            [0.0, -0.0, 1.0, 0.1, -1e300, 1e16, f64::MIN_POSITIVE, f64::MIN, 5e-324, -2.225_073_858_507_201_4e-308];
+        for of in [&each[..], &each[..1], &[]] {
+            let list = list(&numbers(of)).expect("numbers");
+            let read: Vec<f64> = serde_json::from_slice(&list).expect("JSON");
+            assert_eq!(numbers(&read), numbers(of));
+            assert!(list.len() <= most_in_list(&numbers(of)), "{} bytes", list.len());
+        }
+        assert_eq!(list(&numbers(&[1.0, -0.5])).expect("numbers"), b"[1.0,-0.5]");
+    }
+
+    #[test]
+    fn what_json_cannot_say_is_no_list() {
+        for bad in [&numbers(&[1.0, f64::NAN])[..], &numbers(&[f64::NEG_INFINITY]), &[0; 9]] {
+            assert_eq!(list(bad), None, "{bad:?}");
+        }
+    }
 
     #[test]
     fn what_is_encoded_is_decoded() {

@@ -361,7 +361,8 @@ async fn with_descriptor(write: &OwnedWriteHalf, frame: &[u8], descriptor: &Owne
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut beside = SendAncillaryBuffer::new(&mut space);
             beside.push(SendAncillaryMessage::ScmRights(&descriptors));
-            Ok(sendmsg(stream, &[IoSlice::new(frame)], &mut beside, SendFlags::NOSIGNAL)?)
+            // Rust's programs ignore SIGPIPE.
+            Ok(sendmsg(stream, &[IoSlice::new(frame)], &mut beside, SendFlags::empty())?)
         });
         match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 use uncork_model::tensor::Data;
 
@@ -75,13 +74,26 @@ impl Segments {
     }
 }
 
+#[cfg(target_os = "linux")]
+fn sealed(bytes: usize) -> io::Result<OwnedFd> {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    let memory = memfd_create("uncork", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&memory, bytes as u64)?;
+    // Its size is what both ends were told, for ever: nobody's view of it can be cut off.
+    fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(memory)
+}
+
+/// Links have no segments there.
+#[cfg(not(target_os = "linux"))]
+fn sealed(_: usize) -> io::Result<OwnedFd> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 impl Segment {
     fn new(id: u32, bytes: usize) -> io::Result<Segment> {
-        let memory = memfd_create("uncork", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&memory, bytes as u64)?;
-        // Its size is what both ends were told, for ever: nobody's view of it can be cut off.
-        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Ok(Segment { id, bytes, memory })
+        Ok(Segment { id, bytes, memory: sealed(bytes)? })
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
