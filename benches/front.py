@@ -3,6 +3,7 @@
     cargo build --release
     python3 benches/front.py                    some three minutes
     python3 benches/front.py --seconds 3 --only sweep,back
+    python3 benches/front.py --only noise       a stand-in beside other work of the machine
     python3 benches/front.py --mosec PYTHON     MOSEC beside it, in the same run; PYTHON has mosec and numpy
 
 Server and generator (`uncork loadtest`, Poisson arrivals) share the machine. Needs Python 3.11's standard library alone.
@@ -52,28 +53,28 @@ server.run()
 
 @contextlib.contextmanager
 def serving(*args):
-    """The server on a free port: its address."""
+    """The server on a free port: its address, and that for operators if it has one."""
     server = subprocess.Popen(
         [BINARY, "serve", *args, "--http", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     try:
         ready = server.stdout.readline()
-        address = re.search(r"http://\S+", ready)
-        if not address:
+        addresses = re.findall(r"http://\S+", ready)
+        if not addresses:
             sys.exit(f"the server did not start: {ready!r}")
-        yield address.group()
+        yield addresses if "--admin" in args else addresses[0]
     finally:
         server.terminate()
         server.wait()
 
 
-def load(address, rate, seconds, *more, connections=CONNECTIONS, model="digits", warm_up=1.5):
+def load(address, rate, seconds, *more, connections=CONNECTIONS, model="digits", warm_up=1.5, cap_ms=CAP_MS):
     """Runs the generator; its report."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         command = [
             BINARY, "loadtest", address, "--rate", str(rate), "--for", f"{seconds}s", "--warm-up", f"{warm_up}s",
             "--connections", str(connections), "--timeout", "1s", "--json", report.name,
-            "--slo", f"on-time:{CAP_MS}ms>=99%", "--deadline", f"{CAP_MS}ms", *(["--model", model] if model else []), *more,
+            "--slo", f"on-time:{cap_ms}ms>=99%", "--deadline", f"{cap_ms}ms", *(["--model", model] if model else []), *more,
         ]
         ran = subprocess.run(command, capture_output=True, text=True)
         try:
@@ -159,19 +160,20 @@ def mlp(seconds):
 
 
 def probes(seconds, highest):
-    """How long health and metrics take while four times as much comes as can be answered."""
+    """How long health and metrics take while four times as much comes as can be answered, at each of two addresses."""
     print("\nms at p50 and p99 beside inference at 4 S")
-    with serving("--max-latency-ms", str(CAP_MS)) as address:
+    with serving("--max-latency-ms", str(CAP_MS), "--admin", "127.0.0.1:0") as (address, admin):
         loading = threading.Thread(target=load, args=(address, 4 * highest, seconds + 1))
         loading.start()
         time.sleep(1.5)
-        failed, times = 0, {"/v2/health/live": [], "/metrics": [], "/status": []}
+        paths = ("/v2/health/live", "/metrics", "/status")
+        failed, times = 0, {(at, path): [] for at in ("main", "admin") for path in paths}
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            for path, taken in times.items():
+            for (at, path), taken in times.items():
                 begin = time.monotonic()
                 try:
-                    with urllib.request.urlopen(address + path) as answer:
+                    with urllib.request.urlopen((admin if at == "admin" else address) + path) as answer:
                         answer.read()
                 except (urllib.error.HTTPError, ConnectionError):
                     failed += 1  # all connections are taken: 503, or none is left to say so
@@ -179,8 +181,75 @@ def probes(seconds, highest):
                 time.sleep(0.01)
         loading.join()
         print(f"{failed} of {sum(map(len, times.values()))} were refused")
-        for path, taken in times.items():
-            print(f"{path:>20} {statistics.median(taken):7.1f} {statistics.quantiles(taken, n=100)[98]:7.1f}")
+        for (at, path), taken in times.items():
+            print(f"{at:>6} {path:>16} {statistics.median(taken):7.1f} {statistics.quantiles(taken, n=100)[98]:7.1f}")
+
+
+NOISE_CAP_MS = 30
+NOISE_RATE = 700
+STAND_IN = """
+[[model]]
+name = "stand-in"
+synthetic = { base_ms = 8.0, per_row_ms = 0.2 }
+max_latency_ms = 30
+"""
+
+
+def noise(seconds):
+    """A stand-in that needs little of the processor, alone and beside loops that take all they get: what is on time, and how steadily."""
+    print(f"\nstand-in 8 + 0.2·n ms, cap {NOISE_CAP_MS} ms, Poisson {NOISE_RATE}/s for {seconds} s; seconds by the server's own count")
+    print(f"{'busy loops':>14} {'on time %':>9} {'refused %':>9} {'late %':>7} {'p50 ms':>7} {'p99 ms':>7} {'worst second %':>14} {'seconds < 50 %':>14}")
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder, "uncork.toml")
+        config.write_text(STAND_IN)
+        for loops in (0, 3, 3):
+            with serving("--config", str(config)) as address, busy(loops):
+                reports = []
+                loading = threading.Thread(
+                    target=lambda: reports.append(
+                        load(address, NOISE_RATE, seconds, connections=256, model="stand-in", cap_ms=NOISE_CAP_MS)
+                    )
+                )
+                loading.start()
+                time.sleep(2.5)  # the generator's warm-up, and its start
+                shares, before = [], outcomes(address)
+                while loading.is_alive():
+                    time.sleep(1)
+                    now = outcomes(address)
+                    if now["all"] - before["all"] > NOISE_RATE / 4:
+                        shares.append((now["on_time"] - before["on_time"]) / (now["all"] - before["all"]))
+                    before = now
+                loading.join()
+                (report,) = reports
+                latency, all_of_them = report["latency_ms"] or {}, max(1, report["requests"])
+                on_time = report["objectives"][0]["measured"]
+                refused = report["refused"] / all_of_them
+                ms = lambda x: "–" if x is None else f"{x:.1f}"
+                print(
+                    f"{loops:>14} {100 * on_time:>9.1f} {100 * refused:>9.1f} {100 * (1 - on_time - refused):>7.1f}"
+                    f" {ms(latency.get('p50')):>7} {ms(latency.get('p99')):>7} {100 * min(shares, default=0):>14.0f}"
+                    f" {sum(share < 0.5 for share in shares):>14}",
+                    flush=True,
+                )
+
+
+@contextlib.contextmanager
+def busy(loops):
+    """So many processes that take all of the processor that they get."""
+    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def outcomes(address):
+    """Requests to models so far: all of them, and those answered in time."""
+    with urllib.request.urlopen(address + "/metrics") as answer:
+        found = re.findall(r'^uncork_requests_total\{.*outcome="(\w+)".*\} (\d+)', answer.read().decode(), re.M)
+    return {"all": sum(int(n) for _, n in found), "on_time": sum(int(n) for outcome, n in found if outcome == "on_time")}
 
 
 def mosec(python, seconds):
@@ -210,7 +279,7 @@ def mosec(python, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=5, help="of each rate")
-    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them")
+    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; noise is not among those by default")
     parser.add_argument("--highest", type=int, default=28000, help="S, where it is not measured")
     parser.add_argument("--mosec", metavar="PYTHON", help="a Python that has mosec and numpy")
     args = parser.parse_args()
@@ -226,6 +295,8 @@ def main():
         probes(args.seconds, highest)
     if "mlp" in parts:
         mlp(args.seconds)
+    if "noise" in parts:
+        noise(max(args.seconds, 10))
     if args.mosec:
         mosec(args.mosec, args.seconds)
 

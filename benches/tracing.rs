@@ -4,7 +4,7 @@
 //! cargo bench --bench tracing
 //! ```
 //!
-//! Nanoseconds of the thread that answers, the median of rounds. A sampled request has six spans: its own, four stages and
+//! Nanoseconds of the thread that answers, the median of rounds. A sampled request has seven spans: its own, five stages and
 //! its share of a batch, here the whole of it. They are taken by a collector in the same process, which is waited for
 //! between the rounds, and, in the last row, by nobody: the queue is full and they are dropped.
 
@@ -95,9 +95,11 @@ impl Way {
     fn go(&self, headers: &HeaderMap, id: &RequestId) {
         let (method, uri) = (&Method::POST, &self.uri);
         let head = Head { method, uri, version: Version::HTTP_11, headers, peer: None, id };
-        let span = self.tracer.request(&head, tokio::time::Instant::now());
+        let arrival = tokio::time::Instant::now();
+        let span = self.tracer.request(&head, arrival);
         span.route(method, "/v2/models/{model}/infer");
         span.model("digits", "1");
+        span.received(arrival);
         span.decoded(1);
         let (at, predicted) = (estimator::Instant::EPOCH, Some(Duration::from_millis(1)));
         let riders = &[Rider { arrival: at, span: span.span_ref() }][..];

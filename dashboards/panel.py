@@ -31,6 +31,7 @@ REFUSALS = {
     "bytes_bound": BLUE,
 }
 STAGES = {
+    "receive": GREY,
     "decode": "light-blue",
     "queue": ORANGE,
     "handover": BLUE,

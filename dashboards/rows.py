@@ -292,8 +292,8 @@ LATENCY = [
     lines(
         "Where the time goes",
         "Mean time of an answered request by stage, stacked; the line is the mean of the whole. queue grows with the"
-        " load. execute is the model. decode and encode large: smaller requests, or binary tensors. handover large:"
-        " threads wait for a processor, see 'Processor'.",
+        " load. execute is the model. receive large: clients send slowly. decode and encode large: smaller requests, or"
+        " binary tensors. handover large: threads wait for a processor, see 'Processor'.",
         [
             target(mean("uncork_stage_duration_seconds", "stage"), "{{stage}}"),
             target(mean("uncork_request_duration_seconds"), "all of it"),

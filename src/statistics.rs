@@ -57,10 +57,10 @@ impl Statistics {
 
     /// A request was answered after `took`, with its time in the order of [`Stage::ALL`].
     pub fn answered(&self, took: Duration, stages: [Duration; Stage::ALL.len()]) {
-        let [decode, queue, assemble, execute, handover, encode] = stages;
+        let [receive, decode, queue, assemble, execute, handover, encode] = stages;
         let mut totals = self.locked();
         totals.answered.add(took);
-        totals.queue.add(decode + queue);
+        totals.queue.add(receive + decode + queue);
         totals.input.add(assemble);
         totals.infer.add(execute);
         totals.output.add(handover + encode);

@@ -121,7 +121,7 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus(folder, target):
+def prometheus(folder, target, *flags):
     """Prometheus with this project's configuration and rules, but for the target and an interval of a second."""
     config = yaml.safe_load((queries.FOLDER / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": SCRAPE, "evaluation_interval": SCRAPE}
@@ -142,6 +142,7 @@ def prometheus(folder, target):
                     f"--config.file={path}",
                     f"--storage.tsdb.path={data}",
                     f"--web.listen-address={address}",
+                    *flags,
                 ],
                 stdout=log,
                 stderr=log,

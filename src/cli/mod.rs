@@ -35,7 +35,7 @@ enum Command {
     Loadtest(Box<Loadtest>),
     Man(manuals::Man),
     Profile(Box<profile::Profile>),
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     Simulate(Box<Simulate>),
     Validate(validate::Validate),
     #[cfg(feature = "onnx")]

@@ -82,6 +82,10 @@ pub(super) struct Serve {
     #[arg(long, value_name = "ADDR")]
     grpc: Option<String>,
 
+    /// Address for operators: health, metrics, status, the page and admin, on a thread of its own that no inference holds up [env: UNCORK_ADMIN]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+
     /// Cap on the time from arrival to answer: what would be later is refused with 503
     ///
     /// For every model. [env: UNCORK_MAX_LATENCY_MS] [default: 100]
@@ -155,6 +159,7 @@ impl Serve {
             insecure: self.insecure,
             strict: self.strict,
             grpc: self.grpc,
+            admin: self.admin,
             max_latency_ms: self.max_latency_ms,
             max_batch_size: self.max_batch_size,
             dims: self.dim,
@@ -242,6 +247,7 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
     // Not ready before the folder's models are there too.
     let hold = registry.hold();
     let urls = urls(&server, config.http.len());
+    let admin: Vec<_> = server.admin_urls().collect();
     let (stop, stopped) = oneshot::channel::<()>();
     // From now on probes are answered: live, and not ready while models are being loaded.
     let mut serving = std::pin::pin!(server.serve(registry.clone(), async {
@@ -257,7 +263,7 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
     tokio::select! {
         loaded = loading => match loaded {
             Ok(Ok(())) => {
-                say(&ready_line(&registry, &urls));
+                say(&ready_line(&registry, &urls, &admin));
                 // Programs read the line above; what follows is for people.
                 if io::stdout().is_terminal() {
                     say(&banner(&registry, &urls));
@@ -341,7 +347,7 @@ async fn apply(new: Config, config: &Config, repository: &Repository) -> bool {
     }
 }
 
-/// Listens at all addresses: those for HTTP, of which there is at least one, and those for gRPC.
+/// Listens at all addresses: those for HTTP, of which there is at least one, those for gRPC, and those for operators.
 async fn bind(config: &Config, options: Options) -> Result<Server, String> {
     let wrong = |address: &String, flag: &str, error: io::Error| {
         // What is said of who may ask is not cured by another address.
@@ -355,6 +361,9 @@ async fn bind(config: &Config, options: Options) -> Result<Server, String> {
     for (address, flag) in others.chain(config.grpc.iter().map(|address| (address, "--grpc"))) {
         server = server.and(address).await.map_err(|error| wrong(address, flag, error))?;
     }
+    for address in &config.admin {
+        server = server.admin(address).await.map_err(|error| wrong(address, "--admin", error))?;
+    }
     Ok(server)
 }
 
@@ -365,12 +374,16 @@ fn urls(server: &Server, http: usize) -> Vec<String> {
 }
 
 /// `uncork serves digits on http://127.0.0.1:8080`
-fn ready_line(registry: &Registry, urls: &[String]) -> String {
+fn ready_line(registry: &Registry, urls: &[String], admin: &[String]) -> String {
     let models = registry.models();
     let mut names: Vec<_> = models.iter().map(|model| model.name()).collect();
     names.dedup();
     let names = if names.is_empty() { "nothing yet".to_owned() } else { names.join(", ") };
-    format!("uncork serves {names} on {}", urls.join(" and "))
+    let mut line = format!("uncork serves {names} on {}", urls.join(" and "));
+    if !admin.is_empty() {
+        line += &format!(" and operators on {}", admin.join(" and "));
+    }
+    line
 }
 
 /// Each model with its caps, where the page is, and what to try next.

@@ -4,6 +4,7 @@
 pub(super) const SERVER: &[&str] = &[
     "http",
     "grpc",
+    "admin",
     "tokens_file",
     "tls_certificate",
     "tls_key",

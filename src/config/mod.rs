@@ -9,6 +9,7 @@
 //! | --- | --- | --- |
 //! | `http` | `127.0.0.1:8080` | address to listen on, or `unix:PATH`, or a list of these |
 //! | `grpc` | – | the same, for clients of gRPC that expect an address of its own: both speak everything |
+//! | `admin` | – | the same, for operators: everything but inference, on a thread of its own |
 //! | `tokens_file` | – | who may ask, and what: a line `NAME TOKEN RIGHT …` for each; read again when it changes |
 //! | `tls_certificate`, `tls_key` | – | files in PEM with which connections over TCP are secured; read again when they change |
 //! | `tls_client_ca` | – | a file in PEM with the roots of the certificates that clients then need |
@@ -134,6 +135,8 @@ pub struct Flags {
     pub strict: bool,
     /// `--grpc`
     pub grpc: Option<String>,
+    /// `--admin`
+    pub admin: Option<String>,
     /// `--max-latency-ms`
     pub max_latency_ms: Option<String>,
     /// `--max-batch-size`
@@ -158,6 +161,7 @@ impl Flags {
             "tls_certificate" => ("--tls-certificate", &self.tls_certificate),
             "tls_key" => ("--tls-key", &self.tls_key),
             "grpc" => ("--grpc", &self.grpc),
+            "admin" => ("--admin", &self.admin),
             "max_latency_ms" => ("--max-latency-ms", &self.max_latency_ms),
             "max_batch_size" => ("--max-batch-size", &self.max_batch_size),
             "device" => ("--device", &self.device),
@@ -175,6 +179,8 @@ pub struct Config {
     pub http: Vec<String>,
     /// Those to listen on as well, for clients of gRPC that expect an address of their own.
     pub grpc: Vec<String>,
+    /// Those for operators, which serve everything but inference, on a thread of their own.
+    pub admin: Vec<String>,
     /// Threads that read, decode, encode and write.
     pub http_threads: NonZeroUsize,
     /// Bounds towards clients.
@@ -214,8 +220,18 @@ pub fn resolve(
     });
     let file = path.as_ref().map_or_else(File::default, |path| File::read(path, folder, &mut report));
     let layers = Layers { flags, environment: &environment };
-    let server::Checked { http, grpc, http_threads, options, strict, log_format, traces, models: of_models, budget } =
-        server::check(&file.server, &file.folder, &layers, &mut report);
+    let server::Checked {
+        http,
+        grpc,
+        admin,
+        http_threads,
+        options,
+        strict,
+        log_format,
+        traces,
+        models: of_models,
+        budget,
+    } = server::check(&file.server, &file.folder, &layers, &mut report);
     let (models, pools) = model::check_all(&file, flags, folder, &layers, of_models.is_some(), &mut report);
     let routes = routes::of_file(&file, &models, &mut report);
     let log = environment.log(&mut report);
@@ -230,6 +246,7 @@ pub fn resolve(
     Ok(Config {
         http,
         grpc,
+        admin,
         http_threads,
         server: options,
         strict,

@@ -10,6 +10,7 @@ impl Config {
         let is_other = [
             ("http", self.http != new.http),
             ("grpc", self.grpc != new.grpc),
+            ("admin", self.admin != new.admin),
             ("tokens_file, insecure or hosts", a.access != b.access),
             ("tls_certificate, tls_key or tls_client_ca", a.tls != b.tls),
             ("http_threads", self.http_threads != new.http_threads),

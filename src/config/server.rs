@@ -43,6 +43,8 @@ pub(super) struct Checked {
     pub(super) http: Vec<String>,
     /// Those to listen on as well, for clients of gRPC that expect an address of its own.
     pub(super) grpc: Vec<String>,
+    /// Those for operators.
+    pub(super) admin: Vec<String>,
     /// Threads that read, decode, encode and write.
     pub(super) http_threads: NonZeroUsize,
     /// The bounds.
@@ -64,6 +66,7 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
     let strongest = |key: &str| layers.strongest(key, table.get(key));
     let http = strongest("http").and_then(|setting| addresses(&setting, report));
     let grpc = strongest("grpc").and_then(|setting| addresses(&setting, report));
+    let admin = strongest("admin").and_then(|setting| addresses(&setting, report));
     let defaults = Options::default();
     let millis = |key, default, bounds: RangeInclusive<Duration>, report: &mut Report| {
         strongest(key).and_then(|setting| setting.millis(bounds, report)).unwrap_or(default)
@@ -105,6 +108,7 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
     Checked {
         http: http.unwrap_or_else(|| vec![DEFAULT_HTTP.into()]),
         grpc: grpc.unwrap_or_default(),
+        admin: admin.unwrap_or_default(),
         http_threads,
         options,
         strict,

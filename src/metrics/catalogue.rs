@@ -264,7 +264,9 @@ pub const ALL: [Metric; 37] = [
 /// Where an answered request's time goes, as labelled in `uncork_stage_duration_seconds{stage}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// From arrival to tensors: reading and decoding.
+    /// From arrival to the last byte.
+    Receive,
+    /// From bytes to tensors.
     Decode,
     /// Waiting for the release of the batch.
     Queue,
@@ -280,10 +282,10 @@ pub enum Stage {
 
 impl Stage {
     /// Every stage, in the order of a request's way.
-    pub const ALL: [Stage; 6] =
-        [Stage::Decode, Stage::Queue, Stage::Assemble, Stage::Execute, Stage::Handover, Stage::Encode];
+    pub const ALL: [Stage; 7] =
+        [Stage::Receive, Stage::Decode, Stage::Queue, Stage::Assemble, Stage::Execute, Stage::Handover, Stage::Encode];
 
-    const LABELS: [&'static str; 6] = ["decode", "queue", "assemble", "execute", "handover", "encode"];
+    const LABELS: [&'static str; 7] = ["receive", "decode", "queue", "assemble", "execute", "handover", "encode"];
 
     /// The label's value.
     pub fn label(self) -> &'static str {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use metrics::{Histogram, HistogramFn};
 
 use super::Format;
+use super::native::{self, Exponential};
 
 /// Counts of values up to each edge, and their sum.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(super) struct Buckets {
     edges: Arc<[f64]>,
     /// One more than edges: the last is for what is beyond.
     counts: Box<[AtomicU64]>,
+    /// The same values, for whoever asks for native histograms.
+    exponential: Exponential,
     /// The bits of a float.
     sum: AtomicU64,
     /// Of each bucket the latest value that can be looked up in a trace. Only what is traced touches them.
@@ -38,7 +41,8 @@ impl Buckets {
     pub(super) fn new(edges: Arc<[f64]>) -> Arc<Buckets> {
         let counts = (0..=edges.len()).map(|_| AtomicU64::new(0)).collect();
         let exemplars = Mutex::new(vec![None; edges.len() + 1].into());
-        Arc::new(Buckets { edges, counts, sum: AtomicU64::new(0f64.to_bits()), exemplars })
+        let (exponential, sum) = (Exponential::new(), AtomicU64::new(0f64.to_bits()));
+        Arc::new(Buckets { edges, counts, exponential, sum, exemplars })
     }
 
     /// Remembers where more is known of a value that is recorded as well: in the trace with this id.
@@ -74,14 +78,36 @@ impl Buckets {
             }
             text.push('\n');
         }
-        let sum = f64::from_bits(self.sum.load(Ordering::Relaxed));
+        let sum = self.sum();
         let _ = writeln!(text, "{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {count}");
+    }
+}
+
+impl Buckets {
+    fn sum(&self) -> f64 {
+        f64::from_bits(self.sum.load(Ordering::Relaxed))
+    }
+
+    /// The same as one native histogram, with these buckets beside its own.
+    pub(super) fn native(&self) -> native::Histogram {
+        let (mut count, exemplars) = (0, self.exemplars().clone());
+        let edges = self.edges.iter().copied().chain([f64::INFINITY]);
+        let buckets = edges.zip(&self.counts).zip(&exemplars).map(|((upper_bound, own), exemplar)| {
+            count += own.load(Ordering::Relaxed);
+            let exemplar = exemplar.map(|Exemplar { value, trace, at }| native::Exemplar::of(value, trace, at));
+            native::Bucket { cumulative_count: count, upper_bound, exemplar }
+        });
+        let bucket = buckets.collect();
+        let mut histogram = native::Histogram { sample_sum: self.sum(), bucket, ..native::Histogram::default() };
+        self.exponential.write(&mut histogram);
+        histogram
     }
 }
 
 impl HistogramFn for Buckets {
     fn record(&self, value: f64) {
         self.counts[self.bucket(value)].fetch_add(1, Ordering::Relaxed);
+        self.exponential.record(value);
         let add = |sum: u64| Some((f64::from_bits(sum) + value).to_bits());
         // Always some, so it always succeeds.
         let _ = self.sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);

@@ -4,7 +4,10 @@
 //! The [`catalogue`] lists the metrics; docs/metrics.md is written from it.
 
 pub mod catalogue;
+mod format;
 mod histogram;
+mod native;
+mod process;
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,9 +16,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::formatting::sanitize_label_value;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
-use metrics_process::Collector;
 
 pub use catalogue::{Copied, Stage};
+pub use format::Format;
 
 use crate::batcher::{Abandoned, Landed, Learned, Observer, RefusalReason, Refused, Released, SpanRef, Waits};
 use crate::error::Outcome;
@@ -23,6 +26,8 @@ use crate::estimator::Instant;
 use crate::policy::ReleaseReason;
 use catalogue::{Edges, Kind, Metric};
 use histogram::Buckets;
+use native::MetricFamily;
+use prost::Message;
 
 /// Edges of every histogram of seconds; each model's `max_latency_ms`, half and twice of it are added.
 const SECONDS: [f64; 17] =
@@ -32,31 +37,6 @@ const RATIOS: [f64; 13] = [0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1
 /// Counters that the facade, whose counters hold whole numbers only, must keep as gauges; [`Metrics::render`] tells Prometheus
 /// what they are.
 const COUNTERS_OF_SECONDS: [&str; 2] = [catalogue::BUSY.name, "process_cpu_seconds_total"];
-
-/// How metrics are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Prometheus' own text.
-    Prometheus,
-    /// OpenMetrics 1.0, which has room for trace ids beside values.
-    OpenMetrics,
-}
-
-impl Format {
-    /// The format that whoever sends this `Accept` can read best.
-    pub fn wanted(accept: &str) -> Format {
-        let is_open = accept.split(',').any(|range| range.trim_start().starts_with("application/openmetrics-text"));
-        if is_open { Format::OpenMetrics } else { Format::Prometheus }
-    }
-
-    /// Its media type.
-    pub fn media_type(self) -> &'static str {
-        match self {
-            Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        }
-    }
-}
 
 /// What is configured for one model: its caps, from which the buckets are made, and its bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,7 +57,7 @@ pub struct Limits {
 pub struct Metrics {
     /// Of what is no model's.
     recorder: PrometheusRecorder,
-    process: Collector,
+    process: process::Collector,
     http: HttpMetrics,
     repository: RepositoryMetrics,
     /// Of the models that are known from the start.
@@ -123,7 +103,7 @@ impl Metrics {
             http: HttpMetrics::new(&recorder),
             repository: RepositoryMetrics::new(&recorder),
             recorder,
-            process: Collector::default(),
+            process: process::Collector::default(),
             limits: limits.into(),
             models: Mutex::default(),
         };
@@ -236,11 +216,16 @@ impl Metrics {
 
     /// Everything in Prometheus' text format, with the process's own memory, processor time and files as they are now.
     pub fn render(&self) -> String {
-        self.render_as(Format::Prometheus)
+        self.text(Format::Prometheus)
     }
 
     /// The same in this format.
-    pub fn render_as(&self, format: Format) -> String {
+    pub fn render_as(&self, format: Format) -> Vec<u8> {
+        if format == Format::Protobuf { self.messages() } else { self.text(format).into_bytes() }
+    }
+
+    /// All but the histograms, in Prometheus' text format, and the models whose histograms are to follow.
+    fn others(&self) -> (String, Vec<Arc<OfModel>>) {
         metrics::with_local_recorder(&self.recorder, || self.process.collect());
         let mut blocks = Blocks::default();
         blocks.add(&self.recorder.handle().render());
@@ -256,6 +241,29 @@ impl Metrics {
             let (gauge, counter) = (format!("# TYPE {name} gauge"), format!("# TYPE {name} counter"));
             text = text.replacen(&gauge, &counter, 1);
         }
+        (text, models)
+    }
+
+    /// Each metric behind its length.
+    fn messages(&self) -> Vec<u8> {
+        let (text, models) = self.others();
+        let mut families = native::families(&text);
+        for metric in catalogue::ALL.iter().filter(|metric| matches!(metric.kind, Kind::Histogram(_))) {
+            let mut family = MetricFamily { name: metric.name.into(), help: metric.help.into(), ..Default::default() };
+            family.kind = native::HISTOGRAM;
+            for model in &models {
+                for series in model.histograms().iter().filter(|series| series.metric.name == metric.name) {
+                    let (label, histogram) = (native::labels(&series.labels), Some(series.buckets.native()));
+                    family.metric.push(native::Series { label, histogram, ..Default::default() });
+                }
+            }
+            families.push(family);
+        }
+        families.iter().flat_map(MetricFamily::encode_length_delimited_to_vec).collect()
+    }
+
+    fn text(&self, format: Format) -> String {
+        let (mut text, models) = self.others();
         for Metric { name, help, .. } in catalogue::ALL.iter().filter(|m| matches!(m.kind, Kind::Histogram(_))) {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");

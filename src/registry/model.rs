@@ -306,14 +306,21 @@ impl Model {
     /// joined, in order. Dropping the future takes the request out of the queue.
     pub async fn infer(&self, inputs: Tensors, terms: Terms) -> Result<Answer, Error> {
         let (counts, arrival) = (Arc::clone(&self.counts), terms.arrival());
-        let decode = arrival.elapsed();
+        let decoded = arrival.elapsed();
         let trace = terms.span().map(|span| span.trace);
         let mut count = Count { counts, arrival, outcome: Outcome::Departed, stages: None, trace };
         self.copy(&inputs);
         match self.answer(inputs, terms).await {
             Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span }) => {
                 count.outcome = Outcome::OnTime;
-                count.stages = Some(Stages { decode, queue, assemble, execute, outputs: arrival.elapsed() });
+                count.stages = Some(Stages {
+                    receive: Duration::ZERO,
+                    decoded,
+                    queue,
+                    assemble,
+                    execute,
+                    outputs: arrival.elapsed(),
+                });
                 let outputs = self.signature.own_shapes(outputs);
                 Ok(Answer { outputs, queue, batch, batch_rows, batch_span, count })
             }
@@ -512,7 +519,9 @@ pub struct Count {
 /// Where an answered request's time went up to its outputs.
 #[derive(Debug, Clone, Copy)]
 struct Stages {
-    decode: Duration,
+    receive: Duration,
+    /// From arrival to tensors.
+    decoded: Duration,
     /// From arrival to release.
     queue: Duration,
     assemble: Duration,
@@ -524,10 +533,11 @@ struct Stages {
 impl Stages {
     /// In the order of [`Stage::ALL`], of a request that took so long in all.
     fn times(self, took: Duration) -> [Duration; Stage::ALL.len()] {
-        let Stages { decode, queue, assemble, execute, outputs } = self;
+        let Stages { receive, decoded, queue, assemble, execute, outputs } = self;
         // A part of a request that was split may have been released while another was still waiting.
         let handover = outputs.saturating_sub(queue + assemble + execute);
-        [decode, queue.saturating_sub(decode), assemble, execute, handover, took.saturating_sub(outputs)]
+        let decode = decoded.saturating_sub(receive);
+        [receive, decode, queue.saturating_sub(decoded), assemble, execute, handover, took.saturating_sub(outputs)]
     }
 }
 
@@ -536,6 +546,13 @@ impl Count {
     pub fn outcome(&self) -> Outcome {
         let is_late = self.stages.is_some() && self.arrival.elapsed() > self.counts.max_latency;
         if is_late { Outcome::Late } else { self.outcome }
+    }
+
+    /// All of the request was in at `at`, before its tensors were. Without this word, its stage `decode` begins with its arrival.
+    pub fn received(&mut self, at: tokio::time::Instant) {
+        if let Some(stages) = &mut self.stages {
+            stages.receive = at.saturating_duration_since(self.arrival).min(stages.decoded);
+        }
     }
 
     /// What the model says of the request is that it is bad: refused, and no answer.

@@ -32,6 +32,8 @@ pub(super) struct App {
     pub(super) metrics: Shared,
     /// The same in OpenMetrics.
     pub(super) open_metrics: Shared,
+    /// The same in messages of Protocol Buffers.
+    pub(super) metrics_messages: Shared,
     /// What `/status` says of two minutes.
     pub(super) status: Shared,
     /// What it says of an hour.
@@ -42,8 +44,8 @@ impl App {
     /// What is there to be reached.
     pub(super) fn new(registry: Registry, repository: Option<Repository>, options: Arc<Options>) -> App {
         let room = Room::new(options.max_bodies_bytes);
-        let [metrics, open_metrics, status, status_of_hour] = [(); 4].map(|()| Shared::default());
-        App { registry, repository, options, room, metrics, open_metrics, status, status_of_hour }
+        let [metrics, open_metrics, metrics_messages, status, status_of_hour] = [(); 5].map(|()| Shared::default());
+        App { registry, repository, options, room, metrics, open_metrics, metrics_messages, status, status_of_hour }
     }
 }
 

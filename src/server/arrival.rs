@@ -1,4 +1,4 @@
-//! When a request's head was in: the moment from which its latency counts, decoding included.
+//! When a request's head was in: the moment from which its latency counts, decoding included; and when all of it was.
 
 use std::convert::Infallible;
 
@@ -15,6 +15,15 @@ impl Arrival {
     pub(super) fn now() -> Arrival {
         Arrival(Instant::now())
     }
+}
+
+/// When a request came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Came {
+    /// When its head was in.
+    pub(super) arrival: Arrival,
+    /// When its last byte was.
+    pub(super) whole: Instant,
 }
 
 impl<S: Sync> FromRequestParts<S> for Arrival {

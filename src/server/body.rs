@@ -9,6 +9,7 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::Options;
 use super::status::Refusal;
@@ -91,13 +92,15 @@ impl Room {
 pub(super) struct Whole {
     /// What the client sent.
     pub(super) bytes: Bytes,
+    /// When the last of it was in.
+    pub(super) at: Instant,
     _taken: Option<OwnedSemaphorePermit>,
 }
 
 impl Whole {
-    /// A body, and its part of the room.
-    pub(super) fn new(bytes: Bytes, taken: Option<OwnedSemaphorePermit>) -> Whole {
-        Whole { bytes, _taken: taken }
+    /// A body whose last byte was in at `at`, and its part of the room.
+    pub(super) fn new(bytes: Bytes, at: Instant, taken: Option<OwnedSemaphorePermit>) -> Whole {
+        Whole { bytes, at, _taken: taken }
     }
 }
 
@@ -171,7 +174,7 @@ async fn collect(mut body: Body, announced: u64, limit: usize, room: &Room) -> R
         room.take(data.len(), &mut taken)?;
         joined.extend_from_slice(&data);
     }
-    Ok(Some(Whole::new(first.unwrap_or_else(|| joined.freeze()), taken)))
+    Ok(Some(Whole::new(first.unwrap_or_else(|| joined.freeze()), Instant::now(), taken)))
 }
 
 fn slow(limit: Duration) -> Refusal {

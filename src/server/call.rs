@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::arrival::Arrival;
+use super::arrival::Came;
 use super::status::Refusal;
 use crate::error::{Error, Outcome};
 use crate::opaque;
@@ -58,7 +58,7 @@ fn is_of_load(refusal: &Refusal) -> bool {
 
 impl Call {
     /// Asks the model.
-    pub(super) async fn make(self, model: &Arc<Model>, arrival: Arrival, span: &RequestSpan) -> Result<Called, Error> {
+    pub(super) async fn make(self, model: &Arc<Model>, came: Came, span: &RequestSpan) -> Result<Called, Error> {
         let Call { inputs, outputs, timeout, priority } = self;
         if opaque::is_opaque(model.signature()) {
             model.count_unreadable();
@@ -66,9 +66,11 @@ impl Call {
             return Err(Error::Invalid(format!("this model takes any body and no tensors: ask it at /models/{name}")));
         }
         check_outputs(model, &outputs).inspect_err(|_| model.count_unreadable())?;
+        span.received(came.whole);
         span.decoded(inputs.rows());
-        let terms = Terms::since(arrival.0).traced(span.span_ref()).within(timeout).priority(priority);
+        let terms = Terms::since(came.arrival.0).traced(span.span_ref()).within(timeout).priority(priority);
         let mut answer = model.infer(inputs, terms).await?;
+        answer.count.received(came.whole);
         let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;
         span.executed(Ride { queue, batch, batch_rows, batch_span });
         if !outputs.is_empty() {

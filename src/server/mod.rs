@@ -17,6 +17,7 @@ mod guard;
 mod head;
 mod http2;
 mod listener;
+mod office;
 mod opaque;
 mod options;
 mod overview;
@@ -53,8 +54,10 @@ use access::Door;
 use app::App;
 use connection::{Connections, Counter};
 use listener::Listener;
+use office::Office;
 use quick::Quick;
 use refusals::Refusals;
+use routes::For;
 use threads::Threads;
 use tls::Certificates;
 
@@ -67,6 +70,8 @@ pub struct Server {
     door: Door,
     certificates: Option<Certificates>,
     threads: Option<Threads>,
+    /// Where operators are served beside, if anywhere.
+    office: Option<Office>,
     repository: Option<Repository>,
 }
 
@@ -95,7 +100,15 @@ impl Server {
         let door = Door::of(&options.access)?;
         door.may_open(&listener.address())?;
         let certificates = options.tls.as_ref().map(Certificates::read).transpose()?;
-        Ok(Server { listeners: vec![listener], options, door, certificates, threads: None, repository: None })
+        Ok(Server {
+            listeners: vec![listener],
+            options,
+            door,
+            certificates,
+            threads: None,
+            office: None,
+            repository: None,
+        })
     }
 
     /// Listens at `address` as well.
@@ -107,6 +120,18 @@ impl Server {
         self.door.may_open(&listener.address())?;
         self.listeners.push(listener);
         Ok(self)
+    }
+
+    /// Serves operators at `address` as well, on a thread of its own: health, metrics, status, the page, what is told of models, loading
+    /// and unloading. What is asked there waits behind no inference, for which it is not the place (421). Rights and TLS are the same
+    /// at all addresses. It is served to the end of the drain.
+    ///
+    /// # Errors
+    /// As those of [`bind`](Self::bind), or the system gives no more threads.
+    pub async fn admin(mut self, address: impl AsRef<str>) -> io::Result<Server> {
+        let mut office = self.office.take().map_or_else(Office::new, Ok)?;
+        self.door.may_open(&office.listen(address.as_ref()).await?.address())?;
+        Ok(Server { office: Some(office), ..self })
     }
 
     /// Serves connections on `count` threads of its own instead of on the runtime that [`serve`](Self::serve) is called
@@ -139,18 +164,27 @@ impl Server {
 
     /// How clients reach it, as text: `http://127.0.0.1:8080`, `https://…` or `unix:PATH`.
     pub fn urls(&self) -> impl Iterator<Item = String> {
+        self.addresses().map(|address| self.url(address))
+    }
+
+    /// How operators reach it at addresses of their own, in the same form.
+    pub fn admin_urls(&self) -> impl Iterator<Item = String> {
+        self.office.iter().flat_map(Office::addresses).map(|address| self.url(address))
+    }
+
+    fn url(&self, address: Address) -> String {
         let scheme = if self.certificates.is_some() { "https" } else { "http" };
-        self.addresses().map(move |address| match address {
+        match address {
             Address::Tcp(address) => format!("{scheme}://{address}"),
             unix @ Address::Unix(_) => unix.to_string(),
-        })
+        }
     }
 
     /// Answers until `shutdown` completes, then drains and returns.
     ///
     /// The drain, step by step: the server says "not ready" and goes on for `drain_delay`, closing each connection behind the
     /// answer that it gives; it stops accepting; every
-    /// connection ends behind the answer that it is at; the models finish what still waits. What is not done after
+    /// connection ends behind the answer that it is at; the models finish what still waits; addresses for operators close. What is not done after
     /// `drain_timeout` is cut off. Dropping the future cuts everything off at once.
     pub async fn serve(self, registry: Registry, shutdown: impl Future<Output = ()>) -> Ended {
         let options = Arc::new(self.options);
@@ -164,8 +198,10 @@ impl Server {
             refusals: Arc::clone(&refusals),
             http: registry.metrics().http(),
             is_traced: tracer.is_on(),
+            serves: For::Everybody,
         };
-        let (router, registry_of_all) = (routes::router(app, self.door.clone()), registry.clone());
+        let (router, registry_of_all) =
+            (routes::router(app.clone(), self.door.clone(), For::Everybody), registry.clone());
         let counter = Counter {
             router,
             options: Arc::clone(&options),
@@ -175,6 +211,11 @@ impl Server {
             quick,
             certificates: self.certificates.clone(),
         };
+        let office = self.office.map(|office| {
+            let quick = Quick { serves: For::Operators, ..counter.quick.clone() };
+            let router = routes::router(app, self.door.clone(), For::Operators);
+            office.open(Counter { router, quick, ..counter.clone() })
+        });
         let threads = self.threads.unwrap_or_else(Threads::of_caller);
         let mut connections = Connections::new(counter, threads);
         let retirement = async {
@@ -200,9 +241,14 @@ impl Server {
             connections.close().await;
             registry.drain().await;
         };
-        match tokio::time::timeout(options.drain_timeout, drain).await {
+        let ended = match tokio::time::timeout(options.drain_timeout, drain).await {
             Ok(()) => Ended::Drained,
             Err(_) => Ended::CutOff { connections: connections.len() },
+        };
+        // Last: how the drain goes is told to its end.
+        if let Some(office) = office {
+            office.close().await;
         }
+        ended
     }
 }

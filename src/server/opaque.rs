@@ -2,6 +2,7 @@
 //!
 //! `docs/workers.md` has the form in which a request and an answer are elements of a tensor.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,10 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::app::{App, Asked};
-use super::arrival::Arrival;
+use super::arrival::{Arrival, Came};
 use super::body::{self, Room};
 use super::call::{Unanswered, timing};
 use super::status::{JSON, Refusal};
@@ -39,7 +41,26 @@ struct Many<'a> {
 struct Said<'a> {
     status: StatusCode,
     content_type: HeaderValue,
-    body: &'a [u8],
+    told: &'a [u8],
+    /// Whether that is numbers, to be written as JSON.
+    numbers: bool,
+}
+
+impl Said<'_> {
+    /// Most bytes of the body.
+    fn most(&self) -> usize {
+        if self.numbers { opaque::most_in_list(self.told) } else { self.told.len() }
+    }
+
+    /// What the caller gets; `None` where it is nothing that can be said.
+    fn body(&self) -> Option<Cow<'_, [u8]>> {
+        match self {
+            // A status that says that there is no body has none (RFC 9110, section 15.3.5).
+            Said { status: StatusCode::NO_CONTENT, .. } => Some(Cow::Borrowed(&[])),
+            Said { told, numbers: true, .. } => opaque::list(told).map(Cow::Owned),
+            Said { told, .. } => Some(Cow::Borrowed(told)),
+        }
+    }
 }
 
 /// `POST /models/{model}[/versions/{version}]`
@@ -62,8 +83,9 @@ async fn answer(
 ) -> Result<Response, Refusal> {
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
-    let read = read(app, model, &parts, body).await.inspect_err(|_| model.count_unreadable())?;
-    let Written { status, content_type, body, timing, .. } = infer(app, model, arrival, span, read).await?;
+    let (asking, whole) = read(app, model, &parts, body).await.inspect_err(|_| model.count_unreadable())?;
+    let came = Came { arrival, whole };
+    let Written { status, content_type, body, timing, .. } = infer(app, model, came, span, asking).await?;
     let mut response = coding::as_wished(&parts.headers, body).await?;
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -75,7 +97,7 @@ async fn answer(
 pub(super) async fn answer_plain(
     app: &App,
     model: &Arc<Model>,
-    arrival: Arrival,
+    came: Came,
     within: Duration,
     ask: Ask,
 ) -> Result<Written, Unanswered> {
@@ -83,7 +105,7 @@ pub(super) async fn answer_plain(
         Ok(asked) => {
             let is_own = asked.timeout.is_some();
             let timeout = Some(asked.timeout.map_or(within, |timeout| timeout.min(within)));
-            (infer(app, model, arrival, &RequestSpan::default(), Asking { timeout, ..asked }).await, is_own)
+            (infer(app, model, came, &RequestSpan::default(), Asking { timeout, ..asked }).await, is_own)
         }
         Err(refusal) => {
             model.count_unreadable();
@@ -129,15 +151,17 @@ pub(super) struct Written {
 async fn infer(
     app: &App,
     model: &Arc<Model>,
-    arrival: Arrival,
+    came: Came,
     span: &RequestSpan,
     asking: Asking,
 ) -> Result<Written, Refusal> {
     let Asking { rows, is_many, timeout } = asking;
+    span.received(came.whole);
     span.decoded(rows.len());
     let inputs = Tensor::new(vec![rows.len()], Data::Bytes(rows)).map_err(|e| Error::Invalid(e.to_string()))?;
-    let terms = Terms::since(arrival.0).traced(span.span_ref()).within(timeout);
-    let answer = model.infer(Tensors::one(opaque::REQUEST, inputs), terms).await?;
+    let terms = Terms::since(came.arrival.0).traced(span.span_ref()).within(timeout);
+    let mut answer = model.infer(Tensors::one(opaque::REQUEST, inputs), terms).await?;
+    answer.count.received(came.whole);
     let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;
     span.executed(Ride { queue, batch, batch_rows, batch_span });
     let timing = HeaderValue::try_from(timing(&answer)).expect("digits and ASCII words are a header's value");
@@ -157,8 +181,8 @@ async fn infer(
     }
 }
 
-/// All that comes before the model is asked.
-async fn read(app: &App, model: &Model, parts: &Parts, body: Body) -> Result<Asking, Refusal> {
+/// All that comes before the model is asked, and when the last byte was in.
+async fn read(app: &App, model: &Model, parts: &Parts, body: Body) -> Result<(Asking, Instant), Refusal> {
     if !opaque::is_opaque(model.signature()) {
         let name = model.name();
         let message = format!(
@@ -171,7 +195,7 @@ async fn read(app: &App, model: &Model, parts: &Parts, body: Body) -> Result<Ask
     let query = parts.uri.query().unwrap_or_default();
     let headers = parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let id = parts.extensions.get().map(RequestId::as_str).unwrap_or_default();
-    rows(&begin(headers, query, id), &body.bytes, query, &app.room)
+    Ok((rows(&begin(headers, query, id), &body.bytes, query, &app.room)?, body.at))
 }
 
 /// What a whole body asks for; its rows begin with `begin`.
@@ -243,34 +267,34 @@ fn write(
     let answers = outputs.get(opaque::ANSWER).map(Tensor::data);
     let Some(Data::Bytes(answers)) = answers else { return Err(nonsense()) };
     let said = answers.iter().map(|answer| said(answer).ok_or_else(nonsense)).collect::<Result<Vec<_>, _>>()?;
-    for Said { status, body, .. } in &said {
+    for Said { status, told, .. } in &said {
         if status.is_server_error() {
-            let why = String::from_utf8_lossy(&body[..body.len().min(4096)]);
+            let why = String::from_utf8_lossy(&told[..told.len().min(4096)]);
             let why = crate::quote::on_one_line(&why, 4096);
             tracing::error!(model = model.name(), version = model.version(), "a request failed: {why}");
             return Err(Refusal::from(Error::ModelFailed));
         }
         if status.is_client_error() {
-            return Err(Refusal::new(*status, String::from_utf8_lossy(body).into_owned()));
+            return Err(Refusal::new(*status, String::from_utf8_lossy(told).into_owned()));
         }
     }
-    let bytes = said.iter().map(|said| said.body.len() + 1).sum::<usize>() + 32;
+    let bytes = said.iter().map(|said| said.most() + 1).sum::<usize>() + 32;
     let taken = app.room.reserve_answer(bytes, &app.options)?;
-    if let ([Said { status, content_type, body }], false) = (&said[..], is_many) {
-        // A status that says that there is no body has none (RFC 9110, section 15.3.5).
-        let body = if *status == StatusCode::NO_CONTENT { &[] } else { *body };
-        return Ok((*status, content_type.clone(), body::counted(body.to_vec(), taken)));
+    if let ([one], false) = (&said[..], is_many) {
+        let body = one.body().ok_or_else(nonsense)?.into_owned();
+        return Ok((one.status, one.content_type.clone(), body::counted(body, taken)));
     }
     let mut written = Vec::with_capacity(bytes);
     written.extend_from_slice(b"{\"predictions\":[");
-    for (i, Said { content_type, body, .. }) in said.iter().enumerate() {
-        if *content_type != JSON || serde_json::from_slice::<&RawValue>(body).is_err() {
+    for (i, one) in said.iter().enumerate() {
+        let body = one.body().ok_or_else(nonsense)?;
+        if one.content_type != JSON || serde_json::from_slice::<&RawValue>(&body).is_err() {
             let message = "an answer to one of the 'instances' is not JSON, so that they cannot be answered together; send each in a \
                            request of its own";
             return Err(Refusal::bad_request(message));
         }
         written.extend_from_slice(if i > 0 { b"," } else { b"" });
-        written.extend_from_slice(body);
+        written.extend_from_slice(&body);
     }
     written.extend_from_slice(b"]}");
     Ok((StatusCode::OK, JSON, body::counted(written, taken)))
@@ -278,12 +302,12 @@ fn write(
 
 /// One element of the model's output; `None` where it is none.
 fn said(element: &[u8]) -> Option<Said<'_>> {
-    let (AnswerHead { status, content_type }, body) = opaque::decode(element).ok()?;
+    let (AnswerHead { status, content_type, numbers }, told) = opaque::decode(element).ok()?;
     let status = StatusCode::from_u16(status).ok()?;
     // Others than these would be no answers: 1xx, 304 and such have no body.
     let is_known = status.is_success() || status.is_client_error() || status.is_server_error();
     let content_type = if content_type == opaque::JSON { JSON } else { HeaderValue::try_from(&*content_type).ok()? };
-    is_known.then_some(Said { status, content_type, body })
+    is_known.then_some(Said { status, content_type, told, numbers })
 }
 
 #[cfg(test)]
@@ -302,9 +326,14 @@ mod tests {
 
     #[test]
     fn an_element_is_read_as_it_is_written_and_nothing_else_is() {
-        let bytes = opaque::encode(&AnswerHead { status: 202, content_type: "text/plain".into() }, b"so");
-        let Said { status, content_type, body } = said(&bytes).expect("it is one");
-        assert_eq!((status.as_u16(), content_type.to_str().ok(), body), (202, Some("text/plain"), &b"so"[..]));
+        let bytes =
+            opaque::encode(&AnswerHead { status: 202, content_type: "text/plain".into(), numbers: false }, b"so");
+        let one = said(&bytes).expect("it is one");
+        let body = one.body().expect("it is text");
+        assert_eq!(
+            (one.status.as_u16(), one.content_type.to_str().ok(), &body[..]),
+            (202, Some("text/plain"), &b"so"[..])
+        );
         let forged = AnswerHead { content_type: "a\r\nb: c".into(), ..AnswerHead::default() };
         let informing = AnswerHead { status: 101, ..AnswerHead::default() };
         for bad in [&b""[..], &opaque::encode(&forged, b""), &opaque::encode(&informing, b"")] {

@@ -11,7 +11,8 @@ use http::header::{CACHE_CONTROL, HeaderValue};
 use serde::Serialize;
 
 use super::app::{App, json_bytes, json_text};
-use super::status::Refusal as Refused;
+use super::status::Refusal;
+use crate::estimator::Fit;
 use crate::metrics::catalogue::{UNREAD, WHY_UNREAD};
 use crate::registry::{Model, Registry, Snapshot, Window};
 
@@ -50,9 +51,9 @@ struct Service<'a> {
     latency_edges_ms: Vec<f64>,
     history: History,
     /// The newest first.
-    releases: Vec<Release>,
+    releases: Vec<ReleaseShown>,
     /// The newest first.
-    refusals: Vec<Refusal>,
+    refusals: Vec<RefusalShown>,
 }
 
 #[derive(Serialize)]
@@ -72,6 +73,8 @@ struct Estimate {
     age_s: f64,
     /// Rows of the smallest and the largest batch that it was learned from.
     timed_rows: (usize, usize),
+    /// Rows and milliseconds between which the time is straight, from 1 to `max_batch_size`; `null` where the line holds.
+    curve: Option<Vec<(usize, f64)>>,
     /// Rows and milliseconds of the latest batches, the newest last.
     samples: Vec<(usize, f64)>,
 }
@@ -93,7 +96,7 @@ struct History {
 }
 
 #[derive(Serialize)]
-struct Release {
+struct ReleaseShown {
     ago_s: f64,
     rows: usize,
     requests: usize,
@@ -105,7 +108,7 @@ struct Release {
 }
 
 #[derive(Serialize)]
-struct Refusal {
+struct RefusalShown {
     ago_s: f64,
     reason: &'static str,
     why: &'static str,
@@ -120,7 +123,7 @@ pub(super) async fn overview(State(app): State<App>, RawQuery(query): RawQuery) 
     let is_hour = query.is_some_and(|query| query.split('&').any(|part| part == "history=hour"));
     let (shared, window) = if is_hour { (app.status_of_hour, Window::Hour) } else { (app.status, Window::TwoMinutes) };
     let Some(page) = shared.get(move || written(&registry, window)).await else {
-        return Refused::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response();
+        return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response();
     };
     let mut response = json_bytes(StatusCode::OK, page);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -146,9 +149,10 @@ impl Service<'_> {
             trusted: fit.is_trusted(),
             age_s: age.as_secs_f64(),
             timed_rows: fit.timed_rows(),
+            curve: curve(fit, spec.max_batch_rows.get()),
             samples: told.samples.iter().map(|&(rows, time)| (rows, ms(time))).collect(),
         });
-        let release = |(ago, release): &(Duration, crate::registry::Release)| Release {
+        let release = |(ago, release): &(Duration, crate::registry::Release)| ReleaseShown {
             ago_s: ago.as_secs_f64(),
             rows: release.rows,
             requests: release.requests,
@@ -158,7 +162,7 @@ impl Service<'_> {
             predicted_ms: release.predicted.map(ms),
             took_ms: release.took.map(ms),
         };
-        let refusal = |(ago, refusal): &(Duration, crate::registry::Refusal)| Refusal {
+        let refusal = |(ago, refusal): &(Duration, crate::registry::Refusal)| RefusalShown {
             ago_s: ago.as_secs_f64(),
             reason: refusal.reason.map_or(UNREAD, |reason| reason.label()),
             why: refusal.reason.map_or(WHY_UNREAD, |reason| reason.why()),
@@ -209,4 +213,28 @@ impl History {
 /// To the microsecond: more digits are longer to send and nobody reads them.
 fn ms(time: Duration) -> f64 {
     time.as_micros() as f64 / 1e3
+}
+
+/// What batches of up to `most` rows take, where that is no line.
+fn curve(fit: &Fit, most: usize) -> Option<Vec<(usize, f64)>> {
+    let bends = fit.bends();
+    let inside = bends.iter().copied().filter(|rows| (2..most).contains(rows));
+    let sizes = [1].into_iter().chain(inside).chain([most].into_iter().filter(|most| *most > 1));
+    fit.is_curved().then(|| sizes.filter_map(|rows| Some((rows, ms(fit.predict(rows)?)))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_reaches_from_one_row_to_the_cap_and_a_line_is_none() {
+        let batches = [(2, 10), (24, 10), (48, 58)].map(|(rows, ms)| (rows, Duration::from_millis(ms)));
+        let fit = Fit::curve(&batches);
+        let curve_to = |most| curve(&fit, most).unwrap();
+        assert_eq!(curve_to(48)[1..], [(2, 10.0), (24, 10.0), (48, 58.0)]);
+        assert_eq!(curve_to(36), [(1, curve_to(48)[0].1), (2, 10.0), (24, 10.0), (36, 34.0)]);
+        assert_eq!((curve_to(48)[0].0, curve_to(1).len()), (1, 1));
+        assert_eq!(curve(&Fit::line(0.01, 0.001, 1.0), 48), None);
+    }
 }

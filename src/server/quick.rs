@@ -17,11 +17,12 @@ use tokio::time::Instant;
 
 use super::access::{Door, Right};
 use super::app::App;
-use super::arrival::Arrival;
+use super::arrival::{Arrival, Came};
 use super::call::Unanswered;
 use super::head::{self, Ask, Form, Head};
 use super::opaque as answers;
 use super::refusals::Refusals;
+use super::routes::For;
 use super::status::{JSON, Refusal};
 use super::v2;
 use crate::estimator;
@@ -102,6 +103,8 @@ pub(super) struct Quick {
     pub(super) http: HttpMetrics,
     /// Spans are begun where hyper has read the head.
     pub(super) is_traced: bool,
+    /// Whom the connections are for.
+    pub(super) serves: For,
 }
 
 impl std::fmt::Debug for Quick {
@@ -114,6 +117,9 @@ impl Quick {
     /// Decides about a request whose head is in. `body` is there if all of it came with the head.
     pub(super) fn take(&self, head: &Head<'_>, bytes: &[u8], body: Option<&[u8]>, arrived: Instant) -> Taken {
         let Ask::Infer { model, version, form, who, is_plain } = head.ask else { return Taken::Passed };
+        if self.serves == For::Operators {
+            return Taken::Passed;
+        }
         // The long way looks at all of the head, and tells who may not come in.
         let caller = if is_plain { self.caller(who) } else { None };
         let Some(caller) = caller else { return Taken::Passed };
@@ -162,15 +168,24 @@ impl Quick {
 
     async fn ride(self, model: Arc<Model>, wanted: Wanted, id: RequestId, arrived: Instant, begun: Instant) -> Reply {
         let within = self.fronts().way_back.leaves(model.spec().max_latency);
-        let answering = wanted.of(&self.app, &model, Arrival(arrived), within);
-        let answered = std::panic::AssertUnwindSafe(answering).catch_unwind().await;
+        let came = Came { arrival: Arrival(arrived), whole: begun };
+        let answering = wanted.of(&self.app, &model, came, within);
+        let mut answering = std::pin::pin!(std::panic::AssertUnwindSafe(answering).catch_unwind());
+        let mut spent = Duration::ZERO;
+        let answered = std::future::poll_fn(|context| {
+            let since = Instant::now();
+            let polled = answering.as_mut().poll(context);
+            spent += since.elapsed();
+            polled
+        })
+        .await;
         let refusal = match answered {
             Ok(Ok(answer)) => {
                 {
                     let (took, mut fronts) = (begun.elapsed(), self.fronts());
                     fronts.sockets.answered(took);
                     fronts.way_back.learn(arrived.elapsed().saturating_sub(answer.outputs));
-                    fronts.gate(&model).ended(Some(took));
+                    fronts.gate(&model).answered(took);
                 }
                 self.http.count(answer.status.as_u16());
                 let closes = self.app.registry.is_draining();
@@ -178,7 +193,7 @@ impl Quick {
             }
             Ok(Err(Unanswered { refusal, is_too_much })) => {
                 if is_too_much {
-                    self.fronts().gate(&model).ended(None);
+                    self.fronts().gate(&model).refused(spent);
                 }
                 refusal
             }
@@ -225,16 +240,16 @@ enum Wanted {
 }
 
 impl Wanted {
-    async fn of(self, app: &App, model: &Arc<Model>, arrival: Arrival, within: Duration) -> Result<Good, Unanswered> {
+    async fn of(self, app: &App, model: &Arc<Model>, came: Came, within: Duration) -> Result<Good, Unanswered> {
         Ok(match self {
             Wanted::Tensors { body, json } => {
-                let answer = v2::answer_plain(app, model, arrival, within, &body, json).await?;
+                let answer = v2::answer_plain(app, model, came, within, &body, json).await?;
                 let v2::Written { body, json, timing, outputs } = answer;
                 let content_type = if json.is_some() { HeaderValue::from_static(v2::BINARY) } else { JSON };
                 Good { status: StatusCode::OK, content_type, json, body, timing, outputs }
             }
             Wanted::Any(ask) => {
-                let answer = answers::answer_plain(app, model, arrival, within, ask).await?;
+                let answer = answers::answer_plain(app, model, came, within, ask).await?;
                 let answers::Written { status, content_type, body, timing, outputs } = answer;
                 Good { status, content_type, json: None, body, timing, outputs }
             }

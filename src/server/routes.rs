@@ -1,8 +1,8 @@
 //! Which path is answered by what.
 
 use axum::Router;
-use axum::extract::State;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, VARY};
@@ -15,8 +15,17 @@ use super::trace::note_route;
 use super::{docs, opaque, overview, page, v1, v2};
 use crate::metrics::Format;
 
+/// Whom an address is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum For {
+    /// All that is served.
+    Everybody,
+    /// All but inference.
+    Operators,
+}
+
 /// All paths, behind a door: each asks for the right that it is listed under.
-pub(super) fn router(app: App, door: Door) -> Router {
+pub(super) fn router(app: App, door: Door, serves: For) -> Router {
     let is_traced = app.registry.tracer().is_on();
     let guarded =
         |right: Right, routes: Router<App>| routes.route_layer(from_fn_with_state((door.clone(), right), admit));
@@ -37,11 +46,9 @@ pub(super) fn router(app: App, door: Door) -> Router {
         .route("/v2/models/{model}", get(v2::metadata::model))
         .route("/v2/models/{model}/config", get(v2::description::config))
         .route("/v2/models/{model}/stats", get(v2::description::statistics))
-        .route("/v2/models/{model}/infer", post(v2::infer))
         .route("/v2/models/{model}/versions/{version}", get(v2::metadata::model))
         .route("/v2/models/{model}/versions/{version}/config", get(v2::description::config))
-        .route("/v2/models/{model}/versions/{version}/stats", get(v2::description::statistics))
-        .route("/v2/models/{model}/versions/{version}/infer", post(v2::infer));
+        .route("/v2/models/{model}/versions/{version}/stats", get(v2::description::statistics));
     let described = Router::new()
         .route("/openapi.json", get(docs::document))
         .route("/docs", get(docs::page))
@@ -49,31 +56,50 @@ pub(super) fn router(app: App, door: Door) -> Router {
     let changes = Router::new()
         .route("/v2/repository/models/{model}/load", post(v2::repository::load))
         .route("/v2/repository/models/{model}/unload", post(v2::repository::unload));
-    let opaque = Router::new()
+    let inference = Router::new()
+        .route("/v2/models/{model}/infer", post(v2::infer))
+        .route("/v2/models/{model}/versions/{version}/infer", post(v2::infer))
         .route("/models/{model}", post(opaque::ask))
-        .route("/models/{model}/versions/{version}", post(opaque::ask));
+        .route("/models/{model}/versions/{version}", post(opaque::ask))
+        .route("/v1/models/{model}", post(v1::predict))
+        .route("/v1/models/{model}/versions/{version}", post(v1::predict))
+        .route("/v1/models/{model}/labels/{label}", post(v1::predict));
+    let inference = match serves {
+        For::Everybody => inference,
+        For::Operators => inference.route_layer(from_fn(async |_: Request, _: Next| not_here())),
+    };
     let tensorflow = Router::new()
         .route("/v1/models", get(v1::about::list))
-        .route("/v1/models/{model}", get(v1::about::status).post(v1::predict))
+        .route("/v1/models/{model}", get(v1::about::status))
         .route("/v1/models/{model}/metadata", get(v1::about::metadata))
-        .route("/v1/models/{model}/versions/{version}", get(v1::about::status).post(v1::predict))
+        .route("/v1/models/{model}/versions/{version}", get(v1::about::status))
         .route("/v1/models/{model}/versions/{version}/metadata", get(v1::about::metadata))
-        .route("/v1/models/{model}/labels/{label}", get(v1::about::status).post(v1::predict))
+        .route("/v1/models/{model}/labels/{label}", get(v1::about::status))
         .route("/v1/models/{model}/labels/{label}/metadata", get(v1::about::metadata));
     // Whoever takes no page hears that the server is alive, and needs no right to that.
     let front = guarded(Right::Scrape, front).route_layer(from_fn(v1::about::alive));
-    let models = models.merge(opaque).merge(tensorflow).merge(described);
+    let models = models.merge(inference).merge(tensorflow).merge(described);
     let routes = probes.merge(front).merge(guarded(Right::Scrape, views)).merge(guarded(Right::Inference, models));
     let routes = routes.merge(guarded(Right::Admin, changes));
     let routes = if is_traced { routes.route_layer(from_fn(note_route)) } else { routes };
     routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method).with_state(app)
 }
 
+/// Inference at an address for operators, before its body is read.
+pub(super) fn not_here() -> Refusal {
+    let message = "this address is for operators: inference is asked for at the server's other addresses";
+    Refusal::new(StatusCode::MISDIRECTED_REQUEST, message)
+}
+
 async fn metrics_text(State(app): State<App>, headers: HeaderMap) -> Response {
     let registry = app.registry.clone();
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let format = Format::wanted(accept);
-    let shared = if format == Format::OpenMetrics { app.open_metrics } else { app.metrics };
+    let shared = match format {
+        Format::Prometheus => app.metrics,
+        Format::OpenMetrics => app.open_metrics,
+        Format::Protobuf => app.metrics_messages,
+    };
     match shared.get(move || registry.metrics().render_as(format).into()).await {
         Some(text) => ([(CONTENT_TYPE, format.media_type()), (VARY, "accept")], text).into_response(),
         None => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response(),

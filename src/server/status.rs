@@ -94,7 +94,10 @@ impl Refusal {
             | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
             | StatusCode::TOO_MANY_REQUESTS => 8,
             // UNIMPLEMENTED
-            StatusCode::METHOD_NOT_ALLOWED | StatusCode::UNSUPPORTED_MEDIA_TYPE | StatusCode::NOT_IMPLEMENTED => 12,
+            StatusCode::METHOD_NOT_ALLOWED
+            | StatusCode::UNSUPPORTED_MEDIA_TYPE
+            | StatusCode::NOT_IMPLEMENTED
+            | StatusCode::MISDIRECTED_REQUEST => 12,
             StatusCode::SERVICE_UNAVAILABLE => 14, // UNAVAILABLE
             StatusCode::UNAUTHORIZED => 16,        // UNAUTHENTICATED
             _ => 13,                               // INTERNAL

@@ -56,8 +56,14 @@ impl Threads {
 
     /// Starts `count` threads.
     pub(super) fn start(count: NonZeroUsize) -> io::Result<Threads> {
-        let started = (0..count.get()).map(Thread::start).collect::<io::Result<_>>()?;
+        let started =
+            (0..count.get()).map(|number| Thread::start(&format!("http-{number}"))).collect::<io::Result<_>>()?;
         Ok(Threads { threads: started })
+    }
+
+    /// Starts a single one, which is called `name`.
+    pub(super) fn one(name: &str) -> io::Result<Threads> {
+        Ok(Threads { threads: vec![Thread::start(name)?] })
     }
 
     /// A place on the thread with the fewest connections: shares that the kernel draws by chance differ, and the thread with
@@ -71,16 +77,16 @@ impl Threads {
 }
 
 impl Thread {
-    fn start(number: usize) -> io::Result<Thread> {
+    fn start(name: &str) -> io::Result<Thread> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             // What other threads wake here are requests that have their answers: finishing goes before reading.
             .global_queue_interval(1)
-            .thread_name(format!("http-{number}-work"))
+            .thread_name(format!("{name}-work"))
             .build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
-        thread::Builder::new().name(format!("http-{number}")).spawn(move || {
+        thread::Builder::new().name(name.to_owned()).spawn(move || {
             // Nothing is sent: it ends when the sender is gone.
             let _ = runtime.block_on(stopped);
             // A conversion that still runs must not hold the process.

@@ -127,7 +127,13 @@ impl RequestSpan {
         });
     }
 
-    /// The request is read and taken apart: the end of the stage `decode`.
+    /// All of the request was in at `at`: the end of the stage `receive`.
+    pub fn received(&self, at: Instant) {
+        let Some(open) = &self.0 else { return };
+        open.stage("receive", at, None);
+    }
+
+    /// The request is taken apart: the end of the stage `decode`.
     pub fn decoded(&self, rows: usize) {
         self.set(|| [KeyValue::new("uncork.request.rows", rows as i64)]);
         let Some(open) = &self.0 else { return };

@@ -203,7 +203,9 @@ def check_truth(page, checks, server, model):
     )
     estimate = status["estimate"]
     shown = numbers(page.text("fit-words"))
-    near = all(abs(a - b) <= 0.06 * b + 1e-6 for a, b in zip(shown, [estimate["base_ms"], estimate["per_row_ms"]], strict=True))
+    curve = estimate["curve"]
+    want = [curve[0][1], curve[0][0], curve[-1][1], curve[-1][0]] if curve else [estimate["base_ms"], estimate["per_row_ms"]]
+    near = all(abs(a - b) <= 0.06 * b + 1e-6 for a, b in zip(shown, want, strict=True))
     checks.check(f"{model}: what a batch costs is the server's estimate", near, page.text("fit-words"))
     cells = sum(batches > 0 for column in status["history"]["batches"] for batches in column)
     checks.check(f"{model}: a cell for each size and second", marks(page, "batches") == cells, f"{marks(page, 'batches')} of {cells}")
@@ -320,7 +322,8 @@ def check_numbers(page, checks):
           n.percent(0.99999), n.percent(1), n.percent(0.5), n.percent(0.99512), n.percent(0 / 0),
           n.short(0.31), n.short(0.0112, 2), n.short(12345), n.ms(12000), n.bucketName([1, 2, 4], 2), n.bucketName([1, 2, 4], 0),
           n.colourSteps(0), n.colourSteps(9), n.colourSteps(3000).length <= 8, n.ticks(10, 4), n.roundedUp(13),
-          n.span(0.021), n.span(90), n.span(3600 * 26)]), (error) => done(String(error)));
+          n.span(0.021), n.span(90), n.span(3600 * 26),
+          [0, 2, 4, 9].map((x) => n.along([[1, 10], [3, 30], [5, 90]], x))]), (error) => done(String(error)));
         """)
     want = [
         2,
@@ -346,6 +349,7 @@ def check_numbers(page, checks):
         "0.02 s",
         "90 s",
         "26 h",
+        [10, 20, 60, 90],
     ]
     checks.check(
         "quantiles, steps and written numbers are right",
@@ -368,7 +372,8 @@ window.fetch = async (url, options) => {
   const latencies = model.latency_edges_ms.map((_, at) => (at === cap ? 9 : 0)).concat(0);
   Object.assign(model.history, { batches: columns([0, 0, 0, 0, 3, 0]), rows: columns(48), largest: columns(16), latency: columns(latencies),
     on_time: columns(0), late: columns(48), refused: columns(500), failed: columns(2), busy: columns(1), queue_rows: columns(7) });
-  model.estimate = { base_ms: 1, per_row_ms: 0.5, noise: 1.1, trusted: true, age_s: 3600, timed_rows: [4, 8], samples: [[4, 3], [8, 5]] };
+  model.estimate = { base_ms: 1, per_row_ms: 0.5, noise: 1.1, trusted: true, age_s: 3600, timed_rows: [4, 8], samples: [[4, 3], [8, 5]],
+    curve: window.is_curved ? [[1, 3], [4, 3], [6, 3], [8, 5], [24, 13]] : null };
   const told = "refused: the answer would come 131.2 ms after arrival, past the deadline of 100.0 ms; retry in 40 ms";
   model.refusals = columns({ ago_s: 1, reason: "batch_too_late", why: "even the next batch would have answered it late", told, requests: 500 }).slice(0, 20);
   model.releases = columns({ ago_s: 1, rows: 16, requests: 16, reason: "ripe", held_ms: 0, predicted_ms: 9, took_ms: 9,
@@ -412,6 +417,12 @@ def check_trouble(page, checks):
     )
     guesses = page.run("return [...document.querySelectorAll('#fit .guess')].length")
     checks.check("beyond them it is drawn as a guess", guesses == 2 and page.all("#fit .guess-name"), guesses)
+    page.run("window.is_curved = true")
+    page.wait(lambda: "no line" in page.text("fit-words"), "the words of a curve")
+    words = page.text("fit-words")
+    checks.check("times that are no line are told at both ends", numbers(words) == [3, 1, 13, 24], words)
+    bends = page.run("return [...document.querySelectorAll('#fit .line')].map((line) => line.getAttribute('d').split('L').length - 1)")
+    checks.check("and drawn as what each size took", bends == [5, 2, 1, 2] and "each size" in page.text("fit-more"), bends)
     for width, most in MOST_PX.items():
         page.resize(width, 900)
         page.wait(lambda w=width: page.find("batches").find_element(By.CSS_SELECTOR, "svg").rect["width"] < w, "a new drawing")

@@ -208,6 +208,20 @@ fn an_address_for_grpc_stands_beside_those_for_http() {
 }
 
 #[test]
+fn an_address_for_operators_stands_in_the_file_the_environment_or_a_flag() {
+    let admin = |text, flags: &Flags, variables: &[(&str, &str)]| resolve_text(text, flags, variables).unwrap().admin;
+    let (file, none) = ("[server]\nadmin = '127.0.0.1:9001'\n", Flags::default());
+    assert!(admin("", &none, &[]).is_empty());
+    assert_eq!(admin(file, &none, &[]), ["127.0.0.1:9001"]);
+    let variable = [("UNCORK_ADMIN", "127.0.0.1:9002")];
+    assert_eq!(admin(file, &none, &variable), ["127.0.0.1:9002"]);
+    let flags = Flags { admin: Some("127.0.0.1:9003,unix:/run/uncork.sock".into()), ..Flags::default() };
+    assert_eq!(admin(file, &flags, &variable), ["127.0.0.1:9003", "unix:/run/uncork.sock"]);
+    let flags = Flags { admin: Some("somewhere".into()), ..Flags::default() };
+    assert!(resolve_text("", &flags, &[]).unwrap_err().to_string().starts_with("--admin = "));
+}
+
+#[test]
 fn a_model_has_one_source_a_usable_name_and_a_version_of_its_own() {
     let both = "[[model]]\nname = 'a'\npath = 'models/m.onnx'\nsynthetic = { base_ms = 1, per_row_ms = 1 }\n";
     assert!(problems(both)[0].contains("either 'path' or 'synthetic', not both"), "{:?}", problems(both));

@@ -27,6 +27,7 @@ SETTINGS = [
     ["autoscaling.enabled=true", "serviceMonitor.enabled=true", "tokensSecret=tokens"],
     ["modelsVolume.persistentVolumeClaim.claimName=models", "podDisruptionBudget.enabled=false"],
     ["networkPolicy.from[0].podSelector.matchLabels.app=web", "image.tag=1.2.3", "service.port=9000"],
+    ["service.adminPort=0", "serviceMonitor.enabled=true"],
 ]
 
 
@@ -65,8 +66,26 @@ def check_chart():
                 for trigger in document["spec"]["triggers"]:
                     promql_parser.parse(trigger["metadata"]["query"])
         deployment = next(document for document in own if document["kind"] == "Deployment")
+        check_ports(documents, deployment, "service.adminPort=0" not in settings)
         check_drain(deployment, next(document for document in own if document["kind"] == "ConfigMap"))
         print(f"  helm: {', '.join(sorted(kinds))}")
+
+
+def check_ports(documents, deployment, has_admin):
+    """Probes and scrapes ask the port for operators where there is one, and every port that is named is there."""
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    names = {port["name"] for port in container["ports"]}
+    assert names == ({"http", "admin"} if has_admin else {"http"}), names
+    asked = "admin" if has_admin else "http"
+    assert all(container[probe]["httpGet"]["port"] == asked for probe in ("livenessProbe", "readinessProbe"))
+    assert any(variable["name"] == "UNCORK_ADMIN" for variable in container["env"]) == has_admin
+    for document in documents:
+        if document["kind"] == "Service":
+            assert {port["targetPort"] for port in document["spec"]["ports"]} == names
+        elif document["kind"] == "NetworkPolicy":
+            assert {port["port"] for port in document["spec"]["ingress"][0]["ports"]} == names
+        elif document["kind"] == "ServiceMonitor":
+            assert [endpoint["port"] for endpoint in document["spec"]["endpoints"]] == [asked]
 
 
 def check_drain(deployment, configuration):

@@ -128,7 +128,7 @@ async fn in_openmetrics_counters_are_named_without_their_ending_and_a_traced_req
     let row = Tensors::one("x", Tensor::new(vec![1, 1], vec![1f32]).unwrap());
     let span = SpanRef { trace: 0xfeed, span: 1 };
     drop(model.infer(row, Terms::now().traced(Some(span))).await.unwrap());
-    let text = registry.metrics().render_as(Format::OpenMetrics);
+    let text = String::from_utf8(registry.metrics().render_as(Format::OpenMetrics)).unwrap();
     assert!(text.ends_with("\n# EOF\n") && !text.contains("\n\n"), "{text}");
     assert!(
         text.contains("# TYPE uncork_requests counter\n# HELP") || text.contains("# TYPE uncork_requests counter\nunc")
@@ -160,12 +160,13 @@ fn word(kind: Kind) -> &'static str {
 fn page() -> String {
     let mut page = String::from(
         "# Metrics\n\n\
-         `GET /metrics` answers in Prometheus' text format, or in OpenMetrics where `Accept` names it, as Prometheus' own does. This page is written from `src/metrics/catalogue.rs` by\n\
-         `UNCORK_WRITE=1 cargo test --release --test library metrics`; dashboards and alerts are in `dashboards/`, and\n\
-         [operating.md](operating.md) says how to read them.\n\n\
-         All but `uncork_http_…`, `uncork_repository_…` and `uncork_build_info` have the labels `model` and `version`. A histogram NAME is the series\n\
-         `NAME_bucket`, `NAME_sum` and `NAME_count`. `uncork_build_info` has `version`, `commit` (what `UNCORK_COMMIT` was at the build), `target` and\n\
-         `features`. Of models that share a pool, `uncork_runner_busy_seconds_total`, `uncork_runners` and `uncork_in_flight_batches` have `pool`.\n\n\
+         `GET /metrics` answers in Prometheus' text format, or in OpenMetrics where `Accept` names it, as that of Prometheus does.\n\
+         `dashboards/` has dashboards and alerts, and [operating.md](operating.md) says how to read them. This page is made of\n\
+         `src/metrics/catalogue.rs` by `UNCORK_WRITE=1 cargo test --release --test library metrics`.\n\n\
+         All metrics but `uncork_http_…`, `uncork_repository_…` and `uncork_build_info` have the labels `model` and `version`.\n\
+         `uncork_build_info` has `version`, `commit` (what `UNCORK_COMMIT` was at the build), `target` and `features`. Where models\n\
+         share a pool, `uncork_runner_busy_seconds_total`, `uncork_runners` and `uncork_in_flight_batches` have `pool` too. A\n\
+         histogram NAME is the series `NAME_bucket`, `NAME_sum` and `NAME_count`.\n\n\
          | metric | kind | its own label | what it says |\n| --- | --- | --- | --- |\n",
     );
     for Metric { name, kind, label, help } in catalogue::ALL {
@@ -176,13 +177,13 @@ fn page() -> String {
         writeln!(page, "| `{name}` | {} | {label} | {help} |", word(kind)).unwrap();
     }
     page.push_str(
-        "\n## Buckets\n\nThe edges of histograms are made from the caps of the models that are served together.\n\n\
+        "\n## Buckets\n\nThe edges of histograms follow from the caps of the models that are served together.\n\n\
          | of | edges |\n| --- | --- |\n",
     );
     let edges = [
         (
             Edges::Seconds,
-            "0.1 ms to 10 s (5 and 7.5 s among them), and for each model `max_latency_ms`, half and twice of it: the share of answers within the cap is exact, not interpolated",
+            "0.1 ms to 10 s (5 and 7.5 s among them), and for each model `max_latency_ms`, half of it and twice it: so the share of answers within the cap is exact",
         ),
         (Edges::Rows, "1, 2, 4, 8 … rows up to the largest `max_batch_size`, and each model's `max_batch_size`"),
         (Edges::Ratio, "0.5 to 4, close around 1"),
@@ -207,8 +208,7 @@ fn page() -> String {
         writeln!(page, "| `{outcome}` | {what} |").unwrap();
     }
     page.push_str(
-        "\nAn objective counts `on_time` as good, and `late`, `shed`, `full` and `failed` as bad; the others are nobody's broken\n\
-         promise.\n\n## Refusals\n\n| reason | in `uncork_sheds_total` |\n| --- | --- |\n",
+        "\nAn objective counts `on_time` as good, and `late`, `shed`, `full` and `failed` as bad. The others break no promise.\n\n## Refusals\n\n| reason | in `uncork_sheds_total` |\n| --- | --- |\n",
     );
     for reason in RefusalReason::ALL {
         writeln!(page, "| `{}` | {} |", reason.label(), reason.why()).unwrap();
@@ -221,7 +221,8 @@ fn page() -> String {
     page.push_str(
         "\n## Stages\n\nThe means of `uncork_stage_duration_seconds` stack up to the mean of `uncork_request_duration_seconds`.\n\n\
          | stage | |\n| --- | --- |\n\
-         | `decode` | from the request's head to tensors: reading the body and decoding it |\n\
+         | `receive` | from the request's head to its last byte |\n\
+         | `decode` | from bytes to tensors, unpacking included |\n\
          | `queue` | until the release of the batch |\n\
          | `assemble` | joining the batch's requests, padding, splitting the outputs |\n\
          | `execute` | the model |\n\
@@ -229,14 +230,16 @@ fn page() -> String {
          | `encode` | from outputs to the answer |\n\n\
          ## The process\n\n`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_virtual_memory_bytes`, \
          `process_virtual_memory_max_bytes`,\n`process_open_fds`, `process_max_fds`, `process_threads` and \
-         `process_start_time_seconds`, as Prometheus' client libraries name them.\n\n\
+         `process_start_time_seconds`, as Prometheus' client libraries name them. They are told on Linux.\n\n\
          ## Traces and native histograms\n\n\
-         In OpenMetrics, each bucket of `uncork_request_duration_seconds` names the trace of the latest traced request in it, as an exemplar\n\
-         `trace_id`. Prometheus keeps them with `--enable-feature=exemplar-storage`, and Grafana draws them over the panel *Latency*, each a\n\
-         way to its trace.\n\n\
-         Native histograms are written in Protocol Buffers only, and uncork's histograms are its own. Prometheus 3 makes native ones of\n\
-         these buckets: `convert_classic_histograms_to_nhcb: true` in its `scrape_configs`.\n\n\
-         ## Cost\n\n`cargo bench --bench recording` measures what recording costs a request; [performance.md](performance.md) has the\n\
+         In OpenMetrics, each bucket of `uncork_request_duration_seconds` has an exemplar: the `trace_id` of the latest traced\n\
+         request in it. Prometheus keeps exemplars with `--enable-feature=exemplar-storage`. Grafana draws them over the panel *Latency*,\n\
+         and each leads to its trace.\n\n\
+         Native histograms have narrower buckets: each is 9 % wider than the one before, from a microsecond on. They exist in Protocol\n\
+         Buffers only, which Prometheus asks for with `--enable-feature=native-histograms`. It then leaves out the classic buckets, which\n\
+         the dashboards and alerts here ask for. `scrape_classic_histograms: true` in its `scrape_configs` keeps both; Prometheus 3 calls\n\
+         it `always_scrape_classic_histograms`. A quantile is `histogram_quantile(0.99, rate(uncork_request_duration_seconds[5m]))`.\n\n\
+         ## Cost\n\n`cargo bench --bench recording` measures what recording costs a request. [performance.md](performance.md) has the\n\
          figure.\n",
     );
     page

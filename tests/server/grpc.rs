@@ -210,6 +210,24 @@ async fn a_call_is_answered_in_the_form_in_which_it_asks() {
 }
 
 #[tokio::test]
+async fn operators_call_all_but_inference_at_their_address() {
+    let source = Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO };
+    let model = ModelSpec::new("m", source, Caps::new(Duration::from_secs(10), 8));
+    let registry = tokio::task::spawn_blocking(|| Registry::load(vec![model])).await.unwrap().unwrap();
+    let server = Server::bind("127.0.0.1:0", Options::default()).await.unwrap().admin("127.0.0.1:0").await.unwrap();
+    let url = server.admin_urls().next().unwrap();
+    let (_stop, stopped) = oneshot::channel::<()>();
+    let _serving = tokio::spawn(server.serve(registry, async { drop(stopped.await) }));
+    let client = Client::connect(url.strip_prefix("http://").unwrap().parse().unwrap()).await;
+    assert_eq!(client.call("ServerReady", &()).await.status(), "0");
+    for inference in ["ModelInfer", "ModelStreamInfer"] {
+        let refused = client.call(inference, &raw(&[1.0])).await;
+        assert_eq!(refused.status(), "12", "{inference}");
+        assert!(refused.message().contains("this address is for operators"), "{}", refused.message());
+    }
+}
+
+#[tokio::test]
 async fn calls_count_as_requests_of_any_protocol_do() {
     let server = simple().await;
     let client = Client::connect(server.address).await;

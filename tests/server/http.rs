@@ -7,7 +7,7 @@ mod v1;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -169,6 +169,13 @@ impl Running {
             false => body.to_vec(),
         };
         connection.send([head.into_bytes(), body].concat()).await;
+        connection.answer().await
+    }
+
+    /// The head and the body of the answer.
+    async fn get_bytes(&self, path: &str, lines: &str) -> (String, Vec<u8>) {
+        let mut connection = self.connect().await;
+        connection.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{lines}\r\n")).await;
         connection.answer().await
     }
 
@@ -404,6 +411,13 @@ async fn the_page_and_the_metrics_come_with_fitting_headers() {
     let open = server.send(Request::get("/metrics").header("accept", accept), None).await;
     assert_eq!(open.headers["content-type"], "application/openmetrics-text; version=1.0.0; charset=utf-8");
     assert!(open.text.ends_with("# EOF\n"), "{}", open.text);
+    // As Prometheus asks that keeps native histograms.
+    let accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,\
+                  application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+    let (head, body) = server.get_bytes("/metrics", &format!("Accept: {accept}\r\n")).await;
+    let media_type = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
+    assert!(head.contains(&format!("content-type: {media_type}")), "{head}");
+    assert!(body.windows(27).any(|bytes| bytes == b"uncork_adaptive_batch_size\x12"), "{body:?}");
 }
 
 #[tokio::test]
@@ -659,6 +673,31 @@ async fn what_a_caller_wrote_is_repeated_in_short_and_escaped() {
     assert_eq!(answer.status, 404);
     assert!(answer.error().contains("unknown model '\\nINFO\\nINFO"), "{}", answer.error());
     server.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn the_time_that_a_body_takes_to_come_is_told_apart_from_its_decoding() {
+    let server = start(Options::default(), vec![stand_in("m", "1", SHORT)]).await;
+    let body = request(json!([3])).to_string();
+    let mut slow = server.connect().await;
+    slow.send(post(&format!("Expect: 100-continue\r\nContent-Length: {}\r\n", body.len()), "")).await;
+    slow.until("100 Continue\r\n\r\n").await;
+    let begin = Instant::now();
+    server.assert_unharmed().await; // it takes a batch's time
+    let waited = begin.elapsed();
+    slow.send(&body).await;
+    assert!(slow.answer().await.0.starts_with("HTTP/1.1 200"));
+    let metrics = server.get("/metrics").await.text;
+    let seconds = |stage: &str| -> f64 {
+        let series = format!("uncork_stage_duration_seconds_sum{{model=\"m\",version=\"1\",stage=\"{stage}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&*series)).unwrap().parse().unwrap()
+    };
+    let (waited, receive, decode) = (waited.as_secs_f64(), seconds("receive"), seconds("decode"));
+    assert!(receive >= waited && decode > 0.0 && decode < waited / 2.0, "{waited}: {receive} and {decode}");
+    // To Triton's clients all of it is time in the queue.
+    let stats = server.get("/v2/models/m/stats").await.json();
+    let queue = stats["model_stats"][0]["inference_stats"]["queue"]["ns"].as_f64().unwrap();
+    assert!(queue * 1e-9 >= receive + decode, "{stats}");
 }
 
 #[tokio::test]

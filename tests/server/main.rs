@@ -8,5 +8,6 @@ mod grpc;
 mod hostile;
 mod http;
 mod http2;
+mod operators;
 mod sockets;
 mod tracing;

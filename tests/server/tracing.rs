@@ -298,7 +298,7 @@ async fn a_request_s_span_continues_the_trace_of_its_caller_and_says_what_happen
     let running = Running::start(settings, stand_in(Duration::from_millis(20))).await;
     let headers = [traceparent(true), ("tracestate", "a=b".into()), ("x-request-id", "order-7".into())];
     assert_eq!(running.infer(&headers, &rows(3)).await.status, 200);
-    assert_eq!(running.end().await, Counts { sent: 6, dropped: 0, failed: 0 });
+    assert_eq!(running.end().await, Counts { sent: 7, dropped: 0, failed: 0 });
 
     let spans = collector.spans();
     let span = spans.one("POST /v2/models/{model}/infer");
@@ -325,15 +325,16 @@ async fn a_request_s_span_continues_the_trace_of_its_caller_and_says_what_happen
 
     let mut stages = spans.children(span);
     stages.sort_by_key(|stage| stage.start_time_unix_nano);
-    assert_eq!(stages.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["decode", "queue", "execute", "encode"]);
+    let names: Vec<_> = stages.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["receive", "decode", "queue", "execute", "encode"]);
     assert!(stages.iter().all(|stage| stage.trace_id == span.trace_id && stage.trace_state == "a=b"));
     for pair in stages.windows(2) {
         assert!(pair[0].end_time_unix_nano <= pair[1].start_time_unix_nano, "{} overlaps", pair[1].name);
     }
-    let (first, last) = (stages[0], stages[3]);
+    let (first, last) = (stages[0], stages[4]);
     assert_eq!(first.start_time_unix_nano, span.start_time_unix_nano);
     assert!(last.end_time_unix_nano <= span.end_time_unix_nano);
-    let executed = stages[2].end_time_unix_nano - stages[2].start_time_unix_nano;
+    let executed = stages[3].end_time_unix_nano - stages[3].start_time_unix_nano;
     assert!(executed >= 20_000_000, "a batch takes 20 ms, this one {executed} ns");
 
     let posts = collector.posts.lock().unwrap();
@@ -580,7 +581,7 @@ async fn a_collector_that_is_not_there_costs_the_spans_and_nothing_else() {
     for _ in 0..10 {
         assert_eq!(running.infer(&[], &rows(1)).await.status, 200);
     }
-    assert_eq!(running.end().await, Counts { sent: 0, dropped: 0, failed: 60 });
+    assert_eq!(running.end().await, Counts { sent: 0, dropped: 0, failed: 70 });
 }
 
 #[tokio::test]

@@ -17,8 +17,8 @@ pub(super) struct Points {
     pub(super) at: Vec<(f64, f64, String)>,
     /// Whether a line joins them.
     pub(super) joined: bool,
-    /// A straight line from one end to the other.
-    pub(super) line: Option<[(f64, f64); 2]>,
+    /// A line from one end to the other, straight between these; may be none.
+    pub(super) line: Vec<(f64, f64)>,
 }
 
 /// A chart; both axes reach from 0 or below to the farthest point.
@@ -35,7 +35,7 @@ pub(super) struct Chart {
 
 impl Chart {
     pub(super) fn svg(&self) -> String {
-        let ends = self.points.iter().filter_map(|points| points.line).flatten();
+        let ends = self.points.iter().flat_map(|points| points.line.iter().copied());
         let all: Vec<(f64, f64)> =
             self.points.iter().flat_map(|points| &points.at).map(|&(x, y, _)| (x, y)).chain(ends).collect();
         let farthest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
@@ -76,8 +76,8 @@ impl Chart {
             let mut path = |points: Vec<String>, kind: &str| {
                 add(format!("<polyline class=\"{kind} c{i}\" points=\"{}\"/>\n", points.join(" ")));
             };
-            if let Some(line) = points.line {
-                path(line.map(|(x, y)| place(x, y)).to_vec(), "fit");
+            if !points.line.is_empty() {
+                path(points.line.iter().map(|&(x, y)| place(x, y)).collect(), "fit");
             }
             if points.joined {
                 path(points.at.iter().map(|&(x, y, _)| place(x, y)).collect(), "joint");

@@ -35,12 +35,15 @@ pub(in crate::cli) struct Point {
     pub(in crate::cli) predicted: Duration,
 }
 
-/// All sizes with one number of threads, and the line through their medians.
+/// All sizes with one number of threads.
 #[derive(Debug, Clone)]
 pub(in crate::cli) struct Curve {
     pub(in crate::cli) threads: usize,
     pub(in crate::cli) points: Vec<Point>,
+    /// The line through the medians.
     pub(in crate::cli) fit: Fit,
+    /// What a server would go by: that line, or a curve where it is clearly none.
+    pub(in crate::cli) learned: Fit,
 }
 
 /// Which caps to set, and what they mean.
@@ -81,10 +84,28 @@ impl Curve {
     fn new(series: &Series) -> Curve {
         let medians: Vec<_> = series.sizes.iter().map(|timed| (timed.rows, quantile(&timed.times, 0.5))).collect();
         let fit = Fit::through(&medians);
+        let batches: Vec<_> = series.sizes.iter().map(|timed| (timed.rows, timed.times.as_slice())).collect();
         Curve {
             threads: series.threads,
             points: series.sizes.iter().map(|timed| Point::new(timed, &fit)).collect(),
             fit,
+            learned: Fit::side_by_side(&batches),
+        }
+    }
+
+    /// What the server would go by, drawn from one end to the other, at most `right` rows, in ms; nothing without a line.
+    pub(in crate::cli) fn drawn(&self, right: usize) -> Vec<(f64, f64)> {
+        let line = |rows: f64| (rows, 1e3 * (self.fit.base_seconds() + self.fit.per_row_seconds() * rows));
+        let bends = self.learned.bends();
+        match (self.fit.is_line(), bends.is_empty()) {
+            (false, _) => Vec::new(),
+            (true, true) => [0.0, right as f64].map(line).into(),
+            (true, false) => {
+                let at =
+                    |rows: usize| (rows as f64, self.learned.predict(rows).unwrap_or_default().as_secs_f64() * 1e3);
+                let inside = bends.into_iter().filter(|rows| (2..right).contains(rows));
+                [1].into_iter().chain(inside).chain([right]).map(at).collect()
+            }
         }
     }
 
@@ -190,6 +211,20 @@ mod tests {
         let curves = curves_of(vec![series(1, |n| if n == 8 { 4000 } else { 2000 + 50 * n })]);
         let off: Vec<usize> = curves[0].points.iter().filter(|p| p.residual().abs() > OFF).map(|p| p.rows).collect();
         assert_eq!(off, [8]);
+    }
+
+    #[test]
+    fn times_that_are_no_line_are_drawn_as_the_server_learns_them() {
+        let knee = |n: usize| if n <= 16 { 10_000 } else { 10_000 + 2000 * (n - 16) };
+        let curves = curves_of(vec![series(1, knee), series(2, |n| 2000 + 50 * n)]);
+        let drawn = curves[0].drawn(128);
+        assert_eq!((drawn[0], drawn[4], *drawn.last().unwrap()), ((1.0, 10.0), (16.0, 10.0), (128.0, 234.0)));
+        assert_eq!(curves[0].learned.faster_size(128), Some(16));
+        assert_eq!(curves[1].drawn(100).len(), 2);
+        assert_eq!(
+            (curves[1].learned.is_curved(), curves_of(vec![series(1, |_| 1)])[0].learned.is_curved()),
+            (false, false)
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use uncork_commands::layout::{ms, plural};
 
 use super::chart::{Chart, Points};
 use super::findings::{Curve, GOOD, HAND_OVER, OFF, Point};
-use super::report::{Report, digits, line, rate};
+use super::report::{Report, digits, rate};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --line: #d9dce0; --paper: #fff; --panel: #f6f7f8;
@@ -48,7 +48,7 @@ pub(super) fn page(report: &Report) -> String {
 
 /// Title, note and chart, from the most to the least important.
 fn charts(report: &Report) -> Vec<(&'static str, String, Chart)> {
-    let right = report.curves[0].points.last().map_or(1.0, |last| last.rows as f64);
+    let right = report.curves[0].points.last().map_or(1, |last| last.rows);
     let note = |p: &Point| {
         let (median, p95, speed) = (digits(ms(p.median)), digits(ms(p.p95)), rate(p.throughput()));
         format!("{} rows: {median} ms, p95 {p95} ms, {speed} rows/s, {:+.0} % off", p.rows, 100.0 * p.residual())
@@ -56,7 +56,7 @@ fn charts(report: &Report) -> Vec<(&'static str, String, Chart)> {
     let points = |y: &dyn Fn(&Point) -> f64, joined: bool, fitted: bool| {
         let of = |curve: &Curve| {
             let at = curve.points.iter().map(|p| (p.rows as f64, y(p), note(p))).collect();
-            Points { at, joined, line: (fitted && curve.fit.is_line()).then(|| line(curve, right)) }
+            Points { at, joined, line: if fitted { curve.drawn(right) } else { Vec::new() } }
         };
         report.curves.iter().map(of).collect::<Vec<_>>()
     };
@@ -65,7 +65,8 @@ fn charts(report: &Report) -> Vec<(&'static str, String, Chart)> {
     vec![
         (
             "Time of a batch",
-            "Medians, and the line that the server's estimator fits through them.".to_owned(),
+            "Medians, and the line that the server's estimator fits through them; where they are clearly none, its curve."
+                .to_owned(),
             chart("Time of a batch by its rows", "ms", points(&|p| ms(p.median), false, true), vec![]),
         ),
         (

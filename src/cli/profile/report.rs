@@ -114,10 +114,16 @@ impl Report {
 
     /// Times over sizes; nothing where there is one size only.
     fn plot_of_times(&self, width: usize) -> Option<String> {
-        let right = self.curves[0].points.last().filter(|last| last.rows > 1)?.rows as f64;
-        let lines: Vec<_> = self.curves.iter().map(|curve| line(curve, right)).collect();
+        let right = self.curves[0].points.last().filter(|last| last.rows > 1)?.rows;
+        let drawn: Vec<_> = self.curves.iter().map(|curve| curve.drawn(right)).collect();
+        let lines: Vec<_> = drawn.iter().flat_map(|drawn| drawn.windows(2)).map(|ends| [ends[0], ends[1]]).collect();
+        let fitted = match self.curves.iter().filter(|curve| curve.learned.is_curved()).count() {
+            0 => "the fitted line",
+            count if count == self.curves.len() => "the curve through them",
+            _ => "the fitted line, or the curve",
+        };
         let plane = plot::plane(&self.marks(|p| ms(p.median)), &lines, width, HEIGHT, digits);
-        Some(format!("ms a batch, by its rows ({}, · the fitted line)\n{plane}", self.legend()))
+        Some(format!("ms a batch, by its rows ({}, · {fitted})\n{plane}", self.legend()))
     }
 
     fn plot_of_rows(&self, width: usize) -> String {
@@ -162,10 +168,11 @@ impl Report {
                 off => format!("more than 10 % off that: {} rows", off.join(", ")),
             };
             format!(
-                "With {} n rows take {} + {}·n ms; {off}.",
+                "With {} n rows take {} + {}·n ms; {off}.{}",
                 plural(curve.threads, "thread"),
                 digits(base),
-                digits(per_row)
+                digits(per_row),
+                bent(curve)
             )
         };
         self.curves.iter().map(sentence).collect::<Vec<_>>().join(" ")
@@ -342,6 +349,7 @@ impl Report {
                 "threads": curve.threads,
                 "base_ms": curve.fit.base_seconds() * 1e3,
                 "per_row_ms": curve.fit.per_row_seconds() * 1e3,
+                "curve": curve.learned.is_curved().then(|| curve.drawn(curve.points.last().map_or(1, |last| last.rows))),
                 "sizes": curve.points.iter().map(point).collect::<Vec<_>>(),
             })
         };
@@ -366,10 +374,13 @@ impl Report {
     }
 }
 
-/// The ends of a curve's line, from no rows to `right`, in ms.
-pub(super) fn line(curve: &Curve, right: f64) -> [(f64, f64); 2] {
-    let at = |rows: f64| 1e3 * (curve.fit.base_seconds() + curve.fit.per_row_seconds() * rows);
-    [(0.0, at(0.0)), (right, at(right))]
+/// What follows where the times are no line; nothing where they are.
+fn bent(curve: &Curve) -> String {
+    let Some(largest) = curve.points.last().filter(|_| curve.learned.is_curved()) else { return String::new() };
+    let ends = curve.learned.faster_size(largest.rows).map_or(String::new(), |rows| {
+        format!("; it ends batches at {}, which make more rows a second than larger ones", plural(rows, "row"))
+    });
+    format!(" That is no line: the server goes by a curve through what each size took{ends}.")
 }
 
 /// Rows a second: `1,234`, `12.3`

@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         Ok(elements)
     }
 
-    fn fixed<T, const WIDTH: usize>(&self, from: fn([u8; WIDTH]) -> T) -> Result<Vec<T>, ContentsError> {
+    fn fixed<T, const WIDTH: usize>(&self, from: impl Fn([u8; WIDTH]) -> T) -> Result<Vec<T>, ContentsError> {
         let mut elements = Vec::with_capacity(self.count.min(self.message.len() / WIDTH));
         self.each(|value| {
             let one: &[u8] = match &value {

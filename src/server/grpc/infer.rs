@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::front::Caller;
 use crate::raw;
 use crate::registry::Model;
-use crate::server::arrival::Arrival;
+use crate::server::arrival::{Arrival, Came};
 use crate::server::body::{self, LONG_CONVERSION, UNCOUNTED, Whole, long};
 use crate::server::call::Called;
 use crate::server::status::Refusal;
@@ -103,7 +103,8 @@ impl Desk {
         let Read { request: InferRequest { mut call, forms, as_contents }, _taken } = read;
         call.timeout = call.timeout.into_iter().chain(deadline).min();
         let own = call.timeout;
-        let called = call.make(model, Arrival(arrival), span).await.map_err(|error| refusal(error, own, model))?;
+        let came = Came { arrival: Arrival(arrival), whole: whole.at };
+        let called = call.make(model, came, span).await.map_err(|error| refusal(error, own, model))?;
         let timing = called.timing();
         let how = How { forms: &forms, as_contents, wants_final, frame };
         match self.write(model, id, &called, how) {

@@ -120,9 +120,9 @@ impl Messages {
     pub(super) async fn next(&mut self) -> Result<Option<Message>, Refusal> {
         loop {
             if let Some((is_packed, bytes)) = self.whole()? {
-                let whole = Whole::new(bytes, self.taken.take());
                 let arrived = self.begun.take().unwrap_or(self.since);
                 self.since = Instant::now();
+                let whole = Whole::new(bytes, self.since, self.taken.take());
                 let packed = is_packed.then(|| Packed { by: self.coding, room: self.room.clone(), most: self.most });
                 let coding = self.accepted.filter(|_| is_packed);
                 return Ok(Some(Message { whole, arrived, coding, packed }));

@@ -41,6 +41,7 @@ use super::app::App;
 use super::arrival::Arrival;
 use super::http2::Line;
 use super::quick::Quick;
+use super::routes::{For, not_here};
 use super::status::Refusal;
 use super::v2::{SERVER_TIMING, repository};
 use crate::error::Error;
@@ -131,6 +132,9 @@ impl Desk {
             None => Caller::default(),
         };
         check_kind(headers)?;
+        if self.quick.serves == For::Operators && matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer) {
+            return Err(not_here());
+        }
         let deadline = headers.get("grpc-timeout").map(deadline).transpose()?;
         if rpc == Rpc::ModelInfer {
             self.quick.door.pace(caller)?;

@@ -1,6 +1,6 @@
 // The plots. Each is made once and gives the function that draws a model, says it in words, and returns its tiles.
 
-import { added, bucketName, colourSteps, count, counted, ms, percent, quantile, roundedUp, short, span, sum, ticks } from "./numbers.js";
+import { added, along, bucketName, colourSteps, count, counted, ms, percent, quantile, roundedUp, short, span, sum, ticks } from "./numbers.js";
 import { moodOf } from "./models.js";
 import { Plot, band, bars, linear, logarithmic, path } from "./plot.js";
 import { TimePlot } from "./time.js";
@@ -165,7 +165,8 @@ export function fit() {
       say(plot.words, "What a batch costs is learned from the first ones.");
       return [];
     }
-    const { base_ms, per_row_ms, noise, samples, timed_rows: [least, most] } = estimate, time = (rows) => base_ms + per_row_ms * rows;
+    const { base_ms, per_row_ms, noise, samples, timed_rows: [least, most], curve } = estimate;
+    const time = curve ? (rows) => along(curve, rows) : (rows) => base_ms + per_row_ms * rows;
     const widest = Math.max(1, most, ...samples.map(([rows]) => rows));
     const right = widest * 2 > max_batch_size ? max_batch_size : Math.min(max_batch_size, roundedUp(widest * 1.2));
     // Some stragglers would flatten all else: they stand at the upper edge.
@@ -180,7 +181,8 @@ export function fit() {
       const opacity = 0.2 + 0.6 * (at + 1) / samples.length; // the newest strongest
       plot.add("circle", { class: "on-time sample", cx: x(rows), cy: y(Math.min(top, took)), r: 3, "fill-opacity": opacity });
     });
-    const line = (from, to, factor = 1) => path([from, to].map((rows) => [x(rows), y(time(rows) * factor)]));
+    const bends = (from, to) => (curve ?? []).map(([rows]) => rows).filter((rows) => from < rows && rows < to);
+    const line = (from, to, factor = 1) => path([from, ...bends(from, to), to].map((rows) => [x(rows), y(time(rows) * factor)]));
     if (noise > 1) plot.path("line promise", line(0, right, noise));
     // Between the sizes that were timed the line is known, beyond them it is a guess, and looks like one.
     plot.path("line guess", line(0, least));
@@ -188,12 +190,14 @@ export function fit() {
     plot.path("line", line(least, most));
     const beyond = x(right) - x(most) > GUESS_PX ? [most, right] : null;
     if (beyond) plot.text(x((beyond[0] + beyond[1]) / 2), y(time((beyond[0] + beyond[1]) / 2)) - 7, "a guess", "middle", "guess-name");
-    plot.add("circle", { class: "intercept", cx: plot.x0, cy: y(base_ms), r: 3.5 });
+    if (!curve) plot.add("circle", { class: "intercept", cx: plot.x0, cy: y(base_ms), r: 3.5 });
     if (cap_shown) plot.bound(y(cap), `cap ${ms(cap)}`);
 
-    say(plot.words, "A batch costs ", [ms(base_ms, 2)], " + ", [ms(per_row_ms, 2)], " a row.");
+    if (curve) say(plot.words, "A batch costs ", [ms(time(1), 2)], " for 1 row, ", [ms(time(max_batch_size), 2)], ` for ${count(max_batch_size)}, and no line between.`);
+    else say(plot.words, "A batch costs ", [ms(base_ms, 2)], " + ", [ms(per_row_ms, 2)], " a row.");
     const full_ms = time(max_batch_size), rate = count(Number((max_batch_size / full_ms * 1000).toPrecision(2)));
     say(byId("fit-more"), `Learned from batches of ${least === most ? counted(most, "row") : `${count(least)} to ${counted(most, "row")}`}, the last ${span(estimate.age_s)} ago. `,
+      curve ? "The curve goes through what each size took. " : "",
       estimate.trusted ? `Decisions count on ${short(noise)} × that (dotted). ` : "Too few batches yet to refuse anything on this. ",
       `A full batch of ${counted(max_batch_size, "row")}: ${ms(full_ms, 2)}, ${rate} rows a second${most < max_batch_size ? ": a guess, none was timed. " : ". "}`,
       cap_shown ? "" : `The cap of ${ms(cap)} is far above.`);

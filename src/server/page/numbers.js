@@ -83,3 +83,11 @@ export function colourSteps(most) {
     if (fitting.length <= 8) return fitting;
   }
 }
+
+/** The height at x of a line through points [x, y] that rise in x, level beyond its ends. */
+export function along(points, x) {
+  const at = points.findIndex((point) => point[0] >= x);
+  if (at <= 0) return points.at(at)[1];
+  const [[left, low], [right, high]] = points.slice(at - 1, at + 1);
+  return low + (x - left) / (right - left) * (high - low);
+}

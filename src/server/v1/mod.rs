@@ -17,9 +17,10 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Request, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use super::app::App;
-use super::arrival::Arrival;
+use super::arrival::{Arrival, Came};
 use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
 use super::call::Call;
 use super::status::{JSON, Refusal};
@@ -152,8 +153,8 @@ async fn answer(
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
     let read = read(app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
-    let Read { call, form, _taken } = read;
-    let called = call.make(model, arrival, span).await?;
+    let (Read { call, form, _taken }, whole) = read;
+    let called = call.make(model, Came { arrival, whole }, span).await?;
     let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
     let written = match encode(app, model, form, called.outputs()).await {
         Ok(written) => written,
@@ -176,14 +177,15 @@ struct Read {
     _taken: Option<OwnedSemaphorePermit>,
 }
 
-/// All that comes before the model is asked.
-async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<Read, Refusal> {
+/// All that comes before the model is asked, and when the last byte was in.
+async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<(Read, Instant), Refusal> {
     let body = coding::read(headers, body, &app.options, &app.room).await?;
+    let at = body.at;
     if body.bytes.len() < LONG_CONVERSION {
-        return decode(&body.bytes, model, &app.room);
+        return Ok((decode(&body.bytes, model, &app.room)?, at));
     }
     let (model, room) = (Arc::clone(model), app.room.clone());
-    long(move || decode(&body.bytes, &model, &room)).await?
+    Ok((long(move || decode(&body.bytes, &model, &room)).await??, at))
 }
 
 /// Reads a body. Its elements are read last: by then it is known that the model takes such tensors, and that there is room.

@@ -12,6 +12,7 @@ use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::StatusCode;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue};
+use tokio::time::Instant;
 
 use crate::server::Options;
 use crate::server::body::{self, Room, Whole, long};
@@ -66,10 +67,10 @@ impl Coding {
 
     /// The body as it was before it was compressed: 413 where that has more than `most` bytes, 503 where there is no room.
     pub(in crate::server) fn unpack(self, body: &Whole, most: usize, room: &Room) -> Result<Whole, Refusal> {
-        let packed = &body.bytes[..];
+        let (packed, at) = (&body.bytes[..], body.at);
         match self {
-            Coding::Gzip => unpack(MultiGzDecoder::new(packed), most, room),
-            Coding::Deflate => unpack(ZlibDecoder::new(packed), most, room),
+            Coding::Gzip => unpack(MultiGzDecoder::new(packed), at, most, room),
+            Coding::Deflate => unpack(ZlibDecoder::new(packed), at, most, room),
         }
     }
 
@@ -115,12 +116,12 @@ pub(in crate::server) async fn as_wished(headers: &HeaderMap, body: Bytes) -> Re
     Ok(response)
 }
 
-fn unpack(mut from: impl Read, most: usize, room: &Room) -> Result<Whole, Refusal> {
+fn unpack(mut from: impl Read, at: Instant, most: usize, room: &Room) -> Result<Whole, Refusal> {
     let (mut unpacked, mut taken) = (Vec::new(), None);
     let mut piece = vec![0; PIECE];
     loop {
         let length = match from.read(&mut piece) {
-            Ok(0) => return Ok(Whole::new(unpacked.into(), taken)),
+            Ok(0) => return Ok(Whole::new(unpacked.into(), at, taken)),
             Ok(length) => length,
             Err(error) => {
                 return Err(Refusal::bad_request(format!("the body is not what its Content-Encoding says: {error}")));
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     fn whole(bytes: Vec<u8>) -> Whole {
-        Whole::new(bytes.into(), None)
+        Whole::new(bytes.into(), Instant::now(), None)
     }
 
     #[test]

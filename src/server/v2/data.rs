@@ -249,7 +249,7 @@ fn quote(token: &str) -> String {
 
 /// Where in the lists the reader stands. A list without lists inside is flat, whatever the shape; any other must have
 /// the shape's dimensions.
-struct Nesting<'a> {
+pub(super) struct Nesting<'a> {
     shape: &'a [usize],
     /// Items so far in each open list that holds lists, the outermost first.
     counts: Vec<usize>,
@@ -261,7 +261,7 @@ struct Nesting<'a> {
 }
 
 impl<'a> Nesting<'a> {
-    fn new(shape: &'a [usize]) -> Nesting<'a> {
+    pub(super) fn new(shape: &'a [usize]) -> Nesting<'a> {
         Nesting { shape, counts: Vec::new(), depth: 0, before: 0, leaf: None }
     }
 
@@ -269,7 +269,7 @@ impl<'a> Nesting<'a> {
         DataError::Depth { at, rank: self.shape.len(), shape: self.shape.to_vec() }
     }
 
-    fn open(&mut self, seen: usize) -> Result<(), DataError> {
+    pub(super) fn open(&mut self, seen: usize) -> Result<(), DataError> {
         // The first level is there for every shape, as flat data.
         if self.depth >= self.shape.len().max(1) || self.leaf.is_some_and(|leaf| self.depth >= leaf) {
             return Err(self.misplaced(seen));
@@ -286,7 +286,7 @@ impl<'a> Nesting<'a> {
         Ok(())
     }
 
-    fn element(&mut self, seen: usize) -> Result<(), DataError> {
+    pub(super) fn element(&mut self, seen: usize) -> Result<(), DataError> {
         match self.leaf {
             Some(leaf) if leaf == self.depth => Ok(()),
             None if self.depth == 1 && self.counts[0] == 0 || self.depth == self.shape.len() => {
@@ -297,7 +297,7 @@ impl<'a> Nesting<'a> {
         }
     }
 
-    fn close(&mut self, seen: usize) -> Result<(), DataError> {
+    pub(super) fn close(&mut self, seen: usize) -> Result<(), DataError> {
         let axis = self.depth - 1;
         let is_leaf = self.leaf == Some(self.depth) || (self.leaf.is_none() && self.counts[axis] == 0);
         let found = if is_leaf { seen - self.before } else { self.counts[axis] };

@@ -6,6 +6,7 @@ pub(super) mod coding;
 pub(super) mod data;
 pub(super) mod description;
 pub(super) mod metadata;
+mod numbers;
 pub(super) mod repository;
 pub(super) mod request;
 pub(super) mod response;
@@ -21,15 +22,16 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use super::app::{App, Asked};
-use super::arrival::Arrival;
+use super::arrival::{Arrival, Came};
 use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
 use super::call::{Called, Unanswered};
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
 use crate::registry::Model;
-use crate::runner::Rows;
+use crate::runner::{Rows, Signature};
 use crate::telemetry::RequestSpan;
 use crate::tensor::Tensors;
 use request::{Forms, InferRequest};
@@ -65,7 +67,8 @@ async fn answer(
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
     let read = read(&app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
-    let written = ask(&app, model, arrival, span, read).await?;
+    let (read, whole) = read;
+    let written = ask(&app, model, Came { arrival, whole }, span, read).await?;
     let Written { body, json, timing, .. } = written;
     let mut response = coding::as_wished(&parts.headers, body).await?;
     let headers = response.headers_mut();
@@ -94,7 +97,7 @@ pub(super) struct Written {
 pub(super) async fn answer_plain(
     app: &App,
     model: &Arc<Model>,
-    arrival: Arrival,
+    came: Came,
     within: Duration,
     body: &[u8],
     json: Option<usize>,
@@ -104,7 +107,7 @@ pub(super) async fn answer_plain(
             let timeout = &mut read.request.call.timeout;
             let is_own = timeout.is_some();
             *timeout = Some(timeout.map_or(within, |timeout| timeout.min(within)));
-            (ask(app, model, arrival, &RequestSpan::default(), read).await, is_own)
+            (ask(app, model, came, &RequestSpan::default(), read).await, is_own)
         }
         Err(refusal) => {
             model.count_unreadable();
@@ -115,15 +118,9 @@ pub(super) async fn answer_plain(
 }
 
 /// Asks the model.
-async fn ask(
-    app: &App,
-    model: &Arc<Model>,
-    arrival: Arrival,
-    span: &RequestSpan,
-    read: Read,
-) -> Result<Written, Refusal> {
+async fn ask(app: &App, model: &Arc<Model>, came: Came, span: &RequestSpan, read: Read) -> Result<Written, Refusal> {
     let Read { request: InferRequest { id, call, forms }, _taken } = read;
-    let called = call.make(model, arrival, span).await?;
+    let called = call.make(model, came, span).await?;
     let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
     let outputs = called.took();
     match encode(app, model, id, forms, &called).await {
@@ -144,15 +141,16 @@ struct Read {
     _taken: Option<OwnedSemaphorePermit>,
 }
 
-/// All that comes before the model is asked.
-async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<Read, Refusal> {
+/// All that comes before the model is asked, and when the last byte was in.
+async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<(Read, Instant), Refusal> {
     let json = headers.get(BINARY_HEADER).map(json_length).transpose()?;
     let body = coding::read(headers, body, &app.options, &app.room).await?;
+    let at = body.at;
     if json.unwrap_or(body.bytes.len()) < LONG_CONVERSION {
-        return decode(&body.bytes, json, model, &app.room);
+        return Ok((decode(&body.bytes, json, model, &app.room)?, at));
     }
     let (model, room) = (Arc::clone(model), app.room.clone());
-    long(move || decode(&body.bytes, json, &model, &room)).await?
+    Ok((long(move || decode(&body.bytes, json, &model, &room)).await??, at))
 }
 
 /// The value of [`BINARY_HEADER`].
@@ -165,6 +163,9 @@ fn json_length(value: &HeaderValue) -> Result<usize, Refusal> {
 /// Reads a body. Its elements are read last: by then it is known that the model takes such tensors, and that there is room.
 fn decode(body: &[u8], json: Option<usize>, model: &Model, room: &Room) -> Result<Read, Refusal> {
     let signature = model.signature();
+    if let Some(read) = decode_apart(body, json, signature, room) {
+        return Ok(read);
+    }
     let quoted;
     let unread = match json {
         Some(0) => request::parse_raw(body, signature)?,
@@ -180,6 +181,19 @@ fn decode(body: &[u8], json: Option<usize>, model: &Model, room: &Room) -> Resul
     room.could_hold(takes.saturating_add(body.len()))?;
     let _taken = if takes < UNCOUNTED { None } else { Some(room.reserve(takes)?) };
     Ok(Read { request: unread.read()?, _taken })
+}
+
+/// The same where all is well and the body is JSON that holds long lists of floats, in a third of the time.
+fn decode_apart(body: &[u8], json: Option<usize>, signature: &Signature, room: &Room) -> Option<Read> {
+    if json.is_some_and(|length| length != body.len()) {
+        return None;
+    }
+    let apart = numbers::set_apart(body)?;
+    let unread = request::parse_apart(&apart)?;
+    let takes = unread.admit(signature).ok()?;
+    room.could_hold(takes.saturating_add(body.len())).ok()?;
+    let _taken = if takes < UNCOUNTED { None } else { Some(room.reserve(takes).ok()?) };
+    Some(Read { request: unread.read().ok()?, _taken })
 }
 
 /// The body of an answer, and the bytes of JSON at its begin where binary tensors follow. One that could be large is held

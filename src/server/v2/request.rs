@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use super::numbers::{self, Apart};
 use super::response::Form;
 use super::{binary, data};
 use crate::error::Error;
@@ -21,7 +22,7 @@ use crate::raw;
 use crate::registry::Priority;
 use crate::runner::{Announced, Signature};
 use crate::server::call::Call;
-use crate::tensor::{Data, DataType, Tensor, Tensors};
+use crate::tensor::{Data, DataType, Tensor, Tensors, elements as elements_of};
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -138,6 +139,8 @@ struct Input<'a> {
 #[derive(Debug, Clone, Copy)]
 enum Elements<'a> {
     Json(&'a RawValue),
+    /// A list of which nothing is known yet.
+    Apart(&'a [u8]),
     Binary(&'a [u8]),
     /// A single byte string.
     String(&'a [u8]),
@@ -148,7 +151,7 @@ impl Elements<'_> {
     fn len(self) -> usize {
         match self {
             Elements::Json(json) => json.get().len(),
-            Elements::Binary(bytes) | Elements::String(bytes) => bytes.len(),
+            Elements::Apart(bytes) | Elements::Binary(bytes) | Elements::String(bytes) => bytes.len(),
         }
     }
 }
@@ -166,6 +169,25 @@ pub(super) fn parse(body: &[u8], json: Option<usize>) -> Result<Unread<'_>, Erro
         })?,
     };
     let text = std::str::from_utf8(text).map_err(|_| Error::Invalid("the body is not UTF-8".into()))?;
+    let unread = parse_text(text, &[], &mut rest)?;
+    if !rest.is_empty() {
+        let message = format!("{} bytes are left behind those that the inputs' binary_data_size count", rest.len());
+        return Err(Error::Invalid(message));
+    }
+    Ok(unread)
+}
+
+/// The same for a body that is all JSON, whose lists are set apart. `None` where they are not what they seem: then [`parse`]
+/// has the last word.
+pub(super) fn parse_apart<'a>(apart: &'a Apart<'a>) -> Option<Unread<'a>> {
+    let unread = parse_text(&apart.text, &apart.lists, &mut &[][..]).ok()?;
+    let lists = unread.inputs.iter().filter(|input| matches!(input.elements, Elements::Apart(_)));
+    let is_of_floats = |input: &Input<'_>| input.datatype == DataType::Fp32;
+    (lists.clone().count() == apart.lists.len() && lists.into_iter().all(is_of_floats)).then_some(unread)
+}
+
+/// All of a body's JSON but for the elements, of which those in `lists` stand apart and those in binary in `rest`.
+fn parse_text<'a>(text: &'a str, lists: &[(usize, &'a [u8])], rest: &mut &'a [u8]) -> Result<Unread<'a>, Error> {
     let raw: RawRequest<'_> =
         serde_json::from_str(text).map_err(|e| Error::Invalid(format!("the body is not an infer request: {e}")))?;
     let parameters = raw.parameters.unwrap_or_default();
@@ -173,11 +195,11 @@ pub(super) fn parse(body: &[u8], json: Option<usize>) -> Result<Unread<'_>, Erro
     if raw.inputs.is_empty() {
         return Err(Error::Invalid("a request needs at least one input".into()));
     }
-    let inputs = raw.inputs.into_iter().map(|raw| input(raw, &mut rest)).collect::<Result<_, _>>()?;
-    if !rest.is_empty() {
-        let message = format!("{} bytes are left behind those that the inputs' binary_data_size count", rest.len());
-        return Err(Error::Invalid(message));
-    }
+    let elements = |json: &'a RawValue| {
+        let at = numbers::place(text, json.get());
+        lists.iter().find(|(place, _)| *place == at).map_or(Elements::Json(json), |(_, list)| Elements::Apart(list))
+    };
+    let inputs = raw.inputs.into_iter().map(|raw| input(raw, elements, rest)).collect::<Result<_, _>>()?;
     let other = if parameters.binary_data_output == Some(true) { Form::Binary } else { Form::Json };
     let (mut outputs, mut named) = (Vec::new(), Vec::new());
     for output in raw.outputs.unwrap_or_default() {
@@ -254,6 +276,10 @@ impl Input<'_> {
         let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("input {}: {what}", Quoted(&name)));
         let data = match elements {
             Elements::Json(json) => data::read(json.get(), datatype, &shape).map_err(|e| invalid(&e))?,
+            Elements::Apart(list) => {
+                let floats = numbers::floats(list, &shape, elements_of(&shape).map_err(|e| invalid(&e))?);
+                floats.map(Data::Fp32).ok_or_else(|| invalid(&"its list is not one of that many numbers"))?
+            }
             Elements::String(bytes) => Data::Bytes(vec![bytes.to_vec()]),
             Elements::Binary(bytes) => raw::read(bytes, datatype, &shape).map_err(|e| invalid(&e))?,
         };
@@ -262,7 +288,11 @@ impl Input<'_> {
 }
 
 /// All of an input but its elements, of which those in binary are the next of `rest`.
-fn input<'a>(raw: RawInput<'a>, rest: &mut &'a [u8]) -> Result<Input<'a>, Error> {
+fn input<'a>(
+    raw: RawInput<'a>,
+    elements: impl Fn(&'a RawValue) -> Elements<'a>,
+    rest: &mut &'a [u8],
+) -> Result<Input<'a>, Error> {
     let RawInput { name, shape, datatype, data, parameters } = raw;
     let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("input {}: {what}", Quoted(&name)));
     let datatype = DataType::from_name(&datatype).ok_or_else(|| {
@@ -274,7 +304,7 @@ fn input<'a>(raw: RawInput<'a>, rest: &mut &'a [u8]) -> Result<Input<'a>, Error>
     let parameters = parameters.unwrap_or_default();
     refuse_shared_memory(&parameters).map_err(|e| invalid(&e))?;
     let elements = match (data, parameters.binary_data_size) {
-        (Some(json), None) => Elements::Json(json),
+        (Some(json), None) => elements(json),
         (None, Some(size)) => {
             let (bytes, behind) = rest.split_at_checked(size).ok_or_else(|| {
                 let have = rest.len();
@@ -397,6 +427,35 @@ mod tests {
         let shared =
             br#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT8","parameters":{"shared_memory_region":"a"}}]}"#;
         assert!(parse(shared, None).unwrap_err().to_string().contains("shared memory is not served"));
+    }
+
+    #[test]
+    fn long_lists_set_apart_make_the_same_request_and_what_is_odd_is_left_to_the_other_way() {
+        let of = |list: &str, datatype: &str, more: &str| {
+            let input =
+                |name: &str| format!(r#"{{"data":{list},"name":"{name}","shape":[3000,1],"datatype":"{datatype}"}}"#);
+            format!(r#"{{"id":"ü","inputs":[{},{}]{more}}}"#, input("data"), input("y"))
+        };
+        let apart = |body: &str| parse_apart(&numbers::set_apart(body.as_bytes())?)?.read().ok();
+        let list = |element: &str| format!("[{}]", vec![element; 3000].join(","));
+        let more = r#","outputs":[{"name":"y"}],"parameters":{"timeout":7}"#;
+        for element in ["0.1234567890123456789", "-7", "[3]"] {
+            let body = of(&list(element), "FP32", more);
+            assert_eq!(apart(&body).unwrap(), decode(body.as_bytes()).unwrap(), "{element}");
+        }
+        for (list, datatype, more) in [
+            (list("1"), "INT32", ""),                              // read by its type
+            (list("\"NaN\""), "FP32", ""),                         // no number
+            (list("01"), "FP32", ""),                              // no JSON
+            (list("1e99"), "FP32", ""),                            // out of range
+            (list("1") + "[]", "FP32", ""),                        // no JSON behind the list
+            (list("1"), "FP32", r#","parameters":{"data":[01]}"#), // no JSON in a list that is no input
+            (list("1"), "FP32", r#","parameters":{"data":[1],}"#), // no JSON behind the lists
+            (list("1,1"), "FP32", ""),                             // too many
+        ] {
+            let body = of(&list, datatype, more);
+            assert_eq!(apart(&body), None, "{datatype} {more} {}", &list[..9]);
+        }
     }
 
     #[test]

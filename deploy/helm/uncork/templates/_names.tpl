@@ -13,3 +13,8 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
+
+{{/* Where probes and scrapes ask. */}}
+{{- define "uncork.adminPort" -}}
+{{ ternary "admin" "http" (gt (int .Values.service.adminPort) 0) }}
+{{- end }}
