@@ -16,14 +16,14 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::header::{CONNECTION, HOST, HeaderValue};
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
@@ -35,11 +35,13 @@ use super::http2::{self, Line, Spoken};
 use super::listener::Listener;
 use super::quick::Quick;
 use super::refusals::Refusals;
+use super::routes::For;
 use super::socket::{Socket, Stream, Wire};
 use super::status::Refusal;
 use super::threads::{Place, Threads};
 use super::tls::{Certificates, Greeted};
 use super::trace::Traced;
+use crate::metrics::HttpMetrics;
 use crate::registry::Registry;
 use crate::telemetry::{Head, RequestId, Tracer};
 
@@ -78,30 +80,78 @@ pub(super) struct Counter {
     pub(super) certificates: Option<Certificates>,
 }
 
-/// All open connections of one server. Dropping it cuts them off.
+/// All open connections of one server.
 pub(super) struct Connections {
     counter: Counter,
     threads: Threads,
     open: JoinSet<()>,
+    /// Those on which nothing has come, before it is known where they belong.
+    silent: JoinSet<Heard>,
     turned_away: JoinSet<()>,
     /// Becomes true when connections are to end behind the answer that they are at.
     closing: watch::Sender<bool>,
+}
+
+/// Connections that are accepted and served. Dropping it cuts them off.
+pub(super) struct Open {
+    close: oneshot::Sender<Instant>,
+    /// One task, which has all others.
+    serving: JoinSet<usize>,
+}
+
+impl Open {
+    /// Accepts no more, ends every connection behind the answer that it is at, and cuts off those that have not ended at `until`:
+    /// so many.
+    pub(super) async fn close(mut self, until: Instant) -> usize {
+        // Nobody is there to be told where it has panicked.
+        let _ = self.close.send(until);
+        match self.serving.join_next().await {
+            Some(Ok(cut_off)) => cut_off,
+            _ => 0,
+        }
+    }
 }
 
 impl Connections {
     /// No connection yet.
     pub(super) fn new(counter: Counter, threads: Threads) -> Connections {
         let (closing, _) = watch::channel(false);
-        Connections { counter, threads, open: JoinSet::new(), turned_away: JoinSet::new(), closing }
+        let (open, silent, turned_away) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
+        Connections { counter, threads, open, silent, turned_away, closing }
+    }
+
+    /// Serves those who connect, on threads of its own if it has any.
+    pub(super) fn open(self, listeners: Vec<Listener>) -> Open {
+        let (close, closing) = oneshot::channel();
+        let (reception, mut serving) = (self.threads.reception(), JoinSet::new());
+        serving.spawn_on(self.serve(listeners, closing), &reception);
+        Open { close, serving }
+    }
+
+    /// Serves until it is told to close, and by when. Returns how many connections are cut off.
+    async fn serve(mut self, listeners: Vec<Listener>, close: oneshot::Receiver<Instant>) -> usize {
+        let listeners = listeners.into_iter().map(Listener::moved_here).collect::<io::Result<Vec<_>>>();
+        let listeners = listeners.unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot listen");
+            Vec::new()
+        });
+        let until = tokio::select! {
+            never = self.accept(&listeners) => match never {},
+            until = close => until.unwrap_or_else(|_| Instant::now()),
+        };
+        drop(listeners);
+        let _ = tokio::time::timeout_at(until, self.close()).await;
+        self.len()
     }
 
     /// Accepts for ever. Dropping the future stops accepting and leaves the open connections alone.
-    pub(super) async fn accept(&mut self, listeners: &[Listener]) -> Infallible {
+    async fn accept(&mut self, listeners: &[Listener]) -> Infallible {
         let mut was_failing = false;
         let mut first = 0;
         loop {
             tokio::select! {
                 Some(ended) = self.open.join_next(), if !self.open.is_empty() => note(ended),
+                Some(heard) = self.silent.join_next(), if !self.silent.is_empty() => self.seat_heard(heard),
                 Some(ended) = self.turned_away.join_next(), if !self.turned_away.is_empty() => note(ended),
                 // Each listener in turn comes first: a flood at one does not shut the others.
                 accepted = poll_fn(|cx| accept_any(listeners, first, cx)) => match accepted {
@@ -125,24 +175,54 @@ impl Connections {
     }
 
     /// Ends every connection behind the answer that it is at, and returns when all have ended.
-    pub(super) async fn close(&mut self) {
+    async fn close(&mut self) {
         self.closing.send_replace(true);
-        while let Some(ended) = self.open.join_next().await {
-            note(ended);
+        loop {
+            tokio::select! {
+                Some(heard) = self.silent.join_next() => self.seat_heard(heard),
+                Some(ended) = self.open.join_next() => note(ended),
+                else => return,
+            }
         }
     }
 
     /// Connections that are open.
-    pub(super) fn len(&self) -> usize {
-        self.open.len()
+    fn len(&self) -> usize {
+        self.open.len() + self.silent.len()
+    }
+
+    fn seat_heard(&mut self, heard: Result<Heard, JoinError>) {
+        match heard {
+            Ok(heard) => self.seat(heard),
+            Err(error) => note(Err(error)),
+        }
+    }
+
+    /// Gives a connection its place, and serves it there.
+    fn seat(&mut self, heard: Heard) {
+        let mut counter = self.counter.clone();
+        let place = match self.threads.desk().filter(|_| heard.asks) {
+            Some(desk) => {
+                counter.quick.serves = For::Operators;
+                desk
+            }
+            None => self.threads.place(),
+        };
+        let handle = place.handle.clone();
+        self.open.spawn_on(serve_at(place, heard, counter, self.closing.subscribe()), &handle);
     }
 
     fn admit(&mut self, stream: Stream) {
         let bound = self.counter.options.max_connections.get();
-        if self.open.len() < bound {
-            let place = self.threads.place();
-            let handle = place.handle.clone();
-            self.open.spawn_on(serve_at(place, stream, self.counter.clone(), self.closing.subscribe()), &handle);
+        if self.len() < bound {
+            let counted = Counted::one(&self.counter.quick.http);
+            let heard = Heard { stream, opened: Instant::now(), asks: false, counted };
+            let is_plain_tcp = matches!(heard.stream, Stream::Tcp(_)) && self.counter.certificates.is_none();
+            if is_plain_tcp && self.threads.desk().is_some() {
+                self.silent.spawn(heard.listen(self.counter.options.head_timeout, self.closing.subscribe()));
+            } else {
+                self.seat(heard);
+            }
             return;
         }
         self.counter.quick.http.count(503);
@@ -162,6 +242,43 @@ impl Connections {
             // The same.
             let _ = tokio::time::timeout(TURNING_AWAY, say_goodbye(Wire::new(stream), no_room(bound), &refusals)).await;
         });
+    }
+}
+
+/// A connection, before it has its place.
+struct Heard {
+    stream: Stream,
+    opened: Instant,
+    /// Whether its first request asks for something that is there, as probes and scrapes do: it begins as `GET` does.
+    asks: bool,
+    counted: Counted,
+}
+
+/// An open connection in the count of them.
+struct Counted(metrics::Gauge);
+
+impl Counted {
+    fn one(http: &HttpMetrics) -> Counted {
+        http.connections.increment(1.0);
+        Counted(http.connections.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+impl Heard {
+    /// Waits for its first byte, for `patience` at most.
+    async fn listen(mut self, patience: Duration, mut closing: watch::Receiver<bool>) -> Heard {
+        let byte = tokio::select! {
+            byte = tokio::time::timeout_at(self.opened + patience, self.stream.first_byte()) => byte,
+            () = wait_until_true(&mut closing) => return self,
+        };
+        self.asks = matches!(byte, Ok(Ok(Some(b'G'))));
+        self
     }
 }
 
@@ -204,20 +321,20 @@ async fn say_goodbye(mut wire: Wire, refusal: Refusal, refusals: &Refusals) -> i
 }
 
 /// Moves a connection to its thread, and serves it there.
-async fn serve_at(place: Place, stream: Stream, counter: Counter, closing: watch::Receiver<bool>) {
-    let open = counter.quick.http.connections.clone();
-    open.increment(1.0);
+async fn serve_at(place: Place, heard: Heard, counter: Counter, closing: watch::Receiver<bool>) {
+    let Heard { stream, opened, counted, .. } = heard;
     match stream.moved_here() {
         Ok(stream) => {
             let quick = Quick { fronts: Arc::clone(&place.fronts), ..counter.quick.clone() };
             if let Some(socket) = secured(stream, &counter, closing.clone()).await {
-                serve(socket, counter, quick, closing).await;
+                // Behind a handshake the time for a head begins anew.
+                let opened = if let Socket::Tls(_) = socket { Instant::now() } else { opened };
+                serve(socket, opened, counter, quick, closing).await;
             }
         }
         Err(error) => tracing::warn!(%error, "a connection is lost on the way to its thread"),
     }
-    open.decrement(1.0);
-    drop(place);
+    drop((counted, place));
 }
 
 /// The connection as requests come from it, behind a handshake where there is to be one. `None` where that failed.
@@ -245,10 +362,15 @@ async fn secured(stream: Stream, counter: &Counter, mut closing: watch::Receiver
 }
 
 /// Serves one connection to its end, in the protocol that it begins with.
-async fn serve(mut socket: Socket, counter: Counter, quick: Quick, mut closing: watch::Receiver<bool>) {
+async fn serve(
+    mut socket: Socket,
+    opened: Instant,
+    counter: Counter,
+    quick: Quick,
+    mut closing: watch::Receiver<bool>,
+) {
     // Only spans tell who asked.
     let peer = if counter.tracer.is_on() { socket.peer() } else { None };
-    let opened = Instant::now();
     let spoken = tokio::select! {
         biased;
         spoken = http2::listen(&mut socket, opened, counter.options.head_timeout) => spoken,
@@ -366,6 +488,8 @@ async fn answer(counter: Counter, request: Request<Incoming>, peer: Option<Socke
     let Counter { router, tracer, refusals, registry, quick, .. } = counter;
     let id = RequestId::of(request.headers());
     let span = tracer.request(&head(&request, peer, &id), arrival.0);
+    // Who begins at the desk and goes on to inference does so elsewhere: there it would hold up those who only ask.
+    let is_elsewhere = quick.serves == For::Operators && is_inference(&request);
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(arrival);
     request.extensions_mut().insert(id.clone());
@@ -392,7 +516,7 @@ async fn answer(counter: Counter, request: Request<Incoming>, peer: Option<Socke
     };
     // A server that is about to go sends its clients elsewhere: whoever asked again on a connection that then closes would
     // hear nothing.
-    if registry.is_draining() {
+    if registry.is_draining() || is_elsewhere {
         response.headers_mut().insert(CONNECTION, CLOSE);
     }
     response.headers_mut().insert(RequestId::HEADER, id.value());
@@ -405,6 +529,10 @@ async fn answer(counter: Counter, request: Request<Incoming>, peer: Option<Socke
     quick.http.count(status);
     span.finish(status, refusal.as_ref().map(Refusal::reason));
     response
+}
+
+fn is_inference(request: &Request<Incoming>) -> bool {
+    request.method() == Method::POST && !request.uri().path().starts_with("/v2/repository/")
 }
 
 /// What a span tells of a request's head.

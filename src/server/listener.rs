@@ -23,8 +23,12 @@ const BACKLOG: u32 = 16_384;
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener, SocketAddr),
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, SocketFile),
 }
+
+/// The path of a Unix socket, which goes with its listener.
+#[derive(Debug)]
+pub(super) struct SocketFile(PathBuf);
 
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,8 +68,16 @@ impl Listener {
     pub(super) fn address(&self) -> Address {
         match self {
             Listener::Tcp(_, address) => Address::Tcp(*address),
-            Listener::Unix(_, path) => Address::Unix(path.clone()),
+            Listener::Unix(_, file) => Address::Unix(file.0.clone()),
         }
+    }
+
+    /// The same, for the runtime of the calling thread.
+    pub(super) fn moved_here(self) -> io::Result<Listener> {
+        Ok(match self {
+            Listener::Tcp(listener, address) => Listener::Tcp(TcpListener::from_std(listener.into_std()?)?, address),
+            Listener::Unix(listener, file) => Listener::Unix(UnixListener::from_std(listener.into_std()?)?, file),
+        })
     }
 
     /// The next connection.
@@ -83,12 +95,10 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Listener::Unix(_, path) = self {
-            // Nobody listens there any more. It may be gone already.
-            let _ = fs::remove_file(path);
-        }
+        // Nobody listens there any more. It may be gone already.
+        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -114,5 +124,5 @@ async fn open_unix(path: &Path) -> io::Result<Listener> {
     }
     let listener = UnixListener::bind(path)?;
     socket::stamp(&listener);
-    Ok(Listener::Unix(listener, path.to_owned()))
+    Ok(Listener::Unix(listener, SocketFile(path.to_owned())))
 }

@@ -39,8 +39,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 pub use access::Access;
 pub use listener::Address;
@@ -60,6 +61,9 @@ use refusals::Refusals;
 use routes::For;
 use threads::Threads;
 use tls::Certificates;
+
+/// How long answers to operators may take that are made at the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// A server that listens and does not answer yet.
 #[derive(Debug)]
@@ -135,8 +139,11 @@ impl Server {
     }
 
     /// Serves connections on `count` threads of its own instead of on the runtime that [`serve`](Self::serve) is called
-    /// in. That one then has nothing to do but to accept, and to batch for the models that were loaded in it: what decides
-    /// about batches does not wait behind what reads and writes.
+    /// in. That one then has nothing to do but to batch for the models that were loaded in it: what decides about batches does not
+    /// wait behind what reads and writes.
+    ///
+    /// One more accepts connections, and serves those over plain TCP whose first request is a `GET`: what probes, scrapes and people ask waits behind no
+    /// inference. Inference is answered there too, and such a connection then ends (`Connection: close`).
     ///
     /// # Errors
     /// The system gives no more threads.
@@ -217,7 +224,7 @@ impl Server {
             office.open(Counter { router, quick, ..counter.clone() })
         });
         let threads = self.threads.unwrap_or_else(Threads::of_caller);
-        let mut connections = Connections::new(counter, threads);
+        let open = Connections::new(counter, threads).open(self.listeners);
         let retirement = async {
             shutdown.await;
             registry.retire();
@@ -230,24 +237,18 @@ impl Server {
             }
         };
         tokio::select! {
-            never = connections.accept(&self.listeners) => match never {},
             () = self.door.follow() => {}
             () = follow_certificates => {}
             () = retirement => {}
         }
-        drop(self.listeners);
+        let until = Instant::now() + options.drain_timeout;
         // Connections first: the other order would refuse requests whose bodies are still coming in.
-        let drain = async {
-            connections.close().await;
-            registry.drain().await;
-        };
-        let ended = match tokio::time::timeout(options.drain_timeout, drain).await {
-            Ok(()) => Ended::Drained,
-            Err(_) => Ended::CutOff { connections: connections.len() },
-        };
+        let connections = open.close(until).await;
+        let is_drained = connections == 0 && timeout_at(until, registry.drain()).await.is_ok();
+        let ended = if is_drained { Ended::Drained } else { Ended::CutOff { connections } };
         // Last: how the drain goes is told to its end.
         if let Some(office) = office {
-            office.close().await;
+            office.close(Instant::now() + LAST_ANSWERS).await;
         }
         ended
     }

@@ -103,7 +103,7 @@ pub(super) struct Quick {
     pub(super) http: HttpMetrics,
     /// Spans are begun where hyper has read the head.
     pub(super) is_traced: bool,
-    /// Whom the connections are for.
+    /// Whom the connections are for. Inference on those for operators goes the long way.
     pub(super) serves: For,
 }
 

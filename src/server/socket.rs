@@ -62,6 +62,13 @@ impl Stream {
         })
     }
 
+    /// The first byte, which stays to be read; `None` where the client goes without one, and on a Unix socket.
+    pub(super) async fn first_byte(&self) -> io::Result<Option<u8>> {
+        let Stream::Tcp(stream) = self else { return Ok(None) };
+        let mut byte = [0];
+        Ok((stream.peek(&mut byte).await? > 0).then_some(byte[0]))
+    }
+
     /// Writes `bytes` as far as they go at once, and closes. What the client has sent until now is swallowed: unread, it would have the
     /// system send a reset, which destroys what the client has not read yet.
     pub(super) fn leave_with(self, bytes: &[u8]) -> io::Result<()> {
@@ -136,11 +143,9 @@ impl Wire {
         Wire { stream, empty_at: None, heard: Instant::now() }
     }
 
-    /// The first byte, which stays to be read; `None` where the client goes without one.
+    /// The first byte, as [`Stream::first_byte`] has it.
     pub(super) async fn first_byte(&self) -> io::Result<Option<u8>> {
-        let Stream::Tcp(stream) = &self.stream else { return Ok(None) };
-        let mut byte = [0];
-        Ok((stream.peek(&mut byte).await? > 0).then_some(byte[0]))
+        self.stream.first_byte().await
     }
 }
 

@@ -1,4 +1,5 @@
-//! Threads for HTTP: an event loop on each.
+//! Threads for HTTP: an event loop on each. One of them is a desk, where connections that do not begin with inference are served: what probes
+//! and scrapes ask for waits behind no inference then.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +15,7 @@ use super::quick::Fronts;
 #[derive(Debug)]
 pub(super) struct Threads {
     threads: Vec<Thread>,
+    desk: Option<Thread>,
 }
 
 #[derive(Debug)]
@@ -51,32 +53,46 @@ impl Threads {
                 fronts: Arc::default(),
                 _stop: None,
             }],
+            desk: None,
         }
     }
 
-    /// Starts `count` threads.
+    /// Starts `count` threads, and a desk beside them.
     pub(super) fn start(count: NonZeroUsize) -> io::Result<Threads> {
         let started =
             (0..count.get()).map(|number| Thread::start(&format!("http-{number}"))).collect::<io::Result<_>>()?;
-        Ok(Threads { threads: started })
+        Ok(Threads { threads: started, desk: Some(Thread::start("http-desk")?) })
     }
 
     /// Starts a single one, which is called `name`.
     pub(super) fn one(name: &str) -> io::Result<Threads> {
-        Ok(Threads { threads: vec![Thread::start(name)?] })
+        Ok(Threads { threads: vec![Thread::start(name)?], desk: None })
     }
 
     /// A place on the thread with the fewest connections: shares that the kernel draws by chance differ, and the thread with
     /// most of them would be late first.
     pub(super) fn place(&self) -> Place {
         let least = self.threads.iter().min_by_key(|thread| thread.load.load(Ordering::Relaxed));
-        let Thread { handle, load, fronts, .. } = least.expect("there is a thread");
-        load.fetch_add(1, Ordering::Relaxed);
-        Place { handle: handle.clone(), fronts: Arc::clone(fronts), load: Arc::clone(load) }
+        least.expect("there is a thread").place()
+    }
+
+    /// Where connections are accepted: at the desk, or on the first thread.
+    pub(super) fn reception(&self) -> Handle {
+        self.desk.as_ref().unwrap_or(&self.threads[0]).handle.clone()
+    }
+
+    /// A place at the desk, if there is one.
+    pub(super) fn desk(&self) -> Option<Place> {
+        self.desk.as_ref().map(Thread::place)
     }
 }
 
 impl Thread {
+    fn place(&self) -> Place {
+        self.load.fetch_add(1, Ordering::Relaxed);
+        Place { handle: self.handle.clone(), fronts: Arc::clone(&self.fronts), load: Arc::clone(&self.load) }
+    }
+
     fn start(name: &str) -> io::Result<Thread> {
         let runtime = Builder::new_current_thread()
             .enable_all()
