@@ -2,28 +2,32 @@
 //!
 //! A descent is a chain of loads, each of which waits for the one before. So [`LANES`] descents go on side by side, of
 //! many rows in one tree or of one row in many trees, and none of them branches: the two children of a node lie side by
-//! side, the comparison is added to the place of the first, and a leaf is its own child. A node takes 8 bytes where the
-//! forest allows it, and a tree's nodes lie breadth-first, so that the nodes most visited share cache lines.
+//! side, the comparison is added to the place of the first, and a leaf is its own child. A node is one number of 8 bytes where
+//! the forest allows it, and a tree's nodes lie breadth-first, so that the nodes most visited share cache lines. A tree is
+//! descended by all rows of a block before the next one is.
 
 use std::collections::VecDeque;
 
 /// Descents that go on side by side.
 const LANES: usize = 8;
 /// Levels between two looks at whether all have arrived: an end that comes by chance costs as much as a level or two.
-const STEPS: u32 = 5;
-/// Features of which a group's keys fit an array, so that looking one up needs no check. A power of two.
-const FEATURES: usize = 256;
-/// Sizes of trees, in slots, that are looked up as arrays; powers of two.
-const SIZES: [usize; 3] = [256, 1024, 4096];
-/// Rows that go through all trees before the next ones do: their features and results stay in the nearest cache.
-const BLOCK: usize = 64;
+const STEPS: u32 = 6;
+/// Groups of rows that go through a tree before the next tree is: their keys stay in the nearest cache.
+const GROUPS: usize = 8;
+/// Fewest rows that make a group. A row by itself goes through several trees at a time.
+const FEWEST: usize = LANES / 2;
+/// Bits of a [`Packed`] slot that say where its feature's keys are.
+const PLACE: u32 = 12;
+/// Keys of a group of rows with few features, and with as many as fit [`Packed`] slots.
+const FEW: usize = 32 * LANES;
+const MANY: usize = 1 << PLACE;
 
 /// A number that nodes compare: float32 or float64.
 pub(crate) trait Number: Copy + PartialOrd + Send + Sync + 'static {
-    /// An integer that is greater where the number is.
+    /// An integer that is greater where the number is. It has no sign: then adding a comparison is one instruction.
     type Key: Copy + Ord + Default + Send + Sync;
     /// A slot in less memory, for forests of few features and small trees.
-    type Compact: Slot<Key = Self::Key> + Send + Sync;
+    type Compact: Slot<Self> + Send + Sync;
     fn of(x: f64) -> Self;
     fn wide(self) -> f64;
     fn is_nan(self) -> bool;
@@ -56,9 +60,10 @@ macro_rules! number {
             }
             #[inline(always)]
             fn key(self) -> $key {
-                // Of negative numbers, all bits but the sign run the other way.
-                let bits = (self + 0.0).to_bits().cast_signed();
-                bits ^ ((bits >> (<$key>::BITS - 1)) & <$key>::MAX)
+                // Negative numbers are below all others, and their bits run the other way.
+                let bits = (self + 0.0).to_bits();
+                let negative = (bits.cast_signed() >> (<$key>::BITS - 1)).cast_unsigned();
+                bits ^ (negative | 1 << (<$key>::BITS - 1))
             }
             fn greatest() -> $key {
                 <$key>::MAX
@@ -69,8 +74,8 @@ macro_rules! number {
         }
     };
 }
-number!(f32, i32, Packed, Packed::of);
-number!(f64, i64, Wide<i64>, |_| None);
+number!(f32, u32, Packed, Packed::of);
+number!(f64, u64, Wide<u64>, |_| None);
 
 /// How a node compares a feature with its threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,31 +124,51 @@ enum Layout<T: Number> {
 }
 
 /// A node that asks whether a feature is greater than a threshold, by their keys.
-pub(crate) trait Slot: Copy {
-    type Key: Copy + Ord + Default;
-    /// The threshold, the feature, and how far behind this node its first child lies, to which the row goes if the feature is
-    /// not greater. The second one is its neighbour. 0 in a leaf, whose threshold nothing exceeds.
-    fn parts(self) -> (Self::Key, usize, u32);
+pub(crate) trait Slot<T>: Copy {
+    /// What the threshold is compared with.
+    type Key: Copy + Default;
+    fn key(x: T) -> Self::Key;
+    /// Where the keys of the feature begin.
+    fn place(self) -> usize;
+    /// How far behind this node its first child lies, to which the row goes if the feature is not greater. The second one is
+    /// its neighbour. 0 in a leaf, whose threshold nothing exceeds.
+    fn ahead(self) -> usize;
+    fn exceeded(self, key: Self::Key) -> bool;
 }
 
-/// A slot in 8 bytes: from the lowest bits up the threshold, the feature and the way to the children. Read as one number, it
-/// stays in a register.
+/// A slot in 8 bytes: from the lowest bits up the place of the feature's keys, the way to the children and the threshold. Read as one
+/// number, it stays in a register, and is compared as a whole: below a key are 32 bits of nothing.
 #[derive(Clone, Copy)]
 pub(crate) struct Packed(u64);
 
 impl Packed {
-    fn of(slot: Wide<i32>) -> Option<Packed> {
-        let (feature, ahead) = (u16::try_from(slot.feature).ok()?, u16::try_from(slot.ahead).ok()?);
-        Some(Packed(u64::from(slot.threshold as u32) | u64::from(feature) << 32 | u64::from(ahead) << 48))
+    fn of(slot: Wide<u32>) -> Option<Packed> {
+        let fits = slot.place < 1 << PLACE && slot.ahead < 1 << (u32::BITS - PLACE);
+        fits.then(|| Packed(u64::from(slot.threshold) << 32 | u64::from(slot.ahead << PLACE | slot.place)))
     }
 }
 
-impl Slot for Packed {
-    type Key = i32;
+impl Slot<f32> for Packed {
+    type Key = u64;
 
     #[inline(always)]
-    fn parts(self) -> (i32, usize, u32) {
-        (self.0 as i32, (self.0 >> 32) as u16 as usize, (self.0 >> 48) as u32)
+    fn key(x: f32) -> u64 {
+        u64::from(x.key()) << 32
+    }
+
+    #[inline(always)]
+    fn place(self) -> usize {
+        self.0 as usize & ((1 << PLACE) - 1)
+    }
+
+    #[inline(always)]
+    fn ahead(self) -> usize {
+        (self.0 as u32 >> PLACE) as usize
+    }
+
+    #[inline(always)]
+    fn exceeded(self, key: u64) -> bool {
+        self.0 < key
     }
 }
 
@@ -151,16 +176,71 @@ impl Slot for Packed {
 #[derive(Clone, Copy)]
 pub(crate) struct Wide<K> {
     threshold: K,
-    feature: u32,
+    place: u32,
     ahead: u32,
 }
 
-impl<K: Copy + Ord + Default> Slot for Wide<K> {
-    type Key = K;
+impl<T: Number> Slot<T> for Wide<T::Key> {
+    type Key = T::Key;
 
     #[inline(always)]
-    fn parts(self) -> (K, usize, u32) {
-        (self.threshold, self.feature as usize, self.ahead)
+    fn key(x: T) -> T::Key {
+        x.key()
+    }
+
+    #[inline(always)]
+    fn place(self) -> usize {
+        self.place as usize
+    }
+
+    #[inline(always)]
+    fn ahead(self) -> usize {
+        self.ahead as usize
+    }
+
+    #[inline(always)]
+    fn exceeded(self, key: T::Key) -> bool {
+        self.threshold < key
+    }
+}
+
+/// The keys of a group of rows: of each feature [`LANES`] side by side.
+trait Keys<K> {
+    fn new(count: usize) -> Self;
+    fn all(&mut self) -> &mut [K];
+    /// The key of a row of the feature whose keys begin at `place`.
+    fn of(&self, place: usize, lane: usize) -> K;
+}
+
+/// In an array of a size that is a power of two no index is beyond the end. None needs a check, each of which would keep the lanes
+/// waiting for each other.
+impl<K: Copy + Default, const N: usize> Keys<K> for [K; N] {
+    fn new(_count: usize) -> Self {
+        [K::default(); N]
+    }
+
+    fn all(&mut self) -> &mut [K] {
+        self
+    }
+
+    #[inline(always)]
+    fn of(&self, place: usize, lane: usize) -> K {
+        self[(place & (N - LANES)) + lane]
+    }
+}
+
+impl<K: Copy + Default> Keys<K> for Vec<K> {
+    fn new(count: usize) -> Self {
+        vec![K::default(); count]
+    }
+
+    fn all(&mut self) -> &mut [K] {
+        self
+    }
+
+    #[inline(always)]
+    fn of(&self, place: usize, lane: usize) -> K {
+        self[place + lane]
     }
 }
 
@@ -173,6 +253,8 @@ struct Lanes<S> {
     roots: Vec<u32>,
     /// The branches on the longest way from each root.
     depths: Vec<u32>,
+    /// Features that are compared: the first ones of a row.
+    features: usize,
 }
 
 /// The nodes as they came, and the sets sorted.
@@ -196,7 +278,7 @@ impl<T: Number> Forest<T> {
                 general |= matches!(mode, Mode::Equal | Mode::Differs | Mode::Member) || threshold.is_nan();
             }
         }
-        let wide = Lanes::new::<T>(nodes, roots)?;
+        let wide = Lanes::new::<T>(nodes, roots, features)?;
         let layout = if general {
             let thresholds = nodes.iter().map(|node| match node {
                 Node::Branch { threshold, .. } => T::of(*threshold),
@@ -230,7 +312,7 @@ impl<T: Number> Forest<T> {
 
 impl<K: Copy + Ord + Default> Lanes<Wide<K>> {
     /// Lays the trees out one behind the other, each breadth-first with children side by side.
-    fn new<T: Number<Key = K>>(nodes: &[Node], roots: &[usize]) -> Result<Lanes<Wide<K>>, String> {
+    fn new<T: Number<Key = K>>(nodes: &[Node], roots: &[usize], features: usize) -> Result<Lanes<Wide<K>>, String> {
         let most = nodes.len().saturating_mul(4).clamp(1 << 10, MAX_NODES);
         let (mut slots, mut leaves, mut missing_second) = (Vec::new(), Vec::new(), Vec::new());
         let (mut starts, mut depths) = (Vec::new(), Vec::new());
@@ -250,10 +332,11 @@ impl<K: Copy + Ord + Default> Lanes<Wide<K>> {
                     None => return Err(format!("there is no node {at}")),
                     Some(Node::Leaf(leaf)) => {
                         let leaf = u32::try_from(*leaf).map_err(|_| "there are too many leaves")?;
-                        (Wide { threshold: T::greatest(), feature: 0, ahead: 0 }, leaf, false)
+                        (Wide { threshold: T::greatest(), place: 0, ahead: 0 }, leaf, false)
                     }
                     Some(Node::Branch { mode, feature, threshold, missing_holds, holds, fails, .. }) => {
-                        let feature = u32::try_from(*feature).map_err(|_| format!("there is no feature {feature}"))?;
+                        let place = u32::try_from(feature.saturating_mul(LANES));
+                        let place = place.map_err(|_| format!("there is no feature {feature}"))?;
                         let threshold = T::of(*threshold);
                         // x >= t fails where x < t holds, and x < t is x <= the number below t.
                         let (threshold, turned) = match mode {
@@ -265,7 +348,7 @@ impl<K: Copy + Ord + Default> Lanes<Wide<K>> {
                         };
                         let (near, far) = if turned { (fails, holds) } else { (holds, fails) };
                         waiting.extend([(*near, depth + 1), (*far, depth + 1)]);
-                        (Wide { threshold: threshold.key(), feature, ahead: first }, 0, *missing_holds == turned)
+                        (Wide { threshold: threshold.key(), place, ahead: first }, 0, *missing_holds == turned)
                     }
                 };
                 slots.push(slot);
@@ -274,9 +357,7 @@ impl<K: Copy + Ord + Default> Lanes<Wide<K>> {
             }
             depths.push(deepest);
         }
-        let beyond = Wide { threshold: T::greatest(), feature: 0, ahead: 0 };
-        slots.resize(slots.len() + SIZES[SIZES.len() - 1], beyond);
-        Ok(Lanes { slots, leaves, missing_second, roots: starts, depths })
+        Ok(Lanes { slots, leaves, missing_second, roots: starts, depths, features })
     }
 
     /// The same in less memory, if every slot fits.
@@ -287,18 +368,32 @@ impl<K: Copy + Ord + Default> Lanes<Wide<K>> {
             missing_second: self.missing_second.clone(),
             roots: self.roots.clone(),
             depths: self.depths.clone(),
+            features: self.features,
         })
     }
 }
 
-impl<S: Slot> Lanes<S> {
-    fn visit<T: Number<Key = S::Key>>(&self, rows: &[T], width: usize, mut reached: impl FnMut(usize, usize)) {
-        // The keys of a group of rows, of each feature side by side; or those of one row.
-        let mut keys = vec![S::Key::default(); if width <= FEATURES { width } else { width * LANES }];
-        let mut few = [S::Key::default(); FEATURES * LANES];
-        for (block, rows) in rows.chunks(BLOCK * width).enumerate() {
-            let first = block * BLOCK;
-            if rows.iter().any(|x| x.is_nan()) {
+impl<S: Copy> Lanes<S> {
+    fn visit<T: Number>(&self, rows: &[T], width: usize, reached: impl FnMut(usize, usize))
+    where
+        S: Slot<T>,
+    {
+        match self.features * LANES {
+            ..=FEW => self.visit_by::<T, [S::Key; FEW]>(rows, width, reached),
+            ..=MANY => self.visit_by::<T, [S::Key; MANY]>(rows, width, reached),
+            _ => self.visit_by::<T, Vec<S::Key>>(rows, width, reached),
+        }
+    }
+
+    fn visit_by<T: Number, K: Keys<S::Key>>(&self, rows: &[T], width: usize, mut reached: impl FnMut(usize, usize))
+    where
+        S: Slot<T>,
+    {
+        let groups = (rows.len() / width).div_ceil(LANES).min(GROUPS);
+        let mut keys: Vec<K> = (0..groups).map(|_| K::new(self.features * LANES)).collect();
+        for (block, rows) in rows.chunks(GROUPS * LANES * width).enumerate() {
+            let (first, count) = (block * GROUPS * LANES, rows.len() / width);
+            if rows.chunks_exact(width).any(|row| row[..self.features].iter().any(|x| x.is_nan())) {
                 for (row, features) in rows.chunks_exact(width).enumerate() {
                     for &root in &self.roots {
                         reached(first + row, self.leaves[self.with_missing(root, features)] as usize);
@@ -306,122 +401,92 @@ impl<S: Slot> Lanes<S> {
                 }
                 continue;
             }
-            let mut groups = rows.chunks_exact(LANES * width);
-            for (group, rows) in groups.by_ref().enumerate() {
-                let side_by_side = if width <= FEATURES { &mut few[..] } else { &mut keys[..] };
+            // Too few rows to fill the lanes are left alone.
+            let grouped = if count % LANES < FEWEST { count - count % LANES } else { count };
+            for (keys, rows) in keys.iter_mut().zip(rows[..grouped * width].chunks(LANES * width)) {
                 for (lane, row) in rows.chunks_exact(width).enumerate() {
-                    for (keys, x) in side_by_side.chunks_exact_mut(LANES).zip(row) {
-                        keys[lane] = x.key();
+                    for (keys, x) in keys.all().chunks_exact_mut(LANES).zip(&row[..self.features]) {
+                        keys[lane] = S::key(*x);
                     }
                 }
-                for (tree, &root) in self.roots.iter().enumerate() {
-                    let at = if width <= FEATURES {
-                        self.descend_one(tree, root, &few)
+            }
+            for (&root, &depth) in self.roots.iter().zip(&self.depths) {
+                let (slots, leaves) = (&self.slots[root as usize..], &self.leaves[root as usize..]);
+                for (group, keys) in (0..grouped).step_by(LANES).zip(&keys) {
+                    let at = descend::<T, S>(slots, [0; LANES], depth, |place, lane| keys.of(place, lane));
+                    // With a loop of known length, all of this takes a tenth less.
+                    if group + LANES <= grouped {
+                        for (lane, at) in at.into_iter().enumerate() {
+                            reached(first + group + lane, leaves[at] as usize);
+                        }
                     } else {
-                        self.descend([root; LANES], |feature, lane| keys[feature * LANES + lane])
-                    };
-                    for (lane, at) in at.into_iter().enumerate() {
-                        reached(first + group * LANES + lane, self.leaves[at as usize] as usize);
+                        for (row, at) in (group..grouped).zip(at) {
+                            reached(first + row, leaves[at] as usize);
+                        }
                     }
                 }
             }
-            // Too few rows to fill the lanes: each goes through several trees at a time.
-            let left = groups.remainder();
-            let first = first + (rows.len() - left.len()) / width;
-            for (row, features) in left.chunks_exact(width).enumerate() {
-                keys.iter_mut().zip(features).for_each(|(key, x)| *key = x.key());
-                for roots in self.roots.chunks(LANES) {
-                    let starts = std::array::from_fn(|lane| roots[lane.min(roots.len() - 1)]);
-                    let at = self.descend(starts, |feature, _| keys[feature]);
+            for row in grouped..count {
+                let keys = &mut keys[0];
+                for (keys, x) in keys.all().chunks_exact_mut(LANES).zip(&rows[row * width..][..self.features]) {
+                    keys.fill(S::key(*x));
+                }
+                for (roots, depths) in self.roots.chunks(LANES).zip(self.depths.chunks(LANES)) {
+                    let starts = std::array::from_fn(|lane| roots[lane.min(roots.len() - 1)] as usize);
+                    let depth = depths.iter().copied().max().unwrap_or(0);
+                    let at = descend::<T, S>(&self.slots, starts, depth, |place, lane| keys.of(place, lane));
                     for &at in &at[..roots.len()] {
-                        reached(first + row, self.leaves[at as usize] as usize);
+                        reached(first + row, self.leaves[at] as usize);
                     }
                 }
-            }
-        }
-    }
-
-    /// The slots of the leaves that a group of rows of few features reaches in one tree.
-    #[inline(always)]
-    fn descend_one(&self, tree: usize, root: u32, keys: &[S::Key; FEATURES * LANES]) -> [u32; LANES] {
-        let end = self.roots.get(tree + 1).map_or(self.leaves.len(), |&next| next as usize);
-        let (size, slots) = (end - root as usize, &self.slots[root as usize..]);
-        let depth = self.depths[tree];
-        // Behind the last tree there are as many slots as the largest array has.
-        let found = if size <= SIZES[0] {
-            slots.first_chunk::<{ SIZES[0] }>().map(|slots| descend_within(slots, keys, depth))
-        } else if size <= SIZES[1] {
-            slots.first_chunk::<{ SIZES[1] }>().map(|slots| descend_within(slots, keys, depth))
-        } else if size <= SIZES[2] {
-            slots.first_chunk::<{ SIZES[2] }>().map(|slots| descend_within(slots, keys, depth))
-        } else {
-            None
-        };
-        match found {
-            Some(at) => at.map(|at| at + root),
-            None => self.descend([root; LANES], |feature, lane| keys[(feature * LANES + lane) % keys.len()]),
-        }
-    }
-
-    /// The slots of the leaves that are reached from some others, by keys of features and lanes.
-    #[inline(always)]
-    fn descend(&self, mut at: [u32; LANES], key: impl Fn(usize, usize) -> S::Key) -> [u32; LANES] {
-        let slots = &self.slots[..];
-        loop {
-            let mut moved = 0;
-            for lane in 0..LANES {
-                let (threshold, feature, ahead) = slots[at[lane] as usize].parts();
-                let step = ahead + u32::from(key(feature, lane) > threshold);
-                at[lane] += step;
-                moved |= step;
-            }
-            if moved == 0 {
-                return at;
             }
         }
     }
 
     /// The slot of the leaf that a row reaches of which some features are not numbers.
-    fn with_missing<T: Number<Key = S::Key>>(&self, root: u32, row: &[T]) -> usize {
+    fn with_missing<T: Number>(&self, root: u32, row: &[T]) -> usize
+    where
+        S: Slot<T>,
+    {
         let mut at = root as usize;
         loop {
-            let (threshold, feature, ahead) = self.slots[at].parts();
-            if ahead == 0 {
+            let slot = self.slots[at];
+            if slot.ahead() == 0 {
                 return at;
             }
-            let x = row[feature];
-            let second = if x.is_nan() { self.missing_second[at] } else { x.key() > threshold };
-            at += ahead as usize + usize::from(second);
+            let x = row[slot.place() / LANES];
+            let second = if x.is_nan() { self.missing_second[at] } else { slot.exceeded(S::key(x)) };
+            at += slot.ahead() + usize::from(second);
         }
     }
 }
 
-/// The places in a tree, counted from its root, of the leaves that a group of rows reaches. No index is beyond an array's
-/// end: none needs a check, each of which would keep the lanes waiting for each other.
+/// The slots of the leaves that are reached from some others, by keys of places and lanes, on ways of at most `depth` branches.
+/// The sum of places and comparisons is one of whole registers: the compiler would make shorter ones into vectors, number by number.
 #[inline(always)]
-fn descend_within<S: Slot, const N: usize>(
-    slots: &[S; N],
-    keys: &[S::Key; FEATURES * LANES],
+fn descend<T, S: Slot<T>>(
+    slots: &[S],
+    mut at: [usize; LANES],
     depth: u32,
-) -> [u32; LANES] {
-    let mut at = [0u32; LANES];
-    let step = |at: &mut [u32; LANES]| {
+    key: impl Fn(usize, usize) -> S::Key,
+) -> [usize; LANES] {
+    let step = |at: &mut [usize; LANES]| {
         let mut moved = 0;
-        for lane in 0..LANES {
-            let (threshold, feature, ahead) = slots[at[lane] as usize & (N - 1)].parts();
-            let step = ahead + u32::from(keys[(feature & (FEATURES - 1)) * LANES + lane] > threshold);
-            at[lane] += step;
-            moved |= step;
+        for (lane, at) in at.iter_mut().enumerate() {
+            let slot = slots[*at];
+            let ahead = slot.ahead();
+            *at += ahead + usize::from(slot.exceeded(key(slot.place(), lane)));
+            moved |= ahead;
         }
         moved
     };
     let mut left = depth;
     while left > 0 {
         let some = left.min(STEPS);
+        left -= some;
         (1..some).for_each(|_| {
             step(&mut at);
         });
-        left -= some;
         if step(&mut at) == 0 {
             break;
         }
@@ -513,8 +578,18 @@ mod tests {
     #[test]
     fn rows_reach_in_lanes_the_leaves_that_they_reach_one_by_one() {
         let modes = [Mode::AtMost, Mode::Below, Mode::AtLeast, Mode::Above];
-        for (width, trees, count) in [(5, 1, 1), (5, 3, 7), (1, 8, 8), (5, 13, 9), (5, 20, 131), (FEATURES + 7, 9, 17)]
-        {
+        let (few, many) = (FEW / LANES, MANY / LANES);
+        let sizes = [
+            (5, 1, 1),
+            (5, 3, 7),
+            (1, 8, 8),
+            (5, 13, 9),
+            (5, 20, 131),
+            (5, 4, 68),
+            (few + 7, 9, 17),
+            (many + 7, 9, 12),
+        ];
+        for (width, trees, count) in sizes {
             let (nodes, roots) = forest(&modes, width, trees);
             for missing in [false, true] {
                 let mut rows = numbers(100, 1).repeat(count * width / 100 + 1);
@@ -524,8 +599,9 @@ mod tests {
                     rows.iter_mut().skip(3).step_by(11).for_each(|x| *x = f32::INFINITY);
                 }
                 let forest = Forest::<f32>::new(&nodes, &roots).unwrap();
-                assert!(matches!(forest.layout, Layout::Small(_)));
-                let wide = Forest { layout: Layout::Wide(Lanes::new::<f32>(&nodes, &roots).unwrap()), width };
+                assert_eq!(matches!(forest.layout, Layout::Small(_)), width <= many, "{width} features");
+                let wide = Layout::Wide(Lanes::new::<f32>(&nodes, &roots, forest.width).unwrap());
+                let wide = Forest { layout: wide, width };
                 for forest in [forest, wide] {
                     let mut reached = vec![Vec::new(); count];
                     forest.visit(&rows, width, |row, leaf| reached[row].push(leaf));
