@@ -220,9 +220,8 @@ pub(super) fn rehearse(runner: &mut dyn Runner, example: &Tensors, rows: usize) 
 
 /// Runs one row: what a runner sets up at its first batch is then set up before the first request. Whether the row succeeds
 /// was found out by [`warm_up`].
-pub(super) fn ready(mut runner: Box<dyn Runner>, example: &Tensors) -> Box<dyn Runner> {
+pub(super) fn ready(runner: &mut dyn Runner, example: &Tensors) {
     let _ = runner.rehearse(example.clone());
-    runner
 }
 
 /// Whether rows padded with zeros are answered as they are without. The error is a sentence for the operator.

@@ -126,6 +126,7 @@ impl Model {
         let may_refuse = first.may_refuse();
         log_warm_up(&spec, &seen);
         let tried = seen.last().map(|(rows, _)| *rows);
+        let rehearsed = tried.is_some();
         let too_slow = too_slow(&spec, &seen);
         if let Some(why) = &too_slow {
             tracing::warn!(model = spec.name, "{why}");
@@ -161,7 +162,10 @@ impl Model {
         let batcher = match away.clone() {
             Some(away) => builder.start(Fleet { away, habits, out: HashMap::new() }),
             None => {
-                let ready: Vec<_> = runners.into_iter().map(|runner| load::ready(runner, &habits.example)).collect();
+                // The first one has run all of warm-up.
+                let fresh = usize::from(rehearsed);
+                runners[fresh..].iter_mut().for_each(|runner| load::ready(&mut **runner, &habits.example));
+                let ready = runners;
                 let (ready, threads) = (Mutex::new(ready), spec.threads);
                 let desk = move || {
                     let built = ready
@@ -436,8 +440,9 @@ impl Model {
 
 /// A runner in the place of one that is lost, on the thread that is to own it.
 fn anew(build: &Build, threads: NonZeroUsize, habits: &Habits) -> Result<Box<dyn Runner>, BatchError> {
-    let built = build(threads).map_err(|error| BatchError::new(error.to_string()))?;
-    Ok(load::ready(built, &habits.example))
+    let mut built = build(threads).map_err(|error| BatchError::new(error.to_string()))?;
+    load::ready(&mut *built, &habits.example);
+    Ok(built)
 }
 
 /// The sizes that the model can be asked for, up to its cap: every allowed one, or 1, 2, 4 … where any is.

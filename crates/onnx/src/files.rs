@@ -4,9 +4,11 @@
 //! inside of the model's own folder, reached without links. (CVE-2022-25882 is ONNX's own reader without that rule.)
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+
+use rayon::prelude::*;
 
 use super::proto::{HERE, KeyValue, TensorProto};
 use super::value::OpError;
@@ -14,6 +16,9 @@ use super::{Cause, skeleton};
 
 /// Largest model file, without weights in other files: what a protobuf message can have.
 const MAX_FILE: u64 = 1 << 31;
+
+/// Bytes of a tensor that a thread reads at a time.
+const PIECE: usize = 4 << 20;
 
 /// Where a model's weights are that are not in memory.
 #[derive(Debug, Clone)]
@@ -101,12 +106,28 @@ impl Place {
         Ok(Place { file, name: name.to_owned(), offset })
     }
 
-    /// Reads the bytes, as many as were looked for.
+    /// Reads the bytes, as many as were looked for. Threads share a large tensor: its memory is fresh, and has to be cleared as well.
     pub(super) fn read(&self, bytes: &mut [u8]) -> Result<(), OpError> {
-        let mut file = &*self.file;
-        let read = file.seek(SeekFrom::Start(self.offset)).and_then(|_| file.read_exact(bytes));
-        read.map_err(|e| unreadable(&self.name, &e))
+        let pieces = bytes.par_chunks_mut(PIECE).enumerate();
+        let read = pieces.map(|(i, bytes)| read_at(&self.file, bytes, self.offset + (i * PIECE) as u64));
+        read.collect::<Result<(), _>>().map_err(|e| unreadable(&self.name, &e))
     }
+}
+
+/// Fills `bytes` from a place in a file.
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
+}
+
+/// The same where a file has one place that all who read it share.
+#[cfg(not(unix))]
+fn read_at(mut file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+    use std::io::{Read, Seek, SeekFrom};
+
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _alone = ALONE.lock();
+    file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(bytes))
 }
 
 fn unreadable(name: &str, error: &std::io::Error) -> OpError {

@@ -67,6 +67,11 @@ pub(super) fn give(buffer: Vec<f32>) {
 pub(super) struct Left(Mutex<Vec<Vec<f32>>>);
 
 impl Left {
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Leaves what the calling thread keeps.
     pub(super) fn leave(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = FREE.take();

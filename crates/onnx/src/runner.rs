@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 
 use super::Loaded;
 use super::fence::fenced;
@@ -16,12 +17,13 @@ use uncork_model::tensor::{DataType, Tensor, TensorError, Tensors};
 pub struct OnnxRunner {
     model: Arc<Loaded>,
     seat: Seat,
-    has_run: bool,
+    /// The thread that has run callers' rows.
+    home: Option<ThreadId>,
 }
 
 impl OnnxRunner {
     pub(super) fn new(model: Arc<Loaded>, threads: NonZeroUsize) -> OnnxRunner {
-        OnnxRunner { model, seat: Seat::new(threads), has_run: false }
+        OnnxRunner { model, seat: Seat::new(threads), home: None }
     }
 }
 
@@ -31,11 +33,22 @@ impl Runner for OnnxRunner {
     }
 
     fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        if !self.is_at_home() {
+            self.model.left.keep();
+            self.home = Some(thread::current().id());
+        }
         self.on_seat(batch, Graph::compute)
     }
 
+    /// A model is warmed up by another thread than that which then serves it, and which finds the buffers.
     fn rehearse(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
-        self.on_seat(batch, Graph::rehearse)
+        if self.is_at_home() {
+            return self.on_seat(batch, Graph::rehearse);
+        }
+        self.model.left.keep();
+        let outputs = self.on_seat(batch, Graph::rehearse);
+        self.model.left.leave();
+        outputs
     }
 
     /// Operators refuse indices that point nowhere and lengths that do not go together. Floats in a fixed shape are all alike
@@ -54,12 +67,12 @@ impl Runner for OnnxRunner {
 type Compute = fn(&Graph, Vec<Tensor>) -> Result<Vec<Tensor>, Failure>;
 
 impl OnnxRunner {
+    fn is_at_home(&self) -> bool {
+        self.home == Some(thread::current().id())
+    }
+
     /// Runs a batch on the runner's own threads.
     fn on_seat(&mut self, batch: Tensors, compute: Compute) -> Result<Tensors, RunnerError> {
-        if !self.has_run {
-            self.model.left.keep();
-            self.has_run = true;
-        }
         let model = Arc::clone(&self.model);
         self.seat.run(move || fenced(|| model.run(batch, compute)).unwrap_or_else(|e| Err(RunnerError::Failed(e.0))))?
     }
@@ -67,7 +80,7 @@ impl OnnxRunner {
 
 impl Drop for OnnxRunner {
     fn drop(&mut self) {
-        if self.has_run {
+        if self.is_at_home() {
             self.model.left.leave();
         }
     }

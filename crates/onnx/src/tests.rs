@@ -1,6 +1,7 @@
 //! Small graphs through the whole way from file to answer; whole models are in the integration tests.
 
 use std::num::NonZeroUsize;
+use std::thread;
 
 use super::author::Attribute::{Float, Int, Ints, Text};
 use super::author::{Author, FREE};
@@ -382,4 +383,19 @@ fn a_large_weight_is_read_from_its_place_in_the_file_by_all_who_need_it() {
     let error = OnnxModel::open(&path).unwrap_err();
     assert_eq!(error.kind(), OnnxErrorKind::Unreadable, "{error}");
     std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn the_thread_that_serves_has_the_buffers_of_the_one_that_warmed_up() {
+    let (first, second) = ([0.1; 8 * 9], [0.1; 8 * 8 * 9]);
+    let author = Author::new(17).input("x", &[FREE, 1, 64, 64]).output("y", &[FREE, 8, 64, 64]);
+    let author = author.floats("v", &[8, 1, 3, 3], &first).floats("w", &[8, 8, 3, 3], &second);
+    let pads = [("pads", Ints(&[1, 1, 1, 1]))];
+    let model = load(author.node("Conv", &["x", "v"], &["h"], &pads).node("Conv", &["h", "w"], &["y"], &pads));
+    let mut runner = model.runner(NonZeroUsize::MIN);
+    let row = Tensors::one("x", Tensor::new(vec![1, 1, 64, 64], vec![1f32; 64 * 64]).unwrap());
+    thread::scope(|threads| threads.spawn(|| runner.rehearse(row.clone()).map(drop)).join()).unwrap().unwrap();
+    assert_ne!(model.0.left.count(), 0, "warm-up leaves them");
+    thread::scope(|threads| threads.spawn(|| runner.run(row.clone()).map(drop)).join()).unwrap().unwrap();
+    assert_eq!(model.0.left.count(), 0, "who serves has them");
 }

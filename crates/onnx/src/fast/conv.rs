@@ -104,12 +104,18 @@ impl Conv {
         }
     }
 
-    /// The weights for tiles of this size.
+    /// The weights for tiles of this size. Threads share making them, and one of them may meanwhile be lent to another batch that
+    /// asks for the same: nobody waits here, and what is made twice is right twice.
     fn tiled(&self, tile: usize) -> &[[f32; ROWS]] {
-        match tile {
-            2 => self.tiles[0].get_or_init(|| winograd::weights::<2, 4>(&self.weights, self.inputs)),
-            _ => self.tiles[1].get_or_init(|| winograd::weights::<4, 6>(&self.weights, self.inputs)),
+        let made = &self.tiles[usize::from(tile > 2)];
+        if let Some(weights) = made.get() {
+            return weights;
         }
+        let weights = match tile {
+            2 => winograd::weights::<2, 4>(&self.weights, self.inputs),
+            _ => winograd::weights::<4, 6>(&self.weights, self.inputs),
+        };
+        made.get_or_init(|| weights)
     }
 
     /// Convolves a batch of images `x`, `[images][channels][height][width]`, into `y`.
@@ -150,12 +156,12 @@ impl Conv {
             return pieces.for_each(|(i, (x, y))| work(i * some, x, y));
         }
         let batch = Batch { conv: self, layout: &layout, activation };
+        let tiled = self.tile(images, output).map(|tile| (tile, self.tiled(tile)));
         let batch = |x: &[f32], added: Option<&[f32]>, threads: usize, y: &mut [f32]| {
             let before = pads.map(|(before, _)| before);
             let Conv { ref bias, inputs, .. } = *self;
-            match self.tile(images, output) {
-                Some(tile) => {
-                    let weights = self.tiled(tile);
+            match tiled {
+                Some((tile, weights)) => {
                     let winograd = Winograd { weights, bias, inputs, input, before, output, added, activation };
                     match tile {
                         2 => winograd.run::<2, 4>(x, threads, y),

@@ -16,6 +16,8 @@ use super::vectorized;
 
 /// Fewest multiplications that are shared by threads: with less, waking them takes longer.
 const SHARED: usize = 1 << 17;
+/// Fewest pixels that threads share laying out.
+const FILLED: usize = 1 << 16;
 /// Pairs of pixels that are gathered at a time, to stay in the second-level cache, and the most panels.
 const GATHERED: usize = 1 << 16;
 const PANELS: usize = 8;
@@ -114,15 +116,42 @@ impl IntegerConv {
         if y.len() * layout.offsets.len() < SHARED {
             threads = 1;
         }
+        let batch = |x: &[E], threads: usize, y: &mut [Y]| self.images((x, zero), &layout, threads, &finish, y);
+        let (from, to) = (channels * input[0] * input[1], outputs * size);
+        let images = x.len() / from;
+        if threads == 1 || images % threads != 0 && images < 4 * threads {
+            return batch(x, threads, y);
+        }
+        let each = images.div_ceil(threads);
+        x.par_chunks(each * from).zip(y.par_chunks_mut(each * to)).for_each(|(x, y)| batch(x, 1, y));
+    }
+
+    /// Convolves images, one after the other, each on so many threads.
+    fn images<E: Small, Y: Send, F: Fn(i32) -> Y>(
+        &self,
+        (x, zero): (&[E], i32),
+        layout: &Layout,
+        threads: usize,
+        finish: &(impl Fn(usize) -> F + Sync),
+        y: &mut [Y],
+    ) {
+        let size = layout.output[0] * layout.output[1];
+        let (channels, outputs) = (self.groups * self.inputs, self.groups * self.outputs);
+        let pixels = layout.input[0] * layout.input[1];
         let moved = self.moved::<E>();
         let mut planes = vec![(zero - moved) as i8; layout.room(channels) + STEP];
-        let images = x.chunks_exact(channels * input[0] * input[1]).zip(y.chunks_exact_mut(outputs * size));
-        for (x, y) in images {
-            vectorized(Fill { layout: &layout, x, moved, planes: &mut planes });
+        for (x, y) in x.chunks_exact(channels * pixels).zip(y.chunks_exact_mut(outputs * size)) {
+            if threads == 1 || x.len() < FILLED {
+                vectorized(Fill { layout, x, moved, planes: &mut planes });
+            } else {
+                let some = channels.div_ceil(threads);
+                let pieces = x.par_chunks(some * pixels).zip(planes.par_chunks_mut(layout.room(some)));
+                pieces.for_each(|(x, planes)| vectorized(Fill { layout, x, moved, planes }));
+            }
             let mut pieces = share::pieces(y.chunks_exact_mut(size), size, self.shape(size, threads));
             let work = |piece: &mut Piece<'_, Y>| {
                 let off = zero - moved;
-                let image = Image { conv: self, layout: &layout, planes: &planes, off, finish: &finish, piece };
+                let image = Image { conv: self, layout, planes: &planes, off, finish, piece };
                 if self.in_quads {
                     return vectorized(Work { simd: Quads, image });
                 }
@@ -160,7 +189,8 @@ impl IntegerConv {
         if threads == 1 {
             [rows, columns]
         } else if panels >= 4 * threads {
-            [rows, some(panels) * COLUMNS]
+            // Many pieces, for the last one is seldom as wide as the others.
+            [rows, panels.div_ceil(4 * threads) * COLUMNS]
         } else if self.groups > 1 {
             [some(self.groups) * self.outputs, columns]
         } else {
@@ -279,11 +309,17 @@ where
 
 impl<P: Pairs> Tiles<2> for P {
     #[inline(always)]
-    fn tile(self, strip: &[[i32; ROWS]], panel: &[[[i8; 2]; COLUMNS]], [high, _]: [usize; 2], tile: &mut quads::Tile) {
+    fn tile(
+        self,
+        strip: &[[i32; ROWS]],
+        panel: &[[[i8; 2]; COLUMNS]],
+        [high, wide]: [usize; 2],
+        tile: &mut quads::Tile,
+    ) {
         let mut row = 0;
         while row < high {
             let left = (high - row).min(P::HIGH);
-            for from in (0..COLUMNS).step_by(VECTORS * P::LANES) {
+            for from in (0..wide).step_by(VECTORS * P::LANES) {
                 match left {
                     1 => part::<P, 1>(self, strip, panel, row, from, tile),
                     2 => part::<P, 2>(self, strip, panel, row, from, tile),
@@ -452,6 +488,9 @@ mod tests {
             Case { groups: 10, stride: [2, 2], ..plain([10, 1, 3, 3], [15, 14], 1) },
             Case { groups: 3, ..plain([12, 4, 3, 3], [5, 120], 1) },
             Case { groups: 2, ..plain([24, 4, 3, 3], [9, 9], 1) },
+            // As many images as threads, and one whose planes several threads fill.
+            Case { images: 3, ..plain([20, 30, 1, 1], [21, 20], 0) },
+            Case { images: 1, ..plain([2, 64, 1, 1], [32, 33], 1) },
             // Sums far beyond 2^24, which float32 would round.
             Case { images: 1, ..plain([2, 1200, 3, 3], [5, 5], 1) },
         ];

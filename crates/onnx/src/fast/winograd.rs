@@ -20,41 +20,40 @@ use crate::memory;
 /// Floats that the points of some tiles may take, to stay in the caches while all channels read them.
 const NEAR: usize = 5 << 17;
 
-/// Weights of a convolution in points, for tiles of `M`: `[strip][point][channel][ROWS]`.
+/// Weights of a convolution in points, for tiles of `M`: `[strip][point][channel][ROWS]`. They are several times as long as the
+/// convolution's own, so the threads share them, and each has its part of the fresh memory cleared.
 pub(super) fn weights<const M: usize, const N: usize>(strips: &[[f32; ROWS]], channels: usize) -> Vec<[f32; ROWS]> {
-    vectorized(Weights::<N> { strips, channels })
+    let mut all = vec![[0.0; ROWS]; strips.len() / 9 * N * N];
+    let pieces = all.par_chunks_exact_mut(channels * N * N).zip(strips.par_chunks_exact(channels * 9));
+    pieces.for_each(|(points, strip)| vectorized(Weights::<N> { strip, channels, points }));
+    all
 }
 
+/// Those of one strip.
 struct Weights<'a, const N: usize> {
-    strips: &'a [[f32; ROWS]],
+    strip: &'a [[f32; ROWS]],
     channels: usize,
+    points: &'a mut [[f32; ROWS]],
 }
 
 impl<const N: usize> WithSimd for Weights<'_, N> {
-    type Output = Vec<[f32; ROWS]>;
+    type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> Vec<[f32; ROWS]> {
-        let Weights { strips, channels } = self;
+    fn with_simd<S: Simd>(self, _: S) {
+        let Weights { strip, channels, points } = self;
         let combined = |factors: [f32; 3], three: [&[f32; ROWS]; 3]| -> [f32; ROWS] {
             std::array::from_fn(|i| factors[0] * three[0][i] + factors[1] * three[1][i] + factors[2] * three[2][i])
         };
-        let mut all = Vec::with_capacity(strips.len() / 9 * N * N);
-        // A strip stays in the caches while it is written point by point.
-        let mut points = vec![[0.0; ROWS]; channels * N * N];
-        for strip in strips.chunks_exact(channels * 9) {
-            for (channel, taps) in strip.as_chunks::<9>().0.iter().enumerate() {
-                for i in 0..N {
-                    let lines: [_; 3] =
-                        std::array::from_fn(|x| combined(factors::<N>(i), [&taps[x], &taps[3 + x], &taps[6 + x]]));
-                    for j in 0..N {
-                        points[(i * N + j) * channels + channel] = combined(factors::<N>(j), lines.each_ref());
-                    }
+        for (channel, taps) in strip.as_chunks::<9>().0.iter().enumerate() {
+            for i in 0..N {
+                let lines: [_; 3] =
+                    std::array::from_fn(|x| combined(factors::<N>(i), [&taps[x], &taps[3 + x], &taps[6 + x]]));
+                for j in 0..N {
+                    points[(i * N + j) * channels + channel] = combined(factors::<N>(j), lines.each_ref());
                 }
             }
-            all.extend_from_slice(&points);
         }
-        all
     }
 }
 
