@@ -378,10 +378,13 @@ impl<S: Copy> Lanes<S> {
     where
         S: Slot<T>,
     {
-        match self.features * LANES {
-            ..=FEW => self.visit_by::<T, [S::Key; FEW]>(rows, width, reached),
-            ..=MANY => self.visit_by::<T, [S::Key; MANY]>(rows, width, reached),
-            _ => self.visit_by::<T, Vec<S::Key>>(rows, width, reached),
+        let keys = self.features * LANES;
+        if keys <= FEW {
+            self.visit_by::<T, [S::Key; FEW]>(rows, width, reached);
+        } else if keys <= MANY {
+            self.visit_by::<T, [S::Key; MANY]>(rows, width, reached);
+        } else {
+            self.visit_by::<T, Vec<S::Key>>(rows, width, reached);
         }
     }
 
