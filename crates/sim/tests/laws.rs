@@ -13,7 +13,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use uncork_core::estimator::{BatchTimes, Fit, Instant, KnownCrowd};
+use uncork_core::estimator::{BatchTimes, Fit, Instant, KnownCrowd, Turn};
 use uncork_core::policy::{
     Aimd, Batch, BatchSizes, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Landing, Lane, Policy, Priority,
     Queue, ReleaseReason, Running, ShedReason, Standing, Step, View,
@@ -161,7 +161,11 @@ prop_compose! {
             max_batch,
             sizes,
             patience,
-            crowd: crowd.map(|(size, returns)| KnownCrowd { size, returns: us(returns) }),
+            crowd: crowd.map(|(size, returns)| {
+                let turn = Turn { at_least: 1 + returns as usize % size.max(1), at_most: 1 + returns as usize % 7, wait: us(3 * returns) };
+                let learned = returns % 2 == 0;
+                KnownCrowd { size, returns: us(returns), turn: learned.then_some(turn) }
+            }),
             free_since: now - us(free),
             rehearses,
             draining,

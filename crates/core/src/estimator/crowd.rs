@@ -41,6 +41,19 @@ pub struct KnownCrowd {
     pub size: usize,
     /// How long after a batch's return all are present again.
     pub returns: Duration,
+    /// How to take turns with them, where that has been learned.
+    pub turn: Option<Turn>,
+}
+
+/// How a crowd is best served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn {
+    /// Requests that a batch waits for.
+    pub at_least: usize,
+    /// The most that go with one, if more have come.
+    pub at_most: usize,
+    /// How long it waits at most, from when the runner came free on: even a slow caller would be back.
+    pub wait: Duration,
 }
 
 impl Crowd {
@@ -81,6 +94,11 @@ impl Crowd {
         }
     }
 
+    /// Takes in that nobody is missing, although all were never present at once: they come in groups that take turns.
+    pub(crate) fn confirm(&mut self) {
+        (self.batches, self.most) = (0, 0);
+    }
+
     fn restart(&mut self, now: Instant, size: usize) {
         *self = Crowd { size, since: now, landed: self.landed, batches: self.batches.min(1), ..Crowd::default() };
     }
@@ -92,7 +110,7 @@ impl Crowd {
         let complete = self.complete + self.complete_since.map_or(Duration::ZERO, |since| now.since(since));
         let evidence = self.arrivals as f64 * complete.as_secs_f64() / lived.max(f64::MIN_POSITIVE);
         let returns = Duration::from_secs_f64(self.returns?);
-        (self.size > 1 && evidence >= EVIDENCE).then_some(KnownCrowd { size: self.size, returns })
+        (self.size > 1 && evidence >= EVIDENCE).then_some(KnownCrowd { size: self.size, returns, turn: None })
     }
 }
 
@@ -121,7 +139,7 @@ mod tests {
         assert_eq!(crowd.known(ms(20)), None, "one round is no evidence of a second");
         rounds(&mut crowd, 1, 3, 16);
         let known = crowd.known(ms(80)).expect("four rounds and nobody else came");
-        assert_eq!(known, KnownCrowd { size: 16, returns: Duration::from_millis(4) });
+        assert_eq!(known, KnownCrowd { size: 16, returns: Duration::from_millis(4), turn: None });
     }
 
     #[test]

@@ -15,6 +15,6 @@ mod regression;
 
 pub use batch_times::BatchTimes;
 pub use caution::Answers;
-pub use crowd::{Crowd, KnownCrowd};
+pub use crowd::{Crowd, KnownCrowd, Turn};
 pub use fit::Fit;
 pub use instant::Instant;

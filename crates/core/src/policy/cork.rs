@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::{BatchSizes, Decision, Entry, Policy, Queue, ReleaseReason, ShedReason, View};
-use crate::estimator::{Fit, Instant, KnownCrowd};
+use crate::estimator::{Fit, Instant, KnownCrowd, Turn};
 
 /// All holds for one batch together last no longer than this many α: an end to arrivals that each renew the hold, and to
 /// timers that ring late.
@@ -86,6 +86,12 @@ impl Policy for Cork {
 fn next_batch(start: Instant, view: &View<'_>) -> (usize, usize) {
     let first_rows = view.queue.first().map_or(1, |first| first.rows);
     let whole = view.queue.prefix(view.fit.most_rows().max(first_rows).min(view.max_batch));
+    // A group that takes turns with others, if these are there as well. Behind a batch that runs all count: who is late then is so.
+    let turn = view.crowd.and_then(|crowd| crowd.turn).filter(|turn| view.running.is_empty() && turn.at_most < whole.0);
+    if let Some(Turn { at_most, .. }) = turn {
+        let entries = at_most.max(1);
+        return (entries, view.queue.rows_of(entries));
+    }
     if view.sizes.is_any()
         && view.fit.is_trusted()
         && let Some(smaller) = view.fit.faster_size(whole.1).map(|size| view.queue.prefix(size))
@@ -295,21 +301,24 @@ fn hold(now: Instant, view: &View<'_>, entries: usize, rows: usize) -> Hold {
     }
 }
 
-/// Whether a fixed crowd should stay together.
+/// Whether a fixed crowd should be waited for.
 ///
 /// All answers of a batch go out at once, and so come the next requests in. Whoever is released before the others are back
 /// will not meet them again: N callers split into 1 and N − 1 stay so for ever, and every round costs another α. Waiting
-/// for them is worth up to that.
+/// for them is worth up to that. Where it was learned how many to wait for, that counts.
 fn is_worth_waiting_for(crowd: KnownCrowd, view: &View<'_>) -> bool {
-    view.running.is_empty() && crowd.returns < Duration::from_secs_f64(view.fit.base_seconds())
+    let base = Duration::from_secs_f64(view.fit.base_seconds());
+    view.running.is_empty() && (crowd.turn.is_some() || crowd.returns < base)
 }
 
-/// When to wait for the crowd no longer: now if all are here, or when even a slow one would be back.
+/// When to wait for the crowd no longer: now if as many are here as are waited for, or when even a slow one would be back.
 fn crowd_is_back(crowd: KnownCrowd, view: &View<'_>) -> Instant {
-    if view.queue.len() >= crowd.size {
-        return Instant::EPOCH;
-    }
-    view.free_since + (crowd.returns * 2).min(Duration::from_secs_f64(view.fit.base_seconds()))
+    let all = || {
+        let wait = (crowd.returns * 2).min(Duration::from_secs_f64(view.fit.base_seconds()));
+        Turn { at_least: crowd.size, at_most: usize::MAX, wait }
+    };
+    let turn = crowd.turn.unwrap_or_else(all);
+    if view.queue.len() >= turn.at_least { Instant::EPOCH } else { view.free_since + turn.wait }
 }
 
 #[cfg(test)]

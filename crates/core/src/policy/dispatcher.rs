@@ -379,7 +379,7 @@ impl Dispatcher {
         let alike = entries.clone().take_while(|&at| has_a_chance(at) == retries).count();
         let entries = entries.start..entries.start + alike;
         let lane = self.touch(id);
-        let entries: Vec<Entry> = lane.queue.remove(entries).collect();
+        let entries = lane.refuse(entries);
         if let (false, Some(rehearsals)) = (retries, &mut lane.rehearsals) {
             entries.iter().for_each(|entry| rehearsals.refused(entry.rows));
         }
@@ -446,7 +446,7 @@ impl Dispatcher {
         let tells = if running.is_rehearsal() {
             lane.rehearsals.as_mut().is_some_and(|own| own.landed(running.rows, has_succeeded))
         } else {
-            lane.crowd.landed(now);
+            lane.landed(now, running.entries);
             has_succeeded
         };
         if let (Landing::Answered { late, .. }, true) = (landing, tells) {
@@ -463,7 +463,7 @@ impl Dispatcher {
     /// What a decision about this lane at `now` may look at.
     #[must_use]
     pub fn view(&self, now: Instant, lane: LaneId) -> View<'_> {
-        let crowd = self.lane(lane).crowd.known(now);
+        let crowd = self.lane(lane).crowd(now, self.runners == 1 && self.lanes.len() == 1);
         View { standing: self.standing(lane), crowd, ..self.view_alone(lane) }
     }
 

@@ -1,12 +1,14 @@
 //! One model's queue in a pool, with its policy, its cap and what has been learned about it.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::patience::Service;
 use super::rehearsal::{Known, Rehearsals, Wanted};
+use super::rounds::Rounds;
 use super::{BatchSizes, Decision, Entry, Patience, Policy, Queue};
-use crate::estimator::{Answers, BatchTimes, Crowd, Fit, Instant};
+use crate::estimator::{Answers, BatchTimes, Crowd, Fit, Instant, KnownCrowd};
 
 /// A queue that [opens](super::Dispatcher::open) in a pool.
 pub struct Lane {
@@ -17,7 +19,8 @@ pub struct Lane {
     pub(super) queue: Queue,
     pub(super) times: BatchTimes,
     pub(super) patience: Patience,
-    pub(super) crowd: Crowd,
+    crowd: Crowd,
+    rounds: Rounds,
     /// Its batches are given up that run for so long.
     pub(super) stuck_after: Option<Duration>,
     /// Whether one was, and none has come back since.
@@ -93,6 +96,7 @@ impl Lane {
             times: BatchTimes::new(),
             patience: Patience::new(),
             crowd: Crowd::new(),
+            rounds: Rounds::default(),
             stuck_after: None,
             is_stuck: false,
             rehearsals: None,
@@ -251,7 +255,39 @@ impl Lane {
         let waits = if self.queue.is_empty() { 0 } else { self.demand.largest };
         self.demand.largest = waits.max(entry.rows);
         self.queue.insert(entry);
-        self.crowd.arrived(entry.arrival, self.queue.len() + flying);
+        let present = self.queue.len() + flying;
+        self.crowd.arrived(entry.arrival, present);
+        // With several runners, or others beside it, batches do not end when and as often as rounds of its own would have it.
+        if runners == 1 && memory.is_none() {
+            self.rounds.arrived(entry.arrival, present, entry.rows);
+            if self.rounds.is_due() {
+                let Lane { crowd, rounds, times, sizes, .. } = self;
+                let size = crowd.known(entry.arrival).map(|crowd| crowd.size);
+                let time = |rows| times.fit().mean_seconds(sizes.padded(rows));
+                rounds.look(entry.arrival, size, times.fit(), time, max_batch);
+            }
+        }
+    }
+
+    /// Takes these out of the queue, to be refused.
+    pub(super) fn refuse(&mut self, entries: Range<usize>) -> Vec<Entry> {
+        self.rounds.refused();
+        self.queue.remove(entries).collect()
+    }
+
+    /// A batch of so many requests came back.
+    pub(super) fn landed(&mut self, now: Instant, answered: usize) {
+        self.crowd.landed(now);
+        if self.rounds.landed(now, answered) {
+            self.crowd.confirm();
+        }
+    }
+
+    /// The crowd that its callers are, if they are one; `is_alone` says whether the pool has one runner and no other lane.
+    pub(super) fn crowd(&self, now: Instant, is_alone: bool) -> Option<KnownCrowd> {
+        let known = self.crowd.known(now)?;
+        let turn = if is_alone { self.rounds.turn(known.size) } else { None };
+        Some(KnownCrowd { turn, ..known })
     }
 
     /// What the policy said, as long as that is still what it would say.

@@ -15,6 +15,7 @@ mod patience;
 mod priority;
 mod queue;
 mod rehearsal;
+mod rounds;
 mod sizes;
 mod view;
 

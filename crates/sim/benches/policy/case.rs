@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use uncork_core::estimator::Instant;
+use uncork_core::estimator::{Fit, Instant};
 use uncork_core::policy::{Aimd, Cork, Cork2020, Fixed, Policy};
 use uncork_sim::{Arrival, Model, OpenLoop, Outcome, Process, Scenario, Service, Source, optimum, run};
 
@@ -83,6 +83,11 @@ impl Setup {
     pub(crate) fn load(&self, name: &str, load: f64, length: f64, seed: u64) -> Vec<Arrival> {
         let process = process(name, load * self.capacity(), length);
         process.arrivals(Duration::from_secs_f64(length), seed).collect()
+    }
+
+    /// What is to be learned.
+    pub(crate) fn fit(&self) -> Fit {
+        Fit::line(self.base / 1e3, self.per_row / 1e3, 1.0)
     }
 
     pub(crate) fn service(&self) -> Service {

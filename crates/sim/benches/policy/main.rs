@@ -107,7 +107,7 @@ impl Section {
             Section::Grid => grid::measure(seeds, 10.0, report),
             Section::Baselines => baselines::measure(5.0, report),
             Section::Latency => latency::measure(seeds.min(2), report),
-            Section::Closed => closed::measure(report),
+            Section::Closed => closed::measure(true, report),
             Section::Runners => runners::measure(seeds, report),
             Section::Staggered => staggered::measure(seeds.min(2), report),
             Section::Overload => overload::measure(seeds.min(2), report),
@@ -121,7 +121,7 @@ impl Section {
             Section::Cost => cost::measure(report),
             Section::Smoke => {
                 grid::measure(1, 1.0, report);
-                closed::measure(report);
+                closed::measure(false, report);
                 cost::measure(report);
             }
         }

@@ -14,16 +14,16 @@ const PROCESSES: [&str; 2] = ["Poisson", "gamma CV 4"];
 /// Requests of each run: after a tenth of them all that is learned is learned.
 const REQUESTS: f64 = 30_000.0;
 /// Constant patiences; the last holds until the latest start.
-const CONSTANTS: [f64; 6] = [0.0, 0.6, 1.5, 3.0, 6.0, 1e9];
+pub(crate) const CONSTANTS: [f64; 6] = [0.0, 0.6, 1.5, 3.0, 6.0, 1e9];
 /// Rows at which a control limit releases, as shares of the largest batch.
 const LIMITS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
 /// A rival that knows the batch times and refuses as cork does.
-struct Told {
-    fit: Fit,
-    patience: f64,
+pub(crate) struct Told {
+    pub(crate) fit: Fit,
+    pub(crate) patience: f64,
     /// With so many rows ready nothing is held.
-    limit: usize,
+    pub(crate) limit: usize,
 }
 
 impl Policy for Told {
@@ -40,7 +40,7 @@ impl Policy for Told {
 }
 
 fn rivals(setup: &Setup) -> Vec<(String, Told)> {
-    let fit = Fit::line(setup.base / 1e3, setup.per_row / 1e3, 1.0);
+    let fit = setup.fit();
     let constant = |patience| (format!("c = {patience}"), Told { fit: fit.clone(), patience, limit: usize::MAX });
     let limit = |share: f64| {
         let rows = (setup.largest_batch() as f64 * share).round().max(1.0) as usize;

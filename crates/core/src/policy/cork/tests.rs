@@ -41,7 +41,7 @@ impl State {
 
     /// The callers are a crowd of this size that is back within so many µs.
     fn crowd(self, size: usize, returns: u64) -> State {
-        State { crowd: Some(KnownCrowd { size, returns: us(returns) }), ..self }
+        State { crowd: Some(KnownCrowd { size, returns: us(returns), turn: None }), ..self }
     }
 
     /// The runner has a batch of one row that is due in so many µs.
