@@ -414,7 +414,8 @@ mod tests {
                 source.answered(0, arrival.at + service);
             }
             let expected = clients as f64 * 5.0 / (think + service).as_secs_f64();
-            prop_assert!((asked as f64 - expected).abs() <= 0.05 * expected + clients as f64, "{asked} {expected}");
+            let chance = 4.0 * jitter * expected.sqrt();
+            prop_assert!((asked as f64 - expected).abs() <= chance + 0.05 * expected + clients as f64, "{asked} {expected}");
         }
     }
 
