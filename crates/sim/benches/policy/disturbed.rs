@@ -81,9 +81,9 @@ fn noise(seeds: u64, report: &mut Report) {
 
 fn changes(seeds: u64, report: &mut Report) {
     report.text(
-        "Poisson; batch times change in mid-run. Per cent of the new optimum from 50 batches after the change on. Behind the \
-         first stroke the same where they have always been so; behind the second the best of cork there and some constant patiences that \
-         are told the new times. Where D is one and a half α, nobody who does not know the future comes near the optimum. So the best known \
+        "Poisson; batch times change in mid-run. Per cent of the new optimum from 50 batches after the change on. The \
+         second number is the same where batches have always taken so long. The third is the best of that and some constant patiences, which are \
+         told the new times. Where D is one and a half α, nobody who does not know the future comes near the optimum. So the best known \
          is what the figures compare with.",
     );
     let (mut rows, mut all, mut lost) = (Vec::new(), Vec::new(), Vec::new());
