@@ -426,5 +426,9 @@ fn note_end(ended: Ended) -> u8 {
             warn!("drain_timeout_ms passed; {connections} connections cut off");
             CUT_OFF
         }
+        Ended::Broken => {
+            error!("connections could no longer be accepted");
+            CUT_OFF
+        }
     }
 }

@@ -100,6 +100,13 @@ pub(super) struct Open {
 }
 
 impl Open {
+    /// Completes when nobody is accepted any more though nobody has closed it: listening has failed, or a bug. The log says which.
+    pub(super) async fn broken(&mut self) {
+        if let Some(Err(error)) = self.serving.join_next().await {
+            tracing::error!(%error, "the task that accepts connections has ended; this is a bug in uncork");
+        }
+    }
+
     /// Accepts no more, ends every connection behind the answer that it is at, and cuts off those that have not ended at `until`:
     /// so many.
     pub(super) async fn close(mut self, until: Instant) -> usize {
@@ -130,11 +137,13 @@ impl Connections {
 
     /// Serves until it is told to close, and by when. Returns how many connections are cut off.
     async fn serve(mut self, listeners: Vec<Listener>, close: oneshot::Receiver<Instant>) -> usize {
-        let listeners = listeners.into_iter().map(Listener::moved_here).collect::<io::Result<Vec<_>>>();
-        let listeners = listeners.unwrap_or_else(|error| {
-            tracing::error!(%error, "cannot listen");
-            Vec::new()
-        });
+        let listeners = match listeners.into_iter().map(Listener::moved_here).collect::<io::Result<Vec<_>>>() {
+            Ok(listeners) => listeners,
+            Err(error) => {
+                tracing::error!(%error, "cannot listen");
+                return 0;
+            }
+        };
         let until = tokio::select! {
             never = self.accept(&listeners) => match never {},
             until = close => until.unwrap_or_else(|_| Instant::now()),

@@ -90,6 +90,8 @@ pub enum Ended {
         /// Connections that were cut.
         connections: usize,
     },
+    /// Nobody could connect any more, which the log explains. What was open was drained.
+    Broken,
 }
 
 impl Server {
@@ -218,13 +220,13 @@ impl Server {
             quick,
             certificates: self.certificates.clone(),
         };
-        let office = self.office.map(|office| {
+        let mut office = self.office.map(|office| {
             let quick = Quick { serves: For::Operators, ..counter.quick.clone() };
             let router = routes::router(app, self.door.clone(), For::Operators);
             office.open(Counter { router, quick, ..counter.clone() })
         });
         let threads = self.threads.unwrap_or_else(Threads::of_caller);
-        let open = Connections::new(counter, threads).open(self.listeners);
+        let mut open = Connections::new(counter, threads).open(self.listeners);
         let retirement = async {
             shutdown.await;
             registry.retire();
@@ -236,16 +238,28 @@ impl Server {
                 None => pending().await,
             }
         };
-        tokio::select! {
-            () = self.door.follow() => {}
-            () = follow_certificates => {}
-            () = retirement => {}
-        }
+        let office_broken = async {
+            match &mut office {
+                Some(office) => office.broken().await,
+                None => pending().await,
+            }
+        };
+        let is_broken = tokio::select! {
+            () = self.door.follow() => false,
+            () = follow_certificates => false,
+            () = retirement => false,
+            () = open.broken() => true,
+            () = office_broken => true,
+        };
         let until = Instant::now() + options.drain_timeout;
         // Connections first: the other order would refuse requests whose bodies are still coming in.
         let connections = open.close(until).await;
         let is_drained = connections == 0 && timeout_at(until, registry.drain()).await.is_ok();
-        let ended = if is_drained { Ended::Drained } else { Ended::CutOff { connections } };
+        let ended = match is_drained {
+            _ if is_broken => Ended::Broken,
+            true => Ended::Drained,
+            false => Ended::CutOff { connections },
+        };
         // Last: how the drain goes is told to its end.
         if let Some(office) = office {
             office.close(Instant::now() + LAST_ANSWERS).await;

@@ -111,3 +111,92 @@ impl Thread {
         Ok(Thread { handle, load: Arc::default(), fronts: Arc::default(), _stop: Some(stop) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::super::{Options, Server};
+    use super::*;
+    use crate::registry::{Caps, ModelSpec, Registry, Source};
+
+    const BODY: &str = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}]}"#;
+
+    /// Asks on `stream`. Returns the head of the answer, and reads its body too.
+    fn ask(stream: &mut TcpStream, line: &str, body: &str) -> String {
+        let length = body.len();
+        write!(stream, "{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() > 0 {
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+        stream.read_exact(&mut vec![0; length.unwrap_or_default()]).unwrap();
+        head
+    }
+
+    fn connect(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    #[test]
+    fn who_only_asks_is_answered_while_the_threads_for_inference_do_not_move() {
+        let (told, addresses) = mpsc::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (release, until) = mpsc::channel::<()>();
+        let serving = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let source = Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO };
+                let model = ModelSpec::new("m", source, Caps::new(Duration::from_secs(10), 8));
+                let registry = tokio::task::spawn_blocking(|| Registry::load(vec![model])).await.unwrap().unwrap();
+                let server = Server::bind("127.0.0.1:0", Options::default()).await.unwrap();
+                let server = server.threads(NonZeroUsize::MIN).unwrap();
+                let place = server.threads.as_ref().unwrap().place();
+                told.send((server.address(), place)).unwrap();
+                server.serve(registry, async { drop(stopped.await) }).await
+            })
+        });
+        let (address, place) = addresses.recv().unwrap();
+        let mut early = connect(address);
+        assert!(ask(&mut early, "POST /v2/models/m/infer", BODY).starts_with("HTTP/1.1 200"));
+        let (stands, standing) = mpsc::channel();
+        place.handle.spawn(async move {
+            stands.send(()).unwrap();
+            let _ = until.recv();
+        });
+        standing.recv().unwrap();
+
+        let mut asks = connect(address);
+        for path in ["/v2/health/live", "/v2/health/ready", "/metrics", "/status", "/v2/models/m", "/"] {
+            let head = ask(&mut asks, &format!("GET {path}"), "");
+            assert!(head.starts_with("HTTP/1.1 200") && !head.contains("connection: close"), "{path}: {head}");
+        }
+        assert!(ask(&mut asks, "POST /v2/repository/index", "{}").starts_with("HTTP/1.1 200"));
+        let mut waits = connect(address);
+        write!(waits, "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{BODY}", BODY.len())
+            .unwrap();
+        // Whoever goes on to inference is answered, and is to come again: on a connection that is no probe's.
+        let head = ask(&mut asks, "POST /v2/models/m/infer", BODY);
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("connection: close"), "{head}");
+        assert_eq!(asks.read(&mut [0]).unwrap(), 0);
+        waits.set_nonblocking(true).unwrap();
+        assert_eq!(waits.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock, "that thread stands");
+        waits.set_nonblocking(false).unwrap();
+
+        drop(release);
+        let mut begin = [0; 12];
+        waits.read_exact(&mut begin).unwrap();
+        assert_eq!(&begin, b"HTTP/1.1 200");
+        drop((early, waits, stop));
+        serving.join().unwrap();
+    }
+}
