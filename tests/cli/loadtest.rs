@@ -262,11 +262,11 @@ fn a_run_that_is_interrupted_tells_what_it_saw_and_no_verdict() {
 }
 
 /// A run of `arguments` in a terminal of 80 columns and 24 lines, which is interrupted once `seen` is in it, or not at all; and
-/// what the terminal got. Second: whether it showed what was typed at that moment, and in the end.
+/// what the terminal got. Second: whether it showed what was typed, and let Ctrl-Z stop who runs in it, at that moment and in the end.
 #[cfg(target_os = "linux")]
-fn in_a_terminal(arguments: &[&str], variables: &[(&str, &str)], seen: Option<&str>) -> (String, [bool; 2]) {
+fn in_a_terminal(arguments: &[&str], variables: &[(&str, &str)], seen: Option<&str>) -> (String, [[bool; 2]; 2]) {
     use nix::pty::{Winsize, openpty};
-    use nix::sys::termios::{LocalFlags, tcgetattr};
+    use nix::sys::termios::{LocalFlags, SpecialCharacterIndices, tcgetattr};
 
     let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None).unwrap();
@@ -279,8 +279,12 @@ fn in_a_terminal(arguments: &[&str], variables: &[(&str, &str)], seen: Option<&s
     command.stdout(terminal.slave.try_clone().unwrap()).stderr(terminal.slave);
     let mut child = command.spawn().unwrap();
     drop(command);
-    let echoes = || tcgetattr(&terminal.master).unwrap().local_flags.contains(LocalFlags::ECHO);
-    let (mut master, mut got, mut echoed) = (fs::File::from(terminal.master.try_clone().unwrap()), Vec::new(), true);
+    let heeds_keys = || {
+        let now = tcgetattr(&terminal.master).unwrap();
+        [now.local_flags.contains(LocalFlags::ECHO), now.control_chars[SpecialCharacterIndices::VSUSP as usize] != 0]
+    };
+    let (mut master, mut got, mut heeded) =
+        (fs::File::from(terminal.master.try_clone().unwrap()), Vec::new(), [true; 2]);
     let mut buffer = [0; 4096];
     let mut is_told = seen.is_none();
     // When nobody has the other end any more, reading fails.
@@ -288,14 +292,14 @@ fn in_a_terminal(arguments: &[&str], variables: &[(&str, &str)], seen: Option<&s
         got.extend_from_slice(&buffer[..bytes]);
         if !is_told && seen.is_some_and(|seen| String::from_utf8_lossy(&got).contains(seen)) {
             is_told = true;
-            echoed = echoes();
+            heeded = heeds_keys();
             assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
         }
     }
     let text = String::from_utf8(got).unwrap();
     assert!(is_told, "no {seen:?} in {text}");
     child.wait().unwrap();
-    (text, [echoed, echoes()])
+    (text, [heeded, heeds_keys()])
 }
 
 #[cfg(target_os = "linux")]
@@ -304,12 +308,12 @@ fn a_terminal_shows_charts_and_has_the_report_on_its_own_screen_after_ctrl_c() {
     let stand_in = StandIn::start(|_, _| good());
     let url = stand_in.url();
     let arguments = [&url[..], "--model", "m", "--rate", "100", "--for", "30s", "--slo", "p50<=5s"];
-    let (text, echoed) = in_a_terminal(&arguments, &[], Some("highest"));
+    let (text, heeded) = in_a_terminal(&arguments, &[], Some("highest"));
     let (picture, rest) = text.split_once("\x1b[?1049h").unwrap().1.split_once("\x1b[?1049l").unwrap();
     for part in ["answers/s", "p99 ms", "refused/s", "batch rows", "warming", "due/s"] {
         assert!(picture.contains(part), "no {part:?} in {picture:?}");
     }
-    assert_eq!(echoed, [false, true], "keys do not appear in the picture, and do so after it");
+    assert_eq!(heeded, [[false; 2], [true; 2]], "keys do nothing to the picture, and work as ever after it");
     assert!(rest.contains("\x1b[?25h"), "the cursor is seen again: {rest:?}");
     assert!(rest.contains("good answers") && rest.contains("it was ended early"), "{rest:?}");
 }
