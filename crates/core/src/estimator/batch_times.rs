@@ -20,6 +20,10 @@ const HALF_LIFE: Duration = Duration::from_secs(10);
 /// silence the large batches of the last burst, and the next burst would meet a fit that knows one size.
 const LEAST_WEIGHT: f64 = 0.02;
 
+/// How many batches a test stands for that took no longer than was feared. While everybody is refused nothing else runs, one test in five
+/// batch times: what was slow would be remembered five times as long. Fewer than five, since who is served too early is late.
+const TEST_COUNTS: usize = 2;
+
 /// Batches below which an estimate is a guess: a first batch can take twenty times its due.
 const ENOUGH: u64 = 2;
 
@@ -95,6 +99,15 @@ impl BatchTimes {
 
     /// The same of a batch with requests in it, some of which were perhaps answered late.
     pub fn observe_answered(&mut self, now: Instant, rows: usize, time: Duration, answers: Answers) {
+        self.take_in(now, rows, time, Some(answers));
+    }
+
+    /// The same of a batch of nobody's rows. While all are refused there are no others, so each is learned from at once.
+    pub fn observe_test(&mut self, now: Instant, rows: usize, time: Duration) {
+        self.take_in(now, rows, time, None);
+    }
+
+    fn take_in(&mut self, now: Instant, rows: usize, time: Duration, answers: Option<Answers>) {
         let seconds = time.as_secs_f64();
         if rows == 0 || seconds <= 0.0 {
             return;
@@ -111,18 +124,24 @@ impl BatchTimes {
                 self.noise.restart();
                 self.age = 0;
             } else {
-                self.noise.observe(seconds / predicted, answers);
+                self.noise.observe(seconds / predicted, answers.unwrap_or_default());
             }
         }
         self.sizes.observe(rows, seconds, self.fit.on_line());
         self.only_size = (self.observed == 1 || self.only_size == Some(rows)).then_some(rows);
+        let is_test = answers.is_none();
         let class = &mut self.classes[rows.ilog2().min(CLASSES as u32 - 1) as usize];
+        if is_test && self.fit.predict_cautiously(rows).is_some_and(|feared| time <= feared) {
+            self.noise.forget(TEST_COUNTS - 1);
+            class.drain(..class.len().min(TEST_COUNTS - 1));
+        }
         if class.len() == PER_CLASS {
             class.pop_front();
         }
         class.push_back(Sample { number: self.observed, at: now, rows, seconds });
         (self.age, self.unused) = (self.age + 1, self.unused + 1);
-        if self.age <= YOUNG || self.unused >= SELDOM || (!self.fit.is_line() && self.only_size.is_none()) {
+        let is_due = self.age <= YOUNG || self.unused >= SELDOM || is_test;
+        if is_due || (!self.fit.is_line() && self.only_size.is_none()) {
             self.unused = 0;
             self.noise.measure();
             let fit = self.refit(now);

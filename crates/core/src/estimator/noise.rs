@@ -75,6 +75,12 @@ impl Noise {
         self.ratios.push_back(ratio);
     }
 
+    /// Forgets so many of the oldest ratios, as long as enough of them are left for a quantile.
+    pub(super) fn forget(&mut self, count: usize) {
+        let spare = self.ratios.len().saturating_sub(ENOUGH);
+        self.ratios.drain(..spare.min(count));
+    }
+
     /// Forgets the ratios, which belong to a line that no longer holds; the factor stays until there are new ones.
     pub(super) fn restart(&mut self) {
         self.ratios.clear();

@@ -450,9 +450,9 @@ impl Dispatcher {
             has_succeeded
         };
         if let (Landing::Answered { late, .. }, true) = (landing, tells) {
-            let answers = Answers { all: running.entries, late };
+            let answers = (!running.is_rehearsal()).then_some(Answers { all: running.entries, late });
             lane.observe(now, running.rows, time, answers);
-            if !running.is_rehearsal() {
+            if answers.is_some() {
                 lane.policy.landed(now, &running);
             }
         }

@@ -147,9 +147,13 @@ impl Lane {
         self.fastest.max(self.demand.largest).min(self.tried_rows()).max(first).min(self.max_batch)
     }
 
-    /// A batch of so many rows came back, with answers to these.
-    pub(super) fn observe(&mut self, now: Instant, rows: usize, time: Duration, answers: Answers) {
-        self.times.observe_answered(now, self.sizes.padded(rows), time, answers);
+    /// A batch of so many rows came back, with these answers unless it was a rehearsal.
+    pub(super) fn observe(&mut self, now: Instant, rows: usize, time: Duration, answers: Option<Answers>) {
+        let rows = self.sizes.padded(rows);
+        match answers {
+            Some(answers) => self.times.observe_answered(now, rows, time, answers),
+            None => self.times.observe_test(now, rows, time),
+        }
         let faster = if self.sizes.is_any() { self.fit().faster_size(self.tried_rows()) } else { None };
         self.fastest = faster.unwrap_or(usize::MAX);
     }
@@ -218,7 +222,7 @@ impl Lane {
 
     /// Takes in a batch that was timed before the queue opened.
     pub fn seen(&mut self, now: Instant, rows: usize, time: Duration) {
-        self.observe(now, rows, time, Answers::default());
+        self.observe(now, rows, time, Some(Answers::default()));
     }
 
     /// What has been learned of the batch time.

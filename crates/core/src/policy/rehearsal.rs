@@ -256,6 +256,39 @@ mod tests {
     }
 
     #[test]
+    fn once_batches_scatter_no_more_a_few_tests_are_enough_to_serve_again() {
+        let mut pool = Dispatcher::new(1);
+        let scattering = pool.open(lane(39, 8, 8));
+        let mut now = 0;
+        let mut ask = |pool: &mut Dispatcher, took_ms| {
+            arrive(pool, scattering, now, now, 1);
+            loop {
+                match poll(pool, now) {
+                    Step::WaitUntil(until) => now = until.since(Instant::EPOCH).as_millis() as u64 + 1,
+                    Step::Shed(_) => {}
+                    Step::Rehearse(test) => {
+                        now += 40;
+                        pool.land(at(now), test.ticket, took(40));
+                        return false;
+                    }
+                    Step::Release(batch) => {
+                        now += took_ms;
+                        pool.land(at(now), batch.ticket, took(took_ms));
+                        return true;
+                    }
+                    Step::Park => return false,
+                    step => panic!("{step:?}"),
+                }
+            }
+        };
+        assert!((0..200).all(|_| ask(&mut pool, 40)));
+        let served = (0..200).take_while(|i| ask(&mut pool, if i % 3 == 0 { 200 } else { 40 })).count();
+        assert!(served < 200, "the scatter refuses whoever is alone");
+        let tests = (0..200).take_while(|_| !ask(&mut pool, 40)).count();
+        assert!(tests <= 4, "{tests}");
+    }
+
+    #[test]
     fn sizes_are_rehearsed_twice_while_nothing_happens_and_only_then_released() {
         let mut pool = Dispatcher::new(1);
         let lane = pool.open(lane(10, 2, 8));
