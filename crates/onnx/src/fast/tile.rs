@@ -13,6 +13,8 @@ use super::activation::Activation;
 pub(super) const ROWS: usize = 8;
 /// Columns of a tile.
 pub(super) const COLUMNS: usize = 48;
+/// How many numbers ahead the memory is asked for those of a factor that are read for the first time: 128 terms of the left one.
+const AHEAD: usize = 128 * ROWS;
 /// Most columns that are worked off one by one.
 const FEW: usize = 4;
 
@@ -156,6 +158,13 @@ impl Part<'_, '_> {
             }
         }
         for (left, offset) in left.iter().zip(offsets) {
+            fetch(&left[0]);
+            // With few rows, each number of the right factor is read for the first time as well.
+            if R <= 2 {
+                for v in 0..V {
+                    fetch(&right[offset + column + v * S::F32_LANES]);
+                }
+            }
             let (vectors, _) = S::as_simd_f32s(&right[offset + column..][..V * S::F32_LANES]);
             let vectors: &[S::f32s; V] = vectors.first_chunk().expect("as many were asked for");
             let left: &[f32; R] = left[row..].first_chunk().expect("a part lies within its strip");
@@ -208,6 +217,19 @@ impl Part<'_, '_> {
                 y[at] = self.finish.number(sum, i, at);
             }
         }
+    }
+}
+
+/// Asks the memory for what is [`AHEAD`] of this number. The processor does so by itself, but not beyond its page.
+#[inline(always)]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(unused_variables, reason = "there is no such instruction without unsafe code")
+)]
+fn fetch(number: &f32) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(sse) = pulp::core_arch::x86::Sse::try_new() {
+        sse._mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>((&raw const *number).wrapping_add(AHEAD).cast());
     }
 }
 
