@@ -131,6 +131,26 @@ pub(super) fn into_vec(handle: Handle) -> Result<Vec<f32>, OpError> {
     Value::Float(handle).into_data()?.try_into_vec().map_err(|e| OpError(e.to_string()))
 }
 
+/// A tensor that is at hand, with its numbers changed: in place where nobody else has it. Its axes stay in the order that they have in
+/// memory.
+pub(super) fn changed(x: Handle, device: &DispatchDevice, by: impl FnOnce(&mut [f32])) -> Result<Value, OpError> {
+    let (x, order) = turned(x);
+    let dims = x.shape().to_vec();
+    let shared = local(&x).filter(|tensor| !tensor.is_unique()).and_then(|tensor| tensor.as_slice::<f32>());
+    // Where somebody else reads it, the result is written to memory that was written before: fresh memory is slow.
+    let copied = shared.map(|numbers| {
+        let mut copy = memory::take(numbers.len());
+        copy.copy_from_slice(numbers);
+        copy
+    });
+    let mut numbers = match copied {
+        Some(copied) => copied,
+        None => into_vec(x)?,
+    };
+    by(&mut numbers);
+    Ok(Value::Float(turned_back(tensor(numbers, dims, device)?.float()?, &order)))
+}
+
 /// A tensor of these elements. The caller has checked the shape.
 pub(super) fn tensor(elements: Vec<f32>, dims: Vec<usize>, device: &DispatchDevice) -> Result<Value, OpError> {
     Value::from_data(TensorData::new(elements, dims), device)

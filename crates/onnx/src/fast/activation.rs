@@ -116,23 +116,41 @@ pub(super) fn tanh(x: f32) -> f32 {
     if x.abs() < 0.25 { near } else { far }
 }
 
+/// Changes all numbers, some of them on each thread.
+fn by_pieces(numbers: &mut [f32], change: impl Fn(&mut [f32]) + Copy + Sync) {
+    struct Work<'a, F>(F, &'a mut [f32]);
+    impl<F: Fn(&mut [f32])> WithSimd for Work<'_, F> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) {
+            (self.0)(self.1);
+        }
+    }
+    if rayon::current_num_threads() == 1 {
+        vectorized(Work(change, numbers));
+    } else {
+        numbers.par_chunks_mut(PIECE).for_each(|piece| vectorized(Work(change, piece)));
+    }
+}
+
+/// Applies a function to each number. It is compiled for each kind of processor where it is `#[inline(always)]`, or a closure.
+pub(crate) fn on_each(numbers: &mut [f32], f: impl Fn(f32) -> f32 + Copy + Sync) {
+    by_pieces(
+        numbers,
+        #[inline(always)]
+        |numbers| each(numbers, f),
+    );
+}
+
 impl Activation {
     /// Applies the function to each number.
     pub(crate) fn run(self, numbers: &mut [f32]) {
-        struct Work<'a>(Activation, &'a mut [f32]);
-        impl WithSimd for Work<'_> {
-            type Output = ();
-
+        by_pieces(
+            numbers,
             #[inline(always)]
-            fn with_simd<S: Simd>(self, _: S) {
-                self.0.apply(self.1);
-            }
-        }
-        if rayon::current_num_threads() == 1 {
-            vectorized(Work(self, numbers));
-        } else {
-            numbers.par_chunks_mut(PIECE).for_each(|piece| vectorized(Work(self, piece)));
-        }
+            |numbers| self.apply(numbers),
+        );
     }
 
     /// The least and the largest number that the function lets through, if that is all that it does.

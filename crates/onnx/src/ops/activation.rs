@@ -153,14 +153,7 @@ pub(super) fn known(activation: Activation) -> Result<Kernel, OpError> {
 fn quick(activation: Activation, general: Kernel) -> Result<Kernel, OpError> {
     let Kernel::One(general) = general else { return Ok(general) };
     Ok(Kernel::one(move |mut args| match args.take(0)? {
-        Value::Float(x) if local::has(&x) => {
-            let (x, order) = local::turned(x);
-            let dims = x.shape().to_vec();
-            let mut numbers = local::into_vec(x)?;
-            activation.run(&mut numbers);
-            let y = local::tensor(numbers, dims, args.device)?.float()?;
-            Ok(Value::Float(local::turned_back(y, &order)))
-        }
+        Value::Float(x) if local::has(&x) => local::changed(x, args.device, |numbers| activation.run(numbers)),
         x => {
             args.put(0, x);
             general(args)

@@ -5,6 +5,7 @@ use burn_backend::{DType, Element, Scalar, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
 use super::{Args, Build, Kernel, Operator, host};
+use crate::fast::activation::{Activation, on_each};
 use crate::fast::spread::{Pair, Side, spread};
 use crate::floats::{self, Strided};
 use crate::memory;
@@ -51,6 +52,8 @@ struct Binary {
     spread_ints: Option<(Spread<i32>, Spread<i64>)>,
     floats: fn(Handle, Handle) -> Handle,
     by_number: fn(Handle, Scalar) -> Handle,
+    /// The same by our own kernel.
+    with_number: fn(&mut [f32], f32),
     /// On integers of any type, widened; fails where the result does not exist.
     ints: fn(i128, i128) -> Result<i128, OpError>,
 }
@@ -62,6 +65,7 @@ const ADD: Binary = Binary {
     spread_ints: Some((|pair, y| spread(pair, y, i32::wrapping_add), |pair, y| spread(pair, y, i64::wrapping_add))),
     floats: B::float_add,
     by_number: B::float_add_scalar,
+    with_number: |x, number| on_each(x, |x| x + number),
     ints: |a, b| Ok(a + b),
 };
 const SUB: Binary = Binary {
@@ -69,6 +73,7 @@ const SUB: Binary = Binary {
     spread_ints: Some((|pair, y| spread(pair, y, i32::wrapping_sub), |pair, y| spread(pair, y, i64::wrapping_sub))),
     floats: B::float_sub,
     by_number: B::float_sub_scalar,
+    with_number: |x, number| on_each(x, |x| x - number),
     ints: |a, b| Ok(a - b),
 };
 const MUL: Binary = Binary {
@@ -76,6 +81,7 @@ const MUL: Binary = Binary {
     spread_ints: Some((|pair, y| spread(pair, y, i32::wrapping_mul), |pair, y| spread(pair, y, i64::wrapping_mul))),
     floats: B::float_mul,
     by_number: B::float_mul_scalar,
+    with_number: |x, number| on_each(x, |x| x * number),
     ints: |a, b| Ok(a.wrapping_mul(b)),
 };
 const DIV: Binary = Binary {
@@ -83,6 +89,7 @@ const DIV: Binary = Binary {
     spread_ints: None,
     floats: B::float_div,
     by_number: B::float_div_scalar,
+    with_number: |x, number| on_each(x, |x| x / number),
     ints: quotient,
 };
 
@@ -103,7 +110,11 @@ fn binary(op: Binary, build: &mut Build<'_>) -> Result<Kernel, OpError> {
             if x.dtype() != dtype {
                 return Err(OpError(format!("cannot combine {:?} with {dtype:?}", x.dtype())));
             }
-            Ok(Value::Float((op.by_number)(raised(x, rank), number)))
+            let x = raised(x, rank);
+            if floats::has(&x) {
+                return floats::changed(x, args.device, |x| (op.with_number)(x, number as f32));
+            }
+            Ok(Value::Float((op.by_number)(x, number.into())))
         }));
     }
     Ok(Kernel::one(move |mut args| {
@@ -113,10 +124,10 @@ fn binary(op: Binary, build: &mut Build<'_>) -> Result<Kernel, OpError> {
 }
 
 /// The right argument, if it is a constant float tensor of one element: the number, its type and its rank.
-fn number(build: &Build<'_>) -> Option<(Scalar, DType, usize)> {
+fn number(build: &Build<'_>) -> Option<(f64, DType, usize)> {
     let value = build.peek(1)?;
     let number = host::float(value.clone()).ok()?;
-    Some((number.into(), value.dtype(), value.rank()))
+    Some((number, value.dtype(), value.rank()))
 }
 
 fn apply(op: Binary, a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
@@ -358,10 +369,15 @@ fn clip(build: &mut Build<'_>) -> Result<Kernel, OpError> {
                 Bound::Known(limit) => Ok(Some(*limit)),
                 Bound::Argument(i) => host::float(args.take(*i)?).map(Some),
             };
-            if let Some(min) = limit(&min)? {
+            let (min, max) = (limit(&min)?, limit(&max)?);
+            if floats::has(&x) {
+                let (min, max) = (min.unwrap_or(f64::NEG_INFINITY) as f32, max.unwrap_or(f64::INFINITY) as f32);
+                return floats::changed(x, args.device, |x| Activation::Clip(min, max).run(x));
+            }
+            if let Some(min) = min {
                 x = B::float_clamp_min(x, min.into());
             }
-            if let Some(max) = limit(&max)? {
+            if let Some(max) = max {
                 x = B::float_clamp_max(x, max.into());
             }
             Ok(Value::Float(x))
