@@ -303,7 +303,7 @@ impl Maker {
 
     fn activated(&mut self, x: &str, dims: &[usize]) -> String {
         let opset = self.graph.opset;
-        match self.below(13) {
+        match self.below(14) {
             0 | 1 => self.node("Relu", &[x], dims, vec![]),
             2 => {
                 let (low, high) = (self.number(-0.4), self.number(0.7));
@@ -334,6 +334,7 @@ impl Maker {
             9 => self.node("Tanh", &[x], dims, vec![]),
             10 => self.node("Sigmoid", &[x], dims, vec![]),
             11 if opset >= 14 => self.node("HardSwish", &[x], dims, vec![]),
+            13 => self.hard_swish(x, dims),
             12 => {
                 let operator = ["Elu", "Softplus", "HardSigmoid", "Selu", "Abs", "Neg"][self.below(6)];
                 self.node(operator, &[x], dims, vec![])
@@ -369,6 +370,21 @@ impl Maker {
                 self.either("Mul", x, &halved, dims)
             }
         }
+    }
+
+    /// A hard swish written out, or nearly.
+    fn hard_swish(&mut self, x: &str, dims: &[usize]) -> String {
+        let six = if self.is(90) { 6.0 } else { 5.0 };
+        let (three, none, most, six) = (self.number(3.0), self.number(0.0), self.number(six), self.number(6.0));
+        let sum = self.either("Add", x, &three, dims);
+        let bent = self.node("Clip", &[&sum, &none, &most], dims, vec![]);
+        if self.is(50) {
+            let product = self.either("Mul", x, &bent, dims);
+            return self.node("Div", &[&product, &six], dims, vec![]);
+        }
+        let sixth = self.number(1.0 / 6.0);
+        let line = self.either("Mul", &bent, &sixth, dims);
+        self.either("Mul", x, &line, dims)
     }
 
     /// The sum or difference of two values: of the same dimensions, or of some that broadcast.

@@ -3,28 +3,11 @@
 
 use std::f32::consts::{FRAC_1_PI, FRAC_1_SQRT_2, SQRT_2};
 
-use super::net::Net;
-use super::node::{Joined, Node};
 use super::pattern::Pattern;
 use crate::fast::activation::Activation;
-use crate::proto::NodeProto;
-
-/// Replaces each by one activation.
-pub(super) fn join(net: &mut Net<'_>) {
-    let patterns = patterns();
-    for at in net.places() {
-        for (activation, pattern) in &patterns {
-            let Some(found) = pattern.find(net, at) else { continue };
-            let Some(node) = net.node(at) else { continue };
-            let file = NodeProto { input: vec![found.value("x")], ..node.file.clone() };
-            net.join(&found.nodes, Node { file, joined: Joined::Activation(*activation) });
-            break;
-        }
-    }
-}
 
 /// The scale as a quotient or a product, the cube as a power or a product; the half last, or of x, or of the sum.
-fn patterns() -> Vec<(Activation, Pattern)> {
+pub(super) fn patterns() -> Vec<(Activation, Pattern)> {
     let x = || Pattern::Value("x");
     let (mul, half) = (|a, b| Pattern::binary("Mul", a, b), || Pattern::Constant(0.5));
     let plus_one = |function, of| Pattern::binary("Add", Pattern::unary(function, of), Pattern::Constant(1.0));

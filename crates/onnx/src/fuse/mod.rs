@@ -10,11 +10,12 @@ mod node;
 mod normalization;
 mod pattern;
 mod quantized;
-mod silu;
+mod swish;
 mod tail;
 
 use self::net::Net;
 pub(super) use self::node::{Followed, Joined, Node};
+use self::pattern::join_activations;
 use super::proto::GraphProto;
 
 /// One kind of joining.
@@ -28,6 +29,8 @@ pub enum Rule {
     LayerNormalization,
     /// x · sigmoid(x) becomes one activation.
     Silu,
+    /// x · clip(x + 3, 0, 6) / 6 becomes one activation.
+    HardSwish,
     /// A convolution or product between conversions from and to small integers becomes one of the integers.
     Quantized,
     /// A convolution or product takes in the bias, the sum and the activation that follow it.
@@ -36,8 +39,15 @@ pub enum Rule {
 
 impl Rule {
     /// All rules, in the order in which they are applied: later ones join what earlier ones have made.
-    pub const ALL: [Rule; 6] =
-        [Rule::Normalization, Rule::Gelu, Rule::LayerNormalization, Rule::Silu, Rule::Quantized, Rule::Tail];
+    pub const ALL: [Rule; 7] = [
+        Rule::Normalization,
+        Rule::Gelu,
+        Rule::LayerNormalization,
+        Rule::Silu,
+        Rule::HardSwish,
+        Rule::Quantized,
+        Rule::Tail,
+    ];
 }
 
 /// Takes the nodes out of a graph and joins, by these rules, what can be joined.
@@ -50,9 +60,10 @@ pub(super) fn fuse(graph: &mut GraphProto, rules: &[Rule]) -> Vec<Node> {
     for rule in Rule::ALL.iter().filter(|rule| rules.contains(rule)) {
         match rule {
             Rule::Normalization => normalization::into_convolutions(&mut net),
-            Rule::Gelu => gelu::join(&mut net),
+            Rule::Gelu => join_activations(&mut net, &gelu::patterns()),
             Rule::LayerNormalization => layer_norm::join(&mut net),
-            Rule::Silu => silu::join(&mut net),
+            Rule::Silu => join_activations(&mut net, &swish::silu()),
+            Rule::HardSwish => join_activations(&mut net, &swish::hard()),
             Rule::Quantized => quantized::join(&mut net),
             Rule::Tail => tail::join(&mut net),
         }
@@ -107,6 +118,30 @@ mod tests {
         assert_eq!(joined(author.node("Mul", &["c", "s"], &["y"], &[])), ["Conv, Silu"]);
         let author = convolution().output("y", &[FREE, 2, 4, 4]).node("Sigmoid", &["c"], &["s"], &[]);
         assert_eq!(joined(author.node("Mul", &["x", "s"], &["y"], &[])), ["Conv, Sigmoid", "Mul"]);
+    }
+
+    #[test]
+    fn a_hard_swish_is_found_however_its_sixth_is_written() {
+        let begin = || {
+            let author = convolution().output("y", &[FREE, 2, 4, 4]).floats("three", &[], &[3.0]);
+            let author =
+                author.floats("none", &[], &[0.0]).floats("six", &[], &[6.0]).floats("sixth", &[], &[1.0 / 6.0]);
+            author.node("Add", &["c", "three"], &["s"], &[])
+        };
+        let bent = || begin().node("Clip", &["s", "none", "six"], &["b"], &[]);
+        let product = || bent().node("Mul", &["c", "b"], &["p"], &[]);
+        let line = |author: Author| author.node("Mul", &["l", "c"], &["y"], &[]);
+        for author in [
+            product().node("Div", &["p", "six"], &["y"], &[]),
+            product().node("Mul", &["sixth", "p"], &["y"], &[]),
+            line(bent().node("Div", &["b", "six"], &["l"], &[])),
+            line(bent().node("Mul", &["b", "sixth"], &["l"], &[])),
+        ] {
+            assert_eq!(joined(author), ["Conv, HardSwish"]);
+        }
+        let other = begin().node("Clip", &["s", "none", "three"], &["b"], &[]).node("Mul", &["c", "b"], &["p"], &[]);
+        assert_eq!(joined(other.node("Div", &["p", "six"], &["y"], &[])).len(), 5, "another bound");
+        assert_eq!(joined(product().node("Div", &["six", "p"], &["y"], &[])).len(), 5, "turned");
     }
 
     #[test]

@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 
 use super::net::Net;
+use super::node::{Joined, Node};
+use crate::fast::activation::Activation;
+use crate::proto::NodeProto;
 
 /// Largest difference of a constant to the number that it stands for.
 const CLOSE: f32 = 1e-4;
@@ -54,12 +57,15 @@ impl Pattern {
                 let node = net.node(at).filter(|node| node.is(operator, &[]))?;
                 found.takes(at);
                 match (arguments.as_slice(), node.file.input.as_slice()) {
-                    ([x], [name]) => x.matched(net, name, found),
                     ([a, b], [first, second]) => {
                         let in_order =
                             |first: &str, second: &str| b.matched(net, second, a.matched(net, first, found.clone())?);
                         let turned = || ["Add", "Mul"].contains(operator).then(|| in_order(second, first)).flatten();
                         in_order(first, second).or_else(turned)
+                    }
+                    (patterns, names) if patterns.len() == names.len() => {
+                        let mut pairs = patterns.iter().zip(names);
+                        pairs.try_fold(found, |found, (pattern, name)| pattern.matched(net, name, found))
                     }
                     _ => None,
                 }
@@ -76,6 +82,19 @@ impl Pattern {
                     _ => None,
                 }
             }
+        }
+    }
+}
+
+/// Replaces what computes one of these patterns of "x" by its activation.
+pub(super) fn join_activations(net: &mut Net<'_>, patterns: &[(Activation, Pattern)]) {
+    for at in net.places() {
+        for (activation, pattern) in patterns {
+            let Some(found) = pattern.find(net, at) else { continue };
+            let Some(node) = net.node(at) else { continue };
+            let file = NodeProto { input: vec![found.value("x")], ..node.file.clone() };
+            net.join(&found.nodes, Node { file, joined: Joined::Activation(*activation) });
+            break;
         }
     }
 }
