@@ -143,6 +143,40 @@ pub(crate) fn on_each(numbers: &mut [f32], f: impl Fn(f32) -> f32 + Copy + Sync)
     );
 }
 
+/// Multiplies the numbers of each channel by its scale and adds its shift: `[images][channels][size]`.
+pub(crate) fn scaled(numbers: &mut [f32], size: usize, scale: &[f32], shift: &[f32]) {
+    struct Work<'a> {
+        numbers: &'a mut [f32],
+        size: usize,
+        scale: &'a [f32],
+        shift: &'a [f32],
+    }
+    impl WithSimd for Work<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) {
+            let Work { numbers, size, scale, shift } = self;
+            for image in numbers.chunks_mut(size * scale.len()) {
+                for (channel, (scale, shift)) in image.chunks_mut(size).zip(scale.iter().zip(shift)) {
+                    each(channel, |x| x * scale + shift);
+                }
+            }
+        }
+    }
+    if numbers.is_empty() {
+        return;
+    }
+    let some = PIECE.div_ceil(size);
+    if rayon::current_num_threads() == 1 || numbers.len() <= PIECE || some >= scale.len() {
+        return vectorized(Work { numbers, size, scale, shift });
+    }
+    numbers.par_chunks_mut(size * scale.len()).for_each(|image| {
+        let pieces = image.par_chunks_mut(some * size).zip(scale.par_chunks(some)).zip(shift.par_chunks(some));
+        pieces.for_each(|((numbers, scale), shift)| vectorized(Work { numbers, size, scale, shift }));
+    });
+}
+
 impl Activation {
     /// Applies the function to each number.
     pub(crate) fn run(self, numbers: &mut [f32]) {
@@ -197,6 +231,7 @@ fn each(numbers: &mut [f32], f: impl Fn(f32) -> f32) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::numbers;
     use super::*;
 
     /// The error function by its series, in double precision.
@@ -217,6 +252,23 @@ mod tests {
             (f64::from(f(x)) - exact).abs() / if relative { exact.abs() } else { 1.0 }
         });
         errors.fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn each_channel_has_its_own_scale_and_shift() {
+        for threads in [1, 2] {
+            let (size, channels) = (PIECE / 3 + 5, 7);
+            let mut y = numbers(2 * channels * size, 1);
+            let x = y.clone();
+            let (scale, shift) = (numbers(channels, 2), numbers(channels, 3));
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| scaled(&mut y, size, &scale, &shift));
+            for (i, (y, x)) in y.iter().zip(&x).enumerate() {
+                let channel = i / size % channels;
+                assert!((y - (x * scale[channel] + shift[channel])).abs() < 1e-6, "{i}");
+            }
+        }
+        scaled(&mut [], 0, &[1.0], &[0.0]);
     }
 
     #[test]

@@ -13,8 +13,6 @@ use super::activation::Activation;
 pub(super) const ROWS: usize = 8;
 /// Columns of a tile.
 pub(super) const COLUMNS: usize = 48;
-/// How many numbers ahead the memory is asked for those of a factor that are read for the first time: 128 terms of the left one.
-const AHEAD: usize = 128 * ROWS;
 /// Most columns that are worked off one by one.
 const FEW: usize = 4;
 
@@ -220,18 +218,19 @@ impl Part<'_, '_> {
     }
 }
 
-/// Asks the memory for what is [`AHEAD`] of this number. The processor does so by itself, but not beyond its page.
+/// Asks the memory for what is 128 terms of the left factor behind this number. The processor does so by itself, but not beyond its page.
 #[inline(always)]
-#[cfg_attr(
-    not(target_arch = "x86_64"),
-    allow(unused_variables, reason = "there is no such instruction without unsafe code")
-)]
+#[cfg(target_arch = "x86_64")]
 fn fetch(number: &f32) {
-    #[cfg(target_arch = "x86_64")]
     if let Some(sse) = pulp::core_arch::x86::Sse::try_new() {
-        sse._mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>((&raw const *number).wrapping_add(AHEAD).cast());
+        sse._mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>((&raw const *number).wrapping_add(128 * ROWS).cast());
     }
 }
+
+/// Elsewhere there is no instruction for it without unsafe code.
+#[inline(always)]
+#[cfg(not(target_arch = "x86_64"))]
+fn fetch(_number: &f32) {}
 
 /// Adds one term to the sums of each column.
 #[inline(always)]

@@ -132,6 +132,7 @@ fn number(build: &Build<'_>) -> Option<(f64, DType, usize)> {
 
 fn apply(op: Binary, a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
     match (a, b) {
+        (Value::Float(a), Value::Float(b)) if are_alike(&a, &b) => Ok(Value::Float(on_tensors(op.floats, a, b)?)),
         (Value::Float(a), Value::Float(b)) => match spread_over(op.spread, &a, &b, device)? {
             Some(y) => {
                 [a, b].into_iter().for_each(floats::used_up);
@@ -150,17 +151,20 @@ fn apply(op: Binary, a: Value, b: Value, device: &DispatchDevice) -> Result<Valu
     }
 }
 
-/// The result for two tensors of different shapes, or in another order than row-major, by our own kernel. `None` for others,
-/// and for tensors that are not at hand.
+/// Whether two tensors are at hand, of one shape, and both in row-major order.
+fn are_alike(a: &Handle, b: &Handle) -> bool {
+    let dims = a.shape().to_vec();
+    let in_order = |t: &Handle| Strided::of(t).is_some_and(|t| t.is_in_order(&dims));
+    dims == b.shape().to_vec() && in_order(a) && in_order(b)
+}
+
+/// The result for two tensors by our own kernel; `None` where they are not at hand.
 ///
 /// The result is in the order of the tensor that has its shape, so that what is transposed stays so: a transposition around
 /// some arithmetic never copies anything.
 fn spread_over(f: Spread<f32>, a: &Handle, b: &Handle, device: &DispatchDevice) -> Result<Option<Value>, OpError> {
     let (left, right) = (a.shape().to_vec(), b.shape().to_vec());
     let (Some(a), Some(b)) = (Strided::of(a), Strided::of(b)) else { return Ok(None) };
-    if left == right && a.is_in_order(&left) && b.is_in_order(&right) {
-        return Ok(None);
-    }
     let dims = broadcast(&left, &right)?;
     let rank = dims.len();
     let (of_left, of_right) = (repeated(&left, &a.strides, rank), repeated(&right, &b.strides, rank));
@@ -256,17 +260,33 @@ fn folded(
 
 /// The greater of each two numbers; not a number wins over all.
 fn greater(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
-    match &a {
-        Value::Float(_) => host::zip_floats(a, b, device, |a, b| if a.is_nan() || a > b { a } else { b }),
-        _ => host::zip_ints(a, b, device, |a, b| Ok(a.max(b))),
+    let near: Spread<f32> = |pair, y| spread(pair, y, |a, b| if a.is_nan() || a > b { a } else { b });
+    match near_by(near, &a, &b, device)? {
+        Some(y) => Ok(y),
+        None if matches!(a, Value::Float(_)) => {
+            host::zip_floats(a, b, device, |a, b| if a.is_nan() || a > b { a } else { b })
+        }
+        None => host::zip_ints(a, b, device, |a, b| Ok(a.max(b))),
     }
 }
 
 /// The lesser of each two numbers; not a number wins over all.
 fn less(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
-    match &a {
-        Value::Float(_) => host::zip_floats(a, b, device, |a, b| if a.is_nan() || a < b { a } else { b }),
-        _ => host::zip_ints(a, b, device, |a, b| Ok(a.min(b))),
+    let near: Spread<f32> = |pair, y| spread(pair, y, |a, b| if a.is_nan() || a < b { a } else { b });
+    match near_by(near, &a, &b, device)? {
+        Some(y) => Ok(y),
+        None if matches!(a, Value::Float(_)) => {
+            host::zip_floats(a, b, device, |a, b| if a.is_nan() || a < b { a } else { b })
+        }
+        None => host::zip_ints(a, b, device, |a, b| Ok(a.min(b))),
+    }
+}
+
+/// The result by our own kernel for tensors of floats that are at hand.
+fn near_by(f: Spread<f32>, a: &Value, b: &Value, device: &DispatchDevice) -> Result<Option<Value>, OpError> {
+    match (a, b) {
+        (Value::Float(a), Value::Float(b)) => spread_over(f, a, b, device),
+        _ => Ok(None),
     }
 }
 

@@ -7,9 +7,10 @@ use burn_dispatch::DispatchDevice;
 use super::along::{elements_of, value_of};
 use super::norm_layers::{cast, wide};
 use super::{Build, Kernel, Operator};
+use crate::fast::activation::scaled;
 use crate::fast::rows::layer_norm;
-use crate::floats::{self, Floats};
-use crate::value::{Backend as B, Handle, OpError, Value};
+use crate::floats::{self, Floats, Strided};
+use crate::value::{Backend as B, Handle, OpError, Value, elements};
 
 pub(super) const OPERATORS: &[Operator] =
     &[Operator::new("BatchNormalization", normalization).except("spatial=0; training before opset 14")];
@@ -87,13 +88,20 @@ fn normalization(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let prepared = [&scale, &shift].map(|numbers| column(numbers, DType::F32, build.device));
     let [f32_scale, f32_shift] = prepared;
     let single = (f32_scale?, f32_shift?);
+    let narrow = |numbers: &[f64]| numbers.iter().map(|&x| x as f32).collect::<Vec<_>>();
+    let near = (narrow(&scale), narrow(&shift));
     Ok(Kernel::one(move |mut args| {
         let x = args.float(0)?;
         let (dims, kind) = (x.shape(), x.dtype());
         if dims.num_dims() < 2 || dims[1] != channels {
             return Err(OpError(format!("{channels} channels do not fit the shape {dims:?}")));
         }
-        let mut laid = vec![1; dims.num_dims()];
+        let dims = dims.to_vec();
+        if Strided::of(&x).is_some_and(|x| x.is_in_order(&dims)) {
+            let size = elements(&dims[2..])?;
+            return floats::changed(x, args.device, |x| scaled(x, size, &near.0, &near.1));
+        }
+        let mut laid = vec![1; dims.len()];
         laid[1] = channels;
         let (scale, shift) = match kind {
             DType::F64 => (column(&scale, kind, args.device)?, column(&shift, kind, args.device)?),
