@@ -121,7 +121,7 @@ mod tests {
 
     use tokio::sync::oneshot;
 
-    use super::super::{Options, Server};
+    use super::super::{Ended, Options, Server};
     use super::*;
     use crate::registry::{Caps, ModelSpec, Registry, Source};
 
@@ -145,6 +145,17 @@ mod tests {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_server_whose_accepting_has_ended_says_so() {
+        let registry = tokio::task::spawn_blocking(|| Registry::load(Vec::new())).await.unwrap().unwrap();
+        let server = Server::bind("127.0.0.1:0", Options::default()).await.unwrap();
+        let mut server = server.threads(NonZeroUsize::MIN).unwrap();
+        // The thread that accepts ends, and what runs on it.
+        server.threads.as_mut().unwrap().desk.as_mut().unwrap()._stop = None;
+        let ended = tokio::time::timeout(Duration::from_secs(20), server.serve(registry, std::future::pending())).await;
+        assert_eq!(ended, Ok(Ended::Broken));
     }
 
     #[test]

@@ -37,7 +37,9 @@ def start(program, name, file):
     command = [program, "serve", "--http", "127.0.0.1:0", "--max-latency-ms", "20000", file]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
-        url = next(found[0] for line in server.stdout if (found := re.search(r"http://\S+", line)))
+        url = next((found[0] for line in server.stdout if (found := re.search(r"http://\S+", line))), None)
+        if url is None:
+            raise SystemExit(f"{program} did not start: try `{' '.join(map(str, command))}`")
         client = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc)
 
         def asks(method, path, body=None):
@@ -69,6 +71,8 @@ def main():
     parser.add_argument("--program", nargs="+", default=[str(ROOT / "target/release/uncork")], metavar="PATH")
     parser.add_argument("--starts", type=int, default=5, help="of each program and network (default: 5)")
     given = parser.parse_args()
+    if missing := [program for program in given.program if not pathlib.Path(program).is_file()]:
+        parser.error(f"there is no {missing[0]}: cargo build --release makes target/release/uncork")
     names = given.networks or list(large.NETWORKS)
     if unknown := set(names) - set(large.NETWORKS):
         parser.error(f"there is no network {', '.join(unknown)}: choose from {', '.join(large.NETWORKS)}")
