@@ -2,7 +2,8 @@
 //!
 //! They are products as those of float32 are (`conv`): weights times pixels that are gathered a few columns at a time. Processors
 //! multiply pairs of 16-bit integers, or four bytes (`quads`), so as many terms come in a row, of the weights as of the pixels,
-//! which stay in eight bits.
+//! which stay in eight bits. Where there are channels enough, four of them lie side by side in the planes already, and gathering
+//! is copying.
 
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -33,10 +34,31 @@ pub(crate) struct IntegerConv {
     dilation: [usize; 2],
     /// `[group][strip][pair of terms, or four][ROWS]`, less their zero points.
     weights: Vec<[i32; ROWS]>,
-    /// Whether there are four terms in a row.
-    in_quads: bool,
+    order: Order,
     /// The sum of each output channel's weights.
     sums: Vec<i32>,
+}
+
+/// Which terms of a sum come in a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Order {
+    /// Two that follow each other.
+    Pairs,
+    /// Four that follow each other.
+    Quads,
+    /// Those of four channels at one place of the kernel.
+    Channels,
+}
+
+impl Order {
+    /// The quickest on this processor. Channels that are filled up must not take much longer than they save.
+    fn of(inputs: usize) -> Order {
+        match quads::is_here() {
+            true if 3 * inputs.next_multiple_of(4) <= 4 * inputs => Order::Channels,
+            true => Order::Quads,
+            false => Order::Pairs,
+        }
+    }
 }
 
 impl IntegerConv {
@@ -51,10 +73,10 @@ impl IntegerConv {
         dilation: [usize; 2],
     ) -> IntegerConv {
         let shape = [outputs, inputs, height, width];
-        IntegerConv::laid_out(weights, zeros, groups, shape, stride, dilation, quads::is_here())
+        IntegerConv::laid_out(weights, zeros, groups, shape, stride, dilation, Order::of(inputs))
     }
 
-    /// The same, in quads, if all weights fit into eight bits with a sign, or in pairs.
+    /// The same in some order, if all weights fit into eight bits with a sign, or else in pairs.
     fn laid_out<E: Small>(
         weights: &[E],
         zeros: &[i32],
@@ -62,15 +84,19 @@ impl IntegerConv {
         [outputs, inputs, height, width]: [usize; 4],
         stride: [usize; 2],
         dilation: [usize; 2],
-        in_quads: bool,
+        order: Order,
     ) -> IntegerConv {
-        let (each, terms) = (outputs / groups, inputs * height * width);
+        let (each, places) = (outputs / groups, height * width);
+        let terms = inputs * places;
         let zero = |channel: usize| zeros[if zeros.len() == 1 { 0 } else { channel }];
         let channels = weights.chunks_exact(terms.max(1)).enumerate();
         let fits = |(channel, own): (usize, &[E])| own.iter().all(|w| i8::try_from(w.widen() - zero(channel)).is_ok());
-        let in_quads = in_quads && channels.clone().all(fits);
-        let together = if in_quads { 4 } else { 2 };
-        let steps = terms.div_ceil(together);
+        let order = if channels.clone().all(fits) { order } else { Order::Pairs };
+        let steps = match order {
+            Order::Pairs => terms.div_ceil(2),
+            Order::Quads => terms.div_ceil(4),
+            Order::Channels => inputs.div_ceil(4) * places,
+        };
         let mut strips = vec![[0; ROWS]; groups * each.div_ceil(ROWS) * steps];
         let mut sums = Vec::with_capacity(outputs);
         for channel in 0..outputs {
@@ -79,15 +105,17 @@ impl IntegerConv {
             let own = &weights[channel * terms..][..terms];
             let term = |k: usize| own.get(k).map_or(0, |weight| weight.widen() - zero(channel));
             for (k, to) in strip.iter_mut().enumerate() {
-                to[within % ROWS] = match in_quads {
-                    true => i32::from_le_bytes(std::array::from_fn(|t| term(4 * k + t) as u8)),
-                    false => pair(term(2 * k), term(2 * k + 1)),
+                let four = |terms: [usize; 4]| i32::from_le_bytes(terms.map(|k| term(k) as u8));
+                to[within % ROWS] = match order {
+                    Order::Pairs => pair(term(2 * k), term(2 * k + 1)),
+                    Order::Quads => four(std::array::from_fn(|t| 4 * k + t)),
+                    Order::Channels => four(std::array::from_fn(|t| (k / places * 4 + t) * places + k % places)),
                 };
             }
             sums.push((0..terms).map(term).sum());
         }
         let kernel = [height, width];
-        IntegerConv { groups, inputs, outputs: each, kernel, stride, dilation, weights: strips, in_quads, sums }
+        IntegerConv { groups, inputs, outputs: each, kernel, stride, dilation, weights: strips, order, sums }
     }
 
     /// Convolves images of eight-bit integers less their zero point, `[images][channels][height][width]`, into `y`. What is around
@@ -111,12 +139,15 @@ impl IntegerConv {
             return;
         }
         let window = Window { kernel: self.kernel, stride: self.stride, dilation: self.dilation, pads };
-        let layout = Layout::new(window, self.inputs, input, output);
+        let layout = Layout::new(window, self.stacks(), input, output);
         let mut threads = rayon::current_num_threads();
         if y.len() * layout.offsets.len() < SHARED {
             threads = 1;
         }
-        let batch = |x: &[E], threads: usize, y: &mut [Y]| self.images((x, zero), &layout, threads, &finish, y);
+        let batch = |x: &[E], threads: usize, y: &mut [Y]| match self.order {
+            Order::Channels => self.images::<E, [i8; 4], Y, F>((x, zero), &layout, threads, &finish, y),
+            _ => self.images::<E, i8, Y, F>((x, zero), &layout, threads, &finish, y),
+        };
         let (from, to) = (channels * input[0] * input[1], outputs * size);
         let images = x.len() / from;
         if threads == 1 || images % threads != 0 && images < 4 * threads {
@@ -127,7 +158,7 @@ impl IntegerConv {
     }
 
     /// Convolves images, one after the other, each on so many threads.
-    fn images<E: Small, Y: Send, F: Fn(i32) -> Y>(
+    fn images<E: Small, X: Pixel, Y: Send, F: Fn(i32) -> Y>(
         &self,
         (x, zero): (&[E], i32),
         layout: &Layout,
@@ -136,35 +167,14 @@ impl IntegerConv {
         y: &mut [Y],
     ) {
         let size = layout.output[0] * layout.output[1];
-        let (channels, outputs) = (self.groups * self.inputs, self.groups * self.outputs);
-        let pixels = layout.input[0] * layout.input[1];
-        let moved = self.moved::<E>();
-        let mut planes = vec![(zero - moved) as i8; layout.room(channels) + STEP];
-        for (x, y) in x.chunks_exact(channels * pixels).zip(y.chunks_exact_mut(outputs * size)) {
-            if threads == 1 || x.len() < FILLED {
-                vectorized(Fill { layout, x, moved, planes: &mut planes });
-            } else {
-                let some = channels.div_ceil(threads);
-                let pieces = x.par_chunks(some * pixels).zip(planes.par_chunks_mut(layout.room(some)));
-                pieces.for_each(|(x, planes)| vectorized(Fill { layout, x, moved, planes }));
-            }
+        let image = self.groups * self.inputs * layout.input[0] * layout.input[1];
+        let off = zero - self.moved::<E>();
+        let mut planes = self.planes::<X>(layout, off);
+        for (x, y) in x.chunks_exact(image).zip(y.chunks_exact_mut(self.groups * self.outputs * size)) {
+            self.fill(x, layout, threads, &mut planes);
             let mut pieces = share::pieces(y.chunks_exact_mut(size), size, self.shape(size, threads));
             let work = |piece: &mut Piece<'_, Y>| {
-                let off = zero - moved;
-                let image = Image { conv: self, layout, planes: &planes, off, finish, piece };
-                if self.in_quads {
-                    return vectorized(Work { simd: Quads, image });
-                }
-                #[cfg(target_arch = "x86_64")]
-                {
-                    if let Some(simd) = pulp::x86::V4::try_new() {
-                        return Simd::vectorize(simd, Work { simd, image });
-                    }
-                    if let Some(simd) = pulp::x86::V3::try_new() {
-                        return Simd::vectorize(simd, Work { simd, image });
-                    }
-                }
-                Simd::vectorize(pulp::Scalar::new(), Work { simd: pulp::Scalar::new(), image });
+                X::multiply(Image { conv: self, layout, planes: &planes, off, finish, piece });
             };
             match &mut pieces[..] {
                 [piece] => work(piece),
@@ -173,12 +183,34 @@ impl IntegerConv {
         }
     }
 
+    /// Of each group: channels of the planes.
+    fn stacks(&self) -> usize {
+        self.inputs.div_ceil(if self.order == Order::Channels { 4 } else { 1 })
+    }
+
+    /// The planes of an image whose pixels are all alike, and [`STEP`] pixels behind.
+    fn planes<X: Pixel>(&self, layout: &Layout, pixel: i32) -> Vec<X> {
+        vec![X::alike(pixel as i8); layout.room(self.groups * self.stacks()) + STEP]
+    }
+
+    /// Lays out the pixels of an image. What is around them stays.
+    fn fill<E: Small, X: Pixel>(&self, x: &[E], layout: &Layout, threads: usize, planes: &mut [X]) {
+        let (stacks, moved) = (self.groups * self.stacks(), self.moved::<E>());
+        let fill = |first: usize, planes: &mut [X]| vectorized(Fill { conv: self, layout, x, moved, first, planes });
+        if threads == 1 || x.len() < FILLED {
+            return fill(0, planes);
+        }
+        let some = stacks.div_ceil(threads);
+        let pieces = planes.par_chunks_mut(layout.room(some)).enumerate();
+        pieces.for_each(|(i, planes)| fill(i * some, planes));
+    }
+
     /// How far pixels are moved down: to eight bits with a sign, or to those without, of which four make a quad.
     fn moved<E: Small>(&self) -> i32 {
-        match (self.in_quads, E::LEAST) {
-            (true, least) => least,
-            (false, 0) => HALF,
-            (false, _) => 0,
+        match (self.order, E::LEAST) {
+            (Order::Quads | Order::Channels, least) => least,
+            (Order::Pairs, 0) => HALF,
+            (Order::Pairs, _) => 0,
         }
     }
 
@@ -199,70 +231,168 @@ impl IntegerConv {
     }
 }
 
-/// The pixels of an image as they are multiplied: moved down.
-struct Fill<'a, E> {
+/// What lies at a place of the planes: the pixel of a channel, or those of four.
+trait Pixel: Copy + Send + Sync {
+    fn alike(pixel: i8) -> Self;
+    /// Lays out the pixels of some channels, moved down. There is `room` for an image of pixels.
+    fn fill<E: Small>(layout: &Layout, channels: &[E], moved: i32, room: &mut [Self], planes: &mut [Self]);
+    fn multiply<Y, F: Fn(i32) -> Y>(image: Image<'_, '_, Self, Y, impl Fn(usize) -> F>);
+}
+
+impl Pixel for i8 {
+    fn alike(pixel: i8) -> i8 {
+        pixel
+    }
+
+    #[inline(always)]
+    fn fill<E: Small>(layout: &Layout, channel: &[E], moved: i32, _: &mut [i8], planes: &mut [i8]) {
+        layout.fill_whole(channel, |x| (x.widen() - moved) as i8, planes);
+    }
+
+    fn multiply<Y, F: Fn(i32) -> Y>(image: Image<'_, '_, i8, Y, impl Fn(usize) -> F>) {
+        if image.conv.order == Order::Quads {
+            return vectorized(Work { simd: Quads, image });
+        }
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(simd) = pulp::x86::V4::try_new() {
+                return Simd::vectorize(simd, Work { simd, image });
+            }
+            if let Some(simd) = pulp::x86::V3::try_new() {
+                return Simd::vectorize(simd, Work { simd, image });
+            }
+        }
+        Simd::vectorize(pulp::Scalar::new(), Work { simd: pulp::Scalar::new(), image });
+    }
+}
+
+impl Pixel for [i8; 4] {
+    fn alike(pixel: i8) -> [i8; 4] {
+        [pixel; 4]
+    }
+
+    #[inline(always)]
+    fn fill<E: Small>(layout: &Layout, channels: &[E], moved: i32, room: &mut [[i8; 4]], planes: &mut [[i8; 4]]) {
+        let size = room.len();
+        // The weights of a channel that is not there are zero.
+        let lines: [&[E]; 4] = std::array::from_fn(|t| channels.chunks_exact(size).nth(t).unwrap_or(&channels[..size]));
+        let byte = |x: E| (x.widen() - moved) as i8;
+        let whole = lines.map(|line| line.as_chunks::<STEP>());
+        let woven = if layout.bare { &mut planes[..size] } else { &mut *room };
+        let (steps, rest) = woven.as_chunks_mut::<STEP>();
+        for (step, to) in steps.iter_mut().enumerate() {
+            *to = weave(whole.map(|(steps, _)| &steps[step]), byte);
+        }
+        let rests = rest.iter_mut().enumerate();
+        rests.for_each(|(i, to)| *to = whole.map(|(_, rest)| byte(rest[i])));
+        if !layout.bare {
+            layout.fill_whole(room, |pixel| pixel, planes);
+        }
+    }
+
+    fn multiply<Y, F: Fn(i32) -> Y>(image: Image<'_, '_, [i8; 4], Y, impl Fn(usize) -> F>) {
+        vectorized(Work { simd: Channels, image });
+    }
+}
+
+/// Some planes of an image.
+struct Fill<'a, E, X> {
+    conv: &'a IntegerConv,
     layout: &'a Layout,
     x: &'a [E],
     moved: i32,
-    planes: &'a mut [i8],
+    first: usize,
+    planes: &'a mut [X],
 }
 
-impl<E: Small> WithSimd for Fill<'_, E> {
+impl<E: Small, X: Pixel> WithSimd for Fill<'_, E, X> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let moved = self.moved;
-        self.layout.fill_whole(self.x, |x| (x.widen() - moved) as i8, self.planes);
+        let Fill { conv: IntegerConv { inputs, order, .. }, layout, x, moved, first, planes } = self;
+        let together = if *order == Order::Channels { 4 } else { 1 };
+        let (stacks, size) = (inputs.div_ceil(together), layout.input[0] * layout.input[1]);
+        let mut room = vec![X::alike(0); size];
+        for (stack, planes) in planes.chunks_exact_mut(layout.room(1)).enumerate() {
+            let (group, within) = ((first + stack) / stacks, (first + stack) % stacks * together);
+            let count = (inputs - within).min(together);
+            let channels = &x[(group * inputs + within) * size..][..count * size];
+            X::fill(layout, channels, moved, &mut room, planes);
+        }
     }
 }
 
 /// A piece of the result for one image.
-struct Image<'a, 'y, Y, G> {
+struct Image<'a, 'y, X, Y, G> {
     conv: &'a IntegerConv,
     layout: &'a Layout,
-    planes: &'a [i8],
+    planes: &'a [X],
     /// What all pixels have too much.
     off: i32,
     finish: &'a G,
     piece: &'a mut Piece<'y, Y>,
 }
 
-/// How tiles are multiplied, with `T` terms in a row.
-trait Tiles<const T: usize>: Copy {
+/// How tiles are multiplied, with `T` terms in a row, which come from `N` places of the planes.
+trait Tiles<X, const T: usize, const N: usize>: Copy {
     /// So many rows of a tile, and at least so many columns.
     fn tile(self, strip: &[[i32; ROWS]], panel: &[[[i8; T]; COLUMNS]], size: [usize; 2], tile: &mut quads::Tile);
     /// Lines as columns.
-    fn weave(lines: [&[i8; STEP]; T]) -> [[i8; T]; STEP];
+    fn weave(lines: [&[X; STEP]; N]) -> [[i8; T]; STEP];
 }
 
 /// Four terms in a row.
 #[derive(Clone, Copy)]
 struct Quads;
 
-impl Tiles<4> for Quads {
+impl Tiles<i8, 4, 4> for Quads {
     #[inline(always)]
     fn tile(self, strip: &[[i32; ROWS]], panel: &[quads::Panel], size: [usize; 2], tile: &mut quads::Tile) {
         quads::tile::<true>(strip, panel, size, tile);
     }
 
-    /// In words: the compiler makes more of bytes than there is to it.
     #[inline(always)]
-    fn weave([a, b, c, d]: [&[i8; STEP]; 4]) -> [[i8; 4]; STEP] {
-        let byte = |x: i8| u32::from(x as u8);
-        let word = |i: usize| byte(a[i]) | byte(b[i]) << 8 | byte(c[i]) << 16 | byte(d[i]) << 24;
-        std::array::from_fn(|i| word(i).to_le_bytes().map(|x| x as i8))
+    fn weave(lines: [&[i8; STEP]; 4]) -> [[i8; 4]; STEP] {
+        weave(lines, |x| x)
     }
 }
 
-struct Work<'a, 'y, P, Y, G, const T: usize> {
-    simd: P,
-    image: Image<'a, 'y, Y, G>,
+/// Four channels in a row.
+#[derive(Clone, Copy)]
+struct Channels;
+
+impl Tiles<[i8; 4], 4, 1> for Channels {
+    #[inline(always)]
+    fn tile(self, strip: &[[i32; ROWS]], panel: &[quads::Panel], size: [usize; 2], tile: &mut quads::Tile) {
+        quads::tile::<true>(strip, panel, size, tile);
+    }
+
+    #[inline(always)]
+    fn weave([line]: [&[[i8; 4]; STEP]; 1]) -> [[i8; 4]; STEP] {
+        *line
+    }
 }
 
-impl<P, Y, F, G, const T: usize> WithSimd for Work<'_, '_, P, Y, G, T>
+/// Four lines as columns, in words: the compiler makes more of bytes than there is to it.
+#[inline(always)]
+fn weave<E: Copy>([a, b, c, d]: [&[E; STEP]; 4], byte: impl Fn(E) -> i8) -> [[i8; 4]; STEP] {
+    let byte = |x: E| u32::from(byte(x) as u8);
+    let mut woven = [0; STEP];
+    for (i, word) in woven.iter_mut().enumerate() {
+        *word = byte(a[i]) | byte(b[i]) << 8 | byte(c[i]) << 16 | byte(d[i]) << 24;
+    }
+    pulp::cast(woven)
+}
+
+struct Work<'a, 'y, P, X, Y, G, const T: usize, const N: usize> {
+    simd: P,
+    image: Image<'a, 'y, X, Y, G>,
+}
+
+impl<P, X, Y, F, G, const T: usize, const N: usize> WithSimd for Work<'_, '_, P, X, Y, G, T, N>
 where
-    P: Tiles<T>,
+    P: Tiles<X, T, N>,
     F: Fn(i32) -> Y,
     G: Fn(usize) -> F,
 {
@@ -271,10 +401,10 @@ where
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Work { simd, image: Image { conv, layout, planes, off, finish, piece } } = self;
-        let steps = layout.offsets.len().div_ceil(T);
-        let (strips, all) = (conv.outputs.div_ceil(ROWS), layout.room(conv.groups * conv.inputs));
+        let steps = layout.offsets.len().div_ceil(N);
+        let (strips, all) = (conv.outputs.div_ceil(ROWS), layout.room(conv.groups * conv.stacks()));
         let some = (2 * GATHERED / (T * steps * COLUMNS)).clamp(1, PANELS);
-        let mut room = vec![[[0; T]; COLUMNS]; some * steps];
+        let mut room = vec![[0; T]; some * steps * COLUMNS + STEP];
         let mut tile = [[0; COLUMNS]; ROWS];
         let mut runs = Vec::new();
         for column in piece.columns.clone().step_by(some * COLUMNS) {
@@ -285,11 +415,12 @@ where
             while channel < piece.rows.end {
                 let (group, within) = (channel / conv.outputs, channel % conv.outputs);
                 let count = (conv.outputs - within).min(piece.rows.end - channel);
-                gather::<P, T>(&planes[group * (all / conv.groups)..], &layout.offsets, &runs, &mut room);
+                gather::<P, X, T, N>(&planes[group * (all / conv.groups)..], &layout.offsets, &runs, &mut room);
                 for first in (channel..channel + count).step_by(ROWS) {
                     let high = (channel + count - first).min(ROWS);
                     let strip = &conv.weights[(group * strips + (first % conv.outputs) / ROWS) * steps..][..steps];
-                    for (panel, from) in room.chunks_exact(steps).zip((0..width).step_by(COLUMNS)) {
+                    let panels = room.as_chunks::<COLUMNS>().0.chunks_exact(steps);
+                    for (panel, from) in panels.zip((0..width).step_by(COLUMNS)) {
                         let wide = (width - from).min(COLUMNS);
                         simd.tile(strip, panel, [high, wide], &mut tile);
                         let at = column - piece.columns.start + from;
@@ -307,7 +438,7 @@ where
     }
 }
 
-impl<P: Pairs> Tiles<2> for P {
+impl<P: Pairs> Tiles<i8, 2, 2> for P {
     #[inline(always)]
     fn tile(
         self,
@@ -337,49 +468,33 @@ impl<P: Pairs> Tiles<2> for P {
     }
 }
 
-/// Gathers the pixels of columns in panels, some terms in a row.
+/// Gathers the pixels of columns in panels, some terms in a row. What is written behind a run is overwritten later or never read;
+/// there is room for it behind the planes and the panels.
 #[inline(always)]
-fn gather<P: Tiles<T>, const T: usize>(
-    planes: &[i8],
+fn gather<P: Tiles<X, T, N>, X, const T: usize, const N: usize>(
+    planes: &[X],
     offsets: &[usize],
     runs: &[Run],
-    room: &mut [[[i8; T]; COLUMNS]],
+    room: &mut [[i8; T]],
 ) {
-    let mut rest = runs;
-    let mut first = 0;
-    for panel in room.chunks_exact_mut(offsets.len().div_ceil(T)) {
+    let (mut rest, mut first, mut at) = (runs, 0, 0);
+    while !rest.is_empty() {
         let count = rest.iter().take_while(|run| run.column < first + COLUMNS).count();
         let (runs, others) = rest.split_at(count);
-        rest = others;
-        for (to, offsets) in panel.iter_mut().zip(offsets.chunks(T)) {
+        for offsets in offsets.chunks(N) {
             // The weight of a term that is not there is zero.
-            let lines: [&[i8]; T] = std::array::from_fn(|t| &planes[offsets[t.min(offsets.len() - 1)]..]);
+            let lines: [&[X]; N] = std::array::from_fn(|n| &planes[offsets[n.min(offsets.len() - 1)]..]);
             for run in runs {
-                woven(P::weave, &mut to[run.column - first..], lines.map(|line| &line[run.at..]), run.len);
+                let steps = run.len.div_ceil(STEP);
+                let to = &mut room[at + run.column - first..].as_chunks_mut::<STEP>().0[..steps];
+                let lines = lines.map(|line| &line[run.at..].as_chunks::<STEP>().0[..steps]);
+                for (step, to) in to.iter_mut().enumerate() {
+                    *to = P::weave(lines.map(|line| &line[step]));
+                }
             }
+            at += COLUMNS;
         }
-        first += COLUMNS;
-    }
-}
-
-/// `len` numbers of each line and some behind where there is room, which are overwritten later or never read.
-#[inline(always)]
-fn woven<const T: usize>(
-    weave: impl Fn([&[i8; STEP]; T]) -> [[i8; T]; STEP],
-    to: &mut [[i8; T]],
-    lines: [&[i8]; T],
-    len: usize,
-) {
-    let steps = len.div_ceil(STEP);
-    let whole = steps * STEP;
-    if to.len() < whole || lines.iter().any(|line| line.len() < whole) {
-        let places = to.iter_mut().enumerate().take(len);
-        return places.for_each(|(i, to)| *to = lines.map(|line| line[i]));
-    }
-    let to = &mut to.as_chunks_mut::<STEP>().0[..steps];
-    let lines = lines.map(|line| &line.as_chunks::<STEP>().0[..steps]);
-    for (step, to) in to.iter_mut().enumerate() {
-        *to = weave(lines.map(|line| &line[step]));
+        (rest, first) = (others, first + COLUMNS);
     }
 }
 
@@ -439,23 +554,24 @@ mod tests {
             pool.install(|| conv.run((&x, x_zero), input, pads, output, |_| |sum| sum, &mut y));
             assert_eq!(y, expected, "{threads} threads");
         }
-        let conv = IntegerConv::laid_out(&w, &zeros, groups, case.shape, stride, dilation, true);
-        let mut y = vec![-1; expected.len()];
-        conv.run((&x, x_zero), input, pads, output, |_| |sum| sum, &mut y);
-        assert_eq!(y, expected, "in quads: {}", conv.in_quads);
-        let conv = IntegerConv::laid_out(&w, &zeros, groups, case.shape, stride, dilation, false);
+        for order in [Order::Quads, Order::Channels] {
+            let conv = IntegerConv::laid_out(&w, &zeros, groups, case.shape, stride, dilation, order);
+            let mut y = vec![-1; expected.len()];
+            conv.run((&x, x_zero), input, pads, output, |_| |sum| sum, &mut y);
+            assert_eq!(y, expected, "{:?}", conv.order);
+        }
+        let conv = IntegerConv::laid_out(&w, &zeros, groups, case.shape, stride, dilation, Order::Pairs);
         let window = Window { kernel: [kh, kw], stride, dilation, pads };
         let layout = Layout::new(window, inputs, input, output);
-        let moved = conv.moved::<A>();
-        let mut planes = vec![(x_zero - moved) as i8; layout.room(groups * inputs) + STEP];
-        vectorized(Fill { layout: &layout, x: &x[..x.len() / images], moved, planes: &mut planes });
+        let off = x_zero - conv.moved::<A>();
+        let mut planes = conv.planes::<i8>(&layout, off);
+        conv.fill(&x[..x.len() / images], &layout, 1, &mut planes);
         let size = output[0] * output[1];
         let mut y = vec![-1; outputs * size];
         let finish: Same = |_| |sum| sum;
-        let mut check = |run: &dyn Fn(Image<'_, '_, i32, Same>)| {
+        let mut check = |run: &dyn Fn(Image<'_, '_, i8, i32, Same>)| {
             y.fill(-1);
             let mut pieces = share::pieces(y.chunks_exact_mut(size), size, [outputs, size]);
-            let off = x_zero - moved;
             run(Image { conv: &conv, layout: &layout, planes: &planes, off, finish: &finish, piece: &mut pieces[0] });
             assert_eq!(y, expected[..outputs * size], "with shorter vectors or none");
         };
