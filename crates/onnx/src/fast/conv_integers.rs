@@ -169,9 +169,10 @@ impl IntegerConv {
         let size = layout.output[0] * layout.output[1];
         let image = self.groups * self.inputs * layout.input[0] * layout.input[1];
         let off = zero - self.moved::<E>();
-        let mut planes = self.planes::<X>(layout, off);
+        // The pixels, and some that are never read.
+        let mut planes = vec![X::alike(0); layout.room(self.groups * self.stacks()) + STEP];
         for (x, y) in x.chunks_exact(image).zip(y.chunks_exact_mut(self.groups * self.outputs * size)) {
-            self.fill(x, layout, threads, &mut planes);
+            self.fill((x, zero), layout, threads, &mut planes);
             let mut pieces = share::pieces(y.chunks_exact_mut(size), size, self.shape(size, threads));
             let work = |piece: &mut Piece<'_, Y>| {
                 X::multiply(Image { conv: self, layout, planes: &planes, off, finish, piece });
@@ -188,15 +189,11 @@ impl IntegerConv {
         self.inputs.div_ceil(if self.order == Order::Channels { 4 } else { 1 })
     }
 
-    /// The planes of an image whose pixels are all alike, and [`STEP`] pixels behind.
-    fn planes<X: Pixel>(&self, layout: &Layout, pixel: i32) -> Vec<X> {
-        vec![X::alike(pixel as i8); layout.room(self.groups * self.stacks()) + STEP]
-    }
-
-    /// Lays out the pixels of an image. What is around them stays.
-    fn fill<E: Small, X: Pixel>(&self, x: &[E], layout: &Layout, threads: usize, planes: &mut [X]) {
+    /// Lays out the pixels of an image.
+    fn fill<E: Small, X: Pixel>(&self, (x, zero): (&[E], i32), layout: &Layout, threads: usize, planes: &mut [X]) {
         let (stacks, moved) = (self.groups * self.stacks(), self.moved::<E>());
-        let fill = |first: usize, planes: &mut [X]| vectorized(Fill { conv: self, layout, x, moved, first, planes });
+        let fill =
+            |first: usize, planes: &mut [X]| vectorized(Fill { conv: self, layout, x, zero, moved, first, planes });
         if threads == 1 || x.len() < FILLED {
             return fill(0, planes);
         }
@@ -234,8 +231,15 @@ impl IntegerConv {
 /// What lies at a place of the planes: the pixel of a channel, or those of four.
 trait Pixel: Copy + Send + Sync {
     fn alike(pixel: i8) -> Self;
-    /// Lays out the pixels of some channels, moved down. There is `room` for an image of pixels.
-    fn fill<E: Small>(layout: &Layout, channels: &[E], moved: i32, room: &mut [Self], planes: &mut [Self]);
+    /// Lays out the pixels of some channels, turned by `of`, with `around` around them. There is `room` for an image of pixels.
+    fn fill<E: Small>(
+        layout: &Layout,
+        channels: &[E],
+        of: impl Fn(E) -> i8 + Copy,
+        around: i8,
+        room: &mut [Self],
+        planes: &mut [Self],
+    );
     fn multiply<Y, F: Fn(i32) -> Y>(image: Image<'_, '_, Self, Y, impl Fn(usize) -> F>);
 }
 
@@ -245,8 +249,15 @@ impl Pixel for i8 {
     }
 
     #[inline(always)]
-    fn fill<E: Small>(layout: &Layout, channel: &[E], moved: i32, _: &mut [i8], planes: &mut [i8]) {
-        layout.fill_whole(channel, |x| (x.widen() - moved) as i8, planes);
+    fn fill<E: Small>(
+        layout: &Layout,
+        channel: &[E],
+        of: impl Fn(E) -> i8 + Copy,
+        around: i8,
+        _: &mut [i8],
+        planes: &mut [i8],
+    ) {
+        layout.fill(channel, of, around, planes);
     }
 
     fn multiply<Y, F: Fn(i32) -> Y>(image: Image<'_, '_, i8, Y, impl Fn(usize) -> F>) {
@@ -272,21 +283,27 @@ impl Pixel for [i8; 4] {
     }
 
     #[inline(always)]
-    fn fill<E: Small>(layout: &Layout, channels: &[E], moved: i32, room: &mut [[i8; 4]], planes: &mut [[i8; 4]]) {
+    fn fill<E: Small>(
+        layout: &Layout,
+        channels: &[E],
+        of: impl Fn(E) -> i8 + Copy,
+        around: i8,
+        room: &mut [[i8; 4]],
+        planes: &mut [[i8; 4]],
+    ) {
         let size = room.len();
         // The weights of a channel that is not there are zero.
         let lines: [&[E]; 4] = std::array::from_fn(|t| channels.chunks_exact(size).nth(t).unwrap_or(&channels[..size]));
-        let byte = |x: E| (x.widen() - moved) as i8;
         let whole = lines.map(|line| line.as_chunks::<STEP>());
         let woven = if layout.bare { &mut planes[..size] } else { &mut *room };
         let (steps, rest) = woven.as_chunks_mut::<STEP>();
         for (step, to) in steps.iter_mut().enumerate() {
-            *to = weave(whole.map(|(steps, _)| &steps[step]), byte);
+            *to = weave(whole.map(|(steps, _)| &steps[step]), of);
         }
         let rests = rest.iter_mut().enumerate();
-        rests.for_each(|(i, to)| *to = whole.map(|(_, rest)| byte(rest[i])));
+        rests.for_each(|(i, to)| *to = whole.map(|(_, rest)| of(rest[i])));
         if !layout.bare {
-            layout.fill_whole(room, |pixel| pixel, planes);
+            layout.fill(room, |pixel| pixel, [around; 4], planes);
         }
     }
 
@@ -300,6 +317,7 @@ struct Fill<'a, E, X> {
     conv: &'a IntegerConv,
     layout: &'a Layout,
     x: &'a [E],
+    zero: i32,
     moved: i32,
     first: usize,
     planes: &'a mut [X],
@@ -310,15 +328,17 @@ impl<E: Small, X: Pixel> WithSimd for Fill<'_, E, X> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Fill { conv: IntegerConv { inputs, order, .. }, layout, x, moved, first, planes } = self;
+        let Fill { conv: IntegerConv { groups, inputs, order, .. }, layout, x, zero, moved, first, planes } = self;
         let together = if *order == Order::Channels { 4 } else { 1 };
         let (stacks, size) = (inputs.div_ceil(together), layout.input[0] * layout.input[1]);
         let mut room = vec![X::alike(0); size];
-        for (stack, planes) in planes.chunks_exact_mut(layout.room(1)).enumerate() {
-            let (group, within) = ((first + stack) / stacks, (first + stack) % stacks * together);
+        let of = |x: E| (x.widen() - moved) as i8;
+        for stack in first..(groups * stacks).min(first + planes.len() / layout.room(1)) {
+            let planes = &mut planes[(stack - first) * layout.room(1)..];
+            let (group, within) = (stack / stacks, stack % stacks * together);
             let count = (inputs - within).min(together);
             let channels = &x[(group * inputs + within) * size..][..count * size];
-            X::fill(layout, channels, moved, &mut room, planes);
+            X::fill(layout, channels, of, (zero - moved) as i8, &mut room, planes);
         }
     }
 }
@@ -564,8 +584,8 @@ mod tests {
         let window = Window { kernel: [kh, kw], stride, dilation, pads };
         let layout = Layout::new(window, inputs, input, output);
         let off = x_zero - conv.moved::<A>();
-        let mut planes = conv.planes::<i8>(&layout, off);
-        conv.fill(&x[..x.len() / images], &layout, 1, &mut planes);
+        let mut planes = vec![0i8; layout.room(groups * inputs) + STEP];
+        conv.fill((&x[..x.len() / images], x_zero), &layout, 1, &mut planes);
         let size = output[0] * output[1];
         let mut y = vec![-1; outputs * size];
         let finish: Same = |_| |sum| sum;

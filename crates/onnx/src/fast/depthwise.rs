@@ -38,7 +38,7 @@ impl WithSimd for Work<'_> {
         let mut room = vec![0.0; some * each + STEP];
         let pieces = x.chunks(some * h * w).zip(y.chunks_mut(some * size)).enumerate();
         for (piece, (x, y)) in pieces {
-            layout.fill(simd, x, &mut room);
+            layout.fill(x, |x| x, 0.0, &mut room);
             for (i, y) in y.chunks_exact_mut(size).enumerate() {
                 let channel = (first + piece * some + i) % conv.groups;
                 let weights = &conv.weights.as_flattened()[channel * terms..][..terms];
@@ -75,38 +75,51 @@ impl Plane<'_> {
     /// Convolves the whole channel, some lines at a time. A kernel without gaps has the height `K`; 0 stands for any other.
     #[inline(always)]
     fn convolve<S: Simd, const K: usize>(&self, simd: S, y: &mut [f32]) {
-        let height = self.layout.output[0];
-        // Sevens fit the usual images. Some lines are computed twice.
-        match height {
-            0..4 => (0..height).for_each(|line| self.lines::<S, 1, K>(simd, line, y)),
-            _ if height.is_multiple_of(7) => {
-                (0..height).step_by(7).for_each(|line| self.lines::<S, 7, K>(simd, line, y));
-            }
-            _ => (0..height).step_by(4).for_each(|line| self.lines::<S, 4, K>(simd, line.min(height - 4), y)),
+        let [height, width] = self.layout.output;
+        // Sevens fit the usual images.
+        match (K, width.div_ceil(S::F32_LANES)) {
+            _ if height < 4 => self.blocks::<S, 1, K, 1>(simd, y),
+            (0, 2) => self.blocks::<S, 4, 0, 2>(simd, y),
+            (0, 3) => self.blocks::<S, 2, 0, 3>(simd, y),
+            (0, 4..) => self.blocks::<S, 2, 0, 4>(simd, y),
+            _ if height.is_multiple_of(7) => self.blocks::<S, 7, K, 1>(simd, y),
+            _ => self.blocks::<S, 4, K, 1>(simd, y),
         }
     }
 
-    /// Convolves `R` lines.
+    /// Convolves `R` lines at a time, and some of them twice.
     #[inline(always)]
-    fn lines<S: Simd, const R: usize, const K: usize>(&self, simd: S, line: usize, y: &mut [f32]) {
-        let (width, lanes) = (self.layout.output[1], S::F32_LANES);
+    fn blocks<S: Simd, const R: usize, const K: usize, const V: usize>(&self, simd: S, y: &mut [f32]) {
+        let height = self.layout.output[0];
+        (0..height).step_by(R).for_each(|line| self.lines::<S, R, K, V>(simd, line.min(height - R), y));
+    }
+
+    /// Convolves `R` lines, `V` vectors of them at a time.
+    #[inline(always)]
+    fn lines<S: Simd, const R: usize, const K: usize, const V: usize>(&self, simd: S, line: usize, y: &mut [f32]) {
+        let (width, wide) = (self.layout.output[1], V * S::F32_LANES);
         let mut at = 0;
         while at < width {
-            // The last vector of a line overlaps the one before.
-            let from = if at + lanes > width { width.saturating_sub(lanes) } else { at };
-            let sums = if K > 0 { self.dense::<S, R, K>(simd, line, from) } else { self.any::<S, R>(simd, line, from) };
+            // The last vectors of a line overlap those before.
+            let from = if at + wide > width { width.saturating_sub(wide) } else { at };
+            let sums = match K {
+                0 => self.any::<S, R, V>(simd, line, from),
+                _ => self.dense::<S, R, K>(simd, line, from).map(|sum| [sum; V]),
+            };
             let (low, high) = (simd.splat_f32s(self.low), simd.splat_f32s(self.high));
-            for (r, sum) in sums.into_iter().enumerate() {
-                let sum = simd.select_f32s(simd.less_than_f32s(sum, low), low, sum);
-                let sum = simd.select_f32s(simd.less_than_f32s(high, sum), high, sum);
-                let y = &mut y[(line + r) * width + from..];
-                // What is behind a narrow line is written again with the next one.
-                match S::as_mut_simd_f32s(y).0.first_mut() {
-                    Some(y) => *y = sum,
-                    None => simd.partial_store_f32s(y, sum),
+            for (r, sums) in sums.into_iter().enumerate() {
+                for (v, sum) in sums.into_iter().enumerate() {
+                    let sum = simd.select_f32s(simd.less_than_f32s(sum, low), low, sum);
+                    let sum = simd.select_f32s(simd.less_than_f32s(high, sum), high, sum);
+                    let y = &mut y[(line + r) * width + from + v * S::F32_LANES..];
+                    // What is behind a narrow line is written again with the next one.
+                    match S::as_mut_simd_f32s(y).0.first_mut() {
+                        Some(y) => *y = sum,
+                        None => simd.partial_store_f32s(y, sum),
+                    }
                 }
             }
-            at += lanes;
+            at += wide;
         }
     }
 
@@ -141,17 +154,19 @@ impl Plane<'_> {
         sums
     }
 
-    /// The same for any kernel.
+    /// The same for any kernel, `V` vectors of each line.
     #[inline(always)]
-    fn any<S: Simd, const R: usize>(&self, simd: S, line: usize, at: usize) -> [S::f32s; R] {
-        let pitch = self.layout.plane[1];
-        let mut sums = [simd.splat_f32s(self.bias); R];
+    fn any<S: Simd, const R: usize, const V: usize>(&self, simd: S, line: usize, at: usize) -> [[S::f32s; V]; R] {
+        let (pitch, wide) = (self.layout.plane[1], V * S::F32_LANES);
+        let mut sums = [[simd.splat_f32s(self.bias); V]; R];
         for (weight, offset) in self.weights.iter().zip(&self.layout.offsets) {
             let weight = simd.splat_f32s(*weight);
-            for r in 0..R {
-                let from = (line + r) * pitch + at + offset;
-                let pixels = S::as_simd_f32s(&self.plane[from..from + S::F32_LANES]).0[0];
-                sums[r] = simd.mul_add_e_f32s(weight, pixels, sums[r]);
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let (pixels, _) = S::as_simd_f32s(&self.plane[(line + r) * pitch + at + offset..][..wide]);
+                let pixels: &[S::f32s; V] = pixels.first_chunk().expect("as many vectors");
+                for v in 0..V {
+                    sums[v] = simd.mul_add_e_f32s(weight, pixels[v], sums[v]);
+                }
             }
         }
         sums

@@ -3,6 +3,7 @@
 //! At a stride of s, the rows and columns that are s apart lie next to each other, each remainder in a plane of its own. The
 //! pixels that one weight meets along a line of the result are then a contiguous run at a fixed offset.
 
+use pulp::bytemuck::{self, Pod};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -91,37 +92,55 @@ impl Layout {
         room
     }
 
-    /// Copies the pixels of all channels of an image to their planes, turned by `of`. What is around them stays.
+    /// Lays out the pixels of some channels, turned by `of`, with `around` around them. What is behind the planes may be written.
     #[inline(always)]
-    pub(super) fn fill_whole<E: Copy, T>(&self, x: &[E], of: impl Fn(E) -> T, room: &mut [T]) {
+    pub(super) fn fill<E: Pod, T: Copy>(&self, x: &[E], of: impl Fn(E) -> T + Copy, around: T, room: &mut [T]) {
         let ([h, w], [sy, sx], [ph, pw]) = (self.input, self.stride, self.plane);
-        for (image, planes) in x.chunks_exact(h * w).zip(room.chunks_exact_mut(sy * sx * ph * pw)) {
-            for phase in 0..sx {
-                // The first pixel whose place has this remainder.
-                let skip = (phase + sx - self.before[1] % sx) % sx;
-                let first = (skip + self.before[1]) / sx;
-                let (mut line, mut remainder) = (self.before[0] / sy, self.before[0] % sy);
-                for row in image.chunks_exact(w) {
-                    let plane = remainder * sx + phase;
-                    if self.used[plane] {
-                        let (to, row) =
-                            (&mut planes[(plane * ph + line) * pw + first..], row.get(skip..).unwrap_or_default());
-                        match sx {
-                            1 => to.iter_mut().zip(row).for_each(|(to, from)| *to = of(*from)),
-                            2 => {
-                                let (pairs, rest) = row.as_chunks::<2>();
-                                to.iter_mut().zip(pairs).for_each(|(to, [from, _])| *to = of(*from));
-                                to.iter_mut().skip(pairs.len()).zip(rest).for_each(|(to, from)| *to = of(*from));
-                            }
-                            _ => to.iter_mut().zip(row.iter().step_by(sx)).for_each(|(to, from)| *to = of(*from)),
-                        }
-                    }
-                    remainder += 1;
-                    if remainder == sy {
-                        (line, remainder) = (line + 1, 0);
-                    }
+        for image in 0..x.len() / (h * w) {
+            let from = &x[image * h * w..];
+            // In this order: what is written behind a plane belongs to the next one.
+            for phase in (0..sy * sx).filter(|&phase| self.used[phase]) {
+                let to = &mut room[(image * sy * sx + phase) * ph * pw..];
+                match sx {
+                    1 => self.fill_plane::<1, E, T>(phase, from, of, around, to),
+                    2 => self.fill_plane::<2, E, T>(phase, from, of, around, to),
+                    4 => self.fill_plane::<4, E, T>(phase, from, of, around, to),
+                    _ => self.fill_plane::<0, E, T>(phase, from, of, around, to),
                 }
             }
+        }
+    }
+
+    /// Lays out one plane of a channel. Pixels are `N` apart in a row of it; 0 stands for any number.
+    #[inline(always)]
+    fn fill_plane<const N: usize, E: Pod, T: Copy>(
+        &self,
+        phase: usize,
+        from: &[E],
+        of: impl Fn(E) -> T + Copy,
+        around: T,
+        to: &mut [T],
+    ) {
+        let ([h, w], [ph, pw], [sy, sx]) = (self.input, self.plane, self.stride);
+        let remainder = [phase / sx, phase % sx];
+        // The first pixel whose place has this remainder, and its place.
+        let skip: [usize; 2] = std::array::from_fn(|i| {
+            let stride = self.stride[i];
+            (remainder[i] + stride - self.before[i] % stride) % stride
+        });
+        let place: [usize; 2] = std::array::from_fn(|i| (skip[i] + self.before[i]) / self.stride[i]);
+        let [lines, count] = [h.saturating_sub(skip[0]).div_ceil(sy), w.saturating_sub(skip[1]).div_ceil(sx)];
+        let lines = if count == 0 { 0 } else { lines };
+        let mut at = (place[0] * pw + place[1]).min(ph * pw);
+        to[..at].fill(around);
+        for line in 0..lines {
+            let from = &from[(skip[0] + line * sy) * w + skip[1]..];
+            fill_line::<N, E, T>(&mut to[at..], from, sx, of, count);
+            fill_some(&mut to[at + count..], around, pw - count);
+            at += pw;
+        }
+        if at < ph * pw {
+            to[at..ph * pw].fill(around);
         }
     }
 
@@ -149,49 +168,6 @@ impl Layout {
     pub(super) fn dense(&self) -> bool {
         self.stride == [1, 1] && self.dilation == [1, 1]
     }
-
-    /// Copies the pixels of some channels to their planes, and writes zeros around them.
-    #[inline(always)]
-    pub(super) fn fill<S: Simd>(&self, simd: S, x: &[f32], room: &mut [f32]) {
-        let ([h, w], [sy, sx], [ph, pw]) = (self.input, self.stride, self.plane);
-        let channel = sy * sx * ph * pw;
-        if [sy, sx] == [1, 1] {
-            for i in 0..x.len() / (h * w) {
-                let plane = &mut room[i * channel..];
-                let first = self.before[0] * pw + self.before[1];
-                plane[..first].fill(0.0);
-                for y in 0..h {
-                    copy_line(simd, &mut plane[first + y * pw..], &x[(i * h + y) * w..], w, pw - w);
-                }
-                plane[(first + h * pw).min(channel)..channel].fill(0.0);
-            }
-            return;
-        }
-        for (image, planes) in x.chunks_exact(h * w).zip(room.chunks_exact_mut(channel)) {
-            for (plane, _) in planes.chunks_exact_mut(ph * pw).zip(&self.used).filter(|(_, used)| **used) {
-                plane.fill(0.0);
-            }
-            for (y, row) in image.chunks_exact(w).enumerate() {
-                let y = y + self.before[0];
-                let first = (y % sy) * sx;
-                if !self.used[first..first + sx].contains(&true) {
-                    continue;
-                }
-                for phase in (0..sx).filter(|phase| self.used[first + phase]) {
-                    // The first pixel whose place has this remainder.
-                    let skip = (phase + sx - self.before[1] % sx) % sx;
-                    let at = ((first + phase) * ph + y / sy) * pw + (skip + self.before[1]) / sx;
-                    let (to, row) = (&mut planes[at..], row.get(skip..).unwrap_or_default());
-                    match sx {
-                        1 => to[..row.len()].copy_from_slice(row),
-                        2 => apart::<2>(row, to),
-                        4 => apart::<4>(row, to),
-                        _ => to.iter_mut().zip(row.iter().step_by(sx)).for_each(|(to, from)| *to = *from),
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// Every `N`th element, from the first on, as far as there is room.
@@ -207,28 +183,52 @@ pub(super) fn apart<const N: usize>(from: &[f32], to: &mut [f32]) {
     behind[others.len()..].iter_mut().zip(rest.first()).for_each(|(to, from)| *to = *from);
 }
 
-/// Copies a line of `len` floats, and writes so many zeros behind it; more of them where there is room, which whoever calls
-/// writes later.
+/// `count` pixels that are `stride` apart, `N` where it is not 0, turned by `of`; and more behind them where there is room.
 #[inline(always)]
-fn copy_line<S: Simd>(simd: S, to: &mut [f32], from: &[f32], len: usize, zeros: usize) {
-    let (lanes, rest) = (S::F32_LANES, len % S::F32_LANES);
-    let whole = len - rest;
-    if zeros > lanes || to.len() < len + lanes || from.len() < whole + lanes {
-        to[..len].copy_from_slice(&from[..len]);
-        let end = to.len().min(len + zeros);
-        return to[len..end].fill(0.0);
-    }
-    let (vectors, _) = S::as_simd_f32s(&from[..whole + lanes]);
-    let (all, _) = S::as_mut_simd_f32s(&mut to[..whole + lanes]);
-    match (all, vectors) {
-        ([to], [from]) => *to = *from,
-        ([to, next], [from, behind]) => {
-            *to = *from;
-            *next = *behind;
+fn fill_line<const N: usize, E: Pod, T: Copy>(
+    to: &mut [T],
+    from: &[E],
+    stride: usize,
+    of: impl Fn(E) -> T,
+    count: usize,
+) {
+    // Whole vectors; a loop whose length the compiler knows would be written out in single numbers.
+    let whole = count.next_multiple_of(STEP);
+    let given = from.as_chunks::<2>().0.as_chunks::<STEP>().0;
+    if N == 1 && whole <= to.len().min(from.len()) {
+        to[..whole].iter_mut().zip(from).for_each(|(to, from)| *to = of(*from));
+    } else if N == 2 && whole <= to.len() && whole <= given.len() * STEP {
+        for (to, from) in to[..whole].as_chunks_mut::<STEP>().0.iter_mut().zip(given) {
+            to.iter_mut().zip(firsts(from)).for_each(|(to, from)| *to = of(from));
         }
-        (all, vectors) => all.copy_from_slice(vectors),
+    } else {
+        to[..count].iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, from)| *to = of(*from));
     }
-    S::as_mut_simd_f32s(&mut to[len..len + lanes]).0[0] = simd.splat_f32s(0.0);
+}
+
+/// The first of each two, as halves of a wider number: the compiler would take them one by one.
+#[inline(always)]
+fn firsts<E: Pod>(pairs: &[[E; 2]; STEP]) -> [E; STEP] {
+    let mut firsts = pairs.map(|[first, _]| first);
+    if cfg!(target_endian = "little") && size_of::<E>() == 4 {
+        let mut halves = [0; STEP];
+        let wide: [u64; STEP] = bytemuck::cast(*pairs);
+        wide.iter().zip(&mut halves).for_each(|(wide, half)| *half = *wide as u32);
+        firsts = bytemuck::cast(halves);
+    }
+    firsts
+}
+
+/// Writes at least the first `count`, as far as there is room.
+#[inline(always)]
+fn fill_some<T: Copy>(to: &mut [T], with: T, count: usize) {
+    match to.first_chunk_mut::<STEP>() {
+        Some(to) if count <= STEP => *to = [with; STEP],
+        _ => {
+            let count = count.min(to.len());
+            to[..count].fill(with);
+        }
+    }
 }
 
 /// Copies `len` floats, and some of those behind them where there is room: whoever calls writes these later, or never reads
@@ -259,7 +259,7 @@ impl WithSimd for Fill<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        self.layout.fill(simd, self.x, self.room);
+    fn with_simd<S: Simd>(self, _: S) {
+        self.layout.fill(self.x, |x| x, 0.0, self.room);
     }
 }

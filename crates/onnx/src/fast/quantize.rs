@@ -1,11 +1,12 @@
 //! Between floats and the small integers of quantised networks: each in one visit of the numbers.
 
+use pulp::bytemuck::Pod;
 use pulp::{Simd, WithSimd};
 
 use super::vectorized;
 
 /// A type of small integers.
-pub(crate) trait Small: Copy + Default + Send + Sync {
+pub(crate) trait Small: Pod + Default + Send + Sync {
     const LEAST: i32;
     const GREATEST: i32;
     /// The integer in the lowest bits.
