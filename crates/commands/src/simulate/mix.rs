@@ -1,7 +1,7 @@
 //! What is printed of models that share their runners.
 
 use super::plan::Subject;
-use super::report::{Report, batch_time, disturbances, runners};
+use super::report::{Report, batch_time, disturbances, runners, servers_own};
 use crate::layout::{self, grouped, listed, millis, ms, percent};
 use uncork_sim::Outcome;
 
@@ -19,7 +19,7 @@ pub(super) fn heading(report: &Report<'_>, width: usize) -> String {
             grouped(rate.round() as u64),
             load(report, model, outcome).map_or("–".into(), |load| format!("{:.0}%", 100.0 * load)),
             format!("{:.0}%", 100.0 * share(report, model)),
-            batch_time(&model.service),
+            batch_time(plan, &model.service),
             ms(model.max_latency).to_string(),
             model.max_batch.to_string(),
         ]);
@@ -27,6 +27,7 @@ pub(super) fn heading(report: &Report<'_>, width: usize) -> String {
     let count = plan.models.len();
     let title = format!("{count} models on {}, for {:.1} s", runners(plan), first[0].span.as_secs_f64());
     let mut parts = vec![title, String::new(), layout::table(&lines, 1, width)];
+    parts.extend(servers_own(plan));
     let disturbed = |model: &Subject| {
         disturbances(&model.service).map(|what| layout::wrap(&format!("batch times of {}: {what}", model.name), width))
     };

@@ -131,7 +131,9 @@ impl Simulate {
         } else {
             let (runners, seed) = (self.setup.runners, self.seed.unwrap_or(1));
             let load = self.load.load(self.setup.caps(), seed)?;
-            (Plan { runners, seed, cold: false, models: vec![self.setup.subject(load)?] }, rules::parse("cork")?)
+            let server = self.setup.server_ms;
+            let models = vec![self.setup.subject(load)?];
+            (Plan { runners, seed, cold: false, server, models }, rules::parse("cork")?)
         };
         plan.cold = self.cold;
         let asked = self.policy.concat();

@@ -15,6 +15,8 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     /// Whether no batches are timed before the first request.
     pub(super) cold: bool,
+    /// What the server itself takes around each batch. It is part of every model's `base`.
+    pub(super) server: Duration,
     /// At least one.
     pub(super) models: Vec<Subject>,
 }

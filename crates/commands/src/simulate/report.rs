@@ -177,9 +177,10 @@ impl Report<'_> {
         };
         let mut lines = vec![
             load,
-            format!("{}, {} for n rows: {capacity}", runners(self.plan), batch_time(&model.service)),
+            format!("{}, {} for n rows: {capacity}", runners(self.plan), batch_time(self.plan, &model.service)),
             format!("caps: {} ms, {} rows; {}", ms(model.max_latency), model.max_batch, start(self.plan)),
         ];
+        lines.extend(servers_own(self.plan));
         lines.extend(disturbances(&model.service).map(|what| format!("batch times: {what}")));
         lines.join("\n")
     }
@@ -390,8 +391,13 @@ pub(super) fn runners(plan: &Plan) -> String {
 }
 
 /// `2 + 0.05·n ms`
-pub(super) fn batch_time(service: &Service) -> String {
-    format!("{} + {}·n ms", ms(service.base), ms(service.per_row))
+pub(super) fn batch_time(plan: &Plan, service: &Service) -> String {
+    format!("{} + {}·n ms", ms(service.base - plan.server), ms(service.per_row))
+}
+
+/// What the server itself takes, if anything.
+pub(super) fn servers_own(plan: &Plan) -> Option<String> {
+    (!plan.server.is_zero()).then(|| format!("each batch takes {} ms of the server's own as well", ms(plan.server)))
 }
 
 /// How batch times differ from that, if they do.

@@ -19,7 +19,7 @@ use super::bounded::{
 use super::load::{Load, Stretch, Times, Words};
 use super::plan::{Plan, Subject, capacity};
 use super::rules::{self, Rule};
-use super::{setup, trace};
+use super::{setup, trace, values};
 use uncork_core::estimator::Instant;
 use uncork_core::policy::Priority;
 use uncork_sim::{Arrival, Process, Service, Variety};
@@ -34,6 +34,8 @@ struct File {
     runners: Option<Runners>,
     seed: Option<Seed>,
     policy: Option<Policies>,
+    /// What the server takes around each batch.
+    server_ms: Option<Base>,
     #[serde(default)]
     compare: Vec<Compare>,
     #[serde(default)]
@@ -185,6 +187,10 @@ pub(super) fn read(path: &Path, seed: Option<u64>) -> Result<(Plan, Vec<Rule>), 
     let file: File = toml::from_str(&text).map_err(|error| reader.refusal(error.span(), error.message()))?;
     let runners = file.runners.map_or(1, |runners| runners.0);
     let seed = seed.or(file.seed.map(|seed| seed.0)).unwrap_or(1);
+    let server = match file.server_ms {
+        Some(server) => server.0,
+        None => values::base()(values::SERVER_MS)?,
+    };
     let mut rules = file.policy.map_or_else(|| rules::parse("cork"), |policies| Ok(policies.0))?;
     rules.extend(file.compare.into_iter().flat_map(|other| other.policy.0));
 
@@ -222,10 +228,10 @@ pub(super) fn read(path: &Path, seed: Option<u64>) -> Result<(Plan, Vec<Rule>), 
             return Err(reader.refusal(span, &format!("a model called '{}' is there already", model.name.0)));
         }
         // Two models of one scenario draw different numbers, and so do their stretches.
-        subjects.push(reader.subject(model, span, runners, seed ^ number << 48)?);
+        subjects.push(reader.subject(model, span, runners, server, seed ^ number << 48)?);
     }
     align(&mut subjects);
-    Ok((Plan { runners, seed, cold: false, models: subjects }, rules))
+    Ok((Plan { runners, seed, cold: false, server, models: subjects }, rules))
 }
 
 /// Files count from the first arrival of all of them: time stamps then begin where the processes do.
@@ -253,11 +259,12 @@ impl Reader<'_> {
         model: RawModel,
         span: Option<Range<usize>>,
         runners: usize,
+        server: Duration,
         seed: u64,
     ) -> Result<Subject, String> {
         let (max_latency, max_batch) = (model.max_latency_ms.0, model.max_batch_size.0);
         let service_span = model.service.span();
-        let service = service(model.service.into_inner(), max_batch);
+        let service = service(model.service.into_inner(), max_batch, server);
         let service = service.map_err(|why| self.refusal(Some(service_span), &why))?;
         let load = match (model.clients, &model.arrivals[..]) {
             (Some(clients), []) => {
@@ -343,7 +350,7 @@ impl Reader<'_> {
     }
 }
 
-fn service(raw: RawService, max_batch: usize) -> Result<Service, String> {
+fn service(raw: RawService, max_batch: usize, server: Duration) -> Result<Service, String> {
     if (raw.base_ms.0 + raw.per_row_ms.0).is_zero() {
         return Err("a batch must take some time".into());
     }
@@ -359,7 +366,7 @@ fn service(raw: RawService, max_batch: usize) -> Result<Service, String> {
         changes,
         first_factor: raw.first_factor.map_or(1.0, |factor| factor.0),
         sizes,
-        ..Service::affine(raw.base_ms.0, raw.per_row_ms.0)
+        ..Service::affine(raw.base_ms.0 + server, raw.per_row_ms.0)
     })
 }
 

@@ -24,6 +24,13 @@ pub(super) struct Flags {
     #[arg(required_unless_present = "scenario")]
     per_row_ms: Option<Duration>,
 
+    /// Time that the server itself takes around each batch
+    ///
+    /// Handing a batch over, taking it back, and writing answers.
+    #[arg(long, value_name = "S", default_value = values::SERVER_MS, allow_hyphen_values = true)]
+    #[arg(value_parser = values::base())]
+    pub(super) server_ms: Duration,
+
     /// σ of log-normal noise on batch times
     #[arg(long, value_name = "SIGMA", default_value = "0", allow_hyphen_values = true)]
     #[arg(value_parser = values::up_to_one())]
@@ -96,7 +103,7 @@ impl Flags {
             changes: changes.into_iter().map(|(at, factor)| (Instant::EPOCH + at, factor)).collect(),
             first_factor: self.first_batch,
             sizes,
-            ..Service::affine(base, per_row)
+            ..Service::affine(base + self.server_ms, per_row)
         };
         let (name, weight) = (String::new(), NonZeroUsize::MIN);
         Ok(Subject { name, service, max_latency, max_batch, tried: None, weight, load })

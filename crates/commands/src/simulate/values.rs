@@ -22,6 +22,9 @@ pub(crate) fn base() -> impl Reader<Duration> {
     millis(0.0..=HOUR_MS)
 }
 
+/// What a server takes around a batch: what `benches/simulated.py` found on two cores, rounded.
+pub(crate) const SERVER_MS: &str = "0.2";
+
 /// The time that a row adds.
 pub(crate) fn per_row() -> impl Reader<Duration> {
     millis(0.0..=60_000.0)
