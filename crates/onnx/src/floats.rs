@@ -151,6 +151,25 @@ pub(super) fn changed(x: Handle, device: &DispatchDevice, by: impl FnOnce(&mut [
     Ok(Value::Float(turned_back(tensor(numbers, dims, device)?.float()?, &order)))
 }
 
+/// Whether somebody else has the tensor, so that it cannot be changed in place.
+pub(super) fn is_shared(x: &Handle) -> bool {
+    !local(x).is_some_and(FlexTensor::is_unique)
+}
+
+/// A tensor that is changed by another one; both are at hand, of one shape and in row-major order.
+pub(super) fn combined(
+    x: Handle,
+    by: Handle,
+    device: &DispatchDevice,
+    f: impl FnOnce(&mut [f32], &[f32]),
+) -> Result<Value, OpError> {
+    let others = Floats::of(&by).ok_or_else(|| OpError::new("a tensor that is not at hand"))?;
+    drop(by);
+    let y = changed(x, device, |numbers| f(numbers, others.as_slice()))?;
+    others.used_up();
+    Ok(y)
+}
+
 /// A tensor of these elements. The caller has checked the shape.
 pub(super) fn tensor(elements: Vec<f32>, dims: Vec<usize>, device: &DispatchDevice) -> Result<Value, OpError> {
     Value::from_data(TensorData::new(elements, dims), device)

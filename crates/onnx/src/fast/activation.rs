@@ -143,6 +143,24 @@ pub(crate) fn on_each(numbers: &mut [f32], f: impl Fn(f32) -> f32 + Copy + Sync)
     );
 }
 
+/// Combines each number with another.
+pub(crate) fn on_pairs(numbers: &mut [f32], others: &[f32], f: impl Fn(f32, f32) -> f32 + Copy + Sync) {
+    struct Work<'a, F>(F, &'a mut [f32], &'a [f32]);
+    impl<F: Fn(f32, f32) -> f32> WithSimd for Work<'_, F> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) {
+            self.1.iter_mut().zip(self.2).for_each(|(x, other)| *x = (self.0)(*x, *other));
+        }
+    }
+    if rayon::current_num_threads() == 1 {
+        return vectorized(Work(f, numbers, others));
+    }
+    let pieces = numbers.par_chunks_mut(PIECE).zip(others.par_chunks(PIECE));
+    pieces.for_each(|(numbers, others)| vectorized(Work(f, numbers, others)));
+}
+
 /// Multiplies the numbers of each channel by its scale and adds its shift: `[images][channels][size]`.
 pub(crate) fn scaled(numbers: &mut [f32], size: usize, scale: &[f32], shift: &[f32]) {
     struct Work<'a> {

@@ -5,12 +5,13 @@ use burn_backend::{BoolDType, DType, FloatDType, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
 use super::after::activated;
-use super::arithmetic::on_tensors;
+use super::arithmetic::{on_tensors, spread_over};
 use super::host::{self, for_float};
-use super::math::{floats, numbers};
+use super::math::{floats, in_place, near, numbers};
 use super::{Build, Kernel, Operator};
 use crate::fast::activation::Activation;
 use crate::fast::rows::{log_softmax, softmax};
+use crate::fast::spread::spread;
 use crate::floats as local;
 use crate::value::{Backend as B, Handle, OpError, Value, axis, broadcast, elements};
 
@@ -33,7 +34,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     Operator::new("HardSigmoid", |build| {
         let (alpha, beta) = (build.attributes.float("alpha", 0.2)?, build.attributes.float("beta", 0.5)?);
-        floats(move |x| B::hard_sigmoid(x, alpha.into(), beta.into()))
+        let general = floats(move |x| B::hard_sigmoid(x, alpha.into(), beta.into()))?;
+        near(general, move |x| {
+            let x = alpha * x + beta;
+            let x = if x < 0.0 { 0.0 } else { x };
+            if x > 1.0 { 1.0 } else { x }
+        })
     }),
     Operator::new("HardSwish", |_| known(Activation::HardSwish)),
     Operator::new("Hardmax", |build| along(build, hardmax)),
@@ -75,7 +81,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Softmax", |build| along(build, |x, axis, device| by_rows(x, axis, device, softmax, B::softmax))),
     Operator::new("Softplus", |_| composed(softplus)),
     Operator::new("Softsign", |_| {
-        composed(|x| B::float_div(x.clone(), B::float_add_scalar(B::float_abs(x), 1.0.into())))
+        let general = composed(|x| B::float_div(x.clone(), B::float_add_scalar(B::float_abs(x), 1.0.into())))?;
+        near(general, |x| x / (1.0 + x.abs()))
     }),
     Operator::new("Swish", |build| {
         let alpha = build.attributes.float("alpha", 1.0)?;
@@ -137,7 +144,17 @@ fn leaky_by(x: Value, slope: Value, device: &DispatchDevice) -> Result<Value, Op
     }
     match x {
         Value::Float(x) => {
-            let low = on_tensors(B::float_mul, B::float_clamp_max(x.clone(), 0.0.into()), slope.float()?)?;
+            let slope = slope.float()?;
+            if let Some(y) = spread_over(
+                |pair, y| spread(pair, y, |x, slope| if x < 0.0 { x * slope } else { x }),
+                &x,
+                &slope,
+                device,
+            )? {
+                [x, slope].into_iter().for_each(local::used_up);
+                return Ok(y);
+            }
+            let low = on_tensors(B::float_mul, B::float_clamp_max(x.clone(), 0.0.into()), slope)?;
             Ok(Value::Float(B::float_add(B::relu(x), low)))
         }
         x => host::zip_ints(x, slope, device, |x, slope| Ok(if x < 0 { x.wrapping_mul(slope) } else { x })),
@@ -151,14 +168,7 @@ pub(super) fn known(activation: Activation) -> Result<Kernel, OpError> {
 
 /// A kernel of one of our own activations where the elements are at hand, in place where nobody else has the tensor.
 fn quick(activation: Activation, general: Kernel) -> Result<Kernel, OpError> {
-    let Kernel::One(general) = general else { return Ok(general) };
-    Ok(Kernel::one(move |mut args| match args.take(0)? {
-        Value::Float(x) if local::has(&x) => local::changed(x, args.device, |numbers| activation.run(numbers)),
-        x => {
-            args.put(0, x);
-            general(args)
-        }
-    }))
+    in_place(general, move |numbers| activation.run(numbers))
 }
 
 /// Softmax, or its logarithm: by our own kernel on whole rows where the elements are at hand.

@@ -5,7 +5,7 @@ use burn_backend::{DType, Element, Scalar, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
 use super::{Args, Build, Kernel, Operator, host};
-use crate::fast::activation::{Activation, on_each};
+use crate::fast::activation::{Activation, on_each, on_pairs};
 use crate::fast::spread::{Pair, Side, spread};
 use crate::floats::{self, Strided};
 use crate::memory;
@@ -43,11 +43,17 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Sum", |_| all(added)),
 ];
 
+/// Below so many numbers burn's operation is quicker than ours: it keeps the tensor as it is.
+const SHORT: usize = 1 << 12;
+
 /// One binary operator on floats and on integers.
 #[derive(Clone, Copy)]
 struct Binary {
     /// By our own kernel.
     spread: fn(Pair<'_, f32>, &mut [f32]),
+    /// The same where both have one shape, into the left one or the right one.
+    into_left: fn(&mut [f32], &[f32]),
+    into_right: fn(&mut [f32], &[f32]),
     /// The same on integers; nothing where a result may not exist.
     spread_ints: Option<(Spread<i32>, Spread<i64>)>,
     floats: fn(Handle, Handle) -> Handle,
@@ -58,10 +64,12 @@ struct Binary {
     ints: fn(i128, i128) -> Result<i128, OpError>,
 }
 
-type Spread<E> = fn(Pair<'_, E>, &mut [E]);
+pub(super) type Spread<E> = fn(Pair<'_, E>, &mut [E]);
 
 const ADD: Binary = Binary {
     spread: |pair, y| spread(pair, y, |a, b| a + b),
+    into_left: |a, b| on_pairs(a, b, |a, b| a + b),
+    into_right: |b, a| on_pairs(b, a, |b, a| a + b),
     spread_ints: Some((|pair, y| spread(pair, y, i32::wrapping_add), |pair, y| spread(pair, y, i64::wrapping_add))),
     floats: B::float_add,
     by_number: B::float_add_scalar,
@@ -70,6 +78,8 @@ const ADD: Binary = Binary {
 };
 const SUB: Binary = Binary {
     spread: |pair, y| spread(pair, y, |a, b| a - b),
+    into_left: |a, b| on_pairs(a, b, |a, b| a - b),
+    into_right: |b, a| on_pairs(b, a, |b, a| a - b),
     spread_ints: Some((|pair, y| spread(pair, y, i32::wrapping_sub), |pair, y| spread(pair, y, i64::wrapping_sub))),
     floats: B::float_sub,
     by_number: B::float_sub_scalar,
@@ -78,6 +88,8 @@ const SUB: Binary = Binary {
 };
 const MUL: Binary = Binary {
     spread: |pair, y| spread(pair, y, |a, b| a * b),
+    into_left: |a, b| on_pairs(a, b, |a, b| a * b),
+    into_right: |b, a| on_pairs(b, a, |b, a| a * b),
     spread_ints: Some((|pair, y| spread(pair, y, i32::wrapping_mul), |pair, y| spread(pair, y, i64::wrapping_mul))),
     floats: B::float_mul,
     by_number: B::float_mul_scalar,
@@ -86,6 +98,8 @@ const MUL: Binary = Binary {
 };
 const DIV: Binary = Binary {
     spread: |pair, y| spread(pair, y, |a, b| a / b),
+    into_left: |a, b| on_pairs(a, b, |a, b| a / b),
+    into_right: |b, a| on_pairs(b, a, |b, a| a / b),
     spread_ints: None,
     floats: B::float_div,
     by_number: B::float_div_scalar,
@@ -132,7 +146,15 @@ fn number(build: &Build<'_>) -> Option<(f64, DType, usize)> {
 
 fn apply(op: Binary, a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
     match (a, b) {
-        (Value::Float(a), Value::Float(b)) if are_alike(&a, &b) => Ok(Value::Float(on_tensors(op.floats, a, b)?)),
+        (Value::Float(a), Value::Float(b)) if are_alike(&a, &b) && a.shape().num_elements() < SHORT => {
+            Ok(Value::Float((op.floats)(a, b)))
+        }
+        (Value::Float(a), Value::Float(b)) if are_alike(&a, &b) => {
+            match floats::is_shared(&a) && !floats::is_shared(&b) {
+                true => floats::combined(b, a, device, op.into_right),
+                false => floats::combined(a, b, device, op.into_left),
+            }
+        }
         (Value::Float(a), Value::Float(b)) => match spread_over(op.spread, &a, &b, device)? {
             Some(y) => {
                 [a, b].into_iter().for_each(floats::used_up);
@@ -162,7 +184,12 @@ fn are_alike(a: &Handle, b: &Handle) -> bool {
 ///
 /// The result is in the order of the tensor that has its shape, so that what is transposed stays so: a transposition around
 /// some arithmetic never copies anything.
-fn spread_over(f: Spread<f32>, a: &Handle, b: &Handle, device: &DispatchDevice) -> Result<Option<Value>, OpError> {
+pub(super) fn spread_over(
+    f: Spread<f32>,
+    a: &Handle,
+    b: &Handle,
+    device: &DispatchDevice,
+) -> Result<Option<Value>, OpError> {
     let (left, right) = (a.shape().to_vec(), b.shape().to_vec());
     let (Some(a), Some(b)) = (Strided::of(a), Strided::of(b)) else { return Ok(None) };
     let dims = broadcast(&left, &right)?;
@@ -538,6 +565,27 @@ mod tests {
         for operator in ["Add", "Max", "Pow", "Mod"] {
             let found = alone(17, operator, &[], [("a", none()), ("b", TensorData::from([1f32, 2.0, 3.0]))]);
             assert_eq!(found, Ok(none()), "{operator}");
+        }
+    }
+
+    #[test]
+    fn tensors_of_one_shape_are_combined_in_place_only_where_nobody_else_has_them() {
+        let author = Author::new(17).input("x", &[FREE]);
+        let author = author.node("Neg", &["x"], &["n"], &[]).node("Exp", &["x"], &["e"], &[]);
+        // The left one is read again, or the right one, or both; it is the same; and nobody reads the last two again.
+        let author = author.node("Sub", &["x", "e"], &["a"], &[]).node("Exp", &["n"], &["f"], &[]);
+        let author = author.node("Div", &["f", "n"], &["b"], &[]).node("Sub", &["x", "n"], &["c"], &[]);
+        let author = author.node("Sub", &["x", "x"], &["d"], &[]).node("Mul", &["x", "n"], &["g"], &[]);
+        let author = author.node("Sub", &["c", "g"], &["h"], &[]);
+        let author = ["a", "b", "d", "h"].into_iter().fold(author, |author, name| author.output(name, &[FREE]));
+        let x: Vec<f32> = (0..5000).map(|i| (i as f32 - 2499.5) / 1000.0).collect();
+        let found = author.answer(vec![TensorData::new(x.clone(), [5000])]).unwrap();
+        let expected: [fn(f32) -> f32; 4] = [|x| x - x.exp(), |x| (-x).exp() / -x, |_| 0.0, |x| x + x + x * x];
+        for (found, expected) in found.iter().zip(expected) {
+            for (found, x) in found.iter::<f32>().zip(&x) {
+                let expected = expected(*x);
+                assert!((found - expected).abs() <= 1e-5 * expected.abs().max(1.0), "{found} and {expected} of {x}");
+            }
         }
     }
 }

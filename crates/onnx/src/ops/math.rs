@@ -5,11 +5,12 @@ use burn_backend::{BoolDType, Scalar};
 
 use super::activation::known;
 use super::{Kernel, Operator, host};
-use crate::fast::activation::Activation;
+use crate::fast::activation::{Activation, on_each};
+use crate::floats as local;
 use crate::value::{Backend as B, Handle, OpError, Value};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("Abs", |_| numbers(B::float_abs, i128::abs)),
+    Operator::new("Abs", |_| near(numbers(B::float_abs, i128::abs)?, f32::abs)),
     Operator::new("Acos", |_| floats(B::float_acos)),
     Operator::new("Acosh", |_| floats(B::float_acosh)),
     Operator::new("Asin", |_| floats(B::float_asin)),
@@ -17,12 +18,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Atan", |_| floats(B::float_atan)),
     Operator::new("Atanh", |_| floats(B::float_atanh)),
     Operator::new("BitwiseNot", |_| Ok(Kernel::one(|mut args| host::map_ints(args.take(0)?, args.device, |x| !x)))),
-    Operator::new("Ceil", |_| floats(B::float_ceil)),
+    Operator::new("Ceil", |_| near(floats(B::float_ceil)?, f32::ceil)),
     Operator::new("Cos", |_| floats(B::float_cos)),
     Operator::new("Cosh", |_| floats(B::float_cosh)),
     Operator::new("Erf", |_| known(Activation::Erf)),
     Operator::new("Exp", |_| known(Activation::Exp)),
-    Operator::new("Floor", |_| floats(B::float_floor)),
+    Operator::new("Floor", |_| near(floats(B::float_floor)?, f32::floor)),
     Operator::new("IsInf", |build| {
         let negative = build.attributes.flag("detect_negative", true)?;
         let positive = build.attributes.flag("detect_positive", true)?;
@@ -38,13 +39,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     Operator::new("IsNaN", |_| test(|x| B::float_is_nan(x, BoolDType::Native))),
     Operator::new("Log", |_| floats(B::float_log)),
-    Operator::new("Neg", |_| numbers(B::float_neg, |x| -x)),
-    Operator::new("Reciprocal", |_| floats(B::float_recip)),
-    Operator::new("Round", |_| floats(B::float_round)),
+    Operator::new("Neg", |_| near(numbers(B::float_neg, |x| -x)?, |x| -x)),
+    Operator::new("Reciprocal", |_| near(floats(B::float_recip)?, |x| 1.0 / x)),
+    Operator::new("Round", |_| near(floats(B::float_round)?, f32::round_ties_even)),
     Operator::new("Sign", |_| numbers(B::float_sign, i128::signum)),
     Operator::new("Sin", |_| floats(B::float_sin)),
     Operator::new("Sinh", |_| floats(B::float_sinh)),
-    Operator::new("Sqrt", |_| floats(B::float_sqrt)),
+    Operator::new("Sqrt", |_| near(floats(B::float_sqrt)?, f32::sqrt)),
     Operator::new("Tan", |_| floats(B::float_tan)),
 ];
 
@@ -62,6 +63,23 @@ pub(super) fn numbers(
         Value::Float(x) => Ok(Value::Float(f(x))),
         x => host::map_ints(x, args.device, &ints),
     }))
+}
+
+/// A kernel that changes floats by a function of ours where they are at hand, in place where nobody else has the tensor.
+pub(super) fn in_place(general: Kernel, f: impl Fn(&mut [f32]) + Send + Sync + 'static) -> Result<Kernel, OpError> {
+    let Kernel::One(general) = general else { return Ok(general) };
+    Ok(Kernel::one(move |mut args| match args.take(0)? {
+        Value::Float(x) if local::has(&x) => local::changed(x, args.device, &f),
+        x => {
+            args.put(0, x);
+            general(args)
+        }
+    }))
+}
+
+/// The same, number by number.
+pub(super) fn near(general: Kernel, f: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static) -> Result<Kernel, OpError> {
+    in_place(general, move |numbers| on_each(numbers, f))
 }
 
 /// A kernel that tests each float.

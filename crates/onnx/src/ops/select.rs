@@ -6,6 +6,8 @@ use burn_dispatch::DispatchDevice;
 
 use super::arrange::{selected, zeros};
 use super::{Build, Kernel, Operator};
+use crate::floats::{self as local, Floats};
+use crate::memory;
 use crate::value::{Backend as B, HostInts, OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -169,6 +171,15 @@ pub(super) fn joined(parts: Vec<Value>, given: i64, device: &DispatchDevice) -> 
             other => ints.push(other.int_tensor(device)?),
         }
     }
+    let near = floats.iter().map(Floats::of).collect::<Option<Vec<_>>>().filter(|near| !near.is_empty());
+    if let Some(near) = near {
+        drop(floats);
+        let inner: usize = dims[axis + 1..].iter().product();
+        let mut y = memory::take(elements(&dims)?);
+        interleave(&near, dims[..axis].iter().product(), inner * dims[axis], &mut y);
+        near.into_iter().for_each(Floats::used_up);
+        return local::tensor(y, dims, device);
+    }
     // Parts of one type are of one kind.
     Ok(if !floats.is_empty() {
         Value::Float(B::float_cat(floats, axis))
@@ -177,6 +188,21 @@ pub(super) fn joined(parts: Vec<Value>, given: i64, device: &DispatchDevice) -> 
     } else {
         Value::Int(B::int_cat(ints, axis))
     })
+}
+
+/// Copies parts, each of `count` stretches, to lines of which each has a stretch of every part.
+fn interleave(parts: &[Floats], count: usize, line: usize, y: &mut [f32]) {
+    let mut first = 0;
+    for part in parts {
+        let part = part.as_slice();
+        let stretch = part.len() / count;
+        let pieces = part.chunks_exact(stretch).zip(y.chunks_exact_mut(line));
+        match stretch {
+            1 => pieces.for_each(|(from, to)| to[first] = from[0]),
+            _ => pieces.for_each(|(from, to)| to[first..first + stretch].copy_from_slice(from)),
+        }
+        first += stretch;
+    }
 }
 
 /// Cuts a tensor into `parts` consecutive pieces: of the given sizes, or of equal size with a shorter last one.
