@@ -3,7 +3,7 @@
 //! Tensors of other backends, and of other types, have none: there burn's own operations run.
 
 use burn_backend::ops::FloatTensorOps;
-use burn_backend::{DType, Shape, TensorData, TensorMetadata};
+use burn_backend::{BoolStore, DType, Shape, TensorData, TensorMetadata};
 use burn_dispatch::{BackendTensor, DispatchDevice, DispatchTensorKind};
 use burn_flex::{FlexTensor, Layout};
 
@@ -23,6 +23,11 @@ fn local(handle: &Handle) -> Option<&FlexTensor> {
 /// Whether there are such elements.
 pub(super) fn has(handle: &Handle) -> bool {
     local(handle).is_some()
+}
+
+/// Whether the tensor is one of booleans in this process's memory, a byte each.
+pub(super) fn is_bytes(handle: &Handle) -> bool {
+    matches!(handle.kind, DispatchTensorKind::Flex(_)) && handle.dtype() == DType::Bool(BoolStore::Native)
 }
 
 /// Elements to read, in row-major order.

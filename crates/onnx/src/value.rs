@@ -286,6 +286,11 @@ impl Value {
             let to = FloatDType::from(to);
             Ok(Value::Float(match value {
                 Value::Float(t) => Backend::float_cast(t, to),
+                Value::Bool(t) if to == FloatDType::F32 && floats::is_bytes(&t) => {
+                    let bools = Value::Bool(t).into_data()?;
+                    let numbers: Vec<f32> = bools.as_bytes().iter().map(|&byte| f32::from(byte)).collect();
+                    return Value::from_data(TensorData::new(numbers, bools.shape().clone()), device);
+                }
                 Value::Bool(t) => Backend::bool_into_float(t, to),
                 Value::Int(t) => Backend::int_into_float(t, to),
                 _ => return Err(unknown()),
@@ -301,7 +306,13 @@ impl Value {
         } else if let DType::Bool(_) = to {
             let to = BoolDType::from(to);
             Ok(Value::Bool(match value {
-                Value::Float(t) => Backend::float_not_equal_elem(t, 0.0.into(), to),
+                Value::Float(t) => match floats::Floats::of(&t) {
+                    Some(numbers) => {
+                        let bools: Vec<bool> = numbers.as_slice().iter().map(|x| *x != 0.0).collect();
+                        return Value::from_data(TensorData::new(bools, t.shape()), device);
+                    }
+                    None => Backend::float_not_equal_elem(t, 0.0.into(), to),
+                },
                 Value::Int(t) => Backend::int_not_equal_elem(t, 0.into(), to),
                 other => return Ok(other),
             }))

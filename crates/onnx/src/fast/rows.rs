@@ -27,6 +27,22 @@ pub(crate) fn layer_norm(numbers: &mut [f32], scale: &[f32], shift: Option<&[f32
     pieces(numbers, width, |piece| vectorized(LayerNorm { piece, scale, shift, epsilon }));
 }
 
+/// Divides each row of `width` numbers by its deviation, without its mean where it is `centred`. What it was: mean, and inverse deviation.
+pub(crate) fn standardize(numbers: &mut [f32], width: usize, epsilon: f32, centred: bool) -> Vec<[f32; 2]> {
+    let mut moments = vec![[0.0; 2]; numbers.len().checked_div(width).unwrap_or(0)];
+    let work = |(piece, moments)| vectorized(Standardize { piece, width, epsilon, centred, moments });
+    if width == 0 {
+        return moments;
+    }
+    if rayon::current_num_threads() == 1 {
+        work((numbers, &mut moments[..]));
+    } else {
+        let some = (PIECE / width).max(1);
+        numbers.par_chunks_mut(some * width).zip(moments.par_chunks_mut(some)).for_each(work);
+    }
+    moments
+}
+
 /// Works on pieces of whole rows, on all threads.
 fn pieces(numbers: &mut [f32], width: usize, work: impl Fn(&mut [f32]) + Send + Sync) {
     if width == 0 {
@@ -130,6 +146,31 @@ impl WithSimd for LayerNorm<'_> {
     }
 }
 
+struct Standardize<'a> {
+    piece: &'a mut [f32],
+    width: usize,
+    epsilon: f32,
+    centred: bool,
+    moments: &'a mut [[f32; 2]],
+}
+
+impl WithSimd for Standardize<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Standardize { piece, width, epsilon, centred, moments } = self;
+        for (row, moments) in piece.chunks_exact_mut(width).zip(moments) {
+            let count = width as f32;
+            let mean = if centred { fold(row, 0.0, |a, b| a + b, |a, b| a + b) / count } else { 0.0 };
+            let variance = fold(row, 0.0, |a, b| a + (b - mean) * (b - mean), |a, b| a + b) / count;
+            let factor = 1.0 / (variance + epsilon).sqrt();
+            row.iter_mut().for_each(|x| *x = (*x - mean) * factor);
+            *moments = [mean, factor];
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::numbers;
@@ -185,5 +226,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn rows_are_standardised_by_their_own_moments() {
+        for (width, centred) in [(1, true), (7, true), (16, false), (50, true), (384, false)] {
+            let x = numbers(4 * width, 1);
+            let mut y = x.clone();
+            let moments = standardize(&mut y, width, 1e-5, centred);
+            assert_eq!(moments.len(), 4);
+            for ((x, y), [mean, inverse]) in x.chunks(width).zip(y.chunks(width)).zip(moments) {
+                let expected = if centred { x.iter().sum::<f32>() / width as f32 } else { 0.0 };
+                let variance = x.iter().map(|x| (x - expected).powi(2)).sum::<f32>() / width as f32;
+                assert!((mean - expected).abs() < 1e-5 && (inverse * (variance + 1e-5).sqrt() - 1.0).abs() < 1e-4);
+                x.iter().zip(y).for_each(|(x, y)| assert!((y - (x - mean) * inverse).abs() < 1e-5, "{width}"));
+            }
+        }
+        assert!(standardize(&mut [], 0, 1e-5, true).is_empty());
     }
 }

@@ -28,7 +28,7 @@ struct Axis {
 }
 
 /// Each two numbers' result, in row-major order.
-pub(crate) fn spread<E: Copy>(pair: Pair<'_, E>, y: &mut [E], f: impl Fn(E, E) -> E + Copy) {
+pub(crate) fn spread<E: Copy, O>(pair: Pair<'_, E>, y: &mut [O], f: impl Fn(E, E) -> O + Copy) {
     if y.is_empty() {
         return;
     }
@@ -52,17 +52,17 @@ fn merged(dims: &[usize], left: &[usize], right: &[usize]) -> Vec<Axis> {
     axes
 }
 
-struct Work<'a, E, F> {
+struct Work<'a, E, O, F> {
     f: F,
     /// All but the last.
     axes: &'a [Axis],
     inner: Axis,
     left: &'a [E],
     right: &'a [E],
-    y: &'a mut [E],
+    y: &'a mut [O],
 }
 
-impl<E: Copy, F: Fn(E, E) -> E + Copy> WithSimd for Work<'_, E, F> {
+impl<E: Copy, O, F: Fn(E, E) -> O + Copy> WithSimd for Work<'_, E, O, F> {
     type Output = ();
 
     /// One line of the last axis after another.

@@ -207,6 +207,24 @@ pub(super) fn spread_over(
     Ok(Some(Value::Float(floats::turned_back(y.float()?, &order))))
 }
 
+/// A comparison of two tensors by our own kernel; `None` where they are not at hand.
+pub(super) fn compared(
+    f: fn(Pair<'_, f32>, &mut [bool]),
+    a: &Handle,
+    b: &Handle,
+    device: &DispatchDevice,
+) -> Result<Option<Value>, OpError> {
+    let (left, right) = (a.shape().to_vec(), b.shape().to_vec());
+    let (Some(a), Some(b)) = (Strided::of(a), Strided::of(b)) else { return Ok(None) };
+    let dims = broadcast(&left, &right)?;
+    let (of_left, of_right) = (repeated(&left, &a.strides, dims.len()), repeated(&right, &b.strides, dims.len()));
+    let left = Side { numbers: &a.elements[a.start..], strides: &of_left };
+    let right = Side { numbers: &b.elements[b.start..], strides: &of_right };
+    let mut y = vec![false; elements(&dims)?];
+    f(Pair { dims: &dims, left, right }, &mut y);
+    Value::from_data(TensorData::new(y, dims), device).map(Some)
+}
+
 /// How far neighbours are apart in a tensor that has these dimensions in a shape of this rank; an axis of length one repeats.
 fn repeated(own: &[usize], strides: &[usize], rank: usize) -> Vec<usize> {
     let each = own.iter().zip(strides).map(|(&length, &stride)| if length == 1 { 0 } else { stride });
@@ -233,6 +251,24 @@ fn spread_ints<E: Element>(f: Spread<E>, a: Value, b: Value, device: &DispatchDe
 /// The sum of two values, as `Add` gives it.
 pub(super) fn added(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
     apply(ADD, a, b, device)
+}
+
+/// The product of two values, as `Mul` gives it.
+pub(super) fn multiplied(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    apply(MUL, a, b, device)
+}
+
+/// The quotient of two values, as `Div` gives it.
+pub(super) fn divided(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpError> {
+    apply(DIV, a, b, device)
+}
+
+/// The squares of a tensor's numbers.
+pub(super) fn squared(x: Handle, device: &DispatchDevice) -> Result<Handle, OpError> {
+    if floats::has(&x) {
+        return floats::changed(x, device, |x| on_each(x, |x| x * x))?.float();
+    }
+    Ok(B::float_mul(x.clone(), x))
 }
 
 /// Applies an operation of two tensors of one type, whose shapes broadcast.

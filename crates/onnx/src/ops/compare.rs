@@ -4,17 +4,26 @@ use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn_backend::{BoolDType, Shape};
 use burn_dispatch::DispatchDevice;
 
-use super::arithmetic::on_tensors;
+use super::arithmetic::{compared, on_tensors};
 use super::{Kernel, Operator};
+use crate::fast::spread::{Pair, spread as laid};
 use crate::value::{Backend as B, Handle, OpError, Value, broadcast, lift};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("And", |_| logic(B::bool_and)),
-    Operator::comparing("Equal", |_| compare(B::float_equal, B::int_equal, Some(B::bool_equal))),
-    Operator::new("Greater", |_| compare(B::float_greater, B::int_greater, None)),
-    Operator::new("GreaterOrEqual", |_| compare(B::float_greater_equal, B::int_greater_equal, None)),
-    Operator::new("Less", |_| compare(B::float_lower, B::int_lower, None)),
-    Operator::new("LessOrEqual", |_| compare(B::float_lower_equal, B::int_lower_equal, None)),
+    Operator::comparing("Equal", |_| {
+        compare((B::float_equal, |pair, y| laid(pair, y, |a, b| a == b)), B::int_equal, Some(B::bool_equal))
+    }),
+    Operator::new("Greater", |_| {
+        compare((B::float_greater, |pair, y| laid(pair, y, |a, b| a > b)), B::int_greater, None)
+    }),
+    Operator::new("GreaterOrEqual", |_| {
+        compare((B::float_greater_equal, |pair, y| laid(pair, y, |a, b| a >= b)), B::int_greater_equal, None)
+    }),
+    Operator::new("Less", |_| compare((B::float_lower, |pair, y| laid(pair, y, |a, b| a < b)), B::int_lower, None)),
+    Operator::new("LessOrEqual", |_| {
+        compare((B::float_lower_equal, |pair, y| laid(pair, y, |a, b| a <= b)), B::int_lower_equal, None)
+    }),
     Operator::new("Not", |_| Ok(Kernel::one(|mut args| Ok(Value::Bool(B::bool_not(args.take(0)?.bool()?)))))),
     Operator::new("Or", |_| logic(B::bool_or)),
     Operator::moving("Where", |_| {
@@ -34,15 +43,20 @@ fn logic(f: fn(Handle, Handle) -> Handle) -> Result<Kernel, OpError> {
 }
 
 type Comparison = fn(Handle, Handle, BoolDType) -> Handle;
+/// The same by our own kernel.
+type Near = fn(Pair<'_, f32>, &mut [bool]);
 
 fn compare(
-    floats: Comparison,
+    (floats, near): (Comparison, Near),
     ints: Comparison,
     bools: Option<fn(Handle, Handle) -> Handle>,
 ) -> Result<Kernel, OpError> {
     Ok(Kernel::one(move |mut args| {
         let answer = match (args.take(0)?, args.take(1)?) {
-            (Value::Float(a), Value::Float(b)) => on_tensors(|a, b| floats(a, b, BoolDType::Native), a, b),
+            (Value::Float(a), Value::Float(b)) => match compared(near, &a, &b, args.device)? {
+                Some(answer) => return Ok(answer),
+                None => on_tensors(|a, b| floats(a, b, BoolDType::Native), a, b),
+            },
             (a @ (Value::Int(_) | Value::Host(_)), b @ (Value::Int(_) | Value::Host(_))) => {
                 let (a, b) = (a.int_tensor(args.device)?, b.int_tensor(args.device)?);
                 on_tensors(|a, b| ints(a, b, BoolDType::Native), a, b)

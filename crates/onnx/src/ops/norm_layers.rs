@@ -2,9 +2,11 @@
 
 use burn_backend::ops::{FloatTensorOps, PadMode};
 use burn_backend::{DType, FloatDType, Shape, Slice, TensorMetadata};
+use burn_dispatch::DispatchDevice;
 
+use super::arithmetic::{added, divided, multiplied, squared};
 use super::{Args, Build, Kernel, Operator};
-use crate::fast::rows::layer_norm;
+use crate::fast::rows::{layer_norm, standardize};
 use crate::floats::{self, Floats};
 use crate::tensors::dtype;
 use crate::value::{Backend as B, Handle, OpError, Value, axis, broadcast, elements, lift};
@@ -54,11 +56,11 @@ pub(super) const OPERATORS: &[Operator] = &[
             let axis = axis(given, x.shape().num_dims())?;
             let norm = match p {
                 1 => B::float_sum_dim(B::float_abs(x.clone()), axis),
-                _ => B::float_sqrt(B::float_sum_dim(B::float_mul(x.clone(), x.clone()), axis)),
+                _ => B::float_sqrt(B::float_sum_dim(squared(x.clone(), args.device)?, axis)),
             };
             // Nothing but zeros stays so: the smallest positive number of any float type instead of the norm.
             let floor = if norm.dtype() == DType::F16 { 6e-8 } else { f32::MIN_POSITIVE };
-            Ok(Value::Float(B::float_div(x, B::float_clamp_min(norm, floor.into()))))
+            divided(Value::Float(x), Value::Float(B::float_clamp_min(norm, floor.into())), args.device)
         }))
     }),
     Operator::new("LRN", local_response),
@@ -120,6 +122,16 @@ fn standardized(x: Handle, rows: usize, epsilon: f32, stash: DType, center: bool
     let (shape, kind) = (x.shape(), x.dtype());
     let each = shape.num_elements().checked_div(rows).filter(|&each| each > 0);
     let each = each.ok_or_else(|| OpError(format!("nothing can be normalised in the shape {shape:?}")))?;
+    if kind == DType::F32 && stash == kind && floats::has(&x) {
+        let (device, column) =
+            (x.device(), |numbers: Vec<f32>, device| floats::tensor(numbers, vec![rows, 1], device)?.float());
+        let mut numbers = floats::into_vec(x)?;
+        let moments = standardize(&mut numbers, each, epsilon, center);
+        let y = floats::tensor(numbers, vec![rows, each], &device)?.float()?;
+        let mean = center.then(|| column(moments.iter().map(|[mean, _]| *mean).collect(), &device)).transpose()?;
+        let inverse = column(moments.iter().map(|[_, inverse]| *inverse).collect(), &device)?;
+        return Ok(Standardized { y, mean, inverse });
+    }
     let mut x = cast(B::float_reshape(x, Shape::from(vec![rows, each])), stash);
     let mean = center.then(|| B::float_mean_dim(x.clone(), 1));
     if let Some(mean) = &mean {
@@ -130,6 +142,8 @@ fn standardized(x: Handle, rows: usize, epsilon: f32, stash: DType, center: bool
     let y = cast(B::float_mul(x, inverse.clone()), kind);
     Ok(Standardized { y, mean, inverse })
 }
+
+type Combined = fn(Value, Value, &DispatchDevice) -> Result<Value, OpError>;
 
 /// Scale and shift (arguments 1 and 2) of each of `count` channels, over `y` taken in the shape `wide`.
 fn by_channel(
@@ -142,15 +156,16 @@ fn by_channel(
     let mut column = vec![1; wide.len()];
     column[1] = count;
     let kind = y.dtype();
-    let mut y = B::float_reshape(y, Shape::from(wide));
-    for (i, f) in [(1, B::float_mul as fn(Handle, Handle) -> Handle), (2, B::float_add)] {
+    let mut y = Value::Float(y).reshape(wide)?;
+    for (i, f) in [(1, multiplied as Combined), (2, added)] {
         let factor = args.take(i)?;
         if factor.shape() != [count] {
             return Err(OpError(format!("a scale or shift of shape {:?} for {count} channels", factor.shape())));
         }
-        y = f(y, cast(factor.reshape(column.clone())?.float()?, kind));
+        let factor = cast(factor.reshape(column.clone())?.float()?, kind);
+        y = f(y, Value::Float(factor), args.device)?;
     }
-    Value::Float(y).reshape(dims)
+    y.reshape(dims)
 }
 
 /// Normalises all dimensions from an axis on, as one; then scales and shifts them.

@@ -4,6 +4,7 @@ use burn_backend::ops::FloatTensorOps;
 use burn_backend::{BoolStore, DType, TensorData};
 use burn_dispatch::DispatchDevice;
 
+use super::arithmetic::squared;
 use super::host::{self, Lines, Narrow, Walk, for_float, for_int};
 use super::{Build, Kernel, Operator};
 use crate::value::{Backend as B, Handle, OpError, Value, axis, elements};
@@ -64,7 +65,7 @@ fn reduced(reduction: Reduction, x: Value, kept: &[usize], device: &DispatchDevi
     let (dims, dtype) = (x.shape(), x.dtype());
     match x {
         Value::Float(x) if !dims.contains(&0) && reduction != LogSumExp => {
-            Ok(Value::Float(on_tensor(reduction, x, &dims, kept)))
+            on_tensor(reduction, x, &dims, kept, device).map(Value::Float)
         }
         Value::Float(_) => host::of_floats(floats(reduction, x, kept)?, dtype, kept.to_vec(), device),
         Value::Bool(_) if matches!(reduction, Max | Min) => {
@@ -82,7 +83,13 @@ fn reduced(reduction: Reduction, x: Value, kept: &[usize], device: &DispatchDevi
 }
 
 /// Maps, reduces one axis after the other, maps again.
-fn on_tensor(reduction: Reduction, x: Handle, dims: &[usize], kept: &[usize]) -> Handle {
+fn on_tensor(
+    reduction: Reduction,
+    x: Handle,
+    dims: &[usize],
+    kept: &[usize],
+    device: &DispatchDevice,
+) -> Result<Handle, OpError> {
     use Reduction::{L1, L2, LogSum, LogSumExp, Max, Mean, Min, Prod, Sum, SumSquare};
     let along = match reduction {
         L1 | L2 | LogSum | LogSumExp | Sum | SumSquare => B::float_sum_dim,
@@ -93,16 +100,16 @@ fn on_tensor(reduction: Reduction, x: Handle, dims: &[usize], kept: &[usize]) ->
     };
     let x = match reduction {
         L1 => B::float_abs(x),
-        L2 | SumSquare => B::float_mul(x.clone(), x),
+        L2 | SumSquare => squared(x, device)?,
         _ => x,
     };
     let axes = (0..dims.len()).filter(|&axis| dims[axis] != kept[axis]);
     let y = axes.fold(x, along);
-    match reduction {
+    Ok(match reduction {
         L2 => B::float_sqrt(y),
         LogSum => B::float_log(y),
         _ => y,
-    }
+    })
 }
 
 /// Every reduction of floats, on the host; of nothing it is what leaves a sum, product or extremum as it is.
