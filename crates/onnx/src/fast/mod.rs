@@ -11,6 +11,7 @@ pub(crate) mod conv;
 pub(crate) mod conv_integers;
 mod depthwise;
 pub(crate) mod forest;
+mod gathered;
 pub(crate) mod integers;
 mod planes;
 pub(crate) mod pool;

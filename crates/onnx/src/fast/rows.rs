@@ -27,7 +27,8 @@ pub(crate) fn layer_norm(numbers: &mut [f32], scale: &[f32], shift: Option<&[f32
     pieces(numbers, width, |piece| vectorized(LayerNorm { piece, scale, shift, epsilon }));
 }
 
-/// Divides each row of `width` numbers by its deviation, without its mean where it is `centred`. What it was: mean, and inverse deviation.
+/// Standardises each row of `width` numbers: less its mean if `centred`, and divided by its deviation from that, or else from 0. Gives the
+/// mean of each row, 0 if not `centred`, and what it was multiplied by.
 pub(crate) fn standardize(numbers: &mut [f32], width: usize, epsilon: f32, centred: bool) -> Vec<[f32; 2]> {
     let mut moments = vec![[0.0; 2]; numbers.len().checked_div(width).unwrap_or(0)];
     let work = |(piece, moments)| vectorized(Standardize { piece, width, epsilon, centred, moments });
