@@ -190,19 +190,13 @@ pub(super) fn spread_over(
     b: &Handle,
     device: &DispatchDevice,
 ) -> Result<Option<Value>, OpError> {
-    let (left, right) = (a.shape().to_vec(), b.shape().to_vec());
-    let (Some(a), Some(b)) = (Strided::of(a), Strided::of(b)) else { return Ok(None) };
-    let dims = broadcast(&left, &right)?;
-    let rank = dims.len();
-    let (of_left, of_right) = (repeated(&left, &a.strides, rank), repeated(&right, &b.strides, rank));
-    let leading = if right == dims && left != dims { &of_right } else { &of_left };
-    let order = floats::memory_order(&dims, leading);
+    let Some((dims, [left, right])) = broadcasting(a, b)? else { return Ok(None) };
+    let leading = if b.shape().to_vec() == dims && a.shape().to_vec() != dims { &right } else { &left };
+    let order = floats::memory_order(&dims, &leading.strides);
     let pick = |of: &[usize]| order.iter().map(|&axis| of[axis]).collect::<Vec<usize>>();
-    let (of_left, of_right, inner) = (pick(&of_left), pick(&of_right), pick(&dims));
+    let (of_left, of_right, inner) = (pick(&left.strides), pick(&right.strides), pick(&dims));
     let mut y = memory::take(elements(&dims)?);
-    let left = Side { numbers: &a.elements[a.start..], strides: &of_left };
-    let right = Side { numbers: &b.elements[b.start..], strides: &of_right };
-    f(Pair { dims: &inner, left, right }, &mut y);
+    f(Pair { dims: &inner, left: side(&left, &of_left), right: side(&right, &of_right) }, &mut y);
     let y = floats::tensor(y, inner, device)?;
     Ok(Some(Value::Float(floats::turned_back(y.float()?, &order))))
 }
@@ -214,15 +208,26 @@ pub(super) fn compared(
     b: &Handle,
     device: &DispatchDevice,
 ) -> Result<Option<Value>, OpError> {
-    let (left, right) = (a.shape().to_vec(), b.shape().to_vec());
-    let (Some(a), Some(b)) = (Strided::of(a), Strided::of(b)) else { return Ok(None) };
-    let dims = broadcast(&left, &right)?;
-    let (of_left, of_right) = (repeated(&left, &a.strides, dims.len()), repeated(&right, &b.strides, dims.len()));
-    let left = Side { numbers: &a.elements[a.start..], strides: &of_left };
-    let right = Side { numbers: &b.elements[b.start..], strides: &of_right };
+    let Some((dims, [left, right])) = broadcasting(a, b)? else { return Ok(None) };
     let mut y = vec![false; elements(&dims)?];
-    f(Pair { dims: &dims, left, right }, &mut y);
+    f(Pair { dims: &dims, left: side(&left, &left.strides), right: side(&right, &right.strides) }, &mut y);
     Value::from_data(TensorData::new(y, dims), device).map(Some)
+}
+
+/// The shape that two tensors broadcast to, and both as they repeat in it.
+type Broadcast<'a> = (Vec<usize>, [Strided<'a>; 2]);
+
+/// `None` where one of them is not at hand.
+fn broadcasting<'a>(a: &'a Handle, b: &'a Handle) -> Result<Option<Broadcast<'a>>, OpError> {
+    let (Some(left), Some(right)) = (Strided::of(a), Strided::of(b)) else { return Ok(None) };
+    let dims = broadcast(&a.shape(), &b.shape())?;
+    let within = |of: Strided<'a>, own: &[usize]| Strided { strides: repeated(own, &of.strides, dims.len()), ..of };
+    let sides = [within(left, &a.shape()), within(right, &b.shape())];
+    Ok(Some((dims, sides)))
+}
+
+fn side<'a>(of: &Strided<'a>, strides: &'a [usize]) -> Side<'a, f32> {
+    Side { numbers: &of.elements[of.start..], strides }
 }
 
 /// How far neighbours are apart in a tensor that has these dimensions in a shape of this rank; an axis of length one repeats.

@@ -123,13 +123,15 @@ fn standardized(x: Handle, rows: usize, epsilon: f32, stash: DType, center: bool
     let each = shape.num_elements().checked_div(rows).filter(|&each| each > 0);
     let each = each.ok_or_else(|| OpError(format!("nothing can be normalised in the shape {shape:?}")))?;
     if kind == DType::F32 && stash == kind && floats::has(&x) {
-        let (device, column) =
-            (x.device(), |numbers: Vec<f32>, device| floats::tensor(numbers, vec![rows, 1], device)?.float());
+        let device = x.device();
         let mut numbers = floats::into_vec(x)?;
         let moments = standardize(&mut numbers, each, epsilon, center);
         let y = floats::tensor(numbers, vec![rows, each], &device)?.float()?;
-        let mean = center.then(|| column(moments.iter().map(|[mean, _]| *mean).collect(), &device)).transpose()?;
-        let inverse = column(moments.iter().map(|[_, inverse]| *inverse).collect(), &device)?;
+        let moment = |i: usize| {
+            let column = moments.iter().map(|moments| moments[i]).collect();
+            floats::tensor(column, vec![rows, 1], &device)?.float()
+        };
+        let (mean, inverse) = (center.then(|| moment(0)).transpose()?, moment(1)?);
         return Ok(Standardized { y, mean, inverse });
     }
     let mut x = cast(B::float_reshape(x, Shape::from(vec![rows, each])), stash);
