@@ -324,6 +324,23 @@ fn people_get_a_table_two_plots_who_won_and_what_the_caps_cost() {
 }
 
 #[test]
+fn what_the_server_takes_around_a_batch_is_counted_and_said() {
+    let (_, usual, _) = simulate("--poisson 3000 --for 2");
+    assert!(usual.contains("each batch takes 0.2 ms of the server's own as well"), "{usual}");
+    assert!(usual.contains("at most 14,884 rows a second in time"), "128 rows in 8.6 ms: {usual}");
+    let (_, model_alone, _) = simulate("--poisson 3000 --for 2 --server-ms 0");
+    assert!(!model_alone.contains("server's own"), "{model_alone}");
+    assert!(model_alone.contains("at most 15,238 rows a second in time"), "128 rows in 8.4 ms: {model_alone}");
+    let model = "max_latency_ms = 50\nmax_batch_size = 128\nservice = { base_ms = 2, per_row_ms = 0.05 }";
+    let arrivals = "arrivals = [{ process = \"poisson\", rate = 3000, for_s = 2 }]";
+    for (server, rows) in [("", "14,884"), ("server_ms = 0", "15,238")] {
+        let (code, out, err) = scenario(&format!("{server}\n{model}\n{arrivals}\n"), &[]);
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert!(out.contains(&format!("at most {rows} rows a second in time")), "{out}");
+    }
+}
+
+#[test]
 fn a_server_that_is_too_slow_for_its_cap_is_told_as_such() {
     let slow = ["--base-ms", "60", "--per-row-ms", "1", "--max-latency-ms", "50", "--max-batch-size", "8"];
     let words = [&["--poisson", "100", "--for", "2"][..], &slow].concat();
