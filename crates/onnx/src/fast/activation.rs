@@ -71,7 +71,7 @@ fn factors(x: f32) -> (f32, f32) {
 
 /// e^x to 2e-7 of itself.
 #[inline(always)]
-pub(super) fn exp(x: f32) -> f32 {
+pub(crate) fn exp(x: f32) -> f32 {
     // Below it the result is so small that its precision drops.
     const LOWEST: f32 = -87.3;
     let given = x;
@@ -114,6 +114,28 @@ pub(super) fn tanh(x: f32) -> f32 {
     let s = x * x;
     let near = x * (1.0 + s * (-1.0 / 3.0 + s * (2.0 / 15.0 + s * (-17.0 / 315.0))));
     if x.abs() < 0.25 { near } else { far }
+}
+
+/// ln(1 + e^x), to 3e-7 of itself.
+#[inline(always)]
+pub(crate) fn softplus(x: f32) -> f32 {
+    let e = exp(-x.abs());
+    // ln(1 + e) is 2 · artanh(s), and s is a third at most.
+    let s = e / (2.0 + e);
+    let mut p = 1.0 / 15.0;
+    for c in [1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 0.2, 1.0 / 3.0, 1.0] {
+        p = p * s * s + c;
+    }
+    2.0 * p * s + if x > 0.0 { x } else { 0.0 }
+}
+
+/// x · tanh(ln(1 + e^x)), which is x · w / (w + 2) with w = e^x · (e^x + 2).
+#[inline(always)]
+pub(crate) fn mish(x: f32) -> f32 {
+    // From here on the quotient is 1.
+    let e = exp(if x > 20.0 { 20.0 } else { x });
+    let w = e * (e + 2.0);
+    x * (w / (w + 2.0))
 }
 
 /// Changes all numbers, some of them on each thread.
@@ -320,6 +342,10 @@ mod tests {
         assert!(found < 2e-7, "tanh {found}");
         let found = worst(sigmoid, |x| 1.0 / (1.0 + (-x).exp()), false, 90.0);
         assert!(found < 2e-7, "sigmoid {found}");
+        let found = worst(softplus, |x| x.max(0.0) + (-x.abs()).exp().ln_1p(), true, 87.0);
+        assert!(found < 3e-7, "softplus {found}");
+        let found = worst(mish, |x| x * x.exp().ln_1p().tanh(), false, 80.0);
+        assert!(found < 1e-6, "mish {found}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::arithmetic::{on_tensors, spread_over};
 use super::host::{self, for_float};
 use super::math::{floats, in_place, near, numbers};
 use super::{Build, Kernel, Operator};
-use crate::fast::activation::Activation;
+use crate::fast::activation::{self as fast, Activation, exp};
 use crate::fast::rows::{log_softmax, softmax};
 use crate::fast::spread::spread;
 use crate::floats as local;
@@ -17,11 +17,16 @@ use crate::value::{Backend as B, Handle, OpError, Value, axis, broadcast, elemen
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Celu", |build| {
-        let alpha = f64::from(build.attributes.float("alpha", 1.0)?);
-        if alpha == 0.0 {
+        let factor = build.attributes.float("alpha", 1.0)?;
+        if factor == 0.0 {
             return Err(OpError::new("an alpha of 0"));
         }
-        composed(move |x| B::float_add(B::relu(x.clone()), below(x, alpha, 1.0 / alpha)))
+        let alpha = f64::from(factor);
+        let general = composed(move |x| B::float_add(B::relu(x.clone()), below(x, alpha, 1.0 / alpha)))?;
+        near(general, move |x| {
+            let below = factor * (exp(if x < 0.0 { x / factor } else { 0.0 }) - 1.0);
+            if x < 0.0 { below } else { x }
+        })
     }),
     Operator::new("Elu", |build| {
         let alpha = build.attributes.float("alpha", 1.0)?;
@@ -50,7 +55,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("LogSoftmax", |build| {
         along(build, |x, axis, device| by_rows(x, axis, device, log_softmax, B::log_softmax))
     }),
-    Operator::new("Mish", |_| composed(|x| B::float_mul(x.clone(), B::float_tanh(softplus(x))))),
+    Operator::new("Mish", |_| near(composed(|x| B::float_mul(x.clone(), B::float_tanh(softplus(x))))?, fast::mish)),
     Operator::new("PRelu", |_| {
         Ok(Kernel::one(|mut args| {
             let (x, slope) = (args.take(0)?, args.take(1)?);
@@ -60,9 +65,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Relu", |_| quick(Activation::Relu, numbers(B::relu, |x| x.max(0))?)),
     Operator::new("Selu", |build| {
         // The numbers of Klambauer et al., "Self-Normalizing Neural Networks", 2017, as ONNX writes them.
-        let alpha = f64::from(build.attributes.float("alpha", 1.673_263_2)?);
+        let alpha = build.attributes.float("alpha", 1.673_263_2)?;
         let gamma = build.attributes.float("gamma", 1.050_701)?;
-        composed(move |x| B::float_mul_scalar(B::float_add(B::relu(x.clone()), below(x, alpha, 1.0)), gamma.into()))
+        let general = composed(move |x| B::float_mul_scalar(elu(x, alpha.into()), gamma.into()))?;
+        near(general, move |x| {
+            let below = alpha * (exp(if x < 0.0 { x } else { 0.0 }) - 1.0);
+            gamma * if x < 0.0 { below } else { x }
+        })
     }),
     Operator::new("Shrink", |build| {
         let bias = f64::from(build.attributes.float("bias", 0.0)?);
@@ -79,22 +88,24 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     Operator::new("Sigmoid", |_| known(Activation::Sigmoid)),
     Operator::new("Softmax", |build| along(build, |x, axis, device| by_rows(x, axis, device, softmax, B::softmax))),
-    Operator::new("Softplus", |_| composed(softplus)),
+    Operator::new("Softplus", |_| near(composed(softplus)?, fast::softplus)),
     Operator::new("Softsign", |_| {
         let general = composed(|x| B::float_div(x.clone(), B::float_add_scalar(B::float_abs(x), 1.0.into())))?;
         near(general, |x| x / (1.0 + x.abs()))
     }),
     Operator::new("Swish", |build| {
         let alpha = build.attributes.float("alpha", 1.0)?;
-        composed(move |x| B::float_mul(x.clone(), B::sigmoid(B::float_mul_scalar(x, alpha.into()))))
+        let general = composed(move |x| B::float_mul(x.clone(), B::sigmoid(B::float_mul_scalar(x, alpha.into()))))?;
+        near(general, move |x| x / (1.0 + exp(-alpha * x)))
     }),
     Operator::new("Tanh", |_| known(Activation::Tanh)),
     Operator::new("ThresholdedRelu", |build| {
         let alpha = build.attributes.float("alpha", 1.0)?;
-        floats(move |x| {
+        let general = floats(move |x| {
             let low = B::float_lower_equal_elem(x.clone(), alpha.into(), BoolDType::Native);
             B::float_mask_fill(x, low, 0.0.into())
-        })
+        })?;
+        near(general, move |x| if x <= alpha { 0.0 } else { x })
     }),
 ];
 

@@ -27,8 +27,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Mean", |_| {
         Ok(Kernel::one(|mut args| {
             let parts = args.all();
-            let count = parts.len() as f64;
+            let count = parts.len() as f32;
             let sum = folded(parts, args.device, added)?.float()?;
+            if floats::has(&sum) {
+                return floats::changed(sum, args.device, |sum| on_each(sum, |x| x / count));
+            }
             Ok(Value::Float(B::float_div_scalar(sum, count.into())))
         }))
     }),
