@@ -11,6 +11,7 @@ mod body;
 mod call;
 mod chunks;
 mod connection;
+mod decimals;
 mod docs;
 mod grpc;
 mod guard;

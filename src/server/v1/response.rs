@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use super::request::Form;
 use crate::runner::{Rows, Signature};
-use crate::server::v2::response::{Float, most_of, most_of_text};
+use crate::server::decimals;
+use crate::server::v2::response::{Float, each, json, most_of, most_of_text, separate};
 use crate::tensor::{Data, Tensor, Tensors};
 
 /// Outputs whose names end so hold what is no text.
@@ -81,12 +82,6 @@ pub(super) fn encode(outputs: &Tensors, signature: &Signature, form: Form) -> Re
 
 struct Whole<'a>(&'a Tensor);
 
-fn separate(place: usize, to: &mut Vec<u8>) {
-    if place > 0 {
-        to.push(b',');
-    }
-}
-
 /// The only value, or an object of all by name.
 fn named<T>(values: &[(&str, T)], to: &mut Vec<u8>, write: impl Fn(&str, &T, &mut Vec<u8>)) {
     if let [(name, only)] = values {
@@ -105,33 +100,37 @@ fn named<T>(values: &[(&str, T)], to: &mut Vec<u8>, write: impl Fn(&str, &T, &mu
 /// Lists of this shape, or the one element of no shape, from the element `at` on.
 fn value(name: &str, data: &Data, at: usize, shape: &[usize], to: &mut Vec<u8>) {
     match data {
-        Data::Bool(v) => lists(&v[at..], shape, to, &json),
-        Data::Uint8(v) => lists(&v[at..], shape, to, &json),
-        Data::Uint16(v) => lists(&v[at..], shape, to, &json),
-        Data::Uint32(v) => lists(&v[at..], shape, to, &json),
-        Data::Uint64(v) => lists(&v[at..], shape, to, &json),
-        Data::Int8(v) => lists(&v[at..], shape, to, &json),
-        Data::Int16(v) => lists(&v[at..], shape, to, &json),
-        Data::Int32(v) => lists(&v[at..], shape, to, &json),
-        Data::Int64(v) => lists(&v[at..], shape, to, &json),
-        Data::Fp16(v) => lists(&v[at..], shape, to, &|&x, to: &mut _| json(&Float(f16::to_f32(x)), to)),
-        Data::Bf16(v) => lists(&v[at..], shape, to, &|&x, to: &mut _| json(&Float(bf16::to_f32(x)), to)),
-        Data::Fp32(v) => lists(&v[at..], shape, to, &|&x, to: &mut _| json(&Float(x), to)),
-        Data::Fp64(v) => lists(&v[at..], shape, to, &|&x, to: &mut _| json(&Float(x), to)),
+        Data::Bool(v) => lists(&v[at..], shape, to, &|v, to| each(v, to, json)),
+        Data::Uint8(v) => lists(&v[at..], shape, to, &|v, to| each(v, to, json)),
+        Data::Uint16(v) => lists(&v[at..], shape, to, &|v, to| each(v, to, json)),
+        Data::Uint32(v) => lists(&v[at..], shape, to, &|v, to| each(v, to, json)),
+        Data::Uint64(v) => lists(&v[at..], shape, to, &|v, to| each(v, to, json)),
+        Data::Int8(v) => lists(&v[at..], shape, to, &|v, to| each(v, to, json)),
+        Data::Int16(v) => lists(&v[at..], shape, to, &|v, to| each(v, to, json)),
+        Data::Int32(v) => lists(&v[at..], shape, to, &|v, to| each(v, to, json)),
+        Data::Int64(v) => lists(&v[at..], shape, to, &|v, to| each(v, to, json)),
+        Data::Fp16(v) => lists(&v[at..], shape, to, &|v, to| decimals::write(v.iter().copied().map(f16::to_f32), to)),
+        Data::Bf16(v) => lists(&v[at..], shape, to, &|v, to| decimals::write(v.iter().copied().map(bf16::to_f32), to)),
+        Data::Fp32(v) => lists(&v[at..], shape, to, &|v, to| decimals::write(v.iter().copied(), to)),
+        Data::Fp64(v) => lists(&v[at..], shape, to, &|v, to| each(v, to, |&x, to| json(&Float(x), to))),
         Data::Bytes(v) => {
             let is_binary = name.ends_with(BINARY_SUFFIX);
-            lists(&v[at..], shape, to, &|text, to: &mut _| string(text, is_binary, to));
+            lists(&v[at..], shape, to, &|v, to| each(v, to, |text, to| string(text, is_binary, to)));
         }
     }
 }
 
-fn lists<T>(elements: &[T], shape: &[usize], to: &mut Vec<u8>, write: &impl Fn(&T, &mut Vec<u8>)) {
-    let Some((&items, inner)) = shape.split_first() else { return write(&elements[0], to) };
-    let width: usize = inner.iter().product();
+fn lists<T>(elements: &[T], shape: &[usize], to: &mut Vec<u8>, write: &impl Fn(&[T], &mut Vec<u8>)) {
+    let Some((&items, inner)) = shape.split_first() else { return write(&elements[..1], to) };
     to.push(b'[');
-    for item in 0..items {
-        separate(item, to);
-        lists(&elements[item * width..], inner, to, write);
+    if inner.is_empty() {
+        write(&elements[..items], to);
+    } else {
+        let width: usize = inner.iter().product();
+        for item in 0..items {
+            separate(item, to);
+            lists(&elements[item * width..], inner, to, write);
+        }
     }
     to.push(b']');
 }
@@ -145,10 +144,6 @@ fn string(bytes: &[u8], is_binary: bool, to: &mut Vec<u8>) {
         Ok(text) if !is_binary => json(text, to),
         _ => json(&Encoded { b64: BASE64_STANDARD.encode(bytes) }, to),
     }
-}
-
-fn json(value: &(impl Serialize + ?Sized), to: &mut Vec<u8>) {
-    serde_json::to_writer(to, value).expect("memory takes every byte, and a value always has a JSON form");
 }
 
 #[cfg(test)]

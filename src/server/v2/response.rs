@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 
 use super::request::Forms;
 use crate::raw;
+use crate::server::decimals;
 use crate::tensor::{Data, Tensor, Tensors};
 
 /// How an output is written.
@@ -47,13 +48,14 @@ pub(super) struct Unspeakable {
 }
 
 /// What stands before the outputs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Head<'a> {
     /// The model's name.
     pub(super) model_name: &'a str,
     /// Its version.
     pub(super) model_version: &'a str,
     /// What the client called its request.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<&'a str>,
 }
 
@@ -66,15 +68,7 @@ pub(super) struct Encoded {
     pub(super) json: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct InferResponse<'a> {
-    model_name: &'a str,
-    model_version: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    outputs: Vec<Output<'a>>,
-}
-
+/// An output without its elements.
 #[derive(Serialize)]
 struct Output<'a> {
     name: &'a str,
@@ -82,8 +76,6 @@ struct Output<'a> {
     datatype: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters: Option<Parameters>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<Elements<'a>>,
 }
 
 #[derive(Serialize)]
@@ -139,60 +131,96 @@ pub(in crate::server) fn most_of(data: &Data) -> usize {
 
 /// Writes the answer.
 pub(super) fn encode(head: Head<'_>, outputs: &Tensors, forms: &Forms) -> Result<Encoded, Unspeakable> {
-    let written = outputs.iter().enumerate().map(|(i, (name, tensor))| output(name, tensor, forms.of(i)));
-    let written = written.collect::<Result<Vec<_>, _>>()?;
-    let behind: usize = written.iter().filter_map(|o| Some(o.parameters.as_ref()?.binary_data_size)).sum();
-    let has_binary = written.iter().any(|o| o.parameters.is_some());
+    let data = || outputs.iter().enumerate().map(|(i, (_, tensor))| (forms.of(i).is_binary(), tensor.data()));
+    let behind: usize = data().filter(|(is_binary, _)| *is_binary).map(|(_, data)| raw::len(data)).sum();
+    let elements: usize = data().filter(|(is_binary, _)| !is_binary).map(|(_, data)| data.len()).sum();
     // A float takes some ten characters; too little is made good by growing.
-    let elements: usize = written.iter().filter_map(|o| Some(o.data.as_ref()?.0.len())).sum();
     let mut bytes = Vec::with_capacity(256 + 12 * elements + behind);
-    let Head { model_name, model_version, id } = head;
-    serde_json::to_writer(&mut bytes, &InferResponse { model_name, model_version, id, outputs: written })
-        .expect("memory takes every byte, and all values were looked at");
-    let json = has_binary.then_some(bytes.len());
-    for (_, (_, tensor)) in outputs.iter().enumerate().filter(|(i, _)| forms.of(*i).is_binary()) {
-        raw::write(tensor.data(), &mut bytes);
-    }
+    object(&head, &mut bytes, |to| {
+        to.extend_from_slice(b",\"outputs\":[");
+        for (i, (name, tensor)) in outputs.iter().enumerate() {
+            separate(i, to);
+            output(name, tensor, forms.of(i), to)?;
+        }
+        to.push(b']');
+        Ok(())
+    })?;
+    let json = data().any(|(is_binary, _)| is_binary).then_some(bytes.len());
+    data().filter(|(is_binary, _)| *is_binary).for_each(|(_, data)| raw::write(data, &mut bytes));
     Ok(Encoded { bytes, json })
 }
 
-fn output<'a>(name: &'a str, tensor: &'a Tensor, form: Form) -> Result<Output<'a>, Unspeakable> {
+fn output(name: &str, tensor: &Tensor, form: Form, to: &mut Vec<u8>) -> Result<(), Unspeakable> {
     let (shape, data) = (tensor.shape(), tensor.data());
-    let of = |parameters, data: Option<Elements<'a>>, datatype| Output { name, shape, datatype, parameters, data };
-    let datatype = data.datatype().name();
-    if form.is_binary() {
-        return Ok(of(Some(Parameters { binary_data_size: raw::len(data) }), None, datatype));
-    }
+    let parameters = form.is_binary().then(|| Parameters { binary_data_size: raw::len(data) });
     if let Data::Bytes(v) = data
+        && parameters.is_none()
         && let Some(at) = v.iter().position(|s| std::str::from_utf8(s).is_err())
     {
         return Err(Unspeakable { output: name.to_owned(), at });
     }
-    Ok(of(None, Some(Elements(data)), datatype))
+    let is_json = parameters.is_none();
+    object(&Output { name, shape, datatype: data.datatype().name(), parameters }, to, |to| {
+        if is_json {
+            to.extend_from_slice(b",\"data\":[");
+            elements(data, to);
+            to.push(b']');
+        }
+        Ok(())
+    })
 }
 
-/// A tensor's elements as a flat list, each in the shortest form that reads back as the same value.
-struct Elements<'a>(&'a Data);
+/// An object with its members, and behind them what `more` writes.
+fn object<E>(
+    members: &impl Serialize,
+    to: &mut Vec<u8>,
+    more: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
+    json(members, to);
+    to.pop();
+    more(to)?;
+    to.push(b'}');
+    Ok(())
+}
 
-impl Serialize for Elements<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Data::Bool(v) => v.serialize(to),
-            Data::Uint8(v) => v.serialize(to),
-            Data::Uint16(v) => v.serialize(to),
-            Data::Uint32(v) => v.serialize(to),
-            Data::Uint64(v) => v.serialize(to),
-            Data::Int8(v) => v.serialize(to),
-            Data::Int16(v) => v.serialize(to),
-            Data::Int32(v) => v.serialize(to),
-            Data::Int64(v) => v.serialize(to),
-            Data::Fp16(v) => to.collect_seq(v.iter().copied().map(f16::to_f32).map(Float)),
-            Data::Bf16(v) => to.collect_seq(v.iter().copied().map(bf16::to_f32).map(Float)),
-            Data::Fp32(v) => to.collect_seq(v.iter().copied().map(Float)),
-            Data::Fp64(v) => to.collect_seq(v.iter().copied().map(Float)),
-            Data::Bytes(v) => to.collect_seq(v.iter().map(|s| String::from_utf8_lossy(s))),
-        }
+/// Elements with commas between them, each in the shortest form that reads back as the same value. Bytes must be UTF-8.
+fn elements(data: &Data, to: &mut Vec<u8>) {
+    match data {
+        Data::Bool(v) => each(v, to, json),
+        Data::Uint8(v) => each(v, to, json),
+        Data::Uint16(v) => each(v, to, json),
+        Data::Uint32(v) => each(v, to, json),
+        Data::Uint64(v) => each(v, to, json),
+        Data::Int8(v) => each(v, to, json),
+        Data::Int16(v) => each(v, to, json),
+        Data::Int32(v) => each(v, to, json),
+        Data::Int64(v) => each(v, to, json),
+        Data::Fp16(v) => decimals::write(v.iter().copied().map(f16::to_f32), to),
+        Data::Bf16(v) => decimals::write(v.iter().copied().map(bf16::to_f32), to),
+        Data::Fp32(v) => decimals::write(v.iter().copied(), to),
+        Data::Fp64(v) => each(v, to, |&x, to| json(&Float(x), to)),
+        Data::Bytes(v) => each(v, to, |text, to| json(&String::from_utf8_lossy(text), to)),
     }
+}
+
+/// Elements with commas between them.
+pub(in crate::server) fn each<T>(elements: &[T], to: &mut Vec<u8>, write: impl Fn(&T, &mut Vec<u8>)) {
+    for (i, element) in elements.iter().enumerate() {
+        separate(i, to);
+        write(element, to);
+    }
+}
+
+/// A comma before all but the first.
+pub(in crate::server) fn separate(place: usize, to: &mut Vec<u8>) {
+    if place > 0 {
+        to.push(b',');
+    }
+}
+
+/// A value that always has a form in JSON.
+pub(in crate::server) fn json(value: &(impl Serialize + ?Sized), to: &mut Vec<u8>) {
+    serde_json::to_writer(to, value).expect("memory takes every byte, and a value always has a JSON form");
 }
 
 /// A number, or the name of what is none.
