@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 
 use super::keys;
 use super::problem::{Place, Report, did_you_mean};
@@ -74,7 +74,7 @@ impl Environment {
     /// What is to be logged.
     pub(super) fn log(&self, report: &mut Report) -> String {
         let filter = self.0.get(LOG).map_or(DEFAULT_LOG, String::as_str);
-        if let Err(error) = EnvFilter::try_new(filter) {
+        if let Err(error) = filter.parse::<Targets>() {
             let message = format!("is not a filter like 'info' or 'uncork=debug': {error}");
             report.note_value(Place::Variable(LOG.into()), format!("{filter:?}"), message);
         }
