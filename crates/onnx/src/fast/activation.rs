@@ -93,6 +93,12 @@ fn whole_exp(x: f32) -> f32 {
     if given.is_nan() { given } else { y }
 }
 
+/// x / 2 · (1 + erf(x / √2))
+#[inline(always)]
+fn gelu(x: f32) -> f32 {
+    0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2))
+}
+
 /// x / 2 · (1 + tanh(√(2 / π) · (x + 0.044715 x³)))
 #[inline(always)]
 fn gelu_by_tanh(x: f32) -> f32 {
@@ -173,7 +179,9 @@ pub(crate) fn on_pairs(numbers: &mut [f32], others: &[f32], f: impl Fn(f32, f32)
 
         #[inline(always)]
         fn with_simd<S: Simd>(self, _: S) {
-            self.1.iter_mut().zip(self.2).for_each(|(x, other)| *x = (self.0)(*x, *other));
+            for (x, other) in self.1.iter_mut().zip(self.2) {
+                *x = (self.0)(*x, *other);
+            }
         }
     }
     if rayon::current_num_threads() == 1 {
@@ -247,7 +255,7 @@ impl Activation {
                 let x = if x < low { low } else { x };
                 if x > high { high } else { x }
             }),
-            Activation::Gelu => each(numbers, |x| 0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2))),
+            Activation::Gelu => each(numbers, gelu),
             Activation::GeluTanh => each(numbers, gelu_by_tanh),
             Activation::Exp => each(numbers, whole_exp),
             Activation::Erf => each(numbers, |x| if x.is_nan() { x } else { erf(x) }),
@@ -266,7 +274,9 @@ impl Activation {
 
 #[inline(always)]
 fn each(numbers: &mut [f32], f: impl Fn(f32) -> f32) {
-    numbers.iter_mut().for_each(|x| *x = f(*x));
+    for x in numbers.iter_mut() {
+        *x = f(*x);
+    }
 }
 
 #[cfg(test)]

@@ -387,7 +387,9 @@ impl WithSimd for Turn<'_> {
                 y.copy_from_slice(&rows[(channel * images + i) * size..][..size]);
             }
             if let Some(added) = added {
-                y.iter_mut().zip(&added[i * len..]).for_each(|(y, a)| *y += a);
+                for (y, a) in y.iter_mut().zip(&added[i * len..]) {
+                    *y += a;
+                }
             }
             activation.apply(y);
         }

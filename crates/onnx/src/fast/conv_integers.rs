@@ -398,7 +398,9 @@ where
                         for ((y, sums), channel) in lines.zip(first..first + high) {
                             let (off, finish) = (conv.sums[channel].wrapping_mul(off), finish(channel));
                             let to = y[at..at + wide].iter_mut().zip(sums);
-                            to.for_each(|(y, sum)| *y = finish(sum.wrapping_sub(off)));
+                            for (y, sum) in to {
+                                *y = finish(sum.wrapping_sub(off));
+                            }
                         }
                     }
                 }

@@ -52,7 +52,9 @@ impl WithSimd for Work<'_> {
             }
             if let Some(added) = added {
                 let added = &added[piece * some * size..][..y.len()];
-                y.iter_mut().zip(added).for_each(|(y, a)| *y += a);
+                for (y, a) in y.iter_mut().zip(added) {
+                    *y += a;
+                }
             }
             if bounds.is_none() {
                 activation.apply(y);
@@ -91,7 +93,9 @@ impl Plane<'_> {
     #[inline(always)]
     fn blocks<S: Simd, const R: usize, const K: usize, const V: usize>(&self, simd: S, y: &mut [f32]) {
         let height = self.layout.output[0];
-        (0..height).step_by(R).for_each(|line| self.lines::<S, R, K, V>(simd, line.min(height - R), y));
+        for line in (0..height).step_by(R) {
+            self.lines::<S, R, K, V>(simd, line.min(height - R), y);
+        }
     }
 
     /// Convolves `R` lines, `V` vectors of them at a time.

@@ -487,9 +487,9 @@ fn descend<T, S: Slot<T>>(
     while left > 0 {
         let some = left.min(STEPS);
         left -= some;
-        (1..some).for_each(|_| {
+        for _ in 1..some {
             step(&mut at);
-        });
+        }
         if step(&mut at) == 0 {
             break;
         }

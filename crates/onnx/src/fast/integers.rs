@@ -135,7 +135,9 @@ impl Integers {
             }
             if !self.off.is_empty() {
                 let sum = x.iter().fold(0i32, |sum, x| sum.wrapping_add(x.widen() - zero));
-                y.iter_mut().zip(&self.off).for_each(|(y, off)| *y = y.wrapping_sub(sum.wrapping_mul(*off)));
+                for (y, off) in y.iter_mut().zip(&self.off) {
+                    *y = y.wrapping_sub(sum.wrapping_mul(*off));
+                }
             }
         }
     }
@@ -248,7 +250,9 @@ impl<E: Small> WithSimd for InQuads<'_, E> {
         // Bytes are counted from zero, and numbers from their zero point.
         for (y, i) in y.chunks_exact_mut(width).zip(0..) {
             let zero = rows.zero(i) - E::LEAST;
-            y.iter_mut().zip(sums).for_each(|(y, sum)| *y = y.wrapping_sub(sum.wrapping_mul(zero)));
+            for (y, sum) in y.iter_mut().zip(sums) {
+                *y = y.wrapping_sub(sum.wrapping_mul(zero));
+            }
         }
         weights.take_off(&rows, y);
     }
@@ -438,7 +442,9 @@ fn row<'a, P: Pairs, const V: usize, const N: usize>(
         }
         let mut all = [[0; COLUMNS]; N];
         for (all, sums) in all.iter_mut().zip(sums) {
-            sums.into_iter().zip(all.chunks_exact_mut(P::LANES)).for_each(|(sums, to)| simd.store(sums, to));
+            for (sums, to) in sums.into_iter().zip(all.chunks_exact_mut(P::LANES)) {
+                simd.store(sums, to);
+            }
         }
         y.copy_from_slice(&all.as_flattened()[..y.len()]);
     }

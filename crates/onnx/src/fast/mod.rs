@@ -2,8 +2,9 @@
 //!
 //! The crate is built for the oldest processor of its architecture. What is here is compiled once more for newer ones and
 //! chosen when it runs ([`vectorized`]), by `pulp`, or by `fearless_simd` for an instruction that `pulp` does not have, without unsafe
-//! code of ours. Matrix products and convolutions share
-//! one inner loop, in `tile`.
+//! code of ours. What is called there must be part of the caller: functions are `#[inline(always)]`, and loops are `for`, since the
+//! closure of a `for_each` may become a function for the oldest processor. Matrix products and convolutions share one inner loop, in
+//! `tile`.
 
 pub(crate) mod activation;
 mod bytes;

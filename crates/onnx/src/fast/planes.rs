@@ -179,8 +179,12 @@ pub(super) fn apart<const N: usize>(from: &[f32], to: &mut [f32]) {
     for (to, from) in first.as_chunks_mut::<STEP>().0.iter_mut().zip(some) {
         *to = std::array::from_fn(|i| from[i][0]);
     }
-    behind.iter_mut().zip(others).for_each(|(to, from)| *to = from[0]);
-    behind[others.len()..].iter_mut().zip(rest.first()).for_each(|(to, from)| *to = *from);
+    for (to, from) in behind.iter_mut().zip(others) {
+        *to = from[0];
+    }
+    for (to, from) in behind[others.len()..].iter_mut().zip(rest.first()) {
+        *to = *from;
+    }
 }
 
 /// `count` pixels that are `stride` apart, `N` where it is not 0, turned by `of`; and more behind them where there is room.
@@ -196,13 +200,19 @@ fn fill_line<const N: usize, E: Pod, T: Copy>(
     let whole = count.next_multiple_of(STEP);
     let given = from.as_chunks::<2>().0.as_chunks::<STEP>().0;
     if N == 1 && whole <= to.len().min(from.len()) {
-        to[..whole].iter_mut().zip(from).for_each(|(to, from)| *to = of(*from));
+        for (to, from) in to[..whole].iter_mut().zip(from) {
+            *to = of(*from);
+        }
     } else if N == 2 && whole <= to.len() && whole <= given.len() * STEP {
         for (to, from) in to[..whole].as_chunks_mut::<STEP>().0.iter_mut().zip(given) {
-            to.iter_mut().zip(firsts(from)).for_each(|(to, from)| *to = of(from));
+            for (to, from) in to.iter_mut().zip(firsts(from)) {
+                *to = of(from);
+            }
         }
     } else {
-        to[..count].iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, from)| *to = of(*from));
+        for (to, from) in to[..count].iter_mut().zip(from.iter().step_by(stride)) {
+            *to = of(*from);
+        }
     }
 }
 
@@ -213,7 +223,9 @@ fn firsts<E: Pod>(pairs: &[[E; 2]; STEP]) -> [E; STEP] {
     if cfg!(target_endian = "little") && size_of::<E>() == 4 {
         let mut halves = [0; STEP];
         let wide: [u64; STEP] = bytemuck::cast(*pairs);
-        wide.iter().zip(&mut halves).for_each(|(wide, half)| *half = *wide as u32);
+        for (wide, half) in wide.iter().zip(&mut halves) {
+            *half = *wide as u32;
+        }
         firsts = bytemuck::cast(halves);
     }
     firsts

@@ -260,15 +260,17 @@ impl WithSimd for Row<'_> {
                 16 => several::<S, 3, SIDE_BY_SIDE>(simd, row, &side, &mut sums),
                 // As many as there are registers for.
                 8 if S::REGISTER_COUNT < 32 => {
-                    side.iter().zip(&mut sums).for_each(|(side, sums)| {
+                    for (side, sums) in side.iter().zip(&mut sums) {
                         several::<S, 6, 1>(simd, row, &[side], std::array::from_mut(sums));
-                    });
+                    }
                 }
                 8 => several::<S, 6, SIDE_BY_SIDE>(simd, row, &side, &mut sums),
                 _ => {
                     for (side, sums) in side.iter().zip(&mut sums) {
                         for (&factor, right) in row.iter().zip(*side) {
-                            sums.iter_mut().zip(right).for_each(|(sum, right)| *sum += factor * right);
+                            for (sum, right) in sums.iter_mut().zip(right) {
+                                *sum += factor * right;
+                            }
                         }
                     }
                 }
@@ -277,10 +279,14 @@ impl WithSimd for Row<'_> {
             let y = &mut y[at..at + count];
             y.copy_from_slice(&sums.as_flattened()[..count]);
             if let Some(bias) = bias {
-                y.iter_mut().zip(&bias[from + at..]).for_each(|(y, bias)| *y += bias);
+                for (y, bias) in y.iter_mut().zip(&bias[from + at..]) {
+                    *y += bias;
+                }
             }
             if let Some(added) = added {
-                y.iter_mut().zip(&added[at..]).for_each(|(y, added)| *y += added);
+                for (y, added) in y.iter_mut().zip(&added[at..]) {
+                    *y += added;
+                }
             }
             for y in &mut *y {
                 *y = if *y < low { low } else { *y };

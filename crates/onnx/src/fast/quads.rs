@@ -187,7 +187,9 @@ mod vnni {
                 }
             }
             let mut all = [[0; COLUMNS]; N];
-            sums.into_iter().zip(&mut all).for_each(|(sums, to)| store(sums, to));
+            for (sums, to) in sums.into_iter().zip(&mut all) {
+                store(sums, to);
+            }
             y.copy_from_slice(&all.as_flattened()[..y.len()]);
         }
     }

@@ -144,7 +144,9 @@ impl<E: Small> WithSimd for Dequantize<'_, E> {
         let inner = by.inner.max(1);
         let columns = by.scales.iter().zip(by.zeros).cycle();
         for ((x, y), (&scale, &zero)) in x.chunks(inner).zip(y.chunks_mut(inner)).zip(columns) {
-            x.iter().zip(y).for_each(|(x, y)| *y = x.widen().wrapping_sub(zero) as f32 * scale);
+            for (x, y) in x.iter().zip(y) {
+                *y = x.widen().wrapping_sub(zero) as f32 * scale;
+            }
         }
     }
 }
@@ -165,7 +167,9 @@ pub(crate) fn range(x: &[f32]) -> (f32, f32) {
                     *greatest = if *x > *greatest { *x } else { *greatest };
                 }
             };
-            chunks.iter().for_each(|chunk| visit(chunk));
+            for chunk in chunks.iter() {
+                visit(chunk);
+            }
             visit(rest);
             (least.into_iter().fold(0.0, f32::min), greatest.into_iter().fold(0.0, f32::max))
         }

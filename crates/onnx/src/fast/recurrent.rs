@@ -263,9 +263,13 @@ impl WithSimd for Reset<'_> {
         let states = hidden.chunks_exact(size).zip(reset.chunks_exact_mut(size));
         for ((sums, gates), (hidden, reset)) in rows.zip(states) {
             let ((z, r), (own_z, own_r)) = (sums.split_at(size), gates.split_at_mut(size));
-            own_z.iter_mut().zip(z).for_each(|(own, z)| *own = sigmoid(*own + z));
+            for (own, z) in own_z.iter_mut().zip(z) {
+                *own = sigmoid(*own + z);
+            }
             let resets = own_r.iter().zip(r).zip(hidden).zip(reset);
-            resets.for_each(|(((own, r), hidden), reset)| *reset = sigmoid(*own + r) * hidden);
+            for (((own, r), hidden), reset) in resets {
+                *reset = sigmoid(*own + r) * hidden;
+            }
         }
     }
 }

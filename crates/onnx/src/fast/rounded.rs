@@ -44,7 +44,9 @@ impl Rounded {
             let zero = (-least / scale).round_ties_even().clamp(0.0, 255.0) as i32;
             let by = Scales { scales: &[scale], zeros: &[zero], inner: terms };
             let steps = x.chunks_exact(terms).zip(bytes.chunks_exact_mut(terms)).skip(row).step_by(rows);
-            steps.for_each(|(x, bytes)| quantize(x, by, bytes));
+            for (x, bytes) in steps {
+                quantize(x, by, bytes);
+            }
             zeros.iter_mut().skip(row).step_by(rows).for_each(|to| *to = zero);
             by_row.push(scale);
         }
@@ -81,12 +83,18 @@ impl WithSimd for Finish<'_> {
     fn with_simd<S: Simd>(self, _: S) {
         let Finish { sums, scale, scales, bias, added, y } = self;
         let columns = y.iter_mut().zip(sums).zip(scales);
-        columns.for_each(|((y, &sum), by)| *y = sum as f32 * (scale * by));
+        for ((y, &sum), by) in columns {
+            *y = sum as f32 * (scale * by);
+        }
         if let Some(bias) = bias {
-            y.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
+            for (y, bias) in y.iter_mut().zip(bias) {
+                *y += bias;
+            }
         }
         if let Some(added) = added {
-            y.iter_mut().zip(added).for_each(|(y, added)| *y += added);
+            for (y, added) in y.iter_mut().zip(added) {
+                *y += added;
+            }
         }
     }
 }

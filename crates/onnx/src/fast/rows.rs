@@ -91,10 +91,14 @@ impl WithSimd for Softmax<'_> {
         for row in self.piece.chunks_exact_mut(self.width) {
             let largest = largest(row);
             // A row of minus infinities, or one with a NaN, has no probabilities: NaN, as by the definition.
-            row.iter_mut().for_each(|x| *x = exp(*x - largest));
+            for x in row.iter_mut() {
+                *x = exp(*x - largest);
+            }
             let sum = fold(row, 0.0, |a, b| a + b, |a, b| a + b);
             let factor = 1.0 / sum;
-            row.iter_mut().for_each(|x| *x *= factor);
+            for x in row.iter_mut() {
+                *x *= factor;
+            }
         }
     }
 }
@@ -113,7 +117,9 @@ impl WithSimd for LogSoftmax<'_> {
             let largest = largest(row);
             let sum = fold(row, 0.0, |a, b| a + exp(b - largest), |a, b| a + b);
             let shift = largest + sum.ln();
-            row.iter_mut().for_each(|x| *x -= shift);
+            for x in row.iter_mut() {
+                *x -= shift;
+            }
         }
     }
 }
@@ -137,10 +143,15 @@ impl WithSimd for LayerNorm<'_> {
             let variance = fold(row, 0.0, |a, b| a + (b - mean) * (b - mean), |a, b| a + b) / count;
             let factor = 1.0 / (variance + epsilon).sqrt();
             match shift {
-                None => row.iter_mut().zip(scale).for_each(|(x, s)| *x = (*x - mean) * factor * s),
+                None => {
+                    for (x, s) in row.iter_mut().zip(scale) {
+                        *x = (*x - mean) * factor * s;
+                    }
+                }
                 Some(shift) => {
-                    let columns = row.iter_mut().zip(scale).zip(shift);
-                    columns.for_each(|((x, s), b)| *x = (*x - mean) * factor * s + b);
+                    for ((x, s), b) in row.iter_mut().zip(scale).zip(shift) {
+                        *x = (*x - mean) * factor * s + b;
+                    }
                 }
             }
         }
@@ -166,7 +177,9 @@ impl WithSimd for Standardize<'_> {
             let mean = if centred { fold(row, 0.0, |a, b| a + b, |a, b| a + b) / count } else { 0.0 };
             let variance = fold(row, 0.0, |a, b| a + (b - mean) * (b - mean), |a, b| a + b) / count;
             let factor = 1.0 / (variance + epsilon).sqrt();
-            row.iter_mut().for_each(|x| *x = (*x - mean) * factor);
+            for x in row.iter_mut() {
+                *x = (*x - mean) * factor;
+            }
             *moments = [mean, factor];
         }
     }

@@ -73,17 +73,27 @@ impl<E: Copy, O, F: Fn(E, E) -> O + Copy> WithSimd for Work<'_, E, O, F> {
         for y in y.chunks_exact_mut(inner.length) {
             let (left, right) = (&whole_left[at..], &whole_right[other..]);
             match (inner.left, inner.right) {
-                (1, 1) => y.iter_mut().zip(left).zip(right).for_each(|((y, &a), &b)| *y = f(a, b)),
+                (1, 1) => {
+                    for ((y, &a), &b) in y.iter_mut().zip(left).zip(right) {
+                        *y = f(a, b);
+                    }
+                }
                 (1, 0) => {
                     let b = right[0];
-                    y.iter_mut().zip(left).for_each(|(y, &a)| *y = f(a, b));
+                    for (y, &a) in y.iter_mut().zip(left) {
+                        *y = f(a, b);
+                    }
                 }
                 (0, 1) => {
                     let a = left[0];
-                    y.iter_mut().zip(right).for_each(|(y, &b)| *y = f(a, b));
+                    for (y, &b) in y.iter_mut().zip(right) {
+                        *y = f(a, b);
+                    }
                 }
                 (by, step) => {
-                    y.iter_mut().enumerate().for_each(|(i, y)| *y = f(left[i * by], right[i * step]));
+                    for (i, y) in y.iter_mut().enumerate() {
+                        *y = f(left[i * by], right[i * step]);
+                    }
                 }
             }
             for (index, axis) in index.iter_mut().zip(axes).rev() {
