@@ -1,4 +1,5 @@
-"""Makes docs/dashboard.png: the dashboard, drawn from a real run by Grafana's own components in headless Chromium.
+"""Makes docs/dashboard.png, or docs/fleet.png with `--fleet`: a dashboard, drawn from a real run by Grafana's own components in
+headless Chromium.
 
     cargo build --release
     python3 -m venv target/dashboards/venv
@@ -6,12 +7,13 @@
     target/dashboards/venv/bin/python dashboards/picture.py target/dashboards/picture
 
 Starts uncork, Prometheus and load as the check does (check/stack.py), asks Prometheus every query of uncork.json, and has
-the panels drawn by @grafana/ui. Grafana's server is in no package registry; picture/page.jsx says what is done in its
-place.
+the panels drawn by @grafana/ui. For the fleet it starts two servers. Grafana's server is in no package registry;
+picture/page.jsx says what is done in its place.
 Needs Debian's packages prometheus, nghttp2-client and chromium, and some hundred megabytes from npm the first time.
 """
 
 import argparse
+import contextlib
 import copy
 import json
 import math
@@ -30,7 +32,7 @@ import live  # noqa: E402
 import queries  # noqa: E402
 import stack  # noqa: E402
 
-TARGET = HERE.parent / "docs" / "dashboard.png"
+DOCS = HERE.parent / "docs"
 PACKAGES = {
     "@grafana/ui": "11.6.0",
     "@grafana/data": "11.6.0",
@@ -93,20 +95,25 @@ def answered(api, panel, values, start, end):
     return found
 
 
-def recorded(folder, binary, seconds):
-    """A run: the panels that are shown, and what Prometheus answered to each."""
-    with stack.uncork(folder, binary, HERE / "picture" / "picture.toml") as (_, address), stack.prometheus(
-        folder, address
-    ) as api:
+def recorded(folder, binary, seconds, board, instances):
+    """A run: the panels of the dashboard, and what Prometheus answered to each."""
+    with contextlib.ExitStack() as running:
+        addresses = []
+        for i in range(instances):
+            (folder / f"server-{i}").mkdir(exist_ok=True)
+            server = stack.uncork(folder / f"server-{i}", binary, HERE / "picture" / "picture.toml")
+            addresses.append(running.enter_context(server)[1])
+        api = running.enter_context(stack.prometheus(folder, addresses))
         start = time.time()
-        with stack.load(folder, address, seconds, PHASES):
-            pass
+        with contextlib.ExitStack() as loads:
+            for i, address in enumerate(addresses):
+                loads.enter_context(stack.load(folder / f"server-{i}", address, seconds, PHASES))
         # Rates look back over a rate interval: what lies before the load is left out, and so is its end.
         start, end = start + 10, start + seconds - 2
         # The time of a whole minute is written below its tick, and would be cut off near the right edge.
         if end % 60 < EDGE_S:
             end -= end % 60 + 1
-        board, answers, asked, model = queries.dashboard(), {}, [], ".+"
+        answers, asked, model = {}, [], ".+"
         for panel in copy.deepcopy(board["panels"]):
             if panel["type"] == "row":
                 model = MODEL if panel.get("repeat") else ".+"
@@ -178,20 +185,23 @@ def main():
     parser.add_argument("folder", type=pathlib.Path, help="takes packages and data, and may be kept between runs")
     parser.add_argument("--binary", default=stack.BINARY)
     parser.add_argument("--seconds", type=int, default=SECONDS)
+    parser.add_argument("--fleet", action="store_true", help="the dashboard of all models and instances")
     parser.add_argument("--again", action="store_true", help="draw the last run once more")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / "run.json"
+    file, name, instances = (queries.FLEET, "fleet", 2) if arguments.fleet else (queries.DASHBOARD, "dashboard", 1)
+    target, board = DOCS / f"{name}.png", queries.dashboard(file)
+    kept = folder / f"{name}.json"
     if not arguments.again:
-        kept.write_text(json.dumps(recorded(folder, arguments.binary, arguments.seconds)))
+        kept.write_text(json.dumps(recorded(folder, arguments.binary, arguments.seconds, board, instances)))
     data = json.loads(kept.read_text())
     data |= {
-        "panels": shown(data["panels"]),
+        "panels": data["panels"] if arguments.fleet else shown(data["panels"]),
         "width": WIDTH,
-        "heading": "uncork",
+        "heading": board["title"],
         "note": (
-            f"dashboards/uncork.json, a real run of {round(data['to'] - data['from'])} s, drawn by @grafana/ui without"
+            f"dashboards/{file.name}, a real run of {round(data['to'] - data['from'])} s, drawn by @grafana/ui without"
             " Grafana's server"
         ),
     }
@@ -216,9 +226,9 @@ def main():
     )
     # The octree keeps colours that few pixels have; the median cut makes them grey.
     few = Image.open(shot).convert("RGB").quantize(COLORS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    few.save(TARGET, optimize=True)
-    size = TARGET.stat().st_size
-    print(f"{TARGET}: {size:,} bytes")
+    few.save(target, optimize=True)
+    size = target.stat().st_size
+    print(f"{target}: {size:,} bytes")
     if size > MOST_BYTES:
         sys.exit(f"more than {MOST_BYTES:,}: fewer colours (COLORS) or a smaller WIDTH")
 

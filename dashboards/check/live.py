@@ -147,7 +147,7 @@ def main():
     boards, rules = queries.dashboards(), yaml.safe_load(queries.RULES.read_text())
     wrong = []
     with stack.uncork(arguments.folder, arguments.binary) as (server, address), stack.prometheus(
-        arguments.folder, address
+        arguments.folder, [address]
     ) as api:
         start = time.time()
         with stack.load(arguments.folder, address, arguments.seconds):

@@ -41,14 +41,14 @@ def main():
     config = pathlib.Path(__file__).with_name("native.toml")
     with stack.uncork(arguments.folder, arguments.binary, config) as (_, address):
         seconds = statistics.median(ask(address) for _ in range(REQUESTS)) / 1e3
-        with stack.prometheus(arguments.folder, address, "--enable-feature=native-histograms") as api:
+        with stack.prometheus(arguments.folder, [address], "--enable-feature=native-histograms") as api:
             stack.wait_until(
                 lambda: value(api, "histogram_count(uncork_batch_duration_seconds)") == REQUESTS, "all batches counted"
             )
             native = value(api, "histogram_quantile(0.5, uncork_batch_duration_seconds)")
             classic = value(api, "uncork_batch_duration_seconds_count")
             counted = value(api, 'uncork_requests_total{outcome="on_time"}')
-        with stack.prometheus(arguments.folder, address) as api:
+        with stack.prometheus(arguments.folder, [address]) as api:
             stack.wait_until(lambda: value(api, "uncork_batch_duration_seconds_count") == REQUESTS, "classic buckets")
             rough = value(api, "histogram_quantile(0.5, uncork_batch_duration_seconds_bucket)")
     print(f"  the median of {REQUESTS} batches: {seconds:.4f} s; native {native:.4f} s, classic {rough:.4f} s")

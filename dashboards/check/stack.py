@@ -121,13 +121,13 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus(folder, target, *flags):
-    """Prometheus with this project's configuration and rules, but for the target and an interval of a second."""
+def prometheus(folder, targets, *flags):
+    """Prometheus with this project's configuration and rules, but for the targets and an interval of a second."""
     config = yaml.safe_load((queries.FOLDER / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": SCRAPE, "evaluation_interval": SCRAPE}
     config["rule_files"] = [str(queries.RULES)]
     [scrape] = config["scrape_configs"]
-    scrape["static_configs"] = [{"targets": [target]}]
+    scrape["static_configs"] = [{"targets": targets}]
     path = folder / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))
     data = folder / "prometheus"
@@ -154,7 +154,7 @@ def prometheus(folder, target, *flags):
                 continue
             # A target counts as healthy once it was scraped.
             wait_until(
-                lambda: any(t["health"] == "up" for t in api.get("targets")["activeTargets"]), "the first scrape"
+                lambda: all(t["health"] == "up" for t in api.get("targets")["activeTargets"]), "the first scrapes"
             )
             yield api
             return

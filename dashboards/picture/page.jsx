@@ -1,4 +1,4 @@
-// Draws the panels of uncork.json with Grafana's own components, from answers that Prometheus gave (see picture.py).
+// Draws the panels of a dashboard with Grafana's own components, from answers that Prometheus gave (see picture.py).
 //
 // The server of Grafana is not involved, so what it does between a query and a component is done here: legends, field
 // settings and overrides. The heatmap panel is not part of Grafana's library of components; it is drawn here in its colours.
@@ -6,7 +6,7 @@
 import "@fontsource/inter/latin-400.css";
 import "@fontsource/inter/latin-500.css";
 import { createTheme, dateTime, FieldType, getDisplayProcessor, getValueFormat, ThemeContext, toDataFrame } from "@grafana/data";
-import { BigValue, GlobalStyles, PanelChrome, TimeSeries, VizLayout } from "@grafana/ui";
+import { BarGauge, BigValue, GlobalStyles, PanelChrome, TimeSeries, VizLayout } from "@grafana/ui";
 import * as chromatic from "d3-scale-chromatic";
 import React, { useLayoutEffect, useRef } from "react";
 import { createRoot } from "react-dom/client";
@@ -65,6 +65,22 @@ function Stat({ panel, width, height }) {
   })}</div>;
 }
 
+// One bar below the other, with its name to the left.
+function Bars({ panel, width, height }) {
+  const all = frames(panel).map((frame) => frame.fields[1]);
+  const names = Math.max(...all.map((field) => field.config.displayName.length)) * 8 + 10;
+  const { displayMode, valueMode, showUnfilled, maxVizHeight } = panel.options;
+  const each = Math.min(maxVizHeight, (height - GAP * (all.length - 1)) / all.length);
+  return <div style={{ display: "flex", flexDirection: "column", justifyContent: "space-around", height }}>{all.map((field, index) => {
+    const value = { ...field.display(field.values.at(-1)), title: field.config.displayName };
+    return <div key={index} style={{ display: "flex", alignItems: "center" }}>
+      <span style={{ width: names }}>{value.title}</span>
+      <BarGauge value={{ ...value, title: undefined }} field={field.config} display={field.display} width={width - names} height={each} theme={theme}
+        orientation="horizontal" displayMode={displayMode} valueDisplayMode={valueMode} showUnfilled={showUnfilled} itemSpacing={8} lcdCellWidth={12} />
+    </div>;
+  })}</div>;
+}
+
 // Cumulative buckets in, a column for each time and a row for each bucket out, as Grafana's heatmap does it.
 function Heatmap({ panel, width, height }) {
   const canvas = useRef();
@@ -116,7 +132,7 @@ function Heatmap({ panel, width, height }) {
   return <canvas ref={canvas} style={{ width, height }} />;
 }
 
-const KINDS = { timeseries: Lines, stat: Stat, heatmap: Heatmap };
+const KINDS = { bargauge: Bars, timeseries: Lines, stat: Stat, heatmap: Heatmap };
 
 function Board() {
   return <div style={{ position: "relative", width, background: theme.colors.background.canvas }}>
