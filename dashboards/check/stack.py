@@ -154,7 +154,8 @@ def prometheus(folder, targets, *flags):
                 continue
             # A target counts as healthy once it was scraped.
             wait_until(
-                lambda: all(t["health"] == "up" for t in api.get("targets")["activeTargets"]), "the first scrapes"
+                lambda: [t["health"] for t in api.get("targets")["activeTargets"]] == ["up"] * len(targets),
+                "the first scrapes",
             )
             yield api
             return
