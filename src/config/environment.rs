@@ -74,8 +74,14 @@ impl Environment {
     /// What is to be logged.
     pub(super) fn log(&self, report: &mut Report) -> String {
         let filter = self.0.get(LOG).map_or(DEFAULT_LOG, String::as_str);
-        if let Err(error) = filter.parse::<Targets>() {
-            let message = format!("is not a filter like 'info' or 'uncork=debug': {error}");
+        let wrong = match filter.parse::<Targets>() {
+            Err(error) => Some(error.to_string()),
+            // They would be read, and let nothing through.
+            Ok(_) if filter.contains('[') => Some("it cannot choose spans or fields".into()),
+            Ok(_) => None,
+        };
+        if let Some(why) = wrong {
+            let message = format!("is not a filter like 'info' or 'uncork=debug': {why}");
             report.note_value(Place::Variable(LOG.into()), format!("{filter:?}"), message);
         }
         filter.to_owned()

@@ -89,7 +89,9 @@ impl<I: ExactSizeIterator<Item = f32>> WithSimd for Writing<'_, I> {
             }
             let count = numbers.len().min(GROUP);
             let mut group = [0.0; GROUP];
-            group.iter_mut().zip(&mut numbers).for_each(|(place, number)| *place = number);
+            for (place, number) in group.iter_mut().zip(&mut numbers) {
+                *place = number;
+            }
             let decimals = decimals(&group);
             for (i, &number) in group.iter().enumerate().take(count) {
                 if is_written_here(number) {

@@ -265,6 +265,8 @@ fn an_unknown_or_wrong_variable_is_an_error_but_not_those_that_kubernetes_sets()
     assert!(found[0].starts_with("UNCORK_LOG = \"a=b=c\": is not a filter"), "{found:?}");
     assert_eq!(found[1], "UNCORK_MAX_LATENCY: unknown variable; did you mean 'UNCORK_MAX_LATENCY_MS'?");
     assert_eq!(found[2], "UNCORK_RUNNERS = \"many\": must be a whole number from 1 to 1024");
+    let found = problems_with(STAND_IN, &[("UNCORK_LOG", "uncork[request]=debug")]);
+    assert!(found[0].ends_with("it cannot choose spans or fields"), "{found:?}");
     let links = [
         ("UNCORK_SERVICE_HOST", "10.0.0.1"),
         ("UNCORK_SERVICE_PORT", "80"),
