@@ -8,7 +8,8 @@
 //! Which c is best depends on how arrivals cluster, and no distribution has to be assumed to find out: batch times are
 //! known, so what each c would have made of the arrivals of the last seconds can be computed. [`Patience`] keeps one small
 //! replica of the pool for each candidate, feeds all of them every arrival, and recommends the most patient of those with the
-//! least loss, as far as that can be told; one that is more patient than an α only where it has lost clearly less.
+//! least loss, as far as that can be told: their neighbours' losses help to tell. One that is more patient than an α is
+//! recommended only where it has lost clearly less.
 
 use std::collections::VecDeque;
 
@@ -144,10 +145,16 @@ impl Patience {
         self.first = done;
         self.replays = self.replays * fade + 1.0;
         let (usual, others) = tried.split_at(USUAL);
-        let least = |replicas: &[Replica]| replicas.iter().map(|r| r.loss).fold(f64::INFINITY, f64::min);
-        let good = least(usual) * (1.0 + DOUBT / self.replays.sqrt());
-        let most_patient = usual.iter().zip(CANDIDATES).rfind(|(replica, _)| replica.loss <= good);
-        let mut best = most_patient.map_or((0.0, f64::INFINITY), |(replica, patience)| (patience, replica.loss * EDGE));
+        // Neighbours lose almost the same, and chance parts them: each is judged halfway between itself and the mean of the two.
+        let losses: [f64; USUAL] = std::array::from_fn(|i| usual[i].loss);
+        let judged: [f64; USUAL] = std::array::from_fn(|i| match (i.checked_sub(1), losses.get(i + 1)) {
+            (Some(before), Some(after)) => losses[i] / 2.0 + (losses[before] + after) / 4.0,
+            _ => losses[i],
+        });
+        let least = judged.iter().copied().fold(f64::INFINITY, f64::min);
+        let good = least * (1.0 + DOUBT / self.replays.sqrt());
+        let most_patient = judged.iter().rposition(|loss| *loss <= good);
+        let mut best = most_patient.map_or((0.0, f64::INFINITY), |i| (CANDIDATES[i], losses[i] * EDGE));
         for (replica, patience) in others.iter().zip(&CANDIDATES[USUAL..]) {
             if replica.loss < best.1 {
                 best = (*patience, replica.loss);
