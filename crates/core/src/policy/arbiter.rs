@@ -71,6 +71,14 @@ pub struct Claim {
     pub time: Duration,
 }
 
+impl Claim {
+    /// Whether the batch cannot be kept waiting at `now` for another that takes so long.
+    #[must_use]
+    pub fn presses(&self, now: Instant, longest: Duration) -> bool {
+        self.patient_until < now + longest
+    }
+}
+
 impl Arbiter {
     /// Over a pool of so many runners, without lanes.
     #[must_use]
@@ -183,7 +191,7 @@ impl Arbiter {
     #[must_use]
     pub fn choose(&self, now: Instant, claims: &[Claim]) -> Option<Claim> {
         let longest = claims.iter().map(|c| c.time).max()?;
-        let pressing = claims.iter().filter(|c| c.patient_until < now + longest);
+        let pressing = claims.iter().filter(|claim| claim.presses(now, longest));
         let first = |a: &&Claim, b: &&Claim| self.order(**a, **b);
         pressing.min_by(first).or_else(|| claims.iter().min_by(first)).copied()
     }

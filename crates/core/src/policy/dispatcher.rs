@@ -3,13 +3,15 @@
 //! Whoever drives it (the batcher's actor, the simulator, a test) tells it of every event with its time, [polls](Dispatcher::poll)
 //! it for the next [`Step`], and obeys. It reads no clock, starts nothing and answers nobody.
 
+mod contest;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
 use super::neighbours;
 use super::rehearsal::{Rehearsals, Wanted};
-use super::{Arbiter, Claim, Decision, Entry, Lane, LaneId, Queue, ReleaseReason, Running, ShedReason, Standing, View};
+use super::{Arbiter, Decision, Entry, Lane, LaneId, Queue, ReleaseReason, Running, ShedReason, Standing, View};
 use crate::estimator::{Answers, Fit, Instant};
 
 /// A pool of runners and the queues that it serves.
@@ -464,7 +466,7 @@ impl Dispatcher {
     #[must_use]
     pub fn view(&self, now: Instant, lane: LaneId) -> View<'_> {
         let crowd = self.lane(lane).crowd(now, self.runners == 1 && self.lanes.len() == 1);
-        View { standing: self.standing(lane), crowd, ..self.view_alone(lane) }
+        View { standing: self.standing(now, lane), crowd, ..self.view_alone(lane) }
     }
 
     /// The view of a lane as if there were no other and no crowd.
@@ -491,39 +493,6 @@ impl Dispatcher {
     /// Bounds the lanes' next batches anew, where batches come and go.
     fn bound_batches(&mut self) {
         neighbours::bound(&mut self.lanes, &self.arbiter, &self.running, self.runners, self.stirred);
-    }
-
-    /// How the lane stands among the others, as their queues and their use of the pool are at present.
-    fn standing(&self, id: LaneId) -> Standing {
-        if self.lanes.len() == 1 {
-            return Standing::ALONE;
-        }
-        let share = self.arbiter.share(id);
-        if self.has_free_runner() || self.lane(id).queue.is_empty() {
-            return Standing { share, ..Standing::ALONE };
-        }
-        let own = self.claim(id);
-        let others = self.lanes.iter().filter(|(other, lane)| **other != id && !lane.queue.is_empty());
-        let before = others.filter(|(other, _)| self.arbiter.order(self.claim(**other), own).is_lt());
-        let before = before.map(|(_, lane)| lane.mean_time(lane.queue.rows()).unwrap_or_default()).sum();
-        Standing { before, share }
-    }
-
-    /// What the lane puts forward for its next batch.
-    fn claim(&self, lane: LaneId) -> Claim {
-        let view = self.view_alone(lane);
-        let due_first = view.queue.due_first(view.queue.prefix(view.max_batch).0).and_then(|at| view.queue.get(at));
-        let (arrival, deadline) = due_first.map_or_else(Default::default, |e| (e.arrival, e.deadline));
-        let time = view.batch_time(view.queue.rows());
-        // Half of the time that it has: most of what waiting can save is saved by then, and noise finds room in the rest. But its
-        // own batch and another's where that is in time: it would else go again and again with the few that came meanwhile.
-        let half = (deadline - view.batch_time(view.max_batch)).since(arrival) / 2;
-        let usual = self.lane(lane).usual_batch().max(time);
-        let others = self.lanes.iter().filter(|(other, _)| **other != lane).map(|(_, other)| other.usual_batch());
-        let turn = usual + others.max().unwrap_or_default();
-        let patience = half.max(turn).min((deadline - usual).since(arrival));
-        let patient_until = if view.queue.rows() >= view.max_batch { Instant::EPOCH } else { arrival + patience };
-        Claim { lane, latest_start: deadline - time, patient_until, time }
     }
 
     /// Brings the lanes' accounts up to `now`.

@@ -22,6 +22,8 @@ struct Need {
     slack: Option<Duration>,
     /// Rows a second for each runner.
     rate: f64,
+    /// Runners that it keeps busy in full batches, at least one; none where nobody asks, or it would be more than its share.
+    busy: f64,
     /// α and β, in seconds; 0 where nobody asks.
     base: f64,
     per_row: f64,
@@ -35,8 +37,7 @@ pub(super) fn bound(
     runners: usize,
     now: Instant,
 ) {
-    if lanes.len() < 2 || runners > running.len() + 1 {
-        // Nobody is there, or another runner stays free.
+    if lanes.len() < 2 {
         lanes.values_mut().for_each(|lane| set(lane, usize::MAX));
         return;
     }
@@ -45,6 +46,7 @@ pub(super) fn bound(
     let batches: Duration = needs.iter().filter(|need| need.base > 0.0).map(|need| need.batch).sum();
     let base: f64 = needs.iter().map(|need| need.base).sum();
     let growing: f64 = needs.iter().map(|need| need.rate * need.per_row).sum();
+    let busy: f64 = needs.iter().map(|need| need.busy).sum();
     // The least slack, and whose it is; and the least of the others'.
     let mut tightest: [Option<(Duration, LaneId)>; 2] = [None; 2];
     for (slack, lane) in needs.iter().filter_map(|need| Some((need.slack?, need.lane))) {
@@ -62,9 +64,11 @@ pub(super) fn bound(
         };
         let own = if need.base > 0.0 { need.batch } else { Duration::ZERO };
         let slack = slack.saturating_sub(batches.saturating_sub(own));
-        // A runner that comes free within that time is as good as a free one.
-        let comes_free = |r: &Running| r.expected.is_some_and(|time| r.since + time <= now + slack);
-        let is_held_up = runners == 1 || !running.iter().any(comes_free);
+        // Runners that come free within that time are as good as free ones. One is this batch's own; it may have any size if those that
+        // are left are as many as the others keep busy.
+        let comes_free = |r: &&Running| r.expected.is_some_and(|time| r.since + time <= now + slack);
+        let available = runners.saturating_sub(running.len()) + running.iter().filter(comes_free).count();
+        let is_held_up = (available.saturating_sub(1) as f64) < busy - need.busy;
         let others = (base - need.base, growing - need.rate * need.per_row);
         let within = lane.rows_within(slack).filter(|_| is_held_up);
         set(lane, within.map_or(usize::MAX, |within| enough(lane, need.rate * HEADROOM, others, within)));
@@ -82,11 +86,13 @@ fn need(id: LaneId, lane: &Lane, arbiter: &Arbiter, runners: usize, now: Instant
     let (batch, rate) = (lane.usual_batch(), lane.rate(now, memory.as_secs_f64()) / runners as f64);
     let within = lane.patience_of_callers(now, memory);
     // Where full batches of it would take more than its share, what it is late with is nobody else's fault.
-    let floods = rate / lane.most_rows() as f64 * lane.full_batch().as_secs_f64() > arbiter.part(id);
+    let part = rate / lane.most_rows() as f64 * lane.full_batch().as_secs_f64();
+    let floods = part > arbiter.part(id);
     let slack = within.filter(|_| !floods).map(|within| within.saturating_sub(batch));
     let fit = lane.fit();
     let (base, per_row) = within.map_or((0.0, 0.0), |_| (fit.base_seconds(), fit.per_row_seconds()));
-    Need { lane: id, batch, slack, rate, base, per_row }
+    let busy = if slack.is_some() { (part * HEADROOM * runners as f64).max(1.0) } else { 0.0 };
+    Need { lane: id, batch, slack, rate, busy, base, per_row }
 }
 
 /// The least rows from `few` on with which the lane keeps up with so many rows a second if each runner runs a batch of every lane in

@@ -90,12 +90,23 @@ impl View<'_> {
 
     /// When the batch with `ahead` full batches before it is expected to start: now if a runner is free for it. The batches
     /// ahead go to whichever runner comes free first, each for a full batch's time, and between them go the other lanes'.
+    ///
+    /// A lane can have its share in two ways: all runners take turns between it and the others, or some are its alone while the others'
+    /// long batches occupy the rest. The sooner of the two counts: what is refused on the other would have been in time.
     #[must_use]
     pub fn start_after(&self, now: Instant, ahead: usize) -> Instant {
         let Standing { before, share } = self.standing;
         let full = self.mean_batch_time(self.max_batch);
-        let full = if share < 1.0 { full.div_f64(share.max(SMALLEST_SHARE)) } else { full };
-        self.start_behind(now, ahead, full) + before / u32::try_from(self.runners).unwrap_or(u32::MAX).max(1)
+        let runners = u32::try_from(self.runners).unwrap_or(u32::MAX).max(1);
+        let start = if share < 1.0 {
+            let each = full.div_f64(share.max(SMALLEST_SHARE));
+            let by_share = (each / runners).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+            let alone = self.start_behind(now, ahead, full).max(self.start_behind(now, 0, full) + by_share);
+            self.start_behind(now, ahead, each).min(alone)
+        } else {
+            self.start_behind(now, ahead, full)
+        };
+        start + before / runners
     }
 
     /// The start behind `ahead` batches of this lane alone that each take `full`.
@@ -235,6 +246,16 @@ mod tests {
         let standing = Standing { before: Duration::from_millis(4), share: 0.5 };
         assert_eq!(starts_among_others(standing, 1, &[96], 100), [110, 130, 150, 170, 190, 210]);
         assert_eq!(starts_among_others(standing, 2, &[96, 92], 100), [104, 108, 124, 128, 144, 148]);
+    }
+
+    #[test]
+    fn a_runner_that_comes_free_alone_is_not_shared_with_others_whose_batches_are_long() {
+        // The other three come free in 90 ms, and half of four runners are more than one.
+        let half = Standing { before: Duration::ZERO, share: 0.5 };
+        assert_eq!(starts_among_others(half, 4, &[96, 190, 190, 190], 100), [106, 116, 126, 136, 146, 156]);
+        // An eighth of four is less than one: what the lane runs alone does not exceed its share.
+        let eighth = Standing { before: Duration::ZERO, share: 0.125 };
+        assert_eq!(starts_among_others(eighth, 4, &[96, 190, 190, 190], 100), [106, 126, 146, 166, 186, 206]);
     }
 
     #[test]

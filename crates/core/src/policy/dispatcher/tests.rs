@@ -158,6 +158,28 @@ fn what_goes_before_counts_in_a_prediction() {
 }
 
 #[test]
+fn who_will_stand_back_does_not_count_as_going_before() {
+    let before = |within: u64| {
+        let mut pool = Dispatcher::new(1);
+        let (hurried, patient) = (pool.open(lane()), pool.open(lane()));
+        // The hurried one has had more than its share.
+        for round in 0..20 {
+            pool.arrive(hurried, entry(round, 10 * round, 30));
+            let (_, ticket) = release(&mut pool, at(10 * round));
+            pool.land(at(10 * round + 10), ticket, took(10));
+        }
+        pool.arrive(patient, entry(0, 200, within));
+        let (lane, _) = release(&mut pool, at(200));
+        pool.arrive(patient, entry(1, 200, within));
+        pool.arrive(hurried, entry(99, 200, 25));
+        assert!(lane == patient && !pool.arbiter.is_within_share(hurried) && pool.arbiter.is_within_share(patient));
+        pool.view(at(200), hurried).start_after(at(200), 0)
+    };
+    assert_eq!(before(25), at(220), "it is its turn, and it cannot wait");
+    assert_eq!(before(500), at(210), "it can wait");
+}
+
+#[test]
 fn an_estimate_beyond_hope_is_put_to_the_test_beside_a_runner_that_is_never_idle() {
     let mut pool = Dispatcher::new(2);
     let mut slow = Lane::new(Box::new(Cork), 8);

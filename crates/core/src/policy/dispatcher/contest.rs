@@ -1,0 +1,49 @@
+//! Which lane's batch goes when several have one: what each puts forward, and what that means for those who wait.
+
+use std::time::Duration;
+
+use super::{Dispatcher, Running};
+use crate::estimator::Instant;
+use crate::policy::{Claim, Lane, LaneId, Standing};
+
+impl Dispatcher {
+    /// What the lane puts forward for its next batch.
+    pub(super) fn claim(&self, lane: LaneId) -> Claim {
+        let view = self.view_alone(lane);
+        let due_first = view.queue.due_first(view.queue.prefix(view.max_batch).0).and_then(|at| view.queue.get(at));
+        let (arrival, deadline) = due_first.map_or_else(Default::default, |e| (e.arrival, e.deadline));
+        let time = view.batch_time(view.queue.rows());
+        // Half of the time that it has: most of what waiting can save is saved by then, and noise finds room in the rest. But its
+        // own batch and another's where that is in time: it would else go again and again with the few that came meanwhile.
+        let half = (deadline - view.batch_time(view.max_batch)).since(arrival) / 2;
+        let usual = self.lane(lane).usual_batch().max(time);
+        let others = self.lanes.iter().filter(|(other, _)| **other != lane).map(|(_, other)| other.usual_batch());
+        let turn = usual + others.max().unwrap_or_default();
+        let patience = half.max(turn).min((deadline - usual).since(arrival));
+        let patient_until = if view.queue.rows() >= view.max_batch { Instant::EPOCH } else { arrival + patience };
+        Claim { lane, latest_start: deadline - time, patient_until, time }
+    }
+
+    /// How the lane stands among the others, as their queues and their use of the pool are at present.
+    pub(super) fn standing(&self, now: Instant, id: LaneId) -> Standing {
+        if self.lanes.len() == 1 {
+            return Standing::ALONE;
+        }
+        let share = self.arbiter.share(id);
+        if self.has_free_runner() || self.lane(id).queue.is_empty() {
+            return Standing { share, ..Standing::ALONE };
+        }
+        let own = self.claim(id);
+        let others = self.lanes.iter().filter(|(other, lane)| **other != id && !lane.queue.is_empty());
+        let others: Vec<(Claim, &Lane)> = others.map(|(other, lane)| (self.claim(*other), lane)).collect();
+        // Whoever can wait when a runner comes free does so, though it be ahead by its share.
+        let due = |batch: &Running| batch.since + batch.expected.unwrap_or_default();
+        let free = self.running.iter().map(due).min().unwrap_or(now).max(now);
+        let longest = others.iter().map(|(claim, _)| claim.time).fold(own.time, Duration::max);
+        let stands_back = |claim: &Claim| !claim.presses(free, longest) && own.presses(free, longest);
+        let goes_first = |claim: &Claim| !stands_back(claim) && self.arbiter.order(*claim, own).is_lt();
+        let before = others.iter().filter(|(claim, _)| goes_first(claim));
+        let before = before.map(|(_, lane)| lane.mean_time(lane.queue.rows()).unwrap_or_default()).sum();
+        Standing { before, share }
+    }
+}

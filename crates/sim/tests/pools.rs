@@ -1,0 +1,73 @@
+//! Two models on one pool: what is promised to the one whose callers are in a hurry.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use uncork_core::policy::Cork;
+use uncork_sim::{Arrival, Model, OpenLoop, Process, Scenario, Service, run};
+
+/// t(n) = base + per_row · n, caps in rows and ms; and its callers, as a share of what the pool can do of it in full batches.
+struct Setup {
+    base_ms: f64,
+    per_row_ms: f64,
+    max_batch: usize,
+    max_latency_ms: f64,
+    load: f64,
+}
+
+fn ms(ms: f64) -> Duration {
+    Duration::from_secs_f64(ms / 1e3)
+}
+
+/// On time in per cent of the requests, and answers that came late, of each model.
+fn fates(setups: &[Setup], runners: usize) -> Vec<(f64, u64)> {
+    let arrivals = |(model, setup): (usize, &Setup)| {
+        let full = (setup.base_ms + setup.per_row_ms * setup.max_batch as f64) / 1e3;
+        let rate = setup.load * runners as f64 * setup.max_batch as f64 / full;
+        let process = Process::Poisson { rate };
+        process.arrivals(Duration::from_secs(10), 1 + model as u64).map(move |arrival| Arrival { model, ..arrival })
+    };
+    let mut all: Vec<Arrival> = setups.iter().enumerate().flat_map(arrivals).collect();
+    all.sort_by_key(|arrival| arrival.at);
+    let model = |setup: &Setup| Model {
+        service: Service::affine(ms(setup.base_ms), ms(setup.per_row_ms)),
+        max_latency: ms(setup.max_latency_ms),
+        max_batch: setup.max_batch,
+        weight: NonZeroUsize::MIN,
+        policy: Box::new(Cork),
+        tried: None,
+        warm: true,
+    };
+    let models = setups.iter().map(model).collect();
+    let outcomes = run(Scenario { runners, models, seed: 7, timer: Duration::ZERO }, &mut OpenLoop::new(all));
+    outcomes.iter().map(|o| (o.on_time as f64 / o.offered as f64 * 100.0, o.late)).collect()
+}
+
+/// Callers who give it 30 ms.
+fn quick(load: f64) -> Setup {
+    Setup { base_ms: 2.0, per_row_ms: 0.05, max_batch: 64, max_latency_ms: 30.0, load }
+}
+
+/// Full batches take 123 ms.
+fn long(load: f64) -> Setup {
+    Setup { base_ms: 3.0, per_row_ms: 0.94, max_batch: 128, max_latency_ms: 500.0, load }
+}
+
+#[test]
+fn no_flood_pushes_another_model_past_its_cap_however_many_runners_it_floods() {
+    for runners in [1, 2, 4, 8, 16] {
+        let fates = fates(&[quick(0.2), long(3.0)], runners);
+        let [(on_time, late), (flood, _)] = fates[..] else { panic!("two models") };
+        assert!(on_time >= 98.0 && late == 0, "{runners} runners: {on_time:.1} %, {late} late");
+        assert!(flood > 15.0, "{runners} runners: what is left is the flood's: {flood:.1} %");
+    }
+}
+
+#[test]
+fn two_models_that_both_can_be_served_are() {
+    // The second is within its share, the first beyond it, as it runs small batches while nobody is in its way.
+    let fates = fates(&[quick(0.2), long(0.4)], 1);
+    for (on_time, late) in fates {
+        assert!(on_time >= 98.5 && late == 0, "{on_time:.1} %, {late} late");
+    }
+}
