@@ -19,6 +19,7 @@ mod pool;
 mod report;
 mod rules;
 mod runners;
+mod shapes;
 mod staggered;
 
 use std::path::PathBuf;
@@ -67,6 +68,8 @@ enum Section {
     Pool,
     /// Models whose α is the time of a few rows
     Compute,
+    /// Arrivals as they are seen in the world
+    Shapes,
     /// Batch times that are no line
     Curved,
     /// Noise, drift, steps, and bursts after quiet
@@ -105,7 +108,7 @@ impl Section {
     fn measure(self, seeds: u64, report: &mut Report) {
         match self {
             Section::Grid => grid::measure(seeds, 10.0, report),
-            Section::Baselines => baselines::measure(5.0, report),
+            Section::Baselines => baselines::measure(seeds, 5.0, report),
             Section::Latency => latency::measure(seeds.min(2), report),
             Section::Closed => closed::measure(true, report),
             Section::Runners => runners::measure(seeds, report),
@@ -113,6 +116,7 @@ impl Section {
             Section::Overload => overload::measure(seeds.min(2), report),
             Section::Pool => pool::measure(seeds.min(2), report),
             Section::Compute => compute::measure(seeds.min(2), report),
+            Section::Shapes => shapes::measure(seeds.min(2), report),
             Section::Curved => curved::measure(seeds.min(2), report),
             Section::Disturbed => disturbed::measure(seeds, report),
             Section::Rules => rules::measure(seeds, report),

@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use serde_json::json;
-use uncork_core::policy::Cork;
+use uncork_core::estimator::Instant;
+use uncork_core::policy::{Cork, Decision, Policy, View};
 use uncork_sim::{Arrival, Model, OpenLoop, Outcome, Process, Scenario, run};
 
 use crate::case::{Setup, ms};
@@ -15,9 +16,10 @@ const fn setup(base: f64, per_row: f64, max_batch: usize, max_latency: f64) -> S
 }
 
 /// The one whose callers are in a hurry, the one beside it, and runners.
-const CASES: [(Setup, Setup, usize); 7] = [
+const CASES: [(Setup, Setup, usize); 8] = [
     (setup(2.0, 0.05, 64, 30.0), setup(3.0, 0.94, 128, 500.0), 1),
     (setup(2.0, 0.05, 64, 30.0), setup(3.0, 0.94, 128, 500.0), 4),
+    (setup(2.0, 0.05, 64, 30.0), setup(3.0, 0.94, 128, 500.0), 16),
     (setup(2.0, 0.05, 64, 30.0), setup(10.0, 0.5, 256, 500.0), 1),
     (setup(5.0, 0.2, 64, 50.0), setup(20.0, 0.5, 256, 1000.0), 1),
     (setup(5.0, 0.2, 64, 50.0), setup(20.0, 0.5, 256, 1000.0), 4),
@@ -26,7 +28,20 @@ const CASES: [(Setup, Setup, usize); 7] = [
 ];
 /// What the two ask for, as shares of what the whole pool can do of it in full batches.
 const LOADS: [(f64, f64); 4] = [(0.05, 0.5), (0.2, 0.4), (0.2, 0.7), (0.2, 3.0)];
+/// Who asks for that much is a flood.
+const FLOOD: f64 = 1.0;
 const SECONDS: f64 = 20.0;
+/// Constant bounds of the other's batches, as shares of its cap: what rules could reach that are told where the best one lies.
+const BOUNDS: [f64; 7] = [0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5];
+
+/// Cork whose batches have no more than so many rows.
+struct Bounded(usize);
+
+impl Policy for Bounded {
+    fn decide(&self, now: Instant, view: View<'_>) -> Decision {
+        Cork.decide(now, View { max_batch: view.max_batch.min(self.0), ..view })
+    }
+}
 
 fn arrivals(setup: &Setup, model: usize, load: f64, seed: u64) -> Vec<Arrival> {
     let process = Process::Poisson { rate: load * setup.capacity() };
@@ -34,44 +49,55 @@ fn arrivals(setup: &Setup, model: usize, load: f64, seed: u64) -> Vec<Arrival> {
     arrivals.map(|arrival| Arrival { model, ..arrival }).collect()
 }
 
-fn outcomes(setups: [&Setup; 2], runners: usize, loads: [f64; 2], seed: u64) -> Vec<Outcome> {
+/// What becomes of the two, where the other's batches have no more rows than `bound`.
+fn outcomes(setups: [&Setup; 2], runners: usize, loads: [f64; 2], seed: u64, bound: usize) -> Vec<Outcome> {
     let mut all: Vec<Arrival> = (0..2).flat_map(|i| arrivals(setups[i], i, loads[i] * runners as f64, seed)).collect();
     all.sort_by_key(|arrival| arrival.at);
-    let model = |setup: &&Setup| Model {
+    let model = |(setup, bound): (&Setup, usize)| Model {
         service: setup.service(),
         max_latency: ms(setup.max_latency),
         max_batch: setup.max_batch,
         weight: NonZeroUsize::MIN,
-        policy: Box::new(Cork),
+        policy: Box::new(Bounded(bound)),
         tried: None,
         warm: true,
     };
-    let models = setups.iter().map(model).collect();
+    let models = setups.into_iter().zip([usize::MAX, bound]).map(model).collect();
     run(Scenario { runners, models, seed: 7, timer: Duration::ZERO }, &mut OpenLoop::new(all))
 }
 
 pub(crate) fn measure(seeds: u64, report: &mut Report) {
     report.text(&format!(
         "Two models on one pool, Poisson, {seeds} seeds of {SECONDS} s. On time in per cent of the requests: first the hurried one, then \
-         the other, and the same of each with the pool to itself. Loads are shares of the pool's capacity."
+         the other, and the same of each with the pool to itself. Loads are shares of the pool's capacity. Of the best known is the \
+         mean of the two parts that they have of what they have alone, beside the best of {} constant bounds of the other's batches \
+         after the fact.",
+        BOUNDS.len()
     ));
     let (mut rows, mut data) = (Vec::new(), Vec::new());
-    let (mut hurried, mut others) = (Vec::new(), Vec::new());
+    let (mut beside_floods, mut of_best) = (Vec::new(), Vec::new());
     for (quick, slow, runners) in CASES {
         for (a, b) in LOADS {
             report.progress(&format!("{quick} beside {slow}, {runners}, {a} and {b}"));
-            let share = |loads: [f64; 2], model: usize| {
-                let each = (1..=seeds).map(|seed| outcomes([&quick, &slow], runners, loads, seed).swap_remove(model));
-                let (on_time, offered) =
-                    each.fold((0, 0), |sum, outcome| (sum.0 + outcome.on_time, sum.1 + outcome.offered as usize));
-                percent(on_time, offered)
+            let shares = |loads: [f64; 2], bound: usize| {
+                let mut sums = [(0, 0); 2];
+                for seed in 1..=seeds {
+                    for (sum, outcome) in sums.iter_mut().zip(outcomes([&quick, &slow], runners, loads, seed, bound)) {
+                        *sum = (sum.0 + outcome.on_time, sum.1 + outcome.offered as usize);
+                    }
+                }
+                sums.map(|(on_time, offered)| percent(on_time, offered))
             };
-            let beside = [share([a, b], 0), share([a, b], 1)];
-            let alone = [share([a, 1e-9], 0), share([1e-9, b], 1)];
+            let alone = [shares([a, 1e-9], usize::MAX)[0], shares([1e-9, b], usize::MAX)[1]];
+            let together = |shares: [f64; 2]| (shares[0] / alone[0] + shares[1] / alone[1]) * 50.0;
+            let beside = shares([a, b], usize::MAX);
+            let bounds = BOUNDS.map(|share| (slow.max_batch as f64 * share) as usize);
+            let best = bounds.map(|bound| together(shares([a, b], bound)));
+            let best = best.into_iter().fold(together(beside), f64::max);
+            of_best.push(together(beside) / best * 100.0);
             // Behind a single row of the other that takes longer than the cap, no size of its batches would do.
-            if slow.time(1) < quick.max_latency {
-                hurried.push(beside[0] / alone[0] * 100.0);
-                others.push(beside[1] / alone[1] * 100.0);
+            if b > FLOOD && slow.time(1) < quick.max_latency {
+                beside_floods.push(beside[0] / alone[0] * 100.0);
             }
             rows.push(vec![
                 quick.to_string(),
@@ -80,17 +106,30 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
                 format!("{a} / {b}"),
                 format!("{:.1} / {:.1}", beside[0], beside[1]),
                 format!("{:.1} / {:.1}", alone[0], alone[1]),
+                format!("{:.1}", together(beside) / best * 100.0),
             ]);
             data.push(json!({
                 "hurried": quick.to_string(), "other": slow.to_string(), "runners": runners, "loads": [a, b],
-                "beside": beside, "alone": alone,
+                "beside": beside, "alone": alone, "best": best,
             }));
         }
     }
-    report.table(&["hurried", "other", "runners", "loads", "on time", "each alone"], &rows);
+    report.table(&["hurried", "other", "runners", "loads", "on time", "each alone", "of the best known, %"], &rows);
     report.data("cases", json!(data));
-    let (mean, worst, _) = summary(hurried);
-    report.figure("pool, model in a hurry, mean part of what it has alone", Asked::AtLeast(98.0), mean, "%");
-    report.figure("pool, model in a hurry, worst part of what it has alone", Asked::AtLeast(94.0), worst, "%");
-    report.data("others", json!(summary(others).0));
+    let (mean, worst, _) = summary(beside_floods);
+    report.figure(
+        "pool, model in a hurry beside a flood, mean part of what it has alone",
+        Asked::AtLeast(98.0),
+        mean,
+        "%",
+    );
+    report.figure(
+        "pool, model in a hurry beside a flood, worst part of what it has alone",
+        Asked::AtLeast(94.0),
+        worst,
+        "%",
+    );
+    let (mean, worst, _) = summary(of_best);
+    report.figure("pool, both together, mean share of the best known", Asked::AtLeast(98.0), mean, "%");
+    report.figure("pool, both together, worst share of the best known", Asked::AtLeast(94.0), worst, "%");
 }

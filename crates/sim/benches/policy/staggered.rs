@@ -39,7 +39,8 @@ impl Policy for Told {
     }
 }
 
-fn rivals(setup: &Setup) -> Vec<(String, Told)> {
+/// Rules of the kind, by name.
+pub(crate) fn rivals(setup: &Setup) -> Vec<(String, Told)> {
     let fit = setup.fit();
     let constant = |patience| (format!("c = {patience}"), Told { fit: fit.clone(), patience, limit: usize::MAX });
     let limit = |share: f64| {
