@@ -73,6 +73,8 @@ struct Estimate {
     age_s: f64,
     /// Rows of the smallest and the largest batch that it was learned from.
     timed_rows: (usize, usize),
+    /// Whether the sizes differed enough to tell what a row adds; else `per_row_ms` is 0, and `base_ms` is the mean.
+    is_line: bool,
     /// Rows and milliseconds between which the time is straight, from 1 to `max_batch_size`; `null` where the line holds.
     curve: Option<Vec<(usize, f64)>>,
     /// Rows and milliseconds of the latest batches, the newest last.
@@ -149,6 +151,7 @@ impl Service<'_> {
             trusted: fit.is_trusted(),
             age_s: age.as_secs_f64(),
             timed_rows: fit.timed_rows(),
+            is_line: fit.is_line(),
             curve: curve(fit, spec.max_batch_rows.get()),
             samples: told.samples.iter().map(|&(rows, time)| (rows, ms(time))).collect(),
         });

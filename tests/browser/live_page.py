@@ -372,8 +372,9 @@ window.fetch = async (url, options) => {
   const latencies = model.latency_edges_ms.map((_, at) => (at === cap ? 9 : 0)).concat(0);
   Object.assign(model.history, { batches: columns([0, 0, 0, 0, 3, 0]), rows: columns(48), largest: columns(16), latency: columns(latencies),
     on_time: columns(0), late: columns(48), refused: columns(500), failed: columns(2), busy: columns(1), queue_rows: columns(7) });
-  model.estimate = { base_ms: 1, per_row_ms: 0.5, noise: 1.1, trusted: true, age_s: 3600, timed_rows: [4, 8], samples: [[4, 3], [8, 5]],
+  model.estimate = { base_ms: 1, per_row_ms: 0.5, noise: 1.1, trusted: true, age_s: 3600, timed_rows: [4, 8], is_line: true, samples: [[4, 3], [8, 5]],
     curve: window.is_curved ? [[1, 3], [4, 3], [6, 3], [8, 5], [24, 13]] : null };
+  if (window.is_one_size) Object.assign(model.estimate, { base_ms: 3, per_row_ms: 0, timed_rows: [8, 8], is_line: false, samples: [[8, 3]] });
   const told = "refused: the answer would come 131.2 ms after arrival, past the deadline of 100.0 ms; retry in 40 ms";
   model.refusals = columns({ ago_s: 1, reason: "batch_too_late", why: "even the next batch would have answered it late", told, requests: 500 }).slice(0, 20);
   model.releases = columns({ ago_s: 1, rows: 16, requests: 16, reason: "ripe", held_ms: 0, predicted_ms: 9, took_ms: 9,
@@ -417,7 +418,11 @@ def check_trouble(page, checks):
     )
     guesses = page.run("return [...document.querySelectorAll('#fit .guess')].length")
     checks.check("beyond them it is drawn as a guess", guesses == 2 and page.all("#fit .guess-name"), guesses)
-    page.run("window.is_curved = true")
+    page.run("window.is_one_size = true")
+    page.wait(lambda: "not known" in page.text("fit-words"), "the words of one size")
+    known = numbers(page.text("fit-words")), "from 3.0 ms to 9.0 ms" in page.text("fit-more")
+    checks.check("where one size was timed, a full batch takes as long at least and three times as long at most", known == ([8, 3], True), page.text("fit-more"))
+    page.run("window.is_one_size = false; window.is_curved = true")
     page.wait(lambda: "no line" in page.text("fit-words"), "the words of a curve")
     words = page.text("fit-words")
     checks.check("times that are no line are told at both ends", numbers(words) == [3, 1, 13, 24], words)

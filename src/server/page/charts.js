@@ -165,13 +165,15 @@ export function fit() {
       say(plot.words, "What a batch costs is learned from the first ones.");
       return [];
     }
-    const { base_ms, per_row_ms, noise, samples, timed_rows: [least, most], curve } = estimate;
+    const { base_ms, per_row_ms, noise, samples, timed_rows: [least, most], is_line, curve } = estimate;
     const time = curve ? (rows) => along(curve, rows) : (rows) => base_ms + per_row_ms * rows;
+    // Of one size alone it is not known what a row adds: nothing at least, and at most so much that a batch is all rows.
+    const at_most = (rows) => is_line ? time(rows) : time(rows) * Math.max(1, rows / most);
     const widest = Math.max(1, most, ...samples.map(([rows]) => rows));
     const right = widest * 2 > max_batch_size ? max_batch_size : Math.min(max_batch_size, roundedUp(widest * 1.2));
     // Some stragglers would flatten all else: they stand at the upper edge.
     const usual = samples.map(([, took]) => took).sort((a, b) => a - b)[Math.floor(samples.length * USUAL)] ?? 0;
-    const tallest = Math.max(time(right) * noise, usual), cap_shown = cap <= CAP_SHOWN * tallest;
+    const tallest = Math.max(time(right) * noise, at_most(right), usual), cap_shown = cap <= CAP_SHOWN * tallest;
     const top = 1.08 * (cap_shown ? Math.max(cap, tallest) : tallest);
     const x = linear([0, right], [plot.x0, plot.x1]), y = plot.zeroTo(top, 4, ms);
     for (const tick of ticks(right, 5)) if (Number.isInteger(tick) && right - tick > right / 12) plot.tickX(x(tick), count(tick));
@@ -187,19 +189,23 @@ export function fit() {
     // Between the sizes that were timed the line is known, beyond them it is a guess, and looks like one.
     plot.path("line guess", line(0, least));
     plot.path("line guess", line(most, right));
+    if (!is_line) plot.path("line guess", path([most, right].map((rows) => [x(rows), y(at_most(rows))])));
     plot.path("line", line(least, most));
     const beyond = x(right) - x(most) > GUESS_PX ? [most, right] : null;
     if (beyond) plot.text(x((beyond[0] + beyond[1]) / 2), y(time((beyond[0] + beyond[1]) / 2)) - 7, "a guess", "middle", "guess-name");
-    if (!curve) plot.add("circle", { class: "intercept", cx: plot.x0, cy: y(base_ms), r: 3.5 });
+    if (is_line && !curve) plot.add("circle", { class: "intercept", cx: plot.x0, cy: y(base_ms), r: 3.5 });
     if (cap_shown) plot.bound(y(cap), `cap ${ms(cap)}`);
 
     if (curve) say(plot.words, "A batch costs ", [ms(time(1), 2)], " for 1 row, ", [ms(time(max_batch_size), 2)], ` for ${count(max_batch_size)}, and no line between.`);
-    else say(plot.words, "A batch costs ", [ms(base_ms, 2)], " + ", [ms(per_row_ms, 2)], " a row.");
+    else if (is_line) say(plot.words, "A batch costs ", [ms(base_ms, 2)], " + ", [ms(per_row_ms, 2)], " a row.");
+    else say(plot.words, "A batch of ", [counted(most, "row")], " costs ", [ms(base_ms, 2)], most < max_batch_size ? ". What more rows add is not known yet." : ".");
     const full_ms = time(max_batch_size), rate = count(Number((max_batch_size / full_ms * 1000).toPrecision(2)));
+    const full = (took) => most === max_batch_size ? `${took}, ${rate} rows a second. `
+      : is_line ? `${took}, ${rate} rows a second: a guess, none was timed. ` : `from ${took} to ${ms(at_most(max_batch_size), 2)}, none was timed. `;
     say(byId("fit-more"), `Learned from batches of ${least === most ? counted(most, "row") : `${count(least)} to ${counted(most, "row")}`}, the last ${span(estimate.age_s)} ago. `,
       curve ? "The curve goes through what each size took. " : "",
       estimate.trusted ? `Decisions count on ${short(noise)} × that (dotted). ` : "Too few batches yet to refuse anything on this. ",
-      `A full batch of ${counted(max_batch_size, "row")}: ${ms(full_ms, 2)}, ${rate} rows a second${most < max_batch_size ? ": a guess, none was timed. " : ". "}`,
+      `A full batch of ${counted(max_batch_size, "row")}: ${full(ms(full_ms, 2))}`,
       cap_shown ? "" : `The cap of ${ms(cap)} is far above.`);
     return [];
   };
