@@ -48,7 +48,9 @@ struct Account {
     recent: f64,
     /// A full batch.
     full: f64,
-    /// Whether it wants its share at present: something waits, or its saving has not reached its bound.
+    /// Whether it has used some of its share lately: its saving has not reached its bound.
+    uses: bool,
+    /// Whether it wants its share at present: that, or something waits.
     active: bool,
 }
 
@@ -98,7 +100,10 @@ impl Arbiter {
     /// Adds a lane; it begins with its share neither used nor saved.
     pub fn open(&mut self, lane: LaneId, weight: usize) {
         let weight = weight.max(1) as f64;
-        self.accounts.insert(lane, Account { weight, spent: self.allowance, recent: 0.0, full: 0.0, active: false });
+        self.accounts.insert(
+            lane,
+            Account { weight, spent: self.allowance, recent: 0.0, full: 0.0, uses: false, active: false },
+        );
     }
 
     /// Removes a lane.
@@ -114,7 +119,11 @@ impl Arbiter {
         self.at = self.at.max(now);
         self.active = 0.0;
         for (lane, account) in &mut self.accounts {
-            account.active = waits(*lane) || account.spent > self.allowance - account.slack();
+            // Judged once for each instant: an allowance that is raised below would make another of it.
+            if elapsed > 0.0 {
+                account.uses = account.spent > self.allowance - account.slack();
+            }
+            account.active = account.uses || waits(*lane);
             self.active += if account.active { account.weight } else { 0.0 };
         }
         if self.active > 0.0 {
@@ -150,6 +159,7 @@ impl Arbiter {
     pub fn charge(&mut self, lane: LaneId, time: Duration) {
         let account = self.account_mut(lane);
         account.spent += time.as_secs_f64() / account.weight;
+        account.uses = true;
     }
 
     /// Takes back what was booked too much.
@@ -351,6 +361,19 @@ mod tests {
         assert!((0.85..0.95).contains(&arbiter.share(0)), "{}", arbiter.share(0));
         arbiter.close(1);
         assert_eq!(arbiter.share(0), 1.0);
+    }
+
+    #[test]
+    fn to_be_brought_up_to_the_same_time_again_changes_nothing() {
+        let mut arbiter = arbiter(&[1, 1, 1]);
+        // One lane spends so much that everybody's allowance is raised, over what another has used of its share.
+        arbiter.charge(1, ms(10));
+        arbiter.charge(0, ms(100));
+        arbiter.advance(at(1), |lane| lane == 0);
+        let standing = |arbiter: &Arbiter| [0, 1, 2].map(|lane| (arbiter.part(lane), arbiter.is_within_share(lane)));
+        let once = standing(&arbiter);
+        arbiter.advance(at(1), |lane| lane == 0);
+        assert_eq!(standing(&arbiter), once);
     }
 
     #[test]
