@@ -152,7 +152,11 @@ impl View<'_> {
         }
         let ran = now.since(running.since).as_secs_f64();
         match self.fit.next_overrun(ran / expected.as_secs_f64()) {
-            Some(ratio) => now.max(running.since + expected.mul_f64(ratio)),
+            Some(ratio) => {
+                // The ratio may stem from a batch of another model that was stopped for hours.
+                let took = Duration::try_from_secs_f64(expected.as_secs_f64() * ratio).unwrap_or(Duration::MAX);
+                now.max(running.since + took)
+            }
             None => now + now.since(due),
         }
     }
@@ -277,6 +281,36 @@ mod tests {
         let soon = [13, 30, 45].map(start);
         assert!(soon.iter().all(|end| (47..=50).contains(end)), "{soon:?}");
         assert_eq!(start(100), 190, "none took as long: it is left out of account more and more");
+    }
+
+    #[test]
+    fn a_batch_that_was_stopped_for_hours_breaks_no_prediction_about_another_model_s() {
+        let mut times = crate::estimator::BatchTimes::new();
+        for i in 0..100_u64 {
+            let time = if i == 60 { Duration::from_hours(2) } else { Duration::from_nanos(10) };
+            times.observe(at(i), 1 + (i % 8) as usize, time);
+        }
+        assert!(times.fit().next_overrun(2.0).is_some_and(|ratio| ratio > 1e10));
+        let (since, long) = (Instant::EPOCH, Duration::from_secs(1_000_000_000));
+        let running =
+            Running { ticket: 0, lane: 1, since, entries: 1, rows: 1, waited: Duration::ZERO, expected: Some(long) };
+        let (queue, running) = (Queue::new(), [running]);
+        let view = View {
+            lane: 0,
+            queue: &queue,
+            running: &running,
+            runners: 1,
+            max_batch: 4,
+            sizes: BatchSizes::ANY,
+            fit: times.fit(),
+            patience: 0.0,
+            crowd: None,
+            free_since: Instant::EPOCH,
+            rehearses: false,
+            draining: false,
+            standing: Standing::ALONE,
+        };
+        assert_eq!(view.start_after(since + long * 2, 0), Instant::FAR_FUTURE);
     }
 
     #[test]
