@@ -3,6 +3,7 @@
     cargo build --release
     python3 benches/front.py                    some three minutes
     python3 benches/front.py --seconds 3 --only sweep,back
+    python3 benches/front.py --only apart       server and generator on a processor each
     python3 benches/front.py --only noise       a stand-in beside other work of the machine
     python3 benches/front.py --mosec PYTHON     MOSEC beside it, in the same run; PYTHON has mosec and numpy
 
@@ -51,11 +52,17 @@ server.run()
 """
 
 
+def pinned(processors):
+    """What a command begins with that may use these processors only."""
+    return ["taskset", "--cpu-list", processors] if processors else []
+
+
 @contextlib.contextmanager
-def serving(*args):
+def serving(*args, processors=None):
     """The server on a free port: its address, and that for operators if it has one."""
     server = subprocess.Popen(
-        [BINARY, "serve", *args, "--http", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [*pinned(processors), BINARY, "serve", *args, "--http", "127.0.0.1:0"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )
     try:
         ready = server.stdout.readline()
@@ -68,11 +75,11 @@ def serving(*args):
         server.wait()
 
 
-def load(address, rate, seconds, *more, connections=CONNECTIONS, model="digits", warm_up=1.5, cap_ms=CAP_MS):
+def load(address, rate, seconds, *more, connections=CONNECTIONS, model="digits", warm_up=1.5, cap_ms=CAP_MS, processors=None):
     """Runs the generator; its report."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         command = [
-            BINARY, "loadtest", address, "--rate", str(rate), "--for", f"{seconds}s", "--warm-up", f"{warm_up}s",
+            *pinned(processors), BINARY, "loadtest", address, "--rate", str(rate), "--for", f"{seconds}s", "--warm-up", f"{warm_up}s",
             "--connections", str(connections), "--timeout", "1s", "--json", report.name,
             "--slo", f"on-time:{cap_ms}ms>=99%", "--deadline", f"{cap_ms}ms", *(["--model", model] if model else []), *more,
         ]
@@ -126,22 +133,28 @@ def header(what):
     print(f"\n{what}\n{'':>14} {'offered':>8} {'sent':>8} {'on time':>8} {'of sent':>8} {'late %':>7} {'refused':>8} {'p50 ms':>7} {'p99 ms':>7} {'own count':>9}")
 
 
-def sweep(seconds):
+def sweep(seconds, rates=(15000, 20000, 25000, 28000, 30000, 32000), server=None, generator=None):
     """digits, from half of what it can to what the generator cannot offer any more; then back."""
     header(f"digits, {CONNECTIONS} connections, cap {CAP_MS} ms, a second")
     highest = 0
-    with serving("--max-latency-ms", str(CAP_MS)) as address:
-        for rate in (15000, 20000, 25000, 28000, 30000, 32000):
-            f = measured(address, rate, seconds)
+    with serving("--max-latency-ms", str(CAP_MS), processors=server) as address:
+        for rate in rates:
+            f = measured(address, rate, seconds, processors=generator)
             row(rate, f)
             if f["on_time"] >= 0.99 * f["offered"]:
                 highest = rate
         print(f"S = {highest}")
         for factor in (1.5, 2, 3) if highest else ():
-            f = measured(address, int(factor * highest), seconds)
+            f = measured(address, int(factor * highest), seconds, processors=generator)
             row(f"{factor} S", f)
             print(f"{'':>14} {100 * f['from_sending'] / highest:.0f} % of S; by the server's own count {100 * f['own'] / highest:.0f} %")
     return highest
+
+
+def apart(seconds):
+    """The same where the generator takes nothing of the server's processor: the first two are theirs."""
+    print("\nthe server on one processor, the generator on another")
+    sweep(seconds, tuple(range(8000, 26000, 2000)), server="0", generator="1")
 
 
 def back(seconds, highest):
@@ -279,7 +292,7 @@ def mosec(python, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=5, help="of each rate")
-    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; noise is not among those by default")
+    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; apart and noise are not among those by default")
     parser.add_argument("--highest", type=int, default=28000, help="S, where it is not measured")
     parser.add_argument("--mosec", metavar="PYTHON", help="a Python that has mosec and numpy")
     args = parser.parse_args()
@@ -295,6 +308,8 @@ def main():
         probes(args.seconds, highest)
     if "mlp" in parts:
         mlp(args.seconds)
+    if "apart" in parts:
+        apart(args.seconds)
     if "noise" in parts:
         noise(max(args.seconds, 10))
     if args.mosec:
