@@ -25,8 +25,8 @@ fn of_optimum(setup: &Setup, loads: &[Vec<Arrival>], optimum: usize, policy: imp
 pub(crate) fn measure(seeds: u64, length: f64, report: &mut Report) {
     let seeds = seeds * LOADS_A_SEED;
     report.text(&format!(
-        "Per cent of the optimum, {seeds} seeds of {length} s. First cork, then the best `fixed` of about 300 settings after the fact, by \
-         the first of these seeds, then the best of the other baselines."
+        "Per cent of the optimum, {seeds} seeds of {length} s. First cork. Then the best `fixed` of about 300 settings after the fact, by \
+         the first of these seeds. Then the best of the other baselines."
     ));
     let names: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).chain(["best fixed"]).collect();
     let mut shares: Vec<Vec<f64>> = vec![Vec::new(); names.len()];

@@ -69,8 +69,8 @@ fn outcomes(setups: [&Setup; 2], runners: usize, loads: [f64; 2], seed: u64, bou
 pub(crate) fn measure(seeds: u64, report: &mut Report) {
     report.text(&format!(
         "Two models on one pool, Poisson, {seeds} seeds of {SECONDS} s. On time in per cent of the requests: first the hurried one, then \
-         the other, and the same of each with the pool to itself. Loads are shares of the pool's capacity. Of the best known is the \
-         mean of the two parts that they have of what they have alone, beside the best of {} constant bounds of the other's batches \
+         the other, and the same of each with the pool to itself. Loads are shares of the pool's capacity. Both together have \
+         the mean of their parts of what they have alone. The best known is the best of {} constant bounds of the other's batches, \
          after the fact.",
         BOUNDS.len()
     ));

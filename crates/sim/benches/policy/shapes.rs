@@ -130,8 +130,8 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
 /// Requests of 1 to 16 rows, a fifth of which give half of the time.
 fn mixed(seeds: u64, report: &mut Report) {
     report.text(&format!(
-        "Poisson, requests of 1 to 16 rows, and each fifth caller gives half of the latency cap. On time in per cent of the requests, \
-         then in per cent of the best of {} rules after the fact, which are told the batch times. {seeds} seeds of {SECONDS} s.",
+        "Poisson, requests of 1 to 16 rows, and each fifth caller gives half of the latency cap. First on time in per cent of the \
+         requests. Then in per cent of the best of {} rules after the fact, which are told the batch times. {seeds} seeds of {SECONDS} s.",
         rivals(&SETUPS[0]).len()
     ));
     let (mut rows, mut all) = (Vec::new(), Vec::new());
