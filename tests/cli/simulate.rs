@@ -342,11 +342,15 @@ fn what_the_server_takes_around_a_batch_is_counted_and_said() {
 
 #[test]
 fn a_server_that_is_too_slow_for_its_cap_is_told_as_such() {
-    let slow = ["--base-ms", "60", "--per-row-ms", "1", "--max-latency-ms", "50", "--max-batch-size", "8"];
+    let slow = ["--base-ms", "60", "--per-row-ms", "0.5", "--max-latency-ms", "50", "--max-batch-size", "8"];
     let words = [&["--poisson", "100", "--for", "2"][..], &slow].concat();
     let (code, out, err) = simulate_with(Path::new("."), &words, b"");
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(out.contains("not even a batch of one row is in time"), "{out}");
+    let advice = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let expected =
+        "A batch of one row takes 60.7 ms on average, which is beyond the cap of 50 ms: no number of runners helps.";
+    assert!(advice.contains(expected), "{advice}");
 }
 
 #[test]

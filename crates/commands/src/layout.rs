@@ -33,9 +33,9 @@ pub fn millis(time: Duration, of: u64) -> String {
     if of == 0 { "–".into() } else { format!("{:.2}", ms(time)) }
 }
 
-/// Milliseconds.
+/// Milliseconds, rounded once: 60.7 ms are not written as 60.699999999999996.
 pub fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
+    time.as_nanos() as f64 / 1e6
 }
 
 /// `1,234,567`
