@@ -59,7 +59,7 @@ fn no_flood_pushes_another_model_past_its_cap_however_many_runners_it_floods() {
         let fates = fates(&[quick(0.2), long(3.0)], runners);
         let [(on_time, late), (flood, _)] = fates[..] else { panic!("two models") };
         assert!(on_time >= 98.0 && late == 0, "{runners} runners: {on_time:.1} %, {late} late");
-        assert!(flood > 15.0, "{runners} runners: what is left is the flood's: {flood:.1} %");
+        assert!(flood > 20.0, "{runners} runners: what is left is the flood's: {flood:.1} %");
     }
 }
 

@@ -198,7 +198,7 @@ export function fit() {
 
     if (curve) say(plot.words, "A batch costs ", [ms(time(1), 2)], " for 1 row, ", [ms(time(max_batch_size), 2)], ` for ${count(max_batch_size)}, and no line between.`);
     else if (is_line) say(plot.words, "A batch costs ", [ms(base_ms, 2)], " + ", [ms(per_row_ms, 2)], " a row.");
-    else say(plot.words, "A batch of ", [counted(most, "row")], " costs ", [ms(base_ms, 2)], most < max_batch_size ? ". What more rows add is not known yet." : ".");
+    else say(plot.words, "A batch of ", [least === most ? counted(most, "row") : `${count(least)} to ${counted(most, "row")}`], " costs ", [ms(base_ms, 2)], most < max_batch_size ? ". What more rows add is not known yet." : ".");
     const full_ms = time(max_batch_size), rate = count(Number((max_batch_size / full_ms * 1000).toPrecision(2)));
     const full = (took) => most === max_batch_size ? `${took}, ${rate} rows a second. `
       : is_line ? `${took}, ${rate} rows a second: a guess, none was timed. ` : `from ${took} to ${ms(at_most(max_batch_size), 2)}, none was timed. `;

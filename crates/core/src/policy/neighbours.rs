@@ -12,6 +12,8 @@ use crate::estimator::Instant;
 
 /// How much more than is asked of it a lane must be able to run, to count as keeping up.
 const HEADROOM: f64 = 1.1;
+/// What sums of runners may be off by.
+const ROUNDING: f64 = 1e-9;
 
 /// What one lane asks of the pool at present.
 struct Need {
@@ -22,7 +24,7 @@ struct Need {
     slack: Option<Duration>,
     /// Rows a second for each runner.
     rate: f64,
-    /// Runners that it keeps busy in full batches, at least one; none where nobody asks, or it would be more than its share.
+    /// Runners that it keeps busy in full batches; none where nobody asks, or it would be more than its share.
     busy: f64,
     /// α and β, in seconds; 0 where nobody asks.
     base: f64,
@@ -65,12 +67,13 @@ pub(super) fn bound(
         let own = if need.base > 0.0 { need.batch } else { Duration::ZERO };
         let slack = slack.saturating_sub(batches.saturating_sub(own));
         // Runners that come free within that time are as good as free ones. One is this batch's own; it may have any size if those that
-        // are left are as many as the others keep busy.
-        let comes_free = |r: &&Running| r.expected.is_some_and(|time| r.since + time <= now + slack);
+        // are left are as many as the others keep busy, and at least one. Nobody counts on a batch that is overdue by its own time.
+        let comes_free =
+            |r: &&Running| r.expected.is_some_and(|time| r.since + time <= now + slack && now <= r.since + time * 2);
         let available = runners.saturating_sub(running.len()) + running.iter().filter(comes_free).count();
-        let is_held_up = (available.saturating_sub(1) as f64) < busy - need.busy;
+        let is_held_up = (available.saturating_sub(1) as f64) < (busy - need.busy - ROUNDING).max(1.0);
         let others = (base - need.base, growing - need.rate * need.per_row);
-        let within = lane.rows_within(slack).filter(|_| is_held_up);
+        let within = if is_held_up { lane.rows_within(slack) } else { None };
         set(lane, within.map_or(usize::MAX, |within| enough(lane, need.rate * HEADROOM, others, within)));
     }
 }
@@ -91,7 +94,7 @@ fn need(id: LaneId, lane: &Lane, arbiter: &Arbiter, runners: usize, now: Instant
     let slack = within.filter(|_| !floods).map(|within| within.saturating_sub(batch));
     let fit = lane.fit();
     let (base, per_row) = within.map_or((0.0, 0.0), |_| (fit.base_seconds(), fit.per_row_seconds()));
-    let busy = if slack.is_some() { (part * HEADROOM * runners as f64).max(1.0) } else { 0.0 };
+    let busy = if slack.is_some() { part * HEADROOM * runners as f64 } else { 0.0 };
     Need { lane: id, batch, slack, rate, busy, base, per_row }
 }
 

@@ -145,7 +145,8 @@ impl Patience {
         self.first = done;
         self.replays = self.replays * fade + 1.0;
         let (usual, others) = tried.split_at(USUAL);
-        // Neighbours lose almost the same, and chance parts them: each is judged halfway between itself and the mean of the two.
+        // Neighbours lose almost the same, and chance parts them: each is judged halfway between itself and the mean of the
+        // two. The first and the last have one neighbour, and count as they are.
         let losses: [f64; USUAL] = std::array::from_fn(|i| usual[i].loss);
         let judged: [f64; USUAL] = std::array::from_fn(|i| match (i.checked_sub(1), losses.get(i + 1)) {
             (Some(before), Some(after)) => losses[i] / 2.0 + (losses[before] + after) / 4.0,

@@ -50,7 +50,7 @@ fn varying(mean: f64, rng: &mut Xoshiro256PlusPlus, rate: impl Fn(f64) -> f64) -
     }
 }
 
-/// A third comes evenly. The rest comes in spikes, one or two a second: each begins with five times the mean rate or more, and is
+/// Half comes evenly. The rest comes in spikes, one or two a second: each begins with three times the mean rate or more, and is
 /// over in a fifth of a second. Some spikes are ten times as high as others.
 fn spiky(_: &Setup, mean: f64, rng: &mut Xoshiro256PlusPlus) -> Vec<f64> {
     let heights = Pareto::new(1.0, 1.5).expect("its parameters are positive");
@@ -153,9 +153,9 @@ fn mixed(seeds: u64, report: &mut Report) {
                 loads.iter().map(|arrivals| setup.run(policy(), arrivals).on_time).sum()
             };
             let cork = on_time(&|| Box::new(Cork));
-            let names = 0..rivals(&setup).len();
+            let indices = 0..rivals(&setup).len();
             let best =
-                names.map(|i| on_time(&|| Box::new(rivals(&setup).swap_remove(i).1))).max().unwrap_or(0).max(cork);
+                indices.map(|i| on_time(&|| Box::new(rivals(&setup).swap_remove(i).1))).max().unwrap_or(0).max(cork);
             let (of_all, of_best) = (percent(cork, loads.iter().map(Vec::len).sum()), percent(cork, best as usize));
             row.push(format!("{of_all:.2} / {of_best:.2}"));
             report.data(&format!("mixed {setup}, {load}"), json!([of_all, of_best]));
@@ -167,7 +167,12 @@ fn mixed(seeds: u64, report: &mut Report) {
     let header: Vec<&str> = ["model, cap rows, cap ms"].into_iter().chain(loads.iter().map(String::as_str)).collect();
     report.table(&header, &rows);
     let (_, worst, _) = summary(all);
-    report.figure("mixed rows with hurried callers, worst share of the best known", Asked::AtLeast(99.0), worst, "%");
+    report.figure(
+        "mixed rows with hurried callers, worst share of the best hold known",
+        Asked::AtLeast(99.0),
+        worst,
+        "%",
+    );
 }
 
 fn shapes(seeds: u64, report: &mut Report) {

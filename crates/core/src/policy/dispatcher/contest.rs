@@ -36,9 +36,9 @@ impl Dispatcher {
         let own = self.claim(id);
         let others = self.lanes.iter().filter(|(other, lane)| **other != id && !lane.queue.is_empty());
         let others: Vec<(Claim, &Lane)> = others.map(|(other, lane)| (self.claim(*other), lane)).collect();
-        // Whoever can wait when a runner comes free does so, though it be ahead by its share.
+        // Whoever can wait when a runner comes free does so, though it be ahead by its share. When an overdue one does is not known.
         let due = |batch: &Running| batch.since + batch.expected.unwrap_or_default();
-        let free = self.running.iter().map(due).min().unwrap_or(now).max(now);
+        let free = self.running.iter().map(due).filter(|due| *due >= now).min().unwrap_or(now);
         let longest = others.iter().map(|(claim, _)| claim.time).fold(own.time, Duration::max);
         let stands_back = |claim: &Claim| !claim.presses(free, longest) && own.presses(free, longest);
         let goes_first = |claim: &Claim| !stands_back(claim) && self.arbiter.order(*claim, own).is_lt();
