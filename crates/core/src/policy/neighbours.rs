@@ -31,7 +31,8 @@ struct Need {
     per_row: f64,
 }
 
-/// Bounds the next batch of each lane by what the others need, as it is at `now`. Costs a few steps a lane.
+/// Bounds the next batch of each lane by what the others need, as it is at `now`. Costs a few steps for each lane, and for each batch
+/// that runs beside it.
 pub(super) fn bound(
     lanes: &mut BTreeMap<LaneId, Lane>,
     arbiter: &Arbiter,

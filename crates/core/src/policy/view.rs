@@ -196,6 +196,25 @@ mod tests {
         Instant::EPOCH + Duration::from_millis(ms)
     }
 
+    /// Of a lane alone at one runner, whose batches have at most 4 rows.
+    fn view<'a>(queue: &'a Queue, running: &'a [Running], fit: &'a Fit) -> View<'a> {
+        View {
+            lane: 0,
+            queue,
+            running,
+            runners: 1,
+            max_batch: 4,
+            sizes: BatchSizes::ANY,
+            fit,
+            patience: 0.0,
+            crowd: None,
+            free_since: Instant::EPOCH,
+            rehearses: false,
+            draining: false,
+            standing: Standing::ALONE,
+        }
+    }
+
     /// Starts, in ms, of the batches behind 0, 1, 2 … full ones; a batch of any size takes 10 ms.
     fn starts(runners: usize, running_since_ms: &[u64], now_ms: u64) -> Vec<u128> {
         starts_among_others(Standing::ALONE, runners, running_since_ms, now_ms)
@@ -219,21 +238,7 @@ mod tests {
         });
         let running: Vec<_> = running.collect();
         let queue = Queue::new();
-        let view = View {
-            lane: 0,
-            queue: &queue,
-            running: &running,
-            runners,
-            max_batch: 4,
-            sizes: BatchSizes::ANY,
-            fit,
-            patience: 0.0,
-            crowd: None,
-            free_since: Instant::EPOCH,
-            rehearses: false,
-            draining: false,
-            standing,
-        };
+        let view = View { runners, standing, ..view(&queue, &running, fit) };
         (0..6).map(|ahead| view.start_after(at(now_ms), ahead).since(Instant::EPOCH).as_millis()).collect()
     }
 
@@ -295,21 +300,7 @@ mod tests {
         let running =
             Running { ticket: 0, lane: 1, since, entries: 1, rows: 1, waited: Duration::ZERO, expected: Some(long) };
         let (queue, running) = (Queue::new(), [running]);
-        let view = View {
-            lane: 0,
-            queue: &queue,
-            running: &running,
-            runners: 1,
-            max_batch: 4,
-            sizes: BatchSizes::ANY,
-            fit: times.fit(),
-            patience: 0.0,
-            crowd: None,
-            free_since: Instant::EPOCH,
-            rehearses: false,
-            draining: false,
-            standing: Standing::ALONE,
-        };
+        let view = view(&queue, &running, times.fit());
         assert_eq!(view.start_after(since + long * 2, 0), Instant::FAR_FUTURE);
     }
 
@@ -325,21 +316,8 @@ mod tests {
     #[test]
     fn more_rows_than_fit_take_the_time_of_a_full_batch() {
         let queue = Queue::new();
-        let view = View {
-            lane: 0,
-            queue: &queue,
-            running: &[],
-            runners: 1,
-            max_batch: 4,
-            sizes: BatchSizes::ANY,
-            fit: &Fit::line(0.010, 0.001, 1.5),
-            patience: 0.0,
-            crowd: None,
-            free_since: Instant::EPOCH,
-            rehearses: false,
-            draining: false,
-            standing: Standing::ALONE,
-        };
+        let fit = Fit::line(0.010, 0.001, 1.5);
+        let view = view(&queue, &[], &fit);
         assert_eq!([3, 4, 5].map(|rows| view.batch_time(rows).as_micros()), [19_500, 21_000, 21_000]);
     }
 }

@@ -107,33 +107,14 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
     }
     report.table(&["hurried", "other", "runners", "loads", "on time", "each alone", "of the best known, %"], &rows);
     report.data("cases", json!(data));
-    let (mean, worst, _) = summary(beside_floods);
-    report.figure(
-        "pool, model in a hurry beside a flood, mean part of what it has alone",
-        Asked::AtLeast(98.0),
-        mean,
-        "%",
-    );
-    report.figure(
-        "pool, model in a hurry beside a flood, worst part of what it has alone",
-        Asked::AtLeast(94.0),
-        worst,
-        "%",
-    );
-    let (mean, worst, _) = summary(beside_others);
-    report.figure(
-        "pool, model in a hurry beside no flood, mean part of what it has alone",
-        Asked::AtLeast(98.0),
-        mean,
-        "%",
-    );
-    report.figure(
-        "pool, model in a hurry beside no flood, worst part of what it has alone",
-        Asked::AtLeast(94.0),
-        worst,
-        "%",
-    );
-    let (mean, worst, _) = summary(of_best);
-    report.figure("pool, both together, mean share of the best known", Asked::AtLeast(98.0), mean, "%");
-    report.figure("pool, both together, worst share of the best known", Asked::AtLeast(94.0), worst, "%");
+    let figures = [
+        ("model in a hurry beside a flood", "part of what it has alone", beside_floods),
+        ("model in a hurry beside no flood", "part of what it has alone", beside_others),
+        ("both together", "share of the best known", of_best),
+    ];
+    for (who, what, shares) in figures {
+        let (mean, worst, _) = summary(shares);
+        report.figure(&format!("pool, {who}, mean {what}"), Asked::AtLeast(98.0), mean, "%");
+        report.figure(&format!("pool, {who}, worst {what}"), Asked::AtLeast(94.0), worst, "%");
+    }
 }
