@@ -1,8 +1,9 @@
 //! Loads damaged model files: each must be an error that names the place, or a model; never a panic, and neither much
 //! memory nor much time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -19,8 +20,9 @@ const MOST_MEMORY_KIB: u64 = 6 << 20;
 /// Numbers that are likely to be tripped over.
 const EXTREMES: [u64; 9] = [0, 1, 127, 1 << 20, 1 << 31, (1 << 32) - 1, 1 << 62, i64::MAX as u64, u64::MAX];
 
-/// Loads `count` damaged copies of the models in `folder`. The seed of a finding is printed: it makes the same file again.
-pub(crate) fn run(folder: &Path, count: u64) -> ExitCode {
+/// Loads a damaged copy of one of the models in `folder` for each seed. A finding is printed with its seed as it is found: the seed
+/// makes the same file again.
+pub(crate) fn run(folder: &Path, seeds: Range<u64>) -> ExitCode {
     let paths = fs::read_dir(folder).map(|entries| entries.filter_map(|e| Some(e.ok()?.path())).collect::<Vec<_>>());
     let mut paths = paths.unwrap_or_default();
     paths.retain(|path| path.extension().is_some_and(|e| e == "onnx"));
@@ -35,21 +37,22 @@ pub(crate) fn run(folder: &Path, count: u64) -> ExitCode {
         std::panic::set_hook(Box::new(|_| {}));
     }
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut findings: BTreeMap<String, u64> = BTreeMap::new();
+    let mut findings = Findings::default();
     let mut slowest = Duration::ZERO;
     let start = Instant::now();
     let mut shown = start;
-    for seed in 0..count {
+    let Range { start: first, end: last } = seeds;
+    for seed in seeds {
         let file = damaged(&models, &mut StdRng::seed_from_u64(seed));
         let begin = Instant::now();
         let Ok(outcome) = std::panic::catch_unwind(|| OnnxModel::load(&file)) else {
-            findings.entry("a panic that nothing fences".to_owned()).or_insert(seed);
+            findings.note(seed, "a panic that nothing fences");
             continue;
         };
         let took = begin.elapsed();
         slowest = slowest.max(took);
         if took > LONGEST {
-            findings.entry(format!("takes {took:.1?}")).or_insert(seed);
+            findings.note(seed, &format!("takes {took:.0?}"));
         }
         let kind = match &outcome {
             Ok(_) => "loaded",
@@ -69,29 +72,39 @@ pub(crate) fn run(folder: &Path, count: u64) -> ExitCode {
         {
             // Numbers differ from file to file.
             let text: String = panic.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).take(160).collect();
-            findings.entry(text).or_insert(seed);
+            findings.note(seed, &text);
         }
         if shown.elapsed() > Duration::from_secs(2) {
             shown = Instant::now();
-            eprintln!("{} of {count} files, {} findings", seed + 1, findings.len());
+            eprintln!("seed {seed} of {first} to {last}, {} findings", findings.0.len());
         }
     }
     let memory = peak_memory_kib();
     if memory > MOST_MEMORY_KIB {
-        findings.entry(format!("{} MiB of memory", memory >> 10)).or_insert(count);
+        findings.note(last, &format!("{} MiB of memory", memory >> 10));
     }
     let kinds: Vec<String> = kinds.iter().map(|(kind, files)| format!("{kind} {files}")).collect();
     println!(
-        "{count} damaged files of {} models in {:.0?}: {}; slowest {slowest:.1?}, peak memory {} MiB",
+        "{} damaged files of {} models in {:.0?}: {}; slowest {slowest:.1?}, peak memory {} MiB",
+        last - first,
         models.len(),
         start.elapsed(),
         kinds.join(", "),
         memory >> 10
     );
-    for (finding, seed) in &findings {
-        println!("found with seed {seed}: {finding}");
+    if findings.0.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What was found.
+#[derive(Default)]
+struct Findings(BTreeSet<String>);
+
+impl Findings {
+    fn note(&mut self, seed: u64, what: &str) {
+        if self.0.insert(what.to_owned()) {
+            println!("found with seed {seed}: {what}");
+        }
     }
-    if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// One of the models, damaged: mostly within protobuf's rules, so that the damage is met where the fields are used.

@@ -2,7 +2,7 @@
 //! `cases.py` has written them; `operators FOLDER` compares `docs/operators.md` with what they show.
 //! `graphs COUNT` makes whole graphs and runs them with nodes joined and as they are.
 //! `pipelines FOLDER` runs classical pipelines, which `pipelines.py` has written.
-//! `fuzz FOLDER COUNT` loads damaged copies of the models in a folder; `load MODEL.onnx` says how long reading and compiling
+//! `fuzz FOLDER COUNT` (or `FIRST LAST`: these seeds) loads damaged copies of the models in a folder; `load MODEL.onnx` says how long reading and compiling
 //! a model takes, and how much memory; `speed MODEL.onnx` times a model at the orders of `speed.py`, beside onnxruntime.
 //! `profile FOLDER` says what each node of a model of the corpus takes.
 //! Folders are named from the repository's root.
@@ -39,8 +39,12 @@ fn main() -> ExitCode {
         ["operators", folder] => cases::table(folder.as_ref(), PAGE.as_ref(), false),
         ["operators", folder, "--write"] => cases::table(folder.as_ref(), PAGE.as_ref(), true),
         ["fuzz", folder, count] => match count.parse() {
-            Ok(count) => fuzz::run(folder.as_ref(), count),
+            Ok(count) => fuzz::run(folder.as_ref(), 0..count),
             Err(_) => usage(),
+        },
+        ["fuzz", folder, first, last] => match (first.parse(), last.parse()) {
+            (Ok(first), Ok(last)) => fuzz::run(folder.as_ref(), first..last),
+            _ => usage(),
         },
         ["load", model] => speed::load(model),
         ["pipelines", folder] => pipelines::run(folder.as_ref(), ""),
@@ -63,7 +67,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | graphs COUNT | load MODEL | profile FOLDER | speed MODEL [THREADS] | speed-case FOLDER THREADS"
+        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | fuzz FOLDER FIRST LAST | graphs COUNT | graphs FIRST LAST | load MODEL | profile FOLDER | speed MODEL [THREADS] | speed-case FOLDER THREADS"
     );
     ExitCode::from(3)
 }

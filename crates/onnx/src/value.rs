@@ -22,6 +22,22 @@ pub(super) type Handle = DispatchTensor;
 /// Most elements that one computed tensor may have: 1 GiB of float32. A damaged file must not ask for all memory.
 const MAX_ELEMENTS: usize = 1 << 28;
 
+/// Elements of any type as integers. Of floats, fractions are cut off, what is too large is the largest there is, and what is no number
+/// the least. burn's own conversion panics where a number does not fit.
+pub(super) fn integers(data: TensorData) -> Result<Vec<i64>, OpError> {
+    let wrong = |e| OpError(format!("cannot be read: {e:?}"));
+    if data.dtype().is_float() {
+        let numbers = data.convert_dtype(DType::F64).try_into_vec::<f64>().map_err(wrong)?;
+        return Ok(numbers.into_iter().map(|x| if x.is_nan() { i64::MIN } else { x as i64 }).collect());
+    }
+    if data.dtype() == DType::U64 {
+        let numbers = data.try_into_vec::<u64>().map_err(wrong)?;
+        let signed = |x| i64::try_from(x).map_err(|_| OpError(format!("{x} is beyond what is computed with here")));
+        return numbers.into_iter().map(signed).collect();
+    }
+    data.convert_dtype(DType::I64).try_into_vec::<i64>().map_err(wrong)
+}
+
 /// What is wrong with an operator's arguments, in words; the caller adds node and operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -220,9 +236,7 @@ impl Value {
             Value::Host(h) => Ok(h),
             Value::Int(t) if t.shape().num_dims() <= 1 => {
                 let scalar = t.shape().num_dims() == 0;
-                let data = Value::Int(t).into_data()?.convert_dtype(DType::I64);
-                let ints = data.try_into_vec::<i64>().map_err(|e| OpError::new(e.to_string()))?;
-                Ok(HostInts { ints, scalar })
+                Ok(HostInts { ints: integers(Value::Int(t).into_data()?)?, scalar })
             }
             other => Err(OpError(format!("expects a vector of integers and gets {}", other.kind()))),
         }
@@ -361,5 +375,19 @@ pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, OpError> {
     match signed.and_then(|a| usize::try_from(a).ok()) {
         Some(a) if a < rank => Ok(a),
         _ => Err(OpError(format!("axis {axis} is out of range for rank {rank}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_become_the_nearest_integer_and_an_integer_that_does_not_fit_is_named() {
+        let floats = TensorData::from([1.9f32, -1.9, 1e30, f32::NEG_INFINITY, f32::NAN]);
+        assert_eq!(integers(floats).unwrap(), [1, -1, i64::MAX, i64::MIN, i64::MIN]);
+        assert_eq!(integers(TensorData::from([7u64])).unwrap(), [7]);
+        assert!(integers(TensorData::from([7u64, u64::MAX])).unwrap_err().to_string().contains("18446744073709551615"));
+        assert_eq!(integers(TensorData::from([-3i8, 3])).unwrap(), [-3, 3]);
     }
 }

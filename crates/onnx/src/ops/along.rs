@@ -57,7 +57,8 @@ impl Real for f64 {
     }
 }
 
-/// The elements of a value, converted where they are of another type.
+/// The elements of a value, converted where they are of another type. Floats only, or what is sure to fit: an element that does not
+/// makes burn panic; see [`integers`](crate::value::integers).
 pub(super) fn elements_of<T: Element>(x: Value) -> Result<Vec<T>, OpError> {
     x.into_data()?.convert::<T>().try_into_vec().map_err(|e| OpError(e.to_string()))
 }

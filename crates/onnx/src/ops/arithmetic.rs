@@ -393,10 +393,16 @@ fn shifted_right(a: Value, by: Value, device: &DispatchDevice) -> Result<Value, 
     host::zip_ints(a, by, device, |a, by| Ok(if (0..64).contains(&by) { a >> by } else { a >> 64 }))
 }
 
+/// The largest exponent that is taken as one number for all: burn panics where it is whole and beyond an `i64`.
+const LARGEST_EXPONENT: f64 = 1e9;
+
 /// A power, whose type is the base's; the exponent may be of another.
 fn pow(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let exponent = build.peek(1).cloned().and_then(|exponent| exponent.cast(DType::F64, build.device).ok());
-    let Some((exponent, rank)) = exponent.and_then(|e| Some((host::float(e.clone()).ok()?, e.rank()))) else {
+    let known = exponent.and_then(|e| Some((host::float(e.clone()).ok()?, e.rank())));
+    // burn tells whole exponents by an `i64`.
+    let Some((exponent, rank)) = known.filter(|(exponent, _)| exponent.is_nan() || exponent.abs() <= LARGEST_EXPONENT)
+    else {
         return pairs(power);
     };
     Ok(Kernel::one(move |mut args| match args.take(0)? {
@@ -537,6 +543,16 @@ mod tests {
         let powered = |x: TensorData| graph.run(vec![x]).unwrap().remove(0);
         assert_eq!(powered([3f64, -1.0].into()), TensorData::from([9f64, 1.0]));
         assert_eq!(powered([3i64, -1].into()), TensorData::from([9i64, 1]));
+    }
+
+    #[test]
+    fn a_constant_exponent_may_be_beyond_all_integers() {
+        for (exponent, of_two) in [(1e30, f32::INFINITY), (-1e30, 0.0), (f32::INFINITY, f32::INFINITY)] {
+            let author = Author::new(17).input("x", &[FREE]).output("y", &[FREE]).floats("e", &[1], &[exponent]);
+            let graph = Graph::load(&author.node("Pow", &["x", "e"], &["y"], &[]).finish()).unwrap();
+            let powers = graph.run(vec![TensorData::from([2f32, 1.0])]).unwrap().remove(0);
+            assert_eq!(powers, TensorData::from([of_two, 1.0]), "{exponent}");
+        }
     }
 
     #[test]

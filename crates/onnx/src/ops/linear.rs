@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
-use burn_backend::{DType, IntDType, Shape, TensorMetadata};
+use burn_backend::{DType, FloatDType, IntDType, Shape, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 use rayon::prelude::*;
 
@@ -59,7 +59,8 @@ fn of_integers(a: Value, b: Value, device: &DispatchDevice) -> Result<Value, OpE
         return Err(OpError(format!("cannot multiply {kind:?} with {:?}", b.dtype())));
     }
     let [a, b] = [a, b].map(|t| B::int_cast(t, IntDType::I64));
-    let y = multiplied(a, b, B::int_reshape, B::int_matmul)?;
+    let zeros = |like: &Handle, shape| B::int_zeros(shape, &like.device(), IntDType::I64);
+    let y = multiplied(a, b, B::int_reshape, B::int_matmul, zeros)?;
     Ok(Value::Int(B::int_cast(y, IntDType::from(kind))))
 }
 
@@ -247,7 +248,8 @@ pub(super) fn matmul(a: Handle, b: Handle) -> Result<Handle, OpError> {
     if a.dtype() != b.dtype() {
         return Err(OpError(format!("cannot multiply {:?} with {:?}", a.dtype(), b.dtype())));
     }
-    multiplied(a, b, B::float_reshape, B::float_matmul)
+    let zeros = |like: &Handle, shape| B::float_zeros(shape, &like.device(), FloatDType::from(like.dtype()));
+    multiplied(a, b, B::float_reshape, B::float_matmul, zeros)
 }
 
 /// numpy's `matmul`: vectors gain a dimension for the product, leading dimensions broadcast.
@@ -256,6 +258,7 @@ fn multiplied(
     b: Handle,
     reshape: fn(Handle, Shape) -> Handle,
     multiply: fn(Handle, Handle) -> Handle,
+    zeros: fn(&Handle, Shape) -> Handle,
 ) -> Result<Handle, OpError> {
     let (mut left, mut right) = (a.shape().to_vec(), b.shape().to_vec());
     if left.is_empty() || right.is_empty() {
@@ -274,11 +277,15 @@ fn multiplied(
     }
     let mut out = broadcast(&left[..n - 2], &right[..m - 2])?;
     out.extend([left[n - 2], right[m - 1]]);
-    elements(&out)?;
     let rank = n.max(m);
-    let a = reshape(a, Shape::from(lift(&left, rank)));
-    let b = reshape(b, Shape::from(lift(&right, rank)));
-    let y = multiply(a, b);
+    // burn takes the longer of two batch axes, 1 of 0 and 1, and reads a matrix that is not there.
+    let is_empty = elements(&out)? == 0 || left[n - 1] == 0;
+    let y = if is_empty {
+        zeros(&a, Shape::from(out.clone()))
+    } else {
+        let a = reshape(a, Shape::from(lift(&left, rank)));
+        multiply(a, reshape(b, Shape::from(lift(&right, rank))))
+    };
     if left_vector {
         out.remove(rank - 2);
     }
@@ -303,6 +310,21 @@ mod tests {
         let given = vec![TensorData::from([[1f32, 2.0], [3.0, 4.0]]), TensorData::from([[10f32]])];
         let expected = TensorData::from([[30f32, 30.0, 30.0], [70.0, 70.0, 70.0]]);
         assert_eq!(author.answer(given), Ok(vec![expected]));
+    }
+
+    #[test]
+    fn a_product_without_elements_reads_no_matrix() {
+        let product = |a: [usize; 3], b: [usize; 3], out: [usize; 3]| {
+            let declared = |dims: [usize; 3]| dims.map(|n| n as i64);
+            let author = Author::new(17).input("a", &declared(a)).input("b", &declared(b));
+            let author = author.output("y", &declared(out));
+            let given = [a, b].map(|dims| TensorData::new(vec![1f32; dims.iter().product()], dims));
+            let y = author.node("MatMul", &["a", "b"], &["y"], &[]).answer(given.to_vec());
+            assert_eq!(y, Ok(vec![TensorData::new(vec![0f32; out.iter().product()], out)]));
+        };
+        product([0, 17, 16], [1, 16, 33], [0, 17, 33]);
+        product([1, 17, 16], [0, 16, 33], [0, 17, 33]);
+        product([2, 3, 0], [1, 0, 4], [2, 3, 4]);
     }
 
     #[test]

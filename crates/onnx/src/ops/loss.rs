@@ -6,7 +6,7 @@ use burn_dispatch::DispatchDevice;
 
 use super::along::{elements_of, value_of};
 use super::{Build, Kernel, Operator};
-use crate::value::{Backend as B, OpError, Value};
+use crate::value::{Backend as B, OpError, Value, integers};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("NegativeLogLikelihoodLoss", |build| {
@@ -73,7 +73,7 @@ impl Loss {
             return Err(wrong());
         }
         let inner: usize = rest.iter().product();
-        let (logs, labels) = (elements_of::<f64>(logs)?, elements_of::<i64>(labels)?);
+        let (logs, labels) = (elements_of::<f64>(logs)?, integers(labels.into_data()?)?);
         let weights = weights.map(elements_of::<f64>).transpose()?;
         if weights.as_ref().is_some_and(|weights| weights.len() != classes) {
             return Err(OpError(format!("{classes} classes have another number of weights")));

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::along::{elements_of, value_of};
 use super::{Args, Build, Kernel, Operator};
-use crate::value::{Backend as B, OpError, Value, elements};
+use crate::value::{Backend as B, OpError, Value, elements, integers};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("com.microsoft::CropAndResize", |build| {
@@ -43,6 +43,16 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("uncork::Unpack", unpack),
 ];
 
+/// The elements of a value as bytes.
+fn bytes_of(x: Value) -> Result<Vec<u8>, OpError> {
+    let data = x.into_data()?;
+    if data.dtype() == DType::U8 {
+        return data.try_into_vec().map_err(|e| OpError(e.to_string()));
+    }
+    let byte = |x| u8::try_from(x).map_err(|_| OpError(format!("{x} is no byte")));
+    integers(data)?.into_iter().map(byte).collect()
+}
+
 /// Numbers that are packed into few bits, with a scale for each block: [rows, blocks of bytes] to [rows, numbers].
 fn unpack(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let attributes = &build.attributes;
@@ -65,7 +75,7 @@ fn unpack(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         let (rows, bytes) = (dims[0], dims[1..].iter().product::<usize>());
         let width = width.unwrap_or(bytes * 8 / bits);
         let blocks = width.div_ceil(block);
-        let packed = elements_of::<u8>(packed)?;
+        let packed = bytes_of(packed)?;
         let scales = elements_of::<f32>(scales)?;
         let count = elements(&[rows, width])?;
         if width * bits > bytes * 8 || scales.len() != rows * blocks || count == 0 {
@@ -104,7 +114,7 @@ fn zero_points(zeros: Value, bits: usize, rows: usize, blocks: usize) -> Result<
         let zeros = elements_of::<f32>(zeros)?;
         return if zeros.len() == rows * blocks { Ok(zeros) } else { Err(wrong()) };
     }
-    let (zeros, bytes) = (elements_of::<u8>(zeros)?, (blocks * bits).div_ceil(8));
+    let (zeros, bytes) = (bytes_of(zeros)?, (blocks * bits).div_ceil(8));
     if zeros.len() != rows * bytes {
         return Err(wrong());
     }
@@ -115,7 +125,7 @@ fn zero_points(zeros: Value, bits: usize, rows: usize, blocks: usize) -> Result<
 /// The block that each number of a row belongs to, where they are not in order.
 fn groups_of(groups: Value, width: usize, blocks: usize) -> Result<Vec<usize>, OpError> {
     let groups: Option<Vec<usize>> =
-        elements_of::<i64>(groups)?.into_iter().map(|g| usize::try_from(g).ok().filter(|&g| g < blocks)).collect();
+        integers(groups.into_data()?)?.into_iter().map(|g| usize::try_from(g).ok().filter(|&g| g < blocks)).collect();
     groups.filter(|groups| groups.len() >= width).ok_or_else(|| OpError::new("groups that there are not"))
 }
 
@@ -174,7 +184,7 @@ fn crops(args: &mut Args<'_>, outside: f32, nearest: bool) -> Result<Value, OpEr
         return Err(OpError::new("a size of the parts that is not two numbers above zero"));
     };
     let (x, boxes) = (elements_of::<f32>(Value::Float(x.float()?))?, elements_of::<f32>(boxes)?);
-    let images = elements_of::<i64>(images)?;
+    let images = integers(images.into_data()?)?;
     if images.len() != count || images.iter().any(|&image| !usize::try_from(image).is_ok_and(|image| image < n)) {
         return Err(OpError(format!("parts of the images {images:?}, of which there are {n}")));
     }

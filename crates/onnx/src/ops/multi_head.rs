@@ -4,13 +4,13 @@ use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
-use super::along::{elements_of, value_of};
+use super::along::value_of;
 use super::arithmetic::on_tensors;
 use super::attention::Attention;
 use super::rotary::Turn;
 use super::select::split;
 use super::{Args, Build, Kernel, Operator};
-use crate::value::{Backend as B, OpError, Value, elements};
+use crate::value::{Backend as B, OpError, Value, elements, integers};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("com.microsoft::MultiHeadAttention", |build| {
@@ -87,7 +87,7 @@ impl MultiHead {
         device: &DispatchDevice,
     ) -> Result<Value, OpError> {
         let dims = mask.shape();
-        let numbers = elements_of::<i64>(mask)?;
+        let numbers = integers(mask.into_data()?)?;
         let score = |seen: bool| if seen { 0.0 } else { self.hidden };
         let (scores, queries): (Vec<f32>, usize) = match dims[..] {
             [count] if count == rows || count == 2 * rows => {
@@ -178,7 +178,7 @@ fn rotary(build: &mut Build<'_>) -> Result<Kernel, OpError> {
             _ => heads,
         };
         let positions = if elements(&positions.shape())? == 1 && steps.saturating_mul(rows) != 1 {
-            let first = elements_of::<i64>(positions)?[0];
+            let first = integers(positions.into_data()?)?[0];
             let count = elements(&[rows, steps])?;
             let each = (0..count).map(|i| first.saturating_add((i % steps) as i64));
             Value::from_data(TensorData::new(each.collect::<Vec<_>>(), [rows, steps]), args.device)?

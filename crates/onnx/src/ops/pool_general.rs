@@ -11,7 +11,7 @@ use super::along::{Placed, Real, Taps, elements_of, largest, value_of, weighted}
 use super::pool::global;
 use super::window::{Divisor, Form, Window};
 use super::{Args, Build, Kernel, Operator};
-use crate::value::{Backend as B, Handle, OpError, Value, elements};
+use crate::value::{Backend as B, Handle, OpError, Value, elements, integers};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("GlobalLpPool", |build| {
@@ -163,7 +163,7 @@ impl Pool {
             return Err(OpError(format!("elements of shape {:?} with places of {:?}", x.shape(), places.shape())));
         }
         let (dims, kind) = (self.unpooled_shape(&x.shape())?, x.clone().float()?.dtype());
-        let places = elements_of::<i64>(places)?;
+        let places = integers(places.into_data()?)?;
         let (x, count) = (elements_of::<f64>(x)?, elements(&dims)?);
         let outer = match &wanted {
             None => dims.clone(),

@@ -4,9 +4,8 @@ use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_backend::{Shape, Slice, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
-use super::along::elements_of;
 use super::{Kernel, Operator};
-use crate::value::{Backend as B, Handle, OpError, Value, elements};
+use crate::value::{Backend as B, Handle, OpError, Value, elements, integers};
 
 pub(super) const OPERATORS: &[Operator] = &[Operator::new("RotaryEmbedding", |build| {
     let attributes = &build.attributes;
@@ -102,7 +101,7 @@ fn checked(ids: Value, tables: &[Handle; 2], shape: [usize; 2], device: &Dispatc
         return Err(OpError(format!("positions of shape {:?} with tables of {cos:?} for {shape:?}", ids.shape())));
     }
     let count = elements(&shape)?;
-    let ids = elements_of::<i64>(ids)?;
+    let ids = integers(ids.into_data()?)?;
     match ids.iter().find(|&&id| !usize::try_from(id).is_ok_and(|id| id < cos[0])) {
         Some(id) => Err(OpError(format!("position {id} is out of range for tables of {} positions", cos[0]))),
         None => Ok(B::int_from_data(TensorData::new(ids, [count]), device)),

@@ -29,6 +29,10 @@ const CHOICES: [Choice; 9] = [
 /// Channels of an image, in colours or in grey.
 const CHANNELS: [usize; 2] = [3, 1];
 
+/// Lengths with which a row of an input has more numbers are not tried, but for up to four times the least: an image of 640 × 640 has 1.2 million, three sides of 128
+/// have 2 million.
+const MOST_NUMBERS: usize = 1 << 22;
+
 /// What a free dimension is likely to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -55,18 +59,26 @@ pub(super) fn shapes(inputs: &[Declared], types: &[DataType], rows: &[Rows], all
     let choices = if is_free { &CHOICES[..] } else { &CHOICES[..1] };
     let channels = if has(Kind::Channels) && all.is_none() { &CHANNELS[..] } else { &CHANNELS[..1] };
     let tries = choices.iter().flat_map(|choice| channels.iter().map(move |&channels| (choice, channels)));
-    tries
-        .map(|(choice, channels)| {
-            fill(inputs, &kinds, |kind| match (kind, all) {
-                (Kind::Rows, _) => 1,
-                (_, Some(length)) => length,
-                (Kind::Channels, _) => channels,
-                (Kind::Side, _) => choice.side,
-                (Kind::Samples, _) => choice.samples,
-                (Kind::Steps, _) => choice.steps,
-            })
+    let shapes = tries.map(|(choice, channels)| {
+        fill(inputs, &kinds, |kind| match (kind, all) {
+            (Kind::Rows, _) => 1,
+            (_, Some(length)) => length,
+            (Kind::Channels, _) => channels,
+            (Kind::Side, _) => choice.side,
+            (Kind::Samples, _) => choice.samples,
+            (Kind::Steps, _) => choice.steps,
         })
-        .collect()
+    });
+    let mut shapes: Vec<Shapes> = shapes.collect();
+    let least = shapes.iter().map(numbers).min().unwrap_or_default();
+    shapes.retain(|shapes| numbers(shapes) <= MOST_NUMBERS.max(least.saturating_mul(4)));
+    shapes
+}
+
+/// How many numbers the largest input of these shapes has.
+fn numbers(shapes: &Shapes) -> usize {
+    let one = |shape: &Vec<usize>| shape.iter().fold(1_usize, |product, &n| product.saturating_mul(n));
+    shapes.iter().map(one).max().unwrap_or_default()
 }
 
 /// Shapes whose free dimensions are twice as long, but for rows and channels; the same where none is.
@@ -203,6 +215,17 @@ mod tests {
         let inputs = [inputs, [declared("past", &["N", "past", "4"]), declared("more", &["N", "past + 1"])]].concat();
         let found = shapes(&inputs, &[DataType::Int64; 4], &[Rows::Axis(0); 4], None);
         assert_eq!(found[0], [vec![1, 16], vec![1, 32], vec![1, 16, 4], vec![1, 17]]);
+    }
+
+    #[test]
+    fn no_huge_row_is_made_up_where_a_smaller_one_may_do() {
+        let steps = |dims: &[&str]| {
+            let tried = shapes(&[declared("x", dims)], &[DataType::Int64], &[Rows::Axis(0)], None);
+            tried.into_iter().map(|mut shapes| shapes.remove(0).pop().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(steps(&["N", "a", "b"]), [16, 8, 64, 128, 224, 512, 1, 32, 4]);
+        assert_eq!(steps(&["N", "a", "b", "c"]), [16, 8, 64, 128, 1, 32, 4]);
+        assert_eq!(steps(&["N", "a", "20000000"]).len(), 2, "none is small: lengths of 1 and 4");
     }
 
     #[test]

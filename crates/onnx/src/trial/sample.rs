@@ -22,6 +22,30 @@ pub(super) enum Manner {
 /// The boldest first.
 pub(super) const MANNERS: [Manner; 4] = [Manner::Bold, Manner::Tame, Manner::Still, Manner::Zero];
 
+/// What integers of an input stand for, by its name. Found once for an input and not for each number: there may be millions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    Mask,
+    /// Samples of sound a second.
+    Rate,
+    Length,
+    /// The kind or the segment of a token.
+    Kind,
+    Unknown,
+}
+
+impl Meaning {
+    fn of(name: &str) -> Meaning {
+        match name {
+            _ if holds(name, &["mask"]) => Meaning::Mask,
+            _ if name == "sr" || holds(name, &["rate"]) => Meaning::Rate,
+            _ if holds(name, &["length", "_len", "lens"]) => Meaning::Length,
+            _ if holds(name, &["type", "segment"]) => Meaning::Kind,
+            _ => Meaning::Unknown,
+        }
+    }
+}
+
 /// Rows of inputs, the same for the same draw and number.
 #[derive(Debug, Clone)]
 pub(super) struct Sample<'a> {
@@ -47,9 +71,10 @@ impl Sample<'_> {
         let shape: Vec<usize> = [rows.len()].iter().chain(row).copied().collect();
         let (count, width) = (elements(&shape)?, elements(row)?.max(1));
         let longest = self.rows.iter().flatten().copied().max().unwrap_or(1);
+        let (meaning, steps) = (Meaning::of(&spec.name), longest.min(self.steps()));
         let number = |at: usize| {
             let seed = [self.draw, i, rows[at / width], at % width].into_iter().fold(0, mix);
-            self.number(spec, seed, rows[at / width], at % width, longest.min(self.steps()))
+            self.number(spec, meaning, seed, rows[at / width], at % width, steps)
         };
         tensors::filled(spec.datatype, shape, count, number)
     }
@@ -59,8 +84,8 @@ impl Sample<'_> {
         self.rows.iter().find_map(|row| row.first().copied()).unwrap_or(1)
     }
 
-    fn number(&self, spec: &TensorSpec, seed: u64, row: usize, column: usize, longest: usize) -> f32 {
-        let (manner, name) = (self.manner, &*spec.name);
+    fn number(&self, spec: &TensorSpec, meaning: Meaning, seed: u64, row: usize, column: usize, longest: usize) -> f32 {
+        let manner = self.manner;
         let below = |n: u64| (seed % n.max(1)) as f32;
         match spec.datatype {
             DataType::Fp32 | DataType::Fp64 | DataType::Fp16 | DataType::Bf16 => {
@@ -75,14 +100,14 @@ impl Sample<'_> {
             DataType::Bool if manner == Manner::Bold => below(2),
             DataType::Bool => 1.0,
             // A mask ends somewhere; it is whole where all is to be simple.
-            _ if holds(name, &["mask"]) => {
+            _ if meaning == Meaning::Mask => {
                 let end = 1 + mix(self.draw as u64, row) as usize % longest.max(1);
                 f32::from(u8::from(manner != Manner::Bold || self.draw == 0 || column < end))
             }
-            _ if name == "sr" || holds(name, &["rate"]) => 16_000.0,
-            _ if holds(name, &["length", "_len", "lens"]) => longest as f32,
+            _ if meaning == Meaning::Rate => 16_000.0,
+            _ if meaning == Meaning::Length => longest as f32,
             _ => match manner {
-                Manner::Bold if holds(name, &["type", "segment"]) => below(2),
+                Manner::Bold if meaning == Meaning::Kind => below(2),
                 Manner::Bold if spec.datatype == DataType::Uint8 => below(256),
                 Manner::Bold => below(spec.range.as_ref().map_or(100, |range| (*range.end() as u64 + 1).min(100))),
                 Manner::Tame => below(2),

@@ -5,7 +5,7 @@ use burn_backend::{DType, TensorData};
 use super::scores::{Rows, matrix};
 use crate::ops::arrange::{indices, picked};
 use crate::ops::{Args, Build, Kernel, Operator};
-use crate::value::{OpError, Value, elements};
+use crate::value::{OpError, Value, elements, integers};
 
 pub(in crate::ops) const OPERATORS: &[Operator] = &[
     Operator::moving("ai.onnx.ml::ArrayFeatureExtractor", |_| Ok(Kernel::one(|mut args| extracted(&mut args)))),
@@ -115,8 +115,7 @@ fn imputer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
             let is_gap = |x: f64| x == f64::from(gap) || (x.is_nan() && gap.is_nan());
             return mapped(x, &args, dtype, |x, column| if is_gap(x) { fill(column) } else { x });
         }
-        let numbers = x.into_data()?.convert_dtype(DType::I64).try_into_vec::<i64>();
-        let mut numbers = numbers.map_err(|e| OpError(e.to_string()))?;
+        let mut numbers = integers(x.into_data()?)?;
         for (i, x) in numbers.iter_mut().enumerate().filter(|(_, x)| **x == int_gap) {
             *x = ints[if fills == 1 { 0 } else { i % columns }];
         }

@@ -9,7 +9,7 @@ use super::scores::{Labels, matrix};
 use crate::ops::arrange::picked;
 use crate::ops::{Build, Kernel, Operator};
 use crate::texts::Texts;
-use crate::value::{OpError, Value, elements};
+use crate::value::{OpError, Value, elements, integers};
 use crate::weights;
 
 pub(in crate::ops) const OPERATORS: &[Operator] = &[
@@ -125,8 +125,7 @@ fn data_keys(data: TensorData) -> Result<Vec<Key>, OpError> {
         let numbers = data.convert_dtype(DType::F64).try_into_vec::<f64>().map_err(read)?;
         return Ok(numbers.into_iter().map(float_key).collect());
     }
-    let numbers = data.convert_dtype(DType::I64).try_into_vec::<i64>().map_err(read)?;
-    Ok(numbers.into_iter().map(Key::Int).collect())
+    Ok(integers(data)?.into_iter().map(Key::Int).collect())
 }
 
 /// A table from keys to values.
@@ -245,14 +244,14 @@ fn one_hot(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     Ok(Kernel::one(move |mut args| {
         let x = args.take(0)?;
         let mut dims = x.shape();
-        let keys = match x {
+        let keys: Vec<Key> = match x {
             Value::Texts(texts) if of_texts => texts.into_parts().1.into_iter().map(Key::Text).collect(),
             Value::Texts(_) | Value::Sequence(_) => {
                 return Err(OpError(format!("expects numbers and gets {}", x.kind())));
             }
             _ if of_texts => return Err(OpError(format!("expects texts and gets {}", x.kind()))),
             // Fractions are cut off.
-            numbers => data_keys(numbers.into_data()?.convert_dtype(DType::I64))?,
+            numbers => integers(numbers.into_data()?)?.into_iter().map(Key::Int).collect(),
         };
         dims.push(count);
         let mut ones = vec![0f32; elements(&dims)?];
