@@ -71,3 +71,23 @@ fn two_models_that_both_can_be_served_are() {
         assert!(on_time >= 98.5 && late == 0, "{on_time:.1} %, {late} late");
     }
 }
+
+#[test]
+fn who_asks_for_more_than_its_share_yields_where_more_others_are_in_time_for_it() {
+    // Nine tenths of the runner. Larger batches would serve the second sooner, and leave callers of the first no time.
+    let fates = fates(&[quick(0.2), long(0.7)], 1);
+    let [(hurried, late), (flood, _)] = fates[..] else { panic!("two models") };
+    assert!(hurried >= 98.0 && late == 0, "{hurried:.1} %, {late} late");
+    assert!(flood >= 94.0, "{flood:.1} %");
+}
+
+#[test]
+fn a_model_that_is_hardly_asked_for_costs_another_few_of_its_callers() {
+    // A full batch of the second takes three times the first one's cap, and small ones would not keep up.
+    let hurried = Setup { base_ms: 5.0, per_row_ms: 0.2, max_batch: 64, max_latency_ms: 50.0, load: 0.01 };
+    let busy = Setup { base_ms: 20.0, per_row_ms: 0.5, max_batch: 256, max_latency_ms: 1000.0, load: 0.7 };
+    let fates = fates(&[hurried, busy], 1);
+    let [(hurried, _), (busy, late)] = fates[..] else { panic!("two models") };
+    assert!(busy >= 98.0 && late == 0, "{busy:.1} %, {late} late");
+    assert!(hurried >= 70.0, "{hurried:.1} %");
+}

@@ -2,7 +2,8 @@
 //!
 //! Who asks the moment after a batch has taken the last free runner waits for the whole of it, then for the batches of the other
 //! lanes that were there before. A batch of ten times another lane's cap would make all of those late, however moderate both are. So a
-//! batch is bounded by the slack of the tightest lane beside it; less strictly where its own lane needs larger ones to keep up.
+//! batch is bounded by the slack of the tightest lane beside it; less strictly where its own lane needs larger ones to keep up. A lane
+//! that asks for more than its share has those only where it loses more rows without them than others lose by them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,6 +30,8 @@ struct Need {
     /// α and β, in seconds; 0 where nobody asks.
     base: f64,
     per_row: f64,
+    /// Whether full batches of it would take more than its share.
+    floods: bool,
 }
 
 /// Bounds the next batch of each lane by what the others need, as it is at `now`. Costs a few steps for each lane, and for each batch
@@ -50,6 +53,7 @@ pub(super) fn bound(
     let base: f64 = needs.iter().map(|need| need.base).sum();
     let growing: f64 = needs.iter().map(|need| need.rate * need.per_row).sum();
     let busy: f64 = needs.iter().map(|need| need.busy).sum();
+    let protected: f64 = needs.iter().filter(|need| need.slack.is_some()).map(|need| need.rate).sum();
     // The least slack, and whose it is; and the least of the others'.
     let mut tightest: [Option<(Duration, LaneId)>; 2] = [None; 2];
     for (slack, lane) in needs.iter().filter_map(|need| Some((need.slack?, need.lane))) {
@@ -75,7 +79,13 @@ pub(super) fn bound(
         let is_held_up = (available.saturating_sub(1) as f64) < (busy - need.busy - ROUNDING).max(1.0);
         let others = (base - need.base, growing - need.rate * need.per_row);
         let within = if is_held_up { lane.rows_within(slack) } else { None };
-        set(lane, within.map_or(usize::MAX, |within| enough(lane, need.rate * HEADROOM, others, within)));
+        let bound = |few| {
+            let many = enough(lane, need.rate * HEADROOM, others, few);
+            // A flood yields where more rows of others are in time for it than it loses.
+            let gained = protected * late(lane, slack, many);
+            if need.floods && lost(lane, need.rate, others, few) < gained { few } else { many }
+        };
+        set(lane, within.map_or(usize::MAX, bound));
     }
 }
 
@@ -89,14 +99,27 @@ fn set(lane: &mut Lane, bound: usize) {
 fn need(id: LaneId, lane: &Lane, arbiter: &Arbiter, runners: usize, now: Instant, memory: Duration) -> Need {
     let (batch, rate) = (lane.usual_batch(), lane.rate(now, memory.as_secs_f64()) / runners as f64);
     let within = lane.patience_of_callers(now, memory);
-    // Where full batches of it would take more than its share, what it is late with is nobody else's fault.
     let part = rate / lane.most_rows() as f64 * lane.full_batch().as_secs_f64();
     let floods = part > arbiter.part(id);
+    // What a flood is late with is nobody else's fault.
     let slack = within.filter(|_| !floods).map(|within| within.saturating_sub(batch));
     let fit = lane.fit();
     let (base, per_row) = within.map_or((0.0, 0.0), |_| (fit.base_seconds(), fit.per_row_seconds()));
     let busy = if slack.is_some() { part * HEADROOM * runners as f64 } else { 0.0 };
-    Need { lane: id, batch, slack, rate, busy, base, per_row }
+    Need { lane: id, batch, slack, rate, busy, base, per_row, floods }
+}
+
+/// Rows a second that a lane is asked for and cannot run in batches of so many rows, if each runner runs one of every lane in turn.
+fn lost(lane: &Lane, rate: f64, (base, growing): (f64, f64), rows: usize) -> f64 {
+    let own = lane.mean_time(rows).unwrap_or_default().as_secs_f64();
+    (rate - rows as f64 * (1.0 - growing) / (own + base)).max(0.0)
+}
+
+/// The part of the rows of other lanes, whose callers give it so much time, that a batch of so many rows makes late: what comes while more
+/// of it is left.
+fn late(lane: &Lane, slack: Duration, rows: usize) -> f64 {
+    let time = lane.mean_time(rows).unwrap_or_default().as_secs_f64();
+    if time > 0.0 { (1.0 - slack.as_secs_f64() / time).max(0.0) } else { 0.0 }
 }
 
 /// The least rows from `few` on with which the lane keeps up with so many rows a second if each runner runs a batch of every lane in

@@ -61,7 +61,7 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
         "Two models on one pool, Poisson, {seeds} seeds of {SECONDS} s. On time in per cent of the requests: first the hurried one, then \
          the other, and the same of each with the pool to itself. Loads are shares of the pool's capacity. Both together have \
          the mean of their parts of what they have alone. The best known is the best of {} smaller caps of the other's batches, \
-         after the fact: cork's own bound may be too wide, and never too tight.",
+         after the fact. A bound of cork's own that is too tight it does not show.",
         BOUNDS.len()
     ));
     let (mut rows, mut data) = (Vec::new(), Vec::new());
