@@ -27,6 +27,7 @@ REFUSALS = {
     "expired": RED,
     "batch_too_late": ORANGE,
     "queue_too_long": YELLOW,
+    "queue_stands": GREEN,
     "rows_bound": PURPLE,
     "bytes_bound": BLUE,
 }

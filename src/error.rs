@@ -89,7 +89,9 @@ impl Error {
     /// The outcome's name in `uncork_requests_total{outcome}`.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Error::Refused(batcher::Error::Late { .. }) | Error::Untold | Error::Absent => Outcome::Shed,
+            Error::Refused(batcher::Error::Late { .. } | batcher::Error::Overload { .. })
+            | Error::Untold
+            | Error::Absent => Outcome::Shed,
             Error::Refused(batcher::Error::Full { .. }) => Outcome::Full,
             Error::Refused(batcher::Error::ShuttingDown) => Outcome::ShuttingDown,
             Error::ModelFailed | Error::ModelStuck { .. } => Outcome::Failed,
@@ -116,7 +118,7 @@ pub enum Outcome {
     OnTime,
     /// Answered after its deadline.
     Late,
-    /// Refused: the answer would have been late.
+    /// Refused: the answer would have been late, or all others later.
     Shed,
     /// Refused: the queue was full.
     Full,

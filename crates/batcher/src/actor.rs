@@ -19,7 +19,9 @@ use super::executor::{BatchError, Ran};
 use super::observer::{Abandoned, Landed, Learned, RefusalReason, Refused, Rehearsed, Released, Rider, SpanRef, Waits};
 use crate::Error;
 use uncork_core::estimator::Instant;
-use uncork_core::policy::{Batch, Dispatcher, Entry, GivenUp, Landing, Lane, LaneId, Rehearsal, Shed, Step};
+use uncork_core::policy::{
+    Batch, Dispatcher, Entry, GivenUp, Landing, Lane, LaneId, Rehearsal, Shed, ShedReason, Step,
+};
 
 /// Messages taken in before the policy is asked: one question for a crowd that arrives at once, and still a bound on how
 /// long a landed batch can go unnoticed.
@@ -265,7 +267,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         desk.observers.abandoned(now, &Abandoned { rows, ran, is_replaced, left_behind });
     }
 
-    /// Tells callers that they would be answered late.
+    /// Tells callers that they are refused, and why.
     fn shed(&mut self, now: Instant, shed: &Shed) {
         let Some(desk) = self.desks.get_mut(&shed.lane) else { return };
         let retry_after = shed.retry_at.map(|at| at.since(now).max(SHORTEST_RETRY));
@@ -274,10 +276,13 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             let Some(waiting) = desk.take(entry) else { continue };
             // Its deadline leaves time for the way back, which is part of what it is told.
             let way_back = waiting.within.saturating_sub(entry.deadline.since(entry.arrival));
-            let told = Error::Late {
-                predicted_ms: (shed.forecast.since(entry.arrival) + way_back).as_secs_f64() * 1e3,
-                deadline_ms: waiting.within.as_secs_f64() * 1e3,
-                retry_after,
+            let told = match (shed.reason, retry_after) {
+                (ShedReason::QueueStands, Some(retry_after)) => Error::Overload { retry_after },
+                _ => Error::Late {
+                    predicted_ms: (shed.forecast.since(entry.arrival) + way_back).as_secs_f64() * 1e3,
+                    deadline_ms: waiting.within.as_secs_f64() * 1e3,
+                    retry_after,
+                },
             };
             last = Some(told.clone());
             // The caller may have left.

@@ -19,6 +19,13 @@ pub enum Error {
         /// When it is worth asking again; `None` where no time is, since a batch of this item alone takes longer than that.
         retry_after: Option<Duration>,
     },
+    /// More has been asked for some time than can be done. The answer would come in time, but a queue so long answers no more than a
+    /// shorter one, and all later.
+    #[error("refused: more is asked than can be done, and a longer queue would answer no more; retry in {} ms", retry_after.as_millis())]
+    Overload {
+        /// When it is worth asking again.
+        retry_after: Duration,
+    },
     /// The queue's bound is reached.
     #[error("refused: the queue is full ({queued} of {bound} {unit}); retry in {} ms", retry_after.as_millis())]
     Full {
@@ -61,7 +68,7 @@ impl Error {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Error::Late { retry_after, .. } => *retry_after,
-            Error::Full { retry_after, .. } => Some(*retry_after),
+            Error::Overload { retry_after } | Error::Full { retry_after, .. } => Some(*retry_after),
             Error::ShuttingDown => Some(Duration::from_secs(1)),
             Error::TooLarge { .. } | Error::Failed | Error::Stuck { .. } => None,
         }

@@ -157,10 +157,11 @@ pub enum RefusalReason {
 
 impl RefusalReason {
     /// Every reason, by the deadline first, then by the bounds.
-    pub const ALL: [RefusalReason; 5] = [
+    pub const ALL: [RefusalReason; 6] = [
         RefusalReason::Shed(ShedReason::Expired),
         RefusalReason::Shed(ShedReason::BatchTooLate),
         RefusalReason::Shed(ShedReason::QueueTooLong),
+        RefusalReason::Shed(ShedReason::QueueStands),
         RefusalReason::RowsBound,
         RefusalReason::BytesBound,
     ];

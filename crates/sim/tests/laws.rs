@@ -67,6 +67,7 @@ impl State {
             sizes: &self.sizes,
             fit: &self.fit,
             patience: self.patience,
+            reach: 1.0,
             crowd: self.crowd,
             free_since: self.free_since,
             rehearses: self.rehearses,

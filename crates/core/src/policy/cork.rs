@@ -1,7 +1,8 @@
 //! The policy that the server runs: release when releasing beats waiting, and refuse early what would be late.
 //!
 //! In order: refuse what has expired; refuse from the front of the queue what the next batch would answer late; refuse from
-//! its end what the batches before it make late; with a free runner, hold as long as patience and the crowd say, or release.
+//! its end what the batches before it make late, or what a queue that stands is too long for; with a free runner, hold as long as
+//! patience and the crowd say, or release.
 //!
 //! The front is judged before the end: those who leave there make room. docs/policy.md has the reasons and the figures.
 
@@ -64,7 +65,9 @@ impl Policy for Cork {
             }
         };
         if let Some((Late { position, end: forecast }, retry_at)) = late_behind_others(now, &view) {
-            let (entries, reason) = (position..position + 1, ShedReason::QueueTooLong);
+            let entries = position..position + 1;
+            let in_time = view.queue.get(position).is_some_and(|entry| forecast <= entry.deadline);
+            let reason = if in_time { ShedReason::QueueStands } else { ShedReason::QueueTooLong };
             return Decision::Shed { entries, reason, forecast, retry_at };
         }
         if !view.has_free_runner() {
@@ -174,9 +177,10 @@ fn in_time(start: Instant, view: &View<'_>, (entries, rows): (usize, usize)) -> 
 /// batches before its own run full; and when its own would start. Where the queue can stand, its own is full too by then: a batch
 /// that grows while it waits would else be late, and its first would be refused after all that waiting.
 ///
-/// The first of a level is late where more urgent ones take the runners; it would otherwise wait for its deadline.
+/// The first of a level is late where more urgent ones take the runners; it would otherwise wait for its deadline. The last of one
+/// has less time than until then where a queue stands that is longer than it need be.
 fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> {
-    let late = |position: usize| {
+    let late = |(position, reach): (usize, f64)| {
         let entry = view.queue.get(position)?;
         let before = view.queue.rows_of(position);
         if before + entry.rows <= view.max_batch {
@@ -190,18 +194,21 @@ fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> 
         let full = view.batch_time(view.max_batch);
         let stands = full * STANDING <= entry.deadline.since(entry.arrival);
         let end = start + if stands { full } else { view.batch_time(rows) };
-        (end > entry.deadline).then_some((Late { position, end }, start))
+        let left = entry.deadline.since(now);
+        let due = if reach < 1.0 { now + left.mul_f64(reach) } else { entry.deadline };
+        (end > due).then_some((Late { position, end }, start))
     };
-    view.queue.levels().flat_map(|level| [level.start, level.end - 1]).find_map(late)
+    view.queue.levels().flat_map(|level| [(level.start, 1.0), (level.end - 1, view.reach)]).find_map(late)
 }
 
 /// A batch that is small enough to be in time for the first entry, where that is the one that is late, if the rest can
 /// follow it without being late.
 ///
 /// This serves a caller with a tight deadline of its own under light load. Where the rest would be late, the first entry
-/// is the one to go: a batch shrunk for its sake would cost more answers than it saves.
+/// is the one to go: a batch shrunk for its sake would cost more answers than it saves. So it would in lasting overload, though the
+/// rest, of which fewer are let in then, may be in time.
 fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>, late: usize) -> Option<usize> {
-    let first = view.queue.first().filter(|_| late == 0)?;
+    let first = view.queue.first().filter(|_| late == 0 && view.reach >= 1.0)?;
     let (mut entries, mut rows) = (0, 0);
     // Ends within the next batch: the whole of that is late.
     for entry in view.queue.iter() {

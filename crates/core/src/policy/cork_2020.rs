@@ -185,6 +185,7 @@ mod tests {
             sizes: crate::policy::BatchSizes::ANY,
             fit: &Fit::UNKNOWN,
             patience: 0.0,
+            reach: 1.0,
             crowd: None,
             standing: crate::policy::Standing::ALONE,
             free_since: Instant::EPOCH,

@@ -230,7 +230,7 @@ impl Dispatcher {
                     }
                 }
                 (Some(lane), Decision::Shed { entries, reason, forecast, retry_at }) => {
-                    return Step::Shed(self.shed(lane, entries, reason, forecast, retry_at));
+                    return Step::Shed(self.shed(now, lane, entries, reason, forecast, retry_at));
                 }
                 (Some(lane), Decision::Rehearse { rows }) => return Step::Rehearse(self.rehearse(now, lane, rows)),
                 (_, rest) => {
@@ -323,6 +323,7 @@ impl Dispatcher {
         reason: ReleaseReason,
         keep: &mut impl FnMut(LaneId, &Entry) -> bool,
     ) -> Option<Batch> {
+        let runners = self.runners;
         let lane = self.touch(id);
         let most_rows = lane.most_rows();
         let (most, _) = lane.queue.prefix(most_rows);
@@ -331,7 +332,7 @@ impl Dispatcher {
         let first_arrival = entries.iter().map(|entry| entry.arrival).min()?;
         let rows = entries.iter().map(|entry| entry.rows).sum();
         let held = lane.held_since.take().map_or(Duration::ZERO, |since| now.since(since));
-        lane.note_release(rows);
+        lane.note_release(now, rows, runners);
         let (predicted, part) = (lane.predict(rows), rows as f64 / most_rows as f64);
         let ticket = self.launch(now, id, entries.len(), rows, now.since(first_arrival));
         self.arbiter.released(id, part);
@@ -368,6 +369,7 @@ impl Dispatcher {
     /// the first that differs.
     fn shed(
         &mut self,
+        now: Instant,
         id: LaneId,
         entries: Range<usize>,
         reason: ShedReason,
@@ -381,7 +383,7 @@ impl Dispatcher {
         let alike = entries.clone().take_while(|&at| has_a_chance(at) == retries).count();
         let entries = entries.start..entries.start + alike;
         let lane = self.touch(id);
-        let entries = lane.refuse(entries);
+        let entries = lane.refuse(now, entries);
         if let (false, Some(rehearsals)) = (retries, &mut lane.rehearsals) {
             entries.iter().for_each(|entry| rehearsals.refused(entry.rows));
         }
@@ -482,6 +484,7 @@ impl Dispatcher {
             sizes,
             fit: times.fit(),
             patience: patience.factor(),
+            reach: lane.backlog.reach(),
             crowd: None,
             free_since: *free_since,
             rehearses: lane.rehearsals.is_some(),

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::backlog::{Backlog, Left};
 use super::patience::Service;
 use super::rehearsal::{Known, Rehearsals, Wanted};
 use super::rounds::Rounds;
@@ -27,6 +28,7 @@ pub struct Lane {
     pub(super) is_stuck: bool,
     /// Where it has rows of its own.
     pub(super) rehearsals: Option<Rehearsals>,
+    pub(super) backlog: Backlog,
     pub(super) draining: bool,
     /// When a batch of it last came back. By the pool's last landing, a lane whose estimate is stale beyond hope would
     /// never look idle beside a busy one, and never be put to the test again.
@@ -100,6 +102,7 @@ impl Lane {
             stuck_after: None,
             is_stuck: false,
             rehearsals: None,
+            backlog: Backlog::NONE,
             draining: false,
             free_since: Instant::EPOCH,
             held_since: None,
@@ -178,7 +181,10 @@ impl Lane {
     }
 
     /// A batch of so many rows of callers goes to a runner; the queue is without them already.
-    pub(super) fn note_release(&mut self, rows: usize) {
+    pub(super) fn note_release(&mut self, now: Instant, rows: usize, runners: usize) {
+        let (full, within) = (self.most_rows(), self.demand.within);
+        let turn = self.full_batch() / u32::try_from(runners).unwrap_or(u32::MAX);
+        self.backlog.left(now, Left { rows: self.queue.rows(), full, turn, within });
         let next = self.queue.first().map_or(1, |next| next.rows);
         let is_full = rows + next > self.tried_rows();
         self.rehearsals.as_mut().into_iter().for_each(|rehearsals| rehearsals.released(is_full));
@@ -255,6 +261,7 @@ impl Lane {
         let service = Service { fit: self.times.fit(), sizes: &self.sizes, runners, max_batch };
         self.patience.observe(&entry, service);
         self.demand.arrived(&entry, memory);
+        self.backlog.arrived(entry.arrival, self.demand.within);
         // No batch is expected to have less rows than a request that waits: each would count as several ahead.
         let waits = if self.queue.is_empty() { 0 } else { self.demand.largest };
         self.demand.largest = waits.max(entry.rows);
@@ -274,9 +281,14 @@ impl Lane {
     }
 
     /// Takes these out of the queue, to be refused.
-    pub(super) fn refuse(&mut self, entries: Range<usize>) -> Vec<Entry> {
+    pub(super) fn refuse(&mut self, now: Instant, entries: Range<usize>) -> Vec<Entry> {
         self.rounds.refused();
-        self.queue.remove(entries).collect()
+        let refused: Vec<Entry> = self.queue.remove(entries).collect();
+        // One caller in a great hurry does not make a queue too long.
+        if refused.iter().any(|entry| entry.deadline.since(entry.arrival) * 2 > self.demand.within) {
+            self.backlog.refused(now);
+        }
+        refused
     }
 
     /// A batch of so many requests came back.

@@ -5,6 +5,7 @@
 
 mod aimd;
 mod arbiter;
+mod backlog;
 mod cork;
 mod cork_2020;
 mod dispatcher;
@@ -152,11 +153,14 @@ pub enum ShedReason {
     BatchTooLate,
     /// It stands last of its priority, or behind others', and the batches before its own take too long.
     QueueTooLong,
+    /// For some time more was asked than can be done, and a shorter queue answers as many.
+    QueueStands,
 }
 
 impl ShedReason {
     /// Every reason.
-    pub const ALL: [ShedReason; 3] = [ShedReason::Expired, ShedReason::BatchTooLate, ShedReason::QueueTooLong];
+    pub const ALL: [ShedReason; 4] =
+        [ShedReason::Expired, ShedReason::BatchTooLate, ShedReason::QueueTooLong, ShedReason::QueueStands];
 
     /// A name for logs and metrics.
     #[must_use]
@@ -165,6 +169,7 @@ impl ShedReason {
             ShedReason::Expired => "expired",
             ShedReason::BatchTooLate => "batch_too_late",
             ShedReason::QueueTooLong => "queue_too_long",
+            ShedReason::QueueStands => "queue_stands",
         }
     }
 
@@ -175,6 +180,9 @@ impl ShedReason {
             ShedReason::Expired => "its deadline passed while it waited",
             ShedReason::BatchTooLate => "even the next batch would have answered it late",
             ShedReason::QueueTooLong => "the batches before its own would have made it late",
+            ShedReason::QueueStands => {
+                "more was asked for some time than can be done, and a longer queue would answer no more"
+            }
         }
     }
 }

@@ -450,6 +450,7 @@ mod tests {
                     sizes,
                     fit,
                     patience,
+                    reach: 1.0,
                     crowd,
                     free_since,
                     rehearses: false,

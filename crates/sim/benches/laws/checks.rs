@@ -36,7 +36,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Refused is only what has expired or is predicted to be late.
+    /// Refused is only what has expired or is predicted to be late, or what a queue is too long for that has stood for a while.
     pub(super) fn check_refusal(&self, lane: LaneId, entries: &std::ops::Range<usize>, reason: ShedReason) {
         let now = self.now;
         let view = self.pool.view(now, lane);
@@ -51,6 +51,13 @@ impl Trial<'_> {
             (Rule::Cork, ShedReason::QueueTooLong) => {
                 let last = view.queue.len() - 1;
                 *entries == (last..last + 1) && refused().all(|e| end_by_whole_batches(now, &view, e) > e.deadline)
+            }
+            (Rule::Cork, ShedReason::QueueStands) => {
+                // It would be in time. But refusals have lasted, and there is more than a batch without it.
+                let last = view.queue.len() - 1;
+                let lasted = self.lanes[lane].refusals.map_or(Duration::ZERO, |(first, _)| now.since(first));
+                let spare = |e: &Entry| view.queue.rows() > view.max_batch && e.deadline > now;
+                *entries == (last..last + 1) && lasted >= Duration::from_secs(1) && refused().all(spare)
             }
             (Rule::Fixed(fixed), _) => refused().all(|e| e.deadline <= now || e.arrival + fixed.timeout <= now),
             (Rule::Aimd, _) => reason == ShedReason::Expired,

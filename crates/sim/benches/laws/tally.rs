@@ -23,8 +23,8 @@ pub(crate) struct Tally {
     pub(crate) simulated: u64,
     /// In the order of [`ReleaseReason::ALL`](uncork_core::policy::ReleaseReason::ALL).
     pub(crate) released: [u64; 5],
-    /// Requests that expired, were refused in front and at the end.
-    pub(crate) refused: [u64; 3],
+    /// In the order of [`ShedReason::ALL`](uncork_core::policy::ShedReason::ALL).
+    pub(crate) refused: [u64; 4],
     /// A hash of all steps.
     pub(crate) course: u64,
 }

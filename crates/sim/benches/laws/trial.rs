@@ -97,6 +97,8 @@ struct LaneState {
     refused: bool,
     /// Batches as large as could be since then.
     full: usize,
+    /// The first and the last of the refusals between which no caller came who found nobody refused for the longest cap.
+    refusals: Option<(Instant, Instant)>,
     most_present: usize,
     /// The newest request of each class (latency cap) that was released, by its deadline and id.
     served: Vec<(Duration, (Instant, u64))>,
@@ -214,6 +216,7 @@ impl<'a> Trial<'a> {
             begun: false,
             refused: false,
             full: 0,
+            refusals: None,
             most_present: 0,
             served: Vec::new(),
         });
@@ -283,6 +286,7 @@ impl<'a> Trial<'a> {
         self.tally.requests += 1;
         self.pool.arrive(lane, entry);
         let lane = &mut self.lanes[lane];
+        lane.refusals.take_if(|(_, last)| stamp.since(*last) > model.max_latency);
         lane.arrivals += 1;
         lane.waiting += 1;
         lane.waiting_rows += rows;
@@ -351,7 +355,10 @@ impl<'a> Trial<'a> {
                     assert!((1..=entries.len()).contains(&shed.entries.len()), "{shed:?} of {entries:?}");
                     assert_eq!((shed.reason, shed.forecast), (reason, forecast));
                     self.tally.refused[reason as usize] += shed.entries.len() as u64;
-                    self.lanes[shed.lane].refused |= shed.retry_at.is_none();
+                    let state = &mut self.lanes[shed.lane];
+                    state.refused |= shed.retry_at.is_none();
+                    let first = state.refusals.map_or(self.now, |(first, _)| first);
+                    state.refusals = Some((first, self.now));
                     shed.entries.iter().for_each(|entry| self.settle(shed.lane, entry, Fate::Refused, self.now));
                 }
                 (Step::GiveUp(given_up), _) => self.give_up(given_up),

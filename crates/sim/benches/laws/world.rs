@@ -120,6 +120,9 @@ impl World {
                 model.renewed_every = None;
             }
         }
+        if rng.random_bool(0.06) {
+            world.models[0].ask_for_too_much_too_long(&mut rng, runners);
+        }
         world
     }
 
@@ -197,6 +200,20 @@ impl Model {
             stuck_after: rng.random_bool(0.2).then(|| max_latency.mul_f64(log_uniform(rng, 1.0, 30.0)) + MS),
             tried: rng.random_bool(0.4).then(|| pick(rng, &[1, 1, 2, 8, max_batch])),
         }
+    }
+
+    /// Small full batches, of which the cap has room for several, and more requests than the runners can serve, for hundreds of caps:
+    /// long enough that a queue which stands is made shorter.
+    fn ask_for_too_much_too_long(&mut self, rng: &mut Xoshiro256PlusPlus, runners: usize) {
+        self.rule = Rule::Cork;
+        (self.max_batch, self.most_rows, self.renewed_every) = (pick(rng, &[2, 4, 8, 16]), 1, None);
+        let full = self.service.time(self.max_batch).as_secs_f64().max(1e-3);
+        let turns = rng.random_range(3.0..8.0);
+        self.max_latency = seconds(full * turns);
+        self.within = vec![self.max_latency];
+        let rate = (runners * self.max_batch) as f64 / full * rng.random_range(1.1..3.0);
+        let length = self.max_latency.mul_f64(rng.random_range(250.0..600.0)).max(Duration::from_secs(2));
+        self.callers = Callers::Open { process: Process::Poisson { rate }, length };
     }
 
     fn draw_service(rng: &mut Xoshiro256PlusPlus, base: f64, per_row: f64, max_batch: usize) -> Service {

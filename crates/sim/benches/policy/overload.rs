@@ -11,7 +11,7 @@ use crate::report::{Asked, Report, percent};
 
 const LOADS: [f64; 3] = [1.2, 1.5, 3.0];
 /// Seconds of each run.
-const LENGTH: f64 = 20.0;
+const LENGTH: f64 = 60.0;
 /// Seeds that nothing was tuned on.
 const FIRST_SEED: u64 = 301;
 
@@ -60,7 +60,7 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
         "Poisson arrivals beyond the capacity for {LENGTH} s, {seeds} seeds. Per cent of the optimum, then three times in per cent of \
          the cap: mean latency, and time to a refusal at the median and at p90."
     ));
-    let (mut rows, mut standing) = (Vec::new(), 0.0f64);
+    let (mut rows, mut told, mut waited) = (Vec::new(), 0.0f64, 0.0f64);
     for setup in SETUPS {
         let mut row = vec![setup.to_string()];
         for load in LOADS {
@@ -70,12 +70,15 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
             let numbers = json!({ "of_optimum": of_optimum, "latency": latency, "median": median, "p90": p90 });
             report.data(&format!("{setup}, {load}"), numbers);
             if 3.0 * setup.time(setup.max_batch) <= setup.max_latency {
-                standing = standing.max(p90);
+                told = told.max(p90);
+                waited = if load == 1.5 { waited.max(latency) } else { waited };
             }
         }
         rows.push(row);
     }
     report.table(&["model, cap rows, cap ms", "1.2", "1.5", "3"], &rows);
     let name = "steady overload, p90 of the time to a refusal where a queue can stand";
-    report.figure(name, Asked::AtMost(25.0), standing, "% of the cap");
+    report.figure(name, Asked::AtMost(25.0), told, "% of the cap");
+    let name = "overload of 1.5, mean latency where a queue can stand";
+    report.figure(name, Asked::AtMost(60.0), waited, "% of the cap");
 }

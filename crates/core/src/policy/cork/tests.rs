@@ -61,6 +61,7 @@ impl State {
             sizes: &self.sizes,
             fit: &self.fit,
             patience: self.patience,
+            reach: 1.0,
             crowd: self.crowd,
             free_since: self.free_since,
             rehearses: false,
@@ -278,6 +279,32 @@ fn the_less_urgent_stand_back_as_far_as_they_would_make_the_urgent_late() {
 fn a_less_urgent_one_that_the_next_batch_makes_late_does_not_hold_it_up() {
     let queue = state_of_levels(&[(90_000, 1), (90_000, 1), (12_000, 5), (90_000, 5)]);
     assert_eq!(queue.decide(), shed(2..3, ShedReason::BatchTooLate));
+}
+
+#[test]
+fn a_queue_that_stands_reaches_no_further_than_it_need() {
+    // The third batch ends after 54 ms: six tenths of 90.
+    let third = |due, reach| {
+        let state = state(&[(50_000, 8), (50_000, 8), (due, 1)]);
+        bare(Cork.decide(NOW, View { reach, ..state.view() }))
+    };
+    assert_eq!(third(90_000, 0.59), shed(2..3, ShedReason::QueueStands));
+    assert_eq!(third(90_000, 0.61), release(1, ReleaseReason::Full));
+    assert_eq!(third(53_000, 0.59), shed(2..3, ShedReason::QueueTooLong));
+    // Whoever stands before others has been let in.
+    let state = state_of_levels(&[&[(90_000, 1); 8][..], &[(40_000, 5), (90_000, 5)]].concat());
+    let within = |reach| bare(Cork.decide(NOW, View { reach, ..state.view() }));
+    assert_eq!(within(0.41), release(8, ReleaseReason::Full));
+    assert_eq!(within(0.39), shed(9..10, ShedReason::QueueStands));
+}
+
+#[test]
+fn in_lasting_overload_no_batch_is_made_smaller_for_one_caller() {
+    let patient: Vec<_> = [(11_000, 1)].into_iter().chain([(90_000, 1); 15]).collect();
+    let state = state(&patient);
+    let within = |reach| bare(Cork.decide(NOW, View { reach, ..state.view() }));
+    assert_eq!(within(1.0), release(1, ReleaseReason::Deadline));
+    assert_eq!(within(0.9), shed(0..1, ShedReason::BatchTooLate));
 }
 
 #[test]

@@ -1,0 +1,215 @@
+//! How far a queue may reach that stands.
+//!
+//! Beyond the capacity a queue stands that is as long as the cap allows, and makes every answer come just in time. Most of it is of no
+//! use. If every batch of some time has left a full one behind, then what it left beyond that would not have been missed: the standing
+//! queue of CoDel (Nichols and Jacobson, *Controlling Queue Delay*, 2012). That much less is let in. As soon as a batch leaves less than a
+//! full one, more is let in again.
+//!
+//! A queue also stands where all callers ask again at once, and nobody is refused. So refusals for lateness have to last. And if more is
+//! asked once the queue is shorter, then those who ask are the same ones: they would be refused for nothing, again and again.
+
+use std::time::Duration;
+
+use crate::estimator::Instant;
+
+/// Caps for which refusals go on, and a queue stands, before it is made shorter. Where overload comes and goes, what waits when it goes
+/// is answered too: a shorter queue costs no more than one cap in so many.
+const LASTING: u32 = 200;
+/// At least for so long.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// More is asked since the queue is shorter, if the rate has become so many times what it was.
+const MORE: f64 = 1.2;
+/// The queue is left as it is then for so many times as long as overload has to last.
+const WARY: u32 = 10;
+
+/// What is known of a queue that stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Backlog {
+    reach: f64,
+    /// The last refusal, where they follow each other without a gap of a cap.
+    refused: Option<Instant>,
+    /// Since when `least` and `came` are counted.
+    since: Instant,
+    /// The fewest rows that a batch left behind.
+    least: usize,
+    /// Requests that came.
+    came: u32,
+    /// Requests a second, before the queue was made shorter.
+    usual: Option<f64>,
+    wary_until: Instant,
+}
+
+/// What a batch left behind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Left {
+    /// Rows that wait still.
+    pub(super) rows: usize,
+    /// Rows of a full batch.
+    pub(super) full: usize,
+    /// The time between the starts of two full batches.
+    pub(super) turn: Duration,
+    /// How long callers give it.
+    pub(super) within: Duration,
+}
+
+impl Backlog {
+    pub(super) const NONE: Backlog = Backlog {
+        reach: 1.0,
+        refused: None,
+        since: Instant::EPOCH,
+        least: usize::MAX,
+        came: 0,
+        usual: None,
+        wary_until: Instant::EPOCH,
+    };
+
+    /// The part of the time to its deadline within which whoever stands last has to be answered.
+    pub(super) fn reach(&self) -> f64 {
+        self.reach
+    }
+
+    /// A request has come of a caller who waits for so long.
+    pub(super) fn arrived(&mut self, now: Instant, within: Duration) {
+        let Some(last) = self.refused else { return };
+        if now.since(last) > within {
+            *self = Backlog { wary_until: self.wary_until, ..Backlog::NONE };
+            return;
+        }
+        self.came += 1;
+        let lasting = lasting(within);
+        // A clump is no higher rate.
+        let elapsed = now.since(self.since).max(lasting / 4).as_secs_f64();
+        if self.usual.is_some_and(|usual| f64::from(self.came) > usual * MORE * elapsed) {
+            *self = Backlog { wary_until: now + lasting * WARY, ..Backlog::NONE };
+        }
+    }
+
+    /// Somebody was refused who had so long.
+    pub(super) fn refused(&mut self, now: Instant) {
+        if now < self.wary_until {
+            return;
+        }
+        if self.refused.is_none() {
+            self.look_anew(now);
+        }
+        self.refused = Some(now);
+    }
+
+    /// A batch was released.
+    pub(super) fn left(&mut self, now: Instant, left: Left) {
+        if self.refused.is_none() || left.within.is_zero() {
+            return;
+        }
+        self.least = self.least.min(left.rows);
+        let beyond_a_batch = |rows: usize| rows as f64 / left.full as f64 - 1.0;
+        let turn = left.turn.as_secs_f64() / left.within.as_secs_f64();
+        if left.rows < left.full {
+            self.reach = (self.reach - beyond_a_batch(left.rows) * turn).min(1.0);
+        }
+        let elapsed = now.since(self.since);
+        if elapsed < lasting(left.within) {
+            return;
+        }
+        if self.least > left.full {
+            self.usual = self.usual.or(Some(f64::from(self.came) / elapsed.as_secs_f64()));
+            self.reach = (self.reach - beyond_a_batch(self.least) * turn).max(0.0);
+        }
+        self.look_anew(now);
+    }
+
+    fn look_anew(&mut self, now: Instant) {
+        (self.since, self.least, self.came) = (now, usize::MAX, 0);
+    }
+}
+
+/// How long overload lasts before the queue is made shorter.
+fn lasting(within: Duration) -> Duration {
+    SHORTEST.max(within * LASTING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAP: Duration = Duration::from_millis(50);
+    /// Full batches of 100 rows start every 10 ms.
+    const TURN: Duration = Duration::from_millis(10);
+
+    fn at(ms: u64) -> Instant {
+        Instant::EPOCH + Duration::from_millis(ms)
+    }
+
+    /// Ten milliseconds in which so many requests come, some are refused, and a batch leaves so many rows behind.
+    fn turn(backlog: &mut Backlog, ms: u64, came: usize, left: usize) {
+        (0..came).for_each(|_| backlog.arrived(at(ms), CAP));
+        backlog.refused(at(ms));
+        backlog.left(at(ms), Left { rows: left, full: 100, turn: TURN, within: CAP });
+    }
+
+    /// After 10 s of overload that left 300 rows behind each batch: two of these batches stood for nothing.
+    fn shortened() -> Backlog {
+        let mut backlog = Backlog::NONE;
+        (0..=1000).for_each(|i| turn(&mut backlog, 1000 + 10 * i, 150, 300 + (i % 7) as usize));
+        backlog
+    }
+
+    #[test]
+    fn what_stood_for_nothing_is_taken_away_once_overload_has_lasted() {
+        let mut backlog = Backlog::NONE;
+        (0..1000).for_each(|i| turn(&mut backlog, 1000 + 10 * i, 150, 300));
+        assert_eq!(backlog.reach(), 1.0, "before two hundred caps are over");
+        turn(&mut backlog, 11_000, 150, 300);
+        assert!((backlog.reach() - 0.6).abs() < 1e-9, "two turns of 10 ms in 50: {}", backlog.reach());
+    }
+
+    #[test]
+    fn a_batch_that_left_little_lets_more_in_at_once() {
+        let mut backlog = shortened();
+        turn(&mut backlog, 11_010, 150, 50);
+        assert!((backlog.reach() - 0.7).abs() < 1e-9, "half a turn: {}", backlog.reach());
+        (0..4).for_each(|i| turn(&mut backlog, 11_020 + 10 * i, 150, 0));
+        assert_eq!(backlog.reach(), 1.0);
+    }
+
+    #[test]
+    fn one_batch_that_left_nothing_keeps_the_queue_as_long_as_it_is() {
+        let mut backlog = Backlog::NONE;
+        (0..=1000).for_each(|i| turn(&mut backlog, 1000 + 10 * i, 150, if i == 100 { 0 } else { 300 }));
+        assert_eq!(backlog.reach(), 1.0);
+    }
+
+    #[test]
+    fn a_cap_without_a_refusal_ends_it() {
+        let mut backlog = shortened();
+        backlog.arrived(at(11_050), CAP);
+        assert!(backlog.reach() < 1.0);
+        backlog.arrived(at(11_051), CAP);
+        assert_eq!(backlog.reach(), 1.0);
+        // Nor does overload with gaps ever last.
+        let mut backlog = Backlog::NONE;
+        (0..1000).for_each(|i| turn(&mut backlog, 1000 + 51 * i, 150, 300));
+        assert_eq!(backlog.reach(), 1.0);
+    }
+
+    #[test]
+    fn who_is_refused_and_asks_again_at_once_makes_the_queue_as_long_as_it_was() {
+        let mut backlog = shortened();
+        let ends = (1..).find(|i| {
+            turn(&mut backlog, 11_000 + 10 * i, 600, 300);
+            backlog.reach() == 1.0
+        });
+        assert!(ends.is_some_and(|turns| turns < 100), "in less than a second: {ends:?}");
+        // And not shorter again for ten times as long as it had stood.
+        (0..9900).for_each(|i| turn(&mut backlog, 12_000 + 10 * i, 150, 300));
+        assert_eq!(backlog.reach(), 1.0);
+        (0..1200).for_each(|i| turn(&mut backlog, 111_000 + 10 * i, 150, 300));
+        assert!(backlog.reach() < 1.0);
+    }
+
+    #[test]
+    fn a_clump_is_not_taken_for_callers_who_ask_again() {
+        let mut backlog = shortened();
+        turn(&mut backlog, 11_010, 30_000, 300); // two seconds' requests at once
+        assert!(backlog.reach() < 1.0);
+    }
+}
