@@ -3,13 +3,15 @@
     cargo build --release && apt-get install haproxy
     python3 benches/replicas.py                          some two minutes
     python3 benches/replicas.py --replicas 2 --seconds 4 a short one
+    python3 benches/replicas.py --busy                   on a machine that has other work
 
 The servers run a model that sleeps (20 ms + 0.5 ms a row, at most 16 rows: 571 rows a second), so that two cores bear several. haproxy
 is set up by deploy/haproxy/haproxy.cfg, with ports of this run's own. Poisson arrivals, by `uncork loadtest`.
 
 Fails if N replicas answer in time less than 95 % of N times what one behind the same haproxy does, each at 1.2 times its capacity;
 if the kill of one loses more than it had at hand; or if a restart of all, one behind the other, loses any. Both at three quarters of
-what all but one can do: half of what three can.
+what all but one can do: half of what three can. With --busy 80 % must do, and one request in twenty may be refused, as a machine that
+stands still for a while lets no server keep its cap; nothing more may get an error.
 Needs Python 3.9's standard library and haproxy.
 """
 
@@ -130,10 +132,11 @@ def in_time(count, asked):
         return report["objectives"][0]["measured"] * report["offered_per_second"]
 
 
-def lost(report):
+def lost(report, busy):
     """What a caller did not get, in words; nothing of it is an answer that came late."""
     told = {name: count for name, count in report["errors"].items() if count and name != "all"}
-    return {**told, **({"refused": report["refused"]} if report["refused"] else {})}
+    is_borne = busy and report["refused"] <= 0.05 * report["requests"]
+    return {**told, **({"refused": report["refused"]} if report["refused"] and not is_borne else {})}
 
 
 def kill_one(replicas):
@@ -153,6 +156,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--replicas", type=int, default=3, help="how many")
     parser.add_argument("--seconds", type=float, default=15, help="of each load")
+    parser.add_argument("--busy", action="store_true", help="let one request in twenty be refused")
     asked = parser.parse_args()
     if asked.replicas < 2:
         parser.error("one is killed, so there must be two")
@@ -160,16 +164,16 @@ def main():
     one, many = in_time(1, asked), in_time(count, asked)
     share = many / (count * one)
     print(f"1 replica answers {one:.0f} a second in time, {count} answer {many:.0f}: {share:.3f} of {count} times as many", flush=True)
-    if share < 0.95:
+    if share < (0.8 if asked.busy else 0.95):
         wrong.append("the replicas do not add up")
     with behind_haproxy(count) as (port, replicas):
         rate = BEARABLE * (count - 1) * CAPACITY
-        told = lost(load(port, rate, asked.seconds, lambda: kill_one(replicas)))
+        told = lost(load(port, rate, asked.seconds, lambda: kill_one(replicas)), asked.busy)
         at_hand = rate / count * CAP_MS / 1e3
         print(f"one killed at {rate:.0f} a second: {told or 'nothing'} lost; it had {at_hand:.0f} at hand at most", flush=True)
         if sum(told.values()) > at_hand:
             wrong.append("the kill cost others' requests")
-        told = lost(load(port, rate, max(asked.seconds, 5 * count), lambda: restart_all(replicas)))
+        told = lost(load(port, rate, max(asked.seconds, 5 * count), lambda: restart_all(replicas)), asked.busy)
         print(f"all restarted, one behind the other, at {rate:.0f} a second: {told or 'nothing'} lost")
         if told:
             wrong.append("the restart lost requests")
