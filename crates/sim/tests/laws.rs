@@ -68,6 +68,7 @@ impl State {
             fit: &self.fit,
             patience: self.patience,
             reach: 1.0,
+            reach_since: Instant::EPOCH,
             crowd: self.crowd,
             free_since: self.free_since,
             rehearses: self.rehearses,

@@ -26,6 +26,10 @@ const WARY: u32 = 10;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Backlog {
     reach: f64,
+    /// When it was last made shorter.
+    shorter_since: Instant,
+    /// The longest that a caller has given it since refusals began: the cap of those for whom it is as long as it is.
+    within: Duration,
     /// The last refusal, where they follow each other without a gap of a cap.
     refused: Option<Instant>,
     /// Since when `least` and `came` are counted.
@@ -48,13 +52,13 @@ pub(super) struct Left {
     pub(super) full: usize,
     /// The time between the starts of two full batches.
     pub(super) turn: Duration,
-    /// How long callers give it.
-    pub(super) within: Duration,
 }
 
 impl Backlog {
     pub(super) const NONE: Backlog = Backlog {
         reach: 1.0,
+        shorter_since: Instant::EPOCH,
+        within: Duration::ZERO,
         refused: None,
         since: Instant::EPOCH,
         least: usize::MAX,
@@ -68,15 +72,21 @@ impl Backlog {
         self.reach
     }
 
+    /// Since when: who came before has been let in.
+    pub(super) fn reach_since(&self) -> Instant {
+        self.shorter_since
+    }
+
     /// A request has come of a caller who waits for so long.
     pub(super) fn arrived(&mut self, now: Instant, within: Duration) {
         let Some(last) = self.refused else { return };
-        if now.since(last) > within {
+        self.within = self.within.max(within);
+        if now.since(last) > self.within {
             *self = Backlog { wary_until: self.wary_until, ..Backlog::NONE };
             return;
         }
-        self.came += 1;
-        let lasting = lasting(within);
+        self.came = self.came.saturating_add(1);
+        let lasting = lasting(self.within);
         // A clump is no higher rate.
         let elapsed = now.since(self.since).max(lasting / 4).as_secs_f64();
         if self.usual.is_some_and(|usual| f64::from(self.came) > usual * MORE * elapsed) {
@@ -97,22 +107,23 @@ impl Backlog {
 
     /// A batch was released.
     pub(super) fn left(&mut self, now: Instant, left: Left) {
-        if self.refused.is_none() || left.within.is_zero() {
+        if self.refused.is_none() || self.within.is_zero() {
             return;
         }
         self.least = self.least.min(left.rows);
         let beyond_a_batch = |rows: usize| rows as f64 / left.full as f64 - 1.0;
-        let turn = left.turn.as_secs_f64() / left.within.as_secs_f64();
+        let turn = left.turn.as_secs_f64() / self.within.as_secs_f64();
         if left.rows < left.full {
             self.reach = (self.reach - beyond_a_batch(left.rows) * turn).min(1.0);
         }
         let elapsed = now.since(self.since);
-        if elapsed < lasting(left.within) {
+        if elapsed < lasting(self.within) {
             return;
         }
         if self.least > left.full {
             self.usual = self.usual.or(Some(f64::from(self.came) / elapsed.as_secs_f64()));
             self.reach = (self.reach - beyond_a_batch(self.least) * turn).max(0.0);
+            self.shorter_since = now;
         }
         self.look_anew(now);
     }
@@ -143,7 +154,7 @@ mod tests {
     fn turn(backlog: &mut Backlog, ms: u64, came: usize, left: usize) {
         (0..came).for_each(|_| backlog.arrived(at(ms), CAP));
         backlog.refused(at(ms));
-        backlog.left(at(ms), Left { rows: left, full: 100, turn: TURN, within: CAP });
+        backlog.left(at(ms), Left { rows: left, full: 100, turn: TURN });
     }
 
     /// After 10 s of overload that left 300 rows behind each batch: two of these batches stood for nothing.
@@ -169,6 +180,20 @@ mod tests {
         assert!((backlog.reach() - 0.7).abs() < 1e-9, "half a turn: {}", backlog.reach());
         (0..4).for_each(|i| turn(&mut backlog, 11_020 + 10 * i, 150, 0));
         assert_eq!(backlog.reach(), 1.0);
+    }
+
+    #[test]
+    fn a_few_patient_callers_say_how_long_it_is() {
+        let mut backlog = Backlog::NONE;
+        let patient = |backlog: &mut Backlog, ms| backlog.arrived(at(ms), 10 * CAP);
+        for ms in (1000..=101_000).step_by(10) {
+            turn(&mut backlog, ms, 150, 300);
+            if ms % 1000 == 0 {
+                patient(&mut backlog, ms);
+            }
+            assert!(ms >= 101_000 || backlog.reach() == 1.0, "after {ms} ms, less than two hundred times their cap");
+        }
+        assert!((backlog.reach() - 0.96).abs() < 1e-9, "two turns of 10 ms in 500: {}", backlog.reach());
     }
 
     #[test]

@@ -177,8 +177,8 @@ fn in_time(start: Instant, view: &View<'_>, (entries, rows): (usize, usize)) -> 
 /// batches before its own run full; and when its own would start. Where the queue can stand, its own is full too by then: a batch
 /// that grows while it waits would else be late, and its first would be refused after all that waiting.
 ///
-/// The first of a level is late where more urgent ones take the runners; it would otherwise wait for its deadline. The last of one
-/// has less time than until then where a queue stands that is longer than it need be.
+/// The first of a level is late where more urgent ones take the runners; it would otherwise wait for its deadline. The last of
+/// all has less time than until then where a queue stands that is longer than it need be.
 fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> {
     let late = |(position, reach): (usize, f64)| {
         let entry = view.queue.get(position)?;
@@ -195,10 +195,14 @@ fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> 
         let stands = full * STANDING <= entry.deadline.since(entry.arrival);
         let end = start + if stands { full } else { view.batch_time(rows) };
         let left = entry.deadline.since(now);
-        let due = if reach < 1.0 { now + left.mul_f64(reach) } else { entry.deadline };
+        let is_shorter = reach < 1.0 && entry.arrival >= view.reach_since;
+        let due = if is_shorter { now + left.mul_f64(reach) } else { entry.deadline };
         (end > due).then_some((Late { position, end }, start))
     };
-    view.queue.levels().flat_map(|level| [(level.start, 1.0), (level.end - 1, view.reach)]).find_map(late)
+    let whole = view.queue.len();
+    // Who has others behind takes their place: a shorter queue is for the least urgent.
+    let reach = |level: &Range<usize>| if level.end == whole { view.reach } else { 1.0 };
+    view.queue.levels().flat_map(|level| [(level.start, 1.0), (level.end - 1, reach(&level))]).find_map(late)
 }
 
 /// A batch that is small enough to be in time for the first entry, where that is the one that is late, if the rest can

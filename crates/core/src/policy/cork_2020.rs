@@ -186,6 +186,7 @@ mod tests {
             fit: &Fit::UNKNOWN,
             patience: 0.0,
             reach: 1.0,
+            reach_since: Instant::EPOCH,
             crowd: None,
             standing: crate::policy::Standing::ALONE,
             free_since: Instant::EPOCH,

@@ -182,9 +182,9 @@ impl Lane {
 
     /// A batch of so many rows of callers goes to a runner; the queue is without them already.
     pub(super) fn note_release(&mut self, now: Instant, rows: usize, runners: usize) {
-        let (full, within) = (self.most_rows(), self.demand.within);
+        let full = self.most_rows();
         let turn = self.full_batch() / u32::try_from(runners).unwrap_or(u32::MAX);
-        self.backlog.left(now, Left { rows: self.queue.rows(), full, turn, within });
+        self.backlog.left(now, Left { rows: self.queue.rows(), full, turn });
         let next = self.queue.first().map_or(1, |next| next.rows);
         let is_full = rows + next > self.tried_rows();
         self.rehearsals.as_mut().into_iter().for_each(|rehearsals| rehearsals.released(is_full));
@@ -261,7 +261,7 @@ impl Lane {
         let service = Service { fit: self.times.fit(), sizes: &self.sizes, runners, max_batch };
         self.patience.observe(&entry, service);
         self.demand.arrived(&entry, memory);
-        self.backlog.arrived(entry.arrival, self.demand.within);
+        self.backlog.arrived(entry.arrival, entry.deadline.since(entry.arrival));
         // No batch is expected to have less rows than a request that waits: each would count as several ahead.
         let waits = if self.queue.is_empty() { 0 } else { self.demand.largest };
         self.demand.largest = waits.max(entry.rows);

@@ -451,6 +451,7 @@ mod tests {
                     fit,
                     patience,
                     reach: 1.0,
+                    reach_since: Instant::EPOCH,
                     crowd,
                     free_since,
                     rehearses: false,

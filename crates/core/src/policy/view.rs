@@ -24,9 +24,11 @@ pub struct View<'a> {
     pub fit: &'a Fit,
     /// c ≥ 0: a hold ends c·α/n after the last arrival, with n rows ready (see [`Patience`](super::Patience)).
     pub patience: f64,
-    /// The part, at most 1, of the time to its deadline within which whoever stands behind full batches has to be answered. Less
-    /// than 1 where a queue stands that is longer than it need be.
+    /// The part, at most 1, of the time to its deadline within which whoever stands last has to be answered, behind full batches.
+    /// Less than 1 where a queue stands that is longer than it need be.
     pub reach: f64,
+    /// Since when. Who has come before has been let in.
+    pub reach_since: Instant,
     /// The crowd that the callers are, if they are one.
     pub crowd: Option<KnownCrowd>,
     /// When a batch of this lane last came back and left its runner free; the epoch if none ever ran.
@@ -211,6 +213,7 @@ mod tests {
             fit,
             patience: 0.0,
             reach: 1.0,
+            reach_since: Instant::EPOCH,
             crowd: None,
             free_since: Instant::EPOCH,
             rehearses: false,

@@ -62,6 +62,7 @@ impl State {
             fit: &self.fit,
             patience: self.patience,
             reach: 1.0,
+            reach_since: Instant::EPOCH,
             crowd: self.crowd,
             free_since: self.free_since,
             rehearses: false,
@@ -296,6 +297,21 @@ fn a_queue_that_stands_reaches_no_further_than_it_need() {
     let within = |reach| bare(Cork.decide(NOW, View { reach, ..state.view() }));
     assert_eq!(within(0.41), release(8, ReleaseReason::Full));
     assert_eq!(within(0.39), shed(9..10, ShedReason::QueueStands));
+    let later = View { reach: 0.39, reach_since: NOW + us(1), ..state.view() };
+    assert_eq!(
+        bare(Cork.decide(NOW, later)),
+        release(8, ReleaseReason::Full),
+        "who came before it was made shorter stays"
+    );
+}
+
+#[test]
+fn a_queue_that_stands_costs_no_urgent_caller_the_place_of_a_less_urgent_one() {
+    // The second batch ends after some 36 ms.
+    let urgent = [(90_000, 1); 9];
+    let decide = |entries: &[_]| bare(Cork.decide(NOW, View { reach: 0.3, ..state_of_levels(entries).view() }));
+    assert_eq!(decide(&urgent), shed(8..9, ShedReason::QueueStands));
+    assert_eq!(decide(&[&urgent[..], &[(900_000, 5)]].concat()), release(8, ReleaseReason::Full));
 }
 
 #[test]
