@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use uncork_core::estimator::{BatchTimes, Fit, Instant, KnownCrowd, Turn};
 use uncork_core::policy::{
     Aimd, Batch, BatchSizes, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Landing, Lane, Policy, Priority,
-    Queue, ReleaseReason, Running, ShedReason, Standing, Step, View,
+    Queue, Reach, ReleaseReason, Running, ShedReason, Standing, Step, View,
 };
 
 fn us(us: u64) -> Duration {
@@ -67,8 +67,7 @@ impl State {
             sizes: &self.sizes,
             fit: &self.fit,
             patience: self.patience,
-            reach: 1.0,
-            reach_since: Instant::EPOCH,
+            reach: Reach::WHOLE,
             crowd: self.crowd,
             free_since: self.free_since,
             rehearses: self.rehearses,

@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{BatchSizes, Decision, Entry, Policy, Queue, ReleaseReason, ShedReason, View};
+use super::{BatchSizes, Decision, Entry, Policy, Queue, Reach, ReleaseReason, ShedReason, View};
 use crate::estimator::{Fit, Instant, KnownCrowd, Turn};
 
 /// All holds for one batch together last no longer than this many α: an end to arrivals that each renew the hold, and to
@@ -180,7 +180,7 @@ fn in_time(start: Instant, view: &View<'_>, (entries, rows): (usize, usize)) -> 
 /// The first of a level is late where more urgent ones take the runners; it would otherwise wait for its deadline. The last of
 /// all has less time than until then where a queue stands that is longer than it need be.
 fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> {
-    let late = |(position, reach): (usize, f64)| {
+    let late = |(position, reach): (usize, Reach)| {
         let entry = view.queue.get(position)?;
         let before = view.queue.rows_of(position);
         if before + entry.rows <= view.max_batch {
@@ -194,15 +194,12 @@ fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> 
         let full = view.batch_time(view.max_batch);
         let stands = full * STANDING <= entry.deadline.since(entry.arrival);
         let end = start + if stands { full } else { view.batch_time(rows) };
-        let left = entry.deadline.since(now);
-        let is_shorter = reach < 1.0 && entry.arrival >= view.reach_since;
-        let due = if is_shorter { now + left.mul_f64(reach) } else { entry.deadline };
-        (end > due).then_some((Late { position, end }, start))
+        (end > reach.due(now, entry)).then_some((Late { position, end }, start))
     };
     let whole = view.queue.len();
     // Who has others behind takes their place: a shorter queue is for the least urgent.
-    let reach = |level: &Range<usize>| if level.end == whole { view.reach } else { 1.0 };
-    view.queue.levels().flat_map(|level| [(level.start, 1.0), (level.end - 1, reach(&level))]).find_map(late)
+    let reach = |level: &Range<usize>| if level.end == whole { view.reach } else { Reach::WHOLE };
+    view.queue.levels().flat_map(|level| [(level.start, Reach::WHOLE), (level.end - 1, reach(&level))]).find_map(late)
 }
 
 /// A batch that is small enough to be in time for the first entry, where that is the one that is late, if the rest can
@@ -212,7 +209,7 @@ fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> 
 /// is the one to go: a batch shrunk for its sake would cost more answers than it saves. So it would in lasting overload, though the
 /// rest, of which fewer are let in then, may be in time.
 fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>, late: usize) -> Option<usize> {
-    let first = view.queue.first().filter(|_| late == 0 && view.reach >= 1.0)?;
+    let first = view.queue.first().filter(|_| late == 0 && view.reach.is_whole())?;
     let (mut entries, mut rows) = (0, 0);
     // Ends within the next batch: the whole of that is late.
     for entry in view.queue.iter() {

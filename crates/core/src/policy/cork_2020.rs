@@ -160,7 +160,7 @@ fn is_awake(now: Instant, queue: &Queue) -> bool {
 mod tests {
     use super::*;
     use crate::estimator::Fit;
-    use crate::policy::{Entry, Priority};
+    use crate::policy::{Entry, Priority, Reach, Standing};
 
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)
@@ -185,10 +185,9 @@ mod tests {
             sizes: crate::policy::BatchSizes::ANY,
             fit: &Fit::UNKNOWN,
             patience: 0.0,
-            reach: 1.0,
-            reach_since: Instant::EPOCH,
+            reach: Reach::WHOLE,
             crowd: None,
-            standing: crate::policy::Standing::ALONE,
+            standing: Standing::ALONE,
             free_since: Instant::EPOCH,
             rehearses: false,
             draining: false,

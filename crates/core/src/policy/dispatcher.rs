@@ -485,7 +485,6 @@ impl Dispatcher {
             fit: times.fit(),
             patience: patience.factor(),
             reach: lane.backlog.reach(),
-            reach_since: lane.backlog.reach_since(),
             crowd: None,
             free_since: *free_since,
             rehearses: lane.rehearsals.is_some(),

@@ -285,9 +285,8 @@ impl Lane {
         self.rounds.refused();
         let refused: Vec<Entry> = self.queue.remove(entries).collect();
         // One caller in a great hurry does not make a queue too long.
-        if refused.iter().any(|entry| entry.deadline.since(entry.arrival) * 2 > self.demand.within) {
-            self.backlog.refused(now);
-        }
+        let usual = refused.iter().filter(|entry| entry.deadline.since(entry.arrival) * 2 > self.demand.within);
+        usual.for_each(|entry| self.backlog.refused(now, entry));
         refused
     }
 

@@ -33,7 +33,7 @@ pub use patience::Patience;
 pub use priority::Priority;
 pub use queue::{Entry, Queue};
 pub use sizes::BatchSizes;
-pub use view::{Running, Standing, View};
+pub use view::{Reach, Running, Standing, View};
 
 use crate::estimator::Instant;
 

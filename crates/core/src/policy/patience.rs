@@ -309,7 +309,7 @@ mod tests {
 
     use super::super::cork::USUAL_PATIENCE;
     use super::*;
-    use crate::policy::{Cork, Decision, Policy, Priority, Queue, ReleaseReason, Running, Standing, View};
+    use crate::policy::{Cork, Decision, Policy, Priority, Queue, Reach, ReleaseReason, Running, Standing, View};
 
     /// t(n) = 10 ms + n · 0.5 ms.
     const FIT: fn() -> Fit = || Fit::line(0.010, 0.0005, 1.0);
@@ -450,8 +450,7 @@ mod tests {
                     sizes,
                     fit,
                     patience,
-                    reach: 1.0,
-                    reach_since: Instant::EPOCH,
+                    reach: Reach::WHOLE,
                     crowd,
                     free_since,
                     rehearses: false,

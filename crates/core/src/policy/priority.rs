@@ -12,6 +12,13 @@ impl Priority {
     /// The least urgent: 10.
     pub const LOWEST: Priority = Priority(10);
 
+    /// How many there are.
+    pub(super) const LEVELS: usize = Priority::LOWEST.0 as usize;
+    /// All of them, the most urgent first.
+    pub(super) fn all() -> impl Iterator<Item = Priority> {
+        (Priority::HIGHEST.0..=Priority::LOWEST.0).map(Priority)
+    }
+
     /// The level of this number, from 1 (the most urgent) to 10; `None` for any other.
     pub fn new(level: u64) -> Option<Priority> {
         let known = Priority::HIGHEST.0..=Priority::LOWEST.0;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BatchSizes, LaneId, Queue};
+use super::{BatchSizes, Entry, LaneId, Priority, Queue};
 use crate::estimator::{Fit, Instant, KnownCrowd};
 
 /// The state of one pool at one instant.
@@ -24,11 +24,8 @@ pub struct View<'a> {
     pub fit: &'a Fit,
     /// c ≥ 0: a hold ends c·α/n after the last arrival, with n rows ready (see [`Patience`](super::Patience)).
     pub patience: f64,
-    /// The part, at most 1, of the time to its deadline within which whoever stands last has to be answered, behind full batches.
-    /// Less than 1 where a queue stands that is longer than it need be.
-    pub reach: f64,
-    /// Since when. Who has come before has been let in.
-    pub reach_since: Instant,
+    /// How long the queue may be.
+    pub reach: Reach,
     /// The crowd that the callers are, if they are one.
     pub crowd: Option<KnownCrowd>,
     /// When a batch of this lane last came back and left its runner free; the epoch if none ever ran.
@@ -54,6 +51,35 @@ pub struct Standing {
 impl Standing {
     /// A lane that has the pool to itself.
     pub const ALONE: Standing = Standing { before: Duration::ZERO, share: 1.0 };
+}
+
+/// How long a queue may be: less than deadlines allow where one stands that is longer than it need be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reach {
+    /// The part, at most 1, of the time to its deadline within which whoever stands last has to be answered, behind full batches.
+    pub part: f64,
+    /// Since when it is less than 1. Who has come before has been let in.
+    pub since: Instant,
+    /// The most urgent of whom too many ask: the queue is not made shorter for those who are more urgent.
+    pub urgent: Priority,
+}
+
+impl Reach {
+    /// As long as deadlines allow.
+    pub const WHOLE: Reach = Reach { part: 1.0, since: Instant::EPOCH, urgent: Priority::HIGHEST };
+
+    /// Whether that is as long as deadlines allow.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.part >= 1.0
+    }
+
+    /// When this entry, the last of the queue, has to be answered.
+    #[must_use]
+    pub fn due(&self, now: Instant, last: &Entry) -> Instant {
+        let is_let_in = last.arrival < self.since || last.priority < self.urgent;
+        if self.is_whole() || is_let_in { last.deadline } else { now + last.deadline.since(now).mul_f64(self.part) }
+    }
 }
 
 /// A batch that runs.
@@ -212,8 +238,7 @@ mod tests {
             sizes: BatchSizes::ANY,
             fit,
             patience: 0.0,
-            reach: 1.0,
-            reach_since: Instant::EPOCH,
+            reach: Reach::WHOLE,
             crowd: None,
             free_since: Instant::EPOCH,
             rehearses: false,

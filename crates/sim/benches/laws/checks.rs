@@ -12,7 +12,7 @@ impl Trial<'_> {
         assert!((1..=state.max_batch).contains(&rows), "{rows} rows against a cap of {}", state.max_batch);
         assert!(rows <= state.tried.unwrap_or(rows), "{rows} rows, and no more than {:?} were tried", state.tried);
         if state.rule == Rule::Cork {
-            let first = view.queue.first().expect("it has entries");
+            let first = view.queue.iter().take(entries).min_by_key(|e| e.deadline).expect("it has entries");
             let in_time = now + view.batch_time(rows) <= first.deadline;
             let probe = entries == 1 && state.flying == 0 && !in_time && state.tried.is_none();
             assert!(if reason == ReleaseReason::Probe { probe } else { in_time }, "runs what is late: {first:?}");
@@ -25,14 +25,15 @@ impl Trial<'_> {
         if !self.world.hearing_lag.is_zero() {
             return; // who was heard of too late may be served after those who came later
         }
-        let (within, order) = (entry.deadline.since(entry.arrival), (entry.deadline, entry.id));
+        let class = (entry.priority, entry.deadline.since(entry.arrival));
+        let order = (entry.deadline, entry.id);
         let served = &mut self.lanes[lane].served;
-        match served.iter_mut().find(|class| class.0 == within) {
+        match served.iter_mut().find(|(other, _)| *other == class) {
             Some((_, last)) => {
                 assert!(*last < order, "{entry:?} is served after {last:?}, which came later");
                 *last = order;
             }
-            None => served.push((within, order)),
+            None => served.push((class, order)),
         }
     }
 
@@ -46,18 +47,20 @@ impl Trial<'_> {
             (Rule::Cork, ShedReason::BatchTooLate) => {
                 // Even the batch that it opens, with those who can share it, is late.
                 let (_, rows) = view.queue.prefix(view.max_batch);
-                *entries == (0..1) && refused().all(|e| view.start_after(now, 0) + view.batch_time(rows) > e.deadline)
+                let opens = view.queue.levels().any(|level| *entries == (level.start..level.start + 1));
+                opens && refused().all(|e| view.start_after(now, 0) + view.batch_time(rows) > e.deadline)
             }
             (Rule::Cork, ShedReason::QueueTooLong) => {
-                let last = view.queue.len() - 1;
-                *entries == (last..last + 1) && refused().all(|e| end_by_whole_batches(now, &view, e) > e.deadline)
+                let ends = |level: std::ops::Range<usize>| [level.start, level.end - 1];
+                let is_end = view.queue.levels().flat_map(ends).any(|end| *entries == (end..end + 1));
+                is_end && refused().all(|e| end_by_whole_batches(now, &view, e) > e.deadline)
             }
             (Rule::Cork, ShedReason::QueueStands) => {
-                // It would be in time. But refusals have lasted, and there is more than a batch without it.
+                // It would be in time. But refusals have lasted of those as urgent, and there is more than a batch without it.
                 let last = view.queue.len() - 1;
-                let lasted = self.lanes[lane].refusals.map_or(Duration::ZERO, |(first, _)| now.since(first));
+                let lasted = |e: &Entry| self.lanes[lane].lasted[usize::from(e.priority.level()) - 1];
                 let spare = |e: &Entry| view.queue.rows() > view.max_batch && e.deadline > now;
-                *entries == (last..last + 1) && lasted >= Duration::from_secs(1) && refused().all(spare)
+                *entries == (last..last + 1) && refused().all(|e| spare(e) && lasted(e))
             }
             (Rule::Fixed(fixed), _) => refused().all(|e| e.deadline <= now || e.arrival + fixed.timeout <= now),
             (Rule::Aimd, _) => reason == ShedReason::Expired,
@@ -87,8 +90,10 @@ impl Trial<'_> {
                 continue; // keeps no law beyond these
             }
             // Whoever has expired is told so within a nanosecond of the timer.
-            assert!(first.deadline + TICK > now, "{first:?} waits beyond its deadline, it is {now:?}");
-            assert!(wake <= first.deadline + TICK, "{first:?} is forgotten until {wake:?}");
+            for first in queue.levels().filter_map(|level| queue.get(level.start)) {
+                assert!(first.deadline + TICK > now, "{first:?} waits beyond its deadline, it is {now:?}");
+                assert!(wake <= first.deadline + TICK, "{first:?} is forgotten until {wake:?}");
+            }
             if !free {
                 continue;
             }
@@ -115,8 +120,8 @@ impl Trial<'_> {
         for (position, entry) in (0..).zip(queue.iter()) {
             let request = &self.requests[entry.id as usize];
             assert_eq!((request.entry, request.lane, request.fate), (*entry, id, Fate::Waits));
-            assert!(last < Some((entry.deadline, entry.id)), "the queue is out of order");
-            last = Some((entry.deadline, entry.id));
+            assert!(last < Some((entry.priority, entry.deadline, entry.id)), "the queue is out of order");
+            last = Some((entry.priority, entry.deadline, entry.id));
             rows += entry.rows;
             if rows <= most {
                 prefix = (position + 1, rows);
@@ -163,7 +168,7 @@ impl Trial<'_> {
     }
 }
 
-/// When an entry at the end of the queue is answered if the batches before its own are as full as they can be: by a count
+/// When an entry of the queue is answered if the batches before its own are as full as they can be: by a count
 /// of its own, one batch after the other, never less than `Cork` counts.
 fn end_by_whole_batches(now: Instant, view: &View<'_>, entry: &Entry) -> Instant {
     let (mut batches, mut rows) = (0, 0);
@@ -172,7 +177,9 @@ fn end_by_whole_batches(now: Instant, view: &View<'_>, entry: &Entry) -> Instant
             (batches, rows) = (batches + 1, 0);
         }
         rows += waiting.rows;
+        if waiting.id == entry.id {
+            break;
+        }
     }
-    assert_eq!(view.queue.last().map(|last| last.id), Some(entry.id), "the last is refused");
     view.start_after(now, batches) + view.batch_time(view.max_batch.min(rows.max(view.max_batch)))
 }

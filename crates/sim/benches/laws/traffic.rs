@@ -7,6 +7,7 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use uncork_core::estimator::Instant;
+use uncork_core::policy::Priority;
 use uncork_sim::{Arrival, ClosedLoop, OpenLoop, Source};
 
 use crate::world::{Callers, Model, World};
@@ -18,6 +19,8 @@ pub(crate) struct Traffic<'a> {
     /// The next arrival at each model that has one.
     next: BinaryHeap<Reverse<(Instant, usize)>>,
     rng: Xoshiro256PlusPlus,
+    /// Of the last request to each model.
+    levels: Vec<Priority>,
 }
 
 impl<'a> Traffic<'a> {
@@ -36,12 +39,23 @@ impl<'a> Traffic<'a> {
         let first = |model: usize| sources[model].peek().map(|at| Reverse((at, model)));
         let next = (0..sources.len()).filter_map(first).collect();
         let rng = Xoshiro256PlusPlus::seed_from_u64(!world.seed);
-        Traffic { models: &world.models, sources, next, rng }
+        let levels = vec![Priority::DEFAULT; world.models.len()];
+        Traffic { models: &world.models, sources, next, rng, levels }
     }
 
     fn within(&mut self, model: usize) -> Option<Duration> {
         let within = &self.models[model].within;
         (within.len() > 1).then(|| within[self.rng.random_range(0..within.len())])
+    }
+
+    fn priority(&mut self, model: usize) -> Priority {
+        let Model { levels, changing, .. } = self.models[model];
+        if levels > 1 && self.rng.random_bool(changing) {
+            // 5, 6 … 10, 1 … 4
+            let level = (self.rng.random_range(0..levels) + 4) % 10 + 1;
+            self.levels[model] = Priority::new(level).expect("from 1 to 10");
+        }
+        self.levels[model]
     }
 }
 
@@ -56,7 +70,8 @@ impl Source for Traffic<'_> {
         self.next.extend(self.sources[model].peek().map(|at| Reverse((at, model))));
         let most = self.models[model].most_rows;
         let rows = if most > 1 { self.rng.random_range(1..=most) } else { 1 };
-        Some(Arrival { model, rows, within: self.within(model), ..arrival })
+        let (within, priority) = (self.within(model), self.priority(model));
+        Some(Arrival { model, rows, within, priority, ..arrival })
     }
 
     fn answered(&mut self, model: usize, at: Instant) {

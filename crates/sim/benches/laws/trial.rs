@@ -19,7 +19,7 @@ use uncork_sim::{self as sim, Source};
 
 use crate::tally::Tally;
 use crate::traffic::Traffic;
-use crate::world::{Rule, World};
+use crate::world::{Model, Rule, World};
 
 /// Lives through this world once; some worlds twice, and some in the simulator too.
 ///
@@ -97,14 +97,28 @@ struct LaneState {
     refused: bool,
     /// Batches as large as could be since then.
     full: usize,
-    /// The first and the last of the refusals between which no caller came who found nobody refused for the longest cap.
-    refusals: Option<(Instant, Instant)>,
+    /// Of each level of priority and all more urgent ones: the first and the last of the refusals that follow each other without a
+    /// gap of the longest cap, and whether they have done so for long since any of them began.
+    refusals: [Option<(Instant, Instant)>; 10],
+    lasted: [bool; 10],
     most_present: usize,
-    /// The newest request of each class (latency cap) that was released, by its deadline and id.
-    served: Vec<(Duration, (Instant, u64))>,
+    /// The newest request of each class (priority and latency cap) that was released, by its deadline and id.
+    served: Vec<((Priority, Duration), (Instant, u64))>,
 }
 
 impl LaneState {
+    fn note_refusal(&mut self, now: Instant, priority: Priority, model: &Model) {
+        let (longest, shortest) = (model.max_latency, model.shortest_cap());
+        // For two hundred caps, and a second at least; the last may have been a cap before the end of that.
+        let long = Duration::from_secs(1).max(shortest * 200).saturating_sub(longest);
+        for level in usize::from(priority.level()) - 1..10 {
+            let goes_on = self.refusals[level].filter(|(_, last)| now.since(*last) <= longest);
+            let first = goes_on.map_or(now, |(first, _)| first);
+            self.refusals[level] = Some((first, now));
+            self.lasted[level] |= now.since(first) >= long;
+        }
+    }
+
     /// A rehearsal of so many rows has succeeded: that of a larger size than were tried counts from the second on.
     fn tried_out(&mut self, rows: usize) {
         if self.tried.is_some_and(|tried| tried < rows) {
@@ -216,7 +230,8 @@ impl<'a> Trial<'a> {
             begun: false,
             refused: false,
             full: 0,
-            refusals: None,
+            refusals: [None; 10],
+            lasted: [false; 10],
             most_present: 0,
             served: Vec::new(),
         });
@@ -277,7 +292,7 @@ impl<'a> Trial<'a> {
         let stamp = arrival.at - self.up_to(self.world.hearing_lag);
         let within = arrival.within.map_or(model.max_latency, |own| own.min(model.max_latency));
         let rows = arrival.rows.clamp(1, self.pool.most_rows(lane));
-        let entry = Entry { id, arrival: stamp, deadline: stamp + within, rows, priority: Priority::DEFAULT };
+        let entry = Entry { id, arrival: stamp, deadline: stamp + within, rows, priority: arrival.priority };
         self.requests.push(Request { entry, lane, fate: Fate::Waits });
         if self.world.leaving > 0.0 && self.rng.random_bool(self.world.leaving) {
             let at = self.now + self.up_to(within + within / 2);
@@ -286,7 +301,9 @@ impl<'a> Trial<'a> {
         self.tally.requests += 1;
         self.pool.arrive(lane, entry);
         let lane = &mut self.lanes[lane];
-        lane.refusals.take_if(|(_, last)| stamp.since(*last) > model.max_latency);
+        if lane.refusals[9].is_some_and(|(_, last)| stamp.since(last) > model.max_latency) {
+            (lane.refusals, lane.lasted) = ([None; 10], [false; 10]);
+        }
         lane.arrivals += 1;
         lane.waiting += 1;
         lane.waiting_rows += rows;
@@ -357,8 +374,8 @@ impl<'a> Trial<'a> {
                     self.tally.refused[reason as usize] += shed.entries.len() as u64;
                     let state = &mut self.lanes[shed.lane];
                     state.refused |= shed.retry_at.is_none();
-                    let first = state.refusals.map_or(self.now, |(first, _)| first);
-                    state.refusals = Some((first, self.now));
+                    let model = &self.world.models[state.model];
+                    shed.entries.iter().for_each(|entry| state.note_refusal(self.now, entry.priority, model));
                     shed.entries.iter().for_each(|entry| self.settle(shed.lane, entry, Fate::Refused, self.now));
                 }
                 (Step::GiveUp(given_up), _) => self.give_up(given_up),

@@ -41,6 +41,10 @@ pub(crate) struct Model {
     pub(crate) callers: Callers,
     /// A request has from one to so many rows.
     pub(crate) most_rows: usize,
+    /// Requests are of so many levels of priority, the default and less urgent ones first.
+    pub(crate) levels: u64,
+    /// The part of the requests whose level is not that of the one before.
+    pub(crate) changing: f64,
     /// Latency caps of callers' own, each as likely; the model's own among them.
     pub(crate) within: Vec<Duration>,
     /// Batches timed before the lane opened, absurd ones among them.
@@ -194,6 +198,8 @@ impl Model {
             service,
             callers,
             most_rows,
+            levels: if rule == Rule::Cork && rng.random_bool(0.3) { rng.random_range(2..=10) } else { 1 },
+            changing: pick(rng, &[1.0, 0.02]),
             within,
             seen,
             renewed_every: rng.random_bool(0.2).then(|| rng.random_range(1..3000)),
@@ -211,6 +217,7 @@ impl Model {
         let turns = rng.random_range(3.0..8.0);
         self.max_latency = seconds(full * turns);
         self.within = vec![self.max_latency];
+        self.levels = pick(rng, &[1, 2, 10]);
         let rate = (runners * self.max_batch) as f64 / full * rng.random_range(1.1..3.0);
         let length = self.max_latency.mul_f64(rng.random_range(250.0..600.0)).max(Duration::from_secs(2));
         self.callers = Callers::Open { process: Process::Poisson { rate }, length };
@@ -282,6 +289,10 @@ impl Model {
             _ => Process::Poisson { rate },
         };
         Callers::Open { process, length }
+    }
+
+    pub(crate) fn shortest_cap(&self) -> Duration {
+        self.within.iter().fold(self.max_latency, |shortest, own| shortest.min(*own))
     }
 
     pub(crate) fn policy(&self) -> Box<dyn Policy> {

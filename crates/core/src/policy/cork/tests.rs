@@ -61,8 +61,7 @@ impl State {
             sizes: &self.sizes,
             fit: &self.fit,
             patience: self.patience,
-            reach: 1.0,
-            reach_since: Instant::EPOCH,
+            reach: Reach::WHOLE,
             crowd: self.crowd,
             free_since: self.free_since,
             rehearses: false,
@@ -282,34 +281,42 @@ fn a_less_urgent_one_that_the_next_batch_makes_late_does_not_hold_it_up() {
     assert_eq!(queue.decide(), shed(2..3, ShedReason::BatchTooLate));
 }
 
+fn shorter(part: f64) -> Reach {
+    Reach { part, ..Reach::WHOLE }
+}
+
 #[test]
 fn a_queue_that_stands_reaches_no_further_than_it_need() {
     // The third batch ends after 54 ms: six tenths of 90.
     let third = |due, reach| {
         let state = state(&[(50_000, 8), (50_000, 8), (due, 1)]);
-        bare(Cork.decide(NOW, View { reach, ..state.view() }))
+        bare(Cork.decide(NOW, View { reach: shorter(reach), ..state.view() }))
     };
     assert_eq!(third(90_000, 0.59), shed(2..3, ShedReason::QueueStands));
     assert_eq!(third(90_000, 0.61), release(1, ReleaseReason::Full));
     assert_eq!(third(53_000, 0.59), shed(2..3, ShedReason::QueueTooLong));
     // Whoever stands before others has been let in.
     let state = state_of_levels(&[&[(90_000, 1); 8][..], &[(40_000, 5), (90_000, 5)]].concat());
-    let within = |reach| bare(Cork.decide(NOW, View { reach, ..state.view() }));
+    let within = |reach| bare(Cork.decide(NOW, View { reach: shorter(reach), ..state.view() }));
     assert_eq!(within(0.41), release(8, ReleaseReason::Full));
     assert_eq!(within(0.39), shed(9..10, ShedReason::QueueStands));
-    let later = View { reach: 0.39, reach_since: NOW + us(1), ..state.view() };
+    let decide = |reach| bare(Cork.decide(NOW, View { reach, ..state.view() }));
+    let full = release(8, ReleaseReason::Full);
     assert_eq!(
-        bare(Cork.decide(NOW, later)),
-        release(8, ReleaseReason::Full),
+        decide(Reach { since: NOW + us(1), ..shorter(0.39) }),
+        full,
         "who came before it was made shorter stays"
     );
+    let refused = Priority::new(6).unwrap();
+    assert_eq!(decide(Reach { urgent: refused, ..shorter(0.39) }), full, "less urgent ones alone ask for too much");
 }
 
 #[test]
 fn a_queue_that_stands_costs_no_urgent_caller_the_place_of_a_less_urgent_one() {
     // The second batch ends after some 36 ms.
     let urgent = [(90_000, 1); 9];
-    let decide = |entries: &[_]| bare(Cork.decide(NOW, View { reach: 0.3, ..state_of_levels(entries).view() }));
+    let decide =
+        |entries: &[_]| bare(Cork.decide(NOW, View { reach: shorter(0.3), ..state_of_levels(entries).view() }));
     assert_eq!(decide(&urgent), shed(8..9, ShedReason::QueueStands));
     assert_eq!(decide(&[&urgent[..], &[(900_000, 5)]].concat()), release(8, ReleaseReason::Full));
 }
@@ -318,7 +325,7 @@ fn a_queue_that_stands_costs_no_urgent_caller_the_place_of_a_less_urgent_one() {
 fn in_lasting_overload_no_batch_is_made_smaller_for_one_caller() {
     let patient: Vec<_> = [(11_000, 1)].into_iter().chain([(90_000, 1); 15]).collect();
     let state = state(&patient);
-    let within = |reach| bare(Cork.decide(NOW, View { reach, ..state.view() }));
+    let within = |reach| bare(Cork.decide(NOW, View { reach: shorter(reach), ..state.view() }));
     assert_eq!(within(1.0), release(1, ReleaseReason::Deadline));
     assert_eq!(within(0.9), shed(0..1, ShedReason::BatchTooLate));
 }
