@@ -9,6 +9,7 @@ use uncork_sim::{Arrival, OpenLoop, best_fixed};
 
 use crate::case::{LOADS, POLICIES, PROCESSES, SETUPS, Setup};
 use crate::report::{Asked, Report, percent, summary};
+use crate::seeds::Seeds;
 
 /// How far behind the best baseline counts as behind, in points of the optimum.
 const BEHIND: f64 = 0.5;
@@ -22,8 +23,8 @@ fn of_optimum(setup: &Setup, loads: &[Vec<Arrival>], optimum: usize, policy: imp
     percent(loads.iter().map(|arrivals| setup.run(policy(), arrivals).on_time).sum(), optimum)
 }
 
-pub(crate) fn measure(seeds: u64, length: f64, report: &mut Report) {
-    let seeds = seeds * LOADS_A_SEED;
+pub(crate) fn measure(seeds: Seeds, length: f64, report: &mut Report) {
+    let seeds = seeds.times(LOADS_A_SEED);
     report.text(&format!(
         "Per cent of the optimum, {seeds} seeds of {length} s. First cork. Then the best `fixed` of about 300 settings after the fact, by \
          the first of these seeds. Then the best of the other baselines."
@@ -37,7 +38,7 @@ pub(crate) fn measure(seeds: u64, length: f64, report: &mut Report) {
             for process in PROCESSES {
                 report.progress(&format!("{setup}, {load}, {process}"));
                 let load_of = |seed| setup.load(process, load, length, seed);
-                let loads: Vec<Vec<Arrival>> = (SEED..SEED + seeds).map(load_of).collect();
+                let loads: Vec<Vec<Arrival>> = seeds.after(SEED - 1).all().map(load_of).collect();
                 let optimum: usize = loads.iter().map(|arrivals| setup.optimum(arrivals)).sum();
                 let scenario = |policy| setup.scenario(policy, setup.service(), 1);
                 let (fixed, _) = best_fixed(scenario, || OpenLoop::new(loads[0].iter().copied()))

@@ -5,6 +5,7 @@ use uncork_core::policy::Cork;
 
 use crate::case::{LOADS, PROCESSES, Setup};
 use crate::report::{Asked, Report, percent, summary};
+use crate::seeds::Seeds;
 
 const fn setup(base: f64, per_row: f64, max_batch: usize, max_latency: f64) -> Setup {
     Setup { base, per_row, max_batch, max_latency }
@@ -20,7 +21,7 @@ const SETUPS: [Setup; 5] = [
 ];
 const SECONDS: f64 = 20.0;
 
-pub(crate) fn measure(seeds: u64, report: &mut Report) {
+pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
     report.text(&format!(
         "Models whose α is the time of a few rows: cork in per cent of the optimum. {seeds} seeds of {SECONDS} s."
     ));
@@ -31,7 +32,7 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
             for process in PROCESSES {
                 report.progress(&format!("{setup}, {load}, {process}"));
                 let (mut on_time, mut optimum, mut too_late, mut answers) = (0, 0, 0, 0);
-                for seed in 1..=seeds {
+                for seed in seeds.all() {
                     let arrivals = setup.load(process, load, SECONDS, seed);
                     let outcome = setup.run(Box::new(Cork), &arrivals);
                     (on_time, too_late) = (on_time + outcome.on_time, too_late + outcome.late);

@@ -9,6 +9,7 @@ use uncork_sim::{Arrival, OpenLoop, Process, Service};
 
 use crate::case::{Setup, TOLD_2020, ms, only};
 use crate::report::{Asked, Report, percent, summary};
+use crate::seeds::Seeds;
 
 const SECONDS: f64 = 10.0;
 const LOADS: [f64; 3] = [0.6, 1.1, 2.0];
@@ -55,7 +56,7 @@ fn told((_, time, max_batch, _): Shape) -> Fit {
     Fit::curve(&sizes.map(|rows| (rows, ms(time(rows as f64)))).collect::<Vec<_>>())
 }
 
-pub(crate) fn measure(seeds: u64, report: &mut Report) {
+pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
     report.text(&format!(
         "Batch times that are no line. Cork's answers on time, in per cent of the best of {} rules that are told the times. Each \
          ends its batches at another size; one is BentoML's, told the nearest line. {seeds} seeds of {SECONDS} s. Loads are shares of \
@@ -77,7 +78,7 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
                     if process == "Poisson" { Process::Poisson { rate } } else { Process::Gamma { rate, cv: 4.0 } };
                 let length = Duration::from_secs_f64(SECONDS);
                 let loads: Vec<Vec<Arrival>> =
-                    (1..=seeds).map(|seed| process.arrivals(length, seed).collect()).collect();
+                    seeds.all().map(|seed| process.arrivals(length, seed).collect()).collect();
                 let run = |make: &dyn Fn() -> Box<dyn Policy>| {
                     let outcomes = loads.iter().map(|arrivals| {
                         only(setup.scenario(make(), service(shape), 1), &mut OpenLoop::new(arrivals.iter().copied()))

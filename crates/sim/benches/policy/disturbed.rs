@@ -9,6 +9,7 @@ use uncork_sim::{Arrival, Process, Service};
 
 use crate::case::{LOADS, PROCESSES, SETUPS, Setup, ms};
 use crate::report::{Asked, Report, percent, summary};
+use crate::seeds::Seeds;
 use crate::staggered::{CONSTANTS, Told};
 
 type Disturb = fn(&mut Service);
@@ -31,13 +32,13 @@ const CHANGES: [(&str, &[(f64, f64)]); 4] = [
     ("× 0.5", &[(0.4, 0.5)]),
 ];
 
-pub(crate) fn measure(seeds: u64, report: &mut Report) {
+pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
     noise(seeds, report);
     changes(seeds, report);
     bursts(report);
 }
 
-fn noise(seeds: u64, report: &mut Report) {
+fn noise(seeds: Seeds, report: &mut Report) {
     report.text(&format!(
         "Cork on the grid, {seeds} seeds of 10 s, with disturbed batch times; the optimum is that without them."
     ));
@@ -46,7 +47,7 @@ fn noise(seeds: u64, report: &mut Report) {
     let mut results = vec![Vec::new(); NOISES.len()];
     for setup in SETUPS {
         for load in LOADS {
-            for (process, seed) in PROCESSES.iter().flat_map(|process| (1..=seeds).map(move |seed| (process, seed))) {
+            for (process, seed) in PROCESSES.iter().flat_map(|process| seeds.all().map(move |seed| (process, seed))) {
                 report.progress(&format!("noise: {setup}, {load}, {process}, seed {seed}"));
                 let arrivals = setup.load(process, load, 10.0, seed);
                 let optimum = setup.optimum(&arrivals);
@@ -79,7 +80,7 @@ fn noise(seeds: u64, report: &mut Report) {
     report.figure("late answers with 10 % noise, in the worst case", Asked::AtMost(1.0), most_late, "%");
 }
 
-fn changes(seeds: u64, report: &mut Report) {
+fn changes(seeds: Seeds, report: &mut Report) {
     report.text(
         "Poisson; batch times change in mid-run. Per cent of the new optimum from 50 batches after the change on. The \
          second number is the same where batches have always taken so long. The third is the best of that and some constant patiences, which are \
@@ -117,7 +118,7 @@ fn changes(seeds: u64, report: &mut Report) {
 
 /// The share of the optimum among those who arrive 50 full batches after the last change or later, and the same at a server
 /// that has always been as that change made it, and there with the best of some rules that are told so; over all seeds.
-fn after_change(setup: &Setup, load: f64, changes: &[(f64, f64)], seeds: u64) -> Option<[f64; 3]> {
+fn after_change(setup: &Setup, load: f64, changes: &[(f64, f64)], seeds: Seeds) -> Option<[f64; 3]> {
     let &(last, factor) = changes.last()?;
     let new = Setup { base: setup.base * factor, per_row: setup.per_row * factor, ..*setup };
     if new.time(1) > new.max_latency {
@@ -130,7 +131,7 @@ fn after_change(setup: &Setup, load: f64, changes: &[(f64, f64)], seeds: u64) ->
     let early = from - ms(2.0 * new.max_latency);
     let (mut changed, mut always, mut optimum) = (0, 0, 0);
     let mut told = [0; CONSTANTS.len()];
-    for seed in 1..=seeds {
+    for seed in seeds.all() {
         let arrivals = new.load("Poisson", load, length, seed);
         let (before, _) = arrivals.split_at(arrivals.partition_point(|a| a.at < from));
         let (_, since_early) = arrivals.split_at(arrivals.partition_point(|a| a.at < early));

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::case::{LOADS, POLICIES, PROCESSES, SETUPS};
 use crate::report::{Asked, Report, percent, summary};
+use crate::seeds::Seeds;
 
 /// Most answers that may be late, in per cent of the answers.
 const LATE: f64 = 0.1;
@@ -28,7 +29,7 @@ impl Cell {
     }
 }
 
-pub(crate) fn measure(seeds: u64, length: f64, report: &mut Report) {
+pub(crate) fn measure(seeds: Seeds, length: f64, report: &mut Report) {
     report.text(&format!("Cork, in per cent of the optimum, {seeds} seeds of {length} s each."));
     let (mut cells, mut rows, mut data, mut behind) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for setup in SETUPS {
@@ -37,7 +38,7 @@ pub(crate) fn measure(seeds: u64, length: f64, report: &mut Report) {
             for process in PROCESSES {
                 report.progress(&format!("{setup}, {load}, {process}"));
                 let mut cell = Cell { optimum: 0, counts: Default::default() };
-                for seed in 1..=seeds {
+                for seed in seeds.all() {
                     let arrivals = setup.load(process, load, length, seed);
                     cell.optimum += setup.optimum(&arrivals);
                     for (count, (_, make)) in cell.counts.iter_mut().zip(POLICIES) {

@@ -9,6 +9,7 @@ use uncork_sim::{Arrival, Process};
 
 use crate::case::{Setup, ms};
 use crate::report::{Asked, Report, summary};
+use crate::seeds::Seeds;
 
 /// Arrivals of each run, the learning included.
 const ARRIVALS: f64 = 8000.0;
@@ -92,7 +93,7 @@ fn mean(setup: &Setup, loads: &[Vec<Arrival>], make: &dyn Fn() -> Box<dyn Policy
     summary(each).0
 }
 
-pub(crate) fn measure(seeds: u64, report: &mut Report) {
+pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
     report.text(&format!(
         "Mean latency in per cent of that under the best rule after the fact. With Poisson that is a control limit, with fan-out \
          and clumps a fixed wait. Loads are shares of cap/t(cap); {seeds} × {ARRIVALS} arrivals."
@@ -104,7 +105,7 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
             report.progress(&format!("{setup}, {}", case.name));
             let length = Duration::from_secs_f64(ARRIVALS / case.rate);
             let loads: Vec<Vec<Arrival>> =
-                (1..=seeds).map(|seed| case.process.arrivals(length, seed).collect()).collect();
+                seeds.all().map(|seed| case.process.arrivals(length, seed).collect()).collect();
             let cork = mean(&setup, &loads, &|| Box::new(Cork));
             let eager = mean(&setup, &loads, &|| Box::new(Fixed::EAGER));
             let (best, setting) = if case.kind == "Poisson" {

@@ -9,6 +9,7 @@ use uncork_sim::Arrival;
 
 use crate::case::{LOADS, SETUPS, Setup, instants, ms};
 use crate::report::{Report, percent};
+use crate::seeds::Seeds;
 
 const HARD: Setup = SETUPS[3];
 const PROCESS: &str = "gamma CV 4";
@@ -38,8 +39,8 @@ impl Policy for Holding {
     }
 }
 
-pub(crate) fn measure(seeds: u64, report: &mut Report) {
-    let seeds = seeds * SEEDS;
+pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
+    let seeds = seeds.times(SEEDS);
     report.text(&format!(
         "{PROCESS} on {HARD}, in per cent of the optimum, {seeds} seeds of 10 s each. First cork, then the best of {} constant \
          patiences after the fact. Then cork that holds if and only if the next arrival comes within so long.",
@@ -48,7 +49,7 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
     let mut rows = Vec::new();
     for load in LOADS {
         report.progress(&format!("limits: {load}"));
-        let loads: Vec<Vec<Arrival>> = (1..=seeds).map(|seed| HARD.load(PROCESS, load, 10.0, seed)).collect();
+        let loads: Vec<Vec<Arrival>> = seeds.all().map(|seed| HARD.load(PROCESS, load, 10.0, seed)).collect();
         let optimum: usize = loads.iter().map(|arrivals| HARD.optimum(arrivals)).sum();
         let share = |make: &dyn Fn(&[Arrival]) -> Box<dyn Policy>| {
             percent(loads.iter().map(|arrivals| HARD.run(make(arrivals), arrivals).on_time).sum(), optimum)

@@ -1,6 +1,6 @@
 //! Measures the policy: against the clairvoyant optimum, against the baselines, and against the figures set for it.
 //!
-//! `cargo bench --bench policy [-- SECTION…] [--seeds N] [--json FILE] [--page FILE]`. docs/policy-figures.md is what it writes,
+//! `cargo bench --bench policy [-- SECTION…] [--seeds N] [--first-seed K] [--json FILE] [--page FILE]`. docs/policy-figures.md is what it writes,
 //! docs/policy.md explains it.
 
 mod baselines;
@@ -19,6 +19,7 @@ mod pool;
 mod report;
 mod rules;
 mod runners;
+mod seeds;
 mod shapes;
 mod staggered;
 
@@ -28,6 +29,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 
 use report::Report;
+use seeds::Seeds;
 
 #[derive(Parser)]
 #[command(name = "policy", about = "Measures the policy")]
@@ -37,6 +39,9 @@ struct Arguments {
     /// Runs of each random load, with seeds 1, 2, … N
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
+    /// The first of them, to see whether it holds for others too: 2, 3, … N + 1 from 2 on
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
+    first_seed: u64,
     /// Where to write the numbers for programs
     #[arg(long)]
     json: Option<PathBuf>,
@@ -105,26 +110,26 @@ All times are virtual, so the machine does not matter. Only the section `cost` d
 ";
 
 impl Section {
-    fn measure(self, seeds: u64, report: &mut Report) {
+    fn measure(self, seeds: Seeds, report: &mut Report) {
         match self {
             Section::Grid => grid::measure(seeds, 10.0, report),
             Section::Baselines => baselines::measure(seeds, 5.0, report),
-            Section::Latency => latency::measure(seeds.min(2), report),
+            Section::Latency => latency::measure(seeds.at_most(2), report),
             Section::Closed => closed::measure(true, report),
             Section::Runners => runners::measure(seeds, report),
-            Section::Staggered => staggered::measure(seeds.min(2), report),
-            Section::Overload => overload::measure(seeds.min(2), report),
-            Section::Pool => pool::measure(seeds.min(2), report),
-            Section::Compute => compute::measure(seeds.min(2), report),
-            Section::Shapes => shapes::measure(seeds.min(2), report),
-            Section::Curved => curved::measure(seeds.min(2), report),
+            Section::Staggered => staggered::measure(seeds.at_most(2), report),
+            Section::Overload => overload::measure(seeds.at_most(2), report),
+            Section::Pool => pool::measure(seeds.at_most(2), report),
+            Section::Compute => compute::measure(seeds.at_most(2), report),
+            Section::Shapes => shapes::measure(seeds.at_most(2), report),
+            Section::Curved => curved::measure(seeds.at_most(2), report),
             Section::Disturbed => disturbed::measure(seeds, report),
             Section::Rules => rules::measure(seeds, report),
             Section::Limits => limits::measure(seeds, report),
             Section::Curves => curves::measure(report),
             Section::Cost => cost::measure(report),
             Section::Smoke => {
-                grid::measure(1, 1.0, report);
+                grid::measure(seeds.at_most(1), 1.0, report);
                 closed::measure(false, report);
                 cost::measure(report);
             }
@@ -138,11 +143,12 @@ fn main() -> ExitCode {
     if sections.is_empty() {
         sections = Section::value_variants().iter().copied().filter(|s| *s != Section::Smoke).collect();
     }
+    let seeds = Seeds { first: arguments.first_seed, count: arguments.seeds };
     let mut report = Report::default();
     for section in sections {
         let name = section.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string());
         report.begin(&name);
-        section.measure(arguments.seeds, &mut report);
+        section.measure(seeds, &mut report);
         report.end();
     }
     report.print_figures();

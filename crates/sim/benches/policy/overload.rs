@@ -8,6 +8,7 @@ use uncork_core::policy::{Cork, Decision, Policy, View};
 
 use crate::case::{SETUPS, Setup};
 use crate::report::{Asked, Report, percent};
+use crate::seeds::Seeds;
 
 const LOADS: [f64; 3] = [1.2, 1.5, 3.0];
 /// Seconds of each run.
@@ -37,15 +38,15 @@ struct Result {
     refused: [f64; 2],
 }
 
-fn run(setup: &Setup, load: f64, seeds: u64) -> Result {
+fn run(setup: &Setup, load: f64, seeds: Seeds) -> Result {
     let waited = Arc::default();
     let (mut on_time, mut optimum, mut latency) = (0, 0, 0.0);
-    for seed in FIRST_SEED..FIRST_SEED + seeds {
+    for seed in seeds.after(FIRST_SEED - 1).all() {
         let arrivals = setup.load("Poisson", load, LENGTH, seed);
         let outcome = setup.run(Box::new(Overheard(Arc::clone(&waited))), &arrivals);
         on_time += outcome.on_time;
         optimum += setup.optimum(&arrivals);
-        latency += outcome.mean_latency().as_secs_f64() * 1e3 / seeds as f64;
+        latency += outcome.mean_latency().as_secs_f64() * 1e3 / seeds.count as f64;
     }
     let mut waited = waited.lock().expect("one thread");
     waited.sort_by(f64::total_cmp);
@@ -55,7 +56,7 @@ fn run(setup: &Setup, load: f64, seeds: u64) -> Result {
     Result { of_optimum: percent(on_time, optimum), latency: of_cap(latency), refused }
 }
 
-pub(crate) fn measure(seeds: u64, report: &mut Report) {
+pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
     report.text(&format!(
         "Poisson arrivals beyond the capacity for {LENGTH} s, {seeds} seeds. Per cent of the optimum, then three times in per cent of \
          the cap: mean latency, and time to a refusal at the median and at p90."

@@ -9,6 +9,7 @@ use uncork_sim::{Arrival, Model, OpenLoop, Outcome, Process, Scenario, run};
 
 use crate::case::{Setup, ms};
 use crate::report::{Asked, Report, percent, summary};
+use crate::seeds::Seeds;
 
 const fn setup(base: f64, per_row: f64, max_batch: usize, max_latency: f64) -> Setup {
     Setup { base, per_row, max_batch, max_latency }
@@ -56,7 +57,7 @@ fn outcomes(setups: [&Setup; 2], runners: usize, loads: [f64; 2], seed: u64, bou
     run(Scenario { runners, models, seed: 7, timer: Duration::ZERO }, &mut OpenLoop::new(all))
 }
 
-pub(crate) fn measure(seeds: u64, report: &mut Report) {
+pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
     report.text(&format!(
         "Two models on one pool, Poisson, {seeds} seeds of {SECONDS} s. On time in per cent of the requests: first the hurried one, then \
          the other, and the same of each with the pool to itself. Loads are shares of the pool's capacity. Both together have \
@@ -71,7 +72,7 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
             report.progress(&format!("{quick} beside {slow}, {runners}, {a} and {b}"));
             let shares = |loads: [f64; 2], bound: usize| {
                 let mut sums = [(0, 0); 2];
-                for seed in 1..=seeds {
+                for seed in seeds.all() {
                     for (sum, outcome) in sums.iter_mut().zip(outcomes([&quick, &slow], runners, loads, seed, bound)) {
                         *sum = (sum.0 + outcome.on_time, sum.1 + outcome.offered as usize);
                     }

@@ -11,6 +11,7 @@ use uncork_sim::{Arrival, ClosedLoop, OpenLoop, Outcome, Process, Service};
 
 use crate::case::{SETUPS, Setup, ms, only};
 use crate::report::{Report, percent, summary};
+use crate::seeds::Seeds;
 
 const EASY: Setup = SETUPS[0];
 const MIDDLE: Setup = SETUPS[2];
@@ -128,12 +129,12 @@ struct Trial<'a> {
     measure: Box<dyn Fn(Change, u64) -> f64 + 'a>,
 }
 
-pub(crate) fn measure(seeds: u64, report: &mut Report) {
+pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
     report.text(&format!("Each rule, and cork without it: mean of {seeds} seeds."));
     let mut rows = Vec::new();
     for Trial { rule, without, load, number, measure } in trials() {
         report.progress(rule);
-        let mean = |change| summary((1..=seeds).map(|seed| measure(change, seed))).0;
+        let mean = |change| summary(seeds.all().map(|seed| measure(change, seed))).0;
         let (with, without) = (mean(Change::None), mean(without));
         rows.push(vec![rule.to_string(), load, number.to_string(), format!("{with:.2}"), format!("{without:.2}")]);
         report.data(&format!("{rule}, {number}"), json!({ "with": with, "without": without }));
@@ -300,7 +301,7 @@ fn mean_ms(outcome: &Outcome) -> f64 {
 }
 
 /// Learned patience beside the constants that it chooses from.
-fn constant_patience(seeds: u64, report: &mut Report) {
+fn constant_patience(seeds: Seeds, report: &mut Report) {
     report.text("Learned patience beside constant ones.");
     let constants = [0.0, 0.1, 0.25, 0.5, 1.0, 1.5];
     let changes = || std::iter::once(Change::None).chain(constants.map(Change::Patience));
@@ -327,7 +328,7 @@ fn constant_patience(seeds: u64, report: &mut Report) {
     for (name, measure) in &loads {
         report.progress(name);
         let numbers: Vec<f64> =
-            changes().map(|change| summary((1..=seeds).map(|seed| measure(change, seed))).0).collect();
+            changes().map(|change| summary(seeds.all().map(|seed| measure(change, seed))).0).collect();
         report.data(name, json!(numbers));
         rows.push(std::iter::once(name.to_string()).chain(numbers.iter().map(|n| format!("{n:.2}"))).collect());
     }

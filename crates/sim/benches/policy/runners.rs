@@ -5,6 +5,7 @@ use uncork_sim::{OpenLoop, upper_bound};
 
 use crate::case::{CORK, EAGER, Setup, instants, ms, only};
 use crate::report::{Asked, Report, percent};
+use crate::seeds::Seeds;
 
 const LOAD: f64 = 0.6;
 /// Requests of each run.
@@ -17,7 +18,7 @@ const fn at(base: f64, per_row: f64, max_batch: usize) -> Setup {
 const SETUPS: [Setup; 5] =
     [at(2.0, 0.05, 128), at(10.0, 0.1, 64), at(10.0, 0.5, 64), at(10.0, 1.0, 32), at(25.0, 0.1, 256)];
 
-pub(crate) fn measure(seeds: u64, report: &mut Report) {
+pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
     report
         .text("Poisson. On time in per cent of the requests, mean latency in ms; the bound is what no policy exceeds.");
     let (mut rows, mut data) = (Vec::new(), Vec::new());
@@ -28,7 +29,7 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
             let length = (REQUESTS / rate).max(3.0);
             let (mut offered, mut bound) = (0, 0);
             let mut sums = [(0, 0.0); 2];
-            for seed in 1..=seeds {
+            for seed in seeds.all() {
                 let arrivals = setup.load("Poisson", LOAD * runners as f64, length, seed);
                 offered += arrivals.len();
                 let Setup { base, per_row, max_batch, max_latency } = setup;
@@ -38,7 +39,7 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
                     let scenario = setup.scenario(make(&setup), setup.service(), runners);
                     let outcome = only(scenario, &mut OpenLoop::new(arrivals.iter().copied()));
                     let latency = outcome.mean_latency().as_secs_f64() * 1e3;
-                    *sum = (sum.0 + outcome.on_time, sum.1 + latency / seeds as f64);
+                    *sum = (sum.0 + outcome.on_time, sum.1 + latency / seeds.count as f64);
                 }
             }
             let [cork, eager] = sums.map(|(on_time, latency)| (percent(on_time, offered), latency));

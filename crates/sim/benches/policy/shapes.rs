@@ -12,6 +12,7 @@ use uncork_sim::{Arrival, Process, Varied, Variety};
 
 use crate::case::{SETUPS, Setup, ms};
 use crate::report::{Asked, Report, percent, summary};
+use crate::seeds::Seeds;
 use crate::staggered::rivals;
 
 const SECONDS: f64 = 20.0;
@@ -122,13 +123,13 @@ fn fan_out(setup: &Setup, mean: f64, rng: &mut Xoshiro256PlusPlus) -> Vec<f64> {
         .collect()
 }
 
-pub(crate) fn measure(seeds: u64, report: &mut Report) {
+pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
     shapes(seeds, report);
     mixed(seeds, report);
 }
 
 /// Requests of 1 to 16 rows, a fifth of which give half of the time.
-fn mixed(seeds: u64, report: &mut Report) {
+fn mixed(seeds: Seeds, report: &mut Report) {
     report.text(&format!(
         "Poisson, requests of 1 to 16 rows, and each fifth caller gives half of the latency cap. First on time in per cent of the \
          requests. Then in per cent of the best of {} rules after the fact, which are told the batch times. {seeds} seeds of {SECONDS} s.",
@@ -144,7 +145,7 @@ fn mixed(seeds: u64, report: &mut Report) {
                 within: vec![(0.2, ms(setup.max_latency / 2.0))],
                 ..Variety::default()
             };
-            let loads = (1..=seeds).map(|seed| {
+            let loads = seeds.all().map(|seed| {
                 let arrivals = setup.load("Poisson", load / 8.5, SECONDS, seed);
                 Varied::new(arrivals.into_iter(), variety.clone(), !seed).collect()
             });
@@ -175,7 +176,7 @@ fn mixed(seeds: u64, report: &mut Report) {
     );
 }
 
-fn shapes(seeds: u64, report: &mut Report) {
+fn shapes(seeds: Seeds, report: &mut Report) {
     report.text(&format!(
         "Arrivals as they are seen in the world: cork in per cent of the optimum. {seeds} seeds of {SECONDS} s. Loads are mean rates. \
          Functions are called in spikes of very different heights. On a sports day more and more come, and at each goal all ask. \
@@ -189,7 +190,7 @@ fn shapes(seeds: u64, report: &mut Report) {
             for (name, draw) in SHAPES {
                 report.progress(&format!("{setup}, {load}, {name}"));
                 let (mut on_time, mut optimum, mut too_late, mut answers) = (0, 0, 0, 0);
-                for seed in 1..=seeds {
+                for seed in seeds.all() {
                     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
                     let mut times = draw(&setup, load * setup.capacity(), &mut rng);
                     times.sort_by(f64::total_cmp);

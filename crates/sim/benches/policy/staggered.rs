@@ -7,6 +7,7 @@ use uncork_sim::{Arrival, OpenLoop};
 
 use crate::case::{CORK, EAGER, SETUPS, Setup, only};
 use crate::report::{Asked, Report, percent, summary};
+use crate::seeds::Seeds;
 
 const RUNNERS: [usize; 4] = [2, 4, 8, 16];
 const LOADS: [f64; 5] = [0.3, 0.6, 0.9, 1.2, 2.0];
@@ -50,7 +51,7 @@ pub(crate) fn rivals(setup: &Setup) -> Vec<(String, Told)> {
     CONSTANTS.into_iter().map(constant).chain(LIMITS.into_iter().map(limit)).collect()
 }
 
-pub(crate) fn measure(seeds: u64, report: &mut Report) {
+pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
     report.text(&format!(
         "Several runners: cork's answers on time in per cent of the best of {} rules after the fact. Those are told the batch \
          times, and have a constant patience or a control limit. {seeds} seeds of {REQUESTS} requests.",
@@ -65,7 +66,7 @@ pub(crate) fn measure(seeds: u64, report: &mut Report) {
                     report.progress(&format!("{setup}, {process}, {runners}, {load}"));
                     let length = REQUESTS / (load * runners as f64 * setup.capacity());
                     let loads: Vec<Vec<Arrival>> =
-                        (1..=seeds).map(|seed| setup.load(process, load * runners as f64, length, seed)).collect();
+                        seeds.all().map(|seed| setup.load(process, load * runners as f64, length, seed)).collect();
                     let offered = loads.iter().map(Vec::len).sum();
                     let on_time = |make: &dyn Fn() -> Box<dyn Policy>| -> u64 {
                         let run = |arrivals: &Vec<Arrival>| {
