@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use uncork_core::policy::Cork;
-use uncork_sim::{Arrival, Model, OpenLoop, Process, Scenario, Service, run};
+use uncork_sim::{Arrival, Model, OpenLoop, Outcome, Process, Scenario, Service, run};
 
 /// t(n) = base + per_row · n, caps in rows and ms; and its callers, as a share of what the pool can do of it in full batches.
 struct Setup {
@@ -21,11 +21,18 @@ fn ms(ms: f64) -> Duration {
 
 /// On time in per cent of the requests, and answers that came late, of each model.
 fn fates(setups: &[Setup], runners: usize) -> Vec<(f64, u64)> {
+    let outcomes = outcomes(setups, runners, 10);
+    outcomes.iter().map(|o| (o.on_time as f64 / o.offered as f64 * 100.0, o.late)).collect()
+}
+
+fn outcomes(setups: &[Setup], runners: usize, seconds: u64) -> Vec<Outcome> {
     let arrivals = |(model, setup): (usize, &Setup)| {
         let full = (setup.base_ms + setup.per_row_ms * setup.max_batch as f64) / 1e3;
         let rate = setup.load * runners as f64 * setup.max_batch as f64 / full;
         let process = Process::Poisson { rate };
-        process.arrivals(Duration::from_secs(10), 1 + model as u64).map(move |arrival| Arrival { model, ..arrival })
+        process
+            .arrivals(Duration::from_secs(seconds), 1 + model as u64)
+            .map(move |arrival| Arrival { model, ..arrival })
     };
     let mut all: Vec<Arrival> = setups.iter().enumerate().flat_map(arrivals).collect();
     all.sort_by_key(|arrival| arrival.at);
@@ -39,8 +46,7 @@ fn fates(setups: &[Setup], runners: usize) -> Vec<(f64, u64)> {
         warm: true,
     };
     let models = setups.iter().map(model).collect();
-    let outcomes = run(Scenario { runners, models, seed: 7, timer: Duration::ZERO }, &mut OpenLoop::new(all));
-    outcomes.iter().map(|o| (o.on_time as f64 / o.offered as f64 * 100.0, o.late)).collect()
+    run(Scenario { runners, models, seed: 7, timer: Duration::ZERO }, &mut OpenLoop::new(all))
 }
 
 /// Callers who give it 30 ms.
@@ -90,4 +96,14 @@ fn a_model_that_is_hardly_asked_for_costs_another_few_of_its_callers() {
     let [(hurried, _), (busy, late)] = fates[..] else { panic!("two models") };
     assert!(busy >= 98.0 && late == 0, "{busy:.1} %, {late} late");
     assert!(hurried >= 70.0, "{hurried:.1} %");
+}
+
+#[test]
+fn queues_that_stand_are_made_shorter_by_what_each_has_of_the_pool() {
+    // Each has half: its batches start half as often as they would alone, and so one that waits for nothing costs twice the time.
+    let flood = || Setup { base_ms: 2.0, per_row_ms: 0.05, max_batch: 128, max_latency_ms: 50.0, load: 1.5 };
+    for outcome in outcomes(&[flood(), flood()], 1, 60) {
+        let (mean, share) = (outcome.mean_latency(), outcome.on_time as f64 / outcome.offered as f64);
+        assert!(mean < ms(36.0) && share > 0.33, "{mean:?}, and 40 ms if each had all of it; {share:.3} of a third");
+    }
 }

@@ -323,7 +323,7 @@ impl Dispatcher {
         reason: ReleaseReason,
         keep: &mut impl FnMut(LaneId, &Entry) -> bool,
     ) -> Option<Batch> {
-        let runners = self.runners;
+        let part_of_pool = self.runners as f64 * self.standing(now, id).share;
         let lane = self.touch(id);
         let most_rows = lane.most_rows();
         let (most, _) = lane.queue.prefix(most_rows);
@@ -332,7 +332,7 @@ impl Dispatcher {
         let first_arrival = entries.iter().map(|entry| entry.arrival).min()?;
         let rows = entries.iter().map(|entry| entry.rows).sum();
         let held = lane.held_since.take().map_or(Duration::ZERO, |since| now.since(since));
-        lane.note_release(now, rows, runners);
+        lane.note_release(now, rows, part_of_pool);
         let (predicted, part) = (lane.predict(rows), rows as f64 / most_rows as f64);
         let ticket = self.launch(now, id, entries.len(), rows, now.since(first_arrival));
         self.arbiter.released(id, part);

@@ -180,10 +180,11 @@ impl Lane {
         rehearsals.wanted(Known { fit, sizes, max_batch, free_since, quiet_since })
     }
 
-    /// A batch of so many rows of callers goes to a runner; the queue is without them already.
-    pub(super) fn note_release(&mut self, now: Instant, rows: usize, runners: usize) {
-        let full = self.most_rows();
-        let turn = self.full_batch() / u32::try_from(runners).unwrap_or(u32::MAX);
+    /// A batch of so many rows of callers goes to a runner, of which the lane can count on so many; the queue is without them already.
+    pub(super) fn note_release(&mut self, now: Instant, rows: usize, runners: f64) {
+        let full = self.bounded_rows();
+        let time = self.mean_time(full).unwrap_or_default().as_secs_f64();
+        let turn = Duration::try_from_secs_f64(time / runners).unwrap_or(Duration::MAX);
         self.backlog.left(now, Left { rows: self.queue.rows(), full, turn });
         let next = self.queue.first().map_or(1, |next| next.rows);
         let is_full = rows + next > self.tried_rows();
