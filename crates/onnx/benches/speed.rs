@@ -161,7 +161,7 @@ fn timed(
 }
 
 /// Milliseconds that this thread has had of a processor; 0 where the system does not say.
-fn on_processor() -> f64 {
+pub(crate) fn on_processor() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
 }
