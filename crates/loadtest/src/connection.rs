@@ -37,6 +37,27 @@ pub(super) enum State {
         /// How long it was idle before.
         after_idling: Duration,
     },
+    /// The same, but the request's time is over; the connection can be used again once its answer is there.
+    Unwanted { sent: Duration },
+}
+
+impl State {
+    /// The request whose time is over at `now`, `timeout` after it was due, and when it was sent.
+    pub(super) fn timed_out(&self, now: Duration, timeout: Duration) -> Option<(Request, Duration)> {
+        match *self {
+            State::Busy { request, sent, .. } if request.due + timeout <= now => Some((request, sent)),
+            _ => None,
+        }
+    }
+
+    /// Whether the server has said nothing for `timeout` since it was asked, or did not take the connection for as long. A request that
+    /// was sent late has no time left for an answer; that is not the server's fault, and no reason to connect anew.
+    pub(super) fn is_given_up(&self, now: Duration, timeout: Duration) -> bool {
+        match *self {
+            State::Connecting(since) | State::Unwanted { sent: since } => since + timeout <= now,
+            State::Idle(_) | State::Busy { .. } => false,
+        }
+    }
 }
 
 pub(super) struct Connection {
@@ -215,5 +236,26 @@ fn certificate(error: &io::Error) -> &'static str {
         Some(rustls::Error::NoApplicationProtocol) => "the server does not speak that protocol over TLS",
         Some(rustls::Error::InvalidMessage(_)) => "the server does not speak TLS",
         _ => "the connection could not be secured",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_over_from_due_on_and_its_connection_from_sending_on() {
+        let ms = Duration::from_millis;
+        let request = Request { number: 0, rows: 1, due: ms(100), taken: ms(100), again: false };
+        let (timeout, sent) = (ms(1000), ms(900));
+        let busy = State::Busy { request, sent, after_idling: ms(0) };
+        assert!(busy.timed_out(ms(1099), timeout).is_none());
+        assert!(busy.timed_out(ms(1100), timeout).is_some_and(|(_, at)| at == sent));
+        assert!(!busy.is_given_up(ms(1899), timeout));
+        let unwanted = State::Unwanted { sent };
+        assert!(unwanted.timed_out(ms(1900), timeout).is_none(), "it is counted once");
+        assert!(!unwanted.is_given_up(ms(1899), timeout) && unwanted.is_given_up(ms(1900), timeout));
+        assert!(State::Connecting(ms(0)).is_given_up(ms(1000), timeout));
+        assert!(!State::Idle(ms(0)).is_given_up(ms(9000), timeout));
     }
 }

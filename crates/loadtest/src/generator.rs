@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use mio::event::Event;
 use mio::{Events, Poll, Token};
 
+use super::backlog::Backlog;
 use super::connection::{Connection, Request, State, broken, is_out_of_sockets};
 use super::place::{Address, Speech};
 use super::pulse::Pulse;
@@ -24,6 +25,8 @@ use super::timer::{TIMER, Timer};
 const MOST_EVENTS: usize = 256;
 /// Requests taken in one turn, for the same reason.
 const MOST_TAKEN: usize = 256;
+/// Requests that were due too long ago are passed over, up to so many in a turn: some milliseconds.
+const MOST_PASSED_OVER: usize = 16_384;
 /// Bytes read at once.
 const BUFFER: usize = 64 * 1024;
 /// How often requests that wait too long are looked for: their time is over to this.
@@ -49,8 +52,9 @@ pub(super) struct Orders<'a> {
     pub(super) epoch: Instant,
     pub(super) warm_up: Duration,
     pub(super) length: Duration,
-    /// From due on.
+    /// From due on; a connection is closed that has no answer so long after sending.
     pub(super) timeout: Duration,
+    pub(super) backlog: Backlog,
     pub(super) max_connections: usize,
     pub(super) stop: &'a AtomicBool,
     pub(super) pulses: Sender<Pulse>,
@@ -161,7 +165,7 @@ impl<'a> Generator<'a> {
             let until = [self.orders.source.next_at().unwrap_or(Duration::MAX), next_sweep.max(now + LONGEST_WAIT / 5)];
             let until = until.into_iter().min().unwrap_or_default().min(now + LONGEST_WAIT);
             let began = self.now();
-            self.wait(&mut events, until.saturating_sub(began))?;
+            self.wait(&mut events, began, until)?;
             let returned = self.now();
             if began >= self.orders.warm_up && began < end {
                 self.waited += returned - began;
@@ -182,8 +186,8 @@ impl<'a> Generator<'a> {
         Ok(Seen { tally: self.tally, busy: busy.clamp(0.0, 1.0), connections: self.most_open })
     }
 
-    fn wait(&mut self, events: &mut Events, wait: Duration) -> io::Result<()> {
-        match self.timer.poll(&mut self.poll, events, wait) {
+    fn wait(&mut self, events: &mut Events, now: Duration, until: Duration) -> io::Result<()> {
+        match self.timer.poll(&mut self.poll, events, now, until) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 events.clear();
                 Ok(())
@@ -193,18 +197,36 @@ impl<'a> Generator<'a> {
     }
 
     fn take_due(&mut self, now: Duration) {
-        for _ in 0..MOST_TAKEN {
+        let oldest = self.orders.source.next_at().filter(|at| *at <= now);
+        self.orders.backlog.turn(now, oldest);
+        let mut taken = 0;
+        for _ in 0..MOST_PASSED_OVER {
+            if taken == MOST_TAKEN {
+                return;
+            }
             let Some(due) = self.orders.source.take(now) else { return };
             let number = self.next_number;
             self.next_number += self.orders.step;
             self.pulse.due += 1;
-            self.waiting.push_back(Request { number, rows: due.rows, due: due.at, taken: now, again: false });
+            let request = Request { number, rows: due.rows, due: due.at, taken: now, again: false };
+            if self.orders.backlog.is_too_late(now, due.at) {
+                self.ended(request, None, now, None, &Ending::TooLate, None);
+            } else {
+                self.waiting.push_back(request);
+                taken += 1;
+            }
         }
     }
 
     /// Sends what waits, as far as there are connections, and opens more where they are too few.
     fn send_waiting(&mut self) {
-        while !self.waiting.is_empty() {
+        while let Some(&request) = self.waiting.front() {
+            let now = self.now();
+            if request.due + self.orders.timeout <= now {
+                self.waiting.pop_front();
+                self.ended(request, None, now, None, &unsent(&request, now), None);
+                continue;
+            }
             let Some(place) = self.idle_connection() else {
                 if self.open < self.orders.max_connections && self.connecting < self.waiting.len() {
                     self.connect();
@@ -212,8 +234,8 @@ impl<'a> Generator<'a> {
                 }
                 return;
             };
-            let Some(request) = self.waiting.pop_front() else { return };
-            self.send(place, request);
+            self.waiting.pop_front();
+            self.send(place, request, now);
         }
     }
 
@@ -261,8 +283,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    fn send(&mut self, place: usize, request: Request) {
-        let sent = self.now();
+    fn send(&mut self, place: usize, request: Request, sent: Duration) {
         let Some(connection) = self.connections[place].as_mut() else { return };
         let since = if let State::Idle(since) = connection.state { since } else { sent };
         connection.state = State::Busy { request, sent, after_idling: sent.saturating_sub(since) };
@@ -306,7 +327,7 @@ impl<'a> Generator<'a> {
                     self.close(place);
                 }
             }
-            State::Busy { .. } => {
+            State::Busy { .. } | State::Unwanted { .. } => {
                 if event.is_writable()
                     && let Err(why) = connection.go_on()
                 {
@@ -319,20 +340,27 @@ impl<'a> Generator<'a> {
 
     fn receive(&mut self, place: usize, closing: bool) {
         let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) else { return };
-        let State::Busy { request, sent, .. } = connection.state else { return };
+        let asked = match connection.state {
+            State::Busy { request, sent, .. } => Some((request, sent)),
+            State::Unwanted { .. } => None,
+            State::Idle(_) | State::Connecting(_) => return,
+        };
         let target = self.orders.target;
         let judge = |answer: super::wire::Answer<'_>| {
-            let ending = target.judge(request.number, request.rows, &answer);
-            (ending, answer.status, answer.keeps_alive, answer.batch_rows)
+            let ended =
+                asked.map(|(request, sent)| (request, sent, target.judge(request.number, request.rows, &answer)));
+            (ended, answer.status, answer.keeps_alive, answer.batch_rows)
         };
-        let (ending, status, keeps_alive, batch_rows) = match connection.hear(&mut self.buffer, judge) {
+        let (ended, status, keeps_alive, batch_rows) = match connection.hear(&mut self.buffer, judge) {
             Ok(None) => return,
             Ok(Some(told)) => told,
             Err(why) => return self.lose(place, why),
         };
         let now = self.now();
-        self.ended(request, Some(sent), now, Some(status), &ending, batch_rows);
-        self.busy_connections -= 1;
+        if let Some((request, sent, ending)) = ended {
+            self.ended(request, Some(sent), now, Some(status), &ending, batch_rows);
+            self.busy_connections -= 1;
+        }
         if keeps_alive && !closing {
             if let Some(connection) = self.connections[place].as_mut() {
                 connection.state = State::Idle(now);
@@ -360,7 +388,7 @@ impl<'a> Generator<'a> {
         let rows = self.orders.target.rows(request.number, request.rows);
         self.tally.count(times, rows, status, ending, batch_rows);
         self.pulse.count(now.saturating_sub(request.due), ending, batch_rows);
-        self.orders.source.ended(now, matches!(ending, Ending::Broken(_)));
+        self.orders.source.ended(now, matches!(ending, Ending::Broken(_) | Ending::TooLate));
     }
 
     /// A connection is gone, and with it the request on it.
@@ -371,7 +399,7 @@ impl<'a> Generator<'a> {
                 self.close(place);
                 self.fail_first_waiting(why);
             }
-            State::Idle(_) => self.close(place),
+            State::Idle(_) | State::Unwanted { .. } => self.close(place),
             State::Busy { request, sent, after_idling } => {
                 let heard_nothing = !connection.has_part();
                 self.busy_connections -= 1;
@@ -408,17 +436,20 @@ impl<'a> Generator<'a> {
         let timeout = self.orders.timeout;
         while let Some(request) = self.waiting.front().copied().filter(|request| request.due + timeout <= now) {
             self.waiting.pop_front();
-            self.ended(request, None, now, None, &Ending::Unsent, None);
+            self.ended(request, None, now, None, &unsent(&request, now), None);
         }
         for place in 0..self.connections.len() {
-            match self.connections[place].as_ref().map(|connection| &connection.state) {
-                Some(&State::Busy { request, sent, .. }) if request.due + timeout <= now => {
-                    self.busy_connections -= 1;
-                    self.close(place);
-                    self.ended(request, Some(sent), now, None, &Ending::TimedOut, None);
-                }
-                Some(&State::Connecting(since)) if since + timeout <= now => self.close(place),
-                _ => {}
+            let Some(connection) = self.connections[place].as_mut() else { continue };
+            let timed_out = connection.state.timed_out(now, timeout);
+            if let Some((_, sent)) = timed_out {
+                connection.state = State::Unwanted { sent };
+                self.busy_connections -= 1;
+            }
+            if connection.state.is_given_up(now, timeout) {
+                self.close(place);
+            }
+            if let Some((request, sent)) = timed_out {
+                self.ended(request, Some(sent), now, None, &Ending::TimedOut, None);
             }
         }
         self.free.append(&mut self.freed);
@@ -436,4 +467,10 @@ impl<'a> Generator<'a> {
         // Nobody may be watching any more.
         let _ = self.orders.pulses.send(pulse);
     }
+}
+
+/// How a request ended that was over before it could be sent: by whoever took the larger part of its time.
+fn unsent(request: &Request, now: Duration) -> Ending {
+    let late = request.taken.saturating_sub(request.due);
+    if late > now.saturating_sub(request.taken) { Ending::TooLate } else { Ending::Unsent }
 }

@@ -3,6 +3,7 @@
 //!
 //! Schedules, objectives, verdicts and the search for the highest rate are pure; [`run`] does the sending.
 
+mod backlog;
 mod bodies;
 mod check;
 mod connection;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use super::backlog::Backlog;
 use super::generator::{Generator, Orders, Seen};
 use super::place::{Address, Speech};
 use super::pulse::Pulse;
@@ -27,6 +28,9 @@ pub struct Means {
     pub connections: usize,
     /// A request without an answer so long after it was due has none.
     pub timeout: Duration,
+    /// Time from due within which answers are of use, if that is known. Where the generator is behind for long, it sends nothing that is
+    /// later than a quarter of this or of `timeout`, whichever is less.
+    pub deadline: Option<Duration>,
 }
 
 /// What came of a run.
@@ -69,6 +73,10 @@ pub fn run(
         warm_up: load.warm_up(),
         length: load.length(),
         timeout: means.timeout,
+        backlog: match load {
+            Load::Open(_) => Backlog::new(means.timeout, means.deadline),
+            Load::Closed(_) => Backlog::of_callers(means.timeout),
+        },
         max_connections: (means.connections / threads + usize::from(thread < means.connections % threads)).max(1),
         stop,
         pulses,

@@ -43,6 +43,8 @@ pub enum Ending {
     TimedOut,
     /// It waited for a connection until its time was over, and was never sent.
     Unsent,
+    /// The generator itself came to it too late to send it.
+    TooLate,
     /// No connection, or one that broke.
     Broken(&'static str),
 }
@@ -120,6 +122,8 @@ pub struct Tally {
     pub timed_out: u64,
     /// Requests that were never sent.
     pub unsent: u64,
+    /// Those of them to which the generator itself came too late: it was asked for more than it could send.
+    pub too_late: u64,
     /// Requests whose connection broke or never was.
     pub broken: u64,
     /// Requests sent again, since the server had closed a connection that had long been idle.
@@ -154,6 +158,7 @@ impl Tally {
             failed: 0,
             timed_out: 0,
             unsent: 0,
+            too_late: 0,
             broken: 0,
             resent: 0,
             statuses: BTreeMap::new(),
@@ -215,6 +220,10 @@ impl Tally {
                     Ending::Failed { .. } => self.failed += 1,
                     Ending::TimedOut => self.timed_out += 1,
                     Ending::Unsent => self.unsent += 1,
+                    Ending::TooLate => {
+                        self.unsent += 1;
+                        self.too_late += 1;
+                    }
                     _ => self.broken += 1,
                 }
             }
@@ -224,17 +233,18 @@ impl Tally {
             Ending::Wrong => "an answer other than the expected one".into(),
             Ending::TimedOut => "no answer in time".into(),
             Ending::Unsent => "no free connection in time".into(),
+            Ending::TooLate => "not sent: the generator came to it too late".into(),
             Ending::Broken(what) => (*what).to_owned(),
             Ending::Good => return,
         });
     }
 
     fn reason(&mut self, reason: String) {
-        let reason = if self.reasons.contains_key(&reason) || self.reasons.len() < MOST_REASONS {
-            reason
-        } else {
-            "other reasons".into()
-        };
+        if let Some(count) = self.reasons.get_mut(&reason) {
+            *count += 1;
+            return;
+        }
+        let reason = if self.reasons.len() < MOST_REASONS { reason } else { "other reasons".into() };
         *self.reasons.entry(reason).or_default() += 1;
     }
 
@@ -256,6 +266,7 @@ impl Tally {
             (&mut self.failed, other.failed),
             (&mut self.timed_out, other.timed_out),
             (&mut self.unsent, other.unsent),
+            (&mut self.too_late, other.too_late),
             (&mut self.broken, other.broken),
             (&mut self.resent, other.resent),
             (&mut self.rows, other.rows),
@@ -281,6 +292,16 @@ impl Tally {
             mine.failed += theirs.failed;
             mine.latency.add(&theirs.latency).expect("they have the same bounds");
         }
+    }
+
+    /// The same, but without anything that the generator itself may have spoilt: what it came to too late counts as answered well at once,
+    /// and no other answer has the time that the generator may have added.
+    pub(super) fn unhindered(&self) -> Tally {
+        let mut best = Tally { latency: self.latency_unhindered.clone(), ..self.clone() };
+        best.latency.saturating_record_n(1, self.too_late);
+        best.unsent -= self.too_late;
+        best.too_late = 0;
+        best
     }
 
     /// Good answers.

@@ -16,6 +16,8 @@ const NOT_WORTH_A_TIMER: Duration = Duration::from_micros(30);
 #[cfg(target_os = "linux")]
 pub(super) struct Timer {
     fd: rustix::fd::OwnedFd,
+    /// Until when it was set the last time, since the begin of the run.
+    set: Option<Duration>,
 }
 
 #[cfg(target_os = "linux")]
@@ -25,18 +27,30 @@ impl Timer {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
         let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         registry.register(&mut mio::unix::SourceFd(&fd.as_raw_fd()), TIMER, mio::Interest::READABLE)?;
-        Ok(Timer { fd })
+        Ok(Timer { fd, set: None })
     }
 
-    /// Waits for events for at most `wait`.
-    pub(super) fn poll(&self, poll: &mut Poll, events: &mut Events, wait: Duration) -> io::Result<()> {
+    /// Waits for events from `now` until `until` at most, both since the begin of the run.
+    pub(super) fn poll(
+        &mut self,
+        poll: &mut Poll,
+        events: &mut Events,
+        now: Duration,
+        until: Duration,
+    ) -> io::Result<()> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+        let wait = until.saturating_sub(now);
         if wait < NOT_WORTH_A_TIMER {
             return poll.poll(events, Some(Duration::ZERO));
+        }
+        if self.set == Some(until) {
+            // That is still to come, so it will wake: what was heard in between has moved nothing.
+            return poll.poll(events, None);
         }
         let it_value = Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() };
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
+        self.set = Some(until);
         poll.poll(events, None)
     }
 }
@@ -51,8 +65,15 @@ impl Timer {
         Ok(Timer)
     }
 
-    /// Waits for events for at most `wait`.
-    pub(super) fn poll(&self, poll: &mut Poll, events: &mut Events, wait: Duration) -> io::Result<()> {
+    /// Waits for events from `now` until `until` at most, both since the begin of the run.
+    pub(super) fn poll(
+        &mut self,
+        poll: &mut Poll,
+        events: &mut Events,
+        now: Duration,
+        until: Duration,
+    ) -> io::Result<()> {
+        let wait = until.saturating_sub(now);
         let whole_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         poll.poll(events, Some(Duration::from_millis(whole_ms.saturating_sub(1))))
     }

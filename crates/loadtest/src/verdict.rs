@@ -11,6 +11,8 @@ pub(super) const SATURATED: f64 = 0.9;
 /// A generator whose p99 lateness exceeds this part of the tightest latency objective sent other arrivals than those
 /// asked for: what moved by less than half of what the objective allows is the same load to it.
 pub(super) const MOVED: f64 = 0.5;
+/// A generator that left out more than this part of the requests sent another load: a tenth of what `p90` leaves, and all of what `p99` does.
+const LEFT_OUT: f64 = 0.01;
 /// Lateness that moves nothing where no objective speaks of latency.
 const MOVED_ANYWAY: Duration = Duration::from_millis(100);
 
@@ -55,8 +57,15 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
                 100.0 * run.busy
             ));
         }
-        let unhindered = slos.iter().all(|slo| slo.judge(tally, &tally.latency_unhindered, run.seconds).met);
+        let best = tally.unhindered();
+        let unhindered = slos.iter().all(|slo| slo.judge(&best, &best.latency, run.seconds).met);
         return match unhindered {
+            true if tally.too_late > 0 => Verdict::Inconclusive(format!(
+                "the generator could not keep up and left out {} of {} requests: with those answered the objectives might be met; \
+                 add --threads, or a machine",
+                tally.too_late,
+                tally.requests()
+            )),
             true => Verdict::Inconclusive(format!(
                 "the miss is the generator's own lateness ({late_ms:.1} ms at p99): without it the objectives are met; \
                  give it a processor of its own"
@@ -70,6 +79,14 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
             tally.requests(),
             slo.text(),
             slo.least_requests()
+        ));
+    }
+    if tally.too_late as f64 > LEFT_OUT * tally.requests() as f64 {
+        return Verdict::Inconclusive(format!(
+            "the generator could not keep up and left out {} of {} requests, so the load was not the one asked for; \
+             add --threads, or a machine",
+            tally.too_late,
+            tally.requests()
         ));
     }
     let tightest = slos.iter().filter_map(Slo::latency_bound).min();

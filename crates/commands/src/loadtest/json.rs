@@ -99,6 +99,7 @@ fn trial(report: &Report, trial: &Trial) -> Value {
             "late_ms": milliseconds(&tally.lateness),
             "connection_wait_ms": milliseconds(&tally.connection_wait),
             "busy": run.busy,
+            "came_too_late_for": tally.too_late,
             "connections": run.connections,
             "threads": report.threads,
         },

@@ -204,6 +204,7 @@ impl Loadtest {
             threads: self.threads,
             connections: self.connections,
             timeout: self.timeout,
+            deadline: slos.iter().filter_map(Slo::latency_bound).chain(self.deadline).min(),
         };
         let stop = Stop::listen()?;
         let series = match self.sweep {

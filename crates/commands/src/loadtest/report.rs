@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::{INCONCLUSIVE, MISSED};
+use crate::layout::grouped;
 use uncork_loadtest::{Found, Judged, Run, Slo, Verdict, short};
 
 /// Batches of a stretch of sizes: least rows, most rows, how many.
@@ -80,9 +81,13 @@ impl Trial {
             0 => String::new(),
             errors => format!(", {errors} errors"),
         };
+        let left_out = match tally.too_late {
+            0 => String::new(),
+            requests => format!(", too late for {requests}"),
+        };
         let rate = self.rate.unwrap_or_else(|| self.offered());
         let conditions = format!(
-            "(at {}/s for {} s, {} refused, {} wrong{errors}; generator late by {} ms at p99)",
+            "(at {}/s for {} s, {} refused, {} wrong{errors}; generator late by {} ms at p99{left_out})",
             short(rate),
             short(self.run.seconds),
             tally.refused,
@@ -288,6 +293,14 @@ impl Report {
                  server's time. If its callers have more, raise --connections.",
                 run.connections,
                 short(wait_ms)
+            ));
+        }
+        if tally.too_late > 0 {
+            notes.push(format!(
+                "{} of {} requests were not sent, since the generator could not keep up with what was asked of it and came to them too \
+                 late. Add --threads, or send part of the load from another machine.",
+                grouped(tally.too_late),
+                grouped(tally.requests())
             ));
         }
         if tally.resent > 0 {
