@@ -23,8 +23,9 @@ use super::timer::{TIMER, Timer};
 
 /// Events heard in one turn: enough to share its cost, few enough for requests to leave in between.
 const MOST_EVENTS: usize = 256;
-/// Requests taken in one turn, for the same reason.
-const MOST_TAKEN: usize = 256;
+/// Requests taken in one turn: fewer, so that answers do not lie unread, and hold their connections, where there is too much to do. What
+/// is too much then waits to be taken, and is seen as the generator's lateness.
+const MOST_TAKEN: usize = 64;
 /// Requests that were due too long ago are passed over, up to so many in a turn: some milliseconds.
 const MOST_PASSED_OVER: usize = 16_384;
 /// Bytes read at once.

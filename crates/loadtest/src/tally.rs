@@ -343,7 +343,7 @@ fn value_of_rank(histogram: &Histogram<u64>, rank: u64) -> u64 {
 /// `503 a batch takes N ms`: words without their numbers, so that they can be counted.
 pub(super) fn without_numbers(text: &str) -> String {
     const LONGEST_REASON: usize = 120;
-    let mut words = String::new();
+    let mut words = String::with_capacity(text.len().min(LONGEST_REASON));
     let mut in_number = false;
     for c in text.chars().take(LONGEST_REASON) {
         let continues = c.is_ascii_digit() || (in_number && (c == '.' || c == ','));

@@ -11,7 +11,7 @@ pub(super) const SATURATED: f64 = 0.9;
 /// A generator whose p99 lateness exceeds this part of the tightest latency objective sent other arrivals than those
 /// asked for: what moved by less than half of what the objective allows is the same load to it.
 pub(super) const MOVED: f64 = 0.5;
-/// A generator that left out more than this part of the requests sent another load: a tenth of what `p90` leaves, and all of what `p99` does.
+/// A generator that left out more than this part of the requests sent another load than the one asked for.
 const LEFT_OUT: f64 = 0.01;
 /// Lateness that moves nothing where no objective speaks of latency.
 const MOVED_ANYWAY: Duration = Duration::from_millis(100);
@@ -147,6 +147,32 @@ mod tests {
         assert_eq!(verdict(&run(10, 1, 0.3), &["p99<=25ms"]), Verdict::Passed);
         assert!(is_inconclusive(&verdict(&run(15, 1, 0.3), &["p99<=25ms"]), "not the one asked for"));
         assert!(is_inconclusive(&verdict(&run(150, 1, 0.3), &["refused<=1%"]), "not the one asked for"));
+    }
+
+    /// The same, but the generator came too late to so many others.
+    fn run_without(left_out: u64, took_ms: u64) -> Run {
+        let mut run = run(0, took_ms, 0.3);
+        for _ in 0..left_out {
+            let (due, late) = (Duration::ZERO, ms(10));
+            let times = Times { due, taken: late, sent: None, ended: late, ended_earliest: late };
+            run.tally.count(times, 1, None, &Ending::TooLate, None);
+        }
+        run
+    }
+
+    #[test]
+    fn what_the_generator_left_out_is_held_against_nobody() {
+        let of = |left_out, took_ms, slo: &str| verdict(&run_without(left_out, took_ms), &[slo]);
+        for slo in ["errors<=1%", "p80<=25ms", "on-time:25ms>=99%", "answers>=150/s", "goodput:25ms>=150/s"] {
+            assert!(is_inconclusive(&of(600, 20, slo), "left out 600 of 1600"), "{slo}");
+        }
+        // Whatever had become of those, this is missed.
+        for slo in ["p80<=25ms", "on-time:25ms>=99%", "answers>=170/s"] {
+            assert_eq!(of(600, 30, slo), Verdict::Missed, "{slo}");
+        }
+        assert!(is_inconclusive(&of(600, 20, "p50<=25ms"), "not the one asked for"));
+        assert_eq!(of(9, 20, "p50<=25ms"), Verdict::Passed);
+        assert_eq!(run_without(600, 20).tally.errors(), 600, "they are unanswered for all that");
     }
 
     #[test]

@@ -15,8 +15,8 @@ const BY_CHANCE: usize = 20;
 
 /// A server that answers at once, the number of connections that it has had, and how many requests.
 fn server() -> (SocketAddr, Arc<AtomicUsize>, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
     let (had, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (count, requests) = (Arc::clone(&had), Arc::clone(&asked));
     // It ends with the process of the test.
@@ -24,7 +24,7 @@ fn server() -> (SocketAddr, Arc<AtomicUsize>, Arc<AtomicUsize>) {
         for stream in listener.incoming() {
             count.fetch_add(1, Ordering::SeqCst);
             let requests = Arc::clone(&requests);
-            thread::spawn(move || serve(&stream.unwrap(), &requests));
+            thread::spawn(move || serve(&stream.expect("a connection"), &requests));
         }
     });
     (address, had, asked)
@@ -49,7 +49,7 @@ fn send(address: SocketAddr, requests: u32, gap: Duration, connections: usize, t
     let target = Same::new(message("GET", "/", "here", &[], None));
     let (address, speech) = (Address::Tcp(address), Speech::default());
     let means = Means { address, speech, threads: 1, connections, timeout, deadline: None };
-    run(&load, &target, &means, &AtomicBool::new(false), |_| ()).unwrap()
+    run(&load, &target, &means, &AtomicBool::new(false), |_| ()).expect("the machine has sockets")
 }
 
 /// It sent all of them, each long after its time was over, and closed a connection for each that it found so.
