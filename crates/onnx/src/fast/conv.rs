@@ -14,6 +14,7 @@ use super::planes::{self, Layout, Run, Window};
 use super::share::{self, Piece};
 use super::tile::{self, Added, Bias, Block, COLUMNS, ROWS};
 use super::winograd::{self, Winograd};
+use super::woven::{self, Turned};
 use super::{depthwise, vectorized};
 use crate::memory;
 
@@ -27,6 +28,9 @@ const IN_PLACE: usize = 2;
 /// each row that are written together, the fewer lines of the result are visited twice.
 const GATHERED: usize = 1 << 15;
 const PANELS: usize = 8;
+
+/// Floats of woven images and of what is made of them, to stay in the second-level cache.
+const WOVEN: usize = 1 << 16;
 
 /// A convolution's geometry and weights, prepared once.
 pub(crate) struct Conv {
@@ -109,6 +113,14 @@ impl Conv {
         [2, 4].into_iter().min_by_key(|size| tiled(*size)).filter(|size| tiled(*size) < product)
     }
 
+    /// How many of these images are woven into one, as their lines are too short.
+    fn woven(&self, layout: &Layout, images: usize) -> usize {
+        let room =
+            layout.room(self.groups * self.inputs) + self.groups * self.outputs * layout.output[0] * layout.output[1];
+        let is_short = self.stride == [1, 1] && layout.line() < COLUMNS;
+        if is_short { images.min(woven::MOST).min(WOVEN / room) } else { 0 }
+    }
+
     /// The weights for tiles of this size. Threads share making them, and one of them may meanwhile be lent to another batch that
     /// asks for the same: nobody waits here, and what is made twice is right twice.
     fn tiled(&self, tile: usize) -> &[[f32; ROWS]] {
@@ -161,6 +173,7 @@ impl Conv {
             return pieces.for_each(|(i, (x, y))| work(i * some, x, y));
         }
         let batch = Batch { conv: self, layout: &layout, activation };
+        let woven = |images| Some(self.woven(&layout, images)).filter(|together| *together >= woven::FEWEST);
         let tiled = self.tile(images, output).map(|tile| (tile, self.tiled(tile)));
         let batch = |x: &[f32], added: Option<&[f32]>, threads: usize, y: &mut [f32]| {
             let before = pads.map(|(before, _)| before);
@@ -173,7 +186,10 @@ impl Conv {
                         _ => winograd.run::<4, 6>(x, threads, y),
                     }
                 }
-                None => batch.run(x, added, threads, y),
+                None => match woven(x.len() / in_len).filter(|_| threads == 1) {
+                    Some(together) => batch.run_woven(window, together, x, added, y),
+                    None => batch.run(x, added, threads, y),
+                },
             }
         };
         if threads == 1 || images % threads != 0 && images < 4 * threads {
@@ -218,6 +234,39 @@ impl Batch<'_> {
                 memory::give(rows);
             }
             room.into_iter().for_each(memory::give);
+        }
+    }
+
+    /// Convolves images, so many of which are woven into one at a time.
+    fn run_woven(self, window: Window, together: usize, x: &[f32], added: Option<&[f32]>, y: &mut [f32]) {
+        let Batch { conv, layout, activation } = self;
+        let ([h, w], [out_h, out_w]) = (layout.input, layout.output);
+        let (in_len, out_len) = (conv.groups * conv.inputs * h * w, conv.groups * conv.outputs * out_h * out_w);
+        let images = x.len() / in_len;
+        let (input, output) = ([h, w * together], [out_h, out_w * together]);
+        let wide = Layout::new(woven::window(window, together), conv.inputs, input, output);
+        let early = if added.is_none() { activation } else { Activation::None };
+        let batch = Batch { conv, layout: &wide, activation: early };
+        let (mut from, mut to) = (memory::take(together * in_len), memory::take(together * out_len));
+        let whole = images / together * together;
+        let (some, rest) = (x.split_at(whole * in_len), y.split_at_mut(whole * out_len));
+        let ((x, last), (y, last_y)) = (some, rest);
+        for (i, (x, y)) in x.chunks(together * in_len).zip(y.chunks_mut(together * out_len)).enumerate() {
+            vectorized(Turned { rows: together, from: x, to: &mut from });
+            batch.run(&from, None, 1, &mut to);
+            vectorized(Turned { rows: out_len, from: &to, to: y });
+            if let Some(added) = added {
+                let added = &added[i * together * out_len..][..y.len()];
+                vectorized(Add { added, activation, y });
+            }
+        }
+        memory::give(from);
+        memory::give(to);
+        let added = added.map(|added| &added[whole * out_len..]);
+        match images - whole {
+            0 => {}
+            left if left >= woven::FEWEST => self.run_woven(window, left, last, added, last_y),
+            _ => self.run(last, added, 1, last_y),
         }
     }
 
@@ -363,6 +412,26 @@ fn gather(planes: &[f32], offsets: &[usize], runs: &[Run], room: &mut [f32]) {
     }
 }
 
+/// Adds numbers to a result and finishes it.
+struct Add<'a> {
+    added: &'a [f32],
+    activation: Activation,
+    y: &'a mut [f32],
+}
+
+impl WithSimd for Add<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Add { added, activation, y } = self;
+        for (y, a) in y.iter_mut().zip(added) {
+            *y += a;
+        }
+        activation.apply(y);
+    }
+}
+
 /// Turns channels of images into images of channels.
 struct Turn<'a> {
     /// `[channel][image][size]`
@@ -498,6 +567,20 @@ mod tests {
         check(Case { groups: 3, ..plain([12, 4, 3, 3], [5, 120], 1) });
         check(Case { images: 9, stride: [2, 2], ..plain([24, 40, 1, 1], [7, 7], 0) });
         check(plain([80, 70, 1, 1], [21, 20], 0));
+    }
+
+    #[test]
+    fn convolutions_of_small_images_are_those_of_the_definition_however_many_there_are() {
+        for images in [3, 4, 5, 16, 23, 37] {
+            for (groups, shape, input, pads, dilation) in [
+                (1, [8, 1, 3, 3], [8, 8], [(1, 1), (1, 1)], [1, 1]),
+                (1, [17, 8, 3, 3], [4, 4], [(1, 1), (0, 2)], [1, 1]),
+                (2, [24, 4, 2, 3], [5, 6], [(0, 0), (2, 1)], [1, 2]),
+                (1, [4, 3, 1, 1], [3, 5], [(0, 0), (0, 0)], [1, 1]),
+            ] {
+                check(Case { images, groups, shape, input, pads, stride: [1, 1], dilation });
+            }
+        }
     }
 
     #[test]

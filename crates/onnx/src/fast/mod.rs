@@ -28,6 +28,7 @@ pub(crate) mod spread;
 pub(crate) mod strided;
 mod tile;
 mod winograd;
+mod woven;
 
 #[cfg(target_arch = "x86_64")]
 use pulp::Simd;
