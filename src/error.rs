@@ -19,21 +19,21 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 #[non_exhaustive]
 pub enum Error {
     /// No model of that name.
-    #[error("unknown model {}; served here: {known}", Quoted(name))]
+    #[error("unknown model {}{}", Quoted(name), among("; served here: ", known))]
     UnknownModel {
         /// The name asked for.
         name: String,
-        /// Names that are served, quoted and listed.
+        /// Names that are served, quoted and listed; empty where the caller may not hear of them.
         known: String,
     },
     /// The model is there, but not in that version.
-    #[error("model '{model}' has no version {}; it has {known}", Quoted(version))]
+    #[error("model '{model}' has no version {}{}", Quoted(version), among("; it has ", known))]
     UnknownVersion {
         /// The model.
         model: String,
         /// The version asked for.
         version: String,
-        /// Versions that are served, quoted and listed.
+        /// Versions that are served, quoted and listed; empty where the caller may not hear of them.
         known: String,
     },
     /// The model will be there, and is being loaded.
@@ -75,7 +75,20 @@ pub enum Error {
     },
 }
 
+/// What there is in place of what was asked for, if that may be said.
+fn among(words: &str, known: &str) -> String {
+    if known.is_empty() { String::new() } else { format!("{words}{known}") }
+}
+
 impl Error {
+    /// The same for a caller who needs no right to ask: it does not say what else there is.
+    pub fn for_strangers(mut self) -> Error {
+        if let Error::UnknownModel { known, .. } | Error::UnknownVersion { known, .. } = &mut self {
+            known.clear();
+        }
+        self
+    }
+
     /// When a refused caller may usefully ask again; `None` where asking again would not help.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

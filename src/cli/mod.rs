@@ -26,6 +26,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  done, or passed
   1  loadtest: an objective was missed; serve: requests in flight were cut off at the end
+     (a second signal ends it at once, as signals do: 130 or 143)
   2  loadtest: it cannot be told
   3  wrong usage, input or configuration; an address, file or model that cannot be had";
 

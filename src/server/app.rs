@@ -14,6 +14,7 @@ use super::Options;
 use super::body::Room;
 use super::shared::Shared;
 use super::status::{JSON, Refusal};
+use crate::error::Error;
 use crate::registry::{Model, Registry};
 use crate::repository::Repository;
 
@@ -56,13 +57,30 @@ impl FromRequestParts<App> for Named {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Named, Refusal> {
-        let Ok(params) = RawPathParams::from_request_parts(parts, app).await else {
-            return Err(Refusal::bad_request("the path is not UTF-8"));
-        };
-        let param = |wanted| params.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
-        let model = app.registry.model(param("model").unwrap_or_default(), param("version"))?;
-        Ok(Named(model))
+        let found = found(parts, app, |model, version| app.registry.model(model, version)).await?;
+        Ok(Named(found?))
     }
+}
+
+/// The same for a caller who needs no right to ask.
+pub(super) struct Probed(pub(super) Arc<Model>);
+
+impl FromRequestParts<App> for Probed {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Probed, Refusal> {
+        let found = found(parts, app, |model, version| app.registry.model(model, version)).await?;
+        Ok(Probed(found.map_err(Error::for_strangers)?))
+    }
+}
+
+/// What `find` finds by the model and the version that a path names.
+async fn found<T>(parts: &mut Parts, app: &App, find: impl FnOnce(&str, Option<&str>) -> T) -> Result<T, Refusal> {
+    let Ok(params) = RawPathParams::from_request_parts(parts, app).await else {
+        return Err(Refusal::bad_request("the path is not UTF-8"));
+    };
+    let param = |wanted| params.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
+    Ok(find(param("model").unwrap_or_default(), param("version")))
 }
 
 /// The model that answers a request, in the version that its path names, or else in one that its share falls on.
@@ -72,12 +90,8 @@ impl FromRequestParts<App> for Asked {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Asked, Refusal> {
-        let Ok(params) = RawPathParams::from_request_parts(parts, app).await else {
-            return Err(Refusal::bad_request("the path is not UTF-8"));
-        };
-        let param = |wanted| params.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
-        let model = app.registry.answering(param("model").unwrap_or_default(), param("version"))?;
-        Ok(Asked(model))
+        let found = found(parts, app, |model, version| app.registry.answering(model, version)).await?;
+        Ok(Asked(found?))
     }
 }
 

@@ -15,6 +15,10 @@ use crate::registry::{Answer, Model, Priority, Terms};
 use crate::telemetry::{RequestSpan, Ride};
 use crate::tensor::Tensors;
 
+/// Inputs and outputs of a request, and dimensions of a shape, that are looked at: more than any model has, and too few to fill memory
+/// with.
+pub(super) const MOST: usize = 1024;
+
 /// What a client wants of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Call {

@@ -12,6 +12,9 @@ use super::status::Refusal;
 /// Headers of one request. As many as hyper takes.
 const MAX_HEADERS: usize = 100;
 
+/// The longest body that hyper knows of: it refuses longer ones without a word, and what is beyond the bound of this server is refused later.
+const LONGEST: u64 = u64::MAX - 2;
+
 /// How the bytes behind a head are framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
@@ -107,6 +110,10 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
             let Some(value) = value else {
                 return Err(Refusal::bad_request("Content-Length is not a number of bytes"));
             };
+            if value > LONGEST {
+                let message = format!("a body of {value} bytes is longer than any that is taken");
+                return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+            }
             if length.replace(value).is_some() {
                 return Err(Refusal::bad_request("Content-Length is given twice"));
             }
@@ -293,6 +300,8 @@ mod tests {
             ("Content-Length: 0x4\r\n", 400),
             ("Content-Length: 99999999999999999999\r\n", 400),
             ("Content-Length:\r\n", 400),
+            ("Content-Length: 18446744073709551615\r\n", 413),
+            ("Content-Length: 18446744073709551614\r\n", 413),
             ("Transfer-Encoding: gzip, chunked\r\n", 501),
             ("Transfer-Encoding: chunked, chunked\r\n", 501),
             ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", 501),

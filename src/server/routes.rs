@@ -14,6 +14,7 @@ use super::status::Refusal;
 use super::trace::note_route;
 use super::{docs, opaque, overview, page, v1, v2};
 use crate::metrics::Format;
+use crate::quote::Quoted;
 
 /// Whom an address is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,12 +107,8 @@ async fn metrics_text(State(app): State<App>, headers: HeaderMap) -> Response {
     }
 }
 
-/// Longest part of a path that an error repeats.
-const QUOTED_PATH: usize = 100;
-
 pub(super) async fn no_such_path(uri: Uri) -> Refusal {
-    let path: String = uri.path().chars().take(QUOTED_PATH).collect();
-    Refusal::new(StatusCode::NOT_FOUND, format!("there is nothing at '{path}'"))
+    Refusal::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", Quoted(uri.path())))
 }
 
 /// The router itself adds `Allow`.

@@ -48,3 +48,23 @@ impl Running {
         (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
     }
 }
+
+#[tokio::test]
+async fn a_body_longer_than_any_number_of_bytes_is_refused_in_words_and_counted() {
+    let running = start(Options::default()).await;
+    for length in ["18446744073709551613", "18446744073709551614", "18446744073709551615"] {
+        let exchange = async {
+            let mut stream = TcpStream::connect(running.address).await.unwrap();
+            let head =
+                format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let answer = tokio::time::timeout(HANGS, exchange).await.expect("an answer in time");
+        assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("{\"error\":\""), "{length}: {answer}");
+    }
+    let (_, metrics) = running.ask("GET /metrics", "Host: localhost\r\n", "").await;
+    assert!(metrics.contains("uncork_http_requests_total{code=\"413\"} 3"), "{metrics}");
+}

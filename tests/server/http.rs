@@ -601,10 +601,12 @@ async fn only_the_outputs_asked_for_are_given() {
 async fn an_output_that_is_asked_for_twice_is_refused() {
     let server = simple().await;
     let mut body = request(json!([1]));
-    for times in [2, 8000] {
+    for (times, why) in
+        [(2, "output 'y' is asked for twice"), (1024, "output 'y' is asked for twice"), (8000, "1024 inputs, outputs")]
+    {
         body["outputs"] = json!(vec![json!({"name": "y"}); times]);
         let answer = server.infer(&body).await;
-        assert_eq!((answer.status, answer.error().as_str()), (400, "output 'y' is asked for twice"), "{times}");
+        assert!(answer.status == 400 && answer.error().contains(why), "{times}: {}", answer.error());
     }
     server.assert_unharmed().await;
 }

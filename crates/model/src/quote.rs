@@ -1,6 +1,7 @@
 //! What a caller wrote, in a message: escaped, and cut where it is long. A message is then no longer than its sentence, and
 //! cannot forge a line of the log.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 /// Most characters of a caller's text that are repeated.
@@ -43,6 +44,33 @@ impl<T: fmt::Display> fmt::Display for Dims<'_, T> {
     }
 }
 
+/// What a parser of JSON says, fit for a caller: what it repeats of the text is cut, and types go by their plain names.
+pub fn of_parser(error: &impl fmt::Display) -> String {
+    let (mut text, mut quote, mut repeated, mut is_escaped) = (String::new(), None, 0, false);
+    for c in error.to_string().chars() {
+        if quote.is_none() {
+            (quote, repeated) = (matches!(c, '"' | '`').then_some(c), 0);
+        } else if !is_escaped && quote == Some(c) {
+            quote = None;
+        } else {
+            repeated += 1;
+        }
+        is_escaped = c == '\\' && !is_escaped;
+        match repeated.cmp(&(MOST_CHARS + 1)) {
+            Ordering::Less => text.push(c),
+            Ordering::Equal if quote.is_some() => text.push('…'),
+            _ if quote.is_none() => text.push(c),
+            _ => {}
+        }
+    }
+    for (own, plain) in
+        [("usize", "a whole number from 0 on"), ("u64", "a whole number from 0 on"), ("i64", "a whole number")]
+    {
+        text = text.replace(&format!("expected {own}"), &format!("expected {plain}"));
+    }
+    text
+}
+
 /// A message of ours within `bytes`, with no character that would end or hide its line.
 pub fn on_one_line(message: &str, bytes: usize) -> String {
     let mut line = String::with_capacity(message.len().min(bytes));
@@ -73,6 +101,19 @@ mod tests {
         assert_eq!(Dims(&[1, -1]).to_string(), "[1, -1]");
         assert_eq!(Dims::<usize>(&[]).to_string(), "[]");
         assert_eq!(Dims(&[7; 9]).to_string(), "[7, 7, 7, 7, 7, 7, 7, 7, … 9 dimensions]");
+    }
+
+    #[test]
+    fn a_parser_repeats_little_and_names_no_types() {
+        let long = format!("invalid type: string \"{}\", expected usize at line 1", "a\\\"".repeat(50));
+        let said = of_parser(&long);
+        assert_eq!(
+            said,
+            format!("invalid type: string \"{}a…\", expected a whole number from 0 on at line 1", "a\\\"".repeat(13))
+        );
+        let field = format!("unknown field `{}`, there are no fields", "b".repeat(99));
+        assert_eq!(of_parser(&field), format!("unknown field `{}…`, there are no fields", "b".repeat(40)));
+        assert_eq!(of_parser(&"missing field `inputs`"), "missing field `inputs`");
     }
 
     #[test]

@@ -205,7 +205,7 @@ impl Desk {
                 let ready = match model(&name, &version) {
                     Ok(model) => !registry.is_draining() && model.stuck().is_none(),
                     Err(Error::Loading { .. }) => false,
-                    Err(unknown) => return Err(unknown.into()),
+                    Err(unknown) => return Err(unknown.for_strangers().into()),
                 };
                 framed(&ModelReadyResponse { ready })
             }

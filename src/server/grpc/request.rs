@@ -10,14 +10,11 @@ use crate::quote::{Dims, Quoted};
 use crate::raw;
 use crate::registry::Priority;
 use crate::runner::{Announced, Signature};
-use crate::server::call::Call;
+use crate::server::call::{Call, MOST};
 
 use crate::server::v2::request::{Forms, priority, timeout};
 use crate::server::v2::response::Form;
 use crate::tensor::{DataType, Tensor, Tensors};
-
-/// Inputs, raw contents, outputs and dimensions that are looked at: more than any model has, and too few to fill memory with.
-const MOST: usize = 1024;
 
 /// A request but for the elements of its tensors.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::registry::Model;
 use crate::runner::TensorSpec;
-use crate::server::app::{App, Named, json};
+use crate::server::app::{App, Named, Probed, json};
 
 #[derive(Serialize)]
 struct ServerMetadata {
@@ -73,7 +73,7 @@ struct ModelReady<'a> {
     stuck: Option<String>,
 }
 
-pub(in crate::server) async fn model_ready(State(app): State<App>, Named(model): Named) -> Response {
+pub(in crate::server) async fn model_ready(State(app): State<App>, Probed(model): Probed) -> Response {
     // A model is there when it is loaded and warm, whether or not others are.
     let stuck = model.stuck();
     let ready = !app.registry.is_draining() && stuck.is_none();

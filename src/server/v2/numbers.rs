@@ -9,6 +9,7 @@ use memchr::memchr2_iter;
 use memchr::memmem::Finder;
 
 use super::data::Nesting;
+use crate::server::call::MOST;
 
 /// Bytes of JSON from which on a search for lists is worth it.
 const LEAST: usize = 4 * 1024;
@@ -44,6 +45,9 @@ pub(super) fn set_apart(json: &[u8]) -> Option<Apart<'_>> {
         at = end;
         if let Some(list) = list {
             at = list + list_len(&json[list..])?;
+            if lists.len() == MOST {
+                return None;
+            }
             lists.push((text.len(), &json[list..at]));
             text.extend_from_slice(b"[]");
         }

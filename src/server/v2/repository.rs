@@ -15,7 +15,7 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::coding;
-use crate::quote::Quoted;
+use crate::quote::{Quoted, of_parser};
 use crate::repository::{ChangeError, Repository, Trouble};
 use crate::server::app::{App, json as answer};
 use crate::server::status::Refusal;
@@ -161,5 +161,5 @@ async fn body<T: for<'de> Deserialize<'de>>(app: &App, request: Request<Body>) -
         Some(_) => {}
     }
     let read = serde_json::from_slice(&body.bytes);
-    read.map(Some).map_err(|error| Refusal::bad_request(format!("the body is not understood: {error}")))
+    read.map(Some).map_err(|error| Refusal::bad_request(format!("the body is not understood: {}", of_parser(&error))))
 }

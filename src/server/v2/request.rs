@@ -6,22 +6,24 @@
 //! room for it.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::numbers::{self, Apart};
 use super::response::Form;
 use super::{binary, data};
 use crate::error::Error;
-use crate::quote::{Dims, Quoted};
+use crate::quote::{Dims, Quoted, of_parser};
 use crate::raw;
 use crate::registry::Priority;
 use crate::runner::{Announced, Signature};
-use crate::server::call::Call;
+use crate::server::call::{Call, MOST};
 use crate::tensor::{Data, DataType, Tensor, Tensors, elements as elements_of};
 
 /// What a client asks for.
@@ -59,9 +61,9 @@ struct RawRequest<'a> {
     #[serde(borrow, default)]
     parameters: Option<RawParameters<'a>>,
     #[serde(borrow)]
-    inputs: Vec<RawInput<'a>>,
+    inputs: Few<RawInput<'a>>,
     #[serde(borrow, default)]
-    outputs: Option<Vec<RawOutput<'a>>>,
+    outputs: Option<Few<RawOutput<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -83,13 +85,44 @@ impl RawParameters<'_> {
     }
 }
 
+/// A list of at most [`MOST`]: each element takes memory that nobody has set aside.
+struct Few<T>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Few<T>, D::Error> {
+        struct Elements<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Elements<T> {
+            type Value = Few<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Few<T>, A::Error> {
+                let mut few = Vec::new();
+                while let Some(element) = list.next_element()? {
+                    if few.len() == MOST {
+                        let message = format!("a request has {MOST} inputs, outputs and dimensions of a shape at most");
+                        return Err(A::Error::custom(message));
+                    }
+                    few.push(element);
+                }
+                Ok(Few(few))
+            }
+        }
+
+        from.deserialize_seq(Elements(PhantomData))
+    }
+}
+
 /// The elements stay text until the object is complete: `datatype` and `shape` may come after `data`.
 #[derive(Deserialize)]
 #[serde(expecting = "an input: an object with \"name\", \"shape\", \"datatype\" and \"data\"")]
 struct RawInput<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
-    shape: Vec<i64>,
+    shape: Few<i64>,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -188,21 +221,23 @@ pub(super) fn parse_apart<'a>(apart: &'a Apart<'a>) -> Option<Unread<'a>> {
 
 /// All of a body's JSON but for the elements, of which those in `lists` stand apart and those in binary in `rest`.
 fn parse_text<'a>(text: &'a str, lists: &[(usize, &'a [u8])], rest: &mut &'a [u8]) -> Result<Unread<'a>, Error> {
-    let raw: RawRequest<'_> =
-        serde_json::from_str(text).map_err(|e| Error::Invalid(format!("the body is not an infer request: {e}")))?;
+    let raw: RawRequest<'_> = serde_json::from_str(text)
+        .map_err(|e| Error::Invalid(format!("the body is not an infer request: {}", of_parser(&e))))?;
     let parameters = raw.parameters.unwrap_or_default();
     let (timeout, priority) = parameters.terms()?;
-    if raw.inputs.is_empty() {
+    if raw.inputs.0.is_empty() {
         return Err(Error::Invalid("a request needs at least one input".into()));
     }
     let elements = |json: &'a RawValue| {
         let at = numbers::place(text, json.get());
-        lists.iter().find(|(place, _)| *place == at).map_or(Elements::Json(json), |(_, list)| Elements::Apart(list))
+        // They are in the order of their places.
+        let found = lists.binary_search_by_key(&at, |(place, _)| *place);
+        found.map_or(Elements::Json(json), |i| Elements::Apart(lists[i].1))
     };
-    let inputs = raw.inputs.into_iter().map(|raw| input(raw, elements, rest)).collect::<Result<_, _>>()?;
+    let inputs = raw.inputs.0.into_iter().map(|raw| input(raw, elements, rest)).collect::<Result<_, _>>()?;
     let other = if parameters.binary_data_output == Some(true) { Form::Binary } else { Form::Json };
     let (mut outputs, mut named) = (Vec::new(), Vec::new());
-    for output in raw.outputs.unwrap_or_default() {
+    for output in raw.outputs.map_or_else(Vec::new, |outputs| outputs.0) {
         named.push(form(&output, other)?);
         outputs.push(output.name.into_owned());
     }
@@ -299,8 +334,8 @@ fn input<'a>(
         let known: Vec<_> = DataType::ALL.iter().map(|d| d.name()).collect();
         invalid(&format_args!("unknown datatype {}; the protocol has {}", Quoted(&datatype), known.join(", ")))
     })?;
-    let negative = || invalid(&format_args!("shape {} has a negative dimension", Dims(&shape)));
-    let shape = shape.iter().map(|&n| usize::try_from(n).map_err(|_| negative())).collect::<Result<Vec<_>, _>>()?;
+    let negative = || invalid(&format_args!("shape {} has a negative dimension", Dims(&shape.0)));
+    let shape = shape.0.iter().map(|&n| usize::try_from(n).map_err(|_| negative())).collect::<Result<Vec<_>, _>>()?;
     let parameters = parameters.unwrap_or_default();
     refuse_shared_memory(&parameters).map_err(|e| invalid(&e))?;
     let elements = match (data, parameters.binary_data_size) {
@@ -476,6 +511,25 @@ mod tests {
     }
 
     #[test]
+    fn lists_that_would_take_memory_without_end_are_refused_at_their_1025th_element() {
+        let input = |shape: &str| format!(r#"{{"name":"x","shape":{shape},"datatype":"FP32","data":[1]}}"#);
+        let list = |element: &str, count| format!("[{}]", vec![element; count].join(","));
+        let body = |inputs: &str, outputs: &str| format!(r#"{{"inputs":{inputs},"outputs":{outputs}}}"#);
+        let fits = body(&list(&input(&list("1", MOST)), 1), &list(r#"{"name":"y"}"#, MOST));
+        assert_eq!(decode(fits.as_bytes()).unwrap().call.outputs.len(), MOST);
+        for body in [
+            body(&list(&input("[1]"), MOST + 1), "[]"),
+            body(&list(&input("[1]"), 1), &list(r#"{"name":"y"}"#, MOST + 1)),
+            body(&list(&input(&list("1", MOST + 1)), 1), "[]"),
+        ] {
+            let message = message(&body);
+            assert!(message.contains("1024 inputs, outputs and dimensions of a shape at most"), "{message}");
+        }
+        // Nor are lists set apart for inputs that there will never be.
+        assert!(numbers::set_apart(list(&input("[1]"), MOST + 1).as_bytes()).is_none());
+    }
+
+    #[test]
     fn null_stands_for_a_member_left_out() {
         let body = r#"{"id":null,"parameters":null,"outputs":null,
             "inputs":[{"name":"x","shape":[1],"datatype":"BOOL","data":[true]}]}"#;
@@ -538,6 +592,11 @@ mod tests {
             assert!(message.contains(words), "{body} gave {message}");
             assert!(!message.contains("struct"), "{message}");
         }
+        let long = "C".repeat(5000);
+        let text = message(&format!(
+            r#"{{"inputs":[{{"name":"x","shape":[1],"datatype":"FP32","parameters":{{"binary_data":"{long}"}}}}]}}"#
+        ));
+        assert!(text.contains("CCC…") && text.len() < 200, "{text}");
         assert_eq!(decode(b"\xff").unwrap_err(), Error::Invalid("the body is not UTF-8".into()));
     }
 }

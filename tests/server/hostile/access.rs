@@ -218,3 +218,17 @@ async fn a_page_of_another_site_reaches_nothing_but_probes() {
         assert_eq!(status, allowed, "{line}: {answer}");
     }
 }
+
+#[tokio::test]
+async fn a_stranger_who_probes_a_model_hears_of_no_other() {
+    let folder = Folder::new();
+    let running = start(tokens(&folder, &format!("ml {MODELS} inference\n"))).await;
+    for path in ["/v2/models/nope/ready", "/v2/models/m/versions/9/ready"] {
+        let (status, answer) = running.ask(&format!("GET {path}"), "Host: localhost\r\n", "").await;
+        let says_more = answer.contains("served here") || answer.contains("it has");
+        assert!(status == 404 && answer.contains("{\"error\":\"") && !says_more, "{path}: {answer}");
+    }
+    let own = format!("Host: localhost\r\nAuthorization: Bearer {MODELS}\r\n");
+    let (_, answer) = running.ask("GET /v2/models/nope", &own, "").await;
+    assert!(answer.contains("served here: 'm'"), "who may ask is told: {answer}");
+}
