@@ -53,7 +53,7 @@ fn assert_refused((code, out, err): (i32, String, String), parts: &[&str]) {
 #[test]
 fn a_file_that_is_wrong_is_refused_with_its_line_and_the_reason() {
     let folder = Folder::new();
-    let bad: [(&[u8], &str); 15] = [
+    let bad: [(&[u8], &str); 16] = [
         (b"1\n3\n2\n", "trace.csv:3: 2 s is before the arrival above it, 3 s; sort the file"),
         (b"0.5\n-1\n", "trace.csv:2: -1 s is negative; count from the first arrival"),
         (b"0.5\nNaN\n", "trace.csv:2: 'NaN' is no finite number of seconds"),
@@ -71,6 +71,7 @@ fn a_file_that_is_wrong_is_refused_with_its_line_and_the_reason() {
         (b"seconds,user\n0.5,1\n", "trace.csv:1: the column 'user' is none of rows, deadline_ms, priority; rename it"),
         (b"seconds,rows,rows\n0.5,1\n", "trace.csv:1: the column 'rows' is there twice"),
         (b"0.5\n\xff\n", "trace.csv:2: is not text (UTF-8)"),
+        (&[b'1'; 5000], "trace.csv has a line of 4096 bytes or more: it is no file of arrivals"),
         (b"# nothing yet\n", "trace.csv holds no arrivals; it must hold one in seconds a line"),
     ];
     for (text, message) in bad {

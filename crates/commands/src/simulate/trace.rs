@@ -9,6 +9,9 @@ use uncork_sim::{Arrival, TraceReader};
 /// A hundred million lines or so.
 const MOST_BYTES: u64 = 2 << 30;
 
+/// Bytes of a line: far more than a time and its columns have.
+const LONGEST_LINE: u64 = 4096;
+
 /// The arrivals of a file, or of stdin if it is called `-`; `shown` is what messages call it.
 ///
 /// # Errors
@@ -25,7 +28,10 @@ pub(crate) fn read(file: &Path, shown: &str, max_rows: usize) -> Result<Vec<Arri
     let mut arrivals = Vec::new();
     let mut line = Vec::new();
     let mut bytes = 0;
-    while lines.read_until(b'\n', &mut line).map_err(unreadable)? > 0 {
+    while lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(unreadable)? > 0 {
+        if line.len() as u64 == LONGEST_LINE && !line.ends_with(b"\n") {
+            return Err(format!("{shown} has a line of {LONGEST_LINE} bytes or more: it is no file of arrivals"));
+        }
         bytes += line.len() as u64;
         if bytes >= MOST_BYTES {
             return Err(format!("{shown} has {MOST_BYTES} bytes or more; simulate a part of it"));
