@@ -5,6 +5,7 @@
     python3 benches/front.py --seconds 3 --only sweep,back
     python3 benches/front.py --only apart       server and generator on a processor each
     python3 benches/front.py --only noise       a stand-in beside other work of the machine
+    python3 benches/front.py --only sweep,floor what the kernel alone takes, and what that leaves to any server
     python3 benches/front.py --mosec PYTHON     MOSEC beside it, in the same run; PYTHON has mosec and numpy
 
 Server and generator (`uncork loadtest`, Poisson arrivals) share the machine. Needs Python 3.11's standard library alone.
@@ -21,6 +22,7 @@ import os
 import pathlib
 import re
 import resource
+import socket
 import statistics
 import subprocess
 import sys
@@ -155,6 +157,42 @@ def apart(seconds):
     """The same where the generator takes nothing of the server's processor: the first two are theirs."""
     print("\nthe server on one processor, the generator on another")
     sweep(seconds, tuple(range(8000, 26000, 2000)), server="0", generator="1")
+
+
+REQUEST_BYTES, ANSWER_BYTES = 700, 300
+
+
+def floor(highest):
+    """What the kernel alone takes of a request and its answer, and how much of S that leaves at most to any server."""
+    with socket.create_server(("127.0.0.1", 0), backlog=CONNECTIONS) as listener:
+        clients, servers = [], []
+        for _ in range(CONNECTIONS):
+            clients.append(socket.create_connection(listener.getsockname()))
+            servers.append(listener.accept()[0])
+    for end in clients + servers:
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    rounds, together = 24, 512  # so many requests are under way at a time
+    request, answer = bytes(REQUEST_BYTES), bytes(ANSWER_BYTES)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_stime
+    for _ in range(rounds):
+        for first in range(0, CONNECTIONS, together):
+            some = slice(first, first + together)
+            for client in clients[some]:
+                client.send(request)
+            for server in servers[some]:
+                server.recv(4096)
+                server.send(answer)
+            for client in clients[some]:
+                client.recv(4096)
+    kernel = 1e6 * (resource.getrusage(resource.RUSAGE_SELF).ru_stime - before) / rounds / CONNECTIONS
+    for end in clients + servers:
+        end.close()
+    print(f"\nthe kernel takes {kernel:.1f} us of a processor for a request and its answer, both ends; at S = {highest} there are")
+    whole = 1e6 * os.cpu_count() / highest
+    print(f"{whole:.0f} us for each, on {os.cpu_count()} processors. If all else were free for those who are refused and for the generator:")
+    for factor in (1.5, 2, 3):
+        most = (whole - factor * kernel) / (whole - kernel)
+        print(f"{factor:>12} S: at most {100 * max(0, most):.0f} % of S")
 
 
 def back(seconds, highest):
@@ -292,7 +330,7 @@ def mosec(python, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=5, help="of each rate")
-    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; apart and noise are not among those by default")
+    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; apart, noise and floor are not among those by default")
     parser.add_argument("--highest", type=int, default=28000, help="S, where it is not measured")
     parser.add_argument("--mosec", metavar="PYTHON", help="a Python that has mosec and numpy")
     args = parser.parse_args()
@@ -302,6 +340,8 @@ def main():
     parts = args.only.split(",")
     highest = sweep(args.seconds) if "sweep" in parts else args.highest
     highest = highest or args.highest
+    if "floor" in parts:
+        floor(highest)
     if "back" in parts:
         back(args.seconds, highest)
     if "probes" in parts:
