@@ -138,19 +138,21 @@ def header(what):
 def sweep(seconds, rates=(15000, 20000, 25000, 28000, 30000, 32000), server=None, generator=None):
     """digits, from half of what it can to what the generator cannot offer any more; then back."""
     header(f"digits, {CONNECTIONS} connections, cap {CAP_MS} ms, a second")
-    highest = 0
+    highest, seen = 0, []
     with serving("--max-latency-ms", str(CAP_MS), processors=server) as address:
         for rate in rates:
             f = measured(address, rate, seconds, processors=generator)
             row(rate, f)
+            seen.append(f)
             if f["on_time"] >= 0.99 * f["offered"]:
                 highest = rate
         print(f"S = {highest}")
         for factor in (1.5, 2, 3) if highest else ():
             f = measured(address, int(factor * highest), seconds, processors=generator)
             row(f"{factor} S", f)
+            seen.append(f)
             print(f"{'':>14} {100 * f['from_sending'] / highest:.0f} % of S; by the server's own count {100 * f['own'] / highest:.0f} %")
-    return highest
+    return highest, seen
 
 
 def apart(seconds):
@@ -162,8 +164,8 @@ def apart(seconds):
 REQUEST_BYTES, ANSWER_BYTES = 700, 300
 
 
-def floor(highest):
-    """What the kernel alone takes of a request and its answer, and how much of S that leaves at most to any server."""
+def floor(highest, seen):
+    """What the kernel alone takes of a request and its answer, and how much of S that leaves at most to this server."""
     with socket.create_server(("127.0.0.1", 0), backlog=CONNECTIONS) as listener:
         clients, servers = [], []
         for _ in range(CONNECTIONS):
@@ -187,12 +189,16 @@ def floor(highest):
     kernel = 1e6 * (resource.getrusage(resource.RUSAGE_SELF).ru_stime - before) / rounds / CONNECTIONS
     for end in clients + servers:
         end.close()
-    print(f"\nthe kernel takes {kernel:.1f} us of a processor for a request and its answer, both ends; at S = {highest} there are")
-    whole = 1e6 * os.cpu_count() / highest
-    print(f"{whole:.0f} us for each, on {os.cpu_count()} processors. If all else were free for those who are refused and for the generator:")
-    for factor in (1.5, 2, 3):
-        most = (whole - factor * kernel) / (whole - kernel)
-        print(f"{factor:>12} S: at most {100 * max(0, most):.0f} % of S")
+    print(f"\nthe kernel takes {kernel:.1f} us of a processor for a request and its answer, both ends")
+    whole = 1e6 * os.cpu_count()
+    # What is not answered costs the kernel's part at least. By the run that leaves the least for the others, an answer costs:
+    costs = [(whole - kernel * (f["sent"] - f["from_sending"])) / f["from_sending"] for f in seen if f["from_sending"]]
+    if highest and costs:
+        each = min(costs)
+        print(f"an answer takes {each:.1f} us at most, both ends and the model. If a refusal took no more than the kernel's part:")
+        for factor in (1.5, 2, 3):
+            most = (whole - factor * highest * kernel) / (each - kernel) / highest
+            print(f"{factor:>12} S: {100 * max(0, most):.0f} % of S")
 
 
 def back(seconds, highest):
@@ -338,10 +344,10 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20000) if hard > 0 else 20000, hard))
     print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
     parts = args.only.split(",")
-    highest = sweep(args.seconds) if "sweep" in parts else args.highest
+    highest, seen = sweep(args.seconds) if "sweep" in parts else (args.highest, [])
     highest = highest or args.highest
     if "floor" in parts:
-        floor(highest)
+        floor(highest, seen)
     if "back" in parts:
         back(args.seconds, highest)
     if "probes" in parts:
