@@ -134,7 +134,10 @@ def in_time(count, asked):
 
 def lost(report, busy):
     """What a caller did not get, in words; nothing of it is an answer that came late."""
-    told = {name: count for name, count in report["errors"].items() if count and name != "all"}
+    # On a machine with other work the generator may come to some too late to send them.
+    unsent = report["generator"]["came_too_late_for"] if busy else 0
+    errors = {**report["errors"], "never_sent": report["errors"]["never_sent"] - unsent}
+    told = {name: count for name, count in errors.items() if count and name != "all"}
     is_borne = busy and report["refused"] <= 0.05 * report["requests"]
     return {**told, **({"refused": report["refused"]} if report["refused"] and not is_borne else {})}
 

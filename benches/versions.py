@@ -90,7 +90,6 @@ def swaps(url, folder, asked):
 
     seconds = 4 + 2 * asked.swaps
     command = [BINARY, "loadtest", url, "--model", "m", "--rate", str(asked.rate), "--for", f"{seconds}s", "--json", "-"]
-    command += ["--slo", "errors<=0%"]
     command += ["--slo", "on-time>=95%"] if asked.busy else ["--slo", f"p99<={CAP_MS}ms", "--slo", "refused<=0%"]
     load = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
     caller = threading.Thread(target=hold_against_versions)
@@ -110,7 +109,11 @@ def swaps(url, folder, asked):
     print(f"  load: {json.dumps(report['counts'] if 'counts' in report else report.get('requests'))}")
     for verdict in report.get("objectives", report.get("slos", [])):
         print(f"  {json.dumps(verdict)}")
-    if load.returncode != 0:
+    # On a machine with other work the generator may come to some too late to send them, and say that it cannot tell: the server lost none.
+    unsent = report["generator"]["came_too_late_for"] if asked.busy else 0
+    if report["errors"]["all"] != unsent:
+        wrong.append(f"not answered: {report['errors']}")
+    if load.returncode not in ((0, 2) if asked.busy else (0,)):
         wrong.append(f"the load test ended with {load.returncode}")
     if len(checked) < 1 + asked.swaps:
         wrong.append(f"only these versions answered: {sorted(checked)}")
