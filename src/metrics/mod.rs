@@ -379,9 +379,9 @@ impl HttpMetrics {
 
     /// Counts an answer with this status.
     pub fn count(&self, status: u16) {
-        let is_it = |code: &&str| code.parse() == Ok(status);
-        let place = catalogue::CODES.iter().position(is_it).or(self.requests.len().checked_sub(1));
-        if let Some(counter) = place.and_then(|place| self.requests.get(place)) {
+        let hundreds = [b'0' + (status / 100 % 10) as u8, b'0' + (status / 10 % 10) as u8, b'0' + (status % 10) as u8];
+        let place = catalogue::CODES.iter().position(|code| code.as_bytes() == hundreds);
+        if let Some(counter) = place.map_or(self.requests.last(), |place| self.requests.get(place)) {
             counter.increment(1);
         }
     }

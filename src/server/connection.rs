@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use axum::Router;
@@ -334,7 +334,7 @@ async fn serve_at(place: Place, heard: Heard, counter: Counter, closing: watch::
     let Heard { stream, opened, counted, .. } = heard;
     match stream.moved_here() {
         Ok(stream) => {
-            let quick = Quick { fronts: Arc::clone(&place.fronts), ..counter.quick.clone() };
+            let quick = Arc::new(Quick { fronts: Arc::clone(&place.fronts), ..counter.quick.clone() });
             if let Some(socket) = secured(stream, &counter, closing.clone()).await {
                 // Behind a handshake the time for a head begins anew.
                 let opened = if let Socket::Tls(_) = socket { Instant::now() } else { opened };
@@ -375,7 +375,7 @@ async fn serve(
     mut socket: Socket,
     opened: Instant,
     counter: Counter,
-    quick: Quick,
+    quick: Arc<Quick>,
     mut closing: watch::Receiver<bool>,
 ) {
     // Only spans tell who asked.
@@ -430,12 +430,21 @@ async fn serve_http1(
     opened: Instant,
     peer: Option<SocketAddr>,
     counter: Counter,
-    quick: Quick,
+    quick: Arc<Quick>,
     mut closing: watch::Receiver<bool>,
 ) {
     let mut guard = Guard::new(socket, first, opened, &counter.options, quick);
     let outstanding = guard.outstanding();
-    {
+    let ended = tokio::select! {
+        biased; // what was read is begun with before the end is
+        ended = poll_fn(|cx| guard.poll_plain(cx)) => ended,
+        () = wait_until_true(&mut closing) => Ok(false),
+    };
+    let needs_hyper = ended.unwrap_or_else(|error| {
+        tracing::debug!(%error, "connection ended");
+        false
+    });
+    if needs_hyper {
         let service = service_fn(|request| answer_http1(counter.clone(), request, peer, outstanding.clone()));
         let connection = http1::Builder::new()
             .max_buf_size(Options::READ_BUFFER)
@@ -444,7 +453,7 @@ async fn serve_http1(
             .serve_connection(TokioIo::new(&mut guard), service);
         let mut connection = pin!(connection);
         let ended = tokio::select! {
-            biased; // what was read is begun with before the end is
+            biased; // the same
             ended = connection.as_mut() => ended,
             () = wait_until_true(&mut closing) => {
                 connection.as_mut().graceful_shutdown();
@@ -460,7 +469,22 @@ async fn serve_http1(
 
 /// Returns when the value is true, or when nobody is left to make it so.
 async fn wait_until_true(value: &mut watch::Receiver<bool>) {
-    let _ = value.wait_for(|&value| value).await;
+    // To ask takes a lock that all who wait share. Who has asked once is woken, and need not ask again before the value has changed.
+    let seen = value.clone();
+    let mut asked_by: Option<Waker> = None;
+    let mut waiting = pin!(value.wait_for(|&value| value));
+    poll_fn(|cx| {
+        let has_asked = asked_by.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if has_asked && matches!(seen.has_changed(), Ok(false)) {
+            return Poll::Pending;
+        }
+        // A task that has used up its turn is told to come again, and has not asked.
+        let asks = tokio::task::coop::has_budget_remaining();
+        let polled = waiting.as_mut().poll(cx).map(drop);
+        asked_by = asks.then(|| cx.waker().clone());
+        polled
+    })
+    .await;
 }
 
 /// Counts its request as answered when it goes, whether the answer was made or the client left first.

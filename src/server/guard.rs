@@ -1,5 +1,5 @@
 //! A connection that shows hyper only heads that passed [`head::check`], that keeps time, and that answers some requests before
-//! hyper hears of them.
+//! hyper hears of them. As long as all are such requests, there is no hyper.
 //!
 //! The guard follows the framing of what passes through: head, body, head. While the client's next bytes are overdue,
 //! or an answer is not taken, it ends the connection with an error; [`Guard::finish`] then says why to the client.
@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +34,9 @@ use crate::telemetry::RequestId;
 /// How long a connection that is closed early still swallows what its client is sending. A socket that is closed with
 /// unread bytes sends a reset, and the reset destroys the answer that the client has not read yet.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// Bytes that are read at once as long as there is no hyper: a longer request is for hyper.
+const AT_ONCE: usize = 16 * 1024;
 
 /// Bytes that are kept of what a client sends while its request is being answered: more is left in the socket.
 const AHEAD: usize = 8 * 1024;
@@ -122,7 +126,9 @@ pub(super) struct Guard {
     /// Why the connection is to end.
     refusal: Option<Refusal>,
 
-    quick: Quick,
+    quick: Arc<Quick>,
+    /// What came before there was hyper, and is for it.
+    handed: Vec<u8>,
     /// A request that is answered without hyper.
     ride: Option<Ride>,
     /// What is being written without hyper, and how much of it is.
@@ -144,7 +150,7 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Guards `socket`, which was opened at `opened` and of which `first` was read already, by the bounds of `options`.
-    pub(super) fn new(socket: Socket, first: Vec<u8>, opened: Instant, options: &Options, quick: Quick) -> Guard {
+    pub(super) fn new(socket: Socket, first: Vec<u8>, opened: Instant, options: &Options, quick: Arc<Quick>) -> Guard {
         let now = socket.heard();
         Guard {
             socket,
@@ -163,6 +169,7 @@ impl Guard {
             arrived: now,
             refusal: None,
             quick,
+            handed: Vec::new(),
             ride: None,
             reply: None,
             ahead: first,
@@ -180,7 +187,17 @@ impl Guard {
         self.outstanding.clone()
     }
 
-    /// Ends the connection when hyper is done with it: tells the client and the log why it was refused, if it was, and lets
+    /// Answers what needs no hyper, until something comes that does (`true`), or nothing comes any more. The error is the one that hyper would
+    /// have been given.
+    pub(super) fn poll_plain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let mut bytes = [MaybeUninit::uninit(); AT_ONCE];
+        let mut read = ReadBuf::uninit(&mut bytes);
+        ready!(self.poll_for_hyper(cx, &mut read))?;
+        self.handed.extend_from_slice(read.filled());
+        Poll::Ready(Ok(!self.handed.is_empty()))
+    }
+
+    /// Ends the connection when no more is read of it: tells the client and the log why it was refused, if it was, and lets
     /// what it is still sending run out, for one second at most.
     pub(super) async fn finish(mut self, refusals: &Refusals) {
         // The server is going, and this one is still owed its answer. One that cannot be written needs none.
@@ -401,6 +418,52 @@ impl Guard {
         Poll::Ready(Ok(()))
     }
 
+    /// Reads what hyper is to see, and answers what needs no hyper.
+    fn poll_for_hyper(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        while self.refusal.is_none() {
+            ready!(self.poll_own(cx))?;
+            if self.is_over {
+                return Poll::Ready(Ok(()));
+            }
+            if self.poll_bytes(cx, buf)?.is_pending() {
+                ready!(self.poll_overdue(cx));
+                if !self.head.is_empty() {
+                    let message = format!("the request's head took longer than {:?}", self.head_timeout);
+                    self.refusal = Some(Refusal::new(StatusCode::REQUEST_TIMEOUT, message).and_close());
+                }
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            let bytes = &buf.filled()[before..];
+            if let Some(taken) = self.take(bytes).filter(|_| !bytes.is_empty()) {
+                // What came behind it is looked at when it is answered. It came earlier than what is ahead already.
+                if taken < bytes.len() {
+                    self.ahead.splice(..0, bytes[taken..].iter().copied());
+                    self.ahead_arrived = self.heard;
+                }
+                buf.set_filled(before);
+                continue;
+            }
+            match self.follow(bytes) {
+                Ok(()) => return Poll::Ready(Ok(())),
+                Err((good, refusal)) => {
+                    self.refusal = Some(refusal);
+                    buf.set_filled(before + good);
+                    if good > 0 {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
+            }
+        }
+        // The requests before the bad head are answered first: an error now would drop them. Sending their answers wakes
+        // the connection.
+        if self.outstanding.none() && self.writing_since.is_none() {
+            Poll::Ready(Err(io::ErrorKind::InvalidData.into()))
+        } else {
+            Poll::Pending
+        }
+    }
+
     /// How long the client may keep the server waiting now; `None` where it is the server's turn, or the body's own
     /// clock runs.
     fn patience(&self) -> Option<Duration> {
@@ -466,49 +529,13 @@ pub(super) fn poll_deadline(timer: &mut Option<Pin<Box<Sleep>>>, deadline: Insta
 
 impl AsyncRead for Guard {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        let before = buf.filled().len();
-        while this.refusal.is_none() {
-            ready!(this.poll_own(cx))?;
-            if this.is_over {
-                return Poll::Ready(Ok(()));
-            }
-            if this.poll_bytes(cx, buf)?.is_pending() {
-                ready!(this.poll_overdue(cx));
-                if !this.head.is_empty() {
-                    let message = format!("the request's head took longer than {:?}", this.head_timeout);
-                    this.refusal = Some(Refusal::new(StatusCode::REQUEST_TIMEOUT, message).and_close());
-                }
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-            let bytes = &buf.filled()[before..];
-            if let Some(taken) = this.take(bytes).filter(|_| !bytes.is_empty()) {
-                // What came behind it is looked at when it is answered. It came earlier than what is ahead already.
-                if taken < bytes.len() {
-                    this.ahead.splice(..0, bytes[taken..].iter().copied());
-                    this.ahead_arrived = this.heard;
-                }
-                buf.set_filled(before);
-                continue;
-            }
-            match this.follow(bytes) {
-                Ok(()) => return Poll::Ready(Ok(())),
-                Err((good, refusal)) => {
-                    this.refusal = Some(refusal);
-                    buf.set_filled(before + good);
-                    if good > 0 {
-                        return Poll::Ready(Ok(()));
-                    }
-                }
-            }
+        if self.handed.is_empty() {
+            return self.poll_for_hyper(cx, buf);
         }
-        // The requests before the bad head are answered first: an error now would drop them. Sending their answers wakes
-        // the connection.
-        if this.outstanding.none() && this.writing_since.is_none() {
-            Poll::Ready(Err(io::ErrorKind::InvalidData.into()))
-        } else {
-            Poll::Pending
-        }
+        let length = self.handed.len().min(buf.remaining());
+        buf.put_slice(&self.handed[..length]);
+        self.handed.drain(..length);
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -115,7 +115,7 @@ impl std::fmt::Debug for Quick {
 
 impl Quick {
     /// Decides about a request whose head is in. `body` is there if all of it came with the head.
-    pub(super) fn take(&self, head: &Head<'_>, bytes: &[u8], body: Option<&[u8]>, arrived: Instant) -> Taken {
+    pub(super) fn take(self: &Arc<Self>, head: &Head<'_>, bytes: &[u8], body: Option<&[u8]>, arrived: Instant) -> Taken {
         let Ask::Infer { model, version, form, who, is_plain } = head.ask else { return Taken::Passed };
         if self.serves == For::Operators {
             return Taken::Passed;
@@ -150,7 +150,7 @@ impl Quick {
                         Wanted::Any(answers::Ask { begin, query: query.to_owned(), body })
                     }
                 };
-                Taken::Riding(Box::pin(self.clone().ride(model, wanted, id, arrived, now)))
+                Taken::Riding(Box::pin(Arc::clone(self).ride(model, wanted, id, arrived, now)))
             }
             _ => Taken::Passed,
         }
@@ -166,7 +166,7 @@ impl Quick {
         self.door.check(Right::Inference, &Method::POST, &headers).ok()
     }
 
-    async fn ride(self, model: Arc<Model>, wanted: Wanted, id: RequestId, arrived: Instant, begun: Instant) -> Reply {
+    async fn ride(self: Arc<Self>, model: Arc<Model>, wanted: Wanted, id: RequestId, arrived: Instant, begun: Instant) -> Reply {
         let within = self.fronts().way_back.leaves(model.spec().max_latency);
         let came = Came { arrival: Arrival(arrived), whole: begun };
         let answering = wanted.of(&self.app, &model, came, within);

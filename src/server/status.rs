@@ -151,16 +151,22 @@ impl Refusal {
 
     /// The refusal as a whole HTTP/1.1 message, for where no request reached the router.
     pub(super) fn to_message(&self, id: &RequestId) -> Vec<u8> {
+        use std::io::Write;
+
+        const WRITTEN: &str = "a vector takes all that is written to it";
         let body = self.body();
-        let retry = self.retry_seconds().map(|s| format!("retry-after: {s}\r\n")).unwrap_or_default();
-        let close = if self.closes { "connection: close\r\n" } else { "" };
-        let head = format!(
-            "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nx-request-id: {}\r\n{retry}{close}\r\n",
-            self.status,
-            body.len(),
-            id.as_str(),
-        );
-        let mut message = head.into_bytes();
+        let mut message = Vec::with_capacity(256 + body.len());
+        let (length, id) = (body.len(), id.as_str());
+        write!(
+            message,
+            "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nx-request-id: {id}\r\n",
+            self.status
+        )
+        .expect(WRITTEN);
+        if let Some(seconds) = self.retry_seconds() {
+            write!(message, "retry-after: {seconds}\r\n").expect(WRITTEN);
+        }
+        message.extend_from_slice(if self.closes { b"connection: close\r\n\r\n" } else { b"\r\n" });
         message.extend_from_slice(&body);
         message
     }
