@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
@@ -75,6 +75,14 @@ impl Room {
         if bytes < UNCOUNTED { Ok(None) } else { self.reserve(bytes).map(Some) }
     }
 
+    /// What is `taken`, but for what is not needed where it is for `bytes` bytes.
+    pub(super) fn keep(taken: OwnedSemaphorePermit, bytes: usize) -> OwnedSemaphorePermit {
+        let mut taken = taken;
+        let spare = taken.num_permits().saturating_sub(bytes.div_ceil(UNIT));
+        drop(taken.split(spare));
+        taken
+    }
+
     /// Takes room for `bytes` more bytes into `taken`.
     pub(super) fn take(&self, bytes: usize, taken: &mut Option<OwnedSemaphorePermit>) -> Result<(), Refusal> {
         // Behind a body of which the rest is still to come, the connection is of no more use.
@@ -84,6 +92,58 @@ impl Room {
             None => *taken = Some(more),
         }
         Ok(())
+    }
+}
+
+/// Bytes that come piece by piece, each within the room: what they will take is set aside there before they take it.
+#[derive(Debug)]
+pub(super) struct Growing {
+    bytes: Vec<u8>,
+    /// Up to here the place for them is doubled when it is full.
+    enough: usize,
+    room: Room,
+    taken: Option<OwnedSemaphorePermit>,
+}
+
+impl Growing {
+    /// No bytes yet. There will hardly be more than `enough`.
+    pub(super) fn new(enough: usize, room: &Room) -> Growing {
+        Growing { bytes: Vec::new(), enough, room: room.clone(), taken: None }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Sees to it that `more` bytes find a place. While they move to a larger one they take both, of which the new one is not yet filled:
+    /// no more than its own size together, where that is twice the old one's.
+    pub(super) fn reserve(&mut self, more: usize) -> Result<(), Refusal> {
+        let (has, needed) = (self.bytes.capacity(), self.bytes.len() + more);
+        if needed > has {
+            let grown = needed.max(has.saturating_mul(2).min(self.enough));
+            self.room.take(grown - has, &mut self.taken)?;
+            self.bytes.reserve_exact(grown - self.bytes.len());
+        }
+        Ok(())
+    }
+
+    /// Sees to it that there is a place for `length` bytes in all, and grows no further than that as long as it is enough.
+    pub(super) fn expect(&mut self, length: usize) -> Result<(), Refusal> {
+        self.enough = length;
+        self.reserve(length.saturating_sub(self.len()))
+    }
+
+    /// Adds `piece`; 503 where there is no room for it.
+    pub(super) fn push(&mut self, piece: &[u8]) -> Result<(), Refusal> {
+        self.reserve(piece.len())?;
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+
+    /// All of it, whose last byte was in at `at`.
+    pub(super) fn whole(self, at: Instant) -> Whole {
+        Whole::new(self.bytes.into(), at, self.taken)
     }
 }
 
@@ -151,8 +211,9 @@ pub(super) async fn read(body: Body, options: &Options, room: &Room) -> Result<W
 /// The whole body, or `None` where it goes beyond `limit`.
 async fn collect(mut body: Body, announced: u64, limit: usize, room: &Room) -> Result<Option<Whole>, Refusal> {
     let mut first: Option<Bytes> = None;
-    let mut joined = BytesMut::new();
-    let mut taken = None;
+    // One that does not say how long it is may be as long as any.
+    let enough = if announced > 0 { announced as usize } else { limit };
+    let mut joined = Growing::new(enough, room);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Refusal::bad_request("the body broke off").and_close())?;
         // Trailers say nothing that is used here.
@@ -167,14 +228,16 @@ async fn collect(mut body: Body, announced: u64, limit: usize, room: &Room) -> R
             continue;
         }
         if let Some(first) = first.take() {
-            room.take(first.len(), &mut taken)?;
-            joined.reserve(announced.min(TRUSTED_LENGTH) as usize);
-            joined.extend_from_slice(&first);
+            joined.reserve(announced.min(TRUSTED_LENGTH) as usize)?;
+            joined.push(&first)?;
         }
-        room.take(data.len(), &mut taken)?;
-        joined.extend_from_slice(&data);
+        joined.push(&data)?;
     }
-    Ok(Some(Whole::new(first.unwrap_or_else(|| joined.freeze()), Instant::now(), taken)))
+    let at = Instant::now();
+    Ok(Some(match first {
+        Some(first) => Whole::new(first, at, None),
+        None => joined.whole(at),
+    }))
 }
 
 fn slow(limit: Duration) -> Refusal {

@@ -3,6 +3,7 @@
 //! `docs/workers.md` has the form in which a request and an answer are elements of a tensor.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +14,15 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Request, StatusCode};
-use serde::Deserialize;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::app::{App, Asked};
 use super::arrival::{Arrival, Came};
-use super::body::{self, Room};
+use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
 use super::call::{Unanswered, timing};
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
@@ -30,11 +33,47 @@ use crate::registry::{Answer, Model, Terms};
 use crate::telemetry::{RequestId, RequestSpan, Ride};
 use crate::tensor::{Data, Tensor, Tensors};
 
+/// Bytes that a row takes beside its own: where it is found, and where it is kept, in lists that grow by doubling.
+const EACH: usize = 64;
+
 /// A body that holds many rows.
 #[derive(Debug, Deserialize)]
 struct Many<'a> {
     #[serde(borrow)]
     instances: Vec<&'a RawValue>,
+}
+
+/// The same, of which nothing is kept but how many they are.
+#[derive(Debug, Deserialize)]
+struct HowMany {
+    instances: Count,
+}
+
+#[derive(Debug)]
+struct Count(usize);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Count, D::Error> {
+        struct Counting;
+
+        impl<'de> Visitor<'de> for Counting {
+            type Value = Count;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Count, A::Error> {
+                let mut count = 0;
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(Count(count))
+            }
+        }
+
+        from.deserialize_seq(Counting)
+    }
 }
 
 /// One row's answer.
@@ -86,7 +125,7 @@ async fn answer(
     let (asking, whole) = read(app, model, &parts, body).await.inspect_err(|_| model.count_unreadable())?;
     let came = Came { arrival, whole };
     let Written { status, content_type, body, timing, .. } = infer(app, model, came, span, asking).await?;
-    let mut response = coding::as_wished(&parts.headers, body).await?;
+    let mut response = coding::as_wished(&parts.headers, body, &app.room).await?;
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response.headers_mut().insert(v2::SERVER_TIMING, timing);
@@ -131,6 +170,7 @@ struct Asking {
     /// Whether they are a list, which is answered by one.
     is_many: bool,
     timeout: Option<Duration>,
+    _taken: Option<OwnedSemaphorePermit>,
 }
 
 /// A good answer.
@@ -155,7 +195,7 @@ async fn infer(
     span: &RequestSpan,
     asking: Asking,
 ) -> Result<Written, Refusal> {
-    let Asking { rows, is_many, timeout } = asking;
+    let Asking { rows, is_many, timeout, _taken } = asking;
     span.received(came.whole);
     span.decoded(rows.len());
     let inputs = Tensor::new(vec![rows.len()], Data::Bytes(rows)).map_err(|e| Error::Invalid(e.to_string()))?;
@@ -195,23 +235,34 @@ async fn read(app: &App, model: &Model, parts: &Parts, body: Body) -> Result<(As
     let query = parts.uri.query().unwrap_or_default();
     let headers = parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let id = parts.extensions.get().map(RequestId::as_str).unwrap_or_default();
-    Ok((rows(&begin(headers, query, id), &body.bytes, query, &app.room)?, body.at))
+    let (begin, at) = (begin(headers, query, id), body.at);
+    if body.bytes.len() < LONG_CONVERSION {
+        return Ok((rows(&begin, &body.bytes, query, &app.room)?, at));
+    }
+    let (query, room) = (query.to_owned(), app.room.clone());
+    Ok((long(move || rows(&begin, &body.bytes, &query, &room)).await??, at))
 }
 
 /// What a whole body asks for; its rows begin with `begin`.
 fn rows(begin: &[u8], body: &[u8], query: &str, room: &Room) -> Result<Asking, Refusal> {
     let timeout = timeout(query)?;
-    let many = has_instances(body).then(|| serde_json::from_slice::<Many<'_>>(body).ok()).flatten();
-    let Some(Many { instances }) = many else {
-        // One document, whatever it holds: the model's to read.
-        return Ok(Asking { rows: vec![[begin, body].concat()], is_many: false, timeout });
-    };
-    if instances.is_empty() {
+    let many = has_instances(body).then(|| serde_json::from_slice::<HowMany>(body).ok()).flatten();
+    let count = many.as_ref().map_or(1, |many| many.instances.0);
+    if count == 0 {
         return Err(Refusal::bad_request("'instances' is empty"));
     }
-    room.could_hold(body.len().saturating_add(begin.len().saturating_mul(instances.len())))?;
-    let rows = instances.iter().map(|row| [begin, row.get().as_bytes()].concat()).collect();
-    Ok(Asking { rows, is_many: true, timeout })
+    let takes = body.len().saturating_add((begin.len() + EACH).saturating_mul(count));
+    room.could_hold(takes.saturating_add(body.len()))?;
+    let _taken = if takes < UNCOUNTED { None } else { Some(room.reserve(takes)?) };
+    let row = |text: &[u8]| [begin, text].concat();
+    let many = many.and_then(|_| serde_json::from_slice::<Many<'_>>(body).ok());
+    let is_many = many.is_some();
+    let rows = match many {
+        Some(Many { instances }) => instances.iter().map(|text| row(text.get().as_bytes())).collect(),
+        // One document, whatever it holds: the model's to read.
+        None => vec![row(body)],
+    };
+    Ok(Asking { rows, is_many, timeout, _taken })
 }
 
 /// Whether a body begins as `{"instances": [`. Anything else is one row, whatever it holds: nobody reads it twice.
@@ -322,6 +373,25 @@ mod tests {
         for one in ["", "{}", r#"{"x":1,"instances":[1]}"#, r#"{"instances":{}}"#, "\u{feff}{"] {
             assert!(!has_instances(one.as_bytes()), "{one}");
         }
+    }
+
+    #[test]
+    fn rows_take_their_part_of_the_room_before_they_are_written() {
+        let begin = vec![b'h'; 2000];
+        let ask =
+            |body: &[u8], room| rows(&begin, body, "", &Room::new(room)).map_err(|refusal| refusal.status().as_u16());
+        let many = format!("{{\"instances\":[{}]}}", ["1"; 400].join(","));
+        let busy = Room::new(1 << 20);
+        let held = rows(&begin, many.as_bytes(), "", &busy).unwrap();
+        assert_eq!((held.rows.len(), held.is_many, held.rows[399].len()), (400, true, 2001));
+        assert_eq!(rows(&begin, many.as_bytes(), "", &busy).err().map(|refusal| refusal.status().as_u16()), Some(503));
+        drop(held);
+        assert!(rows(&begin, many.as_bytes(), "", &busy).is_ok());
+        assert_eq!(ask(many.as_bytes(), 400 * 2000).err(), Some(413));
+        assert_eq!(ask(&[b' '; 100_000], 1 << 20).map(|asking| (asking.is_many, asking.rows.len())), Ok((false, 1)));
+        assert_eq!(ask(&[b' '; 100_000], 150_000).err(), Some(413));
+        // Not UTF-8, and so no JSON: the model's to read.
+        assert_eq!(ask(b"{\"instances\":[\"\xff\"]}", 1 << 20).map(|asking| asking.is_many), Ok(false));
     }
 
     #[test]

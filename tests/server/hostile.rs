@@ -68,3 +68,34 @@ async fn a_body_longer_than_any_number_of_bytes_is_refused_in_words_and_counted(
     let (_, metrics) = running.ask("GET /metrics", "Host: localhost\r\n", "").await;
     assert!(metrics.contains("uncork_http_requests_total{code=\"413\"} 3"), "{metrics}");
 }
+
+#[tokio::test]
+async fn a_text_that_is_no_element_is_bounded_before_it_is_kept_or_repeated() {
+    let running = start(Options::default()).await;
+    let ask = |path: &'static str, body: String| {
+        let running = &running;
+        async move { running.ask(&format!("POST {path}"), "Host: localhost\r\n", &body).await }
+    };
+    let (v2, v1) = ("/v2/models/m/infer", "/v1/models/m:predict");
+    let with =
+        |member: &str| format!(r#"{{{member},"inputs":[{{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}}]}}"#);
+    let long = "\u{7f}".repeat(3_000_000);
+    for (path, body) in [
+        (v2, with(&format!("\"id\":\"{}\"", "i".repeat(1025)))),
+        (v2, with(&format!("\"id\":\"\\n{}\"", "i".repeat(1024)))),
+        (v2, with(&format!("\"id\":\"{long}\""))),
+        (v2, with(&format!("\"\\n{long}\":1"))),
+        (v2, with("\"id\":1").replace("[1,1]", &format!("\"{long}\""))),
+        (v2, with("\"id\":\"1\"").replace("\"x\"", &format!("\"{long}\""))),
+        (v1, format!(r#"{{"instances":[{{"x":[1]}},"{long}"]}}"#)),
+        (v1, format!(r#"{{"instances":[{{"\n{long}":[1]}}]}}"#)),
+        (v1, format!(r#"{{"signature_name":"{long}","instances":[[1]]}}"#)),
+        ("/v2/repository/index", format!(r#"{{"ready":"{long}"}}"#)),
+    ] {
+        let (status, answer) = ask(path, body.clone()).await;
+        assert_eq!(status, 400, "{} {answer}", &body[..40]);
+        assert!(answer.len() < 700, "{} {answer}", &body[..40]);
+    }
+    let (status, answer) = ask(v2, with(&format!("\"id\":\"{}\"", "i".repeat(1024)))).await;
+    assert!(status == 200 && answer.contains(&"i".repeat(1024)), "{answer}");
+}

@@ -222,7 +222,7 @@ impl Each {
                 }
             };
             desk.quick.http.count(status.as_u16());
-            packed(message, coding).await
+            packed(message, coding, &desk.app.room).await
         }));
     }
 }

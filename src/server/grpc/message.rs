@@ -19,7 +19,7 @@ use crate::server::Options;
 use crate::server::body::{Room, TRUSTED_LENGTH, Whole, long};
 use crate::server::http2::Line;
 use crate::server::status::Refusal;
-use crate::server::v2::coding::{Coding, LEAST};
+use crate::server::v2::coding::Coding;
 
 /// How messages are compressed that say they are.
 pub(super) const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -35,6 +35,8 @@ pub(super) struct Messages {
     /// What came and is not taken yet: in one piece, or joined.
     piece: Bytes,
     joined: BytesMut,
+    /// What `joined` may become before it takes more room.
+    held: usize,
     taken: Option<OwnedSemaphorePermit>,
     /// Since when the message is waited for, or read; and when its first byte came.
     since: Instant,
@@ -87,6 +89,7 @@ impl Messages {
             body,
             piece: Bytes::new(),
             joined: BytesMut::new(),
+            held: 0,
             taken: None,
             since: Instant::now(),
             begun: None,
@@ -168,6 +171,7 @@ impl Messages {
             self.piece.split_to(length)
         } else {
             self.joined.advance(HEAD);
+            self.held = 0;
             self.joined.split_to(length).freeze()
         };
         Ok(Some((is_packed, bytes)))
@@ -186,12 +190,22 @@ impl Messages {
             return Ok(());
         }
         if self.joined.is_empty() {
-            self.room.take(self.piece.len(), &mut self.taken)?;
-            self.joined.reserve(self.announced().min(TRUSTED_LENGTH as usize));
+            self.hold(self.announced().min(TRUSTED_LENGTH as usize).max(self.piece.len()))?;
             self.joined.extend_from_slice(&std::mem::take(&mut self.piece));
         }
-        self.room.take(data.len(), &mut self.taken)?;
+        let needed = self.joined.len() + data.len();
+        if needed > self.held {
+            self.hold(needed.max(self.held.saturating_mul(2).min(HEAD + self.most)))?;
+        }
         self.joined.extend_from_slice(&data);
+        Ok(())
+    }
+
+    /// Takes room for `bytes` bytes of a message that comes in pieces, and then the memory.
+    fn hold(&mut self, bytes: usize) -> Result<(), Refusal> {
+        self.room.take(bytes.saturating_sub(self.held), &mut self.taken)?;
+        self.held = bytes;
+        self.joined.reserve(bytes - self.joined.len());
         Ok(())
     }
 
@@ -221,8 +235,7 @@ pub(super) fn framed(length: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8>
     let mut bytes = Vec::with_capacity(HEAD + length);
     bytes.resize(HEAD, 0);
     write(&mut bytes);
-    let length = u32::try_from(bytes.len() - HEAD).unwrap_or(u32::MAX);
-    bytes[1..HEAD].copy_from_slice(&length.to_be_bytes());
+    said(&mut bytes, false);
     bytes
 }
 
@@ -232,12 +245,16 @@ pub(super) fn write(message: &impl prost::Message, to: &mut Vec<u8>) {
 }
 
 /// A framed message, compressed where that is wanted and gains something.
-pub(super) async fn packed(message: Bytes, coding: Option<Coding>) -> Result<Bytes, Refusal> {
-    let Some(coding) = coding.filter(|_| message.len() >= LEAST) else { return Ok(message) };
-    let packed = long(move || coding.pack(&message[HEAD..])).await?;
-    let mut framed = framed(packed.len(), |bytes| bytes.extend_from_slice(&packed));
-    framed[0] = 1;
-    Ok(framed.into())
+pub(super) async fn packed(message: Bytes, coding: Option<Coding>, room: &Room) -> Result<Bytes, Refusal> {
+    let Some(coding) = coding else { return Ok(message) };
+    Ok(coding.packed(message, HEAD, |framed| said(framed, true), room).await?.0)
+}
+
+/// Writes the head of a message that is there.
+fn said(framed: &mut [u8], is_packed: bool) {
+    let length = u32::try_from(framed.len() - HEAD).unwrap_or(u32::MAX);
+    framed[0] = is_packed.into();
+    framed[1..HEAD].copy_from_slice(&length.to_be_bytes());
 }
 
 /// How messages are compressed, in a header.

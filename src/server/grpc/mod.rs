@@ -185,7 +185,7 @@ impl Desk {
         let (arrival, span, frame) = (self.arrival.0, &self.span, Frame::Alone);
         let asked = self.infer(Ask { whole: &whole, arrival, deadline, span, frame });
         let Written { message, timing } = asked.await?;
-        let mut response = reply::unary(message::packed(message, coding).await?);
+        let mut response = reply::unary(message::packed(message, coding, &self.app.room).await?);
         let headers = response.headers_mut();
         headers.extend(message::encoding(coding));
         headers

@@ -14,6 +14,7 @@ use crate::server::call::{Call, MOST};
 
 use crate::server::v2::request::{Forms, priority, timeout};
 use crate::server::v2::response::Form;
+use crate::server::v2::text;
 use crate::tensor::{DataType, Tensor, Tensors};
 
 /// A request but for the elements of its tensors.
@@ -89,7 +90,10 @@ pub(super) fn parse(message: &[u8]) -> Result<Unread<'_>, Error> {
         match number {
             1 => unread.model = value.text().map_err(invalid)?,
             2 => unread.version = value.text().map_err(invalid)?,
-            3 => unread.id = value.text().map_err(invalid)?,
+            3 => {
+                unread.id = value.text().map_err(invalid)?;
+                text::check(unread.id).map_err(Error::Invalid)?;
+            }
             4 => {
                 let (name, parameter) = parameter(value).map_err(invalid)?;
                 match name {
@@ -104,6 +108,7 @@ pub(super) fn parse(message: &[u8]) -> Result<Unread<'_>, Error> {
             6 if unread.outputs.len() == MOST => return Err(too_many("outputs")),
             6 => {
                 let (name, form) = output(value.bytes().map_err(invalid)?)?;
+                text::check(name).map_err(Error::Invalid)?;
                 unread.outputs.push(name.to_owned());
                 unread.forms.push(form);
             }

@@ -25,6 +25,7 @@ use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
 use super::call::Call;
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
+use super::v2::request::Named;
 use super::v2::{self, coding};
 use crate::error::Error;
 use crate::quote::Quoted;
@@ -164,7 +165,7 @@ async fn answer(
         }
     };
     called.written(span);
-    let mut response = coding::as_wished(&parts.headers, written).await?;
+    let mut response = coding::as_wished(&parts.headers, written, &app.room).await?;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response.headers_mut().insert(v2::SERVER_TIMING, timing);
     Ok(response)
@@ -193,12 +194,12 @@ fn decode(body: &[u8], model: &Model, room: &Room) -> Result<Read, Refusal> {
     // What is written row by row is put together by inputs, in as many bytes again.
     let _texts = if body.len() < UNCOUNTED { None } else { Some(room.reserve(body.len())?) };
     let signature = model.signature();
-    let quoted;
+    let named;
     let unread = match request::parse(body, signature) {
         Ok(unread) => unread,
         Err(error @ Error::Invalid(_)) => {
-            quoted = v2::request::with_names_quoted(body, None).ok_or(error)?;
-            request::parse(&quoted.0, signature)?
+            named = Named::of(body, None, room)?.ok_or(error)?;
+            request::parse(&named.body, signature)?
         }
         Err(error) => return Err(error.into()),
     };

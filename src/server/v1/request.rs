@@ -14,12 +14,14 @@ use serde_json::value::RawValue;
 
 use super::SIGNATURE;
 use crate::error::Error;
-use crate::quote::Quoted;
+use crate::quote::{Quoted, of_parser};
 use crate::registry::Priority;
 use crate::runner::{Announced, Rows, Signature, SignatureError, TensorSpec};
+use crate::server::body::UNCOUNTED;
 use crate::server::call::Call;
 use crate::server::v2::data;
 use crate::server::v2::request::RawParameters;
+use crate::server::v2::text::{Text, refuse_long};
 use crate::tensor::{DataType, Tensor, Tensors};
 
 /// Deepest that lists may be nested: no model has so many dimensions.
@@ -37,8 +39,8 @@ pub(super) enum Form {
 #[derive(Deserialize)]
 #[serde(expecting = "an object with \"instances\" or \"inputs\"")]
 struct RawRequest<'a> {
-    #[serde(default)]
-    signature_name: Option<String>,
+    #[serde(borrow, default)]
+    signature_name: Option<Text<'a>>,
     #[serde(borrow, default)]
     instances: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -83,8 +85,12 @@ pub(super) fn parse<'a>(body: &'a [u8], signature: &Signature) -> Result<Unread<
         // Serde would take the members in their order.
         return Err(wrong(&"it must be an object"));
     }
-    let raw: RawRequest<'_> = serde_json::from_str(text).map_err(|e| wrong(&e))?;
-    if let Some(name) = raw.signature_name.as_deref().filter(|name| !name.is_empty() && *name != SIGNATURE) {
+    if text.len() >= UNCOUNTED {
+        refuse_long(text, &["instances", "inputs"])?;
+    }
+    let raw: RawRequest<'_> = serde_json::from_str(text).map_err(|e| wrong(&of_parser(&e)))?;
+    let signature_name = raw.signature_name.as_ref().map(|Text(name)| &**name);
+    if let Some(name) = signature_name.filter(|name| !name.is_empty() && *name != SIGNATURE) {
         let message =
             format!("Serving signature name: {} not found in signature def; it is \"{SIGNATURE}\"", Quoted(name));
         return Err(invalid(message));
@@ -261,7 +267,8 @@ impl<'de, F: FnMut(usize, &'de RawValue)> DeserializeSeed<'de> for Named<'_, F> 
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_map(self)
+        // `deserialize_map` would repeat a text that stands here in its error, all of it.
+        from.deserialize_any(self)
     }
 }
 
@@ -272,10 +279,15 @@ impl<'de, F: FnMut(usize, &'de RawValue)> Visitor<'de> for Named<'_, F> {
         f.write_str("an object with the inputs by name")
     }
 
+    /// An element may be a text of any length, so it is not repeated where it stands instead of a row.
+    fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<(), E> {
+        Err(E::custom("invalid type: string, expected an object with the inputs by name"))
+    }
+
     fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
         let specs = &self.signature.inputs;
         let mut is_given = vec![false; specs.len()];
-        while let Some(name) = members.next_key::<Cow<'de, str>>()? {
+        while let Some(Text(name)) = members.next_key::<Text<'de>>()? {
             let Some(at) = specs.iter().position(|spec| *spec.name == *name) else {
                 let expected = specs.iter().map(|spec| format!("'{}'", spec.name)).collect::<Vec<_>>().join(", ");
                 let name = name.into_owned();

@@ -15,11 +15,11 @@ use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use crate::server::Options;
-use crate::server::body::{self, Room, Whole, long};
+use crate::server::body::{self, Growing, Room, UNCOUNTED, Whole, counted, long};
 use crate::server::status::Refusal;
 
 /// Answers below this many bytes are sent as they are.
-pub(in crate::server) const LEAST: usize = 1024;
+const LEAST: usize = 1024;
 
 /// Bytes that are unpacked at a time, and room taken for them.
 const PIECE: usize = 64 * 1024;
@@ -69,14 +69,13 @@ impl Coding {
     pub(in crate::server) fn unpack(self, body: &Whole, most: usize, room: &Room) -> Result<Whole, Refusal> {
         let (packed, at) = (&body.bytes[..], body.at);
         match self {
-            Coding::Gzip => unpack(MultiGzDecoder::new(packed), at, most, room),
-            Coding::Deflate => unpack(ZlibDecoder::new(packed), at, most, room),
+            Coding::Gzip => unpack(|| MultiGzDecoder::new(packed), at, said_by_gzip(packed), most, room),
+            Coding::Deflate => unpack(|| ZlibDecoder::new(packed), at, None, most, room),
         }
     }
 
-    /// Compresses `bytes`, fast rather than well.
-    pub(in crate::server) fn pack(self, bytes: &[u8]) -> Vec<u8> {
-        let to = Vec::with_capacity(bytes.len() / 2);
+    /// Compresses `bytes`, fast rather than well, behind what stands in `to`.
+    fn pack(self, bytes: &[u8], to: Vec<u8>) -> Vec<u8> {
         let packed = match self {
             Coding::Gzip => {
                 let mut packer = GzEncoder::new(to, Compression::fast());
@@ -88,6 +87,37 @@ impl Coding {
             }
         };
         packed.expect("memory takes every byte")
+    }
+
+    /// `body` but for its first `head` bytes compressed, behind as many that are 0 before `finish` sees all of it; and whether
+    /// it is: not where it is short, where nothing is gained, and where there is no room for both.
+    pub(in crate::server) async fn packed(
+        self,
+        body: Bytes,
+        head: usize,
+        finish: fn(&mut [u8]),
+        room: &Room,
+    ) -> Result<(Bytes, bool), Refusal> {
+        let most = most_packed(body.len());
+        if body.len() < LEAST {
+            return Ok((body, false));
+        }
+        let taken = if most < UNCOUNTED { Ok(None) } else { room.reserve(most).map(Some) };
+        let Ok(taken) = taken else { return Ok((body, false)) };
+        long(move || {
+            // What is not written to of it takes no memory.
+            let mut to = Vec::with_capacity(most);
+            to.resize(head, 0);
+            let mut packed = self.pack(&body[head..], to);
+            if packed.len() >= body.len() {
+                return (body, false);
+            }
+            finish(&mut packed);
+            packed.shrink_to_fit();
+            let taken = taken.map(|taken| Room::keep(taken, packed.len()));
+            (counted(packed, taken), true)
+        })
+        .await
     }
 }
 
@@ -105,34 +135,77 @@ pub(in crate::server) async fn read(
     long(move || coding.unpack(&body, most, &room)).await?
 }
 
-/// An answer of this body, compressed if the client, who sent these headers, wishes that.
-pub(in crate::server) async fn as_wished(headers: &HeaderMap, body: Bytes) -> Result<Response, Refusal> {
-    let Some(coding) = Coding::wished(headers).filter(|_| body.len() >= LEAST) else {
-        return Ok(Response::new(Body::from(body)));
-    };
-    let packed = long(move || coding.pack(&body)).await?;
-    let mut response = Response::new(Body::from(packed));
-    response.headers_mut().insert(CONTENT_ENCODING, coding.name());
+/// An answer of this body, compressed if the client, who sent these headers, wishes that and there is room for it.
+pub(in crate::server) async fn as_wished(headers: &HeaderMap, body: Bytes, room: &Room) -> Result<Response, Refusal> {
+    let Some(coding) = Coding::wished(headers) else { return Ok(Response::new(Body::from(body))) };
+    let (body, is_packed) = coding.packed(body, 0, |_| (), room).await?;
+    let mut response = Response::new(Body::from(body));
+    if is_packed {
+        response.headers_mut().insert(CONTENT_ENCODING, coding.name());
+    }
     Ok(response)
 }
 
-fn unpack(mut from: impl Read, at: Instant, most: usize, room: &Room) -> Result<Whole, Refusal> {
-    let (mut unpacked, mut taken) = (Vec::new(), None);
+/// Most bytes that so many take when they are compressed: those that nothing is gained by stand in blocks of their own (RFC 1951,
+/// section 3.2.4), behind and before what the formats add.
+fn most_packed(bytes: usize) -> usize {
+    bytes + bytes / 1024 + 64
+}
+
+/// The length that the end of a gzip stream says (RFC 1952, section 2.3.1), which is that of its last part alone. `None` where it cannot
+/// be true, as nothing is packed to less than a 1,032nd.
+fn said_by_gzip(packed: &[u8]) -> Option<usize> {
+    let said = u32::from_le_bytes(*packed.last_chunk()?) as usize;
+    Some(said).filter(|said| *said <= packed.len().saturating_mul(1032))
+}
+
+/// What the reader that `open` gives unpacks, which is `said` bytes long where nothing was said wrongly. Where it is not known how long it
+/// is, that is found out first, keeping nothing: memory that grew with it would be left behind at every step.
+fn unpack<R: Read>(
+    open: impl Fn() -> R,
+    at: Instant,
+    said: Option<usize>,
+    most: usize,
+    room: &Room,
+) -> Result<Whole, Refusal> {
+    let too_large = || {
+        let message = format!("the unpacked body is larger than the {most} bytes that this server takes");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+    };
+    let broken = |error| Refusal::bad_request(format!("the body is not what its Content-Encoding says: {error}"));
     let mut piece = vec![0; PIECE];
-    loop {
-        let length = match from.read(&mut piece) {
-            Ok(0) => return Ok(Whole::new(unpacked.into(), at, taken)),
-            Ok(length) => length,
-            Err(error) => {
-                return Err(Refusal::bad_request(format!("the body is not what its Content-Encoding says: {error}")));
+    let count = |from: &mut R, piece: &mut [u8]| {
+        let mut length = 0;
+        loop {
+            match from.read(piece).map_err(broken)? {
+                0 => return Ok(length),
+                more => length += more,
             }
-        };
-        if length > most - unpacked.len() {
-            let message = format!("the unpacked body is larger than the {most} bytes that this server takes");
-            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+            if length > most {
+                return Err(too_large());
+            }
         }
-        room.take(length, &mut taken)?;
-        unpacked.extend_from_slice(&piece[..length]);
+    };
+    let mut length = match said {
+        Some(said) => said,
+        None => count(&mut open(), &mut piece)?,
+    };
+    if length > most {
+        return Err(too_large());
+    }
+    let mut unpacked = Growing::new(length, room);
+    unpacked.expect(length)?;
+    let mut from = open();
+    loop {
+        let more = from.read(&mut piece).map_err(broken)?;
+        if more == 0 {
+            return Ok(unpacked.whole(at));
+        }
+        if more > length - unpacked.len() {
+            length = count(&mut open(), &mut vec![0; PIECE])?;
+            unpacked.expect(length)?;
+        }
+        unpacked.push(&piece[..more])?;
     }
 }
 
@@ -148,7 +221,7 @@ mod tests {
     fn what_is_packed_is_unpacked_within_the_bound_and_the_room() {
         let text = b"inference ".repeat(20_000);
         for coding in Coding::ALL {
-            let packed = whole(coding.pack(&text));
+            let packed = whole(coding.pack(&text, Vec::new()));
             assert!(packed.bytes.len() < text.len() / 10);
             let unpacked = coding.unpack(&packed, text.len(), &Room::new(1 << 20)).unwrap();
             assert_eq!(unpacked.bytes, text);
@@ -157,6 +230,58 @@ mod tests {
             let cut = whole(packed.bytes[..packed.bytes.len() - 9].to_vec());
             assert_eq!(coding.unpack(&cut, 1 << 20, &Room::new(1 << 20)).unwrap_err().status().as_u16(), 400);
         }
+    }
+
+    #[test]
+    fn what_is_unpacked_takes_room_for_all_the_memory_that_it_is_given() {
+        let status = |coding: Coding, packed: Vec<u8>, most, room| {
+            let unpacked = coding.unpack(&whole(packed), most, &Room::new(room));
+            unpacked.map_or_else(|e| e.status().as_u16(), |whole| whole.bytes.len() as u16)
+        };
+        let packed = |coding: Coding| coding.pack(&[b' '; 300_000], Vec::new());
+        // All of it is asked for at once, and no more: memory that grew by doubling was counted by what was in it.
+        let zlib = |most, room| status(Coding::Deflate, packed(Coding::Deflate), most, room);
+        assert_eq!(
+            (zlib(1 << 20, 299_000), zlib(1 << 20, 301_000), zlib(299_999, 1 << 20)),
+            (503, 300_000u32 as u16, 413)
+        );
+        // gzip says how long it is, which is held against the bound before anything is unpacked, and may be a lie.
+        let gzip = |more: &[u8], most, room| status(Coding::Gzip, [&packed(Coding::Gzip), more].concat(), most, room);
+        assert_eq!((gzip(&[], 1 << 20, 301_000), gzip(&[], 299_999, 1 << 20)), (300_000u32 as u16, 413));
+        let second = Coding::Gzip.pack(b"x", Vec::new());
+        assert_eq!((gzip(&second, 1 << 20, 302_000), gzip(&second, 300_000, 1 << 20)), (300_001u32 as u16, 413));
+        let mut bomb = packed(Coding::Gzip);
+        let end = bomb.len() - 4;
+        bomb[end..].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(status(Coding::Gzip, bomb, usize::MAX, 1 << 20), 400);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_compressed_within_the_room_and_keeps_what_it_takes_of_it() {
+        let (answer, room) = (Bytes::from(vec![b'x'; 400_000]), Room::new(500_000));
+        let packed =
+            |body: Bytes, room: Room| async move { Coding::Gzip.packed(body, 0, |_| (), &room).await.unwrap() };
+        let mut state = 1u32;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            // xorshift32
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            (state >> 8) as u8 & 63
+        })
+        .take(400_000)
+        .collect();
+        let (first, is_packed) = packed(noise.into(), room.clone()).await;
+        assert!(is_packed && first.len() > 200_000, "{}", first.len());
+        assert_eq!(
+            packed(answer.clone(), room.clone()).await,
+            (answer.clone(), false),
+            "the first has most of the room"
+        );
+        drop(first);
+        let (second, is_packed) = packed(answer.clone(), room.clone()).await;
+        assert!(is_packed && second.len() < 4000);
+        assert!(packed(answer, room.clone()).await.1, "the second has next to nothing of it");
     }
 
     #[test]

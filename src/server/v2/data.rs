@@ -4,7 +4,6 @@
 //! element is parsed straight into its own type. That keeps integers exact over their whole range and rounds floats
 //! once; a general JSON number would take a detour through `f64`.
 
-use std::borrow::Cow;
 use std::num::IntErrorKind;
 use std::str::FromStr;
 
@@ -14,7 +13,9 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use fast_float2::{FastFloat, parse_partial};
 use half::{bf16, f16};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
+use super::text::{text_len, unescaped};
 use crate::quote::Dims;
 use crate::tensor::{Data, DataType, TensorError, elements};
 
@@ -124,7 +125,7 @@ fn float<P: FastFloat + From<f32>, T: Copy>(
 }
 
 fn string(token: &str) -> Result<Vec<u8>, Wrong> {
-    serde_json::from_str::<String>(token).map(String::into_bytes).map_err(|_| Wrong::Kind)
+    unescaped(token).ok_or(Wrong::Kind)
 }
 
 /// `{"b64": "…"}`
@@ -133,10 +134,10 @@ fn base64(token: &str) -> Result<Vec<u8>, Wrong> {
     #[serde(deny_unknown_fields)]
     struct Encoded<'a> {
         #[serde(borrow)]
-        b64: Cow<'a, str>,
+        b64: &'a RawValue,
     }
     let Encoded { b64 } = serde_json::from_str(token).map_err(|_| Wrong::Kind)?;
-    BASE64.decode(b64.as_bytes()).map_err(|_| Wrong::Kind)
+    BASE64.decode(string(b64.get())?).map_err(|_| Wrong::Kind)
 }
 
 /// Padded or not, as clients send it.
@@ -204,22 +205,10 @@ fn list<T>(
 /// Length of the element at the start of `text`: of an object, up to its last brace.
 pub(in crate::server) fn element_len(text: &[u8]) -> usize {
     match text[0] {
-        b'"' => string_len(text),
+        b'"' => text_len(text),
         b'{' => object_len(text),
         _ => text.iter().position(|b| matches!(b, b',' | b']' | b' ' | b'\n' | b'\r' | b'\t')).unwrap_or(text.len()),
     }
-}
-
-fn string_len(text: &[u8]) -> usize {
-    let mut at = 1;
-    while at < text.len() {
-        match text[at] {
-            b'"' => return at + 1,
-            b'\\' => at += 2,
-            _ => at += 1,
-        }
-    }
-    text.len()
 }
 
 fn object_len(text: &[u8]) -> usize {
@@ -227,7 +216,7 @@ fn object_len(text: &[u8]) -> usize {
     while at < text.len() {
         match text[at] {
             b'"' => {
-                at += string_len(&text[at..]);
+                at += text_len(&text[at..]);
                 continue;
             }
             b'{' => depth += 1,

@@ -10,6 +10,7 @@ mod numbers;
 pub(super) mod repository;
 pub(super) mod request;
 pub(super) mod response;
+pub(super) mod text;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use crate::registry::Model;
 use crate::runner::{Rows, Signature};
 use crate::telemetry::RequestSpan;
 use crate::tensor::Tensors;
-use request::{Forms, InferRequest};
+use request::{Forms, InferRequest, Named};
 use response::{Encoded, Form, Head, Unspeakable};
 
 /// The bytes of JSON at the begin of a body, where binary tensors follow.
@@ -70,7 +71,7 @@ async fn answer(
     let (read, whole) = read;
     let written = ask(&app, model, Came { arrival, whole }, span, read).await?;
     let Written { body, json, timing, .. } = written;
-    let mut response = coding::as_wished(&parts.headers, body).await?;
+    let mut response = coding::as_wished(&parts.headers, body, &app.room).await?;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, if json.is_some() { HeaderValue::from_static(BINARY) } else { JSON });
     if let Some(length) = json {
@@ -166,14 +167,14 @@ fn decode(body: &[u8], json: Option<usize>, model: &Model, room: &Room) -> Resul
     if let Some(read) = decode_apart(body, json, signature, room) {
         return Ok(read);
     }
-    let quoted;
+    let named;
     let unread = match json {
         Some(0) => request::parse_raw(body, signature)?,
         json => match request::parse(body, json) {
             Ok(unread) => unread,
             Err(error) => {
-                quoted = request::with_names_quoted(body, json).ok_or(error)?;
-                request::parse(&quoted.0, quoted.1)?
+                named = Named::of(body, json, room)?.ok_or(error)?;
+                request::parse(&named.body, named.json)?
             }
         },
     };

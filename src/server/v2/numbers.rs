@@ -9,10 +9,14 @@ use memchr::memchr2_iter;
 use memchr::memmem::Finder;
 
 use super::data::Nesting;
+use crate::server::body::UNCOUNTED;
 use crate::server::call::MOST;
 
 /// Bytes of JSON from which on a search for lists is worth it.
 const LEAST: usize = 4 * 1024;
+
+/// Most bytes of what is left behind of a text: longer ones, whose lists are not most of them, are read the other way, without a copy.
+const LONGEST_REST: usize = UNCOUNTED;
 
 /// Lists within lists that are set apart.
 const DEEPEST: usize = 16;
@@ -41,7 +45,11 @@ pub(super) fn set_apart(json: &[u8]) -> Option<Apart<'_>> {
         let is_token = begin == 0 || json[begin - 1] != b'\\';
         let colon = Some(behind_blanks(json, end)).filter(|&colon| is_token && json.get(colon) == Some(&b':'));
         let list = colon.map(|colon| behind_blanks(json, colon + 1)).filter(|&list| json.get(list) == Some(&b'['));
-        text.extend_from_slice(&json[at..list.unwrap_or(end)]);
+        let left = &json[at..list.unwrap_or(end)];
+        if text.len() + left.len() > LONGEST_REST {
+            return None;
+        }
+        text.extend_from_slice(left);
         at = end;
         if let Some(list) = list {
             at = list + list_len(&json[list..])?;
@@ -51,6 +59,9 @@ pub(super) fn set_apart(json: &[u8]) -> Option<Apart<'_>> {
             lists.push((text.len(), &json[list..at]));
             text.extend_from_slice(b"[]");
         }
+    }
+    if text.len() + json.len() - at > LONGEST_REST {
+        return None;
     }
     text.extend_from_slice(&json[at..]);
     let text = String::from_utf8(text).ok()?;

@@ -4,20 +4,22 @@
 //! (<https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_model_repository.md>). A name is looked
 //! for among those that the operator has given; nothing that a client sends becomes a path or a setting.
 
-use std::collections::BTreeMap;
+use std::fmt;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{Request, StatusCode};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
 use super::coding;
+use super::text::{Text, refuse_long};
 use crate::quote::{Quoted, of_parser};
 use crate::repository::{ChangeError, Repository, Trouble};
 use crate::server::app::{App, json as answer};
+use crate::server::body::UNCOUNTED;
 use crate::server::status::Refusal;
 
 /// A version and its state.
@@ -89,7 +91,42 @@ pub(in crate::server) async fn index(State(app): State<App>, request: Request<Bo
 #[derive(Default, Deserialize)]
 #[serde(default, expecting = "an object")]
 struct Change {
-    parameters: Option<BTreeMap<String, IgnoredAny>>,
+    parameters: Option<Parameters>,
+}
+
+/// Names of parameters, but for those that nobody looks at: the first that is refused, if there is one.
+struct Parameters(Option<String>);
+
+impl<'de> Deserialize<'de> for Parameters {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Parameters, D::Error> {
+        struct Names;
+
+        impl<'de> Visitor<'de> for Names {
+            type Value = Parameters;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of parameters")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Parameters, A::Error> {
+                let mut refused = None;
+                while let Some(Text(name)) = members.next_key::<Text<'de>>()? {
+                    members.next_value::<IgnoredAny>()?;
+                    if refused.is_none() && is_refused(&name) {
+                        refused = Some(name.into_owned());
+                    }
+                }
+                Ok(Parameters(refused))
+            }
+        }
+
+        from.deserialize_map(Names)
+    }
+}
+
+/// Whether a parameter would set what is the operator's.
+fn is_refused(parameter: &str) -> bool {
+    parameter == "config" || parameter.starts_with("file:")
 }
 
 /// `POST /v2/repository/models/{model}/load`
@@ -99,8 +136,7 @@ pub(in crate::server) async fn load(
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
     let Change { parameters } = body(&app, request).await?.unwrap_or_default();
-    let parameters = parameters.unwrap_or_default();
-    load_by_name(&app, &name, parameters.keys()).await?;
+    load_by_name(&app, &name, parameters.and_then(|Parameters(refused)| refused).iter()).await?;
     Ok(answer(StatusCode::OK, &json!({})))
 }
 
@@ -110,7 +146,7 @@ pub(in crate::server) async fn load_by_name<'a>(
     name: &str,
     mut parameters: impl Iterator<Item = &'a String>,
 ) -> Result<(), Refusal> {
-    if let Some(parameter) = parameters.find(|key| *key == "config" || key.starts_with("file:")) {
+    if let Some(parameter) = parameters.find(|key| is_refused(key)) {
         let message = format!(
             "parameter {} is not served: a model's files and settings are the operator's; put them into the folder of models",
             Quoted(parameter)
@@ -154,12 +190,16 @@ fn done(name: &str, changed: Result<(), ChangeError>) -> Result<(), Refusal> {
 async fn body<T: for<'de> Deserialize<'de>>(app: &App, request: Request<Body>) -> Result<Option<T>, Refusal> {
     let (parts, body) = request.into_parts();
     let body = coding::read(&parts.headers, body, &app.options, &app.room).await?;
+    let not_understood = |why: &dyn fmt::Display| Refusal::bad_request(format!("the body is not understood: {why}"));
+    let text = std::str::from_utf8(&body.bytes).map_err(|_| not_understood(&"it is not UTF-8"))?;
+    // Files may be among the parameters, which say that they are not taken. Names of parameters are put together in as much again.
+    let _taken = if text.len() < UNCOUNTED { None } else { Some(app.room.reserve(2 * text.len())?) };
+    refuse_long(text, &["parameters"])?;
     match body.bytes.trim_ascii().first() {
         None => return Ok(None),
         // Serde would take the members in their order.
-        Some(b'[') => return Err(Refusal::bad_request("the body is not understood: it must be an object")),
+        Some(b'[') => return Err(not_understood(&"it must be an object")),
         Some(_) => {}
     }
-    let read = serde_json::from_slice(&body.bytes);
-    read.map(Some).map_err(|error| Refusal::bad_request(format!("the body is not understood: {}", of_parser(&error))))
+    serde_json::from_str(text).map(Some).map_err(|error| not_understood(&of_parser(&error)))
 }

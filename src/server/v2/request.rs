@@ -14,16 +14,20 @@ use std::time::Duration;
 use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::numbers::{self, Apart};
 use super::response::Form;
+use super::text::{Text, refuse_long};
 use super::{binary, data};
 use crate::error::Error;
 use crate::quote::{Dims, Quoted, of_parser};
 use crate::raw;
 use crate::registry::Priority;
 use crate::runner::{Announced, Signature};
+use crate::server::body::{Room, UNCOUNTED};
 use crate::server::call::{Call, MOST};
+use crate::server::status::Refusal;
 use crate::tensor::{Data, DataType, Tensor, Tensors, elements as elements_of};
 
 /// What a client asks for.
@@ -56,8 +60,8 @@ impl Forms {
 #[derive(Deserialize)]
 #[serde(expecting = "an object with \"inputs\"")]
 struct RawRequest<'a> {
-    #[serde(default)]
-    id: Option<String>,
+    #[serde(borrow, default)]
+    id: Option<Text<'a>>,
     #[serde(borrow, default)]
     parameters: Option<RawParameters<'a>>,
     #[serde(borrow)]
@@ -121,10 +125,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
 #[serde(expecting = "an input: an object with \"name\", \"shape\", \"datatype\" and \"data\"")]
 struct RawInput<'a> {
     #[serde(borrow)]
-    name: Cow<'a, str>,
+    name: Text<'a>,
     shape: Few<i64>,
     #[serde(borrow)]
-    datatype: Cow<'a, str>,
+    datatype: Text<'a>,
     #[serde(borrow, default)]
     data: Option<&'a RawValue>,
     #[serde(default)]
@@ -135,7 +139,7 @@ struct RawInput<'a> {
 #[serde(expecting = "an output: an object with \"name\"")]
 struct RawOutput<'a> {
     #[serde(borrow)]
-    name: Cow<'a, str>,
+    name: Text<'a>,
     #[serde(default)]
     parameters: Option<RawTensorParameters>,
 }
@@ -202,6 +206,9 @@ pub(super) fn parse(body: &[u8], json: Option<usize>) -> Result<Unread<'_>, Erro
         })?,
     };
     let text = std::str::from_utf8(text).map_err(|_| Error::Invalid("the body is not UTF-8".into()))?;
+    if text.len() >= UNCOUNTED {
+        refuse_long(text, &["data"])?;
+    }
     let unread = parse_text(text, &[], &mut rest)?;
     if !rest.is_empty() {
         let message = format!("{} bytes are left behind those that the inputs' binary_data_size count", rest.len());
@@ -239,17 +246,44 @@ fn parse_text<'a>(text: &'a str, lists: &[(usize, &'a [u8])], rest: &mut &'a [u8
     let (mut outputs, mut named) = (Vec::new(), Vec::new());
     for output in raw.outputs.map_or_else(Vec::new, |outputs| outputs.0) {
         named.push(form(&output, other)?);
-        outputs.push(output.name.into_owned());
+        outputs.push(output.name.0.into_owned());
     }
-    Ok(Unread { id: raw.id, inputs, outputs, forms: Forms { named, other }, timeout, priority })
+    let id = raw.id.map(|Text(id)| id.into_owned());
+    Ok(Unread { id, inputs, outputs, forms: Forms { named, other }, timeout, priority })
 }
 
-/// The body with quotes around each bare `NaN`, `Infinity` and `-Infinity` of its JSON, and the JSON's length, if there are any:
-/// no JSON has them, but Python's `json` writes them by default, and so do clients that are built on it.
-pub(in crate::server) fn with_names_quoted(body: &[u8], json: Option<usize>) -> Option<(Vec<u8>, Option<usize>)> {
+/// A body with quotes around each bare `NaN`, `Infinity` and `-Infinity` of its JSON: no JSON has them, but Python's `json` writes
+/// them by default, and so do clients that are built on it.
+#[derive(Debug)]
+pub(in crate::server) struct Named {
+    /// The body.
+    pub(in crate::server) body: Vec<u8>,
+    /// The JSON's length, where other bytes follow it.
+    pub(in crate::server) json: Option<usize>,
+    _taken: Option<OwnedSemaphorePermit>,
+}
+
+impl Named {
+    /// This body, if there are any such names in it. 503 where there is no room for it.
+    pub(in crate::server) fn of(body: &[u8], json: Option<usize>, room: &Room) -> Result<Option<Named>, Refusal> {
+        let Some((text, rest)) = body.split_at_checked(json.unwrap_or(body.len())) else { return Ok(None) };
+        let mut length = 0;
+        quote_names(text, |piece| length += piece.len());
+        if length == text.len() {
+            return Ok(None);
+        }
+        let all = length + rest.len();
+        let _taken = if all < UNCOUNTED { None } else { Some(room.reserve(all)?) };
+        let mut body = Vec::with_capacity(all);
+        quote_names(text, |piece| body.extend_from_slice(piece));
+        body.extend_from_slice(rest);
+        Ok(Some(Named { body, json: json.map(|_| length), _taken }))
+    }
+}
+
+/// Says `text` piece by piece, with quotes around its names of what is no number.
+fn quote_names(text: &[u8], mut say: impl FnMut(&[u8])) {
     const NAMES: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
-    let (text, rest) = body.split_at_checked(json.unwrap_or(body.len()))?;
-    let mut quoted = Vec::with_capacity(body.len() + 64);
     let (mut at, mut is_string) = (0, false);
     while let Some(&byte) = text.get(at) {
         let name = NAMES.iter().find(|name| !is_string && text[at..].starts_with(name));
@@ -261,14 +295,9 @@ pub(in crate::server) fn with_names_quoted(body: &[u8], json: Option<usize>) -> 
         };
         is_string ^= byte == b'"';
         let quote: &[u8] = if name.is_some() { b"\"" } else { b"" };
-        [quote, &text[at..at + length], quote].into_iter().for_each(|piece| quoted.extend_from_slice(piece));
+        [quote, &text[at..at + length], quote].into_iter().for_each(&mut say);
         at += length;
     }
-    let length = quoted.len();
-    (length != text.len()).then(|| {
-        quoted.extend_from_slice(rest);
-        (quoted, json.map(|_| length))
-    })
 }
 
 /// The body is the elements of the model's only input, and nothing else (`Inference-Header-Content-Length: 0`): one row.
@@ -328,7 +357,7 @@ fn input<'a>(
     elements: impl Fn(&'a RawValue) -> Elements<'a>,
     rest: &mut &'a [u8],
 ) -> Result<Input<'a>, Error> {
-    let RawInput { name, shape, datatype, data, parameters } = raw;
+    let RawInput { name: Text(name), shape, datatype: Text(datatype), data, parameters } = raw;
     let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("input {}: {what}", Quoted(&name)));
     let datatype = DataType::from_name(&datatype).ok_or_else(|| {
         let known: Vec<_> = DataType::ALL.iter().map(|d| d.name()).collect();
@@ -359,7 +388,7 @@ fn input<'a>(
 /// How an output is to be written, where others are in form `other`.
 fn form(output: &RawOutput<'_>, other: Form) -> Result<Form, Error> {
     let Some(parameters) = &output.parameters else { return Ok(other) };
-    let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("output {}: {what}", Quoted(&output.name)));
+    let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("output {}: {what}", Quoted(&output.name.0)));
     refuse_shared_memory(parameters).map_err(|e| invalid(&e))?;
     let is_binary = parameters.binary_data.unwrap_or(other == Form::Binary);
     Ok(match parameters.classification {
@@ -499,14 +528,15 @@ mod tests {
             {"name":"y","shape":[1],"datatype":"INT8","parameters":{"binary_data_size":1}}]}"#;
         let body = [&json[..], b"N"].concat();
         assert!(parse(&body, Some(json.len())).is_err(), "it is no JSON");
-        let (body, length) = with_names_quoted(&body, Some(json.len())).unwrap();
-        let request = parse(&body, length).unwrap().read().unwrap();
+        let named = |body: &[u8], json| Named::of(body, json, &Room::new(1 << 20)).unwrap();
+        let Named { body, json, .. } = named(&body, Some(json.len())).unwrap();
+        let request = parse(&body, json).unwrap().read().unwrap();
         assert_eq!(request.id.as_deref(), Some("NaN \" Infinity"));
         let Data::Fp32(x) = request.call.inputs.get("x").unwrap().data() else { panic!("floats") };
         assert!(x[0].is_nan() && x[1..] == [f32::NEG_INFINITY, f32::INFINITY], "{x:?}");
         assert_eq!(request.call.inputs.get("y").unwrap().data(), &Data::Int8(vec![78]));
         for sound in [&br#"{"a":"NaN"}"#[..], b"{}", b"\"\\", b"[1,2]"] {
-            assert!(with_names_quoted(sound, None).is_none());
+            assert!(named(sound, None).is_none());
         }
     }
 
