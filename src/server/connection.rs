@@ -53,7 +53,7 @@ const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
 /// Connections over the cap that are being told so at the same time, and waited for until they have heard it. Beyond these, they are told
-/// and closed at once.
+/// and closed at once. No more than may be open besides: where few may be, there are few descriptors.
 const MAX_TURNED_AWAY: usize = 256;
 
 /// How long a connection over the cap is kept, so that its client can read why.
@@ -240,7 +240,7 @@ impl Connections {
             return;
         }
         let refusals = Arc::clone(&self.counter.refusals);
-        if self.turned_away.len() >= MAX_TURNED_AWAY {
+        if self.turned_away.len() >= MAX_TURNED_AWAY.min(bound) {
             let (refusal, id) = (no_room(bound), RequestId::made());
             refusals.note(&refusal, &id, None);
             // Whether the client hears it is the client's affair.

@@ -68,7 +68,8 @@ impl Serving {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut ready_line = String::new();
         stdout.read_line(&mut ready_line).unwrap();
-        let address = ready_line.trim_end().rsplit_once("http://").and_then(|(_, address)| address.parse().ok());
+        let behind = ready_line.trim_end().rsplit_once("http://").map(|(_, behind)| behind);
+        let address = behind.and_then(|behind| behind.split(' ').next()?.parse().ok());
         let Some(address) = address else {
             let _ = child.kill();
             panic!("not a ready line: {ready_line:?} ({:?})", child.wait());
@@ -446,11 +447,11 @@ fn a_signal_lets_the_request_in_flight_be_answered_and_ends_with_0() {
 fn connections_beyond_the_limit_of_open_files_are_told_so() {
     let folder = folder_with(STAND_IN);
     let log = folder.path().join("log");
-    let limited = |hard: &str| {
-        let server = uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]);
+    let limited = |soft: u32, hard: u32, more: &[&str]| {
+        let server = uncork(folder.path(), &[&["serve", "--http", "127.0.0.1:0"], more].concat());
         let mut command = Command::new("sh");
         command
-            .args(["-c", &format!("ulimit -Sn 256; ulimit -Hn {hard}; exec \"$0\" \"$@\"")])
+            .args(["-c", &format!("ulimit -Sn {soft}; ulimit -Hn {hard}; exec \"$0\" \"$@\"")])
             .current_dir(folder.path());
         command.arg(server.get_program()).args(server.get_args());
         for (name, _) in server.get_envs().filter(|(_, value)| value.is_none()) {
@@ -458,13 +459,34 @@ fn connections_beyond_the_limit_of_open_files_are_told_so() {
         }
         Serving::start_logging_to(fs::File::create(&log).unwrap(), command)
     };
-    let serving = limited("400");
+    let serving = limited(256, 400, &[]);
     let told = fs::read_to_string(&log).unwrap();
     assert!(told.contains("the limit of open files is 400: no more than 50 connections are taken"), "{told}");
     let open: Vec<TcpStream> = (0..50).map(|_| serving.connect()).collect();
     let mut answer = String::new();
     serving.connect().read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("all 50 connections are taken"), "{answer}");
+    drop(open);
+
+    // Those that are told so leave descriptors for what else there is to do, however few there are.
+    let socket = folder.path().join("admin");
+    let serving = limited(64, 64, &["--admin", &format!("unix:{}", socket.display())]);
+    let open: Vec<TcpStream> = (0..8).map(|_| serving.connect()).collect();
+    let mut refused: Vec<TcpStream> = (0..100).map(|_| serving.connect()).collect();
+    for _ in 0..5 {
+        let mut operator = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        operator.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        operator.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("uncork_http_connections"), "{answer}");
+    }
+    for refused in &mut refused {
+        let mut answer = String::new();
+        refused.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    }
+    let told = fs::read_to_string(&log).unwrap();
+    assert!(!told.contains("cannot accept connections"), "{told}");
     drop(open);
 }
 
