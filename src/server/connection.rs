@@ -414,7 +414,8 @@ async fn serve(
     }
 }
 
-/// The request with the host that `:authority` names: what is decided by `Host` holds for both.
+/// The request with the host that its target names, `:authority` in HTTP/2: that is the one that counts (RFC 9112, section 3.2.2), and what
+/// is decided by `Host` holds for both.
 fn of_its_authority(mut request: Request<Incoming>) -> Request<Incoming> {
     let authority = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
     if let Some(authority) = authority {
@@ -508,7 +509,7 @@ async fn answer_http1(
         None => (Arrival::now(), None),
     };
     let _answered = Answered(outstanding);
-    let mut response = answer(counter, request, peer, arrival).await;
+    let mut response = answer(counter, of_its_authority(request), peer, arrival).await;
     // See the guard: behind a body whose end is not in, or is in doubt, no head is looked for.
     if chunks_end.is_some_and(|is_in| !is_in.load(Ordering::Acquire)) {
         response.headers_mut().insert(CONNECTION, CLOSE);

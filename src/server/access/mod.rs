@@ -5,6 +5,7 @@
 //! answers. Such a request names its site in `Origin`, `Sec-Fetch-Site` or `Host`. On every other address a caller needs a
 //! token, or the operator has said that the network keeps strangers out.
 
+mod host;
 mod rate;
 mod tokens;
 
@@ -20,7 +21,6 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
-use http::uri::Authority;
 use http::{Method, StatusCode, Uri};
 
 use super::listener::Address;
@@ -152,10 +152,11 @@ impl Door {
             }
             Door::Local(hosts) => {
                 let is_ours = |host: &str| is_of_this_machine(host) || hosts.iter().any(|own| own == host);
-                if let Some(host) = own_host(headers)
-                    && !is_ours(&host)
+                let named = headers.get(HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
+                if let Some(named) = named
+                    && !host::host(&named).is_some_and(|host| is_ours(&host))
                 {
-                    let quoted = Quoted(&host);
+                    let quoted = Quoted(&named);
                     return Err(Refusal::new(
                         StatusCode::FORBIDDEN,
                         format!("this server is not called {quoted}; if it should be, name it in hosts of [server]"),
@@ -240,7 +241,7 @@ fn check_site(method: &Method, headers: &HeaderMap, is_ours: impl Fn(&str) -> bo
         let origin = String::from_utf8_lossy(origin.as_bytes()).into_owned();
         // `null`, as of a file or a sandbox, has no scheme.
         let uri = origin.parse::<Uri>().ok().filter(|uri| uri.scheme().is_some());
-        let host = uri.and_then(|uri| uri.authority().map(host_of));
+        let host = uri.and_then(|uri| host::host(uri.authority()?.as_str()));
         if !host.is_some_and(|host| is_ours(&host)) {
             return Err(elsewhere(&origin));
         }
@@ -253,16 +254,9 @@ fn check_site(method: &Method, headers: &HeaderMap, is_ours: impl Fn(&str) -> bo
     Ok(())
 }
 
-/// The host that a request names, in lower case and without the port.
+/// The host that a request names, if that is one.
 fn own_host(headers: &HeaderMap) -> Option<String> {
-    let host = headers.get(HOST)?;
-    // What is no authority is no name of ours either.
-    let text = String::from_utf8_lossy(host.as_bytes()).into_owned();
-    Some(text.parse::<Authority>().map_or(text, |authority| host_of(&authority)))
-}
-
-fn host_of(authority: &Authority) -> String {
-    authority.host().trim_end_matches('.').to_ascii_lowercase()
+    host::host(headers.get(HOST)?.to_str().ok()?)
 }
 
 /// Whether no page of another site can be behind this host: an address, or a name without a dot, which no public name server
@@ -317,7 +311,16 @@ mod tests {
         for host in own {
             assert_eq!(status(&local(), Method::POST, &[("host", host)]), 200, "{host}");
         }
-        for host in ["evil.example", "127.0.0.1.evil.example", "ml.example.com.evil.example", "evil.example.:80"] {
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "ml.example.com.evil.example",
+            "evil.example.:80",
+            "a b",
+            "@localhost",
+            "localhost@evil.example",
+            "evil.example%00.localhost",
+        ] {
             assert_eq!(status(&local(), Method::POST, &[("host", host)]), 403, "{host}");
         }
         assert_eq!(status(&local(), Method::POST, &[]), 200, "HTTP/1.0");
@@ -333,6 +336,7 @@ mod tests {
         assert_eq!(ask(Method::POST, &[("origin", "http://localhost:3000")]), 200);
         assert_eq!(ask(Method::POST, &[("origin", "https://evil.example")]), 403);
         assert_eq!(ask(Method::POST, &[("origin", "null")]), 403);
+        assert_eq!(ask(Method::POST, &[("origin", "http://evil.example%00.localhost")]), 403);
         assert_eq!(ask(Method::GET, &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]), 403);
         assert_eq!(ask(Method::GET, &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]), 200);
         assert_eq!(ask(Method::POST, &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]), 403);

@@ -201,6 +201,9 @@ async fn a_page_of_another_site_reaches_nothing_but_probes() {
         let refused = if needs == Needs::Nothing { 200 } else { 403 };
         let foreign = [
             "Host: evil.example\r\n",
+            "Host: evil.example localhost\r\n",
+            "Host: evil.example@localhost\r\n",
+            "Host: evil.example%00.localhost\r\n",
             "Host: a\r\nOrigin: http://evil.example\r\n",
             "Host: a\r\nSec-Fetch-Site: cross-site\r\n",
         ];
@@ -217,6 +220,25 @@ async fn a_page_of_another_site_reaches_nothing_but_probes() {
         };
         assert_eq!(status, allowed, "{line}: {answer}");
     }
+}
+
+/// RFC 9112, section 3.2.2.
+#[tokio::test]
+async fn the_host_of_a_whole_target_counts_and_not_the_header() {
+    let server = start(Options::default()).await;
+    for (target, host, expected) in [
+        ("http://evil.example/status", "localhost", 403),
+        ("http://localhost@evil.example/status", "localhost", 403),
+        ("http://evil.example@localhost/status", "localhost", 403),
+        ("http://localhost/status", "evil.example", 200),
+        ("http://127.0.0.1:8080/status", "localhost", 200),
+        ("/status", "evil.example", 403),
+    ] {
+        let (status, answer) = server.ask(&format!("GET {target}"), &format!("Host: {host}\r\n"), "").await;
+        assert_eq!(status, expected, "{target} with {host}: {answer}");
+    }
+    let (status, answer) = server.ask("POST http://evil.example/v2/models/m/infer", "Host: localhost\r\n", INFER).await;
+    assert_eq!(status, 403, "{answer}");
 }
 
 #[tokio::test]
