@@ -355,6 +355,8 @@ async fn bind(config: &Config, options: Options) -> Result<Server, String> {
         let hint = if is_ours { String::new() } else { format!("; {flag} names another address") };
         format!("cannot listen on {address}: {error}{hint}")
     };
+    // Not an address's fault, so it is found out before any.
+    options.check_files()?;
     let (first, others) = config.http.split_first().expect("there is an address");
     let mut server = Server::bind(first, options).await.map_err(|error| wrong(first, "--http", error))?;
     let others = others.iter().map(|address| (address, "--http"));

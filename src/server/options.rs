@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::access::Access;
-use super::tls::Tls;
+use super::access::{Access, Door};
+use super::tls::{Certificates, Tls};
 
 /// Every bound on connections, sizes and times, and who may ask. [`Default`] suits a server behind a load balancer as well as one alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +62,30 @@ impl Options {
     pub const CLIENT_TIME: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(24 * 3600);
     /// Bounds of `drain_delay` and `drain_timeout`.
     pub const DRAIN_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+
+    /// Reads the files that it names, as a server does that is bound with it.
+    ///
+    /// # Errors
+    /// One cannot be used: the sentence says which setting names it, what is wrong with it, and what to do.
+    pub fn check_files(&self) -> Result<(), String> {
+        if let Access::Tokens { file } = &self.access {
+            Door::of(&self.access).map_err(|error| {
+                let file = file.display();
+                format!(
+                    "tokens_file cannot be used: {error}; make {file} a file that this user can read, with lines such as: ci TOKEN \
+                     inference"
+                )
+            })?;
+        }
+        if let Some(files) = &self.tls {
+            Certificates::read(files).map_err(|error| {
+                format!(
+                    "TLS cannot be used: {error}; tls_certificate, tls_key and tls_client_ca name files in PEM that this user can read"
+                )
+            })?;
+        }
+        Ok(())
+    }
 
     /// Bytes that one connection reads ahead, at most: room for the largest head, and large enough that a body of
     /// megabytes does not come in crumbs.

@@ -286,6 +286,39 @@ fn a_port_in_use_is_told_with_the_address() {
 }
 
 #[test]
+fn a_broken_file_of_tokens_or_certificates_is_named_and_no_address_is_blamed() {
+    let folder = folder_with("");
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    write("short", b"ci abc\n");
+    write("none", b"# nobody\n");
+    write("binary", b"ci \xff\xfe0123456789abcdef\n");
+    write("no.pem", b"nothing\n");
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    for (name, why) in [
+        ("short", "short:1: a token has at least 16 characters"),
+        ("none", "there is no token in it"),
+        ("binary", "UTF-8"),
+        ("folder", "directory"),
+        ("missing", "No such file"),
+    ] {
+        let (code, _, said) = output(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0", "--tokens-file", name]));
+        assert_eq!(code, 3, "{said}");
+        assert!(
+            said.contains("tokens_file cannot be used: ") && said.contains(why) && said.contains("ci TOKEN inference"),
+            "{said}"
+        );
+        assert!(said.contains(name) && !said.contains("cannot listen"), "{said}");
+    }
+    let arguments = ["serve", "--http", "127.0.0.1:0", "--tls-certificate", "no.pem", "--tls-key", "no.pem"];
+    let (code, _, said) = output(uncork(folder.path(), &arguments));
+    assert_eq!(code, 3, "{said}");
+    assert!(
+        said.contains("TLS cannot be used: ") && said.contains("no.pem") && !said.contains("cannot listen"),
+        "{said}"
+    );
+}
+
+#[test]
 fn serve_reads_the_file_of_its_folder_prints_its_real_address_and_answers() {
     let folder = folder_with(STAND_IN);
     let serving = Serving::start(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]));
