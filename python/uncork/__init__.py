@@ -73,7 +73,7 @@ class Request:
 
 
 def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+    raise BadInput(f"the body is not JSON: {word} is no JSON")
 
 
 _decode = json.JSONDecoder(parse_constant=_no_number).decode
@@ -85,5 +85,12 @@ def parse(body: bytes | memoryview) -> Any:
         return _decode(str(body, "utf-8"))
     except RecursionError:
         raise BadInput("the body is JSON that nests too deeply") from None
-    except ValueError as error:
-        raise BadInput(f"the body is not JSON: {error}" if body else "the body is empty; this model takes JSON") from None
+    except BadInput:
+        raise
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the body is not JSON: it is not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise BadInput(f"the body is not JSON: see {where}" if body else "the body is empty; this model takes JSON") from None
+    except ValueError:
+        raise BadInput("the body is JSON with a number of more digits than are read") from None

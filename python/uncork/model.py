@@ -59,7 +59,7 @@ class Refused(BadInput):
 
 def words(error: BaseException) -> str:
     """What an exception says to a caller."""
-    return str(error)[:MOST_TOLD] or type(error).__name__
+    return str(error)[:MOST_TOLD] or "the model does not take this, and does not say why"
 
 
 def name_of(error: BaseException) -> str:

@@ -98,11 +98,13 @@ class Faults(unittest.TestCase):
             good, bad, nan, empty, deep = worker.ask(b"1", b"{", b"[NaN]", b"", b"[" * 100_000)
             self.assertEqual(good, ({}, b"2"))
             self.assertEqual(bad[0], {"status": 400})
-            self.assertIn(b"not JSON: Expecting property name", bad[1])
+            self.assertEqual(bad[1], b"the body is not JSON: see line 1, column 2")
             self.assertEqual(nan, ({"status": 400}, b"the body is not JSON: NaN is no JSON"))
             self.assertEqual(empty, ({"status": 400}, b"the body is empty; this model takes JSON"))
             self.assertEqual(deep, ({"status": 400}, b"the body is JSON that nests too deeply"))
-            self.assertEqual(worker.ask(b"{", b"\xff")[1][0], {"status": 400})
+            bytes_, long = worker.ask(b'"\xff"', b"1" * 5000)
+            self.assertEqual(bytes_, ({"status": 400}, b"the body is not JSON: it is not UTF-8 at byte 1"))
+            self.assertEqual(long, ({"status": 400}, b"the body is JSON with a number of more digits than are read"))
 
     def test_bad_input_of_a_batch_is_the_callers_and_names_its_row_where_it_can(self):
         code = """
