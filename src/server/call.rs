@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::arrival::Came;
 use super::status::Refusal;
 use crate::error::{Error, Outcome};
@@ -105,9 +107,14 @@ impl Called {
         span.encoded(self.answer.count.outcome().label());
     }
 
-    /// The client cannot be told: counted as a failure.
-    pub(super) fn failed(self) {
-        self.answer.count.failed();
+    /// The client is told this instead: that it asked for a form that the outputs do not have, or what else is amiss, which is counted
+    /// as a failure.
+    pub(super) fn unsaid(self, refusal: &Refusal) {
+        if refusal.status() == StatusCode::BAD_REQUEST {
+            self.answer.count.invalid();
+        } else {
+            self.answer.count.failed();
+        }
     }
 }
 

@@ -794,7 +794,7 @@ async fn tensors_take_their_part_of_the_room_before_they_are_read() {
     assert!(second.error().contains("fill the 614400 bytes kept for them"), "{}", second.error());
     *gate.0.lock().unwrap() = false;
     gate.1.notify_all();
-    assert_eq!(first.await.unwrap(), 500, "what it said is no text");
+    assert_eq!(first.await.unwrap(), 400, "what it said is no text");
     // What would never have room is told so, and not to come again.
     let never = server.infer(&wide(11_000)).await;
     assert_eq!(never.status, 413, "{}", never.text);
@@ -802,17 +802,22 @@ async fn tensors_take_their_part_of_the_room_before_they_are_read() {
 }
 
 #[tokio::test]
-async fn an_answer_that_json_cannot_carry_is_counted_as_a_failure_and_given_in_binary() {
+async fn an_answer_that_json_cannot_carry_is_refused_in_words_that_say_how_to_ask_and_given_in_binary() {
     let (server, _) = odd(Options::default()).await;
     let answer = server.infer(&wide(1)).await;
-    assert_eq!(answer.status, 500);
-    assert!(answer.error().contains("output 'y' holds bytes that are not UTF-8 at element 0"), "{}", answer.error());
+    assert_eq!(answer.status, 400);
+    let said = answer.error();
+    assert!(
+        said.contains("output 'y' holds bytes that are not UTF-8 at element 0")
+            && said.contains("\"binary_data\": true"),
+        "{said}"
+    );
     let mut body = wide(1);
     body["parameters"] = json!({"binary_data_output": true});
     let (head, answer) = server.post_bytes("/v2/models/m/infer", "", body.to_string().as_bytes()).await;
     assert!(head.starts_with("HTTP/1.1 200 ") && answer.ends_with(&[1, 0, 0, 0, 0xff]), "{head}");
     let text = server.get("/metrics").await.text;
-    for outcome in ["failed", "on_time"] {
+    for outcome in ["invalid", "on_time"] {
         let line = format!(r#"uncork_requests_total{{model="m",version="1",outcome="{outcome}"}} 1"#);
         assert!(text.contains(&line), "{line} is not in\n{text}");
     }

@@ -113,7 +113,7 @@ impl Desk {
                 Ok(Written { message, timing })
             }
             Err(refusal) => {
-                called.failed();
+                called.unsaid(&refusal);
                 Err(refusal)
             }
         }

@@ -160,7 +160,7 @@ async fn answer(
     let written = match encode(app, model, form, called.outputs()).await {
         Ok(written) => written,
         Err(refusal) => {
-            called.failed();
+            called.unsaid(&refusal);
             return Err(refusal);
         }
     };
@@ -220,7 +220,7 @@ async fn encode(app: &App, model: &Arc<Model>, form: Form, outputs: &Tensors) ->
         let (model, outputs) = (Arc::clone(model), outputs.clone());
         long(move || response::encode(&outputs, model.signature(), form)).await?
     };
-    let written = written.map_err(|why| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, why))?;
+    let written = written.map_err(Refusal::bad_request)?;
     Ok(body::counted(written, taken))
 }
 

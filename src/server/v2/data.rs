@@ -76,7 +76,9 @@ fn boolean(token: &str) -> Result<bool, Wrong> {
 }
 
 fn integer<T: FromStr<Err = std::num::ParseIntError>>(token: &str) -> Result<T, Wrong> {
-    token.parse().map_err(|error: std::num::ParseIntError| {
+    // The standard library has no minus before what has no sign; the number is 0 all the same.
+    let number = if token == "-0" { "0" } else { token };
+    number.parse().map_err(|error: std::num::ParseIntError| {
         let digits = token.strip_prefix('-').unwrap_or(token);
         let is_integer = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
         match error.kind() {
@@ -306,6 +308,13 @@ mod tests {
 
     fn ints(json: &str, shape: &[usize]) -> Result<Data, DataError> {
         read(json, DataType::Int32, shape)
+    }
+
+    #[test]
+    fn minus_zero_is_zero_also_where_there_is_no_sign() {
+        assert_eq!(read("[-0,0]", DataType::Uint64, &[2]), Ok(Data::Uint64(vec![0, 0])));
+        assert_eq!(read("[-0]", DataType::Uint8, &[1]), Ok(Data::Uint8(vec![0])));
+        assert!(matches!(read("[-1]", DataType::Uint64, &[1]), Err(DataError::Range { .. })));
     }
 
     #[test]

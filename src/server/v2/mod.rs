@@ -20,8 +20,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
+use http::Request;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Request, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -130,7 +130,7 @@ async fn ask(app: &App, model: &Arc<Model>, came: Came, span: &RequestSpan, read
             Ok(Written { body, json, timing, outputs })
         }
         Err(refusal) => {
-            called.failed();
+            called.unsaid(&refusal);
             Err(refusal)
         }
     }
@@ -220,8 +220,8 @@ async fn encode(
         };
         long(write).await?
     };
-    let failed = |error: Unspeakable| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
-    let Encoded { bytes, json } = written.map_err(failed)?;
+    let unspeakable = |error: Unspeakable| Refusal::bad_request(error.to_string());
+    let Encoded { bytes, json } = written.map_err(unspeakable)?;
     Ok((body::counted(bytes, taken), json))
 }
 
