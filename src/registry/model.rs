@@ -24,6 +24,7 @@ use crate::error::{Error, Outcome};
 use crate::journal::{Journal, Snapshot, Window};
 use crate::metrics::{Copied, Limits, Metrics, ModelMetrics, Stage};
 use crate::opaque;
+use crate::quote::on_lines;
 use crate::runner::{Hooks, Runner, Signature};
 use crate::statistics::{Statistics, Totals};
 use crate::telemetry::{FailureLog, SpanRef, Tracer};
@@ -389,6 +390,7 @@ impl Model {
             Unserved::Input(why) => Error::Invalid(format!("the model does not take these inputs: {why}")),
             Unserved::Untold => Error::Untold,
             Unserved::Failed(why) => {
+                let why = on_lines(&why);
                 tracing::error!(model = self.spec.name, version = self.spec.version, "a request failed: {why}");
                 Error::ModelFailed
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Limit;
 use crate::batcher::{Abandoned, Landed, Observer, Rehearsed, SpanRef};
 use crate::estimator::Instant;
+use crate::quote::on_lines;
 
 /// How often failed batches of one model are logged.
 const LOG_EVERY: Duration = Duration::from_secs(5);
@@ -31,7 +32,7 @@ impl Observer for FailureLog {
         let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(left_out) = limit.pass(tokio::time::Instant::now()) {
             let trace_id = batch.span.as_ref().map(SpanRef::trace_id);
-            tracing::error!(queue = self.name, rows = batch.rows, left_out, trace_id, %why, "a batch failed");
+            tracing::error!(queue = self.name, rows = batch.rows, left_out, trace_id, why = %on_lines(&why.to_string()), "a batch failed");
         }
     }
 
@@ -50,7 +51,7 @@ impl Observer for FailureLog {
         let Rehearsed { rows, took, failed, most_rows } = *batch;
         match failed {
             Some(why) => {
-                tracing::error!(queue = self.name, rows, most_rows, %why, "a rehearsal failed: no batch will be larger than `most_rows`");
+                tracing::error!(queue = self.name, rows, most_rows, why = %on_lines(&why.to_string()), "a rehearsal failed: no batch will be larger than `most_rows`");
             }
             None if rows == most_rows => tracing::info!(queue = self.name, rows, ?took, "rehearsed"),
             None => tracing::debug!(queue = self.name, rows, most_rows, ?took, "rehearsed"),

@@ -8,6 +8,8 @@ use std::fmt;
 const MOST_CHARS: usize = 40;
 /// Most dimensions of a caller's shape that are repeated.
 const MOST_DIMS: usize = 8;
+/// Most bytes that the log repeats of a text of several lines.
+const MOST_LOGGED: usize = 16 * 1024;
 
 /// A text between quotation marks: `'x'`. What cannot be printed is escaped; behind 40 characters it is cut.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +73,7 @@ pub fn of_parser(error: &impl fmt::Display) -> String {
     text
 }
 
-/// A message of ours within `bytes`, with no character that would end or hide its line.
+/// A message of ours within `bytes`, with no character that would end or hide its line, or turn it round.
 pub fn on_one_line(message: &str, bytes: usize) -> String {
     let mut line = String::with_capacity(message.len().min(bytes));
     for c in message.chars() {
@@ -79,9 +81,50 @@ pub fn on_one_line(message: &str, bytes: usize) -> String {
             line.push('…');
             break;
         }
-        line.push(if c.is_control() { ' ' } else { c });
+        match c {
+            c if c.is_control() => line.push(' '),
+            c if is_hidden(c) => line.extend(c.escape_unicode()),
+            c => line.push(c),
+        }
     }
     line
+}
+
+/// A message for the log that may have several lines, such as a traceback, within 16 KiB: all but the first are indented, so that none of
+/// them looks like another entry.
+pub fn on_lines(message: &str) -> String {
+    let mut lines = String::with_capacity(message.len().min(MOST_LOGGED));
+    for (i, line) in message.lines().enumerate() {
+        let left = MOST_LOGGED.saturating_sub(lines.len());
+        if left == 0 {
+            lines.push('…');
+            break;
+        }
+        if i > 0 {
+            lines.push_str("\n    ");
+        }
+        lines.push_str(&on_one_line(line, left));
+    }
+    lines
+}
+
+/// Whether a character is not seen and changes how what stands around it is: marks of direction, breaks, and signs of no width. Not
+/// those that scripts and pictures are joined by.
+fn is_hidden(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
 }
 
 #[cfg(test)]
@@ -121,5 +164,21 @@ mod tests {
         assert_eq!(on_one_line("a\r\nb", 10), "a  b");
         assert_eq!(on_one_line("äää", 4), "ää…");
         assert_eq!(on_one_line("äää", 6), "äää");
+        assert_eq!(on_one_line("a\u{202e}b\u{9b}2Jc\u{2066}\u{2028}", 99), "a\\u{202e}b 2Jc\\u{2066}\\u{2028}");
+        assert_eq!(
+            on_one_line("नमस्ते 👩\u{200d}🔬", 99),
+            "नमस्ते 👩\u{200d}🔬",
+            "what scripts and pictures are made of stays"
+        );
+    }
+
+    #[test]
+    fn a_message_of_several_lines_forges_none() {
+        let message = "Traceback:\n  File \"a\"\r\n2026-01-01 ERROR forged\u{1b}[31m\u{202d}\n";
+        assert_eq!(on_lines(message), "Traceback:\n      File \"a\"\n    2026-01-01 ERROR forged [31m\\u{202d}");
+        for long in ["ä".repeat(MOST_LOGGED), "a\n".repeat(MOST_LOGGED)] {
+            let logged = on_lines(&long);
+            assert!(logged.len() < MOST_LOGGED + 16 && logged.ends_with('…'), "{}", logged.len());
+        }
     }
 }
