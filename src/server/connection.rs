@@ -41,6 +41,7 @@ use super::status::Refusal;
 use super::threads::{Place, Threads};
 use super::tls::{Certificates, Greeted};
 use super::trace::Traced;
+use super::unread::lent;
 use crate::metrics::HttpMetrics;
 use crate::registry::Registry;
 use crate::telemetry::{Head, RequestId, Tracer};
@@ -395,7 +396,7 @@ async fn serve(
         Some(Spoken::Two(first)) => {
             let options = Arc::clone(&counter.options);
             let answer = move |request, line: Line| {
-                let (counter, mut request) = (counter.clone(), of_its_authority(request));
+                let (counter, mut request) = (counter.clone(), of_its_authority(request).map(Body::new));
                 async move {
                     let (is_draining, arrival) = (counter.registry.is_draining(), Arrival(line.heard()));
                     if grpc::is_meant(&request) {
@@ -509,7 +510,14 @@ async fn answer_http1(
         None => (Arrival::now(), None),
     };
     let _answered = Answered(outstanding);
-    let mut response = answer(counter, of_its_authority(request), peer, arrival).await;
+    let (request, unread) = lent(of_its_authority(request));
+    let mut response = answer(counter, request, peer, arrival).await;
+    if let Some(unread) = unread
+        && !response.headers().contains_key(CONNECTION)
+        && !unread.swallow().await
+    {
+        response.headers_mut().insert(CONNECTION, CLOSE);
+    }
     // See the guard: behind a body whose end is not in, or is in doubt, no head is looked for.
     if chunks_end.is_some_and(|is_in| !is_in.load(Ordering::Acquire)) {
         response.headers_mut().insert(CONNECTION, CLOSE);
@@ -518,13 +526,12 @@ async fn answer_http1(
 }
 
 /// Answers one request whose head is in.
-async fn answer(counter: Counter, request: Request<Incoming>, peer: Option<SocketAddr>, arrival: Arrival) -> Response {
+async fn answer(counter: Counter, mut request: Request<Body>, peer: Option<SocketAddr>, arrival: Arrival) -> Response {
     let Counter { router, tracer, refusals, registry, quick, .. } = counter;
     let id = RequestId::of(request.headers());
     let span = tracer.request(&head(&request, peer, &id), arrival.0);
     // Who begins at the desk and goes on to inference does so elsewhere: there it would hold up those who only ask.
     let is_elsewhere = quick.serves == For::Operators && is_inference(&request);
-    let mut request = request.map(Body::new);
     request.extensions_mut().insert(arrival);
     request.extensions_mut().insert(id.clone());
     if span.span_ref().is_some() {
@@ -565,12 +572,12 @@ async fn answer(counter: Counter, request: Request<Incoming>, peer: Option<Socke
     response
 }
 
-fn is_inference(request: &Request<Incoming>) -> bool {
+fn is_inference(request: &Request<Body>) -> bool {
     request.method() == Method::POST && !request.uri().path().starts_with("/v2/repository/")
 }
 
 /// What a span tells of a request's head.
-fn head<'a>(request: &'a Request<Incoming>, peer: Option<SocketAddr>, id: &'a RequestId) -> Head<'a> {
+fn head<'a>(request: &'a Request<Body>, peer: Option<SocketAddr>, id: &'a RequestId) -> Head<'a> {
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     Head { method, uri, version: request.version(), headers, peer, id }
 }

@@ -32,6 +32,7 @@ mod status;
 mod threads;
 mod tls;
 mod trace;
+mod unread;
 mod v1;
 mod v2;
 

@@ -99,3 +99,46 @@ async fn a_text_that_is_no_element_is_bounded_before_it_is_kept_or_repeated() {
     let (status, answer) = ask(v2, with(&format!("\"id\":\"{}\"", "i".repeat(1024)))).await;
     assert!(status == 200 && answer.contains(&"i".repeat(1024)), "{answer}");
 }
+
+/// A client that sends its body behind the head, as Python's does, and reads the answer to one request after the other.
+#[tokio::test]
+async fn a_refusal_ends_no_connection_without_a_word_though_the_body_comes_behind_it() {
+    let running = start(Options::default()).await;
+    let exchange = async {
+        for (length, chunked, behind) in
+            [(20usize, false, true), (60_000, false, true), (20, true, true), (1_000_000, false, false)]
+        {
+            let mut stream = TcpStream::connect(running.address).await.unwrap();
+            for i in 0..50 {
+                let framing =
+                    if chunked { "Transfer-Encoding: chunked".into() } else { format!("Content-Length: {length}") };
+                let head = format!("POST /v2/models/nope/infer HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n\r\n");
+                stream.write_all(head.as_bytes()).await.unwrap();
+                for _ in 0..i {
+                    tokio::task::yield_now().await;
+                }
+                let body = if chunked { "5\r\nabcde\r\n5\r\nabcde\r\n0\r\n\r\n".into() } else { " ".repeat(length) };
+                // Of a long body the server takes as much as it likes.
+                let _ = stream.write_all(body.as_bytes()).await;
+                let mut answer = Vec::new();
+                while !String::from_utf8_lossy(&answer).contains("served here: 'm'\"}") {
+                    let read = stream.read_buf(&mut answer).await.expect("an answer");
+                    assert!(read > 0, "request {i} of {length} bytes: {}", String::from_utf8_lossy(&answer));
+                }
+                let goes_on = !String::from_utf8_lossy(&answer).contains("connection: close");
+                assert_eq!(goes_on, behind, "request {i} of {length} bytes: {}", String::from_utf8_lossy(&answer));
+                if !goes_on {
+                    break;
+                }
+            }
+        }
+        // Who waits to be told to send a body is not told to.
+        let mut stream = TcpStream::connect(running.address).await.unwrap();
+        let head = "POST /nope HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("connection: close"), "{answer}");
+    };
+    tokio::time::timeout(HANGS, exchange).await.expect("answers in time");
+}

@@ -1,0 +1,97 @@
+//! What a handler leaves of a body of HTTP/1, as one does that refuses a request by its head.
+//!
+//! hyper closes a connection behind an answer where the body is not all read, and has told nobody: the client's next request on it
+//! would be lost. So a little that is left is swallowed, and behind more the answer says that the connection ends.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use bytes::{Buf, Bytes};
+use http::Request;
+use http::header::EXPECT;
+use http_body_util::BodyExt;
+use hyper::body::{Frame, SizeHint};
+
+/// Most bytes that are swallowed: a connection is worth that much, and no more.
+const MOST: u64 = 256 * 1024;
+
+/// How long they may take. They are on their way when a head is answered, or the client waits for the answer first.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What was left of a body, once its handler is done.
+pub(super) struct Unread<B> {
+    left: Arc<Mutex<Option<B>>>,
+    /// Whether the client sends a body only when it is told to, which reading it would do.
+    is_expecting: bool,
+}
+
+/// A request's body, which is given back where its handler drops it unread.
+struct Lent<B: HttpBody> {
+    body: Option<B>,
+    left: Arc<Mutex<Option<B>>>,
+}
+
+/// The same request for a handler, and what it will leave of its body, if it has one.
+pub(super) fn lent<B>(request: Request<B>) -> (Request<Body>, Option<Unread<B>>)
+where
+    B: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync> + Unpin + Send + 'static,
+{
+    if request.body().is_end_stream() {
+        return (request.map(Body::new), None);
+    }
+    let left = Arc::default();
+    let unread = Unread { left: Arc::clone(&left), is_expecting: request.headers().contains_key(EXPECT) };
+    (request.map(|body| Body::new(Lent { body: Some(body), left })), Some(unread))
+}
+
+impl<B: HttpBody<Data = Bytes> + Unpin> Unread<B> {
+    /// Swallows what is left. Says whether it came to its end, so that the connection can go on.
+    pub(super) async fn swallow(self) -> bool {
+        let Some(mut body) = self.left.lock().unwrap_or_else(PoisonError::into_inner).take() else { return true };
+        if self.is_expecting || body.size_hint().lower() > MOST {
+            return false;
+        }
+        let swallow = async {
+            let mut left = MOST;
+            while let Some(frame) = body.frame().await {
+                let Ok(frame) = frame else { return false };
+                let length = frame.data_ref().map_or(0, |data| data.remaining() as u64);
+                let Some(less) = left.checked_sub(length) else { return false };
+                left = less;
+            }
+            true
+        };
+        tokio::time::timeout(PATIENCE, swallow).await.unwrap_or(false)
+    }
+}
+
+impl<B: HttpBody> Drop for Lent<B> {
+    fn drop(&mut self) {
+        if let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) {
+            *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        }
+    }
+}
+
+impl<B: HttpBody + Unpin> HttpBody for Lent<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        match &mut self.body {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint)
+    }
+}
