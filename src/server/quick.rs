@@ -11,11 +11,11 @@ use std::time::{Duration, SystemTime};
 use bytes::buf::Chain;
 use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
-use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue};
+use http::header::HeaderValue;
 use http::{Method, StatusCode};
 use tokio::time::Instant;
 
-use super::access::{Door, Right};
+use super::access::{Door, Right, Said};
 use super::app::App;
 use super::arrival::{Arrival, Came};
 use super::call::Unanswered;
@@ -115,14 +115,24 @@ impl std::fmt::Debug for Quick {
 
 impl Quick {
     /// Decides about a request whose head is in. `body` is there if all of it came with the head.
-    pub(super) fn take(self: &Arc<Self>, head: &Head<'_>, bytes: &[u8], body: Option<&[u8]>, arrived: Instant) -> Taken {
+    pub(super) fn take(
+        self: &Arc<Self>,
+        head: &Head<'_>,
+        bytes: &[u8],
+        body: Option<&[u8]>,
+        arrived: Instant,
+    ) -> Taken {
         let Ask::Infer { model, version, form, who, is_plain } = head.ask else { return Taken::Passed };
         if self.serves == For::Operators {
             return Taken::Passed;
         }
         // The long way looks at all of the head, and tells who may not come in.
-        let caller = if is_plain { self.caller(who) } else { None };
-        let Some(caller) = caller else { return Taken::Passed };
+        if !is_plain {
+            return Taken::Passed;
+        }
+        let [host, authorization] = who;
+        let said = Said { host, authorization, ..Said::default() };
+        let Ok(caller) = self.door.check(Right::Inference, &Method::POST, said) else { return Taken::Passed };
         let Ok(model) = self.app.registry.answering(model, version) else { return Taken::Passed };
         if opaque::is_opaque(model.signature()) != matches!(form, Form::Any { .. }) {
             return Taken::Passed;
@@ -156,17 +166,14 @@ impl Quick {
         }
     }
 
-    /// Who asks, if the door lets him in.
-    fn caller(&self, who: [Option<&[u8]>; 2]) -> Option<Caller> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [HOST, AUTHORIZATION].into_iter().zip(who) {
-            let Some(value) = value else { continue };
-            headers.insert(name, HeaderValue::from_bytes(value).ok()?);
-        }
-        self.door.check(Right::Inference, &Method::POST, &headers).ok()
-    }
-
-    async fn ride(self: Arc<Self>, model: Arc<Model>, wanted: Wanted, id: RequestId, arrived: Instant, begun: Instant) -> Reply {
+    async fn ride(
+        self: Arc<Self>,
+        model: Arc<Model>,
+        wanted: Wanted,
+        id: RequestId,
+        arrived: Instant,
+        begun: Instant,
+    ) -> Reply {
         let within = self.fronts().way_back.leaves(model.spec().max_latency);
         let came = Came { arrival: Arrival(arrived), whole: begun };
         let answering = wanted.of(&self.app, &model, came, within);

@@ -20,7 +20,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
+use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::{Method, StatusCode, Uri};
 
 use super::listener::Address;
@@ -79,6 +79,29 @@ impl Right {
 
     fn from_name(name: &str) -> Option<Right> {
         Right::ALL.into_iter().find(|right| right.name() == name)
+    }
+}
+
+/// What a head says that the door looks at.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Said<'a> {
+    pub(super) host: Option<&'a [u8]>,
+    pub(super) authorization: Option<&'a [u8]>,
+    pub(super) origin: Option<&'a [u8]>,
+    pub(super) site: Option<&'a [u8]>,
+    pub(super) mode: Option<&'a [u8]>,
+}
+
+impl<'a> From<&'a HeaderMap> for Said<'a> {
+    fn from(headers: &'a HeaderMap) -> Said<'a> {
+        let value = |name| headers.get(name).map(HeaderValue::as_bytes);
+        Said {
+            host: value(HOST),
+            authorization: value(AUTHORIZATION),
+            origin: value(ORIGIN),
+            site: value(SEC_FETCH_SITE),
+            mode: value(SEC_FETCH_MODE),
+        }
     }
 }
 
@@ -144,15 +167,21 @@ impl Door {
     }
 
     /// Whether a request with this head may do what asks for `right`, and whose it is.
-    pub(super) fn check(&self, right: Right, method: &Method, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    pub(super) fn check<'a>(
+        &self,
+        right: Right,
+        method: &Method,
+        said: impl Into<Said<'a>>,
+    ) -> Result<Caller, Refusal> {
+        let said = said.into();
         match self {
             Door::Everybody => {
-                check_site(method, headers, |host| Some(host) == own_host(headers).as_deref())?;
+                check_site(method, said, |host| Some(host) == own_host(said).as_deref())?;
                 Ok(Caller::default())
             }
             Door::Local(hosts) => {
                 let is_ours = |host: &str| is_of_this_machine(host) || hosts.iter().any(|own| own == host);
-                let named = headers.get(HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
+                let named = said.host.map(String::from_utf8_lossy);
                 if let Some(named) = named
                     && !host::host(&named).is_some_and(|host| is_ours(&host))
                 {
@@ -162,11 +191,11 @@ impl Door {
                         format!("this server is not called {quoted}; if it should be, name it in hosts of [server]"),
                     ));
                 }
-                check_site(method, headers, is_ours)?;
+                check_site(method, said, is_ours)?;
                 Ok(Caller::default())
             }
             Door::Tokens(held) => {
-                let secret = secret(headers).ok_or_else(|| {
+                let secret = secret(said).ok_or_else(|| {
                     Refusal::new(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN")
                 })?;
                 let tokens = held.tokens.read().unwrap_or_else(PoisonError::into_inner);
@@ -233,12 +262,11 @@ pub(super) async fn admit(State((door, right)): State<(Door, Right)>, request: R
 
 /// Refuses what a browser says that a page of another site has asked for. What no browser sends has neither header. To follow a
 /// link from elsewhere is no harm: that page does not see the answer.
-fn check_site(method: &Method, headers: &HeaderMap, is_ours: impl Fn(&str) -> bool) -> Result<(), Refusal> {
+fn check_site(method: &Method, said: Said<'_>, is_ours: impl Fn(&str) -> bool) -> Result<(), Refusal> {
     let elsewhere = |site: &str| {
         Refusal::new(StatusCode::FORBIDDEN, format!("a page of another site has asked for this ({})", Quoted(site)))
     };
-    if let Some(origin) = headers.get(ORIGIN) {
-        let origin = String::from_utf8_lossy(origin.as_bytes()).into_owned();
+    if let Some(origin) = said.origin.map(String::from_utf8_lossy) {
         // `null`, as of a file or a sandbox, has no scheme.
         let uri = origin.parse::<Uri>().ok().filter(|uri| uri.scheme().is_some());
         let host = uri.and_then(|uri| host::host(uri.authority()?.as_str()));
@@ -246,17 +274,16 @@ fn check_site(method: &Method, headers: &HeaderMap, is_ours: impl Fn(&str) -> bo
             return Err(elsewhere(&origin));
         }
     }
-    let is = |name: &HeaderName, value: &str| headers.get(name).is_some_and(|have| have == value);
-    let is_followed = (method == Method::GET || method == Method::HEAD) && is(&SEC_FETCH_MODE, "navigate");
-    if is(&SEC_FETCH_SITE, "cross-site") && !is_followed {
+    let is_followed = (method == Method::GET || method == Method::HEAD) && said.mode == Some(b"navigate");
+    if said.site == Some(b"cross-site") && !is_followed {
         return Err(elsewhere("cross-site"));
     }
     Ok(())
 }
 
 /// The host that a request names, if that is one.
-fn own_host(headers: &HeaderMap) -> Option<String> {
-    host::host(headers.get(HOST)?.to_str().ok()?)
+fn own_host(said: Said<'_>) -> Option<String> {
+    host::host(std::str::from_utf8(said.host?).ok()?)
 }
 
 /// Whether no page of another site can be behind this host: an address, or a name without a dot, which no public name server
@@ -267,8 +294,8 @@ fn is_of_this_machine(host: &str) -> bool {
 }
 
 /// The token of a request: that of `Bearer`, or the password of `Basic`, which browsers ask for.
-fn secret(headers: &HeaderMap) -> Option<Vec<u8>> {
-    let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+fn secret(said: Said<'_>) -> Option<Vec<u8>> {
+    let (scheme, rest) = std::str::from_utf8(said.authorization?).ok()?.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
         return Some(rest.trim().as_bytes().to_vec());
     }
@@ -362,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_token_comes_as_a_bearer_or_as_a_password() {
-        let of = |value: &str| secret(&headers(&[("authorization", value)]));
+        let of = |value: &str| secret(Said { authorization: Some(value.as_bytes()), ..Said::default() });
         assert_eq!(of("Bearer abc").as_deref(), Some(&b"abc"[..]));
         assert_eq!(of("bearer  abc ").as_deref(), Some(&b"abc"[..]));
         assert_eq!(of("Basic bWU6YTpi").as_deref(), Some(&b"a:b"[..]));
