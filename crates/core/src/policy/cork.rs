@@ -168,9 +168,37 @@ fn in_time(start: Instant, view: &View<'_>, (entries, rows): (usize, usize)) -> 
     let own = queue.level_end(position).unwrap_or(entries);
     let end_of_own = if own < entries { end(queue.rows_of(own)) } else { end(rows) };
     if end_of_own > due_first.deadline {
+        if position == 0
+            && own <= entries
+            && let Some(oldest) = oldest_in_time(start, view, own)
+        {
+            return Ok(oldest);
+        }
         return Err(Late { position, end: end_of_own });
     }
     Ok(queue.prefix(view.rows_in_time(start, due_first.deadline, rows)))
+}
+
+/// Of the first `whole` entries, all of the most urgent level, the oldest that a batch can answer which has as many rows as would remain if it
+/// were refused who is late, oldest first. As many are answered, by the same instant. But it is the newest that remain, and they may be in time
+/// for the next batch. None where the oldest is late in that batch too, or who remains would be late in the next, though nobody else came to it:
+/// to keep them waiting is then good for nobody.
+fn oldest_in_time(start: Instant, view: &View<'_>, whole: usize) -> Option<(usize, usize)> {
+    let queue = view.queue;
+    let end = |rows| start + view.batch_time(rows);
+    let rest = |entries: usize| queue.rows_of(whole) - queue.rows_of(entries);
+    let in_time = |at: usize, rows: usize| queue.get(at).is_some_and(|entry| end(rows) <= entry.deadline);
+    // Who comes later is due no sooner: halve until one entry apart.
+    let (mut late, mut fits) = (0, whole);
+    while late + 1 < fits {
+        let middle = late + (fits - late) / 2;
+        if in_time(middle, rest(middle)) { fits = middle } else { late = middle }
+    }
+    let size = Some(rest(fits)).filter(|&size| in_time(0, size))?;
+    let (entries, rows) = Some(queue.prefix(size)).filter(|(entries, _)| *entries > 0)?;
+    let next = queue.get(entries).filter(|_| entries < whole)?;
+    let is_better = end(rows) + view.batch_time(rest(entries)) <= next.deadline;
+    is_better.then_some((entries, rows))
 }
 
 /// The most urgent entry that stands first or last of its level and will be late by all that is known now, although the

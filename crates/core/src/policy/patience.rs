@@ -59,6 +59,8 @@ struct Arrival {
     at: f64,
     deadline: f64,
     rows: usize,
+    /// Rows of all that came before.
+    before: usize,
 }
 
 /// A pool that would have held with another patience.
@@ -108,7 +110,8 @@ impl Patience {
         let seconds = |at: Instant| at.since(Instant::EPOCH).as_secs_f64();
         // Stamps may be heard slightly out of order.
         let at = self.arrivals.back().map_or(0.0, |last| last.at).max(seconds(entry.arrival));
-        self.arrivals.push_back(Arrival { at, deadline: seconds(entry.deadline), rows: entry.rows });
+        let before = self.arrivals.back().map_or(0, |last| last.before + last.rows);
+        self.arrivals.push_back(Arrival { at, deadline: seconds(entry.deadline), rows: entry.rows, before });
         self.unseen += 1;
         if self.unseen >= BLOCK {
             self.unseen = 0;
@@ -213,6 +216,25 @@ impl Past<'_> {
         };
         fastest(self.service.sizes, whole, prefix, speed)
     }
+
+    /// What [`Cork`](super::Cork) takes of all that wait, where the first of them is late: the oldest, if who stays may be in time as well.
+    fn oldest_in_time(&self, head: usize, now: f64, (whole, rows): (usize, usize)) -> Option<(usize, usize)> {
+        let get = |at: usize| self.get(head + at).filter(|_| at < whole);
+        let begin = get(0)?.before;
+        let rest = |at: usize| rows - get(at).map_or(rows, |entry| entry.before - begin);
+        let time = |rows| self.time(rows) * self.service.fit.noise();
+        let in_time = |at: usize, rows| get(at).is_some_and(|entry| now + time(rows) <= entry.deadline);
+        let (mut late, mut fits) = (0, whole);
+        while late + 1 < fits {
+            let middle = late + (fits - late) / 2;
+            if in_time(middle, rest(middle)) { fits = middle } else { late = middle }
+        }
+        // Who is late whoever else goes need not be counted with.
+        let size = Some(rest(fits)).filter(|&size| in_time(0, size))?;
+        let (entries, rows) = Some(self.prefix(head, whole, size)).filter(|(entries, _)| *entries > 0)?;
+        let is_better = now + time(rows) + time(rest(entries)) <= get(entries)?.deadline;
+        is_better.then_some((entries, rows))
+    }
 }
 
 impl Replica {
@@ -258,14 +280,22 @@ impl Replica {
             let has_more = next.is_some_and(|arrival| arrival.at <= now);
             let faster = if sizes.is_any() { fit.faster_size(rows) } else { None };
             let smaller = faster.map(|size| past.prefix(self.head, entries, size)).filter(|(entries, _)| *entries > 0);
-            let batch = if let Some(smaller) = smaller {
+            let mut batch = if let Some(smaller) = smaller {
                 smaller
             } else if sizes.is_any() || has_more {
                 (entries, rows)
             } else {
                 past.fastest(self.head, now, (entries, rows))
             };
-            if now + past.time(batch.1) * fit.noise() > first.deadline {
+            let is_late = |batch: (usize, usize)| now + past.time(batch.1) * fit.noise() > first.deadline;
+            if is_late(batch)
+                && batch.0 == entries
+                && !has_more
+                && let Some(oldest) = past.oldest_in_time(self.head, now, batch)
+            {
+                batch = oldest;
+            }
+            if is_late(batch) {
                 self.loss += MISS * (first.deadline - first.at);
                 self.head += 1;
                 (entries, rows) = (entries.saturating_sub(1), rows.saturating_sub(first.rows));
@@ -477,8 +507,12 @@ mod tests {
     /// The same of a replica.
     fn batches_of_replica(entries: &[Entry], service: Service<'_>, patience: f64) -> Vec<(f64, usize)> {
         let seconds = |at: Instant| at.since(Instant::EPOCH).as_secs_f64();
-        let arrival = |e: &Entry| Arrival { at: seconds(e.arrival), deadline: seconds(e.deadline), rows: e.rows };
-        let arrivals: Vec<Arrival> = entries.iter().map(arrival).collect();
+        let mut before = 0;
+        let mut arrival = |e: &Entry| {
+            before += e.rows;
+            Arrival { at: seconds(e.arrival), deadline: seconds(e.deadline), rows: e.rows, before: before - e.rows }
+        };
+        let arrivals: Vec<Arrival> = entries.iter().map(&mut arrival).collect();
         let past = Past { arrivals: &arrivals, first: 0, now: f64::INFINITY, service };
         let mut replica = Replica { free: vec![0.0; service.runners], ..Replica::default() };
         let mut batches = Vec::new();
@@ -520,6 +554,24 @@ mod tests {
             for (nth, (a, b)) in cork.iter().zip(&replica).enumerate() {
                 prop_assert!(a.1 == b.1 && (a.0 - b.0).abs() < 1e-7, "batch {nth}: {a:?}, {b:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_replica_too_lets_the_newest_of_a_clump_stay() {
+        // A batch of 10 rows until 15 ms, then 50 of 56 until 50 ms. They are due at 50.1 ms, and six who came later at 64: until 63 ms.
+        let ten = Entry { rows: 10, ..entry(0) };
+        let clump = |at: u64, count: usize| std::iter::repeat_n(entry(at), count);
+        let clumps: Vec<Entry> = [ten].into_iter().chain(clump(100, 40)).chain(clump(14_000, 16)).collect();
+        let fit = FIT();
+        let service = Service { max_batch: 64, ..service(&fit, 1) };
+        for batches in [batches_of_cork(&clumps, service, 0.0), batches_of_replica(&clumps, service, 0.0)] {
+            let (starts, sizes): (Vec<f64>, Vec<usize>) = batches.into_iter().unzip();
+            assert_eq!(sizes, [1, 50, 6]);
+            assert!(
+                starts.iter().zip([0.0, 0.015, 0.050]).all(|(start, due)| (start - due).abs() < 1e-7),
+                "{starts:?}"
+            );
         }
     }
 

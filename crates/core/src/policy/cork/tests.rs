@@ -444,3 +444,33 @@ fn a_burst_after_quiet_is_no_sign_of_a_stale_estimate() {
     let burst = State { free_since: Instant::EPOCH, ..state(&[(17_000, 1); 8]) };
     assert_eq!(burst.decide(), shed(0..1, ShedReason::BatchTooLate));
 }
+
+#[test]
+fn of_a_clump_that_a_batch_makes_late_the_oldest_go_and_the_newest_stay() {
+    // Six rows take 16 ms and five 15, so one stays, whoever that is: for a batch of its own after that, of 11.
+    let clump =
+        |first: u64, last: u64| state(&[(first, 1), (15_500, 1), (15_500, 1), (15_500, 1), (15_500, 1), (last, 1)]);
+    assert_eq!(clump(15_000, 26_000).decide(), release(5, ReleaseReason::Full));
+    assert_eq!(clump(14_999, 26_000).decide(), shed(0..1, ShedReason::BatchTooLate), "late beside four others as well");
+    assert_eq!(
+        clump(15_000, 25_999).decide(),
+        shed(0..1, ShedReason::BatchTooLate),
+        "who stays would be late all the same"
+    );
+}
+
+#[test]
+fn those_who_stay_of_a_clump_are_in_time_in_one_batch() {
+    // 20 of 24 go, and who stays takes 14 ms after 30.
+    let clump = |last: u64| state(&[[(30_000, 1); 20], [(last, 1); 20]].concat()[..24]);
+    let decide = |state: State| bare(Cork.decide(NOW, View { max_batch: 64, ..state.view() }));
+    assert_eq!(decide(clump(44_000)), release(20, ReleaseReason::Full));
+    assert_eq!(decide(clump(43_999)), shed(0..1, ShedReason::BatchTooLate));
+}
+
+#[test]
+fn behind_a_running_batch_too_the_newest_of_a_clump_stay() {
+    let queue = [[(20_500, 1); 5], [(31_000, 1); 5]].concat();
+    let waiting = state(&queue[..6]).busy_for(5000).decide();
+    assert_eq!(waiting, Decision::WaitUntil(after(NOW + us(5500))));
+}
