@@ -151,7 +151,12 @@ async fn a_folder_s_model_toml_shares_requests_out_and_nothing_is_loaded_for_it(
     let folder = Folder::new();
     put(&folder, "1", 1);
     put(&folder, "2", 2);
-    let say = |text: &str| fs::write(folder.path().join("m/model.toml"), text).unwrap();
+    // At once, as whoever cares about it does: a file that is half written asks for other versions.
+    let say = |text: &str| {
+        let written = folder.path().join("m/model.toml.new");
+        fs::write(&written, text).unwrap();
+        fs::rename(written, folder.path().join("m/model.toml")).unwrap();
+    };
     say("weights = { \"1\" = 1, \"2\" = 0 }\n");
     let following = following(&folder).await;
     assert_eq!(following.answer().await, Ok(("1".into(), 1.0)));
