@@ -7,13 +7,12 @@
 //! A chunked body is followed as long as it has one reading only ([`Chunks`]); behind one that has not, the connection is closed
 //! after the answer, so that no head comes where two readers of chunks might disagree.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::Options;
 use super::chunks::{Chunks, Followed};
 use super::head::{self, Framing};
+use super::outstanding::{Begun, Outstanding};
 use super::quick::{Quick, Reply, Ride, Taken};
 use super::refusals::Refusals;
 use super::socket::Socket;
@@ -40,51 +40,6 @@ const AT_ONCE: usize = 16 * 1024;
 
 /// Bytes that are kept of what a client sends while its request is being answered: more is left in the socket.
 const AHEAD: usize = 8 * 1024;
-
-/// Requests of one connection whose heads passed to hyper and that are not answered yet.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Outstanding(Arc<Passed>);
-
-#[derive(Debug, Default)]
-struct Passed {
-    unanswered: AtomicUsize,
-    /// Those that hyper has not begun with.
-    heads: Mutex<VecDeque<Begun>>,
-}
-
-/// A request whose head passed.
-#[derive(Debug, Clone)]
-pub(super) struct Begun {
-    /// When it arrived.
-    pub(super) arrived: Instant,
-    /// Of a chunked body, whether its end is in, and is beyond doubt.
-    pub(super) chunks_end: Option<Arc<AtomicBool>>,
-}
-
-impl Outstanding {
-    /// The request that hyper begins with.
-    pub(super) fn begin(&self) -> Option<Begun> {
-        self.heads().pop_front()
-    }
-
-    /// Says that one request is answered.
-    pub(super) fn answered(&self) {
-        self.0.unanswered.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn pass(&self, begun: Begun) {
-        self.heads().push_back(begun);
-        self.0.unanswered.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn none(&self) -> bool {
-        self.0.unanswered.load(Ordering::Relaxed) == 0
-    }
-
-    fn heads(&self) -> MutexGuard<'_, VecDeque<Begun>> {
-        self.0.heads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// What the next byte of the client belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,6 +21,7 @@ mod listener;
 mod office;
 mod opaque;
 mod options;
+mod outstanding;
 mod overview;
 mod page;
 mod quick;
