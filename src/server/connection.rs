@@ -441,7 +441,7 @@ async fn serve_http1(
     let ended = tokio::select! {
         biased; // what was read is begun with before the end is
         ended = poll_fn(|cx| guard.poll_plain(cx)) => ended,
-        () = wait_until_true(&mut closing) => Ok(false),
+        () = wait_until_true(&mut closing) => guard.hand_over(),
     };
     let needs_hyper = ended.unwrap_or_else(|error| {
         tracing::debug!(%error, "connection ended");

@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Buf;
@@ -37,6 +37,9 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Bytes that are read at once as long as there is no hyper: a longer request is for hyper.
 const AT_ONCE: usize = 16 * 1024;
+
+/// How long the rest of such a request may take before it is hyper's: many clients send head and body apart, one right behind the other.
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// Bytes that are kept of what a client sends while its request is being answered: more is left in the socket.
 const AHEAD: usize = 8 * 1024;
@@ -91,6 +94,8 @@ pub(super) struct Guard {
     /// What came behind such a request, and when.
     ahead: Vec<u8>,
     ahead_arrived: Instant,
+    /// Since when the rest is awaited of a request whose begin is the first of what came ahead.
+    rest_since: Option<Instant>,
     /// The client has gone, or its last answer is written.
     is_over: bool,
 
@@ -129,6 +134,7 @@ impl Guard {
             reply: None,
             ahead: first,
             ahead_arrived: now,
+            rest_since: None,
             is_over: false,
             reading_since: Some(opened),
             read_timer: None,
@@ -147,9 +153,44 @@ impl Guard {
     pub(super) fn poll_plain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut bytes = [MaybeUninit::uninit(); AT_ONCE];
         let mut read = ReadBuf::uninit(&mut bytes);
-        ready!(self.poll_for_hyper(cx, &mut read))?;
-        self.handed.extend_from_slice(read.filled());
-        Poll::Ready(Ok(!self.handed.is_empty()))
+        loop {
+            let may_wait = match self.rest_since {
+                Some(since) => ready!(self.poll_rest(since, cx))?,
+                None => true,
+            };
+            let most = if may_wait { AT_ONCE } else { 0 };
+            ready!(self.poll_for_hyper(cx, &mut read, most))?;
+            if self.rest_since.is_none() {
+                self.handed.extend_from_slice(read.filled());
+                return Poll::Ready(Ok(!self.handed.is_empty()));
+            }
+        }
+    }
+
+    /// The server is going: a request of which a part has come is answered all the same, by hyper. Says whether there is one.
+    pub(super) fn hand_over(&mut self) -> io::Result<bool> {
+        if self.rest_since.is_none() {
+            return Ok(false);
+        }
+        let mut bytes = [MaybeUninit::uninit(); AT_ONCE];
+        let mut read = ReadBuf::uninit(&mut bytes);
+        // It has come already, so nobody is to be woken.
+        if self.poll_for_hyper(&mut Context::from_waker(Waker::noop()), &mut read, 0)?.is_ready() {
+            self.handed.extend_from_slice(read.filled());
+        }
+        Ok(!self.handed.is_empty())
+    }
+
+    /// Completes when more of the request has come behind what came ahead (`true`), or is waited for no longer.
+    fn poll_rest(&mut self, since: Instant, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let mut bytes = [MaybeUninit::uninit(); AT_ONCE];
+        let mut read = ReadBuf::uninit(&mut bytes);
+        if Pin::new(&mut self.socket).poll_read(cx, &mut read)?.is_ready() {
+            self.ahead.extend_from_slice(read.filled());
+            return Poll::Ready(Ok(!read.filled().is_empty()));
+        }
+        ready!(poll_deadline(&mut self.read_timer, since + MOMENT, cx));
+        Poll::Ready(Ok(false))
     }
 
     /// Ends the connection when no more is read of it: tells the client and the log why it was refused, if it was, and lets
@@ -261,9 +302,9 @@ impl Guard {
     }
 
     /// Takes a request that is answered without hyper from the begin of `bytes`, just read, or what is left of one that was
-    /// refused; says how many bytes that was. Where anything that came before is hyper's and not yet answered, all that
-    /// follows is hyper's too: answers keep their order.
-    fn take(&mut self, bytes: &[u8]) -> Option<usize> {
+    /// refused; says how many bytes that was. None are taken of one that has `most` at most while its rest is awaited. Where anything that came
+    /// before is hyper's and not yet answered, all that follows is hyper's too: answers keep their order.
+    fn take(&mut self, bytes: &[u8], most: usize) -> Option<usize> {
         match self.phase {
             Phase::Unwanted(left) => {
                 let taken = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -282,6 +323,12 @@ impl Guard {
         let rest = &bytes[head.len..];
         let there = rest.len().min(usize::try_from(length).unwrap_or(usize::MAX));
         let body = (there as u64 == length).then(|| &rest[..there]);
+        let is_short = head.len as u64 + length <= most as u64;
+        if body.is_none() && is_short && self.quick.may_answer(&head.ask) {
+            self.rest_since.get_or_insert_with(Instant::now);
+            return Some(0);
+        }
+        self.rest_since = None;
         match self.quick.take(&head, &bytes[..head.len], body, self.heard) {
             Taken::Passed => return None,
             Taken::Refused(reply) => {
@@ -373,8 +420,9 @@ impl Guard {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads what hyper is to see, and answers what needs no hyper.
-    fn poll_for_hyper(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    /// Reads what hyper is to see, and answers what needs no hyper. Reads nothing where it has begun to wait for the rest of a request of at
+    /// most `most` bytes.
+    fn poll_for_hyper(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>, most: usize) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         while self.refusal.is_none() {
             ready!(self.poll_own(cx))?;
@@ -390,13 +438,16 @@ impl Guard {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let bytes = &buf.filled()[before..];
-            if let Some(taken) = self.take(bytes).filter(|_| !bytes.is_empty()) {
+            if let Some(taken) = self.take(bytes, most).filter(|_| !bytes.is_empty()) {
                 // What came behind it is looked at when it is answered. It came earlier than what is ahead already.
                 if taken < bytes.len() {
                     self.ahead.splice(..0, bytes[taken..].iter().copied());
                     self.ahead_arrived = self.heard;
                 }
                 buf.set_filled(before);
+                if self.rest_since.is_some() {
+                    return Poll::Ready(Ok(()));
+                }
                 continue;
             }
             match self.follow(bytes) {
@@ -485,7 +536,7 @@ pub(super) fn poll_deadline(timer: &mut Option<Pin<Box<Sleep>>>, deadline: Insta
 impl AsyncRead for Guard {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.handed.is_empty() {
-            return self.poll_for_hyper(cx, buf);
+            return self.poll_for_hyper(cx, buf, 0);
         }
         let length = self.handed.len().min(buf.remaining());
         buf.put_slice(&self.handed[..length]);

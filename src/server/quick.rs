@@ -114,6 +114,11 @@ impl std::fmt::Debug for Quick {
 }
 
 impl Quick {
+    /// Whether a request that asks for this can be one to answer here.
+    pub(super) fn may_answer(&self, ask: &Ask<'_>) -> bool {
+        matches!(ask, Ask::Infer { is_plain: true, .. }) && self.serves != For::Operators && !self.is_traced
+    }
+
     /// Decides about a request whose head is in. `body` is there if all of it came with the head.
     pub(super) fn take(
         self: &Arc<Self>,

@@ -999,6 +999,32 @@ async fn a_request_that_takes_longer_than_a_connection_may_idle_is_answered() {
 }
 
 #[tokio::test]
+async fn a_request_that_comes_in_pieces_is_answered_like_one_in_a_piece() {
+    let server = with(Options::default()).await;
+    let mut connection = server.connect().await;
+    let text = post_sized("", &request(json!([3])).to_string());
+    let head = text.find("\r\n\r\n").unwrap() + 4;
+    // How long the last piece is waited for: not at all, and longer than one that follows its head at once.
+    for pause in [Duration::ZERO, Duration::from_millis(25)] {
+        for cuts in [vec![10], vec![head], vec![head, head + 1], vec![head + 9, text.len() - 1]] {
+            let mut from = 0;
+            for cut in cuts {
+                connection.send(&text[from..cut]).await;
+                from = cut;
+                // Behind this one's answer the piece has been read.
+                server.assert_unharmed().await;
+            }
+            stall(pause);
+            server.assert_unharmed().await;
+            connection.send(&text[from..]).await;
+            let (head, body) = connection.answer().await;
+            let answer: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(answer["outputs"][0]["data"], json!([7.0]), "{head}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_slow_body_is_answered_408() {
     let server = with(Options { body_timeout: SHORT, ..Options::default() }).await;
     for lines in ["Content-Length: 100\r\n", "Transfer-Encoding: chunked\r\n"] {
@@ -1341,6 +1367,9 @@ async fn a_drain_takes_no_connection_answers_what_is_in_flight_and_ends() {
     let mut in_flight = server.connect().await;
     in_flight.send(post(&format!("Expect: 100-continue\r\nContent-Length: {}\r\n", body.len()), "")).await;
     in_flight.until("100 Continue\r\n\r\n").await;
+    let mut begun = server.connect().await;
+    begun.send(post(&format!("Content-Length: {}\r\n", body.len()), "")).await;
+    server.assert_unharmed().await;
     server.stop();
     assert_eq!(idle.rest().await, "", "an idle connection is closed");
     assert!(TcpStream::connect(address).await.is_err(), "no other is accepted");
@@ -1348,6 +1377,8 @@ async fn a_drain_takes_no_connection_answers_what_is_in_flight_and_ends() {
     in_flight.send(&body).await;
     let answer = in_flight.rest().await;
     assert_eq!((parse(&answer).0, answer.contains("connection: close\r\n")), (200, true), "{answer}");
+    begun.send(&body).await;
+    assert_eq!(parse(&begun.rest().await).0, 200, "so is the one of which the head has come");
     assert_eq!(server.ended().await, Ended::Drained);
 }
 
