@@ -181,8 +181,8 @@ fn in_time(start: Instant, view: &View<'_>, (entries, rows): (usize, usize)) -> 
 
 /// Of the first `whole` entries, all of the most urgent level, the oldest that a batch can answer which has as many rows as would remain if it
 /// were refused who is late, oldest first. As many are answered, by the same instant. But it is the newest that remain, and they may be in time
-/// for the next batch. None where the oldest is late in that batch too, or who remains would be late in the next, though nobody else came to it:
-/// to keep them waiting is then good for nobody.
+/// for the next batch. None where the oldest may be late in that batch too, or who remains would be late in the next, though nobody else came to
+/// it: to keep them waiting is then good for nobody.
 fn oldest_in_time(start: Instant, view: &View<'_>, whole: usize) -> Option<(usize, usize)> {
     let queue = view.queue;
     let end = |rows| start + view.batch_time(rows);
@@ -194,7 +194,10 @@ fn oldest_in_time(start: Instant, view: &View<'_>, whole: usize) -> Option<(usiz
         let middle = late + (fits - late) / 2;
         if in_time(middle, rest(middle)) { fits = middle } else { late = middle }
     }
-    let size = Some(rest(fits)).filter(|&size| in_time(0, size))?;
+    let size = rest(fits);
+    // A batch that outlasts its margin makes all late who have waited as long, and here those are more than its first: so twice the margin.
+    let margin = view.batch_time(size).saturating_sub(view.mean_batch_time(size));
+    queue.first().filter(|first| end(size) + margin <= first.deadline)?;
     let (entries, rows) = Some(queue.prefix(size)).filter(|(entries, _)| *entries > 0)?;
     let next = queue.get(entries).filter(|_| entries < whole)?;
     let is_better = end(rows) + view.batch_time(rest(entries)) <= next.deadline;

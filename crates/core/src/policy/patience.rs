@@ -229,8 +229,9 @@ impl Past<'_> {
             let middle = late + (fits - late) / 2;
             if in_time(middle, rest(middle)) { fits = middle } else { late = middle }
         }
-        // Who is late whoever else goes need not be counted with.
-        let size = Some(rest(fits)).filter(|&size| in_time(0, size))?;
+        let size = rest(fits);
+        let margin = time(size) - self.time(size);
+        get(0).filter(|first| now + time(size) + margin <= first.deadline)?;
         let (entries, rows) = Some(self.prefix(head, whole, size)).filter(|(entries, _)| *entries > 0)?;
         let is_better = now + time(rows) + time(rest(entries)) <= get(entries)?.deadline;
         is_better.then_some((entries, rows))

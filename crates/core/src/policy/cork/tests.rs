@@ -469,6 +469,17 @@ fn those_who_stay_of_a_clump_are_in_time_in_one_batch() {
 }
 
 #[test]
+fn the_oldest_of_a_clump_go_only_with_twice_the_margin_for_noise() {
+    // Five rows take 15 ms and 0.15 of margin.
+    let decide = |first: u64| {
+        let queue = [(first, 1), (15_500, 1), (15_500, 1), (15_500, 1), (15_500, 1), (27_000, 1)];
+        State { fit: Fit::line(0.010, 0.001, 1.01), ..state(&queue) }.decide()
+    };
+    assert_eq!(decide(15_301), release(5, ReleaseReason::Full));
+    assert_eq!(decide(15_299), shed(0..1, ShedReason::BatchTooLate));
+}
+
+#[test]
 fn behind_a_running_batch_too_the_newest_of_a_clump_stay() {
     let queue = [[(20_500, 1); 5], [(31_000, 1); 5]].concat();
     let waiting = state(&queue[..6]).busy_for(5000).decide();
