@@ -126,7 +126,7 @@ pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
     report.data("cases", json!(data));
     report.text(
         "Where the hurried model has less than 98 % of what it has alone beside no flood: cork, and smaller caps of the other's batches, as \
-         parts of its own. On time of the one and of the other in per cent, then how many more rows of the two together are on time than with \
+         parts of its own. On time of the one and of the other in per cent. Then how many more rows of the two together are on time than with \
          cork. Before them the most of this that leaves the hurried model 94 % of what it has alone: where that is negative, the figure is \
          out of reach of all these but by more refusals.",
     );
