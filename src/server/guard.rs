@@ -576,3 +576,6 @@ impl AsyncWrite for Guard {
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

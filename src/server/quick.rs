@@ -6,7 +6,7 @@
 use std::io::Cursor;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::buf::Chain;
 use bytes::{Buf, Bytes};
@@ -23,7 +23,7 @@ use super::head::{self, Ask, Form, Head};
 use super::opaque as answers;
 use super::refusals::Refusals;
 use super::routes::For;
-use super::status::{JSON, Refusal};
+use super::status::{JSON, Refusal, push_date};
 use super::v2;
 use crate::estimator;
 use crate::front::{Caller, Front, Gate, Verdict, WayBack, Why};
@@ -329,21 +329,6 @@ fn decimal(mut n: usize, digits: &mut [u8; 20]) -> &[u8] {
             return &digits[at..];
         }
     }
-}
-
-/// Writes the date, of which each thread keeps the text until its second is over.
-fn push_date(to: &mut Vec<u8>) {
-    thread_local! {
-        static DATE: std::cell::RefCell<(u64, String)> = const { std::cell::RefCell::new((0, String::new())) };
-    }
-    let now = SystemTime::now();
-    let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    DATE.with_borrow_mut(|(of, text)| {
-        if *of != second || text.is_empty() {
-            (*of, *text) = (second, httpdate::fmt_http_date(now));
-        }
-        to.extend_from_slice(text.as_bytes());
-    });
 }
 
 #[cfg(test)]

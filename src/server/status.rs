@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -166,7 +166,12 @@ impl Refusal {
         if let Some(seconds) = self.retry_seconds() {
             write!(message, "retry-after: {seconds}\r\n").expect(WRITTEN);
         }
-        message.extend_from_slice(if self.closes { b"connection: close\r\n\r\n" } else { b"\r\n" });
+        if self.closes {
+            message.extend_from_slice(b"connection: close\r\n");
+        }
+        message.extend_from_slice(b"date: ");
+        push_date(&mut message);
+        message.extend_from_slice(b"\r\n\r\n");
         message.extend_from_slice(&body);
         message
     }
@@ -191,6 +196,21 @@ impl From<Error> for Refusal {
         };
         Refusal { reason, retry_after: error.retry_after(), ..Refusal::new(status, error.to_string()) }
     }
+}
+
+/// Writes the date, of which each thread keeps the text until its second is over.
+pub(super) fn push_date(to: &mut Vec<u8>) {
+    thread_local! {
+        static DATE: std::cell::RefCell<(u64, String)> = const { std::cell::RefCell::new((0, String::new())) };
+    }
+    let now = SystemTime::now();
+    let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    DATE.with_borrow_mut(|(of, text)| {
+        if *of != second || text.is_empty() {
+            (*of, *text) = (second, httpdate::fmt_http_date(now));
+        }
+        to.extend_from_slice(text.as_bytes());
+    });
 }
 
 /// The reason of refusals that no error of the registry stands behind.
@@ -283,7 +303,7 @@ mod tests {
         let text = String::from_utf8(late(Duration::from_secs(2)).and_close().to_message(&RequestId::made())).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{head}");
-        assert!(head.contains("\r\nretry-after: 2\r\n") && head.ends_with("\r\nconnection: close"), "{head}");
+        assert!(head.contains("\r\nretry-after: 2\r\nconnection: close\r\ndate: ") && head.ends_with(" GMT"), "{head}");
         assert!(head.contains(&format!("\r\ncontent-length: {}\r\n", body.len())), "{head}");
         let body: serde_json::Value = serde_json::from_str(body).unwrap();
         assert!(body["error"].as_str().unwrap().contains("61.2"), "{body}");

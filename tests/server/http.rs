@@ -1001,13 +1001,12 @@ async fn a_request_that_takes_longer_than_a_connection_may_idle_is_answered() {
 #[tokio::test]
 async fn a_request_that_comes_in_pieces_is_answered_like_one_in_a_piece() {
     let server = with(Options::default()).await;
-    let mut connection = server.connect().await;
     let text = post_sized("", &request(json!([3])).to_string());
     let head = text.find("\r\n\r\n").unwrap() + 4;
     // How long the last piece is waited for: not at all, and longer than one that follows its head at once.
     for pause in [Duration::ZERO, Duration::from_millis(25)] {
         for cuts in [vec![10], vec![head], vec![head, head + 1], vec![head + 9, text.len() - 1]] {
-            let mut from = 0;
+            let (mut connection, mut from) = (server.connect().await, 0);
             for cut in cuts {
                 connection.send(&text[from..cut]).await;
                 from = cut;
