@@ -6,6 +6,7 @@
     python3 benches/front.py --only apart       server and generator on a processor each
     python3 benches/front.py --only noise       a stand-in beside other work of the machine
     python3 benches/front.py --only sweep,floor what the kernel alone takes, and what that leaves to any server
+    python3 benches/front.py --only pieces      one client that asks again and again, and sends head and body apart as Python's do
     python3 benches/front.py --mosec PYTHON     MOSEC beside it, in the same run; PYTHON has mosec and numpy
 
 Server and generator (`uncork loadtest`, Poisson arrivals) share the machine. Needs Python 3.11's standard library alone.
@@ -17,6 +18,7 @@ is busy all the time reads answers late, and takes them for late ones.
 
 import argparse
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -201,6 +203,54 @@ def floor(highest, seen):
             print(f"{factor:>12} S: {100 * max(0, most):.0f} % of S")
 
 
+def pieces(seconds):
+    """What a request costs by how it is sent: in a piece, head and body apart, and so that it takes the long way."""
+    body = json.dumps({"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}).encode()
+    path = "/v2/models/idle/infer"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+    def whole(client):
+        client.sock.sendall(head + body)
+        return http.client.HTTPResponse(client.sock)
+
+    def apart(client, **headers):
+        client.request("POST", path, body, headers)
+        return client.getresponse()
+
+    ways = {"in a piece": whole, "head and body apart": apart, "apart, by hyper": lambda c: apart(c, **{"X-Request-Id": "a"})}
+    print(f"\none client of a model that takes no time, {seconds} s of each in three turns, us a request")
+    print(f"{'':>20} {'time':>8} {'processors':>11}")
+    took = {name: [] for name in ways}
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
+        config.write('[[model]]\nname = "idle"\nsynthetic = { base_ms = 0.0, per_row_ms = 0.0 }\nmax_latency_ms = 50\nmax_batch_size = 8\n')
+        config.flush()
+        with serving("--config", config.name) as address:
+            for _ in range(3):
+                for name, way in ways.items():
+                    client = http.client.HTTPConnection(address.removeprefix("http://"))
+                    client.connect()
+                    count, used, begin = 0, processor_seconds(address), time.monotonic()
+                    while time.monotonic() - begin < seconds / 3:
+                        answer = way(client)
+                        if way is whole:
+                            answer.begin()
+                        answer.read()
+                        assert answer.status == 200, answer.status
+                        count += 1
+                    elapsed = time.monotonic() - begin
+                    took[name].append((1e6 * elapsed / count, 1e6 * (processor_seconds(address) - used) / count))
+                    client.close()
+    for name, figures in took.items():
+        time_us, processors_us = map(statistics.median, zip(*figures))
+        print(f"{name:>20} {time_us:>8.0f} {processors_us:>11.0f}")
+
+
+def processor_seconds(address):
+    """What the server has used of the processors."""
+    with urllib.request.urlopen(address + "/metrics") as answer:
+        return float(re.search(r"^process_cpu_seconds_total (\S+)", answer.read().decode(), re.M)[1])
+
+
 def back(seconds, highest):
     """Twice what it can, then 0.8 of it: how many are on time one second later."""
     header("2 S for 3 s, then 0.8 S; counted from one second after the change")
@@ -336,7 +386,7 @@ def mosec(python, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=5, help="of each rate")
-    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; apart, noise and floor are not among those by default")
+    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; apart, noise, floor and pieces are not among those by default")
     parser.add_argument("--highest", type=int, default=28000, help="S, where it is not measured")
     parser.add_argument("--mosec", metavar="PYTHON", help="a Python that has mosec and numpy")
     args = parser.parse_args()
@@ -348,6 +398,8 @@ def main():
     highest = highest or args.highest
     if "floor" in parts:
         floor(highest, seen)
+    if "pieces" in parts:
+        pieces(args.seconds)
     if "back" in parts:
         back(args.seconds, highest)
     if "probes" in parts:
