@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::crew;
+use super::{crew, relay};
 
 /// Why a whole batch got no answers. The text is for the operator's log and never reaches a caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -245,7 +245,7 @@ impl<I: Send + 'static, A: Send + 'static> Workers<I, A> {
             let answers = answers.map(|ran| Ran { took: ran.took.or(Some(took)), ..ran });
             threads.upgrade().into_iter().for_each(|threads| lock(&threads).done(batch));
             // A dropped receiver means that the batcher is gone, and with it everybody who waits.
-            let _ = done.send(answers);
+            relay::carrying_on(|| drop(done.send(answers)));
         });
         match lock(&self.threads.shared).thread(batch).map(|thread| thread.send(job)) {
             Some(Ok(())) => answers.map(move |a| a.unwrap_or_else(|_| Err(gone()))).boxed(),

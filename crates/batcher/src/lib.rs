@@ -70,6 +70,7 @@ mod error;
 mod executor;
 mod observer;
 mod pool;
+mod relay;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,6 +8,7 @@ use super::actor::{Actor, Message};
 use super::clock::Clock;
 use super::desk::Desk;
 use super::executor::Threads;
+use super::relay::Relay;
 use uncork_core::policy::{Lane, LaneId};
 
 /// A handle to the runners of several [`Batcher`](super::Batcher)s, one for each model that shares a device. Batchers are
@@ -52,7 +53,7 @@ impl<I: Send + 'static, A: Send + 'static> Pool<I, A> {
         let (runners, clock) = (runners.max(1), Clock::start());
         let (inbox, messages) = mpsc::unbounded_channel();
         // Not a stray: the actor ends when the last handle is dropped.
-        tokio::spawn(Actor::new(runners, clock, messages).run());
+        tokio::spawn(Relay::new(Actor::new(runners, clock, messages).run()));
         let (opened, threads) = (Mutex::new(0), Mutex::new(None));
         Pool { shared: Arc::new(Shared { name: name.into(), runners, inbox, opened, clock, threads }) }
     }

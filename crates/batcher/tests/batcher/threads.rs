@@ -118,3 +118,35 @@ async fn a_clone_keeps_the_batcher_at_work() {
     drop(batcher);
     assert_eq!(other.submit(3).await, Ok(3));
 }
+
+#[tokio::test]
+async fn a_runner_goes_from_batch_to_batch_while_the_runtime_is_held_up() {
+    let (ran, runs) = std::sync::mpsc::channel();
+    let (begin, begun) = std::sync::mpsc::channel::<()>();
+    let begun = std::sync::Mutex::new(begun);
+    let caps = Caps::new(Duration::from_secs(60), 1);
+    let batcher = Batcher::new(caps, move |xs: Vec<u64>| {
+        begun.lock().expect("whole").recv().expect("it is begun");
+        ran.send(xs[0]).expect("it is waited for");
+        xs
+    });
+    let callers: Vec<_> = (0..3)
+        .map(|x| {
+            tokio::spawn({
+                let batcher = batcher.clone();
+                async move { batcher.submit(x).await }
+            })
+        })
+        .collect();
+    for _ in 0..10 {
+        tokio::task::yield_now().await; // all wait, and the first batch is with the runner
+    }
+    // From here on the only thread of the runtime does nothing for the batcher.
+    (0..3).for_each(|_| begin.send(()).expect("the runner lives"));
+    let order: Vec<_> =
+        (0..3).map(|_| runs.recv_timeout(Duration::from_secs(20)).expect("the next batch came")).collect();
+    assert_eq!(order, [0, 1, 2]);
+    for (x, caller) in (0..).zip(callers) {
+        assert_eq!(caller.await.expect("no panic"), Ok(x));
+    }
+}
