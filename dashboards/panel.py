@@ -28,6 +28,7 @@ REFUSALS = {
     "batch_too_late": ORANGE,
     "queue_too_long": YELLOW,
     "queue_stands": GREEN,
+    "over_share": "light-blue",
     "rows_bound": PURPLE,
     "bytes_bound": BLUE,
 }

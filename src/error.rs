@@ -102,7 +102,9 @@ impl Error {
     /// The outcome's name in `uncork_requests_total{outcome}`.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Error::Refused(batcher::Error::Late { .. } | batcher::Error::Overload { .. })
+            Error::Refused(
+                batcher::Error::Late { .. } | batcher::Error::Overload { .. } | batcher::Error::OverShare { .. },
+            )
             | Error::Untold
             | Error::Absent => Outcome::Shed,
             Error::Refused(batcher::Error::Full { .. }) => Outcome::Full,

@@ -33,7 +33,7 @@ pub use routes::Routes;
 pub use spec::{ModelSpec, Remotes, Runners, Source};
 pub use stage::Staged;
 
-pub use crate::batcher::{BatchSizes, Caps, Priority, Terms};
+pub use crate::batcher::{BatchSizes, Caller, Caps, Priority, Terms};
 pub use crate::journal::{Refusal, Release, Snapshot, Window};
 pub use crate::runner::{BatchAxes, Device, DeviceError, Rows, Shapes};
 pub use crate::statistics::{Timed, Totals};

@@ -13,7 +13,7 @@ use super::status::Refusal;
 use crate::error::{Error, Outcome};
 use crate::opaque;
 use crate::quote::Quoted;
-use crate::registry::{Answer, Model, Priority, Terms};
+use crate::registry::{Answer, Model, Priority};
 use crate::telemetry::{RequestSpan, Ride};
 use crate::tensor::Tensors;
 
@@ -74,7 +74,7 @@ impl Call {
         check_outputs(model, &outputs).inspect_err(|_| model.count_unreadable())?;
         span.received(came.whole);
         span.decoded(inputs.rows());
-        let terms = Terms::since(came.arrival.0).traced(span.span_ref()).within(timeout).priority(priority);
+        let terms = came.terms().traced(span.span_ref()).within(timeout).priority(priority);
         let mut answer = model.infer(inputs, terms).await?;
         answer.count.received(came.whole);
         let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;

@@ -21,7 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::app::{App, Asked};
-use super::arrival::{Arrival, Came};
+use super::arrival::{Came, Coming};
 use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
 use super::call::{Unanswered, timing};
 use super::status::{JSON, Refusal};
@@ -29,7 +29,7 @@ use super::trace::Traced;
 use super::v2::{self, coding};
 use crate::error::Error;
 use crate::opaque::{self, AnswerHead, RequestHead};
-use crate::registry::{Answer, Model, Terms};
+use crate::registry::{Answer, Model};
 use crate::telemetry::{RequestId, RequestSpan, Ride};
 use crate::tensor::{Data, Tensor, Tensors};
 
@@ -106,25 +106,25 @@ impl Said<'_> {
 pub(super) async fn ask(
     State(app): State<App>,
     Asked(model): Asked,
-    arrival: Arrival,
+    coming: Coming,
     traced: Traced,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
-    answer(&app, &model, arrival, &traced.0, request).await.map_err(|refusal| refusal.of(&model))
+    answer(&app, &model, coming, &traced.0, request).await.map_err(|refusal| refusal.of(&model))
 }
 
 async fn answer(
     app: &App,
     model: &Arc<Model>,
-    arrival: Arrival,
+    coming: Coming,
     span: &RequestSpan,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
     let (asking, whole) = read(app, model, &parts, body).await.inspect_err(|_| model.count_unreadable())?;
-    let came = Came { arrival, whole };
-    let Written { status, content_type, body, timing, .. } = infer(app, model, came, span, asking).await?;
+    let Written { status, content_type, body, timing, .. } =
+        infer(app, model, coming.whole(whole), span, asking).await?;
     let mut response = coding::as_wished(&parts.headers, body, &app.room).await?;
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -199,7 +199,7 @@ async fn infer(
     span.received(came.whole);
     span.decoded(rows.len());
     let inputs = Tensor::new(vec![rows.len()], Data::Bytes(rows)).map_err(|e| Error::Invalid(e.to_string()))?;
-    let terms = Terms::since(came.arrival.0).traced(span.span_ref()).within(timeout);
+    let terms = came.terms().traced(span.span_ref()).within(timeout);
     let mut answer = model.infer(Tensors::one(opaque::REQUEST, inputs), terms).await?;
     answer.count.received(came.whole);
     let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;

@@ -26,10 +26,10 @@ use super::routes::For;
 use super::status::{JSON, Refusal, push_date};
 use super::v2;
 use crate::estimator;
-use crate::front::{Caller, Front, Gate, Verdict, WayBack, Why};
+use crate::front::{Front, Gate, Verdict, WayBack, Why};
 use crate::metrics::HttpMetrics;
 use crate::opaque;
-use crate::registry::Model;
+use crate::registry::{Caller, Model};
 use crate::telemetry::RequestId;
 
 /// Bytes of a body that is written together with its head.
@@ -165,22 +165,16 @@ impl Quick {
                         Wanted::Any(answers::Ask { begin, query: query.to_owned(), body })
                     }
                 };
-                Taken::Riding(Box::pin(Arc::clone(self).ride(model, wanted, id, arrived, now)))
+                let came = Came { arrival: Arrival(arrived), whole: now, caller };
+                Taken::Riding(Box::pin(Arc::clone(self).ride(model, wanted, id, came)))
             }
             _ => Taken::Passed,
         }
     }
 
-    async fn ride(
-        self: Arc<Self>,
-        model: Arc<Model>,
-        wanted: Wanted,
-        id: RequestId,
-        arrived: Instant,
-        begun: Instant,
-    ) -> Reply {
+    async fn ride(self: Arc<Self>, model: Arc<Model>, wanted: Wanted, id: RequestId, came: Came) -> Reply {
+        let Came { arrival: Arrival(arrived), whole: begun, .. } = came;
         let within = self.fronts().way_back.leaves(model.spec().max_latency);
-        let came = Came { arrival: Arrival(arrived), whole: begun };
         let answering = wanted.of(&self.app, &model, came, within);
         let mut answering = std::pin::pin!(std::panic::AssertUnwindSafe(answering).catch_unwind());
         let mut spent = Duration::ZERO;

@@ -604,6 +604,36 @@ async fn a_token_s_rights_hold_for_calls() {
 }
 
 #[tokio::test]
+async fn one_token_s_flood_of_calls_makes_room_for_another() {
+    let folder = Folder::new();
+    let file = folder.path().join("tokens");
+    std::fs::write(&file, "flood 0123456789abcdef\nfew fedcba9876543210\n").unwrap();
+    let options = Options { access: Access::Tokens { file }, ..Options::default() };
+    let server = start(options, Duration::from_millis(50), Duration::from_millis(230)).await;
+    let client = Client::connect(server.address).await;
+    let infer = raw(&[1.0]);
+    let ask = async |token: &str| client.call_with("ModelInfer", &[("authorization", token)], &infer).await;
+    let made_room = |called: &Called| called.status() != "0" && called.message().contains("with less in the queue");
+    let flood = async {
+        while !futures_util::future::join_all((0..64).map(|_| ask("Bearer 0123456789abcdef")))
+            .await
+            .iter()
+            .any(made_room)
+        {}
+    };
+    let few = async {
+        loop {
+            ask("Bearer fedcba9876543210").await;
+        }
+    };
+    tokio::time::timeout(HANGS, async {
+        tokio::select! { () = flood => {}, () = few => {} }
+    })
+    .await
+    .expect("somebody makes room");
+}
+
+#[tokio::test]
 async fn memory_for_messages_and_answers_is_bounded_and_given_back() {
     let bytes = 256 * 1024;
     let options =

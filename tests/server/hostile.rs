@@ -22,8 +22,12 @@ struct Running {
 }
 
 async fn start(options: Options) -> Running {
-    let caps = Caps::new(Duration::from_secs(10), 8);
-    let model = ModelSpec::new("m", Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO }, caps);
+    start_slow(options, Duration::ZERO, Caps::new(Duration::from_secs(10), 8)).await
+}
+
+/// The same, whose batches take so long, under these caps.
+async fn start_slow(options: Options, base: Duration, caps: Caps) -> Running {
+    let model = ModelSpec::new("m", Source::Synthetic { base, per_row: Duration::ZERO }, caps);
     let registry = tokio::task::spawn_blocking(|| Registry::load(vec![model])).await.unwrap().unwrap();
     let server = Server::bind("127.0.0.1:0", options).await.unwrap();
     let address = server.address();

@@ -278,6 +278,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             let way_back = waiting.within.saturating_sub(entry.deadline.since(entry.arrival));
             let told = match (shed.reason, retry_after) {
                 (ShedReason::QueueStands, Some(retry_after)) => Error::Overload { retry_after },
+                (ShedReason::OverShare, Some(retry_after)) => Error::OverShare { retry_after },
                 _ => Error::Late {
                     predicted_ms: (shed.forecast.since(entry.arrival) + way_back).as_secs_f64() * 1e3,
                     deadline_ms: waiting.within.as_secs_f64() * 1e3,
@@ -395,7 +396,7 @@ mod tests {
         if !is_free {
             let lane = actor.dispatcher.open(Lane::new(Box::new(Cork), 1));
             let (deadline, priority) = (Instant::FAR_FUTURE, Priority::DEFAULT);
-            actor.dispatcher.arrive(lane, Entry { id: 0, arrival: now, deadline, rows: 1, priority });
+            actor.dispatcher.arrive(lane, Entry { priority, ..Entry::new(0, now, deadline) });
             assert!(matches!(actor.dispatcher.poll(now, |_, _| true), Step::Release(_)));
         }
         actor.set_alarm(now, Some(now + Duration::from_millis(1)));

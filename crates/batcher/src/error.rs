@@ -26,6 +26,12 @@ pub enum Error {
         /// When it is worth asking again.
         retry_after: Duration,
     },
+    /// More is asked than can be done, and its [caller](crate::Terms::caller) has the most waiting: another, who has less, took its place.
+    #[error("refused: more is asked than can be done, and callers with less in the queue go before; retry in {} ms", retry_after.as_millis())]
+    OverShare {
+        /// When it is worth asking again.
+        retry_after: Duration,
+    },
     /// The queue's bound is reached.
     #[error("refused: the queue is full ({queued} of {bound} {unit}); retry in {} ms", retry_after.as_millis())]
     Full {
@@ -68,7 +74,9 @@ impl Error {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Error::Late { retry_after, .. } => *retry_after,
-            Error::Overload { retry_after } | Error::Full { retry_after, .. } => Some(*retry_after),
+            Error::Overload { retry_after } | Error::OverShare { retry_after } | Error::Full { retry_after, .. } => {
+                Some(*retry_after)
+            }
             Error::ShuttingDown => Some(Duration::from_secs(1)),
             Error::TooLarge { .. } | Error::Failed | Error::Stuck { .. } => None,
         }

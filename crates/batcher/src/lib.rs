@@ -84,7 +84,7 @@ pub use observer::{
 };
 pub use pool::Pool;
 
-pub use uncork_core::policy::{BatchSizes, Priority};
+pub use uncork_core::policy::{BatchSizes, Caller, Priority};
 pub use uncork_core::{estimator, policy};
 
 use actor::Message;
@@ -133,6 +133,7 @@ pub struct Terms {
     arrival: tokio::time::Instant,
     timeout: Option<Duration>,
     priority: Priority,
+    caller: Caller,
     span: Option<SpanRef>,
 }
 
@@ -144,7 +145,7 @@ impl Terms {
 
     /// For an item that has arrived at `arrival`, from when its latency counts.
     pub fn since(arrival: tokio::time::Instant) -> Terms {
-        Terms { arrival, timeout: None, priority: Priority::DEFAULT, span: None }
+        Terms { arrival, timeout: None, priority: Priority::DEFAULT, caller: Caller::default(), span: None }
     }
 
     /// Shortens the time that the answer may take, and never lengthens it; `None` leaves it as it is.
@@ -155,6 +156,12 @@ impl Terms {
     /// Lets those of less urgent levels stand back; under overload they are the ones that are refused.
     pub fn priority(self, priority: Priority) -> Terms {
         Terms { priority, ..self }
+    }
+
+    /// Tells whose the item is. Where more is asked than can be done, callers who are told apart share that, in each priority, by max-min
+    /// fairness: who asks for little is answered, and the others get the rest by their weights.
+    pub fn caller(self, caller: Caller) -> Terms {
+        Terms { caller, ..self }
     }
 
     /// Has the span of its batch linked to `span`, if there is one.
@@ -265,7 +272,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
     /// The answer to `item` on these terms. Dropping the future takes the item out of the queue, or leaves its answer
     /// unsent.
     pub async fn submit_with(&self, item: I, terms: Terms) -> Result<Answered<A>, Error> {
-        let Terms { arrival, timeout, priority, span } = terms;
+        let Terms { arrival, timeout, priority, caller, span } = terms;
         let shared = &*self.shared;
         let weight = (shared.weigh)(&item);
         let weight = Weight { rows: weight.rows.max(1), ..weight };
@@ -281,13 +288,9 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         };
         admitted.inspect_err(|refusal| shared.note_full(refusal))?;
         let arrival = shared.clock.instant_of(arrival);
-        let entry = Entry {
-            id: shared.next_id.fetch_add(1, Ordering::Relaxed),
-            arrival,
-            deadline: arrival + within.saturating_sub(shared.answering),
-            rows: weight.rows,
-            priority,
-        };
+        let (id, deadline) =
+            (shared.next_id.fetch_add(1, Ordering::Relaxed), arrival + within.saturating_sub(shared.answering));
+        let entry = Entry { id, arrival, deadline, rows: weight.rows, priority, caller };
         let (reply, answer) = oneshot::channel();
         let waiting = Waiting { item, reply, bytes: weight.bytes, within, span };
         if shared.inbox.send(Message::Arrived(shared.lane, entry, waiting)).is_err() {

@@ -157,11 +157,12 @@ pub enum RefusalReason {
 
 impl RefusalReason {
     /// Every reason, by the deadline first, then by the bounds.
-    pub const ALL: [RefusalReason; 6] = [
+    pub const ALL: [RefusalReason; 7] = [
         RefusalReason::Shed(ShedReason::Expired),
         RefusalReason::Shed(ShedReason::BatchTooLate),
         RefusalReason::Shed(ShedReason::QueueTooLong),
         RefusalReason::Shed(ShedReason::QueueStands),
+        RefusalReason::Shed(ShedReason::OverShare),
         RefusalReason::RowsBound,
         RefusalReason::BytesBound,
     ];

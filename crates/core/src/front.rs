@@ -12,14 +12,15 @@
 //!
 //! For the second, requests that the model's batcher refuses are counted. It refuses them after they were parsed, often after they
 //! have waited; so as many as it has answered lately are let through, and a few more, from which is seen when it can do more.
-//! That helps where too many come: where reading those takes a part of the reader's time that counts, or where several callers share what
-//! the model can do. Else the batcher, which knows more, is left to refuse them. Where fewer are answered the fewer come, as on a machine
+//! That helps where reading those who come in vain takes a part of the reader's time that counts. Else the batcher, which knows more, is left
+//! to refuse them. Either shares what there is out among callers who are told apart. Where fewer are answered the fewer come, as on a machine
 //! that stands still now and then, all are let through again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::estimator::Instant;
+use crate::policy::Caller;
 
 /// The least share of the cap that a request may wait: enough to keep busy what reads, and little of what a refused caller waits.
 pub const LEAST_SHARE: f64 = 0.1;
@@ -89,7 +90,7 @@ const SLOWEST: f64 = 0.7;
 const FASTER: [f64; 2] = [1.25, 1.1];
 /// Share of what ended behind that was refused there, up to which it is the batcher's affair alone.
 const FEW: f64 = 0.05;
-/// Share of the reader's time that may be spent on those who are refused behind, where there is one caller: less is not worth a guess.
+/// Share of the reader's time that may be spent on those who are refused behind: less is not worth a guess.
 const SPENT: f64 = 0.05;
 /// Fewer were let through in vain where the mean rate of answers fell below this part of the best one since.
 const LOST: f64 = 0.8;
@@ -98,22 +99,6 @@ const NEWEST_RATE: f64 = 0.125;
 const REMEMBERED: f64 = 0.99;
 /// For how many windows all are let through then: at first, and at most, where it was in vain again and again.
 const OPEN_WINDOWS: [u32; 2] = [4, 64];
-
-/// One of those who ask, as far as it matters who is who.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Caller {
-    /// Tells callers apart.
-    pub id: u64,
-    /// His part beside others, above 0.
-    pub weight: f64,
-}
-
-impl Default for Caller {
-    /// Everybody, where callers are not told apart.
-    fn default() -> Caller {
-        Caller { id: 0, weight: 1.0 }
-    }
-}
 
 /// One reader's knowledge of one model.
 #[derive(Debug, Clone, PartialEq)]
@@ -171,7 +156,7 @@ impl Gate {
     /// Decides at `now` about a request of `caller` that would be read, for a model with this cap.
     pub fn judge(&mut self, now: Instant, cap: Duration, caller: Caller) -> Verdict {
         self.pass(now, cap);
-        let Caller { id, weight } = caller;
+        let (id, weight) = (caller.id, f64::from(caller.weight.get()));
         let asks = self.callers.entry(id).or_insert(Asks { weight, offered: 0, open: 1.0, credit: 0.0 });
         asks.weight = weight;
         asks.offered += 1;
@@ -213,7 +198,7 @@ impl Gate {
         self.weight = (self.weight / (1.0 + self.weight)).max(NEWEST_RATE);
         self.best = self.rate.max(self.best * REMEMBERED);
         let deep = usize::from(self.took > cap.mul_f64(DEEP * answered));
-        let counts = self.callers.len() > 1 || self.spent > passed.mul_f64(SPENT);
+        let counts = self.spent > passed.mul_f64(SPENT);
         let refuses_many = counts && refused > FEW * (answered + refused);
         if self.opens > 0 {
             self.opens -= 1;

@@ -11,14 +11,14 @@
 //! ```
 //! use std::time::Duration;
 //! use uncork_core::estimator::Instant;
-//! use uncork_core::policy::{Cork, Dispatcher, Entry, Landing, Lane, Priority, Step};
+//! use uncork_core::policy::{Cork, Dispatcher, Entry, Landing, Lane, Step};
 //!
 //! let at = |ms| Instant::EPOCH + Duration::from_millis(ms);
 //! let mut pool = Dispatcher::new(1); // runs one batch at a time
 //! let lane = pool.open(Lane::new(Box::new(Cork), 8)); // of at most 8 rows
 //! for id in 0..3 {
 //!     let (arrival, deadline) = (at(0), at(50));
-//!     pool.arrive(lane, Entry { id, arrival, deadline, rows: 1, priority: Priority::DEFAULT });
+//!     pool.arrive(lane, Entry::new(id, arrival, deadline));
 //! }
 //! let Step::Release(batch) = pool.poll(at(0), |_, _| true) else { panic!("a runner is free") };
 //! assert_eq!((batch.entries.len(), batch.predicted), (3, None));

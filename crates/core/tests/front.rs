@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use uncork_core::estimator::Instant;
-use uncork_core::front::{Caller, Front, Gate, LEAST_SHARE, Verdict, Why};
+use uncork_core::front::{Front, Gate, LEAST_SHARE, Verdict, Why};
+use uncork_core::policy::Caller;
 
 const CAP: Duration = Duration::from_millis(50);
 /// What it takes to read a request.
@@ -274,20 +275,20 @@ fn whoever_comes_alone_is_let_through_whatever_happened_before() {
 
 /// Callers with weights, each offering so many requests in each millisecond, behind one gate of a model that answers 20 of them
 /// a delay later, whoever comes first, and refuses the others. Returns what each offered and was answered after a second.
-fn shared(callers: &[(f64, u64)]) -> Vec<(u64, u64)> {
+fn shared(callers: &[(u32, u64)]) -> Vec<(u64, u64)> {
     let (mut gate, mut counts) = (Gate::default(), vec![(0, 0); callers.len()]);
     let mut ends: VecDeque<(u64, u64)> = VecDeque::new();
     for now in 0..4000 {
         if now >= 20 {
             let (answered, refused) = ends.pop_front().expect("one for each millisecond");
             (0..answered).for_each(|_| gate.answered(Duration::from_millis(20)));
-            (0..refused).for_each(|_| gate.refused(READING));
+            (0..refused).for_each(|_| gate.refused(READING * 8));
         }
         let mut through = Vec::new();
         let most = callers.iter().map(|&(_, per_ms)| per_ms).max().unwrap_or(0);
         for i in 0..most {
             for (id, &(weight, per_ms)) in callers.iter().enumerate() {
-                let caller = Caller { id: id as u64, weight };
+                let caller = Caller { id: 1 + id as u64, weight: weight.try_into().expect("above 0") };
                 if i < per_ms && gate.judge(at(now * 1000), CAP, caller) == Verdict::Read {
                     through.push(id);
                 }
@@ -311,7 +312,7 @@ fn shared(callers: &[(f64, u64)]) -> Vec<(u64, u64)> {
 #[test]
 fn a_caller_who_asks_for_little_is_answered_whatever_another_asks_for() {
     for flood in [40, 100, 400] {
-        let counts = shared(&[(1.0, 4), (1.0, flood)]);
+        let counts = shared(&[(1, 4), (1, flood)]);
         let [(asked, answered), (_, flooder)] = counts[..] else { panic!("two callers") };
         assert!(answered as f64 >= 0.85 * asked as f64, "{flood}: {answered} of {asked}");
         assert!(answered + flooder >= 3000 * 17, "{flood}: what one leaves is the other's: {flooder}");
@@ -320,10 +321,10 @@ fn a_caller_who_asks_for_little_is_answered_whatever_another_asks_for() {
 
 #[test]
 fn those_who_ask_for_too_much_share_by_their_weights() {
-    let counts = shared(&[(1.0, 100), (3.0, 100)]);
+    let counts = shared(&[(1, 100), (3, 100)]);
     let ratio = counts[1].1 as f64 / counts[0].1 as f64;
     assert!((2.5..3.5).contains(&ratio), "{counts:?}");
-    let equals = shared(&[(1.0, 30), (1.0, 300)]);
+    let equals = shared(&[(1, 30), (1, 300)]);
     let ratio = equals[1].1 as f64 / equals[0].1 as f64;
     assert!((0.8..1.25).contains(&ratio), "{equals:?}");
 }

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1, Gamma, StandardNormal};
 
 use uncork_core::estimator::Instant;
-use uncork_core::policy::Priority;
+use uncork_core::policy::{Caller, Priority};
 
 /// A request that arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,13 +24,15 @@ pub struct Arrival {
     pub within: Option<Duration>,
     /// Its level.
     pub priority: Priority,
+    /// Whose it is.
+    pub caller: Caller,
 }
 
 impl Arrival {
-    /// One row of the default priority for the first model, under the model's own cap.
+    /// One row of the default priority, of nobody in particular, for the first model, under the model's own cap.
     #[must_use]
     pub fn at(at: Instant) -> Arrival {
-        Arrival { at, rows: 1, model: 0, within: None, priority: Priority::DEFAULT }
+        Arrival { at, rows: 1, model: 0, within: None, priority: Priority::DEFAULT, caller: Caller::default() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::{Outcome, Service, Source};
+use super::{Arrival, Outcome, Service, Source};
 use uncork_core::estimator::Instant;
 use uncork_core::policy::{Batch, Dispatcher, Entry, Landing, Lane, Policy, Rehearsal, Shed, Step};
 
@@ -126,8 +126,8 @@ impl Engine {
                 let track = &mut self.tracks[arrival.model];
                 let within = arrival.within.map_or(track.max_latency, |own| own.min(track.max_latency));
                 let rows = arrival.rows.clamp(1, self.dispatcher.most_rows(arrival.model));
-                let (id, deadline, priority) = (self.next_id, arrival.at + within, arrival.priority);
-                let entry = Entry { id, arrival: arrival.at, deadline, rows, priority };
+                let Arrival { at, priority, caller, .. } = arrival;
+                let entry = Entry { id: self.next_id, arrival: at, deadline: at + within, rows, priority, caller };
                 self.next_id += 1;
                 track.outcome.arrived(&entry);
                 self.dispatcher.arrive(arrival.model, entry);

@@ -1,5 +1,6 @@
 //! What became of a simulated load.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use uncork_core::estimator::Instant;
@@ -39,6 +40,8 @@ pub struct Outcome {
     max_latency: Duration,
     /// By priority, each first without and then with deadlines of their own.
     classes: [Counts; 2 * Priority::LOWEST.level() as usize],
+    /// Of callers who are told apart.
+    callers: BTreeMap<u64, Slot>,
     latencies: Vec<u64>,
 }
 
@@ -61,6 +64,7 @@ impl Outcome {
             longest: Duration::ZERO,
             max_latency,
             classes: [Counts::default(); 2 * Priority::LOWEST.level() as usize],
+            callers: BTreeMap::new(),
             latencies: vec![0; BUCKETS],
         }
     }
@@ -70,6 +74,9 @@ impl Outcome {
         self.offered_rows += entry.rows as u64;
         self.class(entry).offered += 1;
         self.timeline.slot(entry.arrival).offered += 1;
+        if let Some(own) = self.caller(entry) {
+            own.offered += 1;
+        }
     }
 
     pub(super) fn refused(&mut self, entry: &Entry) {
@@ -84,6 +91,9 @@ impl Outcome {
             self.on_time += 1;
             self.class(entry).on_time += 1;
             self.timeline.slot(arrival).on_time += 1;
+            if let Some(own) = self.caller(entry) {
+                own.on_time += 1;
+            }
         } else {
             self.late += 1;
             self.class(entry).late += 1;
@@ -104,6 +114,16 @@ impl Outcome {
             offered: sum.offered + class.counts.offered,
             on_time: sum.on_time + class.counts.on_time,
         })
+    }
+
+    /// How many of this caller arrived, and how many of those were answered on time; none where callers are not told apart.
+    #[must_use]
+    pub fn of_caller(&self, id: u64) -> Slot {
+        self.callers.get(&id).copied().unwrap_or_default()
+    }
+
+    fn caller(&mut self, entry: &Entry) -> Option<&mut Slot> {
+        (entry.caller.id != 0).then(|| self.callers.entry(entry.caller.id).or_default())
     }
 
     /// The requests by priority, the most urgent first, and by whether they had a deadline of their own before the cap;
@@ -216,7 +236,7 @@ impl Counts {
     }
 }
 
-/// Requests of one slot of a [`Timeline`], or of one priority.
+/// Requests of one slot of a [`Timeline`], of one priority, or of one caller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Slot {
     /// Requests that arrived.
@@ -276,7 +296,7 @@ mod tests {
         let mut outcome = Outcome::new(ms(500));
         for i in 0..1000 {
             let at = Instant::EPOCH + ms(100_000 + i);
-            let entry = Entry { id: i, arrival: at, deadline: at + ms(500), rows: 1, priority: Priority::DEFAULT };
+            let entry = Entry::new(i, at, at + ms(500));
             outcome.arrived(&entry);
             outcome.answered(&entry, at + ms(i + 1));
         }
@@ -304,8 +324,7 @@ mod tests {
         let mut outcome = Outcome::new(ms(50));
         let mut request = |level, within, latency: Option<u64>| {
             let priority = Priority::new(level).expect("a level");
-            let entry =
-                Entry { id: 0, arrival: Instant::EPOCH, deadline: Instant::EPOCH + ms(within), rows: 1, priority };
+            let entry = Entry { priority, ..Entry::new(0, Instant::EPOCH, Instant::EPOCH + ms(within)) };
             outcome.arrived(&entry);
             match latency {
                 Some(latency) => outcome.answered(&entry, Instant::EPOCH + ms(latency)),

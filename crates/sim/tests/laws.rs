@@ -9,14 +9,14 @@ mod trial;
 #[path = "../benches/laws/world.rs"]
 mod world;
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use uncork_core::estimator::{BatchTimes, Fit, Instant, KnownCrowd, Turn};
 use uncork_core::policy::{
-    Aimd, Batch, BatchSizes, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Landing, Lane, Policy, Priority,
-    Queue, Reach, ReleaseReason, Running, ShedReason, Standing, Step, View,
+    Aimd, Batch, BatchSizes, Caller, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Landing, Lane, Policy,
+    Priority, Queue, Reach, ReleaseReason, Running, ShedReason, Standing, Step, View,
 };
 
 fn us(us: u64) -> Duration {
@@ -145,7 +145,7 @@ prop_compose! {
         for (id, (age, within, rows, level)) in (0..).zip(entries) {
             let arrival = now - us(age);
             let priority = Priority::new(level.min(levels)).expect("a level");
-            queue.insert(Entry { id, arrival, deadline: arrival + us(within), rows: rows.min(max_batch), priority });
+            queue.insert(Entry { rows: rows.min(max_batch), priority, ..Entry::new(id, arrival, arrival + us(within)) });
         }
         // Some end below the cap, some beyond it.
         let sizes = BatchSizes::rising(sizes.into_iter().flatten().collect()).expect("a set is in order");
@@ -308,6 +308,12 @@ struct Fates {
     shed: Vec<u64>,
 }
 
+/// An entry of one of three callers, or of nobody in particular.
+fn of_somebody(id: u64, rows: usize, arrival: Instant, deadline: Instant) -> Entry {
+    let weight = NonZeroU32::new(1 + id as u32 % 3).expect("above 0");
+    Entry { rows, caller: Caller { id: id % 4, weight }, ..Entry::new(id, arrival, deadline) }
+}
+
 /// Drives a dispatcher through these arrivals (gap, rows and deadline in µs) against runners of a given speed.
 fn run(
     policy: Box<dyn Policy>,
@@ -336,10 +342,7 @@ fn run(
             due = now;
             // By the rows, so that requests of one size are of one priority.
             let priority = Priority::new(1 + rows as u64 % 4).expect("a level");
-            pool.arrive(
-                lane,
-                Entry { id, arrival: now, deadline: now + us(within), rows: rows.min(max_batch), priority },
-            );
+            pool.arrive(lane, Entry { priority, ..of_somebody(id, rows.min(max_batch), now, now + us(within)) });
         }
         wake = loop {
             match pool.poll(now, |_, _| true) {
@@ -427,9 +430,7 @@ fn run_lanes(
                 pool.close(lanes[model]);
                 lanes[model] = open(&mut pool, weights[model]);
             }
-            let priority = Priority::DEFAULT;
-            let entry = Entry { id, arrival: now, deadline: now + us(within), rows: rows.min(max_batch), priority };
-            pool.arrive(lanes[model], entry);
+            pool.arrive(lanes[model], of_somebody(id, rows.min(max_batch), now, now + us(within)));
         }
         wake = loop {
             let step = pool.poll(now, |_, _| true);

@@ -25,8 +25,8 @@ use http::{Method, StatusCode, Uri};
 
 use super::listener::Address;
 use super::status::Refusal;
-use crate::front::Caller;
 use crate::quote::Quoted;
+use crate::registry::Caller;
 use rate::Rates;
 use tokens::Tokens;
 
@@ -206,7 +206,7 @@ impl Door {
                     let message = format!("the token of {} has no right to this: it needs '{right}'", Quoted(holder));
                     return Err(Refusal::new(StatusCode::FORBIDDEN, message));
                 }
-                Ok(Caller { id: token.id, weight: token.share })
+                Ok(token.caller())
             }
         }
     }
@@ -251,11 +251,14 @@ impl Held {
 }
 
 /// Lets a request through to a route that asks for `right`, or refuses it before its body is read.
-pub(super) async fn admit(State((door, right)): State<(Door, Right)>, request: Request, next: Next) -> Response {
+pub(super) async fn admit(State((door, right)): State<(Door, Right)>, mut request: Request, next: Next) -> Response {
     let is_counted = right == Right::Inference && request.method() == Method::POST;
     let caller = door.check(right, request.method(), request.headers());
-    match caller.and_then(|caller| if is_counted { door.pace(caller) } else { Ok(()) }) {
-        Ok(()) => next.run(request).await,
+    match caller.and_then(|caller| if is_counted { door.pace(caller).map(|()| caller) } else { Ok(caller) }) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
         Err(refusal) => refusal.into_response(),
     }
 }

@@ -3,11 +3,13 @@
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use subtle::ConstantTimeEq;
 
 use super::Right;
+use crate::registry::Caller;
 
 /// Fewest characters of a token: 16 random ones of 64 kinds are 96 bits.
 const SHORTEST: usize = 16;
@@ -29,8 +31,8 @@ pub(super) struct Token {
     pub(super) id: u64,
     secret: String,
     rights: Vec<Right>,
-    /// The holder's part beside others where a model has too much to do.
-    pub(super) share: f64,
+    /// The holder's part beside others where a model has too much to do, in thousandths.
+    weight: NonZeroU32,
     /// Most requests for inference in a second.
     pub(super) rate: Option<f64>,
 }
@@ -43,6 +45,11 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
+    /// The holder, as one of those who ask.
+    pub(super) fn caller(&self) -> Caller {
+        Caller { id: self.id, weight: self.weight }
+    }
+
     /// Whether the holder may do this.
     pub(super) fn has(&self, right: Right) -> bool {
         self.rights.contains(&right)
@@ -82,16 +89,22 @@ impl Tokens {
                 Right::from_name(word)
                     .ok_or_else(|| wrong(format!("'{word}' is no right; there are {known}, and share=N and rate=N")))
             };
-            let (mut rights, mut share, mut rate) = (Vec::new(), 1.0, None);
+            let (mut rights, mut share, mut rate) = (Vec::new(), None, None);
             for word in words {
                 let number = |text: &str| {
                     let number = text.parse::<f64>().ok().filter(|n| (SMALLEST..=LARGEST).contains(n));
                     number.ok_or_else(|| wrong(format!("'{word}' must have a number from {SMALLEST} to {LARGEST}")))
                 };
-                match word.split_once('=') {
-                    Some(("share", text)) => share = number(text)?,
-                    Some(("rate", text)) => rate = Some(number(text)?),
-                    _ => rights.push(right(word)?),
+                let before = match word.split_once('=') {
+                    Some(("share", text)) => share.replace(number(text)?),
+                    Some(("rate", text)) => rate.replace(number(text)?),
+                    _ => {
+                        rights.push(right(word)?);
+                        None
+                    }
+                };
+                if before.is_some() {
+                    return Err(wrong(format!("'{word}' is said twice")));
                 }
             }
             let rights = if rights.is_empty() { vec![Right::Inference] } else { rights };
@@ -101,7 +114,14 @@ impl Tokens {
                 holder.hash(&mut hasher);
                 hasher.finish().max(1)
             };
-            tokens.push(Token { holder: holder.into(), id, secret: secret.into(), rights, share, rate });
+            tokens.push(Token {
+                holder: holder.into(),
+                id,
+                secret: secret.into(),
+                rights,
+                weight: weight(share.unwrap_or(1.0)),
+                rate,
+            });
         }
         if tokens.is_empty() {
             return Err((1, "there is no token in it, so nobody could be answered".into()));
@@ -126,6 +146,11 @@ impl Tokens {
     }
 }
 
+/// Shares are compared in thousandths, of which the least that is allowed is one.
+fn weight(share: f64) -> NonZeroU32 {
+    NonZeroU32::new((share * 1e3).round() as u32).unwrap_or(NonZeroU32::MIN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,8 +171,10 @@ mod tests {
     fn a_share_and_a_rate_are_said_beside_the_rights() {
         let text = "a 0123456789abcdef share=2.5 inference rate=100\nb fedcba9876543210\n";
         let tokens = Tokens::parse(text).unwrap();
-        let of = |secret: &str| tokens.find(secret.as_bytes()).map(|token| (token.share, token.rate)).unwrap();
-        assert_eq!((of("0123456789abcdef"), of("fedcba9876543210")), ((2.5, Some(100.0)), (1.0, None)));
+        let of = |secret: &str| {
+            tokens.find(secret.as_bytes()).map(|token| (token.caller().weight.get(), token.rate)).unwrap()
+        };
+        assert_eq!((of("0123456789abcdef"), of("fedcba9876543210")), ((2500, Some(100.0)), (1000, None)));
         assert!(tokens.find(b"0123456789abcdef").unwrap().has(Right::Inference));
     }
 
@@ -161,6 +188,8 @@ mod tests {
             ("ci 0123456789abcdef\nci 0123456789abcdeg\n", "2: this name"),
             ("ci 0123456789abcdef\nme 0123456789abcdef\n", "2: this name or this token"),
             ("ci 0123456789abcdef rate=0\n", "1: 'rate=0' must have a number from 0.001 to 1000000"),
+            ("ci 0123456789abcdef share=1 share=2\n", "1: 'share=2' is said twice"),
+            ("ci 0123456789abcdef rate=1 rate=1\n", "1: 'rate=1' is said twice"),
             ("ci 0123456789abcdef share=NaN\n", "1: 'share=NaN' must have a number"),
             (
                 "ci 0123456789abcdef all\n",

@@ -21,9 +21,8 @@ use super::request::{self, InferRequest, Unread};
 use super::wire::{field_len, write_key};
 use crate::batcher;
 use crate::error::Error;
-use crate::front::Caller;
 use crate::raw;
-use crate::registry::Model;
+use crate::registry::{Caller, Model};
 use crate::server::arrival::{Arrival, Came};
 use crate::server::body::{self, LONG_CONVERSION, UNCOUNTED, Whole, long};
 use crate::server::call::Called;
@@ -78,7 +77,9 @@ pub(super) struct Ask<'a> {
     pub(super) whole: &'a Whole,
     /// When it came.
     pub(super) arrival: Instant,
-    /// How long after that its answer is of use, where the call says so.
+    /// Whose it is.
+    pub(super) caller: Caller,
+    /// How long after it came its answer is of use, where the call says so.
     pub(super) deadline: Option<Duration>,
     /// What it is traced by.
     pub(super) span: &'a RequestSpan,
@@ -97,13 +98,13 @@ impl Desk {
     }
 
     async fn ask(&self, model: &Arc<Model>, unread: Unread<'_>, ask: Ask<'_>) -> Result<Written, Refusal> {
-        let Ask { whole, arrival, deadline, span, frame } = ask;
+        let Ask { whole, arrival, caller, deadline, span, frame } = ask;
         let (id, wants_final) = (unread.id, unread.wants_final);
         let read = self.read(model, unread, whole).await.inspect_err(|_| model.count_unreadable())?;
         let Read { request: InferRequest { mut call, forms, as_contents }, _taken } = read;
         call.timeout = call.timeout.into_iter().chain(deadline).min();
         let own = call.timeout;
-        let came = Came { arrival: Arrival(arrival), whole: whole.at };
+        let came = Came { arrival: Arrival(arrival), whole: whole.at, caller };
         let called = call.make(model, came, span).await.map_err(|error| refusal(error, own, model))?;
         let timing = called.timing();
         let how = How { forms: &forms, as_contents, wants_final, frame };
@@ -209,7 +210,7 @@ impl Each {
             let answered = match desk.quick.door.pace(caller) {
                 Ok(()) => {
                     let (span, frame) = (&RequestSpan::default(), Frame::InStream);
-                    desk.infer(Ask { whole: &whole, arrival: arrived, deadline: left, span, frame }).await
+                    desk.infer(Ask { whole: &whole, arrival: arrived, caller, deadline: left, span, frame }).await
                 }
                 Err(refusal) => Err(refusal),
             };

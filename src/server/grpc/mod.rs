@@ -45,8 +45,8 @@ use super::routes::{For, not_here};
 use super::status::Refusal;
 use super::v2::{SERVER_TIMING, repository};
 use crate::error::Error;
-use crate::front::Caller;
 use crate::quote::Quoted;
+use crate::registry::Caller;
 use crate::telemetry::RequestSpan;
 
 /// Bytes of a message that names things and holds no tensors.
@@ -142,7 +142,7 @@ impl Desk {
         let most = if matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer) { usize::MAX } else { SMALL };
         let messages = Messages::new(headers, body, &self.app.options, &self.app.room, most, self.line.clone());
         match rpc {
-            Rpc::ModelInfer => self.model_infer(messages, deadline).await,
+            Rpc::ModelInfer => self.model_infer(messages, caller, deadline).await,
             Rpc::ModelStreamInfer => {
                 let encoding = message::encoding(messages.accepted());
                 let mut response = reply::streaming(self.infer_each(messages, caller, deadline));
@@ -180,10 +180,15 @@ impl Desk {
         }
     }
 
-    async fn model_infer(self, messages: Messages, deadline: Option<Duration>) -> Result<Response, Refusal> {
+    async fn model_infer(
+        self,
+        messages: Messages,
+        caller: Caller,
+        deadline: Option<Duration>,
+    ) -> Result<Response, Refusal> {
         let Message { whole, coding, .. } = messages.only().await?;
         let (arrival, span, frame) = (self.arrival.0, &self.span, Frame::Alone);
-        let asked = self.infer(Ask { whole: &whole, arrival, deadline, span, frame });
+        let asked = self.infer(Ask { whole: &whole, arrival, caller, deadline, span, frame });
         let Written { message, timing } = asked.await?;
         let mut response = reply::unary(message::packed(message, coding, &self.app.room).await?);
         let headers = response.headers_mut();

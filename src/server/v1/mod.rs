@@ -20,7 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::app::App;
-use super::arrival::{Arrival, Came};
+use super::arrival::Coming;
 use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
 use super::call::Call;
 use super::status::{JSON, Refusal};
@@ -126,7 +126,7 @@ fn bare(text: &str) -> String {
 pub(super) async fn predict(
     State(app): State<App>,
     target: Target,
-    arrival: Arrival,
+    coming: Coming,
     traced: Traced,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
@@ -141,13 +141,13 @@ pub(super) async fn predict(
         _ => return Err(Refusal::bad_request("a model is asked with :predict behind its name or version")),
     }
     let model = target.answering(&app)?;
-    answer(&app, &model, arrival, &traced, request).await.map_err(|refusal| refusal.of(&model))
+    answer(&app, &model, coming, &traced, request).await.map_err(|refusal| refusal.of(&model))
 }
 
 async fn answer(
     app: &App,
     model: &Arc<Model>,
-    arrival: Arrival,
+    coming: Coming,
     Traced(span): &Traced,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
@@ -155,7 +155,7 @@ async fn answer(
     let (parts, body) = request.into_parts();
     let read = read(app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
     let (Read { call, form, _taken }, whole) = read;
-    let called = call.make(model, Came { arrival, whole }, span).await?;
+    let called = call.make(model, coming.whole(whole), span).await?;
     let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
     let written = match encode(app, model, form, called.outputs()).await {
         Ok(written) => written,

@@ -26,7 +26,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::app::{App, Asked};
-use super::arrival::{Arrival, Came};
+use super::arrival::{Came, Coming};
 use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
 use super::call::{Called, Unanswered};
 use super::status::{JSON, Refusal};
@@ -51,17 +51,17 @@ pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-tim
 pub(super) async fn infer(
     State(app): State<App>,
     Asked(model): Asked,
-    arrival: Arrival,
+    coming: Coming,
     traced: Traced,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
-    answer(app, &model, arrival, &traced.0, request).await.map_err(|refusal| refusal.of(&model))
+    answer(app, &model, coming, &traced.0, request).await.map_err(|refusal| refusal.of(&model))
 }
 
 async fn answer(
     app: App,
     model: &Arc<Model>,
-    arrival: Arrival,
+    coming: Coming,
     span: &RequestSpan,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
@@ -69,7 +69,7 @@ async fn answer(
     let (parts, body) = request.into_parts();
     let read = read(&app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
     let (read, whole) = read;
-    let written = ask(&app, model, Came { arrival, whole }, span, read).await?;
+    let written = ask(&app, model, coming.whole(whole), span, read).await?;
     let Written { body, json, timing, .. } = written;
     let mut response = coding::as_wished(&parts.headers, body, &app.room).await?;
     let headers = response.headers_mut();

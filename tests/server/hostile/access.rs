@@ -1,10 +1,13 @@
 //! Who may do what: every route, with no token, a wrong one and those of each kind, in odd spellings.
 
 use std::fs;
+use std::time::Duration;
 
+use futures_util::future::join_all;
+use uncork::registry::Caps;
 use uncork::server::{Access, Options};
 
-use super::start;
+use super::{start, start_slow};
 use crate::folder::Folder;
 
 const MODELS: &str = "inference-0123456789";
@@ -190,6 +193,36 @@ async fn a_token_s_rate_holds_for_inference_by_either_way_and_for_nobody_else() 
         assert_eq!(ask(VIEWS, infer, more).await.0, 200);
     }
     assert_eq!(ask(MODELS, "GET /v2/models/m", "").await.0, 200, "to look is free");
+}
+
+#[tokio::test]
+async fn one_token_s_flood_makes_room_for_another_by_every_way_to_a_model() {
+    let folder = Folder::new();
+    let options = tokens(&folder, &format!("flood {MODELS}\nfew {VIEWS} inference\n"));
+    let server = start_slow(options, Duration::from_millis(50), Caps::new(Duration::from_millis(230), 1)).await;
+    let ask = async |token: &str, path: &str, more: &str| {
+        let lines = format!("Host: a\r\nAuthorization: Bearer {token}\r\n{more}");
+        server.ask(&format!("POST {path}"), &lines, body("POST", path)).await
+    };
+    let made_room = |(status, answer): &(u16, String)| *status == 503 && answer.contains("with less in the queue");
+    for (path, more) in [
+        ("/v2/models/m/infer", ""),
+        // Not plain, so hyper has it.
+        ("/v2/models/m/infer", "X-Request-Id: a\r\n"),
+        ("/v1/models/m:predict", ""),
+    ] {
+        let flood = async { while !join_all((0..12).map(|_| ask(MODELS, path, more))).await.iter().any(made_room) {} };
+        let few = async {
+            loop {
+                ask(VIEWS, path, more).await;
+            }
+        };
+        tokio::time::timeout(super::HANGS, async {
+            tokio::select! { () = flood => {}, () = few => {} }
+        })
+        .await
+        .unwrap_or_else(|_| panic!("{path} {more:?}: nobody made room"));
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 use uncork_batcher::Error;
-use uncork_batcher::{Priority, RefusalReason, SpanRef, Terms};
+use uncork_batcher::{Caller, Priority, RefusalReason, SpanRef, Terms};
 use uncork_core::estimator;
 use uncork_core::policy::{Decision, Policy, ReleaseReason, View};
 
@@ -166,6 +166,31 @@ async fn a_more_urgent_priority_goes_first_though_it_came_last_and_is_due_last()
         answer.await.expect("no panic").expect("answered");
     }
     assert_eq!(runner.batches()[1..], [vec![100, 1], vec![2, 3]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_with_little_in_the_queue_is_served_and_whoever_has_most_makes_room() {
+    let runner = StandIn::new(ms(10), ms(1));
+    let batcher = runner.builder(ms(50), 2).seen(runner.warm()).start(runner.clone());
+    let submit = |item, id| {
+        let (batcher, caller) = (batcher.clone(), Caller { id, ..Caller::default() });
+        tokio::spawn(async move { batcher.submit_with(item, Terms::now().caller(caller)).await })
+    };
+    let many: Vec<_> = (0..20).map(|item| submit(item, 1)).collect();
+    tokio::time::sleep(ms(1)).await;
+    let few = submit(100, 2);
+    few.await.expect("no panic").expect("answered");
+    let mut made_room = Vec::new();
+    for outcome in many {
+        made_room.extend(outcome.await.expect("no panic").err().filter(|why| matches!(why, Error::OverShare { .. })));
+    }
+    assert_eq!(made_room.len(), 1, "one for one");
+    assert!(
+        made_room[0].to_string().contains("callers with less in the queue go before; retry in"),
+        "{}",
+        made_room[0]
+    );
+    assert!(made_room[0].retry_after() > Some(Duration::ZERO));
 }
 
 #[tokio::test(start_paused = true)]

@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn refuse(backlog: &mut Backlog, ms: u64, priority: Priority) {
-        backlog.refused(at(ms), &Entry { id: ms, arrival: at(ms), deadline: at(ms) + CAP, rows: 1, priority });
+        backlog.refused(at(ms), &Entry { priority, ..Entry::new(ms, at(ms), at(ms) + CAP) });
     }
 
     /// After 10 s of overload that left 300 rows behind each batch: two of these batches stood for nothing.

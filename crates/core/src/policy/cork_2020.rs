@@ -160,7 +160,7 @@ fn is_awake(now: Instant, queue: &Queue) -> bool {
 mod tests {
     use super::*;
     use crate::estimator::Fit;
-    use crate::policy::{Entry, Priority, Reach, Standing};
+    use crate::policy::{Entry, Reach, Standing};
 
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)
@@ -173,7 +173,7 @@ mod tests {
         let mut queue = Queue::new();
         for (id, &age) in (0..).zip(ages_us) {
             let arrival = NOW - us(age);
-            queue.insert(Entry { id, arrival, deadline: arrival + us(50_000), rows: 1, priority: Priority::DEFAULT });
+            queue.insert(Entry::new(id, arrival, arrival + us(50_000)));
         }
         let running = Running { ticket: 0, lane: 0, since: NOW, entries: 1, rows: 1, waited: us(0), expected: None };
         let view = View {

@@ -6,6 +6,7 @@
 mod aimd;
 mod arbiter;
 mod backlog;
+mod caller;
 mod cork;
 mod cork_2020;
 mod dispatcher;
@@ -24,6 +25,7 @@ use std::ops::Range;
 
 pub use aimd::Aimd;
 pub use arbiter::{Arbiter, Claim};
+pub use caller::Caller;
 pub use cork::Cork;
 pub use cork_2020::Cork2020;
 pub use dispatcher::{Batch, Dispatcher, GivenUp, Landing, Rehearsal, Shed, Step};
@@ -155,12 +157,19 @@ pub enum ShedReason {
     QueueTooLong,
     /// For some time more was asked than can be done, and a shorter queue answers as many.
     QueueStands,
+    /// Another caller, who has less waiting, would have been late: the one who has most makes room.
+    OverShare,
 }
 
 impl ShedReason {
     /// Every reason.
-    pub const ALL: [ShedReason; 4] =
-        [ShedReason::Expired, ShedReason::BatchTooLate, ShedReason::QueueTooLong, ShedReason::QueueStands];
+    pub const ALL: [ShedReason; 5] = [
+        ShedReason::Expired,
+        ShedReason::BatchTooLate,
+        ShedReason::QueueTooLong,
+        ShedReason::QueueStands,
+        ShedReason::OverShare,
+    ];
 
     /// A name for logs and metrics.
     #[must_use]
@@ -170,6 +179,7 @@ impl ShedReason {
             ShedReason::BatchTooLate => "batch_too_late",
             ShedReason::QueueTooLong => "queue_too_long",
             ShedReason::QueueStands => "queue_stands",
+            ShedReason::OverShare => "over_share",
         }
     }
 
@@ -183,6 +193,7 @@ impl ShedReason {
             ShedReason::QueueStands => {
                 "more was asked for some time than can be done, and a longer queue would answer no more"
             }
+            ShedReason::OverShare => "it made room for another caller, who has less waiting",
         }
     }
 }

@@ -340,7 +340,7 @@ mod tests {
 
     use super::super::cork::USUAL_PATIENCE;
     use super::*;
-    use crate::policy::{Cork, Decision, Policy, Priority, Queue, Reach, ReleaseReason, Running, Standing, View};
+    use crate::policy::{Cork, Decision, Policy, Queue, Reach, ReleaseReason, Running, Standing, View};
 
     /// t(n) = 10 ms + n · 0.5 ms.
     const FIT: fn() -> Fit = || Fit::line(0.010, 0.0005, 1.0);
@@ -348,13 +348,7 @@ mod tests {
     /// A request of one row at `at_us`, due in 50 ms.
     fn entry(at_us: u64) -> Entry {
         let arrival = Instant::EPOCH + Duration::from_micros(at_us);
-        Entry {
-            id: at_us,
-            arrival,
-            deadline: arrival + Duration::from_millis(50),
-            rows: 1,
-            priority: Priority::DEFAULT,
-        }
+        Entry::new(at_us, arrival, arrival + Duration::from_millis(50))
     }
 
     /// Batches of at most 32 rows at so many runners.

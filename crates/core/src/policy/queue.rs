@@ -1,9 +1,10 @@
 //! Entries that wait, the most urgent first.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use super::Priority;
+use super::caller::Holding;
+use super::{Caller, Priority};
 use crate::estimator::Instant;
 
 /// A request in a queue, as a decision sees it.
@@ -19,6 +20,16 @@ pub struct Entry {
     pub rows: usize,
     /// Who goes first, before any deadline is compared.
     pub priority: Priority,
+    /// Whose it is.
+    pub caller: Caller,
+}
+
+impl Entry {
+    /// One row of the default priority, of nobody in particular.
+    #[must_use]
+    pub fn new(id: u64, arrival: Instant, deadline: Instant) -> Entry {
+        Entry { id, arrival, deadline, rows: 1, priority: Priority::DEFAULT, caller: Caller::default() }
+    }
 }
 
 /// Entries in the order in which they are served: by priority, then by deadline, then by id. With one priority and one
@@ -29,6 +40,8 @@ pub struct Queue {
     /// Rows of everything that ever stood before the present first entry.
     gone: u64,
     newest: Instant,
+    /// What callers who are told apart have here, by priority and caller.
+    held: BTreeMap<(Priority, u64), Holding>,
 }
 
 /// An entry, and the rows up to its end counted from the beginning of time: the rows of any prefix are a subtraction.
@@ -152,9 +165,34 @@ impl Queue {
         due.map(|due| self.rows_of(due.end) - self.rows_of(due.start)).sum()
     }
 
+    /// The position of the entry that makes room for the one at `position`, the last of its priority, where another caller has more in that
+    /// priority: the last of whoever has most, by weight. `None` where nobody has, or would be left with less than whom he makes room for.
+    pub(super) fn in_place_of(&self, position: usize) -> Option<usize> {
+        let Entry { priority, caller, .. } = *self.get(position)?;
+        let own = self.held.get(&(priority, caller.id))?;
+        let all = self.held.range((priority, 0)..=(priority, u64::MAX));
+        let (&(_, id), most) = all.max_by(|(_, a), (_, b)| a.compare(b))?;
+        if most.compare(own).is_le() {
+            return None;
+        }
+        let before = || self.entries.range(..position).map(|placed| &placed.entry);
+        let at = before().rposition(|entry| entry.caller.id == id && entry.priority == priority)?;
+        let left = Holding { rows: most.rows - self.get(at)?.rows as u64, ..*most };
+        left.compare(own).is_ge().then_some(at)
+    }
+
+    /// Adds its rows to what its caller has.
+    fn take_up(&mut self, entry: &Entry) {
+        if entry.caller.id != 0 {
+            let holding = self.held.entry((entry.priority, entry.caller.id)).or_default();
+            (holding.rows, holding.weight) = (holding.rows + entry.rows as u64, entry.caller.weight);
+        }
+    }
+
     /// Adds an entry at its place: at the end, unless its priority is more urgent or its deadline shorter than others'.
     pub fn insert(&mut self, entry: Entry) {
         self.newest = self.newest.max(entry.arrival);
+        self.take_up(&entry);
         let place = match self.last() {
             Some(last) if order(last) > order(&entry) => {
                 self.entries.partition_point(|placed| order(&placed.entry) < order(&entry))
@@ -177,6 +215,9 @@ impl Queue {
             let rows: u64 = self.entries.range(start..end).map(|placed| placed.entry.rows as u64).sum();
             self.entries.range_mut(end..).for_each(|placed| placed.end -= rows);
         }
+        if !self.held.is_empty() {
+            self.entries.range(start..end).for_each(|placed| let_go(&mut self.held, &placed.entry));
+        }
         self.entries.drain(start..end).map(|placed| placed.entry)
     }
 
@@ -184,6 +225,17 @@ impl Queue {
     pub fn remove_entry(&mut self, entry: &Entry) -> Option<Entry> {
         let position = self.entries.binary_search_by_key(&order(entry), |placed| order(&placed.entry)).ok()?;
         self.remove(position..position + 1).last()
+    }
+}
+
+/// Takes its rows from what its caller has.
+fn let_go(held: &mut BTreeMap<(Priority, u64), Holding>, entry: &Entry) {
+    let key = (entry.priority, entry.caller.id);
+    if let Some(holding) = held.get_mut(&key) {
+        holding.rows -= entry.rows as u64;
+        if holding.rows == 0 {
+            held.remove(&key);
+        }
     }
 }
 
@@ -195,11 +247,13 @@ fn order(entry: &Entry) -> (Priority, Instant, u64) {
 mod tests {
     use std::time::Duration;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     fn entry(id: u64, deadline_ms: u64, rows: usize) -> Entry {
         let deadline = Instant::EPOCH + Duration::from_millis(deadline_ms);
-        Entry { id, arrival: Instant::EPOCH, deadline, rows, priority: Priority::DEFAULT }
+        Entry { rows, ..Entry::new(id, Instant::EPOCH, deadline) }
     }
 
     #[test]
@@ -260,5 +314,66 @@ mod tests {
         }
         queue.remove(0..2).for_each(drop);
         assert_eq!(queue.newest_arrival(), Instant::EPOCH + Duration::from_millis(5));
+    }
+
+    fn of(id: u64, weight: u32) -> Caller {
+        Caller { id, weight: weight.try_into().unwrap() }
+    }
+
+    /// A queue of one row each of these callers, by id and weight.
+    fn queue_of(callers: &[(u64, u32)]) -> Queue {
+        let mut queue = Queue::new();
+        for (&(id, weight), place) in callers.iter().zip(0..) {
+            queue.insert(Entry { caller: of(id, weight), ..entry(place, 50, 1) });
+        }
+        queue
+    }
+
+    #[test]
+    fn whoever_has_most_by_weight_makes_room_with_what_came_last() {
+        let last = |callers: &[(u64, u32)]| queue_of(callers).in_place_of(callers.len() - 1);
+        assert_eq!(last(&[(1, 1), (1, 1), (2, 1), (1, 1), (2, 1), (3, 1)]), Some(3));
+        assert_eq!(last(&[(1, 1), (1, 1), (2, 1)]), Some(1));
+        assert_eq!(last(&[(1, 1), (2, 1)]), None, "as many each");
+        assert_eq!(last(&[(1, 1), (2, 1), (1, 1)]), None, "it is his own who has most");
+        assert_eq!(last(&[(1, 3), (1, 3), (1, 3), (2, 1)]), None, "three are his part");
+        assert_eq!(last(&[(1, 1), (1, 1), (2, 3), (2, 3), (2, 3)]), Some(1), "and here one");
+        assert_eq!(last(&[(0, 1), (0, 1), (0, 1), (2, 1)]), None, "nobody takes any from those who are not told apart");
+        assert_eq!(last(&[(1, 1), (1, 1), (1, 1), (0, 1)]), None, "nor do they");
+    }
+
+    #[test]
+    fn nobody_is_left_with_less_than_whom_he_makes_room_for_nor_does_it_for_another_level() {
+        let mut large = Queue::new();
+        large.insert(Entry { caller: of(1, 1), ..entry(0, 50, 8) });
+        large.insert(Entry { caller: of(2, 1), ..entry(1, 50, 2) });
+        assert_eq!(large.in_place_of(1), None, "eight rows would go for two");
+        large.insert(Entry { caller: of(1, 1), ..entry(2, 50, 6) });
+        large.insert(Entry { caller: of(2, 1), ..entry(3, 50, 2) });
+        assert_eq!(large.in_place_of(3), Some(2));
+        let mut levels = queue_of(&[(1, 1), (1, 1), (1, 1)]);
+        levels.insert(Entry { caller: of(2, 1), priority: Priority::LOWEST, ..entry(9, 50, 1) });
+        assert_eq!(levels.in_place_of(3), None);
+    }
+
+    proptest! {
+        /// Whatever comes and goes: what callers are taken to have is what stands there.
+        #[test]
+        fn what_callers_have_is_what_waits_of_them(
+            steps in prop::collection::vec((0u64..4, 1u64..=3, 1usize..9, 0u64..60, 0usize..8, 0usize..4), 0..80),
+        ) {
+            let mut queue = Queue::new();
+            for ((caller, level, rows, deadline, from, count), id) in steps.into_iter().zip(0..) {
+                let priority = Priority::new(level).unwrap();
+                queue.insert(Entry { caller: of(caller, 1 + caller as u32), priority, ..entry(id, deadline, rows) });
+                // Not all that is taken out is looked at.
+                queue.remove(from..from + count).next();
+                let mut held: BTreeMap<(Priority, u64), u64> = BTreeMap::new();
+                for entry in queue.iter().filter(|entry| entry.caller.id != 0) {
+                    *held.entry((entry.priority, entry.caller.id)).or_default() += entry.rows as u64;
+                }
+                prop_assert!(queue.held.iter().map(|(key, own)| (*key, own.rows)).eq(held));
+            }
+        }
     }
 }

@@ -175,7 +175,7 @@ impl Rehearsals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Cork, Dispatcher, Entry, Landing, Lane, LaneId, Priority, Rehearsal, Step};
+    use crate::policy::{Cork, Dispatcher, Entry, Landing, Lane, LaneId, Rehearsal, Step};
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -195,7 +195,7 @@ mod tests {
 
     fn arrive(pool: &mut Dispatcher, lane: LaneId, id: u64, at_ms: u64, rows: usize) {
         let (arrival, deadline) = (at(at_ms), at(at_ms + 100));
-        pool.arrive(lane, Entry { id, arrival, deadline, rows, priority: Priority::DEFAULT });
+        pool.arrive(lane, Entry { rows, ..Entry::new(id, arrival, deadline) });
     }
 
     fn poll(pool: &mut Dispatcher, now_ms: u64) -> Step {

@@ -292,7 +292,7 @@ impl<'a> Trial<'a> {
         let stamp = arrival.at - self.up_to(self.world.hearing_lag);
         let within = arrival.within.map_or(model.max_latency, |own| own.min(model.max_latency));
         let rows = arrival.rows.clamp(1, self.pool.most_rows(lane));
-        let entry = Entry { id, arrival: stamp, deadline: stamp + within, rows, priority: arrival.priority };
+        let entry = Entry { rows, priority: arrival.priority, ..Entry::new(id, stamp, stamp + within) };
         self.requests.push(Request { entry, lane, fate: Fate::Waits });
         if self.world.leaving > 0.0 && self.rng.random_bool(self.world.leaving) {
             let at = self.now + self.up_to(within + within / 2);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant as Clock};
 
 use serde_json::json;
 use uncork_core::estimator::Instant;
-use uncork_core::policy::{Cork, Dispatcher, Entry, Landing, Lane, Priority, Step};
+use uncork_core::policy::{Cork, Dispatcher, Entry, Landing, Lane, Step};
 use uncork_sim::{OpenLoop, Process};
 
 use crate::case::{CORK, EAGER, Make, SETUPS, Setup, ms, only};
@@ -87,7 +87,7 @@ fn dispatcher(waiting: usize) -> f64 {
     let mut next_id = 0;
     let mut arrive = |pool: &mut Dispatcher, at: Instant| {
         let deadline = at + Duration::from_secs(10);
-        pool.arrive(lane, Entry { id: next_id, arrival: at, deadline, rows: 1, priority: Priority::DEFAULT });
+        pool.arrive(lane, Entry::new(next_id, at, deadline));
         next_id += 1;
     };
     (0..waiting).for_each(|_| arrive(&mut pool, now));

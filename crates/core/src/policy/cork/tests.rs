@@ -26,7 +26,7 @@ struct State {
 fn state(due_us_rows: &[(u64, usize)]) -> State {
     let mut queue = Queue::new();
     for (id, &(due, rows)) in (0..).zip(due_us_rows) {
-        queue.insert(Entry { id, arrival: NOW - us(8000), deadline: NOW + us(due), rows, priority: Priority::DEFAULT });
+        queue.insert(Entry { rows, ..Entry::new(id, NOW - us(8000), NOW + us(due)) });
     }
     let (sizes, fit) = (BatchSizes::default(), Fit::line(0.010, 0.001, 1.0));
     let free_since = NOW - us(1000);
@@ -249,7 +249,7 @@ fn state_of_levels(due_us_levels: &[(u64, u64)]) -> State {
     let mut queue = Queue::new();
     for (id, &(due, level)) in (0..).zip(due_us_levels) {
         let priority = Priority::new(level).expect("a level");
-        queue.insert(Entry { id, arrival: NOW - us(8000), deadline: NOW + us(due), rows: 1, priority });
+        queue.insert(Entry { priority, ..Entry::new(id, NOW - us(8000), NOW + us(due)) });
     }
     State { queue, ..state(&[]) }
 }
@@ -381,13 +381,7 @@ fn an_idle_second_is_enough_to_put_a_hopeless_estimate_to_the_test() {
 fn all_holds_for_one_batch_together_last_no_longer_than_a_batch_of_no_rows() {
     let renewed = |free_us, patience| {
         let mut held = State { free_since: NOW - us(free_us), ..state(&[(90_000, 1)]).patience(patience) };
-        held.queue.insert(Entry {
-            id: 9,
-            arrival: NOW,
-            deadline: NOW + us(90_000),
-            rows: 1,
-            priority: Priority::DEFAULT,
-        });
+        held.queue.insert(Entry::new(9, NOW, NOW + us(90_000)));
         held.decide()
     };
     // The newest, come now, would renew the hold for 7.5 ms. The first came 8 ms ago.
@@ -416,7 +410,7 @@ fn who_is_in_a_hurry_for_having_waited_does_not_shrink_the_batch() {
     let mut waited = state(&[]);
     for (id, age, rows) in [(0, 80_000, 1), (1, 0, 5)] {
         let arrival = NOW - us(age);
-        waited.queue.insert(Entry { id, arrival, deadline: arrival + us(91_000), rows, priority: Priority::DEFAULT });
+        waited.queue.insert(Entry { rows, ..Entry::new(id, arrival, arrival + us(91_000)) });
     }
     assert_eq!(waited.decide(), shed(0..1, ShedReason::BatchTooLate));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::policy::{Cork, Fixed, Policy, Priority};
+use crate::policy::{Cork, Fixed, Policy};
 
 /// One entry of so many rows.
 fn at(ms: u64) -> Instant {
@@ -12,7 +12,7 @@ fn at(ms: u64) -> Instant {
 }
 
 fn entry(id: u64, arrival_ms: u64, within_ms: u64) -> Entry {
-    Entry { id, arrival: at(arrival_ms), deadline: at(arrival_ms + within_ms), rows: 1, priority: Priority::DEFAULT }
+    Entry::new(id, at(arrival_ms), at(arrival_ms + within_ms))
 }
 
 /// A lane whose batches of at most 8 rows take 10 ms.

@@ -1,0 +1,77 @@
+//! What is promised to callers who are told apart, where all together ask for more than can be done.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use uncork_core::policy::{Caller, Cork};
+use uncork_sim::{Arrival, Model, OpenLoop, Outcome, Process, Scenario, Service, Slot, run};
+
+/// Requests a second, rows of each, and weight of one caller.
+type Asks = (f64, usize, u32);
+
+/// Half a minute of a model that does 1,000 rows a second in batches of 20, for callers with the ids 1, 2 …, or for nobody in particular.
+fn answered(callers: &[Asks], are_told_apart: bool) -> Outcome {
+    let service = Service::affine(Duration::from_millis(4), Duration::from_micros(800));
+    let (max_latency, weight) = (Duration::from_millis(100), NonZeroUsize::MIN);
+    let model = Model { service, max_latency, max_batch: 20, weight, policy: Box::new(Cork), tried: None, warm: true };
+    let each = callers.iter().zip(1..).flat_map(|(&(rate, rows, weight), id)| {
+        let caller = Caller { id, weight: NonZeroU32::new(weight).expect("above 0") };
+        let caller = if are_told_apart { caller } else { Caller::default() };
+        let arrivals = Process::Poisson { rate }.arrivals(Duration::from_secs(30), id);
+        arrivals.map(move |arrival| Arrival { rows, caller, ..arrival })
+    });
+    let mut all: Vec<Arrival> = each.collect();
+    all.sort_by_key(|arrival| arrival.at);
+    let scenario = Scenario { runners: 1, models: vec![model], seed: 1, timer: Duration::ZERO };
+    run(scenario, &mut OpenLoop::new(all)).remove(0)
+}
+
+/// The share of a caller's requests that was answered on time.
+fn share(Slot { offered, on_time }: Slot) -> f64 {
+    on_time as f64 / offered as f64
+}
+
+#[test]
+fn who_asks_for_little_is_answered_whatever_another_asks_for() {
+    for flood in [950.0, 1500.0, 4000.0, 20_000.0] {
+        let callers = [(100.0, 1, 1), (flood, 1, 1)];
+        let apart = answered(&callers, true);
+        let light = share(apart.of_caller(1));
+        assert!(light >= 0.995, "beside {flood} a second: {light}");
+        let all = answered(&callers, false);
+        assert!(all.of_caller(1).offered == 0 && share(total(&all)) < 1000.0 / (100.0 + flood) * 1.01);
+        let lost = share(total(&all)) - share(total(&apart));
+        assert!(lost < 0.005, "nothing is lost by it: {lost} beside {flood}");
+    }
+}
+
+fn total(outcome: &Outcome) -> Slot {
+    Slot { offered: outcome.offered, on_time: outcome.on_time }
+}
+
+#[test]
+fn callers_who_ask_for_too_much_get_parts_by_their_weights_and_not_by_what_they_ask_for() {
+    for (callers, parts) in [
+        ([(1500.0, 1, 1), (3000.0, 1, 1)], 1.0),
+        ([(1500.0, 1, 1), (10_000.0, 1, 1)], 1.0),
+        ([(1500.0, 1, 3000), (1500.0, 1, 1000)], 3.0),
+        ([(3000.0, 1, 1), (3000.0, 1, 4)], 0.25),
+        // In rows: a request of ten is ten of one.
+        ([(1500.0, 1, 1), (300.0, 10, 1)], 10.0),
+    ] {
+        let outcome = answered(&callers, true);
+        let [first, second] = [1, 2].map(|id| outcome.of_caller(id).on_time as f64);
+        let have = first / second;
+        assert!((have / parts - 1.0).abs() < 0.1, "{have} to 1, and not {parts}, of {callers:?}");
+    }
+}
+
+#[test]
+fn what_the_light_ones_leave_is_shared_by_the_others() {
+    let outcome = answered(&[(50.0, 1, 1), (200.0, 1, 1), (2000.0, 1, 1), (4000.0, 1, 1)], true);
+    let [first, second, third, fourth] = [1, 2, 3, 4].map(|id| outcome.of_caller(id));
+    assert!(share(first) > 0.995 && share(second) > 0.98, "{first:?} {second:?}");
+    let ratio = third.on_time as f64 / fourth.on_time as f64;
+    assert!((ratio - 1.0).abs() < 0.05, "{third:?} {fourth:?}");
+    assert!(third.on_time > 30 * 340, "of 1,000 a second, 250 are taken: {third:?}");
+}
