@@ -29,7 +29,7 @@ enum Package {
 /// Each room and the rooms that it may import. Arrows run one way: there is no cycle.
 const ROOMS: &[(&str, &[&str])] = &[
     ("estimator", &[]),
-    ("front", &["estimator"]),
+    ("front", &["estimator", "policy"]),
     ("policy", &["estimator"]),
     ("sim", &["estimator", "policy"]),
     ("quote", &[]),
