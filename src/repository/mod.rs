@@ -9,6 +9,8 @@ mod folder;
 mod plan;
 mod reload;
 mod room;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -119,11 +121,9 @@ struct Shelf {
     crowded_out: BTreeSet<(String, u64)>,
     /// A bound on the memory of all models.
     budget: Budget,
-    /// The stamps of the last look.
-    before: BTreeMap<(String, u64), Stamp>,
+    /// What the last look showed.
+    before: BTreeMap<String, ModelFolder>,
     described: BTreeMap<String, (Stamp, Result<Described, String>)>,
-    /// The stamps of the settings at the last look.
-    settings_before: BTreeMap<String, Stamp>,
     /// Which versions of the configuration's models answer whom.
     routes: BTreeMap<String, Routes>,
     /// The same of the folder's models.
@@ -330,14 +330,21 @@ impl Inner {
         if !is_read {
             return left;
         }
-        shelf.describe(&mut models, &folder);
+        let look = models.clone();
+        shelf.describe(&mut models, &folder, is_hurried);
         shelf.forget(&models);
         // Before anything is loaded: a shadow answers nobody, not even for a moment.
-        shelf.route(&models, is_hurried);
+        shelf.route(&models);
         self.registry.route(&shelf.all_routes());
         // Each round loads or lets go of something, or finds out that it cannot be loaded.
         loop {
-            let seen = shelf.seen(&models, is_hurried);
+            let is_settled = |name: &str, version| {
+                let at = |look: &BTreeMap<String, ModelFolder>| {
+                    look.get(name).map(|model| (model.settings, model.versions.get(&version).map(|at| at.stamp)))
+                };
+                is_hurried || at(&shelf.before) == at(&look)
+            };
+            let seen = shelf.seen(&models, is_settled);
             let changes = plan::plan(&seen, &shelf.serving);
             if changes.is_empty() {
                 break;
@@ -358,7 +365,7 @@ impl Inner {
             }
             shelf.serving.retain(|_, versions| !versions.is_empty());
         }
-        shelf.before = stamps(&models);
+        shelf.before = look;
         self.note_troubles(shelf);
         left
     }
@@ -488,14 +495,6 @@ fn without_path(reason: &str) -> String {
     }
 }
 
-fn stamps(models: &BTreeMap<String, ModelFolder>) -> BTreeMap<(String, u64), Stamp> {
-    let of_model = |(name, model): (&String, &ModelFolder)| {
-        let stamps = model.versions.iter().map(|(&version, at)| ((name.clone(), version), at.stamp));
-        stamps.collect::<Vec<_>>()
-    };
-    models.iter().flat_map(of_model).collect()
-}
-
 impl Shelf {
     fn is_configured(&self, name: &str) -> bool {
         self.configured.iter().any(|own| own.spec.name == name)
@@ -508,50 +507,47 @@ impl Shelf {
         all
     }
 
-    /// Takes over which versions of the folder's models answer whom, where that is settled.
-    fn route(&mut self, models: &BTreeMap<String, ModelFolder>, is_hurried: bool) {
+    /// Takes over which versions of the folder's models answer whom.
+    fn route(&mut self, models: &BTreeMap<String, ModelFolder>) {
         self.routes_of_folder.retain(|name, _| models.contains_key(name));
-        for (name, model) in models {
-            let is_settled = is_hurried || self.settings_before.get(name) == Some(&model.settings);
-            if let Some((_, Ok(described))) = self.described.get(name).filter(|_| is_settled) {
+        for (name, (_, described)) in &self.described {
+            if let Ok(described) = described {
                 self.routes_of_folder.insert(name.clone(), described.routes.clone());
             }
         }
-        self.settings_before = models.iter().map(|(name, model)| (name.clone(), model.settings)).collect();
     }
 
-    /// Reads the settings of models whose settings have changed. What they come to is part of the state of each version: it is loaded
-    /// anew when a cap has changed, and not when only the versions are that answer.
-    fn describe(&mut self, models: &mut BTreeMap<String, ModelFolder>, folder: &Folder) {
-        self.describe_changed(models, folder);
+    /// Reads the settings of models whose settings have changed, once two looks have shown the same or where it is hurried. What they
+    /// come to is part of the state of each version: it is loaded anew when a cap has changed, and not when only the versions are that
+    /// answer.
+    fn describe(&mut self, models: &mut BTreeMap<String, ModelFolder>, folder: &Folder, is_hurried: bool) {
         for (name, model) in models {
+            let is_settled = self.before.get(name).is_some_and(|before| before.settings == model.settings);
+            let is_read = self.described.get(name).is_some_and(|(stamp, _)| *stamp == model.settings);
+            if !is_read && (is_settled || is_hurried) {
+                self.read_settings(name, model, folder);
+            }
             if let Some((_, Ok(Described { spec, file, .. }))) = self.described.get(name) {
                 model.mark(&format!("{spec:?} {file:?}"));
             }
         }
     }
 
-    fn describe_changed(&mut self, models: &BTreeMap<String, ModelFolder>, folder: &Folder) {
-        for (name, model) in models {
-            if self.described.get(name).is_some_and(|(stamp, _)| *stamp == model.settings) {
-                continue;
-            }
-            let described = (folder.describe)(name, &model.path);
-            match &described {
-                Ok(Described { notes, .. }) => notes.iter().for_each(|note| tracing::warn!(model = name, "{note}")),
-                Err(error) => tracing::error!(model = name, "its settings are wrong, so nothing is changed: {error}"),
-            }
-            self.described.insert(name.clone(), (model.settings, described));
+    fn read_settings(&mut self, name: &str, model: &ModelFolder, folder: &Folder) {
+        let described = (folder.describe)(name, &model.path);
+        match &described {
+            Ok(Described { notes, .. }) => notes.iter().for_each(|note| tracing::warn!(model = name, "{note}")),
+            Err(error) => tracing::error!(model = name, "its settings are wrong, so nothing is changed: {error}"),
         }
+        self.described.insert(name.to_owned(), (model.settings, described));
     }
 
     /// Forgets what was known of files that are gone or have changed.
     fn forget(&mut self, models: &BTreeMap<String, ModelFolder>) {
-        let stamps = stamps(models);
-        self.broken.retain(|key, (stamp, _)| stamps.get(key) == Some(stamp));
+        let stamp = |(name, version): &(String, u64)| models.get(name)?.versions.get(version).map(|at| at.stamp);
+        self.broken.retain(|key, (broken, _)| stamp(key) == Some(*broken));
         self.described.retain(|name, _| models.contains_key(name));
-        let (described, before) = (&self.described, &self.before);
-        let is_gone = |name: &String| !described.contains_key(name) && before.keys().any(|(own, _)| own == name);
+        let is_gone = |name: &String| !models.contains_key(name) && self.before.contains_key(name);
         self.unloaded.retain(|name, _| !is_gone(name));
         self.crowded_out.retain(|key| self.broken.contains_key(key));
     }
@@ -569,14 +565,15 @@ impl Shelf {
     }
 
     /// The models for the plan. Those that somebody has unloaded are not there.
-    fn seen(&self, models: &BTreeMap<String, ModelFolder>, is_hurried: bool) -> BTreeMap<String, Seen> {
-        let state = |name: &String, version: u64, stamp: Stamp| {
-            let key = (name.clone(), version);
-            match self.broken.get(&key) {
-                Some((broken, _)) if *broken == stamp => State::Broken,
-                _ if is_hurried || self.before.get(&key) == Some(&stamp) => State::Settled,
-                _ => State::Fresh,
-            }
+    fn seen(
+        &self,
+        models: &BTreeMap<String, ModelFolder>,
+        is_settled: impl Fn(&str, u64) -> bool,
+    ) -> BTreeMap<String, Seen> {
+        let state = |name: &String, version: u64, stamp: Stamp| match self.broken.get(&(name.clone(), version)) {
+            Some((broken, _)) if *broken == stamp => State::Broken,
+            _ if is_settled(name, version) => State::Settled,
+            _ => State::Fresh,
         };
         let of_model = |(name, model): (&String, &ModelFolder)| {
             let seen = match self.described.get(name) {

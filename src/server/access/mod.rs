@@ -159,10 +159,10 @@ impl Door {
     /// Follows the file of tokens, if there is one.
     pub(super) async fn follow(&self) {
         let Door::Tokens(held) = self else { return std::future::pending().await };
-        let mut seen = held.state();
+        let mut looks = Looks::new(held.state());
         loop {
             tokio::time::sleep(LOOK).await;
-            held.renew(&mut seen);
+            held.renew(&mut looks);
         }
     }
 
@@ -226,20 +226,39 @@ impl Door {
     }
 }
 
+/// What tells one state of a file from another.
+type FileState = Option<(SystemTime, u64)>;
+
+/// What the looks at a file have shown. A change counts once two looks have shown the same: who writes in place may be half done at one.
+#[derive(Debug)]
+struct Looks {
+    read: FileState,
+    last: FileState,
+}
+
+impl Looks {
+    fn new(read: FileState) -> Looks {
+        Looks { read, last: read }
+    }
+
+    /// Whether the file is to be read now.
+    fn are_news(&mut self, now: FileState) -> bool {
+        let is_settled = std::mem::replace(&mut self.last, now) == now;
+        is_settled && std::mem::replace(&mut self.read, now) != now
+    }
+}
+
 impl Held {
-    /// What tells one state of the file from another.
-    fn state(&self) -> Option<(SystemTime, u64)> {
+    fn state(&self) -> FileState {
         let about = std::fs::metadata(&self.file).ok()?;
         Some((about.modified().ok()?, about.len()))
     }
 
     /// Reads the file again if it has changed. One that cannot be used leaves the tokens as they are, and is logged.
-    fn renew(&self, seen: &mut Option<(SystemTime, u64)>) {
-        let now = self.state();
-        if now == *seen {
+    fn renew(&self, looks: &mut Looks) {
+        if !looks.are_news(self.state()) {
             return;
         }
-        *seen = now;
         match Tokens::read(&self.file) {
             Ok(tokens) => {
                 *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
@@ -409,15 +428,23 @@ mod tests {
         write("ci 0123456789abcdef\n");
         let door = Door::of(&Access::Tokens { file: file.clone() }).unwrap();
         let Door::Tokens(held) = &door else { panic!("a door with tokens") };
-        let mut seen = held.state();
+        let mut looks = Looks::new(held.state());
         let ask = |token: &str| status(&door, Method::GET, &[("authorization", &format!("Bearer {token}"))]);
         for (text, old, new) in [("ci short\n", 200, 401), ("ci fedcba9876543210 \n", 401, 200)] {
             write(text);
-            held.renew(&mut seen);
+            (0..2).for_each(|_| held.renew(&mut looks));
             assert_eq!((ask("0123456789abcdef"), ask("fedcba9876543210")), (old, new), "{text}");
         }
         std::fs::remove_file(&file).unwrap();
-        held.renew(&mut seen);
+        (0..2).for_each(|_| held.renew(&mut looks));
         assert_eq!(ask("fedcba9876543210"), 200, "nor does a lost one lock anybody out");
+    }
+
+    #[test]
+    fn a_file_is_read_once_for_a_change_and_not_while_it_is_written() {
+        let state = |len: u64| Some((SystemTime::UNIX_EPOCH, len));
+        let mut looks = Looks::new(state(40));
+        let shown = [40, 0, 20, 40, 40, 60, 60, 60, 0, 60, 60].map(|len| looks.are_news(state(len)));
+        assert_eq!(shown.map(u8::from), [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     }
 }
