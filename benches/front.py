@@ -12,7 +12,7 @@
 Server and generator (`uncork loadtest`, Poisson arrivals) share the machine. Needs Python 3.11's standard library alone.
 What is printed of each rate: requests sent (a generator that cannot offer a rate says so here), answers with 200 within
 the cap, from when they were due and from when they were sent, 200s later than the cap + 5 % after their sending, and how
-long refusals took from when they were due. The last column is the server's own count of answers in time: a generator that
+long refusals took, from when they were due and from when they were sent. The last column is the server's own count of answers in time: a generator that
 is busy all the time reads answers late, and takes them for late ones.
 """
 
@@ -121,6 +121,8 @@ def figures(report, seconds):
         "refused": report["refused"] / seconds,
         "refusal_p50": (report["refusal_latency_ms"] or {}).get("p50"),
         "refusal_p99": (report["refusal_latency_ms"] or {}).get("p99"),
+        "refusal_p50_sent": (report["refusal_latency_from_sending_ms"] or {}).get("p50"),
+        "refusal_p99_sent": (report["refusal_latency_from_sending_ms"] or {}).get("p99"),
     }
 
 
@@ -128,17 +130,18 @@ def row(name, f):
     ms = lambda x: "–" if x is None else f"{x:.1f}"
     print(
         f"{name:>14} {f['offered']:>8.0f} {f['sent']:>8.0f} {f['on_time']:>8.0f} {f['from_sending']:>8.0f}"
-        f" {100 * f['late']:>7.2f} {f['refused']:>8.0f} {ms(f['refusal_p50']):>7} {ms(f['refusal_p99']):>7} {ms(f.get('own')):>9}",
+        f" {100 * f['late']:>7.2f} {f['refused']:>8.0f} {ms(f['refusal_p50']):>7} {ms(f['refusal_p99']):>7}"
+        f" {ms(f['refusal_p50_sent']):>8} {ms(f['refusal_p99_sent']):>8} {ms(f.get('own')):>9}",
         flush=True,
     )
 
 
 def header(what):
-    print(f"\n{what}\n{'':>14} {'offered':>8} {'sent':>8} {'on time':>8} {'of sent':>8} {'late %':>7} {'refused':>8} {'p50 ms':>7} {'p99 ms':>7} {'own count':>9}")
+    print(f"\n{what}\n{'':>14} {'offered':>8} {'sent':>8} {'on time':>8} {'of sent':>8} {'late %':>7} {'refused':>8} {'p50 ms':>7} {'p99 ms':>7} {'p50 sent':>8} {'p99 sent':>8} {'own count':>9}")
 
 
-def sweep(seconds, rates=(15000, 20000, 25000, 28000, 30000, 32000), server=None, generator=None):
-    """digits, from half of what it can to what the generator cannot offer any more; then back."""
+def sweep(seconds, rates=(15000, 20000, 25000, *range(28000, 50000, 2000)), server=None, generator=None):
+    """digits, from half of what it can to what the generator cannot offer any more. The search for S ends at the second rate beyond it."""
     header(f"digits, {CONNECTIONS} connections, cap {CAP_MS} ms, a second")
     highest, seen = 0, []
     with serving("--max-latency-ms", str(CAP_MS), processors=server) as address:
@@ -148,6 +151,8 @@ def sweep(seconds, rates=(15000, 20000, 25000, 28000, 30000, 32000), server=None
             seen.append(f)
             if f["on_time"] >= 0.99 * f["offered"]:
                 highest = rate
+            elif highest and rates.index(rate) - rates.index(highest) >= 2:
+                break
         print(f"S = {highest}")
         for factor in (1.5, 2, 3) if highest else ():
             f = measured(address, int(factor * highest), seconds, processors=generator)

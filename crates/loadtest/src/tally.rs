@@ -112,6 +112,8 @@ pub struct Tally {
     pub connection_wait: Histogram<u64>,
     /// From due to refusal.
     pub refusal: Histogram<u64>,
+    /// From sending to refusal.
+    pub refusal_from_sending: Histogram<u64>,
     /// Wrong answers.
     pub wrong: u64,
     /// Refusals.
@@ -153,6 +155,7 @@ impl Tally {
             lateness: histogram(),
             connection_wait: histogram(),
             refusal: histogram(),
+            refusal_from_sending: histogram(),
             wrong: 0,
             refused: 0,
             failed: 0,
@@ -193,6 +196,7 @@ impl Tally {
         }
         let slot = &mut self.slots[index];
         slot.due += 1;
+        let from_sending = micros(times.ended.saturating_sub(times.sent.unwrap_or(times.taken)));
         match ending {
             Ending::Good => {
                 slot.good += 1;
@@ -200,8 +204,7 @@ impl Tally {
                 self.latency.saturating_record(latency);
                 let unhindered = times.ended_earliest.saturating_sub(times.taken);
                 self.latency_unhindered.saturating_record(micros(unhindered).min(latency));
-                let sent = times.sent.unwrap_or(times.taken);
-                self.latency_from_sending.saturating_record(micros(times.ended.saturating_sub(sent)));
+                self.latency_from_sending.saturating_record(from_sending);
                 self.rows += rows as u64;
                 if let Some(batch) = batch_rows.filter(|&batch| (1..=MOST_BATCH_ROWS).contains(&(batch as usize))) {
                     *self.batches.entry(batch).or_default() += rows as f64 / f64::from(batch);
@@ -212,6 +215,7 @@ impl Tally {
                 slot.refused += 1;
                 self.refused += 1;
                 self.refusal.saturating_record(latency);
+                self.refusal_from_sending.saturating_record(from_sending);
             }
             other => {
                 slot.failed += 1;
@@ -257,6 +261,7 @@ impl Tally {
             (&mut self.lateness, &other.lateness),
             (&mut self.connection_wait, &other.connection_wait),
             (&mut self.refusal, &other.refusal),
+            (&mut self.refusal_from_sending, &other.refusal_from_sending),
         ] {
             mine.add(theirs).expect("they have the same bounds");
         }

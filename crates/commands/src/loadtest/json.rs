@@ -95,6 +95,7 @@ fn trial(report: &Report, trial: &Trial) -> Value {
         "good_latency_from_sending_ms": milliseconds(&tally.latency_from_sending),
         "good_from_sending_per_half_ms": per_half_ms(&tally.latency_from_sending),
         "refusal_latency_ms": milliseconds(&tally.refusal),
+        "refusal_latency_from_sending_ms": milliseconds(&tally.refusal_from_sending),
         "generator": {
             "late_ms": milliseconds(&tally.lateness),
             "connection_wait_ms": milliseconds(&tally.connection_wait),

@@ -129,6 +129,7 @@ pub(super) fn times(trial: &Trial) -> Vec<Vec<String>> {
     lines.push(line("good answers, from sending", &|quantile| of(&tally.latency_from_sending, quantile)));
     if tally.refused > 0 {
         lines.push(line("refusals, from due", &|quantile| of(&tally.refusal, quantile)));
+        lines.push(line("refusals, from sending", &|quantile| of(&tally.refusal_from_sending, quantile)));
     }
     lines.push(line("wait for a connection", &|quantile| of(&tally.connection_wait, quantile)));
     lines.push(line("generator late by", &|quantile| of(&tally.lateness, quantile)));
