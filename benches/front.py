@@ -7,6 +7,7 @@
     python3 benches/front.py --only noise       a stand-in beside other work of the machine
     python3 benches/front.py --only sweep,floor what the kernel alone takes, and what that leaves to any server
     python3 benches/front.py --only pieces      one client that asks again and again, and sends head and body apart as Python's do
+    python3 benches/front.py --only shares      two holders of tokens who ask for more than a model can
     python3 benches/front.py --mosec PYTHON     MOSEC beside it, in the same run; PYTHON has mosec and numpy
 
 Server and generator (`uncork loadtest`, Poisson arrivals) share the machine. Needs Python 3.11's standard library alone.
@@ -345,6 +346,51 @@ def noise(seconds):
                 )
 
 
+SHARED_CAP_MS = 100
+SHARED = """
+[server]
+tokens_file = "tokens"
+
+[[model]]
+name = "shared"
+synthetic = { base_ms = 4.0, per_row_ms = 0.8 }
+max_latency_ms = 100
+max_batch_size = 20
+"""
+
+
+def shares(seconds):
+    """Two holders of tokens, each with a generator and its rate: what of it is on time."""
+    print(f"\nstand-in 4 + 0.8·n ms, 20 rows (1,000 a second), cap {SHARED_CAP_MS} ms, Poisson, a second; first one holder, then the other")
+    print(f"{'shares':>8} {'offered':>8} {'on time':>8} {'%':>6} {'refused':>8} {'late %':>7}   {'offered':>8} {'on time':>8} {'%':>6} {'refused':>8} {'late %':>7}")
+    tokens = ("the-token-of-one", "the-token-of-two")
+    for weights, rates in [
+        ((1, 1), (100, 700)), ((1, 1), (100, 950)), ((1, 1), (100, 3000)), ((1, 1), (100, 10000)), ((1, 1), (1500, 6000)), ((3, 1), (2000, 2000)), ((1, 4), (2000, 2000)),
+    ]:
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "tokens").write_text("".join(f"{token} {token} share={weight}\n" for token, weight in zip(tokens, weights)))
+            config = pathlib.Path(folder, "uncork.toml")
+            config.write_text(SHARED)
+            with serving("--config", str(config)) as address:
+                reports = [None, None]
+
+                def ask(i):
+                    token = ("--header", f"Authorization: Bearer {tokens[i]}")
+                    reports[i] = load(address, rates[i], seconds, *token, connections=min(rates[i], 1000), model="shared", cap_ms=SHARED_CAP_MS)
+
+                asking = [threading.Thread(target=ask, args=(i,)) for i in range(2)]
+                for thread in asking:
+                    thread.start()
+                for thread in asking:
+                    thread.join()
+        line = f"{weights[0]:>6}:{weights[1]}"
+        for report in reports:
+            share, offered = report["objectives"][0]["measured"], report["offered_per_second"]
+            late = 1 - share - (report["refused"] + report["errors"]["never_sent"]) / max(1, report["requests"])
+            line += f" {offered:>8.0f} {share * offered:>8.0f} {100 * share:>6.1f} {report['refused'] / seconds:>8.0f} {100 * late:>7.2f}  "
+        print(line, flush=True)
+
+
 @contextlib.contextmanager
 def busy(loops):
     """So many processes that take all of the processor that they get."""
@@ -391,7 +437,7 @@ def mosec(python, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=5, help="of each rate")
-    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; apart, noise, floor and pieces are not among those by default")
+    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; apart, noise, shares, floor and pieces are not among those by default")
     parser.add_argument("--highest", type=int, default=28000, help="S, where it is not measured")
     parser.add_argument("--mosec", metavar="PYTHON", help="a Python that has mosec and numpy")
     args = parser.parse_args()
@@ -415,6 +461,8 @@ def main():
         apart(args.seconds)
     if "noise" in parts:
         noise(max(args.seconds, 10))
+    if "shares" in parts:
+        shares(args.seconds)
     if args.mosec:
         mosec(args.mosec, args.seconds)
 

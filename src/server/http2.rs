@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, timeout_at};
 
 use super::Options;
+use super::frames::Frames;
 use super::guard::poll_deadline;
 use super::socket::Socket;
 
@@ -138,6 +139,7 @@ pub(super) async fn serve<A, F>(
     });
     let begun = Arc::clone(&streams.begun);
     let wire = Stamped {
+        frames: Frames::new(Instant::now(), PREFACE.len()),
         socket,
         ahead: first,
         line: line.clone(),
@@ -286,9 +288,11 @@ impl HttpBody for Paced {
     }
 }
 
-/// The connection as h2 reads and writes it: notes when bytes came, and fails where none are taken for too long.
+/// The connection as h2 reads and writes it: notes when bytes came, and fails where none are taken for too long, or where too many frames come
+/// that carry nothing.
 struct Stamped {
     socket: Socket,
+    frames: Frames,
     /// What was read before.
     ahead: Vec<u8>,
     line: Line,
@@ -298,6 +302,13 @@ struct Stamped {
 }
 
 impl Stamped {
+    fn wrote(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.frames.wrote(bytes);
+        }
+        self.watched(written, cx)
+    }
+
     fn watched<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stuck_since = None;
@@ -311,13 +322,18 @@ impl Stamped {
 
 impl AsyncRead for Stamped {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.ahead.is_empty() {
-            ready!(Pin::new(&mut self.socket).poll_read(cx, buf))?;
-            *locked(&self.line.0.heard) = self.socket.heard();
+        let this = &mut *self;
+        let before = buf.filled().len();
+        if this.ahead.is_empty() {
+            ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
+            *locked(&this.line.0.heard) = this.socket.heard();
         } else {
-            let length = self.ahead.len().min(buf.remaining());
-            buf.put_slice(&self.ahead[..length]);
-            self.ahead.drain(..length);
+            let length = this.ahead.len().min(buf.remaining());
+            buf.put_slice(&this.ahead[..length]);
+            this.ahead.drain(..length);
+        }
+        if !this.frames.follow(this.socket.heard(), &buf.filled()[before..]) {
+            return Poll::Ready(Err(io::Error::other("too many frames that carry nothing")));
         }
         Poll::Ready(Ok(()))
     }
@@ -326,7 +342,7 @@ impl AsyncRead for Stamped {
 impl AsyncWrite for Stamped {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
-        self.watched(written, cx)
+        self.wrote(written, cx)
     }
 
     fn poll_write_vectored(
@@ -335,7 +351,7 @@ impl AsyncWrite for Stamped {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write_vectored(cx, slices);
-        self.watched(written, cx)
+        self.wrote(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -13,6 +13,7 @@ mod chunks;
 mod connection;
 mod decimals;
 mod docs;
+mod frames;
 mod grpc;
 mod guard;
 mod head;

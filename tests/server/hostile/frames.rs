@@ -9,10 +9,12 @@ use uncork::server::Options;
 use super::{HANGS, start};
 
 const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
 /// `GET / ` of `http://a`, by HPACK's static table.
@@ -94,6 +96,20 @@ async fn frames_that_ask_for_answers_are_no_more_than_are_taken() {
     tokio::time::timeout(HANGS, flood).await.expect("the server ends the connection");
     let (status, _) = server.ask("GET /v2/health/live", "Host: a\r\n", "").await;
     assert_eq!(status, 200, "others are served");
+}
+
+#[tokio::test]
+async fn frames_that_carry_nothing_are_not_followed_without_end_though_their_answers_are_taken() {
+    for (kind, stream, payload) in [
+        (PING, 0, &[0; 8][..]),
+        (SETTINGS, 0, &[]),
+        (WINDOW_UPDATE, 0, &[0, 0, 0, 1]),
+        (PRIORITY, 1, &[0; 5]),
+        (0xfb, 0, b"of no known kind"),
+    ] {
+        let frames = frame(kind, 0, stream, payload).repeat(100);
+        sent_away(Options::default(), std::iter::repeat_n(frames, 10_000)).await;
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,136 @@
+//! How many frames of HTTP/2 a client may send that carry nothing of a request.
+//!
+//! `PING`, `SETTINGS`, `WINDOW_UPDATE`, `PRIORITY`, empty `DATA` and frames of unknown kinds cost the server as much as some requests do, and
+//! nobody else counts them (RFC 9113, section 10.5). A client may send as many as its requests and their answers call for, and some more.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Bytes of a frame's head (RFC 9113, section 4.1).
+const HEAD: usize = 9;
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+
+/// Idle frames that a client may send at once, and how many more each second: far more than keeps a connection alive.
+const MOST: f64 = 4096.0;
+const A_SECOND: f64 = 128.0;
+/// How many more a frame of a request allows, and how many bytes of answers allow one more: clients make room in their windows in turn.
+const FOR_A_FRAME: f64 = 16.0;
+const BYTES_FOR_ONE: f64 = 512.0;
+
+/// Follows the frames of one connection.
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// What has come of the head of the next frame.
+    head: [u8; HEAD],
+    come: usize,
+    /// Bytes to come before that head.
+    skipped: usize,
+    /// Idle frames that may still come, as of then.
+    left: f64,
+    since: Instant,
+}
+
+impl Frames {
+    /// Those of a connection that begins now, with `preface` bytes that are no frames.
+    pub(super) fn new(now: Instant, preface: usize) -> Frames {
+        Frames { head: [0; HEAD], come: 0, skipped: preface, left: MOST, since: now }
+    }
+
+    /// Follows `bytes`, read at `now`; `false` if the client has sent too many idle frames.
+    pub(super) fn follow(&mut self, now: Instant, mut bytes: &[u8]) -> bool {
+        self.allow(A_SECOND * now.saturating_duration_since(self.since).min(Duration::from_secs(3600)).as_secs_f64());
+        self.since = now;
+        while !bytes.is_empty() {
+            let skipped = self.skipped.min(bytes.len());
+            (self.skipped, bytes) = (self.skipped - skipped, &bytes[skipped..]);
+            let taken = (HEAD - self.come).min(bytes.len());
+            self.head[self.come..][..taken].copy_from_slice(&bytes[..taken]);
+            (self.come, bytes) = (self.come + taken, &bytes[taken..]);
+            if self.come < HEAD {
+                break;
+            }
+            let [first, second, third, kind, ..] = self.head;
+            (self.come, self.skipped) = (0, u32::from_be_bytes([0, first, second, third]) as usize);
+            match kind {
+                HEADERS => self.allow(FOR_A_FRAME),
+                DATA if self.skipped > 0 => self.allow(FOR_A_FRAME),
+                _ => self.left -= 1.0,
+            }
+        }
+        self.left >= 0.0
+    }
+
+    /// Learns that so many bytes were written.
+    pub(super) fn wrote(&mut self, bytes: usize) {
+        self.allow(bytes as f64 / BYTES_FOR_ONE);
+    }
+
+    fn allow(&mut self, more: f64) {
+        self.left = (self.left + more).min(MOST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PING: u8 = 6;
+
+    fn frame(kind: u8, payload: usize) -> Vec<u8> {
+        let length = (payload as u32).to_be_bytes();
+        [&length[1..], &[kind, 0, 0, 0, 0, 1], &vec![b'a'; payload]].concat()
+    }
+
+    /// How many of these frames, 24 bytes before them, are let through that come at once.
+    fn let_through(frames: impl Iterator<Item = Vec<u8>>) -> usize {
+        let now = Instant::now();
+        let mut followed = Frames::new(now, 24);
+        assert!(followed.follow(now, &[0; 24]));
+        frames.take_while(|frame| followed.follow(now, frame)).count()
+    }
+
+    #[test]
+    fn idle_frames_are_bounded_of_whatever_kind() {
+        for kind in (0..=255).filter(|kind| *kind != HEADERS) {
+            let payload = if kind == DATA { 0 } else { 8 };
+            assert_eq!(let_through((0..10_000).map(|_| frame(kind, payload))), MOST as usize, "{kind}");
+        }
+    }
+
+    #[test]
+    fn those_of_requests_are_not_and_allow_some_others() {
+        let request = (0..10_000).map(|i| if i % 10 == 0 { frame(HEADERS, 40) } else { frame(PING, 8) });
+        assert_eq!(let_through(request), 10_000);
+        let stream = (0..10_000).map(|i| if i % 10 == 0 { frame(DATA, 40) } else { frame(PING, 8) });
+        assert_eq!(let_through(stream), 10_000);
+        assert!(let_through((0..10_000).map(|i| if i % 50 == 0 { frame(DATA, 1) } else { frame(PING, 8) })) < 10_000);
+    }
+
+    #[test]
+    fn time_and_answers_allow_more() {
+        let begin = Instant::now();
+        let mut frames = Frames::new(begin, 0);
+        let pings = frame(PING, 8).repeat(MOST as usize);
+        assert!(frames.follow(begin, &pings) && !frames.follow(begin, &frame(PING, 8)));
+        let later = begin + Duration::from_secs(1);
+        assert!(frames.follow(later, &frame(PING, 8).repeat(100)));
+        frames.wrote(512 * 1000);
+        assert!(frames.follow(later, &frame(PING, 8).repeat(1000)));
+        assert!(!frames.follow(later, &frame(PING, 8).repeat(100)));
+    }
+
+    #[test]
+    fn frames_may_come_in_any_pieces() {
+        let now = Instant::now();
+        let bytes: Vec<u8> = (0..64).flat_map(|i| frame(if i % 3 == 0 { DATA } else { PING }, i)).collect();
+        let left = |piece: usize| {
+            let mut frames = Frames { left: MOST / 2.0, ..Frames::new(now, 0) };
+            assert!(bytes.chunks(piece).all(|piece| frames.follow(now, piece)));
+            (frames.left, frames.come, frames.skipped)
+        };
+        let whole = left(bytes.len());
+        assert!((1..40).all(|piece| left(piece) == whole), "{whole:?}");
+    }
+}
