@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
-use super::proto::{GraphProto, NodeProto, ValueInfo};
+use super::proto::{AttributeProto, GraphProto, NodeProto, ValueInfo};
 use super::ranges::ranges;
 
 /// One declared input or output.
@@ -34,7 +34,7 @@ pub(super) struct Outline {
     pub(super) outputs: Vec<Declared>,
     /// For each output the names of its columns, where they are those of classes or of the keys of a map; else none.
     pub(super) labels: Vec<Vec<String>>,
-    /// Whether some numbers are names of categories, of which the graph refuses those that it does not know.
+    /// Whether the graph refuses some numbers: as names of categories, or as the indices that it makes of them.
     pub(super) picky: bool,
 }
 
@@ -50,9 +50,21 @@ impl Outline {
             inputs: graph.input.iter().filter(given).map(input).collect(),
             outputs: graph.output.iter().map(declared).collect(),
             labels: graph.output.iter().map(|output| labels(graph, &output.name)).collect(),
-            picky: graph.node.iter().any(|node| node.qualified() == "ai.onnx.ml::OneHotEncoder"),
+            picky: graph.node.iter().any(is_picky),
         }
     }
+}
+
+/// Whether a node refuses some numbers, or makes an integer of a number, which others may then refuse as an index or a divisor.
+fn is_picky(node: &NodeProto) -> bool {
+    const FLOATS: [i64; 5] = [1, 9, 10, 11, 16]; // and what is true or not
+    let is_to_integer = |attribute: &AttributeProto| attribute.name == "to" && !FLOATS.contains(&attribute.i);
+    let makes_integers = ["Cast", "CastLike"].contains(&&*node.op_type);
+    let makes_integers = makes_integers && (node.op_type == "CastLike" || node.attribute.iter().any(is_to_integer));
+    let mut bodies = node.attribute.iter().filter_map(|attribute| attribute.g.as_ref());
+    node.qualified() == "ai.onnx.ml::OneHotEncoder"
+        || makes_integers
+        || bodies.any(|body| body.node.iter().any(is_picky))
 }
 
 /// Most nodes between an output and the one that knows what its columns are.

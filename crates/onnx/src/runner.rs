@@ -52,7 +52,7 @@ impl Runner for OnnxRunner {
     }
 
     /// Operators refuse indices that point nowhere and lengths that do not go together. Floats in a fixed shape are all alike
-    /// to them, unless a number stands for a category.
+    /// to them, unless a number stands for a category or becomes an index.
     fn may_refuse(&self) -> bool {
         let is_free = |spec: &TensorSpec| spec.dims.contains(&None);
         let is_float = |spec: &TensorSpec| {

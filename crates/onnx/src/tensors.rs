@@ -35,7 +35,7 @@ pub(super) fn dtype(element: i64) -> Option<DType> {
     data::dtype(datatype(i32::try_from(element).ok()?)?)
 }
 
-/// A tensor whose element `i` is `number(i)`, which must fit the type; texts are empty.
+/// A tensor whose element `i` is `number(i)`, which must fit the type; texts are its digits.
 pub(super) fn filled(
     datatype: DataType,
     shape: Vec<usize>,
@@ -57,7 +57,7 @@ pub(super) fn filled(
         DataType::Bf16 => numbers.map(half::bf16::from_f32).collect::<Vec<half::bf16>>().into(),
         DataType::Fp32 => numbers.collect::<Vec<f32>>().into(),
         DataType::Fp64 => numbers.map(f64::from).collect::<Vec<f64>>().into(),
-        DataType::Bytes => vec![Vec::<u8>::new(); count].into(),
+        DataType::Bytes => numbers.map(|x| x.to_string().into_bytes()).collect::<Vec<Vec<u8>>>().into(),
     };
     Tensor::new(shape, data).map_err(|e| OpError(e.to_string()))
 }

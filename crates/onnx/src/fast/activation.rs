@@ -96,7 +96,10 @@ fn whole_exp(x: f32) -> f32 {
 /// x / 2 · (1 + erf(x / √2))
 #[inline(always)]
 fn gelu(x: f32) -> f32 {
-    0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2))
+    // Below it the result is nearer to 0 than `erf` to -1, of which x would make something large.
+    const LOWEST: f32 = -5.6;
+    let y = 0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2));
+    if x < LOWEST { -0.0 } else { y }
 }
 
 /// x / 2 · (1 + tanh(√(2 / π) · (x + 0.044715 x³)))

@@ -322,16 +322,18 @@ impl Side {
         let (place, last) = (place as f64, self.old as f64 - 1.0);
         // Not rounded, where the scale leaves a fraction of a place.
         let new = self.scale * self.old as f64;
-        let half = (place + 0.5) / self.scale - 0.5;
+        // By the precision of the file's scales: 3 / 0.6 is 5, where the nearest double to a float of 0.6 makes 4.9999998 of it.
+        let by_scale = |place: f64| f64::from(place as f32 / self.scale as f32);
+        let half = by_scale(place + 0.5) - 0.5;
         match coordinates {
             Coordinates::HalfPixel => half,
             Coordinates::HalfPixelSymmetric => self.old as f64 / 2.0 * (1.0 - self.new as f64 / new) + half,
             Coordinates::PytorchHalfPixel if self.new <= 1 => 0.0,
             Coordinates::PytorchHalfPixel => half,
-            Coordinates::HalfPixelForNearest => (place + 0.5) / self.scale,
+            Coordinates::HalfPixelForNearest => by_scale(place + 0.5),
             Coordinates::AlignCorners if new == 1.0 => 0.0,
             Coordinates::AlignCorners => place * last / (new - 1.0),
-            Coordinates::Asymmetric => place / self.scale,
+            Coordinates::Asymmetric => by_scale(place),
             Coordinates::Crop => {
                 let (start, end) = self.roi;
                 let inside =

@@ -88,6 +88,8 @@ pub(super) fn longer(inputs: &[Declared], types: &[DataType], rows: &[Rows], sha
         let kinds = kinds(input, datatype, rows).into_iter().zip(shape);
         let grow = |(kind, &n): (Option<Kind>, &usize)| match kind {
             Some(Kind::Side | Kind::Samples | Kind::Steps) => n * 2,
+            // No rows, though its name says so.
+            Some(Kind::Rows) if rows == Rows::Shared => n * 2,
             _ => n,
         };
         kinds.map(grow).collect()
@@ -137,6 +139,26 @@ pub(super) fn is_batch(input: &Declared, axis: usize) -> bool {
         }
         None => false,
     }
+}
+
+/// Whether a dimension is no batch by its name: what comes one after the other.
+pub(super) fn is_time(name: &str) -> bool {
+    const NAMES: [&str; 13] = [
+        "t",
+        "time",
+        "times",
+        "time_steps",
+        "timesteps",
+        "seq",
+        "seq_len",
+        "sequence_length",
+        "frames",
+        "num_frames",
+        "n_frames",
+        "tokens",
+        "num_tokens",
+    ];
+    NAMES.contains(&&*name.to_lowercase())
 }
 
 /// Whether a name has one of these words in it.

@@ -17,7 +17,7 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use self::lengths::is_batch;
-use self::sample::{MANNERS, Manner, Sample};
+use self::sample::{Company, MANNERS, Manner, Sample};
 use super::Cause;
 use super::graph::Graph;
 use super::influence::Inputs;
@@ -36,13 +36,23 @@ const TIME: Duration = Duration::from_millis(300);
 /// No further length is tried after this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Rows of a batch by number, and the places of those that are run alone as well. The first round sees whether a row depends
-/// on those before or behind it, the others whether that holds for other values and sizes.
-const ROUNDS: [(&[usize], &[usize]); 3] =
-    [(&[1, 0, 2], &[1]), (&[0, 1], &[0, 1]), (&[0, 1, 2, 3, 4, 5, 6, 7], &[7, 4, 0])];
+/// Rows of a batch by number, the places of those that are run alone as well, and the company that they are in, the wildest first:
+/// a model may have no answer to that. The first round sees whether a row depends on those before or behind it, the others whether that holds
+/// for other values and sizes. A row among louder ones sees what is compared with the largest of all, or scaled by it.
+type Round = (&'static [usize], &'static [usize], &'static [Company]);
+const ROUNDS: [Round; 4] = [
+    (&[1, 0, 2], &[1], &[Company::Loud, Company::Alike]),
+    (&[0, 1], &[0, 1], &[Company::Alike]),
+    (
+        &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
+        &[16, 4, 0],
+        &[Company::Odd, Company::Loud, Company::Alike],
+    ),
+    (&[1, 0], &[1], &[Company::Broken, Company::Alike]),
+];
 
 /// The first round of a model of which one row takes longer than [`SLOW`].
-const SHORT_ROUND: (&[usize], &[usize]) = (&[1, 0], &[1]);
+const SHORT_ROUND: Round = (&[1, 0], &[1], &[Company::Loud, Company::Alike]);
 const SLOW: Duration = Duration::from_millis(60);
 
 /// What a model takes and gives, and how its batches are run.
@@ -113,6 +123,15 @@ fn unbatchable(inputs: &[Declared], said: &BatchAxes) -> Option<Cause> {
     if *said == BatchAxes::Unbatched {
         return None;
     }
+    let timed = inputs.iter().find_map(|input| match input.dims.as_deref() {
+        Some([Dim::Free(name), ..]) if lengths::is_time(name) => Some((input, name)),
+        _ => None,
+    });
+    let is_open = |input: &Declared| input.dims.iter().flatten().filter(|dim| matches!(dim, Dim::Free(_))).count() > 1;
+    if let Some((input, name)) = timed.filter(|_| !inputs.iter().any(is_open)) {
+        let found = format!("has '{name}' as its first dimension, which is no batch by its name");
+        return Some(Cause::FixedBatch { name: input.name.clone(), found });
+    }
     let is_fixed = |input: &Declared| input.dims.iter().flatten().all(|dim| matches!(dim, Dim::Fixed(2..)));
     let first = inputs.first().filter(|_| inputs.iter().all(is_fixed))?;
     let found = match first.dims.as_deref() {
@@ -162,7 +181,7 @@ impl Bench<'_> {
         };
         let dims = |input: &Declared| input.dims.clone().unwrap_or_default();
         let fronts = inputs.iter().filter_map(|input| match dims(input).first() {
-            Some(Dim::Free(name)) => Some(name.clone()),
+            Some(Dim::Free(name)) if !lengths::is_time(name) => Some(name.clone()),
             _ => None,
         });
         let fronts: Vec<String> = fronts.collect();
@@ -176,6 +195,9 @@ impl Bench<'_> {
                 let open = |dim: &Dim| matches!(dim, Dim::Free(_));
                 let axis = match dims.first() {
                     None => None,
+                    Some(Dim::Free(name)) if lengths::is_time(name) => {
+                        dims.iter().skip(1).position(open).map(|behind| behind + 1)
+                    }
                     Some(Dim::Fixed(2..)) => {
                         dims.iter().position(open).or_else(|| dims.iter().position(|dim| *dim == Dim::Fixed(1)))
                     }
@@ -220,7 +242,7 @@ impl Bench<'_> {
         for shapes in choices {
             let row_shapes = behind(&shapes, rows);
             for manner in MANNERS {
-                let sample = Sample { inputs: &inputs, rows: &row_shapes, manner, draw: 0 };
+                let sample = Sample { inputs: &inputs, rows: &row_shapes, manner, company: Company::Alike, draw: 0 };
                 let begin = Instant::now();
                 match self.run(&sample, &[0]) {
                     Ok(one) => {
@@ -255,33 +277,26 @@ impl Bench<'_> {
         let mut rows: Option<Vec<Rows>> = None;
         let mut shapes: Vec<Vec<Vec<usize>>> = vec![Vec::new(); names.len()];
         for (draw, round) in ROUNDS.iter().enumerate() {
-            let (numbers, places) = if draw == 0 && attempt.took > SLOW { &SHORT_ROUND } else { round };
+            let (numbers, places, companies) = if draw == 0 && attempt.took > SLOW { &SHORT_ROUND } else { round };
             if draw > 0 && self.is_late(attempt.took * (numbers.len() + places.len()) as u32) {
-                break;
-            }
-            let mut sample = attempt.sample(draw);
-            let mut alone = Vec::new();
-            for &place in *places {
-                if draw == 0 && numbers[place] == 0 {
-                    alone.push(attempt.one.clone());
-                    continue;
-                }
-                // Values of this draw may point nowhere.
-                let calm = |sample: &mut Sample<'_>| sample.manner = Manner::Still;
-                let one = self.run(&sample, &[numbers[place]]).or_else(|_| {
-                    calm(&mut sample);
-                    self.run(&sample, &[numbers[place]])
-                });
-                alone.extend(one.ok());
-            }
-            if alone.len() < places.len() {
-                // It takes other values than these: they show nothing.
                 continue;
             }
-            let many = self.run(&sample, numbers).map_err(|failure| {
-                let found = format!("can be computed for one row only ({failure})");
-                Cause::NoBatchAxis { name: first.clone(), found }
-            })?;
+            let mut ran = None;
+            for &company in *companies {
+                match self.round(attempt, draw, numbers, places, company) {
+                    Ok(both) => ran = both,
+                    Err(failure) if company == Company::Alike => {
+                        let found = format!("can be computed for one row only ({failure})");
+                        return Err(Cause::NoBatchAxis { name: first, found });
+                    }
+                    Err(_) => {}
+                }
+                if ran.is_some() {
+                    break;
+                }
+            }
+            // Where nothing has run, it takes other values than these: they show nothing.
+            let Some((alone, many)) = ran else { continue };
             let rows = match &mut rows {
                 Some(rows) => rows,
                 unknown => unknown.insert(self.output_rows(attempt, &alone[0], &many, numbers.len())?),
@@ -297,6 +312,35 @@ impl Bench<'_> {
         }
         let found = |rows| Found { rows, shapes };
         rows.map(found).ok_or(Cause::NoBatchAxis { name: first, found: "was never computed".into() })
+    }
+
+    /// What some rows are answered alone, and what all are together. Nothing where one has no answer alone.
+    #[expect(clippy::type_complexity)]
+    fn round(
+        &self,
+        attempt: &Attempt,
+        draw: usize,
+        numbers: &[usize],
+        places: &[usize],
+        company: Company,
+    ) -> Result<Option<(Vec<Vec<Tensor>>, Vec<Tensor>)>, Failure> {
+        let mut sample = Sample { company, ..attempt.sample(draw) };
+        let mut alone = Vec::new();
+        for &place in places {
+            if draw == 0 && numbers[place] == 0 {
+                alone.push(attempt.one.clone());
+                continue;
+            }
+            // Values of this draw may point nowhere.
+            let calm = |sample: &mut Sample<'_>| sample.manner = Manner::Still;
+            let one = self.run(&sample, &[numbers[place]]).or_else(|_| {
+                calm(&mut sample);
+                self.run(&sample, &[numbers[place]])
+            });
+            let Ok(one) = one else { return Ok(None) };
+            alone.push(one);
+        }
+        Ok(Some((alone, self.run(&sample, numbers)?)))
     }
 
     /// Where outputs have their rows: one and so many.
@@ -390,8 +434,10 @@ impl Bench<'_> {
                 let said =
                     declared.dims.as_ref().filter(|dims| dims.len() == one.shape().len()).map(|dims| &dims[axis]);
                 let stays = shapes.iter().all(|shape| shape.get(axis) == Some(&length));
-                // None at all may mean that this row had none.
-                let is_sure = !by_values && !is_open && length > 0;
+                // None at all may mean that this row had none. And two lengths that agree prove nothing where others are free, and the
+                // file says that this one is: `x[:, :8]` has 8 of 16 and of 32.
+                let may_follow = attempt.longer.is_some() && !matches!(said, Some(Dim::Fixed(_)));
+                let is_sure = !by_values && !is_open && !may_follow && length > 0;
                 stays && (is_sure || said == Some(&Dim::Fixed(length as u64)))
             };
             let dims = (0..one.shape().len()).filter(|&axis| rows != Rows::Axis(axis));
@@ -429,7 +475,7 @@ impl Bench<'_> {
 
 impl Attempt {
     fn sample(&self, draw: usize) -> Sample<'_> {
-        Sample { inputs: &self.inputs, rows: &self.rows, manner: self.manner, draw }
+        Sample { inputs: &self.inputs, rows: &self.rows, manner: self.manner, company: Company::Alike, draw }
     }
 
     /// The inputs that have rows; all of them where there are none.

@@ -22,6 +22,31 @@ pub(super) enum Manner {
 /// The boldest first.
 pub(super) const MANNERS: [Manner; 4] = [Manner::Bold, Manner::Tame, Manner::Still, Manner::Zero];
 
+/// What the other rows of a batch are like. Rows whose numbers are multiples of 4 are ordinary in any company.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Company {
+    /// Like them.
+    Alike,
+    /// Of numbers a thousand times as large, of nothing but zeros, or the same as another.
+    Loud,
+    /// That, and of other lengths, rates, kinds and integers.
+    Odd,
+    /// Of numbers that are none.
+    Broken,
+}
+
+/// A row's numbers by those of an ordinary one.
+fn in_company(company: Company, row: usize, number: f32) -> f32 {
+    match (company, row % 8) {
+        (Company::Loud | Company::Odd, 1) => 1e3 * number,
+        (Company::Loud | Company::Odd, 2) => -1e3 * number.abs(),
+        (Company::Loud | Company::Odd, 6) => 0.0,
+        (Company::Loud | Company::Odd, 7) => 1e3 * number.abs(),
+        (Company::Broken, 1..=3 | 5..) => f32::NAN,
+        _ => number,
+    }
+}
+
 /// What integers of an input stand for, by its name. Found once for an input and not for each number: there may be millions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
@@ -54,6 +79,7 @@ pub(super) struct Sample<'a> {
     /// The shape of one row of each input, without a batch axis.
     pub(super) rows: &'a [Vec<usize>],
     pub(super) manner: Manner,
+    pub(super) company: Company,
     /// Another draw has other values, of another range.
     pub(super) draw: usize,
 }
@@ -72,9 +98,17 @@ impl Sample<'_> {
         let (count, width) = (elements(&shape)?, elements(row)?.max(1));
         let longest = self.rows.iter().flatten().copied().max().unwrap_or(1);
         let (meaning, steps) = (Meaning::of(&spec.name), longest.min(self.steps()));
+        let is_wild = matches!(self.company, Company::Loud | Company::Odd);
+        let is_float = matches!(spec.datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64);
         let number = |at: usize| {
-            let seed = [self.draw, i, rows[at / width], at % width].into_iter().fold(0, mix);
-            self.number(spec, meaning, seed, rows[at / width], at % width, steps)
+            let row = match rows[at / width] {
+                row if is_wild && row % 8 == 5 => row - 1,
+                // Of the same names, and other numbers.
+                row if is_wild && row % 8 == 7 && !is_float => row - 3,
+                row => row,
+            };
+            let seed = [self.draw, i, row, at % width].into_iter().fold(0, mix);
+            self.number(spec, meaning, seed, row, at % width, steps)
         };
         tensors::filled(spec.datatype, shape, count, number)
     }
@@ -87,15 +121,17 @@ impl Sample<'_> {
     fn number(&self, spec: &TensorSpec, meaning: Meaning, seed: u64, row: usize, column: usize, longest: usize) -> f32 {
         let manner = self.manner;
         let below = |n: u64| (seed % n.max(1)) as f32;
+        let is_odd = |rows: &[usize]| self.company == Company::Odd && rows.contains(&(row % 8));
         match spec.datatype {
             DataType::Fp32 | DataType::Fp64 | DataType::Fp16 | DataType::Bf16 => {
                 let unit = (seed >> 40) as f32 / (1u64 << 24) as f32;
-                match (manner, self.draw % 3) {
+                let number = match (manner, self.draw % 3) {
                     (Manner::Zero, _) => 0.0,
                     (_, 0) => 2.0 * unit - 1.0,
                     (_, 1) => unit,
                     _ => 6.0 * unit - 3.0,
-                }
+                };
+                in_company(self.company, row, number)
             }
             DataType::Bool if manner == Manner::Bold => below(2),
             DataType::Bool => 1.0,
@@ -104,8 +140,21 @@ impl Sample<'_> {
                 let end = 1 + mix(self.draw as u64, row) as usize % longest.max(1);
                 f32::from(u8::from(manner != Manner::Bold || self.draw == 0 || column < end))
             }
-            _ if meaning == Meaning::Rate => 16_000.0,
-            _ if meaning == Meaning::Length => longest as f32,
+            _ if meaning == Meaning::Rate => {
+                if is_odd(&[1, 3]) {
+                    8_000.0
+                } else {
+                    16_000.0
+                }
+            }
+            _ if meaning == Meaning::Length => match row % 8 {
+                1 if is_odd(&[1]) => 1.0,
+                4 if is_odd(&[4]) => longest.div_ceil(2) as f32,
+                _ => longest as f32,
+            },
+            DataType::Int64 | DataType::Int32 if is_odd(&[1]) => -1.0,
+            _ if is_odd(&[3]) && meaning == Meaning::Kind => 2.0,
+            _ if is_odd(&[3]) && meaning == Meaning::Unknown && spec.datatype != DataType::Uint8 => 10_000.0,
             _ => match manner {
                 Manner::Bold if meaning == Meaning::Kind => below(2),
                 Manner::Bold if spec.datatype == DataType::Uint8 => below(256),

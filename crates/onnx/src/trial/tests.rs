@@ -229,3 +229,94 @@ fn whole_numbers_that_point_beyond_a_table_are_drawn_again_more_tamely() {
     let x = Tensor::new(vec![1, 3], vec![1i64, 0, 1]).unwrap();
     assert_eq!(answer(&model, x).data(), &Data::from(vec![7f32, 5.0, 7.0]));
 }
+
+#[test]
+fn a_row_that_is_changed_by_large_equal_or_many_neighbours_alone_does_not_share_a_run() {
+    let graph = || Author::new(17).input("x", &[FREE, 4]).output("y", &[FREE, 4]);
+    let all = &[("keepdims", Int(0))];
+    let most = |author: Author| author.node("Abs", &["x"], &["size"], &[]).node("ReduceMax", &["size"], &["most"], all);
+    // Scaled by the largest of all, if that is large.
+    let author = most(graph()).floats("least", &[], &[5.0]).node("Max", &["most", "least"], &["scale"], &[]);
+    let peak = author.node("Div", &["x", "scale"], &["y"], &[]);
+    // Images of bytes are told from others by their largest number.
+    let author = most(graph()).floats("white", &[], &[255.0]).floats("three", &[], &[3.0]);
+    let author = author.node("Greater", &["most", "three"], &["is_bytes"], &[]);
+    let author = author.node("Div", &["x", "white"], &["small"], &[]);
+    let image = author.node("Where", &["is_bytes", "small", "x"], &["y"], &[]);
+    // Rows that are there twice.
+    let author = graph().ints("front", &[1], &[0]).ints("one", &[1], &[1]);
+    let author = author.node("Slice", &["x", "front", "one", "one"], &["first"], &[]);
+    let author = author.node("Transpose", &["first"], &["turned"], &[]);
+    let author = author.node("Equal", &["first", "turned"], &["same"], &[]);
+    let author = author.node("Cast", &["same"], &["as_numbers"], &[("to", Int(1))]);
+    let author = author.node("ReduceSum", &["as_numbers", "one"], &["times"], &[]);
+    let twice = author.node("Mul", &["x", "times"], &["y"], &[]);
+    // More rows than nine.
+    let author = graph().ints("front", &[1], &[0]).ints("nine", &[1], &[9]);
+    let author = author.node("Shape", &["x"], &["dims"], &[]).node("Gather", &["dims", "front"], &["rows"], &[]);
+    let author = author.node("Greater", &["rows", "nine"], &["many"], &[]).node("Neg", &["x"], &["minus"], &[]);
+    let many = author.node("Where", &["many", "minus", "x"], &["y"], &[]);
+    // A sum that only what is no number spoils.
+    let author = graph().floats("none", &[], &[0.0]).node("ReduceSum", &["x"], &["sum"], &[("keepdims", Int(0))]);
+    let author = author.node("Mul", &["sum", "none"], &["nothing"], &[]);
+    let spoilt = author.node("Add", &["x", "nothing"], &["y"], &[]);
+    for (name, author) in [("peak", peak), ("image", image), ("twice", twice), ("many", many), ("spoilt", spoilt)] {
+        let model = load(author);
+        assert_eq!(model.alone().map(OnnxError::kind), Some(OnnxErrorKind::MixedRows), "{name}");
+    }
+    let own = load(graph().node("Softmax", &["x"], &["y"], &[("axis", Int(1))]));
+    assert!(own.alone().is_none(), "{:?}", own.alone());
+}
+
+#[test]
+fn lengths_count_up_to_the_longest_of_all_and_are_not_all_the_same() {
+    let author = Author::new(17).input("x", &[FREE, 16]).int_input("lengths", &[FREE]).output("y", &[FREE, 16]);
+    let author = author.node("ReduceMax", &["lengths"], &["most"], &[("keepdims", Int(0))]);
+    let author = author.node("Cast", &["most"], &["longest"], &[("to", Int(1))]);
+    let model = load(author.node("Div", &["x", "longest"], &["y"], &[]));
+    assert_eq!(model.alone().map(OnnxError::kind), Some(OnnxErrorKind::MixedRows));
+}
+
+#[test]
+fn a_length_that_the_file_leaves_free_is_not_what_two_others_agree_on() {
+    let author = Author::new(17).input("x", &[FREE, FREE, 4]).output("y", &[FREE, FREE, 4]);
+    let author = author.ints("from", &[1], &[0]).ints("to", &[1], &[8]).ints("axis", &[1], &[1]);
+    let model = load(author.node("Slice", &["x", "from", "to", "axis"], &["y"], &[]));
+    assert_eq!(shapes(&model.signature().outputs), [[-1, -1, 4]]);
+    let short = floats(&[1, 3, 4], &[1.0; 12]);
+    assert_eq!(answer(&model, short.clone()), short);
+}
+
+#[test]
+fn points_that_are_called_a_batch_and_are_none_may_be_any_number() {
+    let author = Author::new(17).input("x", &[FREE, 3]).output("y", &[3, FREE]).output("most", &[3]);
+    let author = author.node("Transpose", &["x"], &["y"], &[]).ints("front", &[1], &[0]);
+    let model = load(author.node("ReduceMax", &["x"], &["most"], &[("axes", Ints(&[0])), ("keepdims", Int(0))]));
+    let points = floats(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let found = ask(&model, vec![("x", points)]);
+    assert_eq!(found.get("y").map(Tensor::shape), Some(&[3, 2][..]), "{:?}", model.signature());
+}
+
+#[test]
+fn what_comes_one_after_the_other_is_no_batch_however_far_it_reaches() {
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let author = author.ints("from", &[1], &[0]).ints("to", &[1], &[-20]).ints("axis", &[1], &[0]);
+    let author = author.ints("pads", &[4], &[20, 0, 0, 0]).floats("zero", &[], &[0.0]);
+    let author = author.node("Pad", &["x", "pads", "zero"], &["later"], &[]);
+    let author = author.node("Slice", &["later", "from", "to", "axis"], &["before"], &[]);
+    let model = load(author.node("Add", &["x", "before"], &["y"], &[]).calling_free("time"));
+    assert!(model.signature().is_unbatched(), "{:?}", model.signature());
+    let steps = floats(&[30, 2], &[1.0; 60]);
+    assert_eq!(answer(&model, steps).row(25), floats(&[1, 2], &[2.0; 2]));
+}
+
+#[test]
+fn a_number_that_becomes_an_index_may_be_refused_and_a_text_that_becomes_a_number_is_tried_with_one() {
+    let author = Author::new(17).input("x", &[FREE]).output("y", &[FREE, 2]).floats("table", &[3, 2], &[0.5; 6]);
+    let author = author.node("Cast", &["x"], &["index"], &[("to", Int(7))]);
+    let table = load(author.node("Gather", &["table", "index"], &["y"], &[]));
+    assert!(table.runner(NonZeroUsize::MIN).may_refuse());
+    let author = Author::new(17).input_of(8, "x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let texts = load(author.node("Cast", &["x"], &["y"], &[("to", Int(1))]));
+    assert!(texts.alone().is_none(), "{:?}", texts.alone());
+}

@@ -251,8 +251,12 @@ fn votes(
             votes[leaf].push((index(targets[i], "a vote for target")?, weights[i]));
         }
     }
-    // In the order of their targets, which changes no sum: no leaf votes twice for one.
+    // In the order of their targets, which changes no sum.
     votes.iter_mut().for_each(|votes| votes.sort_by_key(|(target, _)| *target));
+    // Numbers of leaves, which skl2onnx writes once for each class of the tree: whoever asks for one target gets one vote, as in onnxruntime.
+    if targets.iter().all(|target| *target == 0) {
+        votes.iter_mut().for_each(|votes| votes.dedup());
+    }
     Ok(votes)
 }
 
