@@ -161,8 +161,12 @@ impl Course {
         let Running { places, rows, size, .. } = running;
         if !self.manner.signature.agrees(&outputs, size) {
             let shapes: Vec<_> = outputs.iter().map(|(name, t)| format!("{name} {:?}", t.shape())).collect();
-            let shapes = shapes.join(", ");
-            return Err(BatchError::new(format!("outputs for {size} rows break the signature: {shapes}")));
+            let why = format!("outputs for {size} rows break the signature: {}", shapes.join(", "));
+            // Other groups have run for themselves.
+            for place in places {
+                self.outcomes[place] = Some(Err(Unserved::Failed(why.clone())));
+            }
+            return Ok(());
         }
         let own = rows.iter().sum();
         let outputs = if size > own { outputs.resize_rows(own).map_err(broken)? } else { outputs };
