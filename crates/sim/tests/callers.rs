@@ -9,16 +9,38 @@ use uncork_sim::{Arrival, Model, OpenLoop, Outcome, Process, Scenario, Service, 
 /// Requests a second, rows of each, and weight of one caller.
 type Asks = (f64, usize, u32);
 
-/// Half a minute of a model that does 1,000 rows a second in batches of 20, for callers with the ids 1, 2 …, or for nobody in particular.
+/// What a batch and each row of it take, rows of a batch, and the latency cap; times in ms.
+type Kind = (f64, f64, usize, f64);
+
+/// 1,000 rows a second in batches of 20.
+const SMALL: Kind = (4.0, 0.8, 20, 100.0);
+
+/// Half a minute of that model, for callers with the ids 1, 2 …, or for nobody in particular.
 fn answered(callers: &[Asks], are_told_apart: bool) -> Outcome {
-    let service = Service::affine(Duration::from_millis(4), Duration::from_micros(800));
-    let (max_latency, weight) = (Duration::from_millis(100), NonZeroUsize::MIN);
-    let model = Model { service, max_latency, max_batch: 20, weight, policy: Box::new(Cork), tried: None, warm: true };
+    answered_by(SMALL, callers, are_told_apart)
+}
+
+fn answered_by(kind: Kind, callers: &[Asks], are_told_apart: bool) -> Outcome {
+    answered_within(kind, callers, &[], are_told_apart)
+}
+
+/// The same where the first of these callers have caps of their own, in ms.
+fn answered_within(
+    (base, per_row, max_batch, cap): Kind,
+    callers: &[Asks],
+    own_caps: &[f64],
+    are_told_apart: bool,
+) -> Outcome {
+    let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+    let service = Service::affine(ms(base), ms(per_row));
+    let (max_latency, weight) = (ms(cap), NonZeroUsize::MIN);
+    let model = Model { service, max_latency, max_batch, weight, policy: Box::new(Cork), tried: None, warm: true };
     let each = callers.iter().zip(1..).flat_map(|(&(rate, rows, weight), id)| {
         let caller = Caller { id, weight: NonZeroU32::new(weight).expect("above 0") };
         let caller = if are_told_apart { caller } else { Caller::default() };
         let arrivals = Process::Poisson { rate }.arrivals(Duration::from_secs(30), id);
-        arrivals.map(move |arrival| Arrival { rows, caller, ..arrival })
+        let within = own_caps.get(id as usize - 1).map(|own| ms(*own));
+        arrivals.map(move |arrival| Arrival { rows, caller, within, ..arrival })
     });
     let mut all: Vec<Arrival> = each.collect();
     all.sort_by_key(|arrival| arrival.at);
@@ -74,4 +96,41 @@ fn what_the_light_ones_leave_is_shared_by_the_others() {
     let ratio = third.on_time as f64 / fourth.on_time as f64;
     assert!((ratio - 1.0).abs() < 0.05, "{third:?} {fourth:?}");
     assert!(third.on_time > 30 * 340, "of 1,000 a second, 250 are taken: {third:?}");
+}
+
+/// To be in time he may need a smaller batch than the others make, which costs some of their answers.
+#[test]
+fn so_is_he_where_few_batches_fit_into_the_cap() {
+    for (kind, little, least, most_lost) in [
+        ((8.0, 2.0, 16, 100.0), 20.0, 0.99, 0.03),
+        ((80.0, 20.0, 16, 1000.0), 2.0, 0.95, 0.05),
+        ((10.0, 1.0, 32, 90.0), 30.0, 0.95, 0.1),
+        ((10.0, 1.0, 32, 70.0), 30.0, 0.9, 0.12),
+    ] {
+        let (base, per_row, rows, _) = kind;
+        let capacity = 1e3 * rows as f64 / (base + per_row * rows as f64);
+        for flood in [capacity, 2.0 * capacity, 10.0 * capacity] {
+            let callers = [(little, 1, 1), (flood, 1, 1)];
+            let (apart, all) = (answered_by(kind, &callers, true), answered_by(kind, &callers, false));
+            let light = share(apart.of_caller(1));
+            assert!(light >= least, "{kind:?} beside {flood} a second: {light}");
+            let lost = (all.on_time as f64 - apart.on_time as f64) / all.on_time as f64;
+            assert!(lost <= most_lost, "{kind:?} beside {flood} a second: {lost} are lost");
+        }
+    }
+}
+
+#[test]
+fn so_is_he_beside_one_in_a_greater_hurry() {
+    for (own, flood, least) in [
+        (40.0, 1000.0, 0.99),
+        (40.0, 2000.0, 0.93),
+        (40.0, 10_000.0, 0.7),
+        (60.0, 2000.0, 0.99),
+        (60.0, 10_000.0, 0.93),
+    ] {
+        let outcome = answered_within(SMALL, &[(flood, 1, 1), (50.0, 1, 1)], &[own], true);
+        let light = share(outcome.of_caller(2));
+        assert!(light >= least, "beside {flood} a second within {own} ms: {light}");
+    }
 }

@@ -174,6 +174,13 @@ fn in_time(start: Instant, view: &View<'_>, (entries, rows): (usize, usize)) -> 
         {
             return Ok(oldest);
         }
+        // Whoever has little waiting is not refused for those who came after him and have much: they wait for the next batch.
+        if queue.has_little(position) {
+            let batch = queue.prefix(view.rows_in_time(start, due_first.deadline, rows));
+            if batch.0 > position {
+                return Ok(batch);
+            }
+        }
         return Err(Late { position, end: end_of_own });
     }
     Ok(queue.prefix(view.rows_in_time(start, due_first.deadline, rows)))

@@ -366,7 +366,7 @@ impl Dispatcher {
     }
 
     /// Takes these entries out to be refused; where some of them could be served at another time and some never, those up to
-    /// the first that differs. Who stands last and would be late is served where another caller has more waiting, who makes room for him:
+    /// the first that differs. Who would be late behind others is served where another caller has more waiting, who makes room for him:
     /// the queue's room is shared out by max-min fairness (the *longest queue drop* of Suter, Lakshman, Stiliadis and Choudhury, 1998).
     fn shed(
         &mut self,
@@ -378,9 +378,8 @@ impl Dispatcher {
         retry_at: Instant,
     ) -> Shed {
         let view = self.view_alone(id);
-        let is_last = view.queue.level_end(entries.start) == Some(entries.end);
         let (entries, reason) = match reason {
-            ShedReason::QueueTooLong | ShedReason::QueueStands if entries.len() == 1 && is_last => {
+            ShedReason::QueueTooLong | ShedReason::QueueStands if entries.len() == 1 => {
                 let other = view.queue.in_place_of(entries.start);
                 other.map_or((entries, reason), |at| (at..at + 1, ShedReason::OverShare))
             }

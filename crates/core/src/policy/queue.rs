@@ -165,8 +165,19 @@ impl Queue {
         due.map(|due| self.rows_of(due.end) - self.rows_of(due.start)).sum()
     }
 
-    /// The position of the entry that makes room for the one at `position`, the last of its priority, where another caller has more in that
-    /// priority: the last of whoever has most, by weight. `None` where nobody has, or would be left with less than whom he makes room for.
+    /// Whether another caller has at least twice as much in its priority as the one of the entry at `position`, by weight.
+    pub(super) fn has_little(&self, position: usize) -> bool {
+        let most = self.get(position).and_then(|entry| {
+            let own = self.held.get(&(entry.priority, entry.caller.id))?;
+            let twice = Holding { rows: own.rows * 2, ..*own };
+            let mut all = self.held.range((entry.priority, 0)..=(entry.priority, u64::MAX));
+            all.find(|(_, other)| other.compare(&twice).is_ge())
+        });
+        most.is_some()
+    }
+
+    /// The position of the entry that makes room for the one at `position`, where another caller has more in its priority before it:
+    /// the last of whoever has most, by weight. `None` where nobody has, or would be left with less than whom he makes room for.
     pub(super) fn in_place_of(&self, position: usize) -> Option<usize> {
         let Entry { priority, caller, .. } = *self.get(position)?;
         let own = self.held.get(&(priority, caller.id))?;
