@@ -13,6 +13,8 @@ pub(super) fn start(filter: &str, format: Option<LogFormat>) {
     let filter: Targets = filter.parse().unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO));
     let filter = without_a_line_for_each_peer(filter);
     let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(stderr);
+    // It would tell of a log that cannot be written, with a panic where that cannot be written either.
+    let log = log.log_internal_errors(false);
     // A subscriber that somebody set before stays: whoever embeds this has chosen it.
     let _ = match format {
         Some(LogFormat::Json) => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::plan::Stamp;
@@ -34,10 +35,20 @@ pub(super) struct VersionFolder {
     pub(super) stamp: Stamp,
 }
 
-/// The models below `folder`, by name, and what is no model there, in words. Fails where the folder cannot be read: then nothing
-/// is known, not that nothing is there.
-pub(super) fn look(folder: &Path) -> io::Result<(BTreeMap<String, ModelFolder>, Vec<String>)> {
-    let (mut models, mut others) = (BTreeMap::new(), Vec::new());
+/// What a folder of models shows.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    /// By name.
+    pub(super) models: BTreeMap<String, ModelFolder>,
+    /// Those of which nothing is known, since their folders cannot be read, and why.
+    pub(super) unread: BTreeMap<String, String>,
+    /// What is no model, in words.
+    pub(super) others: Vec<String>,
+}
+
+/// Looks at the models below `folder`. Fails where the folder cannot be read: then nothing is known, not that nothing is there.
+pub(super) fn look(folder: &Path) -> io::Result<Look> {
+    let Look { mut models, mut unread, mut others } = Look::default();
     for path in sorted(folder)? {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         if name.starts_with('.') || !path.is_dir() {
@@ -48,7 +59,13 @@ pub(super) fn look(folder: &Path) -> io::Result<(BTreeMap<String, ModelFolder>, 
             others.push(format!("the folder {name:?} is no model: its name {message}"));
             continue;
         }
-        let found = model(&path)?;
+        let found = match model(&path) {
+            Ok(found) => found,
+            Err(error) => {
+                unread.insert(name.to_owned(), format!("its folder cannot be read: {error}"));
+                continue;
+            }
+        };
         if found.versions.is_empty() {
             others
                 .push(format!("the folder '{name}' is no model: it has no folder like '1' with a {MODEL_FILE} in it"));
@@ -56,7 +73,7 @@ pub(super) fn look(folder: &Path) -> io::Result<(BTreeMap<String, ModelFolder>, 
         }
         models.insert(name.to_owned(), found);
     }
-    Ok((models, others))
+    Ok(Look { models, unread, others })
 }
 
 fn model(path: &Path) -> io::Result<ModelFolder> {
@@ -93,13 +110,18 @@ fn hash(what: impl Hash) -> Stamp {
     hasher.finish()
 }
 
-/// Names, lengths and times of change. A file that goes while it is looked at is an error: it is looked at again soon.
+/// Names, lengths, times and numbers of files: one that takes the place of another may have its time and length. One that is not there, at
+/// the end of a link or since it goes just now, counts by its name.
 fn stamp<'a>(files: impl Iterator<Item = &'a Path>, seed: Stamp) -> io::Result<Stamp> {
     let mut hasher = DefaultHasher::new();
     seed.hash(&mut hasher);
     for file in files {
-        let about = fs::metadata(file)?;
-        (file.file_name(), about.len(), about.modified()?).hash(&mut hasher);
+        let about = match fs::metadata(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            about => Some(about?),
+        };
+        let about = about.map(|about| (about.len(), (about.mtime(), about.mtime_nsec()), about.dev(), about.ino()));
+        (file.file_name(), about).hash(&mut hasher);
     }
     Ok(hasher.finish())
 }
@@ -158,24 +180,38 @@ mod tests {
         }
         write(&folder, "of two/1/model.onnx", "a");
         fs::create_dir_all(folder.join("m/13")).unwrap();
-        let (before, others) = look(&folder).unwrap();
+        let Look { models: before, others, .. } = look(&folder).unwrap();
         assert_eq!(before.keys().collect::<Vec<_>>(), ["m"]);
         assert_eq!(before["m"].versions.keys().copied().collect::<Vec<_>>(), [1, 12]);
         assert_eq!(others.len(), 2, "{others:?}");
         assert!(before["m"].versions[&12].file(None).unwrap().ends_with("12/a.onnx"));
         assert!(before["m"].versions[&1].file(Some("b.onnx")).unwrap_err().contains("\"b.onnx\""));
-        assert_eq!(look(&folder).unwrap().0, before);
+        assert_eq!(look(&folder).unwrap().models, before);
         write(&folder, "m/12/a.onnx", "ab");
-        let after = look(&folder).unwrap().0;
+        let after = look(&folder).unwrap().models;
         let stamp = |models: &BTreeMap<String, ModelFolder>, version| models["m"].versions[&version].stamp;
         assert_ne!(stamp(&after, 12), stamp(&before, 12));
         assert_eq!(stamp(&after, 1), stamp(&before, 1));
         write(&folder, "m/model.toml", "max_latency_ms = 5");
-        let settings = look(&folder).unwrap().0;
+        let settings = look(&folder).unwrap().models;
         assert!(settings["m"].settings != after["m"].settings && stamp(&settings, 1) == stamp(&after, 1));
         let mut marked = settings.clone();
         marked.get_mut("m").unwrap().mark("5 ms");
         assert_ne!(stamp(&marked, 1), stamp(&settings, 1));
+        // Another file of the same length and time, and a link to nowhere, as editors leave them.
+        let file = folder.join("m/1/model.onnx");
+        let time = fs::metadata(&file).unwrap().modified().unwrap();
+        write(&folder, "other", "b");
+        fs::File::options().write(true).open(folder.join("other")).unwrap().set_modified(time).unwrap();
+        fs::rename(folder.join("other"), &file).unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.join("m/12/.#a.onnx")).unwrap();
+        // A loop of links cannot be read, whoever asks.
+        fs::create_dir_all(folder.join("looped/1")).unwrap();
+        std::os::unix::fs::symlink("a", folder.join("looped/1/a")).unwrap();
+        let Look { models, unread, .. } = look(&folder).unwrap();
+        assert_ne!(stamp(&models, 1), stamp(&settings, 1));
+        assert_ne!(stamp(&models, 12), stamp(&settings, 12));
+        assert_eq!((unread.contains_key("looped"), unread.len(), models.len()), (true, 1, 1));
         fs::remove_dir_all(&folder).unwrap();
         assert!(look(&folder).is_err());
     }

@@ -9,6 +9,7 @@ mod folder;
 mod plan;
 mod reload;
 mod room;
+mod shelf;
 #[cfg(test)]
 mod tests;
 
@@ -28,8 +29,8 @@ pub use plan::Policy;
 pub use reload::{Reloaded, Settings};
 
 use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Registry, Routes, Source};
-use folder::{ModelFolder, VersionFolder};
-use plan::{Change, Seen, Serving, Stamp, State};
+use folder::{Look, ModelFolder, VersionFolder};
+use plan::{Change, Serving, Stamp};
 use reload::Configured;
 use room::NotBrought;
 
@@ -130,8 +131,28 @@ struct Shelf {
     routes_of_folder: BTreeMap<String, Routes>,
     /// Names that somebody has unloaded, or that had to make room, with the reason.
     unloaded: BTreeMap<String, String>,
+    /// Models whose folders could not be read at the last look, and why.
+    unread: BTreeMap<String, String>,
     /// What is no model, as it was logged last.
     others: Vec<String>,
+}
+
+/// Whose files are taken as one look shows them: those of others have to look the same twice.
+#[derive(Debug, Clone, Copy)]
+enum Hurry<'a> {
+    None,
+    One(&'a str),
+    All,
+}
+
+impl Hurry<'_> {
+    fn is_for(self, name: &str) -> bool {
+        match self {
+            Hurry::None => false,
+            Hurry::One(own) => own == name,
+            Hurry::All => true,
+        }
+    }
 }
 
 impl Repository {
@@ -168,7 +189,7 @@ impl Repository {
         let inner = &self.0;
         let mut shelf = inner.shelf();
         inner.fits_at_start(&shelf)?;
-        let left = inner.follow_folder(&mut shelf, true);
+        let left = inner.follow_folder(&mut shelf, Hurry::All);
         drop(left);
         let is_missing = |trouble: &&Trouble| shelf.serving.get(&trouble.name).is_none_or(BTreeMap::is_empty);
         let troubles = inner.troubles();
@@ -196,7 +217,7 @@ impl Repository {
                 _ = changed.changed() => continue,
             }
             self.change(|inner, shelf| {
-                let left = inner.follow_folder(shelf, false);
+                let left = inner.follow_folder(shelf, Hurry::None);
                 inner.see_off(left);
             })
             .await;
@@ -273,7 +294,7 @@ impl Inner {
             self.note_troubles(shelf);
             return failed.map_or(Ok(()), |reason| Err(ChangeError::Failed(reason)));
         }
-        let left = self.follow_folder(shelf, true);
+        let left = self.follow_folder(shelf, Hurry::One(name));
         self.see_off(left);
         let trouble = self.troubles().iter().find(|trouble| trouble.name == name).cloned();
         match trouble {
@@ -308,14 +329,21 @@ impl Inner {
         versions.iter().filter_map(|version| self.let_go(name, version)).collect()
     }
 
-    /// Does what the folder asks for. `is_hurried`: what has not been looked at before is loaded as well.
-    fn follow_folder(&self, shelf: &mut Shelf, is_hurried: bool) -> Vec<Leaving> {
+    /// Does what the folder asks for.
+    fn follow_folder(&self, shelf: &mut Shelf, hurry: Hurry<'_>) -> Vec<Leaving> {
         let mut left = Vec::new();
         let Some(folder) = shelf.folder.clone().filter(|_| !self.registry.is_draining()) else { return left };
         let looked = folder::look(&folder.path);
         let is_read = looked.is_ok();
-        let (mut models, mut others) = looked
-            .unwrap_or_else(|error| (BTreeMap::new(), vec![format!("the folder of models cannot be read: {error}")]));
+        let Look { mut models, mut unread, mut others } = looked.unwrap_or_else(|error| Look {
+            others: vec![format!("the folder of models cannot be read: {error}")],
+            ..Look::default()
+        });
+        unread.retain(|name, _| !shelf.is_configured(name));
+        others.extend(unread.iter().map(|(name, why)| format!("the model '{name}' stays as it was: {why}")));
+        // Of these nothing is known, not that they are gone.
+        let known = unread.keys().filter_map(|name| Some((name.clone(), shelf.before.get(name)?.clone())));
+        models.extend(known);
         models.retain(|name, _| {
             let is_taken = shelf.is_configured(name);
             if is_taken {
@@ -330,8 +358,9 @@ impl Inner {
         if !is_read {
             return left;
         }
+        shelf.unread = unread;
         let look = models.clone();
-        shelf.describe(&mut models, &folder, is_hurried);
+        shelf.describe(&mut models, &folder, |name| hurry.is_for(name));
         shelf.forget(&models);
         // Before anything is loaded: a shadow answers nobody, not even for a moment.
         shelf.route(&models);
@@ -342,7 +371,7 @@ impl Inner {
                 let at = |look: &BTreeMap<String, ModelFolder>| {
                     look.get(name).map(|model| (model.settings, model.versions.get(&version).map(|at| at.stamp)))
                 };
-                is_hurried || at(&shelf.before) == at(&look)
+                hurry.is_for(name) || at(&shelf.before) == at(&look)
             };
             let seen = shelf.seen(&models, is_settled);
             let changes = plan::plan(&seen, &shelf.serving);
@@ -478,9 +507,11 @@ impl Inner {
             .described
             .iter()
             .filter_map(|(name, (_, described))| described.as_ref().err().map(|why| trouble(name, String::new(), why)));
+        let unread = shelf.unread.iter().filter(|(name, _)| !shelf.serving.contains_key(*name));
+        let unread = unread.map(|(name, why)| trouble(name, String::new(), why));
         let unloaded = shelf.unloaded.iter().map(|(name, reason)| trouble(name, String::new(), reason));
         let is_unloaded = |own: &Trouble| shelf.unloaded.contains_key(&own.name);
-        let mut all: Vec<Trouble> = broken.chain(unclear).filter(|own| !is_unloaded(own)).collect();
+        let mut all: Vec<Trouble> = broken.chain(unclear).chain(unread).filter(|own| !is_unloaded(own)).collect();
         self.registry.metrics().repository().broken.set(all.len() as f64);
         all.extend(unloaded);
         *self.troubles() = all;
@@ -492,99 +523,5 @@ fn without_path(reason: &str) -> String {
     match reason.split_once(": ") {
         Some((path, rest)) if path.contains('/') => rest.to_owned(),
         _ => reason.to_owned(),
-    }
-}
-
-impl Shelf {
-    fn is_configured(&self, name: &str) -> bool {
-        self.configured.iter().any(|own| own.spec.name == name)
-    }
-
-    /// Which version answers whom, of all models.
-    fn all_routes(&self) -> BTreeMap<String, Routes> {
-        let mut all = self.routes_of_folder.clone();
-        all.extend(self.routes.clone());
-        all
-    }
-
-    /// Takes over which versions of the folder's models answer whom.
-    fn route(&mut self, models: &BTreeMap<String, ModelFolder>) {
-        self.routes_of_folder.retain(|name, _| models.contains_key(name));
-        for (name, (_, described)) in &self.described {
-            if let Ok(described) = described {
-                self.routes_of_folder.insert(name.clone(), described.routes.clone());
-            }
-        }
-    }
-
-    /// Reads the settings of models whose settings have changed, once two looks have shown the same or where it is hurried. What they
-    /// come to is part of the state of each version: it is loaded anew when a cap has changed, and not when only the versions are that
-    /// answer.
-    fn describe(&mut self, models: &mut BTreeMap<String, ModelFolder>, folder: &Folder, is_hurried: bool) {
-        for (name, model) in models {
-            let is_settled = self.before.get(name).is_some_and(|before| before.settings == model.settings);
-            let is_read = self.described.get(name).is_some_and(|(stamp, _)| *stamp == model.settings);
-            if !is_read && (is_settled || is_hurried) {
-                self.read_settings(name, model, folder);
-            }
-            if let Some((_, Ok(Described { spec, file, .. }))) = self.described.get(name) {
-                model.mark(&format!("{spec:?} {file:?}"));
-            }
-        }
-    }
-
-    fn read_settings(&mut self, name: &str, model: &ModelFolder, folder: &Folder) {
-        let described = (folder.describe)(name, &model.path);
-        match &described {
-            Ok(Described { notes, .. }) => notes.iter().for_each(|note| tracing::warn!(model = name, "{note}")),
-            Err(error) => tracing::error!(model = name, "its settings are wrong, so nothing is changed: {error}"),
-        }
-        self.described.insert(name.to_owned(), (model.settings, described));
-    }
-
-    /// Forgets what was known of files that are gone or have changed.
-    fn forget(&mut self, models: &BTreeMap<String, ModelFolder>) {
-        let stamp = |(name, version): &(String, u64)| models.get(name)?.versions.get(version).map(|at| at.stamp);
-        self.broken.retain(|key, (broken, _)| stamp(key) == Some(*broken));
-        self.described.retain(|name, _| models.contains_key(name));
-        let is_gone = |name: &String| !models.contains_key(name) && self.before.contains_key(name);
-        self.unloaded.retain(|name, _| !is_gone(name));
-        self.crowded_out.retain(|key| self.broken.contains_key(key));
-    }
-
-    /// Versions that are served and will not be once the policy has what it asks for.
-    fn going(&self, name: &str, policy: &Policy, models: &BTreeMap<String, ModelFolder>) -> Vec<String> {
-        let Some(serving) = self.serving.get(name) else { return Vec::new() };
-        let is_good = |(version, at): (&u64, &VersionFolder)| {
-            let is_broken = self.broken.get(&(name.to_owned(), *version)).is_some_and(|(stamp, _)| *stamp == at.stamp);
-            (!is_broken || serving.contains_key(version)).then_some(*version)
-        };
-        let seen = models.get(name).map(|model| policy.pick(model.versions.iter().filter_map(is_good)));
-        let wanted = seen.unwrap_or_default();
-        serving.keys().filter(|version| !wanted.contains(version)).map(u64::to_string).collect()
-    }
-
-    /// The models for the plan. Those that somebody has unloaded are not there.
-    fn seen(
-        &self,
-        models: &BTreeMap<String, ModelFolder>,
-        is_settled: impl Fn(&str, u64) -> bool,
-    ) -> BTreeMap<String, Seen> {
-        let state = |name: &String, version: u64, stamp: Stamp| match self.broken.get(&(name.clone(), version)) {
-            Some((broken, _)) if *broken == stamp => State::Broken,
-            _ if is_settled(name, version) => State::Settled,
-            _ => State::Fresh,
-        };
-        let of_model = |(name, model): (&String, &ModelFolder)| {
-            let seen = match self.described.get(name) {
-                Some((_, Ok(Described { policy, .. }))) => {
-                    let versions = model.versions.iter().map(|(&v, at)| (v, (at.stamp, state(name, v, at.stamp))));
-                    Seen::Clear(policy.clone(), versions.collect())
-                }
-                _ => Seen::Unclear,
-            };
-            (name.clone(), seen)
-        };
-        models.iter().filter(|(name, _)| !self.unloaded.contains_key(*name)).map(of_model).collect()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::folder::stamp_of_file;
 use super::plan::Stamp;
-use super::{Budget, Folder, Inner, Repository, Shelf};
+use super::{Budget, Folder, Hurry, Inner, Repository, Shelf};
 use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Routes, Source, Staged};
 
 /// A model of the configuration, and the state that its file was in when it was read.
@@ -167,7 +167,7 @@ impl Inner {
             }
             self.note_troubles(shelf);
         }
-        left.extend(self.follow_folder(shelf, true));
+        left.extend(self.follow_folder(shelf, Hurry::All));
         left
     }
 }

@@ -18,7 +18,7 @@ fn settings_are_read_once_two_looks_have_shown_the_same_or_at_once_in_a_hurry() 
         let model = ModelFolder { path: "models/m".into(), settings, versions: BTreeMap::new() };
         let mut models = BTreeMap::from([("m".to_owned(), model)]);
         let before = models.clone();
-        shelf.describe(&mut models, &folder, is_hurried);
+        shelf.describe(&mut models, &folder, |_| is_hurried);
         shelf.before = before;
         read.load(Ordering::Relaxed)
     };

@@ -1,6 +1,7 @@
 //! What handlers share: the state they reach, the model that a path names, JSON answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, RawPathParams};
@@ -9,14 +10,19 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 use super::Options;
 use super::body::Room;
 use super::shared::Shared;
 use super::status::{JSON, Refusal};
 use crate::error::Error;
+use crate::front::WayBack;
 use crate::registry::{Model, Registry};
 use crate::repository::Repository;
+
+/// One in so many connections may be kept by those who watch.
+const WATCHERS: usize = 8;
 
 /// What every handler can reach.
 #[derive(Clone)]
@@ -29,6 +35,10 @@ pub(super) struct App {
     pub(super) options: Arc<Options>,
     /// Memory for bodies.
     pub(super) room: Room,
+    /// Seats of those who watch: whoever does keeps his connection, though he says nothing and has no right.
+    pub(super) watchers: Arc<Semaphore>,
+    /// The way back from outputs to callers as it was seen last, and when.
+    way_back: Arc<Mutex<Option<(Instant, WayBack)>>>,
     /// What `/metrics` says.
     pub(super) metrics: Shared,
     /// The same in OpenMetrics.
@@ -45,8 +55,39 @@ impl App {
     /// What is there to be reached.
     pub(super) fn new(registry: Registry, repository: Option<Repository>, options: Arc<Options>) -> App {
         let room = Room::new(options.max_bodies_bytes);
+        let watchers = Arc::new(Semaphore::new(options.max_connections.get().div_ceil(WATCHERS)));
         let [metrics, open_metrics, metrics_messages, status, status_of_hour] = [(); 5].map(|()| Shared::default());
-        App { registry, repository, options, room, metrics, open_metrics, metrics_messages, status, status_of_hour }
+        App {
+            registry,
+            repository,
+            options,
+            room,
+            watchers,
+            way_back: Arc::default(),
+            metrics,
+            open_metrics,
+            metrics_messages,
+            status,
+            status_of_hour,
+        }
+    }
+}
+
+/// For so long a way back is known.
+const KNOWN: Duration = Duration::from_secs(1);
+
+impl App {
+    /// Learns how long it takes from outputs to callers.
+    pub(super) fn saw(&self, way_back: WayBack) {
+        *self.way_back.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), way_back));
+    }
+
+    /// The time within which outputs are wanted of a model with this cap, by a caller who may have set one of his own: the same for all ways
+    /// to ask, since those who are due sooner go first.
+    pub(super) fn within(&self, cap: Duration, own: Option<Duration>) -> Option<Duration> {
+        let seen = *self.way_back.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = seen.filter(|(at, _)| at.elapsed() < KNOWN).map(|(_, way_back)| way_back.leaves(cap));
+        own.into_iter().chain(left).min()
     }
 }
 

@@ -199,7 +199,8 @@ async fn infer(
     span.received(came.whole);
     span.decoded(rows.len());
     let inputs = Tensor::new(vec![rows.len()], Data::Bytes(rows)).map_err(|e| Error::Invalid(e.to_string()))?;
-    let terms = came.terms().traced(span.span_ref()).within(timeout);
+    let within = app.within(model.spec().max_latency, timeout);
+    let terms = came.terms().traced(span.span_ref()).within(within);
     let mut answer = model.infer(Tensors::one(opaque::REQUEST, inputs), terms).await?;
     answer.count.received(came.whole);
     let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;

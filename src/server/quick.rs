@@ -191,6 +191,7 @@ impl Quick {
                     let (took, mut fronts) = (begun.elapsed(), self.fronts());
                     fronts.sockets.answered(took);
                     fronts.way_back.learn(arrived.elapsed().saturating_sub(answer.outputs));
+                    self.app.saw(fronts.way_back);
                     fronts.gate(&model).answered(took);
                 }
                 self.http.count(answer.status.as_u16());

@@ -327,6 +327,18 @@ fn serve_reads_the_file_of_its_folder_prints_its_real_address_and_answers() {
     assert!(serving.get("/v2/health/ready").ends_with("{\"ready\":true,\"live\":true}"));
 }
 
+#[cfg(target_os = "linux")] // where a disk that is full can be had
+#[test]
+fn a_log_that_cannot_be_written_ends_no_server() {
+    let folder = folder_with(STAND_IN);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let serving = Serving::start_logging_to(full, uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]));
+    for _ in 0..2 {
+        // It writes a line of the log for it.
+        assert!(serving.get("/v2/models/dry-run/nothing").starts_with("HTTP/1.1 404"));
+    }
+}
+
 #[test]
 fn a_load_is_sent_in_every_form_and_over_a_unix_socket() {
     let folder = folder_with(STAND_IN);

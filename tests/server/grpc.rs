@@ -372,10 +372,18 @@ async fn a_deadline_that_only_its_caller_has_is_what_cannot_be_kept() {
 
 /// A call whose messages are sent one by one.
 async fn stream(client: &Client, method: &str) -> (mpsc::UnboundedSender<Bytes>, JoinHandle<Response<Incoming>>) {
+    stream_with(client, method, &[]).await
+}
+
+async fn stream_with(
+    client: &Client,
+    method: &str,
+    lines: &'static [(&'static str, &'static str)],
+) -> (mpsc::UnboundedSender<Bytes>, JoinHandle<Response<Incoming>>) {
     let (sender, mut receiver) = mpsc::unbounded_channel();
     let frames = futures_util::stream::poll_fn(move |cx| receiver.poll_recv(cx).map(|b| b.map(|b| Ok(Frame::data(b)))));
     let (client, method) = (client.clone(), path(method));
-    let sending = tokio::spawn(async move { client.send(&method, &[], StreamBody::new(frames).boxed()).await });
+    let sending = tokio::spawn(async move { client.send(&method, lines, StreamBody::new(frames).boxed()).await });
     (sender, sending)
 }
 
@@ -435,6 +443,57 @@ async fn a_stream_ends_when_the_server_goes_and_what_was_asked_is_answered() {
     assert_eq!(numbers(&answer.infer_response.unwrap().raw_output_contents[0]), [3.0]);
     assert_eq!(next(&mut body).await.unwrap_err()["grpc-status"], "14");
     assert_eq!(tokio::time::timeout(HANGS, server.serving).await.unwrap().unwrap(), Ended::Drained);
+}
+
+#[tokio::test]
+async fn a_token_that_is_taken_out_ends_in_open_streams_as_well() {
+    let folder = Folder::new();
+    let file = folder.path().join("tokens");
+    std::fs::write(&file, "one 0123456789abcdef\nother fedcba9876543210\n").unwrap();
+    let options = Options { access: Access::Tokens { file: file.clone() }, ..Options::default() };
+    let server = start(options, Duration::ZERO, Duration::from_secs(10)).await;
+    let client = Client::connect(server.address).await;
+    let (sender, sending) =
+        stream_with(&client, "ModelStreamInfer", &[("authorization", "Bearer 0123456789abcdef")]).await;
+    let ask = || sender.send(framed(&raw(&[1.0]).encode_to_vec())).unwrap();
+    ask();
+    let mut body = sending.await.unwrap().into_body();
+    let mut answer = async || ModelStreamInferResponse::decode(next(&mut body).await.unwrap()).unwrap().error_message;
+    assert_eq!(answer().await, "");
+    std::fs::write(&file, "other fedcba9876543210\n").unwrap();
+    let refused = async {
+        loop {
+            ask();
+            let told = answer().await;
+            if !told.is_empty() {
+                return told;
+            }
+        }
+    };
+    let told = tokio::time::timeout(HANGS, refused).await.expect("the stream hears of it");
+    assert!(told.contains("this token is not known"), "{told}");
+}
+
+#[tokio::test]
+async fn those_who_watch_leave_connections_to_others() {
+    use health::{HealthCheckRequest, HealthCheckResponse};
+    let options = Options { max_connections: 16.try_into().unwrap(), ..Options::default() };
+    let server = start(options, Duration::ZERO, Duration::from_secs(10)).await;
+    let client = Client::connect(server.address).await;
+    let mut watching = Vec::new();
+    for is_let_in in [true, true, false] {
+        let (sender, sending) = stream(&client, "grpc.health.v1.Health/Watch").await;
+        sender.send(framed(&HealthCheckRequest::default().encode_to_vec())).unwrap();
+        drop(sender);
+        let response = sending.await.unwrap();
+        let refused = response.headers().get("grpc-status").cloned();
+        assert_eq!(refused.is_none(), is_let_in, "{refused:?}");
+        if is_let_in {
+            let mut body = response.into_body();
+            assert_eq!(HealthCheckResponse::decode(next(&mut body).await.unwrap()).unwrap().status, 1);
+            watching.push(body);
+        }
+    }
 }
 
 #[tokio::test]
@@ -614,20 +673,16 @@ async fn one_token_s_flood_of_calls_makes_room_for_another() {
     let infer = raw(&[1.0]);
     let ask = async |token: &str| client.call_with("ModelInfer", &[("authorization", token)], &infer).await;
     let made_room = |called: &Called| called.status() != "0" && called.message().contains("with less in the queue");
-    let flood = async {
-        while !futures_util::future::join_all((0..64).map(|_| ask("Bearer 0123456789abcdef")))
-            .await
-            .iter()
-            .any(made_room)
-        {}
-    };
+    // Each asks again at once, so that there is never room.
+    let one = |_| Box::pin(async { while !made_room(&ask("Bearer 0123456789abcdef").await) {} });
+    let flood = futures_util::future::select_all((0..64).map(one));
     let few = async {
         loop {
             ask("Bearer fedcba9876543210").await;
         }
     };
     tokio::time::timeout(HANGS, async {
-        tokio::select! { () = flood => {}, () = few => {} }
+        tokio::select! { _ = flood => {}, () = few => {} }
     })
     .await
     .expect("somebody makes room");

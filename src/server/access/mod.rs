@@ -9,11 +9,12 @@ mod host;
 mod rate;
 mod tokens;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -200,7 +201,7 @@ impl Door {
                 })?;
                 let tokens = held.tokens.read().unwrap_or_else(PoisonError::into_inner);
                 let token = tokens.find(&secret);
-                let token = token.ok_or_else(|| Refusal::new(StatusCode::UNAUTHORIZED, "this token is not known"))?;
+                let token = token.ok_or_else(unknown)?;
                 if !token.has(right) {
                     let (holder, right) = (&token.holder, right.name());
                     let message = format!("the token of {} has no right to this: it needs '{right}'", Quoted(holder));
@@ -211,23 +212,24 @@ impl Door {
         }
     }
 
-    /// Counts a request of `caller` against his rate, if he has one, or refuses it.
-    pub(super) fn pace(&self, caller: Caller) -> Result<(), Refusal> {
-        let Door::Tokens(held) = self else { return Ok(()) };
+    /// Counts a request for inference of `caller` against his rate, if he has one, or refuses it. Says who he is by now: what was found out at
+    /// the begin of a stream may be of a line that has changed or is gone.
+    pub(super) fn pace(&self, caller: Caller) -> Result<Caller, Refusal> {
+        let Door::Tokens(held) = self else { return Ok(caller) };
         let tokens = held.tokens.read().unwrap_or_else(PoisonError::into_inner);
-        let Some((token, rate)) = tokens.of(caller.id).and_then(|token| Some((token, token.rate?))) else {
-            return Ok(());
-        };
+        let token = tokens.of(caller.id).filter(|token| token.has(Right::Inference));
+        let token = token.ok_or_else(unknown)?;
+        let Some(rate) = token.rate else { return Ok(token.caller()) };
         let mut rates = held.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        rates.take(caller.id, rate, held.epoch.elapsed()).map_err(|wait| {
+        rates.take(caller.id, rate, held.epoch.elapsed()).map(|()| token.caller()).map_err(|wait| {
             let message = format!("the token of {} may send {rate} requests a second", Quoted(&token.holder));
             Refusal::new(StatusCode::TOO_MANY_REQUESTS, message).retry_after(wait)
         })
     }
 }
 
-/// What tells one state of a file from another.
-type FileState = Option<(SystemTime, u64)>;
+/// What tells one state of a file from another: what is in it, since times, lengths and rights may be the same or change for nothing.
+type FileState = Option<u64>;
 
 /// What the looks at a file have shown. A change counts once two looks have shown the same: who writes in place may be half done at one.
 #[derive(Debug)]
@@ -250,8 +252,11 @@ impl Looks {
 
 impl Held {
     fn state(&self) -> FileState {
-        let about = std::fs::metadata(&self.file).ok()?;
-        Some((about.modified().ok()?, about.len()))
+        Tokens::text(&self.file).ok().map(|text| {
+            let mut hasher = DefaultHasher::new();
+            text.hash(&mut hasher);
+            hasher.finish()
+        })
     }
 
     /// Reads the file again if it has changed. One that cannot be used leaves the tokens as they are, and is logged.
@@ -269,11 +274,15 @@ impl Held {
     }
 }
 
+fn unknown() -> Refusal {
+    Refusal::new(StatusCode::UNAUTHORIZED, "this token is not known")
+}
+
 /// Lets a request through to a route that asks for `right`, or refuses it before its body is read.
 pub(super) async fn admit(State((door, right)): State<(Door, Right)>, mut request: Request, next: Next) -> Response {
     let is_counted = right == Right::Inference && request.method() == Method::POST;
     let caller = door.check(right, request.method(), request.headers());
-    match caller.and_then(|caller| if is_counted { door.pace(caller).map(|()| caller) } else { Ok(caller) }) {
+    match caller.and_then(|caller| if is_counted { door.pace(caller) } else { Ok(caller) }) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
@@ -442,9 +451,8 @@ mod tests {
 
     #[test]
     fn a_file_is_read_once_for_a_change_and_not_while_it_is_written() {
-        let state = |len: u64| Some((SystemTime::UNIX_EPOCH, len));
-        let mut looks = Looks::new(state(40));
-        let shown = [40, 0, 20, 40, 40, 60, 60, 60, 0, 60, 60].map(|len| looks.are_news(state(len)));
+        let mut looks = Looks::new(Some(40));
+        let shown = [40, 0, 20, 40, 40, 60, 60, 60, 0, 60, 60].map(|text| looks.are_news(Some(text)));
         assert_eq!(shown.map(u8::from), [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     }
 }

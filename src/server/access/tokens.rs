@@ -56,16 +56,24 @@ impl Token {
     }
 }
 
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
 impl Tokens {
     /// Reads the file. The error names the line and never the token.
     pub(super) fn read(path: &Path) -> io::Result<Tokens> {
-        let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
+        let text = Tokens::text(path)?;
+        Tokens::parse(&text).map_err(|(line, message)| invalid(format!("{}:{line}: {message}", path.display())))
+    }
+
+    /// What is in the file.
+    pub(super) fn text(path: &Path) -> io::Result<String> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         if fs::metadata(path).map_err(named)?.len() > LONGEST_FILE {
             return Err(invalid(format!("{}: a file of tokens has at most {LONGEST_FILE} bytes", path.display())));
         }
-        let text = fs::read_to_string(path).map_err(named)?;
-        Tokens::parse(&text).map_err(|(line, message)| invalid(format!("{}:{line}: {message}", path.display())))
+        fs::read_to_string(path).map_err(named)
     }
 
     /// Takes the file apart. The error is a line, counted from 1, and what is wrong with it.

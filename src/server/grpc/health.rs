@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use http::StatusCode;
 use prost::Message;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::message::{framed, write};
 use super::proto::health::HealthCheckResponse;
@@ -37,18 +38,23 @@ pub(super) fn check(registry: &Registry, service: &str) -> Result<HealthCheckRes
     status.map(|status| HealthCheckResponse { status: status.into() }).ok_or_else(unknown)
 }
 
-/// The status now, and each time that it has changed, until the server goes.
-pub(super) fn watch(registry: Registry, service: String, line: Line) -> impl Stream<Item = Result<Bytes, Refusal>> {
-    let watching = (registry, service, line, None);
+/// The status now, and each time that it has changed, until the server goes. Keeps its `seat` until then.
+pub(super) fn watch(
+    registry: Registry,
+    service: String,
+    line: Line,
+    seat: OwnedSemaphorePermit,
+) -> impl Stream<Item = Result<Bytes, Refusal>> {
+    let watching = (registry, service, line, seat, None);
     stream::unfold(Some(watching), |watching| async move {
-        let (registry, service, line, mut told) = watching?;
+        let (registry, service, line, seat, mut told) = watching?;
         loop {
             let now = status(&registry, &service).unwrap_or(ServingStatus::ServiceUnknown);
             if told != Some(now) {
                 told = Some(now);
                 let answer = HealthCheckResponse { status: now.into() };
                 let message = framed(answer.encoded_len(), |to| write(&answer, to));
-                return Some((Ok(message.into()), Some((registry, service, line, told))));
+                return Some((Ok(message.into()), Some((registry, service, line, seat, told))));
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}

@@ -104,6 +104,7 @@ impl Desk {
         let Read { request: InferRequest { mut call, forms, as_contents }, _taken } = read;
         call.timeout = call.timeout.into_iter().chain(deadline).min();
         let own = call.timeout;
+        call.timeout = self.app.within(model.spec().max_latency, own);
         let came = Came { arrival: Arrival(arrival), whole: whole.at, caller };
         let called = call.make(model, came, span).await.map_err(|error| refusal(error, own, model))?;
         let timing = called.timing();
@@ -208,7 +209,7 @@ impl Each {
         self.asked.push_back(Box::pin(async move {
             let Message { whole, arrived, coding, .. } = message.unpacked().await?;
             let answered = match desk.quick.door.pace(caller) {
-                Ok(()) => {
+                Ok(caller) => {
                     let (span, frame) = (&RequestSpan::default(), Frame::InStream);
                     desk.infer(Ask { whole: &whole, arrival: arrived, caller, deadline: left, span, frame }).await
                 }

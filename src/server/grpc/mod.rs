@@ -15,6 +15,7 @@ mod reply;
 mod request;
 mod wire;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -127,7 +128,7 @@ impl Desk {
             return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message));
         };
         self.span.route(&Method::POST, route);
-        let caller = match right {
+        let mut caller = match right {
             Some(right) => self.quick.door.check(right, &parts.method, headers)?,
             None => Caller::default(),
         };
@@ -137,7 +138,7 @@ impl Desk {
         }
         let deadline = headers.get("grpc-timeout").map(deadline).transpose()?;
         if rpc == Rpc::ModelInfer {
-            self.quick.door.pace(caller)?;
+            caller = self.quick.door.pace(caller)?;
         }
         let most = if matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer) { usize::MAX } else { SMALL };
         let messages = Messages::new(headers, body, &self.app.options, &self.app.room, most, self.line.clone());
@@ -151,7 +152,11 @@ impl Desk {
             }
             Rpc::HealthWatch => {
                 let HealthCheckRequest { service } = decoded(&messages.only().await?)?;
-                Ok(reply::streaming(health::watch(self.app.registry.clone(), service, self.line)))
+                let seat = Arc::clone(&self.app.watchers).try_acquire_owned().map_err(|_| {
+                    let message = "as many watch as may; ask with Check, or again later";
+                    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(10))
+                })?;
+                Ok(reply::streaming(health::watch(self.app.registry.clone(), service, self.line, seat)))
             }
             Rpc::Reflection => {
                 Ok(reply::streaming(stream::unfold((messages, self.line), |(mut messages, line)| async move {

@@ -154,7 +154,8 @@ async fn answer(
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
     let read = read(app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
-    let (Read { call, form, _taken }, whole) = read;
+    let (Read { mut call, form, _taken }, whole) = read;
+    call.timeout = app.within(model.spec().max_latency, call.timeout);
     let called = call.make(model, coming.whole(whole), span).await?;
     let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
     let written = match encode(app, model, form, called.outputs()).await {

@@ -120,7 +120,8 @@ pub(super) async fn answer_plain(
 
 /// Asks the model.
 async fn ask(app: &App, model: &Arc<Model>, came: Came, span: &RequestSpan, read: Read) -> Result<Written, Refusal> {
-    let Read { request: InferRequest { id, call, forms }, _taken } = read;
+    let Read { request: InferRequest { id, mut call, forms }, _taken } = read;
+    call.timeout = app.within(model.spec().max_latency, call.timeout);
     let called = call.make(model, came, span).await?;
     let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
     let outputs = called.took();
