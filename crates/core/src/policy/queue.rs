@@ -165,13 +165,13 @@ impl Queue {
         due.map(|due| self.rows_of(due.end) - self.rows_of(due.start)).sum()
     }
 
-    /// Whether another caller has at least twice as much in its priority as the one of the entry at `position`, by weight.
+    /// Whether another caller has at least three times as much in its priority as the one of the entry at `position`, by weight.
     pub(super) fn has_little(&self, position: usize) -> bool {
         let most = self.get(position).and_then(|entry| {
             let own = self.held.get(&(entry.priority, entry.caller.id))?;
-            let twice = Holding { rows: own.rows * 2, ..*own };
+            let thrice = Holding { rows: own.rows * 3, ..*own };
             let mut all = self.held.range((entry.priority, 0)..=(entry.priority, u64::MAX));
-            all.find(|(_, other)| other.compare(&twice).is_ge())
+            all.find(|(_, other)| other.compare(&thrice).is_ge())
         });
         most.is_some()
     }
