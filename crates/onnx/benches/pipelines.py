@@ -91,6 +91,14 @@ def forest_columns():
 
 
 @case
+def forest_leaves_and_paths():
+    """The leaf that a row ends in and its way there, of each tree: skl2onnx has each leaf vote for its number once a class."""
+    x, y = table("iris")
+    model = ensemble.RandomForestClassifier(3, max_depth=4, random_state=7).fit(x, y)
+    return export(model, x, options={**PLAIN, "decision_leaf": True, "decision_path": True})
+
+
+@case
 def forest_cancer():
     return classifier(ensemble.RandomForestClassifier(20, max_depth=6, random_state=7), "breast_cancer")
 

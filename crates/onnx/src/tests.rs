@@ -272,6 +272,17 @@ fn old_files_shrink_to_the_neighbour_behind() {
 }
 
 #[test]
+fn places_are_those_of_scales_in_floats_of_32_bits() {
+    // The nearest float to 0.6 is a little more than that, and 3 / 0.6 is 5 all the same, as in onnxruntime and PyTorch.
+    let author = Author::new(13).input("x", &[FREE, 1, 13]).output("y", &[FREE, 1, 7]);
+    let author = author.floats("s", &[3], &[1.0, 1.0, 0.6]);
+    let attributes = [("coordinate_transformation_mode", Text("asymmetric")), ("nearest_mode", Text("floor"))];
+    let model = load(author.node("Resize", &["x", "", "s"], &["y"], &attributes));
+    let x: Vec<f32> = (0..13u8).map(f32::from).collect();
+    assert_eq!(run(&model, &[1, 1, 13], x).1, [0.0, 1.0, 3.0, 5.0, 6.0, 8.0, 10.0]);
+}
+
+#[test]
 fn sequences_of_a_batch_have_lengths_of_their_own() {
     let graph = || {
         let author = Author::new(14).input("x", &[2, FREE, 1]).int_input("lengths", &[FREE]).output("y", &[1, FREE, 1]);

@@ -103,6 +103,7 @@ fn what_the_light_ones_leave_is_shared_by_the_others() {
 fn so_is_he_where_few_batches_fit_into_the_cap() {
     for (kind, little, least, most_lost) in [
         ((8.0, 2.0, 16, 100.0), 20.0, 0.99, 0.03),
+        ((8.0, 2.0, 16, 100.0), 100.0, 0.75, 0.06),
         ((80.0, 20.0, 16, 1000.0), 2.0, 0.95, 0.05),
         ((10.0, 1.0, 32, 90.0), 30.0, 0.95, 0.1),
         ((10.0, 1.0, 32, 70.0), 30.0, 0.9, 0.12),

@@ -339,6 +339,10 @@ mod tests {
             12.0,
         );
         assert!(found < 1e-6, "gelu_by_tanh {found}");
+        let found =
+            worst(|x| gelu(x) - x.max(0.0), |x| x / 2.0 * (1.0 + series(x / 2f64.sqrt())) - x.max(0.0), false, 6.0);
+        assert!(found < 2e-6, "gelu {found}");
+        assert_eq!([-1e4, -2.1e9, -1e30].map(gelu), [0.0; 3]);
         for (x, y) in [
             (88.5f32, 2.723_088_6e38),
             (89.0, f32::INFINITY),
