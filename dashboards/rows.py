@@ -488,6 +488,13 @@ SATURATION = [
         "short",
     ),
     lines(
+        "Files that are out of date",
+        "1 while a file that is followed cannot be used as it is now: what it said before holds, so a token that was taken out is"
+        " still good. The log says why.",
+        [target(f"max by (instance, file) (uncork_stale_files{{{PROCESS}}})", "{{instance}}: {{file}}")],
+        "none",
+    ),
+    lines(
         "Open files",
         "File descriptors, most of them connections, over the process's limit. Near 100 %: raise the limit (ulimit -n)"
         " or lower max_connections.",

@@ -1,7 +1,6 @@
 //! `uncork completions` and `uncork man`: what shells and manuals are told of the commands.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -41,8 +40,7 @@ impl Completions {
     pub(super) fn run<C: CommandFactory>(self) -> ExitCode {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut C::command(), "uncork", &mut text);
-        // Nothing is left to be done about an output that is closed.
-        let _ = io::stdout().write_all(&text);
+        say(String::from_utf8_lossy(&text).trim_end());
         ExitCode::SUCCESS
     }
 }

@@ -12,7 +12,7 @@ mod worker;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use uncork_commands::{Loadtest, Simulate, USAGE};
+use uncork_commands::{Loadtest, Simulate, USAGE, heard};
 
 /// Serve models with adaptive micro-batching: give a model two caps, a latency and a batch size, and tune nothing else.
 #[derive(Debug, Parser)]
@@ -46,7 +46,7 @@ enum Command {
 
 /// Runs the program with the arguments of the process.
 pub fn run() -> ExitCode {
-    match Cli::try_parse() {
+    let code = match Cli::try_parse() {
         Ok(Cli { command: Command::Completions(completions) }) => completions.run::<Cli>(),
         Ok(Cli { command: Command::Loadtest(loadtest) }) => loadtest.run(),
         Ok(Cli { command: Command::Man(man) }) => man.run::<Cli>(),
@@ -61,5 +61,6 @@ pub fn run() -> ExitCode {
             let _ = message.print();
             ExitCode::from(if message.use_stderr() { USAGE } else { 0 })
         }
-    }
+    };
+    heard(code)
 }

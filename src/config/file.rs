@@ -1,6 +1,7 @@
 //! The configuration file: its tables, every value with its line; unknown keys noted.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -65,7 +66,7 @@ impl File {
 impl File {
     /// Reads `path`, seen from `folder`, as the settings of one model.
     pub(super) fn read_model(path: &Path, folder: &Path, report: &mut Report) -> Table {
-        match std::fs::read_to_string(folder.join(path)) {
+        match text_of(&folder.join(path)) {
             Ok(text) => Walk { path, text: &text, report }.only_model(),
             Err(error) => {
                 let place = Place::File { file: path.to_owned(), line: None, key: String::new() };
@@ -73,6 +74,14 @@ impl File {
                 Table::default()
             }
         }
+    }
+}
+
+/// What stands in a file of a folder that others write to. A pipe there would be waited for without end.
+pub(super) fn text_of(path: &Path) -> io::Result<String> {
+    match std::fs::metadata(path)?.is_file() {
+        true => std::fs::read_to_string(path),
+        false => Err(io::Error::other("it is no regular file")),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::environment::Environment;
-use super::file::{File, Table};
+use super::file::{self, File, Table};
 use super::model;
 use super::pbtxt::{self, Value};
 use super::pool::Pools;
@@ -69,6 +69,12 @@ impl ModelsFolder {
         {
             setting.refuse(&mut report, format!("leaves out {missing}, of which labels, weights or shadow speak"));
         }
+        if let (Some(Policy::Named(named)), Some(shadow)) = (&policy, &routes.shadow)
+            && named.iter().all(|version| version.to_string() == *shadow)
+            && let Some(setting) = table.get("shadow")
+        {
+            setting.refuse(&mut report, routes::ONLY_A_SHADOW);
+        }
         let spec = model::of_folder(name, &table, &self.pools, &layers, &mut report);
         report.finish().map_err(|problems| problems.to_string())?;
         let spec = ModelSpec { source: Source::Onnx(folder.to_owned()), ..spec };
@@ -113,7 +119,7 @@ const ONNX: &[&str] = &["onnxruntime_onnx", "onnxruntime", "onnx_burn", "uncork"
 impl Triton {
     fn read(file: &Path, name: &str) -> Result<Triton, String> {
         let wrong = |error: &dyn std::fmt::Display| format!("{TRITON_SETTINGS}: {error}");
-        let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
+        let text = file::text_of(file).map_err(|error| wrong(&error))?;
         Triton::of(&pbtxt::parse(&text).map_err(|error| wrong(&error))?, name).map_err(|error| wrong(&error))
     }
 

@@ -10,6 +10,10 @@ use crate::registry::{ModelSpec, Routes};
 /// Weights are shares of something; a million parts tell any two of them apart.
 const WEIGHT: std::ops::RangeInclusive<i128> = 0..=1_000_000;
 
+/// Why a model is refused of which no version would answer.
+pub(super) const ONLY_A_SHADOW: &str =
+    "is the only version that is asked for, and a shadow answers nobody: ask for one that answers as well";
+
 /// What the tables of the configuration say, by model. Each of the keys may stand in one of a model's tables.
 pub(super) fn of_file(file: &File, models: &[ModelSpec], all_problems: &mut Report) -> BTreeMap<String, Routes> {
     let mut all: BTreeMap<String, Routes> = BTreeMap::new();
@@ -24,6 +28,11 @@ pub(super) fn of_file(file: &File, models: &[ModelSpec], all_problems: &mut Repo
             if let (Some(version), Some(setting)) = (missing, table.get(key)) {
                 setting.refuse(report, format!("names version {version}, which model '{name}' does not have"));
             }
+        }
+        if let (Some(shadow), Some(setting)) = (&found.shadow, table.get("shadow"))
+            && !models.iter().any(|spec| spec.name == *name && spec.version != *shadow)
+        {
+            setting.refuse(report, ONLY_A_SHADOW);
         }
         let own = all.entry(name.clone()).or_default();
         let twice = |is_there: bool, key: &str, report: &mut Report| {

@@ -157,6 +157,13 @@ pub(super) const HTTP_REQUESTS: Metric = metric(
 /// Has no label.
 pub(super) const HTTP_CONNECTIONS: Metric =
     metric("uncork_http_connections", Kind::Gauge, "Connections that are open.");
+/// Has the label `file` alone.
+pub(super) const STALE_FILES: Metric = metric(
+    "uncork_stale_files",
+    Kind::Gauge,
+    "1 while a file that is followed cannot be used as it is now, so that what it said before holds; the log says why.",
+)
+.by("file", &FOLLOWED);
 /// Has the label `outcome` alone.
 pub(super) const REPOSITORY_LOADS: Metric = metric(
     "uncork_repository_loads_total",
@@ -221,7 +228,7 @@ const FEATURES: &str = match (cfg!(feature = "onnx"), cfg!(feature = "wgpu"), cf
 };
 
 /// Every metric of uncork's own, in the order of docs/metrics.md.
-pub const ALL: [Metric; 37] = [
+pub const ALL: [Metric; 38] = [
     BATCH_SIZE,
     REQUESTS,
     RELEASES,
@@ -254,6 +261,7 @@ pub const ALL: [Metric; 37] = [
     COPIES,
     HTTP_REQUESTS,
     HTTP_CONNECTIONS,
+    STALE_FILES,
     REPOSITORY_LOADS,
     REPOSITORY_BROKEN,
     RELOADS,
@@ -356,6 +364,9 @@ const RELEASE_REASONS: [&str; ReleaseReason::ALL.len()] = {
 
 /// What became of a version.
 pub(super) const LOADS: [&str; 3] = ["loaded", "failed", "let_go"];
+
+/// Files that are read again when they change.
+pub(super) const FOLLOWED: [&str; 2] = ["tokens", "certificate"];
 
 /// What became of a configuration that was read again.
 pub(super) const RELOAD_OUTCOMES: [&str; 2] = ["applied", "refused"];

@@ -362,6 +362,10 @@ pub struct HttpMetrics {
     requests: Arc<[Counter]>,
     /// Connections that are open.
     pub connections: Gauge,
+    /// 1 while the file of tokens cannot be used as it is.
+    pub stale_tokens: Gauge,
+    /// 1 while the certificate, or what belongs to it, cannot be used as it is.
+    pub stale_certificate: Gauge,
 }
 
 impl HttpMetrics {
@@ -371,9 +375,15 @@ impl HttpMetrics {
             recorder.register_counter(&Key::from_parts(catalogue::HTTP_REQUESTS.name, labels), &METADATA)
         };
         let connections = Key::from_name(catalogue::HTTP_CONNECTIONS.name);
+        let [stale_tokens, stale_certificate] = catalogue::FOLLOWED.map(|file| {
+            let labels = vec![Label::from_static_parts("file", file)];
+            recorder.register_gauge(&Key::from_parts(catalogue::STALE_FILES.name, labels), &METADATA)
+        });
         HttpMetrics {
             requests: catalogue::CODES.map(count).into(),
             connections: recorder.register_gauge(&connections, &METADATA),
+            stale_tokens,
+            stale_certificate,
         }
     }
 

@@ -390,11 +390,14 @@ impl Table {
         self.models.iter().filter(move |m| m.name() == name).map(|m| m.version())
     }
 
+    fn is_shadow(&self, model: &Model) -> bool {
+        self.dealers.get(model.name()).is_some_and(|dealer| dealer.routes.shadow.as_deref() == Some(model.version()))
+    }
+
     fn model(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, Error> {
-        let shadow = self.dealers.get(name).and_then(|dealer| dealer.routes.shadow.as_deref());
         let mut versions = self.models.iter().filter(|m| m.name() == name);
         let found = match version {
-            None => versions.rfind(|m| Some(m.version()) != shadow),
+            None => versions.rfind(|m| !self.is_shadow(m)),
             Some(version) => versions.find(|m| m.version() == version),
         };
         found.cloned().ok_or_else(|| self.unknown(name, version))
@@ -406,13 +409,14 @@ impl Table {
         if self.loading.iter().chain(&self.coming).any(|model| is_asked(&model)) {
             return Error::Loading { name: name.into() };
         }
-        let known: Vec<&str> = self.versions(name).collect();
+        let answering = || self.models.iter().filter(|m| !self.is_shadow(m));
+        let known: Vec<&str> = answering().filter(|m| m.name() == name).map(|m| m.version()).collect();
         match version {
             Some(version) if !known.is_empty() => {
                 Error::UnknownVersion { model: name.into(), version: version.into(), known: quoted(&known) }
             }
             _ => {
-                let mut names: Vec<&str> = self.models.iter().map(|m| m.name()).collect();
+                let mut names: Vec<&str> = answering().map(|m| m.name()).collect();
                 names.dedup();
                 Error::UnknownModel { name: name.into(), known: quoted(&names) }
             }

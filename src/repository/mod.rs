@@ -65,6 +65,31 @@ pub struct Folder {
     pub describe: Describe,
 }
 
+/// What was found at one look at a folder of models.
+#[derive(Debug)]
+pub struct Found {
+    /// What is said of each model, by name; the error has a line for each problem.
+    pub models: BTreeMap<String, Result<Described, String>>,
+    /// What is no model, and what cannot be read, in words.
+    pub others: Vec<String>,
+}
+
+impl Folder {
+    /// Looks at it once, and loads nothing.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn look(&self) -> std::io::Result<Found> {
+        let Look { models, unread, mut others } = folder::look(&self.path)?;
+        others.extend(unread.into_iter().map(|(name, why)| format!("the model '{name}': {why}")));
+        let describe = |(name, model): (String, ModelFolder)| {
+            let described = (self.describe)(&name, &model.path);
+            (name, described)
+        };
+        Ok(Found { models: models.into_iter().map(describe).collect(), others })
+    }
+}
+
 impl fmt::Debug for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Folder").field("path", &self.path).field("poll", &self.poll).finish_non_exhaustive()
@@ -191,7 +216,7 @@ impl Repository {
         inner.fits_at_start(&shelf)?;
         let left = inner.follow_folder(&mut shelf, Hurry::All);
         drop(left);
-        let is_missing = |trouble: &&Trouble| shelf.serving.get(&trouble.name).is_none_or(BTreeMap::is_empty);
+        let is_missing = |trouble: &&Trouble| !shelf.answers(&trouble.name);
         let troubles = inner.troubles();
         let errors = troubles.iter().filter(is_missing).map(|Trouble { name, version, reason }| LoadError {
             name: name.clone(),
@@ -507,11 +532,22 @@ impl Inner {
             .described
             .iter()
             .filter_map(|(name, (_, described))| described.as_ref().err().map(|why| trouble(name, String::new(), why)));
+        let absent = shelf.absent().map(|(name, version)| {
+            let reason = format!(
+                "its settings ask for version {version}, and the model's folder has no such folder with files in it"
+            );
+            trouble(name, version.to_string(), &reason)
+        });
+        let mute = shelf.serving.keys().filter(|name| !shelf.answers(name));
+        let mute = mute.map(|name| {
+            trouble(name, String::new(), "of its versions only the shadow is served, and a shadow answers nobody")
+        });
         let unread = shelf.unread.iter().filter(|(name, _)| !shelf.serving.contains_key(*name));
         let unread = unread.map(|(name, why)| trouble(name, String::new(), why));
         let unloaded = shelf.unloaded.iter().map(|(name, reason)| trouble(name, String::new(), reason));
         let is_unloaded = |own: &Trouble| shelf.unloaded.contains_key(&own.name);
-        let mut all: Vec<Trouble> = broken.chain(unclear).chain(unread).filter(|own| !is_unloaded(own)).collect();
+        let all = broken.chain(unclear).chain(absent).chain(mute).chain(unread);
+        let mut all: Vec<Trouble> = all.filter(|own| !is_unloaded(own)).collect();
         self.registry.metrics().repository().broken.set(all.len() as f64);
         all.extend(unloaded);
         *self.troubles() = all;

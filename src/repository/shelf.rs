@@ -69,6 +69,26 @@ impl Shelf {
         self.crowded_out.retain(|key| self.broken.contains_key(key));
     }
 
+    /// Whether a version of that model of the folder is served and is no shadow.
+    pub(super) fn answers(&self, name: &str) -> bool {
+        let shadow = self.routes_of_folder.get(name).and_then(|routes| routes.shadow.as_deref());
+        let is_shadow = |version: &u64| shadow.is_some_and(|shadow| shadow == version.to_string());
+        self.serving.get(name).is_some_and(|versions| versions.keys().any(|version| !is_shadow(version)))
+    }
+
+    /// Versions that a model's settings ask for by number, and that are not there.
+    pub(super) fn absent(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.described.iter().flat_map(|(name, (_, described))| {
+            let named = match described {
+                Ok(Described { policy: Policy::Named(named), .. }) => named.iter(),
+                _ => Default::default(),
+            };
+            let there = self.before.get(name);
+            let is_absent = move |version: &u64| there.is_some_and(|at| !at.versions.contains_key(version));
+            named.copied().filter(is_absent).map(|version| (name.as_str(), version))
+        })
+    }
+
     /// Versions that are served and will not be once the policy has what it asks for.
     pub(super) fn going(&self, name: &str, policy: &Policy, models: &BTreeMap<String, ModelFolder>) -> Vec<String> {
         let Some(serving) = self.serving.get(name) else { return Vec::new() };

@@ -25,3 +25,28 @@ fn settings_are_read_once_two_looks_have_shown_the_same_or_at_once_in_a_hurry() 
     assert_eq!([1, 1, 1, 2, 3, 3, 3].map(|settings| look(settings, false)), [0, 1, 1, 1, 1, 2, 2]);
     assert_eq!(look(4, true), 3);
 }
+
+#[tokio::test]
+async fn whoever_loads_one_model_by_name_does_not_read_what_is_half_written_of_another() {
+    let path = std::env::temp_dir().join(format!("uncork-by-name-{}", std::process::id()));
+    let say = |model: &str, text: &str| {
+        std::fs::create_dir_all(path.join(model).join("1")).unwrap();
+        std::fs::write(path.join(model).join("1/model.onnx"), "none").unwrap();
+        std::fs::write(path.join(model).join(OWN_SETTINGS), text).unwrap();
+    };
+    ["m", "n"].iter().for_each(|model| say(model, "a"));
+    let read: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noted = Arc::clone(&read);
+    let describe: Describe = Arc::new(move |name, _| {
+        noted.lock().unwrap().push(name.to_owned());
+        Err("is empty".into())
+    });
+    let folder = Folder { path: path.clone(), poll: Duration::from_secs(3600), strict: false, describe };
+    let registry = Registry::load(Vec::new()).expect("there is nothing to load");
+    let repository = Repository::new(registry, Vec::new(), Some(folder));
+    assert!(repository.open().is_err());
+    ["m", "n"].iter().for_each(|model| say(model, "ab"));
+    assert!(repository.load("m").await.is_err());
+    assert_eq!(*read.lock().unwrap(), ["m", "n", "m"]);
+    std::fs::remove_dir_all(path).unwrap();
+}

@@ -137,14 +137,17 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
     let framing = if chunked { Framing::Chunked } else { Framing::Length(length.unwrap_or(0)) };
     let ask = match (request.method, request.path) {
         (Some("POST"), Some(path)) => {
-            let value = |name: &str| {
-                request.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+            let values = |name: &'static str| {
+                let named = request.headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+                named.map(|header| header.value)
             };
-            let who = ["host", "authorization"].map(value);
-            let json = value("inference-header-content-length");
+            let who = ["host", "authorization"].map(|name| values(name).next());
+            let mut lengths = values("inference-header-content-length");
+            let json = lengths.next();
             let length = json.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-            // One that is not understood goes the long way, which says so.
-            let is_plain = is_http_11 && json.is_some() == length.is_some() && request.headers.iter().all(is_plain);
+            // One that is not understood goes the long way, which says so, and so does one that is there twice.
+            let is_understood = json.is_some() == length.is_some() && lengths.next().is_none();
+            let is_plain = is_http_11 && is_understood && request.headers.iter().all(is_plain);
             ask(path, who, length, is_plain)
         }
         _ => Ask::Other,
@@ -241,6 +244,7 @@ mod tests {
             "X-Request-Id: a",
             "Content-Encoding: gzip",
             "Upgrade: h2c",
+            "Inference-Header-Content-Length: 1\r\nInference-Header-Content-Length: 1",
         ] {
             assert_eq!(asked("/v2/models/m/infer", &format!("{line}\r\n")), m(None, false), "{line}");
         }

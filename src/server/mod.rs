@@ -236,9 +236,10 @@ impl Server {
             registry.retire();
             tokio::time::sleep(options.drain_delay).await;
         };
+        let http = registry.metrics().http();
         let follow_certificates = async {
             match &self.certificates {
-                Some(certificates) => certificates.follow().await,
+                Some(certificates) => certificates.follow(&http.stale_certificate).await,
                 None => pending().await,
             }
         };
@@ -249,7 +250,7 @@ impl Server {
             }
         };
         let is_broken = tokio::select! {
-            () = self.door.follow() => false,
+            () = self.door.follow(&http.stale_tokens) => false,
             () = follow_certificates => false,
             () = retirement => false,
             () = open.broken() => true,

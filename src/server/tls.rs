@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
+use metrics::Gauge;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -56,8 +57,8 @@ impl Certificates {
         Ok(Certificates(Arc::new(Held { files: files.clone(), config })))
     }
 
-    /// Follows the files for ever. What cannot be used leaves the certificates as they are, and is logged.
-    pub(super) async fn follow(&self) {
+    /// Follows the files for ever. What cannot be used leaves the certificates as they are; it is logged, and `is_stale` is 1.
+    pub(super) async fn follow(&self, is_stale: &Gauge) {
         let mut seen = self.0.files.state();
         loop {
             tokio::time::sleep(LOOK).await;
@@ -69,9 +70,13 @@ impl Certificates {
             match config(&self.0.files) {
                 Ok(config) => {
                     *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+                    is_stale.set(0.0);
                     tracing::info!("certificate read again from {}", self.0.files.certificate.display());
                 }
-                Err(error) => tracing::error!(%error, "the certificate stays as it was"),
+                Err(error) => {
+                    is_stale.set(1.0);
+                    tracing::error!(%error, "the certificate stays as it was");
+                }
             }
         }
     }

@@ -594,11 +594,14 @@ fn labels_weights_and_a_shadow_name_versions_that_there_are() {
     let twice = two.replace("version = 2\n", "version = 2\nshadow = 2\n")
         + "[[model]]\nname = 'm'\nversion = 3\nshadow = 3\n\
                  synthetic = { base_ms = 1, per_row_ms = 0 }\n";
-    let problems = problems(&twice);
-    assert!(
-        problems.len() == 1 && problems[0].contains("is said in another table of model 'm' already"),
-        "{problems:?}"
-    );
+    let alone = "[[model]]\nname = 'm'\nshadow = 1\nsynthetic = { base_ms = 1, per_row_ms = 0 }\n";
+    for (text, words) in [
+        (twice.as_str(), "is said in another table of model 'm' already"),
+        (alone, "model[0].shadow (model 'm') = 1: is the only version that is asked for, and a shadow answers nobody"),
+    ] {
+        let problems = problems(text);
+        assert!(problems.len() == 1 && problems[0].contains(words), "{problems:?}");
+    }
 }
 
 #[test]

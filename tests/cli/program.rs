@@ -164,6 +164,27 @@ fn validate_says_ok_and_sums_up_each_model() {
     assert_eq!((code, out, err.as_str()), (0, format!("uncork.toml: ok\n{summary}\n"), ""));
 }
 
+#[test]
+fn validate_reads_the_settings_of_each_model_in_the_folder_of_models() {
+    let folder = folder_with("[server]\nmodels = 'models'\n");
+    for model in ["a", "b", "c"] {
+        std::fs::create_dir_all(folder.path().join("models").join(model).join("1")).unwrap();
+        std::fs::write(folder.path().join("models").join(model).join("1/model.onnx"), "").unwrap();
+    }
+    let say = |model: &str, text: &str| std::fs::write(folder.path().join("models").join(model), text).unwrap();
+    say("b/config.pbtxt", "max_batch_size: 4 parameters { key: \"a\" }");
+    let validate = || output(uncork(folder.path(), &["validate", "--config", "uncork.toml"]));
+    let (code, out, _) = validate();
+    assert_eq!(code, 0, "{out}");
+    assert!(out.contains("\n    a: ok\n    b: ok\n      config.pbtxt: without meaning here: parameters\n"), "{out}");
+    say("c/model.toml", "max_batch_size = 0\nshadow = 1\n");
+    let (code, out, err) = validate();
+    assert!(code == 3 && out.contains("a: ok") && !out.contains("c: ok"), "{out}");
+    for problem in ["models/c: model.toml:1: max_batch_size = 0: ", "models/c: model.toml:2: shadow = 1: "] {
+        assert!(err.contains(problem), "{err}");
+    }
+}
+
 /// A file of the repository.
 fn file(path: &str) -> String {
     format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))
@@ -336,6 +357,21 @@ fn a_log_that_cannot_be_written_ends_no_server() {
     for _ in 0..2 {
         // It writes a line of the log for it.
         assert!(serving.get("/v2/models/dry-run/nothing").starts_with("HTTP/1.1 404"));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_whose_output_finds_no_room_says_so_and_fails() {
+    let folder = folder_with(STAND_IN);
+    let simulate = "simulate --poisson 100 --for 1 --base-ms 1 --per-row-ms 1 --max-latency-ms 50 --max-batch-size 8";
+    for arguments in [simulate, "completions bash", "validate --config uncork.toml"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = uncork(folder.path(), &arguments.split(' ').collect::<Vec<_>>());
+        let ended = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(3), "{arguments}: {said}");
+        assert!(said.contains("the output cannot be written: No space left"), "{arguments}: {said}");
     }
 }
 

@@ -163,7 +163,8 @@ fn page() -> String {
          `GET /metrics` answers in Prometheus' text format, or in OpenMetrics where `Accept` names it, as that of Prometheus does.\n\
          `dashboards/` has dashboards and alerts, and [operating.md](operating.md) says how to read them. This page is made of\n\
          `src/metrics/catalogue.rs` by `UNCORK_WRITE=1 cargo test --release --test library metrics`.\n\n\
-         All metrics but `uncork_http_…`, `uncork_repository_…` and `uncork_build_info` have the labels `model` and `version`.\n\
+         All metrics but `uncork_http_…`, `uncork_repository_…`, `uncork_stale_files` and `uncork_build_info` have the labels `model` and\n\
+         `version`. Those of a version begin at 0 when it is loaded anew, also because its settings have changed; `rate` knows that of counters.\n\
          `uncork_build_info` has `version`, `commit` (what `UNCORK_COMMIT` was at the build), `target` and `features`. Where models\n\
          share a pool, `uncork_runner_busy_seconds_total`, `uncork_runners` and `uncork_in_flight_batches` have `pool` too. A\n\
          histogram NAME is the series `NAME_bucket`, `NAME_sum` and `NAME_count`.\n\n\

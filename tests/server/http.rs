@@ -874,7 +874,8 @@ async fn bodies_may_be_compressed_both_ways() {
     let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
     gzip.write_all(body.as_bytes()).unwrap();
     zlib.write_all(body.as_bytes()).unwrap();
-    for (coding, packed) in [("gzip", gzip.finish().unwrap()), ("deflate", zlib.finish().unwrap())] {
+    let gzip = gzip.finish().unwrap();
+    for (coding, packed) in [("gzip", gzip.clone()), ("x-gzip", gzip), ("deflate", zlib.finish().unwrap())] {
         let head = format!("Content-Encoding: {coding}\r\n");
         let (head, answer) = server.post_bytes("/v2/models/m/infer", &head, &packed).await;
         assert!(head.starts_with("HTTP/1.1 200 ") && !head.contains("content-encoding"), "{head}");
@@ -910,8 +911,10 @@ async fn what_this_server_would_misread_is_refused_in_words() {
     let body = request(json!([1])).to_string();
     for (header, status, words) in [
         ("Inference-Header-Content-Length: 9999", 400, "but the body has"),
-        ("Inference-Header-Content-Length: nine", 400, "not a number of bytes"),
+        ("Inference-Header-Content-Length: nine", 400, "one number of bytes"),
+        ("Inference-Header-Content-Length: 0\r\nInference-Header-Content-Length: 3", 400, "one number of bytes"),
         ("Content-Encoding: br", 415, "gzip or deflate"),
+        ("Content-Encoding: identity\r\nContent-Encoding: gzip", 415, "gzip or deflate"),
         ("Content-Encoding: gzip", 400, "not what its Content-Encoding says"),
     ] {
         let refused = parse(&server.raw(post_sized(&format!("{header}\r\nConnection: close\r\n"), &body)).await);

@@ -17,6 +17,7 @@ use super::profile;
 use crate::config::{self, Flags};
 use crate::opaque;
 use crate::registry::{self, Device, ModelSpec, Source};
+use crate::repository::{Described, Folder, Found};
 use crate::runner::TensorSpec;
 use crate::telemetry::Settings;
 use crate::worker::Kind;
@@ -160,20 +161,44 @@ fn of_configuration(path: &Path) -> ExitCode {
             for model in &config.models {
                 say(&summary(model));
             }
-            if let Some(folder) = &config.folder {
-                let poll = folder.poll.as_secs_f64();
-                say(&format!("  and those of the folder {}, looked at every {poll} s", folder.path.display()));
-            }
             if let Some(traces) = &config.traces {
                 say(&tracing(traces));
             }
-            ExitCode::SUCCESS
+            config.folder.map_or(ExitCode::SUCCESS, |folder| of_folder(folder.followed(config.strict)))
         }
         Err(problems) => {
             complain(&problems.to_string());
             ExitCode::from(USAGE)
         }
     }
+}
+
+/// Reads the settings of each model there, as a server would.
+fn of_folder(folder: Folder) -> ExitCode {
+    let (poll, path) = (folder.poll.as_secs_f64(), folder.path.display());
+    say(&format!("  and those of the folder {path}, looked at every {poll} s"));
+    let Found { models, others } = match folder.look() {
+        Ok(found) => found,
+        Err(error) => {
+            complain(&format!("{path}: cannot be read: {error}"));
+            return ExitCode::from(USAGE);
+        }
+    };
+    let mut is_good = true;
+    for (name, described) in models {
+        match described {
+            Ok(Described { notes, .. }) => {
+                say(&format!("    {name}: ok"));
+                notes.iter().for_each(|note| say(&format!("      {note}")));
+            }
+            Err(problems) => {
+                is_good = false;
+                problems.lines().for_each(|problem| complain(&format!("{path}/{name}: {problem}")));
+            }
+        }
+    }
+    others.iter().for_each(|other| say(&format!("    {other}")));
+    if is_good { ExitCode::SUCCESS } else { ExitCode::from(USAGE) }
 }
 
 /// `  digits 1: models/digits.onnx, max_latency_ms 50, max_batch_size 128, 1 runner of 2 threads`; where it shares

@@ -23,6 +23,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::{Method, StatusCode, Uri};
+use metrics::Gauge;
 
 use super::listener::Address;
 use super::status::Refusal;
@@ -158,12 +159,12 @@ impl Door {
     }
 
     /// Follows the file of tokens, if there is one.
-    pub(super) async fn follow(&self) {
+    pub(super) async fn follow(&self, is_stale: &Gauge) {
         let Door::Tokens(held) = self else { return std::future::pending().await };
         let mut looks = Looks::new(held.state());
         loop {
             tokio::time::sleep(LOOK).await;
-            held.renew(&mut looks);
+            held.renew(&mut looks, is_stale);
         }
     }
 
@@ -259,17 +260,21 @@ impl Held {
         })
     }
 
-    /// Reads the file again if it has changed. One that cannot be used leaves the tokens as they are, and is logged.
-    fn renew(&self, looks: &mut Looks) {
+    /// Reads the file again if it has changed. One that cannot be used leaves the tokens as they are; it is logged, and `is_stale` is 1.
+    fn renew(&self, looks: &mut Looks, is_stale: &Gauge) {
         if !looks.are_news(self.state()) {
             return;
         }
         match Tokens::read(&self.file) {
             Ok(tokens) => {
                 *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+                is_stale.set(0.0);
                 tracing::info!("tokens read again from {}", self.file.display());
             }
-            Err(error) => tracing::error!(%error, "the tokens stay as they were"),
+            Err(error) => {
+                is_stale.set(1.0);
+                tracing::error!(%error, "the tokens stay as they were");
+            }
         }
     }
 }
@@ -341,6 +346,8 @@ fn secret(said: Said<'_>) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Registry;
+    use crate::telemetry::Tracer;
 
     fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
         lines.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
@@ -437,16 +444,23 @@ mod tests {
         write("ci 0123456789abcdef\n");
         let door = Door::of(&Access::Tokens { file: file.clone() }).unwrap();
         let Door::Tokens(held) = &door else { panic!("a door with tokens") };
+        let registry = Registry::open(Vec::new(), Tracer::off()).0;
+        let is_stale = registry.metrics().http().stale_tokens;
         let mut looks = Looks::new(held.state());
-        let ask = |token: &str| status(&door, Method::GET, &[("authorization", &format!("Bearer {token}"))]);
-        for (text, old, new) in [("ci short\n", 200, 401), ("ci fedcba9876543210 \n", 401, 200)] {
-            write(text);
-            (0..2).for_each(|_| held.renew(&mut looks));
-            assert_eq!((ask("0123456789abcdef"), ask("fedcba9876543210")), (old, new), "{text}");
-        }
+        let mut after_two_looks = |old: u16, new: u16, stale: u8| {
+            (0..2).for_each(|_| held.renew(&mut looks, &is_stale));
+            let ask = |token: &str| status(&door, Method::GET, &[("authorization", &format!("Bearer {token}"))]);
+            assert_eq!((ask("0123456789abcdef"), ask("fedcba9876543210")), (old, new));
+            let metrics = registry.metrics().render();
+            assert!(metrics.contains(&format!("uncork_stale_files{{file=\"tokens\"}} {stale}\n")), "{metrics}");
+        };
+        write("ci short\n");
+        after_two_looks(200, 401, 1);
+        write("ci fedcba9876543210 \n");
+        after_two_looks(401, 200, 0);
+        // Nor does a lost one lock anybody out.
         std::fs::remove_file(&file).unwrap();
-        (0..2).for_each(|_| held.renew(&mut looks));
-        assert_eq!(ask("fedcba9876543210"), 200, "nor does a lost one lock anybody out");
+        after_two_looks(401, 200, 1);
     }
 
     #[test]

@@ -48,10 +48,14 @@ impl Coding {
 
     /// How a request's body is compressed; 415 for what is not known here.
     fn of_body(headers: &HeaderMap) -> Result<Option<Coding>, Refusal> {
-        match headers.get(CONTENT_ENCODING) {
-            None => Ok(None),
+        let mut said = headers.get_all(CONTENT_ENCODING).iter();
+        let only = said.next().filter(|_| said.next().is_none());
+        match only {
+            None if !headers.contains_key(CONTENT_ENCODING) => Ok(None),
             Some(value) if value.as_bytes().eq_ignore_ascii_case(b"identity") => Ok(None),
-            Some(value) => Coding::named(value).map(Some).ok_or_else(|| {
+            // RFC 9110, section 8.4.1.3: it means the same.
+            Some(value) if value.as_bytes().eq_ignore_ascii_case(b"x-gzip") => Ok(Some(Coding::Gzip)),
+            several_or_one => several_or_one.and_then(Coding::named).map(Some).ok_or_else(|| {
                 let message = "this Content-Encoding is not served: send the body as it is, or as gzip or deflate";
                 Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message)
             }),

@@ -145,7 +145,7 @@ struct Read {
 
 /// All that comes before the model is asked, and when the last byte was in.
 async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<(Read, Instant), Refusal> {
-    let json = headers.get(BINARY_HEADER).map(json_length).transpose()?;
+    let json = json_length(headers)?;
     let body = coding::read(headers, body, &app.options, &app.room).await?;
     let at = body.at;
     if json.unwrap_or(body.bytes.len()) < LONG_CONVERSION {
@@ -155,11 +155,14 @@ async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) ->
     Ok((long(move || decode(&body.bytes, json, &model, &room)).await??, at))
 }
 
-/// The value of [`BINARY_HEADER`].
-fn json_length(value: &HeaderValue) -> Result<usize, Refusal> {
+/// What [`BINARY_HEADER`] says.
+fn json_length(headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
+    let mut values = headers.get_all(BINARY_HEADER).iter();
+    let Some(value) = values.next() else { return Ok(None) };
     let digits = value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-    let length = digits.and_then(|digits| digits.parse().ok());
-    length.ok_or_else(|| Refusal::bad_request("Inference-Header-Content-Length is not a number of bytes"))
+    let length = digits.and_then(|digits| digits.parse().ok()).filter(|_| values.next().is_none());
+    let message = "Inference-Header-Content-Length must be one number of bytes";
+    length.map(Some).ok_or_else(|| Refusal::bad_request(message))
 }
 
 /// Reads a body. Its elements are read last: by then it is known that the model takes such tensors, and that there is room.

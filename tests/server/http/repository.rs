@@ -35,7 +35,7 @@ pub(super) async fn following(folder: &Folder) -> Following {
     opened.unwrap_or_else(|error| panic!("{error}"))
 }
 
-async fn try_following(folder: &Folder) -> Result<Following, String> {
+pub(super) async fn try_following(folder: &Folder) -> Result<Following, String> {
     let models = folder.path().display().to_string();
     let flags = Flags { models_folder: Some(models), ..Flags::default() };
     // A machine that is busy with other tests keeps this cap as well.
@@ -80,7 +80,7 @@ impl Following {
     }
 
     /// The index, as name, version and state, and the reasons.
-    async fn index(&self) -> (Vec<String>, String) {
+    pub(super) async fn index(&self) -> (Vec<String>, String) {
         let index = self.server.ask(Method::POST, INDEX, None).await.json();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let entries = index.as_array().unwrap().iter();

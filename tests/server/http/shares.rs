@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Command;
 
 use uncork::registry::Routes;
 
-use super::repository::{following, put};
+use super::repository::{following, put, try_following};
 use super::*;
 use crate::folder::Folder;
 
@@ -173,4 +174,40 @@ async fn a_folder_s_model_toml_shares_requests_out_and_nothing_is_loaded_for_it(
     say("versions = [1, 2]\n");
     following.until(Ok(("2", 2.0))).await;
     assert_eq!(loaded().await, 2.0);
+}
+
+#[tokio::test]
+async fn a_folder_of_which_nobody_would_answer_is_refused_and_a_version_that_is_missing_is_named() {
+    let folder = Folder::new();
+    put(&folder, "1", 1);
+    let settings = folder.path().join("m/model.toml");
+    for (text, words) in [
+        ("shadow = 1\n", "model.toml:1: shadow = 1: is the only version that is asked for"),
+        ("versions = [1]\nshadow = 1\n", "model.toml:2: shadow = 1: is the only version that is asked for"),
+        ("versions = \"all\"\nshadow = 1\n", "of its versions only the shadow is served"),
+        ("versions = [9]\n", "version 9: its settings ask for version 9"),
+    ] {
+        fs::write(&settings, text).unwrap();
+        let error = try_following(&folder).await.err().unwrap_or_default();
+        assert!(error.contains(words), "{text}: {error}");
+    }
+    fs::write(&settings, "versions = [1, 9]\n").unwrap();
+    let following = following(&folder).await;
+    assert_eq!(following.answer().await, Ok(("1".into(), 1.0)));
+    let (states, reasons) = following.index().await;
+    assert_eq!(states, ["m 1 READY", "m 9 UNAVAILABLE", "s 1 READY"]);
+    assert!(reasons.contains("ask for version 9"), "{reasons}");
+}
+
+#[tokio::test]
+async fn settings_that_are_a_pipe_are_no_settings_and_nobody_waits_for_them() {
+    for file in ["model.toml", "config.pbtxt"] {
+        let folder = Folder::new();
+        put(&folder, "1", 1);
+        let made = Command::new("mkfifo").arg(folder.path().join("m").join(file)).status().expect("coreutils");
+        assert!(made.success());
+        let opened = tokio::time::timeout(HANGS, try_following(&folder)).await.expect("it is not waited for");
+        let error = opened.err().unwrap_or_default();
+        assert!(error.contains(file) && error.contains("no regular file"), "{error}");
+    }
 }

@@ -15,12 +15,14 @@ pub(super) enum Manner {
     Tame,
     /// Integers that are 0.
     Still,
+    /// Whole numbers from 1 to 9, and integers that are 1: what divides by them has an answer.
+    Whole,
     /// Nothing but zeros, which prove nothing about rows.
     Zero,
 }
 
 /// The boldest first.
-pub(super) const MANNERS: [Manner; 4] = [Manner::Bold, Manner::Tame, Manner::Still, Manner::Zero];
+pub(super) const MANNERS: [Manner; 5] = [Manner::Bold, Manner::Tame, Manner::Still, Manner::Whole, Manner::Zero];
 
 /// What the other rows of a batch are like. Rows whose numbers are multiples of 4 are ordinary in any company.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +129,7 @@ impl Sample<'_> {
                 let unit = (seed >> 40) as f32 / (1u64 << 24) as f32;
                 let number = match (manner, self.draw % 3) {
                     (Manner::Zero, _) => 0.0,
+                    (Manner::Whole, _) => 1.0 + below(9),
                     (_, 0) => 2.0 * unit - 1.0,
                     (_, 1) => unit,
                     _ => 6.0 * unit - 3.0,
@@ -160,6 +163,7 @@ impl Sample<'_> {
                 Manner::Bold if spec.datatype == DataType::Uint8 => below(256),
                 Manner::Bold => below(spec.range.as_ref().map_or(100, |range| (*range.end() as u64 + 1).min(100))),
                 Manner::Tame => below(2),
+                Manner::Whole => 1.0,
                 Manner::Still | Manner::Zero => 0.0,
             },
         }

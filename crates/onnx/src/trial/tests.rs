@@ -320,3 +320,13 @@ fn a_number_that_becomes_an_index_may_be_refused_and_a_text_that_becomes_a_numbe
     let texts = load(author.node("Cast", &["x"], &["y"], &[("to", Int(1))]));
     assert!(texts.alone().is_none(), "{:?}", texts.alone());
 }
+
+#[test]
+fn a_whole_number_that_divides_another_is_tried_with_numbers_that_divide() {
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]).ints("hundred", &[1], &[100]);
+    let author = author.node("Cast", &["x"], &["whole"], &[("to", Int(7))]);
+    let author = author.node("Div", &["hundred", "whole"], &["parts"], &[]);
+    let model = load(author.node("Cast", &["parts"], &["y"], &[("to", Int(1))]));
+    assert!(model.alone().is_none(), "{:?}", model.alone());
+    assert_eq!(answer(&model, floats(&[2, 2], &[7.5, 3.0, -3.0, 100.0])), floats(&[2, 2], &[14.0, 33.0, -33.0, 1.0]));
+}
