@@ -47,7 +47,13 @@ impl Influence {
             .iter()
             .enumerate()
             .map(|(i, name)| (*name, Traits { values: Inputs::one(i), shape: Inputs::default() }));
-        let outputs = walk.graph(graph, &seeds.collect(), None);
+        let mut outputs = walk.graph(graph, &seeds.collect(), None);
+        if walk.nodes > MOST_NODES {
+            // Of what was not looked at to its end, everything may decide everything.
+            outputs.fill(Traits { values: Inputs(u64::MAX), shape: Inputs(u64::MAX) });
+            let first = graph.node.iter().find(|node| node.op_type == "Loop").or(graph.node.first());
+            first.into_iter().for_each(|node| walk.turn(node, Inputs(u64::MAX)));
+        }
         let (values, lengths) = outputs.into_iter().map(|traits| (traits.values, traits.shape)).unzip();
         Influence { lengths, values, turns: walk.turns }
     }
@@ -88,9 +94,13 @@ impl Scope<'_> {
 /// Most passes over the body of a loop: each adds an input to some carried value, or is the last.
 const MOST_PASSES: usize = 16;
 
+/// Most nodes that are looked at, those of a loop in each pass: loops within loops multiply their passes.
+const MOST_NODES: usize = 1 << 20;
+
 #[derive(Default)]
 struct Walk {
     turns: Vec<(Inputs, Place)>,
+    nodes: usize,
 }
 
 impl Walk {
@@ -102,6 +112,10 @@ impl Walk {
             scope.known.entry(weight.name.as_str()).or_default();
         }
         for node in &graph.node {
+            self.nodes += 1;
+            if self.nodes > MOST_NODES {
+                break;
+            }
             let outputs = self.node(node, &scope);
             for (i, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
                 scope.known.insert(name, outputs.get(i).or(outputs.last()).copied().unwrap_or_default());
@@ -180,7 +194,8 @@ impl Walk {
     }
 
     fn turn(&mut self, node: &NodeProto, by: Inputs) {
-        if by != Inputs::default() {
+        let is_new = |(own, place): &(Inputs, Place)| own.and(by) != *own || place.node != node.label();
+        if by != Inputs::default() && self.turns.iter().all(is_new) {
             self.turns.push((by, Place { operator: node.qualified(), node: node.label().to_owned() }));
         }
     }
@@ -235,5 +250,32 @@ mod tests {
         let found = influence(author.output("last", &[FREE]).output("all", &[FREE]));
         assert!(found.turn(X).is_some() && found.turn(N).is_none());
         assert_eq!(found.lengths, [X, X]);
+    }
+
+    #[test]
+    fn loops_within_loops_are_not_followed_without_end_and_then_all_decides_all() {
+        const CARRIED: usize = 15;
+        // Each iteration hands its values one place on, so that each loop takes as many passes as there are.
+        fn nested(depth: usize) -> Author {
+            let author = Author::new(17).input("i", &[]).input("c", &[]).output("c", &[]);
+            let values: Vec<String> = (0..CARRIED).map(|i| format!("v{depth}_{i}")).collect();
+            let author = values.iter().fold(author, |author, value| author.input(value, &[1]));
+            let author = match depth {
+                0 => author,
+                _ => looped(author, depth - 1, &format!("inner{depth}")),
+            };
+            (0..CARRIED).fold(author, |author, i| {
+                let (to, from) = (format!("o{depth}_{i}"), &values[(i + 1).min(CARRIED - 1)]);
+                author.node("Abs", &[from], &[&to], &[]).output(&to, &[1])
+            })
+        }
+        fn looped(author: Author, depth: usize, name: &str) -> Author {
+            let outputs: Vec<String> = (0..CARRIED).map(|i| format!("{name}_{i}")).collect();
+            let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+            let given = [&["n", ""], &["zero"; CARRIED - 1][..], &["x"]].concat();
+            author.node("Loop", &given, &outputs, &[("body", Attribute::Body(nested(depth).body()))])
+        }
+        let found = influence(looped(Author::new(17), 9, "y").output("y_0", &[1]));
+        assert!(found.turn(X).is_some() && found.lengths[0].meets(X) && found.values[0].meets(N));
     }
 }

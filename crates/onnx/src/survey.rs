@@ -10,7 +10,7 @@ use super::outline::{Declared, Dim, Outline};
 use super::proto::{self, GraphProto, ModelProto, TensorProto};
 use super::small::Small;
 use super::tensors::{datatype, dtype};
-use super::{Cause, OnnxError, expand, files, inline, ops};
+use super::{Cause, OnnxError, expand, files, inline, ops, order};
 
 /// A file's own account of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +74,7 @@ impl Survey {
         let others = model.opset_import.iter().filter(|set| !["", "ai.onnx"].contains(&set.domain.as_str()));
         let domains = others.map(|set| (set.domain.clone(), set.version)).collect();
         inline::inline(&mut graph, model.functions, opset)?;
+        order::order(&mut graph)?;
         let mut count = Count::default();
         count.graph(&graph);
         let outline = Outline::of(&graph);
@@ -186,5 +187,12 @@ mod tests {
         let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
         let author = author.node("TransposeMatrix", &["x"], &["y"], &[]).of("uncork");
         assert_eq!(Survey::of(&author.finish()).unwrap().missing().count(), 1);
+    }
+
+    #[test]
+    fn values_that_are_made_of_each_other_are_told_and_not_followed_for_ever() {
+        let author = Author::new(17).int_input("x", &[FREE]).output("y", &[FREE, 2]).floats("w", &[1, 2], &[0.0; 2]);
+        let author = author.node("Identity", &["b"], &["a"], &[]).node("Identity", &["a"], &["b"], &[]);
+        assert!(Survey::of(&author.node("Gather", &["w", "a"], &["y"], &[]).finish()).is_err());
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn widen(graph: &mut GraphProto) {
         let inner = std::mem::replace(&mut output.name, name.clone());
         behind.push(cast(inner, name, FLOAT16));
     }
-    inside(graph);
+    inside(graph, &mut fresh);
     let nodes = std::mem::take(&mut graph.node);
     graph.node = before.into_iter().chain(nodes).chain(behind).collect();
 }
@@ -95,16 +95,69 @@ fn all_names(graph: &GraphProto, names: &mut HashSet<String>) {
     }
 }
 
-/// Converts the weights and constants of a graph and its bodies, and what its nodes convert to.
-fn inside(graph: &mut GraphProto) {
-    graph.initializer.iter_mut().for_each(weight);
-    for attribute in graph.node.iter_mut().flat_map(|node| &mut node.attribute) {
-        if is_half_type(attribute) {
-            attribute.i = FLOAT.into();
-        }
-        attribute.t.as_mut().into_iter().for_each(weight);
-        attribute.g.as_mut().into_iter().for_each(inside);
+/// What takes numbers as they are, where others compute with them.
+const EXACT: [&str; 12] = [
+    "Cast",
+    "Concat",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "IsInf",
+    "IsNaN",
+    "Reshape",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+];
+
+/// Values that are converted to float16, and that nothing computes with before they are something else: whoever wrote that wants the
+/// rounding, or what is too large to become infinite. Where something computes with them, they are as exact as what it computes, as in
+/// onnxruntime.
+fn rounded(graph: &GraphProto) -> HashSet<String> {
+    let casts = graph.node.iter().filter(|node| node.qualified() == "Cast" && node.attribute.iter().any(is_half_type));
+    let mut rounded: HashSet<String> = casts.flat_map(|node| node.output.iter().take(1)).cloned().collect();
+    let mut computed = HashSet::new();
+    for node in graph.node.iter().filter(|node| !EXACT.contains(&&*node.qualified())) {
+        computed.extend(node.input.iter().cloned());
+        node.bodies().for_each(|body| all_names(body, &mut computed));
     }
+    rounded.retain(|name| !computed.contains(name));
+    rounded
+}
+
+/// Converts the weights and constants of a graph and its bodies, and what its nodes convert to.
+fn inside(graph: &mut GraphProto, fresh: &mut impl FnMut(&str) -> String) {
+    graph.initializer.iter_mut().for_each(weight);
+    let rounded = rounded(graph);
+    let mut nodes = Vec::with_capacity(graph.node.len());
+    for mut node in std::mem::take(&mut graph.node) {
+        if node.output.first().is_some_and(|output| rounded.contains(output)) {
+            let wide = node.output[0].clone();
+            node.output[0] = fresh(&wide);
+            let back = cast(node.output[0].clone(), wide, FLOAT);
+            nodes.extend([node, back]);
+            continue;
+        }
+        for attribute in &mut node.attribute {
+            if is_half_type(attribute) {
+                attribute.i = FLOAT.into();
+            }
+            attribute.t.as_mut().into_iter().for_each(weight);
+            if let Some(body) = &mut attribute.g {
+                body.input.iter_mut().chain(&mut body.output).for_each(declare);
+                inside(body, fresh);
+            }
+        }
+        nodes.push(node);
+    }
+    graph.node = nodes;
+}
+
+/// What a body says of its inputs and outputs is true of them as they are now.
+fn declare(info: &mut ValueInfo) {
+    let tensor = info.kind.as_mut().and_then(|kind| kind.tensor.as_mut());
+    tensor.into_iter().filter(|tensor| tensor.elem_type == FLOAT16).for_each(|tensor| tensor.elem_type = FLOAT);
 }
 
 fn weight(tensor: &mut TensorProto) {

@@ -228,6 +228,24 @@ pub(crate) fn scaled(numbers: &mut [f32], size: usize, scale: &[f32], shift: &[f
     });
 }
 
+/// What sums without terms come to, in stretches of `size` numbers: the bias of each stretch in turn, what is added, and then the
+/// activation.
+pub(super) fn of_no_terms(
+    bias: Option<&[f32]>,
+    size: usize,
+    added: Option<&[f32]>,
+    activation: Activation,
+    y: &mut [f32],
+) {
+    for (i, stretch) in y.chunks_mut(size.max(1)).enumerate() {
+        stretch.fill(bias.filter(|bias| !bias.is_empty()).map_or(0.0, |bias| bias[i % bias.len()]));
+    }
+    for (y, added) in y.iter_mut().zip(added.unwrap_or_default()) {
+        *y += added;
+    }
+    activation.run(y);
+}
+
 impl Activation {
     /// Applies the function to each number.
     pub(crate) fn run(self, numbers: &mut [f32]) {

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::activation::Activation;
+use super::activation::{Activation, of_no_terms};
 use super::planes::{self, Layout, Run, Window};
 use super::share::{self, Piece};
 use super::tile::{self, Added, Bias, Block, COLUMNS, ROWS};
@@ -151,8 +151,9 @@ impl Conv {
     ) {
         let size = output[0] * output[1];
         let (in_len, out_len) = (self.groups * self.inputs * input[0] * input[1], self.groups * self.outputs * size);
+        // Windows over padding alone.
         if in_len == 0 || out_len == 0 {
-            return;
+            return of_no_terms(Some(&self.bias), size, added, activation, y);
         }
         let window = Window { kernel: self.kernel, stride: self.stride, dilation: self.dilation, pads };
         let layout = Layout::new(window, self.inputs, input, output);

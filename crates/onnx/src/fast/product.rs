@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::activation::Activation;
+use super::activation::{Activation, of_no_terms};
 use super::share::{self, Piece};
 use super::tile::{Added, Bias, Block, COLUMNS, ROWS};
 use super::vectorized;
@@ -174,8 +174,8 @@ impl Linear {
     /// Multiplies rows of `inputs` numbers; `added` has the shape of the result.
     pub(crate) fn run(&self, x: &[f32], added: Option<&[f32]>, activation: Activation, y: &mut [f32]) {
         let ([inputs, outputs], right) = (self.size(), self.weights.right());
-        if inputs == 0 || outputs == 0 || y.is_empty() {
-            return y.fill(0.0);
+        if inputs == 0 || y.is_empty() {
+            return of_no_terms(self.bias.as_deref(), 1, added, activation, y);
         }
         let left = Matrix { data: x, rows: inputs, columns: 1 };
         let bias = self.bias.as_deref();

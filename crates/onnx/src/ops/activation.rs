@@ -1,6 +1,6 @@
 //! Activations: one tensor in, one of the same shape out.
 
-use burn_backend::ops::{ActivationOps, FloatTensorOps};
+use burn_backend::ops::{ActivationOps, BoolTensorOps, FloatTensorOps};
 use burn_backend::{BoolDType, DType, FloatDType, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
@@ -102,10 +102,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("ThresholdedRelu", |build| {
         let alpha = build.attributes.float("alpha", 1.0)?;
         let general = floats(move |x| {
-            let low = B::float_lower_equal_elem(x.clone(), alpha.into(), BoolDType::Native);
-            B::float_mask_fill(x, low, 0.0.into())
+            let high = B::float_greater_elem(x.clone(), alpha.into(), BoolDType::Native);
+            B::float_mask_fill(x, B::bool_not(high), 0.0.into())
         })?;
-        near(general, move |x| if x <= alpha { 0.0 } else { x })
+        near(general, move |x| if x > alpha { x } else { 0.0 })
     }),
 ];
 

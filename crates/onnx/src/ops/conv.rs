@@ -174,4 +174,14 @@ mod tests {
         assert_eq!(wide.len(), 3 * narrow.len());
         assert!(wide.chunks(3).zip(&narrow).all(|(wide, narrow)| wide == [*narrow; 3]), "{narrow:?} {wide:?}");
     }
+
+    #[test]
+    fn windows_over_padding_alone_give_the_bias_and_nothing_that_lay_in_memory() {
+        let author = Author::new(17).input("x", &[FREE, 1, FREE]).output("y", &[FREE, 2, FREE]);
+        let author = author.floats("w", &[2, 1, 2], &[1.0; 4]).floats("b", &[2], &[0.5, -3.0]);
+        let author = author.node("Conv", &["x", "w", "b"], &["c"], &[("pads", Ints(&[1, 1]))]);
+        let author = author.node("Relu", &["c"], &["y"], &[]);
+        let empty = TensorData::new(Vec::<f32>::new(), [2, 1, 0]);
+        assert_eq!(author.answer(vec![empty]), Ok(vec![TensorData::from([[[0.5f32], [0.0]], [[0.5], [0.0]]])]));
+    }
 }

@@ -337,4 +337,13 @@ mod tests {
         let [plain, turned] = [[[31f32, 42.0]], [[21f32, 43.0]]].map(TensorData::from);
         assert_eq!(found, Ok(vec![plain.clone(), turned, plain]));
     }
+
+    #[test]
+    fn a_sum_of_nothing_is_the_bias() {
+        let author = Author::new(17).input("x", &[FREE, FREE]).output("y", &[FREE, 2]);
+        let author = author.floats("w", &[0, 2], &[]).floats("c", &[2], &[1.0, -2.0]);
+        let author = author.node("Gemm", &["x", "w", "c"], &["g"], &[]).node("Relu", &["g"], &["y"], &[]);
+        let empty = TensorData::new(Vec::<f32>::new(), [2, 0]);
+        assert_eq!(author.answer(vec![empty]), Ok(vec![TensorData::from([[1f32, 0.0], [1.0, 0.0]])]));
+    }
 }

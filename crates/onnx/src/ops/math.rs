@@ -42,12 +42,18 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Neg", |_| near(numbers(B::float_neg, |x| -x)?, |x| -x)),
     Operator::new("Reciprocal", |_| near(floats(B::float_recip)?, |x| 1.0 / x)),
     Operator::new("Round", |_| near(floats(B::float_round)?, f32::round_ties_even)),
-    Operator::new("Sign", |_| numbers(B::float_sign, i128::signum)),
+    Operator::new("Sign", |_| numbers(sign, i128::signum)),
     Operator::new("Sin", |_| floats(B::float_sin)),
     Operator::new("Sinh", |_| floats(B::float_sinh)),
     Operator::new("Sqrt", |_| near(floats(B::float_sqrt)?, f32::sqrt)),
     Operator::new("Tan", |_| floats(B::float_tan)),
 ];
+
+/// What is no number has none as its sign.
+fn sign(x: Handle) -> Handle {
+    let none = B::float_is_nan(x.clone(), BoolDType::Native);
+    B::float_mask_fill(B::float_sign(x), none, f32::NAN.into())
+}
 
 /// A kernel that maps a float tensor, in place where the backend can.
 pub(super) fn floats(f: impl Fn(Handle) -> Handle + Send + Sync + 'static) -> Result<Kernel, OpError> {

@@ -113,6 +113,9 @@ impl Fast {
         let Value::Float(handle) = x else { return Ok(None) };
         let Some(floats) = Floats::of(handle) else { return Ok(None) };
         let [n, c, h, w] = self.window.image(&x.shape())?;
+        if h * w == 0 {
+            return Err(OpError(format!("there is nothing to pool in the shape {:?}", x.shape())));
+        }
         let pads = self.window.pads([h, w]);
         let output = self.window.outputs([h, w], pads, self.ceil)?;
         let out = [n, c, output[0], output[1]];

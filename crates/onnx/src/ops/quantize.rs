@@ -219,7 +219,7 @@ fn dynamic(x: Value, device: &DispatchDevice) -> Result<Vec<Value>, OpError> {
     let dims = x.shape();
     let x = host::read::<f32>(Value::Float(x.float()?).cast(DType::F32, device)?)?;
     let (least, greatest) = quantize::range(&x);
-    let scale = (greatest - least) / 255.0;
+    let scale = if greatest == least { 1.0 } else { (greatest - least) / 255.0 };
     let zero: u8 = saturated(-least / scale, 0);
     let mut numbers = vec![0u8; x.len()];
     let by = Scales { scales: &[scale], zeros: &[zero.into()], inner: x.len() };

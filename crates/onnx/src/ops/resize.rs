@@ -246,21 +246,27 @@ impl Mode {
         let mut sides = Vec::new();
         for (i, &axis) in axes.iter().enumerate() {
             let old = dims[axis];
-            let (new, scale) = match (&wanted.sizes, &wanted.scales) {
+            let (new, scale, resized) = match (&wanted.sizes, &wanted.scales) {
                 (Some(sizes), _) => {
                     let new = usize::try_from(sizes[i]).map_err(|_| OpError(format!("a size of {}", sizes[i])))?;
-                    (new, new as f64 / old as f64)
+                    (new, new as f64 / old as f64, new as f64)
                 }
                 (None, Some(scales)) if scales[i].is_finite() && scales[i] > 0.0 => {
-                    ((scales[i] * old as f32) as usize, f64::from(scales[i]))
+                    let scale = f64::from(scales[i]);
+                    ((scales[i] * old as f32) as usize, scale, scale * old as f64)
                 }
                 (None, scales) => return Err(OpError(format!("scales of {scales:?}"))),
             };
+            if old == 0 && new > 0 {
+                return Err(OpError(format!("an empty axis cannot be resized to {new}")));
+            }
             sides.push(Side {
                 axis,
                 old,
                 new,
                 scale,
+                resized,
+                by_size: wanted.sizes.is_some() && self.proportion == Proportion::Stretch,
                 roi: roi.map_or((0.0, 1.0), |roi| (roi[i], roi[axes.len() + i])),
             });
         }
@@ -271,7 +277,8 @@ impl Mode {
                 _ => scales.fold(0.0, f64::max),
             };
             for side in &mut sides {
-                (side.scale, side.new) = (scale, (scale * side.old as f64 + 0.5) as usize);
+                side.resized = scale * side.old as f64;
+                (side.scale, side.new) = (scale, (side.resized + 0.5) as usize);
             }
         }
         sides.retain(|side| side.new != side.old || side.scale != 1.0 || side.roi != (0.0, 1.0));
@@ -313,6 +320,10 @@ struct Side {
     old: usize,
     new: usize,
     scale: f64,
+    /// The new length, with the fraction of a place that a scale leaves.
+    resized: f64,
+    /// Whether the file gives the length, and no scale.
+    by_size: bool,
     roi: (f64, f64),
 }
 
@@ -320,10 +331,12 @@ impl Side {
     /// Where new place `place` is among the old ones.
     fn coordinate(&self, coordinates: Coordinates, place: usize) -> f64 {
         let (place, last) = (place as f64, self.old as f64 - 1.0);
-        // Not rounded, where the scale leaves a fraction of a place.
-        let new = self.scale * self.old as f64;
-        // By the precision of the file's scales: 3 / 0.6 is 5, where the nearest double to a float of 0.6 makes 4.9999998 of it.
-        let by_scale = |place: f64| f64::from(place as f32 / self.scale as f32);
+        let new = self.resized;
+        // Exact, where sizes say it; else by the precision of the file's scales: 3 / 0.6 is 5, where the nearest double to a float of 0.6 makes 4.9999998 of it.
+        let by_scale = |place: f64| match self.by_size {
+            true => place * self.old as f64 / self.new as f64,
+            false => f64::from(place as f32 / self.scale as f32),
+        };
         let half = by_scale(place + 0.5) - 0.5;
         match coordinates {
             Coordinates::HalfPixel => half,
@@ -334,11 +347,13 @@ impl Side {
             Coordinates::AlignCorners if new == 1.0 => 0.0,
             Coordinates::AlignCorners => place * last / (new - 1.0),
             Coordinates::Asymmetric => by_scale(place),
+            // By the precision of the file's regions, in which half of 0.2 and 0.8 is a half.
             Coordinates::Crop => {
-                let (start, end) = self.roi;
-                let inside =
-                    if new == 1.0 { (end - start) * last / 2.0 } else { place * (end - start) * last / (new - 1.0) };
-                start * last + inside
+                let [start, end, last, new, place] = [self.roi.0, self.roi.1, last, new, place].map(|x| x as f32);
+                f64::from(match new {
+                    1.0 => 0.5 * (start + end) * last,
+                    _ => start * last + place * (end - start) * last / (new - 1.0),
+                })
             }
         }
     }

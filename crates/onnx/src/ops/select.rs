@@ -31,6 +31,10 @@ pub(super) const OPERATORS: &[Operator] = &[
             let x = args.take(0)?;
             let sizes = sizes.get(&mut args)?;
             let axis = axis(given, x.rank())?;
+            let length = x.shape()[axis];
+            if declared == 0 && sizes.is_none() && length % parts.max(1) != 0 {
+                return Err(OpError(format!("a length of {length} does not make {parts} equal parts")));
+            }
             split(x, axis, sizes, parts, args.device)
         }))
     }),
@@ -76,10 +80,14 @@ impl Cut {
         let (start, distance) = match step {
             0 => return Err(OpError::new("a step of 0")),
             1.. => (start.clamp(0, length), end.clamp(0, length) - start.clamp(0, length)),
-            _ => (start.clamp(-1, length - 1), start.clamp(-1, length - 1) - end.clamp(-1, length - 1)),
+            _ => {
+                // Slice-13: a start before the axis is its first place, also on the way back.
+                let start = start.clamp((length - 1).min(0), length - 1);
+                (start, start - end.clamp(-1, length - 1))
+            }
         };
         let count = u64::try_from(distance).map_or(0, |distance| distance.div_ceil(step.unsigned_abs()));
-        // Nothing is kept where the start is before the axis.
+        // Nothing is kept of an empty axis.
         Ok(Cut { start: usize::try_from(start).unwrap_or(0), step, count: count as usize })
     }
 }
@@ -225,6 +233,10 @@ pub(super) fn split(
         }
         None => {
             let even = length.div_ceil(parts.max(1));
+            // All but the last are full.
+            if length > 0 && even * parts.saturating_sub(1) >= length {
+                return Err(OpError(format!("a length of {length} does not make {parts} parts of {even} and a rest")));
+            }
             (0..parts).map(|part| even.min(length.saturating_sub(part * even))).collect()
         }
     };

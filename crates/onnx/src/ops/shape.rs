@@ -171,10 +171,11 @@ fn squeezed(x: Value, axes: Option<Vec<i64>>) -> Result<Value, OpError> {
 
 /// `dims` with an axis of length 1 at each of `axes`, which count in the result.
 fn unsqueezed(mut dims: Vec<usize>, axes: &[i64]) -> Result<Vec<usize>, OpError> {
-    for axis in resolved(axes, dims.len() + axes.len())? {
-        if axis > dims.len() {
-            return Err(OpError::new("an axis comes twice"));
-        }
+    let wanted = resolved(axes, dims.len() + axes.len())?;
+    if wanted.len() != axes.len() {
+        return Err(OpError::new("an axis comes twice"));
+    }
+    for axis in wanted {
         dims.insert(axis, 1);
     }
     Ok(dims)

@@ -223,6 +223,9 @@ fn listed(build: &Build<'_>, kind: &str, targets: usize, aggregate: Aggregate) -
     if roots.iter().any(|&root| known.insert(trees[root], root).is_some()) {
         return Err(OpError::new("one of its trees has two roots"));
     }
+    if let Some(tree) = trees.iter().find(|tree| !known.contains_key(tree)) {
+        return Err(OpError(format!("tree {tree} has no root: each of its nodes is another's child")));
+    }
     let votes = votes(build, kind, &nodes, &places, leaves)?;
     Ok(Ensemble { nodes, roots, votes, targets, aggregate })
 }

@@ -145,7 +145,7 @@ impl Grams {
     /// Counts the n-grams of a row of words, and weighs the counts.
     fn count(&self, words: &[Option<u32>], counts: &mut [f32]) {
         let mut gram = Vec::new();
-        for length in self.lengths.clone() {
+        for length in self.lengths.clone().take_while(|&length| length <= words.len()) {
             // Of a single word nothing can be left out.
             let skips = if length == 1 { 0 } else { self.most_skipped };
             for distance in 1..=skips + 1 {
@@ -173,5 +173,30 @@ impl Grams {
             }
             *count *= self.weights.get(column).copied().unwrap_or(1.0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use crate::author::Attribute::{Int, Ints, Text};
+    use crate::author::{Author, FREE};
+
+    #[test]
+    fn no_n_gram_is_longer_than_the_words_that_there_are() {
+        let attributes = [
+            ("mode", Text("TF")),
+            ("min_gram_length", Int(1)),
+            ("max_gram_length", Int(i64::MAX)),
+            ("max_skip_count", Int(0)),
+            ("ngram_counts", Ints(&[0])),
+            ("ngram_indexes", Ints(&[0, 1])),
+            ("pool_int64s", Ints(&[7, 9])),
+        ];
+        let author = Author::new(17).int_input("x", &[FREE, 3]).output("y", &[FREE, 2]);
+        let counts = author.node("TfIdfVectorizer", &["x"], &["y"], &attributes);
+        let answer = counts.answer(vec![TensorData::from([[9i64, 7, 9]])]);
+        assert_eq!(answer, Ok(vec![TensorData::from([[1f32, 2.0]])]));
     }
 }
