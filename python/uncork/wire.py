@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Union
 
-SETUP, RUN, PREPARE, FINISH, CANCEL, PING, DRAIN, SEGMENT = range(1, 9)
+SETUP, RUN, PREPARE, FINISH, CANCEL, PING, DRAIN, SEGMENT, FORGET = range(1, 10)
 READY, DONE, FAILED, PONG = range(65, 69)
 
 HEADER = struct.Struct("<B3xIQQ")
@@ -72,6 +72,9 @@ class Wire:
         meta = json.loads(str(rest[:meta_bytes], "utf-8")) if meta_bytes else {}
         if kind == SEGMENT:
             self._map(meta)
+        elif kind == FORGET:
+            # It is unmapped when no tensor lies there any more.
+            self._segments.pop(int(meta["segment"]), None)
         return Frame(kind, call, meta, rest[meta_bytes:])
 
     def _receive(self) -> None:

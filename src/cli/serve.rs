@@ -181,7 +181,7 @@ impl Serve {
             }
         };
         log::start(&config.log, config.log_format);
-        // This thread batches, accepts and hears of signals; HTTP has threads of its own.
+        // This thread batches and hears of signals; HTTP has threads of its own, which accept.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = match runtime {
             Ok(runtime) => runtime,
@@ -242,6 +242,7 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
     let (registry, opening) = Registry::open(config.models.clone(), tracer);
     let repository = Repository::new(registry.clone(), config.models.clone(), folder)
         .limited(config.budget)
+        .strict(config.strict)
         .routed(config.routes.clone());
     let server = server.repository(repository.clone());
     // Not ready before the folder's models are there too.

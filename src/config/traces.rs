@@ -103,6 +103,10 @@ fn endpoint(setting: &Setting, is_base: bool, report: &mut Report) -> Option<Uri
         }
     }
     let found = found?;
+    if found.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        setting.refuse(report, "must not have a user or a password ('@'), which would stand in the log; say a header in OTEL_EXPORTER_OTLP_HEADERS");
+        return None;
+    }
     let base = found.path().trim_end_matches('/');
     if !is_base || base.ends_with(Settings::PATH) {
         return Some(found);

@@ -262,25 +262,13 @@ impl Registry {
         loaded.map(drop)
     }
 
-    /// Says to whoever asks for that version that it is being loaded, until [`bring`](Self::bring) has returned.
+    /// Says to whoever asks for that version that it is being loaded, until it is served or [withdrawn](Self::withdraw).
     pub fn announce(&self, name: &str, version: &str) {
         let own = (name.to_owned(), version.to_owned());
         let mut table = self.inner.table_to_write();
         if !table.coming.contains(&own) {
             table.coming.push(own);
         }
-    }
-
-    /// Loads a model as [`add`](Self::add) does, and serves it in the place of one of the same name and version, if there is
-    /// one: whoever holds that is answered by it, and it goes when [`Leaving::ended`] returns.
-    ///
-    /// # Errors
-    /// It cannot be loaded, or it cannot keep its latency cap and `is_strict`. What was served is served on.
-    pub fn bring(&self, spec: ModelSpec, is_strict: bool) -> Result<Option<Leaving>, LoadError> {
-        let own = (spec.name.clone(), spec.version.clone());
-        let loaded = self.inner.load(spec, is_strict);
-        self.inner.table_to_write().coming.retain(|coming| *coming != own);
-        Ok(loaded?.map(Leaving))
     }
 
     /// Not ready from now on, until what comes back is dropped.

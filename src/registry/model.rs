@@ -282,7 +282,9 @@ impl Model {
         let is_stuck = self.batcher.is_stuck() && !is_replaced;
         let why =
             || format!("a batch has not come back for {:.1} s and was given up", self.spec.stuck_after.as_secs_f64());
-        is_stuck.then(why).or_else(|| self.away.as_ref().and_then(Away::trouble))
+        let is_gone = self.batcher.is_gone();
+        let gone = is_gone.then(|| "the task that batches has ended; this is a bug in uncork".to_owned());
+        gone.or_else(|| is_stuck.then(why)).or_else(|| self.away.as_ref().and_then(Away::trouble))
     }
 
     /// What was asked for.

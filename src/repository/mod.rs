@@ -12,6 +12,7 @@ mod room;
 mod shelf;
 #[cfg(test)]
 mod tests;
+mod troubles;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -27,12 +28,14 @@ pub use budget::Budget;
 pub use folder::{OWN_SETTINGS, TRITON_SETTINGS};
 pub use plan::Policy;
 pub use reload::{Reloaded, Settings};
+pub use troubles::Trouble;
 
 use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Registry, Routes, Source};
 use folder::{Look, ModelFolder, VersionFolder};
 use plan::{Change, Serving, Stamp};
 use reload::Configured;
 use room::NotBrought;
+use troubles::without_path;
 
 /// What is said of a model in its folder.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,23 +99,15 @@ impl fmt::Debug for Folder {
     }
 }
 
-/// A version that is not served though somebody may look for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// The model.
-    pub name: String,
-    /// Its version; empty where all are meant.
-    pub version: String,
-    /// Why, in a sentence without a path of this machine.
-    pub reason: String,
-}
-
 /// Why a model was not loaded or unloaded by name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// Neither the configuration nor the folder has it.
     #[error("there is no such model in the configuration or in the folder of models")]
     Unknown,
+    /// The server has not begun to serve it yet.
+    #[error("it is still being loaded; ask again when it is ready")]
+    Loading,
     /// It cannot be loaded; the sentence says why.
     #[error("{0}")]
     Failed(String),
@@ -140,6 +135,8 @@ struct Shelf {
     /// The models of the configuration.
     configured: Vec<Configured>,
     folder: Option<Folder>,
+    /// Whether a model of the configuration that cannot keep its latency cap is not served.
+    strict: bool,
     serving: Serving,
     /// What could not be loaded, with the stamp that it had and why.
     broken: BTreeMap<(String, u64), (Stamp, String)>,
@@ -196,6 +193,12 @@ impl Repository {
         self
     }
 
+    /// Whether a model of the configuration that cannot keep its latency cap is an error when it is loaded by name.
+    pub fn strict(self, is_strict: bool) -> Repository {
+        self.0.shelf().strict = is_strict;
+        self
+    }
+
     /// Says which versions of the configuration's models answer whom.
     pub fn routed(self, routes: BTreeMap<String, Routes>) -> Repository {
         let mut shelf = self.0.shelf();
@@ -241,11 +244,13 @@ impl Repository {
                 // Its sender is there as long as this is.
                 _ = changed.changed() => continue,
             }
-            self.change(|inner, shelf| {
+            let followed = self.try_change(|inner, shelf| {
                 let left = inner.follow_folder(shelf, Hurry::None);
                 inner.see_off(left);
-            })
-            .await;
+            });
+            if followed.await.is_err() {
+                tracing::error!("looking at the folder of models panicked; this is a bug in uncork");
+            }
         }
     }
 
@@ -279,14 +284,22 @@ impl Repository {
 
     /// Makes a change, on a thread that may block. It is made to its end, though nobody waits for it any more.
     async fn change<T: Send + 'static>(&self, change: impl FnOnce(&Inner, &mut Shelf) -> T + Send + 'static) -> T {
+        self.try_change(change).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// The same; the error is the payload of its panic.
+    async fn try_change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Inner, &mut Shelf) -> T + Send + 'static,
+    ) -> std::thread::Result<T> {
         let inner = Arc::clone(&self.0);
         let made = self.0.runtime.spawn_blocking(move || {
             let mut shelf = inner.shelf();
             change(&inner, &mut shelf)
         });
         match made.await {
-            Ok(made) => made,
-            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+            Ok(made) => Ok(made),
+            Err(failed) if failed.is_panic() => Err(failed.into_panic()),
             // The runtime ends, and this with it.
             Err(_) => std::future::pending().await,
         }
@@ -303,7 +316,15 @@ impl Inner {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it is on its way without this knowing: the models of the configuration at the start.
+    fn is_coming(&self, name: &str) -> bool {
+        self.registry.loading().iter().any(|loading| loading == name)
+    }
+
     fn load(&self, shelf: &mut Shelf, name: &str) -> Result<(), ChangeError> {
+        if self.is_coming(name) {
+            return Err(ChangeError::Loading);
+        }
         shelf.unloaded.remove(name);
         shelf.broken.retain(|(own, _), _| own != name);
         if shelf.is_configured(name) {
@@ -311,7 +332,8 @@ impl Inner {
             let own: Vec<_> = shelf.configured.iter().filter(|own| own.spec.name == name).cloned().collect();
             for Configured { spec, .. } in own {
                 if self.registry.model(name, Some(&spec.version)).is_err()
-                    && let Err(NotBrought { reason: error, .. }) = self.bring(shelf, spec.clone(), false, None, &[])
+                    && let Err(NotBrought { reason: error, .. }) =
+                        self.bring(shelf, spec.clone(), shelf.strict, None, &[])
                 {
                     failed = failed.or(Some(format!("version {}: {error}", spec.version)));
                 }
@@ -337,6 +359,9 @@ impl Inner {
             || shelf.unloaded.contains_key(name);
         if !is_known {
             return Err(ChangeError::Unknown);
+        }
+        if self.is_coming(name) {
+            return Err(ChangeError::Loading);
         }
         let left = self.unload_for(shelf, name, "unloaded");
         // What found no room may find some now.
@@ -409,8 +434,17 @@ impl Inner {
             });
             loads.for_each(|(name, version)| self.registry.announce(name, &version));
             for (name, change) in changes {
+                // It had to make room for one before it.
+                if shelf.unloaded.contains_key(&name) {
+                    if let Change::Load(version) = change {
+                        self.registry.withdraw(&[(name, version.to_string())]);
+                    }
+                    continue;
+                }
                 left.extend(match change {
-                    Change::Load(version) => self.load_version(shelf, &folder, &models, &name, version),
+                    Change::Load(version) => {
+                        self.load_version(shelf, &folder, &models, &name, version).unwrap_or_default()
+                    }
                     Change::LetGo(version) => {
                         shelf.serving.get_mut(&name).map(|own| own.remove(&version));
                         self.let_go(&name, &version.to_string()).into_iter().collect()
@@ -424,19 +458,8 @@ impl Inner {
         left
     }
 
+    /// Loads a version. What it takes the place of comes back; nothing, where its settings or its folder have gone meanwhile.
     fn load_version(
-        &self,
-        shelf: &mut Shelf,
-        folder: &Folder,
-        models: &BTreeMap<String, ModelFolder>,
-        name: &str,
-        version: u64,
-    ) -> Vec<Leaving> {
-        self.load_if_there(shelf, folder, models, name, version).unwrap_or_default()
-    }
-
-    /// Nothing, where its settings or its folder have gone meanwhile.
-    fn load_if_there(
         &self,
         shelf: &mut Shelf,
         folder: &Folder,
@@ -519,45 +542,5 @@ impl Inner {
         for leaving in left {
             self.runtime.spawn(leaving.ended());
         }
-    }
-
-    fn note_troubles(&self, shelf: &Shelf) {
-        let trouble = |name: &str, version: String, reason: &str| Trouble {
-            name: name.to_owned(),
-            version,
-            reason: reason.to_owned(),
-        };
-        let broken = shelf.broken.iter().map(|((name, version), (_, why))| trouble(name, version.to_string(), why));
-        let unclear = shelf
-            .described
-            .iter()
-            .filter_map(|(name, (_, described))| described.as_ref().err().map(|why| trouble(name, String::new(), why)));
-        let absent = shelf.absent().map(|(name, version)| {
-            let reason = format!(
-                "its settings ask for version {version}, and the model's folder has no such folder with files in it"
-            );
-            trouble(name, version.to_string(), &reason)
-        });
-        let mute = shelf.serving.keys().filter(|name| !shelf.answers(name));
-        let mute = mute.map(|name| {
-            trouble(name, String::new(), "of its versions only the shadow is served, and a shadow answers nobody")
-        });
-        let unread = shelf.unread.iter().filter(|(name, _)| !shelf.serving.contains_key(*name));
-        let unread = unread.map(|(name, why)| trouble(name, String::new(), why));
-        let unloaded = shelf.unloaded.iter().map(|(name, reason)| trouble(name, String::new(), reason));
-        let is_unloaded = |own: &Trouble| shelf.unloaded.contains_key(&own.name);
-        let all = broken.chain(unclear).chain(absent).chain(mute).chain(unread);
-        let mut all: Vec<Trouble> = all.filter(|own| !is_unloaded(own)).collect();
-        self.registry.metrics().repository().broken.set(all.len() as f64);
-        all.extend(unloaded);
-        *self.troubles() = all;
-    }
-}
-
-/// A file's path before a colon is left out.
-fn without_path(reason: &str) -> String {
-    match reason.split_once(": ") {
-        Some((path, rest)) if path.contains('/') => rest.to_owned(),
-        _ => reason.to_owned(),
     }
 }

@@ -106,6 +106,7 @@ impl Inner {
             wanted.iter().filter(is_to_load).map(Configured::key).partition(|key| before.contains(key));
         let reloaded = Reloaded { added: named(&added), changed: named(&changed), removed: named(&gone) };
         self.limit(shelf, budget);
+        shelf.strict = strict;
         let metrics = self.registry.metrics().repository();
         metrics.loaded.increment(staged.len() as u64);
         metrics.let_go.increment(gone.len() as u64);

@@ -50,3 +50,15 @@ async fn whoever_loads_one_model_by_name_does_not_read_what_is_half_written_of_a
     assert_eq!(*read.lock().unwrap(), ["m", "n", "m"]);
     std::fs::remove_dir_all(path).unwrap();
 }
+
+#[tokio::test]
+async fn a_model_that_cannot_keep_its_cap_is_loaded_by_name_unless_that_is_an_error() {
+    let source = Source::Synthetic { base: Duration::from_millis(20), per_row: Duration::ZERO };
+    let spec = ModelSpec::new("slow", source, crate::registry::Caps::new(Duration::from_millis(5), 8));
+    for is_strict in [false, true] {
+        let registry = Registry::load(Vec::new()).expect("there is nothing to load");
+        let repository = Repository::new(registry, vec![spec.clone()], None).strict(is_strict);
+        let loaded = repository.load("slow").await;
+        assert_eq!(matches!(loaded, Err(ChangeError::Failed(_))), is_strict, "{loaded:?}");
+    }
+}

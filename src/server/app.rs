@@ -124,6 +124,19 @@ async fn found<T>(parts: &mut Parts, app: &App, find: impl FnOnce(&str, Option<&
     Ok(find(param("model").unwrap_or_default(), param("version")))
 }
 
+/// The one name in a path. One that is no UTF-8 is refused in words, as everything is.
+pub(super) struct InPath(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for InPath {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<InPath, Refusal> {
+        let params = RawPathParams::from_request_parts(parts, state).await;
+        let name = params.ok().and_then(|params| params.iter().next().map(|(_, value)| value.to_owned()));
+        name.map(InPath).ok_or_else(|| Refusal::bad_request("the path is not UTF-8"))
+    }
+}
+
 /// The model that answers a request, in the version that its path names, or else in one that its share falls on.
 pub(super) struct Asked(pub(super) Arc<Model>);
 

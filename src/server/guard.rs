@@ -200,6 +200,10 @@ impl Guard {
         let _ = poll_fn(|cx| self.poll_own(cx)).await;
         let between_requests = self.phase == Phase::Head && self.head.is_empty();
         if self.refusal.is_none() && between_requests {
+            if self.socket.is_secured() {
+                // RFC 9112, section 9.8: the other end is to know that nothing was cut off.
+                let _ = tokio::time::timeout(LINGER, self.socket.shutdown()).await;
+            }
             return;
         }
         let refusal = self.refusal.take();

@@ -21,7 +21,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, timeout_at};
@@ -52,6 +52,10 @@ const PIECE: usize = 16 * 1024;
 
 /// How long a connection that is to end waits for its client, once nothing is in flight.
 const LINGER: Duration = Duration::from_secs(1);
+/// How often a connection is asked whether its other end is there, and how long that may take: one that watches the health says nothing
+/// for days, and would keep its place after its end without a word.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a connection turns out to speak.
 pub(super) enum Spoken {
@@ -149,6 +153,9 @@ pub(super) async fn serve<A, F>(
     };
     let mut connection = pin!(
         http2::Builder::new(streams)
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
             .max_concurrent_streams(MOST_STREAMS)
             .max_pending_accept_reset_streams(MOST_RESET)
             .max_local_error_reset_streams(MOST_MISTAKEN)

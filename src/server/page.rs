@@ -2,7 +2,6 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH,
@@ -10,6 +9,7 @@ use http::header::{
 };
 use http::{StatusCode, Uri};
 
+use super::app::InPath;
 use super::routes::no_such_path;
 use super::status::Refusal;
 
@@ -50,7 +50,7 @@ pub(super) async fn page(headers: HeaderMap) -> Response {
 }
 
 /// `GET /page/{file}`
-pub(super) async fn file(Path(name): Path<String>, uri: Uri, headers: HeaderMap) -> Result<Response, Refusal> {
+pub(super) async fn file(InPath(name): InPath, uri: Uri, headers: HeaderMap) -> Result<Response, Refusal> {
     named(FILES, &name, &uri, &headers).await
 }
 

@@ -29,7 +29,7 @@ impl Shared {
     pub(super) async fn get(&self, write: impl FnOnce() -> Bytes + Send + 'static) -> Option<Bytes> {
         let asked = Instant::now();
         // Who waits here is served by the one who writes.
-        let mut last = self.0.lock().await;
+        let mut last = Arc::clone(&self.0).lock_owned().await;
         if let Some(last) = &*last {
             if last.begun >= asked {
                 return Some(last.page.clone());
@@ -37,14 +37,14 @@ impl Shared {
             tokio::time::sleep_until(last.begun + last.cost * REST).await;
         }
         let begun = Instant::now();
+        // It is written and kept though its asker leaves: else whoever comes and goes would have it written without a rest.
         let timed = move || {
             let before = worked();
             let page = write();
-            (page, worked().saturating_sub(before))
+            *last = Some(Written { begun, cost: worked().saturating_sub(before), page: page.clone() });
+            page
         };
-        let (page, cost) = tokio::task::spawn_blocking(timed).await.ok()?;
-        *last = Some(Written { begun, cost, page: page.clone() });
-        Some(page)
+        tokio::task::spawn_blocking(timed).await.ok()
     }
 }
 
@@ -81,5 +81,35 @@ mod tests {
         assert!(written <= 2, "{written} pages for 100 askers");
         assert!(all.iter().all(Option::is_some));
         assert_eq!(shared.get(counted(&count)).await, Some(Bytes::from(written.to_string())));
+    }
+
+    #[tokio::test]
+    async fn a_page_whose_asker_leaves_counts_as_written() {
+        let (shared, count) = (Shared::default(), Arc::new(AtomicU32::new(0)));
+        let (begun, told) = std::sync::mpsc::channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let slow = {
+            let count = Arc::clone(&count);
+            move || {
+                begun.send(()).unwrap();
+                wait.recv().unwrap();
+                Bytes::from(count.fetch_add(1, Ordering::Relaxed).to_string())
+            }
+        };
+        let asker = {
+            let shared = shared.clone();
+            tokio::spawn(async move { shared.get(slow).await })
+        };
+        tokio::task::spawn_blocking(move || told.recv()).await.unwrap().unwrap();
+        asker.abort();
+        assert!(asker.await.is_err());
+        // Whoever comes next waits for that page, and begins none beside it.
+        let next = tokio::spawn({
+            let (shared, count) = (shared.clone(), Arc::clone(&count));
+            async move { shared.get(move || Bytes::from(format!("after {}", count.load(Ordering::Relaxed)))).await }
+        });
+        tokio::task::yield_now().await;
+        go.send(()).unwrap();
+        assert_eq!(next.await.unwrap(), Some(Bytes::from("after 1")));
     }
 }

@@ -219,6 +219,11 @@ impl AsyncWrite for Wire {
 }
 
 impl Socket {
+    /// Whether it speaks TLS.
+    pub(super) fn is_secured(&self) -> bool {
+        matches!(self, Socket::Tls(_))
+    }
+
     /// Who is at the other end, where that has an address.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         self.wire().stream.peer()

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use serde::Serialize;
 
 use crate::batcher;
@@ -34,6 +34,8 @@ pub(super) struct Refusal {
     message: Cow<'static, str>,
     retry_after: Option<Duration>,
     closes: bool,
+    /// Methods that the path takes, where it does not take that of the request.
+    allow: Option<&'static str>,
 }
 
 impl Refusal {
@@ -45,7 +47,13 @@ impl Refusal {
             Cow::Owned(message) => Cow::Owned(on_one_line(&message, MOST_MESSAGE)),
             ours => ours,
         };
-        Refusal { status, reason, model: None, message, retry_after: None, closes: false }
+        Refusal { status, reason, model: None, message, retry_after: None, closes: false, allow: None }
+    }
+
+    /// 405, of a path that takes these methods.
+    pub(super) fn only(methods: &'static str) -> Refusal {
+        let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path takes {methods}"));
+        Refusal { allow: Some(methods), ..refusal }
     }
 
     /// 400.
@@ -242,6 +250,9 @@ impl IntoResponse for Refusal {
             for scheme in ["Bearer", "Basic realm=\"uncork: the password is a token\""] {
                 response.headers_mut().append(WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
             }
+        }
+        if let Some(methods) = self.allow {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
         }
         if self.closes {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

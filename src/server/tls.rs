@@ -62,12 +62,15 @@ impl Certificates {
         let mut seen = self.0.files.state();
         loop {
             tokio::time::sleep(LOOK).await;
-            let now = self.0.files.state();
-            if now == seen {
-                continue;
-            }
+            // The files may be on a disk that does not answer, and the thread that waits here is that of the batches.
+            let (files, before) = (self.0.files.clone(), seen.clone());
+            let look = tokio::task::spawn_blocking(move || {
+                let now = files.state();
+                (now != before).then(|| (now, config(&files)))
+            });
+            let Ok(Some((now, config))) = look.await else { continue };
             seen = now;
-            match config(&self.0.files) {
+            match config {
                 Ok(config) => {
                     *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
                     is_stale.set(0.0);

@@ -237,8 +237,11 @@ fn method_names(method: &Method) -> (&'static str, &'static str) {
     KNOWN.iter().find(|known| **known == method.as_str()).map_or(("HTTP", "_OTHER"), |known| (known, known))
 }
 
+/// Most bytes of a path or of what a client calls itself: spans wait in memory.
+const MOST_OF_A_HEADER: usize = 256;
+
 fn attributes(head: &Head<'_>, method: &'static str) -> Vec<KeyValue> {
-    let text = |value: &str| StringValue::from(value.to_owned());
+    let text = |value: &str| StringValue::from(value[..value.floor_char_boundary(MOST_OF_A_HEADER)].to_owned());
     let mut found = Vec::with_capacity(16); // those here, and those that follow until the end
     found.push(KeyValue::new("http.request.method", method));
     found.push(KeyValue::new("url.path", text(head.uri.path())));

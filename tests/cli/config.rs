@@ -438,6 +438,8 @@ fn what_is_wrong_with_traces_and_the_log_is_said_with_its_place() {
     assert_eq!(found[0], "uncork.toml:2: server.log_format = \"xml\": must be \"pretty\" or \"json\"");
     assert_eq!(found[1], "uncork.toml:3: server.trace_ratio = 1.5: must be a number from 0 to 1");
     assert!(found[2].contains("server.otlp = \"a:4318\": must be a collector's address, like"), "{found:?}");
+    let found = problems(&format!("[server]\notlp = 'http://me:secret@a:4318'\n{STAND_IN}"));
+    assert!(found[0].contains("must not have a user or a password"), "{found:?}");
     let found = problems(&format!("[server]\ntrace_ratio = 1.5\notlp = 'http://a'\n{STAND_IN}"));
     assert_eq!(found, ["uncork.toml:2: server.trace_ratio = 1.5: must be a number from 0 to 1"]);
     let found = problems(&format!("[server]\ntrace_ratio = 0.5\n{STAND_IN}"));
@@ -618,6 +620,7 @@ fn a_model_may_be_on_other_servers_of_one_protocol() {
     for (upstream, why) in [
         ("'h:8000'", "\"h:8000\" must begin with http:// or https://"),
         ("[]", "must name a server"),
+        ("'http://me:secret@h:8000'", "must not have a user or a password"),
         ("['http://a', 'http://b/v1/models/m']", "must name servers that speak one protocol"),
         ("'http://a'\nmax_memory_mb = 100", "is for models that are processes"),
         ("'http://a'\ndims = { n = 4 }", "the upstream server says which shapes it takes"),

@@ -430,6 +430,22 @@ async fn a_stream_is_answered_in_its_order_and_goes_on_behind_an_error() {
 }
 
 #[tokio::test]
+async fn a_message_of_a_stream_that_cannot_be_unpacked_is_told_so_and_the_stream_goes_on() {
+    let server = simple().await;
+    let client = Client::connect(server.address).await;
+    let (sender, sending) = stream_with(&client, "ModelStreamInfer", &[("grpc-encoding", "gzip")]).await;
+    let mut damaged = framed(b"no gzip at all").to_vec();
+    damaged[0] = 1;
+    sender.send(damaged.into()).unwrap();
+    sender.send(framed(&raw(&[2.0]).encode_to_vec())).unwrap();
+    let mut body = sending.await.unwrap().into_body();
+    let first = ModelStreamInferResponse::decode(next(&mut body).await.unwrap()).unwrap();
+    assert!(first.error_message.contains("not what its"), "{}", first.error_message);
+    let second = ModelStreamInferResponse::decode(next(&mut body).await.unwrap()).unwrap();
+    assert_eq!(numbers(&second.infer_response.unwrap().raw_output_contents[0]), [5.0]);
+}
+
+#[tokio::test]
 async fn a_stream_ends_when_the_server_goes_and_what_was_asked_is_answered() {
     let mut server = start(Options::default(), Duration::from_millis(300), Duration::from_secs(10)).await;
     let client = Client::connect(server.address).await;

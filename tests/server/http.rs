@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use uncork::opaque::{self, AnswerHead, RequestHead};
 use uncork::registry::{BatchSizes, Device, HookFunctions, Lengths, ModelSpec, Registry, Shapes, Source};
+use uncork::repository::Repository;
 use uncork::runner::synthetic::Synthetic;
 use uncork::runner::{Runner, RunnerError, Signature, TensorSpec};
 use uncork::server::{Ended, Options, Server};
@@ -621,6 +622,11 @@ async fn an_answer_over_the_bound_is_answered_413_before_it_is_written() {
         "{}",
         answer.error()
     );
+    // Classes are texts, many times as long as the numbers that they are made of: they are not made to find that out.
+    let mut classes = request(json!(vec![1; 300]));
+    classes["outputs"] = json!([{"name": "y", "parameters": {"classification": 1_000_000_000}}]);
+    let answer = server.infer(&classes).await;
+    assert!(answer.status == 413 && answer.error().contains("could take 28"), "{}", answer.error());
     server.assert_unharmed().await;
 }
 
@@ -1154,8 +1160,10 @@ async fn behind_a_chunked_body_that_others_might_read_otherwise_the_connection_e
 
 #[tokio::test]
 async fn while_models_are_loaded_probes_are_answered_and_say_what_is_missing() {
-    let (registry, opening) = Registry::open(vec![stand_in("m", "1", Duration::ZERO)], Tracer::off());
-    let server = Server::bind("127.0.0.1:0", Options::default()).await.unwrap();
+    let models = vec![stand_in("m", "1", Duration::ZERO)];
+    let (registry, opening) = Registry::open(models.clone(), Tracer::off());
+    let repository = Repository::new(registry.clone(), models, None);
+    let server = Server::bind("127.0.0.1:0", Options::default()).await.unwrap().repository(repository);
     let address = server.address();
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(server.serve(registry, async { drop(stopped.await) }));
@@ -1167,6 +1175,8 @@ async fn while_models_are_loaded_probes_are_answered_and_say_what_is_missing() {
     assert_eq!((early.status, early.error().as_str()), (503, "model 'm' is being loaded"));
     assert_eq!((&early.headers["retry-after"], early.headers.get("connection")), (&"1".parse().unwrap(), None));
     assert_eq!(server.get("/v2/models/other").await.status, 404);
+    let unloaded = server.ask(Method::POST, "/v2/repository/models/m/unload", None).await;
+    assert_eq!((unloaded.status, unloaded.error().contains("still being loaded")), (503, true), "{}", unloaded.text);
     tokio::task::spawn_blocking(|| opening.load()).await.unwrap().unwrap();
     let ready = server.get("/v2/health/ready").await;
     assert_eq!((ready.status, ready.json()), (200, json!({ "ready": true, "live": true })));

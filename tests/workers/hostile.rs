@@ -13,7 +13,7 @@ async fn refusal_of(program: uncork::worker::Program) -> String {
 
 #[tokio::test]
 async fn a_worker_that_cannot_be_started_says_why() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["refuses"], "its worker says: there is no such class"),
         (
             &["exits"],
@@ -23,11 +23,14 @@ async fn a_worker_that_cannot_be_started_says_why() {
         (&["too-long"], "a frame with 4294967295 bytes of JSON, more than 16777216"),
         (&["later-version"], "it speaks version 2 of the protocol, we speak 1"),
         (&["never"], "not ready within start_timeout_ms = 300"),
+        (&["never-answers"], "has not answered a batch of made-up rows within start_timeout_ms = 2000"),
     ];
     for (how, why) in cases {
         let mut program = program(how);
-        if how == ["never"] {
-            program.start_timeout = std::time::Duration::from_millis(300);
+        match how {
+            ["never"] => program.start_timeout = std::time::Duration::from_millis(300),
+            ["never-answers"] => program.start_timeout = std::time::Duration::from_secs(2),
+            _ => {}
         }
         let message = refusal_of(program).await;
         assert!(message.contains(why), "{how:?}: {message}");

@@ -113,6 +113,8 @@ def run(ident, meta, data):
         if any(body == b"short" for body in bodies):
             return send(66, ident, *opaque(rows[1:]))
         return send(66, ident, *opaque(rows))
+    if "never-answers" in how and meta.get("rehearsal"):
+        linger()
     told = meta["inputs"][0]
     if "segment" in told:
         data = segments[told["segment"]][told["offset"] : told["offset"] + told["bytes"]]
@@ -208,6 +210,8 @@ while True:
         send(200, ident)
     elif kind == 8:
         segments[meta["segment"]] = mmap.mmap(descriptors.pop(0), meta["bytes"])
+    elif kind == 9:
+        del segments[meta["segment"]]
     elif kind == 6:
         send(68, ident)
     elif kind == 7 and "deaf" not in how:

@@ -316,6 +316,13 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         self.shared.bounds.is_stuck()
     }
 
+    /// Whether nothing is batched any more, because the runtime is gone or the task that batches has panicked: every request is then told
+    /// that there is a shutdown.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.shared.inbox.is_closed()
+    }
+
     /// What waits, and the most that may.
     #[must_use]
     pub fn waits(&self) -> Waits {

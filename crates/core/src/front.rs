@@ -292,11 +292,6 @@ impl Front {
         self.ways[1] = self.ways[1].min(took);
     }
 
-    /// Whether requests are refused that would not be late.
-    pub fn is_overloaded(&self) -> bool {
-        self.share < 1.0
-    }
-
     /// The quickest way lately. Nothing is refused on a guess: where none was seen, none is known.
     fn way(&self) -> Duration {
         self.ways[0].min(self.ways[1])

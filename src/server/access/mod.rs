@@ -164,7 +164,16 @@ impl Door {
         let mut looks = Looks::new(held.state());
         loop {
             tokio::time::sleep(LOOK).await;
-            held.renew(&mut looks, is_stale);
+            // A file may be on a disk that does not answer, and the thread that waits here is that of the batches.
+            let (held, is_stale) = (Arc::clone(held), is_stale.clone());
+            let look = tokio::task::spawn_blocking(move || {
+                held.renew(&mut looks, &is_stale);
+                looks
+            });
+            looks = match look.await {
+                Ok(looks) => looks,
+                Err(_) => return std::future::pending().await,
+            };
         }
     }
 

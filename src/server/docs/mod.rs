@@ -6,13 +6,13 @@
 
 use std::sync::LazyLock;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::header::HeaderMap;
 use http::{StatusCode, Uri};
 use serde_json::{Map, Value, json};
 
-use super::app::{App, json as answer};
+use super::app::{App, InPath, json as answer};
 use super::page::{self, File};
 use super::status::Refusal;
 use crate::opaque;
@@ -98,7 +98,7 @@ pub(super) async fn page(headers: HeaderMap) -> Response {
 }
 
 /// `GET /docs/{file}`
-pub(super) async fn file(Path(name): Path<String>, uri: Uri, headers: HeaderMap) -> Result<Response, Refusal> {
+pub(super) async fn file(InPath(name): InPath, uri: Uri, headers: HeaderMap) -> Result<Response, Refusal> {
     page::named(FILES, &name, &uri, &headers).await
 }
 

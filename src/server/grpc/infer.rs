@@ -109,7 +109,7 @@ impl Desk {
         let called = call.make(model, came, span).await.map_err(|error| refusal(error, own, model))?;
         let timing = called.timing();
         let how = How { forms: &forms, as_contents, wants_final, frame };
-        match self.write(model, id, &called, how) {
+        match self.write(model, id, &called, how).await {
             Ok(message) => {
                 called.written(span);
                 Ok(Written { message, timing })
@@ -137,9 +137,9 @@ impl Desk {
 
     /// Writes the answer. One that could be large is held against the bounds before, and keeps its part of the room until its
     /// last byte is sent.
-    fn write(&self, model: &Model, id: &str, called: &Called, how: How<'_>) -> Result<Bytes, Refusal> {
+    async fn write(&self, model: &Arc<Model>, id: &str, called: &Called, how: How<'_>) -> Result<Bytes, Refusal> {
         let How { forms, as_contents, wants_final, frame } = how;
-        let outputs = likeliest(model, called.outputs(), forms)?;
+        let (outputs, _chosen) = likeliest(&self.app, model, called.outputs(), forms).await?;
         let as_contents = as_contents && outputs.iter().all(|(_, tensor)| contents::has(tensor.data().datatype()));
         let most = outputs.iter().map(|(name, tensor)| {
             let elements = if as_contents { contents::most_bytes(tensor.data()) } else { raw::len(tensor.data()) };
@@ -207,20 +207,27 @@ impl Each {
         let left =
             self.deadline.map(|all| all.saturating_sub(message.arrived.saturating_duration_since(desk.arrival.0)));
         self.asked.push_back(Box::pin(async move {
-            let Message { whole, arrived, coding, .. } = message.unpacked().await?;
-            let answered = match desk.quick.door.pace(caller) {
-                Ok(caller) => {
-                    let (span, frame) = (&RequestSpan::default(), Frame::InStream);
-                    desk.infer(Ask { whole: &whole, arrival: arrived, caller, deadline: left, span, frame }).await
-                }
-                Err(refusal) => Err(refusal),
+            let coding = message.coding;
+            let (whole, answered) = match desk.quick.door.pace(caller) {
+                Ok(caller) => match message.unpacked().await {
+                    Ok(Message { whole, arrived, .. }) => {
+                        let (span, frame) = (&RequestSpan::default(), Frame::InStream);
+                        let ask = Ask { whole: &whole, arrival: arrived, caller, deadline: left, span, frame };
+                        let answered = desk.infer(ask).await;
+                        (Some(whole), answered)
+                    }
+                    // No later message can be read either.
+                    Err(refusal) if refusal.status() == StatusCode::NOT_IMPLEMENTED => return Err(refusal),
+                    Err(refusal) => (None, Err(refusal)),
+                },
+                Err(refusal) => (message.plain(), Err(refusal)),
             };
             let (status, message) = match answered {
                 Ok(written) => (StatusCode::OK, written.message),
                 Err(refusal) => {
                     desk.quick.refusals.note(&refusal, &RequestId::made(), None);
-                    let id = request::parse(&whole.bytes).map_or("", |unread| unread.id);
-                    (refusal.status(), apology(&refusal, id))
+                    let unread = whole.as_ref().and_then(|whole| request::parse(&whole.bytes).ok());
+                    (refusal.status(), apology(&refusal, unread.map_or("", |unread| unread.id)))
                 }
             };
             desk.quick.http.count(status.as_u16());

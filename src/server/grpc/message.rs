@@ -217,6 +217,11 @@ impl Messages {
 }
 
 impl Message {
+    /// What it holds, where that can be read as it is.
+    pub(super) fn plain(self) -> Option<Whole> {
+        Some(self.whole).filter(|_| self.packed.is_none())
+    }
+
     /// The message as it was before it was compressed.
     pub(super) async fn unpacked(self) -> Result<Message, Refusal> {
         let Some(Packed { by, room, most }) = self.packed else { return Ok(self) };

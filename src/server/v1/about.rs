@@ -100,7 +100,7 @@ pub(in crate::server) async fn metadata(State(app): State<App>, target: Target) 
 fn asked(target: &Target) -> Result<&Target, Refusal> {
     match target.verb {
         None => Ok(target),
-        Some(_) => Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this path takes POST")),
+        Some(_) => Err(Refusal::only("POST")),
     }
 }
 

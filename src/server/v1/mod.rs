@@ -213,7 +213,7 @@ fn decode(body: &[u8], model: &Model, room: &Room) -> Result<Read, Refusal> {
 
 /// The body of an answer, held against the bounds before any of it is written.
 async fn encode(app: &App, model: &Arc<Model>, form: Form, outputs: &Tensors) -> Result<Bytes, Refusal> {
-    let most = response::most_bytes(outputs, form);
+    let most = response::most_bytes(outputs, model.signature(), form);
     let taken = app.room.reserve_answer(most, &app.options)?;
     let written = if most < LONG_CONVERSION {
         response::encode(outputs, model.signature(), form)

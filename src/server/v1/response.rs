@@ -22,16 +22,21 @@ const BINARY_SUFFIX: &str = "_bytes";
 const AROUND_BASE64: usize = 16;
 
 /// Most bytes that [`encode`] can write.
-pub(super) fn most_bytes(outputs: &Tensors, form: Form) -> usize {
+pub(super) fn most_bytes(outputs: &Tensors, signature: &Signature, form: Form) -> usize {
     let rows = if let Form::Rows(rows) = form { rows } else { 1 };
     let of = |(name, tensor): (&std::sync::Arc<str>, &Tensor)| {
-        let shape = tensor.shape();
+        let spec = signature.outputs.iter().find(|spec| spec.name == *name);
+        let mut shape = tensor.shape().to_vec();
+        if let (Some(Rows::Axis(axis)), Form::Rows(_)) = (spec.map(|spec| spec.rows), form) {
+            shape[..=axis].rotate_right(1);
+        }
         let lists = (0..shape.len()).map(|depth| shape[..depth].iter().product::<usize>());
         let brackets = lists.fold(0, usize::saturating_add).saturating_mul("[],".len());
         let base64 = if let Data::Bytes(strings) = tensor.data() { AROUND_BASE64 * strings.len() } else { 0 };
         let elements = most_of(tensor.data()).saturating_add(base64).saturating_add(brackets);
         // What all rows share is written for each.
-        let times = if shape.first() == Some(&rows) { 1 } else { rows };
+        let is_shared = spec.is_some_and(|spec| spec.rows == Rows::Shared);
+        let times = if is_shared { rows } else { 1 };
         let names = rows.saturating_mul(most_of_text(name.as_bytes()) + 4);
         elements.saturating_mul(times).saturating_add(names)
     };
@@ -160,7 +165,8 @@ mod tests {
 
     fn written(outputs: &Tensors, signature: &Signature, form: Form) -> String {
         let bytes = encode(outputs, signature, form).unwrap();
-        assert!(bytes.len() <= most_bytes(outputs, form), "{} of {}", bytes.len(), most_bytes(outputs, form));
+        let most = most_bytes(outputs, signature, form);
+        assert!(bytes.len() <= most, "{} of {most}", bytes.len());
         String::from_utf8(bytes).unwrap()
     }
 
@@ -193,6 +199,12 @@ mod tests {
         let both = Tensors::new(vec![(Arc::from("t"), t), (Arc::from("s"), s)]).unwrap();
         let rows = r#"{"predictions":[{"t":[0.0,10.0],"s":7},{"t":[1.0,11.0],"s":7},{"t":[2.0,12.0],"s":7}]}"#;
         assert_eq!(written(&both, &signature, Form::Rows(3)), rows);
+        // As many as there are rows, and written once for each.
+        let shared = Tensor::new(vec![300], vec![-1.5f32; 300]).unwrap();
+        written(&Tensors::one("s", shared), &signature, Form::Rows(300));
+        // Time in front is no reason to reckon with more.
+        let steps = Tensors::one("t", Tensor::new(vec![2, 300], vec![0f32; 600]).unwrap());
+        assert!(most_bytes(&steps, &signature, Form::Rows(300)) < 600 * 30 + 300 * 30);
     }
 
     #[test]

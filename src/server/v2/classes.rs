@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 
-use crate::tensor::{Data, Tensor};
+use crate::tensor::{Data, DataType, Tensor};
 
 /// The `count` greatest elements of each row, or all where there are fewer, the greatest first: a tensor of byte strings,
 /// `[rows, count]`, or `[count]` where the output has no rows. `None` where the elements have no order.
@@ -30,6 +30,17 @@ pub(super) fn of(tensor: &Tensor, has_rows: bool, count: usize, labels: &[String
     };
     let shape = if has_rows { vec![rows, count] } else { vec![count] };
     Tensor::new(shape, texts).ok()
+}
+
+/// Most bytes of memory that the classes of a tensor take, and what it takes to choose them.
+pub(super) fn most_bytes(tensor: &Tensor, has_rows: bool, count: usize, labels: &[String]) -> usize {
+    let rows = if has_rows { tensor.rows() } else { 1 };
+    let width = tensor.data().len().checked_div(rows).unwrap_or(0);
+    // All digits before the point, and six behind it.
+    let digits = if tensor.data().datatype() == DataType::Fp64 { 320 } else { 48 };
+    let label = labels.iter().map(String::len).max().unwrap_or(0);
+    let each = size_of::<Vec<u8>>() + digits + label + 24;
+    rows.saturating_mul(count.min(width)).saturating_mul(each).saturating_add(width.saturating_mul(size_of::<usize>()))
 }
 
 /// A key in the order of numbers; NaN is least.
@@ -92,6 +103,10 @@ mod tests {
         assert_eq!((top.shape(), texts(&top)), (&[3][..], vec!["7:1".to_owned(), "7:2".into(), "3:0".into()]));
         assert_eq!(of(&votes, true, 1, &[]).unwrap().shape(), [4, 1]);
         assert!(of(&Tensor::new(vec![1], vec![true]).unwrap(), true, 1, &[]).is_none());
+        let wide = Tensor::new(vec![2, 3], vec![f64::MIN, f64::MAX, -1e-300, 0.0, f64::NAN, 1.5]).unwrap();
+        let labels = ["a".repeat(99)];
+        let taken = texts(&of(&wide, true, 9, &labels).unwrap()).iter().map(|text| 24 + text.len()).sum::<usize>();
+        assert!(taken <= most_bytes(&wide, true, 9, &labels), "{taken}");
         let none = Tensor::new(vec![0, 3], Vec::<f32>::new()).unwrap();
         assert_eq!(of(&none, true, 1, &[]).unwrap().shape(), [0, 0]);
     }

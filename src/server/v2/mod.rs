@@ -210,7 +210,7 @@ async fn encode(
     forms: Forms,
     called: &Called,
 ) -> Result<(Bytes, Option<usize>), Refusal> {
-    let outputs = likeliest(model, called.outputs(), &forms)?;
+    let (outputs, _chosen) = likeliest(app, model, called.outputs(), &forms).await?;
     let head = Head { model_name: model.name(), model_version: model.version(), id: id.as_deref() };
     let most = response::most_bytes(head, &outputs, &forms);
     let taken = app.room.reserve_answer(most.all, &app.options)?;
@@ -229,29 +229,75 @@ async fn encode(
     Ok((body::counted(bytes, taken), json))
 }
 
-/// The outputs, those of which classes are wanted as these.
-pub(super) fn likeliest<'a>(model: &Model, outputs: &'a Tensors, forms: &Forms) -> Result<Cow<'a, Tensors>, Refusal> {
-    let classes = |i| match forms.of(i) {
-        Form::Classes { classes, .. } => Some(classes),
-        _ => None,
-    };
-    if (0..outputs.iter().len()).all(|i| classes(i).is_none()) {
-        return Ok(Cow::Borrowed(outputs));
-    }
+/// Elements among which classes are chosen in some milliseconds.
+const MANY: usize = 64 * 1024;
+
+/// The outputs, those of which classes are wanted as these, and the room that these take: it is reserved before they are chosen, and
+/// choosing among many leaves the thread that answers others.
+pub(super) async fn likeliest<'a>(
+    app: &App,
+    model: &Arc<Model>,
+    outputs: &'a Tensors,
+    forms: &Forms,
+) -> Result<(Cow<'a, Tensors>, Option<OwnedSemaphorePermit>), Refusal> {
     let specs = &model.signature().outputs;
-    let mut chosen = Vec::new();
-    for (i, (name, tensor)) in outputs.iter().enumerate() {
-        let tensor = match (classes(i), specs.iter().position(|spec| spec.name == *name)) {
-            (Some(classes), Some(at)) => {
-                let has_rows = specs[at].rows != Rows::Shared;
-                classes::of(tensor, has_rows, classes, model.labels(at)).ok_or_else(|| {
-                    let datatype = tensor.data().datatype().name();
-                    Refusal::bad_request(format!("output '{name}' is {datatype}: it has no likeliest classes"))
-                })?
-            }
-            _ => tensor.clone(),
-        };
-        chosen.push((Arc::clone(name), tensor));
+    let wanted = outputs.iter().enumerate().filter_map(|(i, (name, _))| match forms.of(i) {
+        Form::Classes { classes, .. } => {
+            specs.iter().position(|spec| spec.name == *name).map(|at| Wanted { i, at, classes })
+        }
+        _ => None,
+    });
+    let wanted: Vec<Wanted> = wanted.collect();
+    if wanted.is_empty() {
+        return Ok((Cow::Borrowed(outputs), None));
     }
-    Ok(Cow::Owned(Tensors::new(chosen).expect("there are as many as before")))
+    let costs = wanted.iter().filter_map(|wanted| Some((wanted, outputs.iter().nth(wanted.i)?.1)));
+    let (mut bytes, mut elements) = (0usize, 0usize);
+    for (wanted, tensor) in costs {
+        bytes = bytes.saturating_add(classes::most_bytes(
+            tensor,
+            wanted.has_rows(model),
+            wanted.classes,
+            model.labels(wanted.at),
+        ));
+        elements += tensor.data().len();
+    }
+    let taken = app.room.reserve_answer(bytes, &app.options)?;
+    let chosen = if elements < MANY {
+        choose(model, outputs, &wanted)?
+    } else {
+        let (model, outputs) = (Arc::clone(model), outputs.clone());
+        long(move || choose(&model, &outputs, &wanted)).await??
+    };
+    Ok((Cow::Owned(chosen), taken))
+}
+
+/// An output of which the likeliest classes are wanted.
+struct Wanted {
+    /// Its place among the outputs that are answered, and in the signature.
+    i: usize,
+    at: usize,
+    classes: usize,
+}
+
+impl Wanted {
+    fn has_rows(&self, model: &Model) -> bool {
+        model.signature().outputs[self.at].rows != Rows::Shared
+    }
+}
+
+/// The outputs, the wanted ones as classes.
+fn choose(model: &Model, outputs: &Tensors, wanted: &[Wanted]) -> Result<Tensors, Refusal> {
+    let chosen = outputs.iter().enumerate().map(|(i, (name, tensor))| {
+        let Some(wanted) = wanted.iter().find(|wanted| wanted.i == i) else {
+            return Ok((Arc::clone(name), tensor.clone()));
+        };
+        let classes = classes::of(tensor, wanted.has_rows(model), wanted.classes, model.labels(wanted.at));
+        let classes = classes.ok_or_else(|| {
+            let datatype = tensor.data().datatype().name();
+            Refusal::bad_request(format!("output '{name}' is {datatype}: it has no likeliest classes"))
+        })?;
+        Ok((Arc::clone(name), classes))
+    });
+    Ok(Tensors::new(chosen.collect::<Result<_, Refusal>>()?).expect("there are as many as before"))
 }

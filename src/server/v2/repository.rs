@@ -7,7 +7,7 @@
 use std::fmt;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::{Request, StatusCode};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
@@ -18,7 +18,7 @@ use super::coding;
 use super::text::{Text, refuse_long};
 use crate::quote::{Quoted, of_parser};
 use crate::repository::{ChangeError, Repository, Trouble};
-use crate::server::app::{App, json as answer};
+use crate::server::app::{App, InPath, json as answer};
 use crate::server::body::UNCOUNTED;
 use crate::server::status::Refusal;
 
@@ -132,7 +132,7 @@ fn is_refused(parameter: &str) -> bool {
 /// `POST /v2/repository/models/{model}/load`
 pub(in crate::server) async fn load(
     State(app): State<App>,
-    Path(name): Path<String>,
+    InPath(name): InPath,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
     let Change { parameters } = body(&app, request).await?.unwrap_or_default();
@@ -164,7 +164,7 @@ pub(in crate::server) async fn unload_by_name(app: &App, name: &str) -> Result<(
 /// `POST /v2/repository/models/{model}/unload`
 pub(in crate::server) async fn unload(
     State(app): State<App>,
-    Path(name): Path<String>,
+    InPath(name): InPath,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
     // `unload_dependents` asks for what there is not: no model here is made of others.
@@ -181,6 +181,9 @@ fn repository(app: &App) -> Result<&Repository, Refusal> {
 fn done(name: &str, changed: Result<(), ChangeError>) -> Result<(), Refusal> {
     changed.map_err(|error| match error {
         ChangeError::Unknown => Refusal::new(StatusCode::NOT_FOUND, format!("model {}: {error}", Quoted(name))),
+        ChangeError::Loading => {
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("model {}: {error}", Quoted(name)))
+        }
         // As the protocol's other servers have it.
         ChangeError::Failed(_) => Refusal::bad_request(format!("failed to load {}: {error}", Quoted(name))),
     })

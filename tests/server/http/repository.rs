@@ -246,6 +246,8 @@ async fn models_are_loaded_and_unloaded_by_name_and_no_client_names_a_file() {
         ("nobody", "load", None, 404, "there is no such model"),
         ("nobody", "unload", None, 404, "there is no such model"),
         ("..%2F..%2Fetc", "load", None, 404, "there is no such model"),
+        ("%FF", "load", None, 400, "the path is not UTF-8"),
+        ("%FF", "unload", None, 400, "the path is not UTF-8"),
         ("m", "load", Some(json!({"parameters": {"config": "{}"}})), 400, "parameter 'config' is not served"),
         (
             "m",

@@ -151,7 +151,8 @@ async fn other_verbs_and_unknown_models_are_refused_in_tensorflow_serving_s_word
         assert_eq!(answer.status, status, "{path}: {}", answer.text);
         assert!(answer.error().contains(words), "{path}: {}", answer.text);
     }
-    assert_eq!(server.get("/v1/models/m:predict").await.status, 405);
+    let wrong = server.get("/v1/models/m:predict").await;
+    assert_eq!((wrong.status, &wrong.headers["allow"]), (405, &"POST".parse().unwrap()));
 }
 
 #[tokio::test]

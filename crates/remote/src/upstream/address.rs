@@ -42,6 +42,9 @@ impl Address {
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
             return Err("must begin with http:// or https://".into());
         }
+        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err("must not have a user or a password ('@'): name a token in upstream_token_file".into());
+        }
         if uri.query().is_some() {
             return Err("must not have a query ('?')".into());
         }

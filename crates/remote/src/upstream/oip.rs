@@ -182,6 +182,11 @@ fn spec(what: &str, Described { name, datatype, shape }: &Described) -> Result<T
 
 /// Elements as a flat JSON list.
 fn json(data: &Data) -> Result<Box<RawValue>, RunnerError> {
+    if is_infinite(data) {
+        return Err(RunnerError::Input(
+            "an infinite number cannot be sent on: the server behind this one takes JSON, which has none".into(),
+        ));
+    }
     let floats = |numbers: Vec<f32>| serde_json::value::to_raw_value(&numbers);
     let value = match data {
         Data::Bool(v) => serde_json::value::to_raw_value(v),
@@ -209,6 +214,17 @@ fn json(data: &Data) -> Result<Box<RawValue>, RunnerError> {
         }
     };
     value.map_err(|error| RunnerError::Failed(error.to_string()))
+}
+
+/// Whether an element is infinite: JSON would make `null` of it, which is read as no number.
+fn is_infinite(data: &Data) -> bool {
+    match data {
+        Data::Fp16(v) => v.iter().any(|x| x.is_infinite()),
+        Data::Bf16(v) => v.iter().any(|x| x.is_infinite()),
+        Data::Fp32(v) => v.iter().any(|x| x.is_infinite()),
+        Data::Fp64(v) => v.iter().any(|x| x.is_infinite()),
+        _ => false,
+    }
 }
 
 /// The elements of a JSON list, nested or flat.
@@ -332,5 +348,15 @@ mod tests {
         assert!(of(&format!(r#"{{"inputs":[],{y}}}"#)).unwrap_err().contains("names no inputs"));
         let fixed = of(&format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":[1,3]}}],{y}}}"#));
         assert!(fixed.unwrap_err().contains("input 'x' has shape [1, 3]"));
+    }
+
+    #[test]
+    fn an_infinite_number_is_refused_where_json_would_make_none_of_it() {
+        let one = |x: f32| json(&Data::Fp32(vec![0.0, x]));
+        assert_eq!(one(1.5).unwrap().get(), "[0.0,1.5]");
+        for x in [f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(matches!(one(x), Err(RunnerError::Input(_))));
+        }
+        assert!(matches!(json(&Data::Fp64(vec![f64::INFINITY])), Err(RunnerError::Input(_))));
     }
 }

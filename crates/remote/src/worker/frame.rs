@@ -21,6 +21,7 @@ pub(super) enum Order {
     Ping = 6,
     Drain = 7,
     Segment = 8,
+    Forget = 9,
 }
 
 /// What a worker sends.

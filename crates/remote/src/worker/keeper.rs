@@ -84,7 +84,7 @@ pub(super) async fn keep(shared: Arc<Shared>, place: usize, first: oneshot::Send
                     let _ = first.send(Err(why));
                     return;
                 }
-                None => Ended { why: why.to_string(), has_answered: false },
+                None => Ended { why, has_answered: false },
             },
         };
         if shared.is_closing() {
@@ -92,7 +92,7 @@ pub(super) async fn keep(shared: Arc<Shared>, place: usize, first: oneshot::Send
         }
         ends = if ended.has_answered { 1 } else { ends + 1 };
         let wait = Duration::from_secs(WAITS_SECONDS[(ends as usize - 1).min(WAITS_SECONDS.len() - 1)]);
-        shared.ended(place, &ended.why, ends);
+        shared.ended(place, ended.why.in_public(), ends);
         if ends >= LOOP {
             tracing::error!(
                 model = shared.model,
@@ -117,7 +117,7 @@ pub(super) async fn keep(shared: Arc<Shared>, place: usize, first: oneshot::Send
 
 /// How a worker ended.
 struct Ended {
-    why: String,
+    why: WorkerError,
     has_answered: bool,
 }
 
@@ -198,7 +198,7 @@ async fn live(shared: &Arc<Shared>, place: usize, started: Started, ready: Ready
         let opened = async {
             if let Some(example) = ready.example.as_ref().filter(|_| !is_first) {
                 // What it sets up at its first batch is then set up before there is a request.
-                let _ = link.run(example, true).await;
+                let _ = timeout(shared.program.start_timeout, link.run(example, true)).await;
             }
             shared.open(place, &link, ready.concurrency);
             std::future::pending::<()>().await;
@@ -226,8 +226,8 @@ async fn live(shared: &Arc<Shared>, place: usize, started: Started, ready: Ready
     };
     let has_answered = link.answered() > u64::from(!is_first && ready.example.is_some());
     // They hear of it now, and not when the process is buried.
-    link.over(&why.to_string());
-    Ended { why: body.end(why).await.to_string(), has_answered }
+    link.over(&why.in_public());
+    Ended { why: body.end(why).await, has_answered }
 }
 
 /// Returns when the process takes more memory than it may.

@@ -172,8 +172,14 @@ impl Link {
             }
             calls.last += 1;
             let id = calls.last;
-            let frame = message::call(order, id, batch, rehearsal, &places);
-            let frame = frame.map_err(|error| RunnerError::Failed(error.to_string()))?;
+            let frame = match message::call(order, id, batch, rehearsal, &places) {
+                Ok(frame) => frame,
+                Err(error) => {
+                    drop(calls);
+                    self.give_back(places);
+                    return Err(RunnerError::Failed(error.to_string()));
+                }
+            };
             calls.out.insert(id, Waiting { order, done, places });
             (id, frame)
         };
@@ -220,7 +226,15 @@ impl Link {
             batch.iter().zip(&offsets).try_for_each(|((_, tensor), &offset)| segment.write(tensor.data(), offset))
         };
         // Where there is no memory to share, they go in the frame.
-        let inputs = inputs.filter(|segment| write(segment).is_ok()).map(|segment| (segment, offsets));
+        let written = inputs.map(|segment| (write(&segment), segment));
+        let inputs = match written {
+            Some((Ok(()), segment)) => Some((segment, offsets)),
+            Some((Err(_), segment)) => {
+                self.no_longer(segments, segment);
+                None
+            }
+            None => None,
+        };
         Places { inputs, answer: segments.outputs().and_then(|bytes| self.segment(segments, bytes)) }
     }
 
@@ -228,8 +242,11 @@ impl Link {
     fn segment(&self, segments: &Segments, bytes: usize) -> Option<Segment> {
         let (segment, is_new) = segments.take(bytes).ok()?;
         if is_new {
-            let descriptor = segment.descriptor().try_clone_to_owned().ok()?;
-            let frame = message::segment(&segment).ok()?;
+            let told = segment.descriptor().try_clone_to_owned().ok().zip(message::segment(&segment).ok());
+            let Some((descriptor, frame)) = told else {
+                segments.lose(segment);
+                return None;
+            };
             let _ = self.outbox.send(Item::Descriptor(frame, descriptor));
         }
         Some(segment)
@@ -239,12 +256,15 @@ impl Link {
     fn give_back(&self, places: Places) {
         if let Some(segments) = &self.segments {
             let Places { inputs, answer } = places;
-            inputs
-                .map(|(segment, _)| segment)
-                .into_iter()
-                .chain(answer)
-                .for_each(|segment| segments.give_back(segment));
+            let all = inputs.map(|(segment, _)| segment).into_iter().chain(answer);
+            all.for_each(|segment| self.no_longer(segments, segment));
         }
+    }
+
+    /// Nobody uses the segment any more. The worker is told to forget one that is not kept.
+    fn no_longer(&self, segments: &Segments, segment: Segment) {
+        let gone = segments.give_back(segment).and_then(|gone| message::forget(&gone).ok());
+        gone.into_iter().for_each(|frame| self.send(frame));
     }
 
     /// Batches that are out.
@@ -298,7 +318,7 @@ impl Link {
                 let (outputs, bytes) = message::done(frame.meta(), frame.data(), specs, answer.as_ref())?;
                 if let Some(segments) = &self.segments {
                     segments.seen(bytes);
-                    answer.into_iter().for_each(|segment| segments.give_back(segment));
+                    answer.into_iter().for_each(|segment| self.no_longer(segments, segment));
                 }
                 Ok(outputs)
             }

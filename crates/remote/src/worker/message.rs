@@ -183,6 +183,11 @@ pub(super) fn segment(segment: &Segment) -> Result<Vec<u8>, WorkerError> {
     with_tensors(Order::Segment as u8, 0, &SegmentMeta { segment: segment.id, bytes: segment.bytes }, 0, None)
 }
 
+/// Tells a worker that it will not hear of a segment again.
+pub(super) fn forget(segment: &Segment) -> Result<Vec<u8>, WorkerError> {
+    with_tensors(Order::Forget as u8, 0, &SegmentMeta { segment: segment.id, bytes: segment.bytes }, 0, None)
+}
+
 /// The frame that begins everything.
 pub(super) fn setup(setup: &Setup<'_>) -> Result<Vec<u8>, WorkerError> {
     let meta = serde_json::to_vec(setup).expect("names and numbers have a JSON form");

@@ -97,6 +97,20 @@ pub enum WorkerError {
     Gone,
 }
 
+impl WorkerError {
+    /// The same for whoever may ask whether a model is ready: without what a worker has written or said, which may be anybody's words,
+    /// and a path of this machine.
+    pub(crate) fn in_public(&self) -> String {
+        match self {
+            WorkerError::Start(_) => "its worker cannot be started".into(),
+            WorkerError::Refused(_) => "its worker cannot run the model".into(),
+            WorkerError::Ended(text) => WorkerError::Ended(said::without_words(text).to_owned()).to_string(),
+            WorkerError::Socket(_) => "the socket of its worker failed".into(),
+            own => own.to_string(),
+        }
+    }
+}
+
 /// What kind of model a program is, for whoever reads of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -273,10 +287,10 @@ impl Shared {
         }
     }
 
-    fn ended(&self, place: usize, why: &str, ends: u32) {
+    fn ended(&self, place: usize, why: String, ends: u32) {
         let mut places = self.places();
         let place = &mut places[place];
-        (place.ends, place.why) = (ends, why.to_owned());
+        (place.ends, place.why) = (ends, why);
         place.restarts += 1;
         drop(places);
         self.tell();
@@ -321,7 +335,19 @@ impl Shared {
                 Err(_) => return Err(RunnerError::Absent(self.trouble().unwrap_or_default())),
             },
         };
-        seat.link.run(&batch, rehearsal).await
+        let outputs = seat.link.run(&batch, rehearsal);
+        if !rehearsal {
+            return outputs.await;
+        }
+        // Whoever loads the model waits for this, and holds up whoever loads another. A worker whose run is given up is killed.
+        let limit = self.program.start_timeout;
+        tokio::time::timeout(limit, outputs).await.unwrap_or_else(|_| {
+            let limit_ms = limit.as_millis();
+            let message = format!(
+                "its worker has not answered a batch of made-up rows within start_timeout_ms = {limit_ms}; raise that if it takes longer"
+            );
+            Err(RunnerError::Failed(message))
+        })
     }
 
     /// How long a batch waits for a worker: longer than the cap its callers do not, and a batch that waits is not stuck.

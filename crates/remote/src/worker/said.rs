@@ -31,8 +31,15 @@ impl Last {
     pub(super) fn words(&self) -> String {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let line = last[Pipe::Stderr as usize].as_ref().or(last[Pipe::Stdout as usize].as_ref());
-        line.map(|line| format!("; it wrote last: {line}")).unwrap_or_default()
+        line.map(|line| format!("{LAST}{line}")).unwrap_or_default()
     }
+}
+
+const LAST: &str = "; it wrote last: ";
+
+/// A sentence without what a worker wrote last.
+pub(super) fn without_words(text: &str) -> &str {
+    text.split_once(LAST).map_or(text, |(own, _)| own)
 }
 
 /// Logs what comes through a pipe until that ends.

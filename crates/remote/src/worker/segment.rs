@@ -13,9 +13,6 @@ pub(super) const LEAST: usize = 64 * 1024;
 const ALIGNMENT: usize = 64;
 /// The least size of a segment.
 const LEAST_SEGMENT: usize = 1024 * 1024;
-/// Most segments of a worker that wait to be used again.
-const MOST_IDLE: usize = 8;
-
 /// A piece of memory that a worker has mapped too.
 #[derive(Debug)]
 pub(super) struct Segment {
@@ -32,6 +29,9 @@ pub(super) struct Segments(Mutex<Pool>);
 struct Pool {
     last: u32,
     idle: Vec<Segment>,
+    /// Those that calls use now, and most that ever were used at once: as many may lie idle.
+    used: usize,
+    most_used: usize,
     /// Bytes that the largest outputs of a batch took.
     outputs: usize,
 }
@@ -44,6 +44,8 @@ impl Segments {
     /// A segment of so many bytes at least, and whether the worker has yet to be told of it.
     pub(super) fn take(&self, bytes: usize) -> io::Result<(Segment, bool)> {
         let mut pool = self.pool();
+        pool.used += 1;
+        pool.most_used = pool.most_used.max(pool.used);
         let fits = pool.idle.iter().enumerate().filter(|(_, segment)| segment.bytes >= bytes);
         if let Some(at) = fits.min_by_key(|(_, segment)| segment.bytes).map(|(at, _)| at) {
             return Ok((pool.idle.swap_remove(at), false));
@@ -51,15 +53,25 @@ impl Segments {
         pool.last += 1;
         let id = pool.last;
         drop(pool);
-        Segment::new(id, bytes.max(LEAST_SEGMENT).next_power_of_two()).map(|segment| (segment, true))
+        let made = Segment::new(id, bytes.max(LEAST_SEGMENT).next_power_of_two());
+        made.map(|segment| (segment, true)).inspect_err(|_| self.pool().used -= 1)
     }
 
-    /// Nobody uses it any more.
-    pub(super) fn give_back(&self, segment: Segment) {
+    /// Nobody uses it any more. Where more lie idle than were ever used at once, the smallest goes, of which the worker is to be told: it
+    /// has it mapped.
+    #[must_use]
+    pub(super) fn give_back(&self, segment: Segment) -> Option<Segment> {
         let mut pool = self.pool();
-        if pool.idle.len() < MOST_IDLE {
-            pool.idle.push(segment);
-        }
+        pool.used -= 1;
+        pool.idle.push(segment);
+        let smallest = pool.idle.iter().enumerate().min_by_key(|(_, segment)| segment.bytes).map(|(at, _)| at)?;
+        (pool.idle.len() > pool.most_used).then(|| pool.idle.swap_remove(smallest))
+    }
+
+    /// The worker never heard of it.
+    pub(super) fn lose(&self, segment: Segment) {
+        drop(segment);
+        self.pool().used -= 1;
     }
 
     /// Bytes that the outputs of the next batch may take; `None` where they go in the frame.
@@ -175,4 +187,26 @@ pub(super) fn layout(lengths: impl Iterator<Item = usize>) -> (Vec<usize>, usize
         place
     });
     (places.collect(), end)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_that_grow_leave_no_more_segments_behind_than_were_used_at_once() {
+        let segments = Segments::default();
+        let (mut known, mut made) = (std::collections::BTreeSet::new(), 0);
+        // Warm-up by doubling, and then sizes that come and go: inputs, and answers of four times as much.
+        for rows in [1, 2, 4, 8, 16, 32].into_iter().chain((0..200).map(|i| 1 + i * 7 % 32)) {
+            let both = [rows << 20, rows << 22].map(|bytes| segments.take(bytes).unwrap());
+            for (segment, is_new) in both {
+                made += u32::from(is_new);
+                known.insert(segment.id);
+                segments.give_back(segment).map(|gone| known.remove(&gone.id));
+            }
+            assert!(known.len() <= 2, "{known:?}");
+        }
+        assert!(made < 20, "{made}");
+    }
 }

@@ -1,0 +1,57 @@
+//! What is not served, and why, in words.
+
+use super::{Inner, Shelf};
+
+/// A version that is not served though somebody may look for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// The model.
+    pub name: String,
+    /// Its version; empty where all are meant.
+    pub version: String,
+    /// Why, in a sentence without a path of this machine.
+    pub reason: String,
+}
+
+impl Inner {
+    /// Takes down what is not served now.
+    pub(super) fn note_troubles(&self, shelf: &Shelf) {
+        let trouble = |name: &str, version: String, reason: &str| Trouble {
+            name: name.to_owned(),
+            version,
+            reason: reason.to_owned(),
+        };
+        let broken = shelf.broken.iter().map(|((name, version), (_, why))| trouble(name, version.to_string(), why));
+        let unclear = shelf
+            .described
+            .iter()
+            .filter_map(|(name, (_, described))| described.as_ref().err().map(|why| trouble(name, String::new(), why)));
+        let absent = shelf.absent().map(|(name, version)| {
+            let reason = format!(
+                "its settings ask for version {version}, and the model's folder has no such folder with files in it"
+            );
+            trouble(name, version.to_string(), &reason)
+        });
+        let mute = shelf.serving.keys().filter(|name| !shelf.answers(name));
+        let mute = mute.map(|name| {
+            trouble(name, String::new(), "of its versions only the shadow is served, and a shadow answers nobody")
+        });
+        let unread = shelf.unread.iter().filter(|(name, _)| !shelf.serving.contains_key(*name));
+        let unread = unread.map(|(name, why)| trouble(name, String::new(), why));
+        let unloaded = shelf.unloaded.iter().map(|(name, reason)| trouble(name, String::new(), reason));
+        let is_unloaded = |own: &Trouble| shelf.unloaded.contains_key(&own.name);
+        let all = broken.chain(unclear).chain(absent).chain(mute).chain(unread);
+        let mut all: Vec<Trouble> = all.filter(|own| !is_unloaded(own)).collect();
+        self.registry.metrics().repository().broken.set(all.len() as f64);
+        all.extend(unloaded);
+        *self.troubles() = all;
+    }
+}
+
+/// A file's path before a colon is left out.
+pub(super) fn without_path(reason: &str) -> String {
+    match reason.split_once(": ") {
+        Some((path, rest)) if path.contains('/') => rest.to_owned(),
+        _ => reason.to_owned(),
+    }
+}
