@@ -17,8 +17,11 @@ use super::status::Refusal;
 /// Most bytes that are set aside for a body on the strength of its announced length alone.
 pub(super) const TRUSTED_LENGTH: u64 = 1024 * 1024;
 
-/// Tensors and answers below this many bytes take no part of the room for bodies: the number of connections bounds those.
+/// Tensors and texts below this many bytes take no part of the room for bodies: the number of connections bounds those.
 pub(super) const UNCOUNTED: usize = 64 * 1024;
+
+/// The same of answers, of which a connection over HTTP/2 may have hundreds that its client does not take.
+const UNCOUNTED_ANSWER: usize = 16 * 1024;
 
 /// Bytes of JSON from which on a thread for blocking work does the conversion: it then takes about a
 /// millisecond, for which a worker of the runtime would keep others' requests waiting.
@@ -72,7 +75,7 @@ impl Room {
             );
             return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
-        if bytes < UNCOUNTED { Ok(None) } else { self.reserve(bytes).map(Some) }
+        if bytes < UNCOUNTED_ANSWER { Ok(None) } else { self.reserve(bytes).map(Some) }
     }
 
     /// What is `taken`, but for what is not needed where it is for `bytes` bytes.
