@@ -10,7 +10,7 @@ use http::StatusCode;
 
 use super::arrival::Came;
 use super::status::Refusal;
-use crate::error::{Error, Outcome};
+use crate::error::Error;
 use crate::opaque;
 use crate::quote::Quoted;
 use crate::registry::{Answer, Model, Priority};
@@ -38,28 +38,6 @@ pub(super) struct Call {
 #[derive(Debug)]
 pub(super) struct Called {
     answer: Answer,
-}
-
-/// A request that is not answered.
-pub(super) struct Unanswered {
-    /// Why.
-    pub(super) refusal: Refusal,
-    /// Whether the model has too much to do. Not where the caller allows less time than the model's cap.
-    pub(super) is_too_much: bool,
-}
-
-impl Unanswered {
-    /// A refusal by `model`, or on the way to it; `is_own` where the caller set a time of its own.
-    pub(super) fn of(refusal: Refusal, model: &Arc<Model>, is_own: bool) -> Unanswered {
-        let is_too_much = is_of_load(&refusal) && !is_own;
-        Unanswered { refusal: refusal.of(model), is_too_much }
-    }
-}
-
-/// Whether less to do would have spared it: a worker that is being replaced refuses few and many alike, and to let fewer through
-/// would only lose the others.
-fn is_of_load(refusal: &Refusal) -> bool {
-    [Outcome::Shed, Outcome::Full].iter().any(|outcome| outcome.label() == refusal.reason())
 }
 
 impl Call {
@@ -159,7 +137,7 @@ mod tests {
             (Error::Untold, false),
             (Error::ModelFailed, false),
         ] {
-            assert_eq!(is_of_load(&Refusal::from(error.clone())), is, "{error}");
+            assert_eq!(Refusal::from(error.clone()).is_too_much(), is, "{error}");
         }
     }
 }

@@ -34,7 +34,7 @@ use super::guard::Guard;
 use super::http2::{self, Line, Spoken};
 use super::listener::Listener;
 use super::outstanding::{Begun, Outstanding};
-use super::quick::Quick;
+use super::quick::{Quick, timed};
 use super::refusals::Refusals;
 use super::routes::For;
 use super::socket::{Socket, Stream, Wire};
@@ -506,13 +506,14 @@ async fn answer_http1(
     peer: Option<SocketAddr>,
     outstanding: Outstanding,
 ) -> Result<Response, Infallible> {
-    let (arrival, chunks_end) = match outstanding.begin() {
-        Some(Begun { arrived, chunks_end }) => (Arrival(arrived), chunks_end),
-        None => (Arrival::now(), None),
+    let (arrival, chunks_end, through) = match outstanding.begin() {
+        Some(Begun { arrived, chunks_end, through }) => (Arrival(arrived), chunks_end, through),
+        None => (Arrival::now(), None, None),
     };
     let _answered = Answered(outstanding);
     let (request, unread) = lent(of_its_authority(request));
-    let mut response = answer(counter, request, peer, arrival).await;
+    let (mut response, spent) = timed(answer(counter, request, peer, arrival)).await;
+    through.inspect(|through| through.ended(&response, spent));
     if let Some(unread) = unread
         && !response.headers().contains_key(CONNECTION)
         && !unread.swallow().await
@@ -562,14 +563,14 @@ async fn answer(counter: Counter, mut request: Request<Body>, peer: Option<Socke
         response.headers_mut().insert(CONNECTION, CLOSE);
     }
     response.headers_mut().insert(RequestId::HEADER, id.value());
-    let refusal = response.extensions_mut().remove::<Refusal>();
-    if let Some(refusal) = &refusal {
+    let refusal = response.extensions().get::<Refusal>();
+    if let Some(refusal) = refusal {
         refusals.note(refusal, &id, span.span_ref());
     }
     // In gRPC the status is said behind the answer, and that of HTTP is always 200.
-    let status = refusal.as_ref().map_or(response.status(), Refusal::status).as_u16();
+    let status = refusal.map_or(response.status(), Refusal::status).as_u16();
     quick.http.count(status);
-    span.finish(status, refusal.as_ref().map(Refusal::reason));
+    span.finish(status, refusal.map(Refusal::reason));
     response
 }
 

@@ -25,7 +25,7 @@ use super::Options;
 use super::chunks::{Chunks, Followed};
 use super::head::{self, Framing};
 use super::outstanding::{Begun, Outstanding};
-use super::quick::{Quick, Reply, Ride, Taken};
+use super::quick::{Quick, Reply, Ride, Taken, Through};
 use super::refusals::Refusals;
 use super::socket::Socket;
 use super::status::Refusal;
@@ -77,6 +77,8 @@ pub(super) struct Guard {
     /// Whether any head has passed: before that, an idle connection is a slow head.
     greeted: bool,
     outstanding: Outstanding,
+    /// Of the head that comes next.
+    through: Option<Through>,
     /// When the bytes came that were read last.
     heard: Instant,
     /// When the first of the head came.
@@ -125,6 +127,7 @@ impl Guard {
             chunks_end: Arc::default(),
             greeted: false,
             outstanding: Outstanding::default(),
+            through: None,
             heard: now,
             arrived: now,
             refusal: None,
@@ -291,7 +294,7 @@ impl Guard {
         };
         self.head.clear();
         self.greeted = true;
-        let mut begun = Begun { arrived: self.arrived, chunks_end: None };
+        let mut begun = Begun { arrived: self.arrived, chunks_end: None, through: self.through.take() };
         self.phase = match framing {
             Framing::Length(0) => Phase::Head,
             Framing::Length(length) => Phase::Body(length),
@@ -335,6 +338,10 @@ impl Guard {
         self.rest_since = None;
         match self.quick.take(&head, &bytes[..head.len], body, self.heard) {
             Taken::Passed => return None,
+            Taken::Through(through) => {
+                self.through = Some(through);
+                return None;
+            }
             Taken::Refused(reply) => {
                 self.reply = Some(reply);
                 self.refuse_body(length - there as u64);

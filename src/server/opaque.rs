@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::app::{App, Asked};
 use super::arrival::{Came, Coming};
 use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
-use super::call::{Unanswered, timing};
+use super::call::timing;
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
 use super::v2::{self, coding};
@@ -123,8 +123,9 @@ async fn answer(
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
     let (asking, whole) = read(app, model, &parts, body).await.inspect_err(|_| model.count_unreadable())?;
-    let Written { status, content_type, body, timing, .. } =
-        infer(app, model, coming.whole(whole), span, asking).await?;
+    let is_own = asking.timeout.is_some();
+    let written = infer(app, model, coming.whole(whole), span, asking).await;
+    let Written { status, content_type, body, timing, .. } = written.map_err(|refusal| refusal.in_own_time(is_own))?;
     let mut response = coding::as_wished(&parts.headers, body, &app.room).await?;
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -139,7 +140,7 @@ pub(super) async fn answer_plain(
     came: Came,
     within: Duration,
     ask: Ask,
-) -> Result<Written, Unanswered> {
+) -> Result<Written, Refusal> {
     let (answered, is_own) = match rows(&ask.begin, &ask.body, &ask.query, &app.room) {
         Ok(asked) => {
             let is_own = asked.timeout.is_some();
@@ -151,7 +152,7 @@ pub(super) async fn answer_plain(
             (Err(refusal), false)
         }
     };
-    answered.map_err(|refusal| Unanswered::of(refusal, model, is_own))
+    answered.map_err(|refusal| refusal.of(model).in_own_time(is_own))
 }
 
 /// A request as it came whole.

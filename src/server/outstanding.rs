@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
+use super::quick::Through;
+
 /// Requests of one connection whose heads passed to hyper and that are not answered yet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Outstanding(Arc<Passed>);
@@ -24,6 +26,8 @@ pub(super) struct Begun {
     pub(super) arrived: Instant,
     /// Of a chunked body, whether its end is in, and is beyond doubt.
     pub(super) chunks_end: Option<Arc<AtomicBool>>,
+    /// Who is to hear what becomes of it.
+    pub(super) through: Option<Through>,
 }
 
 impl Outstanding {

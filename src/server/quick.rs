@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use axum::response::Response;
 use bytes::buf::Chain;
 use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
@@ -18,7 +19,6 @@ use tokio::time::Instant;
 use super::access::{Door, Right, Said};
 use super::app::App;
 use super::arrival::{Arrival, Came};
-use super::call::Unanswered;
 use super::head::{self, Ask, Form, Head};
 use super::opaque as answers;
 use super::refusals::Refusals;
@@ -51,10 +51,33 @@ pub(super) type Ride = Pin<Box<dyn Future<Output = Reply> + Send>>;
 pub(super) enum Taken {
     /// Hyper gets it.
     Passed,
+    /// Hyper gets it, and it was judged here.
+    Through(Through),
     /// It is refused, unparsed.
     Refused(Reply),
     /// It is answered here.
     Riding(Ride),
+}
+
+/// A request that was let through and is answered by hyper: too long to come in one piece, for one.
+#[derive(Debug, Clone)]
+pub(super) struct Through {
+    quick: Arc<Quick>,
+    model: Arc<Model>,
+    since: Instant,
+}
+
+impl Through {
+    /// Learns what became of it, as of those that are answered here: the model answers both, and `spent` was the thread's time for it.
+    pub(super) fn ended(&self, response: &Response, spent: Duration) {
+        let refusal = response.extensions().get::<Refusal>();
+        let mut fronts = self.quick.fronts();
+        if refusal.is_some_and(Refusal::is_too_much) {
+            fronts.gate(&self.model).refused(spent);
+        } else if response.status().is_success() {
+            fronts.gate(&self.model).answered(self.since.elapsed());
+        }
+    }
 }
 
 /// What one thread knows: of its sockets' queue, and of each model.
@@ -168,7 +191,7 @@ impl Quick {
                 let came = Came { arrival: Arrival(arrived), whole: now, caller };
                 Taken::Riding(Box::pin(Arc::clone(self).ride(model, wanted, id, came)))
             }
-            _ => Taken::Passed,
+            _ => Taken::Through(Through { quick: Arc::clone(self), model, since: now }),
         }
     }
 
@@ -176,15 +199,7 @@ impl Quick {
         let Came { arrival: Arrival(arrived), whole: begun, .. } = came;
         let within = self.fronts().way_back.leaves(model.spec().max_latency);
         let answering = wanted.of(&self.app, &model, came, within);
-        let mut answering = std::pin::pin!(std::panic::AssertUnwindSafe(answering).catch_unwind());
-        let mut spent = Duration::ZERO;
-        let answered = std::future::poll_fn(|context| {
-            let since = Instant::now();
-            let polled = answering.as_mut().poll(context);
-            spent += since.elapsed();
-            polled
-        })
-        .await;
+        let (answered, spent) = timed(std::panic::AssertUnwindSafe(answering).catch_unwind()).await;
         let refusal = match answered {
             Ok(Ok(answer)) => {
                 {
@@ -198,8 +213,8 @@ impl Quick {
                 let closes = self.app.registry.is_draining();
                 return answer.into_reply(&id, closes);
             }
-            Ok(Err(Unanswered { refusal, is_too_much })) => {
-                if is_too_much {
+            Ok(Err(refusal)) => {
+                if refusal.is_too_much() {
                     self.fronts().gate(&model).refused(spent);
                 }
                 refusal
@@ -231,6 +246,19 @@ impl Quick {
     }
 }
 
+/// What comes of a future, and how much of the thread's time it took.
+pub(super) async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
+    let (mut future, mut spent) = (std::pin::pin!(future), Duration::ZERO);
+    let made = std::future::poll_fn(|context| {
+        let since = Instant::now();
+        let polled = future.as_mut().poll(context);
+        spent += since.elapsed();
+        polled
+    })
+    .await;
+    (made, spent)
+}
+
 fn refusal(why: Why) -> Refusal {
     let message = match why {
         Why::Late => "refused: it waited too long to be answered in time; retry later",
@@ -247,7 +275,7 @@ enum Wanted {
 }
 
 impl Wanted {
-    async fn of(self, app: &App, model: &Arc<Model>, came: Came, within: Duration) -> Result<Good, Unanswered> {
+    async fn of(self, app: &App, model: &Arc<Model>, came: Came, within: Duration) -> Result<Good, Refusal> {
         Ok(match self {
             Wanted::Tensors { body, json } => {
                 let answer = v2::answer_plain(app, model, came, within, &body, json).await?;

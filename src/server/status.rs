@@ -14,7 +14,7 @@ use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WW
 use serde::Serialize;
 
 use crate::batcher;
-use crate::error::Error;
+use crate::error::{Error, Outcome};
 use crate::quote::on_one_line;
 use crate::registry::Model;
 use crate::telemetry::RequestId;
@@ -34,6 +34,8 @@ pub(super) struct Refusal {
     message: Cow<'static, str>,
     retry_after: Option<Duration>,
     closes: bool,
+    /// Whether its caller set a time of his own, which may be why.
+    is_own: bool,
     /// Methods that the path takes, where it does not take that of the request.
     allow: Option<&'static str>,
 }
@@ -47,7 +49,7 @@ impl Refusal {
             Cow::Owned(message) => Cow::Owned(on_one_line(&message, MOST_MESSAGE)),
             ours => ours,
         };
-        Refusal { status, reason, model: None, message, retry_after: None, closes: false, allow: None }
+        Refusal { status, reason, model: None, message, retry_after: None, closes: false, is_own: false, allow: None }
     }
 
     /// 405, of a path that takes these methods.
@@ -121,6 +123,17 @@ impl Refusal {
     pub(super) fn of_own_deadline(mut self) -> Refusal {
         self.status = StatusCode::GATEWAY_TIMEOUT;
         self
+    }
+
+    /// The same refusal; `is_own` where the caller set a time of his own.
+    pub(super) fn in_own_time(self, is_own: bool) -> Refusal {
+        Refusal { is_own, ..self }
+    }
+
+    /// Whether less to do would have spared it. A worker that is being replaced refuses few and many alike: to let fewer through would only
+    /// lose the others.
+    pub(super) fn is_too_much(&self) -> bool {
+        !self.is_own && [Outcome::Shed, Outcome::Full].iter().any(|outcome| outcome.label() == self.reason)
     }
 
     /// Why, in a word for logs and spans; of an error of the registry mostly the outcome's name in the metrics.

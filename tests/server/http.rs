@@ -6,6 +6,7 @@ mod v1;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -1181,6 +1182,32 @@ async fn while_models_are_loaded_probes_are_answered_and_say_what_is_missing() {
     let ready = server.get("/v2/health/ready").await;
     assert_eq!((ready.status, ready.json()), (200, json!({ "ready": true, "live": true })));
     server.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn requests_too_long_to_come_in_one_piece_are_refused_from_their_heads_where_the_model_has_too_much_to_do() {
+    let model = ModelSpec { max_latency: Duration::from_millis(100), ..stand_in("m", "1", Duration::from_millis(30)) };
+    let server = start(Options::default(), vec![model]).await;
+    // Numbers that take time to read, and that the model is then not asked for.
+    let body = request(json!(vec![0.123_456_7; 8])).to_string();
+    let body = format!("{{\"id\":\"{}\",{}", "a".repeat(500), &body[1..]) + &" ".repeat(40_000);
+    let is_seen = AtomicBool::new(false);
+    let callers = futures_util::future::join_all((0..24).map(|_| async {
+        while !is_seen.load(Ordering::Relaxed) {
+            server.post_bytes("/v2/models/m/infer", "", body.as_bytes()).await;
+        }
+    }));
+    let watcher = async {
+        loop {
+            let metrics = server.get("/metrics").await.text;
+            let unread = "uncork_sheds_total{model=\"m\",version=\"1\",reason=\"unread\"} ";
+            let count = metrics.lines().find_map(|line| line.strip_prefix(unread)).expect(unread);
+            if count != "0" {
+                return is_seen.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    tokio::time::timeout(HANGS, async { tokio::join!(callers, watcher) }).await.expect("some are refused unread");
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use super::app::{App, Asked};
 use super::arrival::{Came, Coming};
 use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
-use super::call::{Called, Unanswered};
+use super::call::Called;
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
 use crate::registry::Model;
@@ -69,7 +69,9 @@ async fn answer(
     let (parts, body) = request.into_parts();
     let read = read(&app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
     let (read, whole) = read;
-    let written = ask(&app, model, coming.whole(whole), span, read).await?;
+    let is_own = read.request.call.timeout.is_some();
+    let written = ask(&app, model, coming.whole(whole), span, read).await;
+    let written = written.map_err(|refusal| refusal.in_own_time(is_own))?;
     let Written { body, json, timing, .. } = written;
     let mut response = coding::as_wished(&parts.headers, body, &app.room).await?;
     let headers = response.headers_mut();
@@ -102,7 +104,7 @@ pub(super) async fn answer_plain(
     within: Duration,
     body: &[u8],
     json: Option<usize>,
-) -> Result<Written, Unanswered> {
+) -> Result<Written, Refusal> {
     let (answered, is_own) = match decode(body, json, model, &app.room) {
         Ok(mut read) => {
             let timeout = &mut read.request.call.timeout;
@@ -115,7 +117,7 @@ pub(super) async fn answer_plain(
             (Err(refusal), false)
         }
     };
-    answered.map_err(|refusal| Unanswered::of(refusal, model, is_own))
+    answered.map_err(|refusal| refusal.of(model).in_own_time(is_own))
 }
 
 /// Asks the model.
