@@ -78,8 +78,7 @@ ALL = [
         " and can it be reached?",
         [
             target(
-                f"count(last_over_time(uncork_build_info{{{PROCESS}}}[1d]))"
-                f" - count(uncork_build_info{{{PROCESS}}} and on (job, instance) up{{{PROCESS}}} == 1)",
+                f"count(up{{{PROCESS}}} == 0 and on (job, instance) last_over_time(uncork_build_info{{{PROCESS}}}[1d])) or vector(0)",
                 "down",
             )
         ],

@@ -163,7 +163,7 @@ class LitServe(Foreign):
             method in vars(base) for base in kind.__mro__[: kind.__mro__.index(lit_api(kind))] for method in ("batch", "unbatch")
         )
         self._is_batched = (
-            own_batches or getattr(api, "max_batch_size", 1) > 1 or any((call.get("max_batch_size") or 1) > 1 for call in calls)
+            own_batches or getattr(api, "max_batch_size", 1) > 1 or any(takes_batches(call) for call in calls)
         )
         # A model of pydantic's is what FastAPI makes of the JSON.
         request = list(inspect.signature(api.decode_request).parameters.values())[:1]
@@ -224,7 +224,7 @@ class Mosec(Foreign):
         if len(stages) > 1:
             raise Failed(f"{name} is one of several stages ({', '.join(stages)}); uncork serves one class: join them in one forward()")
         refuse_streams(name, forward=found.forward, deserialize=found.deserialize, serialize=found.serialize)
-        self._is_batched = any((call.get("max_batch_size") or 1) > 1 for call in appended)
+        self._is_batched = any(takes_batches(call) for call in appended)
         self._worker = worker = found()
         worker.worker_id = 1
         worker.max_batch_size = setup.get("max_batch_size", 1) if self._is_batched else 1
@@ -408,10 +408,31 @@ def settings(kind: type, callees: tuple[str, ...]) -> list[dict[str, Any]]:
         callee = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if callee not in callees:
             continue
-        given: dict[str, Any] = {
-            word.arg: word.value.value if isinstance(word.value, ast.Constant) else True for word in node.keywords if word.arg
-        }
+        given: dict[str, Any] = {word.arg: said(word.value, kind) for word in node.keywords if word.arg}
+        if callee == "append_worker" and len(node.args) > 2:
+            given["max_batch_size"] = said(node.args[2], kind)
         if node.args and isinstance(node.args[0], ast.Name):
             given["0"] = node.args[0].id
         found.append(given)
     return found
+
+
+UNKNOWN: Any = True
+"""Something is said, and only running the module would tell what."""
+
+
+def said(value: ast.expr, kind: type) -> Any:
+    """What an expression in a class's module stands for: a constant, or a name that the module has."""
+    if isinstance(value, ast.Constant):
+        return value.value
+    if isinstance(value, ast.Name):
+        return getattr(sys.modules.get(kind.__module__), value.id, UNKNOWN)
+    if isinstance(value, ast.Attribute):
+        return getattr(said(value.value, kind), value.attr, UNKNOWN)
+    return UNKNOWN
+
+
+def takes_batches(call: dict[str, Any]) -> bool:
+    """Whether the class is given more than one row at a time. A size that is not known is one of batches: nobody else says one."""
+    size = call.get("max_batch_size")
+    return size is UNKNOWN or (size or 1) > 1

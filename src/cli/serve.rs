@@ -14,6 +14,7 @@ use uncork_commands::{USAGE, complain, say};
 
 use super::{descriptors, log};
 use crate::config::{self, Config, Flags};
+use crate::opaque;
 use crate::registry::{LoadErrors, Registry};
 use crate::repository::{Reloaded, Repository, Settings};
 use crate::server::{Ended, Options, Server};
@@ -406,7 +407,11 @@ fn banner(registry: &Registry, urls: &[String]) -> String {
         lines.push(format!("Page: {url}/ (metrics at /metrics, the API at /docs)"));
         if let Some(model) = models.first() {
             let name = model.name();
-            lines.push(format!("Try:  uncork loadtest {url} --model {name} --rate 200 --for 10s"));
+            lines.push(if opaque::is_opaque(model.signature()) {
+                format!("Try:  curl {url}/models/{name} -d BODY, with a BODY that it takes; a load: uncork loadtest {url}/models/{name} --body FILE")
+            } else {
+                format!("Try:  uncork loadtest {url} --model {name} --rate 200 --for 10s")
+            });
         }
     }
     lines.join("\n")

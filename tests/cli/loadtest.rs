@@ -459,6 +459,13 @@ fn wrong_usage_and_dead_servers_are_told_with_what_to_do() {
         (&[&url, "--model", "m", "--rate", "5", "--slo", "p99<=5"], "write us, ms or s"),
         (&[&url, "--model", "m", "--rate", "5", "--slo", "on-time>=99%"], "--deadline 50ms"),
         (&[&url, "--model", "m", "--rate", "5", "--find-max-rate"], "needs an objective"),
+        (
+            &[&url, "--model", "m", "--find-max-rate", "--max-rate", "90", "--for", "1s", "--slo", "errors<=0.1%"],
+            "run for longer with --for",
+        ),
+        (&[&url, "--model", "m", "--rate", "5", "--steps", "3"], "--sweep"),
+        (&[&url, "--model", "m", "--rate", "5", "--max-rate", "3"], "--find-max-rate"),
+        (&[&url, "--model", "m", "--rate", "5", "--timeout", "1s", "--slo", "p90<=2s"], "raise it beyond"),
         (&[&url, "--model", "m", "--sweep", "5..1"], "must rise"),
         (&[&url, "--model", "m", "--rate", "5", "--mmpp", "1..5"], "leave --rate out"),
         (&[&url, "--model", "m", "--closed-loop", "5", "--find-max-rate", "--slo", "p9<=1s"], "changes the rate"),

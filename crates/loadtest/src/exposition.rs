@@ -48,7 +48,9 @@ impl Exposition {
     /// A model's latency cap in seconds.
     pub fn max_latency_seconds(&self, model: &str) -> Option<f64> {
         let of = |sample: &&Sample| sample.name == MAX_LATENCY && sample.label("model") == Some(model);
-        self.samples.iter().find(of).map(|sample| sample.value)
+        // Of several versions the highest answers, unless others are asked for.
+        let version = |sample: &&Sample| sample.label("version").and_then(|version| version.parse::<u64>().ok());
+        self.samples.iter().filter(of).max_by_key(version).map(|sample| sample.value)
     }
 
     /// How many batches of a model had at most so many rows, by that number; infinity as the last.

@@ -68,6 +68,19 @@ pub struct Url {
     pub path: String,
 }
 
+impl fmt::Display for Url {
+    /// As it could be written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.socket {
+            Some(socket) => write!(f, "unix:{}", socket.display()),
+            None => {
+                let scheme = if self.is_secured { "https" } else { "http" };
+                write!(f, "{scheme}://{}{}", self.host, self.path.trim_end_matches('/'))
+            }
+        }
+    }
+}
+
 impl Url {
     /// Reads `http://host[:port][/path]`, the same with `https`, or `unix:PATH` of a socket.
     ///

@@ -310,9 +310,11 @@ fn made_up(input: &Input, numbers: usize, chance: &mut Xoshiro256PlusPlus) -> Re
         "INT8" | "INT16" | "INT32" | "INT64" | "UINT8" | "UINT16" | "UINT32" | "UINT64" => {
             Ok(vec![if input.name.contains("mask") { 1.0 } else { 0.0 }; numbers])
         }
-        other => {
-            Err(format!("input '{}' is of type {other}, which nobody can make up; give bodies with --body", input.name))
-        }
+        other => Err(format!(
+            "input '{}' is of type {other}, which nobody can make up; give bodies with --body, for a model that takes any body to \
+                 URL/models/NAME",
+            input.name
+        )),
     }
 }
 

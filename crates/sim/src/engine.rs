@@ -67,6 +67,7 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
     }
     let mut engine = Engine {
         now: Instant::EPOCH,
+        last: Instant::EPOCH,
         dispatcher,
         tracks,
         flights: Vec::new(),
@@ -76,7 +77,7 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
     };
     let begin = source.peek().unwrap_or_default();
     engine.run(source);
-    let span = engine.now.since(begin);
+    let span = engine.last.since(begin);
     let mut outcomes: Vec<Outcome> = engine.tracks.into_iter().map(|track| track.outcome).collect();
     outcomes.iter_mut().for_each(|outcome| outcome.span = span);
     outcomes
@@ -84,6 +85,8 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
 
 struct Engine {
     now: Instant,
+    /// When the last request came, was answered or was refused. Rehearsals go on behind it.
+    last: Instant,
     dispatcher: Dispatcher,
     tracks: Vec<Track>,
     flights: Vec<Flight>,
@@ -123,6 +126,7 @@ impl Engine {
             }
             while source.peek().is_some_and(|at| at <= now) {
                 let Some(arrival) = source.pop() else { break };
+                self.last = self.last.max(arrival.at);
                 let track = &mut self.tracks[arrival.model];
                 let within = arrival.within.map_or(track.max_latency, |own| own.min(track.max_latency));
                 let rows = arrival.rows.clamp(1, self.dispatcher.most_rows(arrival.model));
@@ -149,6 +153,7 @@ impl Engine {
                     track.outcome.batches += 1;
                     track.outcome.rows += rows as u64;
                     track.outcome.busy += time;
+                    self.last = self.last.max(end);
                     let mut late = 0;
                     for entry in &entries {
                         late += usize::from(end > entry.deadline);
@@ -166,6 +171,7 @@ impl Engine {
                     self.flights.push(Flight { end: now + time, took: time, ticket, late: 0 });
                 }
                 Step::Shed(Shed { lane, entries, .. }) => {
+                    self.last = self.last.max(now);
                     for entry in &entries {
                         self.tracks[lane].outcome.refused(entry);
                         source.answered(lane, now);
@@ -271,6 +277,14 @@ mod tests {
             let busy: f64 = outcomes.iter().map(|o| o.busy_fraction(runners)).sum();
             assert!(busy > 0.99, "{busy}");
         }
+    }
+
+    #[test]
+    fn the_time_of_a_run_ends_with_its_last_request_though_sizes_are_rehearsed_behind_it() {
+        let slow = Model { service: Service::affine(ms(1_500.0), ms(1.0)), tried: Some(2), ..model(10_000.0, 1) };
+        let arrivals = (0..3).map(|i| Arrival::at(Instant::EPOCH + ms(1_000.0 * f64::from(i)))).collect();
+        let outcome = simulate(1, vec![slow], vec![arrivals], 1).remove(0);
+        assert!(outcome.rehearsals > 0 && outcome.span < ms(8_000.0), "{} {:?}", outcome.rehearsals, outcome.span);
     }
 
     #[test]

@@ -89,6 +89,8 @@ pub(super) struct Arriving {
     pub(super) words: String,
     /// Requests a second, if there is one number for it.
     pub(super) rate: Option<f64>,
+    /// How long it is to be at most, where that was said: a trace is shorter at a higher rate.
+    pub(super) most: Option<Duration>,
 }
 
 impl Flags {
@@ -130,7 +132,7 @@ impl Flags {
             (length, known) => length.or(known).unwrap_or(USUAL_LENGTH),
         };
         let load = OpenLoad { times, rows: self.rows.clone(), warm_up: self.warm_up, length, seed: self.seed };
-        Ok(Arriving { load: Load::Open(load), words, rate })
+        Ok(Arriving { load: Load::Open(load), words, rate, most: self.length })
     }
 
     fn closed(&self, callers: usize) -> Arriving {
@@ -141,6 +143,7 @@ impl Flags {
             load: Load::Closed(ClosedLoad { callers, think, rows, warm_up, length, seed }),
             words: format!("{callers} callers in a closed loop{think_words}"),
             rate: None,
+            most: None,
         }
     }
 

@@ -60,12 +60,19 @@ struct Latency {
 
 #[derive(Debug, Deserialize)]
 struct Stretch {
+    /// How long it was; reports of before that was said have stretches of a second.
+    #[serde(default = "one")]
+    seconds: f64,
     due: f64,
     good: f64,
     refused: f64,
     failed: f64,
     p50_ms: Option<f64>,
     p99_ms: Option<f64>,
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 /// A figure of a report, or of a stretch of its timeline.
@@ -126,8 +133,8 @@ fn lines(before: &Written, after: &Written) -> Vec<Vec<String>> {
         ]);
     };
     let share = |part: f64, all: f64| (all > 0.0).then(|| part / all);
-    add("requests a second", &|w| Some(w.offered_per_second), Unit::Number, Some(&|s| Some(s.due)));
-    add("good answers a second", &|w| Some(w.answers_per_second), Unit::Number, Some(&|s| Some(s.good)));
+    add("requests a second", &|w| Some(w.offered_per_second), Unit::Number, Some(&|s| Some(s.due / s.seconds)));
+    add("good answers a second", &|w| Some(w.answers_per_second), Unit::Number, Some(&|s| Some(s.good / s.seconds)));
     add("answered well", &|w| share(w.good, w.requests), Unit::Share, Some(&|s| share(s.good, s.due)));
     add("refused", &|w| share(w.refused, w.requests), Unit::Share, Some(&|s| share(s.refused, s.due)));
     add("errors", &|w| share(w.errors.all, w.requests), Unit::Share, Some(&|s| share(s.failed, s.due)));
@@ -140,7 +147,9 @@ fn lines(before: &Written, after: &Written) -> Vec<Vec<String>> {
 }
 
 fn stretches(written: &Written, each: Of<'_, Stretch>) -> Vec<f64> {
-    written.timeline.iter().filter_map(each).collect()
+    // One that was cut short says less than the others.
+    let whole = written.timeline.first().map_or(0.0, |first| first.seconds);
+    written.timeline.iter().filter(|stretch| stretch.seconds >= 0.99 * whole).filter_map(each).collect()
 }
 
 /// Whether two samples differ by more than chance.

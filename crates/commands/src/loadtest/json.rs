@@ -111,13 +111,15 @@ fn trial(report: &Report, trial: &Trial) -> Value {
 
 fn timeline(trial: &Trial) -> Value {
     let slot_seconds = trial.run.tally.slot_length().as_secs_f64();
+    // The last one may be cut short.
+    let seconds = |i: usize| (trial.run.seconds - i as f64 * slot_seconds).clamp(0.0, slot_seconds);
     let slot = |(i, slot): (usize, &uncork_loadtest::Slot)| {
         let at = |quantile| match slot.latency.is_empty() {
             true => Value::Null,
             false => json!(slot.latency.value_at_quantile(quantile) as f64 / 1e3),
         };
         json!({
-            "from_second": i as f64 * slot_seconds, "due": slot.due, "good": slot.good, "refused": slot.refused,
+            "from_second": i as f64 * slot_seconds, "seconds": seconds(i), "due": slot.due, "good": slot.good, "refused": slot.refused,
             "failed": slot.failed, "p50_ms": at(0.5), "p99_ms": at(0.99), "max_ms": at(1.0),
         })
     };

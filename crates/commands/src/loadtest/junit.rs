@@ -28,7 +28,11 @@ pub(super) fn text(report: &Report) -> String {
         cases.push((format!("the objectives are met at {rate:.0}/s"), String::new()));
     }
     if cases.is_empty() {
-        let inside = if inconclusive { format!("<error message=\"{}\"/>", escaped(&line)) } else { String::new() };
+        let inside = match report.outcome() {
+            Outcome::Inconclusive => format!("<error message=\"{}\"/>", escaped(&line)),
+            Outcome::Missed => format!("<failure message=\"{}\"/>", escaped(&line)),
+            _ => String::new(),
+        };
         cases.push(("a run without objectives".into(), inside));
     }
     let failures = cases.iter().filter(|(_, inside)| inside.starts_with("<failure")).count();

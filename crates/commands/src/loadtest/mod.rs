@@ -61,12 +61,12 @@ pub struct Loadtest {
 
     /// With --find-max-rate: how near the found rate is to one that misses, as a share of it
     #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = number(0.005..=0.5))]
-    #[arg(help_heading = "Objectives")]
+    #[arg(requires = "find_max_rate", help_heading = "Objectives")]
     resolution: f64,
 
     /// With --find-max-rate: no rate above this is tried
     #[arg(long, value_name = "R", default_value = "1000000", value_parser = number(1.0..=1e7))]
-    #[arg(help_heading = "Objectives")]
+    #[arg(requires = "find_max_rate", help_heading = "Objectives")]
     max_rate: f64,
 
     /// Measure at several rates from A to B, each for --for: the throughput-latency curve
@@ -74,9 +74,9 @@ pub struct Loadtest {
     #[arg(help_heading = "Objectives")]
     sweep: Option<(f64, f64)>,
 
-    /// With --sweep: how many rates, at equal distances
-    #[arg(long, value_name = "N", default_value = "8", value_parser = arrivals::steps(), help_heading = "Objectives")]
-    steps: usize,
+    /// With --sweep: how many rates, at equal distances [default: 8]
+    #[arg(long, value_name = "N", value_parser = arrivals::steps(), help_heading = "Objectives")]
+    steps: Option<usize>,
 
     /// Connections at most; they are opened as requests need them, one request at a time on each
     #[arg(long, value_name = "N", default_value = "1000", value_parser = count(1..=60_000), help_heading = "Generator")]
@@ -151,6 +151,9 @@ Examples:
   uncork loadtest --compare before.json after.json
       what changed, and what of it is more than chance";
 
+/// Rates of a sweep.
+const USUAL_STEPS: usize = 8;
+
 impl Loadtest {
     /// Sends, judges, and prints what came of it.
     pub fn run(self) -> ExitCode {
@@ -182,6 +185,9 @@ impl Loadtest {
                 "--find-max-rate needs an objective that says which rates are too high, as in --slo 'p99<=25ms'".into(),
             );
         }
+        if self.steps.is_some() && self.sweep.is_none() {
+            return Err("--steps goes with --sweep only; leave it out".into());
+        }
         self.check_outputs()?;
         let usual_rate = match self.sweep {
             Some((low, _)) => Some(low),
@@ -198,6 +204,13 @@ impl Loadtest {
         };
         let aim = self.aim.take(&sizes, self.arrivals.seed)?;
         let slos = self.slos(&aim)?;
+        if let Some(slo) = slos.iter().find(|slo| slo.latency_bound().is_some_and(|bound| bound > self.timeout)) {
+            return Err(format!(
+                "{}: --timeout is {:?}, so that no request can take that long; raise it beyond the objective",
+                slo.text(),
+                self.timeout
+            ));
+        }
         let means = Means {
             address: aim.place.address.clone(),
             speech: aim.place.speech.clone(),
@@ -208,7 +221,7 @@ impl Loadtest {
         };
         let stop = Stop::listen()?;
         let series = match self.sweep {
-            Some(range) => trials::Series::Sweep { range, steps: self.steps },
+            Some(range) => trials::Series::Sweep { range, steps: self.steps.unwrap_or(USUAL_STEPS) },
             None if self.find_max_rate => trials::Series::Search {
                 first: self.arrivals.rate,
                 highest: self.max_rate,

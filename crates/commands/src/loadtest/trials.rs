@@ -7,7 +7,7 @@ use super::arrivals::Arriving;
 use super::live;
 use super::report::{Batches, Made, Purpose, Report, Trial};
 use super::stop::Stop;
-use uncork_loadtest::{Heard, Load, Means, Next, Run, Search, Slo, Verdict, short};
+use uncork_loadtest::{Heard, Load, Means, Next, OpenLoad, Run, Search, Slo, Verdict, short};
 
 /// Where a search begins that is told nothing: low enough for any server, and seven doublings from ten thousand.
 pub(super) const FIRST_RATE: f64 = 100.0;
@@ -56,9 +56,33 @@ impl Trials {
                 Ok(self.report(Purpose::Sweep, trials, main))
             }
             Series::Search { first, highest, resolution } => {
-                self.search(Search::new(first.unwrap_or(FIRST_RATE), (LOWEST_RATE, *highest), *resolution))
+                let lowest = self.lowest_rate(*highest)?;
+                self.search(Search::new(first.unwrap_or(FIRST_RATE), (lowest, *highest), *resolution))
             }
         }
+    }
+
+    /// The lowest rate at which a run has as many requests as each objective takes: with fewer nothing is told, and a lower rate would tell
+    /// even less.
+    fn lowest_rate(&self, highest: f64) -> Result<f64, String> {
+        let least = self.slos.iter().map(Slo::least_requests).max().unwrap_or(0) as f64;
+        let load = &self.arriving.load;
+        let Load::Open(OpenLoad { times, length, .. }) = load else { return Ok(LOWEST_RATE) };
+        // A trace has as many requests at any rate.
+        if times.length().is_some() {
+            return Ok(LOWEST_RATE);
+        }
+        let seconds = length.as_secs_f64().max(1e-3);
+        // Chance leaves out some of them.
+        let lowest = ((least + 4.0 * least.sqrt()) / seconds).max(LOWEST_RATE);
+        if lowest > highest {
+            return Err(format!(
+                "the objectives take {least} requests, so {}/s in the {seconds} s of each run, and --max-rate is {}; run for longer with --for",
+                short(lowest.ceil()),
+                short(highest)
+            ));
+        }
+        Ok(lowest)
     }
 
     fn search(self, mut search: Search) -> Result<Report, String> {
@@ -98,6 +122,9 @@ impl Trials {
         };
         let mut load = load.clone();
         load.times = load.times.at_rate(rate)?;
+        if let Some(length) = load.times.length() {
+            load.length = self.arriving.most.map_or(length, |most| most.min(length));
+        }
         let trial = self.trial(Some(rate), &Load::Open(load), label, earlier)?;
         if !self.is_quiet {
             live::finished(&trial.line());
@@ -130,7 +157,7 @@ impl Trials {
     fn report(self, purpose: Purpose, trials: Vec<Trial>, main: usize) -> Report {
         Report {
             made: self.made,
-            url: format!("http://{}{}", self.aim.url.host, self.aim.url.path.trim_end_matches('/')),
+            url: self.aim.url.to_string(),
             model: self.aim.model,
             asked: self.aim.words,
             arrivals: self.arriving.words,

@@ -30,6 +30,7 @@ fn server(table: &Value, moved: &mut Moved) {
             "http" => {
                 let host = value["host"].as_str().unwrap_or("127.0.0.1");
                 let port = value["port"].as_u64().unwrap_or(3000);
+                let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
                 moved.server.push(("http", quoted(&format!("{host}:{port}"))));
             }
             "ssl" if value["enabled"] == true => {
@@ -83,6 +84,7 @@ fn note(path: &str, key: &str, value: &Value, moved: &mut Moved) {
 
 /// A module in Python with a class under `@bentoml.service`: what its decorators say, as far as that is written down there.
 pub(super) fn service(text: &str) -> Result<Moved, String> {
+    let text = &without_comments(text);
     let mut moved = Moved::default();
     for (at, _) in text.match_indices("@bentoml.service") {
         let rest = &text[at + "@bentoml.service".len()..];
@@ -103,8 +105,8 @@ pub(super) fn service(text: &str) -> Result<Moved, String> {
         for api in body.split("@bentoml.api").skip(1) {
             for (key, value) in arguments(api) {
                 match key {
-                    "max_latency_ms" => keep(&mut model, "max_latency_ms", value),
-                    "max_batch_size" => keep(&mut model, "max_batch_size", value),
+                    "max_latency_ms" => keep(&mut model, "max_latency_ms", value, &mut moved),
+                    "max_batch_size" => keep(&mut model, "max_batch_size", value, &mut moved),
                     "batchable" | "batch_dim" => {}
                     "route" => moved.note(key, "requests go to /v2/models/NAME/infer: docs/protocols.md"),
                     _ => moved.note(key, UNKNOWN),
@@ -124,10 +126,38 @@ pub(super) fn service(text: &str) -> Result<Moved, String> {
 }
 
 /// The first number counts, should several functions of a class have one.
-fn keep(model: &mut Model, key: &'static str, value: &str) {
+fn keep(model: &mut Model, key: &'static str, value: &str, moved: &mut Moved) {
     let is_new = !model.keys.iter().any(|(known, _)| *known == key);
     let number = Some(value.replace('_', "")).filter(|digits| digits.parse::<u64>().is_ok_and(|n| n > 0));
-    model.keys.extend(number.filter(|_| is_new).map(|number| (key, number)));
+    match number {
+        Some(number) if is_new => model.keys.push((key, number)),
+        Some(_) => {}
+        None => {
+            moved.note(key, "is no number in the file, but something that Python would have to tell: write it yourself")
+        }
+    }
+}
+
+/// The text without what stands behind `#`, but for those within quotes.
+fn without_comments(text: &str) -> String {
+    let (mut kept, mut quote, mut is_comment) = (String::with_capacity(text.len()), None, false);
+    for c in text.chars() {
+        is_comment &= c != '\n';
+        if is_comment {
+            continue;
+        }
+        match (quote, c) {
+            (None, '#') => {
+                is_comment = true;
+                continue;
+            }
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), c) if c == open || c == '\n' => quote = None,
+            _ => {}
+        }
+        kept.push(c);
+    }
+    kept
 }
 
 fn is_part(c: char) -> bool {

@@ -93,7 +93,7 @@ impl Moved {
         }
         for Note { key, why } in &self.notes {
             // A comment ends with its line.
-            let _ = writeln!(text, "# - {}: {why}", key.escape_debug());
+            let _ = writeln!(text, "# - {}: {why}", key.replace(char::is_control, " "));
         }
         text
     }
@@ -262,5 +262,31 @@ mod tests {
         }
         let text = toml(From::Torchserve, "config.yaml", "\"a\\nmax_latency_ms = 1\": 1\n");
         assert!(!text.contains("\nmax_latency_ms = 1\n"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_lost_where_files_are_as_people_write_them() {
+        let groups = "name: \"m\" instance_group [ { count: 2 kind: KIND_CPU }, { kind: KIND_CPU } ]\n\
+                      dynamic_batching { default_queue_policy { default_timeout_microseconds: 500 } }";
+        let text = toml(From::Triton, "config.pbtxt", groups);
+        assert!(text.matches("runners = 3\n").count() == 1 && text.contains("add the time of a batch"), "{text}");
+        is_valid(&text);
+        let python = "SIZE = 8\n@bentoml.service(traffic={'timeout': 9},  # seconds, don't wait\n)\nclass A:\n    @bentoml.api(\n        \
+                      batchable=True,\n        max_batch_size=SIZE,  # rows, don't raise\n        max_latency_ms=200,\n    )\n    def f(self): ...\n";
+        let text = toml(From::Bentoml, "service.py", python);
+        assert!(text.contains("max_latency_ms = 200\n") && text.contains("# - traffic: "), "{text}");
+        assert!(text.contains("# - max_batch_size: is no number in the file"), "{text}");
+        is_valid(&text);
+        let yaml = "version: 1\napi_server:\n  http:\n    host: '::'\n    port: 3000\nrunners:\n  m:\n    workers: 1\n";
+        assert!(toml(From::Bentoml, "bentoml_configuration.yaml", yaml).contains("http = \"[::]:3000\""));
+        let latest =
+            "model_config_list { config { base_path: '/m' model_version_policy { latest { num_versions: 2 } } } }";
+        let text = toml(From::Tfserving, "models.config", latest);
+        assert!(text.contains("name = \"model\"") && text.contains("# - model_version_policy: "), "{text}");
+        is_valid(&text);
+        let twice = "models={\"a\": {\"1.0\": {\"batchSize\": 2}, \"1.1\": {\"batchSize\": 4}}}\n";
+        let text = toml(From::Torchserve, "config.properties", twice);
+        assert!(text.contains("version = \"1\"") && text.contains("version = \"2\""), "{text}");
+        assert!(text.contains("# - models.a.1.1: versions are whole numbers"), "{text}");
     }
 }

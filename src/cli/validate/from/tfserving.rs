@@ -60,6 +60,9 @@ fn of_model(fields: &Value, moved: &mut Moved) {
             }
             ("model_platform" | "model_type", _) => {}
             ("model_version_policy", _) => {
+                if value.fields().iter().any(|(key, _)| key == "latest" || key == "all") {
+                    moved.note("model_version_policy", "a folder with numbered versions is served by 'models', and model.toml says which: versions = 2, or \"all\"");
+                }
                 let specific = value.fields().iter().find(|(key, _)| key == "specific");
                 let named = specific.iter().flat_map(|(_, specific)| specific.fields());
                 versions.extend(named.filter_map(|(_, version)| version.scalar().map(quoted)));
@@ -67,6 +70,10 @@ fn of_model(fields: &Value, moved: &mut Moved) {
             ("version_labels", _) => moved.note("version_labels", "versions are named by their numbers"),
             (other, _) => moved.note(other, UNKNOWN),
         }
+    }
+    if name.is_empty() {
+        name = "model".into();
+        moved.note("name", "is not said: 'model' stands for it");
     }
     if versions.is_empty() {
         moved.models.push(Model { name, keys: Vec::new() });

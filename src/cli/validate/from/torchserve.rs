@@ -50,11 +50,23 @@ pub(super) fn model(file: &Value) -> Moved {
 fn models(json: &str, moved: &mut Moved) -> Result<(), String> {
     let models: Value = serde_json::from_str(json).map_err(|error| format!("'models' is not JSON: {error}"))?;
     for (name, versions) in members(&models) {
+        let mut taken: Vec<u64> = Vec::new();
         for (version, table) in members(versions) {
             let mut model = of_model(name, &format!("models.{name}."), table, moved);
-            // Versions are whole numbers here.
-            let whole = version.split('.').next().filter(|whole| whole.parse::<u64>().is_ok());
-            model.keys.extend(whole.map(|whole| ("version", quoted(whole))));
+            // Versions are whole numbers here, and each is there once.
+            let whole = version.split('.').next().and_then(|whole| whole.parse::<u64>().ok());
+            if let Some(whole) = whole {
+                let own =
+                    if taken.contains(&whole) { taken.iter().max().map_or(whole, |most| most + 1) } else { whole };
+                if own != whole {
+                    moved.note(
+                        format!("models.{name}.{version}"),
+                        "versions are whole numbers here: it has the next one that is free",
+                    );
+                }
+                taken.push(own);
+                model.keys.push(("version", quoted(&own.to_string())));
+            }
             moved.models.push(model);
         }
     }

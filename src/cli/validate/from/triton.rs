@@ -32,22 +32,33 @@ pub(super) fn read(text: &str) -> Result<Moved, String> {
             _ => moved.note(key, UNKNOWN),
         }
     }
+    // One runner is what there is without a word.
+    model.keys.retain(|(key, value)| (*key, value.as_str()) != ("runners", "1"));
     // A list comes as a field for each of its items.
     moved.notes.dedup();
     moved.models.push(model);
     Ok(moved)
 }
 
+/// Groups add up, as Triton's own do.
 fn group(value: &Value, model: &mut Model, moved: &mut Moved) {
+    let mut count = 1;
     for (key, value) in value.fields() {
         match (key.as_str(), value.scalar()) {
-            ("count", Some("1")) | ("kind", Some("KIND_CPU" | "KIND_AUTO")) | ("name", _) => {}
-            ("count", Some(count)) => model.keys.push(("runners", count.to_owned())),
+            ("kind", Some("KIND_CPU" | "KIND_AUTO")) | ("name", _) => {}
+            ("count", Some(said)) => match said.parse::<u64>() {
+                Ok(number) => count = number,
+                Err(_) => moved.note("instance_group.count", "is no number"),
+            },
             ("kind", Some("KIND_GPU")) => {
                 moved.note("instance_group.kind", "set 'device' of the model: docs/devices.md");
             }
             _ => moved.note(format!("instance_group.{key}"), UNKNOWN),
         }
+    }
+    match model.keys.iter_mut().find(|(key, _)| *key == "runners") {
+        Some((_, runners)) => *runners = (runners.parse::<u64>().unwrap_or(0) + count).to_string(),
+        None => model.keys.push(("runners", count.to_string())),
     }
 }
 
@@ -64,6 +75,10 @@ fn batching(value: &Value, model: &mut Model, moved: &mut Moved) {
                     match (key.as_str(), value.scalar().and_then(|text| text.parse::<u64>().ok())) {
                         ("default_timeout_microseconds", Some(micros)) if micros > 0 => {
                             model.keys.push(("max_latency_ms", (micros as f64 / 1e3).to_string()));
+                            moved.note(
+                                format!("{path}.{key}"),
+                                "was the time in the queue; max_latency_ms is that of the whole answer: add the time of a batch",
+                            );
                         }
                         ("max_queue_size", _) => moved.note(format!("{path}.{key}"), NO_QUEUE),
                         ("timeout_action", _) => {
