@@ -3,6 +3,15 @@
 //!
 //! What is to change is decided apart, by a pure function (`plan`); this does what it says. Changes are made one at a time, on a
 //! thread for blocking work.
+//!
+//! A version's life, and what it is in each part of it:
+//!
+//! 1. A look at the folder sees it (`folder::Look`, with a `Stamp` of its files), and reads what is said of its model ([`Described`]).
+//! 2. When two looks have shown the same it is settled, and `plan` asks for it ([`registry::ModelSpec`](crate::registry::ModelSpec)).
+//! 3. It is loaded and warmed up beside what is served ([`registry::Staged`](crate::registry::Staged)), where there is room (`room`).
+//! 4. It is served ([`registry::Model`](crate::registry::Model)), and what it takes the place of is [`Leaving`], until nobody holds that.
+//!
+//! What does not get so far is a [`Trouble`], and stays one until its files change.
 
 mod budget;
 mod folder;

@@ -134,6 +134,19 @@ if __name__ == "__main__":
             self.assertEqual(told["kind"], "input")
             self.assertEqual(worker.ask(b"0"), [({"status": 422}, b"request validation error: no zeros")])
 
+    def test_a_size_that_is_a_name_is_that_of_batches(self):
+        for said, elsewhere in (("SIZE", "SIZE = 8\n"), ("Settings.size", "class Settings:\n    size = 8\n"), ("int('8')", "")):
+            code = elsewhere + self.CODE.replace("max_batch_size=8", f"max_batch_size={said}")
+            with self.subTest(said), Fake(code, "app.py:Double") as worker:
+                worker.ready()
+                self.assertEqual([json.loads(answer[1]) for answer in worker.ask(b"1", b"2")], [2, 4])
+        for said in ("max_batch_size=ONE", "ONE, ONE"):
+            code = "ONE = 1\n" + self.CODE.replace("num=2, max_batch_size=8", said).replace("0 in data", "data == 0")
+            code = code.replace("[2 * one for one in data]", "data + 1").replace("[1, 2]", "1")
+            with self.subTest(said), Fake(code, "app.py:Double") as worker:
+                worker.ready()
+                self.assertEqual(worker.ask(b"1")[0][1], b"2")
+
     def test_one_by_one(self):
         code = (
             self.CODE.replace(", max_batch_size=8", "").replace("0 in data", "data == 0").replace("[2 * one for one in data]", "data + 1")

@@ -40,7 +40,8 @@ const ERF_END: f32 = 4.0;
 /// The error function, to 5e-7: the rational approximation of Eigen (`generic_fast_erf_float`), odd over even.
 #[inline(always)]
 pub(super) fn erf(x: f32) -> f32 {
-    let x = x.clamp(-ERF_END, ERF_END);
+    let end = x.abs() >= ERF_END;
+    let (x, one) = (x.clamp(-ERF_END, ERF_END), 1f32.copysign(x));
     let s = x * x;
     let mut p = -2.726_142_3e-10;
     for c in [2.770_681_4e-8, -2.101_024e-6, -5.692_506_4e-5, -7.349_906_3e-4, -2.954_6e-3, -1.609_603_3e-2] {
@@ -50,7 +51,8 @@ pub(super) fn erf(x: f32) -> f32 {
     for c in [-2.133_740_5e-4, -1.682_827e-3, -7.373_329e-3, -1.426_473_9e-2] {
         q = q * s + c;
     }
-    x * p / q
+    // The last bit of the quotient would be missing there.
+    if end { one } else { x * p / q }
 }
 
 /// Adding this number leaves the nearest integer in the lowest bits of the mantissa.

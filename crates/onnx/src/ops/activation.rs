@@ -151,7 +151,7 @@ pub(super) fn gelu_by_tanh(x: Handle) -> Handle {
 fn leaky_by(x: Value, slope: Value, device: &DispatchDevice) -> Result<Value, OpError> {
     let dims = x.shape();
     if broadcast(&dims, &slope.shape())? != dims {
-        return Err(OpError(format!("slopes of shape {:?} do not broadcast to {dims:?}", slope.shape())));
+        return Err(OpError(format!("slopes of shape {:?} do not broadcast to {dims:?}", slope.shape().to_vec())));
     }
     match x {
         Value::Float(x) => {

@@ -61,7 +61,7 @@ pub(super) fn groups(build: &Build<'_>) -> Result<usize, OpError> {
 pub(super) fn checked_bias(bias: Option<Value>, outputs: usize, weight: &Handle) -> Result<Option<Handle>, OpError> {
     let Some(bias) = bias else { return Ok(None) };
     if bias.shape() != [outputs] {
-        return Err(OpError(format!("the bias has the shape {:?}, not [{outputs}]", bias.shape())));
+        return Err(OpError(format!("the bias has the shape {:?}, not [{outputs}]", bias.shape().to_vec())));
     }
     let bias = bias.float()?;
     if bias.dtype() != weight.dtype() {

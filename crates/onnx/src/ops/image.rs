@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::along::{Real, elements_of, value_of};
 use super::linear::matmul;
+use super::arrange::zeros;
 use super::{Build, Kernel, Operator};
 use crate::value::{Backend as B, HostInts, OpError, Value, elements};
 
@@ -115,12 +116,15 @@ impl Sampling {
         let shape = grid.shape();
         let axes = dims.len().saturating_sub(2);
         let fits = shape.len() == dims.len() && shape.first() == dims.first() && shape.last() == Some(&axes);
-        if !(1..=3).contains(&axes) || !fits || dims.contains(&0) || shape.contains(&0) {
+        if !(1..=3).contains(&axes) || !fits || dims[2..].contains(&0) {
             return Err(OpError(format!("a grid of shape {shape:?} does not fit the shape {dims:?}")));
         }
         let (channels, space) = (dims[1], &dims[2..]);
         let (points, pixels) = (elements(&shape[1..=axes])?, elements(space)?);
         let out = [&dims[..2], &shape[1..=axes]].concat();
+        if elements(&out)? == 0 {
+            return zeros(out, kind, device);
+        }
         let each = match self.interpolation {
             Interpolation::Nearest => 1,
             Interpolation::Linear => 1 << axes,

@@ -45,7 +45,7 @@ pub(super) fn centered(x: Value, points: Option<Value>, device: &DispatchDevice)
     let points = points.cast(DType::F64, device)?;
     let rank = x.shape().num_dims();
     if *broadcast(&points.shape(), &x.shape())? != *x.shape() {
-        return Err(OpError(format!("zero points of shape {:?} do not fit {:?}", points.shape(), x.shape())));
+        return Err(OpError(format!("zero points of shape {:?} do not fit {:?}", points.shape().to_vec(), x.shape().to_vec())));
     }
     let dims = lift(&points.shape(), rank);
     Ok(B::float_sub(x, points.reshape(dims)?.float()?))
@@ -232,7 +232,7 @@ fn general(alpha: f32, beta: f32, turn_a: bool, turn_b: bool) -> Kernel {
         }
         let out = y.shape();
         if *broadcast(&c.shape(), &out)? != *out {
-            return Err(OpError(format!("C of shape {:?} does not broadcast to {out:?}", c.shape())));
+            return Err(OpError(format!("C of shape {:?} does not broadcast to {out:?}", c.shape().to_vec())));
         }
         let dims = lift(&c.shape(), 2);
         let mut c = B::float_reshape(c, Shape::from(dims));

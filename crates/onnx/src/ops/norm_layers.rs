@@ -120,8 +120,14 @@ struct Standardized {
 /// Takes the elements as rows of equal length and standardises each; without `center` by its mean square alone.
 fn standardized(x: Handle, rows: usize, epsilon: f32, stash: DType, center: bool) -> Result<Standardized, OpError> {
     let (shape, kind) = (x.shape(), x.dtype());
+    if rows == 0 {
+        // Of no rows there is nothing to standardise, and that is the answer.
+        let none = B::float_zeros(Shape::from(vec![0, 1]), &x.device(), FloatDType::from(stash));
+        let y = B::float_reshape(x, Shape::from(vec![0, 1]));
+        return Ok(Standardized { y, mean: center.then(|| none.clone()), inverse: none });
+    }
     let each = shape.num_elements().checked_div(rows).filter(|&each| each > 0);
-    let each = each.ok_or_else(|| OpError(format!("nothing can be normalised in the shape {shape:?}")))?;
+    let each = each.ok_or_else(|| OpError(format!("nothing can be normalised in the shape {:?}", shape.to_vec())))?;
     if kind == DType::F32 && stash == kind && floats::has(&x) {
         let device = x.device();
         let mut numbers = floats::into_vec(x)?;
@@ -162,7 +168,7 @@ fn by_channel(
     for (i, f) in [(1, multiplied as Combined), (2, added)] {
         let factor = args.take(i)?;
         if factor.shape() != [count] {
-            return Err(OpError(format!("a scale or shift of shape {:?} for {count} channels", factor.shape())));
+            return Err(OpError(format!("a scale or shift of shape {:?} for {count} channels", factor.shape().to_vec())));
         }
         let factor = cast(factor.reshape(column.clone())?.float()?, kind);
         y = f(y, Value::Float(factor), args.device)?;
@@ -185,7 +191,7 @@ fn layer(build: &mut Build<'_>, center: bool) -> Result<Kernel, OpError> {
         for (i, f) in [(1, B::float_mul as fn(Handle, Handle) -> Handle), (2, B::float_add)] {
             let Some(factor) = args.optional(i) else { continue };
             if broadcast(&factor.shape(), &dims)? != dims {
-                return Err(OpError(format!("a scale or shift of shape {:?} for {dims:?}", factor.shape())));
+                return Err(OpError(format!("a scale or shift of shape {:?} for {dims:?}", factor.shape().to_vec())));
             }
             let wide = lift(&factor.shape(), dims.len());
             y = f(y, cast(factor.reshape(wide)?.float()?, parts.y.dtype()));

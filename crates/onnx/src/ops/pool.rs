@@ -6,6 +6,7 @@ use burn_dispatch::DispatchDevice;
 
 use super::pool_general::Pool;
 use super::window::{Divisor, Form, Pads, Window};
+use super::arrange::zeros;
 use super::{Build, Kernel, Operator};
 use crate::fast::pool::{self, Kind};
 use crate::floats::{self, Floats};
@@ -114,7 +115,7 @@ impl Fast {
         let Some(floats) = Floats::of(handle) else { return Ok(None) };
         let [n, c, h, w] = self.window.image(&x.shape())?;
         if h * w == 0 {
-            return Err(OpError(format!("there is nothing to pool in the shape {:?}", x.shape())));
+            return Err(OpError(format!("there is nothing to pool in the shape {:?}", x.shape().to_vec())));
         }
         let pads = self.window.pads([h, w]);
         let output = self.window.outputs([h, w], pads, self.ceil)?;
@@ -166,8 +167,12 @@ pub(super) fn global(f: impl Fn(Handle, usize) -> Handle + Send + Sync + 'static
     Ok(Kernel::one(move |mut args| {
         let x = args.take(0)?;
         let mut dims = x.shape();
-        if dims.len() < 3 || dims.contains(&0) {
+        if dims.len() < 3 || dims[2..].contains(&0) {
             return Err(OpError(format!("the shape {dims:?} has no room behind the channels")));
+        }
+        if elements(&dims)? == 0 {
+            dims[2..].fill(1);
+            return zeros(dims, x.dtype(), args.device);
         }
         let flat = vec![dims[0], dims[1], elements(&dims[2..])?];
         let y = f(x.reshape(flat)?.float()?, 2);

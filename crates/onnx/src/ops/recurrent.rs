@@ -365,7 +365,7 @@ impl<'a> Run<'a> {
             let rank = state.shape().num_dims();
             let state = if batch_first && rank == 3 { B::float_permute(state, &[1, 0, 2]) } else { state };
             if *state.shape() != wanted || state.dtype() != x.dtype() {
-                return Err(OpError(format!("an initial state of shape {:?}, not {wanted:?}", state.shape())));
+                return Err(OpError(format!("an initial state of shape {:?}, not {wanted:?}", state.shape().to_vec())));
             }
             Ok(Some(state))
         };

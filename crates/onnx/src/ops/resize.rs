@@ -5,6 +5,7 @@ use burn_backend::{DType, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
 use super::along::{Real, Taps, elements_of, value_of, weighted};
+use super::arrange::zeros;
 use super::{Args, Build, Kernel, Operator};
 use crate::fast::resize::{Picks, pick};
 use crate::floats::{self, Floats};
@@ -153,9 +154,8 @@ impl Mode {
         let sides = self.sides(&dims, wanted)?;
         let mut out = dims.clone();
         sides.iter().for_each(|side| out[side.axis] = side.new);
-        elements(&out)?;
-        if dims.contains(&0) {
-            return Err(OpError(format!("nothing can be resized in the shape {dims:?}")));
+        if elements(&out)? == 0 || dims.contains(&0) {
+            return zeros(out, x.dtype(), device);
         }
         match (self.kind, self.coordinates) {
             (Kind::Nearest(_), Coordinates::Crop) => self.interpolated(x, &sides, device),

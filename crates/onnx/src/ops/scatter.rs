@@ -192,7 +192,7 @@ fn scattered(
     device: &DispatchDevice,
 ) -> Result<Value, OpError> {
     if updates.shape() != dims {
-        return Err(OpError(format!("updates have the shape {:?} where {dims:?} is needed", updates.shape())));
+        return Err(OpError(format!("updates have the shape {:?} where {dims:?} is needed", updates.shape().to_vec())));
     }
     let dtype = x.dtype();
     if updates.dtype() != dtype {

@@ -53,8 +53,8 @@ impl Labels {
             Labels::Texts(labels) => {
                 let label = |&class: &Class| match class {
                     Class::At(at) => labels.get(at).cloned().ok_or_else(|| beyond(class)),
-                    Class::Positive => Ok(Arc::from("1")),
-                    Class::Negative => Ok(Arc::from("0")),
+                    Class::Positive => labels.get(1).cloned().ok_or_else(|| beyond(class)),
+                    Class::Negative => labels.first().cloned().ok_or_else(|| beyond(class)),
                 };
                 let chosen = classes.iter().map(label).collect::<Result<Vec<_>, _>>()?;
                 Ok(Value::Texts(Texts::new(vec![classes.len()], chosen)?))
@@ -131,8 +131,8 @@ impl Transform {
             match (self, second) {
                 (Transform::Probit, _) => out.push(probit(score)),
                 (_, Second::Absent) => out.push(score),
+                (Transform::Logistic, _) => out.extend([logistic(-score), logistic(score)]),
                 (_, Second::Rest) => out.extend([1.0 - score, score]),
-                (Transform::Logistic, Second::Opposite) => out.extend([logistic(-score), logistic(score)]),
                 (_, Second::Opposite) => out.extend([-score, score]),
             }
             return;
@@ -171,7 +171,7 @@ fn softmax(scores: &mut [f32], counts: impl Fn(f32) -> bool) {
 /// The inverse of the normal distribution function, as closely as onnxruntime has it (Winitzki's approximation).
 #[allow(clippy::approx_constant, reason = "onnxruntime's own number of digits")]
 fn probit(x: f32) -> f32 {
-    if x <= 0.0 || x >= 1.0 {
+    if !(0.0..=1.0).contains(&x) {
         return f32::NAN;
     }
     let x = 2.0 * x - 1.0;
