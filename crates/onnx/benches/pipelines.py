@@ -824,7 +824,7 @@ def tensor(name, array):
 
     def element(value):
         if array.dtype.kind == "f":
-            return float(str(value)) if np.isfinite(value) else None
+            return float(str(value)) if np.isfinite(value) else None if np.isnan(value) else str(value)
         return bool(value) if array.dtype.kind == "b" else str(value) if array.dtype.kind == "O" else int(value)
 
     data = [element(value) for value in array.ravel()]

@@ -111,20 +111,24 @@ fn floats(data: &Data) -> Option<Vec<f64>> {
 }
 
 /// The tensors of a record; null is not a number.
+/// Numbers, of which one that is none is `null`, and an infinite one a text.
+fn numbers(list: &Json) -> Result<Vec<f64>, Failure> {
+    let number = |value: &Json| match value {
+        Json::Null => Ok(f64::NAN),
+        Json::String(text) => Ok(text.parse()?),
+        value => value.as_f64().ok_or_else(|| format!("{value} is no number").into()),
+    };
+    list.as_array().ok_or("a tensor without data")?.iter().map(number).collect()
+}
+
 fn tensors(list: &Json) -> Result<Tensors, Failure> {
     let list = list.as_array().ok_or("a record without tensors")?;
     let tensors = list.iter().map(|tensor| {
         let shape: Vec<usize> = serde_json::from_value(tensor["shape"].clone())?;
         let data = tensor["data"].clone();
         let data: Data = match tensor["datatype"].as_str() {
-            Some("FP32") => {
-                let numbers: Vec<Option<f32>> = serde_json::from_value(data)?;
-                numbers.into_iter().map(|x| x.unwrap_or(f32::NAN)).collect::<Vec<_>>().into()
-            }
-            Some("FP64") => {
-                let numbers: Vec<Option<f64>> = serde_json::from_value(data)?;
-                numbers.into_iter().map(|x| x.unwrap_or(f64::NAN)).collect::<Vec<_>>().into()
-            }
+            Some("FP32") => numbers(&data)?.into_iter().map(|x| x as f32).collect::<Vec<_>>().into(),
+            Some("FP64") => numbers(&data)?.into(),
             Some("INT64") => serde_json::from_value::<Vec<i64>>(data)?.into(),
             Some("INT32") => serde_json::from_value::<Vec<i32>>(data)?.into(),
             Some("BOOL") => serde_json::from_value::<Vec<bool>>(data)?.into(),
