@@ -37,6 +37,7 @@ MAY_BE_ZERO = {
     "Worker processes",
     "Copies for shadows",
     "Reloads of the configuration",
+    "Files that are out of date",
     "Instances down",
 }
 ALERT_S = 20  # scrapes and evaluations are a second apart
