@@ -94,6 +94,8 @@ pub fn read(file: &Path, text: &[u8], expected: Option<(&Path, &str)>) -> Result
         (Err(_), Some(values)) => {
             bodies.extend(values.into_iter().zip(&lines).map(|(value, line)| body(value, line)));
         }
+        // Most are bodies, so one a line is meant.
+        (Err(_), None) if lines.len() > 1 && 2 * readable(&lines) > lines.len() => return Err(unreadable(file, text)),
         // No JSON: whatever it is, it is sent as it is.
         _ => bodies.push(Body { bytes: text.to_vec(), json: None, rows: 1, expected: None }),
     }
@@ -108,6 +110,19 @@ pub fn read(file: &Path, text: &[u8], expected: Option<(&Path, &str)>) -> Result
         body.expected = Some(answer);
     }
     Ok(bodies)
+}
+
+/// How many of these are JSON.
+fn readable(lines: &[&[u8]]) -> usize {
+    lines.iter().filter(|line| serde_json::from_slice::<Value>(line).is_ok()).count()
+}
+
+/// Names the first line that is no JSON.
+fn unreadable(file: &Path, text: &[u8]) -> String {
+    let lines = text.split(|byte| *byte == b'\n').zip(1..).filter(|(line, _)| !line.trim_ascii().is_empty());
+    let wrong = lines.filter_map(|(line, number)| Some((number, serde_json::from_slice::<Value>(line).err()?))).next();
+    let (number, why) = wrong.map_or((0, String::new()), |(number, error)| (number, error.to_string()));
+    format!("{}:{number}: {why}; the others are bodies, one a line", file.display())
 }
 
 fn body(value: Value, text: &[u8]) -> Body {
@@ -151,6 +166,9 @@ mod tests {
         let found = bodies("no JSON\nat all\n", None).unwrap();
         assert_eq!(found[0].bytes, b"no JSON\nat all\n");
         assert!(bodies(" \n", None).unwrap_err().contains("is empty"));
+        // One of many that is cut off is no reason to send all as one.
+        let cut = bodies("{\"x\":1}\n\n{\"x\":\n{\"x\":3}\n", None).unwrap_err();
+        assert!(cut.starts_with("bodies:3: ") && cut.contains("one a line"), "{cut}");
     }
 
     #[test]

@@ -274,7 +274,13 @@ impl Report {
             }
             Purpose::Sweep if self.slos.is_empty() => format!("DONE {} rates were measured", self.trials.len()),
             Purpose::Sweep => match (self.max_rate(), self.outcome()) {
-                (Some(rate), _) => format!("PASS up to {}/s of the rates tried meet {objectives}", short(rate)),
+                (Some(rate), _) => {
+                    let below = self.trials.iter().filter(|trial| trial.rate.is_some_and(|own| own < rate));
+                    match below.clone().all(|trial| trial.verdict == Verdict::Passed) {
+                        true => format!("PASS up to {}/s of the rates tried meet {objectives}", short(rate)),
+                        false => format!("PASS {}/s meet {objectives}, and not all of the lower rates do", short(rate)),
+                    }
+                }
                 (None, Outcome::Missed) => format!("FAIL none of the rates meets {objectives}"),
                 (None, _) => format!("INCONCLUSIVE no rate can be said to meet {objectives}"),
             },

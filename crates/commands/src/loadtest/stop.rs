@@ -1,4 +1,4 @@
-//! Ctrl-C ends a run early, with what was measured so far.
+//! Ctrl-C ends a run early, with what was measured so far; a second one ends the program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +7,9 @@ use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
 use crate::signals::Signals;
+
+/// What shells have for a program that a signal ended.
+const INTERRUPTED: i32 = 130;
 
 /// Hears the signals to end for as long as it is there.
 pub(super) struct Stop {
@@ -31,8 +34,15 @@ impl Stop {
         };
         let tell = Arc::clone(&told);
         let listen = async move {
+            let twice = async {
+                signals.next().await;
+                tell.store(true, Ordering::Relaxed);
+                // Whoever asks again does not want the report.
+                signals.next().await;
+                std::process::exit(INTERRUPTED);
+            };
             tokio::select! {
-                _ = signals.next() => tell.store(true, Ordering::Relaxed),
+                () = twice => {}
                 _ = over => {}
             }
         };
