@@ -435,4 +435,4 @@ def said(value: ast.expr, kind: type) -> Any:
 def takes_batches(call: dict[str, Any]) -> bool:
     """Whether the class is given more than one row at a time. A size that is not known is one of batches: nobody else says one."""
     size = call.get("max_batch_size")
-    return size is UNKNOWN or (size or 1) > 1
+    return (size or 1) > 1 if isinstance(size, (int, type(None))) and size is not UNKNOWN else True

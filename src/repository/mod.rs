@@ -61,6 +61,31 @@ pub struct Described {
     pub notes: Vec<String>,
 }
 
+impl Described {
+    /// Versions that are named: to be served, or to be who answers whom.
+    fn named(&self) -> BTreeSet<u64> {
+        let Routes { labels, weights, shadow } = &self.routes;
+        let routed = labels.values().chain(weights.keys()).chain(shadow).filter_map(|version| version.parse().ok());
+        let policy = match &self.policy {
+            Policy::Named(named) => named.clone(),
+            Policy::Latest(_) | Policy::All => BTreeSet::new(),
+        };
+        policy.into_iter().chain(routed).collect()
+    }
+
+    /// What of it these versions do not make true, in words.
+    fn unmet(&self, versions: &BTreeMap<u64, VersionFolder>) -> Result<(), String> {
+        if let Some(version) = self.named().iter().find(|version| !versions.contains_key(version)) {
+            return Err(troubles::absent(*version));
+        }
+        let is_shadow = |version: &u64| self.routes.shadow.as_ref().is_some_and(|own| *own == version.to_string());
+        match self.policy.pick(versions.keys().copied()).iter().all(is_shadow) {
+            true => Err(troubles::MUTE.to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Reads what is said of the model of that name in its folder. The error is for the operator.
 pub type Describe = Arc<dyn Fn(&str, &Path) -> Result<Described, String> + Send + Sync>;
 
@@ -96,7 +121,8 @@ impl Folder {
         others.extend(unread.into_iter().map(|(name, why)| format!("the model '{name}': {why}")));
         let describe = |(name, model): (String, ModelFolder)| {
             let described = (self.describe)(&name, &model.path);
-            (name, described)
+            let met = described.and_then(|described| described.unmet(&model.versions).map(|()| described));
+            (name, met)
         };
         Ok(Found { models: models.into_iter().map(describe).collect(), others })
     }

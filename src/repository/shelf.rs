@@ -76,16 +76,13 @@ impl Shelf {
         self.serving.get(name).is_some_and(|versions| versions.keys().any(|version| !is_shadow(version)))
     }
 
-    /// Versions that a model's settings ask for by number, and that are not there.
+    /// Versions that a model's settings name, and that are not there.
     pub(super) fn absent(&self) -> impl Iterator<Item = (&str, u64)> {
         self.described.iter().flat_map(|(name, (_, described))| {
-            let named = match described {
-                Ok(Described { policy: Policy::Named(named), .. }) => named.iter(),
-                _ => Default::default(),
-            };
+            let named = described.as_ref().map(Described::named).unwrap_or_default();
             let there = self.before.get(name);
             let is_absent = move |version: &u64| there.is_some_and(|at| !at.versions.contains_key(version));
-            named.copied().filter(is_absent).map(|version| (name.as_str(), version))
+            named.into_iter().filter(is_absent).map(|version| (name.as_str(), version))
         })
     }
 

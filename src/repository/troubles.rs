@@ -13,6 +13,14 @@ pub struct Trouble {
     pub reason: String,
 }
 
+/// Why nobody would answer.
+pub(super) const MUTE: &str = "of its versions only the shadow is served, and a shadow answers nobody";
+
+/// Why a version that is named is not served.
+pub(super) fn absent(version: u64) -> String {
+    format!("its settings ask for version {version}, and the model's folder has no such folder with files in it")
+}
+
 impl Inner {
     /// Takes down what is not served now.
     pub(super) fn note_troubles(&self, shelf: &Shelf) {
@@ -26,16 +34,9 @@ impl Inner {
             .described
             .iter()
             .filter_map(|(name, (_, described))| described.as_ref().err().map(|why| trouble(name, String::new(), why)));
-        let absent = shelf.absent().map(|(name, version)| {
-            let reason = format!(
-                "its settings ask for version {version}, and the model's folder has no such folder with files in it"
-            );
-            trouble(name, version.to_string(), &reason)
-        });
+        let absent = shelf.absent().map(|(name, version)| trouble(name, version.to_string(), &absent(version)));
         let mute = shelf.serving.keys().filter(|name| !shelf.answers(name));
-        let mute = mute.map(|name| {
-            trouble(name, String::new(), "of its versions only the shadow is served, and a shadow answers nobody")
-        });
+        let mute = mute.map(|name| trouble(name, String::new(), MUTE));
         let unread = shelf.unread.iter().filter(|(name, _)| !shelf.serving.contains_key(*name));
         let unread = unread.map(|(name, why)| trouble(name, String::new(), why));
         let unloaded = shelf.unloaded.iter().map(|(name, reason)| trouble(name, String::new(), reason));

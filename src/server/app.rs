@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::Options;
 use super::body::Room;
+use super::quick::Through;
 use super::shared::Shared;
 use super::status::{JSON, Refusal};
 use crate::error::Error;
@@ -144,8 +145,13 @@ impl FromRequestParts<App> for Asked {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Asked, Refusal> {
-        let found = found(parts, app, |model, version| app.registry.answering(model, version)).await?;
-        Ok(Asked(found?))
+        let judged = parts.extensions.get::<Through>().map(|through| Arc::clone(through.model()));
+        let find = |name: &str, version: Option<&str>| {
+            let judged =
+                judged.filter(|own| own.name() == name && version.is_none_or(|version| version == own.version()));
+            judged.map_or_else(|| app.registry.answering(name, version), Ok)
+        };
+        Ok(Asked(found(parts, app, find).await??))
     }
 }
 

@@ -511,7 +511,10 @@ async fn answer_http1(
         None => (Arrival::now(), None, None),
     };
     let _answered = Answered(outstanding);
-    let (request, unread) = lent(of_its_authority(request));
+    let (mut request, unread) = lent(of_its_authority(request));
+    if let Some(through) = &through {
+        request.extensions_mut().insert(through.clone());
+    }
     let (mut response, spent) = timed(answer(counter, request, peer, arrival)).await;
     through.inspect(|through| through.ended(&response, spent));
     if let Some(unread) = unread

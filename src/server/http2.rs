@@ -52,10 +52,9 @@ const PIECE: usize = 16 * 1024;
 
 /// How long a connection that is to end waits for its client, once nothing is in flight.
 const LINGER: Duration = Duration::from_secs(1);
-/// How often a connection is asked whether its other end is there, and how long that may take: one that watches the health says nothing
-/// for days, and would keep its place after its end without a word.
+/// How often a connection is asked whether its other end is there: one that watches the health says nothing for days, and would keep its
+/// place after its end without a word. The question waits behind what is being written, for which a client has `write_timeout`.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a connection turns out to speak.
 pub(super) enum Spoken {
@@ -155,7 +154,7 @@ pub(super) async fn serve<A, F>(
         http2::Builder::new(streams)
             .timer(TokioTimer::new())
             .keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+            .keep_alive_timeout(options.write_timeout + KEEP_ALIVE)
             .max_concurrent_streams(MOST_STREAMS)
             .max_pending_accept_reset_streams(MOST_RESET)
             .max_local_error_reset_streams(MOST_MISTAKEN)

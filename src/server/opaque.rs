@@ -24,6 +24,7 @@ use super::app::{App, Asked};
 use super::arrival::{Came, Coming};
 use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
 use super::call::timing;
+use super::quick::Through;
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
 use super::v2::{self, coding};
@@ -123,6 +124,7 @@ async fn answer(
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
     let (asking, whole) = read(app, model, &parts, body).await.inspect_err(|_| model.count_unreadable())?;
+    parts.extensions.get::<Through>().inspect(|through| through.is_whole(whole));
     let is_own = asking.timeout.is_some();
     let written = infer(app, model, coming.whole(whole), span, asking).await;
     let Written { status, content_type, body, timing, .. } = written.map_err(|refusal| refusal.in_own_time(is_own))?;

@@ -64,18 +64,30 @@ pub(super) enum Taken {
 pub(super) struct Through {
     quick: Arc<Quick>,
     model: Arc<Model>,
-    since: Instant,
+    /// When all of it was in, and until then when its head was.
+    since: Arc<Mutex<Instant>>,
 }
 
 impl Through {
+    /// The version that was judged, and that is to answer: to deal once more could fall on another.
+    pub(super) fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// Its last byte is in: what the client took is not the model's time.
+    pub(super) fn is_whole(&self, at: Instant) {
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
     /// Learns what became of it, as of those that are answered here: the model answers both, and `spent` was the thread's time for it.
     pub(super) fn ended(&self, response: &Response, spent: Duration) {
+        let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let refusal = response.extensions().get::<Refusal>();
         let mut fronts = self.quick.fronts();
         if refusal.is_some_and(Refusal::is_too_much) {
             fronts.gate(&self.model).refused(spent);
-        } else if response.status().is_success() {
-            fronts.gate(&self.model).answered(self.since.elapsed());
+        } else if refusal.is_none() {
+            fronts.gate(&self.model).answered(since.elapsed());
         }
     }
 }
@@ -191,7 +203,7 @@ impl Quick {
                 let came = Came { arrival: Arrival(arrived), whole: now, caller };
                 Taken::Riding(Box::pin(Arc::clone(self).ride(model, wanted, id, came)))
             }
-            _ => Taken::Through(Through { quick: Arc::clone(self), model, since: now }),
+            _ => Taken::Through(Through { quick: Arc::clone(self), model, since: Arc::new(Mutex::new(now)) }),
         }
     }
 

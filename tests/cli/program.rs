@@ -177,6 +177,13 @@ fn validate_reads_the_settings_of_each_model_in_the_folder_of_models() {
     let (code, out, _) = validate();
     assert_eq!(code, 0, "{out}");
     assert!(out.contains("\n    a: ok\n    b: ok\n      config.pbtxt: without meaning here: parameters\n"), "{out}");
+    say("a/model.toml", "versions = \"latest\"\nshadow = 1\n");
+    let (code, _, err) = validate();
+    assert!(code == 3 && err.contains("models/a: of its versions only the shadow is served"), "{err}");
+    say("a/model.toml", "versions = \"all\"\nlabels = { stable = 7 }\n");
+    let (code, _, err) = validate();
+    assert!(code == 3 && err.contains("models/a: its settings ask for version 7"), "{err}");
+    say("a/model.toml", "");
     say("c/model.toml", "max_batch_size = 0\nshadow = 1\n");
     let (code, out, err) = validate();
     assert!(code == 3 && out.contains("a: ok") && !out.contains("c: ok"), "{out}");

@@ -624,10 +624,10 @@ async fn an_answer_over_the_bound_is_answered_413_before_it_is_written() {
         answer.error()
     );
     // Classes are texts, many times as long as the numbers that they are made of: they are not made to find that out.
-    let mut classes = request(json!(vec![1; 300]));
+    let mut classes = request(json!(vec![1; 700]));
     classes["outputs"] = json!([{"name": "y", "parameters": {"classification": 1_000_000_000}}]);
     let answer = server.infer(&classes).await;
-    assert!(answer.status == 413 && answer.error().contains("could take 28"), "{}", answer.error());
+    assert!(answer.status == 413 && answer.error().contains("could take 4200 bytes"), "{}", answer.error());
     server.assert_unharmed().await;
 }
 

@@ -162,10 +162,12 @@ async fn connections_are_secured_and_the_next_one_sees_a_changed_certificate() {
 async fn a_connection_over_tls_is_closed_so_that_its_client_knows_that_nothing_is_cut_off() {
     let folder = Folder::new();
     let own = Identity::written(folder.path());
-    let server = start(files(folder.path(), false), &[]).await;
+    // Too long in silence behind a request that no hyper saw.
+    let options = Options { idle_timeout: Duration::from_millis(200), ..files(folder.path(), false) };
+    let server = start(options, &[]).await;
     let mut stream = secured(server.address, &own, None, "http/1.1").await.unwrap();
-    let head = format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n", BODY.len());
-    stream.write_all(format!("{head}Connection: close\r\n\r\n{BODY}").as_bytes()).await.unwrap();
+    let head = format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", BODY.len());
+    stream.write_all(format!("{head}{BODY}").as_bytes()).await.unwrap();
     // rustls tells an end without a word from one that was said.
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.expect("close_notify");

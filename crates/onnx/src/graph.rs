@@ -17,7 +17,8 @@ use super::plan::{Failure, Plan, Spent};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
 use super::value::{OpError, Value};
 use super::{
-    Cause, Item, OnnxError, constants, expand, fuse, inline, invariant, ops, order, small, tensors, weights, widening,
+    Cause, Item, OnnxError, apart, constants, expand, fuse, inline, invariant, ops, order, small, tensors, weights,
+    widening,
 };
 use uncork_model::runner::RunnerError;
 use uncork_model::tensor::Tensor;
@@ -47,7 +48,7 @@ impl Graph {
     /// The same, for another device.
     pub fn open_on(path: &Path, device: &Device) -> Result<Graph, OnnxError> {
         let (bytes, files) = files::open(path)?;
-        Ok(Graph::compile(bytes.into(), &files, device, &Rule::ALL)?)
+        Ok(Graph::compile(bytes.into(), &files, device, &Rule::ALL, false)?)
     }
 
     /// Compiles a model from the bytes of its file, which must hold all its weights.
@@ -57,15 +58,26 @@ impl Graph {
 
     /// The same, for another device.
     pub fn load_on(bytes: &[u8], device: &Device) -> Result<Graph, OnnxError> {
-        Ok(Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, device, &Rule::ALL)?)
+        Ok(Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, device, &Rule::ALL, false)?)
     }
 
     /// Compiles a model from its bytes with only these rules to join nodes by, to hold the rules against each other.
     pub fn load_joined_by(bytes: &[u8], rules: &[Rule]) -> Result<Graph, OnnxError> {
-        Ok(Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, &Device::flex(), rules)?)
+        Ok(Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, &Device::flex(), rules, false)?)
     }
 
-    fn compile(bytes: Bytes, files: &Files, device: &Device, rules: &[Rule]) -> Result<Graph, Cause> {
+    /// As [`open_on`](Graph::open_on), for whoever answers requests: what no request can carry is taken apart.
+    pub(super) fn open_apart(path: &Path, device: &Device) -> Result<Graph, OnnxError> {
+        let (bytes, files) = files::open(path)?;
+        Ok(Graph::compile(bytes.into(), &files, device, &Rule::ALL, true)?)
+    }
+
+    /// The same of a file's bytes.
+    pub(super) fn load_apart(bytes: &[u8], device: &Device) -> Result<Graph, OnnxError> {
+        Ok(Graph::compile(Bytes::copy_from_slice(bytes), &Files::None, device, &Rule::ALL, true)?)
+    }
+
+    fn compile(bytes: Bytes, files: &Files, device: &Device, rules: &[Rule], is_apart: bool) -> Result<Graph, Cause> {
         let unreadable = |reason: String| Cause::Unreadable(reason);
         let model = ModelProto::decode(bytes);
         let model = model.map_err(|e| unreadable(format!("its protobuf encoding is cut short or damaged ({e})")))?;
@@ -74,6 +86,9 @@ impl Graph {
         inline::inline(&mut graph, model.functions, opset)?;
         order::order(&mut graph)?;
         refuse_missing_operators(&graph)?;
+        if is_apart {
+            apart::take_apart(&mut graph);
+        }
         small::refuse_readers(&graph)?;
         expand::expand(&mut graph, opset)?;
         let outline = Outline::of(&graph);

@@ -33,6 +33,7 @@
 //! sequences on the host. Where the numbers are float32 in this process's memory (`floats`), kernels compute with
 //! `fast`: pure functions on slices, for the widest vectors of the processor. Everything else is burn's.
 
+mod apart;
 mod attributes;
 #[cfg(test)]
 mod author;
@@ -142,7 +143,7 @@ impl OnnxModel {
 
     /// Loads a model as [`open_on`](OnnxModel::open_on) does, with what is said of its shapes.
     pub fn open_as(path: &Path, device: Device, shapes: &Shapes) -> Result<OnnxModel, OnnxError> {
-        Ok(OnnxModel::tried(Graph::open_on(path, &device::open(device).map_err(Cause::from)?)?, shapes)?)
+        Ok(OnnxModel::tried(Graph::open_apart(path, &device::open(device).map_err(Cause::from)?)?, shapes)?)
     }
 
     /// Loads a model as [`open`](OnnxModel::open) does, from the bytes of a file that holds all weights.
@@ -157,7 +158,7 @@ impl OnnxModel {
 
     /// Loads a model as [`load_on`](OnnxModel::load_on) does, with what is said of its shapes.
     pub fn load_as(bytes: &[u8], device: Device, shapes: &Shapes) -> Result<OnnxModel, OnnxError> {
-        Ok(OnnxModel::tried(Graph::load_on(bytes, &device::open(device).map_err(Cause::from)?)?, shapes)?)
+        Ok(OnnxModel::tried(Graph::load_apart(bytes, &device::open(device).map_err(Cause::from)?)?, shapes)?)
     }
 
     fn tried(mut graph: Graph, shapes: &Shapes) -> Result<OnnxModel, Cause> {

@@ -10,7 +10,7 @@ use super::outline::{Declared, Dim, Outline};
 use super::proto::{self, GraphProto, ModelProto, TensorProto};
 use super::small::Small;
 use super::tensors::{datatype, dtype};
-use super::{Cause, OnnxError, expand, files, inline, ops, order};
+use super::{Cause, OnnxError, apart, expand, files, inline, ops, order};
 
 /// A file's own account of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +77,7 @@ impl Survey {
         order::order(&mut graph)?;
         let mut count = Count::default();
         count.graph(&graph);
+        apart::take_apart(&mut graph);
         let outline = Outline::of(&graph);
         Ok(Survey {
             producer: format!("{} {}", model.producer_name, model.producer_version).trim().to_owned(),

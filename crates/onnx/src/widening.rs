@@ -96,24 +96,35 @@ fn all_names(graph: &GraphProto, names: &mut HashSet<String>) {
 }
 
 /// What takes numbers as they are, where others compute with them.
-const EXACT: [&str; 12] = [
+const EXACT: [&str; 24] = [
     "Cast",
     "Concat",
+    "DepthToSpace",
     "Expand",
     "Flatten",
     "Gather",
+    "GatherElements",
+    "GatherND",
     "Identity",
     "IsInf",
     "IsNaN",
+    "Pad",
     "Reshape",
+    "Shape",
+    "Size",
+    "Slice",
+    "SpaceToDepth",
+    "Split",
     "Squeeze",
+    "Tile",
     "Transpose",
+    "Trilu",
     "Unsqueeze",
+    "Where",
 ];
 
 /// Values that are converted to float16, and that nothing computes with before they are something else: whoever wrote that wants the
-/// rounding, or what is too large to become infinite. Where something computes with them, they are as exact as what it computes, as in
-/// onnxruntime.
+/// rounding, or what is too large to become infinite. Where something computes with them, they are as exact as what it computes.
 fn rounded(graph: &GraphProto) -> HashSet<String> {
     let casts = graph.node.iter().filter(|node| node.qualified() == "Cast" && node.attribute.iter().any(is_half_type));
     let mut rounded: HashSet<String> = casts.flat_map(|node| node.output.iter().take(1)).cloned().collect();

@@ -164,7 +164,7 @@ fn of_configuration(path: &Path) -> ExitCode {
             if let Some(traces) = &config.traces {
                 say(&tracing(traces));
             }
-            config.folder.map_or(ExitCode::SUCCESS, |folder| of_folder(folder.followed(config.strict)))
+            config.folder.map_or(ExitCode::SUCCESS, |folder| of_folder(folder.followed(config.strict), &config.models))
         }
         Err(problems) => {
             complain(&problems.to_string());
@@ -174,7 +174,7 @@ fn of_configuration(path: &Path) -> ExitCode {
 }
 
 /// Reads the settings of each model there, as a server would.
-fn of_folder(folder: Folder) -> ExitCode {
+fn of_folder(folder: Folder, configured: &[ModelSpec]) -> ExitCode {
     let (poll, path) = (folder.poll.as_secs_f64(), folder.path.display());
     say(&format!("  and those of the folder {path}, looked at every {poll} s"));
     let Found { models, others } = match folder.look() {
@@ -186,6 +186,10 @@ fn of_folder(folder: Folder) -> ExitCode {
     };
     let mut is_good = true;
     for (name, described) in models {
+        if configured.iter().any(|spec| spec.name == name) {
+            say(&format!("    {name}: left alone: the configuration has a model of that name"));
+            continue;
+        }
         match described {
             Ok(Described { notes, .. }) => {
                 say(&format!("    {name}: ok"));

@@ -43,6 +43,13 @@ pub(super) fn most_bytes(tensor: &Tensor, has_rows: bool, count: usize, labels: 
     rows.saturating_mul(count.min(width)).saturating_mul(each).saturating_add(width.saturating_mul(size_of::<usize>()))
 }
 
+/// Fewest bytes that they can be written in: a digit, a point with six more, a column and quotes for each.
+pub(super) fn least_bytes(tensor: &Tensor, has_rows: bool, count: usize) -> usize {
+    let rows = if has_rows { tensor.rows() } else { 1 };
+    let width = tensor.data().len().checked_div(rows).unwrap_or(0);
+    rows.saturating_mul(count.min(width)).saturating_mul("\"0:0\",".len())
+}
+
 /// A key in the order of numbers; NaN is least.
 fn ordered(x: f64) -> (bool, i64) {
     let bits = x.to_bits() as i64;

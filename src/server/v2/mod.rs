@@ -29,6 +29,7 @@ use super::app::{App, Asked};
 use super::arrival::{Came, Coming};
 use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
 use super::call::Called;
+use super::quick::Through;
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
 use crate::registry::Model;
@@ -69,6 +70,7 @@ async fn answer(
     let (parts, body) = request.into_parts();
     let read = read(&app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
     let (read, whole) = read;
+    parts.extensions.get::<Through>().inspect(|through| through.is_whole(whole));
     let is_own = read.request.call.timeout.is_some();
     let written = ask(&app, model, coming.whole(whole), span, read).await;
     let written = written.map_err(|refusal| refusal.in_own_time(is_own))?;
@@ -254,7 +256,7 @@ pub(super) async fn likeliest<'a>(
         return Ok((Cow::Borrowed(outputs), None));
     }
     let costs = wanted.iter().filter_map(|wanted| Some((wanted, outputs.iter().nth(wanted.i)?.1)));
-    let (mut bytes, mut elements) = (0usize, 0usize);
+    let (mut bytes, mut least, mut elements) = (0usize, 0usize, 0usize);
     for (wanted, tensor) in costs {
         bytes = bytes.saturating_add(classes::most_bytes(
             tensor,
@@ -262,9 +264,12 @@ pub(super) async fn likeliest<'a>(
             wanted.classes,
             model.labels(wanted.at),
         ));
+        least = least.saturating_add(classes::least_bytes(tensor, wanted.has_rows(model), wanted.classes));
         elements += tensor.data().len();
     }
-    let taken = app.room.reserve_answer(bytes, &app.options)?;
+    // What is written is held against its own bound when it is known; this is memory that it takes to get there.
+    drop(app.room.reserve_answer(least, &app.options)?);
+    let taken = if bytes < UNCOUNTED { None } else { Some(app.room.reserve(bytes)?) };
     let chosen = if elements < MANY {
         choose(model, outputs, &wanted)?
     } else {

@@ -177,6 +177,22 @@ async fn a_folder_s_model_toml_shares_requests_out_and_nothing_is_loaded_for_it(
 }
 
 #[tokio::test]
+async fn a_long_request_is_answered_by_the_version_that_was_judged_for_it() {
+    let (server, registry) = versions(Routes { weights: weights(&[("1", 1), ("2", 1)]), ..Routes::default() }).await;
+    let body = request(json!([1.0])).to_string() + &" ".repeat(40_000);
+    let mut seen = BTreeMap::new();
+    for _ in 0..60 {
+        let (_, answer) = server.post_bytes("/v2/models/m/infer", "", body.as_bytes()).await;
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        *seen.entry(answer["model_version"].as_str().unwrap().to_owned()).or_insert(0) += 1;
+    }
+    // Dealt once each, in turns that differ by one at most over many; dealt twice, the second would be anybody's.
+    let plain = versions(Routes { weights: weights(&[("1", 1), ("2", 1)]), ..Routes::default() }).await;
+    assert_eq!(seen, answered(&plain.0, 60).await);
+    drop(registry);
+}
+
+#[tokio::test]
 async fn a_folder_of_which_nobody_would_answer_is_refused_and_a_version_that_is_missing_is_named() {
     let folder = Folder::new();
     put(&folder, "1", 1);

@@ -60,19 +60,16 @@ struct Latency {
 
 #[derive(Debug, Deserialize)]
 struct Stretch {
-    /// How long it was; reports of before that was said have stretches of a second.
-    #[serde(default = "one")]
+    /// How long it was; 0 in reports of before that was said.
+    #[serde(default)]
     seconds: f64,
+    from_second: f64,
     due: f64,
     good: f64,
     refused: f64,
     failed: f64,
     p50_ms: Option<f64>,
     p99_ms: Option<f64>,
-}
-
-fn one() -> f64 {
-    1.0
 }
 
 /// A figure of a report, or of a stretch of its timeline.
@@ -108,7 +105,11 @@ pub(super) fn compare(a: &Path, b: &Path, width: usize) -> Result<String, String
 
 fn read(file: &Path) -> Result<Written, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
-    serde_json::from_str(&text).map_err(|error| format!("{} is no report of --json: {error}", file.display()))
+    let read: Result<Written, _> = serde_json::from_str(&text);
+    let mut written = read.map_err(|error| format!("{} is no report of --json: {error}", file.display()))?;
+    let each = written.timeline.get(1).map_or(1.0, |second| second.from_second);
+    written.timeline.iter_mut().filter(|stretch| stretch.seconds == 0.0).for_each(|stretch| stretch.seconds = each);
+    Ok(written)
 }
 
 fn heading(file: &Path, written: &Written) -> String {

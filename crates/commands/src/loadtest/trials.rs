@@ -57,6 +57,12 @@ impl Trials {
             }
             Series::Search { first, highest, resolution } => {
                 let lowest = self.lowest_rate(*highest)?;
+                if lowest > first.unwrap_or(FIRST_RATE) && !self.is_quiet {
+                    crate::complain(&format!(
+                        "no rate below {}/s is tried: a run would have fewer requests than the objectives take; run for longer with --for",
+                        short(lowest)
+                    ));
+                }
                 self.search(Search::new(first.unwrap_or(FIRST_RATE), (lowest, *highest), *resolution))
             }
         }

@@ -151,6 +151,9 @@ impl Conv {
     ) {
         let size = output[0] * output[1];
         let (in_len, out_len) = (self.groups * self.inputs * input[0] * input[1], self.groups * self.outputs * size);
+        if y.is_empty() {
+            return;
+        }
         // Windows over padding alone.
         if in_len == 0 || out_len == 0 {
             return of_no_terms(Some(&self.bias), size, added, activation, y);

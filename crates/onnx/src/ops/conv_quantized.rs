@@ -71,7 +71,10 @@ fn real_bias(bias: Value, scale: &Value, by_output: &Value, device: &DispatchDev
     let dims = bias.shape().to_vec();
     let bias = on_tensors(B::float_mul, bias, step)?;
     if bias.shape().to_vec() != dims {
-        return Err(OpError(format!("scales of shape {:?} do not fit the bias of shape {dims:?}", by_output.shape().to_vec())));
+        return Err(OpError(format!(
+            "scales of shape {:?} do not fit the bias of shape {dims:?}",
+            by_output.shape().to_vec()
+        )));
     }
     Ok(Value::Float(bias))
 }
@@ -181,7 +184,9 @@ fn linear_in_integers(build: &mut Build<'_>) -> Result<Option<Kernel>, OpError> 
     let bias = match build.peek(8) {
         None => vec![0; outputs],
         Some(bias) if bias.dtype() == DType::I32 && bias.shape() == [outputs] => host::read::<i32>(bias.clone())?,
-        Some(bias) => return Err(OpError(format!("a bias of {:?} in the shape {:?}", bias.dtype(), bias.shape().to_vec()))),
+        Some(bias) => {
+            return Err(OpError(format!("a bias of {:?} in the shape {:?}", bias.dtype(), bias.shape().to_vec())));
+        }
     };
     let of = |i: usize| x * weights[if weights.len() == 1 { 0 } else { i }] / y;
     let by: Vec<(f32, i32)> = bias.into_iter().enumerate().map(|(i, bias)| (of(i), bias)).collect();

@@ -84,7 +84,8 @@ impl Equation {
         for (x, term) in operands.into_iter().zip(&self.operands) {
             let letters = term.before.len() + term.behind.as_ref().map_or(0, Vec::len);
             let rest = x.rank().checked_sub(letters).filter(|&rest| rest == 0 || term.behind.is_some());
-            let rest = rest.ok_or_else(|| OpError(format!("its equation does not fit the shape {:?}", x.shape().to_vec())))?;
+            let rest =
+                rest.ok_or_else(|| OpError(format!("its equation does not fit the shape {:?}", x.shape().to_vec())))?;
             most = most.max(rest);
             factors.push(Factor::of(x, term.labels(rest), device)?);
         }

@@ -119,7 +119,8 @@ impl Blocks {
     /// The last axis of `at` has the tuples, which index the axes of `dims` behind the first `batch`; those are shared.
     pub(super) fn of(dims: &[usize], at: Value, batch: usize) -> Result<Blocks, OpError> {
         let mut front = at.shape();
-        let misfit = || OpError(format!("indices of shape {:?} do not fit a tensor of shape {dims:?}", at.shape().to_vec()));
+        let misfit =
+            || OpError(format!("indices of shape {:?} do not fit a tensor of shape {dims:?}", at.shape().to_vec()));
         let width = front.pop().ok_or_else(misfit)?;
         let named = batch.checked_add(width).filter(|&named| named <= dims.len()).ok_or_else(misfit)?;
         if front.get(..batch) != Some(&dims[..batch]) {

@@ -6,8 +6,8 @@ use burn_dispatch::DispatchDevice;
 use rayon::prelude::*;
 
 use super::along::{Real, elements_of, value_of};
-use super::linear::matmul;
 use super::arrange::zeros;
+use super::linear::matmul;
 use super::{Build, Kernel, Operator};
 use crate::value::{Backend as B, HostInts, OpError, Value, elements};
 

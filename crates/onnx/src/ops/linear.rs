@@ -45,7 +45,11 @@ pub(super) fn centered(x: Value, points: Option<Value>, device: &DispatchDevice)
     let points = points.cast(DType::F64, device)?;
     let rank = x.shape().num_dims();
     if *broadcast(&points.shape(), &x.shape())? != *x.shape() {
-        return Err(OpError(format!("zero points of shape {:?} do not fit {:?}", points.shape().to_vec(), x.shape().to_vec())));
+        return Err(OpError(format!(
+            "zero points of shape {:?} do not fit {:?}",
+            points.shape().to_vec(),
+            x.shape().to_vec()
+        )));
     }
     let dims = lift(&points.shape(), rank);
     Ok(B::float_sub(x, points.reshape(dims)?.float()?))

@@ -99,7 +99,7 @@ pub(super) fn wide(kind: DType) -> DType {
 
 fn channels(dims: &[usize]) -> Result<usize, OpError> {
     match dims {
-        [_, channels, ..] if dims.len() > 2 && !dims.contains(&0) => Ok(*channels),
+        [_, channels, ..] if *channels > 0 && dims.len() > 2 && !dims[2..].contains(&0) => Ok(*channels),
         _ => Err(OpError(format!("the shape {dims:?} has no room behind the channels"))),
     }
 }
@@ -168,7 +168,10 @@ fn by_channel(
     for (i, f) in [(1, multiplied as Combined), (2, added)] {
         let factor = args.take(i)?;
         if factor.shape() != [count] {
-            return Err(OpError(format!("a scale or shift of shape {:?} for {count} channels", factor.shape().to_vec())));
+            return Err(OpError(format!(
+                "a scale or shift of shape {:?} for {count} channels",
+                factor.shape().to_vec()
+            )));
         }
         let factor = cast(factor.reshape(column.clone())?.float()?, kind);
         y = f(y, Value::Float(factor), args.device)?;

@@ -4,9 +4,9 @@ use burn_backend::ops::{FloatTensorOps, ModuleOps, PadMode};
 use burn_backend::{FloatDType, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
+use super::arrange::zeros;
 use super::pool_general::Pool;
 use super::window::{Divisor, Form, Pads, Window};
-use super::arrange::zeros;
 use super::{Build, Kernel, Operator};
 use crate::fast::pool::{self, Kind};
 use crate::floats::{self, Floats};

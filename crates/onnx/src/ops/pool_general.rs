@@ -160,7 +160,11 @@ impl Pool {
         let (x, places) = (args.take(0)?, args.take(1)?);
         let wanted = args.optional(2).map(Value::ints).transpose()?;
         if x.shape() != places.shape() {
-            return Err(OpError(format!("elements of shape {:?} with places of {:?}", x.shape().to_vec(), places.shape().to_vec())));
+            return Err(OpError(format!(
+                "elements of shape {:?} with places of {:?}",
+                x.shape().to_vec(),
+                places.shape().to_vec()
+            )));
         }
         let (dims, kind) = (self.unpooled_shape(&x.shape())?, x.clone().float()?.dtype());
         let places = integers(places.into_data()?)?;

@@ -98,7 +98,10 @@ impl Turn {
 fn checked(ids: Value, tables: &[Handle; 2], shape: [usize; 2], device: &DispatchDevice) -> Result<Handle, OpError> {
     let [cos, sin] = tables.each_ref().map(|table| table.shape());
     if ids.shape() != shape || cos.num_dims() != 2 || sin != cos {
-        return Err(OpError(format!("positions of shape {:?} with tables of {cos:?} for {shape:?}", ids.shape().to_vec())));
+        return Err(OpError(format!(
+            "positions of shape {:?} with tables of {cos:?} for {shape:?}",
+            ids.shape().to_vec()
+        )));
     }
     let count = elements(&shape)?;
     let ids = integers(ids.into_data()?)?;

@@ -198,14 +198,17 @@ async fn live(shared: &Arc<Shared>, place: usize, started: Started, ready: Ready
         let opened = async {
             if let Some(example) = ready.example.as_ref().filter(|_| !is_first) {
                 // What it sets up at its first batch is then set up before there is a request.
-                let _ = timeout(shared.program.start_timeout, link.run(example, true)).await;
+                let limit = shared.program.start_timeout;
+                if timeout(limit, link.run(example, true)).await.is_err() {
+                    return WorkerError::Slow { limit_ms: limit.as_millis() };
+                }
             }
             shared.open(place, &link, ready.concurrency);
-            std::future::pending::<()>().await;
+            std::future::pending().await
         };
         let why = tokio::select! {
             carried = carried.as_mut() => carried.err().unwrap_or(WorkerError::Gone),
-            () = opened => WorkerError::Gone,
+            slow = opened => slow,
             () = process.ended() => WorkerError::Gone,
             () = link.given_up() => WorkerError::Stuck { limit_ms: shared.limits.stuck_after.as_millis() },
             resident = watch_memory(process.id(), shared.program.max_memory) => resident,

@@ -44,7 +44,10 @@ pub(in crate::ops) const OPERATORS: &[Operator] = &[
 fn columns(x: Value, keys: usize) -> Result<Value, OpError> {
     match x.shape().last() {
         Some(&columns) if columns == keys => Ok(x),
-        _ => Err(OpError(format!("expects a column for each of {keys} keys and gets the shape {:?}", x.shape().to_vec()))),
+        _ => Err(OpError(format!(
+            "expects a column for each of {keys} keys and gets the shape {:?}",
+            x.shape().to_vec()
+        ))),
     }
 }
 
