@@ -254,6 +254,9 @@ fn local_response(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         let x = args.float(0)?;
         let dims = x.shape().to_vec();
         let channels = channels(&dims)?;
+        if elements(&dims)? == 0 {
+            return Ok(Value::Float(x));
+        }
         let mut pads = vec![(0, 0); dims.len()];
         pads[1] = ((size - 1) / 2, size / 2);
         let mut padded = dims.clone();
