@@ -12,8 +12,6 @@ import signal
 import sys
 import warnings
 
-sys.path.insert(0, os.environ.get("BENCHES", str(pathlib.Path(__file__).parent)))
-
 import numpy as np
 import onnx
 import onnxruntime

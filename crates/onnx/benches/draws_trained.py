@@ -9,8 +9,7 @@ import pathlib
 import random
 import signal
 import sys
-
-sys.path.insert(0, os.environ.get("BENCHES", str(pathlib.Path(__file__).parent)))
+import tempfile
 
 import catboost
 import lightgbm
@@ -80,7 +79,7 @@ def boosted(dice):
         model = catboost.CatBoostClassifier(**more, loss_function=None if count == 2 else dice.choice(["MultiClass", "MultiClassOneVsAll"])).fit(x, names[y])
     else:
         model = catboost.CatBoostRegressor(**more, loss_function=dice.choice(["RMSE", "MAE", "Poisson"])).fit(x, np.abs(y))
-    to = pathlib.Path(f"/tmp/catboost.{os.getpid()}.onnx")
+    to = pathlib.Path(tempfile.gettempdir()) / f"catboost.{os.getpid()}.onnx"
     model.save_model(str(to), format="onnx")
     try:
         return onnx.load(str(to)), {"features": x[:12]}
