@@ -133,7 +133,8 @@ fn keep(model: &mut Model, key: &'static str, value: &str, moved: &mut Moved) {
         Some(number) if is_new => model.keys.push((key, number)),
         Some(_) => {}
         None => {
-            moved.note(key, "is no number in the file, but something that Python would have to tell: write it yourself");
+            moved
+                .note(key, "is no number in the file, but something that Python would have to tell: write it yourself");
         }
     }
 }
