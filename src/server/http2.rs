@@ -373,3 +373,48 @@ impl AsyncWrite for Stamped {
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Empty;
+    use hyper::client;
+    use hyper_util::rt::TokioExecutor;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixStream;
+    use tokio::time::timeout;
+
+    use super::super::socket::{Stream, Wire};
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// How long a connection lasts on which an answer is waited for that does not come; `None` where an hour is not its end.
+    async fn lasts(end: UnixStream) -> Option<Duration> {
+        let (begun, (_open, closing)) = (Instant::now(), watch::channel(false));
+        let socket = Socket::Plain(Wire::new(Stream::Unix(end)));
+        let options = Options::default();
+        let served = serve(socket, Vec::new(), &options, |_, _| std::future::pending(), closing);
+        timeout(HOUR, served).await.ok().map(|()| begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_other_end_is_gone_without_a_word_ends_and_one_that_only_waits_stays() {
+        let (own, mut other) = UnixStream::pair().unwrap();
+        // Settings without any, and GET / of the host 'a': stream 1, whole.
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let request = [0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84, 0x41, 1, b'a'];
+        other.write_all(&[PREFACE, &settings, &request].concat()).await.unwrap();
+        let asked = KEEP_ALIVE * 2 + Options::default().write_timeout;
+        let lasted = lasts(own).await.expect("it ends");
+        assert!((asked..asked + KEEP_ALIVE).contains(&lasted), "{lasted:?}");
+
+        let (own, other) = UnixStream::pair().unwrap();
+        tokio::spawn(async move {
+            let (mut sender, connection) =
+                client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(other)).await.unwrap();
+            let request = Request::get("http://a/").body(Empty::<Bytes>::new()).unwrap();
+            tokio::join!(sender.send_request(request), connection)
+        });
+        assert_eq!(lasts(own).await, None);
+    }
+}

@@ -143,18 +143,38 @@ async fn http_2_is_spoken_over_tls_with_whoever_names_it() {
     assert!(String::from_utf8_lossy(&body).contains("\"data\":[3.0]"));
 }
 
+/// Waits until metrics say that the files of the certificate are out of use, or in use again.
+async fn until_stale(address: SocketAddr, server: &Identity, is_stale: bool) {
+    let line = format!("uncork_stale_files{{file=\"certificate\"}} {}\n", u8::from(is_stale));
+    let said = async {
+        loop {
+            let mut stream = secured(address, server, None, "http/1.1").await.unwrap();
+            let head = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut metrics = String::new();
+            stream.read_to_string(&mut metrics).await.unwrap();
+            if metrics.contains(&line) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(HANGS, said).await.expect("metrics say so");
+}
+
 #[tokio::test]
 async fn connections_are_secured_and_the_next_one_sees_a_changed_certificate() {
     let folder = Folder::new();
     let first = Identity::written(folder.path());
     let server = start(files(folder.path(), false), &[]).await;
     infer_over_tls(server.address, &first, None).await.unwrap();
-    // A certificate without its key changes nothing.
+    // A certificate without its key changes nothing, and metrics say so.
     std::fs::write(folder.path().join("key.pem"), "no key").unwrap();
+    until_stale(server.address, &first, true).await;
     infer_over_tls(server.address, &first, None).await.unwrap();
     let second = Identity::written(folder.path());
     let changed = async { while infer_over_tls(server.address, &second, None).await.is_err() {} };
     tokio::time::timeout(HANGS, changed).await.expect("the new certificate is used");
+    until_stale(server.address, &second, false).await;
     assert!(infer_over_tls(server.address, &first, None).await.is_err(), "the old one is not");
 }
 

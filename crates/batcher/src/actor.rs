@@ -186,6 +186,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 let Some(desk) = self.desks.get_mut(&lane) else { return };
                 self.dispatcher.arrive(lane, entry);
                 desk.waiting.insert(entry.id, waiting);
+                self.make_room(lane, &entry);
             }
             Message::Departed(lane, entry) => {
                 let Some(desk) = self.desks.get_mut(&lane) else { return };
@@ -203,6 +204,21 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 self.dispatcher.drain(lane);
                 desk.closing = true;
             }
+        }
+    }
+
+    /// Refuses who makes room for `newcomer`, until no more waits than may.
+    fn make_room(&mut self, lane: LaneId, newcomer: &Entry) {
+        let Some(desk) = self.desks.get_mut(&lane) else { return };
+        while let Some(full) = desk.bounds.full() {
+            let now = self.clock.now();
+            let Some(gone) = self.dispatcher.make_room(now, lane, newcomer) else { return };
+            let Some(waiting) = desk.take(&gone) else { continue };
+            let over_share = || Error::OverShare { retry_after: desk.bounds.retry_after() };
+            let told = if gone.id == newcomer.id { full } else { over_share() };
+            desk.observers.no_room(now, &told);
+            // The caller may have left.
+            let _ = waiting.reply.send(Err(told));
         }
     }
 

@@ -1,4 +1,7 @@
 //! How much may wait: a bound in rows and one in bytes, checked by the caller before the actor hears of an item.
+//!
+//! Callers who are [told apart](crate::Terms::caller) share what there is. So an item of theirs comes in where the bound is reached, as far as
+//! a [leeway](LEEWAY) goes, and the actor decides at once who makes room for it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -6,9 +9,12 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
-use super::Weight;
 use super::observer::Waits;
+use super::{Caller, Weight};
 use crate::Error;
+
+/// What may be on its way to the actor beyond a bound, as a part of it. It has no more to do than to read what has come.
+const LEEWAY: usize = 2;
 
 /// What waits now, against its bounds. Shared by all callers and the actor.
 #[derive(Debug)]
@@ -56,7 +62,7 @@ impl Bounds {
         let admitted = async {
             let _turn = self.turn.lock().await;
             loop {
-                match self.admit(weight) {
+                match self.admit(weight, Caller::default()) {
                     // What is given back between these lines is told of as well: the notice is kept.
                     Err(Error::Full { .. }) => self.room.notified().await,
                     decided => return decided,
@@ -64,16 +70,30 @@ impl Bounds {
             }
         };
         // The last try is for its words.
-        timeout(most, admitted).await.unwrap_or_else(|_| self.admit(weight))
+        timeout(most, admitted).await.unwrap_or_else(|_| self.admit(weight, Caller::default()))
     }
 
-    /// Makes room for `weight`, or says what is full.
-    pub(super) fn admit(&self, weight: Weight) -> Result<(), Error> {
+    /// Takes room for an item of `caller`, or says what is full. Where callers are told apart the bound may be [passed](Self::full).
+    pub(super) fn admit(&self, weight: Weight, caller: Caller) -> Result<(), Error> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::ShuttingDown);
         }
-        self.rows.take(weight.rows, self.retry_after)?;
-        self.bytes.take(weight.bytes, self.retry_after).inspect_err(|_| self.rows.give_back(weight.rows))
+        let leeway = |meter: &Meter| if caller.id == 0 { 0 } else { meter.bound / LEEWAY };
+        self.rows.take(weight.rows, leeway(&self.rows), self.retry_after)?;
+        let bytes = self.bytes.take(weight.bytes, leeway(&self.bytes), self.retry_after);
+        bytes.inspect_err(|_| self.rows.give_back(weight.rows))
+    }
+
+    /// What is said to whom there is no room for, while more waits than may.
+    pub(super) fn full(&self) -> Option<Error> {
+        let passed =
+            [&self.rows, &self.bytes].into_iter().find(|meter| meter.used.load(Ordering::Acquire) > meter.bound)?;
+        Some(passed.full(passed.bound, self.retry_after))
+    }
+
+    /// When who is refused for want of room may usefully ask again.
+    pub(super) fn retry_after(&self) -> Duration {
+        self.retry_after
     }
 
     /// Gives back the room of an item that waits no longer.
@@ -118,16 +138,23 @@ impl Bounds {
 }
 
 impl Meter {
-    fn take(&self, size: usize, retry_after: Duration) -> Result<(), Error> {
+    /// Takes `size`. Whoever has a `leeway` needs no more than that it is not used up.
+    fn take(&self, size: usize, leeway: usize, retry_after: Duration) -> Result<(), Error> {
         let (bound, unit) = (self.bound, self.unit);
         if size > bound {
             return Err(Error::TooLarge { size, bound, unit });
         }
-        let fits = |used: usize| used.checked_add(size).filter(|&sum| sum <= bound);
+        let most = if leeway == 0 { bound } else { bound.saturating_add(leeway).saturating_add(size) };
+        let fits = |used: usize| used.checked_add(size).filter(|&sum| sum <= most);
         match self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits) {
             Ok(_) => Ok(()),
-            Err(queued) => Err(Error::Full { queued, bound, unit, retry_after }),
+            Err(queued) => Err(self.full(queued, retry_after)),
         }
+    }
+
+    fn full(&self, queued: usize, retry_after: Duration) -> Error {
+        // What is on its way beyond the bound is nothing to tell callers.
+        Error::Full { queued: queued.min(self.bound), bound: self.bound, unit: self.unit, retry_after }
     }
 
     fn give_back(&self, size: usize) {
@@ -149,10 +176,14 @@ mod tests {
         let bounds = Bounds::new(10, 100, retry_after);
         let full = |queued, bound, unit| Err(Error::Full { queued, bound, unit, retry_after });
         for _ in 0..3 {
-            assert_eq!(bounds.admit(weight(6, 60)), Ok(()));
-            assert_eq!(bounds.admit(weight(1, 60)), full(60, 100, "bytes"));
-            assert_eq!(bounds.admit(weight(4, 40)), Ok(()), "the refused one has left no rows behind");
-            assert_eq!(bounds.admit(weight(1, 0)), full(10, 10, "rows"));
+            assert_eq!(bounds.admit(weight(6, 60), Caller::default()), Ok(()));
+            assert_eq!(bounds.admit(weight(1, 60), Caller::default()), full(60, 100, "bytes"));
+            assert_eq!(
+                bounds.admit(weight(4, 40), Caller::default()),
+                Ok(()),
+                "the refused one has left no rows behind"
+            );
+            assert_eq!(bounds.admit(weight(1, 0), Caller::default()), full(10, 10, "rows"));
             bounds.leave(weight(6, 60));
             bounds.leave(weight(4, 40));
         }
@@ -161,10 +192,16 @@ mod tests {
     #[test]
     fn what_could_never_wait_is_too_large_however_empty_the_queue_is() {
         let bounds = Bounds::new(10, 100, Duration::ZERO);
-        assert_eq!(bounds.admit(weight(11, 1)), Err(Error::TooLarge { size: 11, bound: 10, unit: "rows" }));
-        assert_eq!(bounds.admit(weight(10, 101)), Err(Error::TooLarge { size: 101, bound: 100, unit: "bytes" }));
-        assert_eq!(bounds.admit(weight(10, 100)), Ok(()));
+        assert_eq!(
+            bounds.admit(weight(11, 1), Caller::default()),
+            Err(Error::TooLarge { size: 11, bound: 10, unit: "rows" })
+        );
+        assert_eq!(
+            bounds.admit(weight(10, 101), Caller::default()),
+            Err(Error::TooLarge { size: 101, bound: 100, unit: "bytes" })
+        );
+        assert_eq!(bounds.admit(weight(10, 100), Caller::default()), Ok(()));
         bounds.close();
-        assert_eq!(bounds.admit(weight(0, 0)), Err(Error::ShuttingDown));
+        assert_eq!(bounds.admit(weight(0, 0), Caller::default()), Err(Error::ShuttingDown));
     }
 }

@@ -159,7 +159,8 @@ impl Terms {
     }
 
     /// Tells whose the item is. Where more is asked than can be done, callers who are told apart share that, in each priority, by max-min
-    /// fairness: who asks for little is answered, and the others get the rest by their weights.
+    /// fairness: who asks for little is answered, and the others get the rest by their weights. A [priority](Terms::priority) beyond the most
+    /// urgent that he may ask for is taken for that.
     pub fn caller(self, caller: Caller) -> Terms {
         Terms { caller, ..self }
     }
@@ -215,17 +216,6 @@ struct Shared<I, A> {
     answering: Duration,
     /// Whether items wait for room in the queue.
     waits_for_room: bool,
-}
-
-impl<I, A> Shared<I, A> {
-    fn note_full(&self, refusal: &Error) {
-        let reason = match refusal {
-            Error::Full { unit: "rows", .. } => RefusalReason::RowsBound,
-            Error::Full { .. } => RefusalReason::BytesBound,
-            _ => return,
-        };
-        self.observers.refused(self.clock.now(), &Refused { reason, items: 1, told: refusal });
-    }
 }
 
 impl<I, A> Drop for Shared<I, A> {
@@ -284,12 +274,13 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         let admitted = if shared.waits_for_room {
             shared.bounds.admit_within(weight, within.saturating_sub(arrival.elapsed())).await
         } else {
-            shared.bounds.admit(weight)
+            shared.bounds.admit(weight, caller)
         };
-        admitted.inspect_err(|refusal| shared.note_full(refusal))?;
+        admitted.inspect_err(|told| shared.observers.no_room(shared.clock.now(), told))?;
         let arrival = shared.clock.instant_of(arrival);
         let (id, deadline) =
             (shared.next_id.fetch_add(1, Ordering::Relaxed), arrival + within.saturating_sub(shared.answering));
+        let priority = priority.max(caller.most_urgent);
         let entry = Entry { id, arrival, deadline, rows: weight.rows, priority, caller };
         let (reply, answer) = oneshot::channel();
         let waiting = Waiting { item, reply, bytes: weight.bytes, within, span };

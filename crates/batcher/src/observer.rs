@@ -233,6 +233,17 @@ impl Observers {
         self.0.iter().for_each(|observer| observer.refused(at, items));
     }
 
+    /// An item was refused, for which there was no room in the queue.
+    pub(crate) fn no_room(&self, at: Instant, told: &Error) {
+        let reason = match told {
+            Error::Full { unit: "rows", .. } => RefusalReason::RowsBound,
+            Error::Full { .. } => RefusalReason::BytesBound,
+            Error::OverShare { .. } => RefusalReason::Shed(ShedReason::OverShare),
+            _ => return, // an item that never fits, or a shutdown
+        };
+        self.refused(at, &Refused { reason, items: 1, told });
+    }
+
     pub(crate) fn abandoned(&self, at: Instant, batch: &Abandoned) {
         self.0.iter().for_each(|observer| observer.abandoned(at, batch));
     }

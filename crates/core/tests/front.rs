@@ -288,7 +288,8 @@ fn shared(callers: &[(u32, u64)]) -> Vec<(u64, u64)> {
         let most = callers.iter().map(|&(_, per_ms)| per_ms).max().unwrap_or(0);
         for i in 0..most {
             for (id, &(weight, per_ms)) in callers.iter().enumerate() {
-                let caller = Caller { id: 1 + id as u64, weight: weight.try_into().expect("above 0") };
+                let caller =
+                    Caller { id: 1 + id as u64, weight: weight.try_into().expect("above 0"), ..Caller::default() };
                 if i < per_ms && gate.judge(at(now * 1000), CAP, caller) == Verdict::Read {
                     through.push(id);
                 }

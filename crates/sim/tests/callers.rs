@@ -36,7 +36,7 @@ fn answered_within(
     let (max_latency, weight) = (ms(cap), NonZeroUsize::MIN);
     let model = Model { service, max_latency, max_batch, weight, policy: Box::new(Cork), tried: None, warm: true };
     let each = callers.iter().zip(1..).flat_map(|(&(rate, rows, weight), id)| {
-        let caller = Caller { id, weight: NonZeroU32::new(weight).expect("above 0") };
+        let caller = Caller { id, weight: NonZeroU32::new(weight).expect("above 0"), ..Caller::default() };
         let caller = if are_told_apart { caller } else { Caller::default() };
         let arrivals = Process::Poisson { rate }.arrivals(Duration::from_secs(30), id);
         let within = own_caps.get(id as usize - 1).map(|own| ms(*own));

@@ -311,7 +311,7 @@ struct Fates {
 /// An entry of one of three callers, or of nobody in particular.
 fn of_somebody(id: u64, rows: usize, arrival: Instant, deadline: Instant) -> Entry {
     let weight = NonZeroU32::new(1 + id as u32 % 3).expect("above 0");
-    Entry { rows, caller: Caller { id: id % 4, weight }, ..Entry::new(id, arrival, deadline) }
+    Entry { rows, caller: Caller { id: id % 4, weight, ..Caller::default() }, ..Entry::new(id, arrival, deadline) }
 }
 
 /// Drives a dispatcher through these arrivals (gap, rows and deadline in µs) against runners of a given speed.

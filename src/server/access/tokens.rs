@@ -9,7 +9,7 @@ use std::path::Path;
 use subtle::ConstantTimeEq;
 
 use super::Right;
-use crate::registry::Caller;
+use crate::registry::{Caller, Priority};
 
 /// Fewest characters of a token: 16 random ones of 64 kinds are 96 bits.
 const SHORTEST: usize = 16;
@@ -33,6 +33,8 @@ pub(super) struct Token {
     rights: Vec<Right>,
     /// The holder's part beside others where a model has too much to do, in thousandths.
     weight: NonZeroU32,
+    /// The most urgent priority of the holder's requests.
+    most_urgent: Priority,
     /// Most requests for inference in a second.
     pub(super) rate: Option<f64>,
 }
@@ -47,7 +49,7 @@ impl std::fmt::Debug for Token {
 impl Token {
     /// The holder, as one of those who ask.
     pub(super) fn caller(&self) -> Caller {
-        Caller { id: self.id, weight: self.weight }
+        Caller { id: self.id, weight: self.weight, most_urgent: self.most_urgent }
     }
 
     /// Whether the holder may do this.
@@ -94,24 +96,33 @@ impl Tokens {
             }
             let right = |word: &str| {
                 let known = Right::ALL.map(Right::name).join(", ");
-                Right::from_name(word)
-                    .ok_or_else(|| wrong(format!("'{word}' is no right; there are {known}, and share=N and rate=N")))
+                Right::from_name(word).ok_or_else(|| {
+                    wrong(format!("'{word}' is no right; there are {known}, and share=N, rate=N and priority=N"))
+                })
             };
-            let (mut rights, mut share, mut rate) = (Vec::new(), None, None);
+            let (mut rights, mut share, mut rate, mut most_urgent) = (Vec::new(), None, None, None);
             for word in words {
                 let number = |text: &str| {
                     let number = text.parse::<f64>().ok().filter(|n| (SMALLEST..=LARGEST).contains(n));
                     number.ok_or_else(|| wrong(format!("'{word}' must have a number from {SMALLEST} to {LARGEST}")))
                 };
-                let before = match word.split_once('=') {
-                    Some(("share", text)) => share.replace(number(text)?),
-                    Some(("rate", text)) => rate.replace(number(text)?),
+                let level = |text: &str| {
+                    let (highest, lowest) = (Priority::HIGHEST.level(), Priority::LOWEST.level());
+                    let wanted = || {
+                        wrong(format!("'{word}' must be a whole number from {highest}, the most urgent, to {lowest}"))
+                    };
+                    text.parse().ok().and_then(Priority::new).ok_or_else(wanted)
+                };
+                let is_said = match word.split_once('=') {
+                    Some(("share", text)) => share.replace(number(text)?).is_some(),
+                    Some(("rate", text)) => rate.replace(number(text)?).is_some(),
+                    Some(("priority", text)) => most_urgent.replace(level(text)?).is_some(),
                     _ => {
                         rights.push(right(word)?);
-                        None
+                        false
                     }
                 };
-                if before.is_some() {
+                if is_said {
                     return Err(wrong(format!("'{word}' is said twice")));
                 }
             }
@@ -128,6 +139,7 @@ impl Tokens {
                 secret: secret.into(),
                 rights,
                 weight: weight(share.unwrap_or(1.0)),
+                most_urgent: most_urgent.unwrap_or(Priority::HIGHEST),
                 rate,
             });
         }
@@ -176,13 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn a_share_and_a_rate_are_said_beside_the_rights() {
-        let text = "a 0123456789abcdef share=2.5 inference rate=100\nb fedcba9876543210\n";
+    fn a_share_a_rate_and_a_priority_are_said_beside_the_rights() {
+        let text = "a 0123456789abcdef share=2.5 inference rate=100 priority=7\nb fedcba9876543210\n";
         let tokens = Tokens::parse(text).unwrap();
         let of = |secret: &str| {
-            tokens.find(secret.as_bytes()).map(|token| (token.caller().weight.get(), token.rate)).unwrap()
+            let token = tokens.find(secret.as_bytes()).unwrap();
+            (token.caller().weight.get(), token.rate, token.caller().most_urgent.level())
         };
-        assert_eq!((of("0123456789abcdef"), of("fedcba9876543210")), ((2500, Some(100.0)), (1000, None)));
+        assert_eq!((of("0123456789abcdef"), of("fedcba9876543210")), ((2500, Some(100.0), 7), (1000, None, 1)));
         assert!(tokens.find(b"0123456789abcdef").unwrap().has(Right::Inference));
     }
 
@@ -198,10 +211,14 @@ mod tests {
             ("ci 0123456789abcdef rate=0\n", "1: 'rate=0' must have a number from 0.001 to 1000000"),
             ("ci 0123456789abcdef share=1 share=2\n", "1: 'share=2' is said twice"),
             ("ci 0123456789abcdef rate=1 rate=1\n", "1: 'rate=1' is said twice"),
+            (
+                "ci 0123456789abcdef priority=0\n",
+                "1: 'priority=0' must be a whole number from 1, the most urgent, to 10",
+            ),
             ("ci 0123456789abcdef share=NaN\n", "1: 'share=NaN' must have a number"),
             (
                 "ci 0123456789abcdef all\n",
-                "1: 'all' is no right; there are scrape, inference, admin, and share=N and rate=N",
+                "1: 'all' is no right; there are scrape, inference, admin, and share=N, rate=N and priority=N",
             ),
         ];
         for (text, expected) in cases {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use uncork_batcher::Error;
 use uncork_batcher::{Caller, Priority, RefusalReason, SpanRef, Terms};
 use uncork_core::estimator;
-use uncork_core::policy::{Decision, Policy, ReleaseReason, View};
+use uncork_core::policy::{Decision, Policy, ReleaseReason, ShedReason, View};
 
 use crate::notes::{Note, Notes};
 use crate::stand_in::{StandIn, answered, ms, submit_at};
@@ -169,6 +169,27 @@ async fn a_more_urgent_priority_goes_first_though_it_came_last_and_is_due_last()
 }
 
 #[tokio::test(start_paused = true)]
+async fn nobody_is_more_urgent_than_he_may_be() {
+    let runner = StandIn::new(ms(10), ms(1));
+    let batcher = runner.builder(ms(100), 2).seen(runner.warm()).start(runner.clone());
+    let bound = Caller { most_urgent: Priority::DEFAULT, ..Caller::default() };
+    let submit = |item, terms: Terms| {
+        let batcher = batcher.clone();
+        tokio::spawn(async move { batcher.submit_with(item, terms).await })
+    };
+    let running = submit(0, Terms::now());
+    tokio::time::sleep(ms(1)).await;
+    let others = [1, 2].map(|item| submit(item, Terms::now()));
+    tokio::time::sleep(ms(1)).await;
+    let pushing = submit(100, Terms::now().priority(Priority::HIGHEST).caller(bound));
+    let standing_back = submit(200, Terms::now().priority(Priority::LOWEST).caller(bound));
+    for answer in [running, pushing, standing_back].into_iter().chain(others) {
+        answer.await.expect("no panic").expect("answered");
+    }
+    assert_eq!(runner.batches()[1..], [vec![1, 2], vec![100, 200]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_with_little_in_the_queue_is_served_and_whoever_has_most_makes_room() {
     let runner = StandIn::new(ms(10), ms(1));
     let batcher = runner.builder(ms(50), 2).seen(runner.warm()).start(runner.clone());
@@ -230,6 +251,50 @@ async fn what_does_not_fit_into_the_queue_is_refused_at_once_and_the_rest_is_ser
     assert!((20..=28).contains(&answered(&fates)), "{}", answered(&fates));
     assert!(fates.iter().all(|f| f.answered || f.took == Duration::ZERO));
     assert_eq!(batcher.submit(7).await, Ok(8), "room was given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_room_of_a_queue_is_shared_by_callers_who_are_told_apart() {
+    let runner = StandIn::new(ms(10), ms(0));
+    let notes = Notes::default();
+    let builder = runner.builder(ms(10_000), 8).max_queue_rows(20).observer(notes.clone());
+    let batcher = builder.start(runner.clone());
+    let submit = |item, id| {
+        let (batcher, caller) = (batcher.clone(), Caller { id, ..Caller::default() });
+        tokio::spawn(async move { batcher.submit_with(item, Terms::now().caller(caller)).await })
+    };
+    let running = submit(0, 1);
+    tokio::time::sleep(ms(1)).await;
+    // There is time for all, but no room.
+    let flood: Vec<_> = (1..100).map(|item| submit(item, 1)).collect();
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!(batcher.waits().rows, 20);
+    let few: Vec<_> = (100..110).map(|item| submit(item, 2)).collect();
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!(batcher.waits().rows, 20);
+    for answer in few {
+        answer.await.expect("no panic").expect("answered");
+    }
+    running.await.expect("no panic").expect("answered");
+    let (mut made_room, mut full, mut served) = (0, 0, 0);
+    for outcome in flood {
+        match outcome.await.expect("no panic") {
+            Ok(_) => served += 1,
+            Err(Error::OverShare { retry_after }) => made_room += usize::from(retry_after == ms(10_000)),
+            Err(Error::Full { queued: 20, bound: 20, unit: "rows", .. }) => full += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!((made_room, full, served), (10, 79, 10), "one for one");
+    let told = |reason| {
+        let of_that = |note: &Note| matches!(note, Note::Refused(other, 1) if *other == reason);
+        notes.read().iter().filter(|note| of_that(note)).count()
+    };
+    let over_share = RefusalReason::Shed(ShedReason::OverShare);
+    assert_eq!((told(over_share), told(RefusalReason::RowsBound)), (10, full));
+    // Who is not told apart has no leeway.
+    let fates = submit_at(&batcher, &[ms(0); 100]).await;
+    assert!((20..=28).contains(&answered(&fates)), "{}", answered(&fates));
 }
 
 #[tokio::test(start_paused = true)]
@@ -474,4 +539,15 @@ async fn the_actor_ends_with_the_last_handle_once_what_runs_has_come_back() {
     assert!(Arc::strong_count(&runner.log) > 1, "the batch still runs");
     tokio::time::sleep(ms(10)).await;
     assert_eq!(Arc::strong_count(&runner.log), 1, "the actor and its executor are gone");
+}
+
+#[test]
+fn whoever_asks_behind_the_end_of_a_batcher_s_runtime_is_told_of_a_shutdown_and_the_batcher_says_that_it_is_gone() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let first = runtime();
+    let runner = StandIn::new(ms(1), ms(0));
+    let batcher = first.block_on(async { runner.start(ms(100), 8) });
+    assert_eq!((first.block_on(batcher.submit(1)), batcher.is_gone()), (Ok(2), false));
+    drop(first);
+    assert_eq!((runtime().block_on(batcher.submit(1)), batcher.is_gone()), (Err(Error::ShuttingDown), true));
 }

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use super::Priority;
+
 /// One of those who ask, as far as it matters who is who: under overload each has his part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
@@ -9,12 +11,14 @@ pub struct Caller {
     pub id: u64,
     /// His part beside the others', in a unit that is the same for all.
     pub weight: NonZeroU32,
+    /// The most urgent priority that he may give to what he asks for.
+    pub most_urgent: Priority,
 }
 
 impl Default for Caller {
     /// Everybody, where callers are not told apart.
     fn default() -> Caller {
-        Caller { id: 0, weight: NonZeroU32::MIN }
+        Caller { id: 0, weight: NonZeroU32::MIN, most_urgent: Priority::HIGHEST }
     }
 }
 

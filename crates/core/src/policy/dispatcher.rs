@@ -205,6 +205,15 @@ impl Dispatcher {
         self.touch(lane).queue.remove_entry(entry).is_some()
     }
 
+    /// With `entry` more waits than the driver has room for. Takes out who makes room: the newest of another caller who has more in its
+    /// priority, by weight, or else the entry itself. `None` if it waits no more.
+    pub fn make_room(&mut self, now: Instant, lane: LaneId, entry: &Entry) -> Option<Entry> {
+        let lane = self.touch(lane);
+        let own = lane.queue.position(entry)?;
+        let at = lane.queue.in_place_of(own, 0..lane.queue.len()).unwrap_or(own);
+        lane.refuse(now, at..at + 1).pop()
+    }
+
     /// Nothing will arrive any more: what waits is released without holding back.
     pub fn drain(&mut self, lane: LaneId) {
         self.touch(lane).draining = true;
@@ -380,7 +389,7 @@ impl Dispatcher {
         let view = self.view_alone(id);
         let (entries, reason) = match reason {
             ShedReason::QueueTooLong | ShedReason::QueueStands if entries.len() == 1 => {
-                let other = view.queue.in_place_of(entries.start);
+                let other = view.queue.in_place_of(entries.start, 0..entries.start);
                 other.map_or((entries, reason), |at| (at..at + 1, ShedReason::OverShare))
             }
             _ => (entries, reason),

@@ -176,9 +176,9 @@ impl Queue {
         most.is_some()
     }
 
-    /// The position of the entry that makes room for the one at `position`, where another caller has more in its priority before it:
-    /// the last of whoever has most, by weight. `None` where nobody has, or would be left with less than whom he makes room for.
-    pub(super) fn in_place_of(&self, position: usize) -> Option<usize> {
+    /// The position of the entry that makes room for the one at `position`, where another caller has more in its priority: the last of
+    /// whoever has most, by weight, `among` these. `None` where nobody has, or would be left with less than whom he makes room for.
+    pub(super) fn in_place_of(&self, position: usize, among: Range<usize>) -> Option<usize> {
         let Entry { priority, caller, .. } = *self.get(position)?;
         let own = self.held.get(&(priority, caller.id))?;
         let all = self.held.range((priority, 0)..=(priority, u64::MAX));
@@ -186,8 +186,8 @@ impl Queue {
         if most.compare(own).is_le() {
             return None;
         }
-        let before = || self.entries.range(..position).map(|placed| &placed.entry);
-        let at = before().rposition(|entry| entry.caller.id == id && entry.priority == priority)?;
+        let is_his = |placed: &Placed| placed.entry.caller.id == id && placed.entry.priority == priority;
+        let at = among.start + self.entries.range(among).rposition(is_his)?;
         let left = Holding { rows: most.rows - self.get(at)?.rows as u64, ..*most };
         left.compare(own).is_ge().then_some(at)
     }
@@ -234,8 +234,13 @@ impl Queue {
 
     /// Takes this entry out, if it still waits.
     pub fn remove_entry(&mut self, entry: &Entry) -> Option<Entry> {
-        let position = self.entries.binary_search_by_key(&order(entry), |placed| order(&placed.entry)).ok()?;
+        let position = self.position(entry)?;
         self.remove(position..position + 1).last()
+    }
+
+    /// Where this entry waits, if it does.
+    pub(super) fn position(&self, entry: &Entry) -> Option<usize> {
+        self.entries.binary_search_by_key(&order(entry), |placed| order(&placed.entry)).ok()
     }
 }
 
@@ -328,7 +333,7 @@ mod tests {
     }
 
     fn of(id: u64, weight: u32) -> Caller {
-        Caller { id, weight: weight.try_into().unwrap() }
+        Caller { id, weight: weight.try_into().unwrap(), ..Caller::default() }
     }
 
     /// A queue of one row each of these callers, by id and weight.
@@ -342,7 +347,7 @@ mod tests {
 
     #[test]
     fn whoever_has_most_by_weight_makes_room_with_what_came_last() {
-        let last = |callers: &[(u64, u32)]| queue_of(callers).in_place_of(callers.len() - 1);
+        let last = |callers: &[(u64, u32)]| queue_of(callers).in_place_of(callers.len() - 1, 0..callers.len() - 1);
         assert_eq!(last(&[(1, 1), (1, 1), (2, 1), (1, 1), (2, 1), (3, 1)]), Some(3));
         assert_eq!(last(&[(1, 1), (1, 1), (2, 1)]), Some(1));
         assert_eq!(last(&[(1, 1), (2, 1)]), None, "as many each");
@@ -358,13 +363,13 @@ mod tests {
         let mut large = Queue::new();
         large.insert(Entry { caller: of(1, 1), ..entry(0, 50, 8) });
         large.insert(Entry { caller: of(2, 1), ..entry(1, 50, 2) });
-        assert_eq!(large.in_place_of(1), None, "eight rows would go for two");
+        assert_eq!(large.in_place_of(1, 0..1), None, "eight rows would go for two");
         large.insert(Entry { caller: of(1, 1), ..entry(2, 50, 6) });
         large.insert(Entry { caller: of(2, 1), ..entry(3, 50, 2) });
-        assert_eq!(large.in_place_of(3), Some(2));
+        assert_eq!(large.in_place_of(3, 0..3), Some(2));
         let mut levels = queue_of(&[(1, 1), (1, 1), (1, 1)]);
         levels.insert(Entry { caller: of(2, 1), priority: Priority::LOWEST, ..entry(9, 50, 1) });
-        assert_eq!(levels.in_place_of(3), None);
+        assert_eq!(levels.in_place_of(3, 0..3), None);
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::policy::{Cork, Fixed, Policy};
+use crate::policy::{Caller, Cork, Fixed, Policy};
 
 /// One entry of so many rows.
 fn at(ms: u64) -> Instant {
@@ -54,6 +54,22 @@ fn the_most_urgent_lane_goes_first_and_the_others_follow() {
         pool.land(at(round * 10 + 10), ticket, took(10));
     }
     assert_eq!(order, [1, 2, 0]);
+}
+
+#[test]
+fn where_there_is_no_room_the_newest_of_whoever_has_most_goes_whenever_it_is_due() {
+    let mut pool = Dispatcher::new(1);
+    let lane = pool.open(lane());
+    let of = |id, caller, within| Entry { caller: Caller { id: caller, ..Caller::default() }, ..entry(id, 0, within) };
+    let [first, second, newcomer] = [of(0, 1, 50), of(1, 1, 500), of(2, 2, 100)];
+    [first, second, newcomer].into_iter().for_each(|entry| pool.arrive(lane, entry));
+    assert_eq!(pool.make_room(at(0), lane, &newcomer), Some(second));
+    assert_eq!(pool.make_room(at(0), lane, &newcomer), Some(newcomer), "each has as much by now");
+    assert_eq!(pool.make_room(at(0), lane, &newcomer), None, "it waits no more");
+    let nobody = entry(3, 0, 50);
+    pool.arrive(lane, nobody);
+    assert_eq!(pool.make_room(at(0), lane, &nobody), Some(nobody), "for those who are not told apart nobody goes");
+    assert!(pool.queue(lane).iter().eq([&first]));
 }
 
 #[test]
