@@ -69,6 +69,15 @@ enum Aloft<A> {
     Rehearsal(Rehearsal, Instant),
 }
 
+impl<A> Aloft<A> {
+    fn lane(&self) -> LaneId {
+        match self {
+            Aloft::Batch(flight) => flight.batch.lane,
+            Aloft::Rehearsal(rehearsal, _) => rehearsal.lane,
+        }
+    }
+}
+
 /// A batch that is with a runner, and those whose items are in it.
 struct Flight<A> {
     batch: Batch,
@@ -150,7 +159,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
 
     /// Shows what waits in each queue, and finishes those in which nothing does any more.
     fn tidy(&mut self, now: Instant) {
-        let dispatcher = &mut self.dispatcher;
+        let (dispatcher, aloft) = (&mut self.dispatcher, &self.aloft);
         self.desks.retain(|lane, desk| {
             let queue = dispatcher.queue(*lane);
             desk.observers.waits(now, Waits { rows: queue.rows(), ..desk.bounds.waits() });
@@ -161,10 +170,12 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 // Whoever asked may have stopped waiting.
                 let _ = done.send(());
             }
-            if desk.closing {
+            // A rehearsal that is with a runner may have to be given up, which takes the desk.
+            let leaves = desk.closing && aloft.values().all(|aloft| aloft.lane() != *lane);
+            if leaves {
                 dispatcher.close(*lane);
             }
-            !desk.closing
+            !leaves
         });
     }
 
@@ -328,8 +339,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
 
     fn land_rehearsal(&mut self, now: Instant, rehearsal: &Rehearsal, since: Instant, outcome: &Outcome<A>) {
         let Rehearsal { ticket, lane, rows, .. } = *rehearsal;
-        let took = now.since(since);
-        let took = outcome.as_ref().ok().and_then(|ran| ran.took).map_or(took, |own| own.min(took));
+        let took = time(now.since(since), outcome);
         let landing = if outcome.is_ok() { Landing::Answered { took, late: 0 } } else { Landing::Failed };
         let has_learned = self.dispatcher.land(now, ticket, landing);
         let Some(desk) = self.desks.get(&lane) else { return };
@@ -344,9 +354,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
 
     fn land_batch(&mut self, now: Instant, flight: Flight<A>, outcome: Outcome<A>) -> Deliveries<A> {
         let Flight { batch: Batch { ticket, lane, rows, predicted, .. }, ref riders, span, .. } = flight;
-        // What runs the batch knows best how long it ran, and when it began at the earliest.
-        let took = now.since(flight.since);
-        let took = outcome.as_ref().ok().and_then(|ran| ran.took).map_or(took, |own| own.min(took));
+        let took = time(now.since(flight.since), &outcome);
         let outcome = outcome.and_then(|ran| {
             let (have, want) = (ran.answers.len(), riders.len());
             let short = || BatchError::new(format!("{have} answers for {want} items"));
@@ -389,6 +397,11 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             }),
         }
     }
+}
+
+/// How long a batch ran that was away for so long. What ran it knows best.
+fn time<A>(away: Duration, outcome: &Outcome<A>) -> Duration {
+    outcome.as_ref().ok().and_then(|ran| ran.took).map_or(away, |own| own.min(away))
 }
 
 /// The answers of a batch, on their way to their callers.

@@ -174,19 +174,18 @@ impl Shared {
         Ok(jobs)
     }
 
-    /// A thread for a batch. Where none is idle, more batches are sent than the pool has runners, and some thread gets a
-    /// second one to do after its first.
+    /// A thread for a batch. Where none is idle, more batches are sent than there are threads, and one gets a second batch to do after its
+    /// first.
     fn thread(&mut self, batch: (u64, u64)) -> Option<&mpsc::Sender<Job>> {
-        let idle = self.idle.pop();
-        if let Some(thread) = idle {
-            self.busy.insert(batch, thread);
-        }
-        self.jobs.get(idle.unwrap_or(0))
+        let thread = self.idle.pop().or_else(|| self.busy.iter().min().map(|(_, thread)| *thread))?;
+        self.busy.insert(batch, thread);
+        self.jobs.get(thread)
     }
 
-    /// A batch is over: its thread is idle again, unless it was left behind.
+    /// A batch is over: its thread is idle again, unless it was left behind or has another to do.
     fn done(&mut self, batch: (u64, u64)) {
-        self.idle.extend(self.busy.remove(&batch));
+        let thread = self.busy.remove(&batch);
+        self.idle.extend(thread.filter(|thread| !self.busy.values().any(|other| other == thread)));
     }
 
     /// Leaves the thread behind that is at this batch, and starts another in its place. It ends after the batch, if it ever
@@ -196,9 +195,10 @@ impl Shared {
         match self.start() {
             Ok(jobs) => {
                 self.jobs[thread] = jobs;
+                self.busy.retain(|_, other| *other != thread);
                 self.idle.push(thread);
             }
-            // The next batch for it waits behind this one, and is given up too; then it is tried again.
+            // A batch that waits behind this one is given up too; then it is tried again.
             Err(_) => drop(self.busy.insert(batch, thread)),
         }
     }

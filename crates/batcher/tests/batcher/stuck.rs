@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use uncork_batcher::{Batcher, Caps, Error};
+use uncork_batcher::{BatchError, Batcher, Caps, Error, Pool, Ran, Work};
 
 use crate::notes::{Note, Notes};
 use crate::stand_in::{StandIn, ms};
@@ -85,4 +85,32 @@ async fn a_stuck_thread_is_replaced_and_ends_if_it_comes_back_and_nobody_is_answ
     drop(free);
     assert_eq!(drops.recv(), Ok(0), "the old one is let go when its batch is over");
     assert_eq!(batcher.submit(1).await, Ok(1));
+}
+
+#[tokio::test]
+async fn a_model_that_leaves_while_its_rehearsal_hangs_leaves_a_runner_that_works() {
+    /// Never comes back from a rehearsal while there is somebody to free it.
+    struct Hangs(Arc<Mutex<mpsc::Receiver<()>>>, tokio::sync::mpsc::UnboundedSender<()>);
+    impl Work<u64, u64> for Hangs {
+        fn run(&mut self, batch: Vec<u64>) -> Result<Ran<u64>, BatchError> {
+            Ok(batch.into())
+        }
+        fn rehearse(&mut self, _: usize) -> Result<(), BatchError> {
+            let _ = self.1.send(());
+            let _ = self.0.lock().expect("nobody panics with it").recv();
+            Ok(())
+        }
+    }
+    let (_free, latch) = mpsc::channel::<()>();
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let latch = Arc::new(Mutex::new(latch));
+    let (caps, pool) = (Caps::new(Duration::from_secs(60), 8), Pool::new("device", 1));
+    let builder = Batcher::builder(caps).pool(&pool).giving_up_after(ms(500));
+    let leaver = builder.seen(vec![(1, ms(1)); 3]).rehearsing(1);
+    let leaver =
+        leaver.start_threads(move || Ok(Box::new(Hangs(Arc::clone(&latch), begun.clone())))).expect("a thread");
+    begins.recv().await.expect("it is rehearsed");
+    let stayer = Batcher::builder(caps).pool(&pool).start_function(|xs: Vec<u64>| xs).expect("a thread");
+    drop(leaver);
+    assert_eq!(stayer.submit(1).await, Ok(1));
 }
