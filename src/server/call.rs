@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
-
 use super::arrival::Came;
 use super::status::Refusal;
 use crate::error::Error;
@@ -85,14 +83,18 @@ impl Called {
         span.encoded(self.answer.count.outcome().label());
     }
 
-    /// The client is told this instead: that it asked for a form that the outputs do not have, or what else is amiss, which is counted
-    /// as a failure.
+    /// The client is told this instead: that it asked for a form that the outputs do not have, or for too much, or that the model has failed.
     pub(super) fn unsaid(self, refusal: &Refusal) {
-        if refusal.status() == StatusCode::BAD_REQUEST {
-            self.answer.count.invalid();
-        } else {
-            self.answer.count.failed();
-        }
+        unsaid(self.answer, refusal);
+    }
+}
+
+/// The client is told this in place of the model's answer, which is counted by whose fault that is.
+pub(super) fn unsaid(answer: Answer, refusal: &Refusal) {
+    if refusal.status().is_server_error() {
+        answer.count.failed();
+    } else {
+        answer.count.invalid();
     }
 }
 

@@ -396,14 +396,24 @@ async fn serve(
         Some(Spoken::One(first)) => serve_http1(socket, first, opened, peer, counter, quick, closing).await,
         Some(Spoken::Two(first)) => {
             let options = Arc::clone(&counter.options);
-            let answer = move |request, line: Line| {
-                let (counter, mut request) = (counter.clone(), of_its_authority(request).map(Body::new));
+            let answer = move |mut request: Request<Incoming>, line: Line| {
+                let counter = counter.clone();
+                if let Err(refusal) = http2::check(&request, &counter.options) {
+                    request.extensions_mut().insert(refusal);
+                }
+                let mut request = of_its_authority(request);
                 async move {
                     let (is_draining, arrival) = (counter.registry.is_draining(), Arrival(line.heard()));
-                    if grpc::is_meant(&request) {
+                    let (request, unread) = if grpc::is_meant(&request) {
                         request.extensions_mut().insert(line.clone());
-                    }
+                        (request.map(Body::new), None)
+                    } else {
+                        lent(request)
+                    };
                     let mut response = answer(counter, request, peer, arrival).await;
+                    if let Some(unread) = unread {
+                        tokio::spawn(unread.swallow_behind());
+                    }
                     // HTTP/2 ends a connection by frames.
                     if response.headers_mut().remove(CONNECTION).is_some() && is_draining {
                         line.end();
@@ -448,6 +458,7 @@ async fn serve_http1(
         false
     });
     if needs_hyper {
+        let awaited = outstanding.clone();
         let service = service_fn(|request| answer_http1(counter.clone(), request, peer, outstanding.clone()));
         let connection = http1::Builder::new()
             .max_buf_size(Options::READ_BUFFER)
@@ -459,8 +470,18 @@ async fn serve_http1(
             biased; // the same
             ended = connection.as_mut() => ended,
             () = wait_until_true(&mut closing) => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+                // A request of which a part has come is answered all the same.
+                let ended = poll_fn(|cx| match connection.as_mut().poll(cx) {
+                    Poll::Pending if !awaited.is_begun() => Poll::Ready(None),
+                    ended => ended.map(Some),
+                });
+                match ended.await {
+                    Some(ended) => ended,
+                    None => {
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
+                }
             }
         };
         if let Err(error) = ended {
@@ -549,7 +570,10 @@ async fn answer(counter: Counter, mut request: Request<Body>, peer: Option<Socke
             let desk = grpc::Desk::new(&quick, line, arrival, span.clone());
             Box::pin(async move { Ok(desk.answer(request).await) })
         }
-        None => Box::pin(hyper::service::Service::call(&TowerToHyperService::new(router), request)),
+        None => match request.extensions_mut().remove::<Refusal>() {
+            Some(refusal) => Box::pin(std::future::ready(Ok(refusal.into_response()))),
+            None => Box::pin(hyper::service::Service::call(&TowerToHyperService::new(router), request)),
+        },
     };
     let mut response = match AssertUnwindSafe(answering).catch_unwind().await {
         Ok(Ok(response)) => response,

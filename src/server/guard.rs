@@ -289,6 +289,7 @@ impl Guard {
         let Some((len, framing)) = parsed else {
             if before == 0 {
                 self.head.extend_from_slice(bytes);
+                self.outstanding.begun();
             }
             return Ok(bytes.len());
         };

@@ -144,7 +144,8 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
             let who = ["host", "authorization"].map(|name| values(name).next());
             let mut lengths = values("inference-header-content-length");
             let json = lengths.next();
-            let length = json.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+            let length = json.filter(|text| text.iter().all(u8::is_ascii_digit));
+            let length = length.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
             // One that is not understood goes the long way, which says so, and so does one that is there twice.
             let is_understood = json.is_some() == length.is_some() && lengths.next().is_none();
             let is_plain = is_http_11 && is_understood && request.headers.iter().all(is_plain);
@@ -245,6 +246,7 @@ mod tests {
             "Content-Encoding: gzip",
             "Upgrade: h2c",
             "Inference-Header-Content-Length: 1\r\nInference-Header-Content-Length: 1",
+            "Inference-Header-Content-Length: +1",
         ] {
             assert_eq!(asked("/v2/models/m/infer", &format!("{line}\r\n")), m(None, false), "{line}");
         }

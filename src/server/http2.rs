@@ -16,7 +16,8 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use http::Request;
+use http::header::HOST;
+use http::{Request, StatusCode};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
@@ -30,6 +31,7 @@ use super::Options;
 use super::frames::Frames;
 use super::guard::poll_deadline;
 use super::socket::Socket;
+use super::status::Refusal;
 
 /// What a client of HTTP/2 sends first (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -81,6 +83,27 @@ pub(super) async fn listen(socket: &mut Socket, opened: Instant, patience: Durat
             return (seen > 0).then_some(Spoken::One(bytes));
         }
     }
+}
+
+/// Refuses a head that HTTP/1 would refuse before a request is made of it: one that is too long, or of which it is in doubt what host it
+/// names (RFC 9113, section 8.3.1).
+pub(super) fn check<B>(request: &Request<B>, options: &Options) -> Result<(), Refusal> {
+    // As the protocol counts a field (RFC 9113, section 6.5.2).
+    let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
+    if fields.sum::<usize>() > options.max_head_bytes {
+        return Err(Refusal::new(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            format!("a request's head may have {} bytes at most", options.max_head_bytes),
+        ));
+    }
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (host, other) = (hosts.next(), hosts.next());
+    let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let differs = host.zip(authority).is_some_and(|(host, own)| !host.as_bytes().eq_ignore_ascii_case(own));
+    if differs || other.is_some() {
+        return Err(Refusal::bad_request("the request names two hosts"));
+    }
+    Ok(())
 }
 
 /// A connection as its requests see it.
@@ -158,7 +181,8 @@ pub(super) async fn serve<A, F>(
             .max_concurrent_streams(MOST_STREAMS)
             .max_pending_accept_reset_streams(MOST_RESET)
             .max_local_error_reset_streams(MOST_MISTAKEN)
-            .max_header_list_size(u32::try_from(options.max_head_bytes).unwrap_or(u32::MAX))
+            // What is somewhat longer is refused in words.
+            .max_header_list_size(u32::try_from(options.max_head_bytes * 4).unwrap_or(u32::MAX))
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .serve_connection(TokioIo::new(wire), service)

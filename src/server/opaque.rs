@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::app::{App, Asked};
 use super::arrival::{Came, Coming};
 use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
-use super::call::timing;
+use super::call::{timing, unsaid};
 use super::quick::Through;
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
@@ -95,8 +95,8 @@ impl Said<'_> {
     /// What the caller gets; `None` where it is nothing that can be said.
     fn body(&self) -> Option<Cow<'_, [u8]>> {
         match self {
-            // A status that says that there is no body has none (RFC 9110, section 15.3.5).
-            Said { status: StatusCode::NO_CONTENT, .. } => Some(Cow::Borrowed(&[])),
+            // A status that says that there is no body has none (RFC 9110, sections 15.3.5 and 15.3.6).
+            Said { status: StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT, .. } => Some(Cow::Borrowed(&[])),
             Said { told, numbers: true, .. } => opaque::list(told).map(Cow::Owned),
             Said { told, .. } => Some(Cow::Borrowed(told)),
         }
@@ -214,12 +214,8 @@ async fn infer(
             span.encoded(answer.count.outcome().label());
             Ok(Written { status, content_type, body, timing, outputs: queue + batch })
         }
-        Err(refusal) if refusal.status().is_server_error() => {
-            answer.count.failed();
-            Err(refusal)
-        }
         Err(refusal) => {
-            answer.count.invalid();
+            unsaid(answer, &refusal);
             Err(refusal)
         }
     }
@@ -295,16 +291,19 @@ pub(super) fn begin<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>, quer
         let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
         head.headers.push((if is_lower { name.into() } else { name.to_ascii_lowercase().into() }, value.into()));
     }
+    // Whoever reads a head keeps the order of one name's values alone.
+    head.headers.sort_by(|(one, _), (other, _)| one.cmp(other));
     opaque::begin(&head)
 }
 
 /// How long after its arrival the answer is of use: `timeout` in µs of the query, as the parameter of that name elsewhere.
 fn timeout(query: &str) -> Result<Option<Duration>, Refusal> {
     let Some(text) = query.split('&').find_map(|pair| pair.strip_prefix("timeout=")) else { return Ok(None) };
-    match text.parse() {
-        Ok(0) => Ok(None),
-        Ok(us) => Ok(Some(Duration::from_micros(us))),
-        Err(_) => Err(Refusal::bad_request("the query's 'timeout' is not a whole number of microseconds")),
+    let digits = Some(text).filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    match digits.and_then(|digits| digits.parse().ok()) {
+        Some(0) => Ok(None),
+        Some(us) => Ok(Some(Duration::from_micros(us))),
+        None => Err(Refusal::bad_request("the query's 'timeout' is not a whole number of microseconds")),
     }
 }
 

@@ -15,6 +15,8 @@ pub(super) struct Outstanding(Arc<Passed>);
 #[derive(Debug, Default)]
 struct Passed {
     unanswered: AtomicUsize,
+    /// Whether a part of the next head has come.
+    is_begun: AtomicBool,
     /// Those that hyper has not begun with.
     heads: Mutex<VecDeque<Begun>>,
 }
@@ -41,8 +43,19 @@ impl Outstanding {
         self.0.unanswered.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Says that a part of the next head has come.
+    pub(super) fn begun(&self) {
+        self.0.is_begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a part of a head has come, and no more.
+    pub(super) fn is_begun(&self) -> bool {
+        self.0.is_begun.load(Ordering::Relaxed)
+    }
+
     /// Says that the head of one has passed.
     pub(super) fn pass(&self, begun: Begun) {
+        self.0.is_begun.store(false, Ordering::Relaxed);
         self.heads().push_back(begun);
         self.0.unanswered.fetch_add(1, Ordering::Relaxed);
     }

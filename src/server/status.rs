@@ -36,6 +36,8 @@ pub(super) struct Refusal {
     closes: bool,
     /// Whether its caller set a time of his own, which may be why.
     is_own: bool,
+    /// Whether a token would have helped.
+    asks_for_token: bool,
     /// Methods that the path takes, where it does not take that of the request.
     allow: Option<&'static str>,
 }
@@ -49,13 +51,28 @@ impl Refusal {
             Cow::Owned(message) => Cow::Owned(on_one_line(&message, MOST_MESSAGE)),
             ours => ours,
         };
-        Refusal { status, reason, model: None, message, retry_after: None, closes: false, is_own: false, allow: None }
+        Refusal {
+            status,
+            reason,
+            model: None,
+            message,
+            retry_after: None,
+            closes: false,
+            is_own: false,
+            asks_for_token: false,
+            allow: None,
+        }
     }
 
     /// 405, of a path that takes these methods.
     pub(super) fn only(methods: &'static str) -> Refusal {
         let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path takes {methods}"));
         Refusal { allow: Some(methods), ..refusal }
+    }
+
+    /// 401, of a caller without a token that is known.
+    pub(super) fn no_token(message: &'static str) -> Refusal {
+        Refusal { asks_for_token: true, ..Refusal::new(StatusCode::UNAUTHORIZED, message) }
     }
 
     /// 400.
@@ -165,6 +182,11 @@ impl Refusal {
         self.retry_after.map(|wait| (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1))
     }
 
+    /// How a token may be shown, where one is asked for. Browsers know the second scheme, and ask their user for it.
+    fn schemes(&self) -> &'static [&'static str] {
+        if self.asks_for_token { &["Bearer", "Basic realm=\"uncork: the password is a token\""] } else { &[] }
+    }
+
     /// Whether the connection is closed behind it.
     pub(super) fn closes(&self) -> bool {
         self.closes
@@ -186,6 +208,9 @@ impl Refusal {
         .expect(WRITTEN);
         if let Some(seconds) = self.retry_seconds() {
             write!(message, "retry-after: {seconds}\r\n").expect(WRITTEN);
+        }
+        for scheme in self.schemes() {
+            write!(message, "www-authenticate: {scheme}\r\n").expect(WRITTEN);
         }
         if self.closes {
             message.extend_from_slice(b"connection: close\r\n");
@@ -258,11 +283,8 @@ impl IntoResponse for Refusal {
         if let Some(seconds) = self.retry_seconds() {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if self.status == StatusCode::UNAUTHORIZED {
-            // Browsers know the second scheme, and ask their user for it.
-            for scheme in ["Bearer", "Basic realm=\"uncork: the password is a token\""] {
-                response.headers_mut().append(WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
-            }
+        for scheme in self.schemes() {
+            response.headers_mut().append(WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
         }
         if let Some(methods) = self.allow {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));

@@ -1,11 +1,14 @@
-//! What a handler leaves of a body of HTTP/1, as one does that refuses a request by its head.
+//! What a handler leaves of a body, as one does that refuses a request by its head.
 //!
-//! hyper closes a connection behind an answer where the body is not all read, and has told nobody: the client's next request on it
+//! hyper closes a connection of HTTP/1 behind an answer where the body is not all read, and has told nobody: the client's next request on it
 //! would be lost. So a little that is left is swallowed, and behind more the answer says that the connection ends.
+//!
+//! A stream of HTTP/2 would be reset. That is right (RFC 9113, section 8.1), and clients that are still sending, curl and httpx among
+//! them, take it for a broken stream and never look at the answer. So the rest is swallowed behind the answer.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
@@ -20,6 +23,10 @@ const MOST: u64 = 256 * 1024;
 
 /// How long they may take. They are on their way when a head is answered, or the client waits for the answer first.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The same behind an answer, which nobody waits for any more.
+const MOST_BEHIND: u64 = 8 * 1024 * 1024;
+const PATIENCE_BEHIND: Duration = Duration::from_secs(5);
 
 /// What was left of a body, once its handler is done.
 pub(super) struct Unread<B> {
@@ -50,12 +57,21 @@ where
 impl<B: HttpBody<Data = Bytes> + Unpin> Unread<B> {
     /// Swallows what is left. Says whether it came to its end, so that the connection can go on.
     pub(super) async fn swallow(self) -> bool {
+        self.swallow_within(MOST, PATIENCE).await
+    }
+
+    /// Swallows what is left behind the answer.
+    pub(super) async fn swallow_behind(self) {
+        self.swallow_within(MOST_BEHIND, PATIENCE_BEHIND).await;
+    }
+
+    async fn swallow_within(self, most: u64, patience: Duration) -> bool {
         let Some(mut body) = self.left.lock().unwrap_or_else(PoisonError::into_inner).take() else { return true };
-        if self.is_expecting || body.size_hint().lower() > MOST {
+        if self.is_expecting || body.size_hint().lower() > most {
             return false;
         }
         let swallow = async {
-            let mut left = MOST;
+            let mut left = most;
             while let Some(frame) = body.frame().await {
                 let Ok(frame) = frame else { return false };
                 let length = frame.data_ref().map_or(0, |data| data.remaining() as u64);
@@ -64,7 +80,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> Unread<B> {
             }
             true
         };
-        tokio::time::timeout(PATIENCE, swallow).await.unwrap_or(false)
+        tokio::time::timeout(patience, swallow).await.unwrap_or(false)
     }
 }
 
@@ -81,10 +97,12 @@ impl<B: HttpBody + Unpin> HttpBody for Lent<B> {
     type Error = B::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        match &mut self.body {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(None),
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        if frame.is_none() {
+            self.body = None; // it does not say itself that it has ended where it came in chunks
         }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::client::conn::http2::{self, SendRequest};
-use hyper::{HeaderMap, Request, Response};
+use hyper::{HeaderMap, Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::TcpStream;
@@ -730,4 +730,17 @@ async fn memory_for_messages_and_answers_is_bounded_and_given_back() {
         while client.raw(&path("ModelInfer"), &[], framed(&raw(&[0.5; 200]).encode_to_vec())).await.status() != "0" {}
     };
     tokio::time::timeout(HANGS, again).await.expect("there is room again");
+}
+
+#[tokio::test]
+async fn a_call_is_a_post_of_a_path_alone() {
+    let server = start(Options::default(), Duration::ZERO, Duration::from_secs(10)).await;
+    let client = Client::connect(server.address).await;
+    for (method, path) in [(Method::PUT, path("ServerLive")), (Method::POST, path("ServerLive?a"))] {
+        let uri = format!("http://localhost/{path}");
+        let request = Request::builder().method(method).uri(&uri).header("content-type", "application/grpc");
+        let request = request.body(Full::new(framed(&[])).boxed()).unwrap();
+        let answer = tokio::time::timeout(HANGS, client.0.clone().send_request(request)).await.unwrap().unwrap();
+        assert_eq!(answer.headers()["grpc-status"], "12", "{uri}");
+    }
 }

@@ -919,6 +919,7 @@ async fn what_this_server_would_misread_is_refused_in_words() {
     for (header, status, words) in [
         ("Inference-Header-Content-Length: 9999", 400, "but the body has"),
         ("Inference-Header-Content-Length: nine", 400, "one number of bytes"),
+        ("Inference-Header-Content-Length: +68", 400, "one number of bytes"),
         ("Inference-Header-Content-Length: 0\r\nInference-Header-Content-Length: 3", 400, "one number of bytes"),
         ("Content-Encoding: br", 415, "gzip or deflate"),
         ("Content-Encoding: identity\r\nContent-Encoding: gzip", 415, "gzip or deflate"),
@@ -928,6 +929,24 @@ async fn what_this_server_would_misread_is_refused_in_words() {
         assert_eq!(refused.0, status, "{header}");
         assert!(refused.1["error"].as_str().unwrap().contains(words), "{}", refused.1);
     }
+}
+
+#[tokio::test]
+async fn a_list_in_the_place_of_an_object_is_refused() {
+    let server = simple().await;
+    let input = r#"{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}"#;
+    for body in [
+        r#"["i",null,[["x",[1,1],"FP32",[1],null]],null]"#.to_owned(),
+        r#"{"inputs":[["x",[1,1],"FP32",[1],null]]}"#.to_owned(),
+        format!(r#"{{"inputs":[{input}],"parameters":[1,2,true]}}"#),
+        format!(r#"{{"inputs":[{input}],"outputs":[["y",null]]}}"#),
+    ] {
+        let answer = server.ask(Method::POST, "/v2/models/m/infer", Some(body.clone())).await;
+        assert_eq!(answer.status, 400, "{body}");
+        assert!(answer.error().contains("object"), "{}", answer.text);
+    }
+    let listed = json!({"instances": [[1]], "parameters": [1, 2, true]}).to_string();
+    assert_eq!(server.ask(Method::POST, "/v1/models/m:predict", Some(listed)).await.status, 400);
 }
 
 #[tokio::test]
@@ -1148,6 +1167,21 @@ async fn a_chunked_body_is_read_and_its_connection_kept() {
         .await;
     let answers = connection.rest().await;
     assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 3, "sent ahead: {answers}");
+}
+
+#[tokio::test]
+async fn a_connection_is_kept_behind_a_chunked_body_that_was_waited_for() {
+    let server = simple().await;
+    let mut connection = server.connect().await;
+    for number in 0..3 {
+        let text = in_chunks(number, "").replacen("Transfer", "Expect: 100-continue\r\nTransfer", 1);
+        let (head, chunks) = text.split_at(text.find("\r\n\r\n").unwrap() + 4);
+        connection.send(head).await;
+        connection.until("100 Continue\r\n\r\n").await;
+        connection.send(chunks).await;
+        let (head, _) = connection.answer().await;
+        assert!(head.starts_with("HTTP/1.1 200 ") && !head.contains("connection: close"), "{head}");
+    }
 }
 
 #[tokio::test]
@@ -1408,6 +1442,13 @@ async fn a_drain_takes_no_connection_answers_what_is_in_flight_and_ends() {
     in_flight.until("100 Continue\r\n\r\n").await;
     let mut begun = server.connect().await;
     begun.send(post(&format!("Content-Length: {}\r\n", body.len()), "")).await;
+    // One that hyper has, with a part of its next head.
+    let mut head_begun = server.connect().await;
+    head_begun.send("GET /v2 HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\n").await;
+    head_begun.answer().await;
+    let next = post(&format!("Content-Length: {}\r\n", body.len()), &body);
+    let (part, rest) = next.split_at(30);
+    head_begun.send(part).await;
     server.assert_unharmed().await;
     server.stop();
     assert_eq!(idle.rest().await, "", "an idle connection is closed");
@@ -1418,6 +1459,8 @@ async fn a_drain_takes_no_connection_answers_what_is_in_flight_and_ends() {
     assert_eq!((parse(&answer).0, answer.contains("connection: close\r\n")), (200, true), "{answer}");
     begun.send(&body).await;
     assert_eq!(parse(&begun.rest().await).0, 200, "so is the one of which the head has come");
+    head_begun.send(rest).await;
+    assert_eq!(parse(&head_begun.rest().await).0, 200, "and the one of which a part of the head has");
     assert_eq!(server.ended().await, Ended::Drained);
 }
 

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use uncork::registry::{Caps, ModelSpec, Registry, Source};
 use uncork::server::{Ended, Options, Server};
@@ -143,9 +143,11 @@ async fn a_page_of_another_site_is_refused_by_authority() {
     let (mut sender, _connection) = connect(server.address).await;
     let mut forged = request("GET", "/v2", "");
     *forged.uri_mut() = "http://evil.example/v2".parse().unwrap();
+    let (status, _, text) = send(&mut sender, forged.clone()).await;
+    assert!(status == 403 && text.contains("evil.example"), "{status} {text}");
     forged.headers_mut().insert("host", "localhost".parse().unwrap());
     let (status, _, text) = send(&mut sender, forged).await;
-    assert!(status == 403 && text.contains("evil.example"), "{status} {text}");
+    assert!(status == 400 && text.contains("two hosts"), "{status} {text}");
 }
 
 #[tokio::test]
@@ -167,4 +169,47 @@ async fn a_drain_answers_what_is_in_flight_and_sends_the_client_elsewhere() {
     within(connection).await.unwrap().unwrap();
     within(idle).await.unwrap().unwrap();
     assert_eq!(within(server.serving).await.unwrap(), Ended::Drained);
+}
+
+#[tokio::test]
+async fn a_client_that_is_refused_while_it_sends_may_send_on_and_reads_why() {
+    let server = start(Options::default(), Duration::ZERO).await;
+    let stream = TokioIo::new(TcpStream::connect(server.address).await.unwrap());
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    let (pieces, mut taken) = mpsc::channel(1);
+    let body = StreamBody::new(futures_util::stream::poll_fn(move |cx| {
+        taken.poll_recv(cx).map(|piece: Option<Bytes>| piece.map(|piece| Ok::<_, std::io::Error>(Frame::data(piece))))
+    }));
+    let request = Request::post("http://localhost/v2/models/nobody/infer").body(body).unwrap();
+    let answer = within(sender.send_request(request)).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+    let text = within(answer.into_body().collect()).await.unwrap().to_bytes();
+    assert!(text.starts_with(b"{\"error\":"), "{text:?}");
+    // A stream that was reset takes nothing.
+    for _ in 0..1000 {
+        within(pieces.send(Bytes::from_static(&[b' '; 1024]))).await.expect("the stream is open");
+    }
+}
+
+#[tokio::test]
+async fn heads_are_refused_as_over_http_1_in_words_and_are_counted() {
+    let server = start(Options { max_head_bytes: 4096, ..Options::default() }, Duration::ZERO).await;
+    let (mut sender, _connection) = connect(server.address).await;
+    let with = |name, value: &str| {
+        let mut request = request("GET", "/v2", "");
+        request.headers_mut().append(name, value.parse().unwrap());
+        request
+    };
+    for (request, expected, words) in [
+        (with("x-long", &"x".repeat(5000)), 431, "may have 4096 bytes at most"),
+        (with("host", "elsewhere"), 400, "names two hosts"),
+        (with("host", "LOCALHOST"), 200, "uncork"),
+    ] {
+        let (status, headers, text) = send(&mut sender, request).await;
+        assert!(status == expected && text.contains(words), "{status} {text}");
+        assert!(headers.contains_key("x-request-id"), "{headers:?}");
+    }
+    let (_, _, metrics) = send(&mut sender, request("GET", "/metrics", "")).await;
+    assert!(metrics.contains("uncork_http_requests_total{code=\"431\"} 1\n"), "{metrics}");
 }

@@ -79,16 +79,20 @@ fn numbers<T, const WIDTH: usize>(bytes: &[u8], from: impl Fn([u8; WIDTH]) -> T)
 /// `count` byte strings, each behind its length.
 fn strings(mut bytes: &[u8], count: usize, shape: &[usize]) -> Result<Data, RawError> {
     // Each takes its length at least: a shape alone makes nobody set memory aside.
-    let mut found = Vec::with_capacity(count.min(bytes.len() / LENGTH));
+    let mut strings = Vec::with_capacity(count.min(bytes.len() / LENGTH));
+    let mut found = 0;
     while let Some((length, rest)) = bytes.split_first_chunk() {
         let Some((string, rest)) = rest.split_at_checked(u32::from_le_bytes(*length) as usize) else { break };
-        found.push(string.to_vec());
-        bytes = rest;
+        // What is too many is counted alone: an empty string takes six times the memory of its length.
+        if found < count {
+            strings.push(string.to_vec());
+        }
+        (found, bytes) = (found + 1, rest);
     }
-    if found.len() != count || !bytes.is_empty() {
-        return Err(RawError::Strings { shape: shape.to_vec(), expected: count, found: found.len() });
+    if found != count || !bytes.is_empty() {
+        return Err(RawError::Strings { shape: shape.to_vec(), expected: count, found });
     }
-    Ok(Data::Bytes(found))
+    Ok(Data::Bytes(strings))
 }
 
 /// Bytes that [`write()`] writes.

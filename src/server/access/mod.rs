@@ -3,7 +3,8 @@
 //! On a loopback address everybody on this machine may do everything. A page of another site, open in a browser on this
 //! machine, may not: it could post to this address, and by pointing a name of its own here (DNS rebinding) read the
 //! answers. Such a request names its site in `Origin`, `Sec-Fetch-Site` or `Host`. On every other address a caller needs a
-//! token, or the operator has said that the network keeps strangers out.
+//! token, or the operator has said that the network keeps strangers out. A token that a browser knows as a password goes along with
+//! whatever any page asks for, so the site counts there as well.
 
 mod host;
 mod rate;
@@ -190,7 +191,7 @@ impl Door {
         let said = said.into();
         match self {
             Door::Everybody => {
-                check_site(method, said, |host| Some(host) == own_host(said).as_deref())?;
+                check_site(method, said, |_| false)?;
                 Ok(Caller::default())
             }
             Door::Local(hosts) => {
@@ -205,16 +206,17 @@ impl Door {
                         format!("this server is not called {quoted}; if it should be, name it in hosts of [server]"),
                     ));
                 }
-                check_site(method, said, is_ours)?;
+                check_site(method, said, |host| is_loopback(host) || hosts.iter().any(|own| own == host))?;
                 Ok(Caller::default())
             }
             Door::Tokens(held) => {
-                let secret = secret(said).ok_or_else(|| {
-                    Refusal::new(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN")
-                })?;
+                let needed = || Refusal::no_token("a token is needed: Authorization: Bearer TOKEN");
+                let secret = secret(said).ok_or_else(needed)?;
                 let tokens = held.tokens.read().unwrap_or_else(PoisonError::into_inner);
-                let token = tokens.find(&secret);
-                let token = token.ok_or_else(unknown)?;
+                let token = tokens.find(&secret.token).ok_or_else(unknown)?;
+                if secret.is_password {
+                    check_site(method, said, |_| false)?;
+                }
                 if !token.has(right) {
                     let (holder, right) = (&token.holder, right.name());
                     let message = format!("the token of {} has no right to this: it needs '{right}'", Quoted(holder));
@@ -292,7 +294,7 @@ impl Held {
 }
 
 fn unknown() -> Refusal {
-    Refusal::new(StatusCode::UNAUTHORIZED, "this token is not known")
+    Refusal::no_token("this token is not known")
 }
 
 /// Lets a request through to a route that asks for `right`, or refuses it before its body is read.
@@ -308,8 +310,8 @@ pub(super) async fn admit(State((door, right)): State<(Door, Right)>, mut reques
     }
 }
 
-/// Refuses what a browser says that a page of another site has asked for. What no browser sends has neither header. To follow a
-/// link from elsewhere is no harm: that page does not see the answer.
+/// Refuses what a browser says that a page of another site has asked for: of another host than the request's own, unless that `is_ours`. What no
+/// browser sends has neither header. To follow a link from elsewhere is no harm: that page does not see the answer.
 fn check_site(method: &Method, said: Said<'_>, is_ours: impl Fn(&str) -> bool) -> Result<(), Refusal> {
     let elsewhere = |site: &str| {
         Refusal::new(StatusCode::FORBIDDEN, format!("a page of another site has asked for this ({})", Quoted(site)))
@@ -318,7 +320,7 @@ fn check_site(method: &Method, said: Said<'_>, is_ours: impl Fn(&str) -> bool) -
         // `null`, as of a file or a sandbox, has no scheme.
         let uri = origin.parse::<Uri>().ok().filter(|uri| uri.scheme().is_some());
         let host = uri.and_then(|uri| host::host(uri.authority()?.as_str()));
-        if !host.is_some_and(|host| is_ours(&host)) {
+        if !host.is_some_and(|host| own_host(said).as_deref() == Some(&host) || is_ours(&host)) {
             return Err(elsewhere(&origin));
         }
     }
@@ -334,25 +336,43 @@ fn own_host(said: Said<'_>) -> Option<String> {
     host::host(std::str::from_utf8(said.host?).ok()?)
 }
 
-/// Whether no page of another site can be behind this host: an address, or a name without a dot, which no public name server
-/// answers.
+/// The address that a host is, if it is one.
+fn address(host: &str) -> Option<IpAddr> {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()
+}
+
+/// Whether no name of a stranger can be pointed here so that a browser asks for this host: an address, or a name without a dot, which no public
+/// name server answers.
 fn is_of_this_machine(host: &str) -> bool {
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    address.parse::<IpAddr>().is_ok() || !host.contains('.') || host.ends_with(".localhost")
+    address(host).is_some() || !host.contains('.') || host.ends_with(".localhost")
+}
+
+/// Whether a page of this host comes from this machine.
+fn is_loopback(host: &str) -> bool {
+    let is_name = host == "localhost" || host.ends_with(".localhost");
+    is_name || address(host).is_some_and(|address| address.to_canonical().is_loopback())
+}
+
+/// What a request shows for itself.
+#[derive(Debug, PartialEq)]
+struct Secret {
+    token: Vec<u8>,
+    /// Whether it came as a password, which a browser sends for any page once it knows it.
+    is_password: bool,
 }
 
 /// The token of a request: that of `Bearer`, or the password of `Basic`, which browsers ask for.
-fn secret(said: Said<'_>) -> Option<Vec<u8>> {
+fn secret(said: Said<'_>) -> Option<Secret> {
     let (scheme, rest) = std::str::from_utf8(said.authorization?).ok()?.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(rest.trim().as_bytes().to_vec());
+        return Some(Secret { token: rest.trim().as_bytes().to_vec(), is_password: false });
     }
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
     let pair = BASE64_STANDARD.decode(rest.trim()).ok()?;
     let colon = pair.iter().position(|&b| b == b':')?;
-    Some(pair[colon + 1..].to_vec())
+    Some(Secret { token: pair[colon + 1..].to_vec(), is_password: true })
 }
 
 #[cfg(test)]
@@ -417,6 +437,14 @@ mod tests {
         assert_eq!(ask(Method::GET, &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]), 403);
         assert_eq!(ask(Method::GET, &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]), 200);
         assert_eq!(ask(Method::POST, &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]), 403);
+        for elsewhere in ["http://203.0.113.5", "https://[2001:db8::1]:80", "http://intranet", "http://10.0.0.7"] {
+            assert_eq!(ask(Method::POST, &[("origin", elsewhere)]), 403, "{elsewhere}");
+        }
+        for here in ["http://[::1]:3000", "http://app.localhost", "https://ml.example.com"] {
+            assert_eq!(ask(Method::POST, &[("origin", here)]), 200, "{here}");
+        }
+        let own = [("host", "10.0.0.7:8080"), ("origin", "http://10.0.0.7:8080")];
+        assert_eq!(status(&local(), Method::POST, &own), 200, "a proxy on this machine");
         let everybody = Door::Everybody;
         assert_eq!(status(&everybody, Method::POST, &[("host", "ml.example"), ("origin", "http://ml.example")]), 200);
         assert_eq!(status(&everybody, Method::POST, &[("host", "ml.example"), ("origin", "http://evil.example")]), 403);
@@ -440,12 +468,31 @@ mod tests {
     #[test]
     fn a_token_comes_as_a_bearer_or_as_a_password() {
         let of = |value: &str| secret(Said { authorization: Some(value.as_bytes()), ..Said::default() });
-        assert_eq!(of("Bearer abc").as_deref(), Some(&b"abc"[..]));
-        assert_eq!(of("bearer  abc ").as_deref(), Some(&b"abc"[..]));
-        assert_eq!(of("Basic bWU6YTpi").as_deref(), Some(&b"a:b"[..]));
+        let is = |token: &[u8], is_password| Some(Secret { token: token.to_vec(), is_password });
+        assert_eq!(of("Bearer abc"), is(b"abc", false));
+        assert_eq!(of("bearer  abc "), is(b"abc", false));
+        assert_eq!(of("Basic bWU6YTpi"), is(b"a:b", true));
         for wrong in ["", "Bearer", "Basic !!", "Basic bWU=", "Digest abc"] {
             assert_eq!(of(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_token_that_a_browser_knows_as_a_password_is_none_of_another_site_s() {
+        let file = std::env::temp_dir().join(format!("uncork-passwords-{}", std::process::id()));
+        std::fs::write(&file, "me 0123456789abcdef\n").unwrap();
+        let door = Door::of(&Access::Tokens { file: file.clone() }).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let password = format!("Basic {}", BASE64_STANDARD.encode("me:0123456789abcdef"));
+        let ask = |authorization: &str, line| {
+            let lines = [("host", "ml.example"), ("authorization", authorization), line];
+            status(&door, Method::POST, &lines)
+        };
+        let (elsewhere, bearer) = (("origin", "https://evil.example"), "Bearer 0123456789abcdef");
+        assert_eq!(ask(&password, elsewhere), 403);
+        assert_eq!(ask(&password, ("sec-fetch-site", "cross-site")), 403);
+        assert_eq!(ask(&password, ("origin", "https://ml.example")), 200);
+        assert_eq!(ask(bearer, elsewhere), 200, "no browser adds that by itself");
     }
 
     #[test]

@@ -122,7 +122,11 @@ impl Desk {
 
     async fn call(self, request: Request<Body>) -> Result<Response, Refusal> {
         let (parts, body) = request.into_parts();
-        let (path, headers) = (parts.uri.path(), &parts.headers);
+        let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
+        let headers = &parts.headers;
+        if parts.method != Method::POST {
+            return Err(Refusal::only("POST"));
+        }
         let Some(&(route, rpc, right)) = RPCS.iter().find(|(known, ..)| *known == path) else {
             let message = format!("there is no method {}", Quoted(path));
             return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message));

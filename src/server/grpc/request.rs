@@ -280,7 +280,12 @@ impl<'a> Input<'a> {
 impl Admitted<'_> {
     /// Bytes of elements that take long to read.
     pub(super) fn slow_bytes(&self) -> usize {
-        self.inputs.iter().map(|(.., elements)| if let Elements::Contents(c) = elements { c.len() } else { 0 }).sum()
+        let slow = self.inputs.iter().map(|(_, datatype, _, elements)| match elements {
+            Elements::Contents(contents) => contents.len(),
+            Elements::Raw(bytes) if *datatype == DataType::Bytes => bytes.len(),
+            Elements::Raw(_) => 0,
+        });
+        slow.sum()
     }
 
     /// Reads the elements.

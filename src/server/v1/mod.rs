@@ -64,9 +64,12 @@ impl FromRequestParts<App> for Target {
 impl Target {
     fn of<'a>(params: impl Iterator<Item = (&'a str, &'a str)>) -> Target {
         let mut target = Target { model: String::new(), which: Which::Latest, verb: None };
-        for (key, value) in params {
-            let (own, verb) = value.split_once(':').map_or((value, None), |(own, verb)| (own, Some(verb)));
-            target.verb = verb.map(str::to_owned).or(target.verb);
+        let mut params = params.peekable();
+        while let Some((key, value)) = params.next() {
+            // A verb is the end of a path. What stands before is a name, whatever is in it.
+            let verb = value.split_once(':').filter(|_| params.peek().is_none());
+            let own = verb.map_or(value, |(own, _)| own);
+            target.verb = verb.map(|(_, verb)| verb.to_owned());
             match key {
                 "version" => target.which = Which::Version(own.to_owned()),
                 "label" => target.which = Which::Label(own.to_owned()),

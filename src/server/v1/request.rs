@@ -20,6 +20,7 @@ use crate::runner::{Announced, Rows, Signature, SignatureError, TensorSpec};
 use crate::server::body::UNCOUNTED;
 use crate::server::call::Call;
 use crate::server::v2::data;
+use crate::server::v2::object::Object;
 use crate::server::v2::request::RawParameters;
 use crate::server::v2::text::{Text, refuse_long};
 use crate::tensor::{DataType, Tensor, Tensors};
@@ -47,7 +48,7 @@ struct RawRequest<'a> {
     inputs: Option<&'a RawValue>,
     /// Not of this protocol, but of v2, and as there.
     #[serde(borrow, default)]
-    parameters: Option<RawParameters<'a>>,
+    parameters: Option<Object<RawParameters<'a>>>,
 }
 
 /// A request whose elements are not read yet.
@@ -95,7 +96,7 @@ pub(super) fn parse<'a>(body: &'a [u8], signature: &Signature) -> Result<Unread<
             format!("Serving signature name: {} not found in signature def; it is \"{SIGNATURE}\"", Quoted(name));
         return Err(invalid(message));
     }
-    let (timeout, priority) = raw.parameters.unwrap_or_default().terms()?;
+    let (timeout, priority) = raw.parameters.unwrap_or_default().0.terms()?;
     let (inputs, form) = match (raw.instances, raw.inputs) {
         (Some(instances), None) => rows(instances.get(), signature)?,
         (None, Some(inputs)) => (columns(inputs.get(), signature)?, Form::Columns),

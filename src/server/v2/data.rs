@@ -149,7 +149,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// What an element should have been.
-fn expected(datatype: DataType) -> &'static str {
+fn wanted(datatype: DataType) -> &'static str {
     match datatype {
         DataType::Bool => "true or false, as BOOL asks for",
         DataType::Bytes => "a string, as BYTES asks for",
@@ -172,34 +172,42 @@ fn list<T>(
         return Err(DataError::NotAList);
     }
     // Every element takes two bytes at least, its comma included: a shape alone makes nobody set memory aside.
-    let mut found: Vec<T> = Vec::with_capacity(elements(shape)?.min(text.len() / 2 + 1));
+    let expected = elements(shape)?;
+    let mut found: Vec<T> = Vec::with_capacity(expected.min(text.len() / 2 + 1));
+    let mut seen = 0;
     let mut nesting = Nesting::new(shape);
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
         match byte {
             b',' | b' ' | b'\n' | b'\r' | b'\t' => at += 1,
             b'[' => {
-                nesting.open(found.len())?;
+                nesting.open(seen)?;
                 at += 1;
             }
             b']' => {
-                nesting.close(found.len())?;
+                nesting.close(seen)?;
                 at += 1;
             }
             _ => {
-                nesting.element(found.len())?;
+                nesting.element(seen)?;
                 let (element, len) = read(&json[at..]);
                 let element = element.map_err(|wrong| {
-                    let (at, found) = (found.len(), quote(&json[at..at + len]));
+                    let (at, found) = (seen, quote(&json[at..at + len]));
                     match wrong {
-                        Wrong::Kind => DataError::Element { at, found, expected: expected(datatype) },
+                        Wrong::Kind => DataError::Element { at, found, expected: wanted(datatype) },
                         Wrong::Range => DataError::Range { at, found, datatype: datatype.name() },
                     }
                 })?;
-                found.push(element);
-                at += len;
+                // What is too many is counted alone: in memory it may take more than its text.
+                if seen < expected {
+                    found.push(element);
+                }
+                (seen, at) = (seen + 1, at + len);
             }
         }
+    }
+    if seen > expected {
+        return Err(TensorError::Length { shape: shape.to_vec(), expected, found: seen }.into());
     }
     Ok(found)
 }
@@ -315,6 +323,15 @@ mod tests {
         assert_eq!(read("[-0,0]", DataType::Uint64, &[2]), Ok(Data::Uint64(vec![0, 0])));
         assert_eq!(read("[-0]", DataType::Uint8, &[1]), Ok(Data::Uint8(vec![0])));
         assert!(matches!(read("[-1]", DataType::Uint64, &[1]), Err(DataError::Range { .. })));
+    }
+
+    #[test]
+    fn more_elements_than_the_shape_has_are_counted_and_not_kept() {
+        let many = format!("[{}]", vec!["0"; 1000].join(","));
+        let error = ints(&many, &[2]).unwrap_err();
+        assert_eq!(error.to_string(), "shape [2] has 2 elements, but the data has 1000");
+        let error = read("[[\"a\"],[\"b\",\"c\"]]", DataType::Bytes, &[2, 1]).unwrap_err();
+        assert!(error.to_string().contains("a list in dimension 1 has 2 items"), "{error}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub(super) mod data;
 pub(super) mod description;
 pub(super) mod metadata;
 mod numbers;
+pub(super) mod object;
 pub(super) mod repository;
 pub(super) mod request;
 pub(super) mod response;
@@ -35,7 +36,7 @@ use super::trace::Traced;
 use crate::registry::Model;
 use crate::runner::{Rows, Signature};
 use crate::telemetry::RequestSpan;
-use crate::tensor::Tensors;
+use crate::tensor::{DataType, Tensors};
 use request::{Forms, InferRequest, Named};
 use response::{Encoded, Form, Head, Unspeakable};
 
@@ -152,7 +153,9 @@ async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) ->
     let json = json_length(headers)?;
     let body = coding::read(headers, body, &app.options, &app.room).await?;
     let at = body.at;
-    if json.unwrap_or(body.bytes.len()) < LONG_CONVERSION {
+    // Byte strings take long in binary as well.
+    let has_strings = model.signature().inputs.iter().any(|input| input.datatype == DataType::Bytes);
+    if json.filter(|_| !has_strings).unwrap_or(body.bytes.len()) < LONG_CONVERSION {
         return Ok((decode(&body.bytes, json, model, &app.room)?, at));
     }
     let (model, room) = (Arc::clone(model), app.room.clone());

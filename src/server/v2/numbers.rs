@@ -131,6 +131,9 @@ pub(super) fn floats(list: &[u8], shape: &[usize], expected: usize) -> Option<Ve
                 // One stands behind the other, in nearly all that follows.
                 loop {
                     let (number, end) = float(list, at)?;
+                    if found.len() == expected {
+                        return None; // no memory is taken for what is too many
+                    }
                     found.push(number);
                     at = end;
                     if list.get(at) != Some(&b',') {

@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::numbers::{self, Apart};
+use super::object::{Members, Object};
 use super::response::Form;
 use super::text::{Text, refuse_long};
 use super::{binary, data};
@@ -57,21 +58,40 @@ impl Forms {
     }
 }
 
+impl Members for RawRequest<'_> {
+    const EXPECTED: &'static str = "an object with \"inputs\"";
+}
+
+impl Members for RawInput<'_> {
+    const EXPECTED: &'static str = "an input: an object with \"name\", \"shape\", \"datatype\" and \"data\"";
+}
+
+impl Members for RawOutput<'_> {
+    const EXPECTED: &'static str = "an output: an object with \"name\"";
+}
+
+impl Members for RawParameters<'_> {
+    const EXPECTED: &'static str = "an object of parameters";
+}
+
+impl Members for RawTensorParameters {
+    const EXPECTED: &'static str = "an object of parameters";
+}
+
 #[derive(Deserialize)]
-#[serde(expecting = "an object with \"inputs\"")]
 struct RawRequest<'a> {
     #[serde(borrow, default)]
     id: Option<Text<'a>>,
     #[serde(borrow, default)]
-    parameters: Option<RawParameters<'a>>,
+    parameters: Option<Object<RawParameters<'a>>>,
     #[serde(borrow)]
-    inputs: Few<RawInput<'a>>,
+    inputs: Few<Object<RawInput<'a>>>,
     #[serde(borrow, default)]
-    outputs: Option<Few<RawOutput<'a>>>,
+    outputs: Option<Few<Object<RawOutput<'a>>>>,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default, expecting = "an object of parameters")]
+#[serde(default)]
 pub(in crate::server) struct RawParameters<'a> {
     #[serde(borrow)]
     timeout: Option<&'a RawValue>,
@@ -122,7 +142,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
 
 /// The elements stay text until the object is complete: `datatype` and `shape` may come after `data`.
 #[derive(Deserialize)]
-#[serde(expecting = "an input: an object with \"name\", \"shape\", \"datatype\" and \"data\"")]
 struct RawInput<'a> {
     #[serde(borrow)]
     name: Text<'a>,
@@ -132,21 +151,20 @@ struct RawInput<'a> {
     #[serde(borrow, default)]
     data: Option<&'a RawValue>,
     #[serde(default)]
-    parameters: Option<RawTensorParameters>,
+    parameters: Option<Object<RawTensorParameters>>,
 }
 
 #[derive(Deserialize)]
-#[serde(expecting = "an output: an object with \"name\"")]
 struct RawOutput<'a> {
     #[serde(borrow)]
     name: Text<'a>,
     #[serde(default)]
-    parameters: Option<RawTensorParameters>,
+    parameters: Option<Object<RawTensorParameters>>,
 }
 
 /// Of an input or an output.
 #[derive(Default, Deserialize)]
-#[serde(default, expecting = "an object of parameters")]
+#[serde(default)]
 struct RawTensorParameters {
     binary_data_size: Option<usize>,
     binary_data: Option<bool>,
@@ -228,9 +246,9 @@ pub(super) fn parse_apart<'a>(apart: &'a Apart<'a>) -> Option<Unread<'a>> {
 
 /// All of a body's JSON but for the elements, of which those in `lists` stand apart and those in binary in `rest`.
 fn parse_text<'a>(text: &'a str, lists: &[(usize, &'a [u8])], rest: &mut &'a [u8]) -> Result<Unread<'a>, Error> {
-    let raw: RawRequest<'_> = serde_json::from_str(text)
+    let Object(raw): Object<RawRequest<'_>> = serde_json::from_str(text)
         .map_err(|e| Error::Invalid(format!("the body is not an infer request: {}", of_parser(&e))))?;
-    let parameters = raw.parameters.unwrap_or_default();
+    let parameters = raw.parameters.unwrap_or_default().0;
     let (timeout, priority) = parameters.terms()?;
     if raw.inputs.0.is_empty() {
         return Err(Error::Invalid("a request needs at least one input".into()));
@@ -241,10 +259,10 @@ fn parse_text<'a>(text: &'a str, lists: &[(usize, &'a [u8])], rest: &mut &'a [u8
         let found = lists.binary_search_by_key(&at, |(place, _)| *place);
         found.map_or(Elements::Json(json), |i| Elements::Apart(lists[i].1))
     };
-    let inputs = raw.inputs.0.into_iter().map(|raw| input(raw, elements, rest)).collect::<Result<_, _>>()?;
+    let inputs = raw.inputs.0.into_iter().map(|Object(raw)| input(raw, elements, rest)).collect::<Result<_, _>>()?;
     let other = if parameters.binary_data_output == Some(true) { Form::Binary } else { Form::Json };
     let (mut outputs, mut named) = (Vec::new(), Vec::new());
-    for output in raw.outputs.map_or_else(Vec::new, |outputs| outputs.0) {
+    for Object(output) in raw.outputs.map_or_else(Vec::new, |outputs| outputs.0) {
         named.push(form(&output, other)?);
         outputs.push(output.name.0.into_owned());
     }
@@ -365,7 +383,7 @@ fn input<'a>(
     })?;
     let negative = || invalid(&format_args!("shape {} has a negative dimension", Dims(&shape.0)));
     let shape = shape.0.iter().map(|&n| usize::try_from(n).map_err(|_| negative())).collect::<Result<Vec<_>, _>>()?;
-    let parameters = parameters.unwrap_or_default();
+    let Object(parameters) = parameters.unwrap_or_default();
     refuse_shared_memory(&parameters).map_err(|e| invalid(&e))?;
     let elements = match (data, parameters.binary_data_size) {
         (Some(json), None) => elements(json),
@@ -387,7 +405,7 @@ fn input<'a>(
 
 /// How an output is to be written, where others are in form `other`.
 fn form(output: &RawOutput<'_>, other: Form) -> Result<Form, Error> {
-    let Some(parameters) = &output.parameters else { return Ok(other) };
+    let Some(Object(parameters)) = &output.parameters else { return Ok(other) };
     let invalid = |what: &dyn std::fmt::Display| Error::Invalid(format!("output {}: {what}", Quoted(&output.name.0)));
     refuse_shared_memory(parameters).map_err(|e| invalid(&e))?;
     let is_binary = parameters.binary_data.unwrap_or(other == Form::Binary);

@@ -143,6 +143,8 @@ async fn other_verbs_and_unknown_models_are_refused_in_tensorflow_serving_s_word
         ("/v1/models/m/versions/9:regress", 400, "tf.Example is not served"),
         ("/v1/models/m:explain", 400, "no explainer"),
         ("/v1/models/m", 400, "asked with :predict"),
+        ("/v1/models/m:predict/versions/9", 400, "asked with :predict"),
+        ("/v1/models/m:predict/versions/9:predict", 404, "Servable not found for request: Specific(m:predict, 9)"),
         ("/v1/models/nobody:predict", 404, "Servable not found for request: Latest(nobody)"),
         ("/v1/models/m/versions/3:predict", 404, "Servable not found for request: Specific(m, 3)"),
         ("/v1/models/m/labels/canary:predict", 400, "Unrecognized servable version label: 'canary'"),

@@ -116,6 +116,17 @@ pub enum SignatureError {
         /// The most that is taken.
         highest: i64,
     },
+    /// Lengths, beside one of 0, for which nothing would have to be sent and much to be computed.
+    #[error(
+        "input '{name}' has shape {}, which holds nothing; its other lengths may come to {MOST_HOLLOW} at most",
+        Dims(found)
+    )]
+    Hollow {
+        /// The tensor.
+        name: String,
+        /// Shape as given.
+        found: Vec<usize>,
+    },
     /// No rows at all.
     #[error("a request needs at least one row")]
     Empty,
@@ -123,6 +134,10 @@ pub enum SignatureError {
     #[error(transparent)]
     Size(#[from] TensorError),
 }
+
+/// What the free lengths of a tensor without elements come to at most, beside those that are 0: a caller names them for nothing, and a model may
+/// make outputs of them.
+const MOST_HOLLOW: usize = 4096;
 
 impl TensorSpec {
     /// A tensor whose rows are along axis 0.
@@ -148,6 +163,12 @@ impl TensorSpec {
             Rows::Shared => shape.split_first()?,
         };
         self.fits(row).then_some(*rows)
+    }
+
+    /// Whether a caller's tensor of this shape has no elements, and costs all the same.
+    fn is_hollow(&self, shape: &[usize]) -> bool {
+        let free = shape.iter().zip(self.wire_shape()).filter(|(length, own)| **length > 0 && *own < 0);
+        shape.contains(&0) && free.map(|(length, _)| *length).fold(1, usize::saturating_mul) > MOST_HOLLOW
     }
 
     /// A caller's tensor, of a shape that it may have, with its rows along axis 0.
@@ -207,6 +228,9 @@ impl Signature {
                 let (expected, found) = (format!("{:?}", spec.wire_shape()), input.shape.to_vec());
                 return Err(SignatureError::Shape { name: spec.name.to_string(), expected, found });
             };
+            if spec.is_hollow(input.shape) {
+                return Err(SignatureError::Hollow { name: spec.name.to_string(), found: input.shape.to_vec() });
+            }
             most_rows = most_rows.max(rows);
             let takes = elements(input.shape)?.saturating_mul(spec.datatype.byte_len());
             let sum = if spec.rows == Rows::Shared && rows == 1 { &mut shared_bytes } else { &mut bytes };
@@ -321,6 +345,18 @@ mod tests {
         let error = signature.check(ids(vec![3, 10, 11])).expect_err("10 is beyond the table").to_string();
         assert_eq!(error, "input 'ids' holds 10, which is out of range: this model takes -10 to 9");
         assert!(signature.check(ids(vec![-11])).is_err());
+    }
+
+    #[test]
+    fn a_shape_without_elements_is_no_way_to_ask_for_much() {
+        let spec = TensorSpec::new("x", DataType::Fp32, vec![None, None, Some(100_000)]);
+        let signature = Signature { inputs: vec![spec], outputs: Vec::new() };
+        let takes = |shape| signature.admit(&[Announced { name: "x", datatype: DataType::Fp32, shape }]);
+        assert_eq!(takes(&[1, 0, 640, 100_000]), Ok(0), "as a detector hands on that has found nothing");
+        assert_eq!(takes(&[1, 4096, 0, 100_000]), Ok(0));
+        let error = takes(&[1, 268_000_000, 0, 100_000]).expect_err("it would be computed").to_string();
+        assert!(error.contains("which holds nothing; its other lengths may come to 4096 at most"), "{error}");
+        assert!(takes(&[2, 4096, 0, 100_000]).is_err() && takes(&[1, 4097, 1, 100_000]).is_ok());
     }
 
     #[test]
