@@ -87,12 +87,34 @@ fn who_asks_for_more_than_its_share_yields_where_more_others_are_in_time_for_it(
     assert!(flood >= 94.0, "{flood:.1} %");
 }
 
+/// Callers who give it 50 ms, and full batches that take 148.
+fn quick_beside_heavy(quick: f64, heavy: f64) -> [Setup; 2] {
+    [
+        Setup { base_ms: 5.0, per_row_ms: 0.2, max_batch: 64, max_latency_ms: 50.0, load: quick },
+        Setup { base_ms: 20.0, per_row_ms: 0.5, max_batch: 256, max_latency_ms: 1000.0, load: heavy },
+    ]
+}
+
+#[test]
+fn who_asks_for_more_than_its_share_yields_though_it_loses_some_more_rows_than_others_gain() {
+    let fates = fates(&quick_beside_heavy(0.2, 0.7), 1);
+    let [(hurried, late), (flood, _)] = fates[..] else { panic!("two models") };
+    assert!(hurried >= 94.0 && late == 0, "{hurried:.1} %, {late} late");
+    assert!(flood >= 38.0, "{flood:.1} %");
+}
+
+#[test]
+fn who_asks_for_more_than_its_share_need_not_yield_where_the_others_mostly_find_a_runner() {
+    let fates = fates(&quick_beside_heavy(0.3, 0.6), 4);
+    let [(hurried, _), (flood, late)] = fates[..] else { panic!("two models") };
+    assert!(hurried >= 96.0, "{hurried:.1} %");
+    assert!(flood >= 96.0 && late == 0, "{flood:.1} %, {late} late");
+}
+
 #[test]
 fn a_model_that_is_hardly_asked_for_costs_another_few_of_its_callers() {
     // A full batch of the second takes three times the first one's cap, and small ones would not keep up.
-    let hurried = Setup { base_ms: 5.0, per_row_ms: 0.2, max_batch: 64, max_latency_ms: 50.0, load: 0.01 };
-    let busy = Setup { base_ms: 20.0, per_row_ms: 0.5, max_batch: 256, max_latency_ms: 1000.0, load: 0.7 };
-    let fates = fates(&[hurried, busy], 1);
+    let fates = fates(&quick_beside_heavy(0.01, 0.7), 1);
     let [(hurried, _), (busy, late)] = fates[..] else { panic!("two models") };
     assert!(busy >= 98.0 && late == 0, "{busy:.1} %, {late} late");
     assert!(hurried >= 70.0, "{hurried:.1} %");

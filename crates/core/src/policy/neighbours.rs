@@ -3,7 +3,7 @@
 //! Who asks the moment after a batch has taken the last free runner waits for the whole of it, then for the batches of the other
 //! lanes that were there before. A batch of ten times another lane's cap would make all of those late, however moderate both are. So a
 //! batch is bounded by the slack of the tightest lane beside it; less strictly where its own lane needs larger ones to keep up. A lane
-//! that asks for more than its share has those only where it loses more rows without them than others lose by them.
+//! that asks for more than its share has those only where it loses clearly more rows without them than others lose by them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +13,9 @@ use crate::estimator::Instant;
 
 /// How much more than is asked of it a lane must be able to run, to count as keeping up.
 const HEADROOM: f64 = 1.1;
+/// A row of whoever keeps within its share counts for so many of a flood's. More: a flood in longer batches would serve many more, and is
+/// refused them. Less: those beside it lose nearly as many rows as it would, who ask for no more than is theirs.
+const WITHIN_SHARE: f64 = 1.5;
 /// What sums of runners may be off by.
 const ROUNDING: f64 = 1e-9;
 
@@ -76,14 +79,15 @@ pub(super) fn bound(
         let comes_free =
             |r: &&Running| r.expected.is_some_and(|time| r.since + time <= now + slack && now <= r.since + time * 2);
         let available = runners.saturating_sub(running.len()) + running.iter().filter(comes_free).count();
-        let is_held_up = (available.saturating_sub(1) as f64) < (busy - need.busy - ROUNDING).max(1.0);
+        let (left, needed) = (available.saturating_sub(1) as f64, (busy - need.busy - ROUNDING).max(1.0));
+        let is_held_up = left < needed;
         let others = (base - need.base, growing - need.rate * need.per_row);
         let within = if is_held_up { lane.rows_within(slack) } else { None };
         let bound = |few| {
             let many = enough(lane, need.rate * HEADROOM, others, few);
-            // A flood yields where more rows of others are in time for it than it loses.
-            let gained = protected * late(lane, slack, many);
-            if need.floods && lost(lane, need.rate, others, few) < gained { few } else { many }
+            // A flood yields where more rows of others are in time for it than it loses. Those that find another runner are anyway.
+            let gained = protected * late(lane, slack, many) * (1.0 - left / needed);
+            if need.floods && lost(lane, need.rate, others, few) < gained * WITHIN_SHARE { few } else { many }
         };
         set(lane, within.map_or(usize::MAX, bound));
     }
