@@ -361,6 +361,7 @@ impl Model {
         if rows > bound {
             return Err(batcher::Error::TooLarge { size: rows, bound, unit: "rows" }.into());
         }
+        self.batcher.foresee(rows, &terms)?;
         let whole = std::iter::repeat_n(cap, rows / cap);
         let sizes: Vec<usize> = whole.chain([rows % cap].into_iter().filter(|&rest| rest > 0)).collect();
         let parts = inputs.split(&sizes).map_err(|e| Error::Invalid(e.to_string()))?;

@@ -348,7 +348,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         desk.bounds.set_most_rows(most_rows);
         desk.observers.rehearsed(now, &Rehearsed { rows, took, failed: outcome.as_ref().err(), most_rows });
         if has_learned {
-            desk.observers.learned(now, &Learned { rows, took, fit: self.dispatcher.fit(lane).clone() });
+            self.note_learned(now, lane, rows, took);
         }
     }
 
@@ -370,10 +370,18 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             let failed = outcome.as_ref().err();
             desk.observers.landed(now, &Landed { ticket, riders, rows, predicted, took, span, failed });
             if has_learned {
-                desk.observers.learned(now, &Learned { rows, took, fit: self.dispatcher.fit(lane).clone() });
+                self.note_learned(now, lane, rows, took);
             }
         }
         Deliveries { flight, took, outcome }
+    }
+
+    /// Tells what has been learned of the lane's batch times.
+    fn note_learned(&self, now: Instant, lane: LaneId, rows: usize, took: Duration) {
+        let Some(desk) = self.desks.get(&lane) else { return };
+        let fit = self.dispatcher.fit(lane);
+        desk.bounds.set_fit(fit);
+        desk.observers.learned(now, &Learned { rows, took, fit: fit.clone() });
     }
 
     fn deliver(&self, deliveries: Deliveries<A>) {

@@ -3,6 +3,7 @@
 //! Callers who are [told apart](crate::Terms::caller) share what there is. So an item of theirs comes in where the bound is reached, as far as
 //! a [leeway](LEEWAY) goes, and the actor decides at once who makes room for it.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::time::timeout;
 use super::observer::Waits;
 use super::{Caller, Weight};
 use crate::Error;
+use uncork_core::estimator::Fit;
 
 /// What may be on its way to the actor beyond a bound, as a part of it. It has no more to do than to read what has come.
 const LEEWAY: usize = 2;
@@ -25,6 +27,8 @@ pub(super) struct Bounds {
     retry_after: Duration,
     /// The most rows that a batch may have now.
     most_rows: AtomicUsize,
+    /// What is known of batch times, once it can be relied on.
+    fit: std::sync::Mutex<Option<Fit>>,
     /// Whether a batch was given up, and none has come back since.
     is_stuck: AtomicBool,
     /// Held by whoever is the next to get room: first come, first served.
@@ -50,6 +54,7 @@ impl Bounds {
             closed: AtomicBool::new(false),
             retry_after,
             most_rows: AtomicUsize::new(usize::MAX),
+            fit: std::sync::Mutex::default(),
             is_stuck: AtomicBool::new(false),
             turn: Mutex::new(()),
             room: Notify::new(),
@@ -116,6 +121,17 @@ impl Bounds {
 
     pub(super) fn most_rows(&self) -> usize {
         self.most_rows.load(Ordering::Relaxed)
+    }
+
+    /// The mean time that `parts` of a request take, run one after the other; zero while that is a guess.
+    pub(super) fn time(&self, parts: impl Iterator<Item = usize>) -> Duration {
+        let fit = self.fit.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = fit.as_ref().map(|fit| parts.filter_map(|rows| fit.predict(rows)));
+        times.map_or(Duration::ZERO, |times| times.fold(Duration::ZERO, Duration::saturating_add))
+    }
+
+    pub(super) fn set_fit(&self, fit: &Fit) {
+        *self.fit.lock().unwrap_or_else(PoisonError::into_inner) = fit.is_trusted().then(|| fit.clone());
     }
 
     pub(super) fn is_stuck(&self) -> bool {

@@ -199,6 +199,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         }
         let bounds = Bounds::new(self.max_queue_rows, self.max_queue_bytes, self.caps.max_latency);
         bounds.set_most_rows(self.tried.unwrap_or(usize::MAX).clamp(1, self.caps.max_batch));
+        bounds.set_fit(lane.fit());
         let bounds = Arc::new(bounds);
         let desk = Desk {
             bounds: Arc::clone(&bounds),
@@ -221,6 +222,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
                 clock,
                 caps: self.caps,
                 answering,
+                runners: pool.runners(),
                 waits_for_room: self.waits_for_room,
             }),
         }

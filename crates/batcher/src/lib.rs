@@ -95,7 +95,7 @@ use observer::Observers;
 use tokio::sync::{mpsc, oneshot};
 
 use uncork_core::estimator::Instant;
-use uncork_core::policy::{Entry, LaneId};
+use uncork_core::policy::{Entry, LaneId, ShedReason};
 
 /// The two caps: all that anyone must set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,8 +214,16 @@ struct Shared<I, A> {
     caps: Caps,
     /// Kept free between the answer's due time and the end of the batch, for the way back to the caller.
     answering: Duration,
+    runners: usize,
     /// Whether items wait for room in the queue.
     waits_for_room: bool,
+}
+
+impl<I, A> Shared<I, A> {
+    /// How long after its arrival an item on these terms is answered at the latest.
+    fn within(&self, terms: &Terms) -> Duration {
+        terms.timeout.map_or(self.caps.max_latency, |own| own.min(self.caps.max_latency))
+    }
 }
 
 impl<I, A> Drop for Shared<I, A> {
@@ -262,7 +270,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
     /// The answer to `item` on these terms. Dropping the future takes the item out of the queue, or leaves its answer
     /// unsent.
     pub async fn submit_with(&self, item: I, terms: Terms) -> Result<Answered<A>, Error> {
-        let Terms { arrival, timeout, priority, caller, span } = terms;
+        let Terms { arrival, priority, caller, span, .. } = terms;
         let shared = &*self.shared;
         let weight = (shared.weigh)(&item);
         let weight = Weight { rows: weight.rows.max(1), ..weight };
@@ -270,7 +278,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         if weight.rows > max_batch {
             return Err(Error::TooLarge { size: weight.rows, bound: max_batch, unit: "rows" });
         }
-        let within = timeout.map_or(shared.caps.max_latency, |t| t.min(shared.caps.max_latency));
+        let within = shared.within(&terms);
         let admitted = if shared.waits_for_room {
             shared.bounds.admit_within(weight, within.saturating_sub(arrival.elapsed())).await
         } else {
@@ -293,6 +301,26 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         departure.answered = true;
         // The actor answers all that it took in; it can only be gone if its runtime is shutting down.
         outcome.unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    /// Refuses a request of so many rows, to be asked for in parts of at most [`most_rows`](Self::most_rows), that would be late though nothing
+    /// else waited or ran. Else those of its parts that are in time run for nothing, and again whenever its caller tries again.
+    pub fn foresee(&self, rows: usize, terms: &Terms) -> Result<(), Error> {
+        let (shared, most) = (&*self.shared, self.most_rows());
+        let within = shared.within(terms);
+        // Each runner has every so manieth part, the first of them all that are larger than the rest.
+        let parts = rows.div_ceil(most);
+        let own = parts.div_ceil(shared.runners);
+        let rest = if own == parts { rows - (parts - 1) * most } else { most };
+        let alone = shared.bounds.time(std::iter::repeat_n(most, own - 1).chain([rest]));
+        if alone <= within {
+            return Ok(());
+        }
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let told = Error::Late { predicted_ms: ms(alone), deadline_ms: ms(within), retry_after: None };
+        let reason = RefusalReason::Shed(ShedReason::BatchTooLate);
+        shared.observers.refused(shared.clock.now(), &Refused { reason, items: 1, told: &told });
+        Err(told)
     }
 
     /// The most rows that a batch may have now: the cap, or as many as were tried where it [rehearses](Builder::rehearsing).

@@ -77,6 +77,11 @@ impl<I: Send + 'static, A: Send + 'static> Pool<I, A> {
         (self.shared.inbox.clone(), id)
     }
 
+    /// Batches that run at once at most.
+    pub(super) fn runners(&self) -> usize {
+        self.shared.runners
+    }
+
     pub(super) fn clock(&self) -> Clock {
         self.shared.clock
     }

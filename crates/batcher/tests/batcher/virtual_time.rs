@@ -551,3 +551,22 @@ fn whoever_asks_behind_the_end_of_a_batcher_s_runtime_is_told_of_a_shutdown_and_
     drop(first);
     assert_eq!((runtime().block_on(batcher.submit(1)), batcher.is_gone()), (Err(Error::ShuttingDown), true));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_takes_longer_than_its_time_in_all_its_parts_is_refused_before_one_of_them_runs() {
+    let (runner, notes) = (StandIn::new(ms(10), ms(1)), Notes::default());
+    let start = |runners| {
+        let builder = runner.builder(ms(50), 8).runners(runners).seen(runner.warm());
+        builder.observer(notes.clone()).start(runner.clone())
+    };
+    // Eight rows take 18 ms: two such batches are in time, and not three.
+    let alone = start(1);
+    assert_eq!((alone.foresee(8, &Terms::now()), alone.foresee(16, &Terms::now())), (Ok(()), Ok(())));
+    let late = |predicted_ms, deadline_ms| Err(Error::Late { predicted_ms, deadline_ms, retry_after: None });
+    assert_eq!(alone.foresee(24, &Terms::now()), late(54.0, 50.0));
+    assert_eq!(alone.foresee(10, &Terms::now().within(ms(20))), late(30.0, 20.0));
+    let [.., Note::Refused(RefusalReason::Shed(ShedReason::BatchTooLate), 1)] = notes.read()[..] else {
+        panic!("{:?}", notes.read())
+    };
+    assert_eq!(start(2).foresee(32, &Terms::now()), Ok(()), "by two runners");
+}
