@@ -1,5 +1,6 @@
 //! A runner that is somewhere else, and the threads on which its futures run.
 
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -91,8 +92,11 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
         let remote = Arc::clone(&self.remote);
-        // Whoever drops the last handle may be a task, which must not wait; nor may a runtime be dropped there.
+        // Whoever drops the last handle may be a task, which must not wait; nor may a runtime be dropped there, not even with a closure that
+        // finds no thread.
+        let runtime = ManuallyDrop::new(runtime);
         let end = move || {
+            let runtime = ManuallyDrop::into_inner(runtime);
             let _ = runtime.block_on(async { tokio::time::timeout(END, remote.end()).await });
             runtime.shutdown_background();
         };

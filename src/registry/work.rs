@@ -123,7 +123,10 @@ impl Executor<Tensors, Served> for Fleet {
         self.send(ticket, async move {
             let begin = Instant::now();
             let batch = habits.example.resize_rows(rows).map_err(|error| BatchError::new(error.to_string()))?;
-            away.rehearse(batch).await.map_err(|error| BatchError::new(error.to_string()))?;
+            let outputs = away.rehearse(batch).await.map_err(|error| BatchError::new(error.to_string()))?;
+            if !habits.manner.signature.agrees(&outputs, rows) {
+                return Err(BatchError::new(format!("a batch of {rows} equal rows gave outputs of another shape")));
+            }
             Ok(Ran { took: Some(begin.elapsed()), ..Vec::new().into() })
         })
     }

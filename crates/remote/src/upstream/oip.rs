@@ -55,7 +55,7 @@ struct Output<'a> {
     datatype: String,
     shape: Vec<usize>,
     #[serde(default)]
-    parameters: Size,
+    parameters: Option<Size>,
     #[serde(borrow, default)]
     data: Option<&'a RawValue>,
 }
@@ -121,7 +121,7 @@ pub(super) fn decode(
         let Output { name, datatype, shape, parameters, data } = output;
         let wrong = |why: String| failed(format!("output '{name}': {why}"));
         let datatype = DataType::from_name(&datatype).ok_or_else(|| wrong(format!("type {datatype} is not known")))?;
-        let data = match (parameters.binary_data_size, data) {
+        let data = match (parameters.unwrap_or_default().binary_data_size, data) {
             (Some(size), _) => {
                 let (own, rest) = binary
                     .split_at_checked(size)

@@ -77,6 +77,7 @@ fn serve(
     let signature = runner.signature().clone();
     send(message::introduction(&signature, &platform, example.as_ref()))?;
     std::thread::scope(|scope| {
+        let _gone = EndsWithItsPanic;
         let (batches, inbox) = mpsc::channel::<Option<Told>>();
         let send = &send;
         scope.spawn(move || {
@@ -111,6 +112,17 @@ fn serve(
         }
         Ok(0)
     })
+}
+
+/// A process whose runner has panicked ends: the scope would wait for the reader, which answers that all is well.
+struct EndsWithItsPanic;
+
+impl Drop for EndsWithItsPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::exit(101);
+        }
+    }
 }
 
 fn next(from: &mut UnixStream) -> Result<Told, String> {

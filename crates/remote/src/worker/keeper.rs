@@ -207,6 +207,7 @@ async fn live(shared: &Arc<Shared>, place: usize, started: Started, ready: Ready
             std::future::pending().await
         };
         let why = tokio::select! {
+            biased; // a worker that answers and ends has answered
             carried = carried.as_mut() => carried.err().unwrap_or(WorkerError::Gone),
             slow = opened => slow,
             () = process.ended() => WorkerError::Gone,
@@ -224,7 +225,7 @@ async fn live(shared: &Arc<Shared>, place: usize, started: Started, ready: Ready
                 WorkerError::Gone
             }
         };
-        shared.close(place);
+        shared.close(place, why.in_public());
         why
     };
     let has_answered = link.answered() > u64::from(!is_first && ready.example.is_some());

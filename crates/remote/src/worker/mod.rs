@@ -273,8 +273,11 @@ impl Shared {
         self.tell();
     }
 
-    fn close(&self, place: usize) {
-        self.places()[place].link = None;
+    /// Takes the worker out of use, for what it is about to be replaced for.
+    fn close(&self, place: usize, why: String) {
+        let mut places = self.places();
+        (places[place].link, places[place].why) = (None, why);
+        drop(places);
         self.tell();
     }
 
@@ -298,7 +301,8 @@ impl Shared {
 
     /// Runs a hook on a worker that has the fewest calls.
     async fn hook(&self, order: Order, tensors: Tensors) -> Result<Tensors, RunnerError> {
-        let links: Vec<_> = self.places().iter().filter_map(|place| place.link.clone()).collect();
+        let open = |place: &&Place| place.is_open();
+        let links: Vec<_> = self.places().iter().filter(open).filter_map(|place| place.link.clone()).collect();
         let Some(link) = links.into_iter().min_by_key(|link| link.calls_out()) else {
             return Err(RunnerError::Absent(self.trouble().unwrap_or_default()));
         };

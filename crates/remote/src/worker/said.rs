@@ -47,12 +47,18 @@ pub(super) async fn follow((mut from, pipe): (impl AsyncRead + Unpin, Pipe), mod
     let mut lines = Lines::default();
     let mut chunk = vec![0; 8 * 1024];
     let mut pace = Pace::new();
-    while let Ok(count @ 1..) = from.read(&mut chunk).await {
-        for line in lines.take(&chunk[..count]) {
+    loop {
+        let count = from.read(&mut chunk).await.unwrap_or(0);
+        // The last words of a process that dies may have no end.
+        let bytes = if count == 0 { &b"\n"[..] } else { &chunk[..count] };
+        for line in lines.take(bytes) {
             last.set(pipe, &line);
             if pace.has_room(model, worker) {
                 tracing::info!(model, worker, "{line}");
             }
+        }
+        if count == 0 {
+            break;
         }
     }
     pace.end(model, worker);
@@ -112,6 +118,13 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_last_words_count_though_no_line_end_follows() {
+        let last = Last::default();
+        follow((&b"one\nout of memory"[..], Pipe::Stderr), "m", 1, &last).await;
+        assert_eq!(last.words(), "; it wrote last: out of memory");
+    }
 
     #[test]
     fn lines_are_whole_escaped_and_cut() {
