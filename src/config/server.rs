@@ -11,6 +11,7 @@ use super::file::Table;
 use super::problem::{Place, Report};
 use super::setting::{Setting, Value};
 use super::traces;
+use crate::registry::cores;
 use crate::repository::Budget;
 use crate::server::{self, Access, Options, Tls};
 use crate::telemetry;
@@ -99,7 +100,8 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
         }
     }
     let http_threads = strongest("http_threads").and_then(|s| s.count(HTTP_THREADS, report));
-    let http_threads = http_threads.unwrap_or_else(default_http_threads);
+    // Reading and writing is most of the work for a fast model, and while a slow one runs they wait.
+    let http_threads = http_threads.unwrap_or_else(cores);
     let strict = strongest("strict").and_then(|setting| setting.flag(report)).unwrap_or(false);
     let log_format = strongest("log_format").and_then(|setting| log_format(&setting, report));
     let traces = traces::check(table, layers, report);
@@ -201,11 +203,6 @@ fn log_format(setting: &Setting, report: &mut Report) -> Option<LogFormat> {
             None
         }
     }
-}
-
-/// One for each core: reading and writing is most of the work for a fast model, and while a slow one runs they wait.
-fn default_http_threads() -> NonZeroUsize {
-    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// One address, a list, or words between commas.

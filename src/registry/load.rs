@@ -1,14 +1,13 @@
 //! Loads a model's source and warms it up.
 
 use std::borrow::Cow;
-use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::away::Away;
 use super::lengths::Padded;
-use super::spec::{Build, ModelSpec, Remotes, Runners, Source};
+use super::spec::{Build, ModelSpec, Remotes, Runners, Source, cores};
 #[cfg(feature = "onnx")]
 use crate::onnx::{OnnxError, OnnxModel};
 use crate::opaque;
@@ -143,10 +142,6 @@ fn upstream(spec: &ModelSpec, settings: Settings) -> Result<Loaded, String> {
     let runner = away.clone();
     let build: Build = Arc::new(move |_| Ok(Box::new(runner.clone())));
     Ok(Loaded { away: Some(away), ..Loaded::plain("upstream", upstream.signature().clone(), build)? })
-}
-
-fn cores() -> NonZeroUsize {
-    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 #[cfg(feature = "onnx")]

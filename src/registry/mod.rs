@@ -30,6 +30,7 @@ pub use load::is_built;
 pub(crate) use load::{Loaded, load};
 pub use model::{Answer, Count, Model};
 pub use routes::Routes;
+pub(crate) use spec::cores;
 pub use spec::{ModelSpec, Remotes, Runners, Source};
 pub use stage::Staged;
 

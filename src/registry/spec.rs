@@ -177,11 +177,16 @@ impl ModelSpec {
             pool: None,
             weight: NonZeroUsize::MIN,
             runners: NonZeroUsize::MIN,
-            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            threads: cores(),
             stuck_after: (caps.max_latency * STUCK_CAPS).max(LEAST_STUCK),
             hooks: HookFunctions::default(),
             max_queue_rows: max_batch_rows.saturating_mul(queued),
             max_queue_bytes: NonZeroUsize::new(QUEUE_BYTES).unwrap_or(NonZeroUsize::MIN),
         }
     }
+}
+
+/// Cores of this machine that the process may use; one where that cannot be told.
+pub(crate) fn cores() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }

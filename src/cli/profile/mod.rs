@@ -19,7 +19,7 @@ use uncork_commands::{USAGE, complain, plot, say, values};
 use self::inputs::Inputs;
 use self::report::Report;
 use crate::config::{self, Flags};
-use crate::registry::{self, ModelSpec, Source};
+use crate::registry::{self, ModelSpec, Source, cores};
 
 /// Measure how long a model's batches take, and what caps make sense.
 ///
@@ -208,10 +208,6 @@ pub(super) fn only_model(flags: &Flags, name: Option<&str>) -> Result<ModelSpec,
 
 fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
-}
-
-fn cores() -> NonZeroUsize {
-    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// 1, 2, 3, 4, 6, 8, 12, 16 … and the largest: powers of two and the middle between them.
