@@ -44,7 +44,6 @@ use folder::{Look, ModelFolder, VersionFolder};
 use plan::{Change, Serving, Stamp};
 use reload::Configured;
 use room::NotBrought;
-use troubles::without_path;
 
 /// What is said of a model in its folder.
 #[derive(Debug, Clone, PartialEq)]
@@ -478,7 +477,10 @@ impl Inner {
                 }
                 left.extend(match change {
                     Change::Load(version) => {
-                        self.load_version(shelf, &folder, &models, &name, version).unwrap_or_default()
+                        self.load_version(shelf, &folder, &models, &name, version).unwrap_or_else(|| {
+                            self.registry.withdraw(&[(name, version.to_string())]);
+                            Vec::new()
+                        })
                     }
                     Change::LetGo(version) => {
                         shelf.serving.get_mut(&name).map(|own| own.remove(&version));
@@ -511,7 +513,10 @@ impl Inner {
         });
         let loaded = match spec {
             Ok(spec) => self.bring(shelf, spec, folder.strict, Some(at), &goes),
-            Err(reason) => Err(NotBrought { reason, is_crowded_out: false }),
+            Err(reason) => {
+                let reason = self.give_up(name, &version.to_string(), &reason, Some(at));
+                Err(NotBrought { reason, is_crowded_out: false })
+            }
         };
         let key = (name.to_owned(), version);
         shelf.crowded_out.remove(&key);
@@ -551,15 +556,7 @@ impl Inner {
                 Ok(left)
             }
             Err(NotBrought { reason, is_crowded_out }) => {
-                self.registry.withdraw(&[(name.clone(), version.clone())]);
-                metrics.failed.increment(1);
-                tracing::error!(
-                    model = name,
-                    version,
-                    "cannot be loaded, so what was served before is served on: {reason}"
-                );
-                let path = at.map(|at| format!("{}/", at.path.display()));
-                let reason = path.map_or_else(|| without_path(&reason), |path| reason.replace(&path, ""));
+                let reason = self.give_up(&name, &version, &reason, at);
                 Err(NotBrought { reason, is_crowded_out })
             }
         }

@@ -1,5 +1,6 @@
 //! What is not served, and why, in words.
 
+use super::folder::VersionFolder;
 use super::{Inner, Shelf};
 
 /// A version that is not served though somebody may look for it.
@@ -22,6 +23,19 @@ pub(super) fn absent(version: u64) -> String {
 }
 
 impl Inner {
+    /// Says that a version is not served, to whoever waits for it and in the log. The reason comes back without a path.
+    pub(super) fn give_up(&self, name: &str, version: &str, reason: &str, at: Option<&VersionFolder>) -> String {
+        self.registry.withdraw(&[(name.to_owned(), version.to_owned())]);
+        self.registry.metrics().repository().failed.increment(1);
+        let goes_on = match self.registry.versions(name).is_empty() {
+            true => "",
+            false => ", so what was served before is served on",
+        };
+        tracing::error!(model = name, version, "cannot be loaded{goes_on}: {reason}");
+        let path = at.map(|at| format!("{}/", at.path.display()));
+        path.map_or_else(|| without_path(reason), |path| reason.replace(&path, ""))
+    }
+
     /// Takes down what is not served now.
     pub(super) fn note_troubles(&self, shelf: &Shelf) {
         let trouble = |name: &str, version: String, reason: &str| Trouble {
@@ -50,7 +64,7 @@ impl Inner {
 }
 
 /// A file's path before a colon is left out.
-pub(super) fn without_path(reason: &str) -> String {
+fn without_path(reason: &str) -> String {
     match reason.split_once(": ") {
         Some((path, rest)) if path.contains('/') => rest.to_owned(),
         _ => reason.to_owned(),

@@ -174,6 +174,28 @@ async fn a_broken_version_leaves_the_old_one_serving_and_says_why_until_it_is_me
 }
 
 #[tokio::test]
+async fn a_version_without_a_clear_file_is_broken_and_nobody_waits_for_it() {
+    let folder = Folder::new();
+    put(&folder, "1", 1);
+    let following = following(&folder).await;
+    let partial = folder.path().join("m/partial");
+    fs::create_dir_all(&partial).unwrap();
+    for file in ["a.onnx", "b.onnx"] {
+        fs::write(partial.join(file), "none").unwrap();
+    }
+    fs::rename(partial, folder.path().join("m/2")).unwrap();
+    let expected = ["m 1 READY", "m 2 UNAVAILABLE", "s 1 READY"];
+    let told = async { while following.index().await.0 != expected {} };
+    tokio::time::timeout(HANGS, told).await.expect("it is told of once, as one that is broken");
+    assert!(following.index().await.1.contains("no model.onnx, and 2 other files like that"));
+    assert_eq!(following.server.get("/v2/models/m/versions/2").await.status, 404);
+    let metrics = following.server.get("/metrics").await.text;
+    assert!(metrics.contains("uncork_repository_loads_total{outcome=\"failed\"} 1"), "{metrics}");
+    fs::remove_dir_all(folder.path().join("m")).unwrap();
+    following.until(Err(404)).await;
+}
+
+#[tokio::test]
 async fn a_server_starts_with_an_older_version_where_the_newest_is_broken_and_not_without_any() {
     let folder = Folder::new();
     fs::create_dir_all(folder.path().join("m/2")).unwrap();
