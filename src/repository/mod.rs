@@ -245,7 +245,8 @@ impl Repository {
     /// Loads the models of the folder. Blocks for seconds. The registry is not ready meanwhile.
     ///
     /// # Errors
-    /// Models of which no version can be loaded, and those of the configuration that take more memory than there may be. One of which an older version can be is served in that, and logged.
+    /// Models of which no version can be loaded, and those of the configuration that take more memory than there may be. One of which an
+    /// older version can be is served in that, and logged. One that had to make room for another, or found none, is as it would be later.
     pub fn open(&self) -> Result<(), LoadErrors> {
         let _hold = self.0.registry.hold();
         let inner = &self.0;
@@ -253,7 +254,7 @@ impl Repository {
         inner.fits_at_start(&shelf)?;
         let left = inner.follow_folder(&mut shelf, Hurry::All);
         drop(left);
-        let is_missing = |trouble: &&Trouble| !shelf.answers(&trouble.name);
+        let is_missing = |trouble: &&Trouble| !shelf.answers(&trouble.name) && !shelf.wants_room(trouble);
         let troubles = inner.troubles();
         let errors = troubles.iter().filter(is_missing).map(|Trouble { name, version, reason }| LoadError {
             name: name.clone(),

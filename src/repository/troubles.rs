@@ -63,6 +63,16 @@ impl Inner {
     }
 }
 
+impl Shelf {
+    /// Whether that is not served for want of room alone, where models make room for each other.
+    pub(super) fn wants_room(&self, trouble: &Trouble) -> bool {
+        let is_crowded_out =
+            |(name, version): &(String, u64)| *name == trouble.name && version.to_string() == trouble.version;
+        let wants_room = self.unloaded.contains_key(&trouble.name) || self.crowded_out.iter().any(is_crowded_out);
+        self.budget.unload_least_used && wants_room
+    }
+}
+
 /// A file's path before a colon is left out.
 fn without_path(reason: &str) -> String {
     match reason.split_once(": ") {

@@ -36,7 +36,7 @@ pub(crate) fn folder_with(text: &str) -> Folder {
     folder
 }
 
-fn output(mut command: Command) -> (i32, String, String) {
+pub(crate) fn output(mut command: Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code().expect("it ended by itself"), text(stdout), text(stderr))

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use serde_json::Value;
 
 use crate::folder::Folder;
-use crate::program::{INFER, Serving, folder_with, uncork};
+use crate::program::{INFER, Serving, folder_with, output, uncork};
 
 /// It refuses nobody, however busy the machine is.
 const STAND_IN: &str =
@@ -247,4 +247,29 @@ fn models_take_no_more_memory_than_they_may_and_make_room_where_they_may_go() {
     server.reload(APPLIED);
     assert!(state(&server, "d").contains("more than max_models_bytes"), "{}", state(&server, "d"));
     server.serving.infer("c", input);
+}
+
+#[test]
+fn a_server_starts_with_the_models_that_there_is_room_for_where_others_may_go() {
+    let settings = "[server]\nmodels_poll_ms = 3600000\nmax_models_bytes = 70000000\n";
+    let folder = folder_with(&format!("{settings}unload_least_used = true\n"));
+    // Four of 20 MB do not fit, and one of 80 fits in no case.
+    for (name, megabytes) in [("a", 20), ("b", 20), ("c", 20), ("d", 20), ("large", 80)] {
+        let path = folder.path().join("models").join(name).join("1");
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("model.onnx"), padded(1, megabytes)).unwrap();
+    }
+    let mut server = Logging::start(&folder, &["--models", "models"]);
+    let input = r#"{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]}]}"#;
+    server.serving.infer("d", input);
+    let state = |name: &str| server.serving.get(&format!("/v1/models/{name}"));
+    assert!(state("a").starts_with("HTTP/1.1 404") && state("d").starts_with("HTTP/1.1 200"), "{}", state("a"));
+    assert!(state("large").contains("more than max_models_bytes"), "{}", state("large"));
+    let told = server.reload(APPLIED);
+    // Nothing was served before the first one.
+    assert!(told.contains("cannot be loaded: it takes") && !told.contains("served before"), "{told}");
+    // Where nobody makes room, what finds none is an error.
+    write(&folder, settings);
+    let (code, _, told) = output(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0", "--models", "models"]));
+    assert!(code == 3 && told.contains("max_models_bytes"), "{told}");
 }
