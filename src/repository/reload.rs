@@ -162,10 +162,17 @@ impl Inner {
         shelf.broken.clear();
         let mut left = Vec::new();
         if !has_folder {
+            // A folder that comes later is seen for the first time.
             shelf.routes_of_folder.clear();
+            shelf.before.clear();
+            shelf.unread.clear();
+            shelf.others.clear();
+            let configured: BTreeSet<_> = shelf.configured.iter().map(|own| own.spec.name.clone()).collect();
+            shelf.unloaded.retain(|name, _| configured.contains(name));
             for (name, versions) in std::mem::take(&mut shelf.serving) {
                 left.extend(versions.keys().filter_map(|version| self.let_go(&name, &version.to_string())));
             }
+            self.registry.route(&shelf.all_routes());
             self.note_troubles(shelf);
         }
         left.extend(self.follow_folder(shelf, Hurry::All));

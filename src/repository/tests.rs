@@ -52,6 +52,28 @@ async fn whoever_loads_one_model_by_name_does_not_read_what_is_half_written_of_a
 }
 
 #[tokio::test]
+async fn nothing_is_said_any_more_of_a_folder_that_is_followed_no_more() {
+    let path = std::env::temp_dir().join(format!("uncork-left-{}", std::process::id()));
+    for model in ["looped", "m"] {
+        std::fs::create_dir_all(path.join(model).join("1")).unwrap();
+    }
+    std::fs::write(path.join("m/1/model.onnx"), "none").unwrap();
+    // A loop of links cannot be read, whoever asks.
+    std::os::unix::fs::symlink("a", path.join("looped/1/a")).unwrap();
+    let describe: Describe = Arc::new(|_, _| Err("is empty".into()));
+    let folder = Folder { path: path.clone(), poll: Duration::from_secs(3600), strict: false, describe };
+    let registry = Registry::load(Vec::new()).expect("there is nothing to load");
+    let repository = Repository::new(registry, Vec::new(), Some(folder));
+    assert!(repository.open().is_err());
+    repository.unload("m").await.expect("it is known");
+    assert_eq!(repository.troubles().len(), 2, "{:?}", repository.troubles());
+    repository.reload(Settings::default()).await.expect("there is nothing to load");
+    assert_eq!(repository.troubles(), []);
+    assert!(repository.unload("m").await.is_err(), "it is known no more");
+    std::fs::remove_dir_all(path).unwrap();
+}
+
+#[tokio::test]
 async fn a_model_that_cannot_keep_its_cap_is_loaded_by_name_unless_that_is_an_error() {
     let source = Source::Synthetic { base: Duration::from_millis(20), per_row: Duration::ZERO };
     let spec = ModelSpec::new("slow", source, crate::registry::Caps::new(Duration::from_millis(5), 8));
