@@ -55,11 +55,16 @@ impl Inner {
         let unread = unread.map(|(name, why)| trouble(name, String::new(), why));
         let unloaded = shelf.unloaded.iter().map(|(name, reason)| trouble(name, String::new(), reason));
         let is_unloaded = |own: &Trouble| shelf.unloaded.contains_key(&own.name);
-        let all = broken.chain(unclear).chain(absent).chain(mute).chain(unread);
-        let mut all: Vec<Trouble> = all.filter(|own| !is_unloaded(own)).collect();
+        // Of these nobody has heard yet: no load has failed.
+        let unheard: Vec<Trouble> = absent.chain(mute).filter(|own| !is_unloaded(own)).collect();
+        let all = broken.chain(unclear).chain(unread).filter(|own| !is_unloaded(own));
+        let mut all: Vec<Trouble> = all.chain(unheard.clone()).collect();
         self.registry.metrics().repository().broken.set(all.len() as f64);
         all.extend(unloaded);
-        *self.troubles() = all;
+        let before = std::mem::replace(&mut *self.troubles(), all);
+        for Trouble { name, version, reason } in unheard.iter().filter(|own| !before.contains(own)) {
+            tracing::warn!(model = name, version, "{reason}");
+        }
     }
 }
 
