@@ -18,6 +18,7 @@ mod folder;
 mod plan;
 mod reload;
 mod room;
+mod routes;
 mod shelf;
 #[cfg(test)]
 mod tests;
@@ -191,6 +192,8 @@ struct Shelf {
     unread: BTreeMap<String, String>,
     /// What is no model, as it was logged last.
     others: Vec<String>,
+    /// Who answers whom, as it was logged last.
+    told_routes: BTreeMap<String, Routes>,
 }
 
 /// Whose files are taken as one look shows them: those of others have to look the same twice.
@@ -237,7 +240,8 @@ impl Repository {
     pub fn routed(self, routes: BTreeMap<String, Routes>) -> Repository {
         let mut shelf = self.0.shelf();
         shelf.routes = routes;
-        self.0.registry.route(&shelf.all_routes());
+        shelf.told_routes = shelf.all_routes();
+        self.0.registry.route(&shelf.told_routes);
         drop(shelf);
         self
     }
@@ -450,6 +454,7 @@ impl Inner {
         // Before anything is loaded: a shadow answers nobody, not even for a moment.
         shelf.route(&models);
         self.registry.route(&shelf.all_routes());
+        shelf.tell_routes();
         // Each round loads or lets go of something, or finds out that it cannot be loaded.
         loop {
             let is_settled = |name: &str, version| {

@@ -117,6 +117,7 @@ impl Inner {
         shelf.unloaded.retain(|name, _| is_configured(name) || !was_configured(name));
         shelf.serving.retain(|name, _| !is_configured(name));
         shelf.configured = wanted;
+        shelf.tell_routes();
         let left = self.change_folder(shelf, folder);
         self.see_off(left);
         Ok(reloaded)
