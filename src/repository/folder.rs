@@ -51,7 +51,15 @@ pub(super) fn look(folder: &Path) -> io::Result<Look> {
     let Look { mut models, mut unread, mut others } = Look::default();
     for path in sorted(folder)? {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        if name.starts_with('.') || !path.is_dir() {
+        if is_hidden(&path) {
+            continue;
+        }
+        if !path.is_dir() {
+            if is_onnx(&path) {
+                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+                let instead = format!("{stem}/1/{MODEL_FILE}");
+                others.push(format!("the file {name:?} is left alone: a model is a folder, as {instead:?}"));
+            }
             continue;
         }
         if let Some(message) = malformed_name(name).or_else(|| (name == "stats").then(|| "must not be 'stats'".into()))
@@ -85,7 +93,7 @@ fn model(path: &Path) -> io::Result<ModelFolder> {
         let number = version.file_name().and_then(|name| name.to_str()).and_then(number);
         let Some(number) = number.filter(|_| version.is_dir()) else { continue };
         let files = sorted(&version)?;
-        if !files.is_empty() {
+        if files.iter().any(|file| !is_hidden(file)) {
             let stamp = stamp(files.iter().map(PathBuf::as_path), hash(path))?;
             versions.insert(number, VersionFolder { path: version, stamp });
         }
@@ -96,6 +104,15 @@ fn model(path: &Path) -> io::Result<ModelFolder> {
 /// `1` is a version, `01` and `one` are none: the first would be the same number twice.
 fn number(name: &str) -> Option<u64> {
     name.parse::<u64>().ok().filter(|number| number.to_string() == name)
+}
+
+fn is_onnx(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "onnx")
+}
+
+/// What copying tools and other systems leave beside files begins with a dot: `.model.onnx.Xy12`, `._model.onnx`.
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 fn sorted(folder: &Path) -> io::Result<Vec<PathBuf>> {
@@ -151,7 +168,7 @@ impl VersionFolder {
             return Err(format!("there is no file {named:?} in its folder"));
         }
         let mut onnx = sorted(&self.path).map_err(|error| format!("its folder cannot be read: {error}"))?;
-        onnx.retain(|path| path.extension().is_some_and(|ending| ending == "onnx") && path.is_file());
+        onnx.retain(|path| is_onnx(path) && !is_hidden(path) && path.is_file());
         match <[PathBuf; 1]>::try_from(onnx) {
             Ok([only]) => Ok(only),
             Err(others) => Err(format!("its folder has no {MODEL_FILE}, and {} other files like that", others.len())),
@@ -186,6 +203,26 @@ mod tests {
         assert_eq!(others.len(), 2, "{others:?}");
         assert!(before["m"].versions[&12].file(None).unwrap().ends_with("12/a.onnx"));
         assert!(before["m"].versions[&1].file(Some("b.onnx")).unwrap_err().contains("\"b.onnx\""));
+        // What copying tools leave behind is neither a second file nor a version.
+        for file in ["m/12/.a.onnx.tmp", "m/12/._a.onnx", "m/12/.tmp.onnx", "m/14/._model.onnx"] {
+            write(&folder, file, "a");
+        }
+        let hidden = look(&folder).unwrap().models;
+        assert!(hidden["m"].versions[&12].file(None).unwrap().ends_with("12/a.onnx"));
+        assert!(!hidden["m"].versions.contains_key(&14), "{hidden:?}");
+        fs::remove_dir_all(folder.join("m/14")).unwrap();
+        [".a.onnx.tmp", "._a.onnx", ".tmp.onnx"]
+            .iter()
+            .for_each(|file| fs::remove_file(folder.join("m/12").join(file)).unwrap());
+        write(&folder, "loose.onnx", "a");
+        write(&folder, "._loose.onnx", "a");
+        let others = look(&folder).unwrap().others.join("\n");
+        assert!(
+            others.contains(r#""loose.onnx" is left alone: a model is a folder, as "loose/1/model.onnx""#),
+            "{others}"
+        );
+        assert!(!others.contains("._loose"), "{others}");
+        fs::remove_file(folder.join("loose.onnx")).unwrap();
         assert_eq!(look(&folder).unwrap().models, before);
         write(&folder, "m/12/a.onnx", "ab");
         let after = look(&folder).unwrap().models;

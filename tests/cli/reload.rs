@@ -273,3 +273,46 @@ fn a_server_starts_with_the_models_that_there_is_room_for_where_others_may_go() 
     let (code, _, told) = output(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0", "--models", "models"]));
     assert!(code == 3 && told.contains("max_models_bytes"), "{told}");
 }
+
+#[test]
+fn what_is_left_alone_what_is_not_there_and_who_answers_whom_is_logged_when_it_changes() {
+    let folder = folder_with("[server]\nmodels_poll_ms = 3600000\n");
+    let put = |version: &str| {
+        let path = folder.path().join("models/m").join(version);
+        fs::create_dir_all(&path).unwrap();
+        fs::copy(model("plus_1.onnx"), path.join("model.onnx")).unwrap();
+    };
+    let say = |text: &str| fs::write(folder.path().join("models/m/model.toml"), text).unwrap();
+    put("1");
+    put("2");
+    fs::copy(model("plus_1.onnx"), folder.path().join("models/loose.onnx")).unwrap();
+    let mut server = Logging::start(&folder, &["--models", "models"]);
+    let told = server.reload(APPLIED);
+    assert!(told.contains(r#""loose.onnx" is left alone: a model is a folder, as "loose/1/model.onnx""#), "{told}");
+    say("weights = { 1 = 90, 2 = 10 }\n");
+    let told = server.reload(APPLIED);
+    assert_eq!(
+        told.matches("of 100 requests that name none version 1 answers 90, version 2 answers 10").count(),
+        1,
+        "{told}"
+    );
+    say("weights = { 1 = 50, 2 = 50 }\nversions = [1, 2, 5]\n");
+    let told = server.reload(APPLIED);
+    assert_eq!(told.matches("version 1 answers 50, version 2 answers 50").count(), 1, "{told}");
+    assert_eq!(told.matches("its settings ask for version 5").count(), 1, "{told}");
+    // Nothing is said twice.
+    let told = server.reload(APPLIED);
+    assert!(!told.contains("answers") && !told.contains("version 5") && !told.contains("loose"), "{told}");
+    say("");
+    assert!(server.reload(APPLIED).contains("its highest version answers whoever names none"));
+    // The same of the configuration's models.
+    let two = format!("[server]\nmodels_poll_ms = 3600000\n{STAND_IN}{}version = 2\n", STAND_IN);
+    for (weights, words) in [
+        ("1 = 1, 2 = 3", "of 4 requests that name none version 1 answers 1, version 2 answers 3"),
+        ("2 = 1", "of 1 requests"),
+    ] {
+        write(&folder, &format!("{two}weights = {{ {weights} }}\n"));
+        let told = server.reload(APPLIED);
+        assert_eq!(told.matches(words).count(), 1, "{told}");
+    }
+}
