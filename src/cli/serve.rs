@@ -215,6 +215,9 @@ async fn serve(config: Config, again: Again) -> u8 {
 async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
     if let Some(file) = &config.file {
         info!("settings from {}", file.display());
+        if config.has_only_the_embedded_model() {
+            warn!("no model is named there, so the embedded one is served");
+        }
     }
     let (mut signals, hangups) = match Signals::listen().and_then(|signals| Ok((signals, Hangups::listen()?))) {
         Ok(both) => both,
@@ -308,12 +311,25 @@ impl Again {
     async fn whenever_told(self, mut hangups: Hangups, config: &Config, repository: &Repository) -> Infallible {
         let Again { flags, folder } = self;
         let source = Arc::new((flags, folder));
+        let mut is_embedded = config.has_only_the_embedded_model();
         loop {
             hangups.next().await;
             let source = Arc::clone(&source);
             let read = tokio::task::spawn_blocking(move || config::resolve(&source.0, std::env::vars_os(), &source.1));
             let is_applied = match read.await {
-                Ok(Ok(new)) => apply(new, config, repository).await,
+                Ok(Ok(new)) if new.has_only_the_embedded_model() && !is_embedded => {
+                    error!(
+                        "SIGHUP: nothing is changed: the settings name no model and no folder of models, and the embedded model takes no \
+                         other's place: name one with [[model]], or with 'models' under [server]"
+                    );
+                    false
+                }
+                Ok(Ok(new)) => {
+                    let to_embedded = new.has_only_the_embedded_model();
+                    let is_applied = apply(new, config, repository).await;
+                    is_embedded = if is_applied { to_embedded } else { is_embedded };
+                    is_applied
+                }
                 Ok(Err(problems)) => {
                     let problems = problems.to_string();
                     problems.lines().for_each(|problem| error!("SIGHUP: nothing is changed: {problem}"));

@@ -45,6 +45,8 @@ pub(super) struct File {
     pub(super) pools: Vec<Table>,
     /// The folder in which relative paths start.
     pub(super) folder: PathBuf,
+    /// Whether it was read and nothing is in it.
+    pub(super) is_empty: bool,
 }
 
 impl File {
@@ -110,6 +112,7 @@ impl<'a> Walk<'a> {
 
     fn document(&mut self, file: &mut File) {
         let Some(document) = self.parsed() else { return };
+        file.is_empty = document.get_ref().is_empty();
         for (key, value) in document.get_ref() {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("server", DeValue::Table(table)) => {

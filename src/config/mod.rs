@@ -70,6 +70,8 @@
 //! `max_latency_ms` on to `max_queue_bytes` except those about a pool; they then hold for every model, and
 //! `UNCORK_RUNNERS` for every pool too.
 //!
+//! Where nothing names a model the embedded one is served. A file that is named and has nothing in it is an error.
+//!
 //! A server that runs takes over what is read again, but for what [`Config::fixed_keys_changed`] names.
 
 mod environment;
@@ -219,6 +221,7 @@ pub fn resolve(
         (flags.models.is_empty() && folder.join(&default).exists()).then_some(default)
     });
     let file = path.as_ref().map_or_else(File::default, |path| File::read(path, folder, &mut report));
+    let is_named = flags.config.is_some() || environment.config().is_some();
     let layers = Layers { flags, environment: &environment };
     let server::Checked {
         http,
@@ -235,6 +238,16 @@ pub fn resolve(
     let (models, pools) = model::check_all(&file, flags, folder, &layers, of_models.is_some(), &mut report);
     let routes = routes::of_file(&file, &models, &mut report);
     let log = environment.log(&mut report);
+    if let Some(path) =
+        path.as_ref().filter(|_| is_named && file.is_empty && flags.models.is_empty() && of_models.is_none())
+    {
+        let place = Place::File { file: path.clone(), line: None, key: String::new() };
+        report.note(
+            place,
+            "holds no settings: name a model with [[model]], or a folder of models with 'models' under [server]; the embedded model is \
+             served where no file is named, or where one has [server] alone",
+        );
+    }
     report.finish()?;
     let folder = of_models.map(|(of_models, poll)| ModelsFolder {
         path: folder.join(of_models),

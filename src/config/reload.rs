@@ -1,8 +1,14 @@
 //! What a server that runs can take over of settings that were read again.
 
 use super::Config;
+use crate::registry::Source;
 
 impl Config {
+    /// Whether nothing names a model, so that the embedded one is served.
+    pub fn has_only_the_embedded_model(&self) -> bool {
+        self.models.iter().any(|model| matches!(model.source, Source::Embedded))
+    }
+
     /// The keys of `[server]` whose values are others in `new` and take effect at the next start only. Everything else can be taken
     /// over while the server runs: models, pools, and the folder of models.
     pub fn fixed_keys_changed(&self, new: &Config) -> Vec<&'static str> {

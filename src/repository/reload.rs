@@ -44,7 +44,7 @@ pub struct Settings {
     pub budget: Budget,
 }
 
-/// What reading the configuration again came to: names and versions, as `digits:1`.
+/// What reading the configuration again came to, of its own models and those of the folder: names and versions, as `digits:1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reloaded {
     /// Served from now on.
@@ -100,11 +100,9 @@ impl Inner {
             self.registry.withdraw(&wanted.iter().map(Configured::key).collect::<Vec<_>>());
             return Err(errors);
         }
-        let named =
-            |keys: &[(String, String)]| keys.iter().map(|(name, version)| format!("{name}:{version}")).collect();
-        let (changed, added): (Vec<_>, Vec<_>) =
-            wanted.iter().filter(is_to_load).map(Configured::key).partition(|key| before.contains(key));
-        let reloaded = Reloaded { added: named(&added), changed: named(&changed), removed: named(&gone) };
+        let changed: Vec<_> = wanted.iter().filter(is_to_load).map(Configured::key).collect();
+        let changed: BTreeSet<_> = changed.into_iter().filter(|key| before.contains(key)).collect();
+        let all_before = self.all_served();
         self.limit(shelf, budget);
         shelf.strict = strict;
         let metrics = self.registry.metrics().repository();
@@ -120,7 +118,21 @@ impl Inner {
         shelf.tell_routes();
         let left = self.change_folder(shelf, folder);
         self.see_off(left);
-        Ok(reloaded)
+        let all_after = self.all_served();
+        let named = |keys: &mut dyn Iterator<Item = &(String, String)>| {
+            keys.map(|(name, version)| format!("{name}:{version}")).collect()
+        };
+        Ok(Reloaded {
+            added: named(&mut all_after.difference(&all_before)),
+            changed: named(&mut changed.iter()),
+            removed: named(&mut all_before.difference(&all_after)),
+        })
+    }
+
+    /// Names and versions, of the folder and of the configuration.
+    fn all_served(&self) -> BTreeSet<(String, String)> {
+        let models = self.registry.models();
+        models.iter().map(|model| (model.name().to_owned(), model.version().to_owned())).collect()
     }
 
     /// Loads all of these, of which none is served yet, or says why not.
