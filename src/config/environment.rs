@@ -7,13 +7,16 @@ use std::path::PathBuf;
 use tracing_subscriber::filter::Targets;
 
 use super::keys;
-use super::problem::{Place, Report, did_you_mean};
+use super::problem::{Place, Report, most_alike};
 use super::setting::Setting;
 use super::traces;
 
 const PREFIX: &str = "UNCORK_";
 const CONFIG: &str = "UNCORK_CONFIG";
 const LOG: &str = "UNCORK_LOG";
+
+/// Likeness from which on a variable is taken for a misspelt other one. Others than ours may begin with our prefix.
+const ALIKE: f64 = 0.85;
 
 /// What is logged where nothing else is asked for.
 const DEFAULT_LOG: &str = "info";
@@ -48,8 +51,7 @@ impl Environment {
                     Err(_) => report.note(place, "is not UTF-8"),
                 }
             } else if !is_service_link(name, &value.to_string_lossy()) {
-                let hint = did_you_mean(name, known.iter().map(String::as_str));
-                report.note(place, format!("unknown variable{hint}"));
+                report.note(place, format!("unknown variable{}", instead(name)));
             }
         }
         Environment(found)
@@ -68,7 +70,7 @@ impl Environment {
 
     /// The configuration file that is named.
     pub(super) fn config(&self) -> Option<PathBuf> {
-        self.0.get(CONFIG).map(PathBuf::from)
+        self.0.get(CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from)
     }
 
     /// What is to be logged.
@@ -86,6 +88,18 @@ impl Environment {
         }
         filter.to_owned()
     }
+}
+
+/// What to say instead of a variable that is unknown.
+fn instead(name: &str) -> String {
+    let key = name.strip_prefix(PREFIX).unwrap_or(name).to_ascii_lowercase();
+    if keys::MODEL.iter().any(|keys| keys.contains(&key.as_str())) {
+        return format!("; '{key}' is said of one model, in its [[model]]: it has no variable");
+    }
+    // The prefix, which all have, is no likeness.
+    let known = keys::SERVER.iter().chain(keys::MODEL_COMMON).copied().chain(["config", "log"]);
+    let meant = most_alike(&key, known, ALIKE);
+    meant.map(|key| format!("; did you mean '{}'?", keys::variable(key))).unwrap_or_default()
 }
 
 /// Whether Kubernetes set the variable: it describes every service of the namespace to every pod, and a service called

@@ -177,7 +177,7 @@ impl<'a> Walk<'a> {
                 let setting = Setting { place: self.place(span, &path), value: self.value(value) };
                 found.values.insert(key.to_owned(), setting);
             } else {
-                let home = if name.is_empty() { None } else { elsewhere(key, name) };
+                let home = if name.is_empty() { outside_the_folder(key) } else { elsewhere(key, name) };
                 let hint = home.unwrap_or_else(|| did_you_mean(key, known.concat()));
                 self.refuse(span, &path, &format!("unknown key{hint}"));
             }
@@ -227,4 +227,21 @@ fn elsewhere(key: &str, table: &str) -> Option<String> {
         () if in_model && !table.starts_with("model") => Some("; it belongs under [[model]]".into()),
         () => None,
     }
+}
+
+/// What to do about a key that does not belong into a `model.toml`.
+fn outside_the_folder(key: &str) -> Option<String> {
+    let why = match key {
+        "model" => "the settings of this one model stand here without a table: leave the line [[model]] out",
+        "name" => "the model is named after its folder: leave the key out",
+        "version" => "a version is named after its folder, and 'versions' says which are served",
+        "path" => "a version's file lies in its folder, as 1/model.onnx: leave the key out",
+        "server" | "pool" => "it belongs into the configuration file",
+        key if keys::SERVER.contains(&key) => "it belongs under [server] of the configuration file",
+        key if keys::MODEL.iter().any(|keys| keys.contains(&key)) => {
+            "the models of a folder are ONNX files that run in the server; others belong under [[model]] of the configuration file"
+        }
+        _ => return None,
+    };
+    Some(format!("; {why}"))
 }

@@ -66,8 +66,8 @@
 //! | `name` | – | what models call it |
 //! | `runners` | 1 | batches that may run at once, of all its models together |
 //!
-//! Each key of `[server]` is also the variable `UNCORK_` and its name in capitals, and so is each of `[[model]]` from
-//! `max_latency_ms` on to `max_queue_bytes` except those about a pool; they then hold for every model, and
+//! Each key of `[server]` is also the variable `UNCORK_` and its name in capitals. Of `[[model]]` these are: the two caps, `device`,
+//! `runners`, `threads`, `stuck_after_ms`, `max_queue_rows` and `max_queue_bytes`; they then hold for every model, and
 //! `UNCORK_RUNNERS` for every pool too.
 //!
 //! Where nothing names a model the embedded one is served. A file that is named and has nothing in it is an error.

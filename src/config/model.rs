@@ -145,7 +145,8 @@ fn of_argument(path: &Path, folder: &Path, layers: &Layers<'_>, report: &mut Rep
         (own.to_owned(), Source::Upstream(upstream::settings(&word, own, &Table::default(), folder, report)?))
     } else {
         let whole = in_folder(folder.join(rest));
-        if let Some(message) = wrong_file(&whole) {
+        let shown = rest.display();
+        if let Some(message) = wrong_file(&whole, &format!("{shown}:CLASS"), &format!("--config {shown}")) {
             setting.refuse(report, message);
         }
         (rest.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default(), Source::Onnx(whole))
@@ -182,9 +183,17 @@ fn wrong_name(name: &str) -> Option<String> {
     malformed_name(name).or_else(|| is_taken.then(taken))
 }
 
-/// What is wrong with a model file, if anything can be seen without reading it.
-fn wrong_file(path: &Path) -> Option<String> {
+/// What is wrong with a model file, if anything can be seen without reading it. `python` and `configuration` say how else it would be
+/// named.
+fn wrong_file(path: &Path, python: &str, configuration: &str) -> Option<String> {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     match std::fs::metadata(path) {
+        Ok(found) if found.is_file() && ending == "py" => {
+            Some(format!("is a Python file, of which a class is served: {python}"))
+        }
+        Ok(found) if found.is_file() && ending == "toml" => {
+            Some(format!("is a configuration, and no model: {configuration}"))
+        }
         Ok(found) if found.is_file() => None,
         Ok(_) => Some("is not a file".into()),
         Err(error) => Some(format!("cannot be opened: {error}")),
@@ -227,8 +236,9 @@ fn source(table: &Table, place: &Place, folder: &Path, report: &mut Report) -> O
     let program = worker::program(table, folder, report);
     match key {
         "path" => {
-            let whole = folder.join(setting.text(report)?);
-            match wrong_file(&whole) {
+            let text = setting.text(report)?;
+            let whole = folder.join(text);
+            match wrong_file(&whole, &format!("python = \"{text}:CLASS\""), "name an ONNX file") {
                 Some(message) => setting.refuse(report, message),
                 None => return Some(Source::Onnx(whole)),
             }

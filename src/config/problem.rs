@@ -128,10 +128,14 @@ const ALIKE: f64 = 0.8;
 
 /// `; did you mean 'x'?` with the most similar of `known`, or nothing where none is similar.
 pub(super) fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let meant = most_alike(given, known, ALIKE);
+    meant.map(|name| format!("; did you mean '{name}'?")).unwrap_or_default()
+}
+
+/// The most similar of `known`, if it is as similar as that.
+pub(super) fn most_alike<'a>(given: &str, known: impl IntoIterator<Item = &'a str>, least: f64) -> Option<&'a str> {
     let given = given.replace('-', "_");
     let scored = known.into_iter().map(|name| (strsim::jaro_winkler(&given, name), name));
-    match scored.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
-        Some((likeness, name)) if likeness >= ALIKE => format!("; did you mean '{name}'?"),
-        _ => String::new(),
-    }
+    let (likeness, name) = scored.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    (likeness >= least).then_some(name)
 }

@@ -65,9 +65,9 @@ pub(super) struct Checked {
 /// Checks all of `[server]`.
 pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &mut Report) -> Checked {
     let strongest = |key: &str| layers.strongest(key, table.get(key));
-    let http = strongest("http").and_then(|setting| addresses(&setting, report));
-    let grpc = strongest("grpc").and_then(|setting| addresses(&setting, report));
-    let admin = strongest("admin").and_then(|setting| addresses(&setting, report));
+    let listed =
+        |key: &str, report: &mut Report| strongest(key).and_then(|own| Some((own.clone(), addresses(&own, report)?)));
+    let (http, grpc, admin) = (listed("http", report), listed("grpc", report), listed("admin", report));
     let defaults = Options::default();
     let millis = |key, default, bounds: RangeInclusive<Duration>, report: &mut Report| {
         strongest(key).and_then(|setting| setting.millis(bounds, report)).unwrap_or(default)
@@ -91,6 +91,12 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
         access: access(&strongest, folder, report),
         tls: tls(&strongest, folder, report),
     };
+    let mut said: Vec<(Setting, Vec<String>)> = [&http, &grpc, &admin].into_iter().flatten().cloned().collect();
+    if http.is_none() {
+        let default = Setting::word(Place::Flag("--http"), DEFAULT_HTTP.into());
+        said.insert(0, (default, vec![DEFAULT_HTTP.into()]));
+    }
+    refuse_twice(&said, report);
     let all = options.max_bodies_bytes;
     for (key, one) in [("max_body_bytes", options.max_body_bytes), ("max_answer_bytes", options.max_answer_bytes)] {
         if all < one
@@ -108,9 +114,9 @@ pub(super) fn check(table: &Table, folder: &Path, layers: &Layers<'_>, report: &
     let models = models(&strongest, folder, report);
     let budget = budget(&strongest, report);
     Checked {
-        http: http.unwrap_or_else(|| vec![DEFAULT_HTTP.into()]),
-        grpc: grpc.unwrap_or_default(),
-        admin: admin.unwrap_or_default(),
+        http: http.map_or_else(|| vec![DEFAULT_HTTP.into()], |(_, addresses)| addresses),
+        grpc: grpc.map(|(_, addresses)| addresses).unwrap_or_default(),
+        admin: admin.map(|(_, addresses)| addresses).unwrap_or_default(),
         http_threads,
         options,
         strict,
@@ -207,16 +213,53 @@ fn log_format(setting: &Setting, report: &mut Report) -> Option<LogFormat> {
 
 /// One address, a list, or words between commas.
 fn addresses(setting: &Setting, report: &mut Report) -> Option<Vec<String>> {
-    let found = match &setting.value {
-        Value::Text(text) => vec![text.clone()],
-        _ => setting.texts(report)?,
+    let text = |item: &Value| if let Value::Text(text) = item { Some(text.clone()) } else { None };
+    let found: Option<Vec<String>> = match &setting.value {
+        Value::Text(text) => Some(vec![text.clone()]),
+        Value::List(items) => items.iter().map(text).collect(),
+        Value::Word(_) => setting.texts(report),
+        _ => None,
     };
+    let found = found.unwrap_or_default();
     if found.is_empty() || !found.iter().all(|text| is_address(text)) {
         let message = "must be an address and a port, like 127.0.0.1:8080, 0.0.0.0:8080 or [::]:8080, or unix:PATH, or a list of these";
         setting.refuse(report, message);
         return None;
     }
     Some(found)
+}
+
+/// Refuses addresses that are said twice.
+fn refuse_twice(all: &[(Setting, Vec<String>)], report: &mut Report) {
+    let mut earlier: Vec<&String> = Vec::new();
+    for (setting, addresses) in all {
+        for address in addresses {
+            if earlier.iter().any(|other| is_taken_by(address, other)) {
+                setting.refuse(
+                    report,
+                    format!("{address} is listened on already: name another address, or leave one out"),
+                );
+            }
+            earlier.push(address);
+        }
+    }
+}
+
+/// Whether other machines reach that address, as far as its text tells.
+pub(super) fn is_public(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().to_canonical().is_loopback())
+}
+
+/// Whether nobody can listen on the one beside the other. Port 0 is a free one each time.
+fn is_taken_by(address: &str, other: &str) -> bool {
+    match (address.parse::<SocketAddr>(), other.parse::<SocketAddr>()) {
+        (Ok(a), Ok(b)) => {
+            let is_same = a.ip() == b.ip()
+                || (a.is_ipv4() == b.is_ipv4() && (a.ip().is_unspecified() || b.ip().is_unspecified()));
+            a.port() == b.port() && a.port() != 0 && is_same
+        }
+        _ => address == other && !address.ends_with(":0"),
+    }
 }
 
 /// `host:port`, where the host is an address or a name, which is looked up when the server binds; or `unix:PATH`.

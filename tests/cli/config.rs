@@ -89,6 +89,48 @@ fn addresses_are_one_or_several_of_tcp_or_unix_sockets() {
 }
 
 #[test]
+fn an_address_is_listened_on_once() {
+    for (lines, words) in [
+        ("http = ['127.0.0.1:80', '127.0.0.1:80']", "server.http = "),
+        (
+            "http = '127.0.0.1:80'\nadmin = '127.0.0.1:80'",
+            "server.admin = \"127.0.0.1:80\": 127.0.0.1:80 is listened on already",
+        ),
+        ("grpc = '127.0.0.1:8080'", "server.grpc = \"127.0.0.1:8080\": 127.0.0.1:8080 is listened on already"),
+        ("insecure = true\nhttp = '127.0.0.1:80'\nadmin = '0.0.0.0:80'", "0.0.0.0:80 is listened on already"),
+        ("http = ['unix:/a', 'unix:/a']", "unix:/a is listened on already"),
+        ("http = 8080", "server.http = 8080: must be an address and a port, like 127.0.0.1:8080"),
+    ] {
+        let found = problems(&format!("[server]\n{lines}\n{STAND_IN}"));
+        assert!(found.len() == 1 && found[0].contains(words), "{lines}: {found:?}");
+    }
+    for lines in [
+        "http = ['127.0.0.1:0', '127.0.0.1:0']",
+        "http = '0.0.0.0:80'\ninsecure = true",
+        "http = ['127.0.0.1:80', '[::1]:80']",
+    ] {
+        resolve_text(&format!("[server]\n{lines}\n{STAND_IN}"), &Flags::default(), &[]).unwrap();
+    }
+}
+
+#[test]
+fn the_documents_name_the_variables_that_hold_for_every_model() {
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md")).unwrap();
+    let (_, behind) = text.split_once("Of `[[model]]` these are variables too: ").expect("the list");
+    let (list, _) = behind.split_once('.').expect("its end");
+    let named: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+    assert!(named.len() > 5, "{named:?}");
+    // Each is known, though its value may be wrong, and no other key of a model is.
+    for key in
+        named.iter().copied().chain(["dims", "batch_axes", "isolation", "env", "labels", "weight", "python_path"])
+    {
+        let variable = format!("UNCORK_{}", key.to_uppercase());
+        let found = problems_with(STAND_IN, &[(&variable, "?")]);
+        assert_eq!(found[0].contains("unknown variable"), !named.contains(&key), "{found:?}");
+    }
+}
+
+#[test]
 fn a_certificate_needs_its_key() {
     let tls = |text: &str| resolve_text(&format!("[server]\n{text}"), &Flags::default(), &[]);
     let both = tls("tls_certificate = 'c.pem'\ntls_key = '/k.pem'\n").unwrap().server.tls.unwrap();
@@ -267,6 +309,15 @@ fn an_unknown_or_wrong_variable_is_an_error_but_not_those_that_kubernetes_sets()
     assert_eq!(found[2], "UNCORK_RUNNERS = \"many\": must be a whole number from 1 to 1024");
     let found = problems_with(STAND_IN, &[("UNCORK_LOG", "uncork[request]=debug")]);
     assert!(found[0].ends_with("it cannot choose spans or fields"), "{found:?}");
+    let found = problems_with(STAND_IN, &[("UNCORK_VERSION", "2"), ("UNCORK_HTPP", "x"), ("UNCORK_INSTALL", "x")]);
+    assert_eq!(
+        found,
+        [
+            "UNCORK_HTPP: unknown variable; did you mean 'UNCORK_HTTP'?",
+            "UNCORK_INSTALL: unknown variable",
+            "UNCORK_VERSION: unknown variable; 'version' is said of one model, in its [[model]]: it has no variable",
+        ]
+    );
     let links = [
         ("UNCORK_SERVICE_HOST", "10.0.0.1"),
         ("UNCORK_SERVICE_PORT", "80"),
@@ -546,12 +597,23 @@ fn a_folder_of_models_is_followed_and_its_settings_are_checked_as_those_of_a_tab
         .unwrap();
     let error = models.describe("net", &model).unwrap_err();
     for words in [
-        "model.toml:1: name: unknown key",
+        "model.toml:1: name: unknown key; the model is named after its folder",
         "model.toml:2: max_batch_sise: unknown key; did you mean 'max_batch_size'?",
         "model.toml:3: versions = \"newest\": must be",
         "model.toml:4: pool = \"gpu\": there is no such pool",
     ] {
         assert!(error.contains(words), "{error}");
+    }
+    for (text, words) in [
+        ("path = 'm.onnx'", "a version's file lies in its folder, as 1/model.onnx"),
+        ("version = 1", "a version is named after its folder"),
+        ("[[model]]\nmax_batch_size = 2", "without a table: leave the line [[model]] out"),
+        ("isolation = 'process'", "others belong under [[model]] of the configuration file"),
+        ("http = '127.0.0.1:1'", "belongs under [server] of the configuration file"),
+    ] {
+        fs::write(model.join("model.toml"), text).unwrap();
+        let error = models.describe("net", &model).unwrap_err();
+        assert!(error.contains("unknown key; ") && error.contains(words), "{error}");
     }
 }
 
