@@ -104,7 +104,7 @@ pub use server::LogFormat;
 
 use crate::registry::{ModelSpec, Routes};
 use crate::repository::Budget;
-use crate::server::Options;
+use crate::server::{Access, Options};
 use crate::telemetry;
 use environment::Environment;
 use file::File;
@@ -205,6 +205,15 @@ pub struct Config {
     pub traces: Option<telemetry::Settings>,
     /// The file that was read.
     pub file: Option<PathBuf>,
+}
+
+impl Config {
+    /// An address that a server would not open, since other machines reach it and nothing says who may ask there.
+    pub(crate) fn open_to_strangers(&self) -> Option<&str> {
+        let mut all = self.http.iter().chain(&self.grpc).chain(&self.admin);
+        let is_local = matches!(self.server.access, Access::Local { .. });
+        all.find(|address| is_local && server::is_public(address)).map(String::as_str)
+    }
 }
 
 /// Finds, merges and checks all settings. `folder` is the working folder: [`DEFAULT_FILE`] is looked for there, and

@@ -132,6 +132,12 @@ pub(super) fn command(setting: &Setting, program: Program, report: &mut Report) 
         setting.refuse(report, "must begin with a program, like [\"./worker\", \"--flag\"]");
         return None;
     }
+    // A word without a slash is a program of the `PATH`, which may be another where it is started.
+    let file = program.folder.clone().unwrap_or_default().join(&command[0]);
+    if command[0].contains('/') && !file.is_file() {
+        setting.refuse(report, format!("there is no file {}", file.display()));
+        return None;
+    }
     Some(Program { command, ..program })
 }
 

@@ -15,6 +15,7 @@
 
 mod budget;
 mod folder;
+mod found;
 mod plan;
 mod reload;
 mod room;
@@ -36,6 +37,7 @@ use tokio::sync::watch;
 
 pub use budget::Budget;
 pub use folder::{OWN_SETTINGS, TRITON_SETTINGS};
+pub use found::{Found, FoundModel};
 pub use plan::Policy;
 pub use reload::{Reloaded, Settings};
 pub use troubles::Trouble;
@@ -61,31 +63,6 @@ pub struct Described {
     pub notes: Vec<String>,
 }
 
-impl Described {
-    /// Versions that are named: to be served, or to be who answers whom.
-    fn named(&self) -> BTreeSet<u64> {
-        let Routes { labels, weights, shadow } = &self.routes;
-        let routed = labels.values().chain(weights.keys()).chain(shadow).filter_map(|version| version.parse().ok());
-        let policy = match &self.policy {
-            Policy::Named(named) => named.clone(),
-            Policy::Latest(_) | Policy::All => BTreeSet::new(),
-        };
-        policy.into_iter().chain(routed).collect()
-    }
-
-    /// What of it these versions do not make true, in words.
-    fn unmet(&self, versions: &BTreeMap<u64, VersionFolder>) -> Result<(), String> {
-        if let Some(version) = self.named().iter().find(|version| !versions.contains_key(version)) {
-            return Err(troubles::absent(*version));
-        }
-        let is_shadow = |version: &u64| self.routes.shadow.as_ref().is_some_and(|own| *own == version.to_string());
-        match self.policy.pick(versions.keys().copied()).iter().all(is_shadow) {
-            true => Err(troubles::MUTE.to_owned()),
-            false => Ok(()),
-        }
-    }
-}
-
 /// Reads what is said of the model of that name in its folder. The error is for the operator.
 pub type Describe = Arc<dyn Fn(&str, &Path) -> Result<Described, String> + Send + Sync>;
 
@@ -100,32 +77,6 @@ pub struct Folder {
     pub strict: bool,
     /// Reads a model's settings.
     pub describe: Describe,
-}
-
-/// What was found at one look at a folder of models.
-#[derive(Debug)]
-pub struct Found {
-    /// What is said of each model, by name; the error has a line for each problem.
-    pub models: BTreeMap<String, Result<Described, String>>,
-    /// What is no model, and what cannot be read, in words.
-    pub others: Vec<String>,
-}
-
-impl Folder {
-    /// Looks at it once, and loads nothing.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
-    pub fn look(&self) -> std::io::Result<Found> {
-        let Look { models, unread, mut others } = folder::look(&self.path)?;
-        others.extend(unread.into_iter().map(|(name, why)| format!("the model '{name}': {why}")));
-        let describe = |(name, model): (String, ModelFolder)| {
-            let described = (self.describe)(&name, &model.path);
-            let met = described.and_then(|described| described.unmet(&model.versions).map(|()| described));
-            (name, met)
-        };
-        Ok(Found { models: models.into_iter().map(describe).collect(), others })
-    }
 }
 
 impl fmt::Debug for Folder {

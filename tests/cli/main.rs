@@ -10,3 +10,4 @@ mod profile;
 mod program;
 mod reload;
 mod simulate;
+mod validate;

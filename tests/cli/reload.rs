@@ -275,6 +275,40 @@ fn a_server_starts_with_the_models_that_there_is_room_for_where_others_may_go() 
 }
 
 #[test]
+fn the_embedded_model_takes_nobody_s_place_and_what_goes_with_a_folder_is_told() {
+    let with_folder = format!("[server]\nmodels = 'models'\nmodels_poll_ms = 3600000\n{STAND_IN}");
+    let folder = folder_with(&with_folder);
+    let path = folder.path().join("models/m/1");
+    fs::create_dir_all(&path).unwrap();
+    fs::copy(model("plus_1.onnx"), path.join("model.onnx")).unwrap();
+    let mut server = Logging::start(&folder, &["--config", "uncork.toml"]);
+    for text in ["", "[server]\n", "[server]\n# [[model]]\n# name = 'dry-run'\n"] {
+        write(&folder, text);
+        let told = server.reload(REFUSED);
+        assert!(told.contains("name one with [[model]]") || told.contains("name a model with [[model]]"), "{told}");
+        server.serving.infer("dry-run", INFER);
+        assert!(server.serving.get("/v2/models/m").starts_with("HTTP/1.1 200"));
+        assert!(server.serving.get("/v2/models/digits").starts_with("HTTP/1.1 404"));
+    }
+    write(&folder, STAND_IN);
+    let told = server.reload(APPLIED);
+    assert!(told.contains("removed=\"m:1\"") && told.contains("added=\"\""), "{told}");
+    write(&folder, &with_folder);
+    assert!(server.reload(APPLIED).contains("added=\"m:1\""));
+}
+
+#[test]
+fn a_server_of_the_embedded_model_goes_on_with_it() {
+    let folder = folder_with("[server]\n");
+    let mut server = Logging::start(&folder, &["--config", "uncork.toml"]);
+    server.reload(APPLIED);
+    write(&folder, STAND_IN);
+    assert!(server.reload(APPLIED).contains("removed=\"digits:1\""));
+    write(&folder, "[server]\n");
+    server.reload(REFUSED);
+}
+
+#[test]
 fn what_is_left_alone_what_is_not_there_and_who_answers_whom_is_logged_when_it_changes() {
     let folder = folder_with("[server]\nmodels_poll_ms = 3600000\n");
     let put = |version: &str| {
@@ -315,38 +349,4 @@ fn what_is_left_alone_what_is_not_there_and_who_answers_whom_is_logged_when_it_c
         let told = server.reload(APPLIED);
         assert_eq!(told.matches(words).count(), 1, "{told}");
     }
-}
-
-#[test]
-fn the_embedded_model_takes_nobody_s_place_and_what_goes_with_a_folder_is_told() {
-    let with_folder = format!("[server]\nmodels = 'models'\nmodels_poll_ms = 3600000\n{STAND_IN}");
-    let folder = folder_with(&with_folder);
-    let path = folder.path().join("models/m/1");
-    fs::create_dir_all(&path).unwrap();
-    fs::copy(model("plus_1.onnx"), path.join("model.onnx")).unwrap();
-    let mut server = Logging::start(&folder, &["--config", "uncork.toml"]);
-    for text in ["", "[server]\n", "[server]\n# [[model]]\n# name = 'dry-run'\n"] {
-        write(&folder, text);
-        let told = server.reload(REFUSED);
-        assert!(told.contains("name one with [[model]]") || told.contains("name a model with [[model]]"), "{told}");
-        server.serving.infer("dry-run", INFER);
-        assert!(server.serving.get("/v2/models/m").starts_with("HTTP/1.1 200"));
-        assert!(server.serving.get("/v2/models/digits").starts_with("HTTP/1.1 404"));
-    }
-    write(&folder, STAND_IN);
-    let told = server.reload(APPLIED);
-    assert!(told.contains("removed=\"m:1\"") && told.contains("added=\"\""), "{told}");
-    write(&folder, &with_folder);
-    assert!(server.reload(APPLIED).contains("added=\"m:1\""));
-}
-
-#[test]
-fn a_server_of_the_embedded_model_goes_on_with_it() {
-    let folder = folder_with("[server]\n");
-    let mut server = Logging::start(&folder, &["--config", "uncork.toml"]);
-    server.reload(APPLIED);
-    write(&folder, STAND_IN);
-    assert!(server.reload(APPLIED).contains("removed=\"digits:1\""));
-    write(&folder, "[server]\n");
-    server.reload(REFUSED);
 }

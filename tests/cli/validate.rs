@@ -1,0 +1,119 @@
+//! What `uncork validate` says of a configuration before a server has to.
+
+use std::fs;
+
+use crate::folder::Folder;
+use crate::program::{STAND_IN, file, folder_with, output, uncork};
+
+/// Writes a file, and the folders above it.
+fn put(folder: &Folder, path: &str, bytes: impl AsRef<[u8]>) {
+    let path = folder.path().join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+fn plus_1() -> Vec<u8> {
+    fs::read(file("tests/models/plus_1.onnx")).unwrap()
+}
+
+#[test]
+fn what_a_server_would_refuse_at_once_is_an_error_and_nothing_is_called_ok() {
+    let folder = folder_with("");
+    put(&folder, "m.onnx", plus_1());
+    put(&folder, "empty.onnx", "");
+    put(&folder, "run.py", "");
+    let model = |path: &str, keys: &str| format!("[[model]]\nname = 'm'\npath = '{path}'\n{keys}");
+    for (text, words) in [
+        (format!("[server]\ntokens_file = 'none'\n{STAND_IN}"), "tokens_file cannot be used: "),
+        (format!("[server]\ntls_certificate = 'c'\ntls_key = 'k'\n{STAND_IN}"), "TLS cannot be used: "),
+        (format!("[server]\nhttp = '0.0.0.0:8080'\n{STAND_IN}"), "callers need tokens"),
+        (
+            format!("[server]\nhttp = '127.0.0.1:7'\nadmin = '127.0.0.1:7'\n{STAND_IN}"),
+            "127.0.0.1:7 is listened on already",
+        ),
+        (model("empty.onnx", ""), "model 'm': "),
+        (model("run.py", ""), "is a Python file, of which a class is served: python = \"run.py:CLASS\""),
+        (model("m.onnx", "dims = { height = 640 }\n"), "no free dimension is called 'height'"),
+        (
+            model(&file("tests/models/unsupported.onnx"), ""),
+            "operator 'com.example::Whiten' (node 'odd_whiten') is not supported",
+        ),
+        (model("empty.onnx", "isolation = 'process'\n"), "model 'm': "),
+        ("[[model]]\nname = 'm'\ncommand = ['./nope']\n".into(), "there is no file "),
+    ] {
+        fs::write(folder.path().join("uncork.toml"), &text).unwrap();
+        let (code, out, err) = output(uncork(folder.path(), &["validate", "--config", "uncork.toml"]));
+        assert_eq!((code, out.as_str()), (3, ""), "{text}: {err}");
+        assert!(err.contains(words) && err.lines().count() == 1, "{text}: {err}");
+    }
+}
+
+#[test]
+fn a_version_without_a_clear_or_readable_file_is_named_with_its_model() {
+    let folder = folder_with("[server]\nmodels = 'models'\n");
+    put(&folder, "models/good/1/model.onnx", plus_1());
+    put(&folder, "models/twice/1/a.onnx", plus_1());
+    put(&folder, "models/twice/1/b.onnx", plus_1());
+    put(&folder, "models/bad/1/model.onnx", "");
+    put(&folder, "models/loose.onnx", plus_1());
+    let (code, out, err) = output(uncork(folder.path(), &["validate", "--config", "uncork.toml"]));
+    assert_eq!((code, out.as_str(), err.lines().count()), (3, "", 2), "{err}");
+    assert!(
+        err.contains("models/twice: version 1: its folder has no model.onnx, and 2 other files like that"),
+        "{err}"
+    );
+    assert!(err.contains("models/bad: version 1: "), "{err}");
+    fs::remove_dir_all(folder.path().join("models/twice")).unwrap();
+    fs::remove_dir_all(folder.path().join("models/bad")).unwrap();
+    let (code, out, err) = output(uncork(folder.path(), &["validate", "--config", "uncork.toml"]));
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("good: ok") && out.contains(r#""loose.onnx" is left alone: a model is a folder"#), "{out}");
+}
+
+#[test]
+fn without_arguments_the_file_that_serve_would_read_is_checked() {
+    let folder = folder_with(STAND_IN);
+    let (code, out, err) = output(uncork(folder.path(), &["validate"]));
+    assert!(code == 0 && out.starts_with("uncork.toml: ok\n  dry-run 1: "), "{out}{err}");
+    put(&folder, "other.toml", STAND_IN.replace("dry-run", "other"));
+    for (variable, name) in [("other.toml", "other.toml: ok"), ("", "uncork.toml: ok")] {
+        let mut command = uncork(folder.path(), &["validate"]);
+        command.env("UNCORK_CONFIG", variable);
+        let (code, out, err) = output(command);
+        assert!(code == 0 && out.starts_with(name), "{out}{err}");
+    }
+    for flags in [&["validate", "--json"][..], &["validate", "--length", "3"]] {
+        assert_eq!(output(uncork(folder.path(), flags)).0, 3, "{flags:?} are of a model");
+    }
+    let (code, _, err) = output(uncork(Folder::new().path(), &["validate"]));
+    assert!(code == 3 && err.contains("name a model's file, or a configuration"), "{err}");
+}
+
+#[test]
+fn a_configuration_without_a_model_is_told_so() {
+    let folder = folder_with("[server]\n");
+    let (code, out, _) = output(uncork(folder.path(), &["validate", "--config", "uncork.toml"]));
+    assert!(code == 0 && out.contains("no model is named, so the embedded one is served"), "{out}");
+    fs::write(folder.path().join("uncork.toml"), "# [[model]]\n").unwrap();
+    for command in ["validate", "serve"] {
+        let (code, out, err) = output(uncork(folder.path(), &[command, "--config", "uncork.toml"]));
+        assert!(
+            code == 3 && out.is_empty() && err.contains("uncork.toml: holds no settings: name a model"),
+            "{out}{err}"
+        );
+    }
+}
+
+#[test]
+fn a_word_that_is_no_model_is_told_what_it_is() {
+    let folder = folder_with("");
+    put(&folder, "app.py", "class Churn: pass\n");
+    put(&folder, "st.toml", STAND_IN);
+    for (word, words) in [
+        ("app.py", "is a Python file, of which a class is served: app.py:CLASS"),
+        ("st.toml", "is a configuration, and no model: --config st.toml"),
+    ] {
+        let (code, _, err) = output(uncork(folder.path(), &["serve", word]));
+        assert!(code == 3 && err.contains(words), "{err}");
+    }
+}
