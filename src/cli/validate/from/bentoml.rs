@@ -4,13 +4,13 @@
 
 use serde_json::Value;
 
-use super::{Model, Moved, NO_QUEUE, NO_WORKERS, UNKNOWN, count, members, quoted};
+use super::{Model, Moved, NAMELESS, NAMELESS_WHY, NO_QUEUE, NO_WORKERS, UNKNOWN, count, members, quoted};
 
 const LIMITS: &str = "not needed: each request has the model's cap, or less where it says so itself";
 const RESOURCES: &str = "set 'device' and 'runners' of the model where they matter";
 
 /// `bentoml_configuration.yaml`
-pub(super) fn configuration(file: &Value) -> Moved {
+pub(super) fn configuration(file: &Value) -> Result<Moved, String> {
     let mut moved = Moved::default();
     for (key, value) in members(file) {
         match key {
@@ -20,7 +20,8 @@ pub(super) fn configuration(file: &Value) -> Moved {
             _ => moved.note(key, UNKNOWN),
         }
     }
-    moved
+    let keys = members(file).map(|(key, _)| key).filter(|key| *key != "version");
+    moved.unless_strange(keys, "BentoML's configuration has 'api_server', 'runners' or 'services'")
 }
 
 fn server(table: &Value, moved: &mut Moved) {
@@ -56,6 +57,14 @@ fn models(under: &str, table: &Value, moved: &mut Moved) {
     for &(key, value) in &of_all {
         note(&format!("{under}.{key}"), key, value, moved);
     }
+    let nameless = Value::Object(serde_json::Map::new());
+    let own = match own.is_empty() && of_all.iter().any(|(key, _)| *key == "batching") {
+        true => {
+            moved.note("the model's name", NAMELESS_WHY);
+            vec![(NAMELESS, &nameless)]
+        }
+        false => own,
+    };
     for (name, table) in own {
         let mut model = Model { name: name.into(), keys: Vec::new() };
         for key in ["max_latency_ms", "max_batch_size"] {
@@ -73,7 +82,12 @@ fn note(path: &str, key: &str, value: &Value, moved: &mut Moved) {
         "batching" if value["enabled"] == false => {
             moved.note(path, "batching is off there; here max_batch_size = 1 does that, and is rarely faster");
         }
-        "batching" => {}
+        "batching" => {
+            let known = ["enabled", "max_latency_ms", "max_batch_size"];
+            for (key, _) in members(value).filter(|(key, _)| !known.contains(key)) {
+                moved.note(format!("{path}.{key}"), UNKNOWN);
+            }
+        }
         "resources" => moved.note(path, RESOURCES),
         "workers" | "workers_per_resource" => moved.note(path, NO_WORKERS),
         "timeout" => moved.note(path, LIMITS),

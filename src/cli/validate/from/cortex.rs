@@ -26,7 +26,15 @@ pub(super) fn read(file: &Value) -> Result<Moved, String> {
         }
         moved.models.push(model);
     }
-    Ok(moved)
+    let paths: Vec<String> = apis
+        .iter()
+        .flat_map(|api| {
+            members(api)
+                .filter(|(key, _)| *key != "name")
+                .map(|(key, _)| format!("{}.{key}", api["name"].as_str().unwrap_or_default()))
+        })
+        .collect();
+    moved.unless_strange(paths.iter().map(String::as_str), "Cortex' APIs have 'kind' and 'handler'")
 }
 
 fn handler(path: &str, table: &Value, model: &mut Model, moved: &mut Moved) {

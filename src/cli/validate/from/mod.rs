@@ -53,6 +53,10 @@ struct Note {
     why: &'static str,
 }
 
+/// The name of a model whose file does not say it.
+const NAMELESS: &str = "model";
+const NAMELESS_WHY: &str = "is not in that file: 'model' stands for it";
+
 /// How long a batch is waited for is nobody's setting here.
 const NO_WAIT: &str = "not needed: a batch is released as soon as waiting for more costs more than it gains";
 /// Workers share one queue there.
@@ -66,6 +70,15 @@ const UNKNOWN: &str = "has no counterpart here";
 impl Moved {
     fn note(&mut self, key: impl Into<String>, why: &'static str) {
         self.notes.push(Note { key: key.into(), why });
+    }
+
+    /// The same, unless all of these keys are unknown: then it is another file.
+    fn unless_strange<'a>(self, mut keys: impl Iterator<Item = &'a str>, known: &str) -> Result<Moved, String> {
+        let is_unknown = |key: &str| self.notes.iter().any(|note| note.key == key && note.why == UNKNOWN);
+        match keys.all(is_unknown) {
+            true => Err(format!("nothing in it is known: {known}")),
+            false => Ok(self),
+        }
     }
 
     /// The file, with what was left out as comments.
@@ -119,9 +132,9 @@ pub(super) fn moved(from: From, path: &Path) -> Result<String, String> {
 fn read(from: From, name: &str, text: &str) -> Result<Moved, String> {
     match from {
         From::Bentoml if name.ends_with(".py") => bentoml::service(text),
-        From::Bentoml => yaml(text).map(|file| bentoml::configuration(&file)),
+        From::Bentoml => yaml(text).and_then(|file| bentoml::configuration(&file)),
         From::Torchserve if name.ends_with(".yaml") || name.ends_with(".yml") => {
-            yaml(text).map(|file| torchserve::model(&file))
+            yaml(text).and_then(|file| torchserve::model(&file))
         }
         From::Torchserve => torchserve::properties(text),
         From::Tfserving => tfserving::read(text),
@@ -257,11 +270,60 @@ mod tests {
             (From::Tfserving, "a", "max_batchsize: 1"),
             (From::Triton, "config.pbtxt", "name \"x\""),
             (From::Cortex, "cortex.yaml", "name: x"),
+            (From::Cortex, "cortex.yaml", "[]"),
+            (From::Cortex, "playbook.yaml", "- name: x\n  tasks: []"),
+            (From::Bentoml, "a.yaml", ""),
+            (From::Bentoml, "a.yaml", "version: 1"),
+            (From::Bentoml, "a.yaml", "replicas: 1"),
+            (From::Torchserve, "config.properties", ""),
+            (From::Torchserve, "config.properties", "name: \"resnet\""),
+            (From::Torchserve, "model-config.yaml", "replicas: 1"),
+            (From::Tfserving, "a", "model_config_list {}"),
+            (From::Triton, "config.pbtxt", ""),
+            (From::Triton, "config.pbtxt", "replicas: 1"),
         ] {
             assert!(read(from, name, text).is_err(), "{name}: {text}");
         }
-        let text = toml(From::Torchserve, "config.yaml", "\"a\\nmax_latency_ms = 1\": 1\n");
+        let text = toml(From::Torchserve, "config.yaml", "\"a\\nmax_latency_ms = 1\": 1\nbatchSize: 2\n");
         assert!(!text.contains("\nmax_latency_ms = 1\n"), "{text}");
+    }
+
+    #[test]
+    fn caps_of_all_models_labels_and_time_limits_are_kept() {
+        let yaml = "runners:\n  batching:\n    enabled: true\n    max_batch_size: 100\n    max_latency_ms: 500\n    strategy: x\n";
+        let text = toml(From::Bentoml, "bentoml_configuration.yaml", yaml);
+        assert!(text.contains("max_latency_ms = 500\n") && text.contains("max_batch_size = 100\n"), "{text}");
+        assert!(text.contains("# - the model's name: ") && text.contains("# - runners.batching.strategy: "), "{text}");
+        is_valid(&text);
+        let config = |policy: &str| {
+            format!(
+                "model_config_list {{ config {{ name: 'm' base_path: '/m' {policy} version_labels {{ key: 'stable' value: 1 }} \
+                 version_labels {{ key: 'canary 2' value: 2 }} }} }}"
+            )
+        };
+        let specific = config("model_version_policy { specific { versions: 1 versions: 2 } }");
+        let text = toml(From::Tfserving, "models.config", &specific);
+        assert!(text.matches("labels = { \"canary 2\" = 2, \"stable\" = 1 }\n").count() == 1, "{text}");
+        assert!(!text.contains("# - version_labels"), "{text}");
+        is_valid(&text);
+        let text = toml(From::Tfserving, "models.config", &config(""));
+        assert!(text.contains("# - version_labels: say labels = { stable = 1 } in NAME/model.toml"), "{text}");
+        is_valid(&text);
+        let properties = "default_response_timeout=120\nmodels={\"a\": {\"1.0\": {\"responseTimeout\": 60}}, \"b\": {\"1.0\": {\"batchSize\": 2}}}\n";
+        let text = toml(From::Torchserve, "config.properties", properties);
+        assert!(text.contains("stuck_after_ms = 60000\n") && text.contains("stuck_after_ms = 120000\n"), "{text}");
+        assert!(!text.contains("# - "), "{text}");
+        is_valid(&text);
+    }
+
+    #[test]
+    fn an_ensemble_of_triton_is_no_model() {
+        let text = "name: \"e\" platform: \"ensemble\" max_batch_size: 8 ensemble_scheduling { step [ { model_name: \"a\" } ] }";
+        let text = toml(From::Triton, "config.pbtxt", text);
+        assert!(
+            !text.contains("[[model]]") && text.contains("# - ensemble_scheduling: has no counterpart here"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //!
 //! Source: `session_bundle_config.proto` and `model_server_config.proto` of <https://github.com/tensorflow/serving>.
 
-use super::{Model, Moved, NO_QUEUE, NO_WAIT, UNKNOWN, quoted};
+use std::collections::BTreeMap;
+
+use super::{Model, Moved, NAMELESS, NO_QUEUE, NO_WAIT, UNKNOWN, quoted};
 use crate::config::pbtxt::{self, Value};
 
 /// Either file.
@@ -17,9 +19,12 @@ pub(super) fn read(text: &str) -> Result<Moved, String> {
                 _ => moved.note(key, UNKNOWN),
             }
         }
-        return Ok(moved);
+        return match moved.models.is_empty() {
+            true => Err("its list of models (model_config_list) is empty".into()),
+            false => Ok(moved),
+        };
     }
-    let mut model = Model { name: "model".into(), keys: Vec::new() };
+    let mut model = Model { name: NAMELESS.into(), keys: Vec::new() };
     let mut sizes = Vec::new();
     for (key, value) in &fields {
         let number = number(value);
@@ -51,7 +56,7 @@ pub(super) fn read(text: &str) -> Result<Moved, String> {
 }
 
 fn of_model(fields: &Value, moved: &mut Moved) {
-    let (mut name, mut versions) = (String::new(), Vec::new());
+    let (mut name, mut versions, mut labels) = (String::new(), Vec::new(), BTreeMap::new());
     for (key, value) in fields.fields() {
         match (key.as_str(), value.scalar()) {
             ("name", Some(text)) => name = text.to_owned(),
@@ -67,21 +72,38 @@ fn of_model(fields: &Value, moved: &mut Moved) {
                 let named = specific.iter().flat_map(|(_, specific)| specific.fields());
                 versions.extend(named.filter_map(|(_, version)| version.scalar().map(quoted)));
             }
-            ("version_labels", _) => moved.note("version_labels", "versions are named by their numbers"),
+            ("version_labels", _) => {
+                let of_entry = |key: &str| value.fields().iter().find(|(own, _)| own == key)?.1.scalar();
+                if let (Some(label), Some(version)) = (of_entry("key"), of_entry("value")) {
+                    labels.insert(label.to_owned(), version.to_owned());
+                }
+            }
             (other, _) => moved.note(other, UNKNOWN),
         }
     }
     if name.is_empty() {
-        name = "model".into();
+        name = NAMELESS.into();
         moved.note("name", "is not said: 'model' stands for it");
+    }
+    let are_named = labels.values().all(|version| versions.contains(&quoted(version)));
+    if !are_named {
+        moved.note(
+            "version_labels",
+            "say labels = { stable = 1 } in NAME/model.toml of a folder that is served by 'models'",
+        );
     }
     if versions.is_empty() {
         moved.models.push(Model { name, keys: Vec::new() });
         return;
     }
-    moved
-        .models
-        .extend(versions.into_iter().map(|version| Model { name: name.clone(), keys: vec![("version", version)] }));
+    let of_version = |version| Model { name: name.clone(), keys: vec![("version", version)] };
+    let mut models: Vec<Model> = versions.into_iter().map(of_version).collect();
+    if are_named && !labels.is_empty() {
+        let labels: Vec<String> =
+            labels.iter().map(|(label, version)| format!("{} = {version}", quoted(label))).collect();
+        models[0].keys.push(("labels", format!("{{ {} }}", labels.join(", "))));
+    }
+    moved.models.extend(models);
 }
 
 /// A number, or one that is wrapped: `{ value: 128 }`.

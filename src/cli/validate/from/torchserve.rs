@@ -4,28 +4,36 @@
 
 use serde_json::Value;
 
-use super::{Model, Moved, NO_QUEUE, NO_THREADS, NO_WAIT, NO_WORKERS, UNKNOWN, count, members, quoted};
+use super::{Model, Moved, NAMELESS, NO_QUEUE, NO_THREADS, NO_WAIT, NO_WORKERS, UNKNOWN, count, members, quoted};
 
-const TIMEOUT: &str = "a worker that takes so long is restarted there; here that is 'stuck_after_ms'";
+const STUCK_AFTER: &str = "stuck_after_ms";
+const TIMEOUT: &str =
+    "a worker that takes so long is restarted there; here that is 'stuck_after_ms' of the model, up to a day";
 
 /// `config.properties`
 pub(super) fn properties(text: &str) -> Result<Moved, String> {
     let mut moved = Moved::default();
-    for (key, value) in pairs(text) {
-        match &*key {
-            "inference_address" => moved.server.push(("http", quoted(address(&value)))),
-            "max_request_size" => moved.server.extend(number(&value).map(|bytes| ("max_body_bytes", bytes))),
-            "max_response_size" => moved.server.extend(number(&value).map(|bytes| ("max_answer_bytes", bytes))),
-            "private_key_file" => moved.server.push(("tls_key", quoted(&value))),
-            "certificate_file" => moved.server.push(("tls_certificate", quoted(&value))),
-            "models" => models(&value, &mut moved)?,
+    let (pairs, mut of_all) = (pairs(text), None);
+    for (key, value) in &pairs {
+        match &**key {
+            "inference_address" => moved.server.push(("http", quoted(address(value)))),
+            "max_request_size" => moved.server.extend(number(value).map(|bytes| ("max_body_bytes", bytes))),
+            "max_response_size" => moved.server.extend(number(value).map(|bytes| ("max_answer_bytes", bytes))),
+            "private_key_file" => moved.server.push(("tls_key", quoted(value))),
+            "certificate_file" => moved.server.push(("tls_certificate", quoted(value))),
+            "models" => models(value, &mut moved)?,
             "management_address" | "metrics_address" | "enable_metrics_api" | "metrics_mode" => {
                 moved.note(key, "not needed: /metrics, /status and the page are at the same address");
             }
             "job_queue_size" => moved.note(key, NO_QUEUE),
             "number_of_netty_threads" | "netty_client_threads" => moved.note(key, NO_THREADS),
             "default_workers_per_model" => moved.note(key, NO_WORKERS),
-            "default_response_timeout" => moved.note(key, TIMEOUT),
+            "default_response_timeout" => {
+                of_all = stuck_after(value.parse().ok());
+                if of_all.is_none() {
+                    moved.note(key, TIMEOUT);
+                }
+            }
             "grpc_inference_address" | "grpc_inference_port" => {
                 moved.note(key, "set 'grpc' of [server]: docs/protocols.md");
             }
@@ -36,15 +44,28 @@ pub(super) fn properties(text: &str) -> Result<Moved, String> {
             _ => moved.note(key, UNKNOWN),
         }
     }
-    Ok(moved)
+    if moved.models.is_empty() && of_all.is_some() {
+        moved.note("default_response_timeout", TIMEOUT);
+    }
+    for model in moved.models.iter_mut().filter(|model| !model.keys.iter().any(|(key, _)| *key == STUCK_AFTER)) {
+        model.keys.extend(of_all.clone().map(|ms| (STUCK_AFTER, ms)));
+    }
+    let keys = pairs.iter().map(|(key, _)| key.as_str());
+    moved.unless_strange(keys, "TorchServe's config.properties has 'inference_address' or 'models'")
 }
 
 /// A model's `model-config.yaml`, which does not say its name.
-pub(super) fn model(file: &Value) -> Moved {
+pub(super) fn model(file: &Value) -> Result<Moved, String> {
     let mut moved = Moved::default();
-    let model = of_model("model", "", file, &mut moved);
+    let model = of_model(NAMELESS, "", file, &mut moved);
     moved.models.push(model);
-    moved
+    let keys = members(file).map(|(key, _)| key);
+    moved.unless_strange(keys, "TorchServe's model-config.yaml has 'batchSize' or 'minWorkers'")
+}
+
+/// Milliseconds of TorchServe's seconds, where they are within the bounds of that key.
+fn stuck_after(seconds: Option<u64>) -> Option<String> {
+    seconds.filter(|seconds| (1..=24 * 3600).contains(seconds)).map(|seconds| (seconds * 1000).to_string())
 }
 
 fn models(json: &str, moved: &mut Moved) -> Result<(), String> {
@@ -81,7 +102,11 @@ fn of_model(name: &str, path: &str, table: &Value, moved: &mut Moved) -> Model {
             "batchSize" => model.keys.extend(count(value).map(|size| ("max_batch_size", size))),
             "maxBatchDelay" => moved.note(path, NO_WAIT),
             "minWorkers" | "maxWorkers" => moved.note(path, NO_WORKERS),
-            "responseTimeout" | "startupTimeout" => moved.note(path, TIMEOUT),
+            "responseTimeout" => match stuck_after(value.as_u64()) {
+                Some(ms) => model.keys.push((STUCK_AFTER, ms)),
+                None => moved.note(path, TIMEOUT),
+            },
+            "startupTimeout" => moved.note(path, "not needed: a model that is loaded is waited for"),
             "defaultVersion" => moved.note(path, "not needed: the highest version answers where none is named"),
             "marName" => moved.note(path, "an archive is not read: export the model to ONNX"),
             "deviceType" | "deviceIds" | "parallelType" => moved.note(path, "set 'device' of the model"),

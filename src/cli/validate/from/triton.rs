@@ -2,16 +2,26 @@
 //!
 //! Source: `model_config.proto` of <https://github.com/triton-inference-server/common>.
 
-use super::{Model, Moved, NO_QUEUE, NO_WAIT, UNKNOWN};
+use super::{Model, Moved, NAMELESS, NO_QUEUE, NO_WAIT, UNKNOWN};
 use crate::config::pbtxt::{self, Value};
 
 const SIZES: &str = "not needed: the size of a batch is found by the times that batches take; 'allowed_batch_sizes' is for a model that cannot run others";
 
+const ENSEMBLE: &str = "has no counterpart here: clients ask its models one by one, or they are exported as one ONNX file; it is no model of its own";
+
 /// `config.pbtxt`
 pub(super) fn read(text: &str) -> Result<Moved, String> {
     let mut moved = Moved::default();
-    let mut model = Model { name: "model".into(), keys: Vec::new() };
-    for (key, value) in &pbtxt::parse(text)? {
+    let mut model = Model { name: NAMELESS.into(), keys: Vec::new() };
+    let fields = pbtxt::parse(text)?;
+    let is_ensemble = fields
+        .iter()
+        .any(|(key, value)| key == "ensemble_scheduling" || (key == "platform" && value.scalar() == Some("ensemble")));
+    if is_ensemble {
+        moved.note("ensemble_scheduling", ENSEMBLE);
+        return Ok(moved);
+    }
+    for (key, value) in &fields {
         match (key.as_str(), value.scalar()) {
             ("name", Some(name)) => model.name = name.to_owned(),
             ("max_batch_size", Some("0")) => {
@@ -28,7 +38,6 @@ pub(super) fn read(text: &str) -> Result<Moved, String> {
             }
             ("model_warmup", _) => moved.note(key, "not needed: every model is warmed up, at several sizes of batches"),
             ("sequence_batching", _) => moved.note(key, "state goes out and comes in as tensors: docs/models.md"),
-            ("ensemble_scheduling", _) => moved.note(key, "models are asked one by one"),
             _ => moved.note(key, UNKNOWN),
         }
     }
@@ -37,7 +46,8 @@ pub(super) fn read(text: &str) -> Result<Moved, String> {
     // A list comes as a field for each of its items.
     moved.notes.dedup();
     moved.models.push(model);
-    Ok(moved)
+    let keys = fields.iter().map(|(key, _)| key.as_str());
+    moved.unless_strange(keys, "Triton's config.pbtxt has 'name', 'platform' or 'max_batch_size'")
 }
 
 /// Groups add up, as Triton's own do.
