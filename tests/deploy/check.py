@@ -24,7 +24,7 @@ FOREIGN = {"ScaledObject", "ServiceMonitor"}
 
 SETTINGS = [
     [],
-    ["autoscaling.enabled=true", "serviceMonitor.enabled=true", "tokensSecret=tokens"],
+    ["autoscaling.enabled=true", "serviceMonitor.enabled=true", "tokensSecret=tokens", "serviceMonitor.tokenSecret.name=scrape"],
     ["modelsVolume.persistentVolumeClaim.claimName=models", "podDisruptionBudget.enabled=false"],
     ["networkPolicy.from[0].podSelector.matchLabels.app=web", "image.tag=1.2.3", "service.port=9000"],
     ["service.adminPort=0", "serviceMonitor.enabled=true"],
@@ -55,6 +55,10 @@ def check_unit():
 def check_chart():
     chart = DEPLOY / "helm" / "uncork"
     run(BIN / "helm", "lint", "--strict", chart)
+    # A Prometheus that is answered 401 is found out now.
+    refused = ["--set", "serviceMonitor.enabled=true", "--set", "tokensSecret=tokens"]
+    said = subprocess.run([BIN / "helm", "template", "demo", chart, *refused], capture_output=True, text=True)
+    assert said.returncode != 0 and "serviceMonitor.tokenSecret.name" in said.stderr, said.stderr
     for settings in SETTINGS:
         sets = [word for setting in settings for word in ("--set", setting)]
         rendered = run(BIN / "helm", "template", "demo", chart, "--namespace", "ml", *sets)
@@ -72,6 +76,7 @@ def check_chart():
         deployment = next(document for document in own if document["kind"] == "Deployment")
         check_ports(documents, deployment, "service.adminPort=0" not in settings)
         check_drain(deployment)
+        check_scrape(documents, "tokensSecret=tokens" in settings)
         print(f"  helm: {', '.join(sorted(kinds))}")
 
 
@@ -93,6 +98,15 @@ def check_ports(documents, deployment, has_admin):
             assert not has_admin or rules[1]["from"] == [{"namespaceSelector": {}}], rules
         elif document["kind"] == "ServiceMonitor":
             assert [endpoint["port"] for endpoint in document["spec"]["endpoints"]] == [asked]
+
+
+def check_scrape(documents, has_tokens):
+    """Prometheus shows a token where callers need one."""
+    for document in documents:
+        if document["kind"] == "ServiceMonitor":
+            shown = [endpoint.get("authorization") for endpoint in document["spec"]["endpoints"]]
+            credentials = {"type": "Bearer", "credentials": {"name": "scrape", "key": "token"}}
+            assert shown == [credentials if has_tokens else None], shown
 
 
 def check_drain(deployment):
