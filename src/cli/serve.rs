@@ -265,7 +265,7 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
         opening.strict(is_strict).load()?;
         opened.open()
     });
-    tokio::select! {
+    let told = tokio::select! {
         loaded = loading => match loaded {
             Ok(Ok(())) => {
                 say(&ready_line(&registry, &urls, &admin));
@@ -273,6 +273,7 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
                 if io::stdout().is_terminal() {
                     say(&banner(&registry, &urls));
                 }
+                None
             }
             Ok(Err(errors)) => return refuse_models(&errors),
             Err(_) => {
@@ -281,13 +282,17 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
             }
         },
         ended = serving.as_mut() => return note_end(ended),
-        told = signals.next() => return told.exit_code,
+        // Models that are loaded already answer.
+        told = signals.next() => Some(told),
     };
-    let told = tokio::select! {
-        ended = serving.as_mut() => return note_end(ended),
-        told = signals.next() => told,
-        never = repository.follow() => match never {},
-        never = again.whenever_told(hangups, &config, &repository) => match never {},
+    let told = match told {
+        Some(told) => told,
+        None => tokio::select! {
+            ended = serving.as_mut() => return note_end(ended),
+            told = signals.next() => told,
+            never = repository.follow() => match never {},
+            never = again.whenever_told(hangups, &config, &repository) => match never {},
+        },
     };
     info!("{}: answering what is in flight; once more stops at once", told.by);
     let _ = stop.send(());

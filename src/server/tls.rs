@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 use metrics::Gauge;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 use super::socket::{Socket, Wire};
 
@@ -110,6 +110,11 @@ impl Tls {
     }
 }
 
+/// Whether a file holds a key that takes a password.
+fn is_encrypted(file: &Path) -> bool {
+    std::fs::read(file).is_ok_and(|text| memchr::memmem::find(&text, b"ENCRYPTED").is_some())
+}
+
 fn config(files: &Tls) -> io::Result<ServerConfig> {
     let wrong = |file: &Path, why: &dyn std::fmt::Display| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", file.display()))
@@ -117,10 +122,17 @@ fn config(files: &Tls) -> io::Result<ServerConfig> {
     let certificates = |file: &Path| {
         let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let found = found.map_err(|error| wrong(file, &error))?;
-        if found.is_empty() { Err(wrong(file, &"there is no certificate in it")) } else { Ok(found) }
+        let none = "there is no certificate in it: it must be PEM, with a line -----BEGIN CERTIFICATE-----";
+        if found.is_empty() { Err(wrong(file, &none)) } else { Ok(found) }
     };
     let chain = certificates(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| wrong(&files.key, &error))?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| match error {
+        pem::Error::NoItemsFound if is_encrypted(&files.key) => {
+            wrong(&files.key, &"the key is encrypted; a server needs it plain: openssl pkey -in KEY -out PLAIN")
+        }
+        pem::Error::NoItemsFound => wrong(&files.key, &"there is no private key in it: it must be PEM"),
+        other => wrong(&files.key, &other),
+    })?;
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -136,7 +148,12 @@ fn config(files: &Tls) -> io::Result<ServerConfig> {
             builder.with_client_cert_verifier(verifier.map_err(|error| wrong(file, &error))?)
         }
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| wrong(&files.certificate, &error))?;
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            wrong(&files.key, &format_args!("it is not the key of {}", files.certificate.display()))
+        }
+        other => wrong(&files.certificate, &other),
+    })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

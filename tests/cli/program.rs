@@ -345,6 +345,21 @@ fn a_broken_file_of_tokens_or_certificates_is_named_and_no_address_is_blamed() {
         said.contains("TLS cannot be used: ") && said.contains("no.pem") && !said.contains("cannot listen"),
         "{said}"
     );
+    let made = || rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    let (own, other) = (made(), made());
+    write("cert.pem", own.cert.pem().as_bytes());
+    write("other.pem", other.signing_key.serialize_pem().as_bytes());
+    write("locked.pem", b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n");
+    for (certificate, key, why) in [
+        ("cert.pem", "other.pem", "other.pem: it is not the key of cert.pem"),
+        ("cert.pem", "locked.pem", "locked.pem: the key is encrypted"),
+        ("cert.pem", "cert.pem", "cert.pem: there is no private key in it"),
+        ("other.pem", "other.pem", "other.pem: there is no certificate in it"),
+    ] {
+        let arguments = ["serve", "--http", "127.0.0.1:0", "--tls-certificate", certificate, "--tls-key", key];
+        let (code, _, said) = output(uncork(folder.path(), &arguments));
+        assert!(code == 3 && said.contains(why), "{said}");
+    }
 }
 
 #[test]
@@ -528,6 +543,46 @@ fn a_signal_lets_the_request_in_flight_be_answered_and_ends_with_0() {
         let (status, rest) = serving.end();
         assert_eq!((status.code(), rest.as_str()), (Some(0), ""), "SIG{signal}");
     }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_signal_while_a_model_is_being_loaded_lets_others_answer_what_is_in_flight() {
+    use std::os::unix::net::UnixStream;
+
+    let slow = "\n[[model]]\nname = 'slow'\ncommand = ['/bin/sleep', '1000']\n";
+    let folder = folder_with(&format!("{STAND_IN}max_latency_ms = 20_000\n{slow}"));
+    let socket = folder.path().join("http");
+    let mut command = uncork(folder.path(), &["serve", "--http", &format!("unix:{}", socket.display())]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let address = (std::net::Ipv4Addr::LOCALHOST, 0).into();
+    let serving = Serving { child, stdout, ready_line: String::new(), address };
+    let begun = Instant::now();
+    let is_ready = || {
+        let mut answer = String::new();
+        let Ok(mut stream) = UnixStream::connect(&socket) else { return false };
+        stream.write_all(b"GET /v2/models/dry-run/ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+    };
+    while !is_ready() {
+        assert!(begun.elapsed() < HANGS, "one of the models is loaded");
+    }
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    let head = "POST /v2/models/dry-run/infer HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length";
+    write!(stream, "{head}: {}\r\n\r\n", INFER.len()).unwrap();
+    let mut interim = [0; 25];
+    stream.read_exact(&mut interim).unwrap();
+    serving.signal("TERM");
+    // The drain has begun once nobody is let in any more.
+    while UnixStream::connect(&socket).is_ok() {
+        assert!(begun.elapsed() < HANGS, "nothing is accepted any more");
+    }
+    stream.write_all(INFER.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert_eq!(serving.end().0.code(), Some(0));
 }
 
 /// Under a limit of 1,024 descriptors, clients beyond it waited 15 s for a word.

@@ -41,7 +41,9 @@ impl Policy for Cork {
         }
         if let Some(entries) = expired(now, view.queue) {
             let retry_at = view.start_after(now, view.queue.rows_of(entries.end) / view.max_batch);
-            return Decision::Shed { entries, reason: ShedReason::Expired, forecast: now, retry_at };
+            let rows = view.queue.get(entries.start).map_or(1, |first| first.rows);
+            let forecast = view.start_after(now, 0) + view.batch_time(rows);
+            return Decision::Shed { entries, reason: ShedReason::Expired, forecast, retry_at };
         }
         let start = view.start_after(now, 0);
         let (entries, rows) = match in_time(start, &view, next_batch(start, &view)) {
