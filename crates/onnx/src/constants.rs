@@ -1,19 +1,14 @@
 //! `Constant` nodes become weights: some exporters write every weight as a node, and what joins nodes looks for weights.
 
-use std::collections::HashSet;
-
 use super::proto::GraphProto;
 
-/// Turns the nodes of a graph that are no more than a tensor into weights. A name that has two meanings is left to the
-/// compiler, which refuses it.
+/// Turns the nodes of a graph that are no more than a tensor into weights.
 pub(super) fn lift(graph: &mut GraphProto) {
-    let given = graph.initializer.iter().map(|weight| &weight.name).chain(graph.input.iter().map(|input| &input.name));
-    let mut names: HashSet<String> = given.cloned().collect();
     let mut weights = Vec::new();
     graph.node.retain_mut(|node| {
         let standard = node.op_type == "Constant" && ["", "ai.onnx"].contains(&node.domain.as_str());
         let ([output], [value]) = (&node.output[..], &mut node.attribute[..]) else { return true };
-        if !standard || value.name != "value" || output.is_empty() || !names.insert(output.clone()) {
+        if !standard || value.name != "value" || output.is_empty() {
             return true;
         }
         let Some(mut weight) = value.t.take() else { return true };

@@ -54,6 +54,7 @@ mod invariant;
 mod item;
 mod memory;
 pub mod module;
+mod names;
 mod ops;
 mod order;
 mod outline;

@@ -5,14 +5,16 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Cause;
 use super::proto::{GraphProto, NodeProto};
+use super::{Cause, names};
 
-/// Sorts the nodes of a graph and of all bodies within. What nothing computes is left to whoever looks for it.
+/// Sorts the nodes of a graph and of all bodies within, and refuses names that come twice: they would have no order. What
+/// nothing computes is left to whoever looks for it.
 pub(super) fn order(graph: &mut GraphProto) -> Result<(), Cause> {
     for node in &mut graph.node {
         node.attribute.iter_mut().filter_map(|attribute| attribute.g.as_mut()).try_for_each(order)?;
     }
+    names::refuse_double(graph)?;
     let needs = needs(&graph.node);
     if needs.iter().enumerate().all(|(at, needs)| needs.iter().all(|&need| need < at)) {
         return Ok(());
@@ -27,10 +29,7 @@ pub(super) fn order(graph: &mut GraphProto) -> Result<(), Cause> {
 fn needs(nodes: &[NodeProto]) -> Vec<Vec<usize>> {
     let mut makers: HashMap<&str, usize> = HashMap::new();
     for (at, node) in nodes.iter().enumerate() {
-        for name in node.output.iter().filter(|name| !name.is_empty()) {
-            // A name that comes twice is refused when the graph is compiled.
-            makers.entry(name).or_insert(at);
-        }
+        makers.extend(node.output.iter().filter(|name| !name.is_empty()).map(|name| (name.as_str(), at)));
     }
     let needs = nodes.iter().map(|node| {
         let mut names = HashSet::new();
@@ -168,6 +167,43 @@ mod tests {
         let author = Author::new(17).input("x", &[2]).output("y", &[2]).node("Add", &["x", "y"], &["y"], &[]);
         let error = author.answer(numbers()).unwrap_err();
         assert!(error.contains("node 'make_y' reads what it computes itself"), "{error}");
+    }
+
+    #[test]
+    fn a_name_that_comes_twice_is_refused_before_anybody_follows_it() {
+        // Of whom `b` is made is not known: by its second maker it is made of itself.
+        let author = || Author::new(17).int_input("x", &[2]).output("y", &[2]).floats("w", &[3], &[0.0; 3]);
+        let twice = author().node("Identity", &["x"], &["b"], &[]).node("Identity", &["b"], &["a"], &[]);
+        let twice = twice.node("Identity", &["a"], &["b"], &[]).node("Gather", &["w", "a"], &["y"], &[]);
+        let weight = author().node("Gather", &["w", "x"], &["y"], &[]).node("Abs", &["y"], &["w"], &[]);
+        let input = author().node("Gather", &["w", "x"], &["y"], &[]).node("Identity", &["x"], &["x"], &[]);
+        let inputs = author().input("x", &[2]).node("Gather", &["w", "x"], &["y"], &[]);
+        for (author, name) in [(twice, "b"), (weight, "w"), (input, "x"), (inputs, "x")] {
+            let expected = format!("the name '{name}' is used twice");
+            for error in [crate::Survey::of(&author.clone().finish()).err(), crate::Graph::load(&author.finish()).err()]
+            {
+                let error = error.map(|e| e.to_string()).unwrap_or_default();
+                assert!(error.contains(&expected), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_written_out_of_an_operator_does_not_lead_in_a_circle() {
+        // The `Cast` that is written for `ExpandDims` has this name, and reads what the file's own value goes into.
+        let author = Author::new(17).int_input("x", &[]).output("z", &[]).floats("w", &[3], &[0.0; 3]);
+        let author = author.node("Identity", &["x"], &["y/Cast:2"], &[]).node("Identity", &["y/Cast:2"], &["a"], &[]);
+        let author = author.node("ExpandDims", &["w", "a"], &["y"], &[]).of("com.microsoft");
+        let author = author.node("Gather", &["w", "a"], &["z"], &[]);
+        let error = crate::Graph::load(&author.finish()).unwrap_err().to_string();
+        assert!(error.contains("the name 'y/Cast:2' is used twice"), "{error}");
+    }
+
+    #[test]
+    fn an_input_may_have_a_weight_as_its_default() {
+        let author = Author::new(17).input("x", &[2]).input("w", &[2]).output("y", &[2]).floats("w", &[2], &[3.0, 4.0]);
+        let sum = author.node("Add", &["x", "w"], &["y"], &[]).answer(numbers());
+        assert_eq!(sum, Ok(vec![TensorData::new(vec![4f32, 2.0], [2])]));
     }
 
     #[test]

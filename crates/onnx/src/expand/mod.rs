@@ -13,6 +13,7 @@ use std::sync::LazyLock;
 
 use super::Cause;
 use super::attributes::Attributes;
+use super::names;
 use super::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 use super::value::OpError;
 
@@ -85,7 +86,8 @@ pub(super) fn expand(graph: &mut GraphProto, opset: i64) -> Result<(), Cause> {
         left.extend(made.into_iter().rev());
     }
     graph.node = done;
-    Ok(())
+    // A file may use a name that a recipe makes.
+    names::refuse_double(graph)
 }
 
 /// What is known of a weight.

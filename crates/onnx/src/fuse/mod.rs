@@ -53,10 +53,7 @@ impl Rule {
 /// Takes the nodes out of a graph and joins, by these rules, what can be joined.
 pub(super) fn fuse(graph: &mut GraphProto, rules: &[Rule]) -> Vec<Node> {
     let nodes = std::mem::take(&mut graph.node);
-    let mut net = match Net::of(graph, nodes) {
-        Ok(net) => net,
-        Err(nodes) => return nodes.into_iter().map(Node::plain).collect(),
-    };
+    let mut net = Net::of(graph, nodes);
     for rule in Rule::ALL.iter().filter(|rule| rules.contains(rule)) {
         match rule {
             Rule::Normalization => normalization::into_convolutions(&mut net),

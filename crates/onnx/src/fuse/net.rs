@@ -20,16 +20,9 @@ pub(super) struct Net<'a> {
 }
 
 impl<'a> Net<'a> {
-    /// The net of a graph with these nodes; the nodes come back where a name has two meanings, which the compiler refuses.
-    pub(super) fn of(graph: &'a GraphProto, nodes: Vec<NodeProto>) -> Result<Net<'a>, Vec<NodeProto>> {
+    /// The net of a graph with these nodes, in which each name has one meaning.
+    pub(super) fn of(graph: &'a GraphProto, nodes: Vec<NodeProto>) -> Net<'a> {
         let weights: HashMap<&str, &TensorProto> = graph.initializer.iter().map(|w| (w.name.as_str(), w)).collect();
-        let mut given: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
-        given.extend(weights.keys());
-        let made = nodes.iter().flat_map(|node| &node.output).filter(|name| !name.is_empty());
-        let mut names = HashSet::new();
-        if !made.into_iter().all(|name| names.insert(name.as_str()) && !given.contains(name.as_str())) {
-            return Err(nodes);
-        }
         let mut kept: HashSet<String> = graph.output.iter().map(|output| output.name.clone()).collect();
         nodes.iter().for_each(|node| read_by_bodies(node, &mut kept));
         let (makers, readers) = (HashMap::new(), HashMap::new());
@@ -39,7 +32,7 @@ impl<'a> Net<'a> {
             net.nodes.push(None);
             net.put(at, Node::plain(node));
         }
-        Ok(net)
+        net
     }
 
     /// The nodes that are left, in order.
