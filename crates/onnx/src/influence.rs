@@ -91,10 +91,8 @@ impl Scope<'_> {
     }
 }
 
-/// Most passes over the body of a loop: each adds an input to some carried value, or is the last.
-const MOST_PASSES: usize = 16;
-
-/// Most nodes that are looked at, those of a loop in each pass: loops within loops multiply their passes.
+/// Most nodes that are looked at, those of a loop in each pass, with the values that it carries: loops within loops multiply
+/// their passes.
 const MOST_NODES: usize = 1 << 20;
 
 #[derive(Default)]
@@ -168,18 +166,19 @@ impl Walk {
         let at = |i: usize| inputs.get(i).copied().unwrap_or_default();
         let (count, mut condition) = (at(0), at(1));
         let mut carried: Vec<Traits> = inputs.get(2..).unwrap_or_default().to_vec();
-        let mut outputs = Vec::new();
-        for _ in 0..MOST_PASSES {
+        // Each pass adds an input to some value, or is the last.
+        let outputs = loop {
+            self.nodes += carried.len();
             let arguments: Vec<Traits> =
                 [Traits::default(), condition].into_iter().chain(carried.iter().copied()).collect();
-            outputs = self.body(body, &arguments, scope);
+            let outputs = self.body(body, &arguments, scope);
             let before = (condition, carried.clone());
             condition = condition.and(outputs.first().copied().unwrap_or_default());
             carried.iter_mut().zip(outputs.iter().skip(1)).for_each(|(own, found)| *own = own.and(*found));
-            if (condition, carried.clone()) == before {
-                break;
+            if (condition, carried.clone()) == before || self.nodes > MOST_NODES {
+                break outputs;
             }
-        }
+        };
         let ends = count.values.and(condition.values);
         self.turn(node, ends);
         let decided = Traits { values: ends, shape: ends };
@@ -250,6 +249,35 @@ mod tests {
         let found = influence(author.output("last", &[FREE]).output("all", &[FREE]));
         assert!(found.turn(X).is_some() && found.turn(N).is_none());
         assert_eq!(found.lengths, [X, X]);
+    }
+
+    #[test]
+    fn what_reaches_the_condition_of_a_loop_after_many_iterations_decides_it() {
+        const CARRIED: usize = 25;
+        // Each iteration hands x on by one value, and the loop ends by the last of them.
+        let values: Vec<String> = (0..CARRIED).map(|i| format!("v{i}")).collect();
+        let body = Author::new(17).input("i", &[]).input("c", &[]);
+        let body = values.iter().fold(body, |body, value| body.input(value, &[1]));
+        let body = body.node("Less", &[&values[CARRIED - 1], "rate"], &["on"], &[]).output("on", &[]).output("x", &[1]);
+        let body = values[..CARRIED - 1].iter().fold(body, |body, value| body.output(value, &[1])).body();
+        let outputs: Vec<String> = (0..CARRIED).map(|i| format!("y{i}")).collect();
+        let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+        let given = [&["", ""], &["zero"; CARRIED][..]].concat();
+        let author = Author::new(17).node("Loop", &given, &outputs, &[("body", Attribute::Body(body))]);
+        let found = influence(author.output("y0", &[FREE]));
+        assert!(found.turn(X).is_some() && found.turn(N).is_none());
+    }
+
+    #[test]
+    fn a_loop_that_carries_very_many_values_is_not_followed_without_end() {
+        let body = Author::new(17).input("i", &[]).input("c", &[]).output("c", &[]);
+        let names: Vec<String> = (0..20_000).map(|i| format!("v{i}")).collect();
+        let body = names.iter().fold(body, |body, name| body.input(name, &[1])).output("x", &[1]);
+        let body = names[..names.len() - 1].iter().fold(body, |body, name| body.output(name, &[1])).body();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let given = [&["", ""], &vec!["zero"; names.len()][..]].concat();
+        let author = Author::new(17).node("Loop", &given, &names, &[("body", Attribute::Body(body))]);
+        assert!(influence(author.output("v19999", &[1])).values[0].meets(X));
     }
 
     #[test]
