@@ -124,7 +124,7 @@ impl Plan {
         device: DispatchDevice,
         files: &Files,
     ) -> Result<Plan, Cause> {
-        Compiler::new(device, opset, files, None).graph(graph, nodes).map(|(plan, _)| plan)
+        Compiler::new(device, opset, files, &Cell::new(0), None).graph(graph, nodes).map(|(plan, _)| plan)
     }
 
     /// The device that the constants are on.
@@ -270,8 +270,8 @@ struct Compiler<'a> {
     slots: usize,
     inputs: Vec<usize>,
     steps: Vec<Draft>,
-    /// Bytes of constants that were computed from constants.
-    folded: usize,
+    /// Bytes of constants that were computed from constants, those of bodies and of the graphs around among them.
+    folded: &'a Cell<usize>,
     laid_out: LaidOut,
 }
 
@@ -279,7 +279,13 @@ struct Compiler<'a> {
 const MAX_FOLDED: usize = 1 << 30;
 
 impl<'a> Compiler<'a> {
-    fn new(device: DispatchDevice, opset: i64, files: &'a Files, around: Option<&'a Compiler<'a>>) -> Compiler<'a> {
+    fn new(
+        device: DispatchDevice,
+        opset: i64,
+        files: &'a Files,
+        folded: &'a Cell<usize>,
+        around: Option<&'a Compiler<'a>>,
+    ) -> Compiler<'a> {
         Compiler {
             device,
             opset,
@@ -291,7 +297,7 @@ impl<'a> Compiler<'a> {
             slots: 0,
             inputs: Vec::new(),
             steps: Vec::new(),
-            folded: around.map_or(0, |around| around.folded),
+            folded,
             laid_out: LaidOut::default(),
         }
     }
@@ -445,8 +451,8 @@ impl<'a> Compiler<'a> {
             let values = fold(&kernel, sources, &self.device);
             let values = values.map_err(|e| form(&place, format!("it fails on its constant inputs: {e}")))?;
             let bytes = values.iter().map(|value| value.byte_len());
-            self.folded = bytes.fold(self.folded, usize::saturating_add);
-            if self.folded > MAX_FOLDED {
+            self.folded.set(bytes.fold(self.folded.get(), usize::saturating_add));
+            if self.folded.get() > MAX_FOLDED {
                 return Err(form(&place, format!("the graph's computed constants have more than {MAX_FOLDED} bytes")));
             }
             for (output, value) in node.output.iter().zip(values).filter(|(output, _)| !output.is_empty()) {
@@ -465,7 +471,7 @@ impl<'a> Compiler<'a> {
 
     /// Compiles a body of one of this graph's nodes.
     fn body(&self, body: &GraphProto) -> Result<(Plan, Vec<String>), Cause> {
-        let compiler = Compiler::new(self.device.clone(), self.opset, self.files, Some(self));
+        let compiler = Compiler::new(self.device.clone(), self.opset, self.files, self.folded, Some(self));
         let mut body = body.clone();
         let nodes: Vec<Node> = std::mem::take(&mut body.node).into_iter().map(Node::plain).collect();
         compiler.graph(body, &nodes)

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use super::author::Attribute::{Float, Int, Ints, Text};
+use super::author::Attribute::{Body, Float, Int, Ints, Text};
 use super::author::{Author, FREE};
 use super::{OnnxErrorKind, OnnxModel};
 use uncork_model::runner::{Runner, RunnerError};
@@ -373,6 +373,21 @@ fn a_node_without_its_inputs_is_refused_by_name() {
         let text = refusal(author);
         assert!(text.contains(&format!("'{operator}' (node 'make_s')")) && !text.contains("panicked"), "{text}");
     }
+}
+
+#[test]
+fn constants_that_bodies_compute_are_bounded_together() {
+    // Each branch has less than the bound, and all have more.
+    let branch = || {
+        let body = Author::new(17).output("z", &[]).node("Expand", &["one", "many"], &["all"], &[]);
+        body.node("Gather", &["all", "third"], &["z"], &[]).body()
+    };
+    let author = Author::new(17).input_of(9, "c", &[1]).input("x", &[FREE]).output("y", &[FREE]);
+    let author = author.floats("one", &[1], &[1.0]).ints("many", &[1], &[100 << 20]).ints("third", &[], &[3]);
+    let branches = [("then_branch", Body(branch())), ("else_branch", Body(branch()))];
+    let author = author.node("If", &["c"], &["a"], &branches).node("If", &["c"], &["b"], &branches);
+    let text = refusal(author.node("Sum", &["x", "a", "b"], &["y"], &[]));
+    assert!(text.contains("computed constants have more than 1073741824 bytes"), "{text}");
 }
 
 #[test]
