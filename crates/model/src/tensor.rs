@@ -4,11 +4,14 @@
 //! none; [`Signature::check`](crate::runner::Signature::check) brings a request's tensors into this form. All size arithmetic is
 //! checked, so a shape taken from the network cannot overflow into a small allocation.
 
+mod halves;
+
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use half::{bf16, f16};
 
+pub use self::halves::{bf16_from_f64, f16_from_f64};
 use crate::quote::{Dims, Quoted};
 
 /// Why tensors could not be built, joined or split.

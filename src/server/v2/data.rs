@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::text::{text_len, unescaped};
 use crate::quote::Dims;
-use crate::tensor::{Data, DataType, TensorError, elements};
+use crate::tensor::{Data, DataType, TensorError, bf16_from_f64, elements, f16_from_f64};
 
 /// Longest piece of a wrong element that an error repeats, in characters.
 const QUOTED: usize = 40;
@@ -57,8 +57,8 @@ pub(in crate::server) fn read(json: &str, datatype: DataType, shape: &[usize]) -
         DataType::Int16 => list(json, datatype, shape, whole(integer::<i16>)).map(Data::from),
         DataType::Int32 => list(json, datatype, shape, whole(integer::<i32>)).map(Data::from),
         DataType::Int64 => list(json, datatype, shape, whole(integer::<i64>)).map(Data::from),
-        DataType::Fp16 => list(json, datatype, shape, |t| float(t, f16::from_f64, f16::is_finite)).map(Data::from),
-        DataType::Bf16 => list(json, datatype, shape, |t| float(t, bf16::from_f64, bf16::is_finite)).map(Data::from),
+        DataType::Fp16 => list(json, datatype, shape, |t| float(t, f16_from_f64, f16::is_finite)).map(Data::from),
+        DataType::Bf16 => list(json, datatype, shape, |t| float(t, bf16_from_f64, bf16::is_finite)).map(Data::from),
         DataType::Fp32 => list(json, datatype, shape, |t| float(t, |x: f32| x, f32::is_finite)).map(Data::from),
         DataType::Fp64 => list(json, datatype, shape, |t| float(t, |x: f64| x, f64::is_finite)).map(Data::from),
         DataType::Bytes => list(json, datatype, shape, whole(string)).map(Data::from),
@@ -416,6 +416,12 @@ mod tests {
         let Data::Fp32(found) = read(json, DataType::Fp32, &[4]).unwrap() else { panic!() };
         assert_eq!(found, [1.0 + f32::EPSILON, 1.0 + f32::EPSILON, 16_777_216.0, 0.0]);
         assert!(found[3].is_sign_negative());
+        // Just above halfway between two halves; through f32 it would become the halfway point, and the last one infinite.
+        let Data::Fp16(found) = read("[1.0004882818, 65519.9999]", DataType::Fp16, &[2]).unwrap() else { panic!() };
+        assert_eq!(found, [1.000_976_6, 65504.0].map(f16::from_f32));
+        let Data::Bf16(found) = read("[1.00390625000001]", DataType::Bf16, &[1]).unwrap() else { panic!() };
+        assert_eq!(found, [bf16::from_f32(1.007_812_5)]);
+        assert!(matches!(read("[65520]", DataType::Fp16, &[1]), Err(DataError::Range { at: 0, .. })));
     }
 
     #[test]

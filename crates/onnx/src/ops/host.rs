@@ -7,6 +7,7 @@
 use burn_backend::{DType, Element, TensorData};
 use burn_dispatch::DispatchDevice;
 use half::{bf16, f16};
+use uncork_model::tensor::{bf16_from_f64, f16_from_f64};
 
 use crate::value::{OpError, Value, broadcast, lift};
 
@@ -39,8 +40,8 @@ macro_rules! narrow {
 narrow! { f64:
     f64, f64::NEG_INFINITY, f64::INFINITY, f64::from, |x| x;
     f32, f64::NEG_INFINITY, f64::INFINITY, f64::from, |x| x as f32;
-    f16, f64::NEG_INFINITY, f64::INFINITY, f16::to_f64, f16::from_f64;
-    bf16, f64::NEG_INFINITY, f64::INFINITY, bf16::to_f64, bf16::from_f64;
+    f16, f64::NEG_INFINITY, f64::INFINITY, f16::to_f64, f16_from_f64;
+    bf16, f64::NEG_INFINITY, f64::INFINITY, bf16::to_f64, bf16_from_f64;
 }
 
 narrow! { i128:

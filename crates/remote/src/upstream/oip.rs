@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::raw;
 use crate::runner::{RunnerError, Signature, TensorSpec};
-use crate::tensor::{Data, DataType, Tensor, Tensors};
+use crate::tensor::{Data, DataType, Tensor, Tensors, bf16_from_f64, f16_from_f64};
 
 /// The extension by which tensors travel in binary.
 pub(super) const BINARY: &str = "binary_tensor_data";
@@ -262,8 +262,8 @@ fn elements(json: &RawValue, datatype: DataType) -> Result<Data, String> {
         DataType::Int16 => all!(Int16, signed),
         DataType::Int32 => all!(Int32, signed),
         DataType::Int64 => all!(Int64, signed),
-        DataType::Fp16 => all!(Fp16, |leaf| float(leaf).map(half::f16::from_f64)),
-        DataType::Bf16 => all!(Bf16, |leaf| float(leaf).map(half::bf16::from_f64)),
+        DataType::Fp16 => all!(Fp16, |leaf| float(leaf).map(f16_from_f64)),
+        DataType::Bf16 => all!(Bf16, |leaf| float(leaf).map(bf16_from_f64)),
         DataType::Fp32 => all!(Fp32, |leaf| float(leaf).map(|x| x as f32)),
         DataType::Fp64 => all!(Fp64, float),
         DataType::Bytes => all!(Bytes, |leaf: &Value| leaf.as_str().map(|text| text.as_bytes().to_vec())),
@@ -325,6 +325,16 @@ mod tests {
                 .ends_with("output 'y' is missing")
         );
         assert!(decode(b"{}", Some(3), 1, &signature).unwrap_err().to_string().ends_with("fewer than 3 bytes"));
+    }
+
+    #[test]
+    fn halves_are_rounded_once() {
+        let read = |datatype, json: &str| elements(serde_json::from_str(json).unwrap(), datatype).unwrap();
+        // Just beside the middle of two.
+        let half = read(DataType::Fp16, "[1.0004882818, 65519.9999]");
+        assert_eq!(half, Data::Fp16([1.000_976_6, 65504.0].map(half::f16::from_f32).to_vec()));
+        let half = read(DataType::Bf16, "[1.00390625000001]");
+        assert_eq!(half, Data::Bf16(vec![half::bf16::from_f32(1.007_812_5)]));
     }
 
     /// MLServer 1.7 does so.
