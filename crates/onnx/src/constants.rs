@@ -6,7 +6,7 @@ use super::proto::GraphProto;
 pub(super) fn lift(graph: &mut GraphProto) {
     let mut weights = Vec::new();
     graph.node.retain_mut(|node| {
-        let standard = node.op_type == "Constant" && ["", "ai.onnx"].contains(&node.domain.as_str());
+        let standard = node.op_type == "Constant" && node.is_standard();
         let ([output], [value]) = (&node.output[..], &mut node.attribute[..]) else { return true };
         if !standard || value.name != "value" || output.is_empty() {
             return true;

@@ -11,15 +11,13 @@ use super::fence::fenced;
 use super::files::{self, Files};
 use super::fuse::Rule;
 use super::influence::Influence;
+use super::opened::Opened;
 use super::ops::Place;
 use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan, Spent};
-use super::proto::{self, GraphProto, ModelProto, NodeProto, TensorProto};
+use super::proto::{GraphProto, NodeProto, TensorProto};
 use super::value::{OpError, Value};
-use super::{
-    Cause, Item, OnnxError, apart, constants, expand, fuse, inline, invariant, ops, order, small, tensors, weights,
-    widening,
-};
+use super::{Cause, Item, OnnxError, apart, constants, expand, fuse, invariant, small, tensors, weights, widening};
 use uncork_model::runner::RunnerError;
 use uncork_model::tensor::Tensor;
 
@@ -78,13 +76,7 @@ impl Graph {
     }
 
     fn compile(bytes: Bytes, files: &Files, device: &Device, rules: &[Rule], is_apart: bool) -> Result<Graph, Cause> {
-        let unreadable = |reason: String| Cause::Unreadable(reason);
-        let model = ModelProto::decode(bytes);
-        let model = model.map_err(|e| unreadable(format!("its protobuf encoding is cut short or damaged ({e})")))?;
-        let mut graph = model.graph.ok_or_else(|| unreadable("there is no graph in it".into()))?;
-        let opset = proto::standard_version(&model.opset_import).unwrap_or(1);
-        inline::inline(&mut graph, model.functions, opset)?;
-        order::order(&mut graph)?;
+        let Opened { mut graph, opset, .. } = Opened::of(bytes)?;
         refuse_missing_operators(&graph)?;
         if is_apart {
             apart::take_apart(&mut graph);
@@ -217,12 +209,10 @@ fn refuse_missing_operators(graph: &GraphProto) -> Result<(), Cause> {
 
 fn find_missing<'a>(graph: &'a GraphProto, missing: &mut Vec<&'a NodeProto>) {
     for node in &graph.node {
-        // What only recipes write no file may.
-        let name = node.qualified();
-        if name.starts_with(expand::OWN) || (ops::find(&name).is_none() && !expand::knows(&name)) {
+        if !expand::is_known(&node.qualified()) {
             missing.push(node);
         }
-        for body in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {
+        for body in node.bodies() {
             find_missing(body, missing);
         }
     }

@@ -143,7 +143,7 @@ impl Walk {
             "If" => self.branch(node, scope, all),
             "Loop" => self.repeat(node, scope, &inputs),
             _ => {
-                let bodies = node.attribute.iter().filter_map(|attribute| attribute.g.as_ref());
+                let bodies = node.bodies();
                 let bodies: Vec<Traits> = bodies.flat_map(|body| self.body(body, &inputs, scope)).collect();
                 vec![bodies.into_iter().fold(all, Traits::and)]
             }
@@ -154,7 +154,7 @@ impl Walk {
         self.turn(node, condition.values);
         let decided = Traits { values: condition.values, shape: condition.values };
         let mut outputs = vec![decided; node.output.len()];
-        for body in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {
+        for body in node.bodies() {
             let found = self.body(body, &[], scope);
             outputs.iter_mut().zip(found).for_each(|(own, found)| *own = own.and(found));
         }

@@ -35,7 +35,7 @@ pub(super) fn inline(graph: &mut GraphProto, functions: Vec<FunctionProto>, opse
 
 /// The standard domain has two names.
 fn standard(domain: &str) -> String {
-    if domain == "ai.onnx" { String::new() } else { domain.to_owned() }
+    if proto::is_standard(domain) { String::new() } else { domain.to_owned() }
 }
 
 struct Inliner<'a> {
@@ -60,7 +60,7 @@ impl<'a> Inliner<'a> {
     fn all(&mut self, nodes: Vec<NodeProto>, within: &mut Vec<&'a Key>) -> Result<Vec<NodeProto>, Cause> {
         let mut unfolded = Vec::with_capacity(nodes.len());
         for mut node in nodes {
-            for body in node.attribute.iter_mut().filter_map(|attribute| attribute.g.as_mut()) {
+            for body in node.bodies_mut() {
                 self.graph(body, within)?;
             }
             let key = (standard(&node.domain), node.op_type.clone(), node.overload.clone());
@@ -141,7 +141,7 @@ fn wrong(function: &FunctionProto, what: &str) -> Cause {
 
 /// How many nodes a node is, with those of its bodies.
 fn size(node: &NodeProto) -> usize {
-    let bodies = node.attribute.iter().filter_map(|attribute| attribute.g.as_ref());
+    let bodies = node.bodies();
     1 + bodies.map(|body| body.node.iter().map(size).sum::<usize>()).sum::<usize>()
 }
 
@@ -166,7 +166,7 @@ impl Names {
             node.name = format!("{}{}", self.prefix, node.name);
         }
         node.input.iter_mut().chain(&mut node.output).for_each(|name| self.name(name));
-        node.attribute.iter_mut().filter_map(|attribute| attribute.g.as_mut()).for_each(|body| self.graph(body));
+        node.bodies_mut().for_each(|body| self.graph(body));
     }
 
     fn graph(&self, graph: &mut GraphProto) {

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::names;
 use super::proto::{GraphProto, NodeProto};
 
 /// Operators that are taken out of a loop: those that always give the same and fail on no values.
@@ -13,34 +14,16 @@ const STEADY: [&str; 4] = ["Constant", "Identity", "MatMul", "Transpose"];
 
 /// Reads what does not change outside of loops, and computes it there.
 pub(super) fn hoist(graph: &mut GraphProto) {
-    let mut names = HashSet::new();
-    collect(graph, &mut names);
-    visit(graph, &mut names);
-}
-
-/// All names of a graph and the bodies in it.
-fn collect(graph: &GraphProto, names: &mut HashSet<String>) {
-    names.extend(own_names(graph));
-    for node in &graph.node {
-        names.extend(node.input.iter().cloned());
-        node.bodies().for_each(|body| collect(body, names));
-    }
-}
-
-/// The names that a graph gives a meaning to.
-fn own_names(graph: &GraphProto) -> impl Iterator<Item = String> {
-    let weights = graph.initializer.iter().map(|weight| &weight.name);
-    let given = graph.input.iter().map(|input| &input.name);
-    weights.chain(given).chain(graph.node.iter().flat_map(|node| &node.output)).cloned()
+    visit(graph, &mut names::all(graph));
 }
 
 fn visit(graph: &mut GraphProto, names: &mut HashSet<String>) {
     let mut nodes = Vec::with_capacity(graph.node.len());
     for mut node in std::mem::take(&mut graph.node) {
-        for body in node.attribute.iter_mut().filter_map(|attribute| attribute.g.as_mut()) {
+        for body in node.bodies_mut() {
             visit(body, names);
         }
-        if node.op_type == "Loop" && ["", "ai.onnx"].contains(&node.domain.as_str()) {
+        if node.op_type == "Loop" && node.is_standard() {
             let given = node.input.clone();
             let body = node.attribute.iter_mut().find(|a| a.name == "body").and_then(|a| a.g.as_mut());
             if let Some(body) = body {
@@ -56,7 +39,7 @@ fn visit(graph: &mut GraphProto, names: &mut HashSet<String>) {
 /// Lets a body read outside what it hands on as it got it.
 fn unchanged(given: &[String], body: &mut GraphProto, names: &mut HashSet<String>) {
     unshadowed(given, body, names);
-    let own: HashSet<String> = own_names(body).collect();
+    let own: HashSet<String> = names::own(body).cloned().collect();
     let same: HashMap<&str, &str> = body
         .node
         .iter()
@@ -84,20 +67,11 @@ fn unshadowed(given: &[String], body: &mut GraphProto, names: &mut HashSet<Strin
     let carried = given.iter().zip(&mut body.input).skip(2).zip(1..);
     for ((outside, input), at) in carried {
         if *outside == input.name && body.output.get(at).is_some_and(|output| output.name == input.name) {
-            let (old, new) = (input.name.clone(), fresh(&input.name, "inside", names));
+            let (old, new) = (input.name.clone(), names::fresh(format!("{}.inside", input.name), names));
             input.name.clone_from(&new);
             body.output.iter_mut().filter(|output| output.name == old).for_each(|output| output.name.clone_from(&new));
         }
     }
-}
-
-/// A name that nobody has yet.
-fn fresh(name: &str, place: &str, names: &mut HashSet<String>) -> String {
-    let mut new = format!("{name}.{place}");
-    while !names.insert(new.clone()) {
-        new.push('\'');
-    }
-    new
 }
 
 /// Gives what nodes read other names, also in their bodies, unless a body uses one of the names for something of its own.
@@ -108,8 +82,8 @@ fn rename(nodes: &mut [NodeProto], names: &HashMap<String, String>) {
                 input.clone_from(name);
             }
         }
-        for body in node.attribute.iter_mut().filter_map(|attribute| attribute.g.as_mut()) {
-            let own: HashSet<String> = own_names(body).collect();
+        for body in node.bodies_mut() {
+            let own: HashSet<String> = names::own(body).cloned().collect();
             let free = names.iter().filter(|(from, to)| !own.contains(*from) && !own.contains(*to));
             let free = free.map(|(from, to)| (from.clone(), to.clone())).collect();
             rename(&mut body.node, &free);
@@ -124,14 +98,14 @@ fn rename(nodes: &mut [NodeProto], names: &HashMap<String, String>) {
 
 /// Takes out of a body the nodes that read nothing of it, under names that nobody else has.
 fn steady(body: &mut GraphProto, names: &mut HashSet<String>) -> Vec<NodeProto> {
-    let mut own: HashSet<String> = own_names(body).collect();
+    let mut own: HashSet<String> = names::own(body).cloned().collect();
     let given: HashSet<&str> = body.output.iter().map(|output| output.name.as_str()).collect();
     let mut renamed = HashMap::new();
     let mut taken = Vec::new();
     let mut left = Vec::with_capacity(body.node.len());
     for mut node in std::mem::take(&mut body.node) {
         rename(std::slice::from_mut(&mut node), &renamed);
-        let standard = STEADY.contains(&node.op_type.as_str()) && ["", "ai.onnx"].contains(&node.domain.as_str());
+        let standard = STEADY.contains(&node.op_type.as_str()) && node.is_standard();
         let free = node.input.iter().all(|name| !name.is_empty() && !own.contains(name));
         let inner = node.output.iter().all(|name| !given.contains(name.as_str()));
         if !standard || !free || !inner || node.output.len() != 1 {
@@ -139,7 +113,7 @@ fn steady(body: &mut GraphProto, names: &mut HashSet<String>) -> Vec<NodeProto> 
             continue;
         }
         let old = std::mem::take(&mut node.output[0]);
-        let new = fresh(&old, "outside", names);
+        let new = names::fresh(format!("{old}.outside"), names);
         own.remove(&old);
         renamed.insert(old, new.clone());
         node.output[0] = new;

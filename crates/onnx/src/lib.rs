@@ -12,6 +12,7 @@
 //! | --- | --- | --- |
 //! | `skeleton`, `files` | the bytes of a file | its messages; large weights stay where they are until they are needed |
 //! | `proto` | messages | `GraphProto`: nodes, weights, attributes, as the file has them |
+//! | `opened` | a file | its graph, by way of the next two |
 //! | `inline` | a graph with functions of the file's own | a graph of operators |
 //! | `order` | nodes in any order | nodes behind what they read |
 //! | `ops`, `small` | names of operators, types | a refusal, if something is missing |
@@ -55,6 +56,7 @@ mod item;
 mod memory;
 pub mod module;
 mod names;
+mod opened;
 mod ops;
 mod order;
 mod outline;

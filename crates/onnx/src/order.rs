@@ -12,7 +12,7 @@ use super::{Cause, names};
 /// nothing computes is left to whoever looks for it.
 pub(super) fn order(graph: &mut GraphProto) -> Result<(), Cause> {
     for node in &mut graph.node {
-        node.attribute.iter_mut().filter_map(|attribute| attribute.g.as_mut()).try_for_each(order)?;
+        node.bodies_mut().try_for_each(order)?;
     }
     names::refuse_double(graph)?;
     let needs = needs(&graph.node);
@@ -45,7 +45,7 @@ fn needs(nodes: &[NodeProto]) -> Vec<Vec<usize>> {
 /// What a node reads, and what its bodies read of the graphs around them.
 fn reads<'a>(node: &'a NodeProto, names: &mut HashSet<&'a str>) {
     names.extend(node.input.iter().map(String::as_str));
-    for body in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {
+    for body in node.bodies() {
         let mut inside = HashSet::new();
         body.node.iter().for_each(|node| reads(node, &mut inside));
         inside.extend(body.output.iter().map(|output| output.name.as_str()));

@@ -61,7 +61,7 @@ fn is_picky(node: &NodeProto) -> bool {
     let is_to_integer = |attribute: &AttributeProto| attribute.name == "to" && !FLOATS.contains(&attribute.i);
     let makes_integers = ["Cast", "CastLike"].contains(&&*node.op_type);
     let makes_integers = makes_integers && (node.op_type == "CastLike" || node.attribute.iter().any(is_to_integer));
-    let mut bodies = node.attribute.iter().filter_map(|attribute| attribute.g.as_ref());
+    let mut bodies = node.bodies();
     node.qualified() == "ai.onnx.ml::OneHotEncoder"
         || makes_integers
         || bodies.any(|body| body.node.iter().any(is_picky))

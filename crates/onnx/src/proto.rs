@@ -215,23 +215,38 @@ pub(super) struct FunctionProto {
     pub(super) overload: String,
 }
 
+/// Whether a domain is the one of ONNX's own operators, which has two names.
+pub(super) fn is_standard(domain: &str) -> bool {
+    ["", "ai.onnx"].contains(&domain)
+}
+
 /// The version of the standard operators among some sets.
 pub(super) fn standard_version(sets: &[OperatorSet]) -> Option<i64> {
-    sets.iter().filter(|set| ["", "ai.onnx"].contains(&set.domain.as_str())).map(|set| set.version).max()
+    sets.iter().filter(|set| is_standard(&set.domain)).map(|set| set.version).max()
 }
 
 impl NodeProto {
+    /// Whether the operator is one of ONNX's own.
+    pub(super) fn is_standard(&self) -> bool {
+        is_standard(&self.domain)
+    }
+
     /// The operator with its domain, the latter only where it is not the standard one.
     pub(super) fn qualified(&self) -> String {
-        match self.domain.as_str() {
-            "" | "ai.onnx" => self.op_type.clone(),
-            domain => format!("{domain}::{}", self.op_type),
+        match self.is_standard() {
+            true => self.op_type.clone(),
+            false => format!("{}::{}", self.domain, self.op_type),
         }
     }
 
     /// The bodies of a loop or branch.
     pub(super) fn bodies(&self) -> impl Iterator<Item = &GraphProto> {
         self.attribute.iter().filter_map(|attribute| attribute.g.as_ref())
+    }
+
+    /// The same, to be changed.
+    pub(super) fn bodies_mut(&mut self) -> impl Iterator<Item = &mut GraphProto> {
+        self.attribute.iter_mut().filter_map(|attribute| attribute.g.as_mut())
     }
 
     /// The node's name, or that of its first output where it has none.

@@ -4,13 +4,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use prost::Message;
-
+use super::opened::Opened;
 use super::outline::{Declared, Dim, Outline};
-use super::proto::{self, GraphProto, ModelProto, TensorProto};
+use super::proto::{self, GraphProto, TensorProto};
 use super::small::Small;
 use super::tensors::{datatype, dtype};
-use super::{Cause, OnnxError, apart, expand, files, inline, ops, order};
+use super::{OnnxError, apart, expand, files};
 
 /// A file's own account of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,23 +65,16 @@ impl Survey {
 
     /// The same of a model's bytes.
     pub fn of(bytes: &[u8]) -> Result<Survey, OnnxError> {
-        let unreadable = |reason: String| Cause::Unreadable(reason);
-        let model = ModelProto::decode(bytes);
-        let model = model.map_err(|e| unreadable(format!("its protobuf encoding is cut short or damaged ({e})")))?;
-        let mut graph = model.graph.ok_or_else(|| unreadable("there is no graph in it".into()))?;
-        let opset = proto::standard_version(&model.opset_import).unwrap_or(1);
-        let others = model.opset_import.iter().filter(|set| !["", "ai.onnx"].contains(&set.domain.as_str()));
-        let domains = others.map(|set| (set.domain.clone(), set.version)).collect();
-        inline::inline(&mut graph, model.functions, opset)?;
-        order::order(&mut graph)?;
+        let Opened { mut graph, opset, sets, producer } = Opened::of(bytes)?;
+        let others = sets.into_iter().filter(|set| !proto::is_standard(&set.domain));
         let mut count = Count::default();
         count.graph(&graph);
         apart::take_apart(&mut graph);
         let outline = Outline::of(&graph);
         Ok(Survey {
-            producer: format!("{} {}", model.producer_name, model.producer_version).trim().to_owned(),
+            producer,
             opset,
-            domains,
+            domains: others.map(|set| (set.domain, set.version)).collect(),
             operators: count.operators(),
             inputs: outline.inputs.into_iter().map(described).collect(),
             outputs: outline.outputs.into_iter().map(described).collect(),
@@ -145,9 +137,11 @@ impl Count {
     }
 
     fn operators(&mut self) -> Vec<Used> {
-        let used = std::mem::take(&mut self.used).into_iter().map(|(name, (count, node))| {
-            let known = !name.starts_with(expand::OWN) && (ops::find(&name).is_some() || expand::knows(&name));
-            Used { name, count, known, node }
+        let used = std::mem::take(&mut self.used).into_iter().map(|(name, (count, node))| Used {
+            known: expand::is_known(&name),
+            name,
+            count,
+            node,
         });
         let mut used: Vec<Used> = used.collect();
         used.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::proto::{AttributeProto, FLOAT, FLOAT16, GraphProto, NodeProto, TensorProto, ValueInfo, WIDENED};
-use super::weights;
+use super::{names, weights};
 use crate::files::Files;
 
 /// Bytes of a weight below which it is converted here, where other rewritings look at it, and not when it is read.
@@ -22,15 +22,8 @@ pub(super) fn widen(graph: &mut GraphProto) {
     if !is_half(graph) || graph.output.iter().any(|output| element(output).is_none()) || !can_widen(&graph.node) {
         return;
     }
-    let mut names = HashSet::new();
-    all_names(graph, &mut names);
-    let mut fresh = |name: &str| {
-        let mut other = format!("{name} of float16");
-        while !names.insert(other.clone()) {
-            other.push('\'');
-        }
-        other
-    };
+    let mut names = names::all(graph);
+    let mut fresh = |name: &str| names::fresh(format!("{name} of float16"), &mut names);
     let given: HashSet<String> = graph.initializer.iter().map(|weight| weight.name.clone()).collect();
     let (mut before, mut behind) = (Vec::new(), Vec::new());
     for input in graph.input.iter_mut().filter(|input| element(input) == Some(FLOAT16) && !given.contains(&input.name))
@@ -86,15 +79,6 @@ fn can_widen(nodes: &[NodeProto]) -> bool {
     nodes.iter().all(|node| !depends(node) && node.bodies().all(|body| can_widen(&body.node)))
 }
 
-fn all_names(graph: &GraphProto, names: &mut HashSet<String>) {
-    names.extend(graph.input.iter().chain(&graph.output).map(|info| info.name.clone()));
-    names.extend(graph.initializer.iter().map(|weight| weight.name.clone()));
-    for node in &graph.node {
-        names.extend(node.input.iter().chain(&node.output).cloned());
-        node.bodies().for_each(|body| all_names(body, names));
-    }
-}
-
 /// What takes numbers as they are, where others compute with them.
 const EXACT: [&str; 24] = [
     "Cast",
@@ -131,7 +115,7 @@ fn rounded(graph: &GraphProto) -> HashSet<String> {
     let mut computed = HashSet::new();
     for node in graph.node.iter().filter(|node| !EXACT.contains(&&*node.qualified())) {
         computed.extend(node.input.iter().cloned());
-        node.bodies().for_each(|body| all_names(body, &mut computed));
+        node.bodies().for_each(|body| names::collect(body, &mut computed));
     }
     rounded.retain(|name| !computed.contains(name));
     rounded

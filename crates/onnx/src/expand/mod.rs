@@ -14,6 +14,7 @@ use std::sync::LazyLock;
 use super::Cause;
 use super::attributes::Attributes;
 use super::names;
+use super::ops;
 use super::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 use super::value::OpError;
 
@@ -46,9 +47,9 @@ pub(super) fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
     FAMILIES.iter().copied().flatten().map(|recipe| (recipe.name, recipe.limits))
 }
 
-/// Whether the operator is one that is written in others.
-pub(super) fn knows(name: &str) -> bool {
-    find(name).is_some()
+/// Whether a file may use an operator: one that can be run, or that is written in others. What only recipes write no file may.
+pub(super) fn is_known(name: &str) -> bool {
+    !name.starts_with(OWN) && (ops::find(name).is_some() || find(name).is_some())
 }
 
 fn find(name: &str) -> Option<&'static Recipe> {
@@ -69,7 +70,7 @@ pub(super) fn expand(graph: &mut GraphProto, opset: i64) -> Result<(), Cause> {
     let mut left: Vec<NodeProto> = std::mem::take(&mut graph.node);
     left.reverse();
     while let Some(mut node) = left.pop() {
-        for body in node.attribute.iter_mut().filter_map(|attribute| attribute.g.as_mut()) {
+        for body in node.bodies_mut() {
             expand(body, opset)?;
         }
         let name = node.qualified();

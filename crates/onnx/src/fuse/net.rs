@@ -89,7 +89,7 @@ impl<'a> Net<'a> {
     /// A constant that is a single number of float32, with no more than one dimension: more would lift what it meets.
     pub(super) fn scalar(&self, name: &str) -> Option<f32> {
         let made = self.maker(name).and_then(|at| self.node(at)).map(|node| &node.file);
-        let tensor = match made.filter(|node| node.op_type == "Constant" && ["", "ai.onnx"].contains(&&*node.domain)) {
+        let tensor = match made.filter(|node| node.op_type == "Constant" && node.is_standard()) {
             Some(node) => node.attribute.iter().find(|a| a.name == "value")?.t.as_ref()?,
             None => self.weights.get(name).copied()?,
         };
@@ -149,7 +149,7 @@ impl<'a> Net<'a> {
 
 /// All names that the bodies of a node read, also those of values of their own.
 fn read_by_bodies(node: &NodeProto, kept: &mut HashSet<String>) {
-    for body in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {
+    for body in node.bodies() {
         kept.extend(body.output.iter().map(|output| output.name.clone()));
         for inner in &body.node {
             kept.extend(inner.input.iter().cloned());

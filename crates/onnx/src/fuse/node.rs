@@ -66,7 +66,7 @@ impl Node {
     pub(super) fn is(&self, operator: &str, attributes: &[&str]) -> bool {
         let file = &self.file;
         self.joined == Joined::Nothing
-            && ["", "ai.onnx"].contains(&file.domain.as_str())
+            && file.is_standard()
             && file.op_type == operator
             && file.output.len() == 1
             && file.input.first().is_some_and(|name| !name.is_empty())

@@ -14,7 +14,7 @@ pub(super) fn into_convolutions(net: &mut Net<'_>) {
         };
         let Some(reader) = net.only_reader(at) else { continue };
         let Some(after) = net.node(reader).filter(|node| is_plain(node)) else { continue };
-        let standard = ["", "ai.onnx"].contains(&conv.file.domain.as_str());
+        let standard = conv.file.is_standard();
         let weights = conv.file.input.iter().skip(1).chain(after.file.input.iter().skip(1));
         let are_constant = weights.clone().all(|name| name.is_empty() || net.is_weight(name));
         if !standard || !are_constant || conv.file.input.len() > 3 || after.file.input[0] != conv.file.output[0] {

@@ -80,7 +80,7 @@ fn is_linear(net: &Net<'_>, node: &Node) -> bool {
 
 fn is_standard(node: &Node, operator: &str) -> bool {
     let file = &node.file;
-    file.op_type == operator && ["", "ai.onnx"].contains(&file.domain.as_str()) && file.output.len() == 1
+    file.op_type == operator && file.is_standard() && file.output.len() == 1
 }
 
 /// Whether a weight can be the bias of a product without one: a number for each column, or one for all. Anything longer

@@ -86,11 +86,11 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, Cause> {
             }
         };
         let refused = match bench.batches(&attempt) {
-            Ok(found) => match bench.doubt(&attempt, &found) {
-                None => return Ok(bench.conclude(attempt, found, None)),
-                // The rows are known, only not whether they can share a run.
-                Some(doubt) => return Ok(bench.conclude(attempt, found, Some(doubt))),
-            },
+            // Where there is a doubt the rows are known, only not whether they can share a run.
+            Ok(found) => {
+                let doubt = bench.doubt(&attempt, &found);
+                return Ok(bench.conclude(attempt, found, doubt));
+            }
             Err(refused) => refused,
         };
         // What a file declares for one row it need not do for more.
