@@ -4,7 +4,7 @@
 //! Processors multiply float32 far faster than float16, and results are closer to the exact ones. Only inputs and outputs are
 //! converted; weights are, once, when they are read. onnxruntime does the same on a processor, node by node.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::proto::{AttributeProto, FLOAT, FLOAT16, GraphProto, NodeProto, TensorProto, ValueInfo, WIDENED};
 use super::{names, weights};
@@ -15,11 +15,12 @@ const SMALL: usize = 1 << 12;
 /// Attributes that name a type to compute in or to convert to.
 const TYPES: [&str; 6] = ["to", "dtype", "output_dtype", "output_datatype", "softmax_precision", "stash_type"];
 
-/// Makes a graph compute in float32 where it computes in float16. One that depends on how float16 is laid out, or that does not
-/// say what type an output has, stays as it is.
+/// Makes a graph compute in float32 where it computes in float16. One that only moves float16, that depends on how it is laid out,
+/// or that does not say what type an output has, stays as it is.
 pub(super) fn widen(graph: &mut GraphProto) {
     disown(graph);
-    if !is_half(graph) || graph.output.iter().any(|output| element(output).is_none()) || !can_widen(&graph.node) {
+    let can_widen = can_widen(&graph.node) && graph.output.iter().all(|output| element(output).is_some());
+    if !is_half(graph) || !can_widen || !computes(graph) {
         return;
     }
     let mut names = names::all(graph);
@@ -79,6 +80,43 @@ fn can_widen(nodes: &[NodeProto]) -> bool {
     nodes.iter().all(|node| !depends(node) && node.bodies().all(|body| can_widen(&body.node)))
 }
 
+/// What moves numbers and is done with no type in particular.
+const MOVES: [&str; 11] = [
+    "Concat",
+    "Constant",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+];
+
+/// Whether anything may compute with float16. Where nothing does, not even the bits of what is no number may change.
+fn computes(graph: &GraphProto) -> bool {
+    let weights = graph.initializer.iter().filter(|weight| weight.data_type == FLOAT16).map(|weight| &weight.name);
+    let inputs = graph.input.iter().filter(|input| element(input) == Some(FLOAT16)).map(|input| &input.name);
+    let mut half: HashSet<&String> = weights.chain(inputs).collect();
+    for node in &graph.node {
+        let is_half_tensor = |attribute: &AttributeProto| attribute.t.as_ref().is_some_and(|t| t.data_type == FLOAT16);
+        let makes = node.attribute.iter().any(|attribute| is_half_type(attribute) || is_half_tensor(attribute));
+        let reads = node.input.iter().any(|name| half.contains(name));
+        match &*node.qualified() {
+            _ if node.bodies().next().is_some() => return true,
+            _ if !makes && !reads => {}
+            "Cast" if !makes => {}
+            "Shape" | "Size" => {}
+            "Cast" => half.extend(&node.output),
+            name if MOVES.contains(&name) => half.extend(&node.output),
+            _ => return true,
+        }
+    }
+    false
+}
+
 /// What takes numbers as they are, where others compute with them.
 const EXACT: [&str; 24] = [
     "Cast",
@@ -107,32 +145,70 @@ const EXACT: [&str; 24] = [
     "Where",
 ];
 
-/// Values that are converted to float16, and that nothing computes with before they are something else: whoever wrote that wants the
-/// rounding, or what is too large to become infinite. Where something computes with them, they are as exact as what it computes.
-fn rounded(graph: &GraphProto) -> HashSet<String> {
-    let casts = graph.node.iter().filter(|node| node.qualified() == "Cast" && node.attribute.iter().any(is_half_type));
-    let mut rounded: HashSet<String> = casts.flat_map(|node| node.output.iter().take(1)).cloned().collect();
-    let mut computed = HashSet::new();
-    for node in graph.node.iter().filter(|node| !EXACT.contains(&&*node.qualified())) {
-        computed.extend(node.input.iter().cloned());
-        node.bodies().for_each(|body| names::collect(body, &mut computed));
+/// How values that are converted to float16 are read. Whoever takes one as it is wants the rounding, or what is too large to become
+/// infinite. Who computes with it gets it as exact as what it computes.
+struct Conversions {
+    /// Values that a `Cast` makes.
+    made: HashSet<String>,
+    /// Names that are computed with, or read in bodies.
+    computed: HashSet<String>,
+    /// Names that are taken as they are, and of which more than the shape counts.
+    taken: HashSet<String>,
+}
+
+impl Conversions {
+    fn of(graph: &GraphProto) -> Conversions {
+        let casts = graph.node.iter().filter(|node| is_to_half(node));
+        let made = casts.flat_map(|node| node.output.iter().take(1)).cloned().collect();
+        let (mut computed, mut taken) = (HashSet::new(), HashSet::new());
+        for node in &graph.node {
+            node.bodies().for_each(|body| names::collect(body, &mut computed));
+            match &*node.qualified() {
+                "Shape" | "Size" => {}
+                name if EXACT.contains(&name) => taken.extend(node.input.iter().cloned()),
+                _ => computed.extend(node.input.iter().cloned()),
+            }
+        }
+        Conversions { made, computed, taken }
     }
-    rounded.retain(|name| !computed.contains(name));
-    rounded
+
+    /// Whether nobody computes with a converted value.
+    fn is_only_taken(&self, name: &str) -> bool {
+        self.made.contains(name) && !self.computed.contains(name)
+    }
+
+    /// Whether a converted value is computed with and also taken as it is.
+    fn is_both(&self, name: &str) -> bool {
+        self.made.contains(name) && self.computed.contains(name) && self.taken.contains(name)
+    }
+}
+
+fn is_to_half(node: &NodeProto) -> bool {
+    node.qualified() == "Cast" && node.attribute.iter().any(is_half_type)
 }
 
 /// Converts the weights and constants of a graph and its bodies, and what its nodes convert to.
 fn inside(graph: &mut GraphProto, fresh: &mut impl FnMut(&str) -> String) {
     graph.initializer.iter_mut().for_each(weight);
-    let rounded = rounded(graph);
+    let conversions = Conversions::of(graph);
+    // For what is read in both ways the name of the rounded one.
+    let mut rounded: HashMap<String, String> = HashMap::new();
     let mut nodes = Vec::with_capacity(graph.node.len());
     for mut node in std::mem::take(&mut graph.node) {
-        if node.output.first().is_some_and(|output| rounded.contains(output)) {
-            let wide = node.output[0].clone();
-            node.output[0] = fresh(&wide);
-            let back = cast(node.output[0].clone(), wide, FLOAT);
-            nodes.extend([node, back]);
+        if EXACT.contains(&&*node.qualified()) {
+            node.input
+                .iter_mut()
+                .filter_map(|name| Some((rounded.get(name)?, name)))
+                .for_each(|(to, name)| name.clone_from(to));
+        }
+        if let Some(output) = node.output.first().filter(|output| conversions.is_only_taken(output)).cloned() {
+            nodes.extend(round(node, fresh(&output), output));
             continue;
+        }
+        if let Some(output) = node.output.first().filter(|output| conversions.is_both(output)) {
+            let (half, wide) = (fresh(output), fresh(output));
+            rounded.insert(output.clone(), wide.clone());
+            nodes.extend(round(node.clone(), half, wide));
         }
         for attribute in &mut node.attribute {
             if is_half_type(attribute) {
@@ -147,6 +223,12 @@ fn inside(graph: &mut GraphProto, fresh: &mut impl FnMut(&str) -> String) {
         nodes.push(node);
     }
     graph.node = nodes;
+}
+
+/// A conversion to float16 and, behind it, back.
+fn round(mut node: NodeProto, half: String, wide: String) -> [NodeProto; 2] {
+    node.output[0].clone_from(&half);
+    [node, cast(half, wide, FLOAT)]
 }
 
 /// What a body says of its inputs and outputs is true of them as they are now.
@@ -215,6 +297,37 @@ mod tests {
         let author = author.node("Cast", &["y"], &["wide"], &[("to", Int(1))]);
         let found = author.answer(vec![TensorData::new(vec![true], [0usize; 0]), TensorData::from([1f32, 3.0])]);
         assert_eq!(found.unwrap(), [halves(&[2.0, 6.0]), TensorData::from([2f32, 6.0])]);
+    }
+
+    #[test]
+    fn what_is_computed_with_and_also_taken_as_it_is_is_rounded_for_who_takes_it() {
+        let author = Author::new(17).input("x", &[2]).output("taken", &[2]).output("given", &[2]).output("y", &[2]);
+        let author = author.node("Cast", &["x"], &["h"], &[("to", Int(10))]);
+        let author = author.node("Cast", &["h"], &["taken"], &[("to", Int(1))]);
+        let author = author.node("Identity", &["h"], &["i"], &[]).node("Cast", &["i"], &["given"], &[("to", Int(1))]);
+        let author = author.node("Sub", &["h", "h"], &["d"], &[]).node("Cast", &["d"], &["y"], &[("to", Int(1))]);
+        let found = author.answer(vec![TensorData::from([1.0001f32, 70000.0])]).unwrap();
+        let rounded = TensorData::from([1f32, f32::INFINITY]);
+        // The difference is that of the exact numbers: of infinities there is none.
+        assert_eq!(found, [rounded.clone(), rounded, TensorData::from([0f32, 0.0])]);
+    }
+
+    #[test]
+    fn float16_that_is_only_moved_keeps_its_bits() {
+        // Conversion would make another of a signalling NaN.
+        let bits = [0x7c01u16, 0x3c00, 0xfc02, 0x0001];
+        let halves = TensorData::new(bits.map(f16::from_bits).to_vec(), [2, 2]);
+        let author =
+            Author::new(17).input_of(FLOAT16, "x", &[2, 2]).input("z", &[2]).output_of(FLOAT16, "y", &[1, 2, 2]);
+        let author = author.output("w", &[2]).ints("front", &[1], &[0]).ints("all", &[2], &[1, 0]);
+        let author = author.node("Identity", &["x"], &["a"], &[]).node("Transpose", &["a"], &["b"], &[]);
+        let author = author.node("Gather", &["b", "all"], &["c"], &[]).node("Gather", &["c", "all"], &["d"], &[]);
+        let author = author.node("Transpose", &["d"], &["e"], &[]).node("Unsqueeze", &["e", "front"], &["y"], &[]);
+        // Who computes with other types changes nothing in that.
+        let author = author.node("Abs", &["z"], &["w"], &[]);
+        let found = author.answer(vec![halves, TensorData::from([-1f32, 2.0])]).unwrap();
+        let found: Vec<u16> = found[0].clone().try_into_vec::<f16>().unwrap().into_iter().map(f16::to_bits).collect();
+        assert_eq!(found, bits);
     }
 
     #[test]
