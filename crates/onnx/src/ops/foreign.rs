@@ -23,6 +23,8 @@ pub(crate) enum Foreign {
     Moved,
     /// It only asks which elements are equal: those of texts are numbered so that equal texts have equal numbers.
     Compared,
+    /// It moves them, and asks which are equal and which come first: those of texts are numbered in their order.
+    Ordered,
     /// It knows itself what to do with them.
     Taken,
 }
@@ -58,9 +60,21 @@ fn numbered(args: &mut Args<'_>, foreign: Foreign) -> Result<Option<Vec<Arc<str>
     }
     let mut pool: Vec<Arc<str>> = vec![Arc::from("")];
     let mut known: HashMap<Arc<str>, u32> = HashMap::new();
+    if foreign == Foreign::Ordered {
+        let texts = args.values.iter().flatten().filter_map(|value| match value {
+            Value::Texts(texts) => Some(texts.as_slice()),
+            _ => None,
+        });
+        pool.extend(texts.flatten().cloned());
+        pool.sort_unstable();
+        pool.dedup();
+    }
     for value in args.values.iter_mut().flatten() {
         let Value::Texts(texts) = value else { continue };
         let number = |text: &Arc<str>| {
+            if foreign == Foreign::Ordered {
+                return pool.partition_point(|own| own < text) as u32;
+            }
             let next = pool.len() as u32;
             if foreign == Foreign::Compared {
                 return *known.entry(Arc::clone(text)).or_insert_with(|| {
@@ -135,6 +149,30 @@ mod tests {
         let chosen = vec![Item::Tensor(TensorData::from([true, false])), table(), texts(&[1], &["n"])];
         assert_eq!(alone("Where", &[], chosen), Ok(texts(&[2, 2], &["a", "n", "c", "n"])));
         assert_eq!(alone("Shape", &[], vec![table()]), Ok(ints(&[2, 2])));
+    }
+
+    #[test]
+    fn texts_that_occur_once_or_more_are_found_in_their_order_or_the_given_one() {
+        let given = || texts(&[5], &["b", "é", "a", "", "b"]);
+        assert_eq!(alone("Unique", &[], vec![given()]), Ok(texts(&[4], &["", "a", "b", "é"])));
+        let as_given = [("sorted", Attribute::Int(0))];
+        assert_eq!(alone("Unique", &as_given, vec![given()]), Ok(texts(&[4], &["b", "é", "a", ""])));
+        let rows = texts(&[3, 2], &["b", "a", "a", "z", "b", "a"]);
+        assert_eq!(
+            alone("Unique", &[("axis", Attribute::Int(0))], vec![rows]),
+            Ok(texts(&[2, 2], &["a", "z", "b", "a"]))
+        );
+    }
+
+    #[test]
+    fn texts_are_written_to_places_but_not_added_up() {
+        let places = || Item::Tensor(TensorData::from([[2i64], [0]]));
+        let inputs = || vec![texts(&[3], &["a", "b", "c"]), places(), texts(&[2], &["x", "y"])];
+        assert_eq!(alone("ScatterND", &[], inputs()), Ok(texts(&[3], &["y", "b", "x"])));
+        let error = alone("ScatterND", &[("reduction", Attribute::Text("max"))], inputs()).unwrap_err();
+        assert!(error.contains("expects numbers and gets texts"), "{error}");
+        let inputs = vec![texts(&[3], &["a", "b", "c"]), ints(&[2, 0]), texts(&[2], &["x", "y"])];
+        assert_eq!(alone("ScatterElements", &[], inputs), Ok(texts(&[3], &["y", "b", "x"])));
     }
 
     #[test]

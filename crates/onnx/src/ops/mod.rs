@@ -96,6 +96,11 @@ impl Operator {
         Operator { foreign: Foreign::Compared, ..Operator::new(name, compile) }
     }
 
+    /// An operator that asks which elements come first, of texts as well as of numbers, and moves them.
+    const fn ordering(name: &'static str, compile: fn(&mut Build<'_>) -> Result<Kernel, OpError>) -> Operator {
+        Operator { foreign: Foreign::Ordered, ..Operator::new(name, compile) }
+    }
+
     /// An operator that knows itself what to do with texts and sequences.
     const fn of_any(name: &'static str, compile: fn(&mut Build<'_>) -> Result<Kernel, OpError>) -> Operator {
         Operator { foreign: Foreign::Taken, ..Operator::new(name, compile) }

@@ -6,6 +6,7 @@ use burn_backend::{Element, TensorData};
 use burn_dispatch::DispatchDevice;
 
 use super::arrange::{Walk, by_number, integers, placed, strides, zeros};
+use super::foreign::{Foreign, guarded};
 use super::gather::{Blocks, element_places};
 use super::generate::lengths;
 use super::select::{Cut, cut};
@@ -14,17 +15,18 @@ use crate::value::{OpError, Value, axis, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Col2Im", col2im),
-    Operator::new("Scatter", scatter_elements),
-    Operator::new("ScatterElements", scatter_elements),
-    Operator::new("ScatterND", |build| {
+    Operator::of_any("Scatter", scatter_elements),
+    Operator::of_any("ScatterElements", scatter_elements),
+    Operator::of_any("ScatterND", |build| {
         let reduction = Reduction::of(build)?;
-        Ok(Kernel::one(move |mut args| {
+        let kernel = Kernel::one(move |mut args| {
             let (x, at, updates) = (args.take(0)?, args.take(1)?, args.take(2)?);
             let blocks = Blocks::of(&x.shape(), at, 0)?;
             let mut dims = blocks.front;
             dims.extend_from_slice(&blocks.inner);
             scattered(x, updates, &dims, blocks.size, &blocks.places, reduction, args.device)
-        }))
+        });
+        Ok(guarded(kernel, reduction.of_texts()))
     }),
     Operator::new("TensorScatter", |build| {
         let given = build.attributes.int("axis", -2)?;
@@ -126,12 +128,13 @@ fn col2im(build: &mut Build<'_>) -> Result<Kernel, OpError> {
 fn scatter_elements(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let given = build.attributes.int("axis", 0)?;
     let reduction = Reduction::of(build)?;
-    Ok(Kernel::one(move |mut args| {
+    let kernel = Kernel::one(move |mut args| {
         let (x, at, updates) = (args.take(0)?, args.take(1)?, args.take(2)?);
         let wanted = at.shape();
         let places = element_places(&x.shape(), at, given)?;
         scattered(x, updates, &wanted, 1, &places, reduction, args.device)
-    }))
+    });
+    Ok(guarded(kernel, reduction.of_texts()))
 }
 
 /// What becomes of an element that is written to.
@@ -154,6 +157,14 @@ impl Reduction {
             "min" => Reduction::Min,
             other => return Err(OpError(format!("the reduction '{other}'"))),
         })
+    }
+
+    /// Texts can be written to places, but nothing can be computed of two.
+    fn of_texts(self) -> Foreign {
+        match self {
+            Reduction::None => Foreign::Moved,
+            _ => Foreign::Refused,
+        }
     }
 
     fn apply<T: Number>(self, old: T, new: T) -> T {

@@ -52,7 +52,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             Ok(vec![picked(x, 1, places.into_iter().map(Some), dims, args.device)?, indices])
         }))
     }),
-    Operator::new("Unique", |build| {
+    Operator::ordering("Unique", |build| {
         let sorted = build.attributes.flag("sorted", true)?;
         let given = if build.attributes.has("axis") { Some(build.attributes.int("axis", 0)?) } else { None };
         Ok(Kernel::many(move |mut args| {
