@@ -153,6 +153,17 @@ case("half_shifted", [("Cast", ["x"], ["h"], HALF), ("Reshape", ["h", "two"], ["
      weights={"two": i64([2, 1])})
 
 
+# Of integers a window that juts out counts as whole, and the last query in one direction sees all keys: only onnxruntime says what these are.
+for counts in (0, 1):
+    for kernel, pads in ((2, 0), (3, 1)):
+        single("QLinearAveragePool", {"x": np.arange(20, 245, 9, np.uint8).reshape(1, 1, 5, 5)}, name=f"integers_jut_out_{counts}_{kernel}",
+               weights={"s": f32(1), "z": np.uint8(0)}, order=["x", "s", "z", "s", "z"], types={"y": T.UINT8}, domain="com.microsoft",
+               kernel_shape=[kernel] * 2, strides=[2, 2], pads=[pads] * 4, ceil_mode=1, count_include_pad=counts)
+for queries in (1, 3, 5):
+    single("MultiHeadAttention", {"q": np.zeros((1, queries, 1), np.float32), "k": np.zeros((1, 5, 1), np.float32), "v": f32([[[1], [2], [4], [8], [16]]])},
+           name=f"last_of_{queries}_queries", domain="com.microsoft", num_heads=1, unidirectional=1)
+
+
 def emit(folder, name, nodes, inputs, outputs, weights, opset, types, answer=None, free=False):
     """Writes a case; whether onnxruntime has an answer."""
     options = onnxruntime.SessionOptions()
@@ -163,7 +174,7 @@ def emit(folder, name, nodes, inputs, outputs, weights, opset, types, answer=Non
     made = [value(key, types.get(key, T.FLOAT)) for key in outputs]
     held = [numpy_helper.from_array(np.asarray(x), key) for key, x in weights.items()]
     graph = helper.make_graph(nodes, name, given, made, held)
-    sets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
+    sets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=sets, ir_version=9)
     at = folder / name
     (at / "0").mkdir(parents=True, exist_ok=True)

@@ -154,7 +154,13 @@ fn binary(sheet: &mut Sheet<'_>, operator: &str) -> Result<(), OpError> {
 /// A pool, of channels that may come last.
 fn pool(sheet: &mut Sheet<'_>, operator: &str) -> Result<(), OpError> {
     let last = sheet.attributes.flag("channels_last", false)?;
-    let (x, attributes) = (real(sheet, 0)?, sheet.rest(&["channels_last"]));
+    let counts = sheet.attributes.flag("count_include_pad", false)?;
+    // Of integers onnxruntime counts a window that juts out as whole, where that of floats ends with the padding.
+    let (operator, except): (_, &[&str]) = match operator {
+        "AveragePool" if counts => ("uncork::WholeAveragePool", &["channels_last", "count_include_pad"]),
+        operator => (operator, &["channels_last"]),
+    };
+    let (x, attributes) = (real(sheet, 0)?, sheet.rest(except));
     let x = if last { channels_first(sheet, &x) } else { x };
     let y = sheet.value(operator, &[&x], attributes);
     let y = if last { channels_last(sheet, &y) } else { y };

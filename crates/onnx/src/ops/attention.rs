@@ -18,6 +18,8 @@ pub(super) const OPERATORS: &[Operator] = &[Operator::new("Attention", |build| {
 /// The attributes of a node.
 pub(super) struct Attention {
     pub(super) causal: bool,
+    /// Whether the last query looks at all keys though it is causal.
+    pub(super) last_sees_all: bool,
     /// Heads of the queries, and of keys and values; needed where these come with their heads side by side.
     pub(super) heads: [Option<usize>; 2],
     pub(super) scale: Option<f32>,
@@ -59,6 +61,7 @@ impl Attention {
         let mode = attributes.int("qk_matmul_output_mode", 0)?;
         Ok(Attention {
             causal: attributes.flag("is_causal", false)?,
+            last_sees_all: false,
             heads: [heads("q_num_heads")?, heads("kv_num_heads")?],
             scale,
             softcap: attributes.float("softcap", 0.0)?,
@@ -149,8 +152,9 @@ impl Attention {
             let offset = filled.map_or(before as i64, |filled| filled - steps as i64);
             for step in 0..steps as i64 {
                 let at = step + offset;
+                let causal = self.causal && !(self.last_sees_all && step + 1 == steps as i64);
                 numbers.extend((0..keys as i64).map(|key| {
-                    let sees = (!self.causal || key <= at)
+                    let sees = (!causal || key <= at)
                         && (left < 0 || at - key <= left)
                         && (right < 0 || key - at <= right)
                         && filled.is_none_or(|filled| key < filled);

@@ -41,6 +41,8 @@ impl MultiHead {
             hidden: attributes.float("mask_filter_value", -10000.0)?,
             attention: Attention {
                 causal: attributes.flag("unidirectional", false)?,
+                // Whoever joins old keys and new ones himself gives one query for all of them.
+                last_sees_all: true,
                 heads: [Some(heads); 2],
                 scale,
                 softcap: 0.0,
@@ -214,5 +216,18 @@ mod tests {
         let each = TensorData::from([[[1i32, 1, 0]; 3], [[1, 0, 0]; 3]]);
         assert_eq!(mean_of_seen(each), seen(1.5, 1.0));
         assert!(mean_of_seen(TensorData::from([[1i32, 1], [1, 0]])).unwrap_err().contains("a mask of shape [2, 2]"));
+    }
+
+    #[test]
+    fn the_last_query_of_one_direction_looks_at_all_keys_also_where_there_are_fewer_queries() {
+        let values = || TensorData::from([[[1f32], [2.0], [3.0], [10.0]]]);
+        let answer = |queries: usize| {
+            let zeros = |count: usize| TensorData::new(vec![0f32; count], [1, count, 1]);
+            let attributes = [("num_heads", Int(1)), ("unidirectional", Int(1))];
+            let inputs = [("q", zeros(queries)), ("k", zeros(4)), ("v", values())];
+            alone(17, "com.microsoft::MultiHeadAttention", &attributes, inputs)
+        };
+        assert_eq!(answer(1), Ok(TensorData::from([[[4f32]]])));
+        assert_eq!(answer(3), Ok(TensorData::from([[[1f32], [1.5], [4.0]]])));
     }
 }

@@ -18,6 +18,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("GlobalAveragePool", |_| global(B::float_mean_dim)),
     Operator::new("GlobalMaxPool", |_| global(B::float_max_dim)),
     Operator::new("MaxPool", max),
+    Operator::new("uncork::WholeAveragePool", |build| {
+        let pool = Pool::of(build)?;
+        Ok(Kernel::one(move |mut args| pool.sums(args.take(0)?, Divisor::Whole, args.device)))
+    }),
 ];
 
 /// The padding as burn's pools take it, the same on both sides.
@@ -179,4 +183,30 @@ pub(super) fn global(f: impl Fn(Handle, usize) -> Handle + Send + Sync + 'static
         dims[2..].fill(1);
         Value::Float(y).reshape(dims)
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use super::super::alone::alone;
+    use crate::author::Attribute::{Int, Ints};
+
+    #[test]
+    fn a_window_of_integers_that_juts_out_counts_as_whole_where_padding_counts() {
+        let attributes = |counts| {
+            let size = |name| (name, Ints(&[2, 2]));
+            [size("kernel_shape"), size("strides"), ("ceil_mode", Int(1)), ("count_include_pad", Int(counts))]
+        };
+        let pooled = |counts| {
+            let x = TensorData::new(vec![8u8, 8, 8, 8, 8, 8, 8, 8, 8], [1, 1, 3, 3]);
+            let scale = || TensorData::new(vec![1f32], [0usize; 0]);
+            let zero = || TensorData::new(vec![0u8], [0usize; 0]);
+            let inputs = [("x", x), ("s", scale()), ("z", zero()), ("t", scale()), ("n", zero())];
+            alone(17, "com.microsoft::QLinearAveragePool", &attributes(counts), inputs)
+        };
+        let of = |numbers: [u8; 4]| Ok(TensorData::new(numbers.to_vec(), [1, 1, 2, 2]));
+        assert_eq!(pooled(1), of([8, 4, 4, 2]));
+        assert_eq!(pooled(0), of([8, 8, 8, 8]));
+    }
 }

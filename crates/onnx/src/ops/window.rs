@@ -154,6 +154,8 @@ pub(super) enum Divisor {
     Inside,
     /// The same and the padding in it.
     Padded,
+    /// All that the window could hold, also what is beyond the padding.
+    Whole,
 }
 
 impl<const D: usize> Window<D> {
@@ -253,6 +255,7 @@ impl<const D: usize> Window<D> {
             let inside = all.clone().filter_map(|at| at.checked_sub(before).filter(|&at| at < length));
             let parts = match divisor {
                 Divisor::One => 1,
+                Divisor::Whole => self.kernel[i],
                 Divisor::Inside => inside.clone().count(),
                 Divisor::Padded => all.filter(|&at| at < length + before + behind).count(),
             };
