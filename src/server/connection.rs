@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -29,6 +29,7 @@ use tokio::time::Instant;
 
 use super::Options;
 use super::arrival::Arrival;
+use super::closing::wait_until_true;
 use super::grpc;
 use super::guard::Guard;
 use super::http2::{self, Line, Spoken};
@@ -489,26 +490,6 @@ async fn serve_http1(
         }
     }
     guard.finish(&counter.refusals).await;
-}
-
-/// Returns when the value is true, or when nobody is left to make it so.
-async fn wait_until_true(value: &mut watch::Receiver<bool>) {
-    // To ask takes a lock that all who wait share. Who has asked once is woken, and need not ask again before the value has changed.
-    let seen = value.clone();
-    let mut asked_by: Option<Waker> = None;
-    let mut waiting = pin!(value.wait_for(|&value| value));
-    poll_fn(|cx| {
-        let has_asked = asked_by.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
-        if has_asked && matches!(seen.has_changed(), Ok(false)) {
-            return Poll::Pending;
-        }
-        // A task that has used up its turn is told to come again, and has not asked.
-        let asks = tokio::task::coop::has_budget_remaining();
-        let polled = waiting.as_mut().poll(cx).map(drop);
-        asked_by = asks.then(|| cx.waker().clone());
-        polled
-    })
-    .await;
 }
 
 /// Counts its request as answered when it goes, whether the answer was made or the client left first.

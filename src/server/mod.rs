@@ -10,6 +10,7 @@ mod arrival;
 mod body;
 mod call;
 mod chunks;
+mod closing;
 mod connection;
 mod decimals;
 mod docs;
