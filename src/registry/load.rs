@@ -12,7 +12,7 @@ use super::spec::{Build, ModelSpec, Remotes, Runners, Source, cores};
 use crate::onnx::{OnnxError, OnnxModel};
 use crate::opaque;
 use crate::runner::synthetic::Synthetic;
-use crate::runner::{Device, Remote, Runner, Signature};
+use crate::runner::{Device, Runner, Signature};
 use crate::tensor::{Data, DataType, Tensor, Tensors};
 use crate::upstream::{Settings, Upstream};
 use crate::worker::{Limits, Program, Workers};
@@ -87,10 +87,7 @@ pub(crate) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
         Source::Remote(Remotes { platform, remote }) => {
             let threads = spec.runners.min(cores());
             let away = Away::start(&spec.name, Arc::clone(remote), threads.get());
-            let away = away.map_err(|error| format!("cannot start a thread: {error}"))?;
-            let runner = away.clone();
-            let build: Build = Arc::new(move |_| Ok(Box::new(runner.clone())));
-            Ok(Loaded { away: Some(away), ..Loaded::plain(*platform, remote.signature().clone(), build)? })
+            Loaded::away(*platform, away.map_err(|error| format!("cannot start a thread: {error}"))?)
         }
         Source::Worker(program) => worker(spec, program.clone()),
         Source::Upstream(settings) => upstream(spec, settings.clone()),
@@ -109,6 +106,13 @@ impl Loaded {
         let (platform, labels) = (platform.into(), Vec::new());
         Ok(Loaded { platform, signature, labels, alone: None, is_single, example, rehearses, build, away: None })
     }
+
+    /// The same of a model that is run somewhere else.
+    fn away(platform: impl Into<Cow<'static, str>>, away: Away) -> Result<Loaded, String> {
+        let (signature, runner) = (Runner::signature(&away).clone(), away.clone());
+        let build: Build = Arc::new(move |_| Ok(Box::new(runner.clone())));
+        Ok(Loaded { away: Some(away), ..Loaded::plain(platform, signature, build)? })
+    }
 }
 
 /// Starts the model's workers.
@@ -123,10 +127,7 @@ fn worker(spec: &ModelSpec, program: Program) -> Result<Loaded, String> {
     let begin = async move { Workers::start(&name, program, limits).await };
     let begun = Away::begin(&spec.name, begin, threads).map_err(|error| format!("cannot start a thread: {error}"))?;
     let (away, workers) = begun.map_err(|error| error.to_string())?;
-    let runner = away.clone();
-    let build: Build = Arc::new(move |_| Ok(Box::new(runner.clone())));
-    let loaded = Loaded::plain(workers.platform().to_owned(), workers.signature().clone(), build)?;
-    let loaded = Loaded { away: Some(away), ..loaded };
+    let loaded = Loaded::away(workers.platform().to_owned(), away)?;
     Ok(match workers.example() {
         Some(example) => Loaded { example: example.clone(), rehearses: true, ..loaded },
         None => loaded,
@@ -138,10 +139,8 @@ fn upstream(spec: &ModelSpec, settings: Settings) -> Result<Loaded, String> {
     let most = (spec.max_latency * ANSWER_CAPS).max(LEAST_ANSWER).min(spec.stuck_after);
     let connect = async move { Upstream::connect(settings, most).await };
     let begun = Away::begin(&spec.name, connect, spec.runners.min(cores()).get());
-    let (away, upstream) = begun.map_err(|error| format!("cannot start a thread: {error}"))??;
-    let runner = away.clone();
-    let build: Build = Arc::new(move |_| Ok(Box::new(runner.clone())));
-    Ok(Loaded { away: Some(away), ..Loaded::plain("upstream", upstream.signature().clone(), build)? })
+    let (away, _) = begun.map_err(|error| format!("cannot start a thread: {error}"))??;
+    Loaded::away("upstream", away)
 }
 
 #[cfg(feature = "onnx")]

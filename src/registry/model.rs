@@ -213,7 +213,7 @@ impl Model {
         &self.spec.version
     }
 
-    /// What runs it: `onnx_burn`, `burn` (a module), `synthetic`, or what the program that built its runners calls it.
+    /// What runs it: `onnx_burn`, `burn` (a module), `synthetic`, `upstream`, or what its worker or the program that built its runners calls it.
     pub fn platform(&self) -> &str {
         &self.platform
     }

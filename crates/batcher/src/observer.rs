@@ -9,8 +9,8 @@ use crate::{BatchError, Error};
 
 /// Hears what happens in one batcher, in the moment in which it happens. Each method does nothing unless it is written.
 ///
-/// All but [`refused`](Observer::refused) are called by the task that also releases the batches: they must neither wait nor
-/// take long. `at` counts from the start of the batcher's pool ([`Batcher::now`](crate::Batcher::now)).
+/// All but [`refused`](Observer::refused) are called one at a time, where batches are released: on the runtime, on a runner's thread, or by whoever
+/// starts the batcher. They must neither wait nor take long. `at` counts from the start of the batcher's pool ([`Batcher::now`](crate::Batcher::now)).
 pub trait Observer: Send + Sync {
     /// A batch goes to a runner. Whoever begins a span for it says so, and the callers are told.
     fn released(&self, _at: Instant, _batch: &Released<'_>) -> Option<SpanRef> {

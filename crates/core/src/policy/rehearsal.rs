@@ -11,7 +11,7 @@ use crate::estimator::{Fit, Instant};
 /// Idle time after which an estimate is put to the test, in batch times. Less: quicker back from a stall. More: less of a
 /// model that is truly too slow for its cap is spent on tests; this is a fifth of its time.
 const DOUBT_AFTER: u32 = 4;
-/// The longest that an estimate which no test has confirmed goes untested.
+/// The longest that an estimate waits for its first test.
 const LONGEST_IN_DOUBT: Duration = Duration::from_secs(1);
 /// How many times larger than all that were tried the next size is.
 const GROWTH: usize = 2;
@@ -38,8 +38,8 @@ pub(super) struct Rehearsals {
     refused: Option<usize>,
     /// Whether the next test is wanted at once: a batch was given up, and it is to be seen whether others come back.
     is_urgent: bool,
-    /// Whether the last test has confirmed that, and no batch of callers has run since.
-    is_confirmed: bool,
+    /// Whether a test has ended, however, and no batch of callers has run since.
+    is_tested: bool,
 }
 
 /// A rehearsal that is wanted.
@@ -82,7 +82,7 @@ impl Rehearsals {
             full: 0,
             refused: None,
             is_urgent: false,
-            is_confirmed: false,
+            is_tested: false,
         }
     }
 
@@ -100,7 +100,7 @@ impl Rehearsals {
     pub(super) fn wanted(&self, known: Known<'_>) -> Option<Wanted> {
         if let Some(rows) = self.refused {
             let wait = known.time(rows).saturating_mul(DOUBT_AFTER);
-            let wait = if self.is_confirmed { wait } else { wait.min(LONGEST_IN_DOUBT) };
+            let wait = if self.is_tested { wait } else { wait.min(LONGEST_IN_DOUBT) };
             let wait = if self.is_urgent { Duration::ZERO } else { wait };
             let rows = known.sizes.padded(rows.min(self.tried)).min(known.max_batch);
             return Some(Wanted { rows, at: known.free_since + wait, is_test: true });
@@ -147,7 +147,7 @@ impl Rehearsals {
     /// A batch of callers has been released; `is_full` if it is as large as allowed.
     pub(super) fn released(&mut self, is_full: bool) {
         self.full += usize::from(is_full);
-        (self.refused, self.is_confirmed) = (None, false);
+        (self.refused, self.is_tested) = (None, false);
     }
 
     /// A rehearsal has begun.
@@ -158,7 +158,7 @@ impl Rehearsals {
     /// A rehearsal of so many rows is back; says whether it can be learned from.
     pub(super) fn landed(&mut self, rows: usize, has_succeeded: bool) -> bool {
         if rows <= self.tried {
-            self.is_confirmed = true;
+            self.is_tested = true;
             return has_succeeded;
         }
         if !has_succeeded {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_waits_its_time_without_a_caller_and_longer_once_it_was_confirmed() {
+    fn a_test_waits_its_time_without_a_caller_and_longer_once_there_was_one() {
         let mut pool = Dispatcher::new(1);
         let slow = pool.open(lane(1000, 8, 8));
         let refused = |pool: &mut Dispatcher, now| {

@@ -56,8 +56,9 @@ pub trait Runner: Send {
         self.run(batch)
     }
 
-    /// Whether [`run`](Self::run) can fail with [`RunnerError::Input`] or [`RunnerError::Rows`]. If so, a copy of each batch's inputs is kept while it
-    /// runs, to run others' rows again.
+    /// Whether [`run`](Self::run) can fail for some rows of a batch alone: with [`RunnerError::Input`], [`Rows`](RunnerError::Rows),
+    /// [`Row`](RunnerError::Row) or [`FailedRows`](RunnerError::FailedRows). If so, a copy of each batch's inputs is kept while it runs, to run
+    /// others' rows again.
     fn may_refuse(&self) -> bool {
         true
     }
