@@ -546,15 +546,17 @@ async fn answer(counter: Counter, mut request: Request<Body>, peer: Option<Socke
     }
     let line = request.extensions_mut().remove::<Line>();
     let is_grpc = line.is_some();
-    let answering: Pin<Box<dyn Future<Output = _> + Send>> = match line {
-        Some(line) => {
+    let refused = request.extensions_mut().remove::<Refusal>();
+    let answering: Pin<Box<dyn Future<Output = _> + Send>> = match (refused, line) {
+        (Some(refusal), line) => {
+            let refused = if line.is_some() { grpc::refused(refusal) } else { refusal.into_response() };
+            Box::pin(std::future::ready(Ok(refused)))
+        }
+        (None, Some(line)) => {
             let desk = grpc::Desk::new(&quick, line, arrival, span.clone());
             Box::pin(async move { Ok(desk.answer(request).await) })
         }
-        None => match request.extensions_mut().remove::<Refusal>() {
-            Some(refusal) => Box::pin(std::future::ready(Ok(refusal.into_response()))),
-            None => Box::pin(hyper::service::Service::call(&TowerToHyperService::new(router), request)),
-        },
+        (None, None) => Box::pin(hyper::service::Service::call(&TowerToHyperService::new(router), request)),
     };
     let mut response = match AssertUnwindSafe(answering).catch_unwind().await {
         Ok(Ok(response)) => response,

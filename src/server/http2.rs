@@ -99,11 +99,18 @@ pub(super) fn check<B>(request: &Request<B>, options: &Options) -> Result<(), Re
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, other) = (hosts.next(), hosts.next());
     let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
-    let differs = host.zip(authority).is_some_and(|(host, own)| !host.as_bytes().eq_ignore_ascii_case(own));
+    let differs = host
+        .zip(authority)
+        .is_some_and(|(host, own)| !without_its_port(host.as_bytes()).eq_ignore_ascii_case(without_its_port(own)));
     if differs || other.is_some() {
         return Err(Refusal::bad_request("the request names two hosts"));
     }
     Ok(())
+}
+
+/// A host without the port that its scheme has anyway.
+fn without_its_port(host: &[u8]) -> &[u8] {
+    host.strip_suffix(b":443").or(host.strip_suffix(b":80")).unwrap_or(host)
 }
 
 /// A connection as its requests see it.

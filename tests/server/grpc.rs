@@ -743,4 +743,7 @@ async fn a_call_is_a_post_of_a_path_alone() {
         let answer = tokio::time::timeout(HANGS, client.0.clone().send_request(request)).await.unwrap().unwrap();
         assert_eq!(answer.headers()["grpc-status"], "12", "{uri}");
     }
+    let long = "x".repeat(20_000);
+    let called = client.raw(&path("ServerLive"), &[("x-long", long.as_str())], framed(&[])).await;
+    assert_eq!(called.status(), "8", "its head is too long: {called:?}");
 }

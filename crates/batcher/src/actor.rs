@@ -40,6 +40,8 @@ pub(super) enum Message<I, A> {
     Arrived(LaneId, Entry, Waiting<I, A>),
     /// Its caller has left.
     Departed(LaneId, Entry),
+    /// A request was refused for the time that batches of so many rows take.
+    Foreseen(LaneId, usize),
     /// Answer all that wait, then say so.
     Drain(LaneId, oneshot::Sender<()>),
     /// The last handle is gone: remove the queue once nothing waits or runs any more.
@@ -196,13 +198,18 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 // Nobody submits to a queue whose last handle is gone.
                 let Some(desk) = self.desks.get_mut(&lane) else { return };
                 self.dispatcher.arrive(lane, entry);
-                desk.waiting.insert(entry.id, waiting);
+                desk.seat(&entry, waiting);
                 self.make_room(lane, &entry);
             }
             Message::Departed(lane, entry) => {
                 let Some(desk) = self.desks.get_mut(&lane) else { return };
                 if self.dispatcher.depart(lane, &entry) {
                     desk.take(&entry);
+                }
+            }
+            Message::Foreseen(lane, rows) => {
+                if self.desks.contains_key(&lane) {
+                    self.dispatcher.doubt(lane, rows);
                 }
             }
             Message::Drain(lane, done) => {
@@ -221,9 +228,10 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
     /// Refuses who makes room for `newcomer`, until no more waits than may.
     fn make_room(&mut self, lane: LaneId, newcomer: &Entry) {
         let Some(desk) = self.desks.get_mut(&lane) else { return };
-        while let Some(full) = desk.bounds.full() {
+        while let Some(full) = desk.bounds.full(desk.held) {
             let now = self.clock.now();
-            let Some(gone) = self.dispatcher.make_room(now, lane, newcomer) else { return };
+            let beyond = desk.held.rows.saturating_sub(desk.bounds.waits().max_rows);
+            let Some(gone) = self.dispatcher.make_room(now, lane, newcomer, beyond) else { return };
             let Some(waiting) = desk.take(&gone) else { continue };
             let over_share = || Error::OverShare { retry_after: desk.bounds.retry_after() };
             let told = if gone.id == newcomer.id { full } else { over_share() };

@@ -89,10 +89,10 @@ impl Bounds {
         bytes.inspect_err(|_| self.rows.give_back(weight.rows))
     }
 
-    /// What is said to whom there is no room for, while more waits than may.
-    pub(super) fn full(&self) -> Option<Error> {
-        let passed =
-            [&self.rows, &self.bytes].into_iter().find(|meter| meter.used.load(Ordering::Acquire) > meter.bound)?;
+    /// What is said to whom there is no room for, where more is `held` than may wait.
+    pub(super) fn full(&self, held: Weight) -> Option<Error> {
+        let held = [(&self.rows, held.rows), (&self.bytes, held.bytes)];
+        let (passed, _) = held.into_iter().find(|(meter, held)| *held > meter.bound)?;
         Some(passed.full(passed.bound, self.retry_after))
     }
 

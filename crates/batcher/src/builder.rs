@@ -206,6 +206,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             observers: Arc::clone(&observers),
             executor: Box::new(executor),
             waiting: HashMap::new(),
+            held: Weight { rows: 0, bytes: 0 },
             drained: Vec::new(),
             closing: false,
         };
@@ -223,6 +224,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
                 caps: self.caps,
                 answering,
                 runners: pool.runners(),
+                rehearses: self.tried.is_some(),
                 waits_for_room: self.waits_for_room,
             }),
         }

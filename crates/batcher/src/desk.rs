@@ -32,6 +32,8 @@ pub(super) struct Desk<I, A> {
     pub(super) observers: Arc<Observers>,
     pub(super) executor: Box<dyn Executor<I, A>>,
     pub(super) waiting: HashMap<u64, Waiting<I, A>>,
+    /// What all of these take. More is admitted: what the actor has not heard of yet.
+    pub(super) held: Weight,
     /// Who wants to know when nothing waits or runs any more.
     pub(super) drained: Vec<oneshot::Sender<()>>,
     /// Whether the last handle is gone.
@@ -52,9 +54,18 @@ impl<I, A> Default for Boarded<I, A> {
 }
 
 impl<I, A> Desk<I, A> {
+    /// Takes in an item that has come to the queue.
+    pub(super) fn seat(&mut self, entry: &Entry, waiting: Waiting<I, A>) {
+        let Weight { rows, bytes } = self.held;
+        self.held = Weight { rows: rows + entry.rows, bytes: bytes + waiting.bytes };
+        self.waiting.insert(entry.id, waiting);
+    }
+
     /// Takes an item that has left the queue, and gives its room back.
     pub(super) fn take(&mut self, entry: &Entry) -> Option<Waiting<I, A>> {
         let waiting = self.waiting.remove(&entry.id)?;
+        let Weight { rows, bytes } = self.held;
+        self.held = Weight { rows: rows - entry.rows, bytes: bytes - waiting.bytes };
         self.bounds.leave(Weight { rows: entry.rows, bytes: waiting.bytes });
         Some(waiting)
     }

@@ -292,6 +292,18 @@ async fn the_room_of_a_queue_is_shared_by_callers_who_are_told_apart() {
     };
     let over_share = RefusalReason::Shed(ShedReason::OverShare);
     assert_eq!((told(over_share), told(RefusalReason::RowsBound)), (10, full));
+    // Whoever came first keeps his place, whatever is on its way behind him.
+    let running = submit(0, 1);
+    tokio::time::sleep(ms(1)).await;
+    let first = submit(100, 2);
+    let flood: Vec<_> = (1..100).map(|item| submit(item, 1)).collect();
+    first.await.expect("no panic").expect("answered");
+    let mut answered_of_flood = Vec::new();
+    for (item, outcome) in flood.into_iter().enumerate() {
+        answered_of_flood.extend(outcome.await.expect("no panic").ok().map(|_| item));
+    }
+    assert_eq!(answered_of_flood, (0..19).collect::<Vec<_>>());
+    running.await.expect("no panic").expect("answered");
     // Who is not told apart has no leeway.
     let fates = submit_at(&batcher, &[ms(0); 100]).await;
     assert!((20..=28).contains(&answered(&fates)), "{}", answered(&fates));
@@ -556,7 +568,7 @@ fn whoever_asks_behind_the_end_of_a_batcher_s_runtime_is_told_of_a_shutdown_and_
 async fn what_takes_longer_than_its_time_in_all_its_parts_is_refused_before_one_of_them_runs() {
     let (runner, notes) = (StandIn::new(ms(10), ms(1)), Notes::default());
     let start = |runners| {
-        let builder = runner.builder(ms(50), 8).runners(runners).seen(runner.warm());
+        let builder = runner.builder(ms(50), 8).runners(runners).seen(runner.warm()).rehearsing(8);
         builder.observer(notes.clone()).start(runner.clone())
     };
     // Eight rows take 18 ms: two such batches are in time, and not three.
@@ -568,5 +580,23 @@ async fn what_takes_longer_than_its_time_in_all_its_parts_is_refused_before_one_
     let [.., Note::Refused(RefusalReason::Shed(ShedReason::BatchTooLate), 1)] = notes.read()[..] else {
         panic!("{:?}", notes.read())
     };
-    assert_eq!(start(2).foresee(32, &Terms::now()), Ok(()), "by two runners");
+    let two = start(2);
+    assert_eq!((two.foresee(32, &Terms::now()), two.foresee(33, &Terms::now())), (Ok(()), Ok(())), "by two runners");
+    assert_eq!(two.foresee(41, &Terms::now()), late(54.0, 50.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_foreseen_by_an_estimate_that_is_not_true_any_more_is_answered_once_that_is_found_out() {
+    let runner = StandIn::new(ms(10), ms(1));
+    // As on a busy machine; in truth 18 ms.
+    let seen = vec![(1, ms(24)), (8, ms(40)), (1, ms(24)), (8, ms(40)), (1, ms(24)), (8, ms(40))];
+    let batcher = runner.builder(ms(50), 8).seen(seen).rehearsing(8).start(runner.clone());
+    assert!(batcher.foresee(16, &Terms::now()).is_err());
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let mut tries = 0;
+    while batcher.foresee(16, &Terms::now()).is_err() {
+        tries += 1;
+        assert!(tries < 100, "it is tested");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }

@@ -205,13 +205,22 @@ impl Dispatcher {
         self.touch(lane).queue.remove_entry(entry).is_some()
     }
 
-    /// With `entry` more waits than the driver has room for. Takes out who makes room: the newest of another caller who has more in its
-    /// priority, by weight, or else the entry itself. `None` if it waits no more.
-    pub fn make_room(&mut self, now: Instant, lane: LaneId, entry: &Entry) -> Option<Entry> {
+    /// With `entry` more waits than the driver has room for, by so many rows `beyond`. Takes out who makes room: the newest of another caller
+    /// who has more in its priority, by weight, or else the entry itself, as where such callers could not make room enough. `None` if it waits
+    /// no more.
+    pub fn make_room(&mut self, now: Instant, lane: LaneId, entry: &Entry, beyond: usize) -> Option<Entry> {
         let lane = self.touch(lane);
         let own = lane.queue.position(entry)?;
-        let at = lane.queue.in_place_of(own, 0..lane.queue.len()).unwrap_or(own);
+        let other = lane.queue.in_place_of(own, 0..lane.queue.len());
+        let at = other.filter(|_| lane.queue.spare_beside(own) >= beyond as u64).unwrap_or(own);
         lane.refuse(now, at..at + 1).pop()
+    }
+
+    /// Whoever drives the pool has refused a request for the time that batches of so many rows take. Where the lane has rows of its own, that
+    /// is put to the test.
+    pub fn doubt(&mut self, lane: LaneId, rows: usize) {
+        let rehearsals = &mut self.touch(lane).rehearsals;
+        rehearsals.as_mut().into_iter().for_each(|own| own.refused(rows));
     }
 
     /// Nothing will arrive any more: what waits is released without holding back.

@@ -192,6 +192,15 @@ impl Queue {
         left.compare(own).is_ge().then_some(at)
     }
 
+    /// Rows that others have waiting in the priority of the entry at `position` beyond what its caller has, by weight.
+    pub(super) fn spare_beside(&self, position: usize) -> u64 {
+        let Some(Entry { priority, caller, .. }) = self.get(position) else { return 0 };
+        let Some(own) = self.held.get(&(*priority, caller.id)) else { return 0 };
+        let part = |other: &Holding| own.rows * u64::from(other.weight.get()) / u64::from(own.weight.get());
+        let all = self.held.range((*priority, 0)..=(*priority, u64::MAX));
+        all.map(|(_, other)| other.rows.saturating_sub(part(other))).sum()
+    }
+
     /// Adds its rows to what its caller has.
     fn take_up(&mut self, entry: &Entry) {
         if entry.caller.id != 0 {

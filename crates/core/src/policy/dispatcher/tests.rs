@@ -63,13 +63,25 @@ fn where_there_is_no_room_the_newest_of_whoever_has_most_goes_whenever_it_is_due
     let of = |id, caller, within| Entry { caller: Caller { id: caller, ..Caller::default() }, ..entry(id, 0, within) };
     let [first, second, newcomer] = [of(0, 1, 50), of(1, 1, 500), of(2, 2, 100)];
     [first, second, newcomer].into_iter().for_each(|entry| pool.arrive(lane, entry));
-    assert_eq!(pool.make_room(at(0), lane, &newcomer), Some(second));
-    assert_eq!(pool.make_room(at(0), lane, &newcomer), Some(newcomer), "each has as much by now");
-    assert_eq!(pool.make_room(at(0), lane, &newcomer), None, "it waits no more");
+    assert_eq!(pool.make_room(at(0), lane, &newcomer, 1), Some(second));
+    assert_eq!(pool.make_room(at(0), lane, &newcomer, 1), Some(newcomer), "each has as much by now");
+    assert_eq!(pool.make_room(at(0), lane, &newcomer, 1), None, "it waits no more");
     let nobody = entry(3, 0, 50);
     pool.arrive(lane, nobody);
-    assert_eq!(pool.make_room(at(0), lane, &nobody), Some(nobody), "for those who are not told apart nobody goes");
+    assert_eq!(pool.make_room(at(0), lane, &nobody, 1), Some(nobody), "for those who are not told apart nobody goes");
     assert!(pool.queue(lane).iter().eq([&first]));
+}
+
+#[test]
+fn nobody_makes_room_for_one_for_whom_it_would_not_be_enough() {
+    let mut pool = Dispatcher::new(1);
+    let lane = pool.open(lane());
+    let of = |id, caller, rows| Entry { rows, caller: Caller { id: caller, ..Caller::default() }, ..entry(id, 0, 500) };
+    (0..16).for_each(|id| pool.arrive(lane, of(id, 1, 1)));
+    let newcomer = of(16, 2, 12);
+    pool.arrive(lane, newcomer);
+    assert_eq!(pool.make_room(at(0), lane, &newcomer, 8), Some(newcomer), "the other has four more");
+    assert_eq!(pool.queue(lane).rows(), 16);
 }
 
 #[test]
