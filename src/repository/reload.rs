@@ -115,8 +115,8 @@ impl Inner {
         shelf.unloaded.retain(|name, _| is_configured(name) || !was_configured(name));
         shelf.serving.retain(|name, _| !is_configured(name));
         shelf.configured = wanted;
-        shelf.tell_routes();
         let left = self.change_folder(shelf, folder);
+        shelf.tell_routes();
         self.see_off(left);
         let all_after = self.all_served();
         let named = |keys: &mut dyn Iterator<Item = &(String, String)>| {

@@ -12,7 +12,10 @@ impl Shelf {
                 tracing::info!(model = name, "from now on {}", said(new));
             }
         }
-        for name in self.told_routes.keys().filter(|name| !routes.contains_key(*name) && self.is_configured(name)) {
+        let is_over = |(name, told): &(&String, &Routes)| {
+            **told != Routes::default() && !routes.contains_key(*name) && self.is_configured(name)
+        };
+        for (name, _) in self.told_routes.iter().filter(is_over) {
             tracing::info!(model = name, "from now on {}", said(&Routes::default()));
         }
         self.told_routes = routes;

@@ -154,10 +154,12 @@ fn binary(sheet: &mut Sheet<'_>, operator: &str) -> Result<(), OpError> {
 /// A pool, of channels that may come last.
 fn pool(sheet: &mut Sheet<'_>, operator: &str) -> Result<(), OpError> {
     let last = sheet.attributes.flag("channels_last", false)?;
-    let counts = sheet.attributes.flag("count_include_pad", false)?;
+    // Windows jut out of the padding where their number is rounded up.
+    let (counts, juts) =
+        (sheet.attributes.flag("count_include_pad", false)?, sheet.attributes.flag("ceil_mode", false)?);
     // Of integers onnxruntime counts a window that juts out as whole, where that of floats ends with the padding.
     let (operator, except): (_, &[&str]) = match operator {
-        "AveragePool" if counts => ("uncork::WholeAveragePool", &["channels_last", "count_include_pad"]),
+        "AveragePool" if counts && juts => ("uncork::WholeAveragePool", &["channels_last", "count_include_pad"]),
         operator => (operator, &["channels_last"]),
     };
     let (x, attributes) = (real(sheet, 0)?, sheet.rest(except));
