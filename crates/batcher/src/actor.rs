@@ -40,8 +40,6 @@ pub(super) enum Message<I, A> {
     Arrived(LaneId, Entry, Waiting<I, A>),
     /// Its caller has left.
     Departed(LaneId, Entry),
-    /// A request was refused for the time that batches of so many rows take.
-    Foreseen(LaneId, usize),
     /// Answer all that wait, then say so.
     Drain(LaneId, oneshot::Sender<()>),
     /// The last handle is gone: remove the queue once nothing waits or runs any more.
@@ -205,11 +203,6 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 let Some(desk) = self.desks.get_mut(&lane) else { return };
                 if self.dispatcher.depart(lane, &entry) {
                     desk.take(&entry);
-                }
-            }
-            Message::Foreseen(lane, rows) => {
-                if self.desks.contains_key(&lane) {
-                    self.dispatcher.doubt(lane, rows);
                 }
             }
             Message::Drain(lane, done) => {

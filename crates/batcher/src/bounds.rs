@@ -13,10 +13,13 @@ use tokio::time::timeout;
 use super::observer::Waits;
 use super::{Caller, Weight};
 use crate::Error;
-use uncork_core::estimator::Fit;
+use uncork_core::estimator::{Fit, Instant};
 
 /// What may be on its way to the actor beyond a bound, as a part of it. It has no more to do than to read what has come.
 const LEEWAY: usize = 2;
+
+/// How often a request goes on that is expected to be late. Were none to, nothing would correct an estimate that a stall has left.
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 /// What waits now, against its bounds. Shared by all callers and the actor.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub(super) struct Bounds {
     most_rows: AtomicUsize,
     /// What is known of batch times, once it can be relied on.
     fit: std::sync::Mutex<Option<Fit>>,
+    /// When a request was let through last that was expected to be late.
+    tried: std::sync::Mutex<Instant>,
     /// Whether a batch was given up, and none has come back since.
     is_stuck: AtomicBool,
     /// Held by whoever is the next to get room: first come, first served.
@@ -55,6 +60,7 @@ impl Bounds {
             retry_after,
             most_rows: AtomicUsize::new(usize::MAX),
             fit: std::sync::Mutex::default(),
+            tried: std::sync::Mutex::new(Instant::EPOCH),
             is_stuck: AtomicBool::new(false),
             turn: Mutex::new(()),
             room: Notify::new(),
@@ -128,6 +134,16 @@ impl Bounds {
         let fit = self.fit.lock().unwrap_or_else(PoisonError::into_inner);
         let times = fit.as_ref().map(|fit| parts.filter_map(|rows| fit.predict(rows)));
         times.map_or(Duration::ZERO, |times| times.fold(Duration::ZERO, Duration::saturating_add))
+    }
+
+    /// Whether a request may go on that is expected to be late, because none has for a while.
+    pub(super) fn may_try(&self, now: Instant) -> bool {
+        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = now.since(*tried) >= BETWEEN_TRIES;
+        if is_due {
+            *tried = now;
+        }
+        is_due
     }
 
     pub(super) fn set_fit(&self, fit: &Fit) {

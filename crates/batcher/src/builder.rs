@@ -224,7 +224,6 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
                 caps: self.caps,
                 answering,
                 runners: pool.runners(),
-                rehearses: self.tried.is_some(),
                 waits_for_room: self.waits_for_room,
             }),
         }

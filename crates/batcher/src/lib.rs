@@ -215,7 +215,6 @@ struct Shared<I, A> {
     /// Kept free between the answer's due time and the end of the batch, for the way back to the caller.
     answering: Duration,
     runners: usize,
-    rehearses: bool,
     /// Whether items wait for room in the queue.
     waits_for_room: bool,
 }
@@ -305,8 +304,8 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
     }
 
     /// Refuses a request of so many rows, to be asked for in parts of at most [`most_rows`](Self::most_rows), that would be late though nothing
-    /// else waited or ran. Else those of its parts that are in time run for nothing, and again whenever its caller tries again. It refuses nothing
-    /// unless there are [rehearsals](Builder::rehearsing), which find out whether batches still take so long.
+    /// else waited or ran. Else those of its parts that are in time run for nothing, and again whenever its caller tries again. One
+    /// a second goes on all the same, and shows whether batches still take so long.
     pub fn foresee(&self, rows: usize, terms: &Terms) -> Result<(), Error> {
         let (shared, most) = (&*self.shared, self.most_rows());
         let within = shared.within(terms);
@@ -316,15 +315,14 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         let is_last_alone = (parts - 1) % shared.runners == 0;
         let last = if is_last_alone { rows - (parts - 1) * most } else { most };
         let alone = shared.bounds.time(std::iter::repeat_n(most, own - 1).chain([last]));
-        if alone <= within || !shared.rehearses {
+        let now = shared.clock.now();
+        if alone <= within || shared.bounds.may_try(now) {
             return Ok(());
         }
-        // An actor that is gone refuses everything by itself.
-        let _ = shared.inbox.send(Message::Foreseen(shared.lane, most));
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let told = Error::Late { predicted_ms: ms(alone), deadline_ms: ms(within), retry_after: None };
         let reason = RefusalReason::Shed(ShedReason::BatchTooLate);
-        shared.observers.refused(shared.clock.now(), &Refused { reason, items: 1, told: &told });
+        shared.observers.refused(now, &Refused { reason, items: 1, told: &told });
         Err(told)
     }
 

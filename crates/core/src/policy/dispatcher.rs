@@ -216,13 +216,6 @@ impl Dispatcher {
         lane.refuse(now, at..at + 1).pop()
     }
 
-    /// Whoever drives the pool has refused a request for the time that batches of so many rows take. Where the lane has rows of its own, that
-    /// is put to the test.
-    pub fn doubt(&mut self, lane: LaneId, rows: usize) {
-        let rehearsals = &mut self.touch(lane).rehearsals;
-        rehearsals.as_mut().into_iter().for_each(|own| own.refused(rows));
-    }
-
     /// Nothing will arrive any more: what waits is released without holding back.
     pub fn drain(&mut self, lane: LaneId) {
         self.touch(lane).draining = true;
