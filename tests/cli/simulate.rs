@@ -328,6 +328,7 @@ fn people_get_a_table_two_plots_who_won_and_what_the_caps_cost() {
 fn what_the_server_takes_around_a_batch_is_counted_and_said() {
     let (_, usual, _) = simulate("--poisson 3000 --for 2");
     assert!(usual.contains("each batch takes 0.2 ms of the server's own as well"), "{usual}");
+    assert!(usual.contains("1 ms of the 50 is kept free"), "{usual}");
     assert!(usual.contains("at most 14,884 rows a second in time"), "128 rows in 8.6 ms: {usual}");
     let (_, model_alone, _) = simulate("--poisson 3000 --for 2 --server-ms 0");
     assert!(!model_alone.contains("server's own"), "{model_alone}");
@@ -349,8 +350,7 @@ fn a_server_that_is_too_slow_for_its_cap_is_told_as_such() {
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(out.contains("not even a batch of one row is in time"), "{out}");
     let advice = out.split_whitespace().collect::<Vec<_>>().join(" ");
-    let expected =
-        "A batch of one row takes 60.7 ms on average, which is beyond the cap of 50 ms: no number of runners helps.";
+    let expected = "A batch of one row takes 60.7 ms on average, which is, with the way back, beyond the cap of 50 ms: no number of runners helps.";
     assert!(advice.contains(expected), "{advice}");
 }
 

@@ -12,6 +12,7 @@ use super::executor::{BatchError, Executor, Work};
 use super::observer::{Learned, Observer, Observers};
 use super::pool::Pool;
 use super::{Batcher, Caps, Shared, Weight};
+use uncork_core::front::kept_for_answering;
 use uncork_core::policy::{BatchSizes, Cork, Lane, Policy};
 
 /// Rows that may wait unless said otherwise, or eight batches if that is more. The latency cap refuses long before on all
@@ -19,9 +20,6 @@ use uncork_core::policy::{BatchSizes, Cork, Lane, Policy};
 const DEFAULT_QUEUE_ROWS: usize = 16_384;
 /// Bytes that may wait unless said otherwise.
 const DEFAULT_QUEUE_BYTES: usize = 256 << 20;
-/// Share of the latency cap, and the most, that is kept for handing answers back and writing them out.
-const ANSWERING_SHARE: u32 = 50;
-const ANSWERING_MOST: Duration = Duration::from_millis(1);
 
 /// Builds a [`Batcher`].
 #[must_use = "nothing runs until it is started"]
@@ -184,7 +182,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         let pool = self.pool.unwrap_or_else(|| Pool::new(&self.name, self.runners));
         let clock = pool.clock();
         let lane = Lane::new(self.policy, self.caps.max_batch).weighing(self.weight);
-        let answering = (self.caps.max_latency / ANSWERING_SHARE).min(ANSWERING_MOST);
+        let answering = kept_for_answering(self.caps.max_latency);
         let mut lane = lane.padding_to(self.sizes);
         if let Some(tried) = self.tried {
             lane = lane.rehearsing(tried, self.caps.max_latency - answering);

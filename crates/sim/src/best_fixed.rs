@@ -124,6 +124,7 @@ mod tests {
             policy,
             weight: std::num::NonZeroUsize::MIN,
             tried: None,
+            way_back: Duration::ZERO,
             warm: false,
         };
         Scenario { runners: 1, models: vec![model], seed: 1, timer: Duration::ZERO }

@@ -25,6 +25,8 @@ pub struct Model {
     /// Where it has rows of its own to rehearse with: the most that were tried in a batch when it starts. Of a request, no more
     /// rows come than are tried by then.
     pub tried: Option<usize>,
+    /// Kept free of every deadline for the way back to the caller: the policy knows of deadlines sooner by this.
+    pub way_back: Duration,
     /// Whether batches were timed before the first request, as a server does; else nothing is known at the start.
     pub warm: bool,
 }
@@ -49,7 +51,7 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
         let lane = Lane::new(model.policy, model.max_batch).weighing(model.weight);
         let lane = lane.padding_to(model.service.sizes.clone());
         let mut lane = match model.tried {
-            Some(tried) => lane.rehearsing(tried, model.max_latency),
+            Some(tried) => lane.rehearsing(tried, model.max_latency.saturating_sub(model.way_back)),
             None => lane,
         };
         if model.warm {
@@ -60,10 +62,10 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
         }
         let lane = dispatcher.open(lane);
         debug_assert_eq!(lane, tracks.len());
-        let Model { service, max_latency, max_batch, warm, .. } = model;
+        let Model { service, max_latency, max_batch, way_back, warm, .. } = model;
         // The warm-up had the first batch.
         let launched = u64::from(warm);
-        tracks.push(Track { service, max_latency, max_batch, launched, outcome: Outcome::new(max_latency) });
+        tracks.push(Track { service, max_latency, max_batch, way_back, launched, outcome: Outcome::new(max_latency) });
     }
     let mut engine = Engine {
         now: Instant::EPOCH,
@@ -100,6 +102,7 @@ struct Track {
     service: Service,
     max_latency: Duration,
     max_batch: usize,
+    way_back: Duration,
     launched: u64,
     outcome: Outcome,
 }
@@ -109,6 +112,11 @@ struct Flight {
     took: Duration,
     ticket: u64,
     late: usize,
+}
+
+/// A request with the deadline that its caller gave it.
+fn as_asked(entry: &Entry, way_back: Duration) -> Entry {
+    Entry { deadline: entry.deadline + way_back, ..*entry }
 }
 
 impl Engine {
@@ -131,9 +139,10 @@ impl Engine {
                 let within = arrival.within.map_or(track.max_latency, |own| own.min(track.max_latency));
                 let rows = arrival.rows.clamp(1, self.dispatcher.most_rows(arrival.model));
                 let Arrival { at, priority, caller, .. } = arrival;
-                let entry = Entry { id: self.next_id, arrival: at, deadline: at + within, rows, priority, caller };
+                let deadline = at + within.saturating_sub(track.way_back);
+                let entry = Entry { id: self.next_id, arrival: at, deadline, rows, priority, caller };
                 self.next_id += 1;
-                track.outcome.arrived(&entry);
+                track.outcome.arrived(&as_asked(&entry, track.way_back));
                 self.dispatcher.arrive(arrival.model, entry);
             }
             wake = self.obey(source).map(|at| Instant::from_nanos(at.as_nanos().next_multiple_of(self.timer)));
@@ -157,7 +166,7 @@ impl Engine {
                     let mut late = 0;
                     for entry in &entries {
                         late += usize::from(end > entry.deadline);
-                        track.outcome.answered(entry, end);
+                        track.outcome.answered(&as_asked(entry, track.way_back), end);
                         source.answered(lane, end);
                     }
                     self.flights.push(Flight { end, took: time, ticket, late });
@@ -173,7 +182,8 @@ impl Engine {
                 Step::Shed(Shed { lane, entries, .. }) => {
                     self.last = self.last.max(now);
                     for entry in &entries {
-                        self.tracks[lane].outcome.refused(entry);
+                        let track = &mut self.tracks[lane];
+                        track.outcome.refused(&as_asked(entry, track.way_back));
                         source.answered(lane, now);
                     }
                 }
@@ -207,6 +217,7 @@ mod tests {
             weight: NonZeroUsize::new(weight).expect("positive"),
             policy: Box::new(Cork),
             tried: None,
+            way_back: Duration::ZERO,
             warm: false,
         }
     }

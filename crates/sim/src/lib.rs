@@ -23,6 +23,7 @@
 //!     weight: NonZeroUsize::MIN,
 //!     policy: Box::new(Cork),
 //!     tried: None,
+//!     way_back: Duration::ZERO,
 //!     warm: true,
 //! };
 //! let scenario = Scenario { runners: 1, models: vec![model], seed: 1, timer: Duration::ZERO };

@@ -34,7 +34,16 @@ fn answered_within(
     let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3);
     let service = Service::affine(ms(base), ms(per_row));
     let (max_latency, weight) = (ms(cap), NonZeroUsize::MIN);
-    let model = Model { service, max_latency, max_batch, weight, policy: Box::new(Cork), tried: None, warm: true };
+    let model = Model {
+        service,
+        max_latency,
+        max_batch,
+        weight,
+        policy: Box::new(Cork),
+        tried: None,
+        way_back: Duration::ZERO,
+        warm: true,
+    };
     let each = callers.iter().zip(1..).flat_map(|(&(rate, rows, weight), id)| {
         let caller = Caller { id, weight: NonZeroU32::new(weight).expect("above 0"), ..Caller::default() };
         let caller = if are_told_apart { caller } else { Caller::default() };

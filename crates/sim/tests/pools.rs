@@ -43,6 +43,7 @@ fn outcomes(setups: &[Setup], runners: usize, seconds: u64) -> Vec<Outcome> {
         weight: NonZeroUsize::MIN,
         policy: Box::new(Cork),
         tried: None,
+        way_back: Duration::ZERO,
         warm: true,
     };
     let models = setups.iter().map(model).collect();

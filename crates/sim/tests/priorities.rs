@@ -23,8 +23,16 @@ fn flood_with_clumps(clump: usize) -> Outcome {
     let mut all: Vec<Arrival> = flood.chain(clumps).collect();
     all.sort_by_key(|arrival| arrival.at);
     let weight = NonZeroUsize::MIN;
-    let model =
-        Model { service, max_latency: ms(50), max_batch: 128, weight, policy: Box::new(Cork), tried: None, warm: true };
+    let model = Model {
+        service,
+        max_latency: ms(50),
+        max_batch: 128,
+        weight,
+        policy: Box::new(Cork),
+        tried: None,
+        way_back: Duration::ZERO,
+        warm: true,
+    };
     let scenario = Scenario { runners: 1, models: vec![model], seed: 7, timer: Duration::ZERO };
     run(scenario, &mut OpenLoop::new(all)).remove(0)
 }

@@ -324,6 +324,7 @@ impl Scenario {
             policy,
             weight: NonZeroUsize::MIN,
             tried: self.tried,
+            way_back: Duration::ZERO,
             warm: false,
         };
         uncork_sim::Scenario { runners: self.runners, models: vec![model], seed, timer }

@@ -20,6 +20,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use tokio::sync::oneshot;
 use uncork_batcher::{BatchError, Batcher, Caps, Executor, Ran, Terms, Weight};
 use uncork_core::estimator::Instant;
+use uncork_core::front::kept_for_answering;
 use uncork_core::policy::{Decision, Policy, Priority, Running, View};
 use uncork_sim::{Arrival, Service, Source};
 
@@ -35,7 +36,7 @@ const MS: u64 = 1_000_000;
 
 /// Those of a batcher with this cap on a clock that is stopped.
 fn habits(max_latency: Duration) -> Habits {
-    Habits { reserve: (max_latency / 50).min(Duration::from_millis(1)), timer: Duration::from_millis(1) }
+    Habits { reserve: kept_for_answering(max_latency), timer: Duration::from_millis(1) }
 }
 
 /// Every figure in which batcher and simulator disagree, as a sentence.

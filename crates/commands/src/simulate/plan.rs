@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::load::Load;
 use super::progress::{Progress, Watched};
+use uncork_core::front::kept_for_answering;
 use uncork_core::policy::{BatchSizes, Policy};
 use uncork_sim::{Model, Outcome, Scenario, Service, Several};
 
@@ -55,6 +56,7 @@ impl Plan {
             weight: subject.weight,
             policy,
             tried: Some(subject.tried.unwrap_or(subject.max_batch)), // a server has rows of its own
+            way_back: kept_for_answering(subject.max_latency),
             warm: !self.cold,
         };
         // The noise must not be drawn from the numbers that made the arrivals.
@@ -110,7 +112,8 @@ impl Plan {
 /// The most rows a second that can be answered in time: by the largest batch within both caps, on every runner.
 pub(super) fn capacity(service: &Service, max_latency: Duration, max_batch: usize, runners: usize) -> f64 {
     let factor = mean_factor(service);
-    let in_time = |rows: &usize| service.time(*rows).mul_f64(factor) <= max_latency;
+    let within = max_latency - kept_for_answering(max_latency);
+    let in_time = |rows: &usize| service.time(*rows).mul_f64(factor) <= within;
     let speed = |rows: usize| rows as f64 / service.time(rows).as_secs_f64() / factor;
     let rows = (1..=max_batch).rev().find(in_time);
     rows.map_or(0.0, |rows| speed(rows) * runners as f64)

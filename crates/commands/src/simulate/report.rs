@@ -11,6 +11,7 @@ use super::mix;
 use super::plan::{Plan, Subject, larger_batch, more_latency};
 use crate::layout::{grouped, listed, millis, ms, percent, table, wrap};
 use crate::plot;
+use uncork_core::front::kept_for_answering;
 use uncork_sim::{Class, Outcome, Service};
 
 /// On-time counts and latencies that differ by less, as a share, are taken as equal.
@@ -181,6 +182,12 @@ impl Report<'_> {
             format!("caps: {} ms, {} rows; {}", ms(model.max_latency), model.max_batch, start(self.plan)),
         ];
         lines.extend(servers_own(self.plan));
+        let kept = kept_for_answering(model.max_latency);
+        lines.push(format!(
+            "{} ms of the {} is kept free for the way back to the caller",
+            ms(kept),
+            ms(model.max_latency)
+        ));
         lines.extend(disturbances(&model.service).map(|what| format!("batch times: {what}")));
         lines.join("\n")
     }
@@ -335,7 +342,7 @@ impl Report<'_> {
         if self.plan.capacity(model) == 0.0 {
             let (alone, cap) = (ms(model.service.time(1)), ms(model.max_latency));
             return Some(format!(
-                "A batch of one row takes {alone} ms on average, which is beyond the cap of {cap} ms: no number of runners helps. Raise \
+                "A batch of one row takes {alone} ms on average, which is, with the way back, beyond the cap of {cap} ms: no number of runners helps. Raise \
                  the cap, or make the model faster."
             ));
         }

@@ -146,6 +146,7 @@ impl World {
             weight: m.weight,
             policy: m.policy(),
             tried: m.tried,
+            way_back: Duration::ZERO,
             warm: false,
         };
         let models = self.models.iter().map(model).collect();

@@ -96,8 +96,16 @@ impl Setup {
 
     pub(crate) fn scenario(&self, policy: Box<dyn Policy>, service: Service, runners: usize) -> Scenario {
         let (max_latency, max_batch) = (ms(self.max_latency), self.max_batch);
-        let model =
-            Model { service, max_latency, max_batch, weight: NonZeroUsize::MIN, policy, tried: None, warm: true };
+        let model = Model {
+            service,
+            max_latency,
+            max_batch,
+            weight: NonZeroUsize::MIN,
+            policy,
+            tried: None,
+            way_back: Duration::ZERO,
+            warm: true,
+        };
         Scenario { runners, models: vec![model], seed: 7, timer: Duration::ZERO }
     }
 

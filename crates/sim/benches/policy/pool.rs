@@ -55,6 +55,7 @@ fn outcomes(setups: [&Setup; 2], runners: usize, loads: [f64; 2], seed: u64, bou
         weight: NonZeroUsize::MIN,
         policy: Box::new(Cork),
         tried: None,
+        way_back: Duration::ZERO,
         warm: true,
     };
     let models = setups.into_iter().zip([usize::MAX, bound]).map(model).collect();
