@@ -404,7 +404,7 @@ SATURATION = [
     lines(
         "Refusals by reason",
         "batch_too_late: the next batch would answer it late. queue_too_long: the batches ahead of it take too long."
-        " queue_stands: in lasting overload, a longer queue would answer no more. over_share: its caller had the most waiting, and made room for another. expired: its deadline passed while it waited. rows_bound, bytes_bound: the queue is full. docs/operating.md,"
+        " queue_stands: in lasting overload, a longer queue would answer no more. over_share: its caller took the most, and made room for another. expired: its deadline passed while it waited. rows_bound, bytes_bound: the queue is full. docs/operating.md,"
         " 'Why 503?', says what to do about each.",
         [target(rate("uncork_sheds_total", by="reason"), "{{reason}}")],
         "reqps",

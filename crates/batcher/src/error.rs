@@ -26,7 +26,7 @@ pub enum Error {
         /// When it is worth asking again.
         retry_after: Duration,
     },
-    /// More is asked than can be done, and its [caller](crate::Terms::caller) has the most waiting: another, who has less, took its place.
+    /// More is asked than can be done, and its [caller](crate::Terms::caller) takes the most of it: another, who takes less, took its place.
     #[error("refused: more is asked than can be done, and callers with less in the queue go before; retry in {} ms", retry_after.as_millis())]
     OverShare {
         /// When it is worth asking again.

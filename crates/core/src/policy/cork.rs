@@ -72,6 +72,10 @@ impl Policy for Cork {
             let reason = if in_time { ShedReason::QueueStands } else { ShedReason::QueueTooLong };
             return Decision::Shed { entries, reason, forecast, retry_at };
         }
+        if let Some((position, forecast, retry_at)) = crowds_others_out(now, &view) {
+            let entries = position..position + 1;
+            return Decision::Shed { entries, reason: ShedReason::OverShare, forecast, retry_at };
+        }
         if !view.has_free_runner() {
             return wait_for_runner(&view, entries, rows);
         }
@@ -240,6 +244,23 @@ fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> 
     // Who has others behind takes their place: a shorter queue is for the least urgent.
     let reach = |level: &Range<usize>| if level.end == whole { view.reach } else { Reach::WHOLE };
     view.queue.levels().flat_map(|level| [(level.start, Reach::WHOLE), (level.end - 1, reach(&level))]).find_map(late)
+}
+
+/// The position of the entry that makes room for one that will be late behind others, because another caller has more of the batches before it;
+/// when the late one's would end, and when it would start.
+///
+/// Whoever gives his requests less time stands before others however late he comes, and a batch grows while it waits. So who is let in between
+/// has to be found while there is time: each caller's first behind the next batch is judged as if its own were full.
+fn crowds_others_out(now: Instant, view: &View<'_>) -> Option<(usize, Instant, Instant)> {
+    let queue = view.queue;
+    let full = view.batch_time(view.max_batch);
+    queue.heads_of_callers(queue.prefix(view.max_batch).0).find_map(|position| {
+        let entry = queue.get(position)?;
+        let start = view.start_after(now, (queue.rows_of(position) + entry.rows - 1) / view.max_batch);
+        let is_late = start + full > entry.deadline;
+        let at = is_late.then(|| queue.in_place_of(position, position))??;
+        Some((at, start + full, start))
+    })
 }
 
 /// A batch that is small enough to be in time for the first entry, where that is the one that is late, if the rest can

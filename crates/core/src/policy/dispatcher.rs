@@ -211,7 +211,7 @@ impl Dispatcher {
     pub fn make_room(&mut self, now: Instant, lane: LaneId, entry: &Entry, beyond: usize) -> Option<Entry> {
         let lane = self.touch(lane);
         let own = lane.queue.position(entry)?;
-        let other = lane.queue.in_place_of(own, 0..lane.queue.len());
+        let other = lane.queue.in_place_of(own, lane.queue.len());
         let at = other.filter(|_| lane.queue.spare_beside(own) >= beyond as u64).unwrap_or(own);
         lane.refuse(now, at..at + 1).pop()
     }
@@ -343,7 +343,7 @@ impl Dispatcher {
         let first_arrival = entries.iter().map(|entry| entry.arrival).min()?;
         let rows = entries.iter().map(|entry| entry.rows).sum();
         let held = lane.held_since.take().map_or(Duration::ZERO, |since| now.since(since));
-        lane.note_release(now, rows, part_of_pool);
+        lane.note_release(now, &entries, rows, part_of_pool);
         let (predicted, part) = (lane.predict(rows), rows as f64 / most_rows as f64);
         let ticket = self.launch(now, id, entries.len(), rows, now.since(first_arrival));
         self.arbiter.released(id, part);
@@ -391,7 +391,7 @@ impl Dispatcher {
         let view = self.view_alone(id);
         let (entries, reason) = match reason {
             ShedReason::QueueTooLong | ShedReason::QueueStands if entries.len() == 1 => {
-                let other = view.queue.in_place_of(entries.start, 0..entries.start);
+                let other = view.queue.in_place_of(entries.start, entries.start);
                 other.map_or((entries, reason), |at| (at..at + 1, ShedReason::OverShare))
             }
             _ => (entries, reason),

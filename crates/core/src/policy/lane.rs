@@ -11,6 +11,10 @@ use super::rounds::Rounds;
 use super::{BatchSizes, Decision, Entry, Patience, Policy, Queue};
 use crate::estimator::{Answers, BatchTimes, Crowd, Fit, Instant, KnownCrowd};
 
+/// Full batches for which it is remembered what each caller was given: enough to tell who was given more, and little enough to be
+/// made up for soon.
+const REMEMBERED: u64 = 16;
+
 /// A queue that [opens](super::Dispatcher::open) in a pool.
 pub struct Lane {
     pub(super) weight: NonZeroUsize,
@@ -180,8 +184,9 @@ impl Lane {
         rehearsals.wanted(Known { fit, sizes, max_batch, free_since, quiet_since })
     }
 
-    /// A batch of so many rows of callers goes to a runner, of which the lane can count on so many; the queue is without them already.
-    pub(super) fn note_release(&mut self, now: Instant, rows: usize, runners: f64) {
+    /// A batch of these, so many rows, goes to a runner, of which the lane can count on so many; the queue is without them already.
+    pub(super) fn note_release(&mut self, now: Instant, entries: &[Entry], rows: usize, runners: f64) {
+        self.queue.served(entries, REMEMBERED * self.most_rows() as u64);
         let full = self.bounded_rows();
         let time = self.mean_time(full).unwrap_or_default().as_secs_f64();
         let turn = Duration::try_from_secs_f64(time / runners).unwrap_or(Duration::MAX);

@@ -157,7 +157,7 @@ pub enum ShedReason {
     QueueTooLong,
     /// For some time more was asked than can be done, and a shorter queue answers as many.
     QueueStands,
-    /// Another caller, who has less waiting, would have been late: the one who has most makes room.
+    /// Another caller, who takes less, would have been late: the one who takes most makes room.
     OverShare,
 }
 
@@ -193,7 +193,7 @@ impl ShedReason {
             ShedReason::QueueStands => {
                 "more was asked for some time than can be done, and a longer queue would answer no more"
             }
-            ShedReason::OverShare => "it made room for another caller, who has less waiting",
+            ShedReason::OverShare => "it made room for another caller, who takes less",
         }
     }
 }

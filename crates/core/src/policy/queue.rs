@@ -1,5 +1,6 @@
 //! Entries that wait, the most urgent first.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
@@ -40,8 +41,10 @@ pub struct Queue {
     /// Rows of everything that ever stood before the present first entry.
     gone: u64,
     newest: Instant,
-    /// What callers who are told apart have here, by priority and caller.
+    /// What callers who are told apart have here and were given of late, by priority and caller.
     held: BTreeMap<(Priority, u64), Holding>,
+    /// Rows that these were given.
+    served: u64,
 }
 
 /// An entry, and the rows up to its end counted from the beginning of time: the rows of any prefix are a subtraction.
@@ -165,31 +168,51 @@ impl Queue {
         due.map(|due| self.rows_of(due.end) - self.rows_of(due.start)).sum()
     }
 
-    /// Whether another caller has at least three times as much in its priority as the one of the entry at `position`, by weight.
-    pub(super) fn has_little(&self, position: usize) -> bool {
-        let most = self.get(position).and_then(|entry| {
-            let own = self.held.get(&(entry.priority, entry.caller.id))?;
-            let thrice = Holding { rows: own.rows * 3, ..*own };
-            let mut all = self.held.range((entry.priority, 0)..=(entry.priority, u64::MAX));
-            all.find(|(_, other)| other.compare(&thrice).is_ge())
-        });
-        most.is_some()
+    /// What callers take in this priority of whom something waits.
+    fn holdings(&self, priority: Priority) -> impl Iterator<Item = &Holding> {
+        self.held
+            .range((priority, 0)..=(priority, u64::MAX))
+            .map(|(_, holding)| holding)
+            .filter(|holding| holding.rows > 0)
     }
 
-    /// The position of the entry that makes room for the one at `position`, where another caller has more in its priority: the last of
-    /// whoever has most, by weight, `among` these. `None` where nobody has, or would be left with less than whom he makes room for.
-    pub(super) fn in_place_of(&self, position: usize, among: Range<usize>) -> Option<usize> {
+    /// Whether another caller takes at least three times as much in its priority as the one of the entry at `position`, by weight.
+    pub(super) fn has_little(&self, position: usize) -> bool {
+        let Some(Entry { priority, caller, .. }) = self.get(position) else { return false };
+        let own = self.held.get(&(*priority, caller.id));
+        own.is_some_and(|own| self.holdings(*priority).any(|other| other.times(3, own).is_ge()))
+    }
+
+    /// The position of the entry that makes room for the one at `position`, where another caller takes more in its priority: the last of
+    /// whoever takes most, by weight, among the first `before`. `None` where nobody does, or would be left with less than whom he makes room
+    /// for.
+    pub(super) fn in_place_of(&self, position: usize, before: usize) -> Option<usize> {
         let Entry { priority, caller, .. } = *self.get(position)?;
         let own = self.held.get(&(priority, caller.id))?;
-        let all = self.held.range((priority, 0)..=(priority, u64::MAX));
-        let (&(_, id), most) = all.max_by(|(_, a), (_, b)| a.compare(b))?;
+        let most = self.holdings(priority).max_by(|a, b| a.compare(b))?;
         if most.compare(own).is_le() {
             return None;
         }
-        let is_his = |placed: &Placed| placed.entry.caller.id == id && placed.entry.priority == priority;
-        let at = among.start + self.entries.range(among).rposition(is_his)?;
-        let left = Holding { rows: most.rows - self.get(at)?.rows as u64, ..*most };
-        left.compare(own).is_ge().then_some(at)
+        let end = self.get(before).filter(|end| end.priority == priority).map(|end| (end.deadline, end.id));
+        let last = end.map_or_else(|| most.waiting.last(), |end| most.waiting.range(..end).next_back());
+        let at = self.place((priority, last?.0, last?.1)).ok().filter(|at| *at < before)?;
+        most.without(self.get(at)?.rows, own).is_ge().then_some(at)
+    }
+
+    /// The position of each caller's first entry behind the first `entries`, of those who are told apart, in each priority.
+    pub(super) fn heads_of_callers(&self, entries: usize) -> impl Iterator<Item = usize> {
+        let behind = |(level, deadline, id)| {
+            let head = move |(&(priority, _), holding): (&(Priority, u64), &Holding)| {
+                let first = match priority.cmp(&level) {
+                    Ordering::Less => None,
+                    Ordering::Equal => holding.waiting.range((deadline, id)..).next(),
+                    Ordering::Greater => holding.waiting.first(),
+                };
+                first.and_then(|(deadline, id)| self.place((priority, *deadline, *id)).ok())
+            };
+            self.held.iter().filter_map(head)
+        };
+        self.get(entries).map(order).map(behind).into_iter().flatten()
     }
 
     /// Rows that others have waiting in the priority of the entry at `position` beyond what its caller has, by weight.
@@ -206,6 +229,22 @@ impl Queue {
         if entry.caller.id != 0 {
             let holding = self.held.entry((entry.priority, entry.caller.id)).or_default();
             (holding.rows, holding.weight) = (holding.rows + entry.rows as u64, entry.caller.weight);
+            holding.waiting.insert((entry.deadline, entry.id));
+        }
+    }
+
+    /// Takes in that these went into a batch. What callers were given is remembered: where it comes to more than `most` rows, all that was given
+    /// counts half from then on.
+    pub(super) fn served(&mut self, entries: &[Entry], most: u64) {
+        for entry in entries.iter().filter(|entry| entry.caller.id != 0) {
+            let holding = self.held.entry((entry.priority, entry.caller.id)).or_default();
+            (holding.served, holding.weight) = (holding.served + entry.rows as u64, entry.caller.weight);
+            self.served += entry.rows as u64;
+        }
+        if self.served > most {
+            self.held.values_mut().for_each(|holding| holding.served /= 2);
+            self.held.retain(|_, holding| holding.rows + holding.served > 0);
+            self.served = self.held.values().map(|holding| holding.served).sum();
         }
     }
 
@@ -249,7 +288,12 @@ impl Queue {
 
     /// Where this entry waits, if it does.
     pub(super) fn position(&self, entry: &Entry) -> Option<usize> {
-        self.entries.binary_search_by_key(&order(entry), |placed| order(&placed.entry)).ok()
+        self.place(order(entry)).ok()
+    }
+
+    /// Where the entry of this order stands, or would.
+    fn place(&self, wanted: (Priority, Instant, u64)) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&wanted, |placed| order(&placed.entry))
     }
 }
 
@@ -258,7 +302,8 @@ fn let_go(held: &mut BTreeMap<(Priority, u64), Holding>, entry: &Entry) {
     let key = (entry.priority, entry.caller.id);
     if let Some(holding) = held.get_mut(&key) {
         holding.rows -= entry.rows as u64;
-        if holding.rows == 0 {
+        holding.waiting.remove(&(entry.deadline, entry.id));
+        if holding.rows + holding.served == 0 {
             held.remove(&key);
         }
     }
@@ -270,6 +315,7 @@ fn order(entry: &Entry) -> (Priority, Instant, u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use proptest::prelude::*;
@@ -356,7 +402,7 @@ mod tests {
 
     #[test]
     fn whoever_has_most_by_weight_makes_room_with_what_came_last() {
-        let last = |callers: &[(u64, u32)]| queue_of(callers).in_place_of(callers.len() - 1, 0..callers.len() - 1);
+        let last = |callers: &[(u64, u32)]| queue_of(callers).in_place_of(callers.len() - 1, callers.len() - 1);
         assert_eq!(last(&[(1, 1), (1, 1), (2, 1), (1, 1), (2, 1), (3, 1)]), Some(3));
         assert_eq!(last(&[(1, 1), (1, 1), (2, 1)]), Some(1));
         assert_eq!(last(&[(1, 1), (2, 1)]), None, "as many each");
@@ -372,13 +418,36 @@ mod tests {
         let mut large = Queue::new();
         large.insert(Entry { caller: of(1, 1), ..entry(0, 50, 8) });
         large.insert(Entry { caller: of(2, 1), ..entry(1, 50, 2) });
-        assert_eq!(large.in_place_of(1, 0..1), None, "eight rows would go for two");
+        assert_eq!(large.in_place_of(1, 1), None, "eight rows would go for two");
         large.insert(Entry { caller: of(1, 1), ..entry(2, 50, 6) });
         large.insert(Entry { caller: of(2, 1), ..entry(3, 50, 2) });
-        assert_eq!(large.in_place_of(3, 0..3), Some(2));
+        assert_eq!(large.in_place_of(3, 3), Some(2));
         let mut levels = queue_of(&[(1, 1), (1, 1), (1, 1)]);
         levels.insert(Entry { caller: of(2, 1), priority: Priority::LOWEST, ..entry(9, 50, 1) });
-        assert_eq!(levels.in_place_of(3, 0..3), None);
+        assert_eq!(levels.in_place_of(3, 3), None);
+    }
+
+    #[test]
+    fn whoever_was_given_more_of_late_makes_room_though_less_of_his_waits() {
+        let mut queue = queue_of(&[(1, 1), (2, 1), (2, 1)]);
+        assert_eq!(queue.in_place_of(0, 3), Some(2));
+        let batch: Vec<Entry> = (0..4).map(|id| Entry { caller: of(1, 1), ..entry(10 + id, 40, 1) }).collect();
+        queue.served(&batch, 100);
+        assert_eq!((queue.in_place_of(0, 3), queue.in_place_of(2, 2)), (None, Some(0)));
+        assert!(queue.has_little(2) && !queue.has_little(0));
+        // What was given counts half again and again, and is forgotten.
+        (0..4).for_each(|_| queue.served(&[], 0));
+        assert_eq!(queue.in_place_of(0, 3), Some(2));
+        queue.remove(0..3).for_each(drop);
+        assert!(queue.held.is_empty());
+    }
+
+    #[test]
+    fn each_caller_s_first_is_found_behind_those_who_go_next() {
+        let mut queue = queue_of(&[(1, 1), (2, 1), (1, 1), (3, 1), (2, 1), (0, 1)]);
+        queue.insert(Entry { caller: of(2, 1), priority: Priority::LOWEST, ..entry(9, 50, 1) });
+        let heads = |entries| queue.heads_of_callers(entries).collect::<Vec<_>>();
+        assert_eq!((heads(0), heads(2), heads(6), heads(7)), (vec![0, 1, 3, 6], vec![2, 4, 3, 6], vec![6], vec![]));
     }
 
     proptest! {
@@ -392,12 +461,18 @@ mod tests {
                 let priority = Priority::new(level).unwrap();
                 queue.insert(Entry { caller: of(caller, 1 + caller as u32), priority, ..entry(id, deadline, rows) });
                 // Not all that is taken out is looked at.
-                queue.remove(from..from + count).next();
-                let mut held: BTreeMap<(Priority, u64), u64> = BTreeMap::new();
+                let gone: Vec<Entry> = queue.remove(from..from + count).take(1).collect();
+                queue.served(&gone, 20);
+                let mut held: BTreeMap<(Priority, u64), (u64, BTreeSet<_>)> = BTreeMap::new();
                 for entry in queue.iter().filter(|entry| entry.caller.id != 0) {
-                    *held.entry((entry.priority, entry.caller.id)).or_default() += entry.rows as u64;
+                    let (rows, waiting) = held.entry((entry.priority, entry.caller.id)).or_default();
+                    *rows += entry.rows as u64;
+                    waiting.insert((entry.deadline, entry.id));
                 }
-                prop_assert!(queue.held.iter().map(|(key, own)| (*key, own.rows)).eq(held));
+                let has_some = queue.held.iter().filter(|(_, own)| own.rows > 0);
+                prop_assert!(has_some.map(|(key, own)| (*key, (own.rows, own.waiting.clone()))).eq(held));
+                prop_assert!(queue.served <= 20 && queue.held.values().all(|own| own.rows + own.served > 0));
+                prop_assert_eq!(queue.served, queue.held.values().map(|own| own.served).sum::<u64>());
             }
         }
     }
