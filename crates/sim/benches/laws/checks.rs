@@ -62,6 +62,13 @@ impl Trial<'_> {
                 let spare = |e: &Entry| view.queue.rows() > view.max_batch && e.deadline > now;
                 *entries == (last..last + 1) && refused().all(|e| spare(e) && lasted(e))
             }
+            (Rule::Cork, ShedReason::OverShare) => {
+                // Somebody else behind it would be late, though his batch were full and those before it.
+                let is_late = |e: &Entry| end_by_whole_batches(now, &view, e) > e.deadline;
+                let behind = || view.queue.iter().skip(entries.end);
+                let suffers = |own: &Entry| behind().any(|other| are_rivals(own, other) && is_late(other));
+                entries.len() == 1 && refused().all(suffers)
+            }
             (Rule::Fixed(fixed), _) => refused().all(|e| e.deadline <= now || e.arrival + fixed.timeout <= now),
             (Rule::Aimd, _) => reason == ShedReason::Expired,
             (Rule::Cork2020 | Rule::Cork2020Told, _) => true,
@@ -71,6 +78,14 @@ impl Trial<'_> {
         // A lane that knows nothing may still know how long the others' batches take.
         let guess = self.lanes.len() == 1 && !view.fit.is_trusted() && reason != ShedReason::Expired;
         assert!(!guess || self.lanes[lane].rule != Rule::Cork, "refuses on a guess");
+    }
+
+    /// Who makes room for `late` stands before it.
+    pub(super) fn check_room_made(&self, shed: &Shed, late: Entry) {
+        let [gone] = shed.entries[..] else { panic!("more than one makes room for one: {shed:?}") };
+        assert!(are_rivals(&gone, &late), "{gone:?} makes room for {late:?}");
+        assert!((gone.deadline, gone.id) < (late.deadline, late.id), "{gone:?} stood behind {late:?}");
+        assert_eq!(self.requests[late.id as usize].fate, Fate::Waits);
     }
 
     /// What must hold whenever there is nothing to do until `wake`.
@@ -182,4 +197,9 @@ fn end_by_whole_batches(now: Instant, view: &View<'_>, entry: &Entry) -> Instant
         }
     }
     view.start_after(now, batches) + view.batch_time(view.max_batch.min(rows.max(view.max_batch)))
+}
+
+/// Whether these are of two callers who are told apart, and of one priority.
+fn are_rivals(a: &Entry, b: &Entry) -> bool {
+    a.priority == b.priority && a.caller.id != b.caller.id && a.caller.id != 0 && b.caller.id != 0
 }

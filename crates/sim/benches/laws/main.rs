@@ -118,11 +118,12 @@ fn progress(tally: &Tally, requests: u64, elapsed: Duration) -> String {
 
 fn summary(tally: &Tally, elapsed: Duration) -> String {
     let rate = tally.requests as f64 / elapsed.as_secs_f64() / 1e6;
-    let [expired, front, end, stood] = tally.refused;
+    let [expired, front, end, stood, over_share] = tally.refused;
     let released = ReleaseReason::ALL.iter().zip(tally.released).map(|(why, n)| format!("{n} {}", why.label()));
     format!(
         "The laws held for {} requests in {} worlds: {} steps, {} batches ({}), {} of them failed; {} rehearsals; {} given up; refused: {expired} \
-         expired, {front} in front, {end} at the end, {stood} of a queue that stood; {} callers left, {} lanes were renewed; {} worlds twice, {} in the \
+         expired, {front} in front, {end} at the end, {stood} of a queue that stood, {over_share} for \
+         others; {} callers left, {} lanes were renewed; {} worlds twice, {} in the \
          simulator too; {:.1} s, {rate:.1} million requests a second.",
         tally.requests,
         tally.worlds,

@@ -24,7 +24,7 @@ pub(crate) struct Tally {
     /// In the order of [`ReleaseReason::ALL`](uncork_core::policy::ReleaseReason::ALL).
     pub(crate) released: [u64; 5],
     /// In the order of [`ShedReason::ALL`](uncork_core::policy::ShedReason::ALL).
-    pub(crate) refused: [u64; 4],
+    pub(crate) refused: [u64; 5],
     /// A hash of all steps.
     pub(crate) course: u64,
 }

@@ -6,14 +6,15 @@ mod checks;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use uncork_core::estimator::Instant;
 use uncork_core::policy::{
-    Batch, Cork, Decision, Dispatcher, Entry, GivenUp, Landing, LaneId, Policy, Priority, Rehearsal, ReleaseReason,
-    ShedReason, Step, View,
+    Batch, Caller, Cork, Decision, Dispatcher, Entry, GivenUp, Landing, LaneId, Policy, Priority, Rehearsal,
+    ReleaseReason, Shed, ShedReason, Step, View,
 };
 use uncork_sim::{self as sim, Source};
 
@@ -292,7 +293,8 @@ impl<'a> Trial<'a> {
         let stamp = arrival.at - self.up_to(self.world.hearing_lag);
         let within = arrival.within.map_or(model.max_latency, |own| own.min(model.max_latency));
         let rows = arrival.rows.clamp(1, self.pool.most_rows(lane));
-        let entry = Entry { rows, priority: arrival.priority, ..Entry::new(id, stamp, stamp + within) };
+        let caller = self.caller(id);
+        let entry = Entry { rows, priority: arrival.priority, caller, ..Entry::new(id, stamp, stamp + within) };
         self.requests.push(Request { entry, lane, fate: Fate::Waits });
         if self.world.leaving > 0.0 && self.rng.random_bool(self.world.leaving) {
             let at = self.now + self.up_to(within + within / 2);
@@ -308,6 +310,17 @@ impl<'a> Trial<'a> {
         lane.waiting += 1;
         lane.waiting_rows += rows;
         lane.most_present = lane.most_present.max(lane.waiting + lane.flying);
+    }
+
+    /// Whose a request is: the first ask more often, and the last have more weight.
+    fn caller(&self, request: u64) -> Caller {
+        let told_apart = self.world.told_apart;
+        if told_apart == 0 {
+            return Caller::default();
+        }
+        let drawn = request.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let id = (drawn % (told_apart + 1)).min((drawn >> 8) % (told_apart + 1));
+        Caller { id, weight: NonZeroU32::MIN.saturating_add(id as u32 / 2), ..Caller::default() }
     }
 
     fn leave(&mut self) {
@@ -363,6 +376,10 @@ impl<'a> Trial<'a> {
                 }
                 _ => {}
             }
+            let late = match (lane, &decision) {
+                (Some(lane), Decision::Shed { entries, .. }) => self.pool.queue(lane).get(entries.start).copied(),
+                _ => None,
+            };
             match (self.pool.poll(self.now, |_, _| true), decision) {
                 (Step::Release(batch), Decision::Release { entries, reason }) => {
                     assert_eq!((batch.entries.len(), batch.reason), (entries, reason));
@@ -370,8 +387,13 @@ impl<'a> Trial<'a> {
                 }
                 (Step::Shed(shed), Decision::Shed { entries, reason, forecast, .. }) => {
                     assert!((1..=entries.len()).contains(&shed.entries.len()), "{shed:?} of {entries:?}");
-                    assert_eq!((shed.reason, shed.forecast), (reason, forecast));
-                    self.tally.refused[reason as usize] += shed.entries.len() as u64;
+                    assert_eq!(shed.forecast, forecast);
+                    if shed.reason == ShedReason::OverShare && reason != ShedReason::OverShare {
+                        self.check_room_made(&shed, late.expect("one was named"));
+                    } else {
+                        assert_eq!(shed.reason, reason);
+                    }
+                    self.tally.refused[shed.reason as usize] += shed.entries.len() as u64;
                     let state = &mut self.lanes[shed.lane];
                     state.refused |= shed.retry_at.is_none();
                     let model = &self.world.models[state.model];

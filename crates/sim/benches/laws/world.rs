@@ -28,6 +28,8 @@ pub(crate) struct World {
     pub(crate) timer_lag: Duration,
     /// Arrivals are heard of up to so long after they were stamped, and so out of order.
     pub(crate) hearing_lag: Duration,
+    /// So many callers are told apart, beside some who are not; 0 where nobody is.
+    pub(crate) told_apart: u64,
 }
 
 /// One model of a world.
@@ -113,6 +115,7 @@ impl World {
             hanging: pick(&mut rng, &[0.0, 0.001, 0.1, 1.0]),
             timer_lag: lag(&mut rng, if ticks { 0.0 } else { 0.3 }),
             hearing_lag: lag(&mut rng, 0.2),
+            told_apart: 0,
         };
         if rng.random_bool(0.3) {
             // Only what the simulator knows, so that it can be compared.
@@ -126,6 +129,10 @@ impl World {
         }
         if rng.random_bool(0.06) {
             world.models[0].ask_for_too_much_too_long(&mut rng, runners);
+        }
+        if !world.is_plain() {
+            // From numbers of its own: older worlds stay what they were.
+            world.told_apart = pick(&mut Xoshiro256PlusPlus::seed_from_u64(!seed), &[0, 0, 2, 5]);
         }
         world
     }
