@@ -106,7 +106,7 @@ const REMEMBERED: f64 = 0.99;
 /// For how many windows all are let through then: at first, and at most, where it was in vain again and again.
 const OPEN_WINDOWS: [u32; 2] = [4, 64];
 
-/// One reader's knowledge of one model.
+/// One reader's knowledge of one model: how many of the requests for it are worth reading, by what became of those before.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gate {
     /// The share of requests that is let through.
@@ -251,7 +251,7 @@ impl Gate {
     }
 }
 
-/// One reader's knowledge of its queue.
+/// One reader's knowledge of its own queue, that in the sockets: who has waited there for too long to be read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Front {
     /// The share of its cap that a request may wait.

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`estimator`] | how long will a batch of n rows take? A line through recent batches, its noise, and whether it still holds |
 //! | [`policy`] | what is to be done now? [`Cork`](policy::Cork) decides for one queue, [`Dispatcher`](policy::Dispatcher) for a pool |
+//! | [`front`] | is a request read on of which only the head is read, or refused? For what reads requests ahead of a queue |
 //!
 //! Whoever has an event loop can drive a [`Dispatcher`](policy::Dispatcher): tell it what happens and when, poll it, and do what it
 //! says. The batcher of `uncork-batcher` is one such loop, the simulator of `uncork-sim` another.

@@ -165,6 +165,7 @@ impl Fit {
     }
 
     /// t(rows), the mean; `None` before the first batch.
+    #[must_use]
     pub fn predict(&self, rows: usize) -> Option<Duration> {
         self.seconds(rows).map(duration)
     }

@@ -55,6 +55,7 @@ struct Account {
 }
 
 impl Account {
+    /// How far `spent` can lag behind the allowance, or run ahead of it.
     fn slack(&self) -> f64 {
         SLACK_BATCHES * self.full / self.weight
     }

@@ -455,8 +455,8 @@ impl Dispatcher {
         };
         let running = self.running.swap_remove(at);
         self.limits.retain(|(limited, _)| *limited != ticket);
-        let is_late = take(&mut self.stuck, ticket);
-        let landing = if is_late { Landing::Failed } else { landing };
+        let was_given_up = take(&mut self.stuck, ticket);
+        let landing = if was_given_up { Landing::Failed } else { landing };
         self.lanes.values_mut().for_each(|lane| lane.said = None);
         let time = match landing {
             Landing::Answered { took, .. } => took,

@@ -154,6 +154,12 @@ impl Lane {
         self.fastest.max(self.demand.largest).min(self.tried_rows()).max(first).min(self.max_batch)
     }
 
+    /// The same, as far as that leaves the callers of the other lanes their time.
+    pub(super) fn bounded_rows(&self) -> usize {
+        let first = self.queue.first().map_or(1, |first| first.rows);
+        self.most_rows().min(self.bound.max(self.demand.largest).max(first))
+    }
+
     /// A batch of so many rows came back, with these answers unless it was a rehearsal.
     pub(super) fn observe(&mut self, now: Instant, rows: usize, time: Duration, answers: Option<Answers>) {
         let rows = self.sizes.padded(rows);
@@ -163,12 +169,6 @@ impl Lane {
         }
         let faster = if self.sizes.is_any() { self.fit().faster_size(self.tried_rows()) } else { None };
         self.fastest = faster.unwrap_or(usize::MAX);
-    }
-
-    /// The same, as far as that leaves the callers of the other lanes their time.
-    pub(super) fn bounded_rows(&self) -> usize {
-        let first = self.queue.first().map_or(1, |first| first.rows);
-        self.most_rows().min(self.bound.max(self.demand.largest).max(first))
     }
 
     /// Whether there is anything to rehearse.
@@ -197,8 +197,8 @@ impl Lane {
         self.demand.released(rows);
     }
 
-    /// How long its callers wait for their answers; `None` while nothing is known of its batches, or where nobody has asked for
-    /// `silence`.
+    /// How long its callers wait for their answers; `None` while nothing is known of its batches, or where nobody has asked within
+    /// the last `silence`.
     pub(super) fn patience_of_callers(&self, now: Instant, silence: Duration) -> Option<Duration> {
         let newest = self.queue.newest_arrival();
         let asks = newest > Instant::EPOCH && newest + silence >= now && !self.draining;

@@ -604,7 +604,7 @@ mod tests {
         (0..40_000).for_each(|i| patience.observe(&overload(i), service(&FIT(), 1)));
         let losses: Vec<f64> = patience.replicas[..USUAL].iter().map(|r| r.loss).collect();
         let least = losses.iter().copied().fold(f64::INFINITY, f64::min);
-        // Half of them are refused, at six caps of 50 ms each; loss counts for the last 4000 / ln 2 or so.
+        // Half of them are refused, at [`MISS`] caps of 50 ms each; loss counts for the last 4000 / ln 2 or so.
         let refused = 0.5 * MISS * 0.05 * HALF_LIFE / std::f64::consts::LN_2;
         assert!((0.7..1.4).contains(&(least / refused)), "{losses:?}, about {refused}");
     }

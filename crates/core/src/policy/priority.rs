@@ -20,6 +20,7 @@ impl Priority {
     }
 
     /// The level of this number, from 1 (the most urgent) to 10; `None` for any other.
+    #[must_use]
     pub fn new(level: u64) -> Option<Priority> {
         let known = Priority::HIGHEST.0..=Priority::LOWEST.0;
         u8::try_from(level).ok().filter(|level| known.contains(level)).map(Priority)
