@@ -24,7 +24,7 @@ const SHORTEST_MEMORY: f64 = 0.1;
 
 /// The accounts of a pool's lanes.
 #[derive(Debug, Clone)]
-pub struct Arbiter {
+pub(super) struct Arbiter {
     runners: f64,
     accounts: BTreeMap<LaneId, Account>,
     /// What a lane may have spent by now without going beyond its share, in runner-seconds for each unit of weight.
@@ -63,29 +63,27 @@ impl Account {
 
 /// A lane that has a batch to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
+pub(super) struct Claim {
     /// Whose.
-    pub lane: LaneId,
+    pub(super) lane: LaneId,
     /// When its batch must start to be in time for its first entry.
-    pub latest_start: Instant,
+    pub(super) latest_start: Instant,
     /// Until when its batch can be kept waiting for more rows at no risk.
-    pub patient_until: Instant,
+    pub(super) patient_until: Instant,
     /// How long its batch takes, cautiously.
-    pub time: Duration,
+    pub(super) time: Duration,
 }
 
 impl Claim {
     /// Whether the batch cannot be kept waiting at `now` for another that takes so long.
-    #[must_use]
-    pub fn presses(&self, now: Instant, longest: Duration) -> bool {
+    pub(super) fn presses(&self, now: Instant, longest: Duration) -> bool {
         self.patient_until < now + longest
     }
 }
 
 impl Arbiter {
     /// Over a pool of so many runners, without lanes.
-    #[must_use]
-    pub fn new(runners: usize) -> Arbiter {
+    pub(super) fn new(runners: usize) -> Arbiter {
         let runners = runners.max(1) as f64;
         Arbiter {
             runners,
@@ -99,7 +97,7 @@ impl Arbiter {
     }
 
     /// Adds a lane; it begins with its share neither used nor saved.
-    pub fn open(&mut self, lane: LaneId, weight: usize) {
+    pub(super) fn open(&mut self, lane: LaneId, weight: usize) {
         let weight = weight.max(1) as f64;
         self.accounts.insert(
             lane,
@@ -108,14 +106,14 @@ impl Arbiter {
     }
 
     /// Removes a lane.
-    pub fn close(&mut self, lane: LaneId) {
+    pub(super) fn close(&mut self, lane: LaneId) {
         let Some(closed) = self.accounts.remove(&lane) else { return };
         self.active -= if closed.active { closed.weight } else { 0.0 };
         self.needed -= closed.recent;
     }
 
     /// Brings all accounts up to `now`; `waits` says in which lanes something waits. Costs a step a lane.
-    pub fn advance(&mut self, now: Instant, waits: impl Fn(LaneId) -> bool) {
+    pub(super) fn advance(&mut self, now: Instant, waits: impl Fn(LaneId) -> bool) {
         let elapsed = now.since(self.at).as_secs_f64();
         self.at = self.at.max(now);
         self.active = 0.0;
@@ -144,34 +142,32 @@ impl Arbiter {
     }
 
     /// The part of the pool that its weight gives a lane among those that are active.
-    #[must_use]
-    pub fn part(&self, lane: LaneId) -> f64 {
+    pub(super) fn part(&self, lane: LaneId) -> f64 {
         let own = &self.accounts[&lane];
         own.weight / if own.active { self.active } else { self.active + own.weight }
     }
 
     /// How long what a lane does counts as recent.
-    #[must_use]
-    pub fn memory(&self) -> Duration {
+    pub(super) fn memory(&self) -> Duration {
         Duration::from_secs_f64(self.memory)
     }
 
     /// Books runner time on a lane's account.
-    pub fn charge(&mut self, lane: LaneId, time: Duration) {
+    pub(super) fn charge(&mut self, lane: LaneId, time: Duration) {
         let account = self.account_mut(lane);
         account.spent += time.as_secs_f64() / account.weight;
         account.uses = true;
     }
 
     /// Takes back what was booked too much.
-    pub fn refund(&mut self, lane: LaneId, time: Duration) {
+    pub(super) fn refund(&mut self, lane: LaneId, time: Duration) {
         let account = self.account_mut(lane);
         account.spent -= time.as_secs_f64() / account.weight;
     }
 
     /// Takes in that a lane has released this part of a full batch. A pool that is not busy runs small batches, which cost
     /// more: that is no sign of what the lane will need when it is.
-    pub fn released(&mut self, lane: LaneId, part: f64) {
+    pub(super) fn released(&mut self, lane: LaneId, part: f64) {
         let account = self.account_mut(lane);
         let needed = part * account.full;
         account.recent += needed;
@@ -179,7 +175,7 @@ impl Arbiter {
     }
 
     /// Says how long a full batch of this lane takes, as far as is known.
-    pub fn know(&mut self, lane: LaneId, full: Duration) {
+    pub(super) fn know(&mut self, lane: LaneId, full: Duration) {
         self.account_mut(lane).full = full.as_secs_f64();
         let longest = self.accounts.values().map(|a| a.full).fold(0.0, f64::max);
         self.memory = (MEMORY_BATCHES * longest).max(SHORTEST_MEMORY);
@@ -190,8 +186,7 @@ impl Arbiter {
     }
 
     /// Whether the lane has used no more than its share.
-    #[must_use]
-    pub fn is_within_share(&self, lane: LaneId) -> bool {
+    pub(super) fn is_within_share(&self, lane: LaneId) -> bool {
         self.accounts[&lane].spent <= self.allowance
     }
 
@@ -199,8 +194,7 @@ impl Arbiter {
     ///
     /// A batch that can be kept waiting while another one runs is: it grows meanwhile. Were a light lane's rows sent as they
     /// come, a few at a time, they would cost as much of the pool as a flood.
-    #[must_use]
-    pub fn choose(&self, now: Instant, claims: &[Claim]) -> Option<Claim> {
+    pub(super) fn choose(&self, now: Instant, claims: &[Claim]) -> Option<Claim> {
         let longest = claims.iter().map(|c| c.time).max()?;
         let pressing = claims.iter().filter(|claim| claim.presses(now, longest));
         let first = |a: &&Claim, b: &&Claim| self.order(**a, **b);
@@ -208,8 +202,7 @@ impl Arbiter {
     }
 
     /// Which of two claims goes first: the lesser.
-    #[must_use]
-    pub fn order(&self, a: Claim, b: Claim) -> Ordering {
+    pub(super) fn order(&self, a: Claim, b: Claim) -> Ordering {
         let spent = |claim: Claim| self.accounts[&claim.lane].spent;
         let urgency = || a.latest_start.cmp(&b.latest_start).then(a.lane.cmp(&b.lane));
         match (self.is_within_share(a.lane), self.is_within_share(b.lane)) {
@@ -222,8 +215,7 @@ impl Arbiter {
 
     /// The part of the pool that a lane can count on while it has batches to run: what the others leave if they need what
     /// they needed lately, and at least its share by weight. More than 0, at most 1.
-    #[must_use]
-    pub fn share(&self, lane: LaneId) -> f64 {
+    pub(super) fn share(&self, lane: LaneId) -> f64 {
         let own = &self.accounts[&lane];
         let others = (self.needed - own.recent).max(0.0) / (self.runners * self.memory);
         (1.0 - others).max(self.part(lane)).min(1.0)

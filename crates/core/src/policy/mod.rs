@@ -24,7 +24,6 @@ mod view;
 use std::ops::Range;
 
 pub use aimd::Aimd;
-pub use arbiter::{Arbiter, Claim};
 pub use caller::Caller;
 pub use cork::Cork;
 pub use cork_2020::Cork2020;
@@ -38,6 +37,7 @@ pub use sizes::BatchSizes;
 pub use view::{Reach, Running, Standing, View};
 
 use crate::estimator::Instant;
+use arbiter::{Arbiter, Claim};
 
 /// A rule for releasing batches.
 pub trait Policy: Send + Sync {
