@@ -8,6 +8,8 @@ pub(super) const HEAD: usize = 24;
 pub(super) const MOST_META: usize = 16 * 1024 * 1024;
 /// Most bytes of tensors.
 pub(super) const MOST_DATA: u64 = 4 * 1024 * 1024 * 1024;
+/// Bytes that are set aside for a frame on the strength of its announced length alone.
+const TRUSTED: usize = 32 * 1024 * 1024;
 
 /// What we send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +85,11 @@ impl Head {
     /// Bytes that follow it.
     pub(super) fn rest(&self) -> usize {
         self.meta + self.data
+    }
+
+    /// Where they are to be read into. It grows as they come: whoever announces much and sends little takes little memory.
+    pub(super) fn buffer(&self) -> Vec<u8> {
+        Vec::with_capacity(self.rest().min(TRUSTED))
     }
 }
 

@@ -12,9 +12,6 @@ use super::WorkerError;
 use super::frame::{self, HEAD, Head, Order, Word};
 use super::message;
 
-/// Bytes that are set aside for a frame on the strength of its announced length alone.
-const TRUSTED: usize = 32 * 1024 * 1024;
-
 /// A model that is run by a process of its own.
 pub struct Hosted {
     /// What runs it. Its inputs and outputs have their rows along the first axis.
@@ -129,7 +126,7 @@ fn next(from: &mut UnixStream) -> Result<Told, String> {
     let mut head = [0; HEAD];
     from.read_exact(&mut head).map_err(|error| error.to_string())?;
     let head = Head::read(&head).map_err(|error| error.to_string())?;
-    let mut bytes = Vec::with_capacity(head.rest().min(TRUSTED));
+    let mut bytes = head.buffer();
     from.take(head.rest() as u64).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     if bytes.len() < head.rest() { Err("the socket ended within a frame".into()) } else { Ok(Told { head, bytes }) }
 }

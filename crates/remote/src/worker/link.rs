@@ -21,8 +21,6 @@ use super::frame::{self, HEAD, Head, Order, Word};
 use super::message::{self, Places};
 use super::segment::{self, Segment, Segments};
 
-/// Bytes that are set aside for a frame on the strength of its announced length alone.
-const TRUSTED: usize = 32 * 1024 * 1024;
 /// Bytes that are read at a time: the answers to small batches come in one piece.
 const BUFFER: usize = 64 * 1024;
 
@@ -116,7 +114,7 @@ async fn next(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Frame>, Work
         }
     }
     let head = Head::read(&head)?;
-    let mut bytes = Vec::with_capacity(head.rest().min(TRUSTED));
+    let mut bytes = head.buffer();
     while bytes.len() < head.rest() {
         let left = (head.rest() - bytes.len()) as u64;
         let count = (&mut *from).take(left).read_buf(&mut bytes).await;
@@ -242,8 +240,8 @@ impl Link {
     fn segment(&self, segments: &Segments, bytes: usize) -> Option<Segment> {
         let (segment, is_new) = segments.take(bytes).ok()?;
         if is_new {
-            let told = segment.descriptor().try_clone_to_owned().ok().zip(message::segment(&segment).ok());
-            let Some((descriptor, frame)) = told else {
+            let frame = message::of_segment(Order::Segment, &segment).ok();
+            let Some((descriptor, frame)) = segment.descriptor().try_clone_to_owned().ok().zip(frame) else {
                 segments.lose(segment);
                 return None;
             };
@@ -263,7 +261,7 @@ impl Link {
 
     /// Nobody uses the segment any more. The worker is told to forget one that is not kept.
     fn no_longer(&self, segments: &Segments, segment: Segment) {
-        let gone = segments.give_back(segment).and_then(|gone| message::forget(&gone).ok());
+        let gone = segments.give_back(segment).and_then(|gone| message::of_segment(Order::Forget, &gone).ok());
         gone.into_iter().for_each(|frame| self.send(frame));
     }
 
@@ -311,10 +309,10 @@ impl Link {
                 return Ok(());
             }
             Word::Done => {
+                let asked = |waiting: &mut Waiting| (waiting.order, waiting.places.answer.take());
                 // Nobody waits for the answer to a call that was cancelled.
-                let Some(order) = self.calls().out.get(&id).map(|waiting| waiting.order) else { return Ok(()) };
+                let Some((order, answer)) = self.calls().out.get_mut(&id).map(asked) else { return Ok(()) };
                 let specs = if order == Order::Prepare { &signature.inputs } else { &signature.outputs };
-                let answer = self.calls().out.get_mut(&id).and_then(|waiting| waiting.places.answer.take());
                 let (outputs, bytes) = message::done(frame.meta(), frame.data(), specs, answer.as_ref())?;
                 if let Some(segments) = &self.segments {
                     segments.seen(bytes);

@@ -146,7 +146,7 @@ fn announce(tensors: &Tensors) -> (Vec<TensorMeta<'_>>, usize) {
     (announced.collect(), data)
 }
 
-/// A frame with tensors.
+/// A frame with tensors, which take so many bytes.
 fn with_tensors(
     kind: u8,
     id: u64,
@@ -157,6 +157,11 @@ fn with_tensors(
     let meta = serde_json::to_vec(meta).expect("names and numbers have a JSON form");
     let entries = tensors.into_iter().flat_map(Tensors::iter);
     frame::written(kind, id, &meta, bytes, |to| entries.for_each(|(_, tensor)| raw::write(tensor.data(), to)))
+}
+
+/// A frame without any.
+fn words(kind: u8, id: u64, meta: &impl Serialize) -> Result<Vec<u8>, WorkerError> {
+    with_tensors(kind, id, meta, 0, None)
 }
 
 /// The frame that has a batch run, or a hook.
@@ -175,23 +180,18 @@ pub(super) fn call(
     for (input, &offset) in inputs.iter_mut().zip(offsets) {
         (input.segment, input.offset) = (Some(segment.id), Some(offset as u64));
     }
-    with_tensors(order as u8, id, &RunMeta { inputs, rehearsal, answer_segment }, 0, None)
+    words(order as u8, id, &RunMeta { inputs, rehearsal, answer_segment })
 }
 
-/// The frame that a segment's descriptor goes with.
-pub(super) fn segment(segment: &Segment) -> Result<Vec<u8>, WorkerError> {
-    with_tensors(Order::Segment as u8, 0, &SegmentMeta { segment: segment.id, bytes: segment.bytes }, 0, None)
-}
-
-/// Tells a worker that it will not hear of a segment again.
-pub(super) fn forget(segment: &Segment) -> Result<Vec<u8>, WorkerError> {
-    with_tensors(Order::Forget as u8, 0, &SegmentMeta { segment: segment.id, bytes: segment.bytes }, 0, None)
+/// The frame that a segment's descriptor goes with, [`Order::Segment`], or that says that a worker will not hear of it again,
+/// [`Order::Forget`].
+pub(super) fn of_segment(order: Order, segment: &Segment) -> Result<Vec<u8>, WorkerError> {
+    words(order as u8, 0, &SegmentMeta { segment: segment.id, bytes: segment.bytes })
 }
 
 /// The frame that begins everything.
 pub(super) fn setup(setup: &Setup<'_>) -> Result<Vec<u8>, WorkerError> {
-    let meta = serde_json::to_vec(setup).expect("names and numbers have a JSON form");
-    frame::written(Order::Setup as u8, 0, &meta, 0, |_| {})
+    words(Order::Setup as u8, 0, setup)
 }
 
 /// The tensors of *done*, in the order of `specs`, and the bytes that they take. Some may lie in `segment`.
@@ -393,7 +393,7 @@ pub(super) fn words_of(id: u64, why: &RunnerError) -> Result<Vec<u8>, WorkerErro
         RunnerError::FailedRows(rows) => ("row", String::new(), rows.clone()),
         why => ("failed", why.to_string(), Vec::new()),
     };
-    with_tensors(Word::Failed as u8, id, &FailedMeta { kind: kind.into(), message, rows }, 0, None)
+    words(Word::Failed as u8, id, &FailedMeta { kind: kind.into(), message, rows })
 }
 
 #[cfg(test)]

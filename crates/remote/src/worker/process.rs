@@ -1,6 +1,6 @@
 //! A worker's process: its own group, one end of a socket as its standard input, what it prints piped to us.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
@@ -19,7 +19,7 @@ use super::{PROTOCOL, Program, WorkerError};
 const MOST_FAMILY: usize = 1024;
 
 /// Groups of processes that are not over, for whoever ends the program.
-static LIVE: Mutex<BTreeMap<i32, ()>> = Mutex::new(BTreeMap::new());
+static LIVE: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 /// Told whenever one of [`LIVE`] is over.
 static OVER: Condvar = Condvar::new();
 
@@ -35,7 +35,7 @@ pub fn end_all(grace: Duration) {
         }
         live = OVER.wait_timeout(live, left).unwrap_or_else(PoisonError::into_inner).0;
     }
-    live.keys().filter_map(|&group| Pid::from_raw(group)).for_each(kill);
+    live.iter().filter_map(|&group| Pid::from_raw(group)).for_each(kill);
 }
 
 /// A group that is gone already needs no killing.
@@ -85,7 +85,7 @@ impl Process {
         })?;
         let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let group = id.ok_or_else(|| WorkerError::Start("it has no process id".into()))?;
-        live.insert(group.as_raw_nonzero().get(), ());
+        live.insert(group.as_raw_nonzero().get());
         drop(live);
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (stdout, stderr) = stdout.zip(stderr).ok_or_else(|| WorkerError::Start("it has no pipes".into()))?;

@@ -11,6 +11,7 @@ use uncork_model::quote::on_one_line;
 const MOST_LINE: usize = 1000;
 /// Lines a second that are logged of each worker's output; the others are counted.
 const MOST_LINES: u32 = 100;
+
 /// Where a worker writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pipe {

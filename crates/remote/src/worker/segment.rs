@@ -13,6 +13,7 @@ pub(super) const LEAST: usize = 64 * 1024;
 const ALIGNMENT: usize = 64;
 /// The least size of a segment.
 const LEAST_SEGMENT: usize = 1024 * 1024;
+
 /// A piece of memory that a worker has mapped too.
 #[derive(Debug)]
 pub(super) struct Segment {
