@@ -29,6 +29,13 @@ fn problems_with(text: &str, variables: &[(&str, &str)]) -> Vec<String> {
     problems.iter().map(ToString::to_string).collect()
 }
 
+/// Sees to it that one thing is wrong with a text, and said in these words.
+#[track_caller]
+fn assert_one_problem(text: &str, words: &str) {
+    let found = problems(text);
+    assert!(found.len() == 1 && found[0].contains(words), "{text}: {found:?}");
+}
+
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
@@ -101,8 +108,7 @@ fn an_address_is_listened_on_once() {
         ("http = ['unix:/a', 'unix:/a']", "unix:/a is listened on already"),
         ("http = 8080", "server.http = 8080: must be an address and a port, like 127.0.0.1:8080"),
     ] {
-        let found = problems(&format!("[server]\n{lines}\n{STAND_IN}"));
-        assert!(found.len() == 1 && found[0].contains(words), "{lines}: {found:?}");
+        assert_one_problem(&format!("[server]\n{lines}\n{STAND_IN}"), words);
     }
     for lines in [
         "http = ['127.0.0.1:0', '127.0.0.1:0']",
@@ -489,8 +495,8 @@ fn what_is_wrong_with_traces_and_the_log_is_said_with_its_place() {
     assert_eq!(found[0], "uncork.toml:2: server.log_format = \"xml\": must be \"pretty\" or \"json\"");
     assert_eq!(found[1], "uncork.toml:3: server.trace_ratio = 1.5: must be a number from 0 to 1");
     assert!(found[2].contains("server.otlp = \"a:4318\": must be a collector's address, like"), "{found:?}");
-    let found = problems(&format!("[server]\notlp = 'http://me:secret@a:4318'\n{STAND_IN}"));
-    assert!(found[0].contains("must not have a user or a password"), "{found:?}");
+    let of = |otlp| format!("[server]\notlp = '{otlp}'\n{STAND_IN}");
+    assert_one_problem(&of("http://me:secret@a:4318"), "must not have a user or a password");
     let found = problems(&format!("[server]\ntrace_ratio = 1.5\notlp = 'http://a'\n{STAND_IN}"));
     assert_eq!(found, ["uncork.toml:2: server.trace_ratio = 1.5: must be a number from 0 to 1"]);
     let found = problems(&format!("[server]\ntrace_ratio = 0.5\n{STAND_IN}"));
@@ -498,8 +504,7 @@ fn what_is_wrong_with_traces_and_the_log_is_said_with_its_place() {
         found,
         ["uncork.toml:2: server.trace_ratio = 0.5: has no effect without otlp, the address of a collector"]
     );
-    let found = problems(&format!("[server]\notlp = 'https://a:4318'\n{STAND_IN}"));
-    assert!(found[0].contains("TLS is not spoken to collectors"), "{found:?}");
+    assert_one_problem(&of("https://a:4318"), "TLS is not spoken to collectors");
 
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317");
     let one = |variable| {
@@ -548,11 +553,9 @@ fn shapes_are_said_by_name_and_a_flag_outweighs_the_file() {
         ("batch_axes = 1", "must be \"none\", or give an axis or \"none\" by input"),
         ("batch_axes = { state = 99 }", "must be \"none\""),
     ] {
-        let found = problems(&format!("{model}{key}\n"));
-        assert!(found.len() == 1 && found[0].contains(words), "{key}: {found:?}");
+        assert_one_problem(&format!("{model}{key}\n"), words);
     }
-    let found = problems(&format!("{STAND_IN}dims = {{ height = 640 }}\n"));
-    assert!(found[0].contains("a stand-in has no file"), "{found:?}");
+    assert_one_problem(&format!("{STAND_IN}dims = {{ height = 640 }}\n"), "a stand-in has no file");
     let flags = Flags { models: vec!["models/m.onnx".into()], dims: vec!["height".into()], ..Flags::default() };
     let found = resolve_text("", &flags, &[]).unwrap_err();
     assert!(found.to_string().contains("must be a name and a length from 1 to 16777216, as in height=640"), "{found}");
@@ -688,11 +691,9 @@ fn a_model_may_be_on_other_servers_of_one_protocol() {
         ("'http://a'\ndims = { n = 4 }", "the upstream server says which shapes it takes"),
         ("'http://a'\nupstream_token_file = 'none'", "cannot be read"),
     ] {
-        let found = problems(&of(upstream));
-        assert!(found.len() == 1 && found[0].contains(why), "{upstream}: {found:?}");
+        assert_one_problem(&of(upstream), why);
     }
-    let found = problems(&format!("{STAND_IN}upstream_token_file = 'x'\n"));
-    assert!(found[0].contains("is for a model with 'upstream'"), "{found:?}");
+    assert_one_problem(&format!("{STAND_IN}upstream_token_file = 'x'\n"), "is for a model with 'upstream'");
 }
 
 #[test]

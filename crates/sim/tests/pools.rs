@@ -20,12 +20,11 @@ fn ms(ms: f64) -> Duration {
 }
 
 /// On time in per cent of the requests, and answers that came late, of each model.
-fn fates(setups: &[Setup], runners: usize) -> Vec<(f64, u64)> {
-    let outcomes = outcomes(setups, runners, 10);
-    outcomes.iter().map(|o| (o.on_time as f64 / o.offered as f64 * 100.0, o.late)).collect()
+fn fates<const MODELS: usize>(setups: &[Setup; MODELS], runners: usize) -> [(f64, u64); MODELS] {
+    outcomes(setups, runners, 10).map(|o| (o.on_time as f64 / o.offered as f64 * 100.0, o.late))
 }
 
-fn outcomes(setups: &[Setup], runners: usize, seconds: u64) -> Vec<Outcome> {
+fn outcomes<const MODELS: usize>(setups: &[Setup; MODELS], runners: usize, seconds: u64) -> [Outcome; MODELS] {
     let arrivals = |(model, setup): (usize, &Setup)| {
         let full = (setup.base_ms + setup.per_row_ms * setup.max_batch as f64) / 1e3;
         let rate = setup.load * runners as f64 * setup.max_batch as f64 / full;
@@ -47,7 +46,8 @@ fn outcomes(setups: &[Setup], runners: usize, seconds: u64) -> Vec<Outcome> {
         warm: true,
     };
     let models = setups.iter().map(model).collect();
-    run(Scenario { runners, models, seed: 7, timer: Duration::ZERO }, &mut OpenLoop::new(all))
+    let outcomes = run(Scenario { runners, models, seed: 7, timer: Duration::ZERO }, &mut OpenLoop::new(all));
+    outcomes.try_into().expect("one for each model")
 }
 
 /// Callers who give it 30 ms.
@@ -63,8 +63,7 @@ fn long(load: f64) -> Setup {
 #[test]
 fn no_flood_pushes_another_model_past_its_cap_however_many_runners_it_floods() {
     for runners in [1, 2, 4, 8, 16] {
-        let fates = fates(&[quick(0.2), long(3.0)], runners);
-        let [(on_time, late), (flood, _)] = fates[..] else { panic!("two models") };
+        let [(on_time, late), (flood, _)] = fates(&[quick(0.2), long(3.0)], runners);
         assert!(on_time >= 98.0 && late == 0, "{runners} runners: {on_time:.1} %, {late} late");
         assert!(flood > 20.0, "{runners} runners: what is left is the flood's: {flood:.1} %");
     }
@@ -73,8 +72,7 @@ fn no_flood_pushes_another_model_past_its_cap_however_many_runners_it_floods() {
 #[test]
 fn two_models_that_both_can_be_served_are() {
     // The second is within its share, the first beyond it, as it runs small batches while nobody is in its way.
-    let fates = fates(&[quick(0.2), long(0.4)], 1);
-    for (on_time, late) in fates {
+    for (on_time, late) in fates(&[quick(0.2), long(0.4)], 1) {
         assert!(on_time >= 98.5 && late == 0, "{on_time:.1} %, {late} late");
     }
 }
@@ -82,8 +80,7 @@ fn two_models_that_both_can_be_served_are() {
 #[test]
 fn who_asks_for_more_than_its_share_yields_where_more_others_are_in_time_for_it() {
     // Nine tenths of the runner. Larger batches would serve the second sooner, and leave callers of the first no time.
-    let fates = fates(&[quick(0.2), long(0.7)], 1);
-    let [(hurried, late), (flood, _)] = fates[..] else { panic!("two models") };
+    let [(hurried, late), (flood, _)] = fates(&[quick(0.2), long(0.7)], 1);
     assert!(hurried >= 98.0 && late == 0, "{hurried:.1} %, {late} late");
     assert!(flood >= 94.0, "{flood:.1} %");
 }
@@ -98,16 +95,14 @@ fn quick_beside_heavy(quick: f64, heavy: f64) -> [Setup; 2] {
 
 #[test]
 fn who_asks_for_more_than_its_share_yields_though_it_loses_some_more_rows_than_others_gain() {
-    let fates = fates(&quick_beside_heavy(0.2, 0.7), 1);
-    let [(hurried, late), (flood, _)] = fates[..] else { panic!("two models") };
+    let [(hurried, late), (flood, _)] = fates(&quick_beside_heavy(0.2, 0.7), 1);
     assert!(hurried >= 94.0 && late == 0, "{hurried:.1} %, {late} late");
     assert!(flood >= 38.0, "{flood:.1} %");
 }
 
 #[test]
 fn who_asks_for_more_than_its_share_need_not_yield_where_the_others_mostly_find_a_runner() {
-    let fates = fates(&quick_beside_heavy(0.3, 0.6), 4);
-    let [(hurried, _), (flood, late)] = fates[..] else { panic!("two models") };
+    let [(hurried, _), (flood, late)] = fates(&quick_beside_heavy(0.3, 0.6), 4);
     assert!(hurried >= 96.0, "{hurried:.1} %");
     assert!(flood >= 96.0 && late == 0, "{flood:.1} %, {late} late");
 }
@@ -115,8 +110,7 @@ fn who_asks_for_more_than_its_share_need_not_yield_where_the_others_mostly_find_
 #[test]
 fn a_model_that_is_hardly_asked_for_costs_another_few_of_its_callers() {
     // A full batch of the second takes three times the first one's cap, and small ones would not keep up.
-    let fates = fates(&quick_beside_heavy(0.01, 0.7), 1);
-    let [(hurried, _), (busy, late)] = fates[..] else { panic!("two models") };
+    let [(hurried, _), (busy, late)] = fates(&quick_beside_heavy(0.01, 0.7), 1);
     assert!(busy >= 98.0 && late == 0, "{busy:.1} %, {late} late");
     assert!(hurried >= 70.0, "{hurried:.1} %");
 }
