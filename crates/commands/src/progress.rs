@@ -26,7 +26,7 @@ impl Progress {
     }
 
     /// The same, which says as well how fast it goes.
-    pub fn with_speed(self, speed: fn(f64) -> String) -> Progress {
+    pub(crate) fn with_speed(self, speed: fn(f64) -> String) -> Progress {
         Progress { speed: Some(speed), ..self }
     }
 

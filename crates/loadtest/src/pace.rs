@@ -58,8 +58,8 @@ impl Pace {
         self.stretches.first().map_or(1.0, |first| first.from.max(1.0))
     }
 
-    pub(super) fn length(&self) -> Option<Duration> {
-        Some(Duration::from_secs_f64(self.stretches.iter().map(|stretch| stretch.seconds).sum()))
+    pub(super) fn length(&self) -> Duration {
+        Duration::from_secs_f64(self.stretches.iter().map(|stretch| stretch.seconds).sum())
     }
 
     /// When requests are due in the first `length`, in seconds: those of a process of rate 1, each moved to when the pace has let so many through.

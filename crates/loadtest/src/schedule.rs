@@ -76,7 +76,7 @@ impl Times {
     pub fn length(&self) -> Option<Duration> {
         match self {
             Times::Process(_) => None,
-            Times::Paced(_, pace) => pace.length(),
+            Times::Paced(_, pace) => Some(pace.length()),
             // So that the last one is part of it.
             Times::Trace(dues) => dues.last().map(|last| last.at + Duration::from_millis(1)),
         }
