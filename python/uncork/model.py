@@ -182,7 +182,7 @@ class Rows(Opaque):
     def decode(self, item: memoryview) -> Any:
         """JSON, or what `preprocess` makes or has made of the request."""
         if self._preprocess is None:
-            return parse(item[4 + LENGTH.unpack_from(item)[0] :])
+            return super().decode(item)
         return pickle.loads(item) if self.hooks else self._preprocess(requested(item))
 
     def call(self, rows: list[Any]) -> Any:
@@ -390,8 +390,8 @@ def not_imported(place: str, error: BaseException) -> Failed:
     advice = ""
     if isinstance(error, ModuleNotFoundError):
         advice = f"; install it for {sys.executable}, or set python_path to the Python that has it"
-    lines = [line for line in traceback.format_exception(type(error), error, error.__traceback__)]
-    return Failed(f"importing {place} failed: {name_of(error)}{advice}", log="".join(lines).rstrip())
+    whole = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+    return Failed(f"importing {place} failed: {name_of(error)}{advice}", log=whole)
 
 
 def named(module: ModuleType, place: str, attribute: str) -> tuple[Any, str]:
