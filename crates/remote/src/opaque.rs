@@ -29,7 +29,8 @@ pub struct RequestHead<'a> {
     /// What stands behind `?`, as it came; empty where there is nothing.
     #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
     pub query: Cow<'a, str>,
-    /// All headers, by their names in lower case, in the order in which they came.
+    /// Headers, names in lower case, sorted by name; those of one name in the order in which they came. The server leaves out those by
+    /// which a caller proves who it is.
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// What the server calls the request in its log.

@@ -129,7 +129,10 @@ enum Said {
 
 impl Upstream {
     /// Waits until one of the servers is ready, and asks it what the model takes and gives. A batch that is not answered within
-    /// `most` is lost, and its server left out until it answers again. The error is a sentence for the operator. Whoever calls this stays in the runtime in which the model runs.
+    /// `most` is lost, and its server left out until it answers again. To be called within the runtime in which the model runs.
+    ///
+    /// # Errors
+    /// A sentence for the operator.
     pub async fn connect(settings: Settings, most: Duration) -> Result<Upstream, String> {
         let client = Client::new(settings.token.clone().map(|Token(value)| value))?;
         let rota = Mutex::new(Rota::new(settings.servers.len()));
@@ -354,6 +357,7 @@ impl Remote for Upstream {
     async fn rehearse(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
         self.0.send(&batch, self.0.most.max(self.0.settings.start_timeout)).await
     }
+
     fn trouble(&self) -> Option<String> {
         let none = self.0.rota().well() == 0;
         none.then(|| "none of its upstream servers answers".to_owned())
