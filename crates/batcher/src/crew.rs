@@ -8,14 +8,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
 /// What a thread does until its pool lets it go.
-type Stint = Box<dyn FnOnce() + Send>;
+pub(super) type Stint = Box<dyn FnOnce() + Send>;
 
 /// Threads without a pool. There are never more than ran at once.
 static FREE: Mutex<Vec<mpsc::Sender<Stint>>> = Mutex::new(Vec::new());
 
 /// Has a free thread do this, or a new one where none is.
-pub(super) fn start(stint: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let mut stint: Stint = Box::new(stint);
+pub(super) fn start(mut stint: Stint) -> io::Result<()> {
     let waiting = free().pop();
     if let Some(thread) = waiting {
         match thread.send(stint) {
@@ -50,7 +49,7 @@ mod tests {
     /// The thread on which a stint has run.
     fn ran_on() -> ThreadId {
         let (told, thread) = mpsc::channel();
-        start(move || told.send(thread::current().id()).expect("it is waited for")).expect("a thread");
+        start(Box::new(move || told.send(thread::current().id()).expect("it is waited for"))).expect("a thread");
         thread.recv().expect("it runs")
     }
 

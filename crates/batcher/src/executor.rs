@@ -89,6 +89,8 @@ pub struct Threads {
 }
 
 struct Shared {
+    /// Gets a thread from the system, or one that is free.
+    hire: Hire,
     /// One for each thread: a thread has workers of its own, so it matters who gets a job.
     jobs: Vec<mpsc::Sender<Job>>,
     /// Threads without a batch, the one that was busy last at the end: its caches are the warmest.
@@ -99,6 +101,9 @@ struct Shared {
     settlers: BTreeMap<u64, Settle>,
     next_key: u64,
 }
+
+/// Has a thread do this.
+type Hire = fn(crew::Stint) -> std::io::Result<()>;
 
 /// Something to do on a thread, with the workers that the thread owns.
 type Job = Box<dyn FnOnce(&mut Owned) + Send>;
@@ -119,7 +124,12 @@ impl std::fmt::Debug for Shared {
 impl Threads {
     /// Takes `count` threads, new ones where too few are free.
     pub fn start(count: usize) -> std::io::Result<Threads> {
+        Threads::hired(count, crew::start)
+    }
+
+    fn hired(count: usize, hire: Hire) -> std::io::Result<Threads> {
         let mut shared = Shared {
+            hire,
             jobs: Vec::with_capacity(count),
             idle: (0..count).rev().collect(),
             busy: HashMap::new(),
@@ -160,7 +170,7 @@ impl Shared {
     /// Starts a thread that builds all workers.
     fn start(&mut self) -> std::io::Result<mpsc::Sender<Job>> {
         let (jobs, inbox) = mpsc::channel::<Job>();
-        crew::start(move || {
+        (self.hire)(Box::new(move || {
             let mut owned = Owned::new();
             while let Ok(job) = inbox.recv() {
                 // The work in it has a fence of its own; this one is for workers whose `drop` panics.
@@ -169,7 +179,7 @@ impl Shared {
                     Ok(())
                 });
             }
-        })?;
+        }))?;
         self.settlers.values().for_each(|settle| drop(jobs.send(settle())));
         Ok(jobs)
     }
@@ -326,4 +336,48 @@ fn fenced<T>(f: impl FnOnce() -> Result<T, BatchError>) -> Result<T, Fenced> {
 /// A lock that a panic poisoned is as good as before: what it guards here is whole between any two statements.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Whether there are threads to be had.
+    static HAS_THREADS: AtomicBool = AtomicBool::new(true);
+
+    fn hire(stint: crew::Stint) -> std::io::Result<()> {
+        if HAS_THREADS.load(Ordering::SeqCst) { crew::start(stint) } else { Err(std::io::ErrorKind::WouldBlock.into()) }
+    }
+
+    #[tokio::test]
+    async fn where_no_thread_is_to_be_had_for_a_stuck_one_it_keeps_its_place_until_there_is() {
+        let (free, latch) = mpsc::channel::<()>();
+        let latch = Arc::new(Mutex::new(latch));
+        let mut workers = Threads::hired(1, hire).expect("a thread").workers(move || {
+            let latch = Arc::clone(&latch);
+            Ok(Box::new(move |xs: Vec<u64>| {
+                if xs.contains(&13) {
+                    let _ = lock(&latch).recv();
+                }
+                Ok(xs.into())
+            }))
+        });
+        let answers = |ran: Result<Ran<u64>, BatchError>| ran.map(|ran| ran.answers);
+        let stuck = workers.execute(0, vec![13]);
+        HAS_THREADS.store(false, Ordering::SeqCst);
+        workers.give_up(0);
+        let mut behind = workers.execute(1, vec![1]);
+        assert_eq!((&mut behind).now_or_never(), None, "it waits behind the other");
+        HAS_THREADS.store(true, Ordering::SeqCst);
+        workers.give_up(1);
+        assert_eq!(answers(workers.execute(2, vec![2]).await), Ok(vec![2]), "by another thread");
+        drop(free);
+        assert_eq!(
+            (answers(stuck.await), answers(behind.await)),
+            (Ok(vec![13]), Ok(vec![1])),
+            "the old one does what it has"
+        );
+    }
 }
