@@ -137,7 +137,6 @@ impl Model {
         let statistics = Statistics::default();
         let full_name = format!("{}-{}", spec.name, spec.version);
         let builder = Batcher::builder(Caps::new(spec.max_latency, max_batch))
-            .name(&full_name)
             .runners(spec.runners.get())
             .max_queue_rows(spec.max_queue_rows.get())
             .max_queue_bytes(spec.max_queue_bytes.get())

@@ -25,7 +25,6 @@ const DEFAULT_QUEUE_BYTES: usize = 256 << 20;
 #[must_use = "nothing runs until it is started"]
 pub struct Builder<I, A> {
     caps: Caps,
-    name: String,
     runners: usize,
     pool: Option<Pool<I, A>>,
     weight: NonZeroUsize,
@@ -44,7 +43,7 @@ pub struct Builder<I, A> {
 
 impl<I, A> std::fmt::Debug for Builder<I, A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("caps", &self.caps).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Builder").field("caps", &self.caps).finish_non_exhaustive()
     }
 }
 
@@ -54,7 +53,6 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         let caps = Caps { max_batch: caps.max_batch.max(1), ..caps };
         Builder {
             caps,
-            name: "batch".into(),
             runners: 1,
             pool: None,
             weight: NonZeroUsize::MIN,
@@ -70,11 +68,6 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
             waits_for_room: false,
             answers: std::marker::PhantomData,
         }
-    }
-
-    /// A name for log lines and threads.
-    pub fn name(self, name: impl Into<String>) -> Self {
-        Builder { name: name.into(), ..self }
     }
 
     /// Batches that may run at once; 0 is taken as 1. More: a device that gains from it is used better; one that does not
@@ -172,14 +165,14 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
     where
         F: Fn() -> Result<Box<dyn Work<I, A>>, BatchError> + Send + Sync + 'static,
     {
-        let pool = self.pool.take().unwrap_or_else(|| Pool::new(&self.name, self.runners));
+        let pool = self.pool.take().unwrap_or_else(|| Pool::new("own", self.runners));
         let workers = pool.threads()?.workers(build);
         Ok(self.pool(&pool).start(workers))
     }
 
     /// Starts a batcher over any executor. Must be called within a tokio runtime with time enabled.
     pub fn start(self, executor: impl Executor<I, A>) -> Batcher<I, A> {
-        let pool = self.pool.unwrap_or_else(|| Pool::new(&self.name, self.runners));
+        let pool = self.pool.unwrap_or_else(|| Pool::new("own", self.runners));
         let clock = pool.clock();
         let lane = Lane::new(self.policy, self.caps.max_batch).weighing(self.weight);
         let answering = kept_for_answering(self.caps.max_latency);

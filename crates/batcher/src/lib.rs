@@ -28,7 +28,6 @@
 //! assert_eq!((double.submit(12).await?, square.submit(12).await?), (24, 144));
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
-
 //!
 //! - [`Batcher::submit_with`] takes [`Terms`]: a deadline of the caller's own, a priority, a span.
 //! - [`Builder`] has what can be set beside the two caps, each with a default that serves: bounds of the queue, runners, weights. With
@@ -263,12 +262,18 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
     }
 
     /// The answer to `item`, which arrives now. Dropping the future takes the item out of the queue.
+    ///
+    /// # Errors
+    /// Why there is none.
     pub async fn submit(&self, item: I) -> Result<A, Error> {
         self.submit_with(item, Terms::now()).await.map(|answered| answered.answer)
     }
 
     /// The answer to `item` on these terms. Dropping the future takes the item out of the queue, or leaves its answer
     /// unsent.
+    ///
+    /// # Errors
+    /// Why there is none.
     pub async fn submit_with(&self, item: I, terms: Terms) -> Result<Answered<A>, Error> {
         let Terms { arrival, priority, caller, span, .. } = terms;
         let shared = &*self.shared;
@@ -303,9 +308,12 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         outcome.unwrap_or(Err(Error::ShuttingDown))
     }
 
-    /// Refuses a request of so many rows, to be asked for in parts of at most [`most_rows`](Self::most_rows), that would be late though nothing
-    /// else waited or ran. Else those of its parts that are in time run for nothing, and again whenever its caller tries again. One
-    /// a second goes on all the same, and shows whether batches still take so long.
+    /// Looks ahead for a request of so many rows, which is to be asked for in parts of at most [`most_rows`](Self::most_rows) each. Where those of
+    /// its parts that come last would be late though nothing else waited or ran, the others would run for nothing, and again whenever its
+    /// caller tries again. One such request a second goes on all the same, and shows whether batches still take so long.
+    ///
+    /// # Errors
+    /// [`Error::Late`] where it would be late.
     pub fn foresee(&self, rows: usize, terms: &Terms) -> Result<(), Error> {
         let (shared, most) = (&*self.shared, self.most_rows());
         let within = shared.within(terms);

@@ -47,8 +47,8 @@ impl<I, A> std::fmt::Debug for Pool<I, A> {
 }
 
 impl<I: Send + 'static, A: Send + 'static> Pool<I, A> {
-    /// A pool that runs so many batches at once (0 is taken as 1), named for log lines and threads. Must be called within
-    /// a tokio runtime with time enabled.
+    /// A pool that runs so many batches at once (0 is taken as 1). `name` is what its `Debug` calls it. Must be called within a
+    /// tokio runtime with time enabled.
     pub fn new(name: impl Into<String>, runners: usize) -> Pool<I, A> {
         let (runners, clock) = (runners.max(1), Clock::start());
         let (inbox, messages) = mpsc::unbounded_channel();
