@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
+use tokio::signal::unix::{SignalKind, signal};
 use uncork::batcher::Caps;
 use uncork::error::Error;
 use uncork::registry::{Model, ModelSpec, Registry, Source, Terms};
+use uncork::runner::Remote;
 use uncork::tensor::{Data, Tensor, Tensors};
-use uncork::worker::Program;
+use uncork::worker::{Limits, Program, Workers};
 
 use super::folder::Folder;
 use super::{HANGS, model, program, served, until};
@@ -25,13 +28,16 @@ fn request(body: &str) -> Tensors {
 
 /// The worker that answered, and what it said.
 async fn ask(model: &Model, body: &str) -> Result<(u32, String), Error> {
-    let answer = model.infer(request(body), Terms::now()).await?;
-    let Data::Bytes(elements) = answer.outputs.get("answer").unwrap().data() else { panic!("no bytes") };
+    model.infer(request(body), Terms::now()).await.map(|answer| said(&answer.outputs))
+}
+
+fn said(outputs: &Tensors) -> (u32, String) {
+    let Data::Bytes(elements) = outputs.get("answer").unwrap().data() else { panic!("no bytes") };
     let text = String::from_utf8(elements[0].clone()).unwrap();
     let (head, said) = text.rsplit_once('}').unwrap();
     assert!(head.contains("text/plain"), "{text:?}");
     let (pid, said) = said.split_once(':').unwrap();
-    Ok((pid.parse().unwrap(), said.to_owned()))
+    (pid.parse().unwrap(), said.to_owned())
 }
 
 fn kill(process: u32, signal: &str) {
@@ -120,6 +126,37 @@ async fn a_worker_that_exits_or_answers_too_few_rows_fails_its_batch_and_no_othe
     assert!(second != first && said == "b");
     assert_eq!(ask(&model, "short").await, Err(Error::ModelFailed));
     assert_eq!(ask(&model, "c").await.unwrap().1, "c");
+}
+
+#[tokio::test]
+async fn a_worker_that_exits_as_soon_as_it_has_answered_has_answered() {
+    let limits = Limits { workers: 1, max_batch_rows: 8, max_latency: HANGS, stuck_after: HANGS };
+    let workers = Workers::start("m", program(&["opaque"]), limits).await.unwrap();
+    // Sockets are their own runtime's; of the end of a process every runtime hears from whichever heard first.
+    let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    for _ in 0..3 {
+        let (worker, _) = said(&workers.run(request("who")).await.unwrap());
+        let (heard, hears) = std::sync::mpsc::channel();
+        other.spawn(async move {
+            signal(SignalKind::child()).unwrap().recv().await;
+            heard.send(()).unwrap();
+        });
+        let mut answer = std::pin::pin!(workers.run(request("bye")));
+        assert!(answer.as_mut().now_or_never().is_none());
+        for _ in 0..10 {
+            tokio::task::yield_now().await; // the request is written
+        }
+        // Held up here, this runtime knows of the end and has not looked at the socket.
+        let begun = Instant::now();
+        while runs(worker) {
+            assert!(begun.elapsed() < HANGS, "it does not exit");
+            std::thread::yield_now();
+        }
+        hears.recv_timeout(HANGS).unwrap();
+        assert_eq!(answer.await.map(|outputs| said(&outputs)), Ok((worker, "bye".to_owned())));
+    }
+    workers.end().await;
+    other.shutdown_background();
 }
 
 #[tokio::test]

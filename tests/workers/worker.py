@@ -99,6 +99,9 @@ def run(ident, meta, data):
             sys.stderr.write("good \x1b[31mbye\n")
             sys.stderr.flush()
             os._exit(7)
+        if any(body == b"bye" for body in bodies):
+            send(66, ident, *opaque(rows))
+            os._exit(0)
         if any(body == b"hang" for body in bodies):
             linger()
         if any(body == b"grow apart" for body in bodies) and os.fork() == 0:

@@ -22,7 +22,7 @@ const MEMORY_PACE: Duration = Duration::from_millis(200);
 const PING_PACE: Duration = Duration::from_secs(5);
 /// How long a worker that is told to end may take.
 const DRAIN: Duration = Duration::from_secs(2);
-/// How long what it printed last is waited for.
+/// How long what it printed and answered last is waited for.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Ends without an answered batch between them, from which on it is a crash loop.
 pub(super) const LOOP: u32 = 3;
@@ -207,10 +207,15 @@ async fn live(shared: &Arc<Shared>, place: usize, started: Started, ready: Ready
             std::future::pending().await
         };
         let why = tokio::select! {
-            biased; // a worker that answers and ends has answered
+            biased; // what has been answered counts before anything else does
             carried = carried.as_mut() => carried.err().unwrap_or(WorkerError::Gone),
             slow = opened => slow,
-            () = process.ended() => WorkerError::Gone,
+            () = process.ended() => {
+                shared.close(place, WorkerError::Gone.in_public());
+                // A worker that answers and ends has answered. Its end is heard of by a signal, and that may come before its socket is read.
+                let carried = timeout(LAST_WORDS, carried.as_mut()).await;
+                carried.ok().and_then(Result::err).unwrap_or(WorkerError::Gone)
+            }
             () = link.given_up() => WorkerError::Stuck { limit_ms: shared.limits.stuck_after.as_millis() },
             resident = watch_memory(process.id(), shared.program.max_memory) => resident,
             slow = watch_life(&link, shared.limits.stuck_after) => slow,
