@@ -188,15 +188,6 @@ impl Outcome {
     }
 }
 
-/// Requests that arrived, and those of them that were answered on time, in slots of equal length from the first arrival on.
-#[derive(Debug, Clone, Default)]
-pub struct Timeline {
-    begin: Option<Instant>,
-    /// A slot takes 2 to the power of this nanoseconds.
-    width_bits: u32,
-    slots: Vec<Slot>,
-}
-
 /// The requests that are alike in what they ask for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Class {
@@ -243,6 +234,15 @@ pub struct Slot {
     pub offered: u64,
     /// Those of them that were answered on time, whenever that was.
     pub on_time: u64,
+}
+
+/// Requests that arrived, and those of them that were answered on time, in slots of equal length from the first arrival on.
+#[derive(Debug, Clone, Default)]
+pub struct Timeline {
+    begin: Option<Instant>,
+    /// A slot takes 2 to the power of this nanoseconds.
+    width_bits: u32,
+    slots: Vec<Slot>,
 }
 
 impl Timeline {
