@@ -31,6 +31,12 @@ pub fn say(line: &str) {
     hear(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
+/// The same with its colours where stdout is a terminal, and nobody wants none (`NO_COLOR`).
+fn say_in_colour(line: &str) {
+    let mut out = anstream::stdout().lock();
+    hear(writeln!(out, "{line}").and_then(|()| out.flush()));
+}
+
 /// Remembers output that could not be written, as on a full disk. A reader that closed its end has heard enough.
 fn hear(said: io::Result<()>) {
     if let Err(error) = said
@@ -47,12 +53,6 @@ pub fn heard(code: ExitCode) -> ExitCode {
         true => ExitCode::from(USAGE),
         false => code,
     }
-}
-
-/// The same with its colours where stdout is a terminal, and nobody wants none (`NO_COLOR`).
-fn say_in_colour(line: &str) {
-    let mut out = anstream::stdout().lock();
-    hear(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
 /// Writes one line to stderr.

@@ -72,7 +72,7 @@ pub enum Unit {
     Ms,
     /// A share of 1.
     Share,
-    /// A second.
+    /// So many a second.
     PerSecond,
 }
 
