@@ -14,6 +14,9 @@ const LARGE: u64 = 1 << 16;
 
 /// The fields that lead to a tensor's elements: a model's graph, the graph's weights, a weight's bytes.
 const PATH: [u64; 3] = [7, 5, 9];
+/// The fields in which a tensor says that its elements are in another file.
+const ELSEWHERE: u64 = 13;
+const LOCATION: u64 = 14;
 
 /// Reads a file of `size` bytes. An error of the kind `InvalidData` or `UnexpectedEof` says that the file is damaged.
 pub(super) fn read(file: impl Read + Seek, size: u64) -> Result<Vec<u8>> {
@@ -29,15 +32,20 @@ struct Walk<R> {
 }
 
 impl<R: Read + Seek> Walk<R> {
-    /// Copies a message that ends at `end`, but for what the path leads to.
+    /// Copies a message that ends at `end`, but for what the path leads to. What a tensor says of its elements' place comes last: a file may
+    /// say that they are in no other one, as `onnx.load` does of those that were, and would take back that they were left.
     fn message(&mut self, end: u64, path: &[u64], copy: &mut Vec<u8>) -> Result<()> {
+        let (mut left, mut location, mut elsewhere) = (None, 0, Vec::new());
         while self.at < end {
             let key = self.number(end)?;
             let field = key >> 3;
             match key & 7 {
                 0 => {
                     let number = self.number(end)?;
-                    write(copy, &[key, number]);
+                    match path {
+                        [_] if field == LOCATION => location = number,
+                        _ => write(copy, &[key, number]),
+                    }
                 }
                 kind @ (1 | 5) => {
                     write(copy, &[key]);
@@ -49,7 +57,11 @@ impl<R: Read + Seek> Walk<R> {
                         return Err(damaged("a length reaches beyond the end"));
                     }
                     match path {
-                        [last] if field == *last && length >= LARGE => self.leave(length, copy)?,
+                        [last] if field == *last && length >= LARGE => left = Some(self.leave(length)?),
+                        [_] if field == ELSEWHERE => {
+                            write(&mut elsewhere, &[key, length]);
+                            self.bytes(length, end, &mut elsewhere)?;
+                        }
                         [first, rest @ ..] if field == *first && !rest.is_empty() => {
                             let mut inner = Vec::new();
                             self.message(self.at + length, rest, &mut inner)?;
@@ -65,17 +77,26 @@ impl<R: Read + Seek> Walk<R> {
                 kind => return Err(damaged(&format!("a field of kind {kind}"))),
             }
         }
+        match left {
+            Some(place) if location == 0 => copy.extend(place.encode_to_vec()),
+            _ => {
+                copy.append(&mut elsewhere);
+                if location != 0 {
+                    write(copy, &[LOCATION << 3, location]);
+                }
+            }
+        }
         Ok(())
     }
 
-    /// Leaves a tensor's elements in the file and writes down where they are.
-    fn leave(&mut self, length: u64, copy: &mut Vec<u8>) -> Result<()> {
+    /// Leaves a tensor's elements in the file and says where they are.
+    fn leave(&mut self, length: u64) -> Result<TensorProto> {
         let entry = |key: &str, value: u64| KeyValue { key: key.to_owned(), value: value.to_string() };
         let external_data = vec![entry("offset", self.at), entry("length", length)];
         let place = TensorProto { external_data, data_location: HERE, ..TensorProto::default() };
-        copy.extend(place.encode_to_vec());
         self.at += length;
-        self.reader.seek_relative(i64::try_from(length).map_err(|_| damaged("a length that no file has"))?)
+        self.reader.seek_relative(i64::try_from(length).map_err(|_| damaged("a length that no file has"))?)?;
+        Ok(place)
     }
 
     fn bytes(&mut self, count: u64, end: u64, copy: &mut Vec<u8>) -> Result<()> {
@@ -158,6 +179,25 @@ mod tests {
         whole.graph.as_mut().unwrap().initializer.truncate(1);
         let small = whole.encode_to_vec();
         assert_eq!(read(&small).unwrap(), small, "nothing is left out of a small file");
+    }
+
+    #[test]
+    fn what_a_file_says_of_other_files_does_not_hide_where_its_own_elements_are() {
+        let entry = KeyValue { key: "offset".into(), value: "7".into() };
+        for (location, expected) in [(0, HERE), (1, 1)] {
+            let mut weight = model(&[LARGE as usize]).graph.unwrap().initializer.remove(0);
+            weight.external_data = vec![entry.clone()];
+            let mut weight = weight.encode_to_vec();
+            // prost does not write a 0.
+            write(&mut weight, &[LOCATION << 3, location]);
+            let (mut graph, mut file) = (Vec::new(), Vec::new());
+            prost::encoding::bytes::encode(5, &weight, &mut graph);
+            prost::encoding::bytes::encode(7, &graph, &mut file);
+            let found = ModelProto::decode(&read(&file).unwrap()[..]).unwrap().graph.unwrap().initializer.remove(0);
+            assert_eq!((found.data_location, found.raw_data), (expected, None));
+            let keys: Vec<&str> = found.external_data.iter().map(|entry| &*entry.key).collect();
+            assert_eq!(keys, if location == 0 { &["offset", "length"][..] } else { &["offset"] });
+        }
     }
 
     #[test]
