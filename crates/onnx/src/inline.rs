@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use prost::Message;
 
-use super::Cause;
 use super::proto::{self, AttributeProto, FunctionProto, GraphProto, NodeProto};
+use super::{Cause, expand};
 
 /// Most nodes that functions may unfold to. Far more than any network has; functions that use each other twice would
 /// double with each step, and a small file would take all memory.
@@ -22,7 +22,22 @@ const MAX_DEPTH: usize = 64;
 /// Domain, name and overload.
 type Key = (String, String, String);
 
-/// Replaces all uses of `functions` in a graph. `opset` is the version of the standard operators of the file.
+/// Standard operators whose nodes mean something else from an opset on. In which opset a function's nodes are read is not agreed upon: the
+/// specification says the function's own, and onnxruntime reads them in the file's.
+const CHANGED: [(&str, i64); 9] = [
+    ("DFT", 20),
+    ("Dropout", 10),
+    ("GroupNormalization", 21),
+    ("Hardmax", 13),
+    ("LogSoftmax", 13),
+    ("Resize", 11),
+    ("RoiAlign", 16),
+    ("Scan", 9),
+    ("Softmax", 13),
+];
+
+/// Replaces all uses of `functions` in a graph. `opset` is the version of the standard operators of the file. A function by the name of an
+/// operator that is known here is not asked: it says in other nodes what that operator is, for those who do not know it.
 pub(super) fn inline(graph: &mut GraphProto, functions: Vec<FunctionProto>, opset: i64) -> Result<(), Cause> {
     if functions.is_empty() {
         return Ok(());
@@ -64,7 +79,8 @@ impl<'a> Inliner<'a> {
                 self.graph(body, within)?;
             }
             let key = (standard(&node.domain), node.op_type.clone(), node.overload.clone());
-            let Some((key, function)) = self.functions.get_key_value(&key) else {
+            let is_known = node.overload.is_empty() && expand::is_known(&node.qualified());
+            let Some((key, function)) = self.functions.get_key_value(&key).filter(|_| !is_known) else {
                 unfolded.push(node);
                 continue;
             };
@@ -81,12 +97,15 @@ impl<'a> Inliner<'a> {
 
     /// The nodes of a function, as one node uses it.
     fn unfold(&mut self, node: &NodeProto, function: &FunctionProto) -> Result<Vec<NodeProto>, Cause> {
-        if let Some(version) = proto::standard_version(&function.opset_import).filter(|version| *version != self.opset)
+        let opset = self.opset;
+        if let Some(version) = proto::standard_version(&function.opset_import)
+            && let Some(operator) = changed(&function.node, version, opset)
         {
-            let opset = self.opset;
             return Err(unsupported(
                 function,
-                &format!("is written for opset {version}, and the file for opset {opset}"),
+                &format!(
+                    "is written for opset {version}, and the file for opset {opset}, in which '{operator}' is something else"
+                ),
             ));
         }
         if node.input.len() > function.input.len() || node.output.len() > function.output.len() {
@@ -137,6 +156,15 @@ fn unsupported(function: &FunctionProto, what: &str) -> Cause {
 
 fn wrong(function: &FunctionProto, what: &str) -> Cause {
     Cause::Graph(format!("its function '{}' {what}", function.name))
+}
+
+/// An operator among the nodes and their bodies that is not the same in both versions.
+fn changed(nodes: &[NodeProto], a: i64, b: i64) -> Option<&'static str> {
+    nodes.iter().find_map(|node| {
+        let own = CHANGED.iter().filter(|(_, since)| node.is_standard() && (a < *since) != (b < *since));
+        let own = own.map(|(operator, _)| *operator).find(|operator| node.op_type == *operator);
+        own.or_else(|| node.bodies().find_map(|body| changed(&body.node, a, b)))
+    })
 }
 
 /// How many nodes a node is, with those of its bodies.
@@ -293,10 +321,31 @@ mod tests {
     }
 
     #[test]
-    fn a_function_of_another_opset_is_refused() {
-        let body = Author::new(12).input("x", &[]).output("y", &[]).node("Neg", &["x"], &["y"], &[]);
-        let author = Author::new(13).input("x", &[2]).output("y", &[2]).node("F", &["x"], &["y"], &[]).of("mine");
-        let text = refusal(author.function("mine", "F", body, &[]));
-        assert!(text.contains("is written for opset 12, and the file for opset 13"), "{text}");
+    fn a_function_of_another_opset_is_read_where_both_mean_the_same() {
+        let used = |file: i64, function: i64, operator: &str| {
+            let body = Author::new(function).input("x", &[]).output("y", &[]).node(operator, &["x"], &["y"], &[]);
+            let author = Author::new(file).input("x", &[2]).output("y", &[2]).node("F", &["x"], &["y"], &[]);
+            author.of("mine").function("mine", "F", body, &[])
+        };
+        let x = || vec![TensorData::from([1f32, 1.0])];
+        assert_eq!(used(13, 12, "Neg").answer(x()).unwrap(), [TensorData::from([-1f32, -1.0])]);
+        assert_eq!(used(17, 13, "Softmax").answer(x()).unwrap(), [TensorData::from([0.5f32, 0.5])]);
+        for (file, function) in [(13, 12), (12, 13)] {
+            let text = refusal(used(file, function, "Softmax"));
+            let expected =
+                format!("opset {function}, and the file for opset {file}, in which 'Softmax' is something else");
+            assert!(text.contains(&expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_operator_that_is_known_is_not_what_a_function_of_its_name_says() {
+        for domain in ["", "com.microsoft"] {
+            let body = Author::new(13).input("x", &[]).output("y", &[]).node("Neg", &["x"], &["y"], &[]);
+            let operator = if domain.is_empty() { "Relu" } else { "QuickGelu" };
+            let author = Author::new(13).input("x", &[1]).output("y", &[1]).node(operator, &["x"], &["y"], &[]);
+            let author = author.of(domain).function(domain, operator, body, &[]);
+            assert!(author.answer(vec![TensorData::from([1f32])]).unwrap()[0].iter::<f32>().all(|y| y > 0.0));
+        }
     }
 }
