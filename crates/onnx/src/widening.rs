@@ -21,6 +21,7 @@ pub(super) fn widen(graph: &mut GraphProto) {
     disown(graph);
     let can_widen = can_widen(&graph.node) && graph.output.iter().all(|output| element(output).is_some());
     if !is_half(graph) || !can_widen || !computes(graph) {
+        convert_stored(graph);
         return;
     }
     let mut names = names::all(graph);
@@ -41,6 +42,19 @@ pub(super) fn widen(graph: &mut GraphProto) {
     inside(graph, &mut fresh);
     let nodes = std::mem::take(&mut graph.node);
     graph.node = before.into_iter().chain(nodes).chain(behind).collect();
+}
+
+/// Makes float32 of the weights that are read by conversions alone: a device may have room for float16 and no arithmetic, as many
+/// graphics processors do.
+fn convert_stored(graph: &mut GraphProto) {
+    let mut taken: HashSet<String> = graph.output.iter().map(|output| output.name.clone()).collect();
+    for node in &graph.node {
+        node.bodies().for_each(|body| names::collect(body, &mut taken));
+        if node.qualified() != "Cast" {
+            taken.extend(node.input.iter().cloned());
+        }
+    }
+    graph.initializer.iter_mut().filter(|stored| !taken.contains(&stored.name)).for_each(weight);
 }
 
 /// A file cannot say of a tensor that it was widened: there is no such type, and the tensor is refused when it is read.
@@ -328,6 +342,34 @@ mod tests {
         let found = author.answer(vec![halves, TensorData::from([-1f32, 2.0])]).unwrap();
         let found: Vec<u16> = found[0].clone().try_into_vec::<f16>().unwrap().into_iter().map(f16::to_bits).collect();
         assert_eq!(found, bits);
+    }
+
+    #[test]
+    fn weights_that_are_only_stored_as_float16_are_float32_before_any_device_sees_them() {
+        let stored = |name: &str| TensorProto {
+            name: name.into(),
+            dims: vec![1],
+            data_type: FLOAT16,
+            int32_data: vec![0x3c00],
+            ..TensorProto::default()
+        };
+        let mut graph = GraphProto {
+            initializer: vec![stored("converted"), stored("also moved")],
+            node: vec![
+                cast("converted".into(), "a".into(), FLOAT),
+                cast("also moved".into(), "b".into(), FLOAT),
+                NodeProto {
+                    input: vec!["also moved".into()],
+                    output: vec!["c".into()],
+                    op_type: "Identity".into(),
+                    ..NodeProto::default()
+                },
+            ],
+            ..GraphProto::default()
+        };
+        widen(&mut graph);
+        assert_eq!(graph.initializer.iter().map(|w| w.data_type).collect::<Vec<_>>(), [FLOAT, FLOAT16]);
+        assert_eq!(graph.node.len(), 3);
     }
 
     #[test]
