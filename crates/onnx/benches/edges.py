@@ -134,6 +134,23 @@ for old in (48, 49):
                weights={"r": f32([0, 0, 0, 0.2, 1, 1, 1, 0.8]), "s": i64([1, 1, 2, 1])}, order=["x", "r", "", "s"], mode=mode,
                coordinate_transformation_mode="tf_crop_and_resize")
 
+# onnxruntime copies what keeps its shape, whatever scales and regions say.
+for mode in ["linear", "nearest"]:
+    x = {"x": np.arange(4, dtype=np.float32).reshape(1, 1, 1, 4)}
+    single("Resize", x, name=f"resize_nowhere_{mode}", weights={"s": f32([1, 1, 1, 1.2])}, order=["x", "", "s"], mode=mode)
+    single("Resize", x, name=f"resize_nowhere_old_{mode}", weights={"s": f32([1, 1, 1, 1.2])}, order=["x", "s"], mode=mode, opset=10)
+    single("Resize", x, name=f"resize_nowhere_crop_{mode}", weights={"r": f32([0, 0, 0, 0.5, 1, 1, 1, 1]), "s": i64([1, 1, 1, 4])},
+           order=["x", "r", "", "s"], mode=mode, coordinate_transformation_mode="tf_crop_and_resize")
+
+# A scale that leaves a part of a place.
+for mode in ["linear", "nearest", "cubic"]:
+    for scale in [1.3, 0.6]:
+        x = {"x": np.arange(10, dtype=np.float32).reshape(1, 1, 2, 5)}
+        single("Resize", x, name=f"resize_part_{mode}_{scale}", weights={"s": f32([1, 1, 1, scale])}, order=["x", "", "s"], mode=mode,
+               coordinate_transformation_mode="align_corners")
+        single("Resize", x, name=f"resize_part_crop_{mode}_{scale}", weights={"r": f32([0, 0, 0, 0.25, 1, 1, 1, 1]), "s": f32([1, 1, 1, scale])},
+               order=["x", "r", "s"], mode=mode, coordinate_transformation_mode="tf_crop_and_resize")
+
 # A tree whose first node is its own child.
 tree = {"nodes_treeids": [0, 0], "nodes_nodeids": [0, 1], "nodes_featureids": [0, 0], "nodes_values": [0.0, 0.0],
         "nodes_modes": ["BRANCH_LEQ", "LEAF"], "nodes_truenodeids": [0, 0], "nodes_falsenodeids": [1, 0], "target_treeids": [0],

@@ -157,6 +157,10 @@ impl Mode {
         if elements(&out)? == 0 || dims.contains(&0) {
             return zeros(out, x.dtype(), device);
         }
+        // onnxruntime looks no further, though a scale or a region may say something else.
+        if out == dims {
+            return Ok(x);
+        }
         match (self.kind, self.coordinates) {
             (Kind::Nearest(_), Coordinates::Crop) => self.interpolated(x, &sides, device),
             (Kind::Nearest(nearest), _) => self.picked(x, &sides, nearest, device),
@@ -330,8 +334,7 @@ struct Side {
 impl Side {
     /// Where new place `place` is among the old ones.
     fn coordinate(&self, coordinates: Coordinates, place: usize) -> f64 {
-        let (place, last) = (place as f64, self.old as f64 - 1.0);
-        let new = self.resized;
+        let (place, last, new) = (place as f64, self.old as f64 - 1.0, self.new as f64);
         // Exact, where sizes say it; else by the precision of the file's scales: 3 / 0.6 is 5, where the nearest double to a float of 0.6 makes 4.9999998 of it.
         let by_scale = |place: f64| match self.by_size {
             true => place * self.old as f64 / self.new as f64,
@@ -340,11 +343,13 @@ impl Side {
         let half = by_scale(place + 0.5) - 0.5;
         match coordinates {
             Coordinates::HalfPixel => half,
-            Coordinates::HalfPixelSymmetric => self.old as f64 / 2.0 * (1.0 - self.new as f64 / new) + half,
+            Coordinates::HalfPixelSymmetric => self.old as f64 / 2.0 * (1.0 - new / self.resized) + half,
             Coordinates::PytorchHalfPixel if self.new <= 1 => 0.0,
             Coordinates::PytorchHalfPixel => half,
             Coordinates::HalfPixelForNearest => by_scale(place + 0.5),
-            Coordinates::AlignCorners if new == 1.0 => 0.0,
+            // The corners are those of whole places, as in PyTorch and onnxruntime, also where a scale leaves a part of one. ONNX's own tests
+            // count the part.
+            Coordinates::AlignCorners if self.new == 1 => 0.0,
             Coordinates::AlignCorners => place * last / (new - 1.0),
             Coordinates::Asymmetric => by_scale(place),
             // By the precision of the file's regions, in which half of 0.2 and 0.8 is a half.
@@ -424,5 +429,40 @@ fn cubic(distance: f64, a: f64) -> f64 {
         ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
     } else {
         0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::TensorData;
+
+    use crate::author::Attribute::Text;
+    use crate::ops::alone::alone;
+
+    #[test]
+    fn what_keeps_its_shape_keeps_its_elements_as_in_onnxruntime() {
+        let x = TensorData::new(vec![1f32, 2.0, 5.0], [1, 1, 1, 3]);
+        // Three times 1.3 are three, of which the old opset would pick the first place twice.
+        let scales = || TensorData::from([1f32, 1.0, 1.0, 1.3]);
+        assert_eq!(alone(10, "Resize", &[], [("x", x.clone()), ("s", scales())]), Ok(x.clone()));
+        let linear = [("mode", Text("linear"))];
+        assert_eq!(alone(13, "Resize", &linear, [("x", x.clone()), ("", x.clone()), ("s", scales())]), Ok(x.clone()));
+        let crop = [("coordinate_transformation_mode", Text("tf_crop_and_resize"))];
+        let roi = TensorData::from([0f32, 0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 1.0]);
+        let sizes = ("z", TensorData::from([1i64, 1, 1, 3]));
+        assert_eq!(alone(13, "Resize", &crop, [("x", x.clone()), ("r", roi), ("", x.clone()), sizes]), Ok(x));
+    }
+
+    #[test]
+    fn corners_are_those_of_whole_places_where_a_scale_leaves_a_part_of_one() {
+        let x = TensorData::new(vec![0f32, 1.0, 2.0, 3.0, 4.0], [1, 5]);
+        let resized = |way: &str, roi: [f32; 4]| {
+            let attributes = [("mode", Text("linear")), ("coordinate_transformation_mode", Text(way))];
+            let inputs = [("x", x.clone()), ("r", TensorData::from(roi)), ("s", TensorData::from([1f32, 1.3]))];
+            alone(13, "Resize", &attributes, inputs).unwrap().iter::<f32>().collect::<Vec<_>>()
+        };
+        // Of 6.5 places there are 6.
+        assert_eq!(resized("align_corners", [0.0; 4]), [0.0, 0.8, 1.6, 2.4, 3.2, 4.0]);
+        assert_eq!(resized("tf_crop_and_resize", [0.0, 0.0, 1.0, 0.5]), [0.0, 0.4, 0.8, 1.2, 1.6, 2.0]);
     }
 }
