@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::Value as Json;
-use uncork_model::runner::Runner;
+use uncork_model::runner::{Rows, Runner, TensorSpec};
 use uncork_model::tensor::{Data, Tensor, Tensors};
 use uncork_onnx::{OnnxModel, OnnxRunner};
 
@@ -48,7 +48,9 @@ fn check(folder: &Path, name: &str) -> Result<(), Failure> {
         return Err(format!("its rows are run one at a time: {why}").into());
     }
     let record: Json = serde_json::from_slice(&fs::read(folder.join(format!("{name}.json")))?)?;
-    let (inputs, outputs) = (tensors(&record["inputs"])?, tensors(&record["outputs"])?);
+    let signature = model.signature();
+    let inputs = rows_first(tensors(&record["inputs"])?, &signature.inputs)?;
+    let outputs = rows_first(tensors(&record["outputs"])?, &signature.outputs)?;
     let mut runner = model.runner(NonZeroUsize::MIN);
     let rows = inputs.rows();
     compare(&mut runner, vec![inputs.clone()], &outputs, "in a batch")?;
@@ -62,6 +64,19 @@ fn check(folder: &Path, name: &str) -> Result<(), Failure> {
     let requests = [rows.min(3), usize::from(rows > 3), rows.saturating_sub(4)];
     let parts = inputs.split(&requests.into_iter().filter(|n| *n > 0).collect::<Vec<_>>())?;
     compare(&mut runner, parts, &outputs, "in a batch of several requests")
+}
+
+/// Tensors of a file with the axis of the rows in front, as a runner has them.
+fn rows_first(tensors: Tensors, specs: &[TensorSpec]) -> Result<Tensors, Failure> {
+    let axis = |name: &str| match specs.iter().find(|spec| &*spec.name == name)?.rows {
+        Rows::Axis(axis) => Some(axis),
+        Rows::Shared => None,
+    };
+    let moved = tensors.into_entries().into_iter().map(|(name, tensor)| match axis(&name) {
+        Some(axis) => (name, tensor.axis_to_front(axis)),
+        None => (name, tensor),
+    });
+    Ok(Tensors::new(moved.collect())?)
 }
 
 /// Runs requests in one batch and compares the answer.
