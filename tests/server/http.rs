@@ -681,6 +681,9 @@ async fn what_a_caller_wrote_is_repeated_in_short_and_escaped() {
     let answer = server.ask(Method::GET, &path, None).await;
     assert_eq!(answer.status, 404);
     assert!(answer.error().contains("unknown model '\\nINFO\\nINFO"), "{}", answer.error());
+    // Whoever reads the JSON reads what he wrote: a backslash is escaped once, by JSON.
+    let answer = server.ask(Method::GET, "/v2/models/C:%5Cmodels", None).await;
+    assert!(answer.error().contains(r"unknown model 'C:\models'"), "{}", answer.text);
     server.assert_unharmed().await;
 }
 

@@ -11,7 +11,8 @@ const MOST_DIMS: usize = 8;
 /// Most bytes that the log repeats of a text of several lines.
 const MOST_LOGGED: usize = 16 * 1024;
 
-/// A text between quotation marks: `'x'`. What cannot be printed is escaped; behind 40 characters it is cut.
+/// A text between quotation marks: `'x'`. What cannot be printed is escaped; behind 40 characters it is cut. A backslash stays as it
+/// is: JSON escapes it once more.
 #[derive(Debug, Clone, Copy)]
 pub struct Quoted<'a>(pub &'a str);
 
@@ -21,7 +22,7 @@ impl fmt::Display for Quoted<'_> {
         let mut chars = self.0.chars();
         for c in chars.by_ref().take(MOST_CHARS) {
             match c {
-                '"' | '\'' => write!(f, "{c}")?,
+                '"' | '\'' | '\\' => write!(f, "{c}")?,
                 c => write!(f, "{}", c.escape_debug())?,
             }
         }
@@ -134,6 +135,7 @@ mod tests {
     #[test]
     fn a_text_is_escaped_and_cut() {
         assert_eq!(Quoted("it's").to_string(), "'it's'");
+        assert_eq!(Quoted(r"C:\models").to_string(), r"'C:\models'");
         assert_eq!(Quoted("a\nINFO b\u{202e}").to_string(), "'a\\nINFO b\\u{202e}'");
         assert_eq!(Quoted(&"ä".repeat(40)).to_string(), format!("'{}'", "ä".repeat(40)));
         assert_eq!(Quoted(&"ä".repeat(41)).to_string(), format!("'{}…'", "ä".repeat(40)));
