@@ -133,7 +133,7 @@ pub(super) const MAX_QUEUE_BYTES: Metric = metric("uncork_max_queue_bytes", Kind
 pub(super) const MEMORY: Metric = metric(
     "uncork_model_memory_bytes",
     Kind::Gauge,
-    "What the process grew by while the model was loaded and warmed up, and the length of its file at least.",
+    "What the model takes: its weights, 2 MiB a runner, and the values of a full batch in each. docs/operating.md has the sum.",
 );
 pub(super) const COPIES: Metric = metric(
     "uncork_shadow_copies_total",
@@ -164,6 +164,12 @@ pub(super) const STALE_FILES: Metric = metric(
     "1 while a file that is followed cannot be used as it is now, so that what it said before holds; the log says why.",
 )
 .by("file", &FOLLOWED);
+/// Has no label.
+pub(super) const CERTIFICATE_EXPIRES: Metric = metric(
+    "uncork_tls_certificate_expires_seconds",
+    Kind::Gauge,
+    "Unix time at which the server's certificate expires; 0 where there is none.",
+);
 /// Has the label `outcome` alone.
 pub(super) const REPOSITORY_LOADS: Metric = metric(
     "uncork_repository_loads_total",
@@ -228,7 +234,7 @@ const FEATURES: &str = match (cfg!(feature = "onnx"), cfg!(feature = "wgpu"), cf
 };
 
 /// Every metric of uncork's own, in the order of docs/metrics.md.
-pub const ALL: [Metric; 38] = [
+pub const ALL: [Metric; 39] = [
     BATCH_SIZE,
     REQUESTS,
     RELEASES,
@@ -262,6 +268,7 @@ pub const ALL: [Metric; 38] = [
     HTTP_REQUESTS,
     HTTP_CONNECTIONS,
     STALE_FILES,
+    CERTIFICATE_EXPIRES,
     REPOSITORY_LOADS,
     REPOSITORY_BROKEN,
     RELOADS,

@@ -366,6 +366,8 @@ pub struct HttpMetrics {
     pub stale_tokens: Gauge,
     /// 1 while the certificate, or what belongs to it, cannot be used as it is.
     pub stale_certificate: Gauge,
+    /// Unix time at which the certificate expires; 0 where there is none.
+    pub certificate_expires: Gauge,
 }
 
 impl HttpMetrics {
@@ -384,6 +386,8 @@ impl HttpMetrics {
             connections: recorder.register_gauge(&connections, &METADATA),
             stale_tokens,
             stale_certificate,
+            certificate_expires: recorder
+                .register_gauge(&Key::from_name(catalogue::CERTIFICATE_EXPIRES.name), &METADATA),
         }
     }
 

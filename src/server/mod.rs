@@ -38,6 +38,7 @@ mod trace;
 mod unread;
 mod v1;
 mod v2;
+mod validity;
 
 use std::future::pending;
 use std::io;
@@ -240,7 +241,7 @@ impl Server {
         let http = registry.metrics().http();
         let follow_certificates = async {
             match &self.certificates {
-                Some(certificates) => certificates.follow(&http.stale_certificate).await,
+                Some(certificates) => certificates.follow(&http).await,
                 None => pending().await,
             }
         };

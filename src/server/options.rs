@@ -63,11 +63,12 @@ impl Options {
     /// Bounds of `drain_delay` and `drain_timeout`.
     pub const DRAIN_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 
-    /// Reads the files that it names, as a server does that is bound with it.
+    /// Reads the files that it names, as a server does that is bound with it. What comes back is a warning: the certificate has expired, or
+    /// will soon.
     ///
     /// # Errors
     /// One cannot be used: the sentence says which setting names it, what is wrong with it, and what to do.
-    pub fn check_files(&self) -> Result<(), String> {
+    pub fn check_files(&self) -> Result<Option<String>, String> {
         if let Access::Tokens { file } = &self.access {
             Door::of(&self.access).map_err(|error| {
                 let file = file.display();
@@ -77,14 +78,13 @@ impl Options {
                 )
             })?;
         }
-        if let Some(files) = &self.tls {
-            Certificates::read(files).map_err(|error| {
-                format!(
-                    "TLS cannot be used: {error}; tls_certificate, tls_key and tls_client_ca name files in PEM that this user can read"
-                )
-            })?;
-        }
-        Ok(())
+        let Some(files) = &self.tls else { return Ok(None) };
+        let certificates = Certificates::read(files).map_err(|error| {
+            format!(
+                "TLS cannot be used: {error}; tls_certificate, tls_key and tls_client_ca name files in PEM that this user can read"
+            )
+        })?;
+        Ok(certificates.warning())
     }
 
     /// Bytes that one connection reads ahead, at most: room for the largest head, and large enough that a body of

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use metrics::Gauge;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
@@ -14,6 +13,8 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 use super::socket::{Socket, Wire};
+use super::validity::Validity;
+use crate::metrics::HttpMetrics;
 
 /// The files that TLS needs, all in PEM. They are read again when they change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +40,15 @@ pub(super) struct Certificates(Arc<Held>);
 #[derive(Debug)]
 struct Held {
     files: Tls,
-    config: RwLock<Arc<ServerConfig>>,
+    now: RwLock<Read>,
+}
+
+/// What the files hold.
+#[derive(Debug, Clone)]
+struct Read {
+    config: Arc<ServerConfig>,
+    /// That of the server's own certificate.
+    validity: Option<Validity>,
 }
 
 /// What a new connection turns out to be.
@@ -53,12 +62,32 @@ pub(super) enum Greeted {
 impl Certificates {
     /// Reads the files. The error names the one that cannot be used.
     pub(super) fn read(files: &Tls) -> io::Result<Certificates> {
-        let config = RwLock::new(Arc::new(config(files)?));
-        Ok(Certificates(Arc::new(Held { files: files.clone(), config })))
+        let now = RwLock::new(read(files)?);
+        Ok(Certificates(Arc::new(Held { files: files.clone(), now })))
     }
 
-    /// Follows the files for ever. What cannot be used leaves the certificates as they are; it is logged, and `is_stale` is 1.
-    pub(super) async fn follow(&self, is_stale: &Gauge) {
+    fn now(&self) -> Read {
+        self.0.now.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What an operator has to hear of the certificate as it is now: that it has expired, or will soon.
+    pub(super) fn warning(&self) -> Option<String> {
+        let warning = self.now().validity?.warning(SystemTime::now())?;
+        Some(format!("the certificate {} {warning}", self.0.files.certificate.display()))
+    }
+
+    /// Tells metrics and the log how long the certificate holds.
+    fn tell(&self, metrics: &HttpMetrics) {
+        metrics.certificate_expires.set(self.now().validity.map_or(0.0, |validity| validity.until_seconds()));
+        if let Some(warning) = self.warning() {
+            tracing::warn!("{warning}");
+        }
+    }
+
+    /// Follows the files for ever, and tells how long the certificate holds. What cannot be used leaves the certificates as they are; it is
+    /// logged, and told as stale.
+    pub(super) async fn follow(&self, metrics: &HttpMetrics) {
+        self.tell(metrics);
         let mut seen = self.0.files.state();
         loop {
             tokio::time::sleep(LOOK).await;
@@ -66,18 +95,19 @@ impl Certificates {
             let (files, before) = (self.0.files.clone(), seen.clone());
             let look = tokio::task::spawn_blocking(move || {
                 let now = files.state();
-                (now != before).then(|| (now, config(&files)))
+                (now != before).then(|| (now, read(&files)))
             });
-            let Ok(Some((now, config))) = look.await else { continue };
+            let Ok(Some((now, read))) = look.await else { continue };
             seen = now;
-            match config {
-                Ok(config) => {
-                    *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-                    is_stale.set(0.0);
+            match read {
+                Ok(read) => {
+                    *self.0.now.write().unwrap_or_else(PoisonError::into_inner) = read;
+                    metrics.stale_certificate.set(0.0);
                     tracing::info!("certificate read again from {}", self.0.files.certificate.display());
+                    self.tell(metrics);
                 }
                 Err(error) => {
-                    is_stale.set(1.0);
+                    metrics.stale_certificate.set(1.0);
                     tracing::error!(%error, "the certificate stays as it was");
                 }
             }
@@ -89,8 +119,7 @@ impl Certificates {
         if wire.first_byte().await?.is_some_and(|byte| byte != HANDSHAKE) {
             return Ok(Greeted::Plain(wire));
         }
-        let config = Arc::clone(&self.0.config.read().unwrap_or_else(PoisonError::into_inner));
-        let stream = TlsAcceptor::from(config).accept(wire).await?;
+        let stream = TlsAcceptor::from(self.now().config).accept(wire).await?;
         Ok(Greeted::Secured(Socket::Tls(Box::new(stream))))
     }
 }
@@ -115,7 +144,7 @@ fn is_encrypted(file: &Path) -> bool {
     std::fs::read(file).is_ok_and(|text| memchr::memmem::find(&text, b"ENCRYPTED").is_some())
 }
 
-fn config(files: &Tls) -> io::Result<ServerConfig> {
+fn read(files: &Tls) -> io::Result<Read> {
     let wrong = |file: &Path, why: &dyn std::fmt::Display| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", file.display()))
     };
@@ -126,6 +155,7 @@ fn config(files: &Tls) -> io::Result<ServerConfig> {
         if found.is_empty() { Err(wrong(file, &none)) } else { Ok(found) }
     };
     let chain = certificates(&files.certificate)?;
+    let validity = chain.first().and_then(|own| Validity::of(own));
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| match error {
         pem::Error::NoItemsFound if is_encrypted(&files.key) => {
             wrong(&files.key, &"the key is encrypted; a server needs it plain: openssl pkey -in KEY -out PLAIN")
@@ -155,5 +185,5 @@ fn config(files: &Tls) -> io::Result<ServerConfig> {
         other => wrong(&files.certificate, &other),
     })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(Read { config: Arc::new(config), validity })
 }

@@ -1,6 +1,8 @@
 //! What `uncork validate` says of a configuration before a server has to.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use crate::folder::Folder;
 use crate::program::{STAND_IN, file, folder_with, output, uncork};
@@ -46,6 +48,32 @@ fn what_a_server_would_refuse_at_once_is_an_error_and_nothing_is_called_ok() {
         assert_eq!((code, out.as_str()), (3, ""), "{text}: {err}");
         assert!(err.contains(words) && err.lines().count() == 1, "{text}: {err}");
     }
+}
+
+#[test]
+fn a_certificate_that_has_expired_is_told_and_so_it_is_in_the_log_of_a_server() {
+    let folder = folder_with(&format!("[server]\ntls_certificate = 'cert.pem'\ntls_key = 'key.pem'\n{STAND_IN}"));
+    let write = |from: i32, until: i32| {
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(from, 1, 1), rcgen::date_time_ymd(until, 1, 1));
+        let key = rcgen::KeyPair::generate().unwrap();
+        put(&folder, "cert.pem", params.self_signed(&key).unwrap().pem());
+        put(&folder, "key.pem", key.serialize_pem());
+    };
+    let validate = || output(uncork(folder.path(), &["validate", "--config", "uncork.toml"]));
+    write(2000, 2020);
+    let (code, out, err) = validate();
+    assert!(code == 0 && out.contains("cert.pem has expired on Wed, 01 Jan 2020"), "{out} {err}");
+    let mut serving = uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]);
+    let mut serving = serving.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let log = BufReader::new(serving.stderr.take().unwrap()).lines();
+    let told = log.map(|line| line.unwrap()).find(|line| line.contains("has expired on Wed, 01 Jan 2020"));
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+    assert!(told.is_some_and(|line| line.contains("WARN")));
+    write(2000, 2090);
+    let (code, out, err) = validate();
+    assert!(code == 0 && !out.contains("cert.pem"), "{out} {err}");
 }
 
 #[test]

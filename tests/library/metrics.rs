@@ -76,6 +76,7 @@ async fn every_metric_of_the_catalogue_is_there_with_all_its_labels_and_no_other
                 "uncork_http_connections",
                 "uncork_repository_broken_versions",
                 "uncork_repository_max_models_bytes",
+                "uncork_tls_certificate_expires_seconds",
             ]
             .contains(&name)
         }) {
@@ -163,8 +164,8 @@ fn page() -> String {
          `GET /metrics` answers in Prometheus' text format, or in OpenMetrics where `Accept` names it, as that of Prometheus does.\n\
          `dashboards/` has dashboards and alerts, and [operating.md](operating.md) says how to read them. This page is made of\n\
          `src/metrics/catalogue.rs` by `UNCORK_WRITE=1 cargo test --release --test library metrics`.\n\n\
-         All metrics but `uncork_http_…`, `uncork_repository_…`, `uncork_stale_files` and `uncork_build_info` have the labels `model` and\n\
-         `version`. Those of a version begin at 0 when it is loaded anew, also because its settings have changed; `rate` knows that of counters.\n\
+         All metrics but `uncork_http_…`, `uncork_repository_…`, `uncork_stale_files`, `uncork_tls_…` and `uncork_build_info` have the labels\n\
+         `model` and `version`. Those of a version begin at 0 when it is loaded anew, also because its settings have changed; `rate` knows that of counters.\n\
          `uncork_build_info` has `version`, `commit` (what `UNCORK_COMMIT` was at the build), `target` and `features`. Where models\n\
          share a pool, `uncork_runner_busy_seconds_total`, `uncork_runners` and `uncork_in_flight_batches` have `pool` too. A\n\
          histogram NAME is the series `NAME_bucket`, `NAME_sum` and `NAME_count`.\n\n\
@@ -224,9 +225,9 @@ fn page() -> String {
          | stage | |\n| --- | --- |\n\
          | `receive` | from the request's head to its last byte |\n\
          | `decode` | from bytes to tensors, unpacking included |\n\
-         | `queue` | until the release of the batch |\n\
+         | `queue` | until the release of the batch; of the first one where a request was split |\n\
          | `assemble` | joining the batch's requests, padding, splitting the outputs |\n\
-         | `execute` | the model |\n\
+         | `execute` | the model; where a request was split, from its first batch on |\n\
          | `handover` | between threads: to the runner, and back to the caller's task |\n\
          | `encode` | from outputs to the answer |\n\n\
          ## The process\n\n`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_virtual_memory_bytes`, \

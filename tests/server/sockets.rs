@@ -145,7 +145,12 @@ async fn http_2_is_spoken_over_tls_with_whoever_names_it() {
 
 /// Waits until metrics say that the files of the certificate are out of use, or in use again.
 async fn until_stale(address: SocketAddr, server: &Identity, is_stale: bool) {
-    let line = format!("uncork_stale_files{{file=\"certificate\"}} {}\n", u8::from(is_stale));
+    until_metrics(address, server, &format!("uncork_stale_files{{file=\"certificate\"}} {}\n", u8::from(is_stale)))
+        .await;
+}
+
+/// Waits until metrics have that line.
+async fn until_metrics(address: SocketAddr, server: &Identity, line: &str) {
     let said = async {
         loop {
             let mut stream = secured(address, server, None, "http/1.1").await.unwrap();
@@ -153,7 +158,7 @@ async fn until_stale(address: SocketAddr, server: &Identity, is_stale: bool) {
             stream.write_all(head.as_bytes()).await.unwrap();
             let mut metrics = String::new();
             stream.read_to_string(&mut metrics).await.unwrap();
-            if metrics.contains(&line) {
+            if metrics.contains(line) {
                 return;
             }
         }
@@ -176,6 +181,27 @@ async fn connections_are_secured_and_the_next_one_sees_a_changed_certificate() {
     tokio::time::timeout(HANGS, changed).await.expect("the new certificate is used");
     until_stale(server.address, &second, false).await;
     assert!(infer_over_tls(server.address, &first, None).await.is_err(), "the old one is not");
+}
+
+#[tokio::test]
+async fn metrics_say_when_the_certificate_expires_and_follow_it() {
+    let folder = Folder::new();
+    let write = |year: i32| {
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        std::fs::write(folder.path().join("cert.pem"), certificate.pem()).unwrap();
+        std::fs::write(folder.path().join("key.pem"), key.serialize_pem()).unwrap();
+        Identity { certificate: certificate.der().clone(), key: key.serialize_der() }
+    };
+    let first = write(2060);
+    let server = start(files(folder.path(), false), &[]).await;
+    until_metrics(server.address, &first, "\nuncork_tls_certificate_expires_seconds 2840140800\n").await;
+    let second = write(2070);
+    let changed = async { while infer_over_tls(server.address, &second, None).await.is_err() {} };
+    tokio::time::timeout(HANGS, changed).await.expect("the new certificate is used");
+    until_metrics(server.address, &second, "\nuncork_tls_certificate_expires_seconds 3155760000\n").await;
 }
 
 #[tokio::test]

@@ -48,7 +48,10 @@ pub(super) fn check(path: Option<&Path>) -> ExitCode {
 impl Account {
     fn of(config: Config) -> Account {
         let mut account = Account::default();
-        account.problems.extend(config.server.check_files().err());
+        match config.server.check_files() {
+            Ok(warning) => account.lines.extend(warning.map(|warning| format!("  {warning}"))),
+            Err(problem) => account.problems.push(problem),
+        }
         account.problems.extend(config.open_to_strangers().map(|address| {
             format!(
                 "other machines can reach {address}, so callers need tokens: name a tokens_file; or, where the network keeps strangers \
