@@ -459,7 +459,7 @@ SATURATION = [
     ),
     lines(
         "Memory of models",
-        "What the process grew by while each was loaded; the bound of all together, 0 where there is none (max_models_bytes).",
+        "Their weights, and the values of a full batch in each runner; the bound of all together, 0 where there is none (max_models_bytes).",
         [
             target(f"sum by (model) (uncork_model_memory_bytes{{{MODEL}}})", "{{model}}"),
             target(f"max(uncork_repository_max_models_bytes{{{PROCESS}}})", "bound"),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::away::Away;
 use super::lengths::Padded;
+use super::memory::Takes;
 use super::spec::{Build, ModelSpec, Remotes, Runners, Source, cores};
 #[cfg(feature = "onnx")]
 use crate::onnx::{OnnxError, OnnxModel};
@@ -54,6 +55,8 @@ pub(crate) struct Loaded {
     pub(crate) example: Tensors,
     /// Whether made-up rows can be run. Nobody can make up the bytes that a model takes which takes any.
     pub(crate) rehearses: bool,
+    /// What is known of the memory that it takes.
+    pub(super) takes: Takes,
     /// Makes a runner that computes on so many threads.
     pub(crate) build: Build,
     /// Where it runs, if that is not on threads of the pool: all its runners are this one.
@@ -104,7 +107,8 @@ impl Loaded {
         let (is_single, example, rehearses) =
             (signature.is_unbatched(), zeros(&signature)?, !opaque::is_opaque(&signature));
         let (platform, labels) = (platform.into(), Vec::new());
-        Ok(Loaded { platform, signature, labels, alone: None, is_single, example, rehearses, build, away: None })
+        let (alone, away, takes) = (None, None, Takes::default());
+        Ok(Loaded { platform, signature, labels, alone, is_single, example, rehearses, takes, build, away })
     }
 
     /// The same of a model that is run somewhere else.
@@ -154,6 +158,7 @@ fn onnx(model: Result<OnnxModel, OnnxError>) -> Result<Loaded, String> {
         is_single: model.signature().is_unbatched() || (model.alone().is_some() && model.is_unsteady()),
         example: model.example().clone(),
         rehearses: true,
+        takes: Takes { held: model.constant_bytes(), of_row: model.row_bytes() },
         build: Arc::new(move |threads| Ok(Box::new(model.runner(threads)))),
         away: None,
     })

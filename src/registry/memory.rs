@@ -1,22 +1,33 @@
-//! What a model takes of this machine's memory.
+//! What a model takes of this machine's memory: sums over its tensors, the same whatever else happens in the process.
 
 use std::path::Path;
 
 use super::spec::{ModelSpec, Source};
 
-/// Bytes of memory that the process has at present, where the system tells.
-pub(super) fn resident() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024)
+/// Most bytes that count for the values of a full batch in one runner. A batch that has more of them takes longer than most latency caps
+/// allow, so that a full one is never run.
+const MOST_IN_BATCH: u64 = 256 << 20;
+
+/// What a runner takes beside: its threads, and the buffers that they keep. By measuring, equal small models take 3 to 12 MB each.
+const OF_RUNNER: u64 = 2 << 20;
+
+/// What is known of a model's memory, in bytes; nothing of one that the program builds itself or that runs somewhere else.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Takes {
+    /// Its weights, which its runners share.
+    pub(crate) held: u64,
+    /// What the values of a row take in a runner.
+    pub(crate) of_row: u64,
 }
 
-/// What a model takes, by what the process had before and has now that it is loaded and warm. What else happens meanwhile is in
-/// these numbers too, so a file's length is the least: its weights are in memory.
-pub(super) fn taken(before: Option<u64>, spec: &ModelSpec) -> u64 {
-    let grown = before.zip(resident()).map_or(0, |(before, now)| now.saturating_sub(before));
-    grown.max(least(spec))
+impl Takes {
+    /// All of it, with a full batch in each runner. Its file's length is the least.
+    pub(super) fn in_all(self, spec: &ModelSpec) -> u64 {
+        let (rows, runners) = (spec.max_batch_rows.get() as u64, spec.runners.get() as u64);
+        let of_batch = self.of_row.saturating_mul(rows).min(MOST_IN_BATCH.max(self.of_row));
+        let of_runners = if self.of_row == 0 { 0 } else { of_batch.saturating_add(OF_RUNNER).saturating_mul(runners) };
+        self.held.saturating_add(of_runners).max(least(spec))
+    }
 }
 
 /// What a model takes at least, as far as that can be told before it is loaded.

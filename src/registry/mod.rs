@@ -191,9 +191,7 @@ impl Inner {
     fn start(&self, spec: ModelSpec, is_strict: bool, beside: &[Staged]) -> Result<Model, LoadError> {
         tracing::info!(model = spec.name, version = spec.version, "loading");
         let pool = spec.pool.as_ref().map(|name| self.pool(name, spec.runners.get(), beside));
-        let before = memory::resident();
-        let mut model = Model::start(spec, pool, &self.metrics, &self.tracer)?;
-        model.measured(memory::taken(before, model.spec()));
+        let model = Model::start(spec, pool, &self.metrics, &self.tracer)?;
         if let Some(why) = model.too_slow().filter(|_| is_strict) {
             return Err(LoadError { name: model.name().to_owned(), reason: why.to_owned() });
         }
@@ -299,28 +297,41 @@ impl Registry {
     /// # Errors
     /// There is no model of that name and version.
     pub fn take_out(&self, name: &str, version: &str) -> Result<Leaving, Error> {
-        let model = self.model(name, Some(version))?;
         let mut table = self.inner.table_to_write();
+        let is_it = |model: &&Arc<Model>| (model.name(), model.version()) == (name, version);
+        let Some(model) = table.models.iter().find(is_it).cloned() else {
+            return Err(table.unknown(name, Some(version)));
+        };
         let left: Vec<_> = table.models.iter().filter(|other| !Arc::ptr_eq(other, &model)).cloned().collect();
         table.models = left.into();
         table.cast();
         Ok(Leaving(model))
     }
 
-    /// The model of that name and version; without a version, the highest one that is loaded and no shadow. It is the same at each
-    /// time: who answers a request, [`answering`](Self::answering) says.
+    /// The model of that name and version; without a version, the highest one that is loaded. It is the same at each time: who answers a
+    /// request, [`answering`](Self::answering) says. A shadow answers nobody, and is not found.
     pub fn model(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, Error> {
         self.inner.table().model(name, version)
     }
 
-    /// All models, by name and then by version.
+    /// All models, by name and then by version, shadows among them.
     pub fn models(&self) -> Arc<[Arc<Model>]> {
         Arc::clone(&self.inner.table().models)
     }
 
-    /// Versions of the model called `name`, lowest first.
+    /// Versions of the model called `name` that can be asked, lowest first.
     pub fn versions(&self, name: &str) -> Vec<String> {
-        self.inner.table().versions(name).map(str::to_owned).collect()
+        self.inner.table().answering(name).map(|model| model.version().to_owned()).collect()
+    }
+
+    /// Whether a model is a shadow, which gets copies of what its other versions are asked.
+    pub fn is_shadow(&self, model: &Model) -> bool {
+        self.inner.table().is_shadow(model)
+    }
+
+    /// Whether that version is loaded, be it a shadow.
+    pub(crate) fn has(&self, name: &str, version: &str) -> bool {
+        self.models().iter().any(|model| (model.name(), model.version()) == (name, version))
     }
 
     /// What is recorded of all models.
@@ -375,8 +386,9 @@ impl Registry {
 }
 
 impl Table {
-    fn versions(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.models.iter().filter(move |m| m.name() == name).map(|m| m.version())
+    /// The versions of a model that can be asked, lowest first.
+    fn answering(&self, name: &str) -> impl DoubleEndedIterator<Item = &Arc<Model>> {
+        self.models.iter().filter(move |model| model.name() == name && !self.is_shadow(model))
     }
 
     fn is_shadow(&self, model: &Model) -> bool {
@@ -384,9 +396,9 @@ impl Table {
     }
 
     fn model(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, Error> {
-        let mut versions = self.models.iter().filter(|m| m.name() == name);
+        let mut versions = self.answering(name);
         let found = match version {
-            None => versions.rfind(|m| !self.is_shadow(m)),
+            None => versions.next_back(),
             Some(version) => versions.find(|m| m.version() == version),
         };
         found.cloned().ok_or_else(|| self.unknown(name, version))
@@ -398,14 +410,14 @@ impl Table {
         if self.loading.iter().chain(&self.coming).any(|model| is_asked(&model)) {
             return Error::Loading { name: name.into() };
         }
-        let answering = || self.models.iter().filter(|m| !self.is_shadow(m));
-        let known: Vec<&str> = answering().filter(|m| m.name() == name).map(|m| m.version()).collect();
+        let known: Vec<&str> = self.answering(name).map(|m| m.version()).collect();
         match version {
             Some(version) if !known.is_empty() => {
                 Error::UnknownVersion { model: name.into(), version: version.into(), known: quoted(&known) }
             }
             _ => {
-                let mut names: Vec<&str> = answering().map(|m| m.name()).collect();
+                let mut names: Vec<&str> =
+                    self.models.iter().filter(|m| !self.is_shadow(m)).map(|m| m.name()).collect();
                 names.dedup();
                 Error::UnknownModel { name: name.into(), known: quoted(&names) }
             }

@@ -35,13 +35,13 @@ use crate::tensor::Tensors;
 pub struct Answer {
     /// Outputs, in the order of the model's signature and in its own shapes.
     pub outputs: Tensors,
-    /// From arrival to the release of the (last) batch.
+    /// From arrival to the release of the batch; of the first one where the request was split.
     pub queue: Duration,
-    /// From that release to the outputs.
+    /// From that release to the outputs, all parts' where it was split.
     pub batch: Duration,
-    /// Rows of the batch that the request rode in; of the last one where it was split.
+    /// Rows of the batch that the request rode in; of the largest one where it was split.
     pub batch_rows: usize,
-    /// That batch's span, if the request is traced.
+    /// The span of the batch that was released last, if the request is traced.
     pub batch_span: Option<SpanRef>,
     /// Counts the request as answered when it is dropped, unless the answer turns out to be none.
     pub count: Count,
@@ -100,7 +100,7 @@ impl Model {
     ) -> Result<Model, LoadError> {
         let name = spec.name.clone();
         let fail = |reason| LoadError { name: name.clone(), reason };
-        let Loaded { platform, signature, labels, alone, is_single, example, rehearses, build, away } =
+        let Loaded { platform, signature, labels, alone, is_single, example, rehearses, takes, build, away } =
             load::load(&spec).map_err(fail)?;
         let outer = spec.hooks.around(&signature).map_err(fail)?;
         // They name the columns of what the model gives.
@@ -115,6 +115,7 @@ impl Model {
             tracing::warn!(model = spec.name, "{how}, so that batching gains nothing: {why}");
         }
         let max_batch = spec.max_batch_rows.get();
+        let memory = takes.in_all(&spec);
         // Built here, and not on the threads of a pool whose other models have requests.
         let mut runners = load::runners(&build, &spec).map_err(fail)?;
         let first = &mut *runners[0];
@@ -133,6 +134,7 @@ impl Model {
             tracing::warn!(model = spec.name, "{why}");
         }
         let metrics = metrics.unseen(&spec.name, &spec.version, spec.pool.as_deref(), limits(&spec));
+        metrics.memory.set(memory as f64);
         let journal = Journal::new(spec.max_latency, max_batch);
         let statistics = Statistics::default();
         let full_name = format!("{}-{}", spec.name, spec.version);
@@ -195,7 +197,7 @@ impl Model {
             hooked: InHooks::default(),
             journal,
             counts,
-            memory: 0,
+            memory,
             loaded: SystemTime::now(),
             copies: Copies::default(),
             held,
@@ -258,13 +260,7 @@ impl Model {
         metrics.show(&self.counts.metrics);
     }
 
-    /// It takes so many bytes of memory.
-    pub(super) fn measured(&mut self, bytes: u64) {
-        self.memory = bytes;
-        self.counts.metrics.memory.set(bytes as f64);
-    }
-
-    /// Bytes of memory that it takes: what the process grew by while it was loaded and warmed up, and its file's length at least.
+    /// Bytes of memory that it takes: its weights, and the values of a full batch in each of its runners.
     pub fn memory(&self) -> u64 {
         self.memory
     }
@@ -367,7 +363,12 @@ impl Model {
         // If one part is refused, dropping the others takes them out of the queue.
         let mut answers = try_join_all(parts.into_iter().map(|part| self.submit(part, terms))).await?;
         let last = answers.iter().enumerate().max_by_key(|(_, a)| a.queue).map_or(0, |(i, _)| i);
-        let Answered { answer: (_, stages), queue, batch, batch_rows, batch_span } = answers[last];
+        let Answered { answer: (_, [assemble, execute]), queue: released, batch_span, .. } = answers[last];
+        // What the caller waited for: the first release, and then the last outputs.
+        let queue = answers.iter().map(|a| a.queue).min().unwrap_or_default();
+        let batch = answers.iter().map(|a| a.queue + a.batch).max().unwrap_or_default().saturating_sub(queue);
+        let batch_rows = answers.iter().map(|a| a.batch_rows).max().unwrap_or_default();
+        let stages = [assemble, execute + (released - queue)];
         let outputs = Tensors::join(answers.drain(..).map(|a| a.answer.0).collect());
         // Each part agreed with the signature; only its free dimensions can differ from those of another.
         let differ =

@@ -79,18 +79,13 @@ impl Registry {
     /// There is no such model.
     pub fn answering(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, Error> {
         let table = self.inner.table();
-        let Some(dealer) = table.dealers.get(name) else { return table.model(name, version) };
-        let shadow = dealer.routes.shadow.as_deref();
-        let answering = |model: &&Arc<Model>| model.name() == name && Some(model.version()) != shadow;
-        let mut versions = table.models.iter().filter(answering);
-        let found = match version {
-            Some(version) => versions.find(|model| model.version() == version).cloned(),
-            None => {
-                let versions: Vec<_> = versions.cloned().collect();
-                dealer.deal(&versions).cloned()
+        match table.dealers.get(name) {
+            Some(dealer) if version.is_none() => {
+                let versions: Vec<_> = table.answering(name).cloned().collect();
+                dealer.deal(&versions).cloned().ok_or_else(|| table.unknown(name, None))
             }
-        };
-        found.ok_or_else(|| table.unknown(name, version))
+            _ => table.model(name, version),
+        }
     }
 
     /// The version that a label of the model stands for.

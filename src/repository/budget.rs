@@ -5,7 +5,7 @@ use std::time::SystemTime;
 /// A bound on the memory of all models that are served.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Most bytes that they take together, each as measured when it was loaded; `None`: as many as there are.
+    /// Most bytes that they take together, by their weights and full batches; `None`: as many as there are.
     pub max_bytes: Option<u64>,
     /// Whether models make room for one that is loaded, those that were not asked for longest going first.
     pub unload_least_used: bool,

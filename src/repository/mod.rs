@@ -46,7 +46,7 @@ use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Registry, Route
 use folder::{Look, ModelFolder, VersionFolder};
 use plan::{Change, Serving, Stamp};
 use reload::Configured;
-use room::NotBrought;
+use room::{NotBrought, Why};
 
 /// What is said of a model in its folder.
 #[derive(Debug, Clone, PartialEq)]
@@ -137,14 +137,25 @@ struct Shelf {
     routes: BTreeMap<String, Routes>,
     /// The same of the folder's models.
     routes_of_folder: BTreeMap<String, Routes>,
-    /// Names that somebody has unloaded, or that had to make room, with the reason.
-    unloaded: BTreeMap<String, String>,
+    /// By name: what somebody has unloaded, what had to make room, and what found none at the start.
+    unloaded: BTreeMap<String, Unloaded>,
+    /// Whether the folder is looked at for the first time: then nobody makes room, since nobody was asked yet.
+    is_opening: bool,
     /// Models whose folders could not be read at the last look, and why.
     unread: BTreeMap<String, String>,
     /// What is no model, as it was logged last.
     others: Vec<String>,
     /// Who answers whom, as it was logged last.
     told_routes: BTreeMap<String, Routes>,
+}
+
+/// A model that is not served until it is loaded by name.
+#[derive(Debug, Default)]
+struct Unloaded {
+    /// Why, in a sentence.
+    reason: String,
+    /// Its versions when it was served last, or the one that found no room.
+    versions: Vec<String>,
 }
 
 /// Whose files are taken as one look shows them: those of others have to look the same twice.
@@ -207,11 +218,12 @@ impl Repository {
         let inner = &self.0;
         let mut shelf = inner.shelf();
         inner.fits_at_start(&shelf)?;
-        let left = inner.follow_folder(&mut shelf, Hurry::All);
-        drop(left);
+        shelf.is_opening = true;
+        inner.follow_folder(&mut shelf, Hurry::All);
+        shelf.is_opening = false;
         let is_missing = |trouble: &&Trouble| !shelf.answers(&trouble.name) && !shelf.wants_room(trouble);
         let troubles = inner.troubles();
-        let errors = troubles.iter().filter(is_missing).map(|Trouble { name, version, reason }| LoadError {
+        let errors = troubles.iter().filter(is_missing).map(|Trouble { name, version, reason, .. }| LoadError {
             name: name.clone(),
             reason: if version.is_empty() { reason.clone() } else { format!("version {version}: {reason}") },
         });
@@ -234,10 +246,7 @@ impl Repository {
                 // Its sender is there as long as this is.
                 _ = changed.changed() => continue,
             }
-            let followed = self.try_change(|inner, shelf| {
-                let left = inner.follow_folder(shelf, Hurry::None);
-                inner.see_off(left);
-            });
+            let followed = self.try_change(|inner, shelf| inner.follow_folder(shelf, Hurry::None));
             if followed.await.is_err() {
                 tracing::error!("looking at the folder of models panicked; this is a bug in uncork");
             }
@@ -321,7 +330,7 @@ impl Inner {
             let mut failed = None;
             let own: Vec<_> = shelf.configured.iter().filter(|own| own.spec.name == name).cloned().collect();
             for Configured { spec, .. } in own {
-                if self.registry.model(name, Some(&spec.version)).is_err()
+                if !self.registry.has(name, &spec.version)
                     && let Err(NotBrought { reason: error, .. }) =
                         self.bring(shelf, spec.clone(), shelf.strict, None, &[])
                 {
@@ -331,8 +340,7 @@ impl Inner {
             self.note_troubles(shelf);
             return failed.map_or(Ok(()), |reason| Err(ChangeError::Failed(reason)));
         }
-        let left = self.follow_folder(shelf, Hurry::One(name));
-        self.see_off(left);
+        self.follow_folder(shelf, Hurry::One(name));
         let trouble = self.troubles().iter().find(|trouble| trouble.name == name).cloned();
         match trouble {
             Some(Trouble { version, reason, .. }) if version.is_empty() => Err(ChangeError::Failed(reason)),
@@ -363,16 +371,21 @@ impl Inner {
     }
 
     fn unload_for(&self, shelf: &mut Shelf, name: &str, reason: &str) -> Vec<Leaving> {
-        shelf.unloaded.insert(name.to_owned(), reason.to_owned());
         shelf.serving.remove(name);
-        let versions = self.registry.versions(name);
+        let models = self.registry.models();
+        let own = models.iter().filter(|model| model.name() == name);
+        let versions: Vec<String> = own.map(|model| model.version().to_owned()).collect();
+        let unloaded = shelf.unloaded.entry(name.to_owned()).or_default();
+        unloaded.reason = reason.to_owned();
+        if !versions.is_empty() {
+            unloaded.versions.clone_from(&versions);
+        }
         versions.iter().filter_map(|version| self.let_go(name, version)).collect()
     }
 
     /// Does what the folder asks for.
-    fn follow_folder(&self, shelf: &mut Shelf, hurry: Hurry<'_>) -> Vec<Leaving> {
-        let mut left = Vec::new();
-        let Some(folder) = shelf.folder.clone().filter(|_| !self.registry.is_draining()) else { return left };
+    fn follow_folder(&self, shelf: &mut Shelf, hurry: Hurry<'_>) {
+        let Some(folder) = shelf.folder.clone().filter(|_| !self.registry.is_draining()) else { return };
         let looked = folder::look(&folder.path);
         let is_read = looked.is_ok();
         let Look { mut models, mut unread, mut others } = looked.unwrap_or_else(|error| Look {
@@ -396,7 +409,7 @@ impl Inner {
             shelf.others = others;
         }
         if !is_read {
-            return left;
+            return;
         }
         shelf.unread = unread;
         let look = models.clone();
@@ -406,7 +419,9 @@ impl Inner {
         shelf.route(&models);
         self.registry.route(&shelf.all_routes());
         shelf.tell_routes();
-        // Each round loads or lets go of something, or finds out that it cannot be loaded.
+        let mut announced = BTreeSet::new();
+        // Each round loads or lets go of something of one model, or finds out that it cannot be loaded. One after the other, so that a version
+        // has gone, and its memory counts no more, before the next model needs room.
         loop {
             let is_settled = |name: &str, version| {
                 let at = |look: &BTreeMap<String, ModelFolder>| {
@@ -416,43 +431,34 @@ impl Inner {
             };
             let seen = shelf.seen(&models, is_settled);
             let changes = plan::plan(&seen, &shelf.serving);
-            if changes.is_empty() {
-                break;
-            }
-            let loads = changes.iter().filter_map(|(name, change)| match change {
-                Change::Load(version) => Some((name, version.to_string())),
-                Change::LetGo(_) => None,
-            });
-            loads.for_each(|(name, version)| self.registry.announce(name, &version));
-            for (name, change) in changes {
-                // It had to make room for one before it.
-                if shelf.unloaded.contains_key(&name) {
-                    if let Change::Load(version) = change {
-                        self.registry.withdraw(&[(name, version.to_string())]);
-                    }
-                    continue;
+            let Some((name, _)) = changes.first() else { break };
+            for (name, change) in &changes {
+                if let Change::Load(version) = change
+                    && announced.insert((name.clone(), version.to_string()))
+                {
+                    self.registry.announce(name, &version.to_string());
                 }
-                left.extend(match change {
-                    Change::Load(version) => {
-                        self.load_version(shelf, &folder, &models, &name, version).unwrap_or_else(|| {
-                            self.registry.withdraw(&[(name, version.to_string())]);
-                            Vec::new()
-                        })
-                    }
+            }
+            for (_, change) in changes.iter().filter(|(own, _)| own == name) {
+                match *change {
+                    // Its highest version found no room.
+                    Change::Load(_) if shelf.unloaded.contains_key(name) => {}
+                    Change::Load(version) => self.load_version(shelf, &folder, &models, name, version),
                     Change::LetGo(version) => {
-                        shelf.serving.get_mut(&name).map(|own| own.remove(&version));
-                        self.let_go(&name, &version.to_string()).into_iter().collect()
+                        shelf.serving.get_mut(name).map(|own| own.remove(&version));
+                        drop(self.let_go(name, &version.to_string()));
                     }
-                });
+                }
             }
             shelf.serving.retain(|_, versions| !versions.is_empty());
         }
+        // Those that had to make room, or found none, are not loaded after all.
+        self.registry.withdraw(&announced.into_iter().collect::<Vec<_>>());
         shelf.before = look;
         self.note_troubles(shelf);
-        left
     }
 
-    /// Loads a version. What it takes the place of comes back; nothing, where its settings or its folder have gone meanwhile.
+    /// Loads a version, or notes why not.
     fn load_version(
         &self,
         shelf: &mut Shelf,
@@ -460,9 +466,10 @@ impl Inner {
         models: &BTreeMap<String, ModelFolder>,
         name: &str,
         version: u64,
-    ) -> Option<Vec<Leaving>> {
-        let at = models.get(name).and_then(|model| model.versions.get(&version))?;
-        let described = shelf.described.get(name).and_then(|(_, described)| described.as_ref().ok())?;
+    ) {
+        let at = models.get(name).and_then(|model| model.versions.get(&version));
+        let described = shelf.described.get(name).and_then(|(_, described)| described.as_ref().ok());
+        let (Some(at), Some(described)) = (at, described) else { unreachable!("the plan was made of them") };
         let goes = shelf.going(name, &described.policy, models);
         let spec = at.file(described.file.as_deref()).map(|file| {
             let (version, source) = (version.to_string(), Source::Onnx(file));
@@ -472,29 +479,31 @@ impl Inner {
             Ok(spec) => self.bring(shelf, spec, folder.strict, Some(at), &goes),
             Err(reason) => {
                 let reason = self.give_up(name, &version.to_string(), &reason, Some(at));
-                Err(NotBrought { reason, is_crowded_out: false })
+                Err(NotBrought { reason, why: Why::Broken })
             }
         };
         let key = (name.to_owned(), version);
         shelf.crowded_out.remove(&key);
-        Some(match loaded {
-            Ok(left) => {
+        match loaded {
+            Ok(()) => {
                 shelf.serving.entry(name.to_owned()).or_default().insert(version, at.stamp);
                 shelf.broken.remove(&key);
-                left
             }
-            Err(NotBrought { reason, is_crowded_out }) => {
-                if is_crowded_out {
+            Err(NotBrought { reason, why: Why::Later }) if !shelf.serving.contains_key(name) => {
+                let versions = vec![version.to_string()];
+                shelf.unloaded.insert(name.to_owned(), Unloaded { reason, versions });
+            }
+            Err(NotBrought { reason, why }) => {
+                if why != Why::Broken {
                     shelf.crowded_out.insert(key.clone());
                 }
                 shelf.broken.insert(key, (at.stamp, reason));
-                Vec::new()
             }
-        })
+        }
     }
 
-    /// Loads a version and serves it, where it fits beside what stays: `goes` are the versions that it is to take the place of. What
-    /// is served no more comes back. The error has no path in it.
+    /// Loads a version and serves it, where it fits beside what stays: `goes` are the versions that it is to take the place of. The
+    /// error has no path in it.
     fn bring(
         &self,
         shelf: &mut Shelf,
@@ -502,19 +511,24 @@ impl Inner {
         strict: bool,
         at: Option<&VersionFolder>,
         goes: &[String],
-    ) -> Result<Vec<Leaving>, NotBrought> {
+    ) -> Result<(), NotBrought> {
         let (name, version) = (spec.name.clone(), spec.version.clone());
         let metrics = self.registry.metrics().repository();
         match self.stage_and_fit(shelf, spec, strict, goes) {
-            Ok((staged, mut left)) => {
-                left.extend(self.registry.exchange(vec![staged], &[], None));
+            Ok(staged) => {
+                drop(self.registry.exchange(vec![staged], &[], None));
                 metrics.loaded.increment(1);
                 tracing::info!(model = name, version, "served from now on");
-                Ok(left)
+                Ok(())
             }
-            Err(NotBrought { reason, is_crowded_out }) => {
+            Err(NotBrought { reason, why: Why::Later }) => {
+                tracing::info!(model = name, version, "{reason}");
+                self.registry.withdraw(&[(name, version)]);
+                Err(NotBrought { reason, why: Why::Later })
+            }
+            Err(NotBrought { reason, why }) => {
                 let reason = self.give_up(&name, &version, &reason, at);
-                Err(NotBrought { reason, is_crowded_out })
+                Err(NotBrought { reason, why })
             }
         }
     }
@@ -524,12 +538,5 @@ impl Inner {
         self.registry.metrics().repository().let_go.increment(1);
         tracing::info!(model = name, version, "served no more");
         Some(leaving)
-    }
-
-    /// Waits for what leaves, in the background.
-    fn see_off(&self, left: Vec<Leaving>) {
-        for leaving in left {
-            self.runtime.spawn(leaving.ended());
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::folder::stamp_of_file;
 use super::plan::Stamp;
 use super::{Budget, Folder, Hurry, Inner, Repository, Shelf};
-use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Routes, Source, Staged};
+use crate::registry::{LoadError, LoadErrors, ModelSpec, Routes, Source, Staged};
 
 /// A model of the configuration, and the state that its file was in when it was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,7 +87,7 @@ impl Inner {
         }
         let Settings { models, routes, folder, strict, budget } = now;
         let wanted: Vec<Configured> = models.into_iter().map(Configured::new).collect();
-        let is_there = |(name, version): &(String, String)| self.registry.model(name, Some(version)).is_ok();
+        let is_there = |(name, version): &(String, String)| self.registry.has(name, version);
         let is_to_load = |own: &&Configured| {
             let is_kept = shelf.configured.contains(own) && is_there(&own.key());
             !is_kept && !shelf.unloaded.contains_key(&own.spec.name)
@@ -109,15 +109,14 @@ impl Inner {
         metrics.loaded.increment(staged.len() as u64);
         metrics.let_go.increment(gone.len() as u64);
         shelf.routes = routes;
-        self.see_off(self.registry.exchange(staged, &gone, Some(&shelf.all_routes())));
+        drop(self.registry.exchange(staged, &gone, Some(&shelf.all_routes())));
         let is_configured = |name: &String| wanted.iter().any(|own| own.spec.name == *name);
         let was_configured = |name: &String| shelf.configured.iter().any(|own| own.spec.name == *name);
         shelf.unloaded.retain(|name, _| is_configured(name) || !was_configured(name));
         shelf.serving.retain(|name, _| !is_configured(name));
         shelf.configured = wanted;
-        let left = self.change_folder(shelf, folder);
+        self.change_folder(shelf, folder);
         shelf.tell_routes();
-        self.see_off(left);
         let all_after = self.all_served();
         let named = |keys: &mut dyn Iterator<Item = &(String, String)>| {
             keys.map(|(name, version)| format!("{name}:{version}")).collect()
@@ -168,12 +167,11 @@ impl Inner {
     }
 
     /// Follows `folder` from now on, and looks at it at once. All that is said there is read again: it may refer to what has changed.
-    fn change_folder(&self, shelf: &mut Shelf, folder: Option<Folder>) -> Vec<Leaving> {
+    fn change_folder(&self, shelf: &mut Shelf, folder: Option<Folder>) {
         let has_folder = folder.is_some();
         shelf.described.clear();
         shelf.folder = folder;
         shelf.broken.clear();
-        let mut left = Vec::new();
         if !has_folder {
             // A folder that comes later is seen for the first time.
             shelf.routes_of_folder.clear();
@@ -183,12 +181,11 @@ impl Inner {
             let configured: BTreeSet<_> = shelf.configured.iter().map(|own| own.spec.name.clone()).collect();
             shelf.unloaded.retain(|name, _| configured.contains(name));
             for (name, versions) in std::mem::take(&mut shelf.serving) {
-                left.extend(versions.keys().filter_map(|version| self.let_go(&name, &version.to_string())));
+                versions.keys().for_each(|version| drop(self.let_go(&name, &version.to_string())));
             }
             self.registry.route(&shelf.all_routes());
             self.note_troubles(shelf);
         }
-        left.extend(self.follow_folder(shelf, Hurry::All));
-        left
+        self.follow_folder(shelf, Hurry::All);
     }
 }

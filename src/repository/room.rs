@@ -2,14 +2,27 @@
 
 use super::budget::{Budget, Tenant};
 use super::{Inner, Shelf};
-use crate::registry::{Leaving, LoadError, LoadErrors, ModelSpec, Staged};
+use crate::registry::{LoadError, LoadErrors, ModelSpec, Staged};
 
 /// Why a version is not served.
 pub(super) struct NotBrought {
     pub(super) reason: String,
-    /// Whether it could be, were there more room.
-    pub(super) is_crowded_out: bool,
+    pub(super) why: Why,
 }
+
+/// What would have to change for it to be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Its files.
+    Broken,
+    /// The room that there is.
+    CrowdedOut,
+    /// It has to be loaded by name: another one then makes room.
+    Later,
+}
+
+/// Why a model is not served that others could make room for.
+const NO_ROOM_AT_THE_START: &str = "there was no room for it at the start; it is served when it is loaded by name";
 
 impl Inner {
     /// Bounds what is loaded from now on.
@@ -29,26 +42,30 @@ impl Inner {
         spec: ModelSpec,
         strict: bool,
         goes: &[String],
-    ) -> Result<(Staged, Vec<Leaving>), NotBrought> {
-        let least = spec.least_memory();
-        let (name, budget) = (spec.name.clone(), shelf.budget);
-        let crowded_out = |reason| NotBrought { reason, is_crowded_out: true };
-        // What cannot fit whatever goes is not even read.
-        if budget.max_bytes.is_some_and(|most| least > most) {
-            return Err(crowded_out(budget.make_room(least, Vec::new()).err().unwrap_or_default()));
-        }
+    ) -> Result<Staged, NotBrought> {
+        let name = spec.name.clone();
         let replaced = [std::slice::from_ref(&spec.version), goes].concat();
+        // What cannot fit is not even read, as far as its file's length tells.
+        self.who_goes(shelf, &name, &replaced, spec.least_memory())?;
         let staged = self.registry.stage(spec, strict, &[]);
-        let staged = staged.map_err(|LoadError { reason, .. }| NotBrought { reason, is_crowded_out: false })?;
-        let tenants = self.tenants(&name, &replaced);
-        let gone = budget.make_room(staged.memory(), tenants).map_err(crowded_out)?;
+        let staged = staged.map_err(|LoadError { reason, .. }| NotBrought { reason, why: Why::Broken })?;
+        let gone = self.who_goes(shelf, &name, &replaced, staged.memory())?;
         let reason = format!("let go for want of memory when '{name}' was loaded: it had not been asked for longest");
-        let mut left = Vec::new();
         for other in gone {
             tracing::warn!(model = other, "{reason}");
-            left.extend(self.unload_for(shelf, &other, &reason));
+            drop(self.unload_for(shelf, &other, &reason));
         }
-        Ok((staged, left))
+        Ok(staged)
+    }
+
+    /// Names of the models that make room for so many bytes of that model, of which these versions go.
+    fn who_goes(&self, shelf: &Shelf, name: &str, goes: &[String], bytes: u64) -> Result<Vec<String>, NotBrought> {
+        let gone = shelf.budget.make_room(bytes, self.tenants(name, goes));
+        let gone = gone.map_err(|reason| NotBrought { reason, why: Why::CrowdedOut })?;
+        if shelf.is_opening && !gone.is_empty() {
+            return Err(NotBrought { reason: NO_ROOM_AT_THE_START.to_owned(), why: Why::Later });
+        }
+        Ok(gone)
     }
 
     /// What is served beside that model, of which these versions go.

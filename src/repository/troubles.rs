@@ -1,7 +1,7 @@
 //! What is not served, and why, in words.
 
 use super::folder::VersionFolder;
-use super::{Inner, Shelf};
+use super::{Inner, Shelf, Unloaded};
 
 /// A version that is not served though somebody may look for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct Trouble {
     pub version: String,
     /// Why, in a sentence without a path of this machine.
     pub reason: String,
+    /// Whether it waits to be loaded by name: nothing is wrong with it.
+    pub is_unloaded: bool,
 }
 
 /// Why nobody would answer.
@@ -42,6 +44,7 @@ impl Inner {
             name: name.to_owned(),
             version,
             reason: reason.to_owned(),
+            is_unloaded: false,
         };
         let broken = shelf.broken.iter().map(|((name, version), (_, why))| trouble(name, version.to_string(), why));
         let unclear = shelf
@@ -53,7 +56,10 @@ impl Inner {
         let mute = mute.map(|name| trouble(name, String::new(), MUTE));
         let unread = shelf.unread.iter().filter(|(name, _)| !shelf.serving.contains_key(*name));
         let unread = unread.map(|(name, why)| trouble(name, String::new(), why));
-        let unloaded = shelf.unloaded.iter().map(|(name, reason)| trouble(name, String::new(), reason));
+        let unloaded = shelf.unloaded.iter().flat_map(|(name, Unloaded { reason, versions })| {
+            let versions = if versions.is_empty() { vec![String::new()] } else { versions.clone() };
+            versions.into_iter().map(|version| Trouble { is_unloaded: true, ..trouble(name, version, reason) })
+        });
         let is_unloaded = |own: &Trouble| shelf.unloaded.contains_key(&own.name);
         // Of these nobody has heard yet: no load has failed.
         let unheard: Vec<Trouble> = absent.chain(mute).filter(|own| !is_unloaded(own)).collect();
@@ -62,7 +68,7 @@ impl Inner {
         self.registry.metrics().repository().broken.set(all.len() as f64);
         all.extend(unloaded);
         let before = std::mem::replace(&mut *self.troubles(), all);
-        for Trouble { name, version, reason } in unheard.iter().filter(|own| !before.contains(own)) {
+        for Trouble { name, version, reason, .. } in unheard.iter().filter(|own| !before.contains(own)) {
             tracing::warn!(model = name, version, "{reason}");
         }
     }

@@ -91,6 +91,15 @@ impl Serving {
         answer
     }
 
+    /// The answer to a POST without a body.
+    pub(crate) fn post(&self, path: &str) -> String {
+        let mut stream = self.connect();
+        write!(stream, "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
     /// The answer of a model, which must be one.
     pub(crate) fn infer(&self, model: &str, body: &str) -> Value {
         let mut stream = self.connect();

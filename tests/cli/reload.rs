@@ -261,17 +261,68 @@ fn a_server_starts_with_the_models_that_there_is_room_for_where_others_may_go() 
     }
     let mut server = Logging::start(&folder, &["--models", "models"]);
     let input = r#"{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]}]}"#;
-    server.serving.infer("d", input);
-    let state = |name: &str| server.serving.get(&format!("/v1/models/{name}"));
-    assert!(state("a").starts_with("HTTP/1.1 404") && state("d").starts_with("HTTP/1.1 200"), "{}", state("a"));
-    assert!(state("large").contains("more than max_models_bytes"), "{}", state("large"));
+    let state = |server: &Logging, name: &str| server.serving.get(&format!("/v1/models/{name}"));
+    for name in ["a", "b", "c"] {
+        server.serving.infer(name, input);
+    }
+    let d = state(&server, "d");
+    assert!(d.starts_with("HTTP/1.1 503") && d.contains("\"END\"") && d.contains("no room for it at the start"), "{d}");
+    assert!(state(&server, "large").contains("more than max_models_bytes"), "{}", state(&server, "large"));
+    // It is not broken: nothing rings for it.
+    let metrics = server.serving.get("/metrics");
+    assert!(metrics.contains("uncork_repository_broken_versions 1\n"), "{metrics}");
     let told = server.reload(APPLIED);
+    // Nobody is loaded to be let go again, so that a start takes no more memory than there may be.
+    let loaded = told.lines().filter(|line| line.contains("loading") && line.contains("model=\"")).count();
+    assert!(loaded == 3 && !told.contains("let go"), "{told}");
     // Nothing was served before the first one.
     assert!(told.contains("cannot be loaded: it takes") && !told.contains("served before"), "{told}");
+    // By name it is loaded, and the one that was not asked for longest makes room.
+    server.serving.infer("c", input);
+    let answer = server.serving.post("/v2/repository/models/d/load");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    server.serving.infer("d", input);
+    assert!(state(&server, "a").contains("let go for want of memory when 'd' was loaded"), "{}", state(&server, "a"));
     // Where nobody makes room, what finds none is an error.
     write(&folder, settings);
     let (code, _, told) = output(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0", "--models", "models"]));
     assert!(code == 3 && told.contains("max_models_bytes"), "{told}");
+}
+
+#[test]
+fn two_new_versions_in_one_look_take_their_places_where_both_fit_and_else_the_first_one_does() {
+    let settings = "[server]\nmodels_poll_ms = 3600000\nmax_models_bytes = 70000000\nunload_least_used = true\n";
+    let folder = folder_with(settings);
+    let put = |name: &str, version: &str, megabytes: usize| {
+        let path = folder.path().join("models").join(name).join(version);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("model.onnx"), padded(1, megabytes)).unwrap();
+    };
+    put("a", "1", 20);
+    put("b", "1", 20);
+    let mut server = Logging::start(&folder, &["--models", "models"]);
+    let index = |server: &Logging| -> Vec<String> {
+        let answer = server.serving.post("/v2/repository/index");
+        let index: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let entries = index.as_array().unwrap().iter();
+        entries.map(|e| ["name", "version", "state"].map(|key| e[key].as_str().unwrap()).join(" ")).collect()
+    };
+    // A version counts in the place of the one before it.
+    put("a", "2", 40);
+    put("b", "2", 20);
+    let told = server.reload(APPLIED);
+    assert_eq!(index(&server), ["a 2 READY", "b 2 READY"], "{told}");
+    assert!(!told.contains("let go"), "{told}");
+    // The first one needs the room of the other model, whose own new version is then not loaded, and nobody waits for it.
+    put("a", "3", 60);
+    put("b", "3", 20);
+    let told = server.reload(APPLIED);
+    assert_eq!(index(&server), ["a 3 READY", "b 2 UNAVAILABLE"], "{told}");
+    assert!(told.contains("let go for want of memory when 'a' was loaded"), "{told}");
+    assert!(server.serving.get("/v2/health/ready").starts_with("HTTP/1.1 200"));
+    let answer = server.serving.post("/v2/repository/models/b/load");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(index(&server), ["a 3 UNAVAILABLE", "b 3 READY"]);
 }
 
 #[test]

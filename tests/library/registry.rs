@@ -67,6 +67,87 @@ async fn a_request_of_more_rows_than_a_batch_is_split_and_its_answer_joined_in_o
     assert_eq!(too_large, Error::Refused(batcher::Error::TooLarge { size: 104, bound: 100, unit: "bytes" }));
 }
 
+/// The times told only of the last part: it waited while the others ran.
+#[tokio::test]
+async fn a_request_that_was_split_tells_what_its_caller_has_waited_for() {
+    let source = Source::Synthetic { base: Duration::from_millis(40), per_row: Duration::ZERO };
+    let spec = ModelSpec {
+        source,
+        max_batch_rows: NonZeroUsize::new(4).unwrap(),
+        runners: NonZeroUsize::MIN,
+        ..stand_in("1")
+    };
+    let registry = Registry::load(vec![spec]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    let begin = tokio::time::Instant::now();
+    // Three batches of 40 ms on one runner.
+    let answer = model.infer(rows(0, 10), Terms::now()).await.unwrap();
+    let took = begin.elapsed();
+    assert!(answer.batch >= Duration::from_millis(120), "{:?} of {took:?}", answer.batch);
+    assert!(answer.queue + answer.batch <= took, "{:?} and {:?} of {took:?}", answer.queue, answer.batch);
+    assert_eq!(answer.batch_rows, 4);
+    drop(answer);
+    // Stages add up as they do for all others, and the model takes most of it.
+    let text = registry.metrics().render();
+    let of = |name: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name} in {text}"));
+        line.trim().parse().unwrap()
+    };
+    let stage =
+        |stage| of(&format!("uncork_stage_duration_seconds_sum{{model=\"m\",version=\"1\",stage=\"{stage}\"}}"));
+    let stages = ["receive", "decode", "queue", "assemble", "execute", "handover", "encode"].map(stage);
+    let whole = of("uncork_request_duration_seconds_sum{model=\"m\",version=\"1\"}");
+    assert!((stages.iter().sum::<f64>() - whole).abs() < 1e-6 && stages[4] >= 0.12, "{stages:?} of {whole}");
+}
+
+/// It was what the process grew by: the first of equal models had hundreds of times as much as the next.
+#[tokio::test]
+async fn equal_models_take_equal_memory_however_and_beside_whomever_they_are_loaded() {
+    let spec = |i: usize| ModelSpec { name: format!("m{i}"), ..served("lenet.onnx") };
+    let registry = Registry::load((0..5).map(spec).collect()).unwrap();
+    let at_once = (5..10).map(|i| {
+        let registry = registry.clone();
+        tokio::task::spawn_blocking(move || registry.add(spec(i)))
+    });
+    join_all(at_once).await.into_iter().for_each(|added| added.expect("no panic").unwrap());
+    let taken: Vec<u64> = registry.models().iter().map(|model| model.memory()).collect();
+    assert!(taken.len() == 10 && taken.iter().all(|bytes| *bytes == taken[0]), "{taken:?}");
+    // Its weights are all but the whole of its file, and there are two runners of 128 rows of 28·28 pixels and 6 planes of as many.
+    let file = std::fs::metadata(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/lenet.onnx")).unwrap().len();
+    let least = file * 9 / 10 + 2 * 128 * 4 * (7 * 28 * 28);
+    assert!((least..3 * least).contains(&taken[0]), "{} and {least}", taken[0]);
+    let text = registry.metrics().render();
+    assert!(
+        text.contains(&format!("uncork_model_memory_bytes{{model=\"m3\",version=\"1\"}} {}\n", taken[0])),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_runner_of_the_program_s_own_that_panics_fails_its_batch_and_answers_the_next() {
+    /// Panics at 666.
+    struct Touchy(Synthetic);
+    impl Runner for Touchy {
+        fn signature(&self) -> &Signature {
+            self.0.signature()
+        }
+        fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            let Some(Data::Fp32(numbers)) = batch.get("x").map(Tensor::data) else { panic!("it was checked") };
+            assert!(!numbers.contains(&666.0), "as it was told to");
+            self.0.run(batch)
+        }
+    }
+    let source = Source::runners("touchy", |_| Ok(Touchy(Synthetic::new(Duration::ZERO, Duration::ZERO))));
+    let registry = Registry::load(vec![ModelSpec { source, runners: NonZeroUsize::MIN, ..stand_in("1") }]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    for _ in 0..3 {
+        assert_eq!(model.infer(rows(666, 1), Terms::now()).await.unwrap_err(), Error::ModelFailed);
+        let answer = model.infer(rows(1, 2), Terms::now()).await.unwrap();
+        assert_eq!(answer.outputs.get("y").unwrap().data(), &answer_to(1, 2));
+    }
+    assert_eq!(model.stuck(), None);
+}
+
 #[tokio::test]
 async fn a_token_that_the_model_does_not_know_fails_its_own_request_and_no_neighbour() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/zoo/textcnn_20_new.onnx");

@@ -154,9 +154,21 @@ impl Graph {
         self.compute_by(Plan::rehearse, inputs)
     }
 
+    /// How many bytes values have at most at one time in a run on these rows, which were made up.
+    pub(super) fn most_bytes(&self, inputs: Vec<Tensor>) -> Result<usize, Failure> {
+        let mut most = 0;
+        let run = |plan: &Plan, values| {
+            let (outputs, bytes) = plan.most_bytes(values)?;
+            most = bytes;
+            Ok(outputs)
+        };
+        self.compute_by(run, inputs)?;
+        Ok(most)
+    }
+
     fn compute_by(
         &self,
-        run: fn(&Plan, Vec<Value>) -> Result<Vec<Value>, Failure>,
+        run: impl FnOnce(&Plan, Vec<Value>) -> Result<Vec<Value>, Failure>,
         inputs: Vec<Tensor>,
     ) -> Result<Vec<Tensor>, Failure> {
         fenced(|| {

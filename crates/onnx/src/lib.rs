@@ -119,6 +119,8 @@ struct Loaded {
     /// A row that runs, in the signature's order.
     example: Tensors,
     graph: Graph,
+    /// Bytes of the values that a run of that row has at most at one time.
+    row_bytes: usize,
     /// Buffers of a runner that is no more.
     left: memory::Left,
 }
@@ -167,10 +169,14 @@ impl OnnxModel {
     fn tried(mut graph: Graph, shapes: &Shapes) -> Result<OnnxModel, Cause> {
         shapes::fix(shapes, &mut graph.outline)?;
         let Trial { signature, alone, is_unsteady, example } = trial::trial(&graph, shapes)?;
+        let row = signature.inputs.iter().zip(&example).map(|(spec, tensor)| spec.own_shape(tensor.clone())).collect();
+        // It has run before.
+        let row_bytes = graph.most_bytes(row).unwrap_or(0);
         let names = signature.inputs.iter().map(|spec| Arc::clone(&spec.name));
         let example = Tensors::new(names.zip(example).collect()).map_err(|e| Cause::Graph(e.to_string()))?;
         let alone = alone.map(OnnxError::from);
-        Ok(OnnxModel(Arc::new(Loaded { signature, alone, is_unsteady, example, graph, left: memory::Left::default() })))
+        let left = memory::Left::default();
+        Ok(OnnxModel(Arc::new(Loaded { signature, alone, is_unsteady, example, graph, row_bytes, left })))
     }
 
     /// Names, types and shapes of inputs and outputs, by the file's own names.
@@ -194,6 +200,16 @@ impl OnnxModel {
     /// A row that has run, with rows along axis 0: it has a length for each free dimension.
     pub fn example(&self) -> &Tensors {
         &self.0.example
+    }
+
+    /// Bytes of its constants: its weights as they are computed with, which runners share.
+    pub fn constant_bytes(&self) -> u64 {
+        self.0.graph.plan.constants() as u64
+    }
+
+    /// Bytes of the values that a run of one row has at most at one time; one of n rows has about n times as many.
+    pub fn row_bytes(&self) -> u64 {
+        self.0.row_bytes as u64
     }
 
     /// Whether values decide how long outputs are, so that answers to two rows may not go into one tensor.

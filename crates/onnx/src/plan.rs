@@ -33,6 +33,8 @@ pub(super) struct Plan {
     /// Slots of the graph's inputs, in the model's order.
     inputs: Vec<usize>,
     outputs: Vec<Input>,
+    /// Bytes of its constants, those of its bodies included.
+    constants: usize,
 }
 
 struct Compiled {
@@ -65,11 +67,13 @@ pub(super) struct Budget {
     rehearsal: bool,
     /// What the nodes that have run took, if somebody wants to know.
     spent: Option<RefCell<Vec<Spent>>>,
+    /// Most bytes that values have had at one time, if somebody wants to know.
+    most: Option<Cell<usize>>,
 }
 
 impl Budget {
     fn full() -> Budget {
-        Budget { iterations: Cell::new(MAX_ITERATIONS), rehearsal: false, spent: None }
+        Budget { iterations: Cell::new(MAX_ITERATIONS), rehearsal: false, spent: None, most: None }
     }
 
     fn rehearsal() -> Budget {
@@ -124,7 +128,14 @@ impl Plan {
         device: DispatchDevice,
         files: &Files,
     ) -> Result<Plan, Cause> {
-        Compiler::new(device, opset, files, &Cell::new(0), None).graph(graph, nodes).map(|(plan, _)| plan)
+        let (folded, held) = (Cell::new(0), Cell::new(0));
+        let (plan, _) = Compiler::new(device, opset, files, &folded, &held, None).graph(graph, nodes)?;
+        Ok(Plan { constants: held.get(), ..plan })
+    }
+
+    /// Bytes of its constants: as the file has them or as they were computed from those, before kernels lay them out as they like.
+    pub(super) fn constants(&self) -> usize {
+        self.constants
     }
 
     /// The device that the constants are on.
@@ -152,6 +163,13 @@ impl Plan {
         self.run_within(inputs, &Budget::rehearsal())
     }
 
+    /// Runs the graph on inputs that were made up, and tells how many bytes its values have had at most at one time; constants are none.
+    pub(super) fn most_bytes(&self, inputs: Vec<Value>) -> Result<(Vec<Value>, usize), Failure> {
+        let budget = Budget { most: Some(Cell::new(0)), ..Budget::rehearsal() };
+        let outputs = self.run_within(inputs, &budget)?;
+        Ok((outputs, budget.most.map_or(0, Cell::into_inner)))
+    }
+
     /// Runs the graph and tells what each of its nodes took.
     pub(super) fn profile(&self, inputs: Vec<Value>) -> Result<Vec<Spent>, Failure> {
         let budget = Budget { spent: Some(RefCell::default()), ..Budget::full() };
@@ -170,6 +188,7 @@ impl Plan {
         for step in &self.steps {
             let fail = |e: OpError| Failure { place: Some(step.place.clone()), reason: e.0 };
             scratch.clear();
+            let before = budget.most.as_ref().map(|most| (most, byte_len(slots.iter().flatten())));
             scratch.extend(step.inputs.iter().map(|input| fetch(input, &mut slots)));
             let args = Args::new(&mut scratch, &self.device, budget);
             let watch = budget.spent.as_ref().map(|spent| (spent, spent.borrow().len(), Instant::now()));
@@ -188,6 +207,10 @@ impl Plan {
                         }
                     }
                 }
+            }
+            if let Some((most, before)) = before {
+                let given = step.outputs.iter().flatten().filter_map(|&slot| slots[slot].as_ref());
+                most.set(most.get().max(before.saturating_add(byte_len(given))));
             }
             if let Some((spent, at, begin)) = watch {
                 let time = begin.elapsed();
@@ -237,6 +260,10 @@ fn fetch(input: &Input, slots: &mut [Option<Value>]) -> Option<Value> {
     }
 }
 
+fn byte_len<'a>(values: impl Iterator<Item = &'a Value>) -> usize {
+    values.map(Value::byte_len).fold(0, usize::saturating_add)
+}
+
 /// A step before it is known which of its arguments are read for the last time.
 struct Draft {
     place: Place,
@@ -272,6 +299,10 @@ struct Compiler<'a> {
     steps: Vec<Draft>,
     /// Bytes of constants that were computed from constants, those of bodies and of the graphs around among them.
     folded: &'a Cell<usize>,
+    /// Bytes of all constants that are held, in the same graphs.
+    held: &'a Cell<usize>,
+    /// Bytes of those of them that the node which is compiled is the last to read.
+    last_read: usize,
     laid_out: LaidOut,
 }
 
@@ -284,6 +315,7 @@ impl<'a> Compiler<'a> {
         opset: i64,
         files: &'a Files,
         folded: &'a Cell<usize>,
+        held: &'a Cell<usize>,
         around: Option<&'a Compiler<'a>>,
     ) -> Compiler<'a> {
         Compiler {
@@ -298,6 +330,8 @@ impl<'a> Compiler<'a> {
             inputs: Vec::new(),
             steps: Vec::new(),
             folded,
+            held,
+            last_read: 0,
             laid_out: LaidOut::default(),
         }
     }
@@ -380,6 +414,7 @@ impl<'a> Compiler<'a> {
             let (elsewhere, known) = (weight.data_location != 0, readable(weight.data_type));
             let value = fenced(|| weights::value(weight, self.files, &self.device)).and_then(|v| v);
             let value = value.map_err(|e| unread(format!("constant '{name}': {e}"), elsewhere, known))?;
+            self.held.set(self.held.get().saturating_add(value.byte_len()));
             *meaning = Meaning::Known(Source::Constant(value));
         }
         let left = self.reads.get_mut(name).map_or(0, |left| {
@@ -387,10 +422,13 @@ impl<'a> Compiler<'a> {
             *left
         });
         Ok(match meaning {
-            Meaning::Known(Source::Constant(_)) if left == 0 => match std::mem::replace(meaning, Meaning::Spent) {
-                Meaning::Known(source) => Some(source),
-                Meaning::Weight(_) | Meaning::Spent => None,
-            },
+            Meaning::Known(Source::Constant(value)) if left == 0 => {
+                self.last_read += value.byte_len();
+                match std::mem::replace(meaning, Meaning::Spent) {
+                    Meaning::Known(source) => Some(source),
+                    Meaning::Weight(_) | Meaning::Spent => None,
+                }
+            }
             Meaning::Known(source) => Some(source.clone()),
             Meaning::Weight(_) | Meaning::Spent => None,
         })
@@ -418,6 +456,7 @@ impl<'a> Compiler<'a> {
 
     fn node(&mut self, node: &Node) -> Result<(), Cause> {
         let (whole, node) = (node, &node.file);
+        self.last_read = 0;
         let place = Place { operator: node.qualified(), node: node.label().to_owned() };
         let Some(operator) = ops::find(&place.operator) else {
             let Place { operator, node } = place;
@@ -450,8 +489,10 @@ impl<'a> Compiler<'a> {
         if sources.iter().all(|s| !matches!(s, Source::Slot(_))) {
             let values = fold(&kernel, sources, &self.device);
             let values = values.map_err(|e| form(&place, format!("it fails on its constant inputs: {e}")))?;
-            let bytes = values.iter().map(|value| value.byte_len());
-            self.folded.set(bytes.fold(self.folded.get(), usize::saturating_add));
+            let bytes = byte_len(values.iter());
+            self.folded.set(self.folded.get().saturating_add(bytes));
+            // What it was the last to read is gone.
+            self.held.set(self.held.get().saturating_add(bytes).saturating_sub(self.last_read));
             if self.folded.get() > MAX_FOLDED {
                 return Err(form(&place, format!("the graph's computed constants have more than {MAX_FOLDED} bytes")));
             }
@@ -471,7 +512,7 @@ impl<'a> Compiler<'a> {
 
     /// Compiles a body of one of this graph's nodes.
     fn body(&self, body: &GraphProto) -> Result<(Plan, Vec<String>), Cause> {
-        let compiler = Compiler::new(self.device.clone(), self.opset, self.files, self.folded, Some(self));
+        let compiler = Compiler::new(self.device.clone(), self.opset, self.files, self.folded, self.held, Some(self));
         let mut body = body.clone();
         let nodes: Vec<Node> = std::mem::take(&mut body.node).into_iter().map(Node::plain).collect();
         compiler.graph(body, &nodes)
@@ -500,7 +541,14 @@ impl<'a> Compiler<'a> {
             Compiled { place, inputs, outputs, kernel }
         });
         let steps = steps.collect();
-        Plan { device: self.device, steps, slots: self.slots, inputs: self.inputs, outputs: graph_outputs }
+        Plan {
+            device: self.device,
+            steps,
+            slots: self.slots,
+            inputs: self.inputs,
+            outputs: graph_outputs,
+            constants: 0,
+        }
     }
 }
 

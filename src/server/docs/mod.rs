@@ -37,7 +37,8 @@ const OPAQUE: [&str; 2] = ["/models/{model}", "/models/{model}/versions/{version
 
 /// `GET /openapi.json`
 pub(super) async fn document(State(app): State<App>) -> Response {
-    let models = app.registry.models();
+    let all = app.registry.models();
+    let models: Vec<_> = all.iter().filter(|model| !app.registry.is_shadow(model)).collect();
     let mut document = DOCUMENT.clone();
     document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
     let mut names: Vec<&str> = models.iter().map(|model| model.name()).collect();

@@ -24,7 +24,8 @@ pub(in crate::server) async fn list(State(app): State<App>) -> Response {
         models: Vec<&'a str>,
     }
     let all = app.registry.models();
-    let mut models: Vec<&str> = all.iter().map(|model| model.name()).collect();
+    let answering = all.iter().filter(|model| !app.registry.is_shadow(model));
+    let mut models: Vec<&str> = answering.map(|model| model.name()).collect();
     models.dedup();
     answer(StatusCode::OK, &List { models })
 }
@@ -55,7 +56,7 @@ pub(in crate::server) async fn status(State(app): State<App>, target: Target) ->
     let version = asked.version(&app)?;
     let is_asked = |entry: &Entry| version.as_ref().is_none_or(|version| entry.version == *version);
     let mut entries = entries(&app);
-    entries.retain(|entry| entry.name == asked.model && !entry.version.is_empty() && is_asked(entry));
+    entries.retain(|entry| entry.name == asked.model && entry.state != Availability::Shadow && is_asked(entry));
     let found = asked.find(&app);
     if let (Err(refusal), true) = (&found, entries.is_empty()) {
         return Err(refusal.clone());
@@ -66,9 +67,11 @@ pub(in crate::server) async fn status(State(app): State<App>, target: Target) ->
         Availability::Ready if stuck.is_empty() => ("AVAILABLE", "OK"),
         Availability::Ready => ("AVAILABLE", "UNAVAILABLE"),
         Availability::Loading => ("LOADING", "OK"),
-        Availability::Unavailable => ("END", "INTERNAL"),
+        Availability::Unloaded | Availability::Shadow => ("END", "OK"),
+        Availability::Broken => ("END", "INTERNAL"),
     };
-    let versions = entries.iter().map(|entry| {
+    // What is said of a model as a whole has no version, and here no place.
+    let versions = entries.iter().filter(|entry| !entry.version.is_empty()).map(|entry| {
         let (state, error_code) = of_version(entry);
         let error_message = if entry.state == Availability::Ready { &stuck } else { &entry.reason };
         OfVersion { version: &entry.version, state, status: Condition { error_code, error_message } }

@@ -40,7 +40,12 @@ pub(in crate::server) struct Entry {
 pub(in crate::server) enum Availability {
     Ready,
     Loading,
-    Unavailable,
+    /// It is loaded and cannot be asked: a shadow.
+    Shadow,
+    /// It waits to be loaded by name.
+    Unloaded,
+    /// It cannot be loaded.
+    Broken,
 }
 
 impl Availability {
@@ -49,7 +54,7 @@ impl Availability {
         match self {
             Availability::Ready => "READY",
             Availability::Loading => "LOADING",
-            Availability::Unavailable => "UNAVAILABLE",
+            Availability::Shadow | Availability::Unloaded | Availability::Broken => "UNAVAILABLE",
         }
     }
 }
@@ -57,12 +62,18 @@ impl Availability {
 /// All versions that are served, on their way, or cannot be loaded; by name.
 pub(in crate::server) fn entries(app: &App) -> Vec<Entry> {
     let models = app.registry.models();
-    let there = models.iter().map(|model| (model.name().to_owned(), model.version().to_owned()));
-    let there = there.map(|of| (of, Availability::Ready, String::new()));
+    let there = models.iter().map(|model| {
+        let (state, reason) = match app.registry.is_shadow(model) {
+            true => (Availability::Shadow, "a shadow: it gets copies of requests and answers nobody"),
+            false => (Availability::Ready, ""),
+        };
+        ((model.name().to_owned(), model.version().to_owned()), state, reason.to_owned())
+    });
     let coming = app.registry.arriving().into_iter().map(|of| (of, Availability::Loading, String::new()));
     let troubles = app.repository.as_ref().map(Repository::troubles).unwrap_or_default().into_iter();
-    let troubles =
-        troubles.map(|Trouble { name, version, reason }| ((name, version), Availability::Unavailable, reason));
+    let troubles = troubles.map(|Trouble { name, version, reason, is_unloaded }| {
+        ((name, version), if is_unloaded { Availability::Unloaded } else { Availability::Broken }, reason)
+    });
     let entry = |((name, version), state, reason)| Entry { name, version, state, reason };
     let mut all: Vec<Entry> = there.chain(coming).chain(troubles).map(entry).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));

@@ -256,8 +256,15 @@ async fn models_are_loaded_and_unloaded_by_name_and_no_client_names_a_file() {
                 200
             );
         }
-        assert!(following.index().await.0.contains(&format!("{model}  UNAVAILABLE")));
+        assert!(following.index().await.0.contains(&format!("{model} 1 UNAVAILABLE")));
         assert_eq!(following.server.get(&format!("/v2/models/{model}")).await.status, 404);
+        // As TensorFlow Serving tells of a version that it has let go.
+        let status = following.server.get(&format!("/v1/models/{model}")).await;
+        let told = status.json();
+        assert_eq!((status.status, &told["ready"]), (503, &json!(false)), "{told}");
+        let condition = json!({"error_code": "OK", "error_message": "unloaded"});
+        assert_eq!(told["model_version_status"], json!([{"version": "1", "state": "END", "status": condition}]));
+        assert_eq!(following.server.get(&format!("/v1/models/{model}/versions/2")).await.status, 404);
         for _ in 0..2 {
             assert_eq!(change(model, "load", None).await.status, 200);
         }

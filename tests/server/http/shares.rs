@@ -102,6 +102,22 @@ async fn a_shadow_gets_copies_and_answers_nobody() {
     assert_eq!(named.status, 404, "{}", named.text);
     let predict = Some(json!({"instances": [[1.0]]}).to_string());
     assert_eq!(server.ask(Method::POST, "/v1/models/m/versions/3:predict", predict).await.status, 404);
+    // Nor does anything say that it could be asked.
+    assert_eq!(server.get("/v2/models/m").await.json()["versions"], json!(["1", "2"]));
+    let of_version = ["/v2/models/m/versions/3", "/v1/models/m/versions/3"];
+    let behind = ["", "/ready", "/config", "/stats"].map(|what| format!("{}{what}", of_version[0]));
+    for path in behind.into_iter().chain(["", "/metadata"].map(|what| format!("{}{what}", of_version[1]))) {
+        let answer = server.get(&path).await;
+        assert_eq!(answer.status, 404, "{path}: {}", answer.text);
+    }
+    let status = server.get("/v1/models/m").await.json();
+    let told = status["model_version_status"].as_array().unwrap().iter().map(|of| of["version"].as_str().unwrap());
+    assert_eq!(told.collect::<Vec<_>>(), ["1", "2"]);
+    // Whoever runs the server is told that it is there and what it is.
+    let index = server.ask(Method::POST, "/v2/repository/index", None).await.json();
+    let shadow = &index.as_array().unwrap()[2];
+    assert_eq!((&shadow["version"], &shadow["state"]), (&json!("3"), &json!("UNAVAILABLE")), "{index}");
+    assert!(shadow["reason"].as_str().unwrap().contains("answers nobody"), "{index}");
     let copies = || async {
         let metrics = server.get("/metrics").await.text;
         let of = |outcome| {
