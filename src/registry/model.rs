@@ -356,12 +356,17 @@ impl Model {
         if rows > bound {
             return Err(batcher::Error::TooLarge { size: rows, bound, unit: "rows" }.into());
         }
-        self.batcher.foresee(rows, &terms)?;
+        let foreseen = self.batcher.foresee(rows, &terms)?;
         let whole = std::iter::repeat_n(cap, rows / cap);
         let sizes: Vec<usize> = whole.chain([rows % cap].into_iter().filter(|&rest| rest > 0)).collect();
         let parts = inputs.split(&sizes).map_err(|e| Error::Invalid(e.to_string()))?;
         // If one part is refused, dropping the others takes them out of the queue.
-        let mut answers = try_join_all(parts.into_iter().map(|part| self.submit(part, terms))).await?;
+        let answers = try_join_all(parts.into_iter().map(|part| self.submit(part, terms))).await;
+        let mut answers = answers.map_err(|error| match (&error, foreseen) {
+            // The part says when it may come again, which is no use to the whole.
+            (Error::Refused(batcher::Error::Late { .. }), Some(told)) => told.into(),
+            _ => error,
+        })?;
         let last = answers.iter().enumerate().max_by_key(|(_, a)| a.queue).map_or(0, |(i, _)| i);
         let Answered { answer: (_, [assemble, execute]), queue: released, batch_span, .. } = answers[last];
         // What the caller waited for: the first release, and then the last outputs.

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use uncork::batcher;
 use uncork::error::Error;
 use uncork::registry::{
-    BatchSizes, Device, HookFunctions, Lengths, ModelSpec, Registry, Shapes, Source, Terms, Window,
+    BatchSizes, Caps, Device, HookFunctions, Lengths, ModelSpec, Registry, Shapes, Source, Terms, Window,
 };
 use uncork::runner::synthetic::Synthetic;
 use uncork::runner::{Remote, Runner, RunnerError, Signature, TensorSpec};
@@ -237,6 +237,25 @@ async fn every_request_is_counted_once_however_it_ends() {
     assert!(text.contains(answered), "{answered} is not in\n{text}");
     let rows_run = r#"uncork_adaptive_batch_size_sum{model="m",version="1"} 900"#;
     assert!(text.contains(rows_run), "{rows_run} is not in\n{text}");
+}
+
+#[tokio::test]
+async fn a_request_that_is_late_in_all_its_parts_is_never_told_when_to_ask_again() {
+    let source = Source::Synthetic { base: Duration::from_millis(30), per_row: Duration::ZERO };
+    let spec = ModelSpec::new("m", source, Caps::new(Duration::from_millis(100), 8));
+    let registry = Registry::load(vec![spec]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    // One a second goes on though it is expected to be late.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < Duration::from_millis(1200) {
+        let refused = model.infer(rows(0, 64), Terms::now()).await.unwrap_err();
+        let is_told = matches!(refused, Error::Refused(batcher::Error::Late { retry_after: None, .. }));
+        assert!(is_told, "{refused:?}");
+        tokio::task::yield_now().await;
+    }
+    let text = registry.metrics().render();
+    let releases = text.lines().filter(|line| line.starts_with("uncork_releases_total{"));
+    assert!(releases.clone().any(|line| !line.ends_with(" 0")), "one went on: {text}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -310,11 +310,12 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
 
     /// Looks ahead for a request of so many rows, which is to be asked for in parts of at most [`most_rows`](Self::most_rows) each. Where those of
     /// its parts that come last would be late though nothing else waited or ran, the others would run for nothing, and again whenever its
-    /// caller tries again. One such request a second goes on all the same, and shows whether batches still take so long.
+    /// caller tries again. One such request a second goes on all the same, and shows whether batches still take so long: what comes back
+    /// with it is what its caller is to be told where a part of it is late, since no waiting helps.
     ///
     /// # Errors
     /// [`Error::Late`] where it would be late.
-    pub fn foresee(&self, rows: usize, terms: &Terms) -> Result<(), Error> {
+    pub fn foresee(&self, rows: usize, terms: &Terms) -> Result<Option<Error>, Error> {
         let (shared, most) = (&*self.shared, self.most_rows());
         let within = shared.within(terms);
         // Each runner has every so manieth part. The last of all is what is left.
@@ -324,11 +325,14 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         let last = if is_last_alone { rows - (parts - 1) * most } else { most };
         let alone = shared.bounds.time(std::iter::repeat_n(most, own - 1).chain([last]));
         let now = shared.clock.now();
-        if alone <= within || shared.bounds.may_try(now) {
-            return Ok(());
+        if alone <= within {
+            return Ok(None);
         }
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let told = Error::Late { predicted_ms: ms(alone), deadline_ms: ms(within), retry_after: None };
+        if shared.bounds.may_try(now) {
+            return Ok(Some(told));
+        }
         let reason = RefusalReason::Shed(ShedReason::BatchTooLate);
         shared.observers.refused(now, &Refused { reason, items: 1, told: &told });
         Err(told)

@@ -573,16 +573,24 @@ async fn what_takes_longer_than_its_time_in_all_its_parts_is_refused_before_one_
     };
     // Eight rows take 18 ms: two such batches are in time, and not three.
     let alone = start(1);
-    assert_eq!((alone.foresee(8, &Terms::now()), alone.foresee(16, &Terms::now())), (Ok(()), Ok(())));
-    let late = |predicted_ms, deadline_ms| Err(Error::Late { predicted_ms, deadline_ms, retry_after: None });
-    assert_eq!(alone.foresee(24, &Terms::now()), late(54.0, 50.0));
-    assert_eq!(alone.foresee(10, &Terms::now().within(ms(20))), late(30.0, 20.0));
+    assert_eq!((alone.foresee(8, &Terms::now()), alone.foresee(16, &Terms::now())), (Ok(None), Ok(None)));
+    let late = |predicted_ms, deadline_ms| Error::Late { predicted_ms, deadline_ms, retry_after: None };
+    assert_eq!(alone.foresee(24, &Terms::now()), Err(late(54.0, 50.0)));
+    assert_eq!(alone.foresee(10, &Terms::now().within(ms(20))), Err(late(30.0, 20.0)));
+    // One a second goes on, and is told the same where it is late.
+    tokio::time::sleep(ms(1000)).await;
+    assert_eq!(alone.foresee(24, &Terms::now()), Ok(Some(late(54.0, 50.0))));
+    assert_eq!(alone.foresee(24, &Terms::now()), Err(late(54.0, 50.0)));
     let [.., Note::Refused(RefusalReason::Shed(ShedReason::BatchTooLate), 1)] = notes.read()[..] else {
         panic!("{:?}", notes.read())
     };
     let two = start(2);
-    assert_eq!((two.foresee(32, &Terms::now()), two.foresee(33, &Terms::now())), (Ok(()), Ok(())), "by two runners");
-    assert_eq!(two.foresee(41, &Terms::now()), late(54.0, 50.0));
+    assert_eq!(
+        (two.foresee(32, &Terms::now()), two.foresee(33, &Terms::now())),
+        (Ok(None), Ok(None)),
+        "by two runners"
+    );
+    assert_eq!(two.foresee(41, &Terms::now()), Err(late(54.0, 50.0)));
 }
 
 #[tokio::test(start_paused = true)]
