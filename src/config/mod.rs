@@ -15,7 +15,7 @@
 //! | `tls_client_ca` | – | a file in PEM with the roots of the certificates that clients then need |
 //! | `insecure` | `false` | whether everybody who reaches an address of this machine may ask, without tokens |
 //! | `strict` | `false` | whether a model that cannot keep its latency cap is an error, and not only a warning |
-//! | `hosts` | – | on a loopback address: names that a proxy on this machine passes on in `Host`, as `["ml.example.com"]` |
+//! | `hosts` | – | names of this server, as `["ml.example.com"]`. On a loopback address: those that a proxy on this machine passes on in `Host`. With tokens: those that browsers know a proxy by that passes on no `Host` |
 //! | `http_threads` | one for each core | threads that read, decode, encode and write |
 //! | `max_connections` | 4096 | see [`Options`] for these |
 //! | `max_head_bytes`, `max_body_bytes` | 16384, 67108864 | |

@@ -165,16 +165,17 @@ fn access(strongest: &impl Fn(&str) -> Option<Setting>, folder: &Path, report: &
     if let (Some(tokens), Some(_)) = (&tokens, &is_insecure) {
         tokens.refuse(report, "has no effect where everybody may ask; leave this setting or 'insecure' out");
     }
-    if let (Some(hosts), true) = (&hosts, tokens.is_some() || is_insecure.is_some()) {
-        hosts.refuse(report, "has no effect beside 'tokens_file' or 'insecure'; leave this setting out");
+    if let (Some(hosts), Some(_)) = (&hosts, &is_insecure) {
+        hosts.refuse(report, "has no effect where everybody may ask; leave this setting or 'insecure' out");
     }
     if is_insecure.is_some() {
         return Access::Everybody;
     }
+    let hosts = hosts.and_then(|hosts| hosts.texts(report)).unwrap_or_default();
     if let Some(setting) = tokens {
-        return Access::Tokens { file: file(&setting, folder, report) };
+        return Access::Tokens { file: file(&setting, folder, report), hosts };
     }
-    Access::Local { hosts: hosts.and_then(|hosts| hosts.texts(report)).unwrap_or_default() }
+    Access::Local { hosts }
 }
 
 /// What secures connections. A certificate and its key belong together.

@@ -69,7 +69,7 @@ impl Options {
     /// # Errors
     /// One cannot be used: the sentence says which setting names it, what is wrong with it, and what to do.
     pub fn check_files(&self) -> Result<Option<String>, String> {
-        if let Access::Tokens { file } = &self.access {
+        if let Access::Tokens { file, .. } = &self.access {
             Door::of(&self.access).map_err(|error| {
                 let file = file.display();
                 format!(

@@ -466,7 +466,7 @@ async fn a_token_that_is_taken_out_ends_in_open_streams_as_well() {
     let folder = Folder::new();
     let file = folder.path().join("tokens");
     std::fs::write(&file, "one 0123456789abcdef\nother fedcba9876543210\n").unwrap();
-    let options = Options { access: Access::Tokens { file: file.clone() }, ..Options::default() };
+    let options = Options { access: Access::Tokens { file: file.clone(), hosts: Vec::new() }, ..Options::default() };
     let server = start(options, Duration::ZERO, Duration::from_secs(10)).await;
     let client = Client::connect(server.address).await;
     let (sender, sending) =
@@ -643,7 +643,7 @@ async fn a_token_s_rights_hold_for_calls() {
         "a 0123456789abcdef inference\nb fedcba9876543210 scrape\nc 00112233445566778899 inference rate=1\n",
     )
     .unwrap();
-    let options = Options { access: Access::Tokens { file }, ..Options::default() };
+    let options = Options { access: Access::Tokens { file, hosts: Vec::new() }, ..Options::default() };
     let server = start(options, Duration::ZERO, Duration::from_secs(10)).await;
     let client = Client::connect(server.address).await;
     let infer = raw(&[1.0]);
@@ -683,7 +683,7 @@ async fn one_token_s_flood_of_calls_makes_room_for_another() {
     let folder = Folder::new();
     let file = folder.path().join("tokens");
     std::fs::write(&file, "flood 0123456789abcdef\nfew fedcba9876543210\n").unwrap();
-    let options = Options { access: Access::Tokens { file }, ..Options::default() };
+    let options = Options { access: Access::Tokens { file, hosts: Vec::new() }, ..Options::default() };
     let server = start(options, Duration::from_millis(50), Duration::from_millis(230)).await;
     let client = Client::connect(server.address).await;
     let infer = raw(&[1.0]);

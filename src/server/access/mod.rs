@@ -46,6 +46,9 @@ pub enum Access {
     Tokens {
         /// A line for each: a name, the token, and what it may do (`inference`, `scrape`, `admin`; `inference` where nothing is said).
         file: PathBuf,
+        /// Names of this server beside the `Host` of a request: pages of these may ask with a token that a browser knows as a password, as
+        /// behind a proxy that does not pass `Host` on.
+        hosts: Vec<String>,
     },
     /// Everybody who reaches the address.
     Everybody,
@@ -126,6 +129,7 @@ pub(super) enum Door {
 #[derive(Debug)]
 pub(super) struct Held {
     file: PathBuf,
+    hosts: Arc<[String]>,
     tokens: RwLock<Tokens>,
     rates: Mutex<Rates>,
     epoch: Instant,
@@ -134,12 +138,13 @@ pub(super) struct Held {
 impl Door {
     /// The door that this needs. The error says what is wrong with the file of tokens.
     pub(super) fn of(access: &Access) -> io::Result<Door> {
+        let lower = |hosts: &[String]| hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         Ok(match access {
-            Access::Local { hosts } => Door::Local(hosts.iter().map(|host| host.to_ascii_lowercase()).collect()),
-            Access::Tokens { file } => {
+            Access::Local { hosts } => Door::Local(lower(hosts)),
+            Access::Tokens { file, hosts } => {
                 let tokens = RwLock::new(Tokens::read(file)?);
-                let (file, rates, epoch) = (file.clone(), Mutex::default(), Instant::now());
-                Door::Tokens(Arc::new(Held { file, tokens, rates, epoch }))
+                let (file, hosts, rates, epoch) = (file.clone(), lower(hosts), Mutex::default(), Instant::now());
+                Door::Tokens(Arc::new(Held { file, hosts, tokens, rates, epoch }))
             }
             Access::Everybody => Door::Everybody,
         })
@@ -215,7 +220,7 @@ impl Door {
                 let tokens = held.tokens.read().unwrap_or_else(PoisonError::into_inner);
                 let token = tokens.find(&secret.token).ok_or_else(unknown)?;
                 if secret.is_password {
-                    check_site(method, said, |_| false)?;
+                    check_site(method, said, |host| held.hosts.iter().any(|own| own == host))?;
                 }
                 if !token.has(right) {
                     let (holder, right) = (&token.holder, right.name());
@@ -481,7 +486,8 @@ mod tests {
     fn a_token_that_a_browser_knows_as_a_password_is_none_of_another_site_s() {
         let file = std::env::temp_dir().join(format!("uncork-passwords-{}", std::process::id()));
         std::fs::write(&file, "me 0123456789abcdef\n").unwrap();
-        let door = Door::of(&Access::Tokens { file: file.clone() }).unwrap();
+        let hosts = vec!["Uncork.Example".into()];
+        let door = Door::of(&Access::Tokens { file: file.clone(), hosts }).unwrap();
         std::fs::remove_file(&file).unwrap();
         let password = format!("Basic {}", BASE64_STANDARD.encode("me:0123456789abcdef"));
         let ask = |authorization: &str, line| {
@@ -492,6 +498,7 @@ mod tests {
         assert_eq!(ask(&password, elsewhere), 403);
         assert_eq!(ask(&password, ("sec-fetch-site", "cross-site")), 403);
         assert_eq!(ask(&password, ("origin", "https://ml.example")), 200);
+        assert_eq!(ask(&password, ("origin", "https://uncork.example")), 200, "a proxy that passes on no Host");
         assert_eq!(ask(bearer, elsewhere), 200, "no browser adds that by itself");
     }
 
@@ -501,7 +508,7 @@ mod tests {
         let file = std::env::temp_dir().join(name);
         let write = |text: &str| std::fs::write(&file, text).unwrap();
         write("ci 0123456789abcdef\n");
-        let door = Door::of(&Access::Tokens { file: file.clone() }).unwrap();
+        let door = Door::of(&Access::Tokens { file: file.clone(), hosts: Vec::new() }).unwrap();
         let Door::Tokens(held) = &door else { panic!("a door with tokens") };
         let registry = Registry::open(Vec::new(), Tracer::off()).0;
         let is_stale = registry.metrics().http().stale_tokens;

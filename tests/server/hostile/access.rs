@@ -90,7 +90,7 @@ const OPAQUE: &str = "/models/";
 fn tokens(folder: &Folder, text: &str) -> Options {
     let file = folder.path().join("tokens");
     fs::write(&file, text).unwrap();
-    Options { access: Access::Tokens { file }, ..Options::default() }
+    Options { access: Access::Tokens { file, hosts: Vec::new() }, ..Options::default() }
 }
 
 /// What is sent there.
@@ -162,7 +162,7 @@ async fn every_route_asks_for_its_right_in_every_spelling() {
 async fn a_changed_file_of_tokens_is_read_while_the_server_runs() {
     let folder = Folder::new();
     let options = tokens(&folder, &format!("ci {MODELS}\n"));
-    let Access::Tokens { file } = options.access.clone() else { unreachable!("tokens") };
+    let Access::Tokens { file, .. } = options.access.clone() else { unreachable!("tokens") };
     let server = start(options).await;
     let status = async |token: &str| {
         let lines = format!("Host: a\r\nAuthorization: Bearer {token}\r\n");
