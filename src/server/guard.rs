@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Buf;
 use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep};
 
 use super::Options;
 use super::chunks::{Chunks, Followed};
@@ -29,6 +29,7 @@ use super::quick::{Quick, Reply, Ride, Taken, Through};
 use super::refusals::Refusals;
 use super::socket::Socket;
 use super::status::Refusal;
+use super::timer::poll_deadline;
 use crate::telemetry::RequestId;
 
 /// How long a connection that is closed early still swallows what its client is sending. A socket that is closed with
@@ -38,7 +39,8 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Bytes that are read at once as long as there is no hyper: a longer request is for hyper.
 const AT_ONCE: usize = 16 * 1024;
 
-/// How long the rest of such a request may take before it is hyper's: many clients send head and body apart, one right behind the other.
+/// How long it may take what a client does at a stroke: to send head and body apart, one right behind the other, and then to close its side.
+/// The rest of such a request that takes longer makes it hyper's.
 const MOMENT: Duration = Duration::from_millis(20);
 
 /// Bytes that are kept of what a client sends while its request is being answered: more is left in the socket.
@@ -100,6 +102,9 @@ pub(super) struct Guard {
     rest_since: Option<Instant>,
     /// The client has gone, or its last answer is written.
     is_over: bool,
+    /// Since when nothing more has come of the client, and whether it sends no more and waits for what it is owed.
+    quiet_since: Option<Instant>,
+    is_half_closed: bool,
 
     /// Since when the client owes bytes, and the timer that wakes for it. The timer may stand too early, never too
     /// late: moving it for each request would cost more than waking once in vain.
@@ -139,6 +144,8 @@ impl Guard {
             ahead_arrived: now,
             rest_since: None,
             is_over: false,
+            quiet_since: None,
+            is_half_closed: false,
             reading_since: Some(opened),
             read_timer: None,
             writing_since: None,
@@ -188,7 +195,7 @@ impl Guard {
     fn poll_rest(&mut self, since: Instant, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut bytes = [MaybeUninit::uninit(); AT_ONCE];
         let mut read = ReadBuf::uninit(&mut bytes);
-        if Pin::new(&mut self.socket).poll_read(cx, &mut read)?.is_ready() {
+        if self.poll_socket(cx, &mut read)?.is_ready() {
             self.ahead.extend_from_slice(read.filled());
             return Poll::Ready(Ok(!read.filled().is_empty()));
         }
@@ -274,7 +281,7 @@ impl Guard {
         } else {
             self.head.extend_from_slice(bytes);
             // Parsing anew for each crumb would make a head sent byte by byte cost its length squared.
-            if ends_within(&self.head, before) { head::check(&self.head)? } else { None }
+            if head::ends_within(&self.head, before) { head::check(&self.head)? } else { None }
         };
         let parsed = parsed.map(|head| (head.len, head.framing));
         let seen = before + bytes.len();
@@ -401,13 +408,29 @@ impl Guard {
         }
     }
 
+    /// Reads from the socket. A client that closes its side at a stroke with the last that it sends, as `nc -N` does, waits for its
+    /// answer. One that has waited before it closes has given up: until something is written to it, nothing else would tell.
+    fn poll_socket(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        if Pin::new(&mut self.socket).poll_read(cx, buf)?.is_pending() {
+            self.quiet_since.get_or_insert_with(Instant::now);
+            return Poll::Pending;
+        }
+        if buf.filled().len() > before {
+            self.quiet_since = None;
+        } else {
+            self.is_half_closed |= self.quiet_since.is_none_or(|since| since.elapsed() < MOMENT);
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Completes when the client is gone. What it sends meanwhile is kept.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut bytes = [0; AHEAD];
-        while self.ahead.len() < AHEAD {
+        while self.ahead.len() < AHEAD && !self.is_half_closed {
             let mut read = ReadBuf::new(&mut bytes[self.ahead.len()..]);
-            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut read))?;
-            if read.filled().is_empty() {
+            ready!(self.poll_socket(cx, &mut read))?;
+            if read.filled().is_empty() && !self.is_half_closed {
                 return Poll::Ready(Ok(()));
             }
             if self.ahead.is_empty() {
@@ -421,7 +444,7 @@ impl Guard {
     /// Reads what came ahead, and then what the socket has.
     fn poll_bytes(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
-            ready!(Pin::new(&mut self.socket).poll_read(cx, buf))?;
+            ready!(self.poll_socket(cx, buf))?;
             self.heard = self.socket.heard();
         } else {
             let length = self.ahead.len().min(buf.remaining());
@@ -450,6 +473,9 @@ impl Guard {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let bytes = &buf.filled()[before..];
+            if bytes.is_empty() && self.is_half_closed && self.phase == Phase::Head && self.owes() {
+                return Poll::Pending;
+            }
             if let Some(taken) = self.take(bytes, most).filter(|_| !bytes.is_empty()) {
                 // What came behind it is looked at when it is answered. It came earlier than what is ahead already.
                 if taken < bytes.len() {
@@ -473,13 +499,13 @@ impl Guard {
                 }
             }
         }
-        // The requests before the bad head are answered first: an error now would drop them. Sending their answers wakes
-        // the connection.
-        if self.outstanding.none() && self.writing_since.is_none() {
-            Poll::Ready(Err(io::ErrorKind::InvalidData.into()))
-        } else {
-            Poll::Pending
-        }
+        // The requests before the bad head are answered first: an error now would drop them.
+        if self.owes() { Poll::Pending } else { Poll::Ready(Err(io::ErrorKind::InvalidData.into())) }
+    }
+
+    /// Whether an answer of hyper's is to come, or to be taken. Sending it wakes the connection.
+    fn owes(&self) -> bool {
+        !self.outstanding.none() || self.writing_since.is_some()
     }
 
     /// How long the client may keep the server waiting now; `None` where it is the server's turn, or the body's own
@@ -511,7 +537,7 @@ impl Guard {
             // A long answer that is being taken is no idle connection: its clock begins anew with each piece. It is set
             // here because hyper does not read again behind an answer; it waits for the wake-up of its last attempt.
             self.reading_since = None;
-            if self.refusal.is_some() {
+            if self.refusal.is_some() || self.is_half_closed {
                 cx.waker().wake_by_ref();
             } else if self.poll_overdue(cx).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -521,27 +547,6 @@ impl Guard {
         let since = *self.writing_since.get_or_insert_with(Instant::now);
         ready!(poll_deadline(&mut self.write_timer, since + self.write_timeout, cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-/// Whether an empty line ends behind position `from`.
-fn ends_within(head: &[u8], from: usize) -> bool {
-    let window = &head[from.saturating_sub(3)..];
-    window.windows(2).any(|w| w == b"\n\n") || window.windows(3).any(|w| w == b"\n\r\n")
-}
-
-/// Completes at `deadline`. The timer is moved only when it stands later than that, or has gone off.
-pub(super) fn poll_deadline(timer: &mut Option<Pin<Box<Sleep>>>, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
-    let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-    if timer.deadline() > deadline {
-        timer.as_mut().reset(deadline);
-    }
-    loop {
-        ready!(timer.as_mut().poll(cx));
-        if timer.deadline() >= deadline {
-            return Poll::Ready(());
-        }
-        timer.as_mut().reset(deadline);
     }
 }
 

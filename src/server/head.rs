@@ -204,6 +204,12 @@ fn is_plain(header: &httparse::Header<'_>) -> bool {
     !TELLING.iter().any(|name| header.name.eq_ignore_ascii_case(name))
 }
 
+/// Whether an empty line ends behind position `from`.
+pub(super) fn ends_within(head: &[u8], from: usize) -> bool {
+    let window = &head[from.saturating_sub(3)..];
+    window.windows(2).any(|w| w == b"\n\n") || window.windows(3).any(|w| w == b"\n\r\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,9 +29,9 @@ use tokio::time::{Instant, Sleep, timeout_at};
 
 use super::Options;
 use super::frames::Frames;
-use super::guard::poll_deadline;
 use super::socket::Socket;
 use super::status::Refusal;
+use super::timer::poll_deadline;
 
 /// What a client of HTTP/2 sends first (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -34,6 +34,7 @@ mod socket;
 mod status;
 mod threads;
 mod tls;
+mod timer;
 mod trace;
 mod unread;
 mod v1;

@@ -1401,16 +1401,53 @@ async fn a_client_that_leaves_while_it_waits_is_counted_as_departed_and_not_run(
         tokio::time::timeout(HANGS, shown).await.unwrap_or_else(|_| panic!("the metrics never show {line}"));
     };
     let body = request(json!([3])).to_string();
-    let (mut staying, mut leaving) = (server.connect().await, server.connect().await);
+    let mut staying = server.connect().await;
     staying.send(post_sized("Connection: close\r\n", &body)).await;
     shows("uncork_in_flight_batches{model=\"m\",version=\"1\"} 1").await;
-    leaving.send(post_sized("", &body)).await;
-    shows("uncork_queue_rows{model=\"m\",version=\"1\"} 1").await;
+    // The second is answered by hyper.
+    let mut leaving = [server.connect().await, server.connect().await];
+    for (connection, lines) in leaving.iter_mut().zip(["", "X-Request-Id: a\r\n"]) {
+        connection.send(post_sized(lines, &body)).await;
+    }
+    shows("uncork_queue_rows{model=\"m\",version=\"1\"} 2").await;
+    // Longer than whoever closes his side with the request itself.
+    stall(Duration::from_millis(25));
     drop(leaving);
     shows("uncork_queue_rows{model=\"m\",version=\"1\"} 0").await;
     assert_eq!(parse(&staying.rest().await).0, 200);
-    shows("uncork_requests_total{model=\"m\",version=\"1\",outcome=\"departed\"} 1").await;
+    shows("uncork_requests_total{model=\"m\",version=\"1\",outcome=\"departed\"} 2").await;
     shows("uncork_requests_total{model=\"m\",version=\"1\",outcome=\"on_time\"} 1").await;
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_side_with_its_request_is_answered() {
+    let server = start(Options::default(), vec![stand_in("m", "1", Duration::from_millis(30))]).await;
+    let body = request(json!([3])).to_string();
+    let long = format!("{}{body}", " ".repeat(40_000));
+    for (asked, times) in [
+        (post_sized("", &body), 1),
+        (post_sized("Connection: close\r\n", &body), 1),
+        // By hyper.
+        (post_sized("X-Request-Id: a\r\n", &body), 1),
+        (post_sized("", &long), 1),
+        ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 1),
+        // One behind the other, by each way and by both.
+        (post_sized("", &body), 3),
+        (post_sized("X-Request-Id: a\r\n", &body), 3),
+        (post_sized("", &body) + &post_sized("X-Request-Id: a\r\n", &body), 2),
+    ] {
+        let mut connection = server.connect().await;
+        connection.send(asked.repeat(times)).await;
+        connection.0.shutdown().await.unwrap();
+        let answers = connection.rest().await;
+        let wanted = times * asked.matches(" HTTP/1.1\r\n").count();
+        assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), wanted, "{times} times {asked:.90}: {answers:.300}");
+    }
+    // A request that is cut off is none.
+    let mut cut = server.connect().await;
+    cut.send(&post_sized("", &body)[..100]).await;
+    cut.0.shutdown().await.unwrap();
+    assert!(cut.rest().await.starts_with("HTTP/1.1 400 "));
 }
 
 #[tokio::test]

@@ -524,6 +524,7 @@ async fn a_caller_who_leaves_while_its_request_waits_leaves_a_span_that_says_so(
         let mut stream = TcpStream::connect(running.address).await.unwrap();
         stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
         running.until("uncork_queue_rows", 2).await;
+        stream.set_zero_linger().unwrap();
         drop(stream);
         running.until("uncork_queue_rows", 0).await;
         gate.set(false);
