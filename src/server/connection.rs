@@ -398,7 +398,7 @@ async fn serve(
         Some(Spoken::Two(first)) => {
             let options = Arc::clone(&counter.options);
             let answer = move |mut request: Request<Incoming>, line: Line| {
-                let counter = counter.clone();
+                let (counter, options) = (counter.clone(), Arc::clone(&counter.options));
                 if let Err(refusal) = http2::check(&request, &counter.options) {
                     request.extensions_mut().insert(refusal);
                 }
@@ -413,7 +413,7 @@ async fn serve(
                     };
                     let mut response = answer(counter, request, peer, arrival).await;
                     if let Some(unread) = unread {
-                        tokio::spawn(unread.swallow_behind());
+                        tokio::spawn(unread.swallow_behind(options));
                     }
                     // HTTP/2 ends a connection by frames.
                     if response.headers_mut().remove(CONNECTION).is_some() && is_draining {

@@ -23,9 +23,9 @@ use hyper::rt::Executor;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep, timeout_at};
+use tokio::time::{Instant, Sleep, timeout, timeout_at};
 
 use super::Options;
 use super::frames::Frames;
@@ -171,7 +171,7 @@ pub(super) async fn serve<A, F>(
         async move { Ok::<_, std::convert::Infallible>(answering.await.map(|body| Paced { body, rest: None, pace })) }
     });
     let begun = Arc::clone(&streams.begun);
-    let wire = Stamped {
+    let mut wire = Stamped {
         frames: Frames::new(Instant::now(), PREFACE.len()),
         socket,
         ahead: first,
@@ -180,7 +180,7 @@ pub(super) async fn serve<A, F>(
         stuck_since: None,
         timer: None,
     };
-    let mut connection = pin!(
+    let mut connection = Box::pin(
         http2::Builder::new(streams)
             .timer(TokioTimer::new())
             .keep_alive_interval(KEEP_ALIVE)
@@ -192,7 +192,7 @@ pub(super) async fn serve<A, F>(
             .max_header_list_size(u32::try_from(options.max_head_bytes * 4).unwrap_or(u32::MAX))
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
-            .serve_connection(TokioIo::new(wire), service)
+            .serve_connection(TokioIo::new(&mut wire), service),
     );
     let mut closing = pin!(line.closing());
     let mut open: FuturesUnordered<Stream> = FuturesUnordered::new();
@@ -227,8 +227,13 @@ pub(super) async fn serve<A, F>(
         }
     })
     .await;
-    if let Err(error) = ended {
+    if let Err(error) = &ended {
         tracing::debug!(%error, "connection ended");
+    }
+    drop((open, connection));
+    if ended.is_ok() {
+        // Where hyper has not come to its end: over TLS the other end is to know that nothing was cut off.
+        let _ = timeout(LINGER, wire.shutdown()).await;
     }
 }
 
@@ -410,9 +415,7 @@ mod tests {
     use http_body_util::Empty;
     use hyper::client;
     use hyper_util::rt::TokioExecutor;
-    use tokio::io::AsyncWriteExt;
     use tokio::net::UnixStream;
-    use tokio::time::timeout;
 
     use super::super::socket::{Stream, Wire};
     use super::*;

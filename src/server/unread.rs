@@ -4,7 +4,8 @@
 //! would be lost. So a little that is left is swallowed, and behind more the answer says that the connection ends.
 //!
 //! A stream of HTTP/2 would be reset. That is right (RFC 9113, section 8.1), and clients that are still sending, curl and httpx among
-//! them, take it for a broken stream and never look at the answer. So the rest is swallowed behind the answer.
+//! them, take it for a broken stream and never look at the answer. So the rest is swallowed behind the answer, where it is no more than the body
+//! of a good request may have, and takes no longer.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,15 +19,13 @@ use http::header::EXPECT;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
 
+use super::Options;
+
 /// Most bytes that are swallowed: a connection is worth that much, and no more.
 const MOST: u64 = 256 * 1024;
 
 /// How long they may take. They are on their way when a head is answered, or the client waits for the answer first.
 const PATIENCE: Duration = Duration::from_millis(500);
-
-/// The same behind an answer, which nobody waits for any more.
-const MOST_BEHIND: u64 = 8 * 1024 * 1024;
-const PATIENCE_BEHIND: Duration = Duration::from_secs(5);
 
 /// What was left of a body, once its handler is done.
 pub(super) struct Unread<B> {
@@ -60,9 +59,9 @@ impl<B: HttpBody<Data = Bytes> + Unpin> Unread<B> {
         self.swallow_within(MOST, PATIENCE).await
     }
 
-    /// Swallows what is left behind the answer.
-    pub(super) async fn swallow_behind(self) {
-        self.swallow_within(MOST_BEHIND, PATIENCE_BEHIND).await;
+    /// Swallows what is left behind the answer, which nobody waits for any more.
+    pub(super) async fn swallow_behind(self, options: Arc<Options>) {
+        self.swallow_within(options.max_body_bytes as u64, options.body_timeout).await;
     }
 
     async fn swallow_within(self, most: u64, patience: Duration) -> bool {

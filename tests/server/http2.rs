@@ -188,7 +188,7 @@ async fn a_client_that_is_refused_while_it_sends_may_send_on_and_reads_why() {
     assert!(text.starts_with(b"{\"error\":"), "{text:?}");
     // A stream that was reset takes nothing.
     for _ in 0..1000 {
-        within(pieces.send(Bytes::from_static(&[b' '; 1024]))).await.expect("the stream is open");
+        within(pieces.send(Bytes::from_static(&[b' '; 16 * 1024]))).await.expect("the stream is open");
     }
 }
 

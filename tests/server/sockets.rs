@@ -221,6 +221,40 @@ async fn a_connection_over_tls_is_closed_so_that_its_client_knows_that_nothing_i
 }
 
 #[tokio::test]
+async fn a_client_that_closes_its_side_of_tls_with_its_request_is_answered() {
+    let folder = Folder::new();
+    let own = Identity::written(folder.path());
+    let server = start(files(folder.path(), false), &[]).await;
+    for line in ["", "X-Request-Id: a\r\n"] {
+        let mut stream = secured(server.address, &own, None, "http/1.1").await.unwrap();
+        let length = BODY.len();
+        let head =
+            format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\n{line}Content-Length: {length}\r\n\r\n");
+        stream.write_all(format!("{head}{BODY}").as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        tokio::time::timeout(HANGS, stream.read_to_end(&mut answer)).await.unwrap().expect("close_notify");
+        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{line:?} {}", String::from_utf8_lossy(&answer));
+    }
+}
+
+#[tokio::test]
+async fn a_connection_of_http_2_with_a_body_that_does_not_end_is_closed_so_that_its_client_knows_it() {
+    let folder = Folder::new();
+    let own = Identity::written(folder.path());
+    let options = Options { idle_timeout: Duration::from_millis(50), ..files(folder.path(), false) };
+    let server = start(options, &[]).await;
+    let mut stream = secured(server.address, &own, None, "h2").await.unwrap();
+    // Settings without any, and POST / of the host 'a', without its body: it is refused, and the body is waited for.
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let request = [0, 0, 6, 1, 4, 0, 0, 0, 1, 0x83, 0x87, 0x84, 0x41, 1, b'a'];
+    stream.write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..], &request].concat()).await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(HANGS, stream.read_to_end(&mut answer)).await.unwrap().expect("close_notify");
+    assert!(answer.windows(8).any(|bytes| bytes == b"{\"error\""), "{answer:?}");
+}
+
+#[tokio::test]
 async fn who_speaks_no_tls_is_told_so() {
     let folder = Folder::new();
     Identity::written(folder.path());
