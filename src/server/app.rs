@@ -1,5 +1,6 @@
 //! What handlers share: the state they reach, the model that a path names, JSON answers.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,13 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use super::Options;
-use super::body::Room;
 use super::quick::Through;
+use super::room::Room;
 use super::shared::Shared;
 use super::status::{JSON, Refusal};
 use crate::error::Error;
 use crate::front::WayBack;
-use crate::registry::{Model, Registry};
+use crate::registry::{Caller, Model, Registry};
 use crate::repository::Repository;
 
 /// One in so many connections may be kept by those who watch.
@@ -74,10 +75,26 @@ impl App {
     }
 }
 
+/// What a handler can reach for a request that takes from its caller's part of the room.
+pub(super) struct OfCaller(pub(super) App);
+
+impl FromRequestParts<App> for OfCaller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<OfCaller, Infallible> {
+        Ok(OfCaller(app.of(parts.extensions.get().copied().unwrap_or_default())))
+    }
+}
+
 /// For so long a way back is known.
 const KNOWN: Duration = Duration::from_secs(1);
 
 impl App {
+    /// The same for one request of `caller`, whose part of the room it takes from.
+    pub(super) fn of(&self, caller: Caller) -> App {
+        App { room: self.room.of(caller), ..self.clone() }
+    }
+
     /// Learns how long it takes from outputs to callers.
     pub(super) fn saw(&self, way_back: WayBack) {
         *self.way_back.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), way_back));

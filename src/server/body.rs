@@ -1,6 +1,5 @@
-//! Reads a request's body within a size and a time; memory for bodies, those of answers as well.
+//! Reads a request's body within a size and a time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -8,10 +7,10 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::Options;
+use super::room::{Room, Taken};
 use super::status::Refusal;
 
 /// Most bytes that are set aside for a body on the strength of its announced length alone.
@@ -20,83 +19,9 @@ pub(super) const TRUSTED_LENGTH: u64 = 1024 * 1024;
 /// Tensors and texts below this many bytes take no part of the room for bodies: the number of connections bounds those.
 pub(super) const UNCOUNTED: usize = 64 * 1024;
 
-/// The same of answers, of which a connection over HTTP/2 may have hundreds that its client does not take.
-const UNCOUNTED_ANSWER: usize = 16 * 1024;
-
 /// Bytes of JSON from which on a thread for blocking work does the conversion: it then takes about a
 /// millisecond, for which a worker of the runtime would keep others' requests waiting.
 pub(super) const LONG_CONVERSION: usize = 256 * 1024;
-
-/// Bytes that are counted together: counting each would be of no use.
-const UNIT: usize = 1024;
-
-/// Memory for the bodies of all requests and answers.
-#[derive(Debug, Clone)]
-pub(super) struct Room {
-    units: Arc<Semaphore>,
-    bytes: usize,
-}
-
-impl Room {
-    /// Room for `bytes` bytes.
-    pub(super) fn new(bytes: usize) -> Room {
-        let units = (bytes / UNIT).min(Semaphore::MAX_PERMITS);
-        Room { units: Arc::new(Semaphore::new(units)), bytes }
-    }
-
-    /// Refuses what would never have room, however long it waits.
-    pub(super) fn could_hold(&self, bytes: usize) -> Result<(), Refusal> {
-        if bytes <= self.bytes {
-            return Ok(());
-        }
-        let message = format!("the request takes {bytes} bytes, more than the {} kept for all requests", self.bytes);
-        Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message))
-    }
-
-    /// Takes room for `bytes` bytes, until what comes back is dropped.
-    pub(super) fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        Arc::clone(&self.units).try_acquire_many_owned(units).map_err(|_| {
-            let message = format!("refused: the bodies of other requests fill the {} bytes kept for them", self.bytes);
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1))
-        })
-    }
-
-    /// Takes room for an answer of `bytes` bytes at most; 413 where that is beyond what the server writes.
-    pub(super) fn reserve_answer(
-        &self,
-        bytes: usize,
-        options: &Options,
-    ) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
-        let bound = options.max_answer_bytes;
-        if bytes > bound {
-            let message = format!(
-                "the answer could take {bytes} bytes, more than the {bound} that this server writes; ask for fewer rows or outputs"
-            );
-            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
-        }
-        if bytes < UNCOUNTED_ANSWER { Ok(None) } else { self.reserve(bytes).map(Some) }
-    }
-
-    /// What is `taken`, but for what is not needed where it is for `bytes` bytes.
-    pub(super) fn keep(taken: OwnedSemaphorePermit, bytes: usize) -> OwnedSemaphorePermit {
-        let mut taken = taken;
-        let spare = taken.num_permits().saturating_sub(bytes.div_ceil(UNIT));
-        drop(taken.split(spare));
-        taken
-    }
-
-    /// Takes room for `bytes` more bytes into `taken`.
-    pub(super) fn take(&self, bytes: usize, taken: &mut Option<OwnedSemaphorePermit>) -> Result<(), Refusal> {
-        // Behind a body of which the rest is still to come, the connection is of no more use.
-        let more = self.reserve(bytes).map_err(Refusal::and_close)?;
-        match taken {
-            Some(taken) => taken.merge(more),
-            None => *taken = Some(more),
-        }
-        Ok(())
-    }
-}
 
 /// Bytes that come piece by piece, each within the room: what they will take is set aside there before they take it.
 #[derive(Debug)]
@@ -105,7 +30,7 @@ pub(super) struct Growing {
     /// Up to here the place for them is doubled when it is full.
     enough: usize,
     room: Room,
-    taken: Option<OwnedSemaphorePermit>,
+    taken: Option<Taken>,
 }
 
 impl Growing {
@@ -157,18 +82,18 @@ pub(super) struct Whole {
     pub(super) bytes: Bytes,
     /// When the last of it was in.
     pub(super) at: Instant,
-    _taken: Option<OwnedSemaphorePermit>,
+    _taken: Option<Taken>,
 }
 
 impl Whole {
     /// A body whose last byte was in at `at`, and its part of the room.
-    pub(super) fn new(bytes: Bytes, at: Instant, taken: Option<OwnedSemaphorePermit>) -> Whole {
+    pub(super) fn new(bytes: Bytes, at: Instant, taken: Option<Taken>) -> Whole {
         Whole { bytes, at, _taken: taken }
     }
 }
 
 /// An answer's body, which keeps its part of the room until its last byte is sent.
-pub(super) fn counted(written: Vec<u8>, taken: Option<OwnedSemaphorePermit>) -> Bytes {
+pub(super) fn counted(written: Vec<u8>, taken: Option<Taken>) -> Bytes {
     match taken {
         None => Bytes::from(written),
         Some(_taken) => Bytes::from_owner(Counted { written, _taken }),
@@ -178,7 +103,7 @@ pub(super) fn counted(written: Vec<u8>, taken: Option<OwnedSemaphorePermit>) -> 
 /// A body and its part of the room.
 struct Counted {
     written: Vec<u8>,
-    _taken: OwnedSemaphorePermit,
+    _taken: Taken,
 }
 
 impl AsRef<[u8]> for Counted {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -17,14 +16,14 @@ use http::{Request, StatusCode};
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::app::{App, Asked};
+use super::app::{App, Asked, OfCaller};
 use super::arrival::{Came, Coming};
-use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
+use super::body::{self, LONG_CONVERSION, UNCOUNTED, long};
 use super::call::{timing, unsaid};
 use super::quick::Through;
+use super::room::{Room, Taken};
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
 use super::v2::{self, coding};
@@ -105,7 +104,7 @@ impl Said<'_> {
 
 /// `POST /models/{model}[/versions/{version}]`
 pub(super) async fn ask(
-    State(app): State<App>,
+    OfCaller(app): OfCaller,
     Asked(model): Asked,
     coming: Coming,
     traced: Traced,
@@ -173,7 +172,7 @@ struct Asking {
     /// Whether they are a list, which is answered by one.
     is_many: bool,
     timeout: Option<Duration>,
-    _taken: Option<OwnedSemaphorePermit>,
+    _taken: Option<Taken>,
 }
 
 /// A good answer.

@@ -8,7 +8,6 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, FuturesOrdered, Stream, StreamExt};
 use http::StatusCode;
 use prost::Message as _;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::Desk;
@@ -26,6 +25,7 @@ use crate::registry::{Caller, Model};
 use crate::server::arrival::{Arrival, Came};
 use crate::server::body::{self, LONG_CONVERSION, UNCOUNTED, Whole, long};
 use crate::server::call::Called;
+use crate::server::room::{Room, Taken};
 use crate::server::status::Refusal;
 use crate::server::v2::likeliest;
 use crate::server::v2::request::Forms;
@@ -60,7 +60,7 @@ pub(super) struct Written {
 /// A request whose elements are read, and the part of the room that they take.
 struct Read {
     request: InferRequest,
-    _taken: Option<OwnedSemaphorePermit>,
+    _taken: Option<Taken>,
 }
 
 /// How an answer is written.
@@ -75,6 +75,8 @@ struct How<'a> {
 pub(super) struct Ask<'a> {
     /// Its message.
     pub(super) whole: &'a Whole,
+    /// The room for all that it takes.
+    pub(super) room: &'a Room,
     /// When it came.
     pub(super) arrival: Instant,
     /// Whose it is.
@@ -98,9 +100,9 @@ impl Desk {
     }
 
     async fn ask(&self, model: &Arc<Model>, unread: Unread<'_>, ask: Ask<'_>) -> Result<Written, Refusal> {
-        let Ask { whole, arrival, caller, deadline, span, frame } = ask;
+        let Ask { whole, room, arrival, caller, deadline, span, frame } = ask;
         let (id, wants_final) = (unread.id, unread.wants_final);
-        let read = self.read(model, unread, whole).await.inspect_err(|_| model.count_unreadable())?;
+        let read = self.read(model, unread, whole, room).await.inspect_err(|_| model.count_unreadable())?;
         let Read { request: InferRequest { mut call, forms, as_contents }, _taken } = read;
         call.timeout = call.timeout.into_iter().chain(deadline).min();
         let own = call.timeout;
@@ -109,7 +111,7 @@ impl Desk {
         let called = call.make(model, came, span).await.map_err(|error| refusal(error, own, model))?;
         let timing = called.timing();
         let how = How { forms: &forms, as_contents, wants_final, frame };
-        match self.write(model, id, &called, how).await {
+        match self.write(model, id, &called, how, room).await {
             Ok(message) => {
                 called.written(span);
                 Ok(Written { message, timing })
@@ -122,8 +124,7 @@ impl Desk {
     }
 
     /// Reads the elements. They are read last: by then it is known that the model takes such tensors, and that there is room.
-    async fn read(&self, model: &Arc<Model>, unread: Unread<'_>, whole: &Whole) -> Result<Read, Refusal> {
-        let room = &self.app.room;
+    async fn read(&self, model: &Arc<Model>, unread: Unread<'_>, whole: &Whole, room: &Room) -> Result<Read, Refusal> {
         let admitted = unread.admit(model.signature())?;
         room.could_hold(admitted.takes.saturating_add(whole.bytes.len()))?;
         let _taken = if admitted.takes < UNCOUNTED { None } else { Some(room.reserve(admitted.takes)?) };
@@ -137,16 +138,23 @@ impl Desk {
 
     /// Writes the answer. One that could be large is held against the bounds before, and keeps its part of the room until its
     /// last byte is sent.
-    async fn write(&self, model: &Arc<Model>, id: &str, called: &Called, how: How<'_>) -> Result<Bytes, Refusal> {
+    async fn write(
+        &self,
+        model: &Arc<Model>,
+        id: &str,
+        called: &Called,
+        how: How<'_>,
+        room: &Room,
+    ) -> Result<Bytes, Refusal> {
         let How { forms, as_contents, wants_final, frame } = how;
-        let (outputs, _chosen) = likeliest(&self.app, model, called.outputs(), forms).await?;
+        let (outputs, _chosen) = likeliest(room, &self.app.options, model, called.outputs(), forms).await?;
         let as_contents = as_contents && outputs.iter().all(|(_, tensor)| contents::has(tensor.data().datatype()));
         let most = outputs.iter().map(|(name, tensor)| {
             let elements = if as_contents { contents::most_bytes(tensor.data()) } else { raw::len(tensor.data()) };
             elements.saturating_add(64 + name.len() + 10 * tensor.shape().len())
         });
         let names = 128 + model.name().len() + model.version().len() + id.len();
-        let taken = self.app.room.reserve_answer(most.fold(names, usize::saturating_add), &self.app.options)?;
+        let taken = room.reserve_answer(most.fold(names, usize::saturating_add), &self.app.options)?;
         let head = head(model, id, &outputs, as_contents, wants_final);
         let raw: Vec<&Data> = if as_contents { Vec::new() } else { outputs.iter().map(|(_, t)| t.data()).collect() };
         Ok(body::counted(encode(&head, &raw, frame), taken))
@@ -207,12 +215,13 @@ impl Each {
         let left =
             self.deadline.map(|all| all.saturating_sub(message.arrived.saturating_duration_since(desk.arrival.0)));
         self.asked.push_back(Box::pin(async move {
-            let coding = message.coding;
+            let (coding, room) = (message.coding, message.room.clone());
             let (whole, answered) = match desk.quick.door.pace(caller) {
                 Ok(caller) => match message.unpacked().await {
                     Ok(Message { whole, arrived, .. }) => {
                         let (span, frame) = (&RequestSpan::default(), Frame::InStream);
-                        let ask = Ask { whole: &whole, arrival: arrived, caller, deadline: left, span, frame };
+                        let ask =
+                            Ask { whole: &whole, room: &room, arrival: arrived, caller, deadline: left, span, frame };
                         let answered = desk.infer(ask).await;
                         (Some(whole), answered)
                     }
@@ -231,7 +240,7 @@ impl Each {
                 }
             };
             desk.quick.http.count(status.as_u16());
-            packed(message, coding, &desk.app.room).await
+            packed(message, coding, &room).await
         }));
     }
 }

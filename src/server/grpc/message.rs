@@ -12,12 +12,12 @@ use http::header::{HeaderMap, HeaderName};
 use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
 use crate::server::Options;
-use crate::server::body::{Room, TRUSTED_LENGTH, Whole, long};
+use crate::server::body::{TRUSTED_LENGTH, Whole, long};
 use crate::server::http2::Line;
+use crate::server::room::{Room, Taken};
 use crate::server::status::Refusal;
 use crate::server::v2::coding::Coding;
 
@@ -37,7 +37,7 @@ pub(super) struct Messages {
     joined: BytesMut,
     /// What `joined` may become before it takes more room.
     held: usize,
-    taken: Option<OwnedSemaphorePermit>,
+    taken: Option<Taken>,
     /// Since when the message is waited for, or read; and when its first byte came.
     since: Instant,
     begun: Option<Instant>,
@@ -59,13 +59,14 @@ pub(super) struct Message {
     pub(super) arrived: Instant,
     /// How its answer is to be compressed: as itself was.
     pub(super) coding: Option<Coding>,
+    /// The room for all that it takes.
+    pub(super) room: Room,
     packed: Option<Packed>,
 }
 
-/// How a message is compressed, if that is known, and within what it may be unpacked.
+/// How a message is compressed, if that is known, and to how much it may be unpacked.
 struct Packed {
     by: Option<Coding>,
-    room: Room,
     most: usize,
 }
 
@@ -126,9 +127,11 @@ impl Messages {
                 let arrived = self.begun.take().unwrap_or(self.since);
                 self.since = Instant::now();
                 let whole = Whole::new(bytes, self.since, self.taken.take());
-                let packed = is_packed.then(|| Packed { by: self.coding, room: self.room.clone(), most: self.most });
+                let packed = is_packed.then_some(Packed { by: self.coding, most: self.most });
                 let coding = self.accepted.filter(|_| is_packed);
-                return Ok(Some(Message { whole, arrived, coding, packed }));
+                let next = self.room.of_the_next();
+                let room = std::mem::replace(&mut self.room, next);
+                return Ok(Some(Message { whole, arrived, coding, room, packed }));
             }
             if self.is_ended {
                 let is_cut = !(self.piece.is_empty() && self.joined.is_empty());
@@ -224,12 +227,12 @@ impl Message {
 
     /// The message as it was before it was compressed.
     pub(super) async fn unpacked(self) -> Result<Message, Refusal> {
-        let Some(Packed { by, room, most }) = self.packed else { return Ok(self) };
+        let Some(Packed { by, most }) = self.packed else { return Ok(self) };
         let by = by.ok_or_else(|| {
             let message = "this grpc-encoding is not served: send messages as they are, or as gzip or deflate";
             Refusal::new(StatusCode::NOT_IMPLEMENTED, message)
         })?;
-        let whole = self.whole;
+        let (whole, room) = (self.whole, self.room.clone());
         let whole = long(move || by.unpack(&whole, most, &room)).await??;
         Ok(Message { whole, packed: None, ..self })
     }

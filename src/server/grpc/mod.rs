@@ -145,7 +145,8 @@ impl Desk {
             caller = self.quick.door.pace(caller)?;
         }
         let most = if matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer) { usize::MAX } else { SMALL };
-        let messages = Messages::new(headers, body, &self.app.options, &self.app.room, most, self.line.clone());
+        let room = self.app.room.of(caller);
+        let messages = Messages::new(headers, body, &self.app.options, &room, most, self.line.clone());
         match rpc {
             Rpc::ModelInfer => self.model_infer(messages, caller, deadline).await,
             Rpc::ModelStreamInfer => {
@@ -195,11 +196,11 @@ impl Desk {
         caller: Caller,
         deadline: Option<Duration>,
     ) -> Result<Response, Refusal> {
-        let Message { whole, coding, .. } = messages.only().await?;
+        let Message { whole, coding, room, .. } = messages.only().await?;
         let (arrival, span, frame) = (self.arrival.0, &self.span, Frame::Alone);
-        let asked = self.infer(Ask { whole: &whole, arrival, caller, deadline, span, frame });
+        let asked = self.infer(Ask { whole: &whole, room: &room, arrival, caller, deadline, span, frame });
         let Written { message, timing } = asked.await?;
-        let mut response = reply::unary(message::packed(message, coding, &self.app.room).await?);
+        let mut response = reply::unary(message::packed(message, coding, &room).await?);
         let headers = response.headers_mut();
         headers.extend(message::encoding(coding));
         headers

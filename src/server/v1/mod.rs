@@ -10,19 +10,19 @@ mod response;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, RawPathParams, State};
+use axum::extract::{FromRequestParts, RawPathParams};
 use axum::response::Response;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Request, StatusCode};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::app::App;
+use super::app::{App, OfCaller};
 use super::arrival::Coming;
-use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
+use super::body::{self, LONG_CONVERSION, UNCOUNTED, long};
 use super::call::Call;
+use super::room::{Room, Taken};
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
 use super::v2::request::Named;
@@ -127,7 +127,7 @@ fn bare(text: &str) -> String {
 
 /// `POST /v1/models/{model}[/versions/{version}|/labels/{label}]:predict`
 pub(super) async fn predict(
-    State(app): State<App>,
+    OfCaller(app): OfCaller,
     target: Target,
     coming: Coming,
     traced: Traced,
@@ -179,7 +179,7 @@ async fn answer(
 struct Read {
     call: Call,
     form: Form,
-    _taken: Option<OwnedSemaphorePermit>,
+    _taken: Option<Taken>,
 }
 
 /// All that comes before the model is asked, and when the last byte was in.

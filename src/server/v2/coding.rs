@@ -15,7 +15,8 @@ use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use crate::server::Options;
-use crate::server::body::{self, Growing, Room, UNCOUNTED, Whole, counted, long};
+use crate::server::body::{self, Growing, UNCOUNTED, Whole, counted, long};
+use crate::server::room::Room;
 use crate::server::status::Refusal;
 
 /// Answers below this many bytes are sent as they are.
@@ -118,7 +119,7 @@ impl Coding {
             }
             finish(&mut packed);
             packed.shrink_to_fit();
-            let taken = taken.map(|taken| Room::keep(taken, packed.len()));
+            let taken = taken.map(|taken| taken.keep(packed.len()));
             (counted(packed, taken), true)
         })
         .await

@@ -18,19 +18,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use http::Request;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::app::{App, Asked};
+use super::Options;
+use super::app::{App, Asked, OfCaller};
 use super::arrival::{Came, Coming};
-use super::body::{self, LONG_CONVERSION, Room, UNCOUNTED, long};
+use super::body::{self, LONG_CONVERSION, UNCOUNTED, long};
 use super::call::Called;
 use super::quick::Through;
+use super::room::{Room, Taken};
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
 use crate::registry::Model;
@@ -51,7 +51,7 @@ pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-tim
 
 /// `POST /v2/models/{model}[/versions/{version}]/infer`
 pub(super) async fn infer(
-    State(app): State<App>,
+    OfCaller(app): OfCaller,
     Asked(model): Asked,
     coming: Coming,
     traced: Traced,
@@ -145,7 +145,7 @@ async fn ask(app: &App, model: &Arc<Model>, came: Came, span: &RequestSpan, read
 /// A request, and the part of the room that its tensors take.
 struct Read {
     request: InferRequest,
-    _taken: Option<OwnedSemaphorePermit>,
+    _taken: Option<Taken>,
 }
 
 /// All that comes before the model is asked, and when the last byte was in.
@@ -217,7 +217,7 @@ async fn encode(
     forms: Forms,
     called: &Called,
 ) -> Result<(Bytes, Option<usize>), Refusal> {
-    let (outputs, _chosen) = likeliest(app, model, called.outputs(), &forms).await?;
+    let (outputs, _chosen) = likeliest(&app.room, &app.options, model, called.outputs(), &forms).await?;
     let head = Head { model_name: model.name(), model_version: model.version(), id: id.as_deref() };
     let most = response::most_bytes(head, &outputs, &forms);
     let taken = app.room.reserve_answer(most.all, &app.options)?;
@@ -242,11 +242,12 @@ const MANY: usize = 64 * 1024;
 /// The outputs, those of which classes are wanted as these, and the room that these take: it is reserved before they are chosen, and
 /// choosing among many leaves the thread that answers others.
 pub(super) async fn likeliest<'a>(
-    app: &App,
+    room: &Room,
+    options: &Options,
     model: &Arc<Model>,
     outputs: &'a Tensors,
     forms: &Forms,
-) -> Result<(Cow<'a, Tensors>, Option<OwnedSemaphorePermit>), Refusal> {
+) -> Result<(Cow<'a, Tensors>, Option<Taken>), Refusal> {
     let specs = &model.signature().outputs;
     let wanted = outputs.iter().enumerate().filter_map(|(i, (name, _))| match forms.of(i) {
         Form::Classes { classes, .. } => {
@@ -271,8 +272,8 @@ pub(super) async fn likeliest<'a>(
         elements += tensor.data().len();
     }
     // What is written is held against its own bound when it is known; this is memory that it takes to get there.
-    drop(app.room.reserve_answer(least, &app.options)?);
-    let taken = if bytes < UNCOUNTED { None } else { Some(app.room.reserve(bytes)?) };
+    drop(room.reserve_answer(least, options)?);
+    let taken = if bytes < UNCOUNTED { None } else { Some(room.reserve(bytes)?) };
     let chosen = if elements < MANY {
         choose(model, outputs, &wanted)?
     } else {

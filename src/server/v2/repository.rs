@@ -7,7 +7,6 @@
 use std::fmt;
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::response::Response;
 use http::{Request, StatusCode};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
@@ -18,7 +17,7 @@ use super::coding;
 use super::text::{Text, refuse_long};
 use crate::quote::{Quoted, of_parser};
 use crate::repository::{ChangeError, Repository, Trouble};
-use crate::server::app::{App, InPath, json as answer};
+use crate::server::app::{App, InPath, OfCaller, json as answer};
 use crate::server::body::UNCOUNTED;
 use crate::server::status::Refusal;
 
@@ -81,7 +80,7 @@ pub(in crate::server) fn entries(app: &App) -> Vec<Entry> {
 }
 
 /// `POST /v2/repository/index`; `{"ready": true}` asks for what is served alone.
-pub(in crate::server) async fn index(State(app): State<App>, request: Request<Body>) -> Result<Response, Refusal> {
+pub(in crate::server) async fn index(OfCaller(app): OfCaller, request: Request<Body>) -> Result<Response, Refusal> {
     #[derive(Default, Deserialize)]
     #[serde(default, expecting = "an object")]
     struct Asked {
@@ -142,7 +141,7 @@ fn is_refused(parameter: &str) -> bool {
 
 /// `POST /v2/repository/models/{model}/load`
 pub(in crate::server) async fn load(
-    State(app): State<App>,
+    OfCaller(app): OfCaller,
     InPath(name): InPath,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
@@ -174,7 +173,7 @@ pub(in crate::server) async fn unload_by_name(app: &App, name: &str) -> Result<(
 
 /// `POST /v2/repository/models/{model}/unload`
 pub(in crate::server) async fn unload(
-    State(app): State<App>,
+    OfCaller(app): OfCaller,
     InPath(name): InPath,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {

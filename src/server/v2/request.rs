@@ -14,7 +14,6 @@ use std::time::Duration;
 use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::numbers::{self, Apart};
 use super::object::{Members, Object};
@@ -26,8 +25,9 @@ use crate::quote::{Dims, Quoted, of_parser};
 use crate::raw;
 use crate::registry::Priority;
 use crate::runner::{Announced, Signature};
-use crate::server::body::{Room, UNCOUNTED};
+use crate::server::body::UNCOUNTED;
 use crate::server::call::{Call, MOST};
+use crate::server::room::{Room, Taken};
 use crate::server::status::Refusal;
 use crate::tensor::{Data, DataType, Tensor, Tensors, elements as elements_of};
 
@@ -278,7 +278,7 @@ pub(in crate::server) struct Named {
     pub(in crate::server) body: Vec<u8>,
     /// The JSON's length, where other bytes follow it.
     pub(in crate::server) json: Option<usize>,
-    _taken: Option<OwnedSemaphorePermit>,
+    _taken: Option<Taken>,
 }
 
 impl Named {

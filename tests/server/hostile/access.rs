@@ -4,6 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use futures_util::future::select_all;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use uncork::registry::Caps;
 use uncork::server::{Access, Options};
 
@@ -225,6 +227,39 @@ async fn one_token_s_flood_makes_room_for_another_by_every_way_to_a_model() {
         })
         .await
         .unwrap_or_else(|_| panic!("{path} {more:?}: nobody made room"));
+    }
+}
+
+#[tokio::test]
+async fn one_token_s_bodies_leave_room_for_another_s() {
+    let folder = Folder::new();
+    let options = tokens(&folder, &format!("flood {MODELS}\nfew {VIEWS} inference\n"));
+    let (mb, length) = (1 << 20, 900_000);
+    let server = start(Options { max_body_bytes: mb, max_answer_bytes: mb, max_bodies_bytes: 4 * mb, ..options }).await;
+    let head = |token: &str, path: &str| {
+        format!("POST {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\n\r\n")
+    };
+    for path in ["/v2/models/m/infer", "/v1/models/m:predict"] {
+        // Bodies that do not come to their end, of which some find no room.
+        let one = |_| {
+            Box::pin(async {
+                let mut stream = TcpStream::connect(server.address).await.unwrap();
+                stream.write_all(head(MODELS, path).as_bytes()).await.unwrap();
+                // Whoever is refused need not take all of it.
+                let _ = stream.write_all(&vec![b' '; length - 1]).await;
+                let mut answer = vec![0; 13];
+                stream.read_exact(&mut answer).await.unwrap();
+                answer
+            })
+        };
+        let flood: Vec<_> = (0..6).map(one).collect();
+        let (refused, _, flood) = tokio::time::timeout(super::HANGS, select_all(flood)).await.expect("one is refused");
+        assert_eq!(refused, b"HTTP/1.1 503 ");
+        let text = format!("{}{}", " ".repeat(length - body("POST", path).len()), body("POST", path));
+        let lines = format!("Host: a\r\nAuthorization: Bearer {VIEWS}\r\n");
+        let (status, answer) = server.ask(&format!("POST {path}"), &lines, &text).await;
+        assert_eq!(status, 200, "{path}: {answer}");
+        drop(flood);
     }
 }
 
