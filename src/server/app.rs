@@ -189,3 +189,27 @@ pub(super) fn json_bytes(status: StatusCode, body: impl Into<Body>) -> Response 
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::Tracer;
+
+    #[test]
+    fn outputs_are_wanted_before_the_way_back_that_was_seen_of_late_and_never_later_than_their_caller_says() {
+        let ms = Duration::from_millis;
+        let app = App::new(Registry::open(Vec::new(), Tracer::off()).0, None, Arc::default());
+        assert_eq!((app.within(ms(100), None), app.within(ms(100), Some(ms(30)))), (None, Some(ms(30))));
+        let mut way_back = WayBack::default();
+        (0..100).for_each(|_| way_back.learn(ms(5)));
+        app.saw(way_back);
+        let left = way_back.leaves(ms(100));
+        assert!(left < ms(100));
+        assert_eq!((app.within(ms(100), None), app.within(ms(100), Some(ms(30)))), (Some(left), Some(ms(30))));
+        assert_eq!(app.within(ms(100), Some(ms(100))), Some(left));
+        // What was seen long ago counts no more.
+        let seen = Instant::now().checked_sub(KNOWN).unwrap();
+        *app.way_back.lock().unwrap() = Some((seen, way_back));
+        assert_eq!((app.within(ms(100), None), app.within(ms(100), Some(ms(30)))), (None, Some(ms(30))));
+    }
+}

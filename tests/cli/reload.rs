@@ -401,3 +401,35 @@ fn what_is_left_alone_what_is_not_there_and_who_answers_whom_is_logged_when_it_c
         assert_eq!(told.matches(words).count(), 1, "{told}");
     }
 }
+
+#[test]
+fn routes_that_a_reload_drops_lead_nobody_anywhere() {
+    let folder = folder_with("[server]\nmodels = 'models'\nmodels_poll_ms = 3600000\n");
+    let path = folder.path().join("models/m");
+    for version in ["1", "2"] {
+        fs::create_dir_all(path.join(version)).unwrap();
+        fs::copy(model(&format!("plus_{version}.onnx")), path.join(version).join("model.onnx")).unwrap();
+    }
+    let say = |text: &str| fs::write(path.join("model.toml"), text).unwrap();
+    let routed = "versions = [1, 2]\nlabels = { stable = 1 }\nweights = { 1 = 1 }\n";
+    say(routed);
+    let mut server = Logging::start(&folder, &["--config", "uncork.toml"]);
+    let answers = |server: &Logging, body: &str| {
+        let labelled = server.serving.get("/v1/models/m/labels/stable");
+        let status = labelled.split(' ').nth(1).unwrap().to_owned();
+        (status, server.serving.infer("m", body)["model_version"].clone())
+    };
+    let two = INFER.replace("[1,1]", "[1,2]").replace("[3]", "[3,3]");
+    assert_eq!(answers(&server, &two), ("200".into(), "1".into()));
+    say("versions = [1, 2]\n");
+    server.reload(APPLIED);
+    assert_eq!(answers(&server, &two), ("400".into(), "2".into()));
+    say(routed);
+    server.reload(APPLIED);
+    assert_eq!(answers(&server, &two), ("200".into(), "1".into()));
+    // Another model of that name in the place of the folder's.
+    let own = STAND_IN.replace("dry-run", "m");
+    write(&folder, &format!("{own}{own}version = 2\n"));
+    server.reload(APPLIED);
+    assert_eq!(answers(&server, INFER), ("400".into(), "2".into()));
+}
