@@ -23,8 +23,8 @@ pub struct Options {
     pub max_answer_bytes: usize,
     /// Bytes that all bodies, those being read and those being answered with, may take together; default 1 GiB. What would
     /// go beyond is answered 503. Bodies that come in one piece, as those below some 100 kB do, and answers below 64 KiB are
-    /// not counted: connections bound those. A holder of a token who has several requests in hand has no more of it than is
-    /// left free, so half of it where he is the only one. Set it to what memory can spare, and at least to `max_body_bytes` and
+    /// not counted: connections bound those. A holder of a token who has several requests in hand has no more of it than three
+    /// times what is left free, so three quarters where he is the only one. Set it to what memory can spare, and at least to `max_body_bytes` and
     /// `max_answer_bytes`.
     pub max_bodies_bytes: usize,
     /// From the first byte of a head (on a new connection: from its opening) to its last; default 10 s. Then 408.
