@@ -12,8 +12,7 @@ use super::executor::{BatchError, Executor, Work};
 use super::observer::{Learned, Observer, Observers};
 use super::pool::Pool;
 use super::{Batcher, Caps, Shared, Weight};
-use uncork_core::front::kept_for_answering;
-use uncork_core::policy::{BatchSizes, Cork, Lane, Policy};
+use uncork_core::policy::{BatchSizes, Cork, Lane, Policy, kept_for_answering};
 
 /// Rows that may wait unless said otherwise, or eight batches if that is more. The latency cap refuses long before on all
 /// but the fastest models; this bounds memory.

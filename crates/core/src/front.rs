@@ -58,12 +58,6 @@ impl WayBack {
     }
 }
 
-/// What of a latency cap is kept free in any case, for handing answers back and writing them out: a fiftieth, and at most a millisecond.
-#[must_use]
-pub fn kept_for_answering(cap: Duration) -> Duration {
-    (cap / 50).min(Duration::from_millis(1))
-}
-
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {

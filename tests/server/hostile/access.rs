@@ -235,7 +235,8 @@ async fn one_token_s_bodies_leave_room_for_another_s() {
     let folder = Folder::new();
     let options = tokens(&folder, &format!("flood {MODELS}\nfew {VIEWS} inference\n"));
     let (mb, length) = (1 << 20, 950_000);
-    let server = start(Options { max_body_bytes: mb, max_answer_bytes: mb, max_bodies_bytes: 6 * mb, ..options }).await;
+    let server =
+        start(Options { max_body_bytes: mb, max_answer_bytes: mb, max_bodies_bytes: 12 * mb, ..options }).await;
     let head = |token: &str, path: &str| {
         format!("POST {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\n\r\n")
     };
@@ -252,7 +253,7 @@ async fn one_token_s_bodies_leave_room_for_another_s() {
                 answer
             })
         };
-        let flood: Vec<_> = (0..8).map(one).collect();
+        let flood: Vec<_> = (0..13).map(one).collect();
         let (refused, _, flood) = tokio::time::timeout(super::HANGS, select_all(flood)).await.expect("one is refused");
         assert_eq!(refused, b"HTTP/1.1 503 ");
         let text = format!("{}{}", " ".repeat(length - body("POST", path).len()), body("POST", path));

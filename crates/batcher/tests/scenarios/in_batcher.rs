@@ -20,8 +20,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use tokio::sync::oneshot;
 use uncork_batcher::{BatchError, Batcher, Caps, Executor, Ran, Terms, Weight};
 use uncork_core::estimator::Instant;
-use uncork_core::front::kept_for_answering;
-use uncork_core::policy::{Decision, Policy, Priority, Running, View};
+use uncork_core::policy::{Decision, Policy, Priority, Running, View, kept_for_answering};
 use uncork_sim::{Arrival, Service, Source};
 
 use crate::counts::{Counts, Measure};

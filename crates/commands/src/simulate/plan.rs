@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::load::Load;
 use super::progress::{Progress, Watched};
-use uncork_core::front::kept_for_answering;
-use uncork_core::policy::{BatchSizes, Policy};
+use uncork_core::policy::{BatchSizes, Policy, kept_for_answering};
 use uncork_sim::{Model, Outcome, Scenario, Service, Several};
 
 /// A server without its policies, and its callers.

@@ -11,7 +11,7 @@ use super::mix;
 use super::plan::{Plan, Subject, larger_batch, more_latency};
 use crate::layout::{grouped, listed, millis, ms, percent, table, wrap};
 use crate::plot;
-use uncork_core::front::kept_for_answering;
+use uncork_core::policy::kept_for_answering;
 use uncork_sim::{Class, Outcome, Service};
 
 /// On-time counts and latencies that differ by less, as a share, are taken as equal.

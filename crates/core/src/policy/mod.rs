@@ -22,6 +22,7 @@ mod sizes;
 mod view;
 
 use std::ops::Range;
+use std::time::Duration;
 
 pub use aimd::Aimd;
 pub use caller::Caller;
@@ -59,6 +60,12 @@ pub trait Policy: Send + Sync {
     /// Hears of a batch that came back at `now` with answers. Only for rules that remember something of their own, as
     /// AIMD does its limit; what all can use is in the [`View`].
     fn landed(&mut self, _now: Instant, _batch: &Running) {}
+}
+
+/// What of a latency cap is kept free in any case, for handing answers back and writing them out: a fiftieth, and at most a millisecond.
+#[must_use]
+pub fn kept_for_answering(cap: Duration) -> Duration {
+    (cap / 50).min(Duration::from_millis(1))
 }
 
 /// What to do next. A new decision is a breaking change, on purpose, as a new [`Step`] is.
