@@ -473,7 +473,8 @@ impl Guard {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let bytes = &buf.filled()[before..];
-            if bytes.is_empty() && self.is_half_closed && self.phase == Phase::Head && self.owes() {
+            if bytes.is_empty() && self.is_half_closed && matches!(self.phase, Phase::Head | Phase::Last) && self.owes()
+            {
                 return Poll::Pending;
             }
             if let Some(taken) = self.take(bytes, most).filter(|_| !bytes.is_empty()) {

@@ -78,12 +78,17 @@ impl Room {
 
     /// Takes room for `bytes` bytes, until what comes back is dropped.
     pub(super) fn reserve(&self, bytes: usize) -> Result<Taken, Refusal> {
+        self.reserve_within(bytes, TIMES)
+    }
+
+    /// The same for a caller who may hold so many times what is left free.
+    fn reserve_within(&self, bytes: usize, times: u64) -> Result<Taken, Refusal> {
         let units = bytes.div_ceil(UNIT) as u64;
         let mut ledger = self.ledger();
         let taken = match &self.request {
             None => ledger.take_for_all(units),
             Some(request) => {
-                let taken = ledger.take(request.caller, request.units.load(Ordering::Relaxed), units);
+                let taken = ledger.take(request.caller, request.units.load(Ordering::Relaxed), units, times);
                 taken.inspect(|()| {
                     request.units.fetch_add(units, Ordering::Relaxed);
                 })
@@ -112,7 +117,8 @@ impl Room {
             );
             return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
-        if bytes < UNCOUNTED_ANSWER { Ok(None) } else { self.reserve(bytes).map(Some) }
+        // It has been computed: what else its caller has in hand is no reason to throw it away.
+        if bytes < UNCOUNTED_ANSWER { Ok(None) } else { self.reserve_within(bytes, u64::MAX).map(Some) }
     }
 
     /// Takes room for `bytes` more bytes into `taken`.
@@ -186,14 +192,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes `units` for a request of `caller` that holds `own` already.
-    fn take(&mut self, caller: Caller, own: u64, units: u64) -> Result<(), Full> {
+    /// Takes `units` for a request of `caller` that holds `own` already, where he may hold so many times what is left free.
+    fn take(&mut self, caller: Caller, own: u64, units: u64, times: u64) -> Result<(), Full> {
         let free = self.free;
         let left = free.checked_sub(units).ok_or(Full::Room)?;
         let (held, weight) = (self.callers.get(&caller.id).map_or(0, |held| held.units), caller.weight.get());
         let heaviest = self.callers.values().map(|held| held.weight).fold(weight, u32::max);
-        let is_within =
-            |part: u64| u128::from(part) * u128::from(heaviest) <= u128::from(TIMES * free) * u128::from(weight);
+        let is_within = |part: u64| {
+            u128::from(part) * u128::from(heaviest)
+                <= u128::from(times).saturating_mul(u128::from(free) * u128::from(weight))
+        };
         if held > own && !is_within(held + units) {
             return Err(Full::Part);
         }
@@ -310,7 +318,7 @@ mod tests {
                         let holds = |i: &usize| *i == who || held[*i].iter().sum::<u64>() > 0;
                         let heaviest = (0..4).filter(holds).map(|i| weights[i]).max().unwrap();
                         let part = (TIMES * free) as f64 * f64::from(weights[who]) / f64::from(heaviest);
-                        let taken = ledger.take(caller, own, units);
+                        let taken = ledger.take(caller, own, units, TIMES);
                         if units > free {
                             prop_assert_eq!(taken, Err(Full::Room));
                         } else if all == own {

@@ -1431,6 +1431,8 @@ async fn a_client_that_closes_its_side_with_its_request_is_answered() {
         (post_sized("X-Request-Id: a\r\n", &body), 1),
         (post_sized("", &long), 1),
         ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 1),
+        // Chunks that only hyper finds the end of.
+        (post("Transfer-Encoding: chunked\r\n", &format!("{:x};a=b\r\n{body}\r\n0\r\n\r\n", body.len())), 1),
         // One behind the other, by each way and by both.
         (post_sized("", &body), 3),
         (post_sized("X-Request-Id: a\r\n", &body), 3),

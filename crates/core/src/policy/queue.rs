@@ -184,18 +184,22 @@ impl Queue {
     }
 
     /// The position of the entry that makes room for the one at `position`, where another caller takes more in its priority: the last of
-    /// whoever takes most, by weight, among the first `before`. `None` where nobody does, or would be left with less than whom he makes room
+    /// whoever takes most, by weight, of those who have one among the first `before`. `None` where nobody does, or would be left with less than whom he makes room
     /// for.
     pub(super) fn in_place_of(&self, position: usize, before: usize) -> Option<usize> {
         let Entry { priority, caller, .. } = *self.get(position)?;
         let own = self.held.get(&(priority, caller.id))?;
-        let most = self.holdings(priority).max_by(|a, b| a.compare(b))?;
+        let end = self.get(before).filter(|end| end.priority == priority).map(|end| (end.deadline, end.id));
+        let last = |holding: &Holding| match &end {
+            Some(end) => holding.waiting.range(..end).next_back().copied(),
+            None => holding.waiting.last().copied(),
+        };
+        let before = self.holdings(priority).filter_map(|holding| Some((holding, last(holding)?)));
+        let (most, (deadline, id)) = before.max_by(|(a, _), (b, _)| a.compare(b))?;
         if most.compare(own).is_le() {
             return None;
         }
-        let end = self.get(before).filter(|end| end.priority == priority).map(|end| (end.deadline, end.id));
-        let last = end.map_or_else(|| most.waiting.last(), |end| most.waiting.range(..end).next_back());
-        let at = self.place((priority, last?.0, last?.1)).ok().filter(|at| *at < before)?;
+        let at = self.place((priority, deadline, id)).ok()?;
         most.without(self.get(at)?.rows, own).is_ge().then_some(at)
     }
 
@@ -435,6 +439,15 @@ mod tests {
         queue.served(&batch, 100);
         assert_eq!((queue.in_place_of(0, 3), queue.in_place_of(2, 2)), (None, Some(0)));
         assert!(queue.has_little(2) && !queue.has_little(0));
+        // Who has nothing before it has no room to make: the next one has.
+        assert_eq!(queue.in_place_of(1, 1), Some(0));
+        queue.insert(Entry { caller: of(3, 1), ..entry(20, 60, 1) });
+        queue.remove(0..1).for_each(drop);
+        queue.insert(Entry { caller: of(1, 1), ..entry(21, 70, 1) });
+        assert_eq!(queue.in_place_of(2, 2), Some(1), "the first takes most, and stands behind");
+        queue.remove(2..3).for_each(drop);
+        queue.remove(2..3).for_each(drop);
+        queue.insert(Entry { caller: of(1, 1), ..entry(0, 50, 1) });
         // What was given counts half again and again, and is forgotten.
         (0..4).for_each(|_| queue.served(&[], 0));
         assert_eq!(queue.in_place_of(0, 3), Some(2));
