@@ -21,9 +21,9 @@ pub(crate) struct Takes {
 }
 
 impl Takes {
-    /// All of it, with a full batch in each runner. Its file's length is the least.
-    pub(super) fn in_all(self, spec: &ModelSpec) -> u64 {
-        let (rows, runners) = (spec.max_batch_rows.get() as u64, spec.runners.get() as u64);
+    /// All of it, with so many rows at a time in each runner. Its file's length is the least.
+    pub(super) fn in_all(self, spec: &ModelSpec, rows: usize) -> u64 {
+        let (rows, runners) = (rows as u64, spec.runners.get() as u64);
         let of_batch = self.of_row.saturating_mul(rows).min(MOST_IN_BATCH.max(self.of_row));
         let of_runners = if self.of_row == 0 { 0 } else { of_batch.saturating_add(OF_RUNNER).saturating_mul(runners) };
         self.held.saturating_add(of_runners).max(least(spec))

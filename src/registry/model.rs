@@ -115,7 +115,7 @@ impl Model {
             tracing::warn!(model = spec.name, "{how}, so that batching gains nothing: {why}");
         }
         let max_batch = spec.max_batch_rows.get();
-        let memory = takes.in_all(&spec);
+        let memory = takes.in_all(&spec, if alone.is_some() { 1 } else { max_batch });
         // Built here, and not on the threads of a pool whose other models have requests.
         let mut runners = load::runners(&build, &spec).map_err(fail)?;
         let first = &mut *runners[0];

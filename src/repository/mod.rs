@@ -127,7 +127,7 @@ struct Shelf {
     /// What could not be loaded, with the stamp that it had and why.
     broken: BTreeMap<(String, u64), (Stamp, String)>,
     /// Those of them for which there was no room.
-    crowded_out: BTreeSet<(String, u64)>,
+    crowded_out: BTreeMap<(String, u64), Why>,
     /// A bound on the memory of all models.
     budget: Budget,
     /// What the last look showed.
@@ -141,6 +141,8 @@ struct Shelf {
     unloaded: BTreeMap<String, Unloaded>,
     /// Whether the folder is looked at for the first time: then nobody makes room, since nobody was asked yet.
     is_opening: bool,
+    /// What was loaded at this look, none of which makes room for another: nobody could have asked for it.
+    fresh: BTreeSet<String>,
     /// Models whose folders could not be read at the last look, and why.
     unread: BTreeMap<String, String>,
     /// What is no model, as it was logged last.
@@ -341,7 +343,9 @@ impl Inner {
             return failed.map_or(Ok(()), |reason| Err(ChangeError::Failed(reason)));
         }
         self.follow_folder(shelf, Hurry::One(name));
-        let trouble = self.troubles().iter().find(|trouble| trouble.name == name).cloned();
+        // One of its versions may want room that no other model can make.
+        let is_served = |trouble: &Trouble| trouble.is_unloaded && shelf.answers(name);
+        let trouble = self.troubles().iter().find(|trouble| trouble.name == name && !is_served(trouble)).cloned();
         match trouble {
             Some(Trouble { version, reason, .. }) if version.is_empty() => Err(ChangeError::Failed(reason)),
             Some(Trouble { version, reason, .. }) => Err(ChangeError::Failed(format!("version {version}: {reason}"))),
@@ -363,9 +367,7 @@ impl Inner {
         }
         let left = self.unload_for(shelf, name, "unloaded");
         // What found no room may find some now.
-        for key in std::mem::take(&mut shelf.crowded_out) {
-            shelf.broken.remove(&key);
-        }
+        shelf.retry();
         self.note_troubles(shelf);
         Ok(left)
     }
@@ -419,6 +421,7 @@ impl Inner {
         shelf.route(&models);
         self.registry.route(&shelf.all_routes());
         shelf.tell_routes();
+        shelf.fresh.clear();
         let mut announced = BTreeSet::new();
         // Each round loads or lets go of something of one model, or finds out that it cannot be loaded. One after the other, so that a version
         // has gone, and its memory counts no more, before the next model needs room.
@@ -487,6 +490,7 @@ impl Inner {
         match loaded {
             Ok(()) => {
                 shelf.serving.entry(name.to_owned()).or_default().insert(version, at.stamp);
+                shelf.fresh.insert(name.to_owned());
                 shelf.broken.remove(&key);
             }
             Err(NotBrought { reason, why: Why::Later }) if !shelf.serving.contains_key(name) => {
@@ -495,7 +499,7 @@ impl Inner {
             }
             Err(NotBrought { reason, why }) => {
                 if why != Why::Broken {
-                    shelf.crowded_out.insert(key.clone());
+                    shelf.crowded_out.insert(key.clone(), why);
                 }
                 shelf.broken.insert(key, (at.stamp, reason));
             }

@@ -171,7 +171,7 @@ impl Inner {
         let has_folder = folder.is_some();
         shelf.described.clear();
         shelf.folder = folder;
-        shelf.broken.clear();
+        shelf.retry_all();
         if !has_folder {
             // A folder that comes later is seen for the first time.
             shelf.routes_of_folder.clear();

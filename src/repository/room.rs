@@ -23,6 +23,21 @@ pub(super) enum Why {
 
 /// Why a model is not served that others could make room for.
 const NO_ROOM_AT_THE_START: &str = "there was no room for it at the start; it is served when it is loaded by name";
+const NO_ROOM_BESIDE_OTHERS: &str =
+    "there was no room for it beside those that came with it; it is served when it is loaded by name";
+
+impl Shelf {
+    /// Has what found no room tried again, but for what waits to be loaded by name.
+    pub(super) fn retry(&mut self) {
+        let found_none = self.crowded_out.extract_if(.., |_, why| *why == Why::CrowdedOut);
+        found_none.for_each(|(key, _)| drop(self.broken.remove(&key)));
+    }
+
+    /// Has all that could not be loaded tried again, but for what waits to be loaded by name.
+    pub(super) fn retry_all(&mut self) {
+        self.broken.retain(|key, _| self.crowded_out.get(key) == Some(&Why::Later));
+    }
+}
 
 impl Inner {
     /// Bounds what is loaded from now on.
@@ -30,9 +45,7 @@ impl Inner {
         self.registry.metrics().repository().most_bytes.set(budget.max_bytes.unwrap_or(0) as f64);
         shelf.budget = budget;
         // They may fit now, or need not.
-        for key in std::mem::take(&mut shelf.crowded_out) {
-            shelf.broken.remove(&key);
-        }
+        shelf.retry();
     }
 
     /// Loads a version that is not served yet, and lets others go where it needs their room and they may go.
@@ -60,12 +73,18 @@ impl Inner {
 
     /// Names of the models that make room for so many bytes of that model, of which these versions go.
     fn who_goes(&self, shelf: &Shelf, name: &str, goes: &[String], bytes: u64) -> Result<Vec<String>, NotBrought> {
-        let gone = shelf.budget.make_room(bytes, self.tenants(name, goes));
+        let mut tenants = self.tenants(name, goes);
+        let gone = shelf.budget.make_room(bytes, tenants.clone());
         let gone = gone.map_err(|reason| NotBrought { reason, why: Why::CrowdedOut })?;
+        let later = |reason: &str| NotBrought { reason: reason.to_owned(), why: Why::Later };
         if shelf.is_opening && !gone.is_empty() {
-            return Err(NotBrought { reason: NO_ROOM_AT_THE_START.to_owned(), why: Why::Later });
+            return Err(later(NO_ROOM_AT_THE_START));
         }
-        Ok(gone)
+        if !gone.iter().any(|other| shelf.fresh.contains(other)) {
+            return Ok(gone);
+        }
+        tenants.iter_mut().for_each(|tenant| tenant.may_go &= !shelf.fresh.contains(&tenant.name));
+        shelf.budget.make_room(bytes, tenants).map_err(|_| later(NO_ROOM_BESIDE_OTHERS))
     }
 
     /// What is served beside that model, of which these versions go.

@@ -66,7 +66,7 @@ impl Shelf {
         self.described.retain(|name, _| models.contains_key(name));
         let is_gone = |name: &String| !models.contains_key(name) && self.before.contains_key(name);
         self.unloaded.retain(|name, _| !is_gone(name));
-        self.crowded_out.retain(|key| self.broken.contains_key(key));
+        self.crowded_out.retain(|key, _| self.broken.contains_key(key));
     }
 
     /// Whether a version of that model of the folder is served and is no shadow.

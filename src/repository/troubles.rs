@@ -1,6 +1,8 @@
 //! What is not served, and why, in words.
 
 use super::folder::VersionFolder;
+use super::plan::Stamp;
+use super::room::Why;
 use super::{Inner, Shelf, Unloaded};
 
 /// A version that is not served though somebody may look for it.
@@ -46,7 +48,13 @@ impl Inner {
             reason: reason.to_owned(),
             is_unloaded: false,
         };
-        let broken = shelf.broken.iter().map(|((name, version), (_, why))| trouble(name, version.to_string(), why));
+        // What others could make room for is no more broken than a model that was let go.
+        let waits = |key| shelf.crowded_out.get(key) == Some(&Why::Later);
+        let (waiting, broken): (Vec<_>, Vec<_>) = shelf.broken.iter().partition(|(key, _)| waits(*key));
+        let of_version =
+            |((name, version), (_, why)): (&(String, u64), &(Stamp, String))| trouble(name, version.to_string(), why);
+        let waiting = waiting.into_iter().map(|own| Trouble { is_unloaded: true, ..of_version(own) });
+        let broken = broken.into_iter().map(of_version);
         let unclear = shelf
             .described
             .iter()
@@ -67,6 +75,7 @@ impl Inner {
         let mut all: Vec<Trouble> = all.chain(unheard.clone()).collect();
         self.registry.metrics().repository().broken.set(all.len() as f64);
         all.extend(unloaded);
+        all.extend(waiting.filter(|own| !is_unloaded(own)));
         let before = std::mem::replace(&mut *self.troubles(), all);
         for Trouble { name, version, reason, .. } in unheard.iter().filter(|own| !before.contains(own)) {
             tracing::warn!(model = name, version, "{reason}");
@@ -77,9 +86,11 @@ impl Inner {
 impl Shelf {
     /// Whether that is not served for want of room alone, where models make room for each other.
     pub(super) fn wants_room(&self, trouble: &Trouble) -> bool {
-        let is_crowded_out =
-            |(name, version): &(String, u64)| *name == trouble.name && version.to_string() == trouble.version;
-        let wants_room = self.unloaded.contains_key(&trouble.name) || self.crowded_out.iter().any(is_crowded_out);
+        // Where the trouble is that a shadow is alone, one of the others may want it.
+        let is_crowded_out = |(name, version): &(String, u64)| {
+            *name == trouble.name && (trouble.version.is_empty() || version.to_string() == trouble.version)
+        };
+        let wants_room = self.unloaded.contains_key(&trouble.name) || self.crowded_out.keys().any(is_crowded_out);
         self.budget.unload_least_used && wants_room
     }
 }

@@ -290,6 +290,64 @@ fn a_server_starts_with_the_models_that_there_is_room_for_where_others_may_go() 
 }
 
 #[test]
+fn models_that_come_at_one_look_do_not_make_room_for_each_other() {
+    let settings = "[server]\nmodels_poll_ms = 3600000\nmax_models_bytes = 70000000\nunload_least_used = true\n";
+    let folder = folder_with(settings);
+    let put = |name: &str, version: &str, settings: &str| {
+        let path = folder.path().join("models").join(name);
+        fs::create_dir_all(path.join(version)).unwrap();
+        fs::write(path.join(version).join("model.onnx"), padded(1, 20)).unwrap();
+        fs::write(path.join("model.toml"), settings).unwrap();
+    };
+    // There is room for three. What waits to be loaded by name is not broken, whether its model has another version or none that answers.
+    put("a", "1", "");
+    put("b", "1", "versions = \"all\"\nlabels = { stable = 1 }\n");
+    put("b", "2", "versions = \"all\"\nlabels = { stable = 1 }\n");
+    put("b", "3", "versions = \"all\"\nlabels = { stable = 1 }\n");
+    let mut server = Logging::start(&folder, &["--models", "models"]);
+    let ready = |server: &Logging| -> Vec<String> {
+        let answer = server.serving.post("/v2/repository/index");
+        let index: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let ready = index.as_array().unwrap().iter().filter(|entry| entry["state"] == "READY");
+        ready.map(|entry| ["name", "version"].map(|key| entry[key].as_str().unwrap()).join(" ")).collect()
+    };
+    assert_eq!(ready(&server), ["a 1", "b 2", "b 3"]);
+    let states = server.serving.get("/v1/models/b");
+    assert!(states.contains("\"END\"") && states.contains("no room for it at the start"), "{states}");
+    assert!(server.serving.get("/metrics").contains("uncork_repository_broken_versions 0\n"));
+    // Of five that come at once three are loaded, in the place of those before, and stay.
+    for name in ["n1", "n2", "n3", "n4", "n5"] {
+        put(name, "1", "");
+    }
+    let told = server.reload(APPLIED);
+    assert_eq!(ready(&server), ["n1 1", "n2 1", "n3 1"], "{told}");
+    assert_eq!(told.lines().filter(|line| line.contains("let go for want of memory")).count(), 2, "{told}");
+    let late = server.serving.get("/v1/models/n5");
+    assert!(late.contains("no room for it beside those that came with it"), "{late}");
+    let answer = server.serving.post("/v2/repository/models/n5/load");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+
+    // A shadow that is loaded before the version that answers is no reason not to start.
+    drop(server);
+    let folder = folder_with(settings);
+    for (name, version, settings) in [
+        ("Z", "1", ""),
+        ("Y", "1", ""),
+        ("a", "1", "versions = \"all\"\nshadow = \"2\"\n"),
+        ("a", "2", "versions = \"all\"\nshadow = \"2\"\n"),
+    ] {
+        let path = folder.path().join("models").join(name);
+        fs::create_dir_all(path.join(version)).unwrap();
+        fs::write(path.join(version).join("model.onnx"), padded(1, 20)).unwrap();
+        fs::write(path.join("model.toml"), settings).unwrap();
+    }
+    let server = Logging::start(&folder, &["--models", "models"]);
+    let answer = server.serving.post("/v2/repository/models/a/load");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(server.serving.get("/v2/models/a/ready").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
 fn two_new_versions_in_one_look_take_their_places_where_both_fit_and_else_the_first_one_does() {
     let settings = "[server]\nmodels_poll_ms = 3600000\nmax_models_bytes = 70000000\nunload_least_used = true\n";
     let folder = folder_with(settings);
