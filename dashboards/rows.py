@@ -495,6 +495,12 @@ SATURATION = [
         "none",
     ),
     lines(
+        "Time until the certificate expires",
+        "Of the certificate of TLS. 0 where it has expired, and where there is no TLS. Clients refuse it then.",
+        [target(f"clamp_min(max by (instance) (uncork_tls_certificate_expires_seconds{{{PROCESS}}}) - time(), 0)", "{{instance}}")],
+        "s",
+    ),
+    lines(
         "Open files",
         "File descriptors, most of them connections, over the process's limit. Near 100 %: raise the limit (ulimit -n)"
         " or lower max_connections.",

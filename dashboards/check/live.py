@@ -38,6 +38,7 @@ MAY_BE_ZERO = {
     "Copies for shadows",
     "Reloads of the configuration",
     "Files that are out of date",
+    "Time until the certificate expires",
     "Instances down",
 }
 ALERT_S = 20  # scrapes and evaluations are a second apart
