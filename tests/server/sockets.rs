@@ -52,9 +52,7 @@ async fn start(options: Options, others: &[String]) -> Running {
 /// Asks twice over one connection, and checks the answers.
 async fn infer(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
     for _ in 0..2 {
-        let length = BODY.len();
-        let head = format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
-        stream.write_all(format!("{head}{BODY}").as_bytes()).await?;
+        stream.write_all(post("").as_bytes()).await?;
         stream.flush().await?;
         let mut answer = Vec::new();
         while !answer.ends_with(b"}") {
@@ -94,6 +92,12 @@ fn files(folder: &Path, client_ca: bool) -> Options {
     let client_ca = client_ca.then(|| folder.join("clients.pem"));
     let tls = Tls { certificate: folder.join("cert.pem"), key: folder.join("key.pem"), client_ca };
     Options { tls: Some(tls), ..Options::default() }
+}
+
+/// A good request with this further line in its head.
+fn post(line: &str) -> String {
+    let length = BODY.len();
+    format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\n{line}Content-Length: {length}\r\n\r\n{BODY}")
 }
 
 /// Asks over TLS as whoever trusts `server`, and as `me` if that is said.
@@ -212,8 +216,7 @@ async fn a_connection_over_tls_is_closed_so_that_its_client_knows_that_nothing_i
     let options = Options { idle_timeout: Duration::from_millis(200), ..files(folder.path(), false) };
     let server = start(options, &[]).await;
     let mut stream = secured(server.address, &own, None, "http/1.1").await.unwrap();
-    let head = format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", BODY.len());
-    stream.write_all(format!("{head}{BODY}").as_bytes()).await.unwrap();
+    stream.write_all(post("").as_bytes()).await.unwrap();
     // rustls tells an end without a word from one that was said.
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.expect("close_notify");
@@ -227,10 +230,7 @@ async fn a_client_that_closes_its_side_of_tls_with_its_request_is_answered() {
     let server = start(files(folder.path(), false), &[]).await;
     for line in ["", "X-Request-Id: a\r\n"] {
         let mut stream = secured(server.address, &own, None, "http/1.1").await.unwrap();
-        let length = BODY.len();
-        let head =
-            format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\n{line}Content-Length: {length}\r\n\r\n");
-        stream.write_all(format!("{head}{BODY}").as_bytes()).await.unwrap();
+        stream.write_all(post(line).as_bytes()).await.unwrap();
         stream.shutdown().await.unwrap();
         let mut answer = Vec::new();
         tokio::time::timeout(HANGS, stream.read_to_end(&mut answer)).await.unwrap().expect("close_notify");

@@ -27,7 +27,7 @@ pub enum Error {
         retry_after: Duration,
     },
     /// More is asked than can be done, and its [caller](crate::Terms::caller) takes the most of it: another, who takes less, took its place.
-    #[error("refused: more is asked than can be done, and callers with less in the queue go before; retry in {} ms", retry_after.as_millis())]
+    #[error("refused: more is asked than can be done, and callers who take less go before; retry in {} ms", retry_after.as_millis())]
     OverShare {
         /// When it is worth asking again.
         retry_after: Duration,

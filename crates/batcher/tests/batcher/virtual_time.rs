@@ -206,11 +206,7 @@ async fn a_caller_with_little_in_the_queue_is_served_and_whoever_has_most_makes_
         made_room.extend(outcome.await.expect("no panic").err().filter(|why| matches!(why, Error::OverShare { .. })));
     }
     assert_eq!(made_room.len(), 1, "one for one");
-    assert!(
-        made_room[0].to_string().contains("callers with less in the queue go before; retry in"),
-        "{}",
-        made_room[0]
-    );
+    assert!(made_room[0].to_string().contains("callers who take less go before; retry in"), "{}", made_room[0]);
     assert!(made_room[0].retry_after() > Some(Duration::ZERO));
 }
 
