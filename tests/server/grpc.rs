@@ -688,7 +688,7 @@ async fn one_token_s_flood_of_calls_makes_room_for_another() {
     let client = Client::connect(server.address).await;
     let infer = raw(&[1.0]);
     let ask = async |token: &str| client.call_with("ModelInfer", &[("authorization", token)], &infer).await;
-    let made_room = |called: &Called| called.status() != "0" && called.message().contains("with less in the queue");
+    let made_room = |called: &Called| called.status() != "0" && called.message().contains("callers who take less");
     // Each asks again at once, so that there is never room.
     let one = |_| Box::pin(async { while !made_room(&ask("Bearer 0123456789abcdef").await) {} });
     let flood = futures_util::future::select_all((0..64).map(one));

@@ -207,7 +207,7 @@ async fn one_token_s_flood_makes_room_for_another_by_every_way_to_a_model() {
         let lines = format!("Host: a\r\nAuthorization: Bearer {token}\r\n{more}");
         server.ask(&format!("POST {path}"), &lines, body("POST", path)).await
     };
-    let made_room = |(status, answer): &(u16, String)| *status == 503 && answer.contains("with less in the queue");
+    let made_room = |(status, answer): &(u16, String)| *status == 503 && answer.contains("callers who take less");
     for (path, more) in [
         ("/v2/models/m/infer", ""),
         // Not plain, so hyper has it.
