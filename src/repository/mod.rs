@@ -259,7 +259,7 @@ impl Repository {
     /// could not be loaded before is tried again. Nothing is done about what is served already.
     ///
     /// # Errors
-    /// There is no such model, or a version of it cannot be loaded.
+    /// There is no such model, or a version of it cannot be loaded: the sentence says which are served nevertheless.
     pub async fn load(&self, name: &str) -> Result<(), ChangeError> {
         let name = name.to_owned();
         self.change(move |inner, shelf| inner.load(shelf, &name)).await
@@ -329,29 +329,34 @@ impl Inner {
         shelf.unloaded.remove(name);
         shelf.broken.retain(|(own, _), _| own != name);
         if shelf.is_configured(name) {
-            let mut failed = None;
+            let mut failed = Vec::new();
             let own: Vec<_> = shelf.configured.iter().filter(|own| own.spec.name == name).cloned().collect();
             for Configured { spec, .. } in own {
-                if !self.registry.has(name, &spec.version)
-                    && let Err(NotBrought { reason: error, .. }) =
-                        self.bring(shelf, spec.clone(), shelf.strict, None, &[])
+                let version = spec.version.clone();
+                if !self.registry.has(name, &version)
+                    && let Err(NotBrought { reason, .. }) = self.bring(shelf, spec, shelf.strict, None, &[])
                 {
-                    failed = failed.or(Some(format!("version {}: {error}", spec.version)));
+                    failed.push((version, reason));
                 }
             }
             self.note_troubles(shelf);
-            return failed.map_or(Ok(()), |reason| Err(ChangeError::Failed(reason)));
+            return self.unless_failed(name, failed);
         }
         self.follow_folder(shelf, Hurry::One(name));
-        // One of its versions may want room that no other model can make.
-        let is_served = |trouble: &Trouble| trouble.is_unloaded && shelf.answers(name);
-        let trouble = self.troubles().iter().find(|trouble| trouble.name == name && !is_served(trouble)).cloned();
-        match trouble {
-            Some(Trouble { version, reason, .. }) if version.is_empty() => Err(ChangeError::Failed(reason)),
-            Some(Trouble { version, reason, .. }) => Err(ChangeError::Failed(format!("version {version}: {reason}"))),
-            None if shelf.serving.contains_key(name) => Ok(()),
-            None => Err(ChangeError::Unknown),
+        let troubles = self.troubles().clone().into_iter().filter(|trouble| trouble.name == name);
+        let failed: Vec<_> = troubles.map(|Trouble { version, reason, .. }| (version, reason)).collect();
+        if failed.is_empty() && !shelf.serving.contains_key(name) {
+            return Err(ChangeError::Unknown);
         }
+        self.unless_failed(name, failed)
+    }
+
+    /// All versions of a model are served that should be, but for those with the reasons why they are not.
+    fn unless_failed(&self, name: &str, failed: Vec<(String, String)>) -> Result<(), ChangeError> {
+        if failed.is_empty() {
+            return Ok(());
+        }
+        Err(ChangeError::Failed(troubles::not_all(&self.registry.versions(name), &failed)))
     }
 
     fn unload(&self, shelf: &mut Shelf, name: &str) -> Result<Vec<Leaving>, ChangeError> {
@@ -434,7 +439,9 @@ impl Inner {
             };
             let seen = shelf.seen(&models, is_settled);
             let changes = plan::plan(&seen, &shelf.serving);
-            let Some((name, _)) = changes.first() else { break };
+            // Who is asked for by name comes first: what else is new makes no room for it.
+            let is_asked_for = |(name, _): &&(String, Change)| hurry.is_for(name);
+            let Some((name, _)) = changes.iter().find(is_asked_for).or(changes.first()) else { break };
             for (name, change) in &changes {
                 if let Change::Load(version) = change
                     && announced.insert((name.clone(), version.to_string()))

@@ -26,6 +26,24 @@ pub(super) fn absent(version: u64) -> String {
     format!("its settings ask for version {version}, and the model's folder has no such folder with files in it")
 }
 
+/// What has come of loading a model of which these versions are served, and these should be too and are not, with their reasons.
+pub(super) fn not_all(served: &[String], failed: &[(String, String)]) -> String {
+    let there = match served {
+        [] => None,
+        [only] => Some(format!("version {only} is served")),
+        [others @ .., last] => Some(format!("versions {} and {last} are served", others.join(", "))),
+    };
+    let why = failed.iter().map(|(version, reason)| match version.as_str() {
+        "" => reason.clone(),
+        _ if served.contains(version) => {
+            format!("version {version} is the one of before, and its files as they are now are not served: {reason}")
+        }
+        _ if served.is_empty() => format!("version {version}: {reason}"),
+        _ => format!("version {version} is not: {reason}"),
+    });
+    there.into_iter().chain(why).collect::<Vec<_>>().join("; ")
+}
+
 impl Inner {
     /// Says that a version is not served, to whoever waits for it and in the log. The reason comes back without a path.
     pub(super) fn give_up(&self, name: &str, version: &str, reason: &str, at: Option<&VersionFolder>) -> String {
@@ -100,5 +118,30 @@ fn without_path(reason: &str) -> String {
     match reason.split_once(": ") {
         Some((path, rest)) if path.contains('/') => rest.to_owned(),
         _ => reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_loads_a_model_is_told_what_is_served_of_it_and_what_is_not() {
+        let versions = |names: &str| names.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        for (served, failed, told) in [
+            ("", "2", "version 2: no room"),
+            ("", "2 1", "version 2: no room; version 1: no room"),
+            ("1", "2", "version 1 is served; version 2 is not: no room"),
+            ("1 3 4", "2", "versions 1, 3 and 4 are served; version 2 is not: no room"),
+            (
+                "1",
+                "1",
+                "version 1 is served; version 1 is the one of before, and its files as they are now are not served: no room",
+            ),
+        ] {
+            let failed: Vec<_> = versions(failed).into_iter().map(|version| (version, "no room".to_owned())).collect();
+            assert_eq!(not_all(&versions(served), &failed), told);
+        }
+        assert_eq!(not_all(&[], &[(String::new(), MUTE.to_owned())]), MUTE);
     }
 }

@@ -348,6 +348,54 @@ fn models_that_come_at_one_look_do_not_make_room_for_each_other() {
 }
 
 #[test]
+fn who_loads_a_model_by_name_is_told_which_of_its_versions_are_served_and_stands_before_what_else_is_new() {
+    let folder =
+        folder_with("[server]\nmodels_poll_ms = 3600000\nmax_models_bytes = 70000000\nunload_least_used = true\n");
+    let put = |name: &str, version: &str, megabytes: usize| {
+        let path = folder.path().join("models").join(name);
+        fs::create_dir_all(path.join(version)).unwrap();
+        fs::write(path.join(version).join("model.onnx"), padded(1, megabytes)).unwrap();
+        fs::write(path.join("model.toml"), "versions = \"all\"\n").unwrap();
+    };
+    ["1", "2", "3", "4"].iter().for_each(|version| put("a", version, 20));
+    let server = Logging::start(&folder, &["--models", "models"]);
+    let load = |name: &str| server.serving.post(&format!("/v2/repository/models/{name}/load"));
+    let state = |name: &str, version: &str| -> [String; 2] {
+        let answer = server.serving.post("/v2/repository/index");
+        let index: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let entry = index.as_array().unwrap().iter().find(|e| e["name"] == name && e["version"] == version).unwrap();
+        ["state", "reason"].map(|key| entry[key].as_str().unwrap().to_owned())
+    };
+    // There is room for three. As with Triton a load has failed that did not bring all.
+    let answer = load("a");
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    let [is_there, reason] = state("a", "1");
+    assert_eq!(is_there, "UNAVAILABLE");
+    let told = format!("failed to load 'a': versions 2, 3 and 4 are served; version 1 is not: {reason}");
+    assert!(answer.contains(&told), "{answer} {reason}");
+    for (version, ready, served) in
+        [("1", "HTTP/1.1 404", false), ("2", "HTTP/1.1 200", true), ("4", "HTTP/1.1 200", true)]
+    {
+        assert!(server.serving.get(&format!("/v2/models/a/versions/{version}/ready")).starts_with(ready), "{version}");
+        assert_eq!(state("a", version)[0] == "READY", served, "{version}");
+    }
+    assert!(server.serving.get("/v2/models/a/ready").starts_with("HTTP/1.1 200"));
+    fs::remove_dir_all(folder.path().join("models/a/2")).unwrap();
+    let answer = load("a");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(state("a", "1")[0], "READY");
+
+    // Both have looked the same twice when the second one is asked for.
+    put("m", "1", 60);
+    put("z", "1", 60);
+    load("a");
+    let answer = load("z");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(state("z", "1")[0], "READY");
+    assert!(state("m", "1")[1].contains("beside those that came with it"), "{:?}", state("m", "1"));
+}
+
+#[test]
 fn two_new_versions_in_one_look_take_their_places_where_both_fit_and_else_the_first_one_does() {
     let settings = "[server]\nmodels_poll_ms = 3600000\nmax_models_bytes = 70000000\nunload_least_used = true\n";
     let folder = folder_with(settings);
