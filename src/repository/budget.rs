@@ -56,13 +56,21 @@ impl Budget {
         let others = shown.len().saturating_sub(most_shown);
         let others = if others > 0 { format!(" and {others} more") } else { String::new() };
         let of = if names.is_empty() { String::new() } else { format!(" ({}{others})", names.join(", ")) };
-        let or = if self.unload_least_used { "" } else { ", set unload_least_used = true" };
+        let (it, bound) = (megabytes(bytes), megabytes(most));
+        if bytes > most {
+            return format!(
+                "it takes {it}, alone more than max_models_bytes, {bound}: raise the bound; with fewer runners or a smaller \
+                 max_batch_size it may take less"
+            );
+        }
+        // No more advice than helps.
+        let can_go: u64 = tenants.iter().filter(|tenant| tenant.may_go).map(|tenant| tenant.bytes).sum();
+        let way = if can_go > 0 { "unload another" } else { "serve fewer models or versions" };
+        let is_cured = !self.unload_least_used && taken + bytes <= most + can_go;
+        let or = if is_cured { ", set unload_least_used = true" } else { "" };
         format!(
-            "it takes {} and the models that are served take {}{of}: together more than max_models_bytes, {}; unload another{or} \
-             or raise the bound",
-            megabytes(bytes),
-            megabytes(taken),
-            megabytes(most)
+            "it takes {it} and the others take {}{of}: together more than max_models_bytes, {bound}; {way}{or} or raise the bound",
+            megabytes(taken)
         )
     }
 }
@@ -107,8 +115,27 @@ mod tests {
         assert_eq!(budget(100, true).make_room(10 * MB, tenants.clone()), Ok(vec![]));
         assert_eq!(budget(100, true).make_room(11 * MB, tenants.clone()), Ok(vec!["old".to_owned()]));
         assert_eq!(budget(100, true).make_room(41 * MB, tenants.clone()), Ok(vec!["old".to_owned(), "new".to_owned()]));
-        let why = budget(100, true).make_room(71 * MB, tenants).unwrap_err();
-        assert!(!why.contains("unload_least_used"), "{why}");
+        assert!(budget(100, true).make_room(71 * MB, tenants).is_err());
+    }
+
+    #[test]
+    fn who_is_refused_gets_no_advice_that_does_not_help() {
+        let go = || vec![tenant("a", 30, 1, true), tenant("kept", 60, 0, false)];
+        let stay = || vec![tenant("a", 30, 1, false), tenant("kept", 60, 0, false)];
+        let (unload, fewer) = ("; unload another or raise", "; serve fewer models or versions or raise");
+        let alone = "it takes 101.0 MB, alone more than max_models_bytes, 100.0 MB: raise the bound;";
+        for (tenants, megabytes, may_unload, words) in [
+            (go(), 40, false, "; unload another, set unload_least_used = true or raise"),
+            (go(), 41, false, unload),
+            (go(), 41, true, unload),
+            (stay(), 40, false, fewer),
+            (stay(), 40, true, fewer),
+            (go(), 101, false, alone),
+            (go(), 101, true, alone),
+        ] {
+            let why = budget(100, may_unload).make_room(megabytes * MB, tenants).unwrap_err();
+            assert!(why.contains(words), "{megabytes} {may_unload}: {why}");
+        }
     }
 
     proptest! {

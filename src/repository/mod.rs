@@ -219,7 +219,7 @@ impl Repository {
         let _hold = self.0.registry.hold();
         let inner = &self.0;
         let mut shelf = inner.shelf();
-        inner.fits_at_start(&shelf)?;
+        inner.fits(shelf.budget, &[], &[])?;
         shelf.is_opening = true;
         inner.follow_folder(&mut shelf, Hurry::All);
         shelf.is_opening = false;

@@ -1,5 +1,7 @@
 //! Models that are loaded where there is room for them.
 
+use std::time::SystemTime;
+
 use super::budget::{Budget, Tenant};
 use super::{Inner, Shelf};
 use crate::registry::{LoadError, LoadErrors, ModelSpec, Staged};
@@ -112,18 +114,7 @@ impl Inner {
         tenants
     }
 
-    /// Whether what the configuration holds, all of which is loaded, takes no more than there may be.
-    pub(super) fn fits_at_start(&self, shelf: &Shelf) -> Result<(), LoadErrors> {
-        let largest = self.registry.models().iter().max_by_key(|model| model.memory()).cloned();
-        let Some(largest) = largest else { return Ok(()) };
-        let strictly = Budget { unload_least_used: false, ..shelf.budget };
-        let tenants = self.tenants(largest.name(), &[largest.version().to_owned()]);
-        let fits = strictly.make_room(largest.memory(), tenants);
-        let error = fits.err().map(|reason| LoadError { name: largest.name().to_owned(), reason });
-        LoadErrors::unless_none(error.into_iter().collect())
-    }
-
-    /// Whether all of `staged` fit, when these go and they have taken the places of their like.
+    /// Whether all fit that are served, when `staged` have taken the places of their like and these are gone. Nobody makes room for them.
     pub(super) fn fits(&self, budget: Budget, staged: &[Staged], gone: &[(String, String)]) -> Result<(), LoadErrors> {
         let is_there = |model: &(&str, &str)| {
             let is_gone = gone.iter().any(|(name, version)| (name.as_str(), version.as_str()) == *model);
@@ -131,21 +122,16 @@ impl Inner {
         };
         let models = self.registry.models();
         let stay = models.iter().filter(|model| is_there(&(model.name(), model.version())));
-        let stay: Vec<Tenant> = stay
-            .map(|model| Tenant {
-                name: model.name().to_owned(),
-                bytes: model.memory(),
-                used: model.used(),
-                may_go: false,
-            })
-            .collect();
-        // Where nothing is new, the bound may be.
-        let largest = staged.iter().max_by_key(|staged| staged.memory()).map(|staged| staged.key().0.to_owned());
-        let name = largest.or_else(|| stay.iter().max_by_key(|tenant| tenant.bytes).map(|tenant| tenant.name.clone()));
-        let new: u64 = staged.iter().map(Staged::memory).sum();
-        let fits = Budget { unload_least_used: false, ..budget }.make_room(new, stay);
-        let name = name.unwrap_or_default();
-        let error = fits.err().map(|reason| LoadError { name, reason });
+        let tenant = |name: &str, bytes, used| Tenant { name: name.to_owned(), bytes, used, may_go: false };
+        let mut stay: Vec<Tenant> = stay.map(|model| tenant(model.name(), model.memory(), model.used())).collect();
+        let mut new: Vec<Tenant> =
+            staged.iter().map(|staged| tenant(staged.key().0, staged.memory(), SystemTime::now())).collect();
+        // Of the largest it is told, and where nothing is new, the bound may be.
+        let from = if new.is_empty() { &mut stay } else { &mut new };
+        let largest = (0..from.len()).max_by_key(|&i| from[i].bytes).map(|i| from.swap_remove(i));
+        let Some(Tenant { name, bytes, .. }) = largest else { return Ok(()) };
+        stay.append(&mut new);
+        let error = budget.make_room(bytes, stay).err().map(|reason| LoadError { name, reason });
         LoadErrors::unless_none(error.into_iter().collect())
     }
 }

@@ -224,7 +224,14 @@ fn models_take_no_more_memory_than_they_may_and_make_room_where_they_may_go() {
     // More than is served already: refused, whole.
     write(&folder, "[server]\nmodels_poll_ms = 3600000\nmax_models_bytes = 1000000\n");
     let told = server.reload(REFUSED);
-    assert!(told.contains("max_models_bytes, 1.0 MB"), "{told}");
+    assert!(told.contains("alone more than max_models_bytes, 1.0 MB"), "{told}");
+    // What is on already is no advice.
+    let bound = (a + b) as u64 - 1;
+    let settings =
+        format!("[server]\nmodels_poll_ms = 3600000\nmax_models_bytes = {bound}\nunload_least_used = true\n");
+    write(&folder, &settings);
+    let told = server.reload(REFUSED);
+    assert!(told.contains("serve fewer models or versions or raise the bound"), "{told}");
     put("c", 20);
     let bound = (a + b + 10e6) as u64;
     let settings = format!("[server]\nmodels_poll_ms = 3600000\nmax_models_bytes = {bound}\n");
