@@ -168,7 +168,7 @@ pub(super) const STALE_FILES: Metric = metric(
 pub(super) const CERTIFICATE_EXPIRES: Metric = metric(
     "uncork_tls_certificate_expires_seconds",
     Kind::Gauge,
-    "Unix time at which the server's certificate expires; 0 where there is none.",
+    "Unix time at which the server's certificate expires, or one behind it before that; 0 where there is none.",
 );
 /// Has the label `outcome` alone.
 pub(super) const REPOSITORY_LOADS: Metric = metric(

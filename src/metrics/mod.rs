@@ -366,7 +366,7 @@ pub struct HttpMetrics {
     pub stale_tokens: Gauge,
     /// 1 while the certificate, or what belongs to it, cannot be used as it is.
     pub stale_certificate: Gauge,
-    /// Unix time at which the certificate expires; 0 where there is none.
+    /// Unix time at which the first of the certificates expires; 0 where there is none.
     pub certificate_expires: Gauge,
 }
 

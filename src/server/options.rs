@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::access::{Access, Door};
 use super::tls::{Certificates, Tls};
@@ -64,8 +64,8 @@ impl Options {
     /// Bounds of `drain_delay` and `drain_timeout`.
     pub const DRAIN_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 
-    /// Reads the files that it names, as a server does that is bound with it. What comes back is a warning: the certificate has expired, or
-    /// will soon.
+    /// Reads the files that it names, as a server does that is bound with it. What comes back is a warning: a certificate of the chain has
+    /// expired, or will soon.
     ///
     /// # Errors
     /// One cannot be used: the sentence says which setting names it, what is wrong with it, and what to do.
@@ -85,7 +85,7 @@ impl Options {
                 "TLS cannot be used: {error}; tls_certificate, tls_key and tls_client_ca name files in PEM that this user can read"
             )
         })?;
-        Ok(certificates.warning())
+        Ok(certificates.warning(SystemTime::now()))
     }
 
     /// Bytes that one connection reads ahead, at most: room for the largest head, and large enough that a body of

@@ -40,15 +40,14 @@ pub(super) struct Certificates(Arc<Held>);
 #[derive(Debug)]
 struct Held {
     files: Tls,
-    now: RwLock<Read>,
+    now: RwLock<Arc<Read>>,
 }
 
 /// What the files hold.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Read {
     config: Arc<ServerConfig>,
-    /// That of the server's own certificate.
-    validity: Option<Validity>,
+    validity: Validity,
 }
 
 /// What a new connection turns out to be.
@@ -62,35 +61,44 @@ pub(super) enum Greeted {
 impl Certificates {
     /// Reads the files. The error names the one that cannot be used.
     pub(super) fn read(files: &Tls) -> io::Result<Certificates> {
-        let now = RwLock::new(read(files)?);
+        let now = RwLock::new(Arc::new(read(files)?));
         Ok(Certificates(Arc::new(Held { files: files.clone(), now })))
     }
 
-    fn now(&self) -> Read {
-        self.0.now.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn now(&self) -> Arc<Read> {
+        Arc::clone(&self.0.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What an operator has to hear of the certificate as it is now: that it has expired, or will soon.
-    pub(super) fn warning(&self) -> Option<String> {
-        let warning = self.now().validity?.warning(SystemTime::now())?;
-        Some(format!("the certificate {} {warning}", self.0.files.certificate.display()))
+    /// What an operator has to hear of the certificates as they are at that time: that one has expired, or will soon.
+    pub(super) fn warning(&self, now: SystemTime) -> Option<String> {
+        self.now().validity.warning(self.0.files.certificate.display(), now)
     }
 
-    /// Tells metrics and the log how long the certificate holds.
-    fn tell(&self, metrics: &HttpMetrics) {
-        metrics.certificate_expires.set(self.now().validity.map_or(0.0, |validity| validity.until_seconds()));
-        if let Some(warning) = self.warning() {
-            tracing::warn!("{warning}");
+    /// Tells metrics how long the certificates hold.
+    fn measure(&self, metrics: &HttpMetrics) {
+        metrics.certificate_expires.set(self.now().validity.until_seconds());
+    }
+
+    /// Says in the log what an operator has to hear, if it is time to. When it was said last goes in and comes out.
+    fn warn(&self, told: Option<SystemTime>) -> Option<SystemTime> {
+        let now = SystemTime::now();
+        if !self.now().validity.is_due(told, now) {
+            return told;
         }
+        let warning = self.warning(now)?;
+        tracing::warn!("{warning}");
+        Some(now)
     }
 
-    /// Follows the files for ever, and tells how long the certificate holds. What cannot be used leaves the certificates as they are; it is
+    /// Follows the files for ever, and tells how long the certificates hold. What cannot be used leaves them as they are; it is
     /// logged, and told as stale.
     pub(super) async fn follow(&self, metrics: &HttpMetrics) {
-        self.tell(metrics);
+        self.measure(metrics);
+        let mut told = self.warn(None);
         let mut seen = self.0.files.state();
         loop {
             tokio::time::sleep(LOOK).await;
+            told = self.warn(told);
             // The files may be on a disk that does not answer, and the thread that waits here is that of the batches.
             let (files, before) = (self.0.files.clone(), seen.clone());
             let look = tokio::task::spawn_blocking(move || {
@@ -101,10 +109,11 @@ impl Certificates {
             seen = now;
             match read {
                 Ok(read) => {
-                    *self.0.now.write().unwrap_or_else(PoisonError::into_inner) = read;
+                    *self.0.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(read);
                     metrics.stale_certificate.set(0.0);
                     tracing::info!("certificate read again from {}", self.0.files.certificate.display());
-                    self.tell(metrics);
+                    self.measure(metrics);
+                    told = self.warn(None);
                 }
                 Err(error) => {
                     metrics.stale_certificate.set(1.0);
@@ -119,7 +128,7 @@ impl Certificates {
         if wire.first_byte().await?.is_some_and(|byte| byte != HANDSHAKE) {
             return Ok(Greeted::Plain(wire));
         }
-        let stream = TlsAcceptor::from(self.now().config).accept(wire).await?;
+        let stream = TlsAcceptor::from(Arc::clone(&self.now().config)).accept(wire).await?;
         Ok(Greeted::Secured(Socket::Tls(Box::new(stream))))
     }
 }
@@ -155,7 +164,7 @@ fn read(files: &Tls) -> io::Result<Read> {
         if found.is_empty() { Err(wrong(file, &none)) } else { Ok(found) }
     };
     let chain = certificates(&files.certificate)?;
-    let validity = chain.first().and_then(|own| Validity::of(own));
+    let validity = Validity::of(&chain);
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| match error {
         pem::Error::NoItemsFound if is_encrypted(&files.key) => {
             wrong(&files.key, &"the key is encrypted; a server needs it plain: openssl pkey -in KEY -out PLAIN")

@@ -74,6 +74,15 @@ fn a_certificate_that_has_expired_is_told_and_so_it_is_in_the_log_of_a_server() 
     write(2000, 2090);
     let (code, out, err) = validate();
     assert!(code == 0 && !out.contains("cert.pem"), "{out} {err}");
+    // One behind it counts as much.
+    let own = fs::read_to_string(folder.path().join("cert.pem")).unwrap();
+    let key = fs::read_to_string(folder.path().join("key.pem")).unwrap();
+    write(2000, 2020);
+    put(&folder, "cert.pem", own + &fs::read_to_string(folder.path().join("cert.pem")).unwrap());
+    put(&folder, "key.pem", key);
+    let (code, out, err) = validate();
+    assert!(code == 0 && out.contains("the root CN=rcgen self signed cert in "), "{out} {err}");
+    assert!(out.contains("cert.pem has expired on Wed, 01 Jan 2020"), "{out}");
 }
 
 #[test]
