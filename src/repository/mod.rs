@@ -137,8 +137,8 @@ struct Shelf {
     routes: BTreeMap<String, Routes>,
     /// The same of the folder's models.
     routes_of_folder: BTreeMap<String, Routes>,
-    /// By name: what somebody has unloaded, what had to make room, and what found none at the start.
-    unloaded: BTreeMap<String, Unloaded>,
+    /// By name, with the reason: what somebody has unloaded, what had to make room, and what found none at the start.
+    unloaded: BTreeMap<String, String>,
     /// Whether the folder is looked at for the first time: then nobody makes room, since nobody was asked yet.
     is_opening: bool,
     /// What was loaded at this look, none of which makes room for another: nobody could have asked for it.
@@ -149,15 +149,6 @@ struct Shelf {
     others: Vec<String>,
     /// Who answers whom, as it was logged last.
     told_routes: BTreeMap<String, Routes>,
-}
-
-/// A model that is not served until it is loaded by name.
-#[derive(Debug, Default)]
-struct Unloaded {
-    /// Why, in a sentence.
-    reason: String,
-    /// Its versions when it was served last, or the one that found no room.
-    versions: Vec<String>,
 }
 
 /// Whose files are taken as one look shows them: those of others have to look the same twice.
@@ -382,11 +373,7 @@ impl Inner {
         let models = self.registry.models();
         let own = models.iter().filter(|model| model.name() == name);
         let versions: Vec<String> = own.map(|model| model.version().to_owned()).collect();
-        let unloaded = shelf.unloaded.entry(name.to_owned()).or_default();
-        unloaded.reason = reason.to_owned();
-        if !versions.is_empty() {
-            unloaded.versions.clone_from(&versions);
-        }
+        shelf.unloaded.insert(name.to_owned(), reason.to_owned());
         versions.iter().filter_map(|version| self.let_go(name, version)).collect()
     }
 
@@ -501,8 +488,7 @@ impl Inner {
                 shelf.broken.remove(&key);
             }
             Err(NotBrought { reason, why: Why::Later }) if !shelf.serving.contains_key(name) => {
-                let versions = vec![version.to_string()];
-                shelf.unloaded.insert(name.to_owned(), Unloaded { reason, versions });
+                shelf.unloaded.insert(name.to_owned(), reason);
             }
             Err(NotBrought { reason, why }) => {
                 if why != Why::Broken {

@@ -76,6 +76,23 @@ impl Shelf {
         self.serving.get(name).is_some_and(|versions| versions.keys().any(|version| !is_shadow(version)))
     }
 
+    /// The versions that a model would have if it were loaded now, as far as that is known; lowest first.
+    pub(super) fn would_serve(&self, name: &str) -> Vec<String> {
+        if self.is_configured(name) {
+            let own = self.configured.iter().filter(|own| own.spec.name == name);
+            return own.map(|own| own.spec.version.clone()).collect();
+        }
+        let (Some(model), Some((_, Ok(described)))) = (self.before.get(name), self.described.get(name)) else {
+            return Vec::new();
+        };
+        let is_good = |version: &u64| {
+            let key = (name.to_owned(), *version);
+            !self.broken.contains_key(&key) || self.crowded_out.contains_key(&key)
+        };
+        let picked = described.policy.pick(model.versions.keys().copied().filter(is_good));
+        picked.iter().rev().map(u64::to_string).collect()
+    }
+
     /// Versions that a model's settings name, and that are not there.
     pub(super) fn absent(&self) -> impl Iterator<Item = (&str, u64)> {
         self.described.iter().flat_map(|(name, (_, described))| {

@@ -84,3 +84,45 @@ async fn a_model_that_cannot_keep_its_cap_is_loaded_by_name_unless_that_is_an_er
         assert_eq!(matches!(loaded, Err(ChangeError::Failed(_))), is_strict, "{loaded:?}");
     }
 }
+
+#[tokio::test]
+async fn the_versions_of_a_model_that_is_unloaded_are_those_that_it_would_have_now() {
+    let path = std::env::temp_dir().join(format!("uncork-would-{}", std::process::id()));
+    let put = |version: &str| {
+        std::fs::create_dir_all(path.join("m").join(version)).unwrap();
+        std::fs::write(path.join("m").join(version).join("model.onnx"), "none").unwrap();
+    };
+    let spec = |name: &str, version: &str| {
+        let source = Source::Synthetic { base: Duration::from_millis(1), per_row: Duration::ZERO };
+        let spec = ModelSpec::new(name, source, crate::registry::Caps::new(Duration::from_secs(5), 8));
+        ModelSpec { version: version.to_owned(), ..spec }
+    };
+    let described = Described {
+        policy: Policy::Latest(std::num::NonZeroUsize::new(2).unwrap()),
+        spec: spec("m", ""),
+        routes: Routes::default(),
+        file: None,
+        notes: Vec::new(),
+    };
+    let describe: Describe = Arc::new(move |_, _| Ok(described.clone()));
+    let folder = Folder { path: path.clone(), poll: Duration::from_secs(3600), strict: false, describe };
+    put("1");
+    let registry = Registry::load(vec![spec("s", "1")]).expect("it is loaded");
+    let repository = Repository::new(registry, vec![spec("s", "1")], Some(folder.clone()));
+    assert!(repository.open().is_err(), "its file is none");
+    for name in ["m", "s"] {
+        repository.unload(name).await.expect("it is known");
+    }
+    let versions = || -> Vec<String> {
+        let unloaded = repository.troubles().into_iter().filter(|trouble| trouble.is_unloaded);
+        unloaded.map(|trouble| format!("{} {}", trouble.name, trouble.version)).collect()
+    };
+    ["2", "3"].iter().for_each(|version| put(version));
+    let now = |models| Settings { models, folder: Some(folder.clone()), ..Settings::default() };
+    repository.reload(now(vec![spec("s", "2"), spec("s", "3")])).await.expect("nothing is loaded");
+    assert_eq!(versions(), ["m 2", "m 3", "s 2", "s 3"]);
+    std::fs::remove_dir_all(path.join("m/3")).unwrap();
+    repository.reload(now(vec![spec("s", "3")])).await.expect("nothing is loaded");
+    assert_eq!(versions(), ["m 1", "m 2", "s 3"]);
+    std::fs::remove_dir_all(path).unwrap();
+}

@@ -3,7 +3,7 @@
 use super::folder::VersionFolder;
 use super::plan::Stamp;
 use super::room::Why;
-use super::{Inner, Shelf, Unloaded};
+use super::{Inner, Shelf};
 
 /// A version that is not served though somebody may look for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,8 +82,9 @@ impl Inner {
         let mute = mute.map(|name| trouble(name, String::new(), MUTE));
         let unread = shelf.unread.iter().filter(|(name, _)| !shelf.serving.contains_key(*name));
         let unread = unread.map(|(name, why)| trouble(name, String::new(), why));
-        let unloaded = shelf.unloaded.iter().flat_map(|(name, Unloaded { reason, versions })| {
-            let versions = if versions.is_empty() { vec![String::new()] } else { versions.clone() };
+        let unloaded = shelf.unloaded.iter().flat_map(|(name, reason)| {
+            let versions = shelf.would_serve(name);
+            let versions = if versions.is_empty() { vec![String::new()] } else { versions };
             versions.into_iter().map(|version| Trouble { is_unloaded: true, ..trouble(name, version, reason) })
         });
         let is_unloaded = |own: &Trouble| shelf.unloaded.contains_key(&own.name);

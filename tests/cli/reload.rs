@@ -430,7 +430,7 @@ fn two_new_versions_in_one_look_take_their_places_where_both_fit_and_else_the_fi
     put("a", "3", 60);
     put("b", "3", 20);
     let told = server.reload(APPLIED);
-    assert_eq!(index(&server), ["a 3 READY", "b 2 UNAVAILABLE"], "{told}");
+    assert_eq!(index(&server), ["a 3 READY", "b 3 UNAVAILABLE"], "{told}");
     assert!(told.contains("let go for want of memory when 'a' was loaded"), "{told}");
     assert!(server.serving.get("/v2/health/ready").starts_with("HTTP/1.1 200"));
     let answer = server.serving.post("/v2/repository/models/b/load");
