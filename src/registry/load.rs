@@ -207,6 +207,22 @@ pub(super) fn warm_up(
     Ok(timed)
 }
 
+/// Says what came of [`warm_up`].
+pub(super) fn log_warm_up(spec: &ModelSpec, seen: &[(usize, Duration)]) {
+    let ms = |i: Option<&(usize, Duration)>| i.map_or(0.0, |(_, t)| t.as_secs_f64() * 1e3);
+    if seen.is_empty() {
+        tracing::info!(model = spec.name, version = spec.version, "not warmed up: it has no example of a request");
+        return;
+    }
+    let (smallest, largest) = (ms(seen.first()), ms(seen.last()));
+    let rows = seen.last().map_or(0, |(rows, _)| *rows);
+    tracing::info!(
+        model = spec.name,
+        version = spec.version,
+        "warmed up: a batch of 1 takes {smallest:.2} ms, one of {rows} {largest:.2} ms"
+    );
+}
+
 /// Runs a batch of so many equal rows, and returns how long that took. The error is a sentence for the operator.
 pub(super) fn rehearse(runner: &mut dyn Runner, example: &Tensors, rows: usize) -> Result<Duration, String> {
     let batch = example.clone().resize_rows(rows).map_err(|e| e.to_string())?;

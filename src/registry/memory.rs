@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use super::spec::{ModelSpec, Source};
+use crate::runner::Signature;
+use crate::tensor::Tensors;
 
 /// Most bytes that count for the values of a full batch in one runner. A batch that has more of them takes longer than most latency caps
 /// allow, so that a full one is never run.
@@ -37,4 +39,20 @@ pub(super) fn least(spec: &ModelSpec) -> u64 {
         Source::Onnx(path) => length(path),
         _ => 0,
     }
+}
+
+/// Says with which lengths a row was counted, where it may have others.
+pub(super) fn log(takes: Takes, spec: &ModelSpec, signature: &Signature, example: &Tensors) {
+    if let Some(lengths) = assumed(signature, example).filter(|_| takes.of_row > 0) {
+        let (model, version) = (&spec.name, &spec.version);
+        tracing::info!(model, version, "its memory is counted with {lengths}: longer rows take more");
+    }
+}
+
+/// The lengths of such a row, as `ids [16], mask [16]`.
+fn assumed(signature: &Signature, example: &Tensors) -> Option<String> {
+    let inputs = signature.inputs.iter().zip(example.iter());
+    let free = inputs.filter(|(spec, _)| spec.dims.contains(&None));
+    let lengths: Vec<_> = free.map(|(spec, (_, row))| format!("{} {:?}", spec.name, &row.shape()[1..])).collect();
+    (!lengths.is_empty()).then(|| lengths.join(", "))
 }

@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::try_join_all;
 use tokio::sync::watch;
 
-use super::LoadError;
 use super::away::Away;
 use super::course::{Manner, Unserved};
 use super::hooks::{self, InHooks};
@@ -19,6 +18,7 @@ use super::load::{self, Loaded};
 use super::shadow::Copies;
 use super::spec::{Build, ModelSpec, Source};
 use super::work::{Desk, Fleet, Habits, Served};
+use super::{LoadError, memory};
 use crate::batcher::{self, Answered, BatchError, BatchSizes, Batcher, Caps, Pool, Terms, Weight, Work};
 use crate::error::{Error, Outcome};
 use crate::journal::{Journal, Snapshot, Window};
@@ -105,7 +105,7 @@ impl Model {
         let outer = spec.hooks.around(&signature).map_err(fail)?;
         // They name the columns of what the model gives.
         let labels = if spec.hooks.which().finish { Vec::new() } else { labels };
-        let spec = if is_single { single(spec.clone()) } else { spec.clone() };
+        let spec = if is_single { single(spec) } else { spec };
         if let Some(why) = &alone {
             let how = if signature.is_unbatched() {
                 "takes one request at a time, in its own shapes"
@@ -116,6 +116,7 @@ impl Model {
         }
         let max_batch = spec.max_batch_rows.get();
         let memory = takes.in_all(&spec, if alone.is_some() { 1 } else { max_batch });
+        memory::log(takes, &spec, &signature, &example);
         // Built here, and not on the threads of a pool whose other models have requests.
         let mut runners = load::runners(&build, &spec).map_err(fail)?;
         let first = &mut *runners[0];
@@ -126,7 +127,7 @@ impl Model {
         let sizes_to_try = if rehearses { warm_up_sizes(&sizes, max_batch) } else { Vec::new() };
         let seen = load::warm_up(first, &example, &sizes_to_try, spec.device).map_err(fail)?;
         let may_refuse = first.may_refuse();
-        log_warm_up(&spec, &seen);
+        load::log_warm_up(&spec, &seen);
         let tried = seen.last().map(|(rows, _)| *rows);
         let rehearsed = tried.is_some();
         let too_slow = too_slow(&spec, &seen);
@@ -492,21 +493,6 @@ fn too_slow(spec: &ModelSpec, seen: &[(usize, Duration)]) -> Option<String> {
             ms(spec.max_latency)
         )
     })
-}
-
-fn log_warm_up(spec: &ModelSpec, seen: &[(usize, Duration)]) {
-    let ms = |i: Option<&(usize, Duration)>| i.map_or(0.0, |(_, t)| t.as_secs_f64() * 1e3);
-    if seen.is_empty() {
-        tracing::info!(model = spec.name, version = spec.version, "not warmed up: it has no example of a request");
-        return;
-    }
-    let (smallest, largest) = (ms(seen.first()), ms(seen.last()));
-    let rows = seen.last().map_or(0, |(rows, _)| *rows);
-    tracing::info!(
-        model = spec.name,
-        version = spec.version,
-        "warmed up: a batch of 1 takes {smallest:.2} ms, one of {rows} {largest:.2} ms"
-    );
 }
 
 impl Counts {

@@ -103,6 +103,7 @@ fn models_are_added_changed_and_removed_while_each_request_is_answered() {
     write(&folder, &format!("{STAND_IN}max_batch_size = 16\n{free}"));
     let told = server.reload(APPLIED);
     assert!(told.contains("free:1") && told.contains("dry-run:1"), "{told}");
+    assert!(told.contains("its memory is counted with x ["), "{told}");
     assert_eq!((server.max_batch_size("dry-run"), server.max_batch_size("free")), (16.into(), 128.into()));
     // Nothing has changed, so nothing is loaded.
     let told = server.reload(APPLIED);
