@@ -217,14 +217,12 @@ impl Server {
             is_traced: tracer.is_on(),
             serves: For::Everybody,
         };
-        let (router, registry_of_all) =
-            (routes::router(app.clone(), self.door.clone(), For::Everybody), registry.clone());
         let counter = Counter {
-            router,
+            router: routes::router(app.clone(), self.door.clone(), For::Everybody),
             options: Arc::clone(&options),
             tracer,
             refusals,
-            registry: registry_of_all,
+            registry: registry.clone(),
             quick,
             certificates: self.certificates.clone(),
         };
