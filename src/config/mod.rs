@@ -28,7 +28,7 @@
 //! | `trace_ratio` | 1 | share of the requests that are traced where their caller has not decided |
 //! | `models` | – | a folder of models that is followed, beside those of this file: `NAME/1/model.onnx`, with `NAME/model.toml` |
 //! | `models_poll_ms` | 2000 | how often it is looked at |
-//! | `max_models_bytes` | – | a bound on the memory of all models together, by their weights and full batches |
+//! | `max_models_bytes` | – | a bound on the memory of all models together, by their weights and full batches; one of an ONNX file takes 2.1 MB a runner at least |
 //! | `unload_least_used` | `false` | whether those that were not asked for longest make room for one that is loaded |
 //!
 //! | `[[model]]` | default | |
