@@ -4,8 +4,8 @@
 //! would be lost. So a little that is left is swallowed, and behind more the answer says that the connection ends.
 //!
 //! A stream of HTTP/2 would be reset. That is right (RFC 9113, section 8.1), and clients that are still sending, curl and httpx among
-//! them, take it for a broken stream and never look at the answer. So the rest is swallowed behind the answer, where it is no more than the body
-//! of a good request may have, and takes no longer.
+//! them, take it for a broken stream and never look at the answer. curl reads while it sends, and stops when it has read a refusal. httpx reads
+//! when it has sent all of it. So the rest is swallowed behind the answer, as much as four good requests may have, however much was announced.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +23,11 @@ use super::Options;
 
 /// Most bytes that are swallowed: a connection is worth that much, and no more.
 const MOST: u64 = 256 * 1024;
+
+/// Behind an answer of HTTP/2, so many times as much as a good request may have is swallowed, and at least `LEAST_BEHIND`: a client may have
+/// a megabyte on its way before it can read anything, and more before it does.
+const TIMES_BEHIND: u64 = 4;
+const LEAST_BEHIND: u64 = 16 * 1024 * 1024;
 
 /// How long they may take. They are on their way when a head is answered, or the client waits for the answer first.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -56,17 +61,19 @@ where
 impl<B: HttpBody<Data = Bytes> + Unpin> Unread<B> {
     /// Swallows what is left. Says whether it came to its end, so that the connection can go on.
     pub(super) async fn swallow(self) -> bool {
-        self.swallow_within(MOST, PATIENCE).await
+        self.swallow_within(MOST, MOST, PATIENCE).await
     }
 
     /// Swallows what is left behind the answer, which nobody waits for any more.
     pub(super) async fn swallow_behind(self, options: Arc<Options>) {
-        self.swallow_within(options.max_body_bytes as u64, options.body_timeout).await;
+        let most = (TIMES_BEHIND * options.max_body_bytes as u64).max(LEAST_BEHIND);
+        self.swallow_within(most, u64::MAX, options.body_timeout).await;
     }
 
-    async fn swallow_within(self, most: u64, patience: Duration) -> bool {
+    /// Swallows `most` bytes at most, and none where more than `announced` are announced.
+    async fn swallow_within(self, most: u64, announced: u64, patience: Duration) -> bool {
         let Some(mut body) = self.left.lock().unwrap_or_else(PoisonError::into_inner).take() else { return true };
-        if self.is_expecting || body.size_hint().lower() > most {
+        if self.is_expecting || body.size_hint().lower() > announced {
             return false;
         }
         let swallow = async {

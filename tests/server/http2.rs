@@ -39,6 +39,7 @@ async fn start(options: Options, base: Duration) -> Running {
 }
 
 type Sender = SendRequest<Full<Bytes>>;
+type BoxBody = http_body_util::combinators::BoxBody<Bytes, std::io::Error>;
 
 /// A connection, and what becomes of it.
 async fn connect(address: SocketAddr) -> (Sender, JoinHandle<hyper::Result<()>>) {
@@ -190,6 +191,49 @@ async fn a_client_that_is_refused_while_it_sends_may_send_on_and_reads_why() {
     for _ in 0..1000 {
         within(pieces.send(Bytes::from_static(&[b' '; 16 * 1024]))).await.expect("the stream is open");
     }
+}
+
+/// A body that is announced with so many bytes, of which the first piece comes at once and the others as they are sent, and what becomes of it.
+async fn announce(sender: &mut SendRequest<BoxBody>, bytes: usize) -> (mpsc::Sender<Bytes>, String) {
+    let (pieces, mut taken) = mpsc::channel(1);
+    let body = StreamBody::new(futures_util::stream::poll_fn(move |cx| {
+        taken.poll_recv(cx).map(|piece: Option<Bytes>| piece.map(|piece| Ok::<_, std::io::Error>(Frame::data(piece))))
+    }));
+    let request = Request::post("http://localhost/v2/models/m/infer").header("content-length", bytes);
+    let answer = within(sender.send_request(request.body(body.boxed()).unwrap())).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    // All of it is there, and it ends, whatever becomes of the body.
+    let text = within(answer.into_body().collect()).await.unwrap().to_bytes();
+    (pieces, String::from_utf8(text.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_bound_is_answered_taken_for_a_while_and_then_stopped() {
+    const PIECE: usize = 16 * 1024;
+    const MB: usize = 1024 * 1024;
+    let server = start(Options { max_body_bytes: 6 * MB, ..Options::default() }, Duration::ZERO).await;
+    let stream = TokioIo::new(TcpStream::connect(server.address).await.unwrap());
+    let (mut sender, connection) = http2::handshake::<_, _, BoxBody>(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    for (announced, least, most) in [
+        // A little longer, and four times as long: whoever reads when he has sent everything can do so.
+        (6 * MB + 1, 6 * MB, 7 * MB),
+        (24 * MB, 23 * MB, 24 * MB),
+        // No more than that is taken, and what is on the way.
+        (1000 * MB, 24 * MB, 27 * MB),
+    ] {
+        let (pieces, text) = announce(&mut sender, announced).await;
+        assert!(text.contains("larger than the 6291456 bytes"), "{text}");
+        let mut sent = 0;
+        while sent + PIECE <= announced && within(pieces.send(Bytes::from_static(&[b' '; PIECE]))).await.is_ok() {
+            sent += PIECE;
+        }
+        assert!((least..=most).contains(&sent), "{announced}: {sent}");
+    }
+    // What nobody reads of it holds up no other request of the connection.
+    let body = Full::new(Bytes::from(format!("{}{BODY}", " ".repeat(2 * MB)))).map_err(|never| match never {}).boxed();
+    let request = Request::post("http://localhost/v2/models/m/infer").body(body).unwrap();
+    assert_eq!(within(sender.send_request(request)).await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test]
