@@ -25,6 +25,7 @@ use super::Options;
 use super::chunks::{Chunks, Followed};
 use super::head::{self, Framing};
 use super::outstanding::{Begun, Outstanding};
+use super::parting::{MOMENT, Parting};
 use super::quick::{Quick, Reply, Ride, Taken, Through};
 use super::refusals::Refusals;
 use super::socket::Socket;
@@ -38,10 +39,6 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Bytes that are read at once as long as there is no hyper: a longer request is for hyper.
 const AT_ONCE: usize = 16 * 1024;
-
-/// How long it may take what a client does at a stroke: to send head and body apart, one right behind the other, and then to close its side.
-/// The rest of such a request that takes longer makes it hyper's.
-const MOMENT: Duration = Duration::from_millis(20);
 
 /// Bytes that are kept of what a client sends while its request is being answered: more is left in the socket.
 const AHEAD: usize = 8 * 1024;
@@ -102,9 +99,8 @@ pub(super) struct Guard {
     rest_since: Option<Instant>,
     /// The client has gone, or its last answer is written.
     is_over: bool,
-    /// Since when nothing more has come of the client, and whether it sends no more and waits for what it is owed.
-    quiet_since: Option<Instant>,
-    is_half_closed: bool,
+    /// Whether the client sends no more.
+    parting: Parting,
 
     /// Since when the client owes bytes, and the timer that wakes for it. The timer may stand too early, never too
     /// late: moving it for each request would cost more than waking once in vain.
@@ -144,8 +140,7 @@ impl Guard {
             ahead_arrived: now,
             rest_since: None,
             is_over: false,
-            quiet_since: None,
-            is_half_closed: false,
+            parting: Parting::new(),
             reading_since: Some(opened),
             read_timer: None,
             writing_since: None,
@@ -195,10 +190,11 @@ impl Guard {
     fn poll_rest(&mut self, since: Instant, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut bytes = [MaybeUninit::uninit(); AT_ONCE];
         let mut read = ReadBuf::uninit(&mut bytes);
-        if self.poll_socket(cx, &mut read)?.is_ready() {
+        if self.parting.poll_read(&mut self.socket, cx, &mut read)?.is_ready() {
             self.ahead.extend_from_slice(read.filled());
             return Poll::Ready(Ok(!read.filled().is_empty()));
         }
+        // The rest of a request that takes longer makes it hyper's.
         ready!(poll_deadline(&mut self.read_timer, since + MOMENT, cx));
         Poll::Ready(Ok(false))
     }
@@ -283,6 +279,9 @@ impl Guard {
             // Parsing anew for each crumb would make a head sent byte by byte cost its length squared.
             if head::ends_within(&self.head, before) { head::check(&self.head)? } else { None }
         };
+        if let Some(head) = &parsed {
+            self.parting.asked(self.quick.cap(&head.ask));
+        }
         let parsed = parsed.map(|head| (head.len, head.framing));
         let seen = before + bytes.len();
         if parsed.map_or(seen, |(len, _)| len) > self.max_head_bytes {
@@ -354,7 +353,10 @@ impl Guard {
                 self.reply = Some(reply);
                 self.refuse_body(length - there as u64);
             }
-            Taken::Riding(ride) => self.ride = Some(ride),
+            Taken::Riding(ride, cap) => {
+                self.parting.asked(Some(cap));
+                self.ride = Some(ride);
+            }
         }
         self.greeted = true;
         self.reading_since = None;
@@ -408,29 +410,13 @@ impl Guard {
         }
     }
 
-    /// Reads from the socket. A client that closes its side at a stroke with the last that it sends, as `nc -N` does, waits for its
-    /// answer. One that has waited before it closes has given up: until something is written to it, nothing else would tell.
-    fn poll_socket(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        if Pin::new(&mut self.socket).poll_read(cx, buf)?.is_pending() {
-            self.quiet_since.get_or_insert_with(Instant::now);
-            return Poll::Pending;
-        }
-        if buf.filled().len() > before {
-            self.quiet_since = None;
-        } else {
-            self.is_half_closed |= self.quiet_since.is_none_or(|since| since.elapsed() < MOMENT);
-        }
-        Poll::Ready(Ok(()))
-    }
-
     /// Completes when the client is gone. What it sends meanwhile is kept.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut bytes = [0; AHEAD];
-        while self.ahead.len() < AHEAD && !self.is_half_closed {
+        while self.ahead.len() < AHEAD && !self.parting.waits() {
             let mut read = ReadBuf::new(&mut bytes[self.ahead.len()..]);
-            ready!(self.poll_socket(cx, &mut read))?;
-            if read.filled().is_empty() && !self.is_half_closed {
+            ready!(self.parting.poll_read(&mut self.socket, cx, &mut read))?;
+            if read.filled().is_empty() && !self.parting.waits() {
                 return Poll::Ready(Ok(()));
             }
             if self.ahead.is_empty() {
@@ -438,13 +424,13 @@ impl Guard {
             }
             self.ahead.extend_from_slice(read.filled());
         }
-        Poll::Pending
+        self.parting.poll_reset(&self.socket, cx).map(Ok)
     }
 
     /// Reads what came ahead, and then what the socket has.
     fn poll_bytes(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
-            ready!(self.poll_socket(cx, buf))?;
+            ready!(self.parting.poll_read(&mut self.socket, cx, buf))?;
             self.heard = self.socket.heard();
         } else {
             let length = self.ahead.len().min(buf.remaining());
@@ -473,9 +459,14 @@ impl Guard {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let bytes = &buf.filled()[before..];
-            if bytes.is_empty() && self.is_half_closed && matches!(self.phase, Phase::Head | Phase::Last) && self.owes()
+            if bytes.is_empty()
+                && self.parting.waits()
+                && matches!(self.phase, Phase::Head | Phase::Last)
+                && self.owes()
             {
-                return Poll::Pending;
+                // Where hyper fails to read, nobody is left to be answered.
+                ready!(self.parting.poll_reset(&self.socket, cx));
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
             if let Some(taken) = self.take(bytes, most).filter(|_| !bytes.is_empty()) {
                 // What came behind it is looked at when it is answered. It came earlier than what is ahead already.
@@ -538,7 +529,7 @@ impl Guard {
             // A long answer that is being taken is no idle connection: its clock begins anew with each piece. It is set
             // here because hyper does not read again behind an answer; it waits for the wake-up of its last attempt.
             self.reading_since = None;
-            if self.refusal.is_some() || self.is_half_closed {
+            if self.refusal.is_some() || self.parting.waits() {
                 cx.waker().wake_by_ref();
             } else if self.poll_overdue(cx).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));

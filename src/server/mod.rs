@@ -26,6 +26,7 @@ mod options;
 mod outstanding;
 mod overview;
 mod page;
+mod parting;
 mod quick;
 mod refusals;
 mod room;

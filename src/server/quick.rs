@@ -56,8 +56,8 @@ pub(super) enum Taken {
     Through(Through),
     /// It is refused, unparsed.
     Refused(Reply),
-    /// It is answered here.
-    Riding(Ride),
+    /// It is answered here, within the model's cap.
+    Riding(Ride, Duration),
 }
 
 /// A request that was let through and is answered by hyper: too long to come in one piece, for one.
@@ -155,6 +155,12 @@ impl Quick {
         matches!(ask, Ask::Infer { is_plain: true, .. }) && self.serves != For::Operators && !self.is_traced
     }
 
+    /// Within what the model answers that is asked, if one is.
+    pub(super) fn cap(&self, ask: &Ask<'_>) -> Option<Duration> {
+        let Ask::Infer { model, version, .. } = *ask else { return None };
+        self.app.registry.model(model, version).ok().map(|model| model.spec().max_latency)
+    }
+
     /// Decides about a request whose head is in. `body` is there if all of it came with the head.
     pub(super) fn take(
         self: &Arc<Self>,
@@ -202,7 +208,8 @@ impl Quick {
                     }
                 };
                 let came = Came { arrival: Arrival(arrived), whole: now, caller };
-                Taken::Riding(Box::pin(Arc::clone(self).ride(model, wanted, id, came)))
+                let cap = model.spec().max_latency;
+                Taken::Riding(Box::pin(Arc::clone(self).ride(model, wanted, id, came)), cap)
             }
             _ => Taken::Through(Through { quick: Arc::clone(self), model, since: Arc::new(Mutex::new(now)) }),
         }

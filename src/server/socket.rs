@@ -1,11 +1,13 @@
 //! A client's socket, which tells since when its bytes have waited: TCP, TLS over it, or a Unix socket.
 
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
@@ -29,7 +31,8 @@ pub(super) enum Stream {
 /// A connection as it comes from the system.
 #[derive(Debug)]
 pub(super) struct Wire {
-    stream: Stream,
+    /// Shared with whoever waits for its [reset](Socket::reset).
+    stream: Arc<Stream>,
     /// When nothing more was there to be read, if that was ever seen: what comes later has waited no longer.
     empty_at: Option<Instant>,
     /// When the kernel received the last of what was read.
@@ -88,6 +91,19 @@ impl Stream {
         if let Stream::Tcp(stream) = self { stream.peer_addr().ok() } else { None }
     }
 
+    fn poll_write_with(&self, cx: &mut Context<'_>, write: impl Fn() -> io::Result<usize>) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(match self {
+                Stream::Tcp(stream) => stream.poll_write_ready(cx),
+                Stream::Unix(stream) => stream.poll_write_ready(cx),
+            })?;
+            match write() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(stream) => stream.poll_read_ready(cx),
@@ -137,10 +153,19 @@ impl Stream {
     }
 }
 
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
 impl Wire {
     /// A connection of a listener that [stamps](stamp).
     pub(super) fn new(stream: Stream) -> Wire {
-        Wire { stream, empty_at: None, heard: Instant::now() }
+        Wire { stream: Arc::new(stream), empty_at: None, heard: Instant::now() }
     }
 
     /// The first byte, as [`Stream::first_byte`] has it.
@@ -185,37 +210,47 @@ impl AsyncRead for Wire {
     }
 }
 
-/// Calls a method of whichever stream is meant.
-macro_rules! either {
-    ($self:expr, $($kind:path)|+, $stream:ident => $call:expr) => {
-        match $self { $($kind($stream) => $call,)+ }
-    };
-}
-
 impl AsyncWrite for Wire {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        either!(&mut self.stream, Stream::Tcp | Stream::Unix, stream => Pin::new(stream).poll_write(cx, bytes))
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream.poll_write_with(cx, || match &*self.stream {
+            Stream::Tcp(stream) => stream.try_write(bytes),
+            Stream::Unix(stream) => stream.try_write(bytes),
+        })
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        either!(&mut self.stream, Stream::Tcp | Stream::Unix, stream => Pin::new(stream).poll_write_vectored(cx, slices))
+        self.stream.poll_write_with(cx, || match &*self.stream {
+            Stream::Tcp(stream) => stream.try_write_vectored(slices),
+            Stream::Unix(stream) => stream.try_write_vectored(slices),
+        })
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(&mut self.stream, Stream::Tcp | Stream::Unix, stream => Pin::new(stream).poll_flush(cx))
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(())) // nothing is kept here
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(&mut self.stream, Stream::Tcp | Stream::Unix, stream => Pin::new(stream).poll_shutdown(cx))
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let stream = SockRef::from(&*self.stream);
+        Poll::Ready(stream.shutdown(Shutdown::Write))
     }
+}
+
+/// Calls a method of whichever stream is meant.
+macro_rules! either {
+    ($self:expr, $stream:ident => $call:expr) => {
+        match $self {
+            Socket::Plain($stream) => $call,
+            Socket::Tls($stream) => $call,
+        }
+    };
 }
 
 impl Socket {
@@ -227,6 +262,18 @@ impl Socket {
     /// Who is at the other end, where that has an address.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         self.wire().stream.peer()
+    }
+
+    /// Returns when the other end has reset the connection, which reading does not tell behind the end of what it sends.
+    pub(super) fn reset(&self) -> impl Future<Output = ()> + Send + use<> {
+        let stream = Arc::clone(&self.wire().stream);
+        async move {
+            // Where even that cannot be known, nothing is.
+            let _ = match &*stream {
+                Stream::Tcp(stream) => stream.ready(Interest::ERROR).await,
+                Stream::Unix(stream) => stream.ready(Interest::ERROR).await,
+            };
+        }
     }
 
     /// When the kernel received the last of what was read last: the whole request, if that was small.
@@ -244,13 +291,13 @@ impl Socket {
 
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        either!(self.get_mut(), Socket::Plain | Socket::Tls, stream => Pin::new(stream).poll_read(cx, buf))
+        either!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buf))
     }
 }
 
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        either!(self.get_mut(), Socket::Plain | Socket::Tls, stream => Pin::new(stream).poll_write(cx, bytes))
+        either!(self.get_mut(), stream => Pin::new(stream).poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -258,7 +305,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        either!(self.get_mut(), Socket::Plain | Socket::Tls, stream => Pin::new(stream).poll_write_vectored(cx, slices))
+        either!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -266,10 +313,10 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self.get_mut(), Socket::Plain | Socket::Tls, stream => Pin::new(stream).poll_flush(cx))
+        either!(self.get_mut(), stream => Pin::new(stream).poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self.get_mut(), Socket::Plain | Socket::Tls, stream => Pin::new(stream).poll_shutdown(cx))
+        either!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(cx))
     }
 }

@@ -1389,34 +1389,66 @@ async fn a_client_that_leaves_takes_its_request_along() {
 
 #[tokio::test]
 async fn a_client_that_leaves_while_it_waits_is_counted_as_departed_and_not_run() {
-    let mut model = stand_in("m", "1", Duration::from_millis(500));
-    model.max_batch_rows = NonZeroUsize::MIN;
-    let server = start(Options::default(), vec![model]).await;
-    let shows = async |line: &str| {
-        let shown = async {
-            while !server.get("/metrics").await.text.lines().any(|found| found == line) {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(HANGS, shown).await.unwrap_or_else(|_| panic!("the metrics never show {line}"));
-    };
-    let body = request(json!([3])).to_string();
-    let mut staying = server.connect().await;
-    staying.send(post_sized("Connection: close\r\n", &body)).await;
-    shows("uncork_in_flight_batches{model=\"m\",version=\"1\"} 1").await;
-    // The second is answered by hyper.
-    let mut leaving = [server.connect().await, server.connect().await];
-    for (connection, lines) in leaving.iter_mut().zip(["", "X-Request-Id: a\r\n"]) {
-        connection.send(post_sized(lines, &body)).await;
-    }
-    shows("uncork_queue_rows{model=\"m\",version=\"1\"} 2").await;
+    let server = start(Options::default(), vec![slow_of_one_row()]).await;
+    let staying = in_flight_before_others(&server).await;
+    let leaving = two_that_wait(&server, async |_| {}).await;
     // Longer than whoever closes his side with the request itself.
     stall(Duration::from_millis(25));
     drop(leaving);
-    shows("uncork_queue_rows{model=\"m\",version=\"1\"} 0").await;
+    these_are_departed(&server, staying).await;
+}
+
+#[tokio::test]
+async fn a_client_that_resets_behind_its_closed_side_is_counted_as_departed_and_not_run() {
+    let server = start(Options::default(), vec![slow_of_one_row()]).await;
+    let staying = in_flight_before_others(&server).await;
+    let leaving = two_that_wait(&server, async |connection| connection.0.shutdown().await.unwrap()).await;
+    for connection in leaving {
+        connection.0.set_zero_linger().unwrap();
+    }
+    these_are_departed(&server, staying).await;
+}
+
+fn slow_of_one_row() -> ModelSpec {
+    let mut model = stand_in("m", "1", Duration::from_millis(500));
+    model.max_batch_rows = NonZeroUsize::MIN;
+    model
+}
+
+async fn shows(server: &Running, line: &str) {
+    let shown = async {
+        while !server.get("/metrics").await.text.lines().any(|found| found == line) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(HANGS, shown).await.unwrap_or_else(|_| panic!("the metrics never show {line}"));
+}
+
+/// A request that takes the only runner.
+async fn in_flight_before_others(server: &Running) -> Raw {
+    let mut staying = server.connect().await;
+    staying.send(post_sized("Connection: close\r\n", &request(json!([3])).to_string())).await;
+    shows(server, "uncork_in_flight_batches{model=\"m\",version=\"1\"} 1").await;
+    staying
+}
+
+/// Two that wait for it, of which the second is answered by hyper. With each `then` is done at once.
+async fn two_that_wait(server: &Running, then: impl AsyncFn(&mut Raw)) -> [Raw; 2] {
+    let mut waiting = [server.connect().await, server.connect().await];
+    for (connection, lines) in waiting.iter_mut().zip(["", "X-Request-Id: a\r\n"]) {
+        connection.send(post_sized(lines, &request(json!([3])).to_string())).await;
+        then(connection).await;
+    }
+    shows(server, "uncork_queue_rows{model=\"m\",version=\"1\"} 2").await;
+    waiting
+}
+
+/// They have gone before the one ahead of them is answered, and no batch is run for them.
+async fn these_are_departed(server: &Running, staying: Raw) {
+    shows(server, "uncork_queue_rows{model=\"m\",version=\"1\"} 0").await;
+    shows(server, "uncork_requests_total{model=\"m\",version=\"1\",outcome=\"departed\"} 2").await;
     assert_eq!(parse(&staying.rest().await).0, 200);
-    shows("uncork_requests_total{model=\"m\",version=\"1\",outcome=\"departed\"} 2").await;
-    shows("uncork_requests_total{model=\"m\",version=\"1\",outcome=\"on_time\"} 1").await;
+    shows(server, "uncork_requests_total{model=\"m\",version=\"1\",outcome=\"on_time\"} 1").await;
 }
 
 #[tokio::test]
