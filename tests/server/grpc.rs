@@ -733,6 +733,53 @@ async fn memory_for_messages_and_answers_is_bounded_and_given_back() {
 }
 
 #[tokio::test]
+async fn one_token_s_messages_leave_room_for_another_s() {
+    const FLOOD: &[(&str, &str)] = &[("authorization", "Bearer 0123456789abcdef")];
+    const FEW: &[(&str, &str)] = &[("authorization", "Bearer fedcba9876543210")];
+    let folder = Folder::new();
+    let file = folder.path().join("tokens");
+    std::fs::write(&file, "flood 0123456789abcdef\nfew fedcba9876543210\n").unwrap();
+    let mb = 1024 * 1024;
+    let options = Options {
+        access: Access::Tokens { file, hosts: Vec::new() },
+        max_body_bytes: mb,
+        max_answer_bytes: mb,
+        max_bodies_bytes: 12 * mb,
+        ..Options::default()
+    };
+    let server = start(options, Duration::ZERO, Duration::from_secs(10)).await;
+    // Nearly as large as it may be, and of a shape for which it is refused once there was room for it.
+    let mut long = raw(&[0.5; 240_000]);
+    long.inputs[0].shape = vec![1, 240_000];
+    let whole = framed(&long.encode_to_vec());
+    for method in ["ModelInfer", "ModelStreamInfer"] {
+        // Each comes by a connection of its own, as windows of one would hold them up, and keeps its last byte back.
+        let mut held = Vec::new();
+        for _ in 0..13 {
+            let client = Client::connect(server.address).await;
+            let (sender, sending) = stream_with(&client, method, FLOOD).await;
+            sender.send(whole.slice(..whole.len() - 1)).unwrap();
+            held.push(Box::pin(async move {
+                let (head, mut body) = sending.await.unwrap().into_parts();
+                // In a stream the status is behind the answers.
+                let status = match head.headers.get("grpc-status") {
+                    Some(status) => status.clone(),
+                    None => next(&mut body).await.unwrap_err()["grpc-status"].clone(),
+                };
+                (status, client, sender)
+            }));
+        }
+        let refused = futures_util::future::select_all(held);
+        let ((status, ..), _, others) = tokio::time::timeout(HANGS, refused).await.expect("one is refused");
+        assert_eq!(status, "14", "{method}");
+        let client = Client::connect(server.address).await;
+        let called = client.raw(&path("ModelInfer"), FEW, whole.clone()).await;
+        assert_eq!(called.status(), "3", "{method}: {}", called.message());
+        drop(others);
+    }
+}
+
+#[tokio::test]
 async fn a_call_is_a_post_of_a_path_alone() {
     let server = start(Options::default(), Duration::ZERO, Duration::from_secs(10)).await;
     let client = Client::connect(server.address).await;
