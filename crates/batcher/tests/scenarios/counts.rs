@@ -23,6 +23,8 @@ pub(crate) enum Measure {
     ShedShare,
     /// Mean latency of the answers.
     MeanMs,
+    /// The latency that 99 % of the answers of a run do not exceed, its mean over the runs.
+    P99Ms,
     /// Rows a batch.
     MeanBatchRows,
     /// Answers a second, as a share of what clients get that all ride in every batch.
@@ -30,13 +32,14 @@ pub(crate) enum Measure {
 }
 
 impl Measure {
-    pub(crate) const ALL: [Measure; 8] = [
+    pub(crate) const ALL: [Measure; 9] = [
         Measure::OnTimeShare,
         Measure::UrgentOnTimeShare,
         Measure::OfOptimum,
         Measure::LateShare,
         Measure::ShedShare,
         Measure::MeanMs,
+        Measure::P99Ms,
         Measure::MeanBatchRows,
         Measure::OfLockstep,
     ];
@@ -51,6 +54,7 @@ impl fmt::Display for Measure {
             Measure::LateShare => "late_share",
             Measure::ShedShare => "shed_share",
             Measure::MeanMs => "mean_ms",
+            Measure::P99Ms => "p99_ms",
             Measure::MeanBatchRows => "mean_batch_rows",
             Measure::OfLockstep => "of_lockstep",
         })
@@ -71,6 +75,8 @@ pub(crate) struct Counts {
     pub(crate) rows: u64,
     /// Of all answers together, in ms.
     pub(crate) latency_ms: f64,
+    /// Of each run, times its answers; where it is not told 0.
+    pub(crate) p99_ms: f64,
     pub(crate) span_s: f64,
     /// On time at best.
     pub(crate) optimum: u64,
@@ -90,6 +96,7 @@ impl From<Outcome> for Counts {
             batches: outcome.batches,
             rows: outcome.rows,
             latency_ms: outcome.mean_latency().as_secs_f64() * 1e3 * outcome.answers() as f64,
+            p99_ms: outcome.latency(0.99).as_secs_f64() * 1e3 * outcome.answers() as f64,
             span_s: outcome.span.as_secs_f64(),
             optimum: 0,
             lockstep: 0.0,
@@ -111,6 +118,7 @@ impl Add for Counts {
             batches: self.batches + other.batches,
             rows: self.rows + other.rows,
             latency_ms: self.latency_ms + other.latency_ms,
+            p99_ms: self.p99_ms + other.p99_ms,
             span_s: self.span_s + other.span_s,
             optimum: self.optimum + other.optimum,
             lockstep: self.lockstep + other.lockstep,
@@ -129,6 +137,7 @@ impl Counts {
             Measure::LateShare => share(self.late),
             Measure::ShedShare => share(self.shed),
             Measure::MeanMs => self.latency_ms / answers,
+            Measure::P99Ms => self.p99_ms / answers,
             Measure::MeanBatchRows => self.rows as f64 / self.batches as f64,
             Measure::OfLockstep => answers / self.lockstep,
         }
