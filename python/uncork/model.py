@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import json
 import math
+import operator
 import os
 import pickle
 import struct
@@ -42,8 +43,7 @@ class Failed(Exception):
     def of(cls, error: BaseException, doing: str) -> Failed:
         """What an exception of the model's own code comes to."""
         if isinstance(error, BadInput):
-            rows = [] if error.row is None else [(error.row, words(error))]
-            return cls(words(error), "input", rows)
+            return cls(words(error), "input", [(row, words(error)) for row in row_of(error)])
         if isinstance(error, SystemExit):
             return cls(f"the model called exit({error.code!r}) while {doing}", "row", log=trace(error))
         return cls(f"{doing} failed: {name_of(error)}", "row", log=trace(error))
@@ -59,7 +59,20 @@ class Refused(BadInput):
 
 def words(error: BaseException) -> str:
     """What an exception says to a caller."""
-    return str(error)[:MOST_TOLD] or "the model does not take this, and does not say why"
+    try:
+        said = str(error)[:MOST_TOLD]
+    except Exception:
+        said = ""
+    return said or "the model does not take this, and does not say why"
+
+
+def row_of(error: BadInput) -> list[int]:
+    """The row that it names, if it names one: a NumPy integer is one too."""
+    try:
+        row = operator.index(error.row)  # type: ignore[arg-type]
+    except TypeError:
+        return []
+    return [row] if row >= 0 else []
 
 
 def name_of(error: BaseException) -> str:

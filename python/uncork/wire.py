@@ -21,7 +21,7 @@ MOST_DATA = 4 << 30
 # Bytes that are asked for at a time: small frames come whole.
 ROOM = 64 << 10
 
-written = json.JSONEncoder(separators=(",", ":")).encode
+written = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 Buffer = Union[bytes, bytearray, memoryview]
 
@@ -122,10 +122,10 @@ class Wire:
             tensors[told["name"]] = Tensor(told["name"], told["datatype"], told["shape"], data)
         return tensors
 
-    def send(
+    def frame(
         self, kind: int, call: int, meta: dict[str, Any], tensors: Sequence[Tensor] = (), key: str = "outputs", segment: int | None = None
-    ) -> None:
-        """Sends a frame; its tensors are told under `key`, and lie in `segment` where they fit."""
+    ) -> list[Buffer]:
+        """A frame in pieces; its tensors are told under `key`, and lie in `segment` where they fit."""
         data: list[Buffer] = []
         if tensors:
             room = memoryview(self._segments[segment]) if segment is not None else memoryview(b"")
@@ -133,7 +133,7 @@ class Wire:
             for name, datatype, shape, content in tensors:
                 content = memoryview(content).cast("B") if len(content) else b""
                 entry = {"name": name, "datatype": datatype, "shape": list(shape), "bytes": len(content)}
-                if at + len(content) <= len(room):
+                if content and at + len(content) <= len(room):
                     room[at : at + len(content)] = content
                     entry["segment"], entry["offset"] = segment, at
                     at += len(content) + -len(content) % 64
@@ -141,10 +141,14 @@ class Wire:
                     data.append(content)
                 told.append(entry)
             meta = {**meta, key: told}
-        text = written(meta).encode() if meta else b""
-        head = HEADER.pack(kind, len(text), sum(map(len, data)), call)
+        # Half a surrogate pair, as in names of files that are no UTF-8, is no JSON to uncork.
+        text = written(meta).encode("utf-8", "replace") if meta else b""
+        return [HEADER.pack(kind, len(text), sum(map(len, data)), call) + text, *data]
+
+    def send(self, pieces: list[Buffer]) -> None:
+        """Sends a frame."""
         with self._writing:
-            self._write([head + text, *data])
+            self._write(pieces)
 
     def _write(self, pieces: list[Buffer]) -> None:
         views = [memoryview(piece) for piece in pieces]

@@ -72,19 +72,19 @@ class Worker:
             if model.hooks:
                 meta["hooks"] = model.hooks
                 self._start_hooks()
-            example = model.example()
+            introduction = self._wire.frame(wire.READY, 0, meta, model.example(), "example")
         except BaseException as error:  # also SystemExit: a model that exits has failed to load
             self._die_if_fork()
             told = error if isinstance(error, Failed) else Failed.of(error, "loading the model")
             if told.log:
                 print(told.log, file=sys.stderr, flush=True)
-            self._wire.send(wire.FAILED, 0, {"kind": "failed", "message": str(told)[:MOST_WORDS]})
+            self._say(wire.FAILED, 0, {"kind": "failed", "message": str(told)[:MOST_WORDS]})
             return 1
         self._die_if_fork()
         # What was loaded stays: collections need not look at it, and pauses stay short.
         gc.collect()
         gc.freeze()
-        self._wire.send(wire.READY, 0, meta, example, "example")
+        self._wire.send(introduction)
         while True:
             self._turns += 1
             frame = self._next()
@@ -107,16 +107,18 @@ class Worker:
             return
         try:
             outputs = run(self._wire.tensors(frame), bool(frame.meta.get("rehearsal")))
+            answer = self._wire.frame(wire.DONE, frame.id, {}, outputs, segment=frame.meta.get("answer_segment"))
         except BaseException as error:  # also SystemExit: one call's failure is not the process's end
             self._die_if_fork()
             told = error if isinstance(error, Failed) else Failed.of(error, "running the batch")
             meta = {"kind": told.kind, "message": (told.log or str(told))[-MOST_WORDS:], "rows": told.rows}
-            self._wanted.discard(frame.id)
-            self._wire.send(wire.FAILED, frame.id, meta)
-            return
+            answer = self._wire.frame(wire.FAILED, frame.id, meta)
         self._die_if_fork()
         self._wanted.discard(frame.id)
-        self._wire.send(wire.DONE, frame.id, {}, outputs, segment=frame.meta.get("answer_segment"))
+        self._wire.send(answer)
+
+    def _say(self, kind: int, call: int, meta: dict[str, Any]) -> None:
+        self._wire.send(self._wire.frame(kind, call, meta))
 
     def _die_if_fork(self) -> None:
         """A child that the model forked, and that came back from its code, is not to answer for its parent."""
@@ -164,7 +166,7 @@ class Worker:
             while True:
                 frame = self._wire.read()
                 if frame.kind == wire.PING:
-                    self._wire.send(wire.PONG, frame.id, {})
+                    self._say(wire.PONG, frame.id, {})
                 elif frame.kind == wire.CANCEL:
                     self._wanted.discard(frame.id)
                 elif frame.kind in (wire.SETUP, wire.RUN):

@@ -377,6 +377,52 @@ class Model:
                 told = worker.outcome(worker.start([("x", "FP32", [2, 3], bytes(24))]))
                 self.assertRegex(told["message"], words)
 
+    def test_arrays_without_elements_come_and_go(self):
+        code = """
+class Model:
+    inputs = {'x': (%r, [-1])}
+    outputs = {'y': (%r, [-1])}
+    example = %s
+    def __call__(self, x):
+        return x[:, :0]
+"""
+        for datatype, data, shown in [("FP32", struct.pack("<2f", 1, 2), "[]"), ("BYTES", b"\1\0\0\0a\1\0\0\0b", "['a']")]:
+            with Fake(code % (datatype, datatype, shown)) as worker:
+                self.assertEqual(worker.ready()["example"][0]["shape"], [1, len(shown) // 4])
+                for shape, given in (([1, 2], data), ([2, 0], b""), ([1, 2], data)):
+                    told = worker.outcome(worker.start([("x", datatype, shape, given)]))
+                    self.assertEqual(told, {"y": (datatype, [shape[0], 0], b"")})
+
+    def test_a_row_is_named_by_whatever_counts_and_an_exception_says_what_it_can(self):
+        code = """
+import numpy as np
+from uncork import BadInput
+class Mute(BadInput):
+    def __str__(self):
+        raise KeyError("words")
+class Model:
+    inputs = {'x': ('FP32', [1])}
+    outputs = {'y': ('FP32', [1])}
+    def __call__(self, x):
+        raise [Mute("a"), BadInput("b", np.int64(1)), BadInput("c", "one"), BadInput("d", -1), BadInput("e\\udc80")][int(x[0, 0])]
+"""
+        with Fake(code) as worker:
+            worker.ready()
+            found = [worker.outcome(worker.start([("x", "FP32", [2, 1], struct.pack("<2f", turn, 0))])) for turn in range(5)]
+        self.assertEqual([told["kind"] for told in found], ["input"] * 5)
+        self.assertEqual([told["rows"] for told in found], [[], [[1, "b"]], [], [], []])
+        words = ["the model does not take this, and does not say why", "b", "c", "d", "e?"]
+        self.assertEqual([told["message"] for told in found], words)
+
+    def test_what_cannot_be_written_fails_its_batch_alone(self):
+        # Into a segment of which uncork never told.
+        with Fake(DOUBLE) as worker:
+            worker.ready()
+            tensors = [("request", "BYTES", [1], struct.pack("<I", 7) + struct.pack("<I", 2) + b"{}7")]
+            told = worker.outcome(worker.start(tensors, answer_segment=9))
+            self.assertIn("KeyError: 9", told["message"])
+            self.assertEqual(worker.answers(4), [8])
+
     def test_large_tensors_lie_in_shared_memory(self):
         with Fake("""
 import mmap
