@@ -32,7 +32,7 @@
 //! - [`Batcher::submit_with`] takes [`Terms`]: a deadline of the caller's own, a priority, a span.
 //! - [`Builder`] has what can be set beside the two caps, each with a default that serves: bounds of the queue, runners, weights. With
 //!   [`Builder::waiting_for_room`] a full queue slows its callers down instead of refusing them.
-//! - An item that would be answered late is refused at once, with the numbers: [`Error::Late`].
+//! - An item that would be answered late is refused as soon as that is known, with the numbers: [`Error::Late`].
 //! - [`Builder::start_threads`] gives each thread a state of its own; an [`Executor`] is anything else that runs batches.
 //! - An [`Observer`] hears what happens, for metrics and logs:
 //!
