@@ -1,6 +1,7 @@
 //! Loads a model's source and warms it up.
 
 use std::borrow::Cow;
+use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use super::away::Away;
 use super::lengths::Padded;
 use super::memory::Takes;
 use super::spec::{Build, ModelSpec, Remotes, Runners, Source, cores};
+use crate::batcher::BatchSizes;
 #[cfg(feature = "onnx")]
 use crate::onnx::{OnnxError, OnnxModel};
 use crate::opaque;
@@ -173,6 +175,28 @@ pub(super) fn runners(build: &Build, spec: &ModelSpec) -> Result<Vec<Box<dyn Run
     (0..spec.runners.get()).map(one).collect()
 }
 
+impl Loaded {
+    /// Runs the batches that a server would run before it is ready, and says of which row; `None` of a model that has none.
+    pub(crate) fn try_out(&self, spec: &ModelSpec) -> Result<Option<&'static str>, String> {
+        if !self.rehearses {
+            return Ok(None);
+        }
+        let mut runner = (self.build)(spec.threads).map_err(|error| error.to_string())?;
+        let sizes = warm_up_sizes(&spec.allowed_batch_sizes, spec.max_batch_rows.get());
+        warm_up(&mut *runner, &self.example, &sizes, spec.device)?;
+        let is_made_up = zeros(&self.signature).is_ok_and(|row| row == self.example);
+        Ok(Some(if is_made_up { "a row of zeros" } else { "its example" }))
+    }
+}
+
+/// The sizes that the model can be asked for, up to its cap: every allowed one, or 1, 2, 4 … where any is.
+pub(super) fn warm_up_sizes(sizes: &BatchSizes, max_rows: usize) -> Vec<usize> {
+    if !sizes.is_any() {
+        return sizes.iter().collect();
+    }
+    (0..usize::BITS).map(|i| 1usize << i).take_while(|&n| n < max_rows).chain([max_rows]).collect()
+}
+
 /// Runs batches of these sizes, made of the same row, and returns their sizes and times. The first run of each size, which can
 /// be many times slower, is not timed unless it is long: what comes only once is little then. The error is a sentence for the operator.
 pub(super) fn warm_up(
@@ -227,10 +251,29 @@ pub(super) fn log_warm_up(spec: &ModelSpec, seen: &[(usize, Duration)]) {
 pub(super) fn rehearse(runner: &mut dyn Runner, example: &Tensors, rows: usize) -> Result<Duration, String> {
     let batch = example.clone().resize_rows(rows).map_err(|e| e.to_string())?;
     let begin = Instant::now();
-    let outputs = runner.rehearse(batch).map_err(|e| format!("a batch of {rows} equal rows failed: {e}"))?;
+    let outputs = runner.rehearse(batch).map_err(|e| format!("{} failed: {e}", batch_of(rows)))?;
     let time = begin.elapsed();
-    let agrees = runner.signature().agrees(&outputs, rows);
-    agrees.then_some(time).ok_or_else(|| format!("a batch of {rows} equal rows gave outputs of another shape"))
+    others(runner.signature(), &outputs, rows).map_or(Ok(time), Err)
+}
+
+fn batch_of(rows: usize) -> String {
+    if rows == 1 { "a batch of one row".to_owned() } else { format!("a batch of {rows} equal rows") }
+}
+
+/// What such a batch gave that the model does not declare, in a sentence for the operator.
+pub(super) fn others(signature: &Signature, outputs: &Tensors, rows: usize) -> Option<String> {
+    if signature.agrees(outputs, rows) {
+        return None;
+    }
+    let shown = |name: &str, datatype: DataType, shape: &dyn Debug| format!("'{name}' {} {shape:?}", datatype.name());
+    let given = outputs.iter().map(|(name, tensor)| shown(name, tensor.data().datatype(), &tensor.shape()));
+    let told = signature.outputs.iter().map(|spec| shown(&spec.name, spec.datatype, &spec.wire_shape()));
+    Some(format!(
+        "{} gave {} where the model declares {}: what it gives must be as declared, and have a row for each row that it takes",
+        batch_of(rows),
+        given.collect::<Vec<_>>().join(", "),
+        told.collect::<Vec<_>>().join(", "),
+    ))
 }
 
 /// Runs one row: what a runner sets up at its first batch is then set up before the first request. Whether the row succeeds

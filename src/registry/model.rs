@@ -124,7 +124,7 @@ impl Model {
         if lengths == Lengths::Pad {
             load::bears_padding(first, &example).map_err(fail)?;
         }
-        let sizes_to_try = if rehearses { warm_up_sizes(&sizes, max_batch) } else { Vec::new() };
+        let sizes_to_try = if rehearses { load::warm_up_sizes(&sizes, max_batch) } else { Vec::new() };
         let seen = load::warm_up(first, &example, &sizes_to_try, spec.device).map_err(fail)?;
         let may_refuse = first.may_refuse();
         load::log_warm_up(&spec, &seen);
@@ -454,14 +454,6 @@ fn anew(build: &Build, threads: NonZeroUsize, habits: &Habits) -> Result<Box<dyn
     let mut built = build(threads).map_err(|error| BatchError::new(error.to_string()))?;
     load::ready(&mut *built, &habits.example);
     Ok(built)
-}
-
-/// The sizes that the model can be asked for, up to its cap: every allowed one, or 1, 2, 4 … where any is.
-fn warm_up_sizes(sizes: &BatchSizes, max_rows: usize) -> Vec<usize> {
-    if !sizes.is_any() {
-        return sizes.iter().collect();
-    }
-    (0..usize::BITS).map(|i| 1usize << i).take_while(|&n| n < max_rows).chain([max_rows]).collect()
 }
 
 /// What is asked for, where a batch is a single row.

@@ -124,8 +124,8 @@ impl Executor<Tensors, Served> for Fleet {
             let begin = Instant::now();
             let batch = habits.example.resize_rows(rows).map_err(|error| BatchError::new(error.to_string()))?;
             let outputs = away.rehearse(batch).await.map_err(|error| BatchError::new(error.to_string()))?;
-            if !habits.manner.signature.agrees(&outputs, rows) {
-                return Err(BatchError::new(format!("a batch of {rows} equal rows gave outputs of another shape")));
+            if let Some(why) = load::others(&habits.manner.signature, &outputs, rows) {
+                return Err(BatchError::new(why));
             }
             Ok(Ran { took: Some(begin.elapsed()), ..Vec::new().into() })
         })

@@ -154,3 +154,22 @@ fn a_word_that_is_no_model_is_told_what_it_is() {
         assert!(code == 3 && err.contains(words), "{err}");
     }
 }
+
+#[test]
+fn a_class_is_tried_as_a_server_would_try_it() {
+    let folder = folder_with("");
+    let class = |most: u32| {
+        format!(
+            "class Model:\n    example = 1\n    def __call__(self, rows):\n        assert len(rows) <= {most}\n        return rows\n"
+        )
+    };
+    put(&folder, "app.py", class(2));
+    for command in ["validate", "serve"] {
+        let (code, out, err) = output(uncork(folder.path(), &[command, "app.py:Model"]));
+        assert_eq!((code, out.as_str()), (3, ""), "{command}: {err}");
+        assert!(err.contains("model 'model': a batch of 4 equal rows failed: "), "{command}: {err}");
+    }
+    put(&folder, "app.py", class(128));
+    let (code, out, err) = output(uncork(folder.path(), &["validate", "app.py:Model"]));
+    assert!(code == 0 && out.ends_with("warmed up with its example\n"), "{out}{err}");
+}

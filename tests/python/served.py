@@ -43,7 +43,8 @@ class Server:
                 (folder / "uncork.toml").write_text(others)
             # The Python that runs this is the first on the PATH, as in a virtual environment that is active.
             environment = {**os.environ, "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
-            self.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._place = {"cwd": folder, "env": environment, "text": True}
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, **self._place)
         self.ready = self.process.stdout.readline()
         found = re.search(r"http://[0-9.:]+", self.ready)
         self.url = found and found[0]
@@ -65,6 +66,10 @@ class Server:
     @property
     def log(self):
         return self._log.read_text()
+
+    def validate(self, target="Model"):
+        """What `uncork validate` says of the code."""
+        return subprocess.run([BINARY, "validate", f"app.py:{target}"], capture_output=True, timeout=SECONDS, **self._place)
 
     def ask(self, row, model="model"):
         """Status and answer of one row."""
@@ -233,6 +238,18 @@ class Model:
             body = json.dumps({"inputs": [{"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [1, 2, 3, 4]}]}).encode()
             with urllib.request.urlopen(f"{server.url}/v2/models/model/infer", body) as answer:
                 self.assertEqual(json.load(answer)["outputs"][0]["data"], [3, 7])
+
+    def test_arrays_without_elements_come_and_go_and_validate_says_what_serve_does(self):
+        row = "class Model:\n    inputs = {'x': (%r, [-1])}\n    outputs = {'y': (%r, [-1])}\n    def __call__(self, x): return x[:, :0]\n"
+        for datatype, data in [("FP32", [1, 2]), ("BYTES", ["a", "b"])]:
+            with Server(row % (datatype, datatype)) as server:
+                for shape, data in [([1, 2], data), ([1, 0], []), ([2, 1], data)] * 2:
+                    body = json.dumps({"inputs": [{"name": "x", "shape": shape, "datatype": datatype, "data": data}]}).encode()
+                    with urllib.request.urlopen(f"{server.url}/v2/models/model/infer", body) as answer:
+                        told = json.load(answer)["outputs"][0]
+                        self.assertEqual((told["shape"], told["data"]), ([shape[0], 0], []))
+                said = server.validate()
+                self.assertEqual((said.returncode, said.stdout.splitlines()[-1]), (0, "  warmed up with a row of zeros"))
 
 
 if __name__ == "__main__":

@@ -127,9 +127,11 @@ impl Validate {
     }
 }
 
-/// Starts a model's workers, and says what they take and give.
+/// Starts a model's workers, runs the batches that a server begins with, and says what they take and give.
 fn of_worker(spec: &ModelSpec) -> Result<ExitCode, String> {
-    let loaded = registry::load(spec).map_err(|reason| format!("model '{}': {reason}", spec.name))?;
+    let failed = |reason: String| format!("model '{}': {reason}", spec.name);
+    let loaded = registry::load(spec).map_err(failed)?;
+    let row = loaded.try_out(spec).map_err(failed)?;
     say(&format!("{}: can be served", spec.name));
     let tensor = |spec: &TensorSpec| format!("'{}' {} {:?}", spec.name, spec.datatype.name(), spec.wire_shape());
     let list = |specs: &[TensorSpec]| specs.iter().map(tensor).collect::<Vec<_>>().join(", ");
@@ -139,10 +141,9 @@ fn of_worker(spec: &ModelSpec) -> Result<ExitCode, String> {
         say(&format!("  takes {}", list(&loaded.signature.inputs)));
         say(&format!("  gives {}", list(&loaded.signature.outputs)));
     }
-    say(if loaded.rehearses {
-        "  warmed up with its example"
-    } else {
-        "  not warmed up: it has no example of a request"
+    say(&match row {
+        Some(row) => format!("  warmed up with {row}"),
+        None => "  not warmed up: it has no example of a request".to_owned(),
     });
     Ok(ExitCode::SUCCESS)
 }
