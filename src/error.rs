@@ -56,6 +56,17 @@ pub enum Error {
     /// Its batcher refused it.
     #[error(transparent)]
     Refused(batcher::Error),
+    /// Its body came so slowly that the answer would have been late; without that it would not have been.
+    #[error(
+        "refused: the body took {took_ms:.1} ms to arrive, and the {deadline_ms:.1} ms for the answer count from the end of the head: \
+         send the body faster, or have the deadline raised"
+    )]
+    SlowBody {
+        /// From the end of the head to the last byte of the body.
+        took_ms: f64,
+        /// The request's deadline after arrival.
+        deadline_ms: f64,
+    },
     /// The model refused rows of the batch without saying which, and finding out took too long.
     #[error(
         "the model refused some request of this batch and could not be made to say which in time; send this one again"
@@ -105,6 +116,7 @@ impl Error {
             Error::Refused(
                 batcher::Error::Late { .. } | batcher::Error::Overload { .. } | batcher::Error::OverShare { .. },
             )
+            | Error::SlowBody { .. }
             | Error::Untold
             | Error::Absent => Outcome::Shed,
             Error::Refused(batcher::Error::Full { .. }) => Outcome::Full,

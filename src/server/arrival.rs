@@ -6,6 +6,8 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 use tokio::time::Instant;
 
+use crate::batcher;
+use crate::error::Error;
 use crate::registry::{Caller, Terms};
 
 /// The stamp. `connection` sets it before anything else looks at the request.
@@ -35,6 +37,15 @@ impl Came {
     pub(super) fn terms(&self) -> Terms {
         Terms::since(self.arrival.0).caller(self.caller)
     }
+
+    /// What its caller is told in place of this: where most of the time went while the body came, and the answer would have been in
+    /// time without, it is that. A retry that is sent as slowly would fare no better.
+    pub(super) fn blamed_for(&self, error: Error) -> Error {
+        let Error::Refused(batcher::Error::Late { predicted_ms, deadline_ms, .. }) = error else { return error };
+        let took_ms = self.whole.saturating_duration_since(self.arrival.0).as_secs_f64() * 1e3;
+        let is_to_blame = predicted_ms - took_ms <= deadline_ms && took_ms >= deadline_ms / 2.0;
+        if is_to_blame { Error::SlowBody { took_ms, deadline_ms } } else { error }
+    }
 }
 
 /// A request of which no more than the head is in.
@@ -59,5 +70,30 @@ impl<S: Sync> FromRequestParts<S> for Coming {
         // Without a stamp the request did not come through a connection; then it arrives here.
         let arrival = parts.extensions.get().copied().unwrap_or_else(Arrival::now);
         Ok(Coming { arrival, caller: parts.extensions.get().copied().unwrap_or_default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_body_that_took_most_of_the_time_is_to_blame_and_no_other() {
+        let told = |took_ms: u64, predicted_ms| {
+            let arrival = Arrival::now();
+            let came = Came { arrival, whole: arrival.0 + Duration::from_millis(took_ms), caller: Caller::default() };
+            let retry_after = Some(Duration::from_millis(2));
+            came.blamed_for(Error::Refused(batcher::Error::Late { predicted_ms, deadline_ms: 100.0, retry_after }))
+        };
+        let slow = told(200, 204.8);
+        assert_eq!(slow, Error::SlowBody { took_ms: 200.0, deadline_ms: 100.0 });
+        assert!(slow.to_string().starts_with("refused: the body took 200.0 ms to arrive"), "{slow}");
+        assert_eq!(slow.retry_after(), None);
+        assert!(matches!(told(60, 110.0), Error::SlowBody { .. }));
+        for (took_ms, predicted_ms) in [(1, 100.5), (40, 110.0), (200, 500.0)] {
+            assert!(matches!(told(took_ms, predicted_ms), Error::Refused(_)), "{took_ms} ms, {predicted_ms} ms");
+        }
     }
 }

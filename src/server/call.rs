@@ -42,16 +42,11 @@ impl Call {
     /// Asks the model.
     pub(super) async fn make(self, model: &Arc<Model>, came: Came, span: &RequestSpan) -> Result<Called, Error> {
         let Call { inputs, outputs, timeout, priority } = self;
-        if opaque::is_opaque(model.signature()) {
-            model.count_unreadable();
-            let name = model.name();
-            return Err(Error::Invalid(format!("this model takes any body and no tensors: ask it at /models/{name}")));
-        }
         check_outputs(model, &outputs).inspect_err(|_| model.count_unreadable())?;
         span.received(came.whole);
         span.decoded(inputs.rows());
         let terms = came.terms().traced(span.span_ref()).within(timeout).priority(priority);
-        let mut answer = model.infer(inputs, terms).await?;
+        let mut answer = model.infer(inputs, terms).await.map_err(|error| came.blamed_for(error))?;
         answer.count.received(came.whole);
         let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;
         span.executed(Ride { queue, batch, batch_rows, batch_span });
@@ -103,6 +98,13 @@ pub(super) fn timing(answer: &Answer) -> String {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let (queue, batch, rows) = (ms(answer.queue), ms(answer.batch), answer.batch_rows);
     format!("queue;dur={queue:.3}, batch;dur={batch:.3};desc=\"{rows} rows\"")
+}
+
+/// Refuses tensors for a model that takes any body, before anything else could be wrong with them.
+pub(super) fn takes_tensors(model: &Model) -> Result<(), Error> {
+    let name = model.name();
+    let message = || format!("this model takes any body, and no tensors: POST /models/{name}");
+    if opaque::is_opaque(model.signature()) { Err(Error::Invalid(message())) } else { Ok(()) }
 }
 
 /// Refuses unknown outputs before the queue: computing what nobody can be given helps nobody. One that is wanted twice is

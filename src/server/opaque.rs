@@ -203,7 +203,8 @@ async fn infer(
     let inputs = Tensor::new(vec![rows.len()], Data::Bytes(rows)).map_err(|e| Error::Invalid(e.to_string()))?;
     let within = app.within(model.spec().max_latency, timeout);
     let terms = came.terms().traced(span.span_ref()).within(within);
-    let mut answer = model.infer(Tensors::one(opaque::REQUEST, inputs), terms).await?;
+    let answer = model.infer(Tensors::one(opaque::REQUEST, inputs), terms).await;
+    let mut answer = answer.map_err(|error| came.blamed_for(error))?;
     answer.count.received(came.whole);
     let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;
     span.executed(Ride { queue, batch, batch_rows, batch_span });

@@ -230,12 +230,13 @@ impl From<Error> for Refusal {
             Error::Invalid(_) | Error::UnknownOutput { .. } => StatusCode::BAD_REQUEST,
             Error::Refused(batcher::Error::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Error::Refused(_) | Error::Loading { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Error::Untold | Error::Absent => StatusCode::SERVICE_UNAVAILABLE,
+            Error::SlowBody { .. } | Error::Untold | Error::Absent => StatusCode::SERVICE_UNAVAILABLE,
             Error::ModelFailed | Error::ModelStuck { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let reason = match status {
             StatusCode::NOT_FOUND => reason(status),
             _ if matches!(error, Error::Loading { .. }) => "loading",
+            _ if matches!(error, Error::SlowBody { .. }) => "slow_body",
             _ if error == Error::Absent => "absent",
             _ if error == Error::Untold => "untold",
             _ => error.outcome().label(),

@@ -180,10 +180,19 @@ async fn statuses_of_the_worker_are_the_caller_s_or_the_log_s() {
     assert!(status == 500 && !body.contains("words"), "{body}");
     let (status, body) = served.post("/models/m", "status 101").await;
     assert!(status == 500 && !body.contains("words"), "{body}");
-    let (status, body) = served
-        .post("/v2/models/m/infer", r#"{"inputs":[{"name":"request","datatype":"BYTES","shape":[1],"data":["x"]}]}"#)
-        .await;
-    assert!(status == 400 && body.contains("ask it at /models/m"), "{body}");
+    let tensor =
+        |name: &str| format!(r#"{{"inputs":[{{"name":"{name}","datatype":"BYTES","shape":[1],"data":["x"]}}]}}"#);
+    for (path, asked) in [
+        ("/v2/models/m/infer", tensor("request")),
+        ("/v2/models/m/infer", tensor("x")),
+        ("/v2/models/m/infer", "{".into()),
+        ("/v1/models/m:predict", r#"{"instances":[1,2]}"#.into()),
+        ("/v1/models/m:predict", r#"{"instances":["1"]}"#.into()),
+    ] {
+        let (status, body) = served.post(path, &asked).await;
+        let told = "this model takes any body, and no tensors: POST /models/m";
+        assert!(status == 400 && body.contains(told), "{path} {asked}: {body}");
+    }
     let (status, body) = served.post("/models/m?timeout=x", "a").await;
     assert!(status == 400 && body.contains("microseconds"), "{body}");
     served.end().await;

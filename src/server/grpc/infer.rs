@@ -24,7 +24,7 @@ use crate::raw;
 use crate::registry::{Caller, Model};
 use crate::server::arrival::{Arrival, Came};
 use crate::server::body::{self, LONG_CONVERSION, UNCOUNTED, Whole, long};
-use crate::server::call::Called;
+use crate::server::call::{Called, takes_tensors};
 use crate::server::room::{Room, Taken};
 use crate::server::status::Refusal;
 use crate::server::v2::likeliest;
@@ -125,6 +125,7 @@ impl Desk {
 
     /// Reads the elements. They are read last: by then it is known that the model takes such tensors, and that there is room.
     async fn read(&self, model: &Arc<Model>, unread: Unread<'_>, whole: &Whole, room: &Room) -> Result<Read, Refusal> {
+        takes_tensors(model)?;
         let admitted = unread.admit(model.signature())?;
         room.could_hold(admitted.takes.saturating_add(whole.bytes.len()))?;
         let _taken = if admitted.takes < UNCOUNTED { None } else { Some(room.reserve(admitted.takes)?) };

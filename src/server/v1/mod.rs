@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::app::{App, OfCaller};
 use super::arrival::Coming;
 use super::body::{self, LONG_CONVERSION, UNCOUNTED, long};
-use super::call::Call;
+use super::call::{Call, takes_tensors};
 use super::room::{Room, Taken};
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
@@ -195,6 +195,7 @@ async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) ->
 
 /// Reads a body. Its elements are read last: by then it is known that the model takes such tensors, and that there is room.
 fn decode(body: &[u8], model: &Model, room: &Room) -> Result<Read, Refusal> {
+    takes_tensors(model)?;
     // What is written row by row is put together by inputs, in as many bytes again.
     let _texts = if body.len() < UNCOUNTED { None } else { Some(room.reserve(body.len())?) };
     let signature = model.signature();

@@ -28,7 +28,7 @@ use super::Options;
 use super::app::{App, Asked, OfCaller};
 use super::arrival::{Came, Coming};
 use super::body::{self, LONG_CONVERSION, UNCOUNTED, long};
-use super::call::Called;
+use super::call::{Called, takes_tensors};
 use super::quick::Through;
 use super::room::{Room, Taken};
 use super::status::{JSON, Refusal};
@@ -174,6 +174,7 @@ fn json_length(headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
 
 /// Reads a body. Its elements are read last: by then it is known that the model takes such tensors, and that there is room.
 fn decode(body: &[u8], json: Option<usize>, model: &Model, room: &Room) -> Result<Read, Refusal> {
+    takes_tensors(model)?;
     let signature = model.signature();
     if let Some(read) = decode_apart(body, json, signature, room) {
         return Ok(read);
