@@ -523,7 +523,9 @@ async fn configuration_and_statistics_are_told_as_triton_s_clients_read_them() {
         let config = server.get(path).await.json();
         assert_eq!((&config["name"], &config["max_batch_size"]), (&json!("m"), &json!(8)), "{path}");
         assert_eq!(config["input"], json!([{"name": "x", "data_type": "TYPE_FP32", "dims": [1]}]));
-        assert_eq!(config["dynamic_batching"]["max_queue_delay_microseconds"], json!(10_000_000));
+        assert_eq!(config["dynamic_batching"]["max_queue_delay_microseconds"], json!(0));
+        assert_eq!(config["parameters"]["max_latency_ms"]["string_value"], json!("10000"));
+        assert_eq!(config["version_policy"]["specific"]["versions"], json!([9, 10]));
     }
     for rows in [3, 3, 1] {
         server.infer(&request(Value::from(vec![1; rows]))).await.json();
@@ -538,6 +540,7 @@ async fn configuration_and_statistics_are_told_as_triton_s_clients_read_them() {
     let sizes: Vec<_> = stats["batch_stats"].as_array().unwrap().iter().map(|size| &size["batch_size"]).collect();
     assert_eq!(sizes, [&json!(1), &json!(3)]);
     assert_eq!(stats["inference_stats"]["success"]["count"], json!(3));
+    assert_eq!(stats["inference_stats"]["fail"]["count"], json!(0), "what was wrong met no model");
     let index = server.ask(Method::POST, "/v2/repository/index", Some("{}".into())).await.json();
     let version = |v: &str| json!({"name": "m", "version": v, "state": "READY", "reason": ""});
     let listed = index.as_array().unwrap();

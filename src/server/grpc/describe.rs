@@ -44,7 +44,7 @@ pub(super) fn metadata(registry: &Registry, model: &Model) -> ModelMetadataRespo
 }
 
 /// As `v2::description` has it in JSON.
-pub(super) fn config(model: &Model) -> ModelConfig {
+pub(super) fn config(registry: &Registry, model: &Model) -> ModelConfig {
     let (spec, signature) = (model.spec(), model.signature());
     let is_plain = signature.inputs.iter().chain(&signature.outputs).all(|spec| spec.rows == Rows::Axis(0));
     let max_batch_size = if is_plain { whole(spec.max_batch_rows.get()) } else { 0 };
@@ -63,12 +63,12 @@ pub(super) fn config(model: &Model) -> ModelConfig {
     let latency = ModelParameter { string_value: format!("{}", spec.max_latency.as_secs_f64() * 1e3) };
     let batching = ModelDynamicBatching {
         preferred_batch_size: spec.allowed_batch_sizes.iter().map(whole).collect(),
-        max_queue_delay_microseconds: u64::try_from(spec.max_latency.as_micros()).unwrap_or(u64::MAX),
+        max_queue_delay_microseconds: 0,
         preserve_ordering: false,
         priority_levels: Priority::LOWEST.level().into(),
         default_priority_level: Priority::DEFAULT.level().into(),
     };
-    let versions = vec![model.version().parse().unwrap_or(1)];
+    let versions = registry.versions(model.name()).iter().map(|version| version.parse().unwrap_or(1)).collect();
     ModelConfig {
         name: model.name().to_owned(),
         platform: model.platform().to_owned(),

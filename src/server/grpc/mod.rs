@@ -231,7 +231,7 @@ impl Desk {
             }
             Rpc::ModelConfig => {
                 let ModelConfigRequest { name, version } = decoded(asked)?;
-                framed(&ModelConfigResponse { config: Some(describe::config(&*model(&name, &version)?)) })
+                framed(&ModelConfigResponse { config: Some(describe::config(registry, &*model(&name, &version)?)) })
             }
             Rpc::ModelStatistics => {
                 let ModelStatisticsRequest { name, version } = decoded(asked)?;

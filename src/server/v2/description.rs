@@ -3,7 +3,7 @@
 //! Source: the extensions of the Open Inference Protocol v2 for model configuration and statistics
 //! (<https://github.com/triton-inference-server/server/tree/main/docs/protocol>). Batch sizes and counts of inferences are rows.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -17,11 +17,11 @@ use crate::server::app::{App, Named, json as answer};
 use crate::tensor::DataType;
 
 /// `GET /v2/models/{model}[/versions/{version}]/config`
-pub(in crate::server) async fn config(Named(model): Named) -> Response {
-    answer(StatusCode::OK, &config_of(&model))
+pub(in crate::server) async fn config(State(app): State<App>, Named(model): Named) -> Response {
+    answer(StatusCode::OK, &config_of(&model, &app.registry.versions(model.name())))
 }
 
-fn config_of(model: &Model) -> Value {
+fn config_of(model: &Model, versions: &[String]) -> Value {
     let (spec, signature) = (model.spec(), model.signature());
     // A client adds the batch axis in front where there is a batch size, so that is 0 where rows are anywhere else.
     let is_plain = signature.inputs.iter().chain(&signature.outputs).all(|spec| spec.rows == Rows::Axis(0));
@@ -30,12 +30,11 @@ fn config_of(model: &Model) -> Value {
         let dims = &spec.wire_shape()[usize::from(is_plain)..];
         json!({"name": &*spec.name, "data_type": data_type(spec.datatype), "dims": dims})
     };
-    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let mut config = json!({
         "name": model.name(),
         "platform": model.platform(),
         "backend": "uncork",
-        "version_policy": {"specific": {"versions": [version(model)]}},
+        "version_policy": {"specific": {"versions": versions.iter().map(|version| version.parse().unwrap_or(1u64)).collect::<Vec<_>>()}},
         "max_batch_size": max_batch_size,
         "input": signature.inputs.iter().map(tensor).collect::<Vec<_>>(),
         "output": signature.outputs.iter().map(tensor).collect::<Vec<_>>(),
@@ -45,17 +44,14 @@ fn config_of(model: &Model) -> Value {
     if max_batch_size > 1 {
         config["dynamic_batching"] = json!({
             "preferred_batch_size": spec.allowed_batch_sizes.iter().collect::<Vec<_>>(),
-            "max_queue_delay_microseconds": micros(spec.max_latency),
+            // How long a batch is held is found out anew for each, and set nowhere.
+            "max_queue_delay_microseconds": 0,
             "preserve_ordering": false,
             "priority_levels": Priority::LOWEST.level(),
             "default_priority_level": Priority::DEFAULT.level(),
         });
     }
     config
-}
-
-fn version(model: &Model) -> u64 {
-    model.version().parse().unwrap_or(1)
 }
 
 fn kind(device: Device) -> &'static str {

@@ -296,7 +296,10 @@ impl Inner {
                     out.end = End::Fine;
                     Said::Outputs(outputs)
                 }
-                Err(error) => Said::Error(error),
+                Err(error) => {
+                    out.why = format!("{}, and {error}", out.why);
+                    Said::Error(error)
+                }
             },
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Said::Another(words()),
             // Whoever set this server up is to blame, and no row.
