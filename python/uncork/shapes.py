@@ -185,7 +185,12 @@ class LitServe(Foreign):
         """What `decode_request` makes of the JSON; with the context that goes along."""
         context: dict[str, Any] = {}
         request = parse(body)
-        return self._own("decode_request", self._validated(request) if self._validated else request, context), context
+        if self._validated:
+            try:
+                request = self._validated(request)
+            except ValueError as error:  # as of pydantic, which FastAPI answers so
+                raise Refused(str(error), 422) from error
+        return self._own("decode_request", request, context), context
 
     def called(self, rows: list[Any]) -> Any:
         """All at once where the class takes batches, else one by one."""

@@ -78,7 +78,7 @@ class Api(ls.LitAPI):
             two, zero, word = worker.ask(b'{"x": 2}', b'{"x": 0}', b'{"x": "a"}')
             self.assertEqual(two, ({}, b'{"y":0.5}'))
             self.assertEqual(zero[0], {"status": 500})
-            self.assertEqual(word[0], {"status": 400})
+            self.assertEqual(word[0], {"status": 422}, "as FastAPI has it")
             self.assertIn(b"valid number", word[1])
 
     def test_a_response_keeps_its_type_and_status(self):
