@@ -309,10 +309,10 @@ fn people_get_a_table_two_plots_who_won_and_what_the_caps_cost() {
     assert!(out.contains(" wins: ") && out.contains(" % of the optimum"), "{out}");
     let flat = out.replace('\n', " ");
     assert!(
-        flat.contains("With cork the caps cost ") && flat.contains("with 75 ms instead of 50 it would be"),
+        flat.contains("With cork the caps cost ") && flat.contains(" % with batches of 192 instead of 128 rows, "),
         "{out}"
     );
-    assert!(flat.contains("with batches of 192 instead of 128 rows"), "{out}");
+    assert!(flat.contains(" % with 2 runners instead of 1.") && !flat.contains("75 ms"), "{out}");
 
     let (_, calm, _) = simulate("--poisson 3000 --for 2");
     assert!(calm.contains("The caps cost nothing here: cork refuses no request and answers none late."), "{calm}");
@@ -352,6 +352,64 @@ fn a_server_that_is_too_slow_for_its_cap_is_told_as_such() {
     let advice = out.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = "A batch of one row takes 60.7 ms on average, which is, with the way back, beyond the cap of 50 ms: no number of runners helps.";
     assert!(advice.contains(expected), "{advice}");
+}
+
+/// What a model that takes 8.2 + 2·n ms is told in one line, in batches of so many rows under such a cap.
+fn advice(words: &str, cap: &str, batch: &str) -> String {
+    let server = ["--base-ms", "8", "--per-row-ms", "2", "--max-latency-ms", cap, "--max-batch-size", batch];
+    let words: Vec<&str> = words.split_whitespace().chain(server).collect();
+    let (code, out, err) = simulate_with(Path::new("."), &words, b"");
+    assert_eq!((code, err.as_str()), (0, ""), "{words:?}");
+    out.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn what_is_advised_was_tried_and_helps() {
+    let told = advice("--poisson 100 --for 10s", "10.5", "16");
+    assert!(told.contains("; it would be ") && told.contains(" % with 15.75 ms instead of 10.5, "), "{told}");
+    assert!(told.contains(" % with 2 runners instead of 1."), "{told}");
+    assert!(!told.contains("batches of 24"), "a batch of one is all that is in time: {told}");
+    let told = advice("--poisson 1 --for 400s --stragglers 0.05:50 --runners 8", "100", "16");
+    assert!(told.contains("half as much latency again, larger batches or one runner more would not help."), "{told}");
+    assert!(!told.contains("more runners"), "{told}");
+    let told = advice("--poisson 4000 --for 1s", "3600000", "65536");
+    assert!(!told.contains("98304") && !told.contains("5400000"), "no flag takes as much: {told}");
+}
+
+#[test]
+fn what_nothing_helps_is_told_as_such() {
+    let told = advice("--poisson 20 --for 2s --rows 16", "30", "16");
+    assert!(told.contains("not even a request of 16 rows is in time"), "{told}");
+    assert!(
+        told.contains("A request of 16 rows takes 40.2 ms on average") && told.contains("no number of runners"),
+        "{told}"
+    );
+    let told = advice("--poisson 20 --for 2s --rows 1..16", "30", "16");
+    assert!(
+        told.contains("Requests of more than 10 rows take longer than the cap: no number of runners helps them."),
+        "{told}"
+    );
+    let told = advice("--poisson 20 --for 2s --hurried 0.45:9", "100", "16");
+    let expected =
+        "No number of runners meets a deadline of 9 ms: a batch of one row takes 10.2 ms, the way back aside.";
+    assert!(told.contains(expected), "{told}");
+    assert!(!advice("--poisson 90 --for 2s --hurried 0.45:20", "100", "16").contains("No number of runners"));
+}
+
+#[test]
+fn requests_are_told_by_the_time_in_which_they_came() {
+    let told = advice("--uniform 100000 --for 0.5", "1000", "1");
+    assert!(told.contains("requests in 0.5 s, 99,998 a second"), "answers take longer: {told}");
+    assert!(told.contains("on time over the 0.5 s") && told.contains("caps: 1000 ms, 1 row;"), "{told}");
+    let nobody = advice("--poisson 20 --for 2s", "5", "16");
+    assert!(!nobody.contains("latency of the answers"), "there are none: {nobody}");
+}
+
+#[test]
+fn a_rate_without_a_process_is_told_of_those_that_there_are() {
+    assert_refused(simulate("--rate 100 --for 3"), &["'100' for '--rate <R>'", "--poisson 100", "--uniform 100"]);
+    let (_, help, _) = simulate_with(Path::new("."), &["--help"], b"");
+    assert!(!help.contains("--rate") && help.contains("GROUPS a second of SIZE requests"), "{help}");
 }
 
 #[test]

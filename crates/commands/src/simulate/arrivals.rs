@@ -97,13 +97,16 @@ struct Kind {
     #[arg(value_parser = values::rates(values::time(LENGTH)))]
     quiet_then_burst: Option<Rates<Duration>>,
 
-    /// Groups of requests that come together, each spread evenly over SPREAD (0)
+    /// GROUPS a second of SIZE requests that come together, each group spread evenly over SPREAD (0)
     #[arg(long, value_name = "GROUPSxSIZE[:SPREAD]", value_parser = values::groups, allow_hyphen_values = true)]
     fan_out: Option<Groups>,
 
     /// N clients that wait for an answer, think for --think-ms, and ask again
     #[arg(long, value_name = "N", value_parser = values::callers(), allow_hyphen_values = true)]
     closed_loop: Option<usize>,
+
+    #[arg(long = "rate", hide = true, value_name = "R", value_parser = values::no_rate, allow_hyphen_values = true)]
+    _rate: Option<std::convert::Infallible>,
 }
 
 impl Flags {

@@ -30,7 +30,7 @@ impl Clairvoyant {
         if !load.is_open() {
             return Clairvoyant::Unknown("clients that wait for answers send other requests to each policy");
         }
-        if !load.has_unit_rows() {
+        if load.most_rows() > 1 {
             return Clairvoyant::Unknown("with requests of several rows it is not computed");
         }
         if !service.changes.is_empty() {

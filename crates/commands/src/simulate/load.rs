@@ -118,20 +118,44 @@ impl Load {
         !matches!(self, Load::Clients { .. })
     }
 
-    /// Whether every request has one row.
-    pub(super) fn has_unit_rows(&self) -> bool {
+    /// The fewest and the most rows of a request.
+    fn rows(&self) -> (usize, usize) {
+        let ends = |all: &mut dyn Iterator<Item = usize>| {
+            all.fold((usize::MAX, 1), |(least, most), rows| (least.min(rows), most.max(rows)))
+        };
+        let of = |variety: &Variety| if variety.rows.is_empty() { vec![1] } else { variety.rows.clone() };
         match self {
-            Load::Trace(arrivals) => arrivals.iter().all(|a| a.rows == 1),
-            _ => self.varieties().all(|variety| variety.rows.iter().all(|rows| *rows == 1)),
+            Load::Trace(arrivals) => ends(&mut arrivals.iter().map(|a| a.rows)),
+            _ => ends(&mut self.varieties().flat_map(of)),
+        }
+    }
+
+    /// The fewest rows of a request.
+    pub(super) fn least_rows(&self) -> usize {
+        self.rows().0
+    }
+
+    /// The most rows of a request.
+    pub(super) fn most_rows(&self) -> usize {
+        self.rows().1
+    }
+
+    /// Deadlines of their own that some requests have.
+    fn own_deadlines(&self) -> Box<dyn Iterator<Item = Duration> + '_> {
+        match self {
+            Load::Trace(arrivals) => Box::new(arrivals.iter().filter_map(|a| a.within)),
+            _ => Box::new(self.varieties().flat_map(|variety| &variety.within).map(|(_, own)| *own)),
         }
     }
 
     /// Whether some request has a deadline before that of the cap.
     pub(super) fn has_own_deadlines(&self, max_latency: Duration) -> bool {
-        match self {
-            Load::Trace(arrivals) => arrivals.iter().any(|a| a.within.is_some_and(|own| own < max_latency)),
-            _ => self.varieties().flat_map(|variety| &variety.within).any(|(_, own)| *own < max_latency),
-        }
+        self.own_deadlines().any(|own| own < max_latency)
+    }
+
+    /// The latest of the deadlines that requests have of their own before this one, in time from their arrival.
+    pub(super) fn latest_own_deadline(&self, before: Duration) -> Option<Duration> {
+        self.own_deadlines().filter(|own| *own < before).max()
     }
 
     fn varieties(&self) -> impl Iterator<Item = &Variety> {

@@ -1,7 +1,7 @@
 //! What is printed of models that share their runners.
 
 use super::plan::Subject;
-use super::report::{Report, batch_time, disturbances, runners, servers_own};
+use super::report::{Report, batch_time, disturbances, rate, runners, servers_own};
 use crate::layout::{self, grouped, listed, millis, ms, percent};
 use uncork_sim::Outcome;
 
@@ -12,11 +12,10 @@ pub(super) fn heading(report: &Report<'_>, width: usize) -> String {
     let head = ["model", "requests", "a second", "load", "share", "a batch takes", "max ms", "max rows"];
     let mut lines = vec![head.map(str::to_owned).to_vec()];
     for (model, outcome) in plan.models.iter().zip(first) {
-        let rate = outcome.offered as f64 / outcome.span.as_secs_f64();
         lines.push(vec![
             model.name.clone(),
             grouped(outcome.offered),
-            grouped(rate.round() as u64),
+            rate(outcome.offered, model.load.length()).map_or("–".into(), |rate| grouped(rate.round() as u64)),
             load(report, model, outcome).map_or("–".into(), |load| format!("{:.0}%", 100.0 * load)),
             format!("{:.0}%", 100.0 * share(report, model)),
             batch_time(plan, &model.service),
@@ -25,7 +24,7 @@ pub(super) fn heading(report: &Report<'_>, width: usize) -> String {
         ]);
     }
     let count = plan.models.len();
-    let title = format!("{count} models on {}, for {:.1} s", runners(plan), first[0].span.as_secs_f64());
+    let title = format!("{count} models on {}, for {:.1} s", runners(plan), plan.length().as_secs_f64());
     let mut parts = vec![title, String::new(), layout::table(&lines, 1, width)];
     parts.extend(servers_own(plan));
     let disturbed = |model: &Subject| {
@@ -93,7 +92,7 @@ pub(super) fn cost_of_sharing(report: &Report<'_>) -> String {
 /// The part of the runners' time that a model's requests would take in its best batches; unknown of clients that wait.
 fn load(report: &Report<'_>, model: &Subject, outcome: &Outcome) -> Option<f64> {
     let capacity = report.plan.capacity(model);
-    let rate = outcome.offered_rows as f64 / outcome.span.as_secs_f64();
+    let rate = rate(outcome.offered_rows, model.load.length())?;
     (model.load.is_open() && capacity > 0.0).then(|| rate / capacity)
 }
 

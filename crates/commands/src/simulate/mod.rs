@@ -156,17 +156,18 @@ impl Simulate {
     }
 }
 
-/// Runs every policy, and the clairvoyant where it is known. If there is one model and it is asked what the caps cost, also
-/// one policy with each cap raised: `cork`, or else the first. If there are several models, each alone too.
-fn simulate<'a>(plan: &'a Plan, rules: &[Rule], mut notes: Vec<String>, with_raised_caps: bool) -> Report<'a> {
+/// Runs every policy, and the clairvoyant where it is known. If there is one model and it is asked what may help, also one policy
+/// with each remedy: `cork`, or else the first. If there are several models, each alone too.
+fn simulate<'a>(plan: &'a Plan, rules: &[Rule], mut notes: Vec<String>, with_remedies: bool) -> Report<'a> {
     let judge = rules.iter().position(|rule| rule.name == "cork").unwrap_or(0);
     let mut runs: Vec<(&Rule, Plan)> = rules.iter().map(|rule| (rule, plan.clone())).collect();
     if plan.only().is_none() {
         let alone = |rule| plan.models.iter().map(move |model| (rule, plan.alone(model)));
         runs.extend(rules.iter().flat_map(alone));
-    } else if with_raised_caps {
-        runs.extend([plan.with_more_latency(), plan.with_larger_batches()].map(|plan| (&rules[judge], plan)));
     }
+    let (remedies, plans): (Vec<String>, Vec<Plan>) =
+        if with_remedies { plan.remedies() } else { Vec::new() }.into_iter().unzip();
+    runs.extend(plans.into_iter().map(|plan| (&rules[judge], plan)));
     let progress = Progress::new(runs.iter().map(|(rule, _)| rule.runs()).sum(), plan.length());
     let run = |(rule, plan): &(&Rule, Plan)| rule.run(plan, &progress);
     let (clairvoyant, done): (Clairvoyant, Vec<Ran>) =
@@ -181,6 +182,6 @@ fn simulate<'a>(plan: &'a Plan, rules: &[Rule], mut notes: Vec<String>, with_rai
     if plan.only().is_none() {
         results.iter_mut().for_each(|trial| trial.alone = others.by_ref().take(plan.models.len()).collect());
     }
-    let raised_caps = others.collect();
-    Report { plan, clairvoyant, results, notes, judge, raised_caps }
+    let remedies = remedies.into_iter().zip(others).collect();
+    Report { plan, clairvoyant, results, notes, judge, remedies }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::load::Load;
 use super::progress::{Progress, Watched};
+use super::values;
+use crate::layout::{ms, plural};
 use uncork_core::policy::{BatchSizes, Policy, kept_for_answering};
 use uncork_sim::{Model, Outcome, Scenario, Service, Several};
 
@@ -83,52 +85,70 @@ impl Plan {
         Plan { models: vec![subject.clone()], ..*self }
     }
 
-    /// With half as much latency again for every model.
-    pub(super) fn with_more_latency(&self) -> Plan {
-        let raised = |subject: &Subject| Subject { max_latency: more_latency(subject), ..subject.clone() };
-        Plan { models: self.models.iter().map(raised).collect(), ..*self }
-    }
-
-    /// With batches half as large again for every model.
-    pub(super) fn with_larger_batches(&self) -> Plan {
-        let raised = |subject: &Subject| {
-            let mut larger = Subject { max_batch: larger_batch(subject), ..subject.clone() };
-            if larger.service.sizes.largest().is_some_and(|size| size < larger.max_batch) {
-                let sizes = larger.service.sizes.iter().chain([larger.max_batch]).collect();
+    /// What may help a model that is alone, in words, and the plan with that: half as much latency again, batches half as large again,
+    /// and one runner more, as far as the flags take them.
+    pub(super) fn remedies(&self) -> Vec<(String, Plan)> {
+        let Some(model) = self.only() else { return Vec::new() };
+        let with = |model: Subject| Plan { models: vec![model], ..*self };
+        let (latency, batch, runners) =
+            (model.max_latency * 3 / 2, (model.max_batch * 3).div_ceil(2), self.runners + 1);
+        let mut remedies = Vec::new();
+        if latency <= values::LONGEST_LATENCY {
+            let words = format!("{} ms instead of {}", ms(latency), ms(model.max_latency));
+            remedies.push((words, with(Subject { max_latency: latency, ..model.clone() })));
+        }
+        if batch <= *values::BATCH.end() {
+            let mut larger = Subject { max_batch: batch, ..model.clone() };
+            if larger.service.sizes.largest().is_some_and(|size| size < batch) {
+                let sizes = larger.service.sizes.iter().chain([batch]).collect();
                 larger.service.sizes = BatchSizes::rising(sizes).unwrap_or_default(); // they rise: the new one is the largest
             }
-            larger
-        };
-        Plan { models: self.models.iter().map(raised).collect(), ..*self }
+            remedies.push((format!("batches of {batch} instead of {}", plural(model.max_batch, "row")), with(larger)));
+        }
+        if runners <= *values::RUNNERS.end() {
+            let words = format!("{runners} runners instead of {}", self.runners);
+            remedies.push((words, Plan { runners, models: self.models.clone(), ..*self }));
+        }
+        remedies
     }
 
     /// The most rows a second of this model that can be answered in time if it has every runner.
     pub(super) fn capacity(&self, subject: &Subject) -> f64 {
-        capacity(&subject.service, subject.max_latency, subject.max_batch, self.runners)
+        let most = subject.most_in_time(subject.max_latency);
+        if most < subject.load.least_rows() { 0.0 } else { speed(&subject.service, most, self.runners) }
+    }
+}
+
+impl Subject {
+    /// The most rows of a batch that is on average in time for a request that is due so soon after its arrival; 0 where none is.
+    pub(super) fn most_in_time(&self, due: Duration) -> usize {
+        let within = due.saturating_sub(kept_for_answering(self.max_latency));
+        most_within(&self.service, within, self.max_batch)
+    }
+
+    /// The mean time of a batch of so many rows.
+    pub(super) fn mean_time(&self, rows: usize) -> Duration {
+        self.service.time(rows).mul_f64(mean_factor(&self.service))
     }
 }
 
 /// The most rows a second that can be answered in time: by the largest batch within both caps, on every runner.
 pub(super) fn capacity(service: &Service, max_latency: Duration, max_batch: usize, runners: usize) -> f64 {
-    let factor = mean_factor(service);
     let within = max_latency - kept_for_answering(max_latency);
-    let in_time = |rows: &usize| service.time(*rows).mul_f64(factor) <= within;
-    let speed = |rows: usize| rows as f64 / service.time(rows).as_secs_f64() / factor;
-    let rows = (1..=max_batch).rev().find(in_time);
-    rows.map_or(0.0, |rows| speed(rows) * runners as f64)
+    speed(service, most_within(service, within, max_batch), runners)
+}
+
+fn most_within(service: &Service, within: Duration, max_batch: usize) -> usize {
+    let factor = mean_factor(service);
+    (1..=max_batch).rev().find(|&rows| service.time(rows).mul_f64(factor) <= within).unwrap_or(0)
+}
+
+/// Rows a second in batches of so many.
+fn speed(service: &Service, rows: usize, runners: usize) -> f64 {
+    if rows == 0 { 0.0 } else { rows as f64 / service.time(rows).as_secs_f64() / mean_factor(service) * runners as f64 }
 }
 
 /// How much longer than base + rows · per_row batches take on average, changes in mid-run aside.
 pub(super) fn mean_factor(service: &Service) -> f64 {
     1.0 + service.straggle_share * (service.straggle_factor - 1.0)
-}
-
-/// The latency cap and half of it.
-pub(super) fn more_latency(subject: &Subject) -> Duration {
-    subject.max_latency * 3 / 2
-}
-
-/// The batch cap and half of it.
-pub(super) fn larger_batch(subject: &Subject) -> usize {
-    (subject.max_batch * 3).div_ceil(2)
 }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::clairvoyant::Clairvoyant;
 use super::load::Load;
 use super::mix;
-use super::plan::{Plan, Subject, larger_batch, more_latency};
-use crate::layout::{grouped, listed, millis, ms, percent, table, wrap};
+use super::plan::{Plan, Subject};
+use crate::layout::{grouped, listed, millis, ms, percent, plural, table, wrap};
 use crate::plot;
 use uncork_core::policy::kept_for_answering;
 use uncork_sim::{Class, Outcome, Service};
@@ -17,6 +17,8 @@ use uncork_sim::{Class, Outcome, Service};
 /// On-time counts and latencies that differ by less, as a share, are taken as equal.
 const EQUAL: f64 = 0.0005;
 const EQUAL_LATENCY: f64 = 0.005;
+/// What leaves more than this part of what is lost is no remedy.
+const NO_HELP: f64 = 0.95;
 
 /// All that came of a simulation.
 pub(super) struct Report<'a> {
@@ -28,8 +30,8 @@ pub(super) struct Report<'a> {
     pub(super) notes: Vec<String>,
     /// The one of them that shows what the caps, or the neighbours, cost.
     pub(super) judge: usize,
-    /// That one with half as much latency again, and with batches half as large again; or nothing.
-    pub(super) raised_caps: Vec<Outcome>,
+    /// That one with what may help, in words; or nothing.
+    pub(super) remedies: Vec<(String, Outcome)>,
 }
 
 /// What came of one policy.
@@ -161,25 +163,27 @@ impl Report<'_> {
     }
 
     fn heading(&self, model: &Subject) -> String {
-        let Outcome { offered, span, .. } = &self.results[0].outcomes[0];
-        let seconds = span.as_secs_f64();
+        let offered = self.results[0].outcomes[0].offered;
+        let seconds = self.plan.length().as_secs_f64();
         let load = match &model.load {
             Load::Clients { clients, think, .. } => {
                 format!("{clients} clients that think for {} ms, for {seconds:.1} s", ms(*think))
             }
             _ => {
-                let rate = *offered as f64 / seconds;
-                format!("{} requests in {seconds:.1} s, {} a second", grouped(*offered), grouped(rate.round() as u64))
+                let rate = rate(offered, self.plan.length()).map_or("–".into(), |rate| grouped(rate.round() as u64));
+                let requests = if offered == 1 { "request" } else { "requests" };
+                format!("{} {requests} in {seconds:.1} s, {rate} a second", grouped(offered))
             }
         };
-        let capacity = match self.plan.capacity(model) {
-            0.0 => "not even a batch of one row is in time".to_owned(),
-            rows => format!("at most {} rows a second in time", grouped(rows.round() as u64)),
+        let capacity = match (self.plan.capacity(model), model.load.least_rows()) {
+            (0.0, 1) => "not even a batch of one row is in time".to_owned(),
+            (0.0, least) => format!("not even a request of {least} rows is in time"),
+            (rows, _) => format!("at most {} rows a second in time", grouped(rows.round() as u64)),
         };
         let mut lines = vec![
             load,
             format!("{}, {} for n rows: {capacity}", runners(self.plan), batch_time(self.plan, &model.service)),
-            format!("caps: {} ms, {} rows; {}", ms(model.max_latency), model.max_batch, start(self.plan)),
+            format!("caps: {} ms, {}; {}", ms(model.max_latency), plural(model.max_batch, "row"), start(self.plan)),
         ];
         lines.extend(servers_own(self.plan));
         let kept = kept_for_answering(model.max_latency);
@@ -266,9 +270,12 @@ impl Report<'_> {
         let label = rows.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
         let columns = width.saturating_sub(label + 3).max(20);
         let line = |name: &str, bars: String| format!("{name:<label$} ▕{bars}▏");
-        let seconds = rows[0].1.span.as_secs_f64();
+        let seconds = self.plan.length().as_secs_f64();
         let mut lines = vec![format!("on time over the {seconds:.1} s (a full bar: all)")];
         lines.extend(rows.iter().map(|(name, outcome, _)| line(name, plot::on_time(outcome, columns))));
+        if rows.iter().all(|(_, outcome, _)| outcome.answers() == 0) {
+            return lines.join("\n");
+        }
         // Each model's latencies are told in parts of its own cap.
         let slowest = rows.iter().map(|(_, outcome, cap)| outcome.latency(0.999).as_secs_f64() / cap);
         let longest = slowest.fold(0.0, f64::max).max(1e-6);
@@ -329,9 +336,11 @@ impl Report<'_> {
         format!("{name} wins: {done}; {against}.")
     }
 
-    /// What the two caps refuse, and what raising each by half would change.
+    /// What the two caps refuse, and what would help.
     fn cost_of_caps(&self, model: &Subject) -> Option<String> {
-        let [longer, larger] = &self.raised_caps[..] else { return None };
+        if self.remedies.is_empty() {
+            return None;
+        }
         let Trial { policy, outcomes, .. } = &self.results[self.judge];
         let now = &outcomes[0];
         let lost = |outcome: &Outcome| 100.0 * (1.0 - outcome.on_time as f64 / outcome.offered.max(1) as f64);
@@ -340,35 +349,65 @@ impl Report<'_> {
         }
         let part = |part: u64| 100.0 * part as f64 / now.offered.max(1) as f64;
         if self.plan.capacity(model) == 0.0 {
-            let (alone, cap) = (ms(model.service.time(1)), ms(model.max_latency));
+            let (rows, cap) = (model.load.least_rows(), ms(model.max_latency));
+            let (batch, alone) = (batch_of(rows), ms(model.mean_time(rows)));
             return Some(format!(
-                "A batch of one row takes {alone} ms on average, which is, with the way back, beyond the cap of {cap} ms: no number of runners helps. Raise \
-                 the cap, or make the model faster."
+                "A {batch} takes {alone} ms on average, which is, with the way back, beyond the cap of {cap} ms: no number of runners helps. \
+                 Raise the cap, or make the model faster."
             ));
         }
         let mut sentence = format!(
-            "With {policy} the caps cost {:.2} % of the requests ({:.2} % refused, {:.2} % late); with {} ms instead of {} \
-             it would be {:.2} %, with batches of {} instead of {} rows {:.2} %",
+            "With {policy} the caps cost {:.2} % of the requests ({:.2} % refused, {:.2} % late)",
             lost(now),
             part(now.shed),
             part(now.late),
-            ms(more_latency(model)),
-            ms(model.max_latency),
-            lost(longer),
-            larger_batch(model),
-            model.max_batch,
-            lost(larger),
         );
+        let helps = self.remedies.iter().filter(|(_, outcome)| lost(outcome) < NO_HELP * lost(now));
+        let helps: Vec<String> = helps.map(|(words, outcome)| format!("{:.2} % with {words}", lost(outcome))).collect();
+        sentence += &match helps.is_empty() {
+            true => "; half as much latency again, larger batches or one runner more would not help".to_owned(),
+            false => format!("; it would be {}", helps.join(", ")),
+        };
         let lost_requests = |class: &Class| class.counts.late + class.counts.shed;
         let hurried: u64 = now.classes().filter(|class| class.hurried).map(|class| lost_requests(&class)).sum();
         let part = 100.0 * hurried as f64 / (now.late + now.shed) as f64;
         if part > 50.0 {
             sentence += &format!("; {part:.0} % of those that are lost had deadlines of their own");
-        } else if lost(longer).min(lost(larger)) > 0.8 * lost(now) {
-            sentence += ": more runners or a faster model would help more";
         }
-        Some(sentence + ".")
+        sentence.push('.');
+        sentence.extend(self.never_in_time(model));
+        Some(sentence)
     }
+
+    /// Which requests nothing helps, however many runners there are.
+    fn never_in_time(&self, model: &Subject) -> Vec<String> {
+        let (least, kept) = (model.load.least_rows(), kept_for_answering(model.max_latency));
+        let time = model.mean_time(least);
+        let (most, largest) = (model.most_in_time(model.max_latency), model.load.most_rows());
+        let deadline = model.load.latest_own_deadline(time + kept).map(|own| {
+            let (own, batch, time) = (ms(own), batch_of(least), ms(time));
+            format!(
+                " No number of runners meets a deadline of {own} ms: a {batch} takes {time} ms, the way back aside."
+            )
+        });
+        let size = (largest > most).then(|| {
+            format!(
+                " Requests of more than {} take longer than the cap: no number of runners helps them.",
+                plural(most, "row")
+            )
+        });
+        deadline.into_iter().chain(size).collect()
+    }
+}
+
+/// Requests a second, where they take any time to arrive.
+pub(super) fn rate(requests: u64, length: Duration) -> Option<f64> {
+    (!length.is_zero()).then(|| requests as f64 / length.as_secs_f64())
+}
+
+/// `batch of one row`
+fn batch_of(rows: usize) -> String {
+    if rows == 1 { "batch of one row".into() } else { format!("request of {rows} rows") }
 }
 
 fn has_classes(outcome: &Outcome) -> bool {

@@ -5,6 +5,13 @@ use std::time::Duration;
 
 pub(crate) use crate::values::{Reader, count, number, time};
 
+/// No flag: whoever writes it is told of those that there are.
+pub(crate) fn no_rate(rate: &str) -> Result<std::convert::Infallible, String> {
+    Err(format!(
+        "requests arrive in some way: --poisson {rate} for independent ones, --uniform {rate} for equal gaps; --help has more"
+    ))
+}
+
 /// Requests a second that make sense: from one in twenty minutes to what no network card delivers.
 pub(crate) const RATE: RangeInclusive<f64> = 0.001..=10_000_000.0;
 /// How many times as long a batch may take.
@@ -13,6 +20,13 @@ pub(crate) const FACTOR: RangeInclusive<f64> = 0.01..=100.0;
 pub(crate) const AT: RangeInclusive<f64> = 0.0..=1e10;
 /// A simulated run takes at most a year.
 pub(crate) const LENGTH: RangeInclusive<f64> = 0.001..=31_536_000.0;
+
+/// Rows of a batch or of a request.
+pub(crate) const BATCH: RangeInclusive<usize> = 1..=65_536;
+/// Batches that may run at once.
+pub(crate) const RUNNERS: RangeInclusive<usize> = 1..=1024;
+/// The largest cap on a latency.
+pub(crate) const LONGEST_LATENCY: Duration = Duration::from_secs(3600);
 
 /// Times in milliseconds are at most an hour.
 const HOUR_MS: f64 = 3_600_000.0;
@@ -42,12 +56,12 @@ pub(crate) fn think() -> impl Reader<Duration> {
 
 /// Rows of a batch or of a request.
 pub(crate) fn batch() -> impl Reader<usize> {
-    count(1..=65_536)
+    count(BATCH)
 }
 
 /// Batches that may run at once.
 pub(crate) fn runners() -> impl Reader<usize> {
-    count(1..=1024)
+    count(RUNNERS)
 }
 
 /// How much of its pool a model may count on, beside its neighbours.
