@@ -29,7 +29,7 @@ pub enum RawError {
         found: usize,
     },
     /// Too many or too few byte strings.
-    #[error("shape {} has {expected} elements, but {found} whole ones are given", Dims(shape))]
+    #[error("shape {} has {expected} elements, but {found} whole ones are given{}", Dims(shape), beyond(*left))]
     Strings {
         /// The tensor's shape.
         shape: Vec<usize>,
@@ -37,10 +37,20 @@ pub enum RawError {
         expected: usize,
         /// Whole ones that are given.
         found: usize,
+        /// Bytes behind those that are no whole one.
+        left: usize,
     },
     /// A shape that no tensor has.
     #[error("{0}")]
     Tensor(#[from] TensorError),
+}
+
+fn beyond(left: usize) -> String {
+    match left {
+        0 => String::new(),
+        1 => ", and 1 byte behind them is none".to_owned(),
+        left => format!(", and {left} bytes behind them are none"),
+    }
 }
 
 /// Reads `bytes` as the elements of a tensor of `shape`.
@@ -90,7 +100,7 @@ fn strings(mut bytes: &[u8], count: usize, shape: &[usize]) -> Result<Data, RawE
         (found, bytes) = (found + 1, rest);
     }
     if found != count || !bytes.is_empty() {
-        return Err(RawError::Strings { shape: shape.to_vec(), expected: count, found });
+        return Err(RawError::Strings { shape: shape.to_vec(), expected: count, found, left: bytes.len() });
     }
     Ok(Data::Bytes(strings))
 }
@@ -174,7 +184,12 @@ mod tests {
     fn lengths_that_lie_take_no_memory_and_are_told() {
         let lie = [255, 255, 255, 255, b'a'];
         let error = read(&lie, DataType::Bytes, &[1_000_000_000]).unwrap_err().to_string();
-        assert_eq!(error, "shape [1000000000] has 1000000000 elements, but 0 whole ones are given");
+        assert_eq!(
+            error,
+            "shape [1000000000] has 1000000000 elements, but 0 whole ones are given, and 5 bytes behind them are none"
+        );
+        let error = read(b"\x02\0\0\0abc", DataType::Bytes, &[1, 1]).unwrap_err().to_string();
+        assert_eq!(error, "shape [1, 1] has 1 elements, but 1 whole ones are given, and 1 byte behind them is none");
         let error = read(&[0; 7], DataType::Fp32, &[1, 2]).unwrap_err().to_string();
         assert_eq!(error, "shape [1, 2] of FP32 takes 8 bytes, but 7 are given");
     }

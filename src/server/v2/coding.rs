@@ -2,13 +2,14 @@
 //!
 //! Source: RFC 9110, section 8.4.1. `deflate` is what that says, zlib's format, and not the bare stream that some old clients send.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use flate2::Compression;
-use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use flate2::bufread::GzDecoder;
+use flate2::read::ZlibDecoder;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::StatusCode;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue};
@@ -74,7 +75,7 @@ impl Coding {
     pub(in crate::server) fn unpack(self, body: &Whole, most: usize, room: &Room) -> Result<Whole, Refusal> {
         let (packed, at) = (&body.bytes[..], body.at);
         match self {
-            Coding::Gzip => unpack(|| MultiGzDecoder::new(packed), at, said_by_gzip(packed), most, room),
+            Coding::Gzip => unpack(|| Members(GzDecoder::new(packed)), at, said_by_gzip(packed), most, room),
             Coding::Deflate => unpack(|| ZlibDecoder::new(packed), at, None, most, room),
         }
     }
@@ -164,6 +165,25 @@ fn said_by_gzip(packed: &[u8]) -> Option<usize> {
     Some(said).filter(|said| *said <= packed.len().saturating_mul(1032))
 }
 
+/// Unpacks gzip, one stream behind the other (RFC 1952, section 2.2), and says what stands there if not another one.
+struct Members<'a>(GzDecoder<&'a [u8]>);
+
+impl Read for Members<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let count = self.0.read(to)?;
+            let rest = *self.0.get_ref();
+            if count > 0 || to.is_empty() || rest.is_empty() {
+                return Ok(count);
+            }
+            if !rest.starts_with(&[0x1f, 0x8b]) {
+                return Err(io::Error::other(format!("behind its end it has {} bytes that are no gzip", rest.len())));
+            }
+            self.0 = GzDecoder::new(rest);
+        }
+    }
+}
+
 /// What the reader that `open` gives unpacks, which is `said` bytes long where nothing was said wrongly. Where it is not known how long it
 /// is, that is found out first, keeping nothing: memory that grew with it would be left behind at every step.
 fn unpack<R: Read>(
@@ -232,6 +252,11 @@ mod tests {
             assert_eq!(unpacked.bytes, text);
             let status = |most, room| coding.unpack(&packed, most, &Room::new(room)).unwrap_err().status().as_u16();
             assert_eq!((status(text.len() - 1, 1 << 20), status(1 << 20, 100_000)), (413, 503), "{coding:?}");
+            let refused = |bytes: Vec<u8>| coding.unpack(&whole(bytes), 1 << 20, &Room::new(1 << 20)).unwrap_err();
+            if coding == Coding::Gzip {
+                let told = refused([&packed.bytes[..], b"junk"].concat());
+                assert!(told.message().ends_with("behind its end it has 4 bytes that are no gzip"), "{told:?}");
+            }
             let cut = whole(packed.bytes[..packed.bytes.len() - 9].to_vec());
             assert_eq!(coding.unpack(&cut, 1 << 20, &Room::new(1 << 20)).unwrap_err().status().as_u16(), 400);
         }
