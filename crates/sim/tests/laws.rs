@@ -273,8 +273,8 @@ proptest! {
             for position in entries {
                 let entry = state.queue.get(position).expect("in range");
                 prop_assert!(forecast >= entry.deadline && forecast >= state.now, "{entry:?} would be answered at {forecast:?}");
-                // No later start and no longer batch than these can be meant: behind the whole queue, in a full batch.
-                let start = state.view().start_after(state.now, state.queue.rows() / state.max_batch + 1);
+                // No later start and no longer batch than these can be meant: behind a full batch for each other entry, in a full batch.
+                let start = state.view().start_after(state.now, state.queue.len());
                 let end = start + state.view().batch_time(state.max_batch);
                 prop_assert!(entry.deadline <= state.now || end > entry.deadline, "{entry:?}");
             }

@@ -1,4 +1,4 @@
-//! Two models on one pool: what is promised to the one whose callers are in a hurry.
+//! Several models on one pool: what is promised to those whose callers are in a hurry.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -113,6 +113,18 @@ fn a_model_that_is_hardly_asked_for_costs_another_few_of_its_callers() {
     let [(hurried, _), (busy, late)] = fates(&quick_beside_heavy(0.01, 0.7), 1);
     assert!(busy >= 98.0 && late == 0, "{busy:.1} %, {late} late");
     assert!(hurried >= 70.0, "{hurried:.1} %");
+}
+
+#[test]
+fn of_many_models_none_is_refused_for_what_the_others_might_take() {
+    // Ten of different speeds and caps ask for three quarters of two runners. Who is in the greatest hurry often finds all of them before it.
+    let setup = |i: usize| {
+        let slower = i as f64;
+        let (base_ms, per_row_ms) = (4.0 + slower, 0.5 + 0.1 * slower);
+        Setup { base_ms, per_row_ms, max_batch: 32, max_latency_ms: 80.0 + 20.0 * slower, load: 0.075 }
+    };
+    let fates = fates(&std::array::from_fn::<_, 10, _>(setup), 2);
+    assert!(fates.iter().all(|(on_time, late)| *on_time >= 97.5 && *late == 0), "{fates:.1?}");
 }
 
 #[test]

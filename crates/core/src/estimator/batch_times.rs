@@ -149,7 +149,7 @@ impl BatchTimes {
             let curve = if fit.is_line() { self.sizes.curve(fit.on_line()) } else { None };
             let sizes = || self.classes.iter().flatten().map(|sample| sample.rows);
             let (least, most) = (sizes().min().unwrap_or(rows), sizes().max().unwrap_or(rows));
-            self.fit = fit.curved(curve).overrunning(self.noise.overruns()).timed(least, most);
+            self.fit = fit.curved(curve).timed(least, most);
         }
         self.fit.set_noise(self.noise.factor());
     }

@@ -17,8 +17,6 @@ pub struct Fit {
     knowledge: Knowledge,
     /// Where the times are clearly no line.
     curve: Option<Arc<Curve>>,
-    /// The latest ratios above 1 of actual to predicted time, from least to greatest.
-    overruns: Option<Arc<[f64]>>,
     /// Rows of the smallest and the largest batch that this was learned from.
     timed: (usize, usize),
 }
@@ -48,15 +46,8 @@ const LONGEST: f64 = 3600.0;
 
 impl Fit {
     /// Before the first batch: every prediction is `None`.
-    pub const UNKNOWN: Fit = Fit {
-        base: 0.0,
-        per_row: 0.0,
-        noise: 1.0,
-        knowledge: Knowledge::Nothing,
-        curve: None,
-        overruns: None,
-        timed: (0, 0),
-    };
+    pub const UNKNOWN: Fit =
+        Fit { base: 0.0, per_row: 0.0, noise: 1.0, knowledge: Knowledge::Nothing, curve: None, timed: (0, 0) };
 
     /// A line through batches of different sizes: `base` and `per_row` in seconds, `noise` ≥ 1 as the factor by which a
     /// cautious prediction exceeds the mean. Values that are not finite or negative are taken as the nearest sound one.
@@ -103,20 +94,6 @@ impl Fit {
     #[must_use]
     pub fn timed_rows(&self) -> (usize, usize) {
         self.timed
-    }
-
-    /// The same, where the latest batches took these many times their due, from least to greatest.
-    pub(super) fn overrunning(self, ratios: Option<Arc<[f64]>>) -> Fit {
-        Fit { overruns: ratios, ..self }
-    }
-
-    /// Of the latest batches that took more than so many times their due, how many times it was when the first quarter of them
-    /// had ended; `None` if there was none.
-    #[must_use]
-    pub fn next_overrun(&self, ratio: f64) -> Option<f64> {
-        let ratios = self.overruns.as_ref()?;
-        let longer = &ratios[ratios.partition_point(|r| *r <= ratio)..];
-        longer.get(longer.len() / 4).copied()
     }
 
     /// Another noise factor.

@@ -1,7 +1,6 @@
 //! How far actual batch times scatter above their prediction: an online quantile of the residuals, and a margin made of it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use super::caution::{self, Answers, Caution};
 
@@ -22,15 +21,13 @@ pub(super) struct Noise {
     ratios: VecDeque<f64>,
     /// Of the ratios, at least 1.
     quantile: f64,
-    /// Those above 1, from least to greatest.
-    overruns: Option<Arc<[f64]>>,
     caution: Caution,
 }
 
 impl Noise {
     pub(super) fn new() -> Noise {
         let (ratios, caution) = (VecDeque::with_capacity(WINDOW), Caution::new());
-        Noise { ratios, quantile: FIRST_GUESS, overruns: None, caution }
+        Noise { ratios, quantile: FIRST_GUESS, caution }
     }
 
     /// z: what a prediction is to be multiplied by; at least 1.
@@ -43,19 +40,12 @@ impl Noise {
         1.0 + (self.quantile - 1.0) * times
     }
 
-    /// The latest ratios above 1, from least to greatest, as they were when the scatter was measured.
-    pub(super) fn overruns(&self) -> Option<Arc<[f64]>> {
-        self.overruns.clone()
-    }
-
     /// Measures the scatter anew. Costs a few microseconds.
     pub(super) fn measure(&mut self) {
         if self.ratios.len() >= ENOUGH {
             let mut sorted: Vec<f64> = self.ratios.iter().copied().collect();
             sorted.sort_unstable_by(f64::total_cmp);
             self.quantile = sorted[((sorted.len() - 1) as f64 * QUANTILE) as usize].max(1.0);
-            let above = sorted.partition_point(|ratio| *ratio <= 1.0);
-            self.overruns = Some(sorted[above..].into());
         }
     }
 
@@ -105,20 +95,6 @@ mod tests {
             noise.measure();
         }
         noise
-    }
-
-    #[test]
-    fn of_the_latest_batches_those_are_known_that_took_longer_than_expected() {
-        let mut noise = Noise::new();
-        assert_eq!(noise.overruns(), None);
-        for ratio in [1.5, 0.9, 3.0, 1.0, 1.1] {
-            noise.observe(ratio, Answers::default());
-        }
-        noise.measure();
-        assert_eq!(noise.overruns().as_deref(), Some(&[1.1, 1.5, 3.0][..]));
-        (0..WINDOW).for_each(|_| noise.observe(1.0, Answers::default()));
-        noise.measure();
-        assert_eq!(noise.overruns().as_deref(), Some(&[][..]), "long ago");
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Backlog {
         if self.all_refusals().is_none() {
             self.look_anew(now);
         }
-        self.within = self.within.max(entry.deadline.since(entry.arrival));
+        self.within = self.within.max(entry.given());
         let goes_on = |own: &Refusals| now.since(own.last) <= self.within;
         for (_, own) in Priority::all().zip(&mut self.refusals).filter(|(level, _)| *level >= entry.priority) {
             let first = own.filter(goes_on).map_or(now, |own| own.first);

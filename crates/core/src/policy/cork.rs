@@ -9,7 +9,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{BatchSizes, Decision, Entry, Policy, Queue, Reach, ReleaseReason, ShedReason, View};
+use super::queue::Ride;
+use super::{BatchSizes, Decision, Policy, Queue, Reach, ReleaseReason, ShedReason, View};
 use crate::estimator::{Fit, Instant, KnownCrowd, Turn};
 
 /// All holds for one batch together last no longer than this many α: an end to arrivals that each renew the hold, and to
@@ -226,17 +227,13 @@ fn oldest_in_time(start: Instant, view: &View<'_>, whole: usize) -> Option<(usiz
 fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> {
     let late = |(position, reach): (usize, Reach)| {
         let entry = view.queue.get(position)?;
-        let before = view.queue.rows_of(position);
-        if before + entry.rows <= view.max_batch {
+        let Ride { ahead, rows, full } = view.queue.ride(position, view.max_batch);
+        if ahead == 0 {
             return None; // it rides in the next batch, which the rules for the front of the queue judge
         }
-        let (mut ahead, mut rows) = (before / view.max_batch, before % view.max_batch + entry.rows);
-        if rows > view.max_batch {
-            (ahead, rows) = (ahead + 1, entry.rows);
-        }
-        let start = view.start_after(now, ahead);
-        let full = view.batch_time(view.max_batch);
-        let stands = full * STANDING <= entry.deadline.since(entry.arrival);
+        let start = view.start_behind(now, ahead, full);
+        let full = view.batch_time(full);
+        let stands = full * STANDING <= entry.given();
         let end = start + if stands { full } else { view.batch_time(rows) };
         (end > reach.due(now, entry)).then_some((Late { position, end }, start))
     };
@@ -253,13 +250,14 @@ fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> 
 /// has to be found while there is time: each caller's first behind the next batch is judged as if its own were full.
 fn crowds_others_out(now: Instant, view: &View<'_>) -> Option<(usize, Instant, Instant)> {
     let queue = view.queue;
-    let full = view.batch_time(view.max_batch);
     queue.heads_of_callers(queue.prefix(view.max_batch).0).find_map(|position| {
         let entry = queue.get(position)?;
-        let start = view.start_after(now, (queue.rows_of(position) + entry.rows - 1) / view.max_batch);
-        let is_late = start + full > entry.deadline;
+        let Ride { ahead, full, .. } = queue.ride(position, view.max_batch);
+        let start = view.start_behind(now, ahead, full);
+        let end = start + view.batch_time(full);
+        let is_late = end > entry.deadline;
         let at = is_late.then(|| queue.in_place_of(position, position))??;
-        Some((at, start + full, start))
+        Some((at, end, start))
     })
 }
 
@@ -282,8 +280,7 @@ fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>, late: u
     // Those who are less urgent have no say in it.
     let end_of_level = view.queue.level_end(0)?;
     let (next, last) = (view.queue.get(entries)?, view.queue.get(end_of_level - 1)?);
-    let within = |entry: &Entry| entry.deadline.since(entry.arrival);
-    if within(next) <= within(first) {
+    if next.given() <= first.given() {
         return None; // the first is in no greater hurry than the others, it has waited longer
     }
     let own = view.mean_batch_time(rows);

@@ -396,8 +396,7 @@ impl Dispatcher {
             }
             _ => (entries, reason),
         };
-        let has_a_chance =
-            |at: usize| view.queue.get(at).is_some_and(|e| view.batch_time(e.rows) <= e.deadline.since(e.arrival));
+        let has_a_chance = |at: usize| view.queue.get(at).is_some_and(|e| view.batch_time(e.rows) <= e.given());
         let retries = has_a_chance(entries.start);
         let alike = entries.clone().take_while(|&at| has_a_chance(at) == retries).count();
         let entries = entries.start..entries.start + alike;

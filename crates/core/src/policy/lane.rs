@@ -72,7 +72,7 @@ impl Demand {
             self.recent = self.faded(entry.arrival, memory) + entry.rows as f64;
             self.at = self.at.max(entry.arrival);
         }
-        let own = entry.deadline.since(entry.arrival);
+        let own = entry.given();
         // One caller in a great hurry is no reason to keep everybody's batches small.
         self.within = if own > self.within { own } else { self.within - (self.within - own).mul_f64(DEMAND_GAIN) };
     }
@@ -267,7 +267,7 @@ impl Lane {
         let service = Service { fit: self.times.fit(), sizes: &self.sizes, runners, max_batch };
         self.patience.observe(&entry, service);
         self.demand.arrived(&entry, memory);
-        self.backlog.arrived(entry.arrival, entry.deadline.since(entry.arrival));
+        self.backlog.arrived(entry.arrival, entry.given());
         // No batch is expected to have less rows than a request that waits: each would count as several ahead.
         let waits = if self.queue.is_empty() { 0 } else { self.demand.largest };
         self.demand.largest = waits.max(entry.rows);
@@ -291,7 +291,7 @@ impl Lane {
         self.rounds.refused();
         let refused: Vec<Entry> = self.queue.remove(entries).collect();
         // One caller in a great hurry does not make a queue too long.
-        let usual = refused.iter().filter(|entry| entry.deadline.since(entry.arrival) * 2 > self.demand.within);
+        let usual = refused.iter().filter(|entry| entry.given() * 2 > self.demand.within);
         usual.for_each(|entry| self.backlog.refused(now, entry));
         refused
     }

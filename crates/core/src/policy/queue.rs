@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::time::Duration;
 
 use super::caller::Holding;
 use super::{Caller, Priority};
@@ -26,6 +27,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// How long its caller gives from its arrival on.
+    pub(super) fn given(&self) -> Duration {
+        self.deadline.since(self.arrival)
+    }
+
     /// One row of the default priority, of nobody in particular.
     #[must_use]
     pub fn new(id: u64, arrival: Instant, deadline: Instant) -> Entry {
@@ -45,6 +51,20 @@ pub struct Queue {
     held: BTreeMap<(Priority, u64), Holding>,
     /// Rows that these were given.
     served: u64,
+}
+
+/// Batches that are looked at one by one to find out which one an entry will ride in.
+const LOOKED_AT: usize = 16;
+
+/// Where an entry will ride.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ride {
+    /// Batches that go before its own.
+    pub(super) ahead: usize,
+    /// Rows of its own batch up to it, its own among them.
+    pub(super) rows: usize,
+    /// Rows of a batch that is as full as it gets, on average.
+    pub(super) full: usize,
 }
 
 /// An entry, and the rows up to its end counted from the beginning of time: the rows of any prefix are a subtraction.
@@ -122,6 +142,26 @@ impl Queue {
             _ => self.entries.partition_point(fits),
         };
         (entries, self.rows_of(entries))
+    }
+
+    /// How the entry at `position` will ride, if batches have at most `max_rows` rows and no entry is cut. Of many batches the first few are looked at,
+    /// and the others are taken to be full: nobody is refused for batches that will not be.
+    pub(super) fn ride(&self, position: usize, max_rows: usize) -> Ride {
+        let before = self.rows_of(position);
+        let own = self.get(position).map_or(0, |entry| entry.rows);
+        // Where all have one row, batches are full.
+        let looked_at = if self.rows() == self.len() { 0 } else { LOOKED_AT };
+        let (mut from, mut ahead, mut rows) = (0, 0, 0);
+        while ahead < looked_at {
+            let end = self.prefix(rows + max_rows).0.max(from + 1);
+            if end > position {
+                break;
+            }
+            (from, ahead, rows) = (end, ahead + 1, self.rows_of(end));
+        }
+        let full = if ahead == 0 { max_rows } else { rows.div_ceil(ahead) };
+        let rest = before - rows;
+        Ride { ahead: ahead + rest / max_rows, rows: rest % max_rows + own, full }
     }
 
     /// Positions of the entries of each priority that waits, the most urgent first. Each level is in order of deadlines.

@@ -42,7 +42,7 @@ pub struct View<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Standing {
     /// Runner time of the other lanes' batches that go before this lane's next one. Zero while a runner is free: whose
-    /// batch it gets is settled among those that want it.
+    /// batch it gets is settled among those that want it. Whoever rides in the next batch is not judged by it.
     pub before: Duration,
     /// The part of the pool that this lane can count on while it has batches to run: more than 0, at most 1.
     pub share: f64,
@@ -120,28 +120,37 @@ impl View<'_> {
     }
 
     /// When the batch with `ahead` full batches before it is expected to start: now if a runner is free for it. The batches
-    /// ahead go to whichever runner comes free first, each for a full batch's time, and between them go the other lanes'.
+    /// ahead go to whichever runner comes free first, each for its batch time, and before and between them go the other lanes'.
     ///
     /// A lane can have its share in two ways: all runners take turns between it and the others, or some are its alone while the others'
-    /// long batches occupy the rest. The sooner of the two counts: what is refused on the other would have been in time.
+    /// long batches occupy the rest. The sooner of the two counts: what is refused on the other would have been in time. For the same reason
+    /// the next batch counts on the first runner that comes free, whoever else may want that: it is refused when it has not got one.
     #[must_use]
     pub fn start_after(&self, now: Instant, ahead: usize) -> Instant {
+        self.start_behind(now, ahead, self.max_batch)
+    }
+
+    /// The same behind `ahead` batches of so many rows.
+    pub(super) fn start_behind(&self, now: Instant, ahead: usize, rows: usize) -> Instant {
+        if ahead == 0 {
+            return self.start_alone(now, 0, Duration::ZERO);
+        }
         let Standing { before, share } = self.standing;
-        let full = self.mean_batch_time(self.max_batch);
+        let full = self.mean_batch_time(rows);
         let runners = u32::try_from(self.runners).unwrap_or(u32::MAX).max(1);
         let start = if share < 1.0 {
             let each = full.div_f64(share.max(SMALLEST_SHARE));
             let by_share = (each / runners).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
-            let alone = self.start_behind(now, ahead, full).max(self.start_behind(now, 0, full) + by_share);
-            self.start_behind(now, ahead, each).min(alone)
+            let alone = self.start_alone(now, ahead, full).max(self.start_alone(now, 0, full) + by_share);
+            self.start_alone(now, ahead, each).min(alone)
         } else {
-            self.start_behind(now, ahead, full)
+            self.start_alone(now, ahead, full)
         };
         start + before / runners
     }
 
     /// The start behind `ahead` batches of this lane alone that each take `full`.
-    fn start_behind(&self, now: Instant, ahead: usize, full: Duration) -> Instant {
+    fn start_alone(&self, now: Instant, ahead: usize, full: Duration) -> Instant {
         let earliest = |starts: &[Instant]| starts.iter().copied().min().unwrap_or(now);
         if self.runners <= 1 {
             let start = self.running.first().map_or(now, |r| self.completion(now, r));
@@ -172,24 +181,17 @@ impl View<'_> {
         first + Duration::from_nanos(long)
     }
 
-    /// A batch that has outlasted its prediction is expected to end when a quarter of those of the latest had ended that took
-    /// as long: a refusal can wait, and cannot be taken back. One that outlasts them all is expected to take as long again as
-    /// it is overdue: a hung runner then soon stops promising anything, and what waits for it is refused while it hangs.
+    /// A batch that has outlasted its prediction may end at any moment, and is expected to: who waits is refused when it is too late, not when it
+    /// is likely to be. One that is overdue by more than callers give is expected to take as long again: whoever was there when it was due has given up
+    /// by then, a hung runner stops promising anything, and what comes while it hangs is refused at once.
     fn completion(&self, now: Instant, running: &Running) -> Instant {
         let Some(expected) = running.expected else { return now };
         let due = running.since + expected;
         if due > now {
             return due;
         }
-        let ran = now.since(running.since).as_secs_f64();
-        match self.fit.next_overrun(ran / expected.as_secs_f64()) {
-            Some(ratio) => {
-                // The ratio may stem from a batch of another model that was stopped for hours.
-                let took = Duration::try_from_secs_f64(expected.as_secs_f64() * ratio).unwrap_or(Duration::MAX);
-                now.max(running.since + took)
-            }
-            None => now + now.since(due),
-        }
+        let (overdue, given) = (now.since(due), self.queue.first().map_or(Duration::ZERO, Entry::given));
+        if overdue <= given { now } else { now + overdue }
     }
 
     /// The mean batch time of `rows`, padded; zero while the estimate is a guess.
@@ -283,10 +285,10 @@ mod tests {
     }
 
     #[test]
-    fn other_lanes_batches_go_before_and_between() {
+    fn other_lanes_batches_go_before_and_between_all_but_the_next() {
         let standing = Standing { before: Duration::from_millis(4), share: 0.5 };
-        assert_eq!(starts_among_others(standing, 1, &[96], 100), [110, 130, 150, 170, 190, 210]);
-        assert_eq!(starts_among_others(standing, 2, &[96, 92], 100), [104, 108, 124, 128, 144, 148]);
+        assert_eq!(starts_among_others(standing, 1, &[96], 100), [106, 130, 150, 170, 190, 210]);
+        assert_eq!(starts_among_others(standing, 2, &[96, 92], 100), [102, 108, 124, 128, 144, 148]);
     }
 
     #[test]
@@ -299,41 +301,29 @@ mod tests {
         assert_eq!(starts_among_others(eighth, 4, &[96, 190, 190, 190], 100), [106, 126, 146, 166, 186, 206]);
     }
 
+    /// When a batch of 10 ms that runs since 0 is expected to end, for callers who give 20 ms.
+    fn end_of_overdue(now_ms: u64) -> Instant {
+        let (fit, mut queue) = (Fit::line(0.010, 0.0, 1.0), Queue::new());
+        queue.insert(Entry::new(0, at(now_ms), at(now_ms + 20)));
+        let expected = Some(Duration::from_millis(10));
+        let waited = Duration::ZERO;
+        let running = [Running { ticket: 0, lane: 1, since: at(0), entries: 1, rows: 1, waited, expected }];
+        view(&queue, &running, &fit).start_after(at(now_ms), 0)
+    }
+
+    #[test]
+    fn an_overdue_batch_may_end_at_any_moment() {
+        assert_eq!([11, 20, 30].map(end_of_overdue), [11, 20, 30].map(at));
+    }
+
     #[test]
     fn a_hung_runner_is_left_out_of_account() {
-        assert_eq!(starts(2, &[0], 1000), [1000, 1010, 1020, 1030, 1040, 1050]);
-    }
-
-    #[test]
-    fn an_overdue_batch_is_expected_to_end_when_others_did_that_took_as_long() {
-        // Of a hundred batches of 10 ms ten take 12 and two 50.
-        let mut times = crate::estimator::BatchTimes::new();
-        for i in 0..100_u64 {
-            let ms = if i % 10 == 5 { 12 } else { 10 };
-            let ms = if i % 50 == 27 { 50 } else { ms };
-            times.observe(at(100 * i), 1 + (i % 8) as usize, Duration::from_millis(ms));
-        }
-        let start = |ran| starts_by(times.fit(), Standing::ALONE, 1, &[0], ran)[0];
-        // Within the 5 % by which the mean of all is above 10.
-        let soon = [13, 30, 45].map(start);
-        assert!(soon.iter().all(|end| (47..=50).contains(end)), "{soon:?}");
-        assert_eq!(start(100), 190, "none took as long: it is left out of account more and more");
-    }
-
-    #[test]
-    fn a_batch_that_was_stopped_for_hours_breaks_no_prediction_about_another_model_s() {
-        let mut times = crate::estimator::BatchTimes::new();
-        for i in 0..100_u64 {
-            let time = if i == 60 { Duration::from_hours(2) } else { Duration::from_nanos(10) };
-            times.observe(at(i), 1 + (i % 8) as usize, time);
-        }
-        assert!(times.fit().next_overrun(2.0).is_some_and(|ratio| ratio > 1e10));
-        let (since, long) = (Instant::EPOCH, Duration::from_secs(1_000_000_000));
-        let running =
-            Running { ticket: 0, lane: 1, since, entries: 1, rows: 1, waited: Duration::ZERO, expected: Some(long) };
-        let (queue, running) = (Queue::new(), [running]);
-        let view = view(&queue, &running, times.fit());
-        assert_eq!(view.start_after(since + long * 2, 0), Instant::FAR_FUTURE);
+        assert_eq!(end_of_overdue(31), at(52), "overdue by more than callers give");
+        assert_eq!(
+            end_of_overdue(u64::MAX / 1_200_000),
+            Instant::FAR_FUTURE,
+            "no prediction is beyond the end of time"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::estimator::BatchTimes;
-use crate::policy::{Priority, Running, Standing};
+use crate::policy::{Entry, Priority, Running, Standing};
 
 fn us(us: u64) -> Duration {
     Duration::from_micros(us)

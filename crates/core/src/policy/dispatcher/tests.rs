@@ -179,10 +179,16 @@ fn what_goes_before_counts_in_a_prediction() {
     // The runner comes free at 10 ms, and then it is the second lane's turn.
     pool.arrive(lanes[0], entry(1, 0, 30));
     pool.arrive(lanes[1], entry(0, 0, 90));
-    assert_eq!(pool.view(at(0), lanes[1]).start_after(at(0), 0), at(10));
-    assert_eq!(pool.view(at(0), lanes[0]).start_after(at(0), 0), at(20));
+    let behind_one = |pool: &Dispatcher, lane, now| pool.view(now, lane).start_after(now, 1);
+    assert_eq!(behind_one(&pool, lanes[1], at(0)), at(20));
+    assert_eq!(behind_one(&pool, lanes[0], at(0)), at(30));
+    assert_eq!(
+        pool.view(at(0), lanes[0]).start_after(at(0), 0),
+        at(10),
+        "who would take the runner may be refused himself"
+    );
     pool.land(at(10), ticket, took(10));
-    assert_eq!(pool.view(at(10), lanes[0]).start_after(at(10), 0), at(10), "who gets a free runner is not foretold");
+    assert_eq!(behind_one(&pool, lanes[0], at(10)), at(20), "who gets a free runner is not foretold");
 }
 
 #[test]
@@ -201,10 +207,13 @@ fn who_will_stand_back_does_not_count_as_going_before() {
         pool.arrive(patient, entry(1, 200, within));
         pool.arrive(hurried, entry(99, 200, 25));
         assert!(lane == patient && !pool.arbiter.is_within_share(hurried) && pool.arbiter.is_within_share(patient));
-        pool.view(at(200), hurried).start_after(at(200), 0)
+        pool.view(at(200), hurried).start_after(at(200), 1)
     };
-    assert_eq!(before(25), at(220), "it is its turn, and it cannot wait");
-    assert_eq!(before(500), at(210), "it can wait");
+    assert_eq!(
+        before(25).since(before(500)),
+        Duration::from_millis(10),
+        "it is its turn, and it cannot wait; or it can"
+    );
 }
 
 #[test]
