@@ -171,6 +171,7 @@ impl VersionFolder {
         onnx.retain(|path| is_onnx(path) && !is_hidden(path) && path.is_file());
         match <[PathBuf; 1]>::try_from(onnx) {
             Ok([only]) => Ok(only),
+            Err(others) if others.is_empty() => Err("its folder has no regular file that ends in .onnx".into()),
             Err(others) => Err(format!("its folder has no {MODEL_FILE}, and {} other files like that", others.len())),
         }
     }

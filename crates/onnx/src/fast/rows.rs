@@ -116,9 +116,10 @@ impl WithSimd for LogSoftmax<'_> {
         for row in self.piece.chunks_exact_mut(self.width) {
             let largest = largest(row);
             let sum = fold(row, 0.0, |a, b| a + exp(b - largest), |a, b| a + b);
-            let shift = largest + sum.ln();
+            let log = sum.ln();
+            // One after the other: beside a large number the logarithm would be lost.
             for x in row.iter_mut() {
-                *x -= shift;
+                *x = (*x - largest) - log;
             }
         }
     }
@@ -210,6 +211,29 @@ mod tests {
                 for (x, y) in x.iter().zip(y) {
                     let expected = f64::from(x - largest) - sum.ln();
                     assert!((expected - f64::from(*y)).abs() < 1e-4, "{width}: {expected} {y}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_softmax_and_its_logarithm_are_exact_wherever_the_numbers_are() {
+        for (offset, spread) in [(0.0, 1.0), (1e5, 1.0), (-1e5, 4.0), (1e7, 8.0), (-3e8, 100.0)] {
+            for width in [1, 4, 17, 131] {
+                let x: Vec<f32> = numbers(3 * width, 1).iter().map(|x| offset + x * spread).collect();
+                let (mut shares, mut logs) = (x.clone(), x.clone());
+                softmax(&mut shares, width);
+                log_softmax(&mut logs, width);
+                for ((x, shares), logs) in x.chunks(width).zip(shares.chunks(width)).zip(logs.chunks(width)) {
+                    let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                    let less: Vec<f64> = x.iter().map(|x| f64::from(*x) - f64::from(largest)).collect();
+                    let sum: f64 = less.iter().map(|x| x.exp()).sum();
+                    for ((less, share), log) in less.iter().zip(shares).zip(logs) {
+                        let expected = less - sum.ln();
+                        let is_near = (expected - f64::from(*log)).abs() <= 1e-6 * (1.0 + expected.abs());
+                        assert!(is_near, "{offset}, {width}: {log} for {expected}");
+                        assert!((less.exp() / sum - f64::from(*share)).abs() < 1e-6, "{offset}, {width}");
+                    }
                 }
             }
         }
