@@ -1,5 +1,6 @@
 //! Why an ONNX file cannot be served, in words that say what to change.
 
+use super::trial::Crossing;
 use uncork_model::runner::DeviceError;
 
 /// Why a model could not be loaded. Its text names the place in the graph and is fit for the operator of the server.
@@ -21,7 +22,7 @@ impl OnnxError {
             Cause::Graph(_) => OnnxErrorKind::Broken,
             Cause::Trial { .. } => OnnxErrorKind::Trial,
             Cause::FixedBatch { .. } | Cause::NoBatchAxis { .. } => OnnxErrorKind::NoBatchAxis,
-            Cause::Doubt { .. } | Cause::MixedRows { .. } => OnnxErrorKind::MixedRows,
+            Cause::Doubt { .. } | Cause::MixedRows { .. } | Cause::Apart(_) => OnnxErrorKind::MixedRows,
             Cause::Lengths { .. } | Cause::Shapes(_) => OnnxErrorKind::Shapes,
         }
     }
@@ -159,13 +160,30 @@ pub(crate) enum Cause {
     },
     /// An answer depends on what else is in the batch.
     #[error(
-        "output '{name}' of one row changes with the other rows of its batch, so requests cannot share a batch; does the \
-         model normalise or reduce over its first dimension, or was it exported in training mode? Export after model.eval()"
+        "output '{name}' of one row changes with the other rows of its batch, so requests cannot share a batch; {}",
+        mixed(crossing.as_ref())
     )]
     MixedRows {
         /// The output.
         name: String,
+        /// Where rows meet, if that was found.
+        crossing: Option<Crossing>,
     },
+    /// The same of a model whose rows run one at a time, which its callers see.
+    #[error(
+        "{0}; a request of several rows is answered as if each came alone, and batch_axes = \"none\" keeps it whole"
+    )]
+    Apart(Box<Cause>),
+}
+
+/// Where rows meet, and what to do about it.
+fn mixed(crossing: Option<&Crossing>) -> String {
+    match crossing {
+        Some(crossing) => format!("{crossing}{}", crossing.advice()),
+        None => "does the model normalise or reduce over its first dimension, or was it exported in training mode? Export after \
+                 model.eval()"
+            .into(),
+    }
 }
 
 /// What to do about an operator that is missing.

@@ -16,6 +16,7 @@ use super::ops::Place;
 use super::outline::{Declared, Outline};
 use super::plan::{Failure, Plan, Spent};
 use super::proto::{GraphProto, NodeProto, TensorProto};
+use super::trial::{Crossing, crossings};
 use super::value::{OpError, Value};
 use super::{Cause, Item, OnnxError, apart, constants, expand, fuse, invariant, small, tensors, weights, widening};
 use uncork_model::runner::RunnerError;
@@ -164,6 +165,24 @@ impl Graph {
         };
         self.compute_by(run, inputs)?;
         Ok(most)
+    }
+
+    /// Where rows meet in what becomes of each output, for one row and for `count` rows, which were made up.
+    pub(super) fn crossings(
+        &self,
+        rows: &[Option<usize>],
+        one: Vec<Tensor>,
+        many: Vec<Tensor>,
+        count: usize,
+    ) -> Result<Vec<Option<Crossing>>, Failure> {
+        let values = |tensors: Vec<Tensor>| {
+            tensors
+                .into_iter()
+                .map(|tensor| tensors::to_value(tensor, self.plan.device()))
+                .collect::<Result<Vec<_>, _>>()
+        };
+        let (one, many) = (values(one)?, values(many)?);
+        fenced(|| crossings(&self.plan, rows, one, many, count))?
     }
 
     fn compute_by(

@@ -174,6 +174,10 @@ impl OnnxModel {
         let row_bytes = graph.most_bytes(row).unwrap_or(0);
         let names = signature.inputs.iter().map(|spec| Arc::clone(&spec.name));
         let example = Tensors::new(names.zip(example).collect()).map_err(|e| Cause::Graph(e.to_string()))?;
+        let alone = alone.map(|cause| match cause {
+            Cause::Doubt { .. } | Cause::MixedRows { .. } if !signature.is_unbatched() => Cause::Apart(Box::new(cause)),
+            cause => cause,
+        });
         let alone = alone.map(OnnxError::from);
         let left = memory::Left::default();
         Ok(OnnxModel(Arc::new(Loaded { signature, alone, is_unsteady, example, graph, row_bytes, left })))

@@ -28,25 +28,25 @@ use super::{Cause, weights};
 /// A compiled graph. Holds the weights; running it changes nothing in it.
 pub(super) struct Plan {
     device: DispatchDevice,
-    steps: Vec<Compiled>,
-    slots: usize,
+    pub(super) steps: Vec<Compiled>,
+    pub(super) slots: usize,
     /// Slots of the graph's inputs, in the model's order.
-    inputs: Vec<usize>,
-    outputs: Vec<Input>,
+    pub(super) inputs: Vec<usize>,
+    pub(super) outputs: Vec<Input>,
     /// Bytes of its constants, those of its bodies included.
     constants: usize,
 }
 
-struct Compiled {
-    place: Place,
-    inputs: Vec<Input>,
+pub(super) struct Compiled {
+    pub(super) place: Place,
+    pub(super) inputs: Vec<Input>,
     /// `None` for an output that nobody reads.
-    outputs: Vec<Option<usize>>,
-    kernel: Kernel,
+    pub(super) outputs: Vec<Option<usize>>,
+    pub(super) kernel: Kernel,
 }
 
 /// Where a step finds an argument.
-enum Input {
+pub(super) enum Input {
     Absent,
     Constant(Value),
     Slot {
@@ -76,7 +76,7 @@ impl Budget {
         Budget { iterations: Cell::new(MAX_ITERATIONS), rehearsal: false, spent: None, most: None }
     }
 
-    fn rehearsal() -> Budget {
+    pub(super) fn rehearsal() -> Budget {
         Budget { rehearsal: true, ..Budget::full() }
     }
 
@@ -192,20 +192,10 @@ impl Plan {
             scratch.extend(step.inputs.iter().map(|input| fetch(input, &mut slots)));
             let args = Args::new(&mut scratch, &self.device, budget);
             let watch = budget.spent.as_ref().map(|spent| (spent, spent.borrow().len(), Instant::now()));
-            match &step.kernel {
-                Kernel::One(run) => {
-                    let value = run(args).map_err(fail)?;
-                    if let Some(Some(slot)) = step.outputs.first() {
-                        slots[*slot] = Some(value);
-                    }
-                }
-                Kernel::Many(run) => {
-                    let values = run(args).map_err(fail)?;
-                    for (slot, value) in step.outputs.iter().zip(values) {
-                        if let Some(slot) = slot {
-                            slots[*slot] = Some(value);
-                        }
-                    }
+            let values = step.kernel.run(args).map_err(fail)?;
+            for (slot, value) in step.outputs.iter().zip(values) {
+                if let Some(slot) = slot {
+                    slots[*slot] = Some(value);
                 }
             }
             if let Some((most, before)) = before {
@@ -572,10 +562,7 @@ fn fold(kernel: &Kernel, sources: Vec<Source>, device: &DispatchDevice) -> Resul
     });
     let mut values: Vec<Option<Value>> = constants.collect();
     let budget = Budget::full();
-    fenced(|| match kernel {
-        Kernel::One(run) => run(Args::new(&mut values, device, &budget)).map(|v| vec![v]),
-        Kernel::Many(run) => run(Args::new(&mut values, device, &budget)),
-    })?
+    fenced(|| kernel.run(Args::new(&mut values, device, &budget)))?
 }
 
 /// Whether constants can be of this type.

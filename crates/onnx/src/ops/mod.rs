@@ -215,6 +215,14 @@ impl Kernel {
     fn many(run: impl Fn(Args<'_>) -> Result<Vec<Value>, OpError> + Send + Sync + 'static) -> Kernel {
         Kernel::Many(Box::new(run))
     }
+
+    /// The node's outputs.
+    pub(super) fn run(&self, args: Args<'_>) -> Result<Vec<Value>, OpError> {
+        match self {
+            Kernel::One(run) => Ok(vec![run(args)?]),
+            Kernel::Many(run) => run(args),
+        }
+    }
 }
 
 /// What an argument of a node is when the node is compiled.

@@ -128,10 +128,14 @@ fn kinds(input: &Declared, datatype: DataType, rows: Rows) -> Vec<Option<Kind>> 
     dims.iter().enumerate().map(kind).collect()
 }
 
-/// Whether an axis is a batch by what the file says of it: one row, a telling name, or the first axis of images.
+/// Whether an axis is a batch by what the file says of it: one row, a telling name, or the first axis of images. Where two axes have one
+/// name, each row has a place for every other one.
 pub(super) fn is_batch(input: &Declared, axis: usize) -> bool {
     let dims = input.dims.as_deref().unwrap_or_default();
     match dims.get(axis) {
+        Some(dim @ Dim::Free(name)) if !name.is_empty() && dims.iter().filter(|other| *other == dim).count() > 1 => {
+            false
+        }
         Some(Dim::Fixed(n)) => *n == 1,
         Some(Dim::Free(name)) => {
             let name = name.to_lowercase();

@@ -3,19 +3,24 @@
 //! Files declare shapes loosely or wrongly, so they are not believed. A row goes through the graph, and through it again
 //! between two others: every output must have one index for each row along some axis, and what the row is answered must not
 //! change, in several draws of random values and in batches of several sizes. What no trial can show, because values decide
-//! how long an output is or when a loop ends, is read from the graph ([`influence`](super::influence)).
+//! how long an output is or when a loop ends, is read from the graph ([`influence`](super::influence)). What happens for some
+//! values only is found where each node is tried by itself ([`crossing`]).
 //!
 //! Where rows cannot be run together, or where doubt stays, they are run one at a time; where there are no rows to be
 //! found, each request is a run of its own, in the model's own shapes.
 
 mod compare;
+mod crossing;
+mod layout;
 mod lengths;
+mod made;
 mod sample;
 #[cfg(test)]
 mod tests;
 
 use std::time::{Duration, Instant};
 
+pub(super) use self::crossing::{Crossing, crossings};
 use self::lengths::is_batch;
 use self::sample::{Company, MANNERS, Manner, Sample};
 use super::Cause;
@@ -88,7 +93,7 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, Cause> {
         let refused = match bench.batches(&attempt) {
             // Where there is a doubt the rows are known, only not whether they can share a run.
             Ok(found) => {
-                let doubt = bench.doubt(&attempt, &found);
+                let doubt = bench.doubt(&attempt, &found).or_else(|| bench.joined(&attempt));
                 return Ok(bench.conclude(attempt, found, doubt));
             }
             Err(refused) => refused,
@@ -304,7 +309,8 @@ impl Bench<'_> {
             for (one, &place) in alone.iter().zip(*places) {
                 for (i, (one, many)) in one.iter().zip(&many).enumerate() {
                     if !is_within(rows[i], place, many) || !compare::is_same(one, &compare::row(many, rows[i], place)) {
-                        return Err(Cause::MixedRows { name: names[i].to_owned() });
+                        let crossing = self.crossing(attempt).map(|(_, crossing)| crossing);
+                        return Err(Cause::MixedRows { name: names[i].to_owned(), crossing });
                     }
                     shapes[i].push(one.shape().to_vec());
                 }
@@ -378,6 +384,24 @@ impl Bench<'_> {
         unsteady.map(|((output, _), _)| Cause::Doubt {
             found: format!("the values of all rows decide how long the output '{}' is", output.name),
         })
+    }
+
+    /// Why rows change each other's answers where a node takes several of them together.
+    fn joined(&self, attempt: &Attempt) -> Option<Cause> {
+        let (output, crossing) = self.crossing(attempt)?;
+        let found = format!("{crossing} for the output '{output}'");
+        Some(Cause::Doubt { found })
+    }
+
+    /// The first output in which rows meet, and where they do.
+    fn crossing(&self, attempt: &Attempt) -> Option<(&str, Crossing)> {
+        let numbers: &[usize] = if attempt.took > SLOW { &[0, 1] } else { &[0, 1, 2] };
+        let rows: Vec<Option<usize>> = attempt.inputs.iter().map(axis_of).collect();
+        let sample = attempt.sample(0);
+        let (one, many) = (sample.batch(&[0]).ok()?, sample.batch(numbers).ok()?);
+        let crossings = self.graph.crossings(&rows, one, many, numbers.len()).ok()?;
+        let mut named = self.graph.outline.outputs.iter().zip(crossings);
+        named.find_map(|(output, crossing)| Some((&*output.name, crossing?)))
     }
 
     /// The outputs of rows that are run one at a time, if the first axis of what has rows is a batch.
@@ -484,6 +508,14 @@ impl Attempt {
         let inputs = self.inputs.iter().enumerate();
         let inputs = inputs.filter(|(_, spec)| is_unbatched || spec.rows != Rows::Shared);
         inputs.map(|(i, _)| Inputs::one(i)).fold(Inputs::default(), Inputs::and)
+    }
+}
+
+/// The axis along which an input has its rows.
+fn axis_of(spec: &TensorSpec) -> Option<usize> {
+    match spec.rows {
+        Rows::Axis(axis) => Some(axis),
+        Rows::Shared => None,
     }
 }
 

@@ -171,7 +171,7 @@ impl Sample<'_> {
 }
 
 /// The next number of a sequence that `n` steers: a step of SplitMix64.
-fn mix(state: u64, n: usize) -> u64 {
+pub(super) fn mix(state: u64, n: usize) -> u64 {
     let mut z = state.wrapping_add(n as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

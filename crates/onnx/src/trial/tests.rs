@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use super::super::author::Attribute::{Body, Int, Ints};
+use super::super::author::Attribute::{Body, Int, Ints, Text};
 use super::super::author::{Author, FREE};
 use super::super::{OnnxError, OnnxErrorKind, OnnxModel};
 use uncork_model::runner::{BatchAxes, Device, Rows, Runner, Shapes, TensorSpec};
@@ -329,4 +329,165 @@ fn a_whole_number_that_divides_another_is_tried_with_numbers_that_divide() {
     let model = load(author.node("Cast", &["parts"], &["y"], &[("to", Int(1))]));
     assert!(model.alone().is_none(), "{:?}", model.alone());
     assert_eq!(answer(&model, floats(&[2, 2], &[7.5, 3.0, -3.0, 100.0])), floats(&[2, 2], &[14.0, 33.0, -33.0, 1.0]));
+}
+
+/// Models of which rows meet only where a number is 777, or where they are many, by what does it. All of `x` are [rows, 2].
+fn rows_that_meet_for_some_values() -> Vec<(&'static str, Author)> {
+    let graph = || {
+        let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]).floats("rare", &[], &[777.0]);
+        let author = author.ints("front", &[1], &[0]).ints("one", &[1], &[1]).ints("last", &[1], &[-1]);
+        let author = author.ints("none", &[], &[0]).ints("step", &[], &[1]).ints("many", &[1], &[20]);
+        let author = author.ints("far", &[1], &[i64::MIN + 1]).floats("zeros", &[1, 2], &[0.0, 0.0]);
+        let author = author.node("Equal", &["x", "rare"], &["is_rare"], &[]);
+        author.node("Cast", &["is_rare"], &["f"], &[("to", Int(1))]).node("Shape", &["x"], &["dims"], &[])
+    };
+    let adding = |author: Author, what: &str| author.node("Add", &["x", what], &["y"], &[]);
+    let reduced = |operator: &str, axes: &[i64]| {
+        adding(graph().node(operator, &["f"], &["g"], &[("axes", Ints(axes)), ("keepdims", Int(1))]), "g")
+    };
+    let number = |author: Author, what: &str| {
+        let author = author.node("Greater", &[what, "many"], &["are_many"], &[]);
+        adding(author.node("Cast", &["are_many"], &["g"], &[("to", Int(1))]), "g")
+    };
+    let one = graph().node("Gather", &["dims", "front"], &["rows"], &[]);
+    let shifted = graph().node("Slice", &["f", "front", "last", "front"], &["before"], &[]);
+    let turned = graph().node("Transpose", &["f"], &["t"], &[]);
+    let top = [("axis", Int(0))];
+    let first = graph().node("TopK", &["f", "one"], &["g", "at"], &top);
+    let most = graph().node("ArgMax", &["f"], &["at"], &top).node("Cast", &["at"], &["g"], &[("to", Int(1))]);
+    let image = graph().ints("two", &[2], &[0, 1]).node("Unsqueeze", &["f", "two"], &["image"], &[]);
+    let window = [("kernel_shape", Ints(&[3, 1])), ("pads", Ints(&[1, 0, 1, 0]))];
+    let image =
+        image.node("MaxPool", &["image"], &["pooled"], &window).node("Squeeze", &["pooled", "two"], &["g"], &[]);
+    let flat = graph().ints("flat", &[2], &[1, -1]).node("Reshape", &["f", "flat"], &["line"], &[]);
+    let scan = Author::new(17).input("s", &[2]).input("v", &[2]).output("s2", &[2]).output("v2", &[2]);
+    let scan = scan.node("Max", &["s", "v"], &["s2"], &[]).node("Identity", &["s2"], &["v2"], &[]).body();
+    let scanned = graph().floats("start", &[2], &[0.0, 0.0]);
+    let scan = [("body", Body(scan)), ("num_scan_inputs", Int(1))];
+    vec![
+        ("all", adding(graph().node("ReduceMax", &["f"], &["g"], &[("keepdims", Int(0))]), "g")),
+        ("largest", reduced("ReduceMax", &[0])),
+        ("least", reduced("ReduceMin", &[0])),
+        ("mean", reduced("ReduceMean", &[0])),
+        ("product", reduced("ReduceProd", &[0])),
+        ("length", reduced("ReduceL2", &[0])),
+        ("logarithm", reduced("ReduceLogSumExp", &[0])),
+        ("running", adding(graph().node("CumSum", &["f", "none"], &["g"], &[]), "g")),
+        ("top", adding(first, "g")),
+        ("place", adding(most, "g")),
+        ("row", adding(graph().node("Gather", &["f", "none"], &["g"], &[]), "g")),
+        ("shifted", adding(shifted.node("Concat", &["zeros", "before"], &["g"], &[("axis", Int(0))]), "g")),
+        ("backwards", adding(graph().node("Slice", &["f", "last", "far", "front", "last"], &["g"], &[]), "g")),
+        (
+            "product of rows",
+            adding(
+                turned.node("MatMul", &["t", "f"], &["p"], &[]).node(
+                    "ReduceMax",
+                    &["p"],
+                    &["g"],
+                    &[("keepdims", Int(0))],
+                ),
+                "g",
+            ),
+        ),
+        (
+            "einsum",
+            adding(
+                graph().node("Einsum", &["f", "f"], &["p"], &[("equation", Text("bi,bj->ij"))]).node(
+                    "ReduceMax",
+                    &["p"],
+                    &["g"],
+                    &[("keepdims", Int(0))],
+                ),
+                "g",
+            ),
+        ),
+        ("window", adding(image, "g")),
+        ("line", adding(flat.node("ReduceMax", &["line"], &["g"], &[("axes", Ints(&[1]))]), "g")),
+        ("scan", adding(scanned.node("Scan", &["start", "f"], &["end", "g"], &scan), "g")),
+        ("number of rows", number(one, "rows")),
+        ("number of numbers", number(graph().node("Size", &["x"], &["size"], &[]), "size")),
+        ("counted", {
+            let author = graph().node("Gather", &["dims", "none"], &["rows"], &[]);
+            let author = author.node("Range", &["none", "rows", "step"], &["places"], &[]);
+            number(author.node("Unsqueeze", &["places", "one"], &["column"], &[]), "column")
+        }),
+    ]
+}
+
+#[test]
+fn a_row_that_few_values_or_many_rows_carry_to_another_does_not_share_a_run() {
+    for (name, author) in rows_that_meet_for_some_values() {
+        let model = load(author);
+        assert_eq!(model.alone().map(OnnxError::kind), Some(OnnxErrorKind::MixedRows), "{name}: {:?}", model.alone());
+        // What the others of a request are does not matter to a row.
+        let rows: Vec<f32> = (0..60).map(|i| if i == 20 { 777.0 } else { i as f32 }).collect();
+        let all = answer(&model, floats(&[30, 2], &rows));
+        let alone = answer(&model, floats(&[1, 2], &rows[22..24]));
+        assert_eq!(all.row(11), alone, "{name}");
+    }
+    let told = load(rows_that_meet_for_some_values().remove(0).1).alone().map(ToString::to_string);
+    assert_eq!(
+        told.as_deref(),
+        Some(
+            "operator 'ReduceMax' (node 'make_g') takes several rows together for the output 'y', so that one row may change \
+             another's answer; a request of several rows is answered as if each came alone, and batch_axes = \"none\" keeps it whole"
+        )
+    );
+}
+
+#[test]
+fn rows_that_nothing_joins_share_a_run_however_they_are_laid_out() {
+    let graph = || Author::new(17).input("x", &[FREE, 4, 6]).ints("none", &[], &[0]).ints("step", &[], &[1]);
+    // Two heads, in one axis with the rows.
+    let author =
+        graph().output("y", &[FREE, 4, 6]).ints("heads", &[4], &[0, 4, 2, 3]).ints("joined", &[3], &[-1, 4, 3]);
+    let author = author.ints("apart", &[4], &[-1, 2, 4, 3]).ints("whole", &[3], &[-1, 4, 6]);
+    let author = author.node("Reshape", &["x", "heads"], &["h"], &[]);
+    let author = author.node("Transpose", &["h"], &["t"], &[("perm", Ints(&[0, 2, 1, 3]))]);
+    let author = author.node("Reshape", &["t", "joined"], &["q"], &[]);
+    let author = author.node("Transpose", &["q"], &["k"], &[("perm", Ints(&[0, 2, 1]))]);
+    let author = author.node("MatMul", &["q", "k"], &["s"], &[]).node("Softmax", &["s"], &["p"], &[]);
+    let author = author.node("MatMul", &["p", "q"], &["o"], &[]).node("Reshape", &["o", "apart"], &["a"], &[]);
+    let author = author.node("Transpose", &["a"], &["b"], &[("perm", Ints(&[0, 2, 1, 3]))]);
+    let heads = author.node("Reshape", &["b", "whole"], &["y"], &[]);
+    // The step of each row where it ends, as PyTorch writes `x[arange(len(x)), ends]`.
+    let author = graph().int_input("ends", &[FREE]).output("y", &[FREE, 6]).ints("last", &[1], &[-1]);
+    let author = author.node("Shape", &["x"], &["dims"], &[]).node("Gather", &["dims", "none"], &["rows"], &[]);
+    let author = author.node("Range", &["none", "rows", "step"], &["places"], &[]);
+    let author = author.node("Clip", &["ends", "none", "step"], &["within"], &[]);
+    let author = author.node("Unsqueeze", &["places", "last"], &["a"], &[]);
+    let author = author.node("Unsqueeze", &["within", "last"], &["b"], &[]);
+    let author = author.node("Concat", &["a", "b"], &["at"], &[("axis", Int(-1))]);
+    let ends = author.node("GatherND", &["x", "at"], &["y"], &[]);
+    // A state of zeros for each row, and steps first.
+    let author = graph().output("y", &[FREE, 4, 6]).ints("front", &[1], &[0]).ints("rest", &[2], &[4, 6]);
+    let author = author.node("Shape", &["x"], &["dims"], &[]).node("Gather", &["dims", "front"], &["rows"], &[]);
+    let author = author.node("Concat", &["rows", "rest"], &["shape"], &[("axis", Int(0))]);
+    let author = author.node("ConstantOfShape", &["shape"], &["zeros"], &[]).node("Max", &["x", "zeros"], &["m"], &[]);
+    let author = author.node("Transpose", &["m"], &["t"], &[("perm", Ints(&[1, 0, 2]))]);
+    let author = author.node("CumSum", &["t", "none"], &["c"], &[]);
+    let steps = author.node("Transpose", &["c"], &["y"], &[("perm", Ints(&[1, 0, 2]))]);
+    for (name, author) in [("heads", heads), ("ends", ends), ("steps", steps)] {
+        let model = load(author);
+        assert!(model.alone().is_none(), "{name}: {:?}", model.alone());
+    }
+}
+
+#[test]
+fn what_scales_all_rows_together_is_called_by_its_name() {
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let author = author.node("DynamicQuantizeLinear", &["x"], &["q", "scale", "zero"], &[]);
+    let model = load(author.node("DequantizeLinear", &["q", "scale", "zero"], &["y"], &[]));
+    let told = model.alone().map(ToString::to_string).unwrap_or_default();
+    assert!(told.contains("quantize_dynamic") && !told.contains("model.eval()"), "{told}");
+}
+
+#[test]
+fn a_graph_with_a_place_for_each_pair_of_rows_is_no_batch() {
+    let author = Author::new(17).input("x", &[FREE, FREE]).input("h", &[FREE, 3]).output("y", &[FREE, 3]);
+    let model = load(author.node("MatMul", &["x", "h"], &["y"], &[]).calling_free("n"));
+    assert!(model.signature().is_unbatched(), "{:?}", model.signature());
+    let (x, h) = (floats(&[2, 2], &[0.0, 1.0, 1.0, 0.0]), floats(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+    assert_eq!(ask(&model, vec![("x", x), ("h", h)]).get("y").map(Tensor::shape), Some(&[2, 3][..]));
 }
