@@ -143,7 +143,6 @@ const BY_ELEMENT: &[&str] = &[
     "Asinh",
     "Atan",
     "Atanh",
-    "BatchNormalization",
     "BitShift",
     "BitwiseAnd",
     "BitwiseNot",
