@@ -85,7 +85,7 @@ struct Pair {
 enum Argument {
     Absent,
     Constant(Value),
-    Pair(Pair),
+    Pair(Box<Pair>),
 }
 
 /// Where rows meet in what becomes of each output, for inputs with one row and the same with `count` rows along `rows`.
@@ -114,11 +114,14 @@ pub(crate) fn crossings(
         }
     }
     let crossing = |at: usize, is_number| Crossing { place: plan.steps[at].place.clone(), is_number };
-    let found = plan.outputs.iter().map(|output| match fetch(output, &mut slots) {
-        Argument::Pair(Pair { tie: Tie::Mixed(at), .. }) => Some(crossing(at, false)),
-        Argument::Pair(Pair { tie: Tie::Rows(_, Some(at)), .. }) => Some(crossing(at, true)),
-        Argument::Pair(Pair { tie: Tie::Number(which, at), .. }) if which.contains(&true) => Some(crossing(at, true)),
-        _ => None,
+    let found = plan.outputs.iter().map(|output| {
+        let Argument::Pair(pair) = fetch(output, &mut slots) else { return None };
+        match pair.tie {
+            Tie::Mixed(at) => Some(crossing(at, false)),
+            Tie::Rows(_, Some(at)) => Some(crossing(at, true)),
+            Tie::Number(which, at) if which.contains(&true) => Some(crossing(at, true)),
+            _ => None,
+        }
     });
     Ok(found.collect())
 }
@@ -127,9 +130,13 @@ fn fetch(input: &Input, slots: &mut [Option<Pair>]) -> Argument {
     match input {
         Input::Absent => Argument::Absent,
         Input::Constant(value) => Argument::Constant(value.clone()),
-        Input::Slot { index, last: true } => slots[*index].take().map_or(Argument::Absent, Argument::Pair),
-        Input::Slot { index, last: false } => slots[*index].clone().map_or(Argument::Absent, Argument::Pair),
+        Input::Slot { index, last: true } => slots[*index].take().map_or(Argument::Absent, paired),
+        Input::Slot { index, last: false } => slots[*index].clone().map_or(Argument::Absent, paired),
     }
+}
+
+fn paired(pair: Pair) -> Argument {
+    Argument::Pair(Box::new(pair))
 }
 
 /// Operators that compute each element from those at its place.
@@ -306,7 +313,7 @@ impl Step<'_> {
     /// The arguments that something decides, with their places.
     fn tied(&self) -> impl Iterator<Item = (usize, &Pair)> {
         let pairs = self.arguments.iter().enumerate().filter_map(|(i, argument)| match argument {
-            Argument::Pair(pair) => Some((i, pair)),
+            Argument::Pair(pair) => Some((i, &**pair)),
             Argument::Absent | Argument::Constant(_) => None,
         });
         pairs.filter(|(_, pair)| pair.tie != Tie::Nothing)
@@ -395,7 +402,7 @@ impl Step<'_> {
         let rank = many.len();
         let is_same = |(_, own, dims): (usize, Layout, Vec<usize>)| {
             own.inner == layout.inner
-                && own.from_last(dims.len()) == rank - axis
+                && own.behind(dims.len()) == rank - axis
                 && dims[own.axis] == many[axis]
                 && dims.len() <= rank
         };
@@ -412,8 +419,8 @@ impl Step<'_> {
             "MatMul" | "Gemm" => {
                 let along = if operator == "Gemm" { 1 } else { 2 };
                 let one_side =
-                    rows().count() == 1 && first == 0 && layout.from_last(dims.len()) >= 2 && dims.len() == rank;
-                let both = |(_, own, dims): (usize, Layout, Vec<usize>)| own.from_last(dims.len()) > along;
+                    rows().count() == 1 && first == 0 && layout.behind(dims.len()) >= 2 && dims.len() == rank;
+                let both = |(_, own, dims): (usize, Layout, Vec<usize>)| own.behind(dims.len()) > along;
                 axis == layout.axis
                     && if one_side { true } else { rows().all(both) && rows().all(is_same) && along == 2 }
             }
@@ -495,10 +502,8 @@ impl Seen {
 
     fn compare(&mut self, base: &Value, other: &Value, row: usize, count: usize) {
         let dims = base.shape();
-        let places = differing(base, other);
-        let Ok(places) =
-            places.as_ref().map_err(|_| ()).and_then(|p| if dims == other.shape() { Ok(p) } else { Err(()) })
-        else {
+        let places = differing(base, other).ok().filter(|_| dims == other.shape());
+        let Some(places) = places else {
             self.is_unclear = true;
             return;
         };

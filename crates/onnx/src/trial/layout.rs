@@ -8,7 +8,7 @@ pub(super) struct Layout {
     pub(super) inner: usize,
 }
 
-/// The last axes are the likeliest to be told apart from a batch; an axis with more lengths than these is not looked at.
+/// Of an axis that has more indices of each row than this, all of a row are taken to be neighbours, or no more than this.
 const MOST_INNER: usize = 1 << 12;
 
 impl Layout {
@@ -18,7 +18,7 @@ impl Layout {
             return Vec::new();
         };
         let length = one[axis];
-        let inner = (1..=length.min(MOST_INNER)).rev().filter(|inner| length % inner == 0);
+        let inner = (1..=length.min(MOST_INNER)).rev().filter(|inner| length.is_multiple_of(*inner));
         let whole = (length > MOST_INNER).then_some(length);
         whole.into_iter().chain(inner).map(|inner| Layout { axis, inner }).collect()
     }
@@ -28,11 +28,11 @@ impl Layout {
         let behind = |dims: &[usize], axis: usize| dims[axis + 1..].iter().product::<usize>();
         let block = self.block(from);
         let fits = |axis: &usize| {
-            let stride = behind(to, *axis);
-            stride > 0 && block % stride == 0 && to[*axis] % (count * (block / stride).max(1)) == 0 && block >= stride
+            let stride = behind(to, *axis).max(1);
+            block >= stride && block.is_multiple_of(stride) && to[*axis].is_multiple_of(count * (block / stride))
         };
         let axis = (0..to.len()).find(|axis| to[*axis] > 0 && fits(axis))?;
-        Some(Layout { axis, inner: block / behind(to, axis) })
+        Some(Layout { axis, inner: block / behind(to, axis).max(1) })
     }
 
     /// So many elements of one row stand together in a value of these dimensions; then come those of the next row.
@@ -46,7 +46,7 @@ impl Layout {
     }
 
     /// How many axes there are from this one to the last, which is how shapes that broadcast are laid on each other.
-    pub(super) fn from_last(self, rank: usize) -> usize {
+    pub(super) fn behind(self, rank: usize) -> usize {
         rank - self.axis
     }
 }
