@@ -131,5 +131,5 @@ async fn a_module_that_fails_on_its_first_rows_is_refused_when_it_is_loaded() {
     let signature = trained().into_model(&device()).signature().clone();
     let model = ModuleModel::new(signature, &device(), |_| panic!("no weights"));
     let error = Registry::load(vec![ModelSpec::new("spirals", model, CAPS)]).unwrap_err().to_string();
-    assert!(error.starts_with("model 'spirals': a batch of 1 equal rows failed: panicked"), "{error}");
+    assert!(error.starts_with("model 'spirals': a batch of one row failed: panicked"), "{error}");
 }
