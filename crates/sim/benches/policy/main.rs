@@ -102,7 +102,7 @@ cargo bench --bench policy -- --page $PWD/docs/policy-figures.md --json $PWD/tar
 python3 crates/sim/benches/policy/plot.py target/policy.json
 ```
 
-The second line draws the two plots; it needs matplotlib (`crates/sim/benches/policy/requirements.txt`). All takes ten minutes, a section
+The second line draws the two plots; it needs matplotlib (`crates/sim/benches/policy/requirements.txt`). All takes a quarter of an hour, a section
 alone from seconds to three minutes: `cargo bench --bench policy -- grid --seeds 3`.
 
 Models are t(n) in ms, cap in rows, cap in ms. Loads are shares of the capacity, the most rows a second that full batches in time make.
