@@ -503,6 +503,22 @@ mod tests {
         assert_eq!((heads(0), heads(2), heads(6), heads(7)), (vec![0, 1, 3, 6], vec![2, 4, 3, 6], vec![6], vec![]));
     }
 
+    #[test]
+    fn requests_ride_in_batches_that_are_as_full_as_these_fit() {
+        let ride = |rows: &[usize], max_rows| {
+            let mut queue = Queue::new();
+            rows.iter().zip(0..).for_each(|(rows, id)| queue.insert(entry(id, id, *rows)));
+            let Ride { ahead, rows, full } = queue.ride(rows.len() - 1, max_rows);
+            (ahead, rows, full)
+        };
+        assert_eq!(ride(&[1; 5], 2), (2, 1, 2));
+        assert_eq!(ride(&[16; 3], 31), (2, 16, 16));
+        assert_eq!(ride(&[3, 3, 2], 5), (1, 5, 3));
+        assert_eq!(ride(&[3, 1], 5), (0, 4, 5));
+        // Beyond those that are looked at, batches are full: 4 of 64 rows in place of 8 with 32.
+        assert_eq!(ride(&[33; 25], 64), (LOOKED_AT + 4, 33 + 8 * 33 % 64, 33));
+    }
+
     proptest! {
         /// Whatever comes and goes: what callers are taken to have is what stands there.
         #[test]
