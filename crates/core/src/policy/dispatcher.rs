@@ -472,6 +472,9 @@ impl Dispatcher {
             has_succeeded
         };
         if let (Landing::Answered { late, .. }, true) = (landing, tells) {
+            // Who went alone and at once is late by no margin: a wider one would only refuse all who come so.
+            let went_at_once = running.entries == 1 && running.waited * 4 <= time;
+            let late = if went_at_once { 0 } else { late };
             let answers = (!running.is_rehearsal()).then_some(Answers { all: running.entries, late });
             lane.observe(now, running.rows, time, answers);
             if answers.is_some() {

@@ -257,6 +257,9 @@ const BY_PLACE: &[&str] = &[
     "Unsqueeze",
 ];
 
+/// Operators that tell numbers apart, however little these differ, as long as they are floats.
+const EXACT: &[&str] = &["Add", "Div", "Mul", "Sub"];
+
 /// Operators that give what one of their arguments holds, as often as another says.
 const REPEATING: &[&str] = &["ConstantOfShape", "Expand", "Reshape", "Tile"];
 
@@ -373,6 +376,15 @@ impl Step<'_> {
                 if one == many { Tie::Nothing } else { rows.unwrap_or(Tie::Unknown) }
             };
             return ones.iter().zip(manys).map(repeated).collect();
+        }
+        // `x.numel() / x.shape[0]`: in floats nothing is rounded away, so what is the same for one row and for several has none of their number left.
+        let cancels = |one: &Value, many: &Value| {
+            EXACT.contains(&operator)
+                && many.dtype().is_float()
+                && matches!(differing(one, many), Ok(places) if places.is_empty())
+        };
+        if manys.iter().zip(ones).all(|(many, one)| one.shape() == many.shape() && cancels(one, many)) {
+            return manys.iter().map(|_| Tie::Nothing).collect();
         }
         let whole = |many: &Value| Tie::Number(vec![true; many.shape().iter().product()], origin);
         // What another number of rows would change.
