@@ -460,6 +460,12 @@ impl Step<'_> {
                 Err(_) => distance = distances.next(),
             }
         }
+        if !is_slow {
+            // What not every node takes: that one fails says nothing.
+            let extremes = [Distance::Above, Distance::Below];
+            let drawn = extremes.map(|distance| self.draw(draw, distance, None, &mut seen).is_ok());
+            draw += drawn.into_iter().map(usize::from).sum::<usize>();
+        }
         seen.into_iter().map(|seen| seen.tie(self.at, by_number, draw > 0)).collect()
     }
 

@@ -17,6 +17,9 @@ pub(super) enum Distance {
     Near,
     /// All are some of those that were there.
     Own,
+    /// Integers of one row are one more than those of the others, or one less: an extreme of all then follows that row.
+    Above,
+    Below,
 }
 
 /// The range of so many numbers is that of all.
@@ -50,8 +53,8 @@ pub(super) fn made(
         let own = numbers[..numbers.len().min(SOME)].to_vec();
         let (low, high) = range(own.iter().map(|x| f64::from(*x)));
         fill(numbers, blocks, |at| match distance {
-            Distance::Far | Distance::Near => beyond(low, high, unit(seed, at)) as f32,
             Distance::Own => own[picked(seed, at, own.len())],
+            _ => beyond(low, high, unit(seed, at)) as f32,
         });
         return Value::from_data(data, device);
     }
@@ -71,10 +74,18 @@ pub(super) fn made(
         let unit = unit(seed, at);
         match distance {
             Distance::Own => before[picked(seed, at, before.len())],
+            Distance::Above | Distance::Below if matches!(dtype, DType::Bool(_)) => {
+                f64::from(u8::from((distance == Distance::Above) == whose.is_some()))
+            }
+            // What one row gets is held against what all have got.
+            Distance::Above if !dtype.is_float() && whose.is_some() => (high + 1.0).min(most),
+            Distance::Above if !dtype.is_float() => low,
+            Distance::Below if !dtype.is_float() && whose.is_some() => low - 1.0,
+            Distance::Below if !dtype.is_float() => (high.max(low + 1.0)).min(most),
             _ if matches!(dtype, DType::Bool(_)) => f64::from(u8::from(unit < 0.5)),
             _ if dtype.is_float() => beyond(low, high, unit),
             Distance::Far => (low + (unit * (high - low + 2.0)).floor()).min(most),
-            Distance::Near => before[picked(seed, at, before.len())],
+            _ => before[picked(seed, at, before.len())],
         }
     });
     let (numbers, shape) = (own.into_iter(), data.shape().clone());

@@ -402,6 +402,12 @@ fn rows_that_meet_for_some_values() -> Vec<(&'static str, Author)> {
                 "g",
             ),
         ),
+        ("all in integers", {
+            let author = graph().floats("nothing", &[], &[0.0]).node("Equal", &["f", "nothing"], &["q"], &[]);
+            let author = author.node("Cast", &["q"], &["i"], &[("to", Int(6))]);
+            let author = author.node("ReduceMin", &["i"], &["m"], &[("keepdims", Int(0))]);
+            adding(author.node("Cast", &["m"], &["g"], &[("to", Int(1))]), "g")
+        }),
         ("window", adding(image, "g")),
         ("line", adding(flat.node("ReduceMax", &["line"], &["g"], &[("axes", Ints(&[1]))]), "g")),
         ("scan", adding(scanned.node("Scan", &["start", "f"], &["end", "g"], &scan), "g")),
