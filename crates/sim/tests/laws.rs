@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use uncork_core::estimator::{BatchTimes, Fit, Instant, KnownCrowd, Turn};
 use uncork_core::policy::{
     Aimd, Batch, BatchSizes, Caller, Cork, Cork2020, Decision, Dispatcher, Entry, Fixed, Landing, Lane, Policy,
-    Priority, Queue, Reach, ReleaseReason, Running, ShedReason, Standing, Step, View,
+    Priority, Queue, Reach, ReleaseReason, Running, ShedReason, Spread, Standing, Step, View,
 };
 
 fn us(us: u64) -> Duration {
@@ -47,6 +47,7 @@ struct State {
     sizes: BatchSizes,
     fit: Fit,
     patience: f64,
+    spread: Spread,
     crowd: Option<KnownCrowd>,
     free_since: Instant,
     rehearses: bool,
@@ -67,6 +68,7 @@ impl State {
             sizes: &self.sizes,
             fit: &self.fit,
             patience: self.patience,
+            spread: self.spread,
             reach: Reach::WHOLE,
             crowd: self.crowd,
             free_since: self.free_since,
@@ -129,6 +131,7 @@ prop_compose! {
         levels in prop_oneof![Just(1u64), 2u64..=10],
         running in prop::collection::vec((0u64..200_000, 1usize..64), 5),
         patience in 0.0..3.0,
+        spread in prop::sample::select(vec![Spread::Never, Spread::AsNeeded, Spread::Eagerly]),
         crowd in prop::option::of((2usize..80, 0u64..20_000)),
         sizes in prop::option::of(prop::collection::btree_set(1usize..64, 1..6)),
         fit in fits(),
@@ -162,6 +165,7 @@ prop_compose! {
             max_batch,
             sizes,
             patience,
+            spread,
             crowd: crowd.map(|(size, returns)| {
                 let turn = Turn { at_least: 1 + returns as usize % size.max(1), at_most: 1 + returns as usize % 7, wait: us(3 * returns) };
                 let learned = returns % 2 == 0;

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::queue::Ride;
+use super::spread::{SOON, Spread, Waiting};
 use super::{BatchSizes, Decision, Policy, Queue, Reach, ReleaseReason, ShedReason, View};
 use crate::estimator::{Fit, Instant, KnownCrowd, Turn};
 
@@ -47,7 +48,13 @@ impl Policy for Cork {
             return Decision::Shed { entries, reason: ShedReason::Expired, forecast, retry_at };
         }
         let start = view.start_after(now, 0);
-        let (entries, rows) = match in_time(start, &view, next_batch(start, &view)) {
+        let whole = next_batch(start, &view);
+        let uncut = view;
+        let part = part(start, &view, whole.1);
+        let is_part = part < whole.1;
+        let view = if is_part { View { max_batch: part, ..view } } else { view };
+        let next = if is_part { view.queue.prefix(view.max_batch) } else { whole };
+        let (entries, rows) = match in_time(start, &view, next) {
             Ok(batch) => batch,
             Err(Late { position, end: forecast }) => {
                 return match lossless_smaller_batch(now, start, &view, position) {
@@ -67,20 +74,21 @@ impl Policy for Cork {
                 };
             }
         };
-        if let Some((Late { position, end: forecast }, retry_at)) = late_behind_others(now, &view) {
+        if let Some((Late { position, end: forecast }, retry_at)) = late_behind_others(now, &view, &uncut) {
             let entries = position..position + 1;
             let in_time = view.queue.get(position).is_some_and(|entry| forecast <= entry.deadline);
             let reason = if in_time { ShedReason::QueueStands } else { ShedReason::QueueTooLong };
             return Decision::Shed { entries, reason, forecast, retry_at };
         }
-        if let Some((position, forecast, retry_at)) = crowds_others_out(now, &view) {
+        if let Some((position, forecast, retry_at)) = crowds_others_out(now, &uncut) {
             let entries = position..position + 1;
             return Decision::Shed { entries, reason: ShedReason::OverShare, forecast, retry_at };
         }
         if !view.has_free_runner() {
             return wait_for_runner(&view, entries, rows);
         }
-        match hold(now, &view, entries, rows) {
+        let held = if is_part { hold(now, &uncut, whole.0, whole.1) } else { hold(now, &view, entries, rows) };
+        match held {
             Hold::Until(instant) => Decision::WaitUntil(instant),
             Hold::No(reason) => Decision::Release { entries, reason },
         }
@@ -132,6 +140,31 @@ pub(super) fn fastest(
         |best: (usize, usize), batch: (usize, usize)| if speed(batch.1) > speed(best.1) { batch } else { best };
     let smaller = sizes.iter().rev().filter(|&size| size < whole.1).map(prefix);
     smaller.filter(|(entries, _)| *entries > 0).fold(whole, faster)
+}
+
+/// The most rows of a batch, where those that wait are shared by the runners that are free or soon will be.
+fn part(start: Instant, view: &View<'_>, whole: usize) -> usize {
+    let most = view.max_batch;
+    if view.runners < 2 || view.spread == Spread::Never || !(view.fit.is_line() && view.fit.is_trusted()) {
+        return most;
+    }
+    let soon = start + view.mean_batch_time(whole).mul_f64(SOON);
+    let (free, last) = view.free_by(start, soon);
+    // As many of them as this lane can count on.
+    let free = (free as f64 * view.standing.share) as usize;
+    let queue = view.queue;
+    let deadline = |level: &Range<usize>| queue.get(level.start).map_or(Instant::FAR_FUTURE, |first| first.deadline);
+    let is_late = |level: &Range<usize>| start + view.batch_time(queue.rows_of(level.end)) > deadline(level);
+    // For the most urgent level that one batch would answer late. Those who are less urgent have no say in it.
+    let late = queue.levels().find(is_late);
+    let Some(level) = late.clone().or_else(|| queue.levels().last()) else { return most };
+    let is_in_time = |rows| last + view.batch_time(rows) <= deadline(&level);
+    let waiting = Waiting { rows: queue.rows_of(level.end), free, most, is_late: late.is_some() };
+    let around = |size| {
+        let (entries, rows) = queue.prefix(size);
+        (rows, queue.rows_of(entries + 1))
+    };
+    waiting.part(view.spread, is_in_time, |rows| view.mean_batch_time(rows).as_secs_f64(), around)
 }
 
 /// How long after the newest arrival a hold with so many rows ready ends, in seconds, if nobody else arrives. However patient: where
@@ -224,8 +257,10 @@ fn oldest_in_time(start: Instant, view: &View<'_>, whole: usize) -> Option<(usiz
 ///
 /// The first of a level is late where more urgent ones take the runners; it would otherwise wait for its deadline. The last of
 /// all has less time than until then where a queue stands that is longer than it need be.
-fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> {
-    let late = |(position, reach): (usize, Reach)| {
+///
+/// `uncut` is the same with batches that no runners share: who is in time by either is not late.
+fn late_behind_others(now: Instant, view: &View<'_>, uncut: &View<'_>) -> Option<(Late, Instant)> {
+    let late = |view: &View<'_>, position: usize, reach: Reach| {
         let entry = view.queue.get(position)?;
         let Ride { ahead, rows, full } = view.queue.ride(position, view.max_batch);
         if ahead == 0 {
@@ -240,7 +275,11 @@ fn late_behind_others(now: Instant, view: &View<'_>) -> Option<(Late, Instant)> 
     let whole = view.queue.len();
     // Who has others behind takes their place: a shorter queue is for the least urgent.
     let reach = |level: &Range<usize>| if level.end == whole { view.reach } else { Reach::WHOLE };
-    view.queue.levels().flat_map(|level| [(level.start, Reach::WHOLE), (level.end - 1, reach(&level))]).find_map(late)
+    let mut ends = view.queue.levels().flat_map(|level| [(level.start, Reach::WHOLE), (level.end - 1, reach(&level))]);
+    ends.find_map(|(position, reach)| {
+        let found = late(view, position, reach)?;
+        (view.max_batch == uncut.max_batch || late(uncut, position, reach).is_some()).then_some(found)
+    })
 }
 
 /// The position of the entry that makes room for one that will be late behind others, because another caller has more of the batches before it;

@@ -160,7 +160,7 @@ fn is_awake(now: Instant, queue: &Queue) -> bool {
 mod tests {
     use super::*;
     use crate::estimator::Fit;
-    use crate::policy::{Entry, Reach, Standing};
+    use crate::policy::{Entry, Reach, Spread, Standing};
 
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)
@@ -185,6 +185,7 @@ mod tests {
             sizes: crate::policy::BatchSizes::ANY,
             fit: &Fit::UNKNOWN,
             patience: 0.0,
+            spread: Spread::Never,
             reach: Reach::WHOLE,
             crowd: None,
             standing: Standing::ALONE,

@@ -505,6 +505,7 @@ impl Dispatcher {
             sizes,
             fit: times.fit(),
             patience: patience.factor(),
+            spread: patience.spread(),
             reach: lane.backlog.reach(),
             crowd: None,
             free_since: *free_since,

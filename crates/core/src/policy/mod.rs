@@ -19,6 +19,7 @@ mod queue;
 mod rehearsal;
 mod rounds;
 mod sizes;
+mod spread;
 mod view;
 
 use std::ops::Range;
@@ -35,6 +36,7 @@ pub use patience::Patience;
 pub use priority::Priority;
 pub use queue::{Entry, Queue};
 pub use sizes::BatchSizes;
+pub use spread::Spread;
 pub use view::{Reach, Running, Standing, View};
 
 use crate::estimator::Instant;

@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 
 use super::cork::{fastest, hold_after_newest, longest_hold};
+use super::spread::{SOON, Spread, Waiting};
 use super::{BatchSizes, Entry};
 use crate::estimator::{Fit, Instant};
 
@@ -22,7 +23,10 @@ const CANDIDATES: [f64; 9] = [0.0, 0.1, 0.3, 0.6, 1.0, 1.5, 3.0, 6.0, 1e9];
 /// Those of them up to [`USUAL_PATIENCE`], which end a hold after an α at the latest. The others are for runners that come free one
 /// by one: a batch that goes early then keeps those behind it small, and all refuse what few large ones would have answered.
 const USUAL: usize = 6;
-/// What one of the others may lose at most, as a part of what the chosen usual one has lost. More: chance leads to long holds.
+/// Replicas whose free runners share what waits: as patient as the usual candidates, and one as patient as the best of these, eagerly.
+const SHARING: usize = USUAL + 1;
+/// What a more patient one, or a pool that shares otherwise, may lose at most, as a part of what the chosen usual one has lost. More: chance
+/// leads to long holds.
 const EDGE: f64 = 0.98;
 /// A request answered late or refused loses as much as one that is answered this many latency caps after its arrival:
 /// goodput first, mean latency among what is left.
@@ -50,7 +54,11 @@ pub struct Patience {
     /// Replays that the losses stem from, faded as they are.
     replays: f64,
     replicas: [Replica; CANDIDATES.len()],
+    sharing: [Replica; SHARING],
     chosen: f64,
+    /// The patience of the best of those that share.
+    best_sharing: f64,
+    spread: Spread,
 }
 
 /// Times in seconds since the epoch.
@@ -74,6 +82,8 @@ struct Replica {
     freed: f64,
     gathered: Gathered,
     loss: f64,
+    /// The part of the loss that is for requests late or refused.
+    missed: f64,
 }
 
 /// What was found to wait for the next batch, until when: from there on it is looked for after the next arrivals. A long hold of a
@@ -95,14 +105,29 @@ impl Patience {
     /// Knows nothing and does not wait.
     #[must_use]
     pub fn new() -> Patience {
-        let replicas = Default::default();
-        Patience { arrivals: VecDeque::new(), first: 0, unseen: 0, replays: 0.0, replicas, chosen: 0.0 }
+        Patience {
+            arrivals: VecDeque::new(),
+            first: 0,
+            unseen: 0,
+            replays: 0.0,
+            replicas: Default::default(),
+            sharing: Default::default(),
+            chosen: 0.0,
+            best_sharing: 0.0,
+            spread: Spread::AsNeeded,
+        }
     }
 
     /// c: a hold ends c·α/n after the last arrival.
     #[must_use]
     pub fn factor(&self) -> f64 {
         self.chosen
+    }
+
+    /// Whether free runners share what waits.
+    #[must_use]
+    pub fn spread(&self) -> Spread {
+        self.spread
     }
 
     /// Takes in an arrival at such a pool. Costs some 100 ns, on average.
@@ -125,9 +150,9 @@ impl Patience {
         if !known || self.arrivals.len() > MEMORY {
             self.first += self.arrivals.len();
             self.arrivals.clear();
-            for replica in &mut self.replicas {
-                let (free, loss) = (vec![now; runners], replica.loss);
-                *replica = Replica { head: self.first, free, loss, ..Replica::default() };
+            for replica in self.replicas.iter_mut().chain(&mut self.sharing) {
+                let Replica { loss, missed, .. } = *replica;
+                *replica = Replica { head: self.first, free: vec![now; runners], loss, missed, ..Replica::default() };
             }
             return;
         }
@@ -137,35 +162,65 @@ impl Patience {
         // only run, what is held is weighed anew with each that comes: too costly for long holds.
         let tried = if runners > 1 && service.sizes.is_any() { CANDIDATES.len() } else { USUAL };
         let (tried, idle) = self.replicas.split_at_mut(tried);
-        for (replica, patience) in tried.iter_mut().zip(CANDIDATES) {
+        let (sharing, alone) = self.sharing.split_at_mut(if runners > 1 { SHARING } else { 0 });
+        let advance = |replica: &mut Replica, patience, spread| {
             replica.free.resize(runners, 0.0); // since ever, and so for the first arrivals too
             replica.loss *= fade;
-            replica.advance(&view, patience);
+            replica.missed *= fade;
+            replica.advance(&view, patience, spread);
+        };
+        for (replica, patience) in tried.iter_mut().zip(CANDIDATES) {
+            advance(replica, patience, Spread::Never);
         }
-        let done = tried.iter().map(|r| r.head).min().unwrap_or(self.first);
-        idle.iter_mut().for_each(|replica| replica.head = done);
+        for (replica, patience) in sharing.iter_mut().zip(&CANDIDATES[..USUAL]) {
+            advance(replica, *patience, Spread::AsNeeded);
+        }
+        if let Some(eager) = sharing.get_mut(USUAL) {
+            advance(eager, self.best_sharing, Spread::Eagerly);
+        }
+        let done = tried.iter().chain(&*sharing).map(|r| r.head).min().unwrap_or(self.first);
+        idle.iter_mut().chain(alone).for_each(|replica| replica.head = done);
         self.arrivals.drain(..done - self.first);
         self.first = done;
         self.replays = self.replays * fade + 1.0;
         let (usual, others) = tried.split_at(USUAL);
-        // Neighbours lose almost the same, and chance parts them: each is judged halfway between itself and the mean of the
-        // two. The first and the last have one neighbour, and count as they are.
-        let losses: [f64; USUAL] = std::array::from_fn(|i| usual[i].loss);
-        let judged: [f64; USUAL] = std::array::from_fn(|i| match (i.checked_sub(1), losses.get(i + 1)) {
-            (Some(before), Some(after)) => losses[i] / 2.0 + (losses[before] + after) / 4.0,
-            _ => losses[i],
-        });
-        let least = judged.iter().copied().fold(f64::INFINITY, f64::min);
-        let good = least * (1.0 + DOUBT / self.replays.sqrt());
-        let most_patient = judged.iter().rposition(|loss| *loss <= good);
-        let mut best = most_patient.map_or((0.0, f64::INFINITY), |i| (CANDIDATES[i], losses[i] * EDGE));
+        let best = most_patient(usual, self.replays);
+        let mut chosen = (CANDIDATES[best], usual[best].loss * EDGE);
         for (replica, patience) in others.iter().zip(&CANDIDATES[USUAL..]) {
-            if replica.loss < best.1 {
-                best = (*patience, replica.loss);
+            if replica.loss < chosen.1 {
+                chosen = (*patience, replica.loss);
             }
         }
-        self.chosen = best.0;
+        (self.chosen, self.spread) = (chosen.0, Spread::AsNeeded);
+        if let Some((eager, as_needed)) = sharing.split_last() {
+            let best = most_patient(as_needed, self.replays);
+            let as_needed = &as_needed[best];
+            let alone =
+                tried.iter().zip(CANDIDATES).find(|(_, patience)| *patience == chosen.0).map(|(alone, _)| alone);
+            if alone.is_some_and(|alone| alone.loss < as_needed.loss && alone.missed <= as_needed.missed) {
+                self.spread = Spread::Never;
+            } else {
+                self.chosen = CANDIDATES[best];
+                let is_better = eager.loss < as_needed.loss * EDGE && eager.missed <= as_needed.missed;
+                self.spread = if is_better { Spread::Eagerly } else { Spread::AsNeeded };
+            }
+            self.best_sharing = CANDIDATES[best];
+        }
     }
+}
+
+/// The most patient of the usual candidates among those with the least loss.
+fn most_patient(usual: &[Replica], replays: f64) -> usize {
+    // Neighbours lose almost the same, and chance parts them: each is judged halfway between itself and the mean of the
+    // two. The first and the last have one neighbour, and count as they are.
+    let losses: [f64; USUAL] = std::array::from_fn(|i| usual[i].loss);
+    let judged: [f64; USUAL] = std::array::from_fn(|i| match (i.checked_sub(1), losses.get(i + 1)) {
+        (Some(before), Some(after)) => losses[i] / 2.0 + (losses[before] + after) / 4.0,
+        _ => losses[i],
+    });
+    let least = judged.iter().copied().fold(f64::INFINITY, f64::min);
+    let good = least * (1.0 + DOUBT / replays.sqrt());
+    judged.iter().rposition(|loss| *loss <= good).unwrap_or(0)
 }
 
 /// What batches take, and how many can run.
@@ -217,6 +272,31 @@ impl Past<'_> {
         fastest(self.service.sizes, whole, prefix, speed)
     }
 
+    /// The most rows of a batch, where those that wait are shared by the runners that are free or soon will be; `whole` is a batch of
+    /// all that fit.
+    fn part(&self, head: usize, now: f64, whole: (usize, usize), free: &[f64], spread: Spread) -> usize {
+        let Service { fit, max_batch, .. } = self.service;
+        let most = max_batch.max(whole.1); // a request may have come when larger batches were allowed
+        let soon = now + SOON * self.time(whole.1);
+        let free = free.iter().copied().filter(|end| *end <= soon);
+        let (free, end) = free.fold((0, now), |(n, last), end| (n + 1, last.max(end)));
+        if spread == Spread::Never || free < 2 {
+            return most;
+        }
+        let behind = &self.arrivals[head + whole.0 - self.first..];
+        let waits = whole.0 + behind.partition_point(|arrival| arrival.at <= now);
+        let (Some(first), Some(last)) = (self.get(head), self.get(head + waits - 1)) else { return most };
+        let rows = last.before + last.rows - first.before;
+        let is_late = now + self.time(rows.min(most)) * fit.noise() > first.deadline;
+        let waiting = Waiting { rows, free, most, is_late };
+        let is_in_time = |rows| end + self.time(rows) * fit.noise() <= first.deadline;
+        let around = |size| {
+            let (entries, rows) = self.prefix(head, waits, size);
+            (rows, rows + self.get(head + entries).map_or(0, |next| next.rows))
+        };
+        waiting.part(spread, is_in_time, |rows| self.time(rows), around)
+    }
+
     /// What [`Cork`](super::Cork) takes of all that wait, where the first of them is late: the oldest, if who stays may be in time as well.
     fn oldest_in_time(&self, head: usize, now: f64, (whole, rows): (usize, usize)) -> Option<(usize, usize)> {
         let get = |at: usize| self.get(head + at).filter(|_| at < whole);
@@ -242,8 +322,8 @@ impl Replica {
     /// Releases and refuses as [`Cork`](super::Cork) would, up to the first decision that the known arrivals leave open. Its
     /// rules are Cork's own functions, on seconds. It serves in the order of arrival, whatever priorities and deadlines say, and
     /// refuses at the front only: what is asked of it is how arrivals cluster, and that is a matter of when they come.
-    fn advance(&mut self, past: &Past<'_>, patience: f64) {
-        while let Some(batch) = self.next_batch(past, patience) {
+    fn advance(&mut self, past: &Past<'_>, patience: f64, spread: Spread) {
+        while let Some(batch) = self.next_batch(past, patience, spread) {
             self.launch(past, &batch);
         }
     }
@@ -256,10 +336,10 @@ impl Replica {
             self.loss += past.get(position).map_or(0.0, |a| batch.end - a.at);
         }
         self.head += batch.entries;
-        self.gathered = Gathered::default();
+        self.gathered = Gathered { now: batch.start, ..Gathered::default() };
     }
 
-    fn next_batch(&mut self, past: &Past<'_>, patience: f64) -> Option<Batch> {
+    fn next_batch(&mut self, past: &Past<'_>, patience: f64, spread: Spread) -> Option<Batch> {
         let Service { fit, sizes, max_batch, .. } = past.service;
         let free = self.free.iter().copied().min_by(f64::total_cmp)?;
         let mut first = past.get(self.head)?;
@@ -288,16 +368,22 @@ impl Replica {
             } else {
                 past.fastest(self.head, now, (entries, rows))
             };
+            let mut full = batch.1 >= max_batch || batch.0 < entries || has_more;
+            let part = past.part(self.head, now, (entries, rows), &self.free, spread);
+            if part < batch.1 {
+                batch = past.prefix(self.head, entries, part);
+            }
             let is_late = |batch: (usize, usize)| now + past.time(batch.1) * fit.noise() > first.deadline;
             if is_late(batch)
                 && batch.0 == entries
                 && !has_more
                 && let Some(oldest) = past.oldest_in_time(self.head, now, batch)
             {
-                batch = oldest;
+                (batch, full) = (oldest, true);
             }
             if is_late(batch) {
                 self.loss += MISS * (first.deadline - first.at);
+                self.missed += MISS * (first.deadline - first.at);
                 self.head += 1;
                 (entries, rows) = (entries.saturating_sub(1), rows.saturating_sub(first.rows));
                 self.gathered = Gathered { now, entries, rows };
@@ -305,7 +391,6 @@ impl Replica {
                 now = now.max(first.at);
                 continue;
             }
-            let full = batch.1 >= max_batch || batch.0 < entries || has_more;
             let last = past.get(self.head + entries - 1)?;
             let latest = first.deadline - past.time(rows + 1) * fit.noise();
             let ripe = last.at + hold_after_newest(patience, fit, sizes, rows);
@@ -315,7 +400,7 @@ impl Replica {
             let give_up = free_since.max(first.at) + longest_hold(patience, fit);
             let until = ripe.min(give_up).min(latest);
             if full || until <= now {
-                return Some(Batch { entries: batch.0, end: now + past.time(batch.1) });
+                return Some(Batch { entries: batch.0, start: now, end: now + past.time(batch.1) });
             }
             match next {
                 Some(arrival) if arrival.at <= until => now = arrival.at,
@@ -328,6 +413,7 @@ impl Replica {
 
 struct Batch {
     entries: usize,
+    start: f64,
     end: f64,
 }
 

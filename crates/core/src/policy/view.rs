@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BatchSizes, Entry, LaneId, Priority, Queue};
+use super::{BatchSizes, Entry, LaneId, Priority, Queue, Spread};
 use crate::estimator::{Fit, Instant, KnownCrowd};
 
 /// The state of one pool at one instant.
@@ -24,6 +24,8 @@ pub struct View<'a> {
     pub fit: &'a Fit,
     /// c ≥ 0: a hold ends c·α/n after the last arrival, with n rows ready (see [`Patience`](super::Patience)).
     pub patience: f64,
+    /// Whether free runners share what waits (see [`Patience`](super::Patience)).
+    pub spread: Spread,
     /// How long the queue may be.
     pub reach: Reach,
     /// The crowd that the callers are, if they are one.
@@ -194,6 +196,13 @@ impl View<'_> {
         if overdue <= given { now } else { now + overdue }
     }
 
+    /// The runners that are expected to be free by `soon`, and when the last of them is, not before `start`.
+    pub(super) fn free_by(&self, start: Instant, soon: Instant) -> (usize, Instant) {
+        let idle = self.runners.saturating_sub(self.running.len());
+        let ends = self.running.iter().map(|running| self.completion(start, running)).filter(|end| *end <= soon);
+        ends.fold((idle, start), |(free, last), end| (free + 1, last.max(end)))
+    }
+
     /// The mean batch time of `rows`, padded; zero while the estimate is a guess.
     pub(super) fn mean_batch_time(&self, rows: usize) -> Duration {
         self.fit.is_trusted().then(|| self.fit.predict(self.sizes.padded(rows))).flatten().unwrap_or_default()
@@ -240,6 +249,7 @@ mod tests {
             sizes: BatchSizes::ANY,
             fit,
             patience: 0.0,
+            spread: Spread::Never,
             reach: Reach::WHOLE,
             crowd: None,
             free_since: Instant::EPOCH,

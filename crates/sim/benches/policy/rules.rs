@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use uncork_core::estimator::{Fit, Instant};
-use uncork_core::policy::{Cork, Decision, Policy, Queue, ReleaseReason, ShedReason, View};
+use uncork_core::policy::{Cork, Decision, Policy, Queue, ReleaseReason, ShedReason, Spread, View};
 use uncork_sim::{Arrival, ClosedLoop, OpenLoop, Outcome, Process, Service};
 
 use crate::case::{SETUPS, Setup, ms, only};
@@ -30,6 +30,8 @@ enum Change {
     /// This patience instead of the learned one.
     Patience(f64),
     NoCrowd,
+    /// Free runners share nothing.
+    NoSpread,
     /// Predictions without a margin for noise.
     NoNoise,
     /// Refuse who is in a hurry instead of giving it a smaller batch.
@@ -65,6 +67,7 @@ impl Change {
         let changed = match self {
             Change::Patience(patience) => View { patience, ..view },
             Change::NoCrowd => View { crowd: None, ..view },
+            Change::NoSpread => View { spread: Spread::Never, ..view },
             Change::NoNoise if view.fit.is_line() && view.fit.is_trusted() => {
                 exact = Fit::line(view.fit.base_seconds(), view.fit.per_row_seconds(), 1.0);
                 View { fit: &exact, ..view }
@@ -213,6 +216,16 @@ fn trials() -> Vec<Trial<'static>> {
             format!("four runners, Poisson 0.6, {FOUR}"),
             "% on time",
             Box::new(|change, seed| on_time(&four_runners(change, seed))),
+        ),
+        trial(
+            "runners that share",
+            Change::NoSpread,
+            format!("four runners, gamma CV 4 0.6, {FOUR}"),
+            "% on time",
+            Box::new(|change, seed| {
+                let arrivals = FOUR.load("gamma CV 4", 0.6 * 4.0, 10.0, seed);
+                on_time(&only(FOUR.scenario(change.policy(), FOUR.service(), 4), &mut OpenLoop::new(arrivals)))
+            }),
         ),
         trial(
             "crowd",

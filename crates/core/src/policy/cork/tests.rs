@@ -1,5 +1,7 @@
 //! What the rule of a lone lane releases, holds and refuses.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::estimator::BatchTimes;
 use crate::policy::{Entry, Priority, Running, Standing};
@@ -61,6 +63,7 @@ impl State {
             sizes: &self.sizes,
             fit: &self.fit,
             patience: self.patience,
+            spread: Spread::AsNeeded,
             reach: Reach::WHOLE,
             crowd: self.crowd,
             free_since: self.free_since,
@@ -478,4 +481,39 @@ fn behind_a_running_batch_too_the_newest_of_a_clump_stay() {
     let queue = [[(20_500, 1); 5], [(31_000, 1); 5]].concat();
     let waiting = state(&queue[..6]).busy_for(5000).decide();
     assert_eq!(waiting, Decision::WaitUntil(after(NOW + us(5500))));
+}
+
+/// How many of so many single rows, all due in `within`, are released at once to idle runners.
+fn released_of_a_clump(count: u64, runners: usize, max_batch: usize, fit: &Fit, within: Duration) -> usize {
+    let mut state = State { fit: fit.clone(), ..state(&[]) };
+    (0..count).for_each(|id| state.queue.insert(Entry::new(id, NOW, NOW + within)));
+    let mut released = 0;
+    while !state.queue.is_empty() {
+        match Cork.decide(NOW, View { runners, max_batch, ..state.view() }) {
+            Decision::Release { entries, .. } => {
+                released += state.queue.remove(0..entries).count();
+                let (ticket, expected) = (released as u64, fit.predict(entries));
+                let waited = us(0);
+                state.running.push(Running { ticket, lane: 0, since: NOW, entries, rows: entries, waited, expected });
+            }
+            Decision::Shed { entries, .. } => drop(state.queue.remove(entries)),
+            _ => break,
+        }
+    }
+    released
+}
+
+proptest! {
+    #[test]
+    fn of_a_clump_idle_runners_answer_as_many_as_they_can(
+        count in 1u64..300, runners in 1usize..9, max_batch in 1usize..150,
+        base in 100u64..20_000, per_row in 1u64..1000, within in 5_000u64..100_000,
+    ) {
+        let fit = Fit::line(base as f64 * 1e-6, per_row as f64 * 1e-6, 1.0);
+        let in_time = (within.saturating_sub(base) / per_row) as usize;
+        prop_assume!(in_time > 0);
+        let most = (runners * in_time.min(max_batch)).min(count as usize);
+        let released = released_of_a_clump(count, runners, max_batch, &fit, us(within));
+        prop_assert!(released >= most, "{released} of {most}");
+    }
 }

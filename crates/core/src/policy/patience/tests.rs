@@ -115,7 +115,7 @@ fn a_replica_loses_what_a_pool_would_from_the_first_arrival_on() {
 }
 
 /// When Cork releases how many of these arrivals with this patience, until it refuses the first.
-fn batches_of_cork(entries: &[Entry], service: Service<'_>, patience: f64) -> Vec<(f64, usize)> {
+fn batches_of_cork(entries: &[Entry], service: Service<'_>, patience: f64, spread: Spread) -> Vec<(f64, usize)> {
     let (mut queue, mut running, mut batches) = (Queue::new(), Vec::<Running>::new(), Vec::new());
     let (mut arriving, mut free_since, mut wake) = (entries.iter().peekable(), Instant::EPOCH, None);
     let Service { fit, sizes, runners, max_batch } = service;
@@ -142,6 +142,7 @@ fn batches_of_cork(entries: &[Entry], service: Service<'_>, patience: f64) -> Ve
                 sizes,
                 fit,
                 patience,
+                spread,
                 reach: Reach::WHOLE,
                 crowd,
                 free_since,
@@ -167,7 +168,7 @@ fn batches_of_cork(entries: &[Entry], service: Service<'_>, patience: f64) -> Ve
 }
 
 /// The same of a replica.
-fn batches_of_replica(entries: &[Entry], service: Service<'_>, patience: f64) -> Vec<(f64, usize)> {
+fn batches_of_replica(entries: &[Entry], service: Service<'_>, patience: f64, spread: Spread) -> Vec<(f64, usize)> {
     let seconds = |at: Instant| at.since(Instant::EPOCH).as_secs_f64();
     let mut before = 0;
     let mut arrival = |e: &Entry| {
@@ -180,7 +181,7 @@ fn batches_of_replica(entries: &[Entry], service: Service<'_>, patience: f64) ->
     let mut batches = Vec::new();
     loop {
         let head = replica.head;
-        let Some(batch) = replica.next_batch(&past, patience).filter(|_| replica.head == head) else {
+        let Some(batch) = replica.next_batch(&past, patience, spread).filter(|_| replica.head == head) else {
             return batches;
         };
         let rows = arrivals[head..head + batch.entries].iter().map(|a| a.rows).sum();
@@ -199,6 +200,7 @@ proptest! {
         scale in 1u64..20, within in 20_000u64..200_000, candidate in 0..CANDIDATES.len(),
         runners in 1usize..4, max_batch in 3usize..40, padded in any::<bool>(),
         base in 500u64..15_000, per_row in 10u64..1_000, noise in 1.0f64..1.5,
+        spread in prop::sample::select(vec![Spread::Never, Spread::AsNeeded, Spread::Eagerly]),
     ) {
         let mut at = 0;
         let entries: Vec<Entry> = gaps.iter().map(|&(gap, rows)| {
@@ -210,11 +212,11 @@ proptest! {
         let sizes = if padded { BatchSizes::rising(vec![2, 3, max_batch + 1]) } else { None }.unwrap_or_default();
         let service = Service { fit: &fit, sizes: &sizes, runners, max_batch };
         let (cork, replica) = (
-            batches_of_cork(&entries, service, CANDIDATES[candidate]),
-            batches_of_replica(&entries, service, CANDIDATES[candidate]),
+            batches_of_cork(&entries, service, CANDIDATES[candidate], spread),
+            batches_of_replica(&entries, service, CANDIDATES[candidate], spread),
         );
         for (nth, (a, b)) in cork.iter().zip(&replica).enumerate() {
-            prop_assert!(a.1 == b.1 && (a.0 - b.0).abs() < 1e-7, "batch {nth}: {a:?}, {b:?}");
+            prop_assert!(a.1 == b.1 && (a.0 - b.0).abs() < 1e-7, "batch {nth}: {a:?}, {b:?}; {cork:?} {replica:?}");
         }
     }
 }
@@ -227,11 +229,47 @@ fn a_replica_too_lets_the_newest_of_a_clump_stay() {
     let clumps: Vec<Entry> = [ten].into_iter().chain(clump(100, 40)).chain(clump(14_000, 16)).collect();
     let fit = FIT();
     let service = Service { max_batch: 64, ..service(&fit, 1) };
-    for batches in [batches_of_cork(&clumps, service, 0.0), batches_of_replica(&clumps, service, 0.0)] {
+    for batches in [
+        batches_of_cork(&clumps, service, 0.0, Spread::Never),
+        batches_of_replica(&clumps, service, 0.0, Spread::Never),
+    ] {
         let (starts, sizes): (Vec<f64>, Vec<usize>) = batches.into_iter().unzip();
         assert_eq!(sizes, [1, 50, 6]);
         assert!(starts.iter().zip([0.0, 0.015, 0.050]).all(|(start, due)| (start - due).abs() < 1e-7), "{starts:?}");
     }
+}
+
+#[test]
+fn a_replica_too_shares_a_clump_that_one_runner_would_answer_late() {
+    // 100 rows take 60 ms, 50 take 35. Then 60 that one runner answers in time; eagerly, two share those.
+    let clump = |at: u64, count: usize| std::iter::repeat_n(entry(at), count);
+    let clumps: Vec<Entry> = clump(0, 100).chain(clump(100_000, 60)).collect();
+    let fit = FIT();
+    let service = Service { max_batch: 128, ..service(&fit, 4) };
+    for (spread, sizes) in [(Spread::AsNeeded, vec![50, 50, 60]), (Spread::Eagerly, vec![25, 25, 25, 25, 30, 30])] {
+        assert_eq!(batches_of_cork(&clumps, service, 0.0, spread).iter().map(|b| b.1).collect::<Vec<_>>(), sizes);
+        assert_eq!(batches_of_replica(&clumps, service, 0.0, spread).iter().map(|b| b.1).collect::<Vec<_>>(), sizes);
+    }
+}
+
+/// What four runners make of so many exponential gaps with this mean, in µs, between groups of a size.
+fn learned_by_four(mean_us: f64, group: usize, count: usize) -> Patience {
+    let (mut patience, mut now, mut state) = (Patience::new(), 0.0, 1u64);
+    let fit = FIT();
+    let service = Service { max_batch: 64, ..service(&fit, 4) };
+    for _ in 0..count {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        now -= mean_us * (((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64).ln();
+        (0..group).for_each(|_| patience.observe(&entry(now as u64), service));
+    }
+    patience
+}
+
+#[test]
+fn free_runners_share_what_waits_unless_more_is_asked_for_than_all_can_do() {
+    assert_eq!(learned_by_four(500_000.0, 48, 500).spread(), Spread::Eagerly, "clumps, far apart");
+    assert_eq!(learned_by_four(500.0, 1, 20_000).spread(), Spread::AsNeeded, "single requests");
+    assert_eq!(learned_by_four(110.0, 1, 60_000).spread(), Spread::Never, "1.5 times what they can do");
 }
 
 #[test]
@@ -243,18 +281,8 @@ fn of_candidates_that_cannot_be_told_apart_the_most_patient_is_taken() {
 
 #[test]
 fn runners_that_come_free_one_by_one_wait_for_large_batches_where_small_ones_refuse() {
-    // Four runners make at most 4 · 64 / 42 ms, 6.1 a ms; gaps are exponential.
-    let at = |mean_us: f64| {
-        let (mut patience, mut now, mut state) = (Patience::new(), 0.0, 1u64);
-        let fit = FIT();
-        let service = Service { max_batch: 64, ..service(&fit, 4) };
-        for _ in 0..60_000 {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            now -= mean_us * (((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64).ln();
-            patience.observe(&entry(now as u64), service);
-        }
-        patience.factor()
-    };
+    // Four runners make at most 4 · 64 / 42 ms, 6.1 a ms.
+    let at = |mean_us: f64| learned_by_four(mean_us, 1, 60_000).factor();
     assert!(at(139.0) > USUAL_PATIENCE, "{}", at(139.0));
     assert!(at(500.0) <= USUAL_PATIENCE, "{}", at(500.0));
     assert_eq!(CANDIDATES[USUAL - 1], USUAL_PATIENCE);
