@@ -91,6 +91,12 @@ impl BatchTimes {
         &self.fit
     }
 
+    /// What callers give, and the rows of the smallest batch. A margin by which not even that would ever be in time is cut: it would refuse everybody.
+    pub fn callers_give(&mut self, time: Duration, rows: usize) {
+        let alone = self.fit.seconds(rows).filter(|alone| *alone > 0.0);
+        self.noise.set_room(alone.map_or(f64::INFINITY, |alone| time.as_secs_f64() / alone));
+    }
+
     /// Takes in that a batch of `rows`, completed at `now`, took `time`. Feed only batches that succeeded: a model that
     /// fails fast would look fast. Costs a few microseconds; a batch of no rows or no time is passed over.
     pub fn observe(&mut self, now: Instant, rows: usize, time: Duration) {

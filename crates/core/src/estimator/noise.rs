@@ -12,6 +12,8 @@ const ENOUGH: usize = 3;
 /// Which quantile, to begin with: one batch in twenty may take longer than the cautious prediction, and mostly only the first
 /// few rows of it are late; where it is more, [`Caution`] sees to it. Higher: fewer late answers, more refusals on their account.
 const QUANTILE: f64 = 0.95;
+/// The part of the batches that a margin covers at the least. More answers than the rest would be late, if it were cut further.
+const COVERED: f64 = 0.8;
 /// Used until there are [`ENOUGH`] ratios.
 const FIRST_GUESS: f64 = 1.05;
 
@@ -19,20 +21,37 @@ const FIRST_GUESS: f64 = 1.05;
 #[derive(Debug, Clone)]
 pub(super) struct Noise {
     ratios: VecDeque<f64>,
+    /// The same in order, as they were when the scatter was last measured.
+    sorted: Vec<f64>,
     /// Of the ratios, at least 1.
     quantile: f64,
+    /// How many times what a row alone takes callers give. A wider margin would refuse them all.
+    room: f64,
     caution: Caution,
 }
 
 impl Noise {
     pub(super) fn new() -> Noise {
         let (ratios, caution) = (VecDeque::with_capacity(WINDOW), Caution::new());
-        Noise { ratios, quantile: FIRST_GUESS, caution }
+        Noise { ratios, sorted: Vec::new(), quantile: FIRST_GUESS, room: f64::INFINITY, caution }
     }
 
-    /// z: what a prediction is to be multiplied by; at least 1.
+    /// z: what a prediction is to be multiplied by; at least 1. Where not even a row alone, which starts at once, would be in time by that, it
+    /// covers no more than the batches that would have been, if these are most.
     pub(super) fn factor(&self) -> f64 {
-        self.stretched(self.caution.factor())
+        let z = self.stretched(self.caution.factor());
+        if z <= self.room {
+            return z;
+        }
+        let covered = self.sorted.partition_point(|ratio| *ratio <= self.room);
+        let are_most = covered as f64 >= COVERED * self.sorted.len() as f64;
+        let last = covered.checked_sub(1).filter(|_| are_most);
+        last.map_or(z, |last| self.sorted[last].clamp(1.0, z))
+    }
+
+    /// How many times what a row alone takes callers give.
+    pub(super) fn set_room(&mut self, room: f64) {
+        self.room = room;
     }
 
     /// A margin so many times as wide as the quantile's.
@@ -43,9 +62,10 @@ impl Noise {
     /// Measures the scatter anew. Costs a few microseconds.
     pub(super) fn measure(&mut self) {
         if self.ratios.len() >= ENOUGH {
-            let mut sorted: Vec<f64> = self.ratios.iter().copied().collect();
-            sorted.sort_unstable_by(f64::total_cmp);
-            self.quantile = sorted[((sorted.len() - 1) as f64 * QUANTILE) as usize].max(1.0);
+            self.sorted.clear();
+            self.sorted.extend(&self.ratios);
+            self.sorted.sort_unstable_by(f64::total_cmp);
+            self.quantile = self.sorted[((self.sorted.len() - 1) as f64 * QUANTILE) as usize].max(1.0);
         }
     }
 
@@ -115,6 +135,18 @@ mod tests {
         assert_eq!(factor_after(z - 0.01), z);
         assert!(factor_after(z + 0.01) > z + 0.05);
         assert_eq!(factor_after(2.0), z);
+    }
+
+    #[test]
+    fn a_margin_by_which_not_even_a_row_alone_would_be_in_time_is_cut_to_what_would_be() {
+        let mut noise = scattered(10, 0);
+        assert_eq!(noise.factor(), 5.0, "one in ten takes five times as long");
+        noise.set_room(5.0);
+        assert_eq!(noise.factor(), 5.0, "who gives five times is served, if he need not wait");
+        noise.set_room(4.9);
+        assert!((1.15..1.21).contains(&noise.factor()), "{}", noise.factor());
+        noise.set_room(1.0);
+        assert_eq!(noise.factor(), 5.0, "half of all would be late");
     }
 
     #[test]

@@ -148,18 +148,21 @@ fn part(start: Instant, view: &View<'_>, whole: usize) -> usize {
     if view.runners < 2 || view.spread == Spread::Never || !(view.fit.is_line() && view.fit.is_trusted()) {
         return most;
     }
-    let soon = start + view.mean_batch_time(whole).mul_f64(SOON);
-    let (free, last) = view.free_by(start, soon);
-    // As many of them as this lane can count on.
-    let free = (free as f64 * view.standing.share) as usize;
     let queue = view.queue;
     let deadline = |level: &Range<usize>| queue.get(level.start).map_or(Instant::FAR_FUTURE, |first| first.deadline);
     let is_late = |level: &Range<usize>| start + view.batch_time(queue.rows_of(level.end)) > deadline(level);
     // For the most urgent level that one batch would answer late. Those who are less urgent have no say in it.
     let late = queue.levels().find(is_late);
     let Some(level) = late.clone().or_else(|| queue.levels().last()) else { return most };
-    let is_in_time = |rows| last + view.batch_time(rows) <= deadline(&level);
-    let waiting = Waiting { rows: queue.rows_of(level.end), free, most, is_late: late.is_some() };
+    let (rows, deadline) = (queue.rows_of(level.end), deadline(&level));
+    let soon = start + view.mean_batch_time(whole).mul_f64(SOON);
+    let (free, last) = view.free_by(start, soon);
+    // Who comes too late to answer even those in time who are due last takes none.
+    let due_last = queue.get(level.end - 1).map_or(Instant::FAR_FUTURE, |last| last.deadline);
+    let latest = due_last - view.batch_time(rows.div_ceil(free.max(1)));
+    let (free, last) = if last > latest { view.free_by(start, latest) } else { (free, last) };
+    let is_in_time = |rows| last + view.batch_time(rows) <= deadline;
+    let waiting = Waiting { rows, free, most, is_late: late.is_some() };
     let around = |size| {
         let (entries, rows) = queue.prefix(size);
         (rows, queue.rows_of(entries + 1))

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use super::neighbours;
 use super::rehearsal::{Rehearsals, Wanted};
-use super::{Arbiter, Decision, Entry, Lane, LaneId, Queue, ReleaseReason, Running, ShedReason, Standing, View};
+use super::{
+    Arbiter, Decision, Entry, Lane, LaneId, Queue, ReleaseReason, Running, ShedReason, Spread, Standing, View,
+};
 use crate::estimator::{Answers, Fit, Instant};
 
 /// A pool of runners and the queues that it serves.
@@ -505,7 +507,8 @@ impl Dispatcher {
             sizes,
             fit: times.fit(),
             patience: patience.factor(),
-            spread: patience.spread(),
+            // Others whose runners they are as well would lose by the α of each part.
+            spread: if self.lanes.len() > 1 { Spread::Never } else { patience.spread() },
             reach: lane.backlog.reach(),
             crowd: None,
             free_since: *free_since,

@@ -163,6 +163,9 @@ impl Lane {
     /// A batch of so many rows came back, with these answers unless it was a rehearsal.
     pub(super) fn observe(&mut self, now: Instant, rows: usize, time: Duration, answers: Option<Answers>) {
         let rows = self.sizes.padded(rows);
+        if !self.demand.within.is_zero() {
+            self.times.callers_give(self.demand.within, self.sizes.padded(1));
+        }
         match answers {
             Some(answers) => self.times.observe_answered(now, rows, time, answers),
             None => self.times.observe_test(now, rows, time),
@@ -264,7 +267,8 @@ impl Lane {
         // All go by its own stamp: the moment of hearing would make a crowd look simultaneous. Stamps may be out of order
         // by the time it takes to read requests.
         let max_batch = self.bounded_rows();
-        let service = Service { fit: self.times.fit(), sizes: &self.sizes, runners, max_batch };
+        let shares = runners > 1 && memory.is_none();
+        let service = Service { fit: self.times.fit(), sizes: &self.sizes, runners, shares, max_batch };
         self.patience.observe(&entry, service);
         self.demand.arrived(&entry, memory);
         self.backlog.arrived(entry.arrival, entry.given());

@@ -145,7 +145,7 @@ impl Patience {
     }
 
     fn replay(&mut self, now: f64, service: Service<'_>) {
-        let Service { fit, runners, .. } = service;
+        let Service { fit, runners, shares, .. } = service;
         let known = fit.is_line() && fit.is_trusted();
         if !known || self.arrivals.len() > MEMORY {
             self.first += self.arrivals.len();
@@ -162,7 +162,7 @@ impl Patience {
         // only run, what is held is weighed anew with each that comes: too costly for long holds.
         let tried = if runners > 1 && service.sizes.is_any() { CANDIDATES.len() } else { USUAL };
         let (tried, idle) = self.replicas.split_at_mut(tried);
-        let (sharing, alone) = self.sharing.split_at_mut(if runners > 1 { SHARING } else { 0 });
+        let (sharing, alone) = self.sharing.split_at_mut(if shares { SHARING } else { 0 });
         let advance = |replica: &mut Replica, patience, spread| {
             replica.free.resize(runners, 0.0); // since ever, and so for the first arrivals too
             replica.loss *= fade;
@@ -191,18 +191,16 @@ impl Patience {
                 chosen = (*patience, replica.loss);
             }
         }
-        (self.chosen, self.spread) = (chosen.0, Spread::AsNeeded);
+        (self.chosen, self.spread) = (chosen.0, Spread::Never);
         if let Some((eager, as_needed)) = sharing.split_last() {
             let best = most_patient(as_needed, self.replays);
             let as_needed = &as_needed[best];
             let alone =
                 tried.iter().zip(CANDIDATES).find(|(_, patience)| *patience == chosen.0).map(|(alone, _)| alone);
-            if alone.is_some_and(|alone| alone.loss < as_needed.loss && alone.missed <= as_needed.missed) {
-                self.spread = Spread::Never;
-            } else {
-                self.chosen = CANDIDATES[best];
+            if !alone.is_some_and(|alone| alone.loss < as_needed.loss && alone.missed <= as_needed.missed) {
                 let is_better = eager.loss < as_needed.loss * EDGE && eager.missed <= as_needed.missed;
-                self.spread = if is_better { Spread::Eagerly } else { Spread::AsNeeded };
+                let spread = if is_better { Spread::Eagerly } else { Spread::AsNeeded };
+                (self.chosen, self.spread) = (CANDIDATES[best], spread);
             }
             self.best_sharing = CANDIDATES[best];
         }
@@ -229,6 +227,8 @@ pub(super) struct Service<'a> {
     pub(super) fit: &'a Fit,
     pub(super) sizes: &'a BatchSizes,
     pub(super) runners: usize,
+    /// Whether they may share what waits.
+    pub(super) shares: bool,
     pub(super) max_batch: usize,
 }
 
@@ -277,9 +277,11 @@ impl Past<'_> {
     fn part(&self, head: usize, now: f64, whole: (usize, usize), free: &[f64], spread: Spread) -> usize {
         let Service { fit, max_batch, .. } = self.service;
         let most = max_batch.max(whole.1); // a request may have come when larger batches were allowed
-        let soon = now + SOON * self.time(whole.1);
-        let free = free.iter().copied().filter(|end| *end <= soon);
-        let (free, end) = free.fold((0, now), |(n, last), end| (n + 1, last.max(end)));
+        let by = |soon: f64| {
+            let free = free.iter().copied().filter(|end| *end <= soon);
+            free.fold((0, now), |(n, last), end| (n + 1, last.max(end)))
+        };
+        let (free, end) = by(now + SOON * self.time(whole.1));
         if spread == Spread::Never || free < 2 {
             return most;
         }
@@ -287,6 +289,8 @@ impl Past<'_> {
         let waits = whole.0 + behind.partition_point(|arrival| arrival.at <= now);
         let (Some(first), Some(last)) = (self.get(head), self.get(head + waits - 1)) else { return most };
         let rows = last.before + last.rows - first.before;
+        let latest = last.deadline - self.time(rows.div_ceil(free).min(most)) * fit.noise();
+        let (free, end) = if end > latest { by(latest) } else { (free, end) };
         let is_late = now + self.time(rows.min(most)) * fit.noise() > first.deadline;
         let waiting = Waiting { rows, free, most, is_late };
         let is_in_time = |rows| end + self.time(rows) * fit.noise() <= first.deadline;

@@ -4,8 +4,9 @@
 //! runner time a part. Behind a clump, that α is nobody's loss, and saves requests that one batch would answer late. While more is asked for
 //! than all runners can do, it is lost. Which of the two it is the replays of what arrived tell (see [`Patience`](super::Patience)).
 
-/// A part takes at least as long as this many rows by themselves: below that, most of its time is its α.
-const WORTH: f64 = 2.0;
+/// A part takes at least as many times as long as a row alone: below that, its time is mostly its α. More: small groups wait for each other. Less: what is
+/// shared so widely costs too much where runners are busy, and is then not shared at all.
+const WORTH: f64 = 1.4;
 
 /// A runner that comes free within this part of the batch's time after the first counts as free with it.
 pub(super) const SOON: f64 = 0.25;
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn eagerly_all_runners_take_a_part_that_is_worth_its_start() {
         assert_eq!(part(100, 4, 80.0, Spread::Eagerly), 25);
-        assert_eq!(part(24, 4, 80.0, Spread::Eagerly), 12, "12 rows take 11 ms, 8 take 9, and twice one row are 11");
-        assert_eq!(part(12, 4, 80.0, Spread::Eagerly), 128);
+        assert_eq!(part(12, 4, 80.0, Spread::Eagerly), 6, "6 rows take 8 ms, 4 take 7, and 1.4 times one row are 7.7");
+        assert_eq!(part(6, 4, 80.0, Spread::Eagerly), 128);
     }
 }

@@ -504,6 +504,8 @@ fn released_of_a_clump(count: u64, runners: usize, max_batch: usize, fit: &Fit, 
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn of_a_clump_idle_runners_answer_as_many_as_they_can(
         count in 1u64..300, runners in 1usize..9, max_batch in 1usize..150,

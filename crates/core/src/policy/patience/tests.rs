@@ -20,7 +20,7 @@ fn entry(at_us: u64) -> Entry {
 
 /// Batches of at most 32 rows at so many runners.
 fn service(fit: &Fit, runners: usize) -> Service<'_> {
-    Service { fit, sizes: BatchSizes::ANY, runners, max_batch: 32 }
+    Service { fit, sizes: BatchSizes::ANY, runners, shares: runners > 1, max_batch: 32 }
 }
 
 /// What is learned from these arrivals, in µs, at so many runners and batches of at most 32 rows.
@@ -118,7 +118,7 @@ fn a_replica_loses_what_a_pool_would_from_the_first_arrival_on() {
 fn batches_of_cork(entries: &[Entry], service: Service<'_>, patience: f64, spread: Spread) -> Vec<(f64, usize)> {
     let (mut queue, mut running, mut batches) = (Queue::new(), Vec::<Running>::new(), Vec::new());
     let (mut arriving, mut free_since, mut wake) = (entries.iter().peekable(), Instant::EPOCH, None);
-    let Service { fit, sizes, runners, max_batch } = service;
+    let Service { fit, sizes, runners, max_batch, .. } = service;
     let end = |r: &Running| r.since + fit.predict(sizes.padded(r.rows)).expect("it is a line");
     loop {
         let landing = running.iter().map(end).min();
@@ -210,7 +210,7 @@ proptest! {
         // Fractions of a microsecond, at which nothing arrives.
         let fit = Fit::line((base as f64 + 0.3137) * 1e-6, (per_row as f64 + 0.0171) * 1e-6, noise);
         let sizes = if padded { BatchSizes::rising(vec![2, 3, max_batch + 1]) } else { None }.unwrap_or_default();
-        let service = Service { fit: &fit, sizes: &sizes, runners, max_batch };
+        let service = Service { fit: &fit, sizes: &sizes, runners, shares: runners > 1, max_batch };
         let (cork, replica) = (
             batches_of_cork(&entries, service, CANDIDATES[candidate], spread),
             batches_of_replica(&entries, service, CANDIDATES[candidate], spread),
@@ -241,12 +241,14 @@ fn a_replica_too_lets_the_newest_of_a_clump_stay() {
 
 #[test]
 fn a_replica_too_shares_a_clump_that_one_runner_would_answer_late() {
-    // 100 rows take 60 ms, 50 take 35. Then 60 that one runner answers in time; eagerly, two share those.
+    // 100 rows take 60 ms, 50 take 35. Then 60 that one runner answers in time; eagerly, four share those.
     let clump = |at: u64, count: usize| std::iter::repeat_n(entry(at), count);
     let clumps: Vec<Entry> = clump(0, 100).chain(clump(100_000, 60)).collect();
     let fit = FIT();
     let service = Service { max_batch: 128, ..service(&fit, 4) };
-    for (spread, sizes) in [(Spread::AsNeeded, vec![50, 50, 60]), (Spread::Eagerly, vec![25, 25, 25, 25, 30, 30])] {
+    for (spread, sizes) in
+        [(Spread::AsNeeded, vec![50, 50, 60]), (Spread::Eagerly, vec![25, 25, 25, 25, 15, 15, 15, 15])]
+    {
         assert_eq!(batches_of_cork(&clumps, service, 0.0, spread).iter().map(|b| b.1).collect::<Vec<_>>(), sizes);
         assert_eq!(batches_of_replica(&clumps, service, 0.0, spread).iter().map(|b| b.1).collect::<Vec<_>>(), sizes);
     }
