@@ -153,10 +153,12 @@ pub(crate) enum Cause {
     #[error("{0}")]
     Shapes(String),
     /// Nothing shows that answers depend on what else is in the batch, and nothing that they do not.
-    #[error("{found}, so that one row may change another's answer")]
+    #[error("{found}, so that one row may change another's answer{advice}")]
     Doubt {
         /// Where in the graph.
         found: String,
+        /// What to do about it.
+        advice: &'static str,
     },
     /// An answer depends on what else is in the batch.
     #[error(

@@ -174,7 +174,7 @@ impl Graph {
         one: Vec<Tensor>,
         many: Vec<Tensor>,
         count: usize,
-    ) -> Result<Vec<Option<Crossing>>, Failure> {
+    ) -> Result<(Vec<Option<Crossing>>, bool), Failure> {
         let values = |tensors: Vec<Tensor>| {
             tensors
                 .into_iter()

@@ -81,20 +81,26 @@ fn numbers(shapes: &Shapes) -> usize {
     shapes.iter().map(one).max().unwrap_or_default()
 }
 
-/// Shapes whose free dimensions are twice as long, but for rows and channels; the same where none is.
-pub(super) fn longer(inputs: &[Declared], types: &[DataType], rows: &[Rows], shapes: &Shapes) -> Shapes {
+/// Shapes whose free dimensions are of other lengths, but for rows and channels; the same where none is.
+pub(super) fn changed(
+    inputs: &[Declared],
+    types: &[DataType],
+    rows: &[Rows],
+    shapes: &Shapes,
+    change: impl Fn(usize) -> usize,
+) -> Shapes {
     let inputs = inputs.iter().zip(types).zip(rows).zip(shapes);
-    let double = |(((input, &datatype), &rows), shape): (((&Declared, &DataType), &Rows), &Vec<usize>)| {
+    let other = |(((input, &datatype), &rows), shape): (((&Declared, &DataType), &Rows), &Vec<usize>)| {
         let kinds = kinds(input, datatype, rows).into_iter().zip(shape);
-        let grow = |(kind, &n): (Option<Kind>, &usize)| match kind {
-            Some(Kind::Side | Kind::Samples | Kind::Steps) => n * 2,
+        let one = |(kind, &n): (Option<Kind>, &usize)| match kind {
+            Some(Kind::Side | Kind::Samples | Kind::Steps) => change(n),
             // No rows, though its name says so.
-            Some(Kind::Rows) if rows == Rows::Shared => n * 2,
+            Some(Kind::Rows) if rows == Rows::Shared => change(n),
             _ => n,
         };
-        kinds.map(grow).collect()
+        kinds.map(one).collect()
     };
-    inputs.map(double).collect()
+    inputs.map(other).collect()
 }
 
 /// The kinds of an input's dimensions; `None` for those that the file fixes.
@@ -255,10 +261,10 @@ mod tests {
     }
 
     #[test]
-    fn longer_is_twice_as_long_where_lengths_are_free() {
+    fn other_lengths_are_only_where_they_are_free() {
         let inputs = [declared("x", &["N", "", "h", "48"])];
         let (types, rows) = ([DataType::Fp32], [Rows::Axis(0)]);
         let short = shapes(&inputs, &types, &rows, None).remove(0);
-        assert_eq!(longer(&inputs, &types, &rows, &short), [[1, 3, 128, 48]]);
+        assert_eq!(changed(&inputs, &types, &rows, &short, |n| n * 2), [[1, 3, 128, 48]]);
     }
 }

@@ -14,7 +14,11 @@ mod crossing;
 mod layout;
 mod lengths;
 mod made;
+mod operators;
+mod reach;
 mod sample;
+mod seen;
+mod step;
 #[cfg(test)]
 mod tests;
 
@@ -59,6 +63,9 @@ const ROUNDS: [Round; 4] = [
 /// The first round of a model of which one row takes longer than [`SLOW`].
 const SHORT_ROUND: Round = (&[1, 0], &[1], &[Company::Loud, Company::Alike]);
 const SLOW: Duration = Duration::from_millis(60);
+
+/// Shorter lengths are these parts of those that are tried, and one at least.
+const SHORTER: [usize; 5] = [1 << 16, 16, 8, 4, 2];
 
 /// What a model takes and gives, and how its batches are run.
 pub(super) struct Trial {
@@ -161,6 +168,8 @@ struct Attempt {
     rows: Vec<Vec<usize>>,
     /// The same for longer free dimensions, if any is free.
     longer: Option<Vec<Vec<usize>>>,
+    /// The same for shorter ones, the shortest first.
+    shorter: Vec<Vec<Vec<usize>>>,
     manner: Manner,
     /// What the model made of row 0 of draw 0.
     one: Vec<Tensor>,
@@ -252,9 +261,13 @@ impl Bench<'_> {
                 match self.run(&sample, &[0]) {
                     Ok(one) => {
                         let took = begin.elapsed();
-                        let longer = lengths::longer(declared, &self.types, rows, &shapes);
-                        let longer = (longer != shapes).then(|| behind(&longer, rows));
-                        return Ok(Attempt { inputs, rows: row_shapes, longer, manner, one, took });
+                        let other = |change: &dyn Fn(usize) -> usize| {
+                            let other = lengths::changed(declared, &self.types, rows, &shapes, change);
+                            (other != shapes).then(|| behind(&other, rows))
+                        };
+                        let longer = other(&|n| n * 2);
+                        let shorter = SHORTER.iter().filter_map(|&part| other(&|n| (n / part).max(1))).collect();
+                        return Ok(Attempt { inputs, rows: row_shapes, longer, shorter, manner, one, took });
                     }
                     Err(found) => failure.get_or_insert(found),
                 };
@@ -377,12 +390,13 @@ impl Bench<'_> {
         if let Some(place) = influence.turn(by) {
             let found =
                 format!("operator '{}' (node '{}') goes by the values of all rows at once", place.operator, place.node);
-            return Some(Cause::Doubt { found });
+            return Some(Cause::Doubt { found, advice: "" });
         }
         let outputs = self.graph.outline.outputs.iter().zip(&influence.lengths);
         let unsteady = outputs.zip(&found.rows).find(|((_, lengths), _)| lengths.meets(by));
         unsteady.map(|((output, _), _)| Cause::Doubt {
             found: format!("the values of all rows decide how long the output '{}' is", output.name),
+            advice: "",
         })
     }
 
@@ -390,18 +404,30 @@ impl Bench<'_> {
     fn joined(&self, attempt: &Attempt) -> Option<Cause> {
         let (output, crossing) = self.crossing(attempt)?;
         let found = format!("{crossing} for the output '{output}'");
-        Some(Cause::Doubt { found })
+        Some(Cause::Doubt { found, advice: crossing.advice() })
     }
 
     /// The first output in which rows meet, and where they do.
     fn crossing(&self, attempt: &Attempt) -> Option<(&str, Crossing)> {
-        let numbers: &[usize] = if attempt.took > SLOW { &[0, 1] } else { &[0, 1, 2] };
-        let rows: Vec<Option<usize>> = attempt.inputs.iter().map(axis_of).collect();
-        let sample = attempt.sample(0);
-        let (one, many) = (sample.batch(&[0]).ok()?, sample.batch(numbers).ok()?);
-        let crossings = self.graph.crossings(&rows, one, many, numbers.len()).ok()?;
+        let (mut crossings, is_led) = self.crossings(attempt, &attempt.sample(0))?;
+        // What keeps an index within a row need not where rows are shorter.
+        if is_led && crossings.iter().all(Option::is_none) {
+            let shorter = |rows: &Vec<Vec<usize>>| {
+                // What is a place in a long row may be none in a short one.
+                let with = |manner| self.crossings(attempt, &Sample { rows, manner, ..attempt.sample(0) });
+                [attempt.manner, Manner::Still].into_iter().find_map(with)
+            };
+            (crossings, _) = attempt.shorter.iter().find_map(shorter)?;
+        }
         let mut named = self.graph.outline.outputs.iter().zip(crossings);
         named.find_map(|(output, crossing)| Some((&*output.name, crossing?)))
+    }
+
+    fn crossings(&self, attempt: &Attempt, sample: &Sample<'_>) -> Option<(Vec<Option<Crossing>>, bool)> {
+        let numbers: &[usize] = if attempt.took > SLOW { &[0, 1] } else { &[0, 1, 2] };
+        let rows: Vec<Option<usize>> = attempt.inputs.iter().map(axis_of).collect();
+        let (one, many) = (sample.batch(&[0]).ok()?, sample.batch(numbers).ok()?);
+        self.graph.crossings(&rows, one, many, numbers.len()).ok()
     }
 
     /// The outputs of rows that are run one at a time, if the first axis of what has rows is a batch.
