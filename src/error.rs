@@ -56,13 +56,13 @@ pub enum Error {
     /// Its batcher refused it.
     #[error(transparent)]
     Refused(batcher::Error),
-    /// Its body came so slowly that the answer would have been late; without that it would not have been.
+    /// Its body came so slowly, or took so long to unpack, that the answer would have been late; without that it would not have been.
     #[error(
-        "refused: the body took {took_ms:.1} ms to arrive, and the {deadline_ms:.1} ms for the answer count from the end of the head: \
-         send the body faster, or have the deadline raised"
+        "refused: the body took {took_ms:.1} ms to arrive and to be unpacked, and the {deadline_ms:.1} ms for the answer count from the end of \
+         the head: send the body faster, or not compressed, or have the deadline raised"
     )]
     SlowBody {
-        /// From the end of the head to the last byte of the body.
+        /// From the end of the head to the last byte of the body, unpacked.
         took_ms: f64,
         /// The request's deadline after arrival.
         deadline_ms: f64,

@@ -1,6 +1,7 @@
 //! The command line: one file for each command that serves or loads models; the others are a package of their own.
 
 mod descriptors;
+mod giving_back;
 mod log;
 mod manuals;
 mod profile;

@@ -12,6 +12,7 @@ use tracing::{error, info, warn};
 use uncork_commands::signals::{Hangups, Signals};
 use uncork_commands::{USAGE, complain, say};
 
+use super::giving_back::GivingBack;
 use super::{descriptors, log};
 use crate::config::{self, Config, Flags};
 use crate::opaque;
@@ -249,6 +250,7 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
         .strict(config.strict)
         .routed(config.routes.clone());
     let server = server.repository(repository.clone());
+    let _giving_back = GivingBack::start();
     // Not ready before the folder's models are there too.
     let hold = registry.hold();
     let urls = urls(&server, config.http.len());

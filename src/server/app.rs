@@ -51,6 +51,8 @@ pub(super) struct App {
     pub(super) status: Shared,
     /// What it says of an hour.
     pub(super) status_of_hour: Shared,
+    /// What `/openapi.json` says.
+    pub(super) document: Shared,
 }
 
 impl App {
@@ -58,7 +60,8 @@ impl App {
     pub(super) fn new(registry: Registry, repository: Option<Repository>, options: Arc<Options>) -> App {
         let room = Room::new(options.max_bodies_bytes);
         let watchers = Arc::new(Semaphore::new(options.max_connections.get().div_ceil(WATCHERS)));
-        let [metrics, open_metrics, metrics_messages, status, status_of_hour] = [(); 5].map(|()| Shared::default());
+        let [metrics, open_metrics, metrics_messages, status, status_of_hour, document] =
+            [(); 6].map(|()| Shared::default());
         App {
             registry,
             repository,
@@ -71,6 +74,7 @@ impl App {
             metrics_messages,
             status,
             status_of_hour,
+            document,
         }
     }
 }

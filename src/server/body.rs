@@ -1,15 +1,18 @@
 //! Reads a request's body within a size and a time.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
-use hyper::body::Body as _;
+use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::Options;
+use super::outstanding::BodyEnd;
 use super::room::{Room, Taken};
 use super::status::Refusal;
 
@@ -93,16 +96,60 @@ impl Whole {
 }
 
 /// An answer's body, which keeps its part of the room until its last byte is sent.
-pub(super) fn counted(written: Vec<u8>, taken: Option<Taken>) -> Bytes {
+pub(super) fn counted(written: impl Into<Bytes>, taken: Option<Taken>) -> Bytes {
+    let written = written.into();
     match taken {
-        None => Bytes::from(written),
+        None => written,
         Some(_taken) => Bytes::from_owner(Counted { written, _taken }),
     }
 }
 
+/// A body as hyper reads it, which breaks off where no more of it is taken from the connection.
+pub(super) struct Followed<B> {
+    pub(super) body: B,
+    /// Of a chunked one.
+    pub(super) end: Option<BodyEnd>,
+}
+
+/// Why it broke off.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.message())]
+struct BrokenOff(Refusal);
+
+impl<B> HttpBody for Followed<B>
+where
+    B: HttpBody<Error: std::error::Error + Send + Sync + 'static> + Unpin,
+{
+    type Data = B::Data;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, axum::Error>>> {
+        if let Some(refusal) = self.end.as_ref().and_then(BodyEnd::refusal) {
+            return Poll::Ready(Some(Err(axum::Error::new(BrokenOff(refusal.clone())))));
+        }
+        Pin::new(&mut self.body).poll_frame(cx).map_err(axum::Error::new)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What is said of a body that could not be read.
+fn broken_off(error: &axum::Error) -> Refusal {
+    let known =
+        |error: &(dyn std::error::Error + 'static)| error.downcast_ref().map(|BrokenOff(refusal)| refusal.clone());
+    let mut causes = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source());
+    causes.find_map(known).unwrap_or_else(|| Refusal::bad_request("the body broke off").and_close())
+}
+
 /// A body and its part of the room.
 struct Counted {
-    written: Vec<u8>,
+    written: Bytes,
     _taken: Taken,
 }
 
@@ -122,10 +169,7 @@ pub(super) async fn long<T: Send + 'static>(convert: impl FnOnce() -> T + Send +
 /// The whole body; 413 where it is larger than allowed, 408 where it takes too long, 400 where it breaks off, 503 where
 /// there is no room.
 pub(super) async fn read(body: Body, options: &Options, room: &Room) -> Result<Whole, Refusal> {
-    let too_large = || {
-        let message = format!("the body is larger than the {} bytes that this server takes", options.max_body_bytes);
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message).and_close()
-    };
+    let too_large = || too_large(options.max_body_bytes);
     let announced = body.size_hint().lower();
     if announced > options.max_body_bytes as u64 {
         return Err(too_large());
@@ -143,7 +187,7 @@ async fn collect(mut body: Body, announced: u64, limit: usize, room: &Room) -> R
     let enough = if announced > 0 { announced as usize } else { limit };
     let mut joined = Growing::new(enough, room);
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Refusal::bad_request("the body broke off").and_close())?;
+        let frame = frame.map_err(|error| broken_off(&error))?;
         // Trailers say nothing that is used here.
         let Ok(data) = frame.into_data() else { continue };
         let so_far = joined.len() + first.as_ref().map_or(0, Bytes::len);
@@ -166,6 +210,12 @@ async fn collect(mut body: Body, announced: u64, limit: usize, room: &Room) -> R
         Some(first) => Whole::new(first, at, None),
         None => joined.whole(at),
     }))
+}
+
+/// What is said of a body that is larger than `most` bytes.
+pub(super) fn too_large(most: usize) -> Refusal {
+    let message = format!("the body is larger than the {most} bytes that this server takes");
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message).and_close()
 }
 
 fn slow(limit: Duration) -> Refusal {

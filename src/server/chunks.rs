@@ -27,7 +27,11 @@ enum Place {
 
 /// A chunked body that is being followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Chunks(Place);
+pub(super) struct Chunks {
+    place: Place,
+    /// Bytes of the chunks whose sizes have come.
+    announced: u64,
+}
 
 /// What became of it in some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,17 +42,25 @@ pub(super) enum Followed {
     Ended(usize),
     /// It has no clear end.
     Lost,
+    /// It says a size in more digits than any has.
+    Endless,
 }
 
 const SIZE: Place = Place::Size { size: 0, digits: 0 };
 
 impl Chunks {
     /// A body of which nothing has come.
-    pub(super) const BEGIN: Chunks = Chunks(SIZE);
+    pub(super) const BEGIN: Chunks = Chunks { place: SIZE, announced: 0 };
+
+    /// How many bytes of data it has by what has come of it, whether or not they have.
+    pub(super) fn announced(self) -> u64 {
+        self.announced
+    }
 
     /// Follows the body through `bytes`.
     pub(super) fn follow(self, bytes: &[u8]) -> Followed {
-        let (mut place, mut at) = (self.0, 0);
+        let Chunks { mut place, mut announced } = self;
+        let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             at += 1;
             place = match (place, byte) {
@@ -56,9 +68,15 @@ impl Chunks {
                     let digit = char::from(byte).to_digit(16).unwrap_or_default();
                     Place::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
                 }
+                (Place::Size { digits: MOST_DIGITS, .. }, byte) if byte.is_ascii_hexdigit() => {
+                    return Followed::Endless;
+                }
                 (Place::Size { size, digits: 1.. }, b'\r') => Place::SizeEnd { size },
                 (Place::SizeEnd { size: 0 }, b'\n') => Place::LastCr,
-                (Place::SizeEnd { size }, b'\n') => Place::Data(size),
+                (Place::SizeEnd { size }, b'\n') => {
+                    announced = announced.saturating_add(size);
+                    Place::Data(size)
+                }
                 (Place::Data(left), _) => {
                     let more = usize::try_from(left - 1).unwrap_or(usize::MAX).min(bytes.len() - at);
                     at += more;
@@ -74,7 +92,7 @@ impl Chunks {
                 _ => return Followed::Lost,
             };
         }
-        Followed::Within(Chunks(place))
+        Followed::Within(Chunks { place, announced })
     }
 }
 
@@ -110,14 +128,19 @@ mod tests {
             "1\r\na\n",
             "0\r\nTrailer: a\r\n\r\n",
             "0\r\n\n",
-            "11111111111111111\r\n",
         ] {
             assert_eq!(Chunks::BEGIN.follow(body.as_bytes()), Followed::Lost, "{body:?}");
         }
     }
 
     #[test]
-    fn the_greatest_size_is_a_size() {
-        assert!(matches!(Chunks::BEGIN.follow(b"ffffffffffffffff\r\nabc"), Followed::Within(_)));
+    fn the_greatest_size_is_a_size_and_what_has_more_digits_is_none() {
+        let announced = |body: &[u8]| match Chunks::BEGIN.follow(body) {
+            Followed::Within(chunks) => Some(chunks.announced()),
+            _ => None,
+        };
+        assert_eq!(announced(b"ffffffffffffffff\r\nabc"), Some(u64::MAX));
+        assert_eq!(announced(b"2\r\nab\r\n0000000000000003\r\n"), Some(5));
+        assert_eq!(Chunks::BEGIN.follow(b"00000000000000003\r\n"), Followed::Endless);
     }
 }

@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -29,12 +28,13 @@ use tokio::time::Instant;
 
 use super::Options;
 use super::arrival::Arrival;
+use super::body::Followed;
 use super::closing::wait_until_true;
 use super::grpc;
 use super::guard::Guard;
 use super::http2::{self, Line, Spoken};
 use super::listener::Listener;
-use super::outstanding::{Begun, Outstanding};
+use super::outstanding::{Answered, Begun, Outstanding};
 use super::quick::{Quick, timed};
 use super::refusals::Refusals;
 use super::routes::For;
@@ -44,6 +44,7 @@ use super::threads::{Place, Threads};
 use super::tls::{Certificates, Greeted};
 use super::trace::Traced;
 use super::unread::lent;
+use super::untaken::Untaken;
 use crate::metrics::HttpMetrics;
 use crate::registry::Registry;
 use crate::telemetry::{Head, RequestId, Tracer};
@@ -81,6 +82,8 @@ pub(super) struct Counter {
     pub(super) quick: Quick,
     /// What connections over TCP are secured with, if they are.
     pub(super) certificates: Option<Certificates>,
+    /// Answers over HTTP/2 that wait for their clients.
+    pub(super) untaken: Untaken,
 }
 
 /// All open connections of one server.
@@ -396,7 +399,7 @@ async fn serve(
         None => {}
         Some(Spoken::One(first)) => serve_http1(socket, first, opened, peer, counter, quick, closing).await,
         Some(Spoken::Two(first)) => {
-            let options = Arc::clone(&counter.options);
+            let (options, untaken) = (Arc::clone(&counter.options), counter.untaken.clone());
             let answer = move |mut request: Request<Incoming>, line: Line| {
                 let (counter, options) = (counter.clone(), Arc::clone(&counter.options));
                 if let Err(refusal) = http2::check(&request, &counter.options) {
@@ -422,7 +425,7 @@ async fn serve(
                     response
                 }
             };
-            http2::serve(socket, first, &options, answer, closing).await;
+            http2::serve(socket, first, &options, &untaken, answer, closing).await;
         }
     }
 }
@@ -492,15 +495,6 @@ async fn serve_http1(
     guard.finish(&counter.refusals).await;
 }
 
-/// Counts its request as answered when it goes, whether the answer was made or the client left first.
-struct Answered(Outstanding);
-
-impl Drop for Answered {
-    fn drop(&mut self) {
-        self.0.answered();
-    }
-}
-
 /// Answers one request of HTTP/1 whose head is in. hyper drops the future when the client leaves.
 async fn answer_http1(
     counter: Counter,
@@ -513,7 +507,8 @@ async fn answer_http1(
         None => (Arrival::now(), None, None),
     };
     let _answered = Answered(outstanding);
-    let (mut request, unread) = lent(of_its_authority(request));
+    let end = chunks_end.clone();
+    let (mut request, unread) = lent(of_its_authority(request).map(|body| Followed { body, end }));
     if let Some(through) = &through {
         request.extensions_mut().insert(through.clone());
     }
@@ -526,7 +521,7 @@ async fn answer_http1(
         response.headers_mut().insert(CONNECTION, CLOSE);
     }
     // See the guard: behind a body whose end is not in, or is in doubt, no head is looked for.
-    if chunks_end.is_some_and(|is_in| !is_in.load(Ordering::Acquire)) {
+    if chunks_end.is_some_and(|end| !end.is_in()) {
         response.headers_mut().insert(CONNECTION, CLOSE);
     }
     Ok(response)

@@ -7,24 +7,26 @@
 //! A chunked body is followed as long as it has one reading only ([`Chunks`]); behind one that has not, the connection is closed
 //! after the answer, so that no head comes where two readers of chunks might disagree.
 
+mod wire;
+
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Buf;
 use http::StatusCode;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::Options;
+use super::body;
 use super::chunks::{Chunks, Followed};
 use super::head::{self, Framing};
-use super::outstanding::{Begun, Outstanding};
+use super::outstanding::{Begun, BodyEnd, Outstanding};
 use super::parting::{MOMENT, Parting};
 use super::quick::{Quick, Reply, Ride, Taken, Through};
 use super::refusals::Refusals;
@@ -43,6 +45,11 @@ const AT_ONCE: usize = 16 * 1024;
 /// Bytes that are kept of what a client sends while its request is being answered: more is left in the socket.
 const AHEAD: usize = 8 * 1024;
 
+/// A chunked body may take so many times what a body may have, and some more: its sizes stand between its data. In chunks of one byte
+/// it takes six times as much.
+const TIMES_CHUNKED: u64 = 8;
+const MORE_CHUNKED: u64 = 64 * 1024;
+
 /// What the next byte of the client belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -54,6 +61,8 @@ enum Phase {
     Chunks(Chunks),
     /// A body whose end is in doubt, behind which the connection ends.
     Last,
+    /// Nothing that is read: a chunked body was refused.
+    Refused,
     /// What is to come of a body that nobody wants, since its request was refused.
     Unwanted(u64),
 }
@@ -72,7 +81,9 @@ pub(super) struct Guard {
     /// What has come of a head that is not complete.
     head: Vec<u8>,
     /// Told when the chunked body that comes in has ended.
-    chunks_end: Arc<AtomicBool>,
+    chunks_end: BodyEnd,
+    /// Bytes of it that may still come, its sizes included.
+    chunked_left: u64,
     /// Whether any head has passed: before that, an idle connection is a slow head.
     greeted: bool,
     outstanding: Outstanding,
@@ -125,7 +136,8 @@ impl Guard {
             write_timeout: options.write_timeout,
             phase: Phase::Head,
             head: Vec::new(),
-            chunks_end: Arc::default(),
+            chunks_end: BodyEnd::default(),
+            chunked_left: 0,
             greeted: false,
             outstanding: Outstanding::default(),
             through: None,
@@ -238,18 +250,31 @@ impl Guard {
         while at < bytes.len() {
             let rest = &bytes[at..];
             match self.phase {
-                Phase::Last => return Ok(()),
+                Phase::Refused => return Ok(()),
+                Phase::Last => {
+                    self.count_chunked(rest.len());
+                    return Ok(());
+                }
                 Phase::Chunks(chunks) => match chunks.follow(rest) {
                     Followed::Within(chunks) => {
                         self.phase = Phase::Chunks(chunks);
+                        let most = self.max_body_bytes;
+                        if chunks.announced() > most as u64 {
+                            self.refuse_chunks(body::too_large(most));
+                        }
+                        self.count_chunked(rest.len());
                         return Ok(());
                     }
                     Followed::Ended(taken) => {
-                        self.chunks_end.store(true, Ordering::Release);
+                        self.chunks_end.is_reached();
                         self.phase = Phase::Head;
                         at += taken;
                     }
                     Followed::Lost => self.phase = Phase::Last,
+                    Followed::Endless => {
+                        let message = "the size of a chunk has more than 16 digits";
+                        self.refuse_chunks(Refusal::bad_request(message).and_close());
+                    }
                 },
                 Phase::Body(left) | Phase::Unwanted(left) => {
                     let taken = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -266,6 +291,20 @@ impl Guard {
             }
         }
         Ok(())
+    }
+
+    /// Counts so many more bytes of a chunked body.
+    fn count_chunked(&mut self, bytes: usize) {
+        match self.chunked_left.checked_sub(bytes as u64) {
+            Some(left) => self.chunked_left = left,
+            None => self.refuse_chunks(body::too_large(self.max_body_bytes)),
+        }
+    }
+
+    /// Reads no more of a chunked body. Whoever answers its request says why.
+    fn refuse_chunks(&mut self, refusal: Refusal) {
+        self.phase = Phase::Refused;
+        self.chunks_end.is_refused(refusal);
     }
 
     /// Follows `bytes` in a head and returns how many of them belong to it.
@@ -306,8 +345,9 @@ impl Guard {
             Framing::Length(0) => Phase::Head,
             Framing::Length(length) => Phase::Body(length),
             Framing::Chunked => {
-                self.chunks_end = Arc::default();
-                begun.chunks_end = Some(Arc::clone(&self.chunks_end));
+                self.chunks_end = BodyEnd::default();
+                self.chunked_left = (self.max_body_bytes as u64).saturating_mul(TIMES_CHUNKED) + MORE_CHUNKED;
+                begun.chunks_end = Some(self.chunks_end.clone());
                 Phase::Chunks(Chunks::BEGIN)
             }
         };
@@ -450,6 +490,9 @@ impl Guard {
             if self.is_over {
                 return Poll::Ready(Ok(()));
             }
+            if self.phase == Phase::Refused {
+                return Poll::Pending;
+            }
             if self.poll_bytes(cx, buf)?.is_pending() {
                 ready!(self.poll_overdue(cx));
                 if !self.head.is_empty() {
@@ -481,7 +524,13 @@ impl Guard {
                 continue;
             }
             match self.follow(bytes) {
-                Ok(()) => return Poll::Ready(Ok(())),
+                Ok(()) => {
+                    if self.phase == Phase::Refused {
+                        // Whoever reads the body is to look at once.
+                        cx.waker().wake_by_ref();
+                    }
+                    return Poll::Ready(Ok(()));
+                }
                 Err((good, refusal)) => {
                     self.refusal = Some(refusal);
                     buf.set_filled(before + good);
@@ -508,7 +557,7 @@ impl Guard {
             _ if !self.outstanding.none() => None,
             Phase::Head if self.greeted && self.head.is_empty() => Some(self.idle_timeout),
             Phase::Head => Some(self.head_timeout),
-            Phase::Body(_) | Phase::Chunks(_) | Phase::Last => None,
+            Phase::Body(_) | Phase::Chunks(_) | Phase::Last | Phase::Refused => None,
         }
     }
 
@@ -539,50 +588,6 @@ impl Guard {
         let since = *self.writing_since.get_or_insert_with(Instant::now);
         ready!(poll_deadline(&mut self.write_timer, since + self.write_timeout, cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl AsyncRead for Guard {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.handed.is_empty() {
-            return self.poll_for_hyper(cx, buf, 0);
-        }
-        let length = self.handed.len().min(buf.remaining());
-        buf.put_slice(&self.handed[..length]);
-        self.handed.drain(..length);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Guard {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.socket).poll_write(cx, buf);
-        self.watch_write(written, cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
-        self.watch_write(written, cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.refusal.is_some() || self.ride.is_some() || self.reply.is_some() {
-            // There is still something to be written, by `finish`.
-            return Poll::Ready(Ok(()));
-        }
-        Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }
 

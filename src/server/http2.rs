@@ -32,12 +32,13 @@ use super::frames::Frames;
 use super::socket::Socket;
 use super::status::Refusal;
 use super::timer::poll_deadline;
+use super::untaken::{OfConnection, Place, Untaken};
 
 /// What a client of HTTP/2 sends first (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Requests of one connection that may be open at once: each takes memory that nothing else counts, for its head and for an
-/// answer that is not taken. Clients wait with further ones.
+/// Requests of one connection that may be open at once: each takes memory that nothing else counts, for its head and what is known of it.
+/// Clients wait with further ones. Of those whose answers are not taken there are fewer, where [many](Untaken) are not.
 const MOST_STREAMS: u32 = 256;
 
 /// Streams that a client has reset before they were looked at, and streams that were reset for its mistakes: beyond these it
@@ -155,6 +156,7 @@ pub(super) async fn serve<A, F>(
     socket: Socket,
     first: Vec<u8>,
     options: &Options,
+    untaken: &Untaken,
     answer: A,
     closing: watch::Receiver<bool>,
 ) where
@@ -162,12 +164,19 @@ pub(super) async fn serve<A, F>(
     F: Future<Output = Response> + Send + 'static,
 {
     let line = Line(Arc::new(Shared { heard: Mutex::new(socket.heard()), is_over: AtomicBool::new(false), closing }));
-    let streams = Streams { begun: Arc::default(), pace: Arc::default(), patience: options.write_timeout };
+    let untaken = untaken.of_connection();
+    let streams = Streams {
+        begun: Arc::default(),
+        pace: Arc::default(),
+        patience: options.write_timeout,
+        untaken: untaken.clone(),
+    };
     let (paces, asked) = (Arc::clone(&streams.pace), line.clone());
     let service = service_fn(move |request| {
         let pace = Pace::default();
         *locked(&paces) = Some(pace.clone());
-        let answering = answer(request, asked.clone());
+        // Boxed, or an answer that waits for its client would keep the place of all that making it took: kilobytes.
+        let answering = Box::pin(answer(request, asked.clone()));
         async move { Ok::<_, std::convert::Infallible>(answering.await.map(|body| Paced { body, rest: None, pace })) }
     });
     let begun = Arc::clone(&streams.begun);
@@ -204,10 +213,13 @@ pub(super) async fn serve<A, F>(
                 connection.as_mut().graceful_shutdown();
             }
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-                return Poll::Ready(ended);
+                return Poll::Ready(ended.map_err(|error| error.to_string()));
             }
             open.extend(locked(&begun).drain(..));
             while let Poll::Ready(Some(())) = open.poll_next_unpin(cx) {}
+            if untaken.is_over() {
+                return Poll::Ready(Err("too many of its answers are not taken".to_owned()));
+            }
             if !open.is_empty() {
                 idle_since = None;
             }
@@ -249,12 +261,14 @@ struct Streams {
     /// That of the request for which hyper is about to spawn something.
     pace: Arc<Mutex<Option<Pace>>>,
     patience: Duration,
+    untaken: OfConnection,
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, serving: F) {
         let pace = locked(&self.pace).take().unwrap_or_default();
-        let stream = Stream { serving: Box::pin(serving), pace, patience: self.patience, timer: None };
+        let (patience, untaken) = (self.patience, self.untaken.clone());
+        let stream = Stream { serving: Box::pin(serving), pace, patience, untaken, place: None, timer: None };
         locked(&self.begun).push(stream);
     }
 }
@@ -268,6 +282,9 @@ struct Stream {
     serving: Pin<Box<dyn Future<Output = ()> + Send>>,
     pace: Pace,
     patience: Duration,
+    untaken: OfConnection,
+    /// Of its answer, while that waits for the client.
+    place: Option<Place>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -279,8 +296,17 @@ impl Future for Stream {
         if this.serving.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        let since = *locked(&this.pace.0);
-        since.map_or(Poll::Pending, |since| poll_deadline(&mut this.timer, since + this.patience, cx))
+        let Some(since) = *locked(&this.pace.0) else {
+            this.place = None;
+            return Poll::Pending;
+        };
+        if this.place.is_none() {
+            this.place = this.untaken.place();
+            if this.place.is_none() {
+                return Poll::Ready(());
+            }
+        }
+        poll_deadline(&mut this.timer, since + this.patience, cx)
     }
 }
 
@@ -427,7 +453,8 @@ mod tests {
         let (begun, (_open, closing)) = (Instant::now(), watch::channel(false));
         let socket = Socket::Plain(Wire::new(Stream::Unix(end)));
         let options = Options::default();
-        let served = serve(socket, Vec::new(), &options, |_, _| std::future::pending(), closing);
+        let untaken = Untaken::default();
+        let served = serve(socket, Vec::new(), &options, &untaken, |_, _| std::future::pending(), closing);
         timeout(HOUR, served).await.ok().map(|()| begun.elapsed())
     }
 

@@ -39,6 +39,7 @@ mod timer;
 mod tls;
 mod trace;
 mod unread;
+mod untaken;
 mod v1;
 mod v2;
 mod validity;
@@ -70,6 +71,7 @@ use refusals::Refusals;
 use routes::For;
 use threads::Threads;
 use tls::Certificates;
+use untaken::Untaken;
 
 /// How long answers to operators may take that are made at the end.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -226,6 +228,7 @@ impl Server {
             registry: registry.clone(),
             quick,
             certificates: self.certificates.clone(),
+            untaken: Untaken::default(),
         };
         let mut office = self.office.map(|office| {
             let quick = Quick { serves: For::Operators, ..counter.quick.clone() };

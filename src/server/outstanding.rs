@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::time::Instant;
 
 use super::quick::Through;
+use super::status::Refusal;
 
 /// Requests of one connection whose heads passed to hyper and that are not answered yet.
 #[derive(Debug, Clone, Default)]
@@ -21,13 +22,48 @@ struct Passed {
     heads: Mutex<VecDeque<Begun>>,
 }
 
+/// How the bytes of a chunked body come to their end, for whoever reads it and answers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BodyEnd(Arc<OnceLock<Result<(), Refusal>>>);
+
+impl BodyEnd {
+    /// Says that its end is in, and is beyond doubt.
+    pub(super) fn is_reached(&self) {
+        let _ = self.0.set(Ok(()));
+    }
+
+    /// Says that no more of it is read, and why.
+    pub(super) fn is_refused(&self, refusal: Refusal) {
+        let _ = self.0.set(Err(refusal));
+    }
+
+    /// Whether its end is in, and is beyond doubt.
+    pub(super) fn is_in(&self) -> bool {
+        matches!(self.0.get(), Some(Ok(())))
+    }
+
+    /// Why no more of it is read.
+    pub(super) fn refusal(&self) -> Option<&Refusal> {
+        self.0.get()?.as_ref().err()
+    }
+}
+
+/// Counts its request as answered when it goes, whether the answer was made or the client left first.
+pub(super) struct Answered(pub(super) Outstanding);
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
+}
+
 /// A request whose head passed.
 #[derive(Debug, Clone)]
 pub(super) struct Begun {
     /// When it arrived.
     pub(super) arrived: Instant,
-    /// Of a chunked body, whether its end is in, and is beyond doubt.
-    pub(super) chunks_end: Option<Arc<AtomicBool>>,
+    /// That of a chunked body.
+    pub(super) chunks_end: Option<BodyEnd>,
     /// Who is to hear what becomes of it.
     pub(super) through: Option<Through>,
 }

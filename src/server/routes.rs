@@ -1,6 +1,7 @@
 //! Which path is answered by what.
 
 use axum::Router;
+use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -8,8 +9,9 @@ use axum::routing::{get, post};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, VARY};
 use http::{StatusCode, Uri};
 
-use super::access::{Door, Right, admit};
+use super::access::{Door, Right, admit, recognise};
 use super::app::App;
+use super::body::counted;
 use super::status::Refusal;
 use super::trace::note_route;
 use super::{docs, opaque, overview, page, v1, v2};
@@ -32,7 +34,7 @@ pub(super) fn router(app: App, door: Door, serves: For) -> Router {
         |right: Right, routes: Router<App>| routes.route_layer(from_fn_with_state((door.clone(), right), admit));
     let probes = Router::new()
         .route("/v2/health/live", get(v2::metadata::live))
-        .route("/v2/health/ready", get(v2::metadata::ready))
+        .route("/v2/health/ready", get(v2::metadata::ready).layer(from_fn_with_state(door.clone(), recognise)))
         .route("/v2/models/{model}/ready", get(v2::metadata::model_ready))
         .route("/v2/models/{model}/versions/{version}/ready", get(v2::metadata::model_ready));
     let front = Router::new().route("/", get(page::page));
@@ -77,9 +79,10 @@ pub(super) fn router(app: App, door: Door, serves: For) -> Router {
         .route("/v1/models/{model}/versions/{version}/metadata", get(v1::about::metadata))
         .route("/v1/models/{model}/labels/{label}", get(v1::about::status))
         .route("/v1/models/{model}/labels/{label}/metadata", get(v1::about::metadata));
+    let models = models.merge(tensorflow).route_layer(from_fn_with_state(app.clone(), keep_counted));
     // Whoever takes no page hears that the server is alive, and needs no right to that.
     let front = guarded(Right::Scrape, front).route_layer(from_fn(v1::about::alive));
-    let models = models.merge(inference).merge(tensorflow).merge(described);
+    let models = models.merge(inference).merge(described);
     let routes = probes.merge(front).merge(guarded(Right::Scrape, views)).merge(guarded(Right::Inference, models));
     let routes = routes.merge(guarded(Right::Admin, changes));
     let routes = if is_traced { routes.route_layer(from_fn(note_route)) } else { routes };
@@ -90,6 +93,22 @@ pub(super) fn router(app: App, door: Door, serves: For) -> Router {
 pub(super) fn not_here() -> Refusal {
     let message = "this address is for operators: inference is asked for at the server's other addresses";
     Refusal::new(StatusCode::MISDIRECTED_REQUEST, message)
+}
+
+/// Has what is told of models take its part of the room until it is sent. Of many models, or of one with many labels, it is long.
+async fn keep_counted(State(app): State<App>, request: Request, next: Next) -> Result<Response, Refusal> {
+    let caller = request.extensions().get().copied().unwrap_or_default();
+    let response = next.run(request).await;
+    let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or_default();
+    let Some(taken) = app.of(caller).room.reserve_answer(bytes, &app.options)? else { return Ok(response) };
+    let (parts, body) = response.into_parts();
+    // It is there already.
+    let written = to_bytes(body, bytes).await.map_err(|_| failed())?;
+    Ok(Response::from_parts(parts, Body::from(counted(written, Some(taken)))))
+}
+
+fn failed() -> Refusal {
+    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error")
 }
 
 async fn metrics_text(State(app): State<App>, headers: HeaderMap) -> Response {
@@ -103,7 +122,7 @@ async fn metrics_text(State(app): State<App>, headers: HeaderMap) -> Response {
     };
     match shared.get(move || registry.metrics().render_as(format).into()).await {
         Some(text) => ([(CONTENT_TYPE, format.media_type()), (VARY, "accept")], text).into_response(),
-        None => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response(),
+        None => failed().into_response(),
     }
 }
 

@@ -74,6 +74,54 @@ async fn a_body_longer_than_any_number_of_bytes_is_refused_in_words_and_counted(
 }
 
 #[tokio::test]
+async fn a_chunked_body_is_bounded_by_what_it_announces_and_by_all_that_comes_of_it() {
+    const MOST: usize = 64 * 1024;
+    let running = start(Options { max_body_bytes: MOST, ..Options::default() }).await;
+    let answer = async |begin: &str, again: &str| {
+        let exchange = async {
+            let mut stream = TcpStream::connect(running.address).await.unwrap();
+            let head = "POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+            stream.write_all(format!("{head}{begin}").as_bytes()).await.unwrap();
+            let (mut reading, mut writing) = stream.split();
+            let again = again.repeat(MOST / again.len().max(1));
+            let flood = async {
+                // Until the server takes no more.
+                while !again.is_empty() && writing.write_all(again.as_bytes()).await.is_ok() {}
+            };
+            let answer = async {
+                let mut answer = Vec::new();
+                while !answer.ends_with(b"}") && reading.read_buf(&mut answer).await.unwrap() > 0 {}
+                String::from_utf8(answer).unwrap()
+            };
+            tokio::join!(flood, answer).1
+        };
+        tokio::time::timeout(HANGS, exchange).await.expect("an answer in time")
+    };
+    for (begin, again, status, words) in [
+        // Digits without end, at once and behind a chunk that others read otherwise.
+        ("", "0", 400, "more than 16 digits"),
+        ("1 \r\na\r\n", "0", 413, "larger than the 65536 bytes"),
+        ("1 \r\na\r\n1", " ", 413, "larger than the 65536 bytes"),
+        // A long way to say little.
+        ("", "0000000000000001\r\n \r\n", 413, "larger than the 65536 bytes"),
+        // Too much, before any of it comes.
+        ("FFFFFFFFFFFFFFFF\r\n", "", 413, "larger than the 65536 bytes"),
+        ("10001\r\nabc", "", 413, "larger than the 65536 bytes"),
+        ("3\r\nabc\r\nFFFE\r\n", "", 413, "larger than the 65536 bytes"),
+    ] {
+        let answer = answer(begin, again).await;
+        let is_told = answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(words);
+        assert!(is_told && answer.contains("connection: close"), "{begin:?} {again:?}: {answer}");
+    }
+    // What is sent byte by byte takes six times its length, and is taken.
+    let body = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[3]}]}"#;
+    let bytes = format!("{}{body}", " ".repeat(MOST - body.len()));
+    let chunks: String = bytes.chars().map(|byte| format!("1\r\n{byte}\r\n")).collect();
+    let answer = answer(&format!("{chunks}0\r\n\r\n"), "").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test]
 async fn a_text_that_is_no_element_is_bounded_before_it_is_kept_or_repeated() {
     let running = start(Options::default()).await;
     let ask = |path: &'static str, body: String| {

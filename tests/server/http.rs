@@ -1686,3 +1686,17 @@ async fn a_model_that_does_not_come_back_is_given_up_named_and_ready_again_when_
     tokio::time::timeout(HANGS, again).await.unwrap();
     assert_eq!(server.infer(&request(json!([1]))).await.status, 200, "nobody had to ask for it");
 }
+
+#[tokio::test]
+async fn what_is_told_of_many_models_takes_its_part_of_the_room_until_it_is_sent() {
+    let models = || (0..60).map(|i| stand_in(&format!("m{i}"), "1", Duration::ZERO)).collect();
+    let small = start(Options { max_bodies_bytes: 8 * 1024, ..Options::default() }, models()).await;
+    let large = start(Options { max_bodies_bytes: 64 * 1024, ..Options::default() }, models()).await;
+    let refused = small.get("/v2/models/stats").await;
+    assert_eq!(refused.status, 503);
+    assert!(refused.error().contains("fill the 8192 bytes"), "{}", refused.text);
+    for _ in 0..10 {
+        let told = large.get("/v2/models/stats").await;
+        assert!(told.status == 200 && told.text.len() > 16 * 1024, "{} {}", told.status, told.text.len());
+    }
+}

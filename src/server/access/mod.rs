@@ -315,6 +315,18 @@ pub(super) async fn admit(State((door, right)): State<(Door, Right)>, mut reques
     }
 }
 
+/// Whoever asks has some right, and may hear the names of models where others may not.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known;
+
+/// Lets everybody through, and says whether he is known.
+pub(super) async fn recognise(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+    if Right::ALL.into_iter().any(|right| door.check(right, request.method(), request.headers()).is_ok()) {
+        request.extensions_mut().insert(Known);
+    }
+    next.run(request).await
+}
+
 /// Refuses what a browser says that a page of another site has asked for: of another host than the request's own, unless that `is_ours`. What no
 /// browser sends has neither header. To follow a link from elsewhere is no harm: that page does not see the answer.
 fn check_site(method: &Method, said: Said<'_>, is_ours: impl Fn(&str) -> bool) -> Result<(), Refusal> {

@@ -1,7 +1,8 @@
 //! The file of tokens: who holds which, what each may do, and how much of it.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::io;
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -20,11 +21,16 @@ const LARGEST: f64 = 1e6;
 const LONGEST_FILE: u64 = 1 << 20;
 
 /// Tokens, each with the name of its holder and what it may do.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Tokens(Vec<Token>);
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    all: Vec<Token>,
+    /// Where those are whose secrets have this hash. It is keyed by chance, so that nobody can tell from it how near he came to one.
+    by_secret: HashMap<u64, Vec<usize>>,
+    keys: RandomState,
+    by_id: HashMap<u64, usize>,
+}
 
 /// One line of the file.
-#[derive(Clone, PartialEq)]
 pub(super) struct Token {
     pub(super) holder: String,
     /// Tells holders apart.
@@ -80,7 +86,8 @@ impl Tokens {
 
     /// Takes the file apart. The error is a line, counted from 1, and what is wrong with it.
     fn parse(text: &str) -> Result<Tokens, (usize, String)> {
-        let mut tokens: Vec<Token> = Vec::new();
+        let mut tokens = Tokens::default();
+        let (mut holders, mut secrets) = (HashSet::new(), HashSet::new());
         let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
         for (line, number) in lines {
             let wrong = |message: String| (number, message);
@@ -91,7 +98,7 @@ impl Tokens {
             if secret.len() < SHORTEST || !secret.bytes().all(|b| b.is_ascii_graphic()) {
                 return Err(wrong(format!("a token has at least {SHORTEST} characters, all of them visible ASCII")));
             }
-            if tokens.iter().any(|token| token.holder == holder || token.secret == secret) {
+            if !holders.insert(holder) || !secrets.insert(secret) {
                 return Err(wrong("this name or this token is in a line before".into()));
             }
             let right = |word: &str| {
@@ -143,26 +150,28 @@ impl Tokens {
                 rate,
             });
         }
-        if tokens.is_empty() {
+        if tokens.all.is_empty() {
             return Err((1, "there is no token in it, so nobody could be answered".into()));
         }
-        Ok(Tokens(tokens))
+        Ok(tokens)
+    }
+
+    fn push(&mut self, token: Token) {
+        let at = self.all.len();
+        self.by_secret.entry(self.keys.hash_one(token.secret.as_bytes())).or_default().push(at);
+        self.by_id.insert(token.id, at);
+        self.all.push(token);
     }
 
     /// The token of the holder with this id.
     pub(super) fn of(&self, id: u64) -> Option<&Token> {
-        self.0.iter().find(|token| token.id == id)
+        self.by_id.get(&id).map(|&at| &self.all[at])
     }
 
-    /// Whose token this is. Takes as long for a wrong one as for a right one of the same length.
+    /// Whose token this is. How long a wrong one takes does not tell how much of it is right.
     pub(super) fn find(&self, secret: &[u8]) -> Option<&Token> {
-        let mut found = None;
-        for token in &self.0 {
-            if bool::from(token.secret.as_bytes().ct_eq(secret)) {
-                found = Some(token);
-            }
-        }
-        found
+        let alike = self.by_secret.get(&self.keys.hash_one(secret))?;
+        alike.iter().map(|&at| &self.all[at]).find(|token| bool::from(token.secret.as_bytes().ct_eq(secret)))
     }
 }
 
@@ -197,6 +206,22 @@ mod tests {
         };
         assert_eq!((of("0123456789abcdef"), of("fedcba9876543210")), ((2500, Some(100.0), 7), (1000, None, 1)));
         assert!(tokens.find(b"0123456789abcdef").unwrap().has(Right::Inference));
+    }
+
+    #[test]
+    fn each_of_many_tokens_is_found_by_its_secret_and_by_its_holder_and_no_other_is() {
+        let text: String = (0..20_000).map(|i| format!("holder-{i} secret-{i:010}\n")).collect();
+        let tokens = Tokens::parse(&text).unwrap();
+        for i in [0, 1, 9_999, 19_999] {
+            let token = tokens.find(format!("secret-{i:010}").as_bytes()).unwrap();
+            assert_eq!(
+                (&*token.holder, &*tokens.of(token.id).unwrap().holder),
+                (&*format!("holder-{i}"), &*token.holder)
+            );
+        }
+        assert!(tokens.find(b"secret-0000020000").is_none() && tokens.of(1).is_none());
+        let again = format!("{text}other secret-0000000007\n");
+        assert_eq!(Tokens::parse(&again).unwrap_err().0, 20_001);
     }
 
     #[test]

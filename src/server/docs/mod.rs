@@ -7,16 +7,17 @@
 use std::sync::LazyLock;
 
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::header::HeaderMap;
 use http::{StatusCode, Uri};
 use serde_json::{Map, Value, json};
 
-use super::app::{App, InPath, json as answer};
+use super::app::{App, InPath, json_bytes, json_text};
 use super::page::{self, File};
 use super::status::Refusal;
 use crate::opaque;
-use crate::registry::Model;
+use crate::registry::{Model, Registry};
 use crate::runner::TensorSpec;
 use crate::tensor::DataType;
 
@@ -37,8 +38,17 @@ const OPAQUE: [&str; 2] = ["/models/{model}", "/models/{model}/versions/{version
 
 /// `GET /openapi.json`
 pub(super) async fn document(State(app): State<App>) -> Response {
-    let all = app.registry.models();
-    let models: Vec<_> = all.iter().filter(|model| !app.registry.is_shadow(model)).collect();
+    let registry = app.registry.clone();
+    match app.document.get(move || written(&registry)).await {
+        Some(document) => json_bytes(StatusCode::OK, document),
+        None => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response(),
+    }
+}
+
+/// The document of what is served. That takes some milliseconds.
+fn written(registry: &Registry) -> Bytes {
+    let all = registry.models();
+    let models: Vec<_> = all.iter().filter(|model| !registry.is_shadow(model)).collect();
     let mut document = DOCUMENT.clone();
     document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
     let mut names: Vec<&str> = models.iter().map(|model| model.name()).collect();
@@ -68,7 +78,7 @@ pub(super) async fn document(State(app): State<App>) -> Response {
             document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["examples"] = json!(examples);
         }
     }
-    answer(StatusCode::OK, &document)
+    json_text(&document).into()
 }
 
 /// A request of one row of zeros, where that is short.
@@ -106,8 +116,10 @@ pub(super) async fn file(InPath(name): InPath, uri: Uri, headers: HeaderMap) -> 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     use super::*;
+    use crate::telemetry::Tracer;
 
     /// What the page and the document are not about: the pages and their files.
     const PAGES: [&str; 5] = ["get /", "get /page/{file}", "get /docs", "get /docs/{file}", "get /openapi.json"];
@@ -139,6 +151,18 @@ mod tests {
         let mut routed = routed();
         routed.retain(|route| !PAGES.contains(&route.as_str()));
         assert_eq!(documented, routed);
+    }
+
+    #[tokio::test]
+    async fn who_asks_at_the_same_time_gets_the_same_bytes() {
+        let app = App::new(Registry::open(Vec::new(), Tracer::off()).0, None, Arc::default());
+        let asking = (0..50).map(|_| async {
+            let body = document(State(app.clone())).await.into_body();
+            axum::body::to_bytes(body, usize::MAX).await.unwrap()
+        });
+        let documents = futures_util::future::join_all(asking).await;
+        let places: BTreeSet<_> = documents.iter().map(|document| document.as_ptr()).collect();
+        assert!(places.len() <= 2, "{} documents for 50 askers", places.len());
     }
 
     #[test]

@@ -88,14 +88,14 @@ pub(super) fn parse(message: &[u8]) -> Result<Unread<'_>, Error> {
     for field in Fields(message) {
         let (number, value) = field.map_err(invalid)?;
         match number {
-            1 => unread.model = value.text().map_err(invalid)?,
-            2 => unread.version = value.text().map_err(invalid)?,
+            1 => unread.model = bounded(value)?,
+            2 => unread.version = bounded(value)?,
             3 => {
                 unread.id = value.text().map_err(invalid)?;
                 text::check(unread.id).map_err(Error::Invalid)?;
             }
             4 => {
-                let (name, parameter) = parameter(value).map_err(invalid)?;
+                let (name, parameter) = parameter(value)?;
                 match name {
                     "timeout" => unread.timeout = timeout(parameter.whole())?,
                     "priority" => unread.priority = priority(parameter.whole())?,
@@ -120,18 +120,24 @@ pub(super) fn parse(message: &[u8]) -> Result<Unread<'_>, Error> {
     Ok(unread)
 }
 
+/// A text of which no other use is made than to look at it.
+fn bounded(value: Value<'_>) -> Result<&str, Error> {
+    let text = value.text().map_err(invalid)?;
+    text::check_elsewhere(text).map(|()| text)
+}
+
 /// An entry of a map of parameters.
-fn parameter(entry: Value<'_>) -> Result<(&str, Parameter<'_>), Malformed> {
+fn parameter(entry: Value<'_>) -> Result<(&str, Parameter<'_>), Error> {
     let (mut name, mut found) = ("", Parameter::None);
-    for field in Fields(entry.bytes()?) {
-        match field? {
-            (1, value) => name = value.text()?,
+    for field in Fields(entry.bytes().map_err(invalid)?) {
+        match field.map_err(invalid)? {
+            (1, value) => name = bounded(value)?,
             (2, value) => {
-                for choice in Fields(value.bytes()?) {
-                    found = match choice? {
+                for choice in Fields(value.bytes().map_err(invalid)?) {
+                    found = match choice.map_err(invalid)? {
                         (1, Value::Varint(n)) => Parameter::Bool(n != 0),
                         (2, Value::Varint(n)) => Parameter::Whole(u64::try_from(n as i64).ok()),
-                        (3, value) => Parameter::Text(value.text()?),
+                        (3, value) => Parameter::Text(bounded(value)?),
                         (5, Value::Varint(n)) => Parameter::Whole(Some(n)),
                         _ => Parameter::None,
                     };
@@ -156,8 +162,8 @@ fn input(message: &[u8]) -> Result<Input<'_>, Error> {
     for field in Fields(message) {
         let (number, value) = field.map_err(invalid)?;
         match (number, value) {
-            (1, value) => found.name = value.text().map_err(invalid)?,
-            (2, value) => found.datatype = value.text().map_err(invalid)?,
+            (1, value) => found.name = bounded(value)?,
+            (2, value) => found.datatype = bounded(value)?,
             (3, Value::Varint(n)) => found.shape.push(n as i64),
             (3, Value::Bytes(mut packed)) => {
                 while !packed.is_empty() && found.shape.len() <= MOST && malformed.is_ok() {
@@ -165,7 +171,7 @@ fn input(message: &[u8]) -> Result<Input<'_>, Error> {
                 }
             }
             (4, value) => {
-                let (name, _) = parameter(value).map_err(invalid)?;
+                let (name, _) = parameter(value)?;
                 wrong = wrong.or(refuse_shared_memory(name).err());
             }
             (5, value) if found.contents.is_none() => found.contents = Some(value.bytes().map_err(invalid)?),
@@ -189,7 +195,7 @@ fn output(message: &[u8]) -> Result<(&str, Form), Error> {
         match field.map_err(invalid)? {
             (1, value) => output = value.text().map_err(invalid)?,
             (2, value) => {
-                let (name, parameter) = parameter(value).map_err(invalid)?;
+                let (name, parameter) = parameter(value)?;
                 wrong = wrong.or(refuse_shared_memory(name).err());
                 if name == "classification" {
                     match parameter.whole().and_then(|n| usize::try_from(n).ok()) {
@@ -399,6 +405,33 @@ mod tests {
                 prop_assert!(found.call.inputs.iter().all(|(_, tensor)| tensor.rows() == rows));
             }
         }
+    }
+
+    #[test]
+    fn a_text_that_is_no_element_is_bounded_wherever_it_stands() {
+        let long = "a".repeat(64 * 1024 + 1);
+        let with = |name: &str, text: &str| {
+            [(name.to_owned(), parameter(ParameterChoice::StringParam(text.to_owned())))].into()
+        };
+        let of_input = InferInputTensor { parameters: with("a", &long), ..Default::default() };
+        let of_output = InferRequestedOutputTensor { parameters: with(&long, "a"), ..Default::default() };
+        let named = InferInputTensor { name: long.clone(), ..Default::default() };
+        for message in [
+            ModelInferRequest { parameters: with("a", &long), ..Default::default() },
+            ModelInferRequest { parameters: with(&long, "a"), ..Default::default() },
+            ModelInferRequest { model_name: long.clone(), ..Default::default() },
+            ModelInferRequest { inputs: vec![of_input], ..Default::default() },
+            ModelInferRequest { inputs: vec![named], ..Default::default() },
+            ModelInferRequest { outputs: vec![of_output], ..Default::default() },
+        ] {
+            let error = parse(&message.encode_to_vec()).map(drop).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                "a text of 65537 bytes is not among the elements of a tensor: no other has more than 65536"
+            );
+        }
+        let just = ModelInferRequest { parameters: with("a", &long[1..]), ..Default::default() };
+        assert!(parse(&just.encode_to_vec()).is_ok());
     }
 
     #[test]

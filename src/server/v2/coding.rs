@@ -197,6 +197,7 @@ fn unpack<R: Read>(
         let message = format!("the unpacked body is larger than the {most} bytes that this server takes");
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
     };
+    let begun = Instant::now();
     let broken = |error| Refusal::bad_request(format!("the body is not what its Content-Encoding says: {error}"));
     let mut piece = vec![0; PIECE];
     let count = |from: &mut R, piece: &mut [u8]| {
@@ -224,7 +225,8 @@ fn unpack<R: Read>(
     loop {
         let more = from.read(&mut piece).map_err(broken)?;
         if more == 0 {
-            return Ok(unpacked.whole(at));
+            // It is there when it is unpacked: how long that takes is its sender's choice, as the time that it takes to come.
+            return Ok(unpacked.whole(at + begun.elapsed()));
         }
         if more > length - unpacked.len() {
             length = count(&mut open(), &mut vec![0; PIECE])?;
@@ -250,6 +252,7 @@ mod tests {
             assert!(packed.bytes.len() < text.len() / 10);
             let unpacked = coding.unpack(&packed, text.len(), &Room::new(1 << 20)).unwrap();
             assert_eq!(unpacked.bytes, text);
+            assert!(unpacked.at > packed.at, "to unpack it is a part of its coming");
             let status = |most, room| coding.unpack(&packed, most, &Room::new(room)).unwrap_err().status().as_u16();
             assert_eq!((status(text.len() - 1, 1 << 20), status(1 << 20, 100_000)), (413, 503), "{coding:?}");
             let refused = |bytes: Vec<u8>| coding.unpack(&whole(bytes), 1 << 20, &Room::new(1 << 20)).unwrap_err();

@@ -1,12 +1,13 @@
 //! What the server and its models are, and whether they are ready.
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 
 use crate::registry::Model;
 use crate::runner::TensorSpec;
+use crate::server::access::Known;
 use crate::server::app::{App, Named, Probed, json};
 
 #[derive(Serialize)]
@@ -49,15 +50,23 @@ struct Ready {
     warnings: Vec<String>,
 }
 
+impl Ready {
+    /// The same for whoever asks without a right: it names no model.
+    fn for_strangers(self) -> Ready {
+        Ready { loading: Vec::new(), stuck: Vec::new(), warnings: Vec::new(), ..self }
+    }
+}
+
 /// 503 until every model is loaded, while one is stuck, and from the start of a shutdown on, while requests are still answered.
-pub(in crate::server) async fn ready(State(app): State<App>) -> Response {
+pub(in crate::server) async fn ready(State(app): State<App>, known: Option<Extension<Known>>) -> Response {
     let models = app.registry.models();
     let named = |why: fn(&Model) -> Option<String>| {
         models.iter().filter_map(|model| Some(format!("model '{}': {}", model.name(), why(model)?))).collect()
     };
     let (warnings, stuck) = (named(|model| model.too_slow().map(str::to_owned)), named(Model::stuck));
     let (ready, loading) = (app.registry.is_ready(), app.registry.loading());
-    json(ready_status(ready), &Ready { ready, live: true, loading, stuck, warnings })
+    let told = Ready { ready, live: true, loading, stuck, warnings };
+    json(ready_status(ready), &if known.is_some() { told } else { told.for_strangers() })
 }
 
 fn ready_status(ready: bool) -> StatusCode {

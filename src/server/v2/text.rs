@@ -55,6 +55,17 @@ pub(in crate::server) fn check(text: &str) -> Result<(), String> {
     Err(format!("a name or an id has {LONGEST} bytes at most, and one has {}", text.len()))
 }
 
+/// Refuses any other text that is no element of a tensor, where it is long.
+pub(in crate::server) fn check_elsewhere(text: &str) -> Result<(), Error> {
+    if text.len() <= LONGEST_ELSEWHERE {
+        return Ok(());
+    }
+    let length = text.len();
+    Err(Error::Invalid(format!(
+        "a text of {length} bytes is not among the elements of a tensor: no other has more than {LONGEST_ELSEWHERE}"
+    )))
+}
+
 /// Refuses JSON in which a text is long that does not belong to the value of one of these `members`. Nothing else is looked at.
 pub(in crate::server) fn refuse_long(json: &str, members: &[&str]) -> Result<(), Error> {
     let bytes = json.as_bytes();
@@ -66,11 +77,8 @@ pub(in crate::server) fn refuse_long(json: &str, members: &[&str]) -> Result<(),
         let text = &json[begin..end];
         if members.iter().any(|member| text[1..].strip_suffix('"') == Some(member)) {
             at += value_behind(&bytes[end..]);
-        } else if text.len() > LONGEST_ELSEWHERE {
-            return Err(Error::Invalid(format!(
-                "a text of {} bytes is not among the elements of a tensor: no other has more than {LONGEST_ELSEWHERE}",
-                text.len()
-            )));
+        } else {
+            check_elsewhere(text)?;
         }
     }
     Ok(())

@@ -314,6 +314,29 @@ async fn the_host_of_a_whole_target_counts_and_not_the_header() {
 }
 
 #[tokio::test]
+async fn a_stranger_who_asks_whether_the_server_is_ready_hears_of_no_model() {
+    let folder = Folder::new();
+    let slow =
+        async |options| start_slow(options, Duration::from_millis(30), Caps::new(Duration::from_millis(10), 8)).await;
+    let ready = "GET /v2/health/ready";
+    let with_tokens = slow(tokens(&folder, &format!("ml {MODELS}\n"))).await;
+    let own = format!("Host: localhost\r\nAuthorization: Bearer {MODELS}\r\n");
+    let wrong = "Host: localhost\r\nAuthorization: Bearer nobody-has-this-one\r\n";
+    let local = slow(Options::default()).await;
+    for (server, lines, hears) in [
+        (&with_tokens, own.as_str(), true),
+        (&with_tokens, wrong, false),
+        (&with_tokens, "Host: localhost\r\n", false),
+        (&local, "Host: localhost\r\n", true),
+        (&local, "Host: evil.example\r\n", false),
+    ] {
+        let (status, answer) = server.ask(ready, lines, "").await;
+        assert!(status == 200 && answer.contains("\"ready\":true"), "{lines}: {answer}");
+        assert_eq!(answer.contains("model 'm'"), hears, "{lines}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_stranger_who_probes_a_model_hears_of_no_other() {
     let folder = Folder::new();
     let running = start(tokens(&folder, &format!("ml {MODELS} inference\n"))).await;

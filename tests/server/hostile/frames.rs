@@ -1,5 +1,6 @@
 //! Frames of HTTP/2 that no client would send.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -8,6 +9,7 @@ use uncork::server::Options;
 
 use super::{HANGS, start};
 
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const PRIORITY: u8 = 2;
 const RST_STREAM: u8 = 3;
@@ -110,6 +112,52 @@ async fn frames_that_carry_nothing_are_not_followed_without_end_though_their_ans
         let frames = frame(kind, 0, stream, payload).repeat(100);
         sent_away(Options::default(), std::iter::repeat_n(frames, 10_000)).await;
     }
+}
+
+/// A connection that takes nothing of its answers, and has asked for the health so many times.
+async fn takes_nothing(address: SocketAddr, requests: u32) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let health = [&[0x82, 0x86, 0x04, 15][..], b"/v2/health/live", &[0x41, 1, b'a']].concat();
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+    bytes.extend((0..requests).flat_map(|i| frame(HEADERS, 5, 2 * i + 1, &health)));
+    // Whoever has been sent away already need not take all of it.
+    let _ = stream.write_all(&bytes).await;
+    stream
+}
+
+/// The kinds of the frames that come, until there are so many of one kind, or the connection ends.
+async fn kinds(stream: &mut TcpStream, kind: u8, most: usize) -> Vec<u8> {
+    let (mut kinds, mut head) = (Vec::new(), [0; 9]);
+    while kinds.iter().filter(|found| **found == kind).count() < most && stream.read_exact(&mut head).await.is_ok() {
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        stream.read_exact(&mut payload).await.unwrap();
+        kinds.push(head[3]);
+    }
+    kinds
+}
+
+#[tokio::test]
+async fn answers_that_nobody_takes_are_bounded_for_all_connections_and_a_few_of_each_wait() {
+    let server = start(Options::default()).await;
+    let test = async {
+        let mut all = Vec::new();
+        for _ in 0..100 {
+            all.push(takes_nothing(server.address, 256).await);
+        }
+        let ends = all.iter_mut().map(|stream| Box::pin(kinds(stream, DATA, 1)));
+        let (seen, _, others) = futures_util::future::select_all(ends).await;
+        assert!(!seen.contains(&DATA), "it takes nothing, and is sent away");
+        drop(others);
+        // Beside them, whoever reads slowly has what he asked for when he takes it.
+        let mut slow = takes_nothing(server.address, 8).await;
+        assert_eq!(kinds(&mut slow, HEADERS, 8).await.iter().filter(|kind| **kind == HEADERS).count(), 8);
+        let room = (0..8).flat_map(|i| frame(WINDOW_UPDATE, 0, 2 * i + 1, &[0, 0, 1, 0]));
+        slow.write_all(&room.collect::<Vec<_>>()).await.unwrap();
+        assert_eq!(kinds(&mut slow, DATA, 8).await.iter().filter(|kind| **kind == DATA).count(), 8);
+        drop(all);
+    };
+    tokio::time::timeout(HANGS, test).await.expect("a connection is sent away");
 }
 
 #[tokio::test]
