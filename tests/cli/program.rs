@@ -380,6 +380,48 @@ fn serve_reads_the_file_of_its_folder_prints_its_real_address_and_answers() {
     assert!(serving.get("/v2/health/ready").ends_with("{\"ready\":true,\"live\":true}"));
 }
 
+/// Bytes of memory that a process has of the system.
+#[cfg(target_os = "linux")]
+fn resident(child: &Child) -> usize {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let kilobytes =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
+    kilobytes.map(|kilobytes: usize| kilobytes * 1024).unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_that_is_idle_gives_its_memory_back() {
+    let folder = folder_with(STAND_IN);
+    let serving = Serving::start(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]));
+    let before = resident(&serving.child);
+    // Connections of HTTP/2 with closed windows, and requests whose answers wait.
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        [&(payload.len() as u32).to_be_bytes()[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    };
+    let health = [&[0x82, 0x86, 0x04, 15][..], b"/v2/health/live", &[0x41, 1, b'a']].concat();
+    let mut bytes = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[0, 4, 0, 0, 0, 0])].concat();
+    bytes.extend((0..256).flat_map(|i| frame(1, 5, 2 * i + 1, &health)));
+    let connections: Vec<TcpStream> = (0..60)
+        .map(|_| {
+            let mut stream = serving.connect();
+            stream.write_all(&bytes).unwrap();
+            // Heads of answers to all of them.
+            stream.read_exact(&mut [0; 6000]).unwrap();
+            stream
+        })
+        .collect();
+    let most = resident(&serving.child);
+    assert!(most > before + 20_000_000, "{before} and {most} bytes");
+    drop(connections);
+    // Asking it anything would have it look by itself, and so would the end of a thread that is idle for ten seconds.
+    let until = Instant::now() + Duration::from_secs(6);
+    while resident(&serving.child) > before.midpoint(most) {
+        assert!(Instant::now() < until, "{before}, {most} and still {} bytes", resident(&serving.child));
+        std::thread::yield_now();
+    }
+}
+
 #[cfg(target_os = "linux")] // where a disk that is full can be had
 #[test]
 fn a_log_that_cannot_be_written_ends_no_server() {
