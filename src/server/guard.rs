@@ -33,6 +33,7 @@ use super::refusals::Refusals;
 use super::socket::Socket;
 use super::status::Refusal;
 use super::timer::poll_deadline;
+use super::unread::most_behind;
 use crate::telemetry::RequestId;
 
 /// How long a connection that is closed early still swallows what its client is sending. A socket that is closed with
@@ -212,7 +213,7 @@ impl Guard {
     }
 
     /// Ends the connection when no more is read of it: tells the client and the log why it was refused, if it was, and lets
-    /// what it is still sending run out, for one second at most.
+    /// what it is still sending run out, for one second at most, and no more of it than behind a refusal of HTTP/2.
     pub(super) async fn finish(mut self, refusals: &Refusals) {
         // The server is going, and this one is still owed its answer. One that cannot be written needs none.
         let _ = poll_fn(|cx| self.poll_own(cx)).await;
@@ -228,7 +229,7 @@ impl Guard {
         if let Some(refusal) = &refusal {
             self.quick.http.count(refusal.status().as_u16());
         }
-        let stream = &mut self.socket;
+        let (most, stream) = (most_behind(self.max_body_bytes), &mut self.socket);
         let farewell = async {
             if let Some(refusal) = refusal {
                 let id = RequestId::made();
@@ -236,8 +237,7 @@ impl Guard {
                 stream.write_all(&refusal.to_message(&id)).await?;
             }
             stream.shutdown().await?;
-            let mut swallowed = [0; 8 * 1024];
-            while stream.read(&mut swallowed).await? > 0 {}
+            tokio::io::copy(&mut stream.take(most), &mut tokio::io::sink()).await?;
             io::Result::Ok(())
         };
         // A client that is gone needs no farewell, so both kinds of failure are fine.

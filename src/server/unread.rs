@@ -29,6 +29,11 @@ const MOST: u64 = 256 * 1024;
 const TIMES_BEHIND: u64 = 4;
 const LEAST_BEHIND: u64 = 16 * 1024 * 1024;
 
+/// How much is swallowed there, where a body may have `most` bytes.
+pub(super) fn most_behind(most: usize) -> u64 {
+    (most as u64).saturating_mul(TIMES_BEHIND).max(LEAST_BEHIND)
+}
+
 /// How long they may take. They are on their way when a head is answered, or the client waits for the answer first.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -66,8 +71,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> Unread<B> {
 
     /// Swallows what is left behind the answer, which nobody waits for any more.
     pub(super) async fn swallow_behind(self, options: Arc<Options>) {
-        let most = (TIMES_BEHIND * options.max_body_bytes as u64).max(LEAST_BEHIND);
-        self.swallow_within(most, u64::MAX, options.body_timeout).await;
+        self.swallow_within(most_behind(options.max_body_bytes), u64::MAX, options.body_timeout).await;
     }
 
     /// Swallows `most` bytes at most, and none where more than `announced` are announced.
