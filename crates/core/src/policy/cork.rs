@@ -49,21 +49,22 @@ impl Policy for Cork {
         }
         let start = view.start_after(now, 0);
         let whole = next_batch(start, &view);
-        let uncut = view;
-        let part = part(start, &view, whole.1);
+        let uncut = &view;
+        let part = part(start, uncut, whole.1);
         let is_part = part < whole.1;
-        let view = if is_part { View { max_batch: part, ..view } } else { view };
+        let cut = if is_part { Some(View { max_batch: part, ..view }) } else { None };
+        let view = cut.as_ref().unwrap_or(uncut);
         let next = if is_part { view.queue.prefix(view.max_batch) } else { whole };
-        let (entries, rows) = match in_time(start, &view, next) {
+        let (entries, rows) = match in_time(start, view, next) {
             Ok(batch) => batch,
             Err(Late { position, end: forecast }) => {
-                return match lossless_smaller_batch(now, start, &view, position) {
+                return match lossless_smaller_batch(now, start, view, position) {
                     Some(entries) if view.has_free_runner() => {
                         Decision::Release { entries, reason: ReleaseReason::Deadline }
                     }
                     // Wait for the runner: what arrives meanwhile does not lengthen the smaller batch.
-                    Some(_) => wait_for_runner(&view, 1, 1),
-                    None if estimate_may_be_stale(now, &view) => {
+                    Some(_) => wait_for_runner(view, 1, 1),
+                    None if estimate_may_be_stale(now, view) => {
                         Decision::Release { entries: 1, reason: ReleaseReason::Probe }
                     }
                     None => {
@@ -74,20 +75,20 @@ impl Policy for Cork {
                 };
             }
         };
-        if let Some((Late { position, end: forecast }, retry_at)) = late_behind_others(now, &view, &uncut) {
+        if let Some((Late { position, end: forecast }, retry_at)) = late_behind_others(now, view, uncut) {
             let entries = position..position + 1;
             let in_time = view.queue.get(position).is_some_and(|entry| forecast <= entry.deadline);
             let reason = if in_time { ShedReason::QueueStands } else { ShedReason::QueueTooLong };
             return Decision::Shed { entries, reason, forecast, retry_at };
         }
-        if let Some((position, forecast, retry_at)) = crowds_others_out(now, &uncut) {
+        if let Some((position, forecast, retry_at)) = crowds_others_out(now, uncut) {
             let entries = position..position + 1;
             return Decision::Shed { entries, reason: ShedReason::OverShare, forecast, retry_at };
         }
         if !view.has_free_runner() {
-            return wait_for_runner(&view, entries, rows);
+            return wait_for_runner(view, entries, rows);
         }
-        let held = if is_part { hold(now, &uncut, whole.0, whole.1) } else { hold(now, &view, entries, rows) };
+        let held = if is_part { hold(now, uncut, whole.0, whole.1) } else { hold(now, view, entries, rows) };
         match held {
             Hold::Until(instant) => Decision::WaitUntil(instant),
             Hold::No(reason) => Decision::Release { entries, reason },
