@@ -33,6 +33,10 @@ const EDGE: f64 = 0.98;
 const MISS: f64 = 8.0;
 /// Arrivals after which a loss counts half. More: steadier; fewer: quicker to follow a change of the arrivals.
 const HALF_LIFE: f64 = 4000.0;
+/// The same where it is asked who has missed more: with one half-life for all, the order of two sums outlives by far what is in them.
+const HALF_LIFE_OF_MISSES: f64 = HALF_LIFE / 4.0;
+/// A part of what else was lost: who has missed so little more has missed no more.
+const NO_MISS: f64 = 0.01;
 /// A candidate may have lost this share more than the least, after one replay, and be preferred for being more patient; after
 /// n replays the square root of n less, as chance has less to do with it. Where patience matters it mostly pays, and the
 /// replicas need thousands of arrivals to tell its last steps apart. More: costs latency where they do not come in clumps.
@@ -82,7 +86,7 @@ struct Replica {
     freed: f64,
     gathered: Gathered,
     loss: f64,
-    /// The part of the loss that is for requests late or refused.
+    /// The same for requests late or refused alone. Forgotten sooner.
     missed: f64,
 }
 
@@ -157,6 +161,7 @@ impl Patience {
             return;
         }
         let fade = (-(BLOCK as f64) / HALF_LIFE).exp2();
+        let fade_of_misses = (-(BLOCK as f64) / HALF_LIFE_OF_MISSES).exp2();
         let view = Past { arrivals: self.arrivals.make_contiguous(), first: self.first, now, service };
         // One runner never comes free beside another: its batches are as large as they can be without the others. Where some sizes
         // only run, what is held is weighed anew with each that comes: too costly for long holds.
@@ -166,7 +171,7 @@ impl Patience {
         let advance = |replica: &mut Replica, patience, spread| {
             replica.free.resize(runners, 0.0); // since ever, and so for the first arrivals too
             replica.loss *= fade;
-            replica.missed *= fade;
+            replica.missed *= fade_of_misses;
             replica.advance(&view, patience, spread);
         };
         for (replica, patience) in tried.iter_mut().zip(CANDIDATES) {
@@ -197,8 +202,8 @@ impl Patience {
             let as_needed = &as_needed[best];
             let alone =
                 tried.iter().zip(CANDIDATES).find(|(_, patience)| *patience == chosen.0).map(|(alone, _)| alone);
-            if !alone.is_some_and(|alone| alone.loss < as_needed.loss && alone.missed <= as_needed.missed) {
-                let is_better = eager.loss < as_needed.loss * EDGE && eager.missed <= as_needed.missed;
+            if !alone.is_some_and(|alone| alone.loss < as_needed.loss && alone.misses_no_more_than(as_needed)) {
+                let is_better = eager.loss < as_needed.loss * EDGE && eager.misses_no_more_than(as_needed);
                 let spread = if is_better { Spread::Eagerly } else { Spread::AsNeeded };
                 (self.chosen, self.spread) = (CANDIDATES[best], spread);
             }
@@ -330,6 +335,11 @@ impl Replica {
         while let Some(batch) = self.next_batch(past, patience, spread) {
             self.launch(past, &batch);
         }
+    }
+
+    /// Whether it refused no more of late, as far as that matters.
+    fn misses_no_more_than(&self, other: &Replica) -> bool {
+        self.missed <= other.missed + NO_MISS * (other.loss - other.missed)
     }
 
     fn launch(&mut self, past: &Past<'_>, batch: &Batch) {

@@ -254,24 +254,36 @@ fn a_replica_too_shares_a_clump_that_one_runner_would_answer_late() {
     }
 }
 
-/// What four runners make of so many exponential gaps with this mean, in µs, between groups of a size.
-fn learned_by_four(mean_us: f64, group: usize, count: usize) -> Patience {
+/// What four runners make of exponential gaps between groups: so many of a mean in µs and a size, one after the other.
+fn learned_by_four(phases: &[(f64, usize, usize)]) -> Patience {
     let (mut patience, mut now, mut state) = (Patience::new(), 0.0, 1u64);
     let fit = FIT();
     let service = Service { max_batch: 64, ..service(&fit, 4) };
-    for _ in 0..count {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        now -= mean_us * (((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64).ln();
-        (0..group).for_each(|_| patience.observe(&entry(now as u64), service));
+    for &(mean_us, group, count) in phases {
+        for _ in 0..count {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            now -= mean_us * (((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64).ln();
+            (0..group).for_each(|_| patience.observe(&entry(now as u64), service));
+        }
     }
     patience
 }
 
+const CLUMPS_FAR_APART: (f64, usize, usize) = (500_000.0, 48, 500);
+const SINGLE_REQUESTS: (f64, usize, usize) = (500.0, 1, 20_000);
+/// 1.5 times what they can do.
+const OVERLOAD: (f64, usize, usize) = (110.0, 1, 60_000);
+
 #[test]
 fn free_runners_share_what_waits_unless_more_is_asked_for_than_all_can_do() {
-    assert_eq!(learned_by_four(500_000.0, 48, 500).spread(), Spread::Eagerly, "clumps, far apart");
-    assert_eq!(learned_by_four(500.0, 1, 20_000).spread(), Spread::AsNeeded, "single requests");
-    assert_eq!(learned_by_four(110.0, 1, 60_000).spread(), Spread::Never, "1.5 times what they can do");
+    assert_eq!(learned_by_four(&[CLUMPS_FAR_APART]).spread(), Spread::Eagerly);
+    assert_eq!(learned_by_four(&[SINGLE_REQUESTS]).spread(), Spread::AsNeeded);
+    assert_eq!(learned_by_four(&[OVERLOAD]).spread(), Spread::Never);
+}
+
+#[test]
+fn free_runners_share_again_once_an_overload_is_over() {
+    assert_eq!(learned_by_four(&[OVERLOAD, CLUMPS_FAR_APART]).spread(), Spread::Eagerly);
 }
 
 #[test]
@@ -284,7 +296,7 @@ fn of_candidates_that_cannot_be_told_apart_the_most_patient_is_taken() {
 #[test]
 fn runners_that_come_free_one_by_one_wait_for_large_batches_where_small_ones_refuse() {
     // Four runners make at most 4 · 64 / 42 ms, 6.1 a ms.
-    let at = |mean_us: f64| learned_by_four(mean_us, 1, 60_000).factor();
+    let at = |mean_us: f64| learned_by_four(&[(mean_us, 1, 60_000)]).factor();
     assert!(at(139.0) > USUAL_PATIENCE, "{}", at(139.0));
     assert!(at(500.0) <= USUAL_PATIENCE, "{}", at(500.0));
     assert_eq!(CANDIDATES[USUAL - 1], USUAL_PATIENCE);
