@@ -14,6 +14,9 @@ const ENOUGH: usize = 3;
 const QUANTILE: f64 = 0.95;
 /// The part of the batches that a margin covers at the least. More answers than the rest would be late, if it were cut further.
 const COVERED: f64 = 0.8;
+/// The part of the time that callers give beyond what their row takes which a margin may have: the rest is to wait in. More: whoever does not come to
+/// an idle server is refused. Less: more late answers.
+const MOST_OF_ROOM: f64 = 0.5;
 /// Used until there are [`ENOUGH`] ratios.
 const FIRST_GUESS: f64 = 1.05;
 
@@ -25,7 +28,7 @@ pub(super) struct Noise {
     sorted: Vec<f64>,
     /// Of the ratios, at least 1.
     quantile: f64,
-    /// How many times what a row alone takes callers give. A wider margin would refuse them all.
+    /// How many times what a row alone takes callers give.
     room: f64,
     caution: Caution,
 }
@@ -36,17 +39,12 @@ impl Noise {
         Noise { ratios, sorted: Vec::new(), quantile: FIRST_GUESS, room: f64::INFINITY, caution }
     }
 
-    /// z: what a prediction is to be multiplied by; at least 1. Where not even a row alone, which starts at once, would be in time by that, it
-    /// covers no more than the batches that would have been, if these are most.
+    /// z: what a prediction is to be multiplied by; at least 1. It leaves callers time to wait in, unless it would cover too few of the batches
+    /// then.
     pub(super) fn factor(&self) -> f64 {
         let z = self.stretched(self.caution.factor());
-        if z <= self.room {
-            return z;
-        }
-        let covered = self.sorted.partition_point(|ratio| *ratio <= self.room);
-        let are_most = covered as f64 >= COVERED * self.sorted.len() as f64;
-        let last = covered.checked_sub(1).filter(|_| are_most);
-        last.map_or(z, |last| self.sorted[last].clamp(1.0, z))
+        let most = (1.0 + MOST_OF_ROOM * (self.room - 1.0)).max(self.covering(COVERED));
+        if most <= self.room { z.min(most) } else { z }
     }
 
     /// How many times what a row alone takes callers give.
@@ -59,13 +57,19 @@ impl Noise {
         1.0 + (self.quantile - 1.0) * times
     }
 
+    /// What so large a part of the ratios does not exceed; at least 1.
+    fn covering(&self, part: f64) -> f64 {
+        let last = self.sorted.len().saturating_sub(1);
+        self.sorted.get((last as f64 * part) as usize).map_or(1.0, |ratio| ratio.max(1.0))
+    }
+
     /// Measures the scatter anew. Costs a few microseconds.
     pub(super) fn measure(&mut self) {
         if self.ratios.len() >= ENOUGH {
             self.sorted.clear();
             self.sorted.extend(&self.ratios);
             self.sorted.sort_unstable_by(f64::total_cmp);
-            self.quantile = self.sorted[((self.sorted.len() - 1) as f64 * QUANTILE) as usize].max(1.0);
+            self.quantile = self.covering(QUANTILE);
         }
     }
 
@@ -138,15 +142,16 @@ mod tests {
     }
 
     #[test]
-    fn a_margin_by_which_not_even_a_row_alone_would_be_in_time_is_cut_to_what_would_be() {
+    fn a_margin_leaves_callers_half_of_their_time_to_wait_in_unless_it_would_cover_too_few_batches() {
         let mut noise = scattered(10, 0);
         assert_eq!(noise.factor(), 5.0, "one in ten takes five times as long");
-        noise.set_room(5.0);
-        assert_eq!(noise.factor(), 5.0, "who gives five times is served, if he need not wait");
-        noise.set_room(4.9);
-        assert!((1.15..1.21).contains(&noise.factor()), "{}", noise.factor());
-        noise.set_room(1.0);
-        assert_eq!(noise.factor(), 5.0, "half of all would be late");
+        let mut with_room = |room| {
+            noise.set_room(room);
+            noise.factor()
+        };
+        assert_eq!([9.0, 5.0, 4.0].map(&mut with_room), [5.0, 3.0, 2.5]);
+        assert!((1.1..1.2).contains(&with_room(1.2)), "four in five");
+        assert_eq!(with_room(1.1), 5.0, "more than one in five would be late, though all start at once");
     }
 
     #[test]
