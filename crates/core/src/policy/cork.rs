@@ -282,7 +282,11 @@ fn late_behind_others(now: Instant, view: &View<'_>, uncut: &View<'_>) -> Option
     let mut ends = view.queue.levels().flat_map(|level| [(level.start, Reach::WHOLE), (level.end - 1, reach(&level))]);
     ends.find_map(|(position, reach)| {
         let found = late(view, position, reach)?;
-        (view.max_batch == uncut.max_batch || late(uncut, position, reach).is_some()).then_some(found)
+        if view.max_batch == uncut.max_batch {
+            return Some(found);
+        }
+        let whole = late(uncut, position, reach)?;
+        Some(if whole.0.end < found.0.end { whole } else { found })
     })
 }
 
