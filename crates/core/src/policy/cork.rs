@@ -106,7 +106,7 @@ fn next_batch(start: Instant, view: &View<'_>) -> (usize, usize) {
     let first_rows = view.queue.first().map_or(1, |first| first.rows);
     let whole = view.queue.prefix(view.fit.most_rows().max(first_rows).min(view.max_batch));
     // A group that takes turns with others, if these are there as well. Behind a batch that runs all count: who is late then is so.
-    let turn = view.crowd.and_then(|crowd| crowd.turn).filter(|turn| view.running.is_empty() && turn.at_most < whole.0);
+    let turn = view.crowd.and_then(|crowd| crowd.turn).filter(|turn| view.has_free_runner() && turn.at_most < whole.0);
     if let Some(Turn { at_most, .. }) = turn {
         let entries = at_most.max(1);
         return (entries, view.queue.rows_of(entries));
@@ -418,10 +418,11 @@ fn hold(now: Instant, view: &View<'_>, entries: usize, rows: usize) -> Hold {
 ///
 /// All answers of a batch go out at once, and so come the next requests in. Whoever is released before the others are back
 /// will not meet them again: N callers split into 1 and N − 1 stay so for ever, and every round costs another α. Waiting
-/// for them is worth up to that. Where it was learned how many to wait for, that counts.
+/// for them is worth up to that at one runner; several can have a part of them each. Where it was learned how many to wait for, that counts.
 fn is_worth_waiting_for(crowd: KnownCrowd, view: &View<'_>) -> bool {
     let base = Duration::from_secs_f64(view.fit.base_seconds());
-    view.running.is_empty() && (crowd.turn.is_some() || crowd.returns < base)
+    let is_alone = view.runners == 1 && view.running.is_empty();
+    crowd.turn.is_some() || (is_alone && crowd.returns < base)
 }
 
 /// When to wait for the crowd no longer: now if as many are here as are waited for, or when even a slow one would be back.

@@ -490,7 +490,7 @@ impl Dispatcher {
     /// What a decision about this lane at `now` may look at.
     #[must_use]
     pub fn view(&self, now: Instant, lane: LaneId) -> View<'_> {
-        let crowd = self.lane(lane).crowd(now, self.runners == 1 && self.lanes.len() == 1);
+        let crowd = self.lane(lane).crowd(now, self.lanes.len() == 1);
         View { standing: self.standing(now, lane), crowd, ..self.view_alone(lane) }
     }
 

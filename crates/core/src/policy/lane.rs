@@ -278,14 +278,14 @@ impl Lane {
         self.queue.insert(entry);
         let present = self.queue.len() + flying;
         self.crowd.arrived(entry.arrival, present);
-        // With several runners, or others beside it, batches do not end when and as often as rounds of its own would have it.
-        if runners == 1 && memory.is_none() {
+        // With others beside it, batches do not end when and as often as rounds of its own would have it.
+        if memory.is_none() {
             self.rounds.arrived(entry.arrival, present, entry.rows);
             if self.rounds.is_due() {
                 let Lane { crowd, rounds, times, sizes, .. } = self;
                 let size = crowd.known(entry.arrival).map(|crowd| crowd.size);
                 let time = |rows| times.fit().mean_seconds(sizes.padded(rows));
-                rounds.look(entry.arrival, size, times.fit(), time, max_batch);
+                rounds.look(entry.arrival, size, times.fit(), time, (runners, max_batch));
             }
         }
     }

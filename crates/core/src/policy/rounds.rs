@@ -15,8 +15,9 @@ use crate::estimator::{Fit, Instant, Turn};
 
 /// Besides all: parts of the callers to wait for, where all that have come then go. The last is nobody but the first.
 const PARTS: [(usize, usize); 8] = [(15, 16), (7, 8), (3, 4), (1, 2), (1, 3), (1, 4), (1, 8), (0, 1)];
-/// Groups that take turns, at most.
-const MOST_GROUPS: usize = 4;
+/// Groups that take turns, at most: so many at one runner, one more for each other, and never more than the last.
+const GROUPS: usize = 4;
+const MOST_GROUPS: usize = 16;
 /// Arrivals between two looks at the crowd.
 const BLOCK: usize = 64;
 /// Arrivals without a refusal after which the crowd is looked at.
@@ -97,7 +98,8 @@ struct Way {
     due: BinaryHeap<Due>,
     /// When each of those who wait asked.
     waiting: VecDeque<f64>,
-    free: f64,
+    /// When each runner is free.
+    free: Vec<f64>,
     played: Tally,
     gone: Tally,
 }
@@ -229,14 +231,15 @@ impl Rounds {
         self.arrivals >= BLOCK && self.calm >= CALM
     }
 
-    /// Looks at the crowd, of such a size if there is one. A batch has at most `max_rows`, and of so many rows takes so many seconds.
+    /// Looks at the crowd, of such a size if there is one. There are so many runners. A batch has at most `max_rows`, and of so
+    /// many rows takes so many seconds.
     pub(super) fn look(
         &mut self,
         now: Instant,
         size: Option<usize>,
         fit: &Fit,
         time: impl Fn(usize) -> f64,
-        max_rows: usize,
+        (runners, max_rows): (usize, usize),
     ) {
         let (took, requests) = (now.since(self.looked).as_secs_f64(), std::mem::take(&mut self.arrivals));
         let presence = std::mem::take(&mut self.presence);
@@ -259,7 +262,7 @@ impl Rounds {
             return;
         };
         if self.ways.is_empty() {
-            self.ways = ways(size, (time(1) + self.thinking.mean()) / size as f64);
+            self.ways = ways(size, runners, (time(1) + self.thinking.mean()) / size as f64);
             (self.looks, self.chosen, self.since) = (0, 0, 0);
         } else {
             self.note(requests, presence, took);
@@ -311,10 +314,10 @@ impl Rounds {
 
 /// All ways for so many callers, who come `step` seconds apart at first: out of step, as to bring them into it is what waiting
 /// is for.
-fn ways(size: usize, step: f64) -> Vec<Way> {
+fn ways(size: usize, runners: usize, step: f64) -> Vec<Way> {
     let group = |groups: usize| size.div_ceil(groups);
     // If all others are full, as many are left.
-    let groups = (2..=MOST_GROUPS).filter(|groups| (groups - 1) * group(*groups) < size);
+    let groups = (2..=(GROUPS + runners - 1).min(MOST_GROUPS)).filter(|groups| (groups - 1) * group(*groups) < size);
     let groups = groups.map(|groups| (size - (groups - 1) * group(groups), group(groups)));
     let parts = PARTS.iter().map(|(part, of)| ((size * part / of).max(1), usize::MAX));
     let mut ways: Vec<(usize, usize)> = [(size, usize::MAX)].into_iter().chain(groups).chain(parts).collect();
@@ -325,7 +328,7 @@ fn ways(size: usize, step: f64) -> Vec<Way> {
         at_most,
         due: due.clone(),
         waiting: VecDeque::new(),
-        free: 0.0,
+        free: vec![0.0; runners],
         played: Tally::default(),
         gone: Tally::default(),
     };
@@ -344,8 +347,12 @@ impl Way {
         self.played.fade();
         let (mut answered, mut waited) = (0, 0.0);
         while answered < PLAYED {
-            self.arrive(self.free);
-            let (give_up, mut now) = (self.free + wait, self.free);
+            let Some(runner) = (0..self.free.len()).min_by(|&a, &b| self.free[a].total_cmp(&self.free[b])) else {
+                return;
+            };
+            let mut now = self.free[runner];
+            self.arrive(now);
+            let give_up = now + wait;
             while self.waiting.len() < self.at_least.min(most) {
                 let Some(next) = self.due.peek().map(|due| due.0) else { break };
                 // Somebody has to be there.
@@ -357,10 +364,11 @@ impl Way {
                 self.arrive(now);
             }
             let batch = self.waiting.len().min(most).min(self.at_most);
-            self.free = now + time(batch);
+            let end = now + time(batch);
+            self.free[runner] = end;
             for asked in self.waiting.drain(..batch) {
-                waited += self.free - asked;
-                self.due.push(Due(self.free + think()));
+                waited += end - asked;
+                self.due.push(Due(end + think()));
             }
             answered += batch;
         }
@@ -395,8 +403,13 @@ mod tests {
             landed = rounds.changed + fit.predict(callers).expect("it is a line");
             rounds.landed(landed, callers);
         }
-        let now = rounds.changed;
-        (0..16).for_each(|_| rounds.look(now, Some(callers), &fit, |rows| fit.mean_seconds(rows), 128));
+        turn_of(rounds, callers, 1)
+    }
+
+    /// The turn that is taken with them at so many runners.
+    fn turn_of(rounds: &mut Rounds, callers: usize, runners: usize) -> Option<(usize, usize)> {
+        let (now, fit) = (rounds.changed, FIT());
+        (0..16).for_each(|_| rounds.look(now, Some(callers), &fit, |rows| fit.mean_seconds(rows), (runners, 128)));
         rounds.turn(callers).map(|turn| (turn.at_least, turn.at_most))
     }
 
@@ -419,6 +432,16 @@ mod tests {
         assert_eq!(learned(&mut Rounds::default(), 16, |_| 14.0), Some((8, 8)));
         assert_eq!(learned(&mut Rounds::default(), 15, |_| 14.0), Some((7, 8)));
         assert_eq!(learned(&mut Rounds::default(), 18, |_| 26.0), Some((6, 6)));
+    }
+
+    #[test]
+    fn each_of_several_runners_gets_a_group() {
+        for (runners, group) in [(2, 9), (3, 6), (6, 3)] {
+            let mut rounds = Rounds::default();
+            learned(&mut rounds, 18, |_| 0.05);
+            rounds.ways.clear();
+            assert_eq!(turn_of(&mut rounds, 18, runners), Some((group, group)), "{runners}");
+        }
     }
 
     #[test]
@@ -453,7 +476,7 @@ mod tests {
         assert_eq!(rounds.turn(15), None);
         let now = rounds.changed;
         rounds.arrivals = BLOCK;
-        rounds.look(now, None, &FIT(), |_| 0.01, 128);
+        rounds.look(now, None, &FIT(), |_| 0.01, (1, 128));
         assert_eq!((rounds.turn(16), rounds.turn(0)), (None, None));
         assert_eq!(learned(&mut rounds, 5, |_| 0.05), None, "who has left is taken to think, until it shows");
         assert_eq!(learned(&mut rounds, 5, |_| 0.05), Some((5, usize::MAX)));
@@ -477,7 +500,7 @@ mod tests {
         let mut rounds = Rounds::default();
         learned(&mut rounds, 16, |_| 0.05);
         let mut fresh = Rounds { thinking: rounds.thinking.clone(), ..Rounds::default() };
-        fresh.look(rounds.changed, Some(16), &Fit::UNKNOWN, |_| 0.0, 128);
+        fresh.look(rounds.changed, Some(16), &Fit::UNKNOWN, |_| 0.0, (1, 128));
         assert_eq!(fresh.turn(16), None);
     }
 }
