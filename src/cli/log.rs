@@ -1,18 +1,47 @@
 //! Starts the log: what it says, in which form. It goes to stderr; stdout is for what programs read.
 
-use std::io::{IsTerminal, stderr};
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, IsTerminal, stderr};
+use std::panic::{self, PanicHookInfo};
+use std::thread;
+use std::time::Duration;
 
+use tracing::warn;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::lines::Lines;
 use crate::config::LogFormat;
 
-/// Starts it. Without a form it is for people: in colours on a terminal, plain elsewhere.
-pub(super) fn start(filter: &str, format: Option<LogFormat>) {
+/// How long the end of the process waits for whoever reads.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// The log, which is written to its end when this is dropped, or for as long as [`LAST_LINES`].
+pub(super) struct Log(Lines);
+
+impl Log {
+    /// Says it as it is, whatever the filter.
+    pub(super) fn say(&self, text: &str) {
+        let Log(lines) = self;
+        lines.add(format!("{text}\n").as_bytes());
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let Log(lines) = self;
+        lines.finish(LAST_LINES);
+    }
+}
+
+/// Starts it. Without a form it is for people: in colours on a terminal, plain elsewhere. From here on nothing else is to write to stderr:
+/// it would wait for whoever reads.
+pub(super) fn start(filter: &str, format: Option<LogFormat>) -> io::Result<Log> {
     let filter: Targets = filter.parse().unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO));
     let filter = without_a_line_for_each_peer(filter);
-    let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(stderr);
+    let lines = Lines::default();
+    let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(lines.clone());
     // It would tell of a log that cannot be written, with a panic where that cannot be written either.
     let log = log.log_internal_errors(false);
     // A subscriber that somebody set before stays: whoever embeds this has chosen it.
@@ -24,6 +53,22 @@ pub(super) fn start(filter: &str, format: Option<LogFormat>) {
         Some(LogFormat::Pretty) => log.with_ansi(true).with_target(false).finish().with(filter).try_init(),
         None => log.with_ansi(stderr().is_terminal()).with_target(false).finish().with(filter).try_init(),
     };
+    lines
+        .write_to(stderr(), |left_out| warn!(left_out, "lines of the log are left out: stderr took them too slowly"))?;
+    let panics = lines.clone();
+    panic::set_hook(Box::new(move |panic| panics.add(panic_text(panic).as_bytes())));
+    Ok(Log(lines))
+}
+
+/// What is written of a panic without this hook.
+fn panic_text(panic: &PanicHookInfo<'_>) -> String {
+    let thread = thread::current();
+    let mut text = format!("\nthread '{}' {panic}\n", thread.name().unwrap_or("<unnamed>"));
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        text += &format!("stack backtrace:\n{trace}");
+    }
+    text
 }
 
 /// What speaks HTTP/2 warns of each client that it sends away, as often as one comes: a flood of them would fill a disk. Whoever names it gets

@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod giving_back;
+mod lines;
 mod log;
 mod manuals;
 mod profile;

@@ -16,7 +16,7 @@ use super::giving_back::GivingBack;
 use super::{descriptors, log};
 use crate::config::{self, Config, Flags};
 use crate::opaque;
-use crate::registry::{LoadErrors, Registry};
+use crate::registry::Registry;
 use crate::repository::{Reloaded, Repository, Settings};
 use crate::server::{Ended, Options, Server};
 use crate::telemetry::{Counts, Tracer, Traces};
@@ -182,7 +182,13 @@ impl Serve {
                 return ExitCode::from(USAGE);
             }
         };
-        log::start(&config.log, config.log_format);
+        let log = match log::start(&config.log, config.log_format) {
+            Ok(log) => log,
+            Err(error) => {
+                complain(&format!("no threads to be had: {error}"));
+                return ExitCode::from(USAGE);
+            }
+        };
         // This thread batches and hears of signals; HTTP has threads of its own, which accept.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = match runtime {
@@ -192,7 +198,10 @@ impl Serve {
                 return ExitCode::from(USAGE);
             }
         };
-        let code = runtime.block_on(serve(config, Again { flags, folder }));
+        let code = runtime.block_on(serve(config, Again { flags, folder })).unwrap_or_else(|message| {
+            log.say(&message);
+            USAGE
+        });
         // A load that was broken off, or a model that hangs, must not hold the process.
         runtime.shutdown_background();
         worker::end_all(LAST_WORKERS);
@@ -200,8 +209,8 @@ impl Serve {
     }
 }
 
-/// Serves, with traces if they are asked for, and returns the exit code.
-async fn serve(config: Config, again: Again) -> u8 {
+/// Serves, with traces if they are asked for, and returns the exit code, or what is wrong with what it is to serve.
+async fn serve(config: Config, again: Again) -> Result<u8, String> {
     let traces = config.traces.clone().map(Traces::start);
     let tracer = traces.as_ref().map_or_else(Tracer::off, Traces::tracer);
     let code = serve_traced(config, again, tracer).await;
@@ -212,8 +221,8 @@ async fn serve(config: Config, again: Again) -> u8 {
     code
 }
 
-/// Binds, loads and serves; returns the exit code.
-async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
+/// Binds, loads and serves. Whoever runs this batches: it must not wait for whoever reads stdout or stderr.
+async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> Result<u8, String> {
     if let Some(file) = &config.file {
         info!("settings from {}", file.display());
         if config.has_only_the_embedded_model() {
@@ -224,23 +233,17 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
         Ok(both) => both,
         Err(error) => {
             error!(%error, "signals cannot be listened to");
-            return USAGE;
+            return Ok(USAGE);
         }
     };
     let max_connections = descriptors::make_room(config.server.max_connections);
     // Before the models: a port in use is found out at once, not when they are warm.
-    let server = match bind(&config, Options { max_connections, ..config.server.clone() }).await {
-        Ok(server) => server,
-        Err(message) => {
-            complain(&message);
-            return USAGE;
-        }
-    };
+    let server = bind(&config, Options { max_connections, ..config.server.clone() }).await?;
     let server = match server.threads(config.http_threads) {
         Ok(server) => server,
         Err(error) => {
             error!(%error, "no threads to be had");
-            return USAGE;
+            return Ok(USAGE);
         }
     };
     let folder = config.folder.clone().map(|folder| folder.followed(config.strict));
@@ -270,27 +273,30 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
     let told = tokio::select! {
         loaded = loading => match loaded {
             Ok(Ok(())) => {
-                say(&ready_line(&registry, &urls, &admin));
-                // Programs read the line above; what follows is for people.
-                if io::stdout().is_terminal() {
-                    say(&banner(&registry, &urls));
-                }
+                let (ready_line, banner) = (ready_line(&registry, &urls, &admin), banner(&registry, &urls));
+                tokio::task::spawn_blocking(move || {
+                    say(&ready_line);
+                    // Programs read the line above; what follows is for people.
+                    if io::stdout().is_terminal() {
+                        say(&banner);
+                    }
+                });
                 None
             }
-            Ok(Err(errors)) => return refuse_models(&errors),
+            Ok(Err(errors)) => return Err(errors.to_string()),
             Err(_) => {
                 error!("loading the models panicked; this is a bug in uncork");
-                return USAGE;
+                return Ok(USAGE);
             }
         },
-        ended = serving.as_mut() => return note_end(ended),
+        ended = serving.as_mut() => return Ok(note_end(ended)),
         // Models that are loaded already answer.
         told = signals.next() => Some(told),
     };
     let told = match told {
         Some(told) => told,
         None => tokio::select! {
-            ended = serving.as_mut() => return note_end(ended),
+            ended = serving.as_mut() => return Ok(note_end(ended)),
             told = signals.next() => told,
             never = repository.follow() => match never {},
             never = again.whenever_told(hangups, &config, &repository) => match never {},
@@ -298,13 +304,13 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> u8 {
     };
     info!("{}: answering what is in flight; once more stops at once", told.by);
     let _ = stop.send(());
-    tokio::select! {
+    Ok(tokio::select! {
         ended = serving => note_end(ended),
         told = signals.next() => {
             warn!("{}: stopping at once", told.by);
             told.exit_code
         }
-    }
+    })
 }
 
 /// Where the settings came from.
@@ -438,13 +444,6 @@ fn banner(registry: &Registry, urls: &[String]) -> String {
         }
     }
     lines.join("\n")
-}
-
-fn refuse_models(errors: &LoadErrors) -> u8 {
-    for error in errors.iter() {
-        complain(&error.to_string());
-    }
-    USAGE
 }
 
 fn note_end(ended: Ended) -> u8 {

@@ -1,7 +1,7 @@
 //! What the program promises on the command line.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
@@ -432,6 +432,49 @@ fn a_log_that_cannot_be_written_ends_no_server() {
         // It writes a line of the log for it.
         assert!(serving.get("/v2/models/dry-run/nothing").starts_with("HTTP/1.1 404"));
     }
+}
+
+/// A server that logs each connection into a pipe, after as many connections.
+fn with_a_log_of(connections: usize, folder: &Folder) -> (Serving, PipeReader) {
+    let (read, write) = std::io::pipe().unwrap();
+    let mut command = uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]);
+    command.env("UNCORK_LOG", "trace");
+    let serving = Serving::start_logging_to(write, command);
+    for _ in 0..connections {
+        assert!(serving.get("/v2/health/live").starts_with("HTTP/1.1 200"));
+    }
+    serving.infer("dry-run", INFER);
+    (serving, read)
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_nobody_and_says_what_it_left_out() {
+    let folder = folder_with(STAND_IN);
+    // 2 MB: more than the pipe and the queue hold.
+    let (serving, read) = with_a_log_of(5000, &folder);
+    let mut lines = BufReader::new(read).lines().map(Result::unwrap);
+    let gap = lines.find(|line| line.contains(" WARN ")).unwrap();
+    assert!(gap.contains("lines of the log are left out: stderr took them too slowly left_out="), "{gap}");
+    serving.signal("TERM");
+    assert!(lines.last().unwrap().ends_with(" INFO drained"));
+    assert_eq!(serving.end().0.code(), Some(0));
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_no_end() {
+    let folder = folder_with(STAND_IN);
+    let (serving, _read) = with_a_log_of(400, &folder);
+    serving.signal("TERM");
+    assert_eq!(serving.end().0.code(), Some(0));
+    let folder = folder_with(&format!("[server]\ndrain_delay_ms = 3600000\n{STAND_IN}"));
+    let (serving, _read) = with_a_log_of(400, &folder);
+    serving.signal("TERM");
+    let begin = Instant::now();
+    while serving.get("/v2/health/ready").starts_with("HTTP/1.1 200") {
+        assert!(begin.elapsed() < HANGS, "it stays ready");
+    }
+    serving.signal("TERM");
+    assert_eq!(serving.end().0.code(), Some(143));
 }
 
 #[cfg(target_os = "linux")]
