@@ -86,7 +86,7 @@ pub(super) fn router(app: App, door: Door, serves: For) -> Router {
     let routes = probes.merge(front).merge(guarded(Right::Scrape, views)).merge(guarded(Right::Inference, models));
     let routes = routes.merge(guarded(Right::Admin, changes));
     let routes = if is_traced { routes.route_layer(from_fn(note_route)) } else { routes };
-    routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method).with_state(app)
+    routes.fallback(elsewhere).method_not_allowed_fallback(no_such_method).with_state(app)
 }
 
 /// Inference at an address for operators, before its body is read.
@@ -124,6 +124,16 @@ async fn metrics_text(State(app): State<App>, headers: HeaderMap) -> Response {
         Some(text) => ([(CONTENT_TYPE, format.media_type()), (VARY, "accept")], text).into_response(),
         None => failed().into_response(),
     }
+}
+
+/// Any other path.
+async fn elsewhere(uri: Uri, headers: HeaderMap) -> Refusal {
+    if headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc-web")) {
+        let message =
+            "gRPC-web is not served: use gRPC over HTTP/2 (application/grpc), or the same calls in JSON under /v2";
+        return Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
+    }
+    no_such_path(uri).await
 }
 
 pub(super) async fn no_such_path(uri: Uri) -> Refusal {

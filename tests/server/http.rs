@@ -258,6 +258,20 @@ fn post_sized(lines: &str, body: &str) -> String {
 }
 
 #[tokio::test]
+async fn grpc_web_is_told_what_to_use_instead() {
+    let server = simple().await;
+    for kind in ["application/grpc-web", "application/grpc-web+proto", "application/grpc-web-text"] {
+        let path = "/inference.GRPCInferenceService/ModelInfer";
+        let request = Request::builder().method(Method::POST).uri(path).header("content-type", kind);
+        let answer = server.send(request, Some(String::new())).await;
+        assert_eq!(answer.status, 415, "{kind}");
+        assert!(
+            answer.error().contains("use gRPC over HTTP/2 (application/grpc), or the same calls in JSON under /v2")
+        );
+    }
+}
+
+#[tokio::test]
 async fn health_answers_have_json_bodies() {
     let server = simple().await;
     for (path, expected) in [
