@@ -114,7 +114,7 @@ pub(super) struct Followed<B> {
 /// Why it broke off.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.message())]
-struct BrokenOff(Refusal);
+pub(super) struct BrokenOff(pub(super) Refusal);
 
 impl<B> HttpBody for Followed<B>
 where
@@ -140,7 +140,7 @@ where
 }
 
 /// What is said of a body that could not be read.
-fn broken_off(error: &axum::Error) -> Refusal {
+pub(super) fn broken_off(error: &axum::Error) -> Refusal {
     let known =
         |error: &(dyn std::error::Error + 'static)| error.downcast_ref().map(|BrokenOff(refusal)| refusal.clone());
     let mut causes = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source());

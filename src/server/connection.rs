@@ -412,7 +412,7 @@ async fn serve(
                         request.extensions_mut().insert(line.clone());
                         (request.map(Body::new), None)
                     } else {
-                        lent(request)
+                        lent(request.map(|body| line.awaited(body)))
                     };
                     let mut response = answer(counter, request, peer, arrival).await;
                     if let Some(unread) = unread {

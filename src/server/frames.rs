@@ -11,6 +11,7 @@ use tokio::time::Instant;
 const HEAD: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
 
 /// Idle frames that a client may send at once, and how many more each second: far more than keeps a connection alive.
 const MOST: f64 = 4096.0;
@@ -18,6 +19,8 @@ const A_SECOND: f64 = 128.0;
 /// How many more a frame of a request allows, and how many bytes of answers allow one more: clients make room in their windows in turn.
 const FOR_A_FRAME: f64 = 16.0;
 const BYTES_FOR_ONE: f64 = 512.0;
+/// Settings that say something count as so many.
+const FOR_SETTINGS: f64 = 16.0;
 
 /// Follows the frames of one connection.
 #[derive(Debug)]
@@ -56,6 +59,8 @@ impl Frames {
             match kind {
                 HEADERS => self.allow(FOR_A_FRAME),
                 DATA if self.skipped > 0 => self.allow(FOR_A_FRAME),
+                // Each stream that is open may get another window by it.
+                SETTINGS if self.skipped > 0 => self.left -= FOR_SETTINGS,
                 _ => self.left -= 1.0,
             }
         }
@@ -94,8 +99,10 @@ mod tests {
     #[test]
     fn idle_frames_are_bounded_of_whatever_kind() {
         for kind in (0..=255).filter(|kind| *kind != HEADERS) {
-            let payload = if kind == DATA { 0 } else { 8 };
-            assert_eq!(let_through((0..10_000).map(|_| frame(kind, payload))), MOST as usize, "{kind}");
+            let payload = if kind == DATA { 0 } else { 6 };
+            let counts = if kind == SETTINGS { FOR_SETTINGS } else { 1.0 };
+            let most = (MOST / counts) as usize;
+            assert_eq!(let_through((0..10_000).map(|_| frame(kind, payload))), most, "{kind}");
         }
     }
 

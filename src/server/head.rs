@@ -9,8 +9,8 @@ use http::{StatusCode, Uri};
 
 use super::status::Refusal;
 
-/// Headers of one request. As many as hyper takes.
-const MAX_HEADERS: usize = 100;
+/// Headers of one request, of HTTP/2 as well. As many as hyper takes of HTTP/1.
+pub(super) const MAX_HEADERS: usize = 100;
 
 /// The longest body that hyper knows of: it refuses longer ones without a word, and what is beyond the bound of this server is refused later.
 const LONGEST: u64 = u64::MAX - 2;
@@ -87,8 +87,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
         Ok(httparse::Status::Complete(len)) => len,
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => {
-            let message = format!("a request may have {MAX_HEADERS} headers at most");
-            return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
+            return Err(too_many());
         }
         Err(httparse::Error::Version) => {
             return Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "this server speaks HTTP/1.1"));
@@ -99,10 +98,12 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
         return Err(Refusal::bad_request("the request's target is not a valid URI"));
     }
     let is_http_11 = request.version == Some(1);
-    let (mut hosts, mut length, mut chunked) = (0, None, false);
+    let (mut hosts, mut tokens, mut length, mut chunked) = (0, 0, None, false);
     for header in request.headers.iter() {
         if header.name.eq_ignore_ascii_case("host") {
             hosts += 1;
+        } else if header.name.eq_ignore_ascii_case("authorization") {
+            tokens += 1;
         } else if header.name.eq_ignore_ascii_case("content-length") {
             // Digits only: `parse` alone would take a leading '+'.
             let digits = std::str::from_utf8(header.value).ok().filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
@@ -127,6 +128,9 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
     }
     if hosts > 1 || (hosts == 0 && is_http_11) {
         return Err(Refusal::bad_request("an HTTP/1.1 request needs exactly one Host header"));
+    }
+    if tokens > 1 {
+        return Err(two_tokens());
     }
     if chunked && length.is_some() {
         return Err(Refusal::bad_request("Content-Length and Transfer-Encoding exclude each other"));
@@ -154,6 +158,17 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
         _ => Ask::Other,
     };
     Ok(Some(Head { ask, len, framing }))
+}
+
+/// What is said of a head with more than [`MAX_HEADERS`].
+pub(super) fn too_many() -> Refusal {
+    let message = format!("a request may have {MAX_HEADERS} headers at most");
+    Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message)
+}
+
+/// What is said of a head of which it is in doubt who asks.
+pub(super) fn two_tokens() -> Refusal {
+    Refusal::bad_request("Authorization is given twice")
 }
 
 /// What a POST to `path` asks for.
@@ -321,6 +336,7 @@ mod tests {
             ("Transfer-Encoding : chunked\r\n", 400),
             ("Content-Length: 4\r\n folded: 5\r\n", 400),
             ("Host: b\r\n", 400),
+            ("Authorization: Bearer a\r\nauthorization: Bearer b\r\n", 400),
         ] {
             assert_eq!(status(&format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n")), expected, "{lines:?}");
         }

@@ -16,7 +16,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use http::header::HOST;
+use http::header::{AUTHORIZATION, HOST};
 use http::{Request, StatusCode};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::rt::Executor;
@@ -25,20 +25,22 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, timeout, timeout_at};
 
 use super::Options;
 use super::frames::Frames;
+use super::head;
 use super::socket::Socket;
 use super::status::Refusal;
 use super::timer::poll_deadline;
-use super::untaken::{OfConnection, Place, Untaken};
+use super::untaken::{Awaited, OfConnection, Place, Untaken};
 
 /// What a client of HTTP/2 sends first (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Requests of one connection that may be open at once: each takes memory that nothing else counts, for its head and what is known of it.
-/// Clients wait with further ones. Of those whose answers are not taken there are fewer, where [many](Untaken) are not.
+/// Clients wait with further ones. Of those that wait for their clients there are fewer, where [many](Untaken) do.
 const MOST_STREAMS: u32 = 256;
 
 /// Streams that a client has reset before they were looked at, and streams that were reset for its mistakes: beyond these it
@@ -58,6 +60,12 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How often a connection is asked whether its other end is there: one that watches the health says nothing for days, and would keep its
 /// place after its end without a word. The question waits behind what is being written, for which a client has `write_timeout`.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// How long the client of a connection that is to end may take nothing of an answer: who takes it slowly takes some within this time.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes of a connection that are read before others have their turn: each may be a field of a head.
+const TURN: usize = 32 * 1024;
 
 /// What a connection turns out to speak.
 pub(super) enum Spoken {
@@ -86,9 +94,12 @@ pub(super) async fn listen(socket: &mut Socket, opened: Instant, patience: Durat
     }
 }
 
-/// Refuses a head that HTTP/1 would refuse before a request is made of it: one that is too long, or of which it is in doubt what host it
-/// names (RFC 9113, section 8.3.1).
+/// Refuses a head that HTTP/1 would refuse before a request is made of it: one that is too long, or of which it is in doubt what host it names
+/// or who asks (RFC 9113, section 8.3.1).
 pub(super) fn check<B>(request: &Request<B>, options: &Options) -> Result<(), Refusal> {
+    if request.headers().len() > head::MAX_HEADERS {
+        return Err(head::too_many());
+    }
     // As the protocol counts a field (RFC 9113, section 6.5.2).
     let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
     if fields.sum::<usize>() > options.max_head_bytes {
@@ -105,6 +116,15 @@ pub(super) fn check<B>(request: &Request<B>, options: &Options) -> Result<(), Re
         .is_some_and(|(host, own)| !without_its_port(host.as_bytes()).eq_ignore_ascii_case(without_its_port(own)));
     if differs || other.is_some() {
         return Err(Refusal::bad_request("the request names two hosts"));
+    }
+    if authority.is_some_and(|authority| authority.contains(&b'@')) {
+        return Err(Refusal::bad_request("the request's authority names a user, which no host does"));
+    }
+    if request.uri().scheme_str().is_some_and(|scheme| !matches!(scheme, "http" | "https")) {
+        return Err(Refusal::bad_request("the request's scheme is neither http nor https"));
+    }
+    if request.headers().get_all(AUTHORIZATION).iter().nth(1).is_some() {
+        return Err(head::two_tokens());
     }
     Ok(())
 }
@@ -126,6 +146,7 @@ struct Shared {
     is_over: AtomicBool,
     /// Becomes true when the server is about to go.
     closing: watch::Receiver<bool>,
+    untaken: OfConnection,
 }
 
 impl Line {
@@ -142,6 +163,11 @@ impl Line {
     pub(super) async fn closing(&self) {
         let mut closing = self.0.closing.clone();
         let _ = closing.wait_for(|&closing| closing).await;
+    }
+
+    /// A body of it, for which its client is waited for.
+    pub(super) fn awaited<B>(&self, body: B) -> Awaited<B> {
+        self.0.untaken.awaited(body)
     }
 
     /// Sends the client elsewhere with what it asks next.
@@ -163,8 +189,13 @@ pub(super) async fn serve<A, F>(
     A: Fn(Request<Incoming>, Line) -> F,
     F: Future<Output = Response> + Send + 'static,
 {
-    let line = Line(Arc::new(Shared { heard: Mutex::new(socket.heard()), is_over: AtomicBool::new(false), closing }));
     let untaken = untaken.of_connection();
+    let line = Line(Arc::new(Shared {
+        heard: Mutex::new(socket.heard()),
+        is_over: AtomicBool::new(false),
+        closing,
+        untaken: untaken.clone(),
+    }));
     let streams = Streams {
         begun: Arc::default(),
         pace: Arc::default(),
@@ -186,6 +217,7 @@ pub(super) async fn serve<A, F>(
         ahead: first,
         line: line.clone(),
         patience: options.write_timeout,
+        read: 0,
         stuck_since: None,
         timer: None,
     };
@@ -197,8 +229,8 @@ pub(super) async fn serve<A, F>(
             .max_concurrent_streams(MOST_STREAMS)
             .max_pending_accept_reset_streams(MOST_RESET)
             .max_local_error_reset_streams(MOST_MISTAKEN)
-            // What is somewhat longer is refused in words.
-            .max_header_list_size(u32::try_from(options.max_head_bytes * 4).unwrap_or(u32::MAX))
+            // What is somewhat longer is refused in words, and what is longer yet by a bare 431.
+            .max_header_list_size(u32::try_from(options.max_head_bytes / 4 * 5).unwrap_or(u32::MAX))
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .serve_connection(TokioIo::new(&mut wire), service),
@@ -211,11 +243,13 @@ pub(super) async fn serve<A, F>(
             if !is_ending && (line.is_over() || closing.as_mut().poll(cx).is_ready()) {
                 (is_ending, idle_since) = (true, None);
                 connection.as_mut().graceful_shutdown();
+                // Begun anew, each looks at its time again.
+                locked(&begun).extend(std::mem::take(&mut open));
             }
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(ended.map_err(|error| error.to_string()));
             }
-            open.extend(locked(&begun).drain(..));
+            open.extend(locked(&begun).drain(..).map(|stream| if is_ending { stream.hurried() } else { stream }));
             while let Poll::Ready(Some(())) = open.poll_next_unpin(cx) {}
             if untaken.is_over() {
                 return Poll::Ready(Err("too many of its answers are not taken".to_owned()));
@@ -288,6 +322,13 @@ struct Stream {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
+impl Stream {
+    /// The same on a connection that is to end.
+    fn hurried(self) -> Stream {
+        Stream { patience: self.patience.min(LAST_PATIENCE), ..self }
+    }
+}
+
 impl Future for Stream {
     type Output = ();
 
@@ -301,7 +342,7 @@ impl Future for Stream {
             return Poll::Pending;
         };
         if this.place.is_none() {
-            this.place = this.untaken.place();
+            this.place = this.untaken.place_or_end();
             if this.place.is_none() {
                 return Poll::Ready(());
             }
@@ -365,6 +406,8 @@ struct Stamped {
     ahead: Vec<u8>,
     line: Line,
     patience: Duration,
+    /// Bytes that were read in this turn.
+    read: usize,
     stuck_since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -391,6 +434,11 @@ impl Stamped {
 impl AsyncRead for Stamped {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if this.read >= TURN {
+            this.read = 0;
+            // Behind whatever else has come to this thread, which a waker alone would not see to.
+            return pin!(yield_now()).poll(cx).map(Ok);
+        }
         let before = buf.filled().len();
         if this.ahead.is_empty() {
             ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
@@ -400,6 +448,7 @@ impl AsyncRead for Stamped {
             buf.put_slice(&this.ahead[..length]);
             this.ahead.drain(..length);
         }
+        this.read += buf.filled().len() - before;
         if !this.frames.follow(this.socket.heard(), &buf.filled()[before..]) {
             return Poll::Ready(Err(io::Error::other("too many frames that carry nothing")));
         }
@@ -456,6 +505,58 @@ mod tests {
         let untaken = Untaken::default();
         let served = serve(socket, Vec::new(), &options, &untaken, |_, _| std::future::pending(), closing);
         timeout(HOUR, served).await.ok().map(|()| begun.elapsed())
+    }
+
+    /// Requests for `/` of the host 'a', each with a field of so many bytes.
+    fn requests(count: u32, field: u8) -> Vec<u8> {
+        let one = |i: u32| {
+            let head = [&[0, 0, 9 + field, 1, 5][..], &(2 * i + 1).to_be_bytes()].concat();
+            [&head[..], &[0x82, 0x86, 0x84, 0x41, 1, b'a', 0, 1, b'x'], &[field - 1], &vec![b'v'; field as usize - 1]]
+                .concat()
+        };
+        (0..count).flat_map(one).collect()
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_heads_is_read_in_turns() {
+        let (own, mut other) = UnixStream::pair().unwrap();
+        other.write_all(&[PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0], &requests(250, 120)].concat()).await.unwrap();
+        let (begun, (_open, closing)) = (std::sync::atomic::AtomicUsize::new(0), watch::channel(false));
+        let (options, untaken) = (Options::default(), Untaken::default());
+        let answer = |_, _| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            std::future::pending()
+        };
+        let socket = Socket::Plain(Wire::new(Stream::Unix(own)));
+        let mut served = pin!(serve(socket, Vec::new(), &options, &untaken, answer, closing));
+        let mut turns = 0;
+        while begun.load(Ordering::Relaxed) < 250 {
+            let before = begun.load(Ordering::Relaxed);
+            poll_fn(|cx| Poll::Ready(served.as_mut().poll(cx).is_ready())).await;
+            let in_turn = (begun.load(Ordering::Relaxed) - before) * 138;
+            assert!(in_turn <= 2 * TURN, "{in_turn} bytes in a turn");
+            turns += 1;
+            yield_now().await;
+        }
+        assert!(turns > 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_of_an_answer_is_not_waited_for_long_once_the_server_goes() {
+        let (own, mut other) = UnixStream::pair().unwrap();
+        // No window for any answer.
+        let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
+        other.write_all(&[PREFACE, &settings, &requests(8, 2)].concat()).await.unwrap();
+        let (begun, (open, closing)) = (Instant::now(), watch::channel(false));
+        let (options, untaken) = (Options::default(), Untaken::default());
+        let answer = |_, _| async { Response::new(Body::from("taken by nobody")) };
+        let socket = Socket::Plain(Wire::new(Stream::Unix(own)));
+        let goes = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            open.send_replace(true);
+        };
+        tokio::join!(serve(socket, Vec::new(), &options, &untaken, answer, closing), goes);
+        assert!(begun.elapsed() < LAST_PATIENCE * 2, "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

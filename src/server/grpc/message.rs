@@ -15,7 +15,7 @@ use hyper::body::Body as _;
 use tokio::time::{Instant, timeout_at};
 
 use crate::server::Options;
-use crate::server::body::{TRUSTED_LENGTH, Whole, long};
+use crate::server::body::{TRUSTED_LENGTH, Whole, broken_off, long};
 use crate::server::http2::Line;
 use crate::server::room::{Room, Taken};
 use crate::server::status::Refusal;
@@ -111,6 +111,7 @@ impl Messages {
 
     /// The only message of a call.
     pub(super) async fn only(mut self) -> Result<Message, Refusal> {
+        self.body = Body::new(self.line.awaited(self.body));
         self.begun = Some(self.since);
         let message = self.next().await?.ok_or_else(|| Refusal::bad_request("the call has no message"))?;
         self.begun = Some(self.since);
@@ -141,7 +142,7 @@ impl Messages {
             let frame = timeout_at(self.since + patience, self.body.frame()).await.map_err(|_| slow(patience))?;
             match frame {
                 None => self.is_ended = true,
-                Some(Err(_)) => return Err(Refusal::bad_request("the call broke off")),
+                Some(Err(error)) => return Err(broken_off(&error)),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.add(data)?;

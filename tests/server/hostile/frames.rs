@@ -160,6 +160,57 @@ async fn answers_that_nobody_takes_are_bounded_for_all_connections_and_a_few_of_
     tokio::time::timeout(HANGS, test).await.expect("a connection is sent away");
 }
 
+/// A connection with so many heads, behind each of which a body is to come; behind those of `whole` it comes at once.
+async fn sends_heads(address: SocketAddr, requests: u32, whole: bool) -> TcpStream {
+    const BODY: &[u8] = br#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}]}"#;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let infer = [&[0x83, 0x86, 0x04, 18][..], b"/v2/models/m/infer", &[0x41, 1, b'a']].concat();
+    let mut bytes = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat();
+    for stream in (0..requests).map(|i| 2 * i + 1) {
+        bytes.extend(frame(HEADERS, 4, stream, &infer));
+        if whole {
+            bytes.extend(frame(DATA, 1, stream, BODY));
+        }
+    }
+    stream.write_all(&bytes).await.unwrap();
+    stream
+}
+
+/// The first byte of each of the next answers: its status.
+async fn statuses(stream: &mut TcpStream, answers: usize) -> Vec<u8> {
+    let (mut statuses, mut head) = (Vec::new(), [0; 9]);
+    while statuses.len() < answers {
+        stream.read_exact(&mut head).await.unwrap();
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        stream.read_exact(&mut payload).await.unwrap();
+        if head[3] == HEADERS {
+            statuses.push(payload[0]);
+        }
+    }
+    statuses
+}
+
+#[tokio::test]
+async fn requests_whose_bodies_do_not_come_are_bounded_for_all_connections_and_others_are_answered() {
+    const OK: u8 = 0x88;
+    let test = async {
+        let server = start(Options { body_timeout: HANGS * 2, ..Options::default() }).await;
+        let mut all = Vec::new();
+        for _ in 0..100 {
+            all.push(sends_heads(server.address, 256, false).await);
+        }
+        let refused = all.iter_mut().map(|stream| Box::pin(statuses(stream, 1)));
+        let (seen, _, others) = futures_util::future::select_all(refused).await;
+        assert_ne!(seen, [OK]);
+        drop(others);
+        // Beside them, whoever sends his bodies behind their heads is answered.
+        let mut other = sends_heads(server.address, 200, true).await;
+        assert_eq!(statuses(&mut other, 200).await, [OK; 200]);
+        drop(all);
+    };
+    tokio::time::timeout(HANGS, test).await.expect("a request is refused");
+}
+
 #[tokio::test]
 async fn a_client_of_http_2_that_does_not_take_its_answer_is_cut_off() {
     // The metrics take more than a frame, and this client lets a byte through.
