@@ -21,78 +21,99 @@ use hyper::body::{Frame, SizeHint};
 use super::body::BrokenOff;
 use super::status::Refusal;
 
-/// Requests of all connections that may wait, but for the few of each. At some two kilobytes of an answer they take 64 MB, and by their heads,
-/// where bodies are waited for, as many times what a head takes.
-const MOST: usize = 32 * 1024;
+/// Answers that nobody takes. At some two kilobytes they take 64 MB. A connection that is alone may let all its answers wait.
+const ANSWERS: Bounds = Bounds { most: 32 * 1024, part: 64, few: 8 };
 
-/// A connection may have this part of those places that are free. One that is alone may let all its requests wait.
-const PART: usize = 64;
+/// Bodies that are waited for. With their heads they take 12 kilobytes each and 45 at most, and so four times as much at least: they have a quarter
+/// of the places, of which a connection that is alone may have as many.
+const BODIES: Bounds = Bounds { most: 8 * 1024, part: 16, few: 4 };
 
-/// Each connection may have as many at any time.
-const FEW: usize = 8;
+/// How many may wait.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// Of all connections together, but for the few of each.
+    most: usize,
+    /// A connection may have one of so many places that are free.
+    part: usize,
+    /// Each connection may have as many at any time.
+    few: usize,
+}
 
 /// Places of all connections.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Untaken(Arc<AtomicUsize>);
+pub(super) struct Untaken {
+    answers: Arc<AtomicUsize>,
+    bodies: Arc<AtomicUsize>,
+}
 
 /// Those of one connection.
 #[derive(Debug, Clone)]
-pub(super) struct OfConnection(Arc<Counts>);
+pub(super) struct OfConnection {
+    answers: Arc<Counts>,
+    bodies: Arc<Counts>,
+    is_over: Arc<AtomicBool>,
+}
 
 #[derive(Debug)]
 struct Counts {
-    all: Untaken,
+    bounds: Bounds,
+    all: Arc<AtomicUsize>,
     own: AtomicUsize,
-    is_over: AtomicBool,
 }
 
 /// The place of one request, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place(OfConnection);
+pub(super) struct Place(Arc<Counts>);
 
 impl Untaken {
     /// A connection without any.
     pub(super) fn of_connection(&self) -> OfConnection {
-        OfConnection(Arc::new(Counts { all: self.clone(), own: AtomicUsize::new(0), is_over: AtomicBool::new(false) }))
+        let counts =
+            |bounds, all: &Arc<AtomicUsize>| Arc::new(Counts { bounds, all: all.clone(), own: AtomicUsize::new(0) });
+        OfConnection {
+            answers: counts(ANSWERS, &self.answers),
+            bodies: counts(BODIES, &self.bodies),
+            is_over: Arc::default(),
+        }
     }
 }
 
 impl OfConnection {
-    /// A place for one more; `None` where the connection has its part.
-    fn place(&self) -> Option<Place> {
-        let Counts { all: Untaken(all), own, .. } = &*self.0;
-        // Connections that look at the same moment may have one more each, which is no harm.
-        let free = MOST.saturating_sub(all.load(Ordering::Relaxed));
-        if own.load(Ordering::Relaxed) >= FEW.max(free / PART) {
-            return None;
-        }
-        all.fetch_add(1, Ordering::Relaxed);
-        own.fetch_add(1, Ordering::Relaxed);
-        Some(Place(self.clone()))
-    }
-
-    /// The same for an answer: without a place the connection is to end.
+    /// A place for an answer. Without one the connection is to end.
     pub(super) fn place_or_end(&self) -> Option<Place> {
-        let place = self.place();
-        self.0.is_over.fetch_or(place.is_none(), Ordering::Relaxed);
+        let place = place(&self.answers);
+        self.is_over.fetch_or(place.is_none(), Ordering::Relaxed);
         place
     }
 
     /// A body whose request has a place while it waits for it.
     pub(super) fn awaited<B>(&self, body: B) -> Awaited<B> {
-        Awaited { body, connection: self.clone(), place: None }
+        Awaited { body, places: self.bodies.clone(), place: None }
     }
 
     /// Whether it has gone beyond its part.
     pub(super) fn is_over(&self) -> bool {
-        self.0.is_over.load(Ordering::Relaxed)
+        self.is_over.load(Ordering::Relaxed)
     }
+}
+
+/// A place for one more; `None` where the connection has its part.
+fn place(counts: &Arc<Counts>) -> Option<Place> {
+    let Counts { bounds, all, own } = &**counts;
+    // Connections that look at the same moment may have one more each, which is no harm.
+    let free = bounds.most.saturating_sub(all.load(Ordering::Relaxed));
+    if own.load(Ordering::Relaxed) >= bounds.few.max(free / bounds.part) {
+        return None;
+    }
+    all.fetch_add(1, Ordering::Relaxed);
+    own.fetch_add(1, Ordering::Relaxed);
+    Some(Place(counts.clone()))
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let OfConnection(counts) = &self.0;
-        counts.all.0.fetch_sub(1, Ordering::Relaxed);
+        let Place(counts) = self;
+        counts.all.fetch_sub(1, Ordering::Relaxed);
         counts.own.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -100,7 +121,7 @@ impl Drop for Place {
 /// The body of a request, which breaks off where it does not come and there is no place to wait for it.
 pub(super) struct Awaited<B> {
     body: B,
-    connection: OfConnection,
+    places: Arc<Counts>,
     place: Option<Place>,
 }
 
@@ -117,7 +138,7 @@ where
             return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
         }
         if self.place.is_none() {
-            self.place = self.connection.place();
+            self.place = place(&self.places);
             if self.place.is_none() {
                 let message = "refused: as many requests wait for their bodies as may; send a body behind its head";
                 let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message);
@@ -142,23 +163,27 @@ mod tests {
     use super::*;
 
     /// As many as a connection gets, of 256 that it may ask for at once.
-    fn all_of(connection: &OfConnection) -> Vec<Place> {
-        std::iter::from_fn(|| connection.place()).take(256).collect()
+    fn all_of(counts: &Arc<Counts>) -> Vec<Place> {
+        std::iter::from_fn(|| place(counts)).take(256).collect()
     }
 
     #[test]
     fn a_connection_alone_may_let_all_its_requests_wait_and_of_many_each_a_part() {
-        let untaken = Untaken::default();
-        let alone = all_of(&untaken.of_connection());
-        assert_eq!(alone.len(), 256);
-        drop(alone);
-        let connections: Vec<_> = (0..4096).map(|_| untaken.of_connection()).collect();
-        let held: Vec<_> = connections.iter().map(all_of).collect();
-        let all = untaken.0.load(Ordering::Relaxed);
-        assert_eq!(all, held.iter().map(Vec::len).sum::<usize>());
-        assert!(all <= MOST + 4096 * FEW && held.iter().all(|held| held.len() >= FEW), "{all}");
-        drop(held);
-        assert_eq!(untaken.0.load(Ordering::Relaxed), 0);
-        assert_eq!(all_of(&connections[0]).len(), 256, "all is given back");
+        let kinds: [fn(OfConnection) -> Arc<Counts>; 2] =
+            [|connection| connection.answers, |connection| connection.bodies];
+        for of in kinds {
+            let untaken = Untaken::default();
+            let connections: Vec<_> = (0..4096).map(|_| of(untaken.of_connection())).collect();
+            let Counts { bounds, all, .. } = &*connections[0];
+            assert_eq!(all_of(&connections[0]).len(), 256);
+            let held: Vec<_> = connections.iter().map(all_of).collect();
+            let held_by_all = all.load(Ordering::Relaxed);
+            assert_eq!(held_by_all, held.iter().map(Vec::len).sum::<usize>());
+            assert!(held_by_all <= bounds.most + 4096 * bounds.few, "{held_by_all}");
+            assert!(held.iter().all(|held| held.len() >= bounds.few));
+            drop(held);
+            assert_eq!(all.load(Ordering::Relaxed), 0);
+            assert_eq!(all_of(&connections[0]).len(), 256, "all is given back");
+        }
     }
 }
