@@ -74,6 +74,7 @@ impl State {
             free_since: self.free_since,
             rehearses: self.rehearses,
             draining: self.draining,
+            late_by: Duration::ZERO,
             standing: self.standing,
         }
     }

@@ -404,7 +404,7 @@ fn hold(now: Instant, view: &View<'_>, entries: usize, rows: usize) -> Hold {
             (view.queue.newest_arrival() + Duration::from_secs_f64(wait)).min(give_up)
         }
     };
-    let latest = latest_start(view, entries, rows + 1);
+    let latest = latest_start(view, entries, rows + 1) - view.late_by;
     if ripe <= now {
         Hold::No(ReleaseReason::Ripe)
     } else if latest <= now {

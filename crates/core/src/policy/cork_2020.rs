@@ -192,6 +192,7 @@ mod tests {
             free_since: Instant::EPOCH,
             rehearses: false,
             draining: false,
+            late_by: Duration::ZERO,
         };
         rule.decide(now, view)
     }

@@ -3,12 +3,14 @@
 //! Whoever drives it (the batcher's actor, the simulator, a test) tells it of every event with its time, [polls](Dispatcher::poll)
 //! it for the next [`Step`], and obeys. It reads no clock, starts nothing and answers nobody.
 
+mod alarm;
 mod contest;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use self::alarm::{Alarm, sooner};
 use super::neighbours;
 use super::rehearsal::{Rehearsals, Wanted};
 use super::{
@@ -27,6 +29,7 @@ pub struct Dispatcher {
     opened: LaneId,
     /// When something last arrived or landed.
     stirred: Instant,
+    alarm: Alarm,
     /// When batches are given up that are running, by their tickets.
     limits: Vec<(u64, Instant)>,
     /// Batches that were given up and still occupy their runners, and those whose runners were replaced.
@@ -138,12 +141,6 @@ pub enum Step {
     Park,
 }
 
-/// The sooner of what is to be waited for and `at`.
-fn sooner(rest: Decision, at: Instant) -> Decision {
-    let Decision::WaitUntil(other) = rest else { return Decision::WaitUntil(at) };
-    Decision::WaitUntil(other.min(at))
-}
-
 /// Takes this ticket out of some, and says whether it was among them.
 fn take(tickets: &mut Vec<u64>, ticket: u64) -> bool {
     let at = tickets.iter().position(|other| *other == ticket);
@@ -167,6 +164,7 @@ impl Dispatcher {
             tickets: 0,
             opened: 0,
             stirred: Instant::EPOCH,
+            alarm: Alarm::default(),
             limits: Vec::new(),
             stuck: Vec::new(),
             left_behind: Vec::new(),
@@ -232,6 +230,7 @@ impl Dispatcher {
     /// Refusals of all lanes come first: whoever will be late is told so before anything else happens, and does not count
     /// in what the arbiter compares. Only lanes are asked to which something has happened since they were asked last.
     pub fn poll(&mut self, now: Instant, mut keep: impl FnMut(LaneId, &Entry) -> bool) -> Step {
+        self.alarm.rang(now);
         if let Some(given_up) = self.give_up(now) {
             return Step::GiveUp(given_up);
         }
@@ -249,7 +248,9 @@ impl Dispatcher {
                 (_, rest) => {
                     let is_free = self.has_free_runner();
                     self.lanes.values_mut().for_each(|lane| lane.note_hold(now, is_free));
-                    return if let Decision::WaitUntil(at) = rest { Step::WaitUntil(at) } else { Step::Park };
+                    let Decision::WaitUntil(at) = rest else { return Step::Park };
+                    self.alarm.set(at);
+                    return Step::WaitUntil(at);
                 }
             }
         }
@@ -364,6 +365,7 @@ impl Dispatcher {
     fn launch(&mut self, now: Instant, lane: LaneId, entries: usize, rows: usize, waited: Duration) -> u64 {
         let (ticket, expected) = (self.tickets, self.lane(lane).mean_time(rows));
         self.tickets += 1;
+        self.alarm.fade();
         // At once, not when the batch is back: with several runners, a lane could otherwise take them all unseen.
         self.settle(now);
         self.arbiter.charge(lane, expected.unwrap_or_default());
@@ -514,6 +516,7 @@ impl Dispatcher {
             free_since: *free_since,
             rehearses: lane.rehearsals.is_some(),
             draining: *draining,
+            late_by: self.alarm.late_by(),
             standing: Standing::ALONE,
         }
     }

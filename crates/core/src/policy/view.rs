@@ -36,6 +36,8 @@ pub struct View<'a> {
     pub rehearses: bool,
     /// Whether nothing will arrive any more.
     pub draining: bool,
+    /// How late the driver may ask again, as it did of late: a hold that would last until the last moment ends so much sooner.
+    pub late_by: Duration,
     /// What the other lanes of the pool mean for this one.
     pub standing: Standing,
 }
@@ -255,6 +257,7 @@ mod tests {
             free_since: Instant::EPOCH,
             rehearses: false,
             draining: false,
+            late_by: Duration::ZERO,
             standing: Standing::ALONE,
         }
     }

@@ -69,6 +69,7 @@ impl State {
             free_since: self.free_since,
             rehearses: false,
             draining: self.draining,
+            late_by: Duration::ZERO,
             standing: Standing::ALONE,
         }
     }
@@ -121,6 +122,16 @@ fn a_hold_lasts_as_long_as_patience_has_it_and_is_shared_by_those_who_wait() {
     assert_eq!(state(&[(90_000, 2)]).patience(1.0).decide(), release(1, ReleaseReason::Ripe));
     assert_eq!(state(&[(90_000, 2)]).patience(2.0).decide(), Decision::WaitUntil(NOW + us(2000)));
     assert_eq!(state(&[(90_000, 1)]).decide(), release(1, ReleaseReason::Ripe), "without patience");
+}
+
+#[test]
+fn a_hold_until_the_last_moment_ends_sooner_where_alarms_ring_late() {
+    let state = state(&[(13_500, 1)]).patience(1.0);
+    let until = |late_by| Cork.decide(NOW, View { late_by, ..state.view() });
+    let Decision::WaitUntil(last) = until(Duration::ZERO) else { panic!("it is held") };
+    assert!(last < NOW + us(2000), "by its deadline");
+    assert_eq!(until(us(1000)), Decision::WaitUntil(last - us(1000)));
+    assert_eq!(until(us(2000)), release(1, ReleaseReason::Deadline));
 }
 
 #[test]

@@ -470,3 +470,28 @@ fn a_batch_that_takes_the_last_runner_leaves_the_callers_of_other_lanes_their_ti
     assert_eq!(rows(2, 10), 128, "another runner stays free");
     assert_eq!(rows(1, 60_000), 128, "nobody has asked for long");
 }
+
+#[test]
+fn how_late_it_is_polled_is_remembered_for_some_batches() {
+    let mut pool = Dispatcher::new(1);
+    let lane = pool.open(lane());
+    let late_by = |pool: &Dispatcher| pool.view(at(0), lane).late_by.as_micros();
+    pool.arrive(lane, entry(0, 0, 50));
+    let (_, mut ticket) = release(&mut pool, at(0));
+    pool.arrive(lane, entry(1, 0, 50));
+    let Step::WaitUntil(until) = poll(&mut pool, at(0)) else { panic!("a runner is awaited") };
+    assert!(matches!(poll(&mut pool, until - Duration::from_millis(1)), Step::WaitUntil(_)));
+    assert_eq!(late_by(&pool), 0, "something else happened before");
+    poll(&mut pool, until + Duration::from_millis(3));
+    assert_eq!(late_by(&pool), 3_000);
+    for id in 2..400 {
+        pool.land(at(id * 1000), ticket, took(10));
+        pool.arrive(lane, entry(id, id * 1000, 50));
+        ticket = release(&mut pool, at(id * 1000)).1;
+    }
+    assert!(late_by(&pool) < 10, "{}", late_by(&pool));
+    pool.arrive(lane, entry(400, 399_001, 50));
+    let Step::WaitUntil(until) = poll(&mut pool, at(399_001)) else { panic!("a runner is awaited") };
+    poll(&mut pool, until + Duration::from_secs(60));
+    assert_eq!(late_by(&pool), 10_000, "a machine that stood still counts for little");
+}

@@ -148,6 +148,7 @@ fn batches_of_cork(entries: &[Entry], service: Service<'_>, patience: f64, sprea
                 free_since,
                 rehearses: false,
                 draining,
+                late_by: Duration::ZERO,
                 standing,
             };
             match Cork.decide(now, view) {
