@@ -3,6 +3,7 @@
 mod notes;
 mod overload;
 mod pools;
+mod refusals;
 mod rehearsals;
 mod stand_in;
 mod stuck;
