@@ -8,6 +8,7 @@
     python3 benches/front.py --only sweep,floor what the kernel alone takes, and what that leaves to any server
     python3 benches/front.py --only pieces      one client that asks again and again, and sends head and body apart as Python's do
     python3 benches/front.py --only shares      two holders of tokens who ask for more than a model can
+    python3 benches/front.py --stranger         beside another process that takes half of a core
     python3 benches/front.py --mosec PYTHON     MOSEC beside it, in the same run; PYTHON has mosec and numpy
 
 Server and generator (`uncork loadtest`, Poisson arrivals) share the machine. Needs Python 3.11's standard library alone.
@@ -391,10 +392,21 @@ def shares(seconds):
         print(line, flush=True)
 
 
+ALL_OF_A_CORE = "while True: pass"
+HALF_OF_A_CORE = """
+import time
+while True:
+    end = time.monotonic() + 0.005
+    while time.monotonic() < end:
+        pass
+    time.sleep(0.005)
+"""
+
+
 @contextlib.contextmanager
-def busy(loops):
-    """So many processes that take all of the processor that they get."""
-    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+def busy(loops, loop=ALL_OF_A_CORE):
+    """So many processes that take all of a core, or as much as their loop does."""
+    running = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(loops)]
     try:
         yield
     finally:
@@ -439,11 +451,18 @@ def main():
     parser.add_argument("--seconds", type=int, default=5, help="of each rate")
     parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; apart, noise, shares, floor and pieces are not among those by default")
     parser.add_argument("--highest", type=int, default=28000, help="S, where it is not measured")
+    parser.add_argument("--stranger", action="store_true", help="another process takes half of a core all the while")
     parser.add_argument("--mosec", metavar="PYTHON", help="a Python that has mosec and numpy")
     args = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20000) if hard > 0 else 20000, hard))
     print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
+    with busy(int(args.stranger), HALF_OF_A_CORE):
+        measure(args)
+
+
+def measure(args):
+    """The parts that are asked for, one after the other."""
     parts = args.only.split(",")
     highest, seen = sweep(args.seconds) if "sweep" in parts else (args.highest, [])
     highest = highest or args.highest
