@@ -14,6 +14,7 @@ mod disturbed;
 mod grid;
 mod latency;
 mod limits;
+mod loops;
 mod overload;
 mod pool;
 mod report;
@@ -63,6 +64,8 @@ enum Section {
     Latency,
     /// Throughput of closed loops
     Closed,
+    /// Closed loops on several runners, beside the best fixed setting
+    Loops,
     /// Four and sixteen runners
     Runners,
     /// Two to sixteen runners from light load to overload, beside the best rule after the fact
@@ -116,6 +119,7 @@ impl Section {
             Section::Baselines => baselines::measure(seeds, 5.0, report),
             Section::Latency => latency::measure(seeds.at_most(2), report),
             Section::Closed => closed::measure(true, report),
+            Section::Loops => loops::measure(report),
             Section::Runners => runners::measure(seeds, report),
             Section::Staggered => staggered::measure(seeds.at_most(2), report),
             Section::Overload => overload::measure(seeds.at_most(2), report),
