@@ -91,7 +91,7 @@ impl BatchTimes {
         &self.fit
     }
 
-    /// What callers give, and the rows of the smallest batch. A margin by which not even that would ever be in time is cut: it would refuse everybody.
+    /// What callers give, and the rows that one of them asks for. A margin by which not even that would ever be in time is cut: it would refuse everybody.
     pub fn callers_give(&mut self, time: Duration, rows: usize) {
         let alone = self.fit.seconds(rows).filter(|alone| *alone > 0.0);
         self.noise.set_room(alone.map_or(f64::INFINITY, |alone| time.as_secs_f64() / alone));
@@ -157,7 +157,7 @@ impl BatchTimes {
             let (least, most) = (sizes().min().unwrap_or(rows), sizes().max().unwrap_or(rows));
             self.fit = fit.curved(curve).timed(least, most);
         }
-        self.fit.set_noise(self.noise.factor());
+        self.fit.set_noise(self.noise.factor(), self.noise.slowest());
     }
 
     fn forget_before(&mut self, number: u64) {

@@ -14,6 +14,8 @@ pub struct Fit {
     base: f64,
     per_row: f64,
     noise: f64,
+    /// How many times as long as expected the slowest of the latest batches took, at least 1.
+    slowest: f64,
     knowledge: Knowledge,
     /// Where the times are clearly no line.
     curve: Option<Arc<Curve>>,
@@ -46,8 +48,15 @@ const LONGEST: f64 = 3600.0;
 
 impl Fit {
     /// Before the first batch: every prediction is `None`.
-    pub const UNKNOWN: Fit =
-        Fit { base: 0.0, per_row: 0.0, noise: 1.0, knowledge: Knowledge::Nothing, curve: None, timed: (0, 0) };
+    pub const UNKNOWN: Fit = Fit {
+        base: 0.0,
+        per_row: 0.0,
+        noise: 1.0,
+        slowest: 1.0,
+        knowledge: Knowledge::Nothing,
+        curve: None,
+        timed: (0, 0),
+    };
 
     /// A line through batches of different sizes: `base` and `per_row` in seconds, `noise` ≥ 1 as the factor by which a
     /// cautious prediction exceeds the mean. Values that are not finite or negative are taken as the nearest sound one.
@@ -96,9 +105,9 @@ impl Fit {
         self.timed
     }
 
-    /// Another noise factor.
-    pub(super) fn set_noise(&mut self, noise: f64) {
-        self.noise = sane_noise(noise);
+    /// Another noise factor, and how many times as long as expected the slowest of the latest batches took.
+    pub(super) fn set_noise(&mut self, noise: f64, slowest: f64) {
+        (self.noise, self.slowest) = (sane_noise(noise), slowest.clamp(1.0, 1e3));
     }
 
     /// α: seconds that a batch takes however small it is.
@@ -117,6 +126,11 @@ impl Fit {
     #[must_use]
     pub fn noise(&self) -> f64 {
         self.noise
+    }
+
+    /// How many times as long as expected a batch may take that is no hung one: as the slowest of late.
+    pub(crate) fn slowest(&self) -> f64 {
+        self.slowest
     }
 
     /// Whether base and slope are known, rather than one mean for all sizes.

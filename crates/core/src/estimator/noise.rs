@@ -14,9 +14,11 @@ const ENOUGH: usize = 3;
 const QUANTILE: f64 = 0.95;
 /// The part of the batches that a margin covers at the least. More answers than the rest would be late, if it were cut further.
 const COVERED: f64 = 0.8;
-/// The part of the time that callers give beyond what their row takes which a margin may have: the rest is to wait in. More: whoever does not come to
+/// The part of the time that callers give beyond what their request takes which a margin may have: the rest is to wait in. More: whoever does not come to
 /// an idle server is refused. Less: more late answers.
 const MOST_OF_ROOM: f64 = 0.5;
+/// What of the slowest batch is forgotten with each that follows.
+const SLOWEST_FADES: f64 = 1.0 / 1024.0;
 /// Used until there are [`ENOUGH`] ratios.
 const FIRST_GUESS: f64 = 1.05;
 
@@ -28,7 +30,10 @@ pub(super) struct Noise {
     sorted: Vec<f64>,
     /// Of the ratios, at least 1.
     quantile: f64,
-    /// How many times what a row alone takes callers give.
+    /// The largest ratio; it fades. And the largest since a batch kept within the widest margin: several such are no stragglers, but the way it is now.
+    slowest: f64,
+    straggler: f64,
+    /// How many times what a request alone takes callers give.
     room: f64,
     caution: Caution,
 }
@@ -36,7 +41,15 @@ pub(super) struct Noise {
 impl Noise {
     pub(super) fn new() -> Noise {
         let (ratios, caution) = (VecDeque::with_capacity(WINDOW), Caution::new());
-        Noise { ratios, sorted: Vec::new(), quantile: FIRST_GUESS, room: f64::INFINITY, caution }
+        Noise {
+            ratios,
+            sorted: Vec::new(),
+            quantile: FIRST_GUESS,
+            slowest: 1.0,
+            straggler: 1.0,
+            room: f64::INFINITY,
+            caution,
+        }
     }
 
     /// z: what a prediction is to be multiplied by; at least 1. It leaves callers time to wait in, unless it would cover too few of the batches
@@ -47,7 +60,12 @@ impl Noise {
         if most <= self.room { z.min(most) } else { z }
     }
 
-    /// How many times what a row alone takes callers give.
+    /// The largest ratio of late, at least 1.
+    pub(super) fn slowest(&self) -> f64 {
+        self.slowest
+    }
+
+    /// How many times what a request alone takes callers give.
     pub(super) fn set_room(&mut self, room: f64) {
         self.room = room;
     }
@@ -81,7 +99,14 @@ impl Noise {
         if !ratio.is_finite() {
             return;
         }
-        let preventable = self.factor() < ratio && ratio <= self.stretched(caution::MOST);
+        let widest = self.stretched(caution::MOST);
+        if ratio > widest {
+            self.straggler = self.straggler.max(ratio);
+        } else {
+            let faded = self.slowest - (self.slowest - 1.0) * SLOWEST_FADES;
+            self.slowest = faded.max(std::mem::replace(&mut self.straggler, 1.0));
+        }
+        let preventable = self.factor() < ratio && ratio <= widest;
         self.caution.observe(if preventable { answers } else { Answers { late: 0, ..answers } });
         if self.ratios.len() == WINDOW {
             self.ratios.pop_front();
@@ -98,6 +123,7 @@ impl Noise {
     /// Forgets the ratios, which belong to a line that no longer holds; the factor stays until there are new ones.
     pub(super) fn restart(&mut self) {
         self.ratios.clear();
+        (self.slowest, self.straggler) = (1.0, 1.0);
     }
 }
 

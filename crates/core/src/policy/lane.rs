@@ -43,6 +43,8 @@ pub struct Lane {
     pub(super) demand: Demand,
     /// The size that makes the most rows a second, where that is clearly not the largest.
     fastest: usize,
+    /// The most rows of which a batch is over within what callers give. A plan with larger ones is never kept.
+    in_time: usize,
     /// The most rows that leave the callers of other lanes their time.
     pub(super) bound: usize,
     /// What the policy said last and when, while nothing has happened that could change its mind.
@@ -56,6 +58,8 @@ pub(super) struct Demand {
     pub(super) within: Duration,
     /// Rows of a batch, on average.
     pub(super) rows: f64,
+    /// Rows of a request, on average.
+    request: f64,
     /// Rows of the largest request since nothing waited.
     largest: usize,
     /// Rows that came lately; they fade.
@@ -72,6 +76,8 @@ impl Demand {
             self.recent = self.faded(entry.arrival, memory) + entry.rows as f64;
             self.at = self.at.max(entry.arrival);
         }
+        let rows = entry.rows as f64;
+        self.request += if self.request == 0.0 { rows } else { DEMAND_GAIN * (rows - self.request) };
         let own = entry.given();
         // One caller in a great hurry is no reason to keep everybody's batches small.
         self.within = if own > self.within { own } else { self.within - (self.within - own).mul_f64(DEMAND_GAIN) };
@@ -112,6 +118,7 @@ impl Lane {
             held_since: None,
             demand: Demand::default(),
             fastest: usize::MAX,
+            in_time: usize::MAX,
             bound: usize::MAX,
             said: None,
         }
@@ -151,7 +158,7 @@ impl Lane {
     /// The most rows that its next batch may have. Of more than were tried, a request goes alone.
     pub(super) fn most_rows(&self) -> usize {
         let first = self.queue.first().map_or(1, |first| first.rows);
-        self.fastest.max(self.demand.largest).min(self.tried_rows()).max(first).min(self.max_batch)
+        self.fastest.min(self.in_time).max(self.demand.largest).min(self.tried_rows()).max(first).min(self.max_batch)
     }
 
     /// The same, as far as that leaves the callers of the other lanes their time.
@@ -164,7 +171,8 @@ impl Lane {
     pub(super) fn observe(&mut self, now: Instant, rows: usize, time: Duration, answers: Option<Answers>) {
         let rows = self.sizes.padded(rows);
         if !self.demand.within.is_zero() {
-            self.times.callers_give(self.demand.within, self.sizes.padded(1));
+            let rows = (self.demand.request.round() as usize).clamp(1, self.max_batch);
+            self.times.callers_give(self.demand.within, self.sizes.padded(rows));
         }
         match answers {
             Some(answers) => self.times.observe_answered(now, rows, time, answers),
@@ -172,6 +180,8 @@ impl Lane {
         }
         let faster = if self.sizes.is_any() { self.fit().faster_size(self.tried_rows()) } else { None };
         self.fastest = faster.unwrap_or(usize::MAX);
+        let within = Some(self.demand.within).filter(|within| !within.is_zero());
+        self.in_time = within.and_then(|within| self.most_rows_for(within, Fit::predict)).unwrap_or(usize::MAX);
     }
 
     /// Whether there is anything to rehearse.
@@ -219,11 +229,15 @@ impl Lane {
         self.demand.faded(now, memory) / memory
     }
 
-    /// The most rows that a batch of it can have and be over within such a time: none where not even a row is, or where that is
-    /// not known.
+    /// The most rows that a batch of it can have and be over within such a time, cautiously: none where not even a row is, or where that
+    /// is not known.
     pub(super) fn rows_within(&self, time: Duration) -> Option<usize> {
+        self.most_rows_for(time, Fit::predict_cautiously)
+    }
+
+    fn most_rows_for(&self, time: Duration, predict: impl Fn(&Fit, usize) -> Option<Duration>) -> Option<usize> {
         let fit = self.fit();
-        let in_time = |rows: usize| fit.predict_cautiously(self.sizes.padded(rows)).is_none_or(|t| t <= time);
+        let in_time = |rows: usize| predict(fit, self.sizes.padded(rows)).is_none_or(|t| t <= time);
         if !(fit.is_line() && fit.is_trusted() && in_time(1)) {
             return None;
         }

@@ -8,6 +8,9 @@
 /// shared so widely costs too much where runners are busy, and is then not shared at all.
 const WORTH: f64 = 1.4;
 
+/// Or its α is no more than this part of its time: little is lost then, however small the parts.
+const CHEAP: f64 = 0.25;
+
 /// A runner that comes free within this part of the batch's time after the first counts as free with it.
 pub(super) const SOON: f64 = 0.25;
 
@@ -61,7 +64,9 @@ impl Waiting {
         let needed = rows.div_ceil(fits).min(free);
         let is_worth = |parts: &usize| {
             let part = rows.div_ceil(*parts);
-            time(part) >= WORTH * time(1) && is_in_time(part)
+            let alone = time(1);
+            let base = 2.0 * alone - time(2);
+            (time(part) >= WORTH * alone || base <= CHEAP * time(part)) && is_in_time(part)
         };
         let parts = if eagerly { (needed..=free).rev().find(is_worth).unwrap_or(needed) } else { needed };
         if parts < 2 {
@@ -128,5 +133,12 @@ mod tests {
         assert_eq!(part(100, 4, 80.0, Spread::Eagerly), 25);
         assert_eq!(part(12, 4, 80.0, Spread::Eagerly), 6, "6 rows take 8 ms, 4 take 7, and 1.4 times one row are 7.7");
         assert_eq!(part(6, 4, 80.0, Spread::Eagerly), 128);
+    }
+
+    #[test]
+    fn where_a_start_costs_little_each_runner_takes_a_row() {
+        let time = |rows: usize| 0.5 + 2.5 * rows as f64;
+        let waiting = Waiting { rows: 8, free: 8, most: 16, is_late: false };
+        assert_eq!(waiting.part(Spread::Eagerly, |_| true, time, |rows| (rows, rows)), 1);
     }
 }

@@ -116,6 +116,10 @@ impl Running {
 /// A share below this is taken as this: keeps predictions finite.
 const SMALLEST_SHARE: f64 = 1e-6;
 
+/// How many times as long as the slowest of late a batch may take before it counts as hung. Less: all who wait are refused shortly before a
+/// straggler ends, and nobody is there when it does.
+const BEYOND: f64 = 1.5;
+
 impl View<'_> {
     /// Whether a batch released now would start at once.
     #[must_use]
@@ -186,8 +190,9 @@ impl View<'_> {
     }
 
     /// A batch that has outlasted its prediction may end at any moment, and is expected to: who waits is refused when it is too late, not when it
-    /// is likely to be. One that is overdue by more than callers give is expected to take as long again: whoever was there when it was due has given up
-    /// by then, a hung runner stops promising anything, and what comes while it hangs is refused at once.
+    /// is likely to be. One that is overdue by more than callers give, and by more than any of this lane was of late, is expected to take as long again:
+    /// whoever was there when it was due has given up by then, a hung runner stops promising anything, and what comes while it hangs is refused at
+    /// once.
     fn completion(&self, now: Instant, running: &Running) -> Instant {
         let Some(expected) = running.expected else { return now };
         let due = running.since + expected;
@@ -195,7 +200,9 @@ impl View<'_> {
             return due;
         }
         let (overdue, given) = (now.since(due), self.queue.first().map_or(Duration::ZERO, Entry::given));
-        if overdue <= given { now } else { now + overdue }
+        let is_own = running.lane == self.lane;
+        let longest = if is_own { expected.mul_f64(self.fit.slowest() * BEYOND - 1.0) } else { Duration::ZERO };
+        if overdue <= given.max(longest) { now } else { now + overdue }
     }
 
     /// The runners that are expected to be free by `soon`, and when the last of them is, not before `start`.
@@ -337,6 +344,25 @@ mod tests {
             Instant::FAR_FUTURE,
             "no prediction is beyond the end of time"
         );
+    }
+
+    #[test]
+    fn one_that_is_as_slow_as_others_were_of_late_is_no_hung_runner() {
+        let mut times = crate::estimator::BatchTimes::new();
+        for batch in 0..40 {
+            let ms = if batch == 20 { 80 } else { 10 };
+            times.observe(at(batch * 100), 1, Duration::from_millis(ms));
+        }
+        let (now, mut queue) = (at(5_000), Queue::new());
+        queue.insert(Entry::new(0, now, now + Duration::from_millis(20)));
+        let start = |lane, overdue: u64| {
+            let since = now - Duration::from_millis(10 + overdue);
+            let (waited, expected) = (Duration::ZERO, Some(Duration::from_millis(10)));
+            let running = [Running { ticket: 0, lane, since, entries: 1, rows: 1, waited, expected }];
+            view(&queue, &running, times.fit()).start_after(now, 0).since(now).as_millis()
+        };
+        assert_eq!([70, 100, 120].map(|overdue| start(0, overdue)), [0, 0, 120]);
+        assert_eq!(start(1, 70), 70, "another lane's batches are another matter");
     }
 
     #[test]

@@ -495,3 +495,19 @@ fn how_late_it_is_polled_is_remembered_for_some_batches() {
     poll(&mut pool, until + Duration::from_secs(60));
     assert_eq!(late_by(&pool), 10_000, "a machine that stood still counts for little");
 }
+
+#[test]
+fn no_batch_is_planned_that_takes_longer_than_callers_give() {
+    let mut pool = Dispatcher::new(1);
+    let mut lane = Lane::new(Box::new(Cork), 128);
+    let time = |rows: u64| Duration::from_millis(10 + rows);
+    [1, 64, 1, 64].into_iter().for_each(|rows| lane.seen(at(0), rows, time(rows as u64)));
+    let lane = pool.open(lane);
+    assert_eq!(pool.view(at(0), lane).max_batch, 128, "nobody has asked yet");
+    pool.arrive(lane, entry(0, 0, 60));
+    let (_, ticket) = release(&mut pool, at(40));
+    pool.land(at(51), ticket, took(11));
+    assert_eq!(pool.view(at(51), lane).max_batch, 50);
+    pool.arrive(lane, Entry { rows: 70, ..entry(1, 51, 60) });
+    assert_eq!(pool.view(at(51), lane).max_batch, 70, "no request is cut");
+}
