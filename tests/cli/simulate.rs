@@ -314,6 +314,16 @@ fn people_get_a_table_two_plots_who_won_and_what_the_caps_cost() {
     );
     assert!(flat.contains(" % with 2 runners instead of 1.") && !flat.contains("75 ms"), "{out}");
 
+    let (_, deep, _) = simulate("--poisson 600000 --for 1");
+    assert!(
+        deep.replace('\n', " ").contains(" % with 2 runners instead of 1."),
+        "a second runner answers as many again: {deep}"
+    );
+    let (_, beaten, _) = simulate("--poisson 30000 --for 2 --policy fixed:5:64,cork");
+    assert!(!beaten.contains("Not all of that is the caps' doing"), "{beaten}");
+    let (_, beaten, _) = simulate("--poisson 30000 --for 2 --policy fixed:5:64,fixed:0:128");
+    assert!(beaten.replace('\n', " ").contains("Not all of that is the caps' doing: fixed:0:128 loses "), "{beaten}");
+
     let (_, calm, _) = simulate("--poisson 3000 --for 2");
     assert!(calm.contains("The caps cost nothing here: cork refuses no request and answers none late."), "{calm}");
     let (_, noisy, _) = simulate("--poisson 3000 --for 2 --jitter 0.1");

@@ -17,8 +17,11 @@ use uncork_sim::{Class, Outcome, Service};
 /// On-time counts and latencies that differ by less, as a share, are taken as equal.
 const EQUAL: f64 = 0.0005;
 const EQUAL_LATENCY: f64 = 0.005;
-/// What leaves more than this part of what is lost is no remedy.
+/// What leaves more than this part of what is lost is no remedy, unless it answers as much more.
 const NO_HELP: f64 = 0.95;
+
+/// Per cent of the requests by which another rule has to lose less to be named for it.
+const NOT_BY_CAPS: f64 = 0.5;
 
 /// All that came of a simulation.
 pub(super) struct Report<'a> {
@@ -362,7 +365,10 @@ impl Report<'_> {
             part(now.shed),
             part(now.late),
         );
-        let helps = self.remedies.iter().filter(|(_, outcome)| lost(outcome) < NO_HELP * lost(now));
+        let is_better = |other: &Outcome| {
+            lost(other) < NO_HELP * lost(now) || (now.on_time as f64) < NO_HELP * other.on_time as f64
+        };
+        let helps = self.remedies.iter().filter(|(_, outcome)| is_better(outcome));
         let helps: Vec<String> = helps.map(|(words, outcome)| format!("{:.2} % with {words}", lost(outcome))).collect();
         sentence += &match helps.is_empty() {
             true => "; half as much latency again, larger batches or one runner more would not help".to_owned(),
@@ -375,6 +381,11 @@ impl Report<'_> {
             sentence += &format!("; {part:.0} % of those that are lost had deadlines of their own");
         }
         sentence.push('.');
+        let others = self.results.iter().map(|trial| (&trial.policy, lost(&trial.outcomes[0])));
+        let best = others.min_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, least)| least + NOT_BY_CAPS < lost(now));
+        sentence.extend(
+            best.map(|(other, least)| format!(" Not all of that is the caps' doing: {other} loses {least:.2} %.")),
+        );
         sentence.extend(self.never_in_time(model));
         Some(sentence)
     }
