@@ -22,6 +22,9 @@ pub(super) const TRUSTED_LENGTH: u64 = 1024 * 1024;
 /// Tensors and texts below this many bytes take no part of the room for bodies: the number of connections bounds those.
 pub(super) const UNCOUNTED: usize = 64 * 1024;
 
+/// Most bytes of what names things and holds no tensors, unpacked: its reader keeps no others waiting.
+pub(super) const SMALL: usize = 64 * 1024;
+
 /// Bytes of JSON from which on a thread for blocking work does the conversion: it then takes about a
 /// millisecond, for which a worker of the runtime would keep others' requests waiting.
 pub(super) const LONG_CONVERSION: usize = 256 * 1024;
@@ -166,15 +169,15 @@ pub(super) async fn long<T: Send + 'static>(convert: impl FnOnce() -> T + Send +
         .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error"))
 }
 
-/// The whole body; 413 where it is larger than allowed, 408 where it takes too long, 400 where it breaks off, 503 where
+/// The whole body; 413 where it has more than `most` bytes, 408 where it takes too long, 400 where it breaks off, 503 where
 /// there is no room.
-pub(super) async fn read(body: Body, options: &Options, room: &Room) -> Result<Whole, Refusal> {
-    let too_large = || too_large(options.max_body_bytes);
+pub(super) async fn read(body: Body, most: usize, options: &Options, room: &Room) -> Result<Whole, Refusal> {
+    let too_large = || too_large(most);
     let announced = body.size_hint().lower();
-    if announced > options.max_body_bytes as u64 {
+    if announced > most as u64 {
         return Err(too_large());
     }
-    tokio::time::timeout(options.body_timeout, collect(body, announced, options.max_body_bytes, room))
+    tokio::time::timeout(options.body_timeout, collect(body, announced, most, room))
         .await
         .map_err(|_| slow(options.body_timeout))??
         .ok_or_else(too_large)
@@ -214,7 +217,7 @@ async fn collect(mut body: Body, announced: u64, limit: usize, room: &Room) -> R
 
 /// What is said of a body that is larger than `most` bytes.
 pub(super) fn too_large(most: usize) -> Refusal {
-    let message = format!("the body is larger than the {most} bytes that this server takes");
+    let message = format!("the body is larger than the {most} bytes that are taken here");
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message).and_close()
 }
 

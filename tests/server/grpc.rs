@@ -340,6 +340,40 @@ async fn messages_are_compressed_both_ways_within_the_bound() {
     assert_eq!(unknown.status(), "12", "{unknown:?}");
 }
 
+/// The only thread for blocking work stands, and what takes long is not done elsewhere.
+#[test]
+fn a_long_message_is_parsed_apart_from_what_answers_others() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let server = simple().await;
+        let client = Client::connect(server.address).await;
+        let (release, until) = std::sync::mpsc::channel::<()>();
+        let stands = tokio::task::spawn_blocking(move || until.recv());
+        // A field that is not known, three bytes each.
+        let long = [raw(&[1.0]).encode_to_vec(), [0xf8, 1, 1].repeat(100_000)].concat();
+        let infer = path("ModelInfer");
+        let mut long = std::pin::pin!(client.raw(&infer, &[], framed(&long)));
+        let (sender, body) = stream(&client, "ModelStreamInfer").await;
+        let no_model = ModelInferRequest { model_name: "nope".into(), ..Default::default() };
+        let no_model = [no_model.encode_to_vec(), [0xf8, 1, 1].repeat(100_000)].concat();
+        sender.send(framed(&no_model)).unwrap();
+        let short = raw(&[2.0]);
+        for _ in 0..50 {
+            tokio::select! {
+                biased;
+                called = &mut long => panic!("parsed by the thread that answers others: {called:?}"),
+                called = client.call("ModelInfer", &short) => assert_eq!(called.status(), "0", "{called:?}"),
+            }
+        }
+        drop(release);
+        assert_eq!(numbers(&long.await.only::<ModelInferResponse>().raw_output_contents[0]), [3.0]);
+        let mut body = body.await.unwrap().into_body();
+        let told = ModelStreamInferResponse::decode(next(&mut body).await.unwrap()).unwrap();
+        assert!(told.error_message.contains("nope"), "{told:?}");
+        let _ = stands.await;
+    });
+}
+
 #[tokio::test]
 async fn what_cannot_be_in_time_is_refused_with_when_to_ask_again() {
     // Two batches of eight are in time, of the eight that are asked for.

@@ -142,7 +142,7 @@ async fn a_text_that_is_no_element_is_bounded_before_it_is_kept_or_repeated() {
         (v1, format!(r#"{{"instances":[{{"x":[1]}},"{long}"]}}"#)),
         (v1, format!(r#"{{"instances":[{{"\n{long}":[1]}}]}}"#)),
         (v1, format!(r#"{{"signature_name":"{long}","instances":[[1]]}}"#)),
-        ("/v2/repository/index", format!(r#"{{"ready":"{long}"}}"#)),
+        ("/v2/repository/index", format!(r#"{{"ready":"{}"}}"#, &long[..60_000])),
     ] {
         let (status, answer) = ask(path, body.clone()).await;
         assert_eq!(status, 400, "{} {answer}", &body[..40]);
@@ -150,6 +150,40 @@ async fn a_text_that_is_no_element_is_bounded_before_it_is_kept_or_repeated() {
     }
     let (status, answer) = ask(v2, with(&format!("\"id\":\"{}\"", "i".repeat(1024)))).await;
     assert!(status == 200 && answer.contains(&"i".repeat(1024)), "{answer}");
+}
+
+/// The only thread for blocking work stands, and what takes long is not done elsewhere.
+#[test]
+fn long_tensors_are_read_apart_from_what_answers_others() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let running = start(Options::default()).await;
+        let (release, until) = std::sync::mpsc::channel::<()>();
+        let stands = tokio::task::spawn_blocking(move || until.recv());
+        let rows = 2 * 1024 * 1024;
+        let json = format!(
+            r#"{{"inputs":[{{"name":"x","shape":[{rows},1],"datatype":"FP32","parameters":{{"binary_data_size":{}}}}}]}}"#,
+            4 * rows
+        );
+        let head = format!(
+            "POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: {}\r\nContent-Length: {}\r\n\r\n",
+            json.len(),
+            json.len() + 4 * rows
+        );
+        let mut long = TcpStream::connect(running.address).await.unwrap();
+        long.write_all(&[head.as_bytes(), json.as_bytes(), &vec![0; 4 * rows]].concat()).await.unwrap();
+        let short = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}]}"#;
+        for _ in 0..50 {
+            let (status, answer) = running.ask("POST /v2/models/m/infer", "Host: localhost\r\n", short).await;
+            assert_eq!(status, 200, "{answer}");
+        }
+        let mut byte = [0; 12];
+        assert_eq!(long.try_read(&mut byte).unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "{byte:?}");
+        drop(release);
+        tokio::time::timeout(HANGS, long.read_exact(&mut byte)).await.expect("an answer in time").unwrap();
+        assert_eq!(&byte, b"HTTP/1.1 413", "no queue takes so many rows");
+        let _ = stands.await;
+    });
 }
 
 /// A client that sends its body behind the head, as Python's does, and reads the answer to one request after the other.

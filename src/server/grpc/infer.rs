@@ -16,14 +16,14 @@ use super::message::{Message, Messages, framed, packed, write};
 use super::proto::inference::infer_parameter::ParameterChoice;
 use super::proto::inference::model_infer_response::InferOutputTensor;
 use super::proto::inference::{InferParameter, ModelInferResponse};
-use super::request::{self, InferRequest, Unread};
+use super::request::{self, InferRequest};
 use super::wire::{field_len, write_key};
 use crate::batcher;
 use crate::error::Error;
 use crate::raw;
-use crate::registry::{Caller, Model};
+use crate::registry::{Caller, Model, Registry};
 use crate::server::arrival::{Arrival, Came};
-use crate::server::body::{self, LONG_CONVERSION, UNCOUNTED, Whole, long};
+use crate::server::body::{self, UNCOUNTED, Whole, long};
 use crate::server::call::{Called, takes_tensors};
 use crate::server::room::{Room, Taken};
 use crate::server::status::Refusal;
@@ -57,8 +57,11 @@ pub(super) struct Written {
     pub(super) timing: String,
 }
 
-/// A request whose elements are read, and the part of the room that they take.
+/// A request whose elements are read, whom it asks, and the part of the room that it takes.
 struct Read {
+    model: Arc<Model>,
+    id: String,
+    wants_final: bool,
     request: InferRequest,
     _taken: Option<Taken>,
 }
@@ -92,18 +95,15 @@ pub(super) struct Ask<'a> {
 impl Desk {
     /// Answers one request.
     pub(super) async fn infer(&self, ask: Ask<'_>) -> Result<Written, Refusal> {
-        let unread = request::parse(&ask.whole.bytes)?;
-        let version = Some(unread.version).filter(|version| !version.is_empty());
-        let model = self.app.registry.answering(unread.model, version)?;
-        ask.span.model(model.name(), model.version());
-        self.ask(&model, unread, ask).await.map_err(|refusal| refusal.of(&model))
+        let (registry, span, room) = (self.app.registry.clone(), ask.span.clone(), ask.room.clone());
+        let read = reading(ask.whole, move |bytes| read(&registry, &span, bytes, &room)).await??;
+        let model = Arc::clone(&read.model);
+        self.ask(&model, read, ask).await.map_err(|refusal| refusal.of(&model))
     }
 
-    async fn ask(&self, model: &Arc<Model>, unread: Unread<'_>, ask: Ask<'_>) -> Result<Written, Refusal> {
+    async fn ask(&self, model: &Arc<Model>, read: Read, ask: Ask<'_>) -> Result<Written, Refusal> {
         let Ask { whole, room, arrival, caller, deadline, span, frame } = ask;
-        let (id, wants_final) = (unread.id, unread.wants_final);
-        let read = self.read(model, unread, whole, room).await.inspect_err(|_| model.count_unreadable())?;
-        let Read { request: InferRequest { mut call, forms, as_contents }, _taken } = read;
+        let Read { id, wants_final, request: InferRequest { mut call, forms, as_contents }, _taken, .. } = read;
         call.timeout = call.timeout.into_iter().chain(deadline).min();
         let own = call.timeout;
         call.timeout = self.app.within(model.spec().max_latency, own);
@@ -111,7 +111,7 @@ impl Desk {
         let called = call.make(model, came, span).await.map_err(|error| refusal(error, own, model))?;
         let timing = called.timing();
         let how = How { forms: &forms, as_contents, wants_final, frame };
-        match self.write(model, id, &called, how, room).await {
+        match self.write(model, &id, &called, how, room).await {
             Ok(message) => {
                 called.written(span);
                 Ok(Written { message, timing })
@@ -121,20 +121,6 @@ impl Desk {
                 Err(refusal)
             }
         }
-    }
-
-    /// Reads the elements. They are read last: by then it is known that the model takes such tensors, and that there is room.
-    async fn read(&self, model: &Arc<Model>, unread: Unread<'_>, whole: &Whole, room: &Room) -> Result<Read, Refusal> {
-        takes_tensors(model)?;
-        let admitted = unread.admit(model.signature())?;
-        room.could_hold(admitted.takes.saturating_add(whole.bytes.len()))?;
-        let _taken = if admitted.takes < UNCOUNTED { None } else { Some(room.reserve(admitted.takes)?) };
-        if admitted.slow_bytes() < LONG_CONVERSION {
-            return Ok(Read { request: admitted.read()?, _taken });
-        }
-        let (bytes, model) = (whole.bytes.clone(), Arc::clone(model));
-        let request = long(move || request::parse(&bytes)?.admit(model.signature())?.read()).await??;
-        Ok(Read { request, _taken })
     }
 
     /// Writes the answer. One that could be large is held against the bounds before, and keeps its part of the room until its
@@ -172,6 +158,44 @@ impl Desk {
             Each { desk: Arc::new(self), messages, caller, deadline, asked: FuturesOrdered::new(), is_over: false };
         stream::unfold(each, |mut each| async move { Some((each.next().await?, each)) })
     }
+}
+
+/// What `read` reads of a message, on a thread for blocking work where that takes long.
+async fn reading<T: Send + 'static>(
+    whole: &Whole,
+    read: impl FnOnce(&[u8]) -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    if !request::is_long(&whole.bytes) {
+        return Ok(read(&whole.bytes));
+    }
+    let bytes = whole.bytes.clone();
+    long(move || read(&bytes)).await
+}
+
+/// Reads a request. Its elements are read last: by then it is known that the model takes such tensors, and that there is room.
+fn read(registry: &Registry, span: &RequestSpan, message: &[u8], room: &Room) -> Result<Read, Refusal> {
+    let unread = request::parse(message)?;
+    let version = Some(unread.version).filter(|version| !version.is_empty());
+    let model = registry.answering(unread.model, version)?;
+    span.model(model.name(), model.version());
+    let (id, wants_final) = (unread.id.to_owned(), unread.wants_final);
+    let read = || {
+        takes_tensors(&model)?;
+        let admitted = unread.admit(model.signature())?;
+        room.could_hold(admitted.takes.saturating_add(message.len()))?;
+        let taken = if admitted.takes < UNCOUNTED { None } else { Some(room.reserve(admitted.takes)?) };
+        Ok((admitted.read()?, taken))
+    };
+    let (request, _taken) = read().map_err(|refusal: Refusal| {
+        model.count_unreadable();
+        refusal.of(&model)
+    })?;
+    Ok(Read { model, id, wants_final, request, _taken })
+}
+
+/// What the client calls a request, where that can be read.
+fn id(message: &[u8]) -> String {
+    request::parse(message).map(|unread| unread.id.to_owned()).unwrap_or_default()
 }
 
 /// A stream, and what of it is being answered.
@@ -236,8 +260,11 @@ impl Each {
                 Ok(written) => (StatusCode::OK, written.message),
                 Err(refusal) => {
                     desk.quick.refusals.note(&refusal, &RequestId::made(), None);
-                    let unread = whole.as_ref().and_then(|whole| request::parse(&whole.bytes).ok());
-                    (refusal.status(), apology(&refusal, unread.map_or("", |unread| unread.id)))
+                    let id = match &whole {
+                        Some(whole) => reading(whole, id).await?,
+                        None => String::new(),
+                    };
+                    (refusal.status(), apology(&refusal, &id))
                 }
             };
             desk.quick.http.count(status.as_u16());

@@ -159,7 +159,7 @@ impl Messages {
         let Some((head, rest)) = have.split_first_chunk::<HEAD>() else { return Ok(None) };
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if length > self.most {
-            let message = format!("the message is larger than the {} bytes that this server takes", self.most);
+            let message = format!("the message is larger than the {} bytes that are taken here", self.most);
             return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
         let is_packed = match head[0] {

@@ -40,6 +40,7 @@ pub(super) use self::reply::refused;
 use super::access::Right;
 use super::app::App;
 use super::arrival::Arrival;
+use super::body::SMALL;
 use super::http2::Line;
 use super::quick::Quick;
 use super::routes::{For, not_here};
@@ -49,9 +50,6 @@ use crate::error::Error;
 use crate::quote::Quoted;
 use crate::registry::Caller;
 use crate::telemetry::RequestSpan;
-
-/// Bytes of a message that names things and holds no tensors.
-const SMALL: usize = 64 * 1024;
 
 /// Whether a request is a call of gRPC.
 pub(super) fn is_meant<B>(request: &Request<B>) -> bool {

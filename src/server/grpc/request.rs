@@ -10,8 +10,9 @@ use crate::quote::{Dims, Quoted};
 use crate::raw;
 use crate::registry::Priority;
 use crate::runner::{Announced, Signature};
+use crate::server::body::LONG_CONVERSION;
 use crate::server::call::{Call, MOST};
-
+use crate::server::v2::COPIED;
 use crate::server::v2::request::{Forms, priority, timeout};
 use crate::server::v2::response::Form;
 use crate::server::v2::text;
@@ -82,9 +83,31 @@ fn too_many(what: &str) -> Error {
     Error::Invalid(format!("a request has {MOST} {what} at most"))
 }
 
+/// Whether a message takes long to read. To say so takes no long time of any.
+pub(super) fn is_long(message: &[u8]) -> bool {
+    if message.len() < LONG_CONVERSION {
+        return false;
+    }
+    let (mut raw, mut has_strings, mut fields) = (0, false, Fields(message));
+    while let Some(Ok(field)) = fields.next() {
+        if let (7, Value::Bytes(elements)) = field {
+            raw += elements.len();
+        }
+        let others = message.len() - fields.0.len() - raw;
+        if others + raw / if has_strings { 1 } else { COPIED } >= LONG_CONVERSION {
+            return true;
+        }
+        // It has been counted, so it is short.
+        if let (5, Value::Bytes(input)) = field {
+            has_strings |= Fields(input).any(|field| field == Ok((2, Value::Bytes(DataType::Bytes.name().as_bytes()))));
+        }
+    }
+    has_strings && raw >= LONG_CONVERSION
+}
+
 /// Reads a message but for the elements of its tensors. Unknown fields and parameters are ignored.
 pub(super) fn parse(message: &[u8]) -> Result<Unread<'_>, Error> {
-    let mut unread = Unread::default();
+    let (mut unread, mut parameters) = (Unread::default(), 0);
     for field in Fields(message) {
         let (number, value) = field.map_err(invalid)?;
         match number {
@@ -95,7 +118,7 @@ pub(super) fn parse(message: &[u8]) -> Result<Unread<'_>, Error> {
                 text::check(unread.id).map_err(Error::Invalid)?;
             }
             4 => {
-                let (name, parameter) = parameter(value)?;
+                let (name, parameter) = parameter(value, &mut parameters)?;
                 match name {
                     "timeout" => unread.timeout = timeout(parameter.whole())?,
                     "priority" => unread.priority = priority(parameter.whole())?,
@@ -104,10 +127,10 @@ pub(super) fn parse(message: &[u8]) -> Result<Unread<'_>, Error> {
                 }
             }
             5 if unread.inputs.len() == MOST => return Err(too_many("inputs")),
-            5 => unread.inputs.push(input(value.bytes().map_err(invalid)?)?),
+            5 => unread.inputs.push(input(value.bytes().map_err(invalid)?, &mut parameters)?),
             6 if unread.outputs.len() == MOST => return Err(too_many("outputs")),
             6 => {
-                let (name, form) = output(value.bytes().map_err(invalid)?)?;
+                let (name, form) = output(value.bytes().map_err(invalid)?, &mut parameters)?;
                 text::check(name).map_err(Error::Invalid)?;
                 unread.outputs.push(name.to_owned());
                 unread.forms.push(form);
@@ -126,8 +149,12 @@ fn bounded(value: Value<'_>) -> Result<&str, Error> {
     text::check_elsewhere(text).map(|()| text)
 }
 
-/// An entry of a map of parameters.
-fn parameter(entry: Value<'_>) -> Result<(&str, Parameter<'_>), Error> {
+/// An entry of a map of parameters, of which there were so many before.
+fn parameter<'a>(entry: Value<'a>, before: &mut usize) -> Result<(&'a str, Parameter<'a>), Error> {
+    if *before == MOST {
+        return Err(too_many("parameters"));
+    }
+    *before += 1;
     let (mut name, mut found) = ("", Parameter::None);
     for field in Fields(entry.bytes().map_err(invalid)?) {
         match field.map_err(invalid)? {
@@ -156,7 +183,7 @@ fn refuse_shared_memory(parameter: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn input(message: &[u8]) -> Result<Input<'_>, Error> {
+fn input<'a>(message: &'a [u8], parameters: &mut usize) -> Result<Input<'a>, Error> {
     let mut found = Input::default();
     let (mut malformed, mut wrong) = (Ok(()), None);
     for field in Fields(message) {
@@ -171,7 +198,7 @@ fn input(message: &[u8]) -> Result<Input<'_>, Error> {
                 }
             }
             (4, value) => {
-                let (name, _) = parameter(value)?;
+                let (name, _) = parameter(value, parameters)?;
                 wrong = wrong.or(refuse_shared_memory(name).err());
             }
             (5, value) if found.contents.is_none() => found.contents = Some(value.bytes().map_err(invalid)?),
@@ -189,13 +216,13 @@ fn input(message: &[u8]) -> Result<Input<'_>, Error> {
     }
 }
 
-fn output(message: &[u8]) -> Result<(&str, Form), Error> {
+fn output<'a>(message: &'a [u8], parameters: &mut usize) -> Result<(&'a str, Form), Error> {
     let (mut output, mut form, mut wrong) = ("", Form::Binary, None);
     for field in Fields(message) {
         match field.map_err(invalid)? {
             (1, value) => output = value.text().map_err(invalid)?,
             (2, value) => {
-                let (name, parameter) = parameter(value)?;
+                let (name, parameter) = parameter(value, parameters)?;
                 wrong = wrong.or(refuse_shared_memory(name).err());
                 if name == "classification" {
                     match parameter.whole().and_then(|n| usize::try_from(n).ok()) {
@@ -284,16 +311,6 @@ impl<'a> Input<'a> {
 }
 
 impl Admitted<'_> {
-    /// Bytes of elements that take long to read.
-    pub(super) fn slow_bytes(&self) -> usize {
-        let slow = self.inputs.iter().map(|(_, datatype, _, elements)| match elements {
-            Elements::Contents(contents) => contents.len(),
-            Elements::Raw(bytes) if *datatype == DataType::Bytes => bytes.len(),
-            Elements::Raw(_) => 0,
-        });
-        slow.sum()
-    }
-
     /// Reads the elements.
     pub(super) fn read(self) -> Result<InferRequest, Error> {
         let Admitted { inputs, outputs, timeout, priority, forms, as_contents, .. } = self;
@@ -435,12 +452,42 @@ mod tests {
     }
 
     #[test]
+    fn what_is_looked_at_byte_by_byte_makes_a_message_long_and_what_is_copied_much_later() {
+        let many = LONG_CONVERSION;
+        let of = |datatype: &str, bytes: usize| {
+            let input = InferInputTensor { datatype: datatype.into(), ..Default::default() };
+            let raw = vec![0; bytes].into();
+            ModelInferRequest { inputs: vec![input], raw_input_contents: vec![raw], ..Default::default() }
+        };
+        let contents = InferTensorContents { bool_contents: vec![true; many], ..Default::default() };
+        let mut as_contents = of("BOOL", 0);
+        as_contents.inputs[0].contents = Some(contents);
+        let mut unknown = of("FP32", many).encode_to_vec();
+        assert!(!is_long(&unknown) && !is_long(&of("FP32", 15 * many).encode_to_vec()));
+        assert!(is_long(&of("FP32", 16 * many).encode_to_vec()) && is_long(&of("BYTES", many).encode_to_vec()));
+        assert!(is_long(&as_contents.encode_to_vec()));
+        unknown.extend([0xf8, 1, 1].repeat(many / 3 + 1));
+        assert!(is_long(&unknown) && is_long(&[0x3a, 0].repeat(many / 2)) && !is_long(&[0x3a, 0].repeat(many / 4)));
+    }
+
+    #[test]
     fn no_count_in_a_message_takes_memory() {
         // Two bytes for each input, output or tensor; one for each dimension.
         for (field, words) in [(0x2a, "inputs"), (0x32, "outputs"), (0x3a, "raw_input_contents")] {
             let error = parse(&[field, 0].repeat(1_000_000)).unwrap_err().to_string();
             assert_eq!(error, format!("a request has 1024 {words} at most"));
         }
+        let parameters = |count: u32| ModelInferRequest {
+            parameters: (0..count).map(|n| (n.to_string(), parameter(ParameterChoice::BoolParam(true)))).collect(),
+            inputs: vec![InferInputTensor {
+                parameters: [("a".to_owned(), parameter(ParameterChoice::BoolParam(true)))].into(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        assert!(parse(&parameters(1023).encode_to_vec()).is_ok());
+        let error = parse(&parameters(1024).encode_to_vec()).unwrap_err().to_string();
+        assert_eq!(error, "a request has 1024 parameters at most");
         let shape = vec![1; 100_000];
         let input = InferInputTensor { shape, ..Default::default() };
         let message = ModelInferRequest { inputs: vec![input], ..Default::default() }.encode_to_vec();

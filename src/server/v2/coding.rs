@@ -134,10 +134,21 @@ pub(in crate::server) async fn read(
     options: &Options,
     room: &Room,
 ) -> Result<Whole, Refusal> {
+    read_within(options.max_body_bytes, headers, body, options, room).await
+}
+
+/// The same of one that has `most` bytes at most, packed and unpacked.
+pub(in crate::server) async fn read_within(
+    most: usize,
+    headers: &HeaderMap,
+    body: Body,
+    options: &Options,
+    room: &Room,
+) -> Result<Whole, Refusal> {
     let coding = Coding::of_body(headers)?;
-    let body = body::read(body, options, room).await?;
+    let body = body::read(body, most, options, room).await?;
     let Some(coding) = coding else { return Ok(body) };
-    let (room, most) = (room.clone(), options.max_body_bytes);
+    let room = room.clone();
     long(move || coding.unpack(&body, most, &room)).await?
 }
 
@@ -194,7 +205,7 @@ fn unpack<R: Read>(
     room: &Room,
 ) -> Result<Whole, Refusal> {
     let too_large = || {
-        let message = format!("the unpacked body is larger than the {most} bytes that this server takes");
+        let message = format!("the unpacked body is larger than the {most} bytes that are taken here");
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
     };
     let begun = Instant::now();

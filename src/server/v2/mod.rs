@@ -49,6 +49,9 @@ pub(super) const BINARY: &str = "application/octet-stream";
 /// What the time of an answer went to.
 pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
+/// Binary tensors are copied: so many bytes of them take as long as one of JSON.
+pub(super) const COPIED: usize = 16;
+
 /// `POST /v2/models/{model}[/versions/{version}]/infer`
 pub(super) async fn infer(
     OfCaller(app): OfCaller,
@@ -155,7 +158,9 @@ async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) ->
     let at = body.at;
     // Byte strings take long in binary as well.
     let has_strings = model.signature().inputs.iter().any(|input| input.datatype == DataType::Bytes);
-    if json.filter(|_| !has_strings).unwrap_or(body.bytes.len()) < LONG_CONVERSION {
+    let all = body.bytes.len();
+    let json_bytes = json.filter(|&json| !has_strings && json <= all).unwrap_or(all);
+    if json_bytes + (all - json_bytes) / COPIED < LONG_CONVERSION {
         return Ok((decode(&body.bytes, json, model, &app.room)?, at));
     }
     let (model, room) = (Arc::clone(model), app.room.clone());

@@ -14,11 +14,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
 use super::coding;
-use super::text::{Text, refuse_long};
+use super::text::Text;
 use crate::quote::{Quoted, of_parser};
 use crate::repository::{ChangeError, Repository, Trouble};
 use crate::server::app::{App, InPath, OfCaller, json as answer};
-use crate::server::body::UNCOUNTED;
+use crate::server::body::SMALL;
 use crate::server::status::Refusal;
 
 /// A version and its state.
@@ -202,12 +202,10 @@ fn done(name: &str, changed: Result<(), ChangeError>) -> Result<(), Refusal> {
 /// What a body says; nothing, where there is none.
 async fn body<T: for<'de> Deserialize<'de>>(app: &App, request: Request<Body>) -> Result<Option<T>, Refusal> {
     let (parts, body) = request.into_parts();
-    let body = coding::read(&parts.headers, body, &app.options, &app.room).await?;
+    let most = SMALL.min(app.options.max_body_bytes);
+    let body = coding::read_within(most, &parts.headers, body, &app.options, &app.room).await?;
     let not_understood = |why: &dyn fmt::Display| Refusal::bad_request(format!("the body is not understood: {why}"));
     let text = std::str::from_utf8(&body.bytes).map_err(|_| not_understood(&"it is not UTF-8"))?;
-    // Files may be among the parameters, which say that they are not taken. Names of parameters are put together in as much again.
-    let _taken = if text.len() < UNCOUNTED { None } else { Some(app.room.reserve(2 * text.len())?) };
-    refuse_long(text, &["parameters"])?;
     match body.bytes.trim_ascii().first() {
         None => return Ok(None),
         // Serde would take the members in their order.

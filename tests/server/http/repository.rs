@@ -312,3 +312,29 @@ async fn what_was_unloaded_stays_so_though_its_folder_changes_until_it_is_loaded
     assert_eq!(following.post("/v2/repository/models/m/load", None).await.status, 200);
     assert_eq!(following.answer().await, Ok(("2".into(), 2.0)));
 }
+
+#[tokio::test]
+async fn what_names_models_is_bounded_packed_and_unpacked() {
+    use flate2::Compression;
+    use flate2::read::GzEncoder;
+    use std::io::Read;
+
+    let folder = Folder::new();
+    let following = following(&folder).await;
+    let of = |bytes: usize| [b"{".as_slice(), &vec![b' '; bytes - 2], b"}"].concat();
+    let packed = |bytes: Vec<u8>| {
+        let mut packed = Vec::new();
+        GzEncoder::new(&bytes[..], Compression::fast()).read_to_end(&mut packed).unwrap();
+        packed
+    };
+    let paths = [(INDEX, 200), ("/v2/repository/models/no/load", 404), ("/v2/repository/models/no/unload", 404)];
+    for (path, status) in paths {
+        for (bytes, expected) in [(64 * 1024, status), (64 * 1024 + 1, 413)] {
+            for (body, is_packed) in [(of(bytes), false), (packed(of(bytes)), true)] {
+                let lines = if is_packed { "Content-Encoding: gzip\r\n" } else { "" };
+                let (head, _) = following.server.post_bytes(path, lines, &body).await;
+                assert!(head.starts_with(&format!("HTTP/1.1 {expected} ")), "{path} {bytes} {is_packed}: {head}");
+            }
+        }
+    }
+}
