@@ -8,6 +8,7 @@
     python3 benches/front.py --only sweep,floor what the kernel alone takes, and what that leaves to any server
     python3 benches/front.py --only pieces      one client that asks again and again, and sends head and body apart as Python's do
     python3 benches/front.py --only shares      two holders of tokens who ask for more than a model can
+    python3 benches/front.py --only asking      inference on new connections, and probes, beside 40 connections that ask for /status without end
     python3 benches/front.py --stranger         beside another process that takes half of a core
     python3 benches/front.py --mosec PYTHON     MOSEC beside it, in the same run; PYTHON has mosec and numpy
 
@@ -299,6 +300,75 @@ def probes(seconds, highest):
             print(f"{at:>6} {path:>16} {statistics.median(taken):7.1f} {statistics.quantiles(taken, n=100)[98]:7.1f}")
 
 
+ASKING_CAP_MS = 100
+ASKING_TOKEN = "the-token-of-somebody"
+ASKING = f'''
+[server]
+tokens_file = "tokens"
+[[model]]
+name = "m"
+synthetic = {{ base_ms = 1.0, per_row_ms = 0.05 }}
+max_latency_ms = {ASKING_CAP_MS}
+'''
+FLOOD = '''
+import socket, sys, threading
+host, port, path, connections = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+request = f"GET {path} HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n".encode() * 4
+def ask():
+    stream = socket.create_connection((host, port))
+    while True:
+        stream.sendall(request)
+        stream.recv(1 << 20)
+for _ in range(connections):
+    threading.Thread(target=ask).start()
+'''
+
+
+def asking(seconds):
+    """Inference on new connections, twenty a second, and probes at the main address: alone, and beside a stranger without a token who asks
+    without end there, or at another server."""
+    print(f"\nnew connections, 20 a second, cap {ASKING_CAP_MS} ms; a probe's p50 and p99 in ms; beside 40 connections that ask without end")
+    print(f"{'path':>17} {'asked at':>9} {'on time %':>9} {'p50':>7} {'p99':>7}")
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "tokens").write_text(f"somebody {ASKING_TOKEN} inference\n")
+        config = pathlib.Path(folder, "uncork.toml")
+        config.write_text(ASKING)
+        body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}]})
+        for path, at in [("-", "-"), ("/status", "another"), ("/status", "it"), ("/nothing", "it"), ("/v2/models/stats", "it")]:
+            with serving("--config", str(config)) as address, serving("--config", str(config)) as other:
+                host, port = (other if at == "another" else address).removeprefix("http://").split(":")
+                flood = subprocess.Popen([sys.executable, "-c", FLOOD, host, port, path, "40"]) if path != "-" else None
+                try:
+                    time.sleep(1)
+                    on_time, probed = [], []
+
+                    def once(address, method, path, body=None):
+                        begin, (host, port) = time.monotonic(), address.removeprefix("http://").split(":")
+                        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+                        connection.request(method, path, body, {"Authorization": f"Bearer {ASKING_TOKEN}"} if body else {})
+                        status = connection.getresponse().status
+                        connection.close()
+                        return status, 1e3 * (time.monotonic() - begin)
+
+                    def infer():
+                        on_time.append(once(address, "POST", "/v2/models/m/infer", body)[0] == 200)
+
+                    threads, end = [], time.monotonic() + seconds
+                    while time.monotonic() < end:
+                        threads.append(threading.Thread(target=infer))
+                        threads[-1].start()
+                        probed.append(once(address, "GET", "/v2/health/ready")[1])
+                        time.sleep(0.05)
+                    for thread in threads:
+                        thread.join()
+                finally:
+                    if flood:
+                        flood.kill()
+                        flood.wait()
+            p99 = statistics.quantiles(probed, n=100)[98]
+            print(f"{path:>17} {at:>9} {100 * statistics.mean(on_time):>9.1f} {statistics.median(probed):>7.1f} {p99:>7.1f}", flush=True)
+
+
 NOISE_CAP_MS = 30
 NOISE_RATE = 700
 STAND_IN = """
@@ -449,7 +519,7 @@ def mosec(python, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=5, help="of each rate")
-    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; apart, noise, shares, floor and pieces are not among those by default")
+    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; apart, noise, shares, asking, floor and pieces are not among those by default")
     parser.add_argument("--highest", type=int, default=28000, help="S, where it is not measured")
     parser.add_argument("--stranger", action="store_true", help="another process takes half of a core all the while")
     parser.add_argument("--mosec", metavar="PYTHON", help="a Python that has mosec and numpy")
@@ -480,6 +550,8 @@ def measure(args):
         apart(args.seconds)
     if "noise" in parts:
         noise(max(args.seconds, 10))
+    if "asking" in parts:
+        asking(args.seconds)
     if "shares" in parts:
         shares(args.seconds)
     if args.mosec:

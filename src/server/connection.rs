@@ -472,7 +472,10 @@ async fn serve_http1(
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             biased; // the same
-            ended = connection.as_mut() => ended,
+            ended = poll_fn(|cx| {
+                awaited.turns();
+                connection.as_mut().poll(cx)
+            }) => ended,
             () = wait_until_true(&mut closing) => {
                 // A request of which a part has come is answered all the same.
                 let ended = poll_fn(|cx| match connection.as_mut().poll(cx) {
@@ -502,6 +505,7 @@ async fn answer_http1(
     peer: Option<SocketAddr>,
     outstanding: Outstanding,
 ) -> Result<Response, Infallible> {
+    outstanding.turn().await;
     let (arrival, chunks_end, through) = match outstanding.begin() {
         Some(Begun { arrived, chunks_end, through }) => (Arrival(arrived), chunks_end, through),
         None => (Arrival::now(), None, None),

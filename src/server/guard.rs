@@ -12,7 +12,7 @@ mod wire;
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -429,6 +429,10 @@ impl Guard {
                         self.is_over |= reply.closes;
                         self.reply = None;
                         (self.writing_since, self.reading_since) = (None, None);
+                        if !self.ahead.is_empty() {
+                            // Others have their turn before what came behind it.
+                            return pin!(tokio::task::yield_now()).poll(cx).map(Ok);
+                        }
                     }
                     Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                     Poll::Ready(Ok(more)) => {

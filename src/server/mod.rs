@@ -155,8 +155,8 @@ impl Server {
     /// in. That one then has nothing to do but to batch for the models that were loaded in it: what decides about batches does not
     /// wait behind what reads and writes.
     ///
-    /// One more accepts connections, and serves those over plain TCP whose first request is a `GET`: what probes, scrapes and people ask waits behind no
-    /// inference. Inference is answered there too, and such a connection then ends (`Connection: close`).
+    /// One more accepts connections. Another serves those over plain TCP whose first request is a `GET`: what probes, scrapes and people ask waits
+    /// behind no inference. Inference is answered there too, and such a connection then ends (`Connection: close`).
     ///
     /// # Errors
     /// The system gives no more threads.

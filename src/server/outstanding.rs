@@ -18,6 +18,8 @@ struct Passed {
     unanswered: AtomicUsize,
     /// Whether a part of the next head has come.
     is_begun: AtomicBool,
+    /// Whether hyper has begun with a request since the thread came to this connection.
+    had_turn: AtomicBool,
     /// Those that hyper has not begun with.
     heads: Mutex<VecDeque<Begun>>,
 }
@@ -72,6 +74,20 @@ impl Outstanding {
     /// The request that hyper begins with.
     pub(super) fn begin(&self) -> Option<Begun> {
         self.heads().pop_front()
+    }
+
+    /// Says that the thread comes to this connection.
+    pub(super) fn turns(&self) {
+        self.0.had_turn.store(false, Ordering::Relaxed);
+    }
+
+    /// Completes when another request may be begun with: one a turn, so that whoever sends many at once has no more of the thread than who
+    /// sends one.
+    pub(super) async fn turn(&self) {
+        if self.0.had_turn.swap(true, Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+            self.0.had_turn.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Says that one request is answered.

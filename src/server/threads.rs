@@ -1,5 +1,6 @@
 //! Threads for HTTP: an event loop on each. One of them is a desk, where connections that do not begin with inference are served: what probes
-//! and scrapes ask for waits behind no inference then.
+//! and scrapes ask for waits behind no inference then. Another accepts, and answers nobody: however much is asked at the desk, who comes
+//! for inference does not wait behind it.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +16,14 @@ use super::quick::Fronts;
 #[derive(Debug)]
 pub(super) struct Threads {
     threads: Vec<Thread>,
-    desk: Option<Thread>,
+    beside: Option<Beside>,
+}
+
+/// What there is beside the threads for inference.
+#[derive(Debug)]
+struct Beside {
+    reception: Thread,
+    desk: Thread,
 }
 
 #[derive(Debug)]
@@ -53,20 +61,21 @@ impl Threads {
                 fronts: Arc::default(),
                 _stop: None,
             }],
-            desk: None,
+            beside: None,
         }
     }
 
-    /// Starts `count` threads, and a desk beside them.
+    /// Starts `count` threads, and a reception and a desk beside them.
     pub(super) fn start(count: NonZeroUsize) -> io::Result<Threads> {
         let started =
             (0..count.get()).map(|number| Thread::start(&format!("http-{number}"))).collect::<io::Result<_>>()?;
-        Ok(Threads { threads: started, desk: Some(Thread::start("http-desk")?) })
+        let beside = Beside { reception: Thread::start("http-accept")?, desk: Thread::start("http-desk")? };
+        Ok(Threads { threads: started, beside: Some(beside) })
     }
 
     /// Starts a single one, which is called `name`.
     pub(super) fn one(name: &str) -> io::Result<Threads> {
-        Ok(Threads { threads: vec![Thread::start(name)?], desk: None })
+        Ok(Threads { threads: vec![Thread::start(name)?], beside: None })
     }
 
     /// A place on the thread with the fewest connections: shares that the kernel draws by chance differ, and the thread with
@@ -76,14 +85,14 @@ impl Threads {
         least.expect("there is a thread").place()
     }
 
-    /// Where connections are accepted: at the desk, or on the first thread.
+    /// Where connections are accepted: on a thread of its own, or on the first.
     pub(super) fn reception(&self) -> Handle {
-        self.desk.as_ref().unwrap_or(&self.threads[0]).handle.clone()
+        self.beside.as_ref().map_or(&self.threads[0], |beside| &beside.reception).handle.clone()
     }
 
     /// A place at the desk, if there is one.
     pub(super) fn desk(&self) -> Option<Place> {
-        self.desk.as_ref().map(Thread::place)
+        self.beside.as_ref().map(|beside| beside.desk.place())
     }
 }
 
@@ -153,16 +162,22 @@ mod tests {
         let server = Server::bind("127.0.0.1:0", Options::default()).await.unwrap();
         let mut server = server.threads(NonZeroUsize::MIN).unwrap();
         // The thread that accepts ends, and what runs on it.
-        server.threads.as_mut().unwrap().desk.as_mut().unwrap()._stop = None;
+        server.threads.as_mut().unwrap().beside.as_mut().unwrap().reception._stop = None;
         let ended = tokio::time::timeout(Duration::from_secs(20), server.serve(registry, std::future::pending())).await;
         assert_eq!(ended, Ok(Ended::Broken));
     }
 
-    #[test]
-    fn who_only_asks_is_answered_while_the_threads_for_inference_do_not_move() {
+    /// A server, of whose threads one stands.
+    struct Standing {
+        address: SocketAddr,
+        place: Place,
+        stop: oneshot::Sender<()>,
+        serving: thread::JoinHandle<Ended>,
+    }
+
+    fn start(which: fn(&Threads) -> Place) -> Standing {
         let (told, addresses) = mpsc::channel();
         let (stop, stopped) = oneshot::channel::<()>();
-        let (release, until) = mpsc::channel::<()>();
         let serving = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -171,20 +186,45 @@ mod tests {
                 let registry = tokio::task::spawn_blocking(|| Registry::load(vec![model])).await.unwrap().unwrap();
                 let server = Server::bind("127.0.0.1:0", Options::default()).await.unwrap();
                 let server = server.threads(NonZeroUsize::MIN).unwrap();
-                let place = server.threads.as_ref().unwrap().place();
+                let place = which(server.threads.as_ref().unwrap());
                 told.send((server.address(), place)).unwrap();
                 server.serve(registry, async { drop(stopped.await) }).await
             })
         });
         let (address, place) = addresses.recv().unwrap();
+        Standing { address, place, stop, serving }
+    }
+
+    impl Standing {
+        /// Has it stand until what is returned is dropped.
+        fn stand(&self) -> mpsc::Sender<()> {
+            let (release, until) = mpsc::channel::<()>();
+            let (stands, standing) = mpsc::channel();
+            self.place.handle.spawn(async move {
+                stands.send(()).unwrap();
+                let _ = until.recv();
+            });
+            standing.recv().unwrap();
+            release
+        }
+    }
+
+    #[test]
+    fn who_comes_for_inference_is_answered_while_those_who_only_ask_wait() {
+        let server = start(|threads| threads.desk().unwrap());
+        let release = server.stand();
+        assert!(ask(&mut connect(server.address), "POST /v2/models/m/infer", BODY).starts_with("HTTP/1.1 200"));
+        drop((release, server.stop));
+        server.serving.join().unwrap();
+    }
+
+    #[test]
+    fn who_only_asks_is_answered_while_the_threads_for_inference_do_not_move() {
+        let server = start(Threads::place);
+        let address = server.address;
         let mut early = connect(address);
         assert!(ask(&mut early, "POST /v2/models/m/infer", BODY).starts_with("HTTP/1.1 200"));
-        let (stands, standing) = mpsc::channel();
-        place.handle.spawn(async move {
-            stands.send(()).unwrap();
-            let _ = until.recv();
-        });
-        standing.recv().unwrap();
+        let release = server.stand();
 
         let mut asks = connect(address);
         for path in ["/v2/health/live", "/v2/health/ready", "/metrics", "/status", "/v2/models/m", "/"] {
@@ -207,7 +247,7 @@ mod tests {
         let mut begin = [0; 12];
         waits.read_exact(&mut begin).unwrap();
         assert_eq!(&begin, b"HTTP/1.1 200");
-        drop((early, waits, stop));
-        serving.join().unwrap();
+        drop((early, waits, server.stop));
+        server.serving.join().unwrap();
     }
 }

@@ -152,6 +152,37 @@ async fn a_text_that_is_no_element_is_bounded_before_it_is_kept_or_repeated() {
     assert!(status == 200 && answer.contains(&"i".repeat(1024)), "{answer}");
 }
 
+#[tokio::test]
+async fn a_connection_has_one_request_answered_a_turn_however_many_it_sends_at_once() {
+    use std::io::{Read, Write};
+    let running = start(Options::default()).await;
+    let wrong = "POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}";
+    for asked in ["GET /v2/models HTTP/1.1\r\nHost: localhost\r\n\r\n", wrong] {
+        let mut streams = Vec::new();
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(running.address).await.unwrap();
+            stream.write_all(asked.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"}") {
+                assert!(stream.read_buf(&mut answer).await.unwrap() > 0);
+            }
+            streams.push(stream.into_std().unwrap());
+        }
+        let [many, one] = &mut streams[..] else { panic!("there are two") };
+        many.write_all(asked.repeat(64).as_bytes()).unwrap();
+        one.write_all(asked.as_bytes()).unwrap();
+        let (mut told, mut bytes) = (Vec::new(), [0; 64 * 1024]);
+        while one.read(&mut bytes).is_err() {
+            tokio::task::yield_now().await;
+        }
+        while let Ok(length) = many.read(&mut bytes) {
+            told.extend_from_slice(&bytes[..length]);
+        }
+        let answers = String::from_utf8_lossy(&told).matches("HTTP/1.1 ").count();
+        assert!(answers < 8, "{answers} of those who came with one: {asked}");
+    }
+}
+
 /// The only thread for blocking work stands, and what takes long is not done elsewhere.
 #[test]
 fn long_tensors_are_read_apart_from_what_answers_others() {
