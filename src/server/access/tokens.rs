@@ -39,7 +39,8 @@ pub(super) struct Token {
     rights: Vec<Right>,
     /// The holder's part beside others where a model has too much to do, in thousandths.
     weight: NonZeroU32,
-    /// The most urgent priority of the holder's requests.
+    /// The most urgent priority of the holder's requests: the default one where the line says none, since a more urgent one goes before all
+    /// others whatever their shares.
     most_urgent: Priority,
     /// Most requests for inference in a second.
     pub(super) rate: Option<f64>,
@@ -84,12 +85,15 @@ impl Tokens {
         fs::read_to_string(path).map_err(named)
     }
 
-    /// Takes the file apart. The error is a line, counted from 1, and what is wrong with it.
+    /// Takes the file apart. The error is a line, counted from 1, and what is wrong with it. It repeats no word of the file: a blank or a line
+    /// in the wrong place makes any word a token.
     fn parse(text: &str) -> Result<Tokens, (usize, String)> {
         let mut tokens = Tokens::default();
         let (mut holders, mut secrets) = (HashSet::new(), HashSet::new());
-        let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
-        for (line, number) in lines {
+        // Editors of some systems put this mark before a text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let lines = text.lines().map(str::trim).zip(1..);
+        for (line, number) in lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')) {
             let wrong = |message: String| (number, message);
             let mut words = line.split_whitespace();
             let (Some(holder), Some(secret)) = (words.next(), words.next()) else {
@@ -101,36 +105,40 @@ impl Tokens {
             if !holders.insert(holder) || !secrets.insert(secret) {
                 return Err(wrong("this name or this token is in a line before".into()));
             }
-            let right = |word: &str| {
-                let known = Right::ALL.map(Right::name).join(", ");
-                Right::from_name(word).ok_or_else(|| {
-                    wrong(format!("'{word}' is no right; there are {known}, and share=N, rate=N and priority=N"))
-                })
-            };
             let (mut rights, mut share, mut rate, mut most_urgent) = (Vec::new(), None, None, None);
-            for word in words {
-                let number = |text: &str| {
-                    let number = text.parse::<f64>().ok().filter(|n| (SMALLEST..=LARGEST).contains(n));
-                    number.ok_or_else(|| wrong(format!("'{word}' must have a number from {SMALLEST} to {LARGEST}")))
+            for (word, place) in words.zip(3..) {
+                let (key, value) = word.split_once('=').unwrap_or((word, ""));
+                let number = || {
+                    let number = value.parse::<f64>().ok().filter(|n| (SMALLEST..=LARGEST).contains(n));
+                    number.ok_or_else(|| wrong(format!("{key}= must have a number from {SMALLEST} to {LARGEST}")))
                 };
-                let level = |text: &str| {
+                let level = || {
                     let (highest, lowest) = (Priority::HIGHEST.level(), Priority::LOWEST.level());
                     let wanted = || {
-                        wrong(format!("'{word}' must be a whole number from {highest}, the most urgent, to {lowest}"))
+                        wrong(format!("{key}= must have a whole number from {highest}, the most urgent, to {lowest}"))
                     };
-                    text.parse().ok().and_then(Priority::new).ok_or_else(wanted)
+                    value.parse().ok().and_then(Priority::new).ok_or_else(wanted)
                 };
-                let is_said = match word.split_once('=') {
-                    Some(("share", text)) => share.replace(number(text)?).is_some(),
-                    Some(("rate", text)) => rate.replace(number(text)?).is_some(),
-                    Some(("priority", text)) => most_urgent.replace(level(text)?).is_some(),
+                let right = || {
+                    let known = Right::ALL.map(Right::name).join(", ");
+                    let no_right = || {
+                        wrong(format!(
+                            "word {place} is no right; there are {known}, and share=N, rate=N and priority=N"
+                        ))
+                    };
+                    Right::from_name(word).ok_or_else(no_right)
+                };
+                let is_said = match key {
+                    "share" => share.replace(number()?).is_some(),
+                    "rate" => rate.replace(number()?).is_some(),
+                    "priority" => most_urgent.replace(level()?).is_some(),
                     _ => {
-                        rights.push(right(word)?);
+                        rights.push(right()?);
                         false
                     }
                 };
                 if is_said {
-                    return Err(wrong(format!("'{word}' is said twice")));
+                    return Err(wrong(format!("{key}= is said twice")));
                 }
             }
             let rights = if rights.is_empty() { vec![Right::Inference] } else { rights };
@@ -146,7 +154,7 @@ impl Tokens {
                 secret: secret.into(),
                 rights,
                 weight: weight(share.unwrap_or(1.0)),
-                most_urgent: most_urgent.unwrap_or(Priority::HIGHEST),
+                most_urgent: most_urgent.unwrap_or(Priority::DEFAULT),
                 rate,
             });
         }
@@ -197,6 +205,16 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_is_commented_out_is_no_token_wherever_its_sign_stands() {
+        let text = "\u{feff}# a mark before it\n  #checkout 0123456789abcdef\n\t# https://wiki.example/tokens it says\nci fedcba9876543210\n";
+        let tokens = Tokens::parse(text).unwrap();
+        assert_eq!(tokens.all.iter().map(|token| &*token.holder).collect::<Vec<_>>(), ["ci"]);
+        assert!(tokens.find(b"0123456789abcdef").is_none() && tokens.find(b"https://wiki.example/tokens").is_none());
+        let first = Tokens::parse("\u{feff}ci fedcba9876543210\n").unwrap();
+        assert_eq!(&*first.find(b"fedcba9876543210").unwrap().holder, "ci");
+    }
+
+    #[test]
     fn a_share_a_rate_and_a_priority_are_said_beside_the_rights() {
         let text = "a 0123456789abcdef share=2.5 inference rate=100 priority=7\nb fedcba9876543210\n";
         let tokens = Tokens::parse(text).unwrap();
@@ -204,7 +222,7 @@ mod tests {
             let token = tokens.find(secret.as_bytes()).unwrap();
             (token.caller().weight.get(), token.rate, token.caller().most_urgent.level())
         };
-        assert_eq!((of("0123456789abcdef"), of("fedcba9876543210")), ((2500, Some(100.0), 7), (1000, None, 1)));
+        assert_eq!((of("0123456789abcdef"), of("fedcba9876543210")), ((2500, Some(100.0), 7), (1000, None, 5)));
         assert!(tokens.find(b"0123456789abcdef").unwrap().has(Right::Inference));
     }
 
@@ -233,18 +251,25 @@ mod tests {
             ("ci short\n", "1: a token has at least 16"),
             ("ci 0123456789abcdef\nci 0123456789abcdeg\n", "2: this name"),
             ("ci 0123456789abcdef\nme 0123456789abcdef\n", "2: this name or this token"),
-            ("ci 0123456789abcdef rate=0\n", "1: 'rate=0' must have a number from 0.001 to 1000000"),
-            ("ci 0123456789abcdef share=1 share=2\n", "1: 'share=2' is said twice"),
-            ("ci 0123456789abcdef rate=1 rate=1\n", "1: 'rate=1' is said twice"),
+            ("ci 0123456789abcdef rate=0\n", "1: rate= must have a number from 0.001 to 1000000"),
+            ("ci 0123456789abcdef share=1 share=2\n", "1: share= is said twice"),
+            ("ci 0123456789abcdef rate=1 rate=1\n", "1: rate= is said twice"),
             (
                 "ci 0123456789abcdef priority=0\n",
-                "1: 'priority=0' must be a whole number from 1, the most urgent, to 10",
+                "1: priority= must have a whole number from 1, the most urgent, to 10",
             ),
-            ("ci 0123456789abcdef share=NaN\n", "1: 'share=NaN' must have a number"),
+            ("ci 0123456789abcdef share=NaN\n", "1: share= must have a number"),
             (
                 "ci 0123456789abcdef all\n",
-                "1: 'all' is no right; there are scrape, inference, admin, and share=N, rate=N and priority=N",
+                "1: word 3 is no right; there are scrape, inference, admin, and share=N, rate=N and priority=N",
             ),
+            // Blanks and words in the wrong place, by which a token is where none should be.
+            ("ci old-one-0123456789 new-one-0123456789 inference\n", "1: word 3 is no right"),
+            ("ci ci-of-all-the-others inference new-one-0123456789=\n", "1: word 4 is no right"),
+            ("ci ci-of-all-the-others share=new-one-0123456789\n", "1: share= must have a number"),
+            ("ci ci-of-all-the-others rate=new-one-0123456789\n", "1: rate= must have a number"),
+            ("ci ci-of-all-the-others priority=new-one-0123456789\n", "1: priority= must have a whole number"),
+            ("new-one-0123456789\n", "1: a line is"),
         ];
         for (text, expected) in cases {
             let (line, message) = Tokens::parse(text).unwrap_err();
