@@ -9,7 +9,7 @@ use axum::routing::{get, post};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, VARY};
 use http::{StatusCode, Uri};
 
-use super::access::{Door, Right, admit, recognise};
+use super::access::{Door, Right, admit, count, recognise};
 use super::app::App;
 use super::body::counted;
 use super::status::Refusal;
@@ -68,7 +68,7 @@ pub(super) fn router(app: App, door: Door, serves: For) -> Router {
         .route("/v1/models/{model}/versions/{version}", post(v1::predict))
         .route("/v1/models/{model}/labels/{label}", post(v1::predict));
     let inference = match serves {
-        For::Everybody => inference,
+        For::Everybody => inference.route_layer(from_fn_with_state(door.clone(), count)),
         For::Operators => inference.route_layer(from_fn(async |_: Request, _: Next| not_here())),
     };
     let tensorflow = Router::new()

@@ -497,14 +497,20 @@ async fn a_stream_ends_when_the_server_goes_and_what_was_asked_is_answered() {
 
 #[tokio::test]
 async fn a_token_that_is_taken_out_ends_in_open_streams_as_well() {
+    const ONE: &[(&str, &str)] = &[("authorization", "Bearer 0123456789abcdef")];
     let folder = Folder::new();
     let file = folder.path().join("tokens");
     std::fs::write(&file, "one 0123456789abcdef\nother fedcba9876543210\n").unwrap();
     let options = Options { access: Access::Tokens { file: file.clone(), hosts: Vec::new() }, ..Options::default() };
     let server = start(options, Duration::ZERO, Duration::from_secs(10)).await;
     let client = Client::connect(server.address).await;
-    let (sender, sending) =
-        stream_with(&client, "ModelStreamInfer", &[("authorization", "Bearer 0123456789abcdef")]).await;
+    let reflection = "grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    let (asking, reflecting) = stream_with(&client, reflection, ONE).await;
+    let look = || asking.send(framed(&[])).unwrap();
+    look();
+    let mut reflected = reflecting.await.unwrap().into_body();
+    next(&mut reflected).await.expect("an answer");
+    let (sender, sending) = stream_with(&client, "ModelStreamInfer", ONE).await;
     let ask = || sender.send(framed(&raw(&[1.0]).encode_to_vec())).unwrap();
     ask();
     let mut body = sending.await.unwrap().into_body();
@@ -522,6 +528,8 @@ async fn a_token_that_is_taken_out_ends_in_open_streams_as_well() {
     };
     let told = tokio::time::timeout(HANGS, refused).await.expect("the stream hears of it");
     assert!(told.contains("this token is not known"), "{told}");
+    look();
+    assert_eq!(next(&mut reflected).await.unwrap_err()["grpc-status"], "16");
 }
 
 #[tokio::test]

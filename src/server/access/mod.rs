@@ -31,7 +31,7 @@ use super::status::Refusal;
 use crate::quote::Quoted;
 use crate::registry::Caller;
 use rate::Rates;
-use tokens::Tokens;
+use tokens::{Token, Tokens};
 
 /// Who may ask this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,21 +93,22 @@ impl Right {
 pub(super) struct Said<'a> {
     pub(super) host: Option<&'a [u8]>,
     pub(super) authorization: Option<&'a [u8]>,
-    pub(super) origin: Option<&'a [u8]>,
-    pub(super) site: Option<&'a [u8]>,
-    pub(super) mode: Option<&'a [u8]>,
+    /// Where there may be what browsers say.
+    pub(super) all: Option<&'a HeaderMap>,
 }
 
 impl<'a> From<&'a HeaderMap> for Said<'a> {
     fn from(headers: &'a HeaderMap) -> Said<'a> {
         let value = |name| headers.get(name).map(HeaderValue::as_bytes);
-        Said {
-            host: value(HOST),
-            authorization: value(AUTHORIZATION),
-            origin: value(ORIGIN),
-            site: value(SEC_FETCH_SITE),
-            mode: value(SEC_FETCH_MODE),
-        }
+        Said { host: value(HOST), authorization: value(AUTHORIZATION), all: Some(headers) }
+    }
+}
+
+impl<'a> Said<'a> {
+    /// Each value of a header that browsers send. What is in the way may have added one, or joined several with commas.
+    fn each(self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+        let values = self.all.into_iter().flat_map(move |headers| headers.get_all(name));
+        values.flat_map(|value| value.as_bytes().split(|&b| b == b',')).map(<[u8]>::trim_ascii)
     }
 }
 
@@ -232,13 +233,18 @@ impl Door {
         }
     }
 
+    /// Whether `caller` may do this by now, as for each question of an open stream.
+    pub(super) fn recheck(&self, caller: Caller, right: Right) -> Result<(), Refusal> {
+        let Door::Tokens(held) = self else { return Ok(()) };
+        held.tokens.read().unwrap_or_else(PoisonError::into_inner).still(caller, right).map(drop)
+    }
+
     /// Counts a request for inference of `caller` against his rate, if he has one, or refuses it. Says who he is by now: what was found out at
     /// the begin of a stream may be of a line that has changed or is gone.
     pub(super) fn pace(&self, caller: Caller) -> Result<Caller, Refusal> {
         let Door::Tokens(held) = self else { return Ok(caller) };
         let tokens = held.tokens.read().unwrap_or_else(PoisonError::into_inner);
-        let token = tokens.of(caller.id).filter(|token| token.has(Right::Inference));
-        let token = token.ok_or_else(unknown)?;
+        let token = tokens.still(caller, Right::Inference)?;
         let Some(rate) = token.rate else { return Ok(token.caller()) };
         let mut rates = held.rates.lock().unwrap_or_else(PoisonError::into_inner);
         rates.take(caller.id, rate, held.epoch.elapsed()).map(|()| token.caller()).map_err(|wait| {
@@ -298,19 +304,33 @@ impl Held {
     }
 }
 
+impl Tokens {
+    /// The token of a caller, if he has it still and may do this by it.
+    fn still(&self, caller: Caller, right: Right) -> Result<&Token, Refusal> {
+        self.of(caller.id).filter(|token| token.has(right)).ok_or_else(unknown)
+    }
+}
+
 fn unknown() -> Refusal {
     Refusal::no_token("this token is not known")
 }
 
 /// Lets a request through to a route that asks for `right`, or refuses it before its body is read.
 pub(super) async fn admit(State((door, right)): State<(Door, Right)>, mut request: Request, next: Next) -> Response {
-    let is_counted = right == Right::Inference && request.method() == Method::POST;
-    let caller = door.check(right, request.method(), request.headers());
-    match caller.and_then(|caller| if is_counted { door.pace(caller) } else { Ok(caller) }) {
+    match door.check(right, request.method(), request.headers()) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Counts a request for inference that was admitted, or refuses it before its body is read.
+pub(super) async fn count(State(door): State<Door>, request: Request, next: Next) -> Response {
+    let caller = request.extensions().get().copied().unwrap_or_default();
+    match door.pace(caller) {
+        Ok(_) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -333,7 +353,7 @@ fn check_site(method: &Method, said: Said<'_>, is_ours: impl Fn(&str) -> bool) -
     let elsewhere = |site: &str| {
         Refusal::new(StatusCode::FORBIDDEN, format!("a page of another site has asked for this ({})", Quoted(site)))
     };
-    if let Some(origin) = said.origin.map(String::from_utf8_lossy) {
+    for origin in said.each(&ORIGIN).map(String::from_utf8_lossy) {
         // `null`, as of a file or a sandbox, has no scheme.
         let uri = origin.parse::<Uri>().ok().filter(|uri| uri.scheme().is_some());
         let host = uri.and_then(|uri| host::host(uri.authority()?.as_str()));
@@ -341,8 +361,10 @@ fn check_site(method: &Method, said: Said<'_>, is_ours: impl Fn(&str) -> bool) -
             return Err(elsewhere(&origin));
         }
     }
-    let is_followed = (method == Method::GET || method == Method::HEAD) && said.mode == Some(b"navigate");
-    if said.site == Some(b"cross-site") && !is_followed {
+    let is_followed = (method == Method::GET || method == Method::HEAD)
+        && said.each(&SEC_FETCH_MODE).next().is_some()
+        && said.each(&SEC_FETCH_MODE).all(|mode| mode == b"navigate");
+    if said.each(&SEC_FETCH_SITE).any(|site| site.eq_ignore_ascii_case(b"cross-site")) && !is_followed {
         return Err(elsewhere("cross-site"));
     }
     Ok(())
@@ -454,6 +476,19 @@ mod tests {
         assert_eq!(ask(Method::GET, &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]), 403);
         assert_eq!(ask(Method::GET, &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]), 200);
         assert_eq!(ask(Method::POST, &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]), 403);
+        let ours = ("origin", "http://localhost");
+        for twice in [
+            [ours, ("origin", "http://evil.example")],
+            [ours, ("origin", "http://localhost, http://evil.example")],
+            [("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")],
+            [ours, ("sec-fetch-site", "same-origin, cross-site")],
+            [ours, ("sec-fetch-site", "Cross-Site")],
+        ] {
+            assert_eq!(ask(Method::POST, &twice), 403, "{twice:?}");
+        }
+        assert_eq!(ask(Method::POST, &[ours, ("origin", "http://127.0.0.1:3000")]), 200, "two of this machine");
+        let modes = ["navigate", "no-cors"].map(|mode| ("sec-fetch-mode", mode));
+        assert_eq!(ask(Method::GET, &[("sec-fetch-site", "cross-site"), modes[0], modes[1]]), 403);
         for elsewhere in ["http://203.0.113.5", "https://[2001:db8::1]:80", "http://intranet", "http://10.0.0.7"] {
             assert_eq!(ask(Method::POST, &[("origin", elsewhere)]), 403, "{elsewhere}");
         }

@@ -37,7 +37,7 @@ use self::proto::inference::{
 use self::proto::reflection::ServerReflectionRequest;
 pub(super) use self::reply::refused;
 
-use super::access::Right;
+use super::access::{Door, Right};
 use super::app::App;
 use super::arrival::Arrival;
 use super::body::SMALL;
@@ -162,16 +162,17 @@ impl Desk {
                 Ok(reply::streaming(health::watch(self.app.registry.clone(), service, self.line, seat)))
             }
             Rpc::Reflection => {
-                Ok(reply::streaming(stream::unfold((messages, self.line), |(mut messages, line)| async move {
+                let at = (messages, self.quick.door, self.line);
+                Ok(reply::streaming(stream::unfold(at, move |(mut messages, door, line)| async move {
                     let asked = tokio::select! {
                         asked = messages.next() => asked,
                         () = line.closing() => Ok(None),
                     };
                     let answer = match asked.transpose()? {
-                        Ok(asked) => reflected(asked).await,
+                        Ok(asked) => reflected(asked, &door, caller).await,
                         Err(refusal) => Err(refusal),
                     };
-                    Some((answer, (messages, line)))
+                    Some((answer, (messages, door, line)))
                 })))
             }
             Rpc::RepositoryModelLoad => {
@@ -284,7 +285,8 @@ fn deadline(value: &HeaderValue) -> Result<Duration, Refusal> {
 }
 
 /// Answers a question about what there is to be called.
-async fn reflected(asked: Message) -> Result<Bytes, Refusal> {
+async fn reflected(asked: Message, door: &Door, caller: Caller) -> Result<Bytes, Refusal> {
+    door.recheck(caller, Right::Inference)?;
     let question: ServerReflectionRequest = decoded(&asked.unpacked().await?)?;
     Ok(framed(&reflection::answer(question)))
 }
