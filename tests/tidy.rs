@@ -64,7 +64,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "worker",
         ],
     ),
-    ("repository", &["registry", "runner"]),
+    ("repository", &["quote", "registry", "runner"]),
     (
         "server",
         &[
@@ -83,9 +83,9 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tensor",
         ],
     ),
-    ("config", &["registry", "repository", "runner", "server", "telemetry", "upstream", "worker"]),
+    ("config", &["quote", "registry", "repository", "runner", "server", "telemetry", "upstream", "worker"]),
     ("loadtest", &["sim"]),
-    ("commands", &["estimator", "loadtest", "policy", "runner", "sim"]),
+    ("commands", &["estimator", "loadtest", "policy", "quote", "runner", "sim"]),
     (
         "cli",
         &[
@@ -94,6 +94,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "estimator",
             "onnx",
             "opaque",
+            "quote",
             "registry",
             "repository",
             "runner",

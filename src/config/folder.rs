@@ -14,6 +14,7 @@ use super::problem::{Place, Report};
 use super::routes;
 use super::setting::{self, Setting};
 use super::{Flags, Layers};
+use crate::quote::Quoted;
 use crate::registry::{ModelSpec, Source};
 use crate::repository::{Described, Folder, OWN_SETTINGS, Policy, TRITON_SETTINGS};
 
@@ -131,11 +132,20 @@ impl Triton {
             let scalar = value.scalar().unwrap_or_default();
             match key.as_str() {
                 "name" if scalar == name => {}
-                "name" => return Err(format!("it is of the model {scalar:?}, but its folder is called '{name}'")),
+                "name" => {
+                    return Err(format!(
+                        "it is of the model {}, but its folder is called {}",
+                        Quoted(scalar),
+                        Quoted(name)
+                    ));
+                }
                 "platform" | "backend" if scalar.is_empty() || ONNX.contains(&scalar) => {}
-                "platform" | "backend" => return Err(format!("{key} {scalar:?} is not served here: ONNX files are")),
+                "platform" | "backend" => {
+                    return Err(format!("{key} {} is not served here: ONNX files are", Quoted(scalar)));
+                }
                 "max_batch_size" => {
-                    let rows: i128 = scalar.parse().map_err(|_| format!("max_batch_size {scalar:?} is no number"))?;
+                    let rows: i128 =
+                        scalar.parse().map_err(|_| format!("max_batch_size {} is no number", Quoted(scalar)))?;
                     // To Triton, 0 is a model that it does not batch.
                     found.settings.push(("max_batch_size", setting::Value::Integer(rows.max(1))));
                 }
@@ -143,7 +153,10 @@ impl Triton {
                     let is_name = !scalar.is_empty() && !scalar.contains(['/', '\\']) && scalar != "..";
                     found.file = Some(scalar.to_owned()).filter(|_| is_name);
                     if !is_name {
-                        return Err(format!("default_model_filename {scalar:?} is no file in the version's folder"));
+                        return Err(format!(
+                            "default_model_filename {} is no file in the version's folder",
+                            Quoted(scalar)
+                        ));
                     }
                 }
                 "version_policy" => found.policy = Some(triton_policy(value)?),
@@ -239,8 +252,8 @@ mod tests {
     fn what_is_not_served_here_is_refused() {
         for (text, words) in [
             ("name: \"other\"", "its folder is called 'm'"),
-            ("platform: \"tensorrt_plan\"", "\"tensorrt_plan\" is not served"),
-            ("backend: \"python\"", "\"python\" is not served"),
+            ("platform: \"tensorrt_plan\"", "'tensorrt_plan' is not served"),
+            ("backend: \"python\"", "'python' is not served"),
             ("max_batch_size: many", "is no number"),
             ("default_model_filename: \"../../etc/passwd\"", "no file in the version's folder"),
             ("version_policy { latest { num_versions: 0 } }", "at least 1"),

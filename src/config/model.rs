@@ -11,6 +11,7 @@ use super::pool::Pools;
 use super::problem::{Place, Report, did_you_mean};
 use super::setting::{Setting, Value};
 use super::{Flags, Layers, upstream, worker};
+use crate::quote::{Quoted, shown};
 use crate::registry::{
     self, BatchAxes, BatchSizes, Caps, Device, DeviceError, Lengths, ModelSpec, Rows, Shapes, Source,
 };
@@ -72,8 +73,8 @@ pub(super) fn check_all(
     for (i, (place, spec)) in found.iter().enumerate() {
         let earlier = found[..i].iter().find(|(_, e)| e.name == spec.name && e.version == spec.version);
         if let Some((earlier, _)) = earlier {
-            let (name, version) = (&spec.name, &spec.version);
-            report.note(place.clone(), format!("model '{name}' version '{version}' is there already, at {earlier}"));
+            let (name, version) = (Quoted(&spec.name), Quoted(&spec.version));
+            report.note(place.clone(), format!("model {name} version {version} is there already, at {earlier}"));
         }
     }
     (found.into_iter().map(|(_, spec)| spec).collect(), pools)
@@ -145,7 +146,7 @@ fn of_argument(path: &Path, folder: &Path, layers: &Layers<'_>, report: &mut Rep
         (own.to_owned(), Source::Upstream(upstream::settings(&word, own, &Table::default(), folder, report)?))
     } else {
         let whole = in_folder(folder.join(rest));
-        let shown = rest.display();
+        let shown = shown(rest);
         if let Some(message) = wrong_file(&whole, &format!("{shown}:CLASS"), &format!("--config {shown}")) {
             setting.refuse(report, message);
         }
@@ -153,8 +154,8 @@ fn of_argument(path: &Path, folder: &Path, layers: &Layers<'_>, report: &mut Rep
     };
     let name = name.map_or(own, str::to_owned);
     if let Some(message) = wrong_name(&name) {
-        let name = name.escape_debug();
-        setting.refuse(report, format!("cannot be called '{name}': the name {message}; put NAME= in front"));
+        let name = Quoted(&name);
+        setting.refuse(report, format!("cannot be called {name}: the name {message}; put NAME= in front"));
         return None;
     }
     Some(caps(name, DEFAULT_VERSION.into(), source, None, layers, report))

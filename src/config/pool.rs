@@ -7,6 +7,7 @@ use super::file::{File, Table};
 use super::model::THREADS;
 use super::problem::{Place, Report, did_you_mean};
 use super::setting::Setting;
+use crate::quote::Quoted;
 use crate::runner::malformed_name;
 
 /// A pool that models can name.
@@ -31,7 +32,7 @@ impl Pools {
             let runners = runners.and_then(|setting| setting.count(THREADS, report)).unwrap_or(NonZeroUsize::MIN);
             let Some(name) = name(table, &place, report) else { continue };
             if let Some(earlier) = pools.iter().find(|p| p.name == name) {
-                report.note(place.clone(), format!("pool '{name}' is there already, at {}", earlier.place));
+                report.note(place.clone(), format!("pool {} is there already, at {}", Quoted(&name), earlier.place));
             }
             pools.push(Pool { name, place, runners });
         }
@@ -44,7 +45,7 @@ impl Pools {
         let found = self.0.iter().find(|p| p.name == name);
         if found.is_none() {
             let hint = did_you_mean(name, self.0.iter().map(|p| p.name.as_str()));
-            let message = format!("there is no such pool; define it with [[pool]] and name = {name:?}{hint}");
+            let message = format!("there is no such pool; define it with [[pool]] and this name{hint}");
             setting.refuse(report, message);
         }
         found

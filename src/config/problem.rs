@@ -3,6 +3,13 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::quote::{Quoted, on_one_line, shown};
+
+/// Most bytes of a key or a value that are repeated: those of a path are seldom more.
+const MOST_BYTES: usize = 200;
+/// Most bytes of a message: what values it repeats are cut, and this bounds what others say of them.
+const MOST_MESSAGE: usize = 4096;
+
 /// Where a setting was made.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
@@ -27,16 +34,16 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Place::File { file, line, key } => {
-                write!(f, "{}", file.display())?;
+                f.write_str(&shown(file))?;
                 if let Some(line) = line {
                     write!(f, ":{line}")?;
                 }
                 if !key.is_empty() {
-                    write!(f, ": {key}")?;
+                    write!(f, ": {}", on_one_line(key, MOST_BYTES))?;
                 }
                 Ok(())
             }
-            Place::Variable(name) => f.write_str(name),
+            Place::Variable(name) => f.write_str(&on_one_line(name, MOST_BYTES)),
             Place::Flag(name) => f.write_str(name),
             Place::Argument => f.write_str("MODEL"),
         }
@@ -58,9 +65,9 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.place)?;
         if !self.value.is_empty() {
-            write!(f, " = {}", self.value)?;
+            write!(f, " = {}", on_one_line(&self.value, MOST_BYTES))?;
         }
-        write!(f, ": {}", self.message)
+        write!(f, ": {}", on_one_line(&self.message, MOST_MESSAGE))
     }
 }
 
@@ -109,7 +116,7 @@ impl Report {
     pub(super) fn adopt(&mut self, other: Report, model: Option<&str>) {
         self.0.extend(other.0.into_iter().map(|mut problem| {
             if let (Place::File { key, .. }, Some(model)) = (&mut problem.place, model) {
-                key.push_str(&format!(" (model '{model}')"));
+                key.push_str(&format!(" (model {})", Quoted(model)));
             }
             problem
         }));
@@ -129,7 +136,7 @@ const ALIKE: f64 = 0.8;
 /// `; did you mean 'x'?` with the most similar of `known`, or nothing where none is similar.
 pub(super) fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let meant = most_alike(given, known, ALIKE);
-    meant.map(|name| format!("; did you mean '{name}'?")).unwrap_or_default()
+    meant.map(|name| format!("; did you mean {}?", Quoted(name))).unwrap_or_default()
 }
 
 /// The most similar of `known`, if it is as similar as that.

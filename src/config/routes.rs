@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::file::{File, Table};
 use super::problem::Report;
 use super::setting::{Setting, Value};
+use crate::quote::Quoted;
 use crate::registry::{ModelSpec, Routes};
 
 /// Weights are shares of something; a million parts tell any two of them apart.
@@ -26,7 +27,7 @@ pub(super) fn of_file(file: &File, models: &[ModelSpec], all_problems: &mut Repo
         for (key, versions) in named(&found) {
             let missing = versions.into_iter().find(|version| !is_served(version));
             if let (Some(version), Some(setting)) = (missing, table.get(key)) {
-                setting.refuse(report, format!("names version {version}, which model '{name}' does not have"));
+                setting.refuse(report, format!("names version {version}, which model {} does not have", Quoted(name)));
             }
         }
         if let (Some(shadow), Some(setting)) = (&found.shadow, table.get("shadow"))
@@ -37,7 +38,10 @@ pub(super) fn of_file(file: &File, models: &[ModelSpec], all_problems: &mut Repo
         let own = all.entry(name.clone()).or_default();
         let twice = |is_there: bool, key: &str, report: &mut Report| {
             if let Some(setting) = table.get(key).filter(|_| is_there) {
-                setting.refuse(report, format!("is said in another table of model '{name}' already; leave one out"));
+                setting.refuse(
+                    report,
+                    format!("is said in another table of model {} already; leave one out", Quoted(name)),
+                );
             }
         };
         twice(!own.labels.is_empty(), "labels", report);

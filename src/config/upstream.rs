@@ -6,6 +6,7 @@ use super::file::Table;
 use super::problem::Report;
 use super::setting::{Setting, Value};
 use super::worker::START;
+use crate::quote::Quoted;
 use crate::upstream::{Address, Settings, Token};
 
 /// `upstream = "http://host:8080"`, or a list of such: one model, on one or several servers, called `name` where they do not say.
@@ -24,7 +25,7 @@ pub(super) fn settings(
     for text in &texts {
         match Address::parse(text, name) {
             Ok(address) => servers.push(address),
-            Err(why) => setting.refuse(report, format!("{text:?} {why}")),
+            Err(why) => setting.refuse(report, format!("{} {why}", Quoted(text))),
         }
     }
     if texts.is_empty() {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::file::Table;
 use super::problem::Report;
 use super::setting::{Setting, Value};
+use crate::quote::shown;
 use crate::registry::{BatchAxes, Device, ModelSpec, Shapes, Source};
 use crate::worker::{Kind, Program};
 
@@ -135,7 +136,7 @@ pub(super) fn command(setting: &Setting, program: Program, report: &mut Report) 
     // A word without a slash is a program of the `PATH`, which may be another where it is started.
     let file = program.folder.clone().unwrap_or_default().join(&command[0]);
     if command[0].contains('/') && !file.is_file() {
-        setting.refuse(report, format!("there is no file {}", file.display()));
+        setting.refuse(report, format!("there is no file {}", shown(&file)));
         return None;
     }
     Some(Program { command, ..program })
@@ -158,7 +159,7 @@ pub(super) fn python(
     let own = program.folder.clone().unwrap_or_else(|| folder.to_owned());
     let is_file = Path::new(module).extension().is_some_and(|extension| extension == "py");
     if is_file && !folder.join(module).is_file() && !own.join(module).is_file() {
-        setting.refuse(report, format!("there is no file {}", folder.join(module).display()));
+        setting.refuse(report, format!("there is no file {}", shown(&folder.join(module))));
         return None;
     }
     // A file is named from where the setting stands, and a module from where the program starts.

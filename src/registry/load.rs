@@ -14,6 +14,7 @@ use crate::batcher::BatchSizes;
 #[cfg(feature = "onnx")]
 use crate::onnx::{OnnxError, OnnxModel};
 use crate::opaque;
+use crate::quote::Quoted;
 use crate::runner::synthetic::Synthetic;
 use crate::runner::{Device, Runner, Signature};
 use crate::tensor::{Data, DataType, Tensor, Tensors};
@@ -265,7 +266,8 @@ pub(super) fn others(signature: &Signature, outputs: &Tensors, rows: usize) -> O
     if signature.agrees(outputs, rows) {
         return None;
     }
-    let shown = |name: &str, datatype: DataType, shape: &dyn Debug| format!("'{name}' {} {shape:?}", datatype.name());
+    let shown =
+        |name: &str, datatype: DataType, shape: &dyn Debug| format!("{} {} {shape:?}", Quoted(name), datatype.name());
     let given = outputs.iter().map(|(name, tensor)| shown(name, tensor.data().datatype(), &tensor.shape()));
     let told = signature.outputs.iter().map(|spec| shown(&spec.name, spec.datatype, &spec.wire_shape()));
     Some(format!(
@@ -305,8 +307,9 @@ pub(super) fn bears_padding(runner: &mut dyn Runner, example: &Tensors) -> Resul
         };
         if !same {
             return Err(format!(
-                "output '{name}' changes when rows are padded with zeros, so lengths = \"pad\" would answer wrongly; does the \
-                 model take a mask as an input? If not, use lengths = \"group\""
+                "output {} changes when rows are padded with zeros, so lengths = \"pad\" would answer wrongly; does the \
+                 model take a mask as an input? If not, use lengths = \"group\"",
+                Quoted(name)
             ));
         }
     }

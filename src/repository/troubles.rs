@@ -4,6 +4,10 @@ use super::folder::VersionFolder;
 use super::plan::Stamp;
 use super::room::Why;
 use super::{Inner, Shelf};
+use crate::quote::{on_lines, on_one_line};
+
+/// Most bytes of a reason: what a model's file says may be in it.
+const MOST_REASON: usize = 4096;
 
 /// A version that is not served though somebody may look for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,9 +57,10 @@ impl Inner {
             true => "",
             false => ", so what was served before is served on",
         };
-        tracing::error!(model = name, version, "cannot be loaded{goes_on}: {reason}");
+        tracing::error!(model = name, version, "cannot be loaded{goes_on}: {}", on_lines(reason));
         let path = at.map(|at| format!("{}/", at.path.display()));
-        path.map_or_else(|| without_path(reason), |path| reason.replace(&path, ""))
+        let reason = path.map_or_else(|| without_path(reason), |path| reason.replace(&path, ""));
+        on_one_line(&reason, MOST_REASON)
     }
 
     /// Takes down what is not served now.
@@ -63,7 +68,7 @@ impl Inner {
         let trouble = |name: &str, version: String, reason: &str| Trouble {
             name: name.to_owned(),
             version,
-            reason: reason.to_owned(),
+            reason: on_one_line(reason, MOST_REASON),
             is_unloaded: false,
         };
         // What others could make room for is no more broken than a model that was let go.

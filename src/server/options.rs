@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::access::{Access, Door};
 use super::tls::{Certificates, Tls};
+use crate::quote::shown;
 
 /// Every bound on connections, sizes and times, and who may ask. [`Default`] suits a server behind a load balancer as well as one alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +73,7 @@ impl Options {
     pub fn check_files(&self) -> Result<Option<String>, String> {
         if let Access::Tokens { file, .. } = &self.access {
             Door::of(&self.access).map_err(|error| {
-                let file = file.display();
+                let file = shown(file);
                 format!(
                     "tokens_file cannot be used: {error}; make {file} a file that this user can read, with lines such as: ci TOKEN \
                      inference"

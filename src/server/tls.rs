@@ -15,6 +15,7 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use super::socket::{Socket, Wire};
 use super::validity::Validity;
 use crate::metrics::HttpMetrics;
+use crate::quote::shown;
 
 /// The files that TLS needs, all in PEM. They are read again when they change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +72,7 @@ impl Certificates {
 
     /// What an operator has to hear of the certificates as they are at that time: that one has expired, or will soon.
     pub(super) fn warning(&self, now: SystemTime) -> Option<String> {
-        self.now().validity.warning(self.0.files.certificate.display(), now)
+        self.now().validity.warning(shown(&self.0.files.certificate), now)
     }
 
     /// Tells metrics how long the certificates hold.
@@ -111,7 +112,7 @@ impl Certificates {
                 Ok(read) => {
                     *self.0.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(read);
                     metrics.stale_certificate.set(0.0);
-                    tracing::info!("certificate read again from {}", self.0.files.certificate.display());
+                    tracing::info!("certificate read again from {}", shown(&self.0.files.certificate));
                     self.measure(metrics);
                     told = self.warn(None);
                 }
@@ -155,7 +156,7 @@ fn is_encrypted(file: &Path) -> bool {
 
 fn read(files: &Tls) -> io::Result<Read> {
     let wrong = |file: &Path, why: &dyn std::fmt::Display| {
-        io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", file.display()))
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", shown(file)))
     };
     let certificates = |file: &Path| {
         let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -189,7 +190,7 @@ fn read(files: &Tls) -> io::Result<Read> {
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
-            wrong(&files.key, &format_args!("it is not the key of {}", files.certificate.display()))
+            wrong(&files.key, &format_args!("it is not the key of {}", shown(&files.certificate)))
         }
         other => wrong(&files.certificate, &other),
     })?;

@@ -406,7 +406,7 @@ fn whatever_is_wrong_with_pools_is_told_at_once_with_its_place() {
         "uncork.toml:16: model[0].runners (model 'a') = 2: a model in a pool uses the pool's runners; set them in its \
          [[pool]], or leave 'pool' out",
         "uncork.toml:20: model[1].pool (model 'b') = \"cpus\": there is no such pool; define it with [[pool]] and \
-         name = \"cpus\"; did you mean 'cpu'?",
+         this name; did you mean 'cpu'?",
         "uncork.toml:24: model[2].weight (model 'c') = 2: counts only beside the other models of a pool",
         "uncork.toml:29: model[3].weight (model 'd') = 0: must be a whole number from 1 to 1000",
         "uncork.toml:33: model[4].pool (model 'e') = 7: must be a string",
@@ -416,6 +416,39 @@ fn whatever_is_wrong_with_pools_is_told_at_once_with_its_place() {
     assert_eq!(found.lines().count(), 11, "{found}");
     let one = problems("[pool]\nname = 'cpu'\n");
     assert_eq!(one, ["uncork.toml:1: pool: must be a list of tables, each written as [[pool]]"]);
+}
+
+#[test]
+fn what_a_setting_says_is_escaped_and_cut_in_whatever_is_wrong_with_it() {
+    for (text, variable) in
+        [("Q".repeat(800), "Q".repeat(800)), ("\\u001b[31m\\u202e\\nX".into(), "\u{1b}[31m\u{202e}\nX".into())]
+    {
+        let model = |key: &str| format!("[[model]]\nname = 'm'\npath = 'models/m.onnx'\n{key}\n");
+        for file in [
+            format!("[server]\nhttp = \"{text}\"\n"),
+            format!("[server]\n\"{text}\" = 1\n"),
+            format!("[server]\nmodels = \"{text}\"\n"),
+            format!("[server]\nlog_format = \"{text}\"\n"),
+            format!("[[pool]]\nname = \"{text}\"\n"),
+            format!("[[model]]\nname = \"{text}\"\npath = 'models/m.onnx'\n"),
+            format!("[[model]]\nname = 'm'\npath = \"{text}\"\n"),
+            format!("[[model]]\nname = 'm'\npython = \"{text}:A\"\n"),
+            format!("[[model]]\nname = 'm'\ncommand = [\"./{text}\"]\n"),
+            format!("[[model]]\nname = 'm'\nupstream = \"{text}\"\n"),
+            model(&format!("pool = \"{text}\"")),
+            model(&format!("device = \"{text}\"")),
+            model(&format!("labels = {{ \"{text}\" = \"{text}\" }}")),
+            model(&format!("shadow = \"{text}\"")),
+            model(&format!("dims = {{ \"{text}\" = \"{text}\" }}")),
+            format!("[[model]]\nname = 'm'\nsynthetic = {{ \"{text}\" = [\"{text}\"] }}\n"),
+        ] {
+            for told in problems_with(&file, &[("UNCORK_RUNNERS", &variable), (&format!("UNCORK_{variable}"), "1")]) {
+                let is_bare = |c: char| c.is_control() || c == '\u{202e}';
+                let longest = told.split(|c| c != 'Q').map(str::len).max();
+                assert!(!told.contains(is_bare) && longest <= Some(200), "{file}: {told:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -565,7 +598,7 @@ fn shapes_are_said_by_name_and_a_flag_outweighs_the_file() {
 fn what_a_file_says_controls_no_terminal() {
     let text = format!("{STAND_IN}pool = \"bo\\u001bth\"\ndims = {{ height =\r\n\t0 }}\n");
     let said = problems(&text).join("\n");
-    assert!(said.contains(r#"name = "bo\u{1b}th""#), "{said}");
+    assert!(said.contains(r#"pool (model 'a') = "bo\u{1b}th""#), "{said}");
     assert!(said.contains("{ height = 0 }"), "{said}");
     assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{said:?}");
 }
@@ -683,7 +716,7 @@ fn a_model_may_be_on_other_servers_of_one_protocol() {
         assert!(matches!(config.models[0].source, Source::Upstream(_)), "{upstream}");
     }
     for (upstream, why) in [
-        ("'h:8000'", "\"h:8000\" must begin with http:// or https://"),
+        ("'h:8000'", "'h:8000' must begin with http:// or https://"),
         ("[]", "must name a server"),
         ("'http://me:secret@h:8000'", "must not have a user or a password"),
         ("['http://a', 'http://b/v1/models/m']", "must name servers that speak one protocol"),

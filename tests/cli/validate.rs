@@ -51,6 +51,41 @@ fn what_a_server_would_refuse_at_once_is_an_error_and_nothing_is_called_ok() {
 }
 
 #[test]
+fn what_files_and_settings_say_forges_no_line_and_does_nothing_to_a_terminal() {
+    const HOSTILE: &str = "\u{1b}[31m\u{202e}\nX";
+    let folder = folder_with("");
+    // A node of another name, which is as long.
+    let mut model = fs::read(file("tests/models/unsupported.onnx")).unwrap();
+    let at: Vec<usize> = (0..model.len()).filter(|&at| model[at..].starts_with(b"odd_whiten")).collect();
+    at.into_iter().for_each(|at| model[at..at + HOSTILE.len()].copy_from_slice(HOSTILE.as_bytes()));
+    put(&folder, "m.onnx", model);
+    let toml = HOSTILE.escape_unicode().to_string().replace("\\u{", "\\U");
+    let toml: String = toml.split("\\U").skip(1).map(|code| format!("\\U{:0>8}", code.trim_end_matches('}'))).collect();
+    for (name, text) in [
+        ("model.toml", "[[model]]\nname = 'm'\npath = 'm.onnx'\n".to_owned()),
+        ("tokens.toml", format!("[server]\ntokens_file = \"{toml}\"\n{STAND_IN}")),
+        ("tls.toml", format!("[server]\ntls_certificate = \"{toml}\"\ntls_key = \"{toml}\"\n{STAND_IN}")),
+    ] {
+        put(&folder, name, text);
+    }
+    for arguments in [
+        &["validate", "m.onnx"][..],
+        &["serve", "--http", "127.0.0.1:0", "m.onnx"],
+        &["validate", "--config", "model.toml"],
+        &["validate", "--config", "tokens.toml"],
+        &["validate", "--config", "tls.toml"],
+        &["serve", "--http", "127.0.0.1:0", "--config", "tokens.toml"],
+        &["serve", "--http", "127.0.0.1:0", "--config", "tls.toml"],
+        &["validate", HOSTILE],
+    ] {
+        let (code, out, err) = output(uncork(folder.path(), arguments));
+        let told = format!("{out}{err}");
+        let is_bare = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(code == 3 && !told.contains(is_bare) && !told.contains("\nX"), "{arguments:?}: {told:?}");
+    }
+}
+
+#[test]
 fn a_certificate_that_has_expired_is_told_and_so_it_is_in_the_log_of_a_server() {
     let folder = folder_with(&format!("[server]\ntls_certificate = 'cert.pem'\ntls_key = 'key.pem'\n{STAND_IN}"));
     let write = |from: i32, until: i32| {

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use loadtest::Loadtest;
 pub use simulate::Simulate;
+use uncork_model::quote::printable;
 
 /// Exit code for a wrong command line or configuration, and where a connection or a model file fails.
 pub const USAGE: u8 = 3;
@@ -55,7 +56,7 @@ pub fn heard(code: ExitCode) -> ExitCode {
     }
 }
 
-/// Writes one line to stderr.
+/// Writes one line to stderr, or several. What they repeat of files and arguments does nothing to a terminal.
 pub fn complain(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", printable(line));
 }

@@ -1,11 +1,16 @@
-//! What a caller wrote, in a message: escaped, and cut where it is long. A message is then no longer than its sentence, and
-//! cannot forge a line of the log.
+//! What a caller, a model's file or a setting says, in a message: escaped, and cut where it is long. A message is then no longer than its
+//! sentence, cannot forge a line of the log, and does nothing to a terminal.
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::path::Path;
 
 /// Most characters of a caller's text that are repeated.
 const MOST_CHARS: usize = 40;
+/// The same of a path or of a name in a graph, in characters or bytes.
+const MOST_OF_A_PLACE: usize = 200;
+/// Most names of a list.
+const MOST_NAMES: usize = 16;
 /// Most dimensions of a caller's shape that are repeated.
 const MOST_DIMS: usize = 8;
 /// Most bytes that the log repeats of a text of several lines.
@@ -18,16 +23,40 @@ pub struct Quoted<'a>(pub &'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("'")?;
-        let mut chars = self.0.chars();
-        for c in chars.by_ref().take(MOST_CHARS) {
-            match c {
-                '"' | '\'' | '\\' => write!(f, "{c}")?,
-                c => write!(f, "{}", c.escape_debug())?,
-            }
-        }
-        f.write_str(if chars.next().is_some() { "…'" } else { "'" })
+        quote(f, self.0, MOST_CHARS)
     }
+}
+
+/// The same of what says where something is, a path or a name in a graph, of which the end may be what tells it from others: behind 200
+/// characters it is cut.
+#[derive(Debug, Clone, Copy)]
+pub struct QuotedPlace<'a>(pub &'a str);
+
+impl fmt::Display for QuotedPlace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        quote(f, self.0, MOST_OF_A_PLACE)
+    }
+}
+
+fn quote(f: &mut fmt::Formatter<'_>, text: &str, most: usize) -> fmt::Result {
+    f.write_str("'")?;
+    let mut chars = text.chars();
+    for c in chars.by_ref().take(most) {
+        match c {
+            '"' | '\'' | '\\' => write!(f, "{c}")?,
+            c => write!(f, "{}", c.escape_debug())?,
+        }
+    }
+    f.write_str(if chars.next().is_some() { "…'" } else { "'" })
+}
+
+/// Names, quoted and with commas between them: `'a', 'b'`. Behind 16 they are counted.
+pub fn listed<T: AsRef<str>>(names: &[T]) -> String {
+    let mut listed: Vec<String> = names.iter().take(MOST_NAMES).map(|name| Quoted(name.as_ref()).to_string()).collect();
+    if names.len() > MOST_NAMES {
+        listed.push(format!("and {} more", names.len() - MOST_NAMES));
+    }
+    listed.join(", ")
 }
 
 /// A shape: `[1, 64]`. Behind 8 dimensions it is cut, and their number is said.
@@ -74,6 +103,11 @@ pub fn of_parser(error: &impl fmt::Display) -> String {
     text
 }
 
+/// A path in a message, without quotation marks.
+pub fn shown(path: &Path) -> String {
+    on_one_line(&path.display().to_string(), MOST_OF_A_PLACE)
+}
+
 /// A message of ours within `bytes`, with no character that would end or hide its line, or turn it round.
 pub fn on_one_line(message: &str, bytes: usize) -> String {
     let mut line = String::with_capacity(message.len().min(bytes));
@@ -109,6 +143,11 @@ pub fn on_lines(message: &str) -> String {
     lines
 }
 
+/// A message for a terminal that may have several lines: no character of it does anything but end a line.
+pub fn printable(message: &str) -> String {
+    message.split('\n').map(|line| on_one_line(line, usize::MAX)).collect::<Vec<_>>().join("\n")
+}
+
 /// Whether a character is not seen and changes how what stands around it is: marks of direction, breaks, and signs of no width. Not
 /// those that scripts and pictures are joined by.
 fn is_hidden(c: char) -> bool {
@@ -139,6 +178,20 @@ mod tests {
         assert_eq!(Quoted("a\nINFO b\u{202e}").to_string(), "'a\\nINFO b\\u{202e}'");
         assert_eq!(Quoted(&"ä".repeat(40)).to_string(), format!("'{}'", "ä".repeat(40)));
         assert_eq!(Quoted(&"ä".repeat(41)).to_string(), format!("'{}…'", "ä".repeat(40)));
+    }
+
+    #[test]
+    fn a_place_is_cut_later_and_names_are_counted_where_they_are_many() {
+        let place = format!("/encoder/{}\u{1b}", "a".repeat(190));
+        assert_eq!(QuotedPlace(&place).to_string(), format!("'{}\\u{{1b}}'", place.trim_end_matches('\u{1b}')));
+        assert_eq!(QuotedPlace(&"ä".repeat(201)).to_string(), format!("'{}…'", "ä".repeat(200)));
+        assert_eq!(listed(&["a", "b\n"]), "'a', 'b\\n'");
+        assert!(listed(&["a"; 18]).ends_with("'a', and 2 more"));
+    }
+
+    #[test]
+    fn what_is_printed_of_several_lines_does_nothing_to_a_terminal() {
+        assert_eq!(printable("a\n\u{1b}[31mb\u{202e}\r\n\tc\n"), "a\n [31mb\\u{202e} \n c\n");
     }
 
     #[test]

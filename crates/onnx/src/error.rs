@@ -1,12 +1,22 @@
 //! Why an ONNX file cannot be served, in words that say what to change.
 
 use super::trial::Crossing;
+use uncork_model::quote::{Quoted, QuotedPlace, on_one_line};
 use uncork_model::runner::DeviceError;
 
 /// Why a model could not be loaded. Its text names the place in the graph and is fit for the operator of the server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(transparent)]
-pub struct OnnxError(#[from] Cause);
+#[error("{}", on_one_line(&.0.to_string(), MOST_BYTES))]
+pub struct OnnxError(Cause);
+
+/// Most bytes of a text: with the names in it that are repeated it is seldom longer than a tenth of this.
+const MOST_BYTES: usize = 16 * 1024;
+
+impl From<Cause> for OnnxError {
+    fn from(cause: Cause) -> OnnxError {
+        OnnxError(cause)
+    }
+}
 
 impl OnnxError {
     /// What kind of error it is: what a program can act on. The text is for people.
@@ -80,7 +90,7 @@ pub(crate) enum Cause {
     #[error("not a readable ONNX file: {0}")]
     Unreadable(String),
     /// The graph uses an operator that is not implemented.
-    #[error("operator '{operator}' (node '{node}') is not supported{others}; {}", instead(operator))]
+    #[error("{} is not supported{others}; {}", place(operator, node), instead(operator))]
     Operator {
         /// The operator, with its domain where that is not the standard one.
         operator: String,
@@ -90,7 +100,7 @@ pub(crate) enum Cause {
         others: String,
     },
     /// The operator is implemented, but not with these attributes, types or non-constant inputs.
-    #[error("operator '{operator}' (node '{node}') is not supported in this form: {reason}")]
+    #[error("{} is not supported in this form: {reason}", place(operator, node))]
     Form {
         /// The operator.
         operator: String,
@@ -106,7 +116,7 @@ pub(crate) enum Cause {
     #[error("the graph is broken: {0}")]
     Graph(String),
     /// A node failed when the model was tried on a few rows.
-    #[error("operator '{operator}' (node '{node}') fails on a trial batch: {reason}")]
+    #[error("{} fails on a trial batch: {reason}", place(operator, node))]
     Trial {
         /// The operator.
         operator: String,
@@ -117,8 +127,9 @@ pub(crate) enum Cause {
     },
     /// An input has no free leading dimension.
     #[error(
-        "input '{name}' {found}, so requests cannot be batched; export the model with a symbolic first dimension: \
-         torch.onnx.export(…, dynamic_axes={{'{name}': {{0: 'batch'}}}})"
+        "input {0} {found}, so requests cannot be batched; export the model with a symbolic first dimension: \
+         torch.onnx.export(…, dynamic_axes={{{0}: {{0: 'batch'}}}})",
+        Quoted(name)
     )]
     FixedBatch {
         /// The input.
@@ -128,9 +139,10 @@ pub(crate) enum Cause {
     },
     /// An output does not have one row for each input row.
     #[error(
-        "output '{name}' {found}, so answers cannot be told apart; the model must keep the batch as first dimension of \
+        "output {0} {found}, so answers cannot be told apart; the model must keep the batch as first dimension of \
          every output. Does it reshape to a fixed size or reduce over the batch? Export with a symbolic first dimension: \
-         torch.onnx.export(…, dynamic_axes={{…, '{name}': {{0: 'batch'}}}})"
+         torch.onnx.export(…, dynamic_axes={{…, {0}: {{0: 'batch'}}}})",
+        Quoted(name)
     )]
     NoBatchAxis {
         /// The output.
@@ -162,8 +174,8 @@ pub(crate) enum Cause {
     },
     /// An answer depends on what else is in the batch.
     #[error(
-        "output '{name}' of one row changes with the other rows of its batch, so requests cannot share a batch; {}",
-        mixed(crossing.as_ref())
+        "output {} of one row changes with the other rows of its batch, so requests cannot share a batch; {}",
+        Quoted(name), mixed(crossing.as_ref())
     )]
     MixedRows {
         /// The output.
@@ -176,6 +188,11 @@ pub(crate) enum Cause {
         "{0}; a request of several rows is answered as if each came alone, and batch_axes = \"none\" keeps it whole"
     )]
     Apart(Box<Cause>),
+}
+
+/// An operator and its node, in words.
+pub(crate) fn place(operator: &str, node: &str) -> String {
+    format!("operator {} (node {})", Quoted(operator), QuotedPlace(node))
 }
 
 /// Where rows meet, and what to do about it.
@@ -214,8 +231,9 @@ fn instead(operator: &str) -> String {
         }
         "ai.onnx.ml" => "docs/operators.md lists what can be served of classical models".into(),
         other => format!(
-            "it belongs to '{other}', which is no domain of ONNX: whoever exported the model has the library that knows \
-             it; write that layer with operators of ONNX"
+            "it belongs to {}, which is no domain of ONNX: whoever exported the model has the library that knows \
+             it; write that layer with operators of ONNX",
+            Quoted(other)
         ),
     }
 }

@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use super::proto::{HERE, KeyValue, TensorProto};
 use super::value::OpError;
 use super::{Cause, skeleton};
+use uncork_model::quote::{Quoted, QuotedPlace};
 
 /// Largest model file, without weights in other files: what a protobuf message can have.
 const MAX_FILE: u64 = 1 << 31;
@@ -75,7 +76,8 @@ impl Files {
         let location = location.ok_or_else(|| OpError::new("its data is in another file that is not named"))?;
         let Files::Beside { folder, .. } = self else {
             return Err(OpError(format!(
-                "its data is in another file, '{location}', and the model came without a folder"
+                "its data is in another file, {}, and the model came without a folder",
+                QuotedPlace(location)
             )));
         };
         let path = inside(folder, location)?;
@@ -88,19 +90,24 @@ impl Place {
     /// The place in a file that the entries name, if there are `length` bytes.
     fn within(file: Arc<File>, name: &str, entries: &[KeyValue], length: usize) -> Result<Place, OpError> {
         let number = |key: &str| {
-            let number =
-                |text: &str| text.parse::<u64>().map_err(|_| OpError(format!("its {key} '{text}' is no number")));
+            let number = |text: &str| {
+                text.parse::<u64>().map_err(|_| OpError(format!("its {key} {} is no number", Quoted(text))))
+            };
             entries.iter().find(|e| e.key == key).map(|e| number(&e.value)).transpose()
         };
         let offset = number("offset")?.unwrap_or(0);
         let size = file.metadata().map_err(|e| unreadable(name, &e))?.len();
         let declared = number("length")?.unwrap_or(size.saturating_sub(offset));
         if declared != length as u64 {
-            return Err(OpError(format!("its data in '{name}' has {declared} bytes, and its shape needs {length}")));
+            return Err(OpError(format!(
+                "its data in {} has {declared} bytes, and its shape needs {length}",
+                QuotedPlace(name)
+            )));
         }
         if offset.checked_add(declared).is_none_or(|end| end > size) {
             return Err(OpError(format!(
-                "its data ends behind the end of '{name}' ({size} bytes); is the file cut short?"
+                "its data ends behind the end of {} ({size} bytes); is the file cut short?",
+                QuotedPlace(name)
             )));
         }
         Ok(Place { file, name: name.to_owned(), offset })
@@ -131,12 +138,13 @@ fn read_at(mut file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()
 }
 
 fn unreadable(name: &str, error: &std::io::Error) -> OpError {
-    OpError(format!("its data in '{name}' cannot be read: {error}"))
+    OpError(format!("its data in {} cannot be read: {error}", QuotedPlace(name)))
 }
 
 /// The path of a regular file inside of `folder`, no part of which is a link.
 fn inside(folder: &Path, location: &str) -> Result<PathBuf, OpError> {
-    let refused = |why: &str| OpError(format!("its data is in '{location}', {why}; keep it in the model's folder"));
+    let refused =
+        |why: &str| OpError(format!("its data is in {}, {why}; keep it in the model's folder", QuotedPlace(location)));
     let mut path = folder.to_owned();
     for part in Path::new(location).components() {
         match part {

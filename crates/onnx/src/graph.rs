@@ -19,6 +19,7 @@ use super::proto::{GraphProto, NodeProto, TensorProto};
 use super::trial::{Crossing, crossings};
 use super::value::{OpError, Value};
 use super::{Cause, Item, OnnxError, apart, constants, expand, fuse, invariant, small, tensors, weights, widening};
+use uncork_model::quote::{Quoted, listed};
 use uncork_model::runner::RunnerError;
 use uncork_model::tensor::Tensor;
 
@@ -194,14 +195,16 @@ impl Graph {
             let value = |(tensor, declared): (Tensor, &Declared)| {
                 // What a sender can put right is told with its place.
                 let place = || Place { operator: "input".into(), node: declared.name.clone() };
-                let failure =
-                    |e: OpError| Failure { place: Some(place()), reason: format!("input '{}': {e}", declared.name) };
+                let failure = |e: OpError| Failure {
+                    place: Some(place()),
+                    reason: format!("input {}: {e}", Quoted(&declared.name)),
+                };
                 tensors::to_value(tensor, self.plan.device()).map_err(failure)
             };
             let values = inputs.into_iter().zip(&self.outline.inputs).map(value);
             let values = run(&self.plan, values.collect::<Result<_, Failure>>()?)?;
             let tensor = |(value, declared): (Value, &Declared)| {
-                tensors::to_tensor(value).map_err(|e| OpError(format!("output '{}': {e}", declared.name)))
+                tensors::to_tensor(value).map_err(|e| OpError(format!("output {}: {e}", Quoted(&declared.name))))
             };
             Ok(values.into_iter().zip(&self.outline.outputs).map(tensor).collect::<Result<_, _>>()?)
         })?
@@ -230,11 +233,11 @@ fn refuse_missing_operators(graph: &GraphProto) -> Result<(), Cause> {
     find_missing(graph, &mut missing);
     let Some(first) = missing.first() else { return Ok(()) };
     let operator = first.qualified();
-    let mut others: Vec<String> = missing.iter().map(|n| format!("'{}'", n.qualified())).collect();
+    let mut others: Vec<String> = missing.iter().map(|n| n.qualified()).collect();
     others.sort_unstable();
     others.dedup();
-    others.retain(|other| *other != format!("'{operator}'"));
-    let others = if others.is_empty() { String::new() } else { format!(", nor are {}", others.join(", ")) };
+    others.retain(|other| *other != operator);
+    let others = if others.is_empty() { String::new() } else { format!(", nor are {}", listed(&others)) };
     Err(Cause::Operator { operator, node: first.label().to_owned(), others })
 }
 

@@ -9,6 +9,7 @@ use prost::Message;
 
 use super::proto::{self, AttributeProto, FunctionProto, GraphProto, NodeProto};
 use super::{Cause, expand};
+use uncork_model::quote::{Quoted, QuotedPlace};
 
 /// Most nodes that functions may unfold to. Far more than any network has; functions that use each other twice would
 /// double with each step, and a small file would take all memory.
@@ -104,12 +105,16 @@ impl<'a> Inliner<'a> {
             return Err(unsupported(
                 function,
                 &format!(
-                    "is written for opset {version}, and the file for opset {opset}, in which '{operator}' is something else"
+                    "is written for opset {version}, and the file for opset {opset}, in which {} is something else",
+                    Quoted(operator)
                 ),
             ));
         }
         if node.input.len() > function.input.len() || node.output.len() > function.output.len() {
-            return Err(wrong(function, &format!("has fewer inputs or outputs than node '{}' gives it", node.label())));
+            return Err(wrong(
+                function,
+                &format!("has fewer inputs or outputs than node {} gives it", QuotedPlace(node.label())),
+            ));
         }
         self.uses += 1;
         self.nodes += function.node.iter().map(size).sum::<usize>();
@@ -151,11 +156,11 @@ impl<'a> Inliner<'a> {
 }
 
 fn unsupported(function: &FunctionProto, what: &str) -> Cause {
-    Cause::Unsupported(format!("its function '{}' {what}", function.name))
+    Cause::Unsupported(format!("its function {} {what}", Quoted(&function.name)))
 }
 
 fn wrong(function: &FunctionProto, what: &str) -> Cause {
-    Cause::Graph(format!("its function '{}' {what}", function.name))
+    Cause::Graph(format!("its function {} {what}", Quoted(&function.name)))
 }
 
 /// An operator among the nodes and their bodies that is not the same in both versions.

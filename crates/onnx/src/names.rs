@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::Cause;
 use super::proto::GraphProto;
+use uncork_model::quote::QuotedPlace;
 
 /// The names that a graph gives a meaning to.
 pub(super) fn own(graph: &GraphProto) -> impl Iterator<Item = &String> {
@@ -44,7 +45,7 @@ pub(super) fn refuse_double(graph: &GraphProto) -> Result<(), Cause> {
     let mut names = HashSet::new();
     let mut first = |name: &String| match name.is_empty() || names.insert(name.clone()) {
         true => Ok(()),
-        false => Err(Cause::Graph(format!("the name '{name}' is used twice"))),
+        false => Err(Cause::Graph(format!("the name {} is used twice", QuotedPlace(name)))),
     };
     for weight in &graph.initializer {
         weights.insert(&weight.name);

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::proto::{GraphProto, NodeProto};
 use super::{Cause, names};
+use uncork_model::quote::QuotedPlace;
 
 /// Sorts the nodes of a graph and of all bodies within, and refuses names that come twice: they would have no order. What
 /// nothing computes is left to whoever looks for it.
@@ -102,7 +103,8 @@ fn sorted(needs: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
 const NAMED: usize = 4;
 
 fn broken(graph: &GraphProto, circle: &[usize]) -> Cause {
-    let mut names: Vec<String> = circle.iter().take(NAMED).map(|&at| format!("'{}'", graph.node[at].label())).collect();
+    let mut names: Vec<String> =
+        circle.iter().take(NAMED).map(|&at| QuotedPlace(graph.node[at].label()).to_string()).collect();
     if circle.len() > NAMED {
         names.push(format!("{} more", circle.len() - NAMED));
     }

@@ -24,6 +24,7 @@ use super::small::Small;
 use super::tensors::datatype;
 use super::value::{OpError, Value};
 use super::{Cause, weights};
+use uncork_model::quote::{Quoted, QuotedPlace};
 
 /// A compiled graph. Holds the weights; running it changes nothing in it.
 pub(super) struct Plan {
@@ -234,7 +235,7 @@ impl From<Failure> for OpError {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Some(place) => write!(f, "operator '{}' (node '{}'): {}", place.operator, place.node, self.reason),
+            Some(place) => write!(f, "{place}: {}", self.reason),
             None => f.write_str(&self.reason),
         }
     }
@@ -353,7 +354,7 @@ impl<'a> Compiler<'a> {
             self.node(node)?;
         }
         let outputs = graph.output.into_iter().map(|output| {
-            let missing = || Cause::Graph(format!("nothing computes the output '{}'", output.name));
+            let missing = || Cause::Graph(format!("nothing computes the output {}", Quoted(&output.name)));
             self.lookup(&output.name)?.ok_or_else(missing)
         });
         let outputs = outputs.collect::<Result<Vec<Source>, Cause>>()?;
@@ -365,7 +366,7 @@ impl<'a> Compiler<'a> {
     fn name(&mut self, name: String, meaning: Meaning) -> Result<(), Cause> {
         match self.names.insert(name.clone(), meaning) {
             None => Ok(()),
-            Some(_) => Err(Cause::Graph(format!("the name '{name}' is used twice"))),
+            Some(_) => Err(Cause::Graph(format!("the name {} is used twice", QuotedPlace(&name)))),
         }
     }
 
@@ -403,7 +404,7 @@ impl<'a> Compiler<'a> {
         if let Meaning::Weight(weight) = meaning {
             let (elsewhere, known) = (weight.data_location != 0, readable(weight.data_type));
             let value = fenced(|| weights::value(weight, self.files, &self.device)).and_then(|v| v);
-            let value = value.map_err(|e| unread(format!("constant '{name}': {e}"), elsewhere, known))?;
+            let value = value.map_err(|e| unread(format!("constant {}: {e}", QuotedPlace(name)), elsewhere, known))?;
             self.held.set(self.held.get().saturating_add(value.byte_len()));
             *meaning = Meaning::Known(Source::Constant(value));
         }
@@ -440,7 +441,8 @@ impl<'a> Compiler<'a> {
             return Ok(Source::Absent);
         }
         self.lookup(name)?.ok_or_else(|| {
-            Cause::Graph(format!("nothing computes the value '{name}', which node '{}' reads", place.node))
+            let (value, node) = (QuotedPlace(name), QuotedPlace(&place.node));
+            Cause::Graph(format!("nothing computes the value {value}, which node {node} reads"))
         })
     }
 
@@ -471,7 +473,9 @@ impl<'a> Compiler<'a> {
         let mut build = Build::new(whole, attributes, sources, graphs, setting);
         let kernel = fenced(|| ops::compile(&mut build, operator)).and_then(|kernel| kernel);
         let kernel = kernel.and_then(|kernel| match build.attributes.unread() {
-            Some(name) => Err(OpError(format!("its attribute '{name}' is not known in opset {}", self.opset))),
+            Some(name) => {
+                Err(OpError(format!("its attribute {name} is not known in opset {}", self.opset, name = Quoted(name))))
+            }
             None => Ok(kernel),
         });
         let kernel = kernel.map_err(|e| form(&place, e.0))?;

@@ -9,6 +9,7 @@ use super::fence::fenced;
 use super::graph::Graph;
 use super::plan::Failure;
 use crate::seat::Seat;
+use uncork_model::quote::Quoted;
 use uncork_model::runner::{Rows, Runner, RunnerError, Signature, TensorSpec};
 use uncork_model::tensor::{DataType, Tensor, TensorError, Tensors};
 
@@ -125,10 +126,10 @@ impl Loaded {
             // A checked batch is in the model's order already; the search then ends at once.
             let found = given.iter_mut().find(|g| g.as_ref().is_some_and(|(name, _)| *name == spec.name));
             let Some((_, tensor)) = found.and_then(Option::take) else {
-                return Err(RunnerError::Failed(format!("input '{}' is missing", spec.name)));
+                return Err(RunnerError::Failed(format!("input {} is missing", Quoted(&spec.name))));
             };
             if tensor.data().datatype() != spec.datatype || tensor.shape().len() != spec.dims.len() + 1 {
-                return Err(RunnerError::Failed(format!("input '{}' has another type or rank", spec.name)));
+                return Err(RunnerError::Failed(format!("input {} has another type or rank", Quoted(&spec.name))));
             }
             rows = tensor.rows();
             values.push(spec.own_shape(tensor));

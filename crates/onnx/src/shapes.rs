@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Cause;
 use super::outline::{Declared, Dim, Outline};
+use uncork_model::quote::{Quoted, listed};
 use uncork_model::runner::{BatchAxes, Rows, Shapes};
 
 /// Gives free dimensions the lengths that are said. The error names those that there are.
@@ -11,7 +12,7 @@ pub(crate) fn fix(shapes: &Shapes, outline: &mut Outline) -> Result<(), Cause> {
     let names = free_names(outline);
     if let Some(unknown) = shapes.dims.keys().find(|name| !names.contains(name)) {
         let known = free_dimensions(outline);
-        return Err(Cause::Shapes(format!("no free dimension is called '{unknown}'; {known}")));
+        return Err(Cause::Shapes(format!("no free dimension is called {}; {known}", Quoted(unknown))));
     }
     if let BatchAxes::Named(axes) = &shapes.batch_axes {
         check_axes(axes, outline)?;
@@ -32,15 +33,18 @@ pub(crate) fn fix(shapes: &Shapes, outline: &mut Outline) -> Result<(), Cause> {
 fn check_axes(axes: &BTreeMap<String, Rows>, outline: &Outline) -> Result<(), Cause> {
     for (name, rows) in axes {
         let Some(input) = outline.inputs.iter().find(|input| input.name == *name) else {
-            let known: Vec<String> = outline.inputs.iter().map(|input| format!("'{}'", input.name)).collect();
-            let known = known.join(", ");
-            return Err(Cause::Shapes(format!("batch_axes: no input is called '{name}'; there are {known}")));
+            let names: Vec<String> = outline.inputs.iter().map(|input| input.name.clone()).collect();
+            let known = listed(&names);
+            return Err(Cause::Shapes(format!("batch_axes: no input is called {}; there are {known}", Quoted(name))));
         };
         let rank = input.dims.as_ref().map_or(0, Vec::len);
         if let Rows::Axis(axis) = rows
             && *axis >= rank
         {
-            return Err(Cause::Shapes(format!("batch_axes: input '{name}' has {rank} axes, and no axis {axis}")));
+            return Err(Cause::Shapes(format!(
+                "batch_axes: input {} has {rank} axes, and no axis {axis}",
+                Quoted(name)
+            )));
         }
     }
     Ok(())
@@ -82,12 +86,8 @@ pub(super) fn free_dimensions(outline: &Outline) -> String {
             }
         }
     }
-    listed(&names)
-}
-
-fn listed(names: &[String]) -> String {
-    match names {
+    match &names[..] {
         [] => "the model has none".into(),
-        names => format!("the model's are {}", names.iter().map(|n| format!("'{n}'")).collect::<Vec<_>>().join(", ")),
+        names => format!("the model's are {}", listed(names)),
     }
 }

@@ -8,6 +8,7 @@ use half::f16;
 
 use super::Cause;
 use super::proto::{GraphProto, NodeProto, ValueInfo};
+use uncork_model::quote::{Quoted, QuotedPlace};
 
 /// One of these types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,15 +124,17 @@ fn check(graph: &GraphProto, small: &HashMap<&str, ()>) -> Result<(), Cause> {
         // Of a cast the type of the second argument would be seen.
         if !READERS.contains(&node.op_type.as_str()) {
             return Err(Cause::Unsupported(format!(
-                "operator '{}' (node '{}') reads a tensor of a type of eight bits or fewer, which only {} may",
-                node.qualified(),
-                node.label(),
+                "operator {} (node {}) reads a tensor of a type of eight bits or fewer, which only {} may",
+                Quoted(&node.qualified()),
+                QuotedPlace(node.label()),
                 READERS.join(", ")
             )));
         }
     }
     match graph.output.iter().find(|output| small.contains_key(output.name.as_str())) {
-        Some(output) => Err(Cause::Unsupported(format!("output '{}' is of a type that cannot be served", output.name))),
+        Some(output) => {
+            Err(Cause::Unsupported(format!("output {} is of a type that cannot be served", Quoted(&output.name))))
+        }
         None => graph.node.iter().flat_map(NodeProto::bodies).try_for_each(|body| check(body, small)),
     }
 }

@@ -376,6 +376,36 @@ fn a_node_without_its_inputs_is_refused_by_name() {
 }
 
 #[test]
+fn what_a_file_says_is_escaped_and_cut_in_whatever_is_wrong_with_it() {
+    let author = || Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    for text in ["Q".repeat(900), "\u{1b}[31m\u{202e}\u{9b}2J\n2026-11-27 INFO forged".to_owned()] {
+        let files = [
+            author().node(&text, &["x"], &["y"], &[]),
+            author().node("Relu", &["x"], &["y"], &[]).of(&text),
+            author().node("Whiten", &["x"], &["y"], &[]).of(&text).node("Bottle", &["x"], &[&text], &[]).of(&text),
+            author().node("Relu", &[&text], &["y"], &[]),
+            author().node("Whiten", &["x"], &[&text], &[]).node("Relu", &[&text], &["y"], &[]),
+            author().node("Relu", &["x"], &[&text], &[]).node("Relu", &["x"], &[&text], &[]),
+            author().node("Relu", &["x"], &["y"], &[(&text, Int(1))]),
+            author().node("Pad", &["x"], &["y"], &[("mode", Text(&text))]),
+            author().node("Einsum", &["x"], &["y"], &[("equation", Text(&text))]),
+            author().node("Sigmoid", &[], &[&text], &[]).node("Mul", &["x", &text], &["y"], &[]),
+            author().external(&text).node("Add", &["x", &text], &["y"], &[]),
+            Author::new(17).input("x", &[FREE, 2]).output(&text, &[FREE, 2]),
+            Author::new(17).input(&text, &[3, 2]).output("y", &[3, 2]).node("Relu", &[&text], &["y"], &[]),
+            author().floats("w", &[5, 7], &[0.0; 35]).node("MatMul", &["x", "w"], &[&text], &[]),
+        ];
+        let told: Vec<_> = files.into_iter().filter_map(|file| OnnxModel::load(&file.finish()).err()).collect();
+        assert!(told.len() > 10, "{told:?}");
+        for told in told.iter().map(ToString::to_string) {
+            let is_bare = |c: char| c.is_control() || c == '\u{202e}';
+            let longest = told.split(|c| c != 'Q').map(str::len).max();
+            assert!(!told.contains(is_bare) && longest <= Some(200), "{told:?}");
+        }
+    }
+}
+
+#[test]
 fn constants_that_bodies_compute_are_bounded_together() {
     // Each branch has less than the bound, and all have more.
     let branch = || {

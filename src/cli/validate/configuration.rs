@@ -7,6 +7,7 @@ use uncork_commands::layout::plural;
 use uncork_commands::{USAGE, complain, say};
 
 use crate::config::{self, Config, Flags};
+use crate::quote::{Quoted, QuotedPlace, printable, shown};
 use crate::registry::{Device, ModelSpec, Source};
 use crate::repository::{Folder, Found, FoundModel};
 use crate::telemetry::Settings;
@@ -40,8 +41,8 @@ pub(super) fn check(path: Option<&Path>) -> ExitCode {
         problems.iter().for_each(|problem| complain(problem));
         return ExitCode::from(USAGE);
     }
-    say(&format!("{}: ok", file.display()));
-    lines.iter().for_each(|line| say(line));
+    say(&format!("{}: ok", shown(&file)));
+    lines.iter().for_each(|line| say(&printable(line)));
     ExitCode::SUCCESS
 }
 
@@ -122,8 +123,9 @@ fn model_problems(spec: &ModelSpec) -> Vec<String> {
         Ok(survey) => survey,
         Err(error) => return vec![error.to_string()],
     };
-    let missing =
-        survey.missing().map(|used| format!("operator '{}' (node '{}') is not supported", used.name, used.node));
+    let missing = survey
+        .missing()
+        .map(|used| format!("operator {} (node {}) is not supported", Quoted(&used.name), QuotedPlace(&used.node)));
     let mut free = Vec::new();
     for input in &survey.inputs {
         for (axis, dim) in input.dims.iter().flatten().enumerate() {
@@ -135,7 +137,11 @@ fn model_problems(spec: &ModelSpec) -> Vec<String> {
     }
     let unknown = dims.into_iter().filter(|name| !free.contains(name));
     let unknown = unknown.map(|name| {
-        format!("no free dimension is called '{name}': uncork validate {} names those that there are", path.display())
+        format!(
+            "no free dimension is called {}: uncork validate {} names those that there are",
+            Quoted(name),
+            path.display()
+        )
     });
     missing.chain(unknown).collect()
 }

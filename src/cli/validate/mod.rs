@@ -16,6 +16,7 @@ use self::model::Findings;
 use super::profile;
 use crate::config::Flags;
 use crate::opaque;
+use crate::quote::{Quoted, printable};
 use crate::registry::{self, ModelSpec, Source};
 use crate::runner::TensorSpec;
 
@@ -116,7 +117,11 @@ impl Validate {
     #[cfg(feature = "onnx")]
     fn findings(&self, path: &Path, spec: &ModelSpec) -> Result<ExitCode, String> {
         let findings = Findings::of(path, spec, self.budget);
-        say(&if self.json { format!("{:#}", findings.json()) } else { findings.text(plot::terminal_width()) });
+        say(&if self.json {
+            format!("{:#}", findings.json())
+        } else {
+            printable(&findings.text(plot::terminal_width()))
+        });
         Ok(if findings.good() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
     }
 
@@ -133,7 +138,7 @@ fn of_worker(spec: &ModelSpec) -> Result<ExitCode, String> {
     let loaded = registry::load(spec).map_err(failed)?;
     let row = loaded.try_out(spec).map_err(failed)?;
     say(&format!("{}: can be served", spec.name));
-    let tensor = |spec: &TensorSpec| format!("'{}' {} {:?}", spec.name, spec.datatype.name(), spec.wire_shape());
+    let tensor = |spec: &TensorSpec| format!("{} {} {:?}", Quoted(&spec.name), spec.datatype.name(), spec.wire_shape());
     let list = |specs: &[TensorSpec]| specs.iter().map(tensor).collect::<Vec<_>>().join(", ");
     if opaque::is_opaque(&loaded.signature) {
         say(&format!("  any body, at /models/{}", spec.name));

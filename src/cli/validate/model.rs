@@ -12,11 +12,15 @@ use crate::cli::profile::inputs::Inputs;
 use crate::cli::profile::measure;
 use crate::cli::profile::report::{digits, rate};
 use crate::onnx::{Described, Survey, Used};
+use crate::quote::{QuotedPlace, on_one_line, shown};
 use crate::registry::{self, Loaded, ModelSpec, Source};
 use crate::runner::{Rows, TensorSpec};
 
 /// Kinds of operators that are named; the rest are counted.
 const NAMED: usize = 12;
+
+/// Most bytes of a name that are told.
+const MOST_NAME: usize = 40;
 
 /// What was found out.
 pub(super) struct Findings {
@@ -64,7 +68,7 @@ impl Findings {
             _ => String::new(),
         };
         let served = served.map_err(|reason| reason.strip_prefix(&named).unwrap_or(&reason).to_owned());
-        Findings { file: path.display().to_string(), survey, served }
+        Findings { file: shown(path), survey, served }
     }
 
     /// Whether it can be served.
@@ -262,19 +266,24 @@ impl Speed {
     }
 }
 
+/// A name that the file gives, as it goes into a line.
+fn cut(name: &str) -> String {
+    on_one_line(name, MOST_NAME)
+}
+
 /// `by pytorch 2.4.0 for opset 17, com.microsoft 1`
 fn written(survey: &Survey) -> String {
-    let by = if survey.producer.is_empty() { String::new() } else { format!("by {} ", survey.producer) };
+    let by = if survey.producer.is_empty() { String::new() } else { format!("by {} ", cut(&survey.producer)) };
     // Optimisers declare every domain that they know.
     let used = |domain: &str| survey.operators.iter().any(|used| used.name.starts_with(&format!("{domain}::")));
     let domains = survey.domains.iter().filter(|(domain, _)| used(domain));
-    let domains: String = domains.map(|(domain, version)| format!(", {domain} {version}")).collect();
+    let domains: String = domains.map(|(domain, version)| format!(", {} {version}", cut(domain))).collect();
     format!("{by}for opset {}{domains}", survey.opset)
 }
 
 /// `122 nodes of 9 kinds: Conv 53, Relu 49, …`
 fn operators(survey: &Survey) -> String {
-    let named = survey.operators.iter().take(NAMED).map(|used| format!("{} {}", used.name, used.count));
+    let named = survey.operators.iter().take(NAMED).map(|used| format!("{} {}", cut(&used.name), used.count));
     let named: Vec<String> = named.collect();
     let more = survey.operators.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
@@ -289,8 +298,8 @@ fn operators(survey: &Survey) -> String {
 /// `com.example::Whiten (2 nodes, the first of them 'white')`
 fn missing(used: &Used) -> String {
     match used.count {
-        1 => format!("{} (node '{}')", used.name, used.node),
-        count => format!("{} ({count} nodes, the first of them '{}')", used.name, used.node),
+        1 => format!("{} (node {})", cut(&used.name), QuotedPlace(&used.node)),
+        count => format!("{} ({count} nodes, the first of them {})", cut(&used.name), QuotedPlace(&used.node)),
     }
 }
 
@@ -300,7 +309,7 @@ fn tensor(spec: &TensorSpec) -> String {
     if let Rows::Axis(axis) = spec.rows {
         dims.insert(axis.min(dims.len()), "n".to_owned());
     }
-    format!("{} {} [{}]", spec.name, spec.datatype.name(), dims.join(", "))
+    format!("{} {} [{}]", cut(&spec.name), spec.datatype.name(), dims.join(", "))
 }
 
 /// `x FP32 [batch, 3, 224]`, as the file has it.
@@ -311,13 +320,13 @@ fn declared(tensor: &Described) -> String {
             let dims = dims.iter().map(|dim| match dim {
                 Ok(length) => length.to_string(),
                 Err(name) if name.is_empty() => "?".to_owned(),
-                Err(name) => name.clone(),
+                Err(name) => cut(name),
             });
             format!("[{}]", dims.collect::<Vec<_>>().join(", "))
         }
         None => "of no declared shape".to_owned(),
     };
-    format!("{} {kind} {dims}, as declared", tensor.name)
+    format!("{} {kind} {dims}, as declared", cut(&tensor.name))
 }
 
 fn declared_json(tensor: &Described) -> Value {

@@ -28,7 +28,7 @@ use metrics::Gauge;
 
 use super::listener::Address;
 use super::status::Refusal;
-use crate::quote::Quoted;
+use crate::quote::{Quoted, shown};
 use crate::registry::Caller;
 use rate::Rates;
 use tokens::{Token, Tokens};
@@ -294,7 +294,7 @@ impl Held {
             Ok(tokens) => {
                 *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
                 is_stale.set(0.0);
-                tracing::info!("tokens read again from {}", self.file.display());
+                tracing::info!("tokens read again from {}", shown(&self.file));
             }
             Err(error) => {
                 is_stale.set(1.0);

@@ -10,6 +10,7 @@ use std::path::Path;
 use subtle::ConstantTimeEq;
 
 use super::Right;
+use crate::quote::shown;
 use crate::registry::{Caller, Priority};
 
 /// Fewest characters of a token: 16 random ones of 64 kinds are 96 bits.
@@ -73,14 +74,14 @@ impl Tokens {
     /// Reads the file. The error names the line and never the token.
     pub(super) fn read(path: &Path) -> io::Result<Tokens> {
         let text = Tokens::text(path)?;
-        Tokens::parse(&text).map_err(|(line, message)| invalid(format!("{}:{line}: {message}", path.display())))
+        Tokens::parse(&text).map_err(|(line, message)| invalid(format!("{}:{line}: {message}", shown(path))))
     }
 
     /// What is in the file.
     pub(super) fn text(path: &Path) -> io::Result<String> {
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", shown(path)));
         if fs::metadata(path).map_err(named)?.len() > LONGEST_FILE {
-            return Err(invalid(format!("{}: a file of tokens has at most {LONGEST_FILE} bytes", path.display())));
+            return Err(invalid(format!("{}: a file of tokens has at most {LONGEST_FILE} bytes", shown(path))));
         }
         fs::read_to_string(path).map_err(named)
     }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::quote::{Dims, Quoted};
+use crate::quote::{Dims, Quoted, listed};
 use crate::tensor::{DataType, Tensor, TensorError, Tensors, elements};
 
 /// Where a tensor's rows are, in the shape that the model and its callers know.
@@ -69,13 +69,13 @@ pub enum SignatureError {
         expected: String,
     },
     /// A tensor that the signature asks for is not there.
-    #[error("input '{0}' is missing")]
+    #[error("input {} is missing", Quoted(.0))]
     Missing(String),
     /// A name that comes twice.
-    #[error("input '{0}' is given twice")]
+    #[error("input {} is given twice", Quoted(.0))]
     Twice(String),
     /// Another element type.
-    #[error("input '{name}' is {found}; this model takes {expected}")]
+    #[error("input {} is {found}; this model takes {expected}", Quoted(name))]
     DataType {
         /// The tensor.
         name: String,
@@ -85,7 +85,7 @@ pub enum SignatureError {
         found: &'static str,
     },
     /// Another shape.
-    #[error("input '{name}' has shape {}; this model takes {expected}", Dims(found))]
+    #[error("input {} has shape {}; this model takes {expected}", Quoted(name), Dims(found))]
     Shape {
         /// The tensor.
         name: String,
@@ -95,7 +95,7 @@ pub enum SignatureError {
         found: Vec<usize>,
     },
     /// Another number of rows than the inputs before it.
-    #[error("input '{name}' has {found} rows where {expected} are expected")]
+    #[error("input {} has {found} rows where {expected} are expected", Quoted(name))]
     Rows {
         /// The tensor.
         name: String,
@@ -105,7 +105,7 @@ pub enum SignatureError {
         found: usize,
     },
     /// An integer that the model has no answer to.
-    #[error("input '{name}' holds {found}, which is out of range: this model takes {lowest} to {highest}")]
+    #[error("input {} holds {found}, which is out of range: this model takes {lowest} to {highest}", Quoted(name))]
     Value {
         /// The tensor.
         name: String,
@@ -118,7 +118,8 @@ pub enum SignatureError {
     },
     /// Lengths, beside one of 0, for which nothing would have to be sent and much to be computed.
     #[error(
-        "input '{name}' has shape {}, which holds nothing; its other lengths may come to {MOST_HOLLOW} at most",
+        "input {} has shape {}, which holds nothing; its other lengths may come to {MOST_HOLLOW} at most",
+        Quoted(name),
         Dims(found)
     )]
     Hollow {
@@ -209,8 +210,8 @@ impl Signature {
     pub fn admit(&self, inputs: &[Announced<'_>]) -> Result<usize, SignatureError> {
         for (i, Announced { name, .. }) in inputs.iter().enumerate() {
             if !self.inputs.iter().any(|spec| *spec.name == **name) {
-                let expected: Vec<_> = self.inputs.iter().map(|s| format!("'{}'", s.name)).collect();
-                return Err(SignatureError::Unknown { name: (*name).to_owned(), expected: expected.join(", ") });
+                let names: Vec<_> = self.inputs.iter().map(|spec| &*spec.name).collect();
+                return Err(SignatureError::Unknown { name: (*name).to_owned(), expected: listed(&names) });
             }
             if inputs[..i].iter().any(|earlier| earlier.name == *name) {
                 return Err(SignatureError::Twice((*name).to_owned()));

@@ -3,6 +3,7 @@
 use super::layers::scaled;
 use super::{Recipe, Sheet, float, int, ints};
 use crate::value::OpError;
+use uncork_model::quote::Quoted;
 
 pub(super) const RECIPES: &[Recipe] = &[
     Recipe::new("com.microsoft::FusedConv", |sheet| {
@@ -93,7 +94,7 @@ fn activate(sheet: &mut Sheet<'_>, y: String, i: usize) -> Result<(), OpError> {
         "LeakyRelu" | "Elu" | "ThresholdedRelu" | "Celu" => named(&["alpha"]),
         "HardSigmoid" => named(&["alpha", "beta"]),
         "Selu" => named(&["alpha", "gamma"]),
-        other => return Err(OpError(format!("activation='{other}'"))),
+        other => return Err(OpError(format!("activation={}", Quoted(other)))),
     };
     sheet.give(i, &name, &[&y], attributes);
     Ok(())

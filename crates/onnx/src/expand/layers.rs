@@ -3,6 +3,7 @@
 
 use super::{Recipe, Sheet, float, int, ints, text};
 use crate::value::OpError;
+use uncork_model::quote::Quoted;
 
 pub(super) const RECIPES: &[Recipe] = &[
     Recipe::new("com.microsoft::BiasAdd", |sheet| {
@@ -171,7 +172,7 @@ fn distances(sheet: &mut Sheet<'_>) -> Result<(), OpError> {
     let squared = match sheet.attributes.text("metric", "sqeuclidean")?.as_str() {
         "sqeuclidean" => true,
         "euclidean" => false,
-        other => return Err(OpError(format!("metric='{other}'"))),
+        other => return Err(OpError(format!("metric={}", Quoted(other)))),
     };
     let sums = |keep: i64| vec![ints("axes", &[1]), int("keepdims", keep)];
     let (left, right) = (sheet.value("ReduceSumSquare", &[a], sums(1)), sheet.value("ReduceSumSquare", &[b], sums(0)));

@@ -17,6 +17,7 @@ use super::names;
 use super::ops;
 use super::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 use super::value::OpError;
+use uncork_model::quote::Quoted;
 
 /// What the names of operators begin with that only recipes use: no file may.
 pub(super) const OWN: &str = "uncork::";
@@ -80,7 +81,7 @@ pub(super) fn expand(graph: &mut GraphProto, opset: i64) -> Result<(), Cause> {
         };
         let mut sheet = Sheet::new(&node, &weights, opset);
         let written = (recipe.write)(&mut sheet).and_then(|()| match sheet.attributes.unread() {
-            Some(attribute) => Err(OpError(format!("its attribute '{attribute}' is not known"))),
+            Some(attribute) => Err(OpError(format!("its attribute {} is not known", Quoted(attribute)))),
             None => Ok(sheet.made),
         });
         let made = written.map_err(|e| Cause::Form { operator: name, node: node.label().to_owned(), reason: e.0 })?;

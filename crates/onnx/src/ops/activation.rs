@@ -14,6 +14,7 @@ use crate::fast::rows::{log_softmax, softmax};
 use crate::fast::spread::spread;
 use crate::floats as local;
 use crate::value::{Backend as B, Handle, OpError, Value, axis, broadcast, elements};
+use uncork_model::quote::Quoted;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Celu", |build| {
@@ -35,7 +36,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Gelu", |build| match build.attributes.text("approximate", "none")?.as_str() {
         "none" => known(Activation::Gelu),
         "tanh" => known(Activation::GeluTanh),
-        other => Err(OpError(format!("approximate='{other}'; it is none or tanh"))),
+        other => Err(OpError(format!("approximate={}; it is none or tanh", Quoted(other)))),
     }),
     Operator::new("HardSigmoid", |build| {
         let (alpha, beta) = (build.attributes.float("alpha", 0.2)?, build.attributes.float("beta", 0.5)?);

@@ -10,13 +10,14 @@ use crate::fast::spread::{Pair, Side, spread};
 use crate::floats::{self, Strided};
 use crate::memory;
 use crate::value::{Backend as B, Handle, OpError, Value, broadcast, elements, lift};
+use uncork_model::quote::Quoted;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Add", |build| binary(ADD, build)),
     Operator::new("BitShift", |build| match build.attributes.text("direction", "")?.as_str() {
         "LEFT" => pairs(shifted_left),
         "RIGHT" => pairs(shifted_right),
-        other => Err(OpError(format!("direction='{other}'; it is LEFT or RIGHT"))),
+        other => Err(OpError(format!("direction={}; it is LEFT or RIGHT", Quoted(other)))),
     }),
     Operator::new("BitwiseAnd", |_| pairs(|a, b, device| host::zip_ints(a, b, device, |a, b| Ok(a & b)))),
     Operator::new("BitwiseOr", |_| pairs(|a, b, device| host::zip_ints(a, b, device, |a, b| Ok(a | b)))),

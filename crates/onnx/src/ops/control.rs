@@ -9,6 +9,7 @@ use super::{Args, Build, Kernel, Operator, Subgraph};
 use crate::outline::{Declared, Dim, Outline};
 use crate::tensors::dtype;
 use crate::value::{HostInts, OpError, Value, axis, elements};
+use uncork_model::quote::QuotedPlace;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::of_any("If", |build| {
@@ -151,7 +152,10 @@ impl<'a> Collected<'a> {
             (self.dims, self.dtype) = (dims, dtype);
         } else if dims != self.dims || dtype != self.dtype {
             let (name, first) = (&self.declared.name, &self.dims);
-            return Err(OpError(format!("'{name}' has the shape {first:?} in one iteration and {dims:?} in another")));
+            return Err(OpError(format!(
+                "{} has the shape {first:?} in one iteration and {dims:?} in another",
+                QuotedPlace(name)
+            )));
         }
         self.parts += 1;
         elements(&[&[self.parts], &self.dims[..]].concat())?;
@@ -164,7 +168,10 @@ impl<'a> Collected<'a> {
             self.dims = self.declared.dims.iter().flatten().map(fixed).collect();
             let element = self.declared.element;
             self.dtype = dtype(element.into()).ok_or_else(|| {
-                OpError(format!("no iteration was made, so the type of '{}' is not known", self.declared.name))
+                OpError(format!(
+                    "no iteration was made, so the type of {} is not known",
+                    QuotedPlace(&self.declared.name)
+                ))
             })?;
         }
         let block = elements(&self.dims)?;

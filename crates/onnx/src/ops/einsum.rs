@@ -7,10 +7,11 @@ use burn_dispatch::DispatchDevice;
 use super::arrange::{Walk, expanded, permuted, picked, strides, zeros};
 use super::{Kernel, Operator};
 use crate::value::{Backend as B, OpError, Value, elements};
+use uncork_model::quote::Quoted;
 
 pub(super) const OPERATORS: &[Operator] = &[Operator::new("Einsum", |build| {
     let equation = build.attributes.text("equation", "")?;
-    let equation = Equation::parse(&equation).ok_or_else(|| OpError(format!("the equation '{equation}'")))?;
+    let equation = Equation::parse(&equation).ok_or_else(|| OpError(format!("the equation {}", Quoted(&equation))))?;
     Ok(Kernel::one(move |mut args| {
         let device = args.device;
         equation.evaluate(args.all(), device)

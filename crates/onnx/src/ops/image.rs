@@ -10,6 +10,7 @@ use super::arrange::zeros;
 use super::linear::matmul;
 use super::{Build, Kernel, Operator};
 use crate::value::{Backend as B, HostInts, OpError, Value, elements};
+use uncork_model::quote::Quoted;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("AffineGrid", |build| {
@@ -100,13 +101,13 @@ impl Sampling {
             "nearest" => Interpolation::Nearest,
             "linear" | "bilinear" => Interpolation::Linear,
             "cubic" | "bicubic" => Interpolation::Cubic,
-            other => return Err(OpError(format!("mode='{other}'"))),
+            other => return Err(OpError(format!("mode={}", Quoted(other)))),
         };
         let beyond = match attributes.text("padding_mode", "zeros")?.as_str() {
             "zeros" => Beyond::Zeros,
             "border" => Beyond::Border,
             "reflection" => Beyond::Reflection,
-            other => return Err(OpError(format!("padding_mode='{other}'"))),
+            other => return Err(OpError(format!("padding_mode={}", Quoted(other)))),
         };
         Ok(Sampling { interpolation, beyond, corners: attributes.flag("align_corners", false)? })
     }
@@ -247,13 +248,13 @@ impl Regions {
         let maximum = match attributes.text("mode", "avg")?.as_str() {
             "avg" => false,
             "max" => true,
-            other => return Err(OpError(format!("mode='{other}'"))),
+            other => return Err(OpError(format!("mode={}", Quoted(other)))),
         };
         let default = if build.opset < 16 { "output_half_pixel" } else { "half_pixel" };
         let offset = match attributes.text("coordinate_transformation_mode", default)?.as_str() {
             "half_pixel" => 0.5,
             "output_half_pixel" => 0.0,
-            other => return Err(OpError(format!("coordinate_transformation_mode='{other}'"))),
+            other => return Err(OpError(format!("coordinate_transformation_mode={}", Quoted(other)))),
         };
         Ok(Regions {
             maximum,

@@ -7,6 +7,7 @@ use burn_dispatch::DispatchDevice;
 use super::along::{elements_of, value_of};
 use super::{Build, Kernel, Operator};
 use crate::value::{Backend as B, OpError, Value, integers};
+use uncork_model::quote::Quoted;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("NegativeLogLikelihoodLoss", |build| {
@@ -51,7 +52,7 @@ impl Loss {
             "none" => Reduction::None,
             "sum" => Reduction::Sum,
             "mean" => Reduction::Mean,
-            other => return Err(OpError(format!("reduction='{other}'"))),
+            other => return Err(OpError(format!("reduction={}", Quoted(other)))),
         };
         Ok(Loss { ignored, reduction })
     }

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::along::{elements_of, value_of};
 use super::{Args, Build, Kernel, Operator};
 use crate::value::{Backend as B, OpError, Value, elements, integers};
+use uncork_model::quote::Quoted;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("com.microsoft::CropAndResize", |build| {
@@ -16,7 +17,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let nearest = match attributes.text("mode", "bilinear")?.as_str() {
             "bilinear" => false,
             "nearest" => true,
-            other => return Err(OpError(format!("mode='{other}'; it is bilinear or nearest"))),
+            other => return Err(OpError(format!("mode={}; it is bilinear or nearest", Quoted(other)))),
         };
         Ok(Kernel::one(move |mut args| crops(&mut args, outside, nearest)))
     }),

@@ -54,6 +54,7 @@ mod window;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -67,6 +68,7 @@ use super::files::Files;
 use super::fuse::{Followed, Joined, Node};
 use super::plan::{Budget, Plan};
 use super::value::{Handle, HostInts, OpError, Value};
+use uncork_model::quote::{Quoted, QuotedPlace};
 
 /// An operator that can be run.
 pub(super) struct Operator {
@@ -194,6 +196,12 @@ pub(super) fn compile(build: &mut Build<'_>, operator: &Operator) -> Result<Kern
 pub(super) struct Place {
     pub(super) operator: String,
     pub(super) node: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "operator {} (node {})", Quoted(&self.operator), QuotedPlace(&self.node))
+    }
 }
 
 /// A closure that computes a node's outputs from its arguments.

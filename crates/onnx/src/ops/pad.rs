@@ -3,6 +3,7 @@
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn_backend::{Shape, Slice, TensorData};
 use burn_dispatch::DispatchDevice;
+use uncork_model::quote::Quoted;
 
 use super::arrange::{expanded, selected, zeros};
 use super::generate::lengths;
@@ -52,7 +53,7 @@ fn pad(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         "reflect" => Mode::Reflect,
         "edge" => Mode::Edge,
         "wrap" => Mode::Wrap,
-        other => return Err(OpError(format!("the mode '{other}'"))),
+        other => return Err(OpError(format!("the mode {}", Quoted(other)))),
     };
     let fixed = build.attributes.float("value", 0.0)?;
     let pads = build.ints("pads", 1)?;

@@ -5,6 +5,7 @@
 use burn_backend::ops::{ActivationOps, FloatTensorOps};
 use burn_backend::{BoolDType, BoolStore, DType, FloatDType, Shape, Slice, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
+use uncork_model::quote::Quoted;
 
 use super::quantize::by_row;
 use super::{Args, Build, Kernel, Operator, recurrent_fast};
@@ -85,7 +86,7 @@ impl Squash {
         betas: &mut impl Iterator<Item = f32>,
     ) -> Result<Squash, OpError> {
         let missing =
-            || OpError(format!("the function '{name}' lacks a parameter (activation_alpha, activation_beta)"));
+            || OpError(format!("the function {} lacks a parameter (activation_alpha, activation_beta)", Quoted(name)));
         let mut alpha = |default: Option<f32>| alphas.next().or(default).ok_or_else(missing);
         let mut beta = |default: Option<f32>| betas.next().or(default).ok_or_else(missing);
         Ok(match name.to_ascii_lowercase().as_str() {
@@ -100,7 +101,7 @@ impl Squash {
             "elu" => Squash::Elu(alpha(Some(1.0))?),
             "softsign" => Squash::Softsign,
             "softplus" => Squash::Softplus,
-            _ => return Err(OpError(format!("the function '{name}' is not known"))),
+            _ => return Err(OpError(format!("the function {} is not known", Quoted(name)))),
         })
     }
 
@@ -226,7 +227,7 @@ fn directions(build: &Build<'_>, cell: Cell, rounded: bool) -> Result<Vec<Direct
         "forward" => &[false],
         "reverse" => &[true],
         "bidirectional" => &[false, true],
-        other => return Err(OpError(format!("direction='{other}'"))),
+        other => return Err(OpError(format!("direction={}", Quoted(other)))),
     };
     let clip = attributes.float("clip", 0.0)?;
     let clip = (clip > 0.0).then_some(clip);

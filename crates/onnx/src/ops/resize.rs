@@ -3,6 +3,7 @@
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn_backend::{DType, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
+use uncork_model::quote::Quoted;
 
 use super::along::{Real, Taps, elements_of, value_of, weighted};
 use super::arrange::zeros;
@@ -113,13 +114,13 @@ impl Mode {
             "round_prefer_ceil" => Nearest::PreferCeil,
             "floor" => Nearest::Floor,
             "ceil" => Nearest::Ceil,
-            other => return Err(OpError(format!("nearest_mode='{other}'"))),
+            other => return Err(OpError(format!("nearest_mode={}", Quoted(other)))),
         };
         let kind = match attributes.text("mode", "nearest")?.as_str() {
             "nearest" => Kind::Nearest(nearest),
             "linear" | "bilinear" => Kind::Linear,
             "cubic" => Kind::Cubic(a),
-            other => return Err(OpError(format!("mode='{other}'"))),
+            other => return Err(OpError(format!("mode={}", Quoted(other)))),
         };
         let default = if old { "asymmetric" } else { "half_pixel" };
         let coordinates = match attributes.text("coordinate_transformation_mode", default)?.as_str() {
@@ -130,13 +131,13 @@ impl Mode {
             "align_corners" => Coordinates::AlignCorners,
             "asymmetric" => Coordinates::Asymmetric,
             "tf_crop_and_resize" => Coordinates::Crop,
-            other => return Err(OpError(format!("coordinate_transformation_mode='{other}'"))),
+            other => return Err(OpError(format!("coordinate_transformation_mode={}", Quoted(other)))),
         };
         let proportion = match attributes.text("keep_aspect_ratio_policy", "stretch")?.as_str() {
             "stretch" => Proportion::Stretch,
             "not_larger" => Proportion::NotLarger,
             "not_smaller" => Proportion::NotSmaller,
-            other => return Err(OpError(format!("keep_aspect_ratio_policy='{other}'"))),
+            other => return Err(OpError(format!("keep_aspect_ratio_policy={}", Quoted(other)))),
         };
         Ok(Mode {
             kind,

@@ -12,6 +12,7 @@ use super::generate::lengths;
 use super::select::{Cut, cut};
 use super::{Build, Kernel, Operator};
 use crate::value::{OpError, Value, axis, elements};
+use uncork_model::quote::Quoted;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Col2Im", col2im),
@@ -33,7 +34,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let circular = match build.attributes.text("mode", "linear")?.as_str() {
             "linear" => false,
             "circular" => true,
-            other => return Err(OpError(format!("the mode '{other}'"))),
+            other => return Err(OpError(format!("the mode {}", Quoted(other)))),
         };
         Ok(Kernel::one(move |mut args| {
             let (x, updates) = (args.take(0)?, args.take(1)?);
@@ -155,7 +156,7 @@ impl Reduction {
             "mul" => Reduction::Mul,
             "max" => Reduction::Max,
             "min" => Reduction::Min,
-            other => return Err(OpError(format!("the reduction '{other}'"))),
+            other => return Err(OpError(format!("the reduction {}", Quoted(other)))),
         })
     }
 

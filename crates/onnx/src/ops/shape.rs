@@ -9,6 +9,7 @@ use super::{Build, Ints, Kernel, Operator};
 use crate::texts::Texts;
 use crate::value::{HostInts, OpError, Value, axis, elements};
 use crate::weights;
+use uncork_model::quote::Quoted;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::of_any("Constant", constant),
@@ -204,7 +205,7 @@ fn rows_first(build: &Build<'_>) -> Result<bool, OpError> {
     match build.attributes.text("mode", "DCR")?.as_str() {
         "DCR" => Ok(true),
         "CRD" => Ok(false),
-        other => Err(OpError(format!("the mode '{other}'"))),
+        other => Err(OpError(format!("the mode {}", Quoted(other)))),
     }
 }
 

@@ -5,6 +5,7 @@
 use super::Build;
 use super::along::Taps;
 use crate::value::{OpError, elements};
+use uncork_model::quote::Quoted;
 
 /// Longest kernel, stride, dilation or padding. Far above any real model; a damaged number is refused, not allocated.
 const LONGEST: usize = 1 << 12;
@@ -57,7 +58,7 @@ impl Form {
             "VALID" => AutoPad::Valid,
             "SAME_UPPER" => AutoPad::SameUpper,
             "SAME_LOWER" => AutoPad::SameLower,
-            other => return Err(OpError(format!("auto_pad='{other}'"))),
+            other => return Err(OpError(format!("auto_pad={}", Quoted(other)))),
         };
         Ok(Form {
             kernel: list("kernel_shape")?,

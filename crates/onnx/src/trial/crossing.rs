@@ -38,14 +38,14 @@ pub(super) enum Meeting {
 
 impl fmt::Display for Crossing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { operator, node } = &self.place;
-        let does = match (self.how, &**operator) {
+        let Crossing { place, how } = self;
+        let does = match (how, &*place.operator) {
             (Meeting::Number, _) => "reads how many rows there are",
             (Meeting::Index, _) => "has an index that may point into another row",
             (_, "DynamicQuantizeLinear") => "scales all rows together (quantize_dynamic)",
             _ => "takes several rows together",
         };
-        write!(f, "operator '{operator}' (node '{node}') {does}")
+        write!(f, "{place} {does}")
     }
 }
 

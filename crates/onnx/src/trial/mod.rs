@@ -35,6 +35,7 @@ use super::plan::Failure;
 use super::shapes::free_dimensions;
 use super::tensors;
 use super::value::{OpError, elements};
+use uncork_model::quote::Quoted;
 use uncork_model::runner::{BatchAxes, Rows, Shapes, Signature, TensorSpec};
 use uncork_model::tensor::{DataType, Tensor};
 
@@ -141,7 +142,7 @@ fn unbatchable(inputs: &[Declared], said: &BatchAxes) -> Option<Cause> {
     });
     let is_open = |input: &Declared| input.dims.iter().flatten().filter(|dim| matches!(dim, Dim::Free(_))).count() > 1;
     if let Some((input, name)) = timed.filter(|_| !inputs.iter().any(is_open)) {
-        let found = format!("has '{name}' as its first dimension, which is no batch by its name");
+        let found = format!("has {} as its first dimension, which is no batch by its name", Quoted(name));
         return Some(Cause::FixedBatch { name: input.name.clone(), found });
     }
     let is_fixed = |input: &Declared| input.dims.iter().flatten().all(|dim| matches!(dim, Dim::Fixed(2..)));
@@ -388,14 +389,13 @@ impl Bench<'_> {
     fn doubt(&self, attempt: &Attempt, found: &Found) -> Option<Cause> {
         let (influence, by) = (&self.graph.influence, attempt.batched());
         if let Some(place) = influence.turn(by) {
-            let found =
-                format!("operator '{}' (node '{}') goes by the values of all rows at once", place.operator, place.node);
+            let found = format!("{place} goes by the values of all rows at once");
             return Some(Cause::Doubt { found, advice: "" });
         }
         let outputs = self.graph.outline.outputs.iter().zip(&influence.lengths);
         let unsteady = outputs.zip(&found.rows).find(|((_, lengths), _)| lengths.meets(by));
         unsteady.map(|((output, _), _)| Cause::Doubt {
-            found: format!("the values of all rows decide how long the output '{}' is", output.name),
+            found: format!("the values of all rows decide how long the output {} is", Quoted(&output.name)),
             advice: "",
         })
     }
@@ -403,7 +403,7 @@ impl Bench<'_> {
     /// Why rows change each other's answers where a node takes several of them together.
     fn joined(&self, attempt: &Attempt) -> Option<Cause> {
         let (output, crossing) = self.crossing(attempt)?;
-        let found = format!("{crossing} for the output '{output}'");
+        let found = format!("{crossing} for the output {}", Quoted(output));
         Some(Cause::Doubt { found, advice: crossing.advice() })
     }
 
@@ -516,7 +516,7 @@ impl Bench<'_> {
             let (found, name) = (tensor.data().datatype(), &declared.name);
             if let Some(want) = tensors::datatype(declared.element).filter(|want| *want != found) {
                 let (found, want) = (found.name(), want.name());
-                return Err(OpError(format!("output '{name}' is {found}, but declared as {want}")).into());
+                return Err(OpError(format!("output {} is {found}, but declared as {want}", Quoted(name))).into());
             }
         }
         Ok(outputs)
@@ -564,8 +564,8 @@ fn behind(shapes: &[Vec<usize>], rows: &[Rows]) -> Vec<Vec<usize>> {
 
 fn datatype(declared: &Declared) -> Result<DataType, Cause> {
     tensors::datatype(declared.element).ok_or_else(|| {
-        let (name, element) = (&declared.name, declared.element);
-        Cause::Graph(format!("input '{name}' has an element type ({element}) that cannot be served"))
+        let (name, element) = (Quoted(&declared.name), declared.element);
+        Cause::Graph(format!("input {name} has an element type ({element}) that cannot be served"))
     })
 }
 
@@ -577,14 +577,14 @@ fn spec(declared: &Declared, datatype: DataType, rows: Rows) -> Result<TensorSpe
     };
     let behind = dims.iter().enumerate().filter(|(axis, _)| rows != Rows::Axis(*axis)).map(|(_, dim)| match dim {
         Dim::Free(_) => Ok(None),
-        Dim::Fixed(n) => {
-            usize::try_from(*n).map(Some).map_err(|_| Cause::Graph(format!("input '{name}' has a dimension of {n}")))
-        }
+        Dim::Fixed(n) => usize::try_from(*n)
+            .map(Some)
+            .map_err(|_| Cause::Graph(format!("input {} has a dimension of {n}", Quoted(&name)))),
     });
     let dims: Vec<Option<usize>> = behind.collect::<Result<_, _>>()?;
     let fixed: Vec<usize> = dims.iter().flatten().copied().collect();
     if elements(&fixed).map_or(true, |n| n > MAX_ROW) {
-        return Err(Cause::Graph(format!("a row of input '{name}' has more than {MAX_ROW} elements")));
+        return Err(Cause::Graph(format!("a row of input {} has more than {MAX_ROW} elements", Quoted(&name))));
     }
     let range = declared.range.clone();
     Ok(TensorSpec { rows, range, ..TensorSpec::new(name, datatype, dims) })

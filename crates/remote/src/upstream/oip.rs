@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::quote::{Dims, Quoted};
 use crate::raw;
 use crate::runner::{RunnerError, Signature, TensorSpec};
 use crate::tensor::{Data, DataType, Tensor, Tensors, bf16_from_f64, f16_from_f64};
@@ -119,8 +120,9 @@ pub(super) fn decode(
     let mut found = Vec::new();
     for output in answer.outputs {
         let Output { name, datatype, shape, parameters, data } = output;
-        let wrong = |why: String| failed(format!("output '{name}': {why}"));
-        let datatype = DataType::from_name(&datatype).ok_or_else(|| wrong(format!("type {datatype} is not known")))?;
+        let wrong = |why: String| failed(format!("output {}: {why}", Quoted(&name)));
+        let datatype =
+            DataType::from_name(&datatype).ok_or_else(|| wrong(format!("type {} is not known", Quoted(&datatype))))?;
         let data = match (parameters.unwrap_or_default().binary_data_size, data) {
             (Some(size), _) => {
                 let (own, rest) = binary
@@ -137,7 +139,7 @@ pub(super) fn decode(
     }
     let pick = |spec: &TensorSpec| {
         let at = found.iter().position(|(name, _)| **name == *spec.name);
-        let at = at.ok_or_else(|| failed(format!("output '{}' is missing", spec.name)))?;
+        let at = at.ok_or_else(|| failed(format!("output {} is missing", Quoted(&spec.name))))?;
         Ok((spec.name.clone(), described(found.swap_remove(at).1, spec, rows)))
     };
     let outputs = signature.outputs.iter().map(pick).collect::<Result<_, _>>()?;
@@ -169,11 +171,13 @@ pub(super) fn signature(metadata: &Metadata) -> Result<Signature, String> {
 }
 
 fn spec(what: &str, Described { name, datatype, shape }: &Described) -> Result<TensorSpec, String> {
+    let shown = Quoted(name);
     let datatype = DataType::from_name(datatype)
-        .ok_or_else(|| format!("{what} '{name}' has type {datatype}, which is not known here"))?;
+        .ok_or_else(|| format!("{what} {shown} has type {}, which is not known here", Quoted(datatype)))?;
     let Some((-1, dims)) = shape.split_first() else {
         return Err(format!(
-            "{what} '{name}' has shape {shape:?}: only models whose first axis is free (-1), one index a row, can have batches"
+            "{what} {shown} has shape {}: only models whose first axis is free (-1), one index a row, can have batches",
+            Dims(shape)
         ));
     };
     let dims = dims.iter().map(|&dim| usize::try_from(dim).ok()).collect();
@@ -232,7 +236,7 @@ fn elements(json: &RawValue, datatype: DataType) -> Result<Data, String> {
     let value: Value = serde_json::from_str(json.get()).map_err(|error| error.to_string())?;
     let mut leaves = Vec::new();
     flatten(&value, &mut leaves);
-    let wrong = |leaf: &Value| format!("{} is no {}", crate::quote::Quoted(&leaf.to_string()), datatype.name());
+    let wrong = |leaf: &Value| format!("{} is no {}", Quoted(&leaf.to_string()), datatype.name());
     macro_rules! all {
         ($variant:ident, $read:expr) => {
             Data::$variant(leaves.iter().map(|leaf| $read(leaf).ok_or_else(|| wrong(leaf))).collect::<Result<_, _>>()?)

@@ -332,7 +332,7 @@ fn specs(announced: &[SpecMeta<'_>], which: &str) -> Result<Vec<TensorSpec>, Wor
     let specs: Vec<TensorSpec> = announced.iter().map(one).collect::<Result<_, _>>()?;
     let twice = specs.iter().enumerate().find(|(i, spec)| specs[..*i].iter().any(|other| other.name == spec.name));
     match twice {
-        Some((_, spec)) => Err(broken(format!("'{}' is there twice among its {which}", spec.name))),
+        Some((_, spec)) => Err(broken(format!("{} is there twice among its {which}", Quoted(&spec.name)))),
         None => Ok(specs),
     }
 }

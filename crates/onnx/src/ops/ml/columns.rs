@@ -6,6 +6,7 @@ use super::scores::{Rows, matrix};
 use crate::ops::arrange::{indices, picked};
 use crate::ops::{Args, Build, Kernel, Operator};
 use crate::value::{OpError, Value, elements, integers};
+use uncork_model::quote::Quoted;
 
 pub(in crate::ops) const OPERATORS: &[Operator] = &[
     Operator::moving("ai.onnx.ml::ArrayFeatureExtractor", |_| Ok(Kernel::one(|mut args| extracted(&mut args)))),
@@ -129,7 +130,7 @@ fn normalizer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         "MAX" => |row| row.iter().copied().fold(f32::MIN, f32::max),
         "L1" => |row| row.iter().map(|x| x.abs()).sum(),
         "L2" => |row| row.iter().map(|x| x * x).sum::<f32>().sqrt(),
-        other => return Err(OpError(format!("the norm '{other}'"))),
+        other => return Err(OpError(format!("the norm {}", Quoted(other)))),
     };
     Ok(Kernel::one(move |mut args| {
         let x = args.take(0)?;

@@ -11,6 +11,7 @@ use crate::ops::{Build, Kernel, Operator};
 use crate::texts::Texts;
 use crate::value::{OpError, Value, elements, integers};
 use crate::weights;
+use uncork_model::quote::Quoted;
 
 pub(in crate::ops) const OPERATORS: &[Operator] = &[
     Operator::of_any("ai.onnx.ml::CategoryMapper", |build| {
@@ -276,7 +277,7 @@ fn one_hot(build: &mut Build<'_>) -> Result<Kernel, OpError> {
 /// An element in words.
 fn said(key: &Key) -> String {
     match key {
-        Key::Text(text) => format!("the text '{}'", text.chars().take(40).collect::<String>()),
+        Key::Text(text) => format!("the text {}", Quoted(text)),
         Key::Int(number) => format!("the number {number}"),
         Key::Float(bits) => format!("the number {}", f64::from_bits(*bits)),
     }

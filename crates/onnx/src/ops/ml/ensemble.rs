@@ -9,6 +9,7 @@ use super::scores::row_shape;
 use crate::fast::forest::{Forest, Node, Number};
 use crate::floats::Floats;
 use crate::value::{OpError, Value};
+use uncork_model::quote::Quoted;
 
 /// Rows that a thread takes at a time.
 const PIECE: usize = 64;
@@ -29,7 +30,7 @@ impl Aggregate {
             "AVERAGE" => Ok(Aggregate::Average),
             "MIN" => Ok(Aggregate::Least),
             "MAX" => Ok(Aggregate::Greatest),
-            other => Err(OpError(format!("the aggregate function '{other}'"))),
+            other => Err(OpError(format!("the aggregate function {}", Quoted(other)))),
         }
     }
 

@@ -10,6 +10,7 @@ use burn_dispatch::DispatchDevice;
 use crate::ops::Build;
 use crate::texts::Texts;
 use crate::value::{OpError, Value};
+use uncork_model::quote::Quoted;
 
 /// The names of classes, in the order of their scores.
 pub(super) enum Labels {
@@ -112,7 +113,7 @@ impl Transform {
             "LOGISTIC" => Transform::Logistic,
             "SOFTMAX_ZERO" => Transform::SoftmaxZero,
             "PROBIT" => Transform::Probit,
-            other => return Err(OpError(format!("the transformation '{other}' of its scores"))),
+            other => return Err(OpError(format!("the transformation {} of its scores", Quoted(other)))),
         })
     }
 

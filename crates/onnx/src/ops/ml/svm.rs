@@ -4,6 +4,7 @@ use super::linear::product;
 use super::scores::{Class, Labels, Rows, Second, Transform, greatest, logistic, matrix};
 use crate::ops::{Build, Kernel, Operator};
 use crate::value::OpError;
+use uncork_model::quote::Quoted;
 
 pub(in crate::ops) const OPERATORS: &[Operator] = &[
     Operator::new("ai.onnx.ml::SVMClassifier", classifier),
@@ -33,7 +34,7 @@ impl Kind {
             "POLY" => Likeness::Poly,
             "RBF" => Likeness::Rbf,
             "SIGMOID" => Likeness::Sigmoid,
-            other => return Err(OpError(format!("the kernel '{other}'"))),
+            other => return Err(OpError(format!("the kernel {}", Quoted(other)))),
         };
         let params = build.attributes.floats("kernel_params")?.unwrap_or_default();
         let at = |i: usize| params.get(i).copied().unwrap_or(0.0);

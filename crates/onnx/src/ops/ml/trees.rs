@@ -11,6 +11,7 @@ use crate::fast::forest::{Mode, Node};
 use crate::ops::{Build, Kernel, Operator};
 use crate::value::{OpError, Value};
 use crate::weights;
+use uncork_model::quote::Quoted;
 
 pub(in crate::ops) const OPERATORS: &[Operator] = &[
     Operator::new("ai.onnx.ml::TreeEnsemble", tree_ensemble),
@@ -199,7 +200,7 @@ fn listed(build: &Build<'_>, kind: &str, targets: usize, aggregate: Aggregate) -
             "BRANCH_GT" => Mode::Above,
             "BRANCH_EQ" => Mode::Equal,
             "BRANCH_NEQ" => Mode::Differs,
-            other => return Err(OpError(format!("nodes of the mode '{other}'"))),
+            other => return Err(OpError(format!("nodes of the mode {}", Quoted(other)))),
         };
         let mut child = |id: i64| {
             let place = places.get(&(trees[at], id)).copied();

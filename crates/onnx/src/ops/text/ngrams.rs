@@ -9,6 +9,7 @@ use burn_backend::TensorData;
 use crate::ops::arrange::integers;
 use crate::ops::{Build, Kernel, Operator};
 use crate::value::{OpError, Value, elements};
+use uncork_model::quote::Quoted;
 
 pub(in crate::ops) const OPERATORS: &[Operator] = &[Operator::of_any("TfIdfVectorizer", vectorizer)];
 
@@ -52,7 +53,7 @@ fn vectorizer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         "TF" => Weighing::Frequency,
         "IDF" => Weighing::Presence,
         "TFIDF" => Weighing::Weighted,
-        other => return Err(OpError(format!("the mode '{other}'"))),
+        other => return Err(OpError(format!("the mode {}", Quoted(other)))),
     };
     let (shortest, longest) = (size("min_gram_length")?.max(1), size("max_gram_length")?);
     let columns = attributes.ints("ngram_indexes")?.unwrap_or_default();

@@ -8,11 +8,10 @@ use burn_dispatch::DispatchDevice;
 use crate::ops::host::{Narrow, for_float, for_int};
 use crate::texts::Texts;
 use crate::value::{OpError, Value};
+use uncork_model::quote::Quoted;
 
 /// Digits that a float is written with.
 const DIGITS: usize = 8;
-/// Most characters of a text that an error repeats.
-const QUOTED: usize = 40;
 
 /// The elements as texts; texts stay what they are.
 pub(in crate::ops) fn written(x: Value) -> Result<Texts, OpError> {
@@ -64,10 +63,7 @@ fn general(x: f64) -> String {
 /// The numbers that texts say.
 pub(in crate::ops) fn read(texts: Texts, to: DType, device: &DispatchDevice) -> Result<Value, OpError> {
     let (dims, texts) = texts.into_parts();
-    let wrong = |text: &str, what: &str| {
-        let quoted: String = text.chars().take(QUOTED).collect();
-        OpError(format!("the text '{quoted}' is not {what}"))
-    };
+    let wrong = |text: &str, what: &str| OpError(format!("the text {} is not {what}", Quoted(text)));
     let int = |text: &Arc<str>| integer(text).ok_or_else(|| wrong(text, "an integer"));
     let data = if to.is_float() {
         let float = |text: &Arc<str>| text.trim().parse::<f64>().map_err(|_| wrong(text, "a number"));

@@ -8,6 +8,7 @@ use regex_automata::nfa::thompson;
 use regex_automata::{Anchored, Input, MatchKind, meta};
 
 use crate::value::OpError;
+use uncork_model::quote::Quoted;
 
 /// Most bytes that a compiled expression may take.
 const MAX_SIZE: usize = 10 << 20;
@@ -21,7 +22,7 @@ pub(super) struct Pattern {
 
 impl Pattern {
     pub(super) fn new(expression: &str) -> Result<Pattern, OpError> {
-        let wrong = |reason: String| OpError(format!("the expression '{expression}' cannot be read: {reason}"));
+        let wrong = |reason: String| OpError(format!("the expression {} cannot be read: {reason}", Quoted(expression)));
         let own = translated(expression);
         let config = meta::Config::new().nfa_size_limit(Some(MAX_SIZE));
         let first = meta::Builder::new().configure(config).build(&own).map_err(|e| wrong(e.to_string()))?;

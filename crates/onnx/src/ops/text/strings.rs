@@ -10,6 +10,7 @@ use crate::ops::host::Walk;
 use crate::ops::{Build, Kernel, Operator};
 use crate::texts::Texts;
 use crate::value::{OpError, Value, broadcast};
+use uncork_model::quote::Quoted;
 
 pub(in crate::ops) const OPERATORS: &[Operator] = &[
     Operator::of_any("RegexFullMatch", |build| {
@@ -64,7 +65,7 @@ fn normalizer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         "NONE" => Case::Kept,
         "LOWER" => Case::Lower,
         "UPPER" => Case::Upper,
-        other => return Err(OpError(format!("the change of case '{other}'"))),
+        other => return Err(OpError(format!("the change of case {}", Quoted(other)))),
     };
     let exact = build.attributes.flag("is_case_sensitive", false)?;
     build.attributes.text("locale", "en_US")?;
