@@ -32,7 +32,7 @@ pub(super) enum Unserved {
     Untold,
     /// The model failed on it, and on it alone. For the operator.
     Failed(String),
-    /// Whoever runs the model is not there. For the operator.
+    /// Whoever runs the model is not there, or others have what it needs. For the operator.
     Absent(String),
 }
 
@@ -146,6 +146,7 @@ impl Course {
             Err(RunnerError::FailedRows(named)) => self.refused_by_name(running, named, Unserved::Failed),
             Err(RunnerError::Input(why)) => self.refused(running, Unserved::Input(why)),
             Err(RunnerError::Row(why)) => self.refused(running, Unserved::Failed(why)),
+            Err(RunnerError::Busy(why)) => self.refused(running, Unserved::Absent(why)),
             Err(RunnerError::Absent(why)) => {
                 self.tally.has_refused = true;
                 for place in running.places {

@@ -78,10 +78,11 @@ pub fn is_built(device: Device) -> bool {
 pub(crate) fn load(spec: &ModelSpec) -> Result<Loaded, String> {
     match &spec.source {
         #[cfg(feature = "onnx")]
-        Source::Embedded => onnx(OnnxModel::load_as(DIGITS, spec.device, &spec.shapes)),
+        Source::Embedded => onnx(OnnxModel::load_as(DIGITS, spec.device, &spec.shapes), spec.stuck_after),
         #[cfg(feature = "onnx")]
         Source::Onnx(path) => {
-            onnx(OnnxModel::open_as(path, spec.device, &spec.shapes)).map_err(|e| format!("{}: {e}", path.display()))
+            let model = OnnxModel::open_as(path, spec.device, &spec.shapes);
+            onnx(model, spec.stuck_after).map_err(|e| format!("{}: {e}", path.display()))
         }
         #[cfg(not(feature = "onnx"))]
         Source::Embedded | Source::Onnx(_) => Err(WITHOUT_ONNX.into()),
@@ -151,7 +152,7 @@ fn upstream(spec: &ModelSpec, settings: Settings) -> Result<Loaded, String> {
 }
 
 #[cfg(feature = "onnx")]
-fn onnx(model: Result<OnnxModel, OnnxError>) -> Result<Loaded, String> {
+fn onnx(model: Result<OnnxModel, OnnxError>, stuck_after: Duration) -> Result<Loaded, String> {
     let model = model.map_err(|e| e.to_string())?;
     Ok(Loaded {
         platform: "onnx_burn".into(),
@@ -162,7 +163,7 @@ fn onnx(model: Result<OnnxModel, OnnxError>) -> Result<Loaded, String> {
         example: model.example().clone(),
         rehearses: true,
         takes: Takes { held: model.constant_bytes(), of_row: model.row_bytes() },
-        build: Arc::new(move |threads| Ok(Box::new(model.runner(threads)))),
+        build: Arc::new(move |threads| Ok(Box::new(model.runner(threads).giving_up_after(stuck_after)))),
         away: None,
     })
 }

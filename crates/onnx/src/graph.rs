@@ -92,7 +92,7 @@ impl Graph {
         constants::lift(&mut graph);
         widening::widen(&mut graph);
         let nodes = fenced(|| fuse::fuse(&mut graph, rules)).map_err(|e| Cause::Graph(e.0))?;
-        let plan = Plan::compile(graph, &nodes, opset, device.as_dispatch().clone(), files)?;
+        let plan = Plan::compile(graph, &nodes, opset, device.as_dispatch().clone(), files, &influence.sizes)?;
         Ok(Graph { outline, influence, plan })
     }
 

@@ -4,7 +4,7 @@
 //! is done, a branch for some values. Where an input that has rows decides so, rows may change each other's answers
 //! without a trial ever showing it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::ops::Place;
 use super::proto::{GraphProto, NodeProto};
@@ -37,6 +37,23 @@ pub(super) struct Influence {
     pub(super) values: Vec<Inputs>,
     /// Inputs whose values decide which branch is taken or when a loop ends, and the first node where they do.
     pub(super) turns: Vec<(Inputs, Place)>,
+    /// Whose size values decide.
+    pub(super) sizes: Sizes,
+}
+
+/// The values of a graph and its bodies whose size values of inputs decide, by name. All that is computed in a loop is among them: what an
+/// iteration hands on may grow with each, whatever decides how many there are.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sizes {
+    names: HashSet<String>,
+    /// All of them, since not all was looked at.
+    all: bool,
+}
+
+impl Sizes {
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.all || self.names.contains(name)
+    }
 }
 
 impl Influence {
@@ -53,9 +70,10 @@ impl Influence {
             outputs.fill(Traits { values: Inputs(u64::MAX), shape: Inputs(u64::MAX) });
             let first = graph.node.iter().find(|node| node.op_type == "Loop").or(graph.node.first());
             first.into_iter().for_each(|node| walk.turn(node, Inputs(u64::MAX)));
+            walk.sizes.all = true;
         }
         let (values, lengths) = outputs.into_iter().map(|traits| (traits.values, traits.shape)).unzip();
-        Influence { lengths, values, turns: walk.turns }
+        Influence { lengths, values, turns: walk.turns, sizes: walk.sizes }
     }
 
     /// The first node at which values of `inputs` decide the way of a run.
@@ -98,7 +116,10 @@ const MOST_NODES: usize = 1 << 20;
 #[derive(Default)]
 struct Walk {
     turns: Vec<(Inputs, Place)>,
+    sizes: Sizes,
     nodes: usize,
+    /// In how many loops the graph is that is looked at.
+    loops: usize,
 }
 
 impl Walk {
@@ -109,6 +130,9 @@ impl Walk {
         for weight in &graph.initializer {
             scope.known.entry(weight.name.as_str()).or_default();
         }
+        if self.loops > 0 {
+            graph.input.iter().for_each(|input| self.size(&input.name));
+        }
         for node in &graph.node {
             self.nodes += 1;
             if self.nodes > MOST_NODES {
@@ -116,7 +140,11 @@ impl Walk {
             }
             let outputs = self.node(node, &scope);
             for (i, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-                scope.known.insert(name, outputs.get(i).or(outputs.last()).copied().unwrap_or_default());
+                let traits = outputs.get(i).or(outputs.last()).copied().unwrap_or_default();
+                if traits.shape != Inputs::default() || self.loops > 0 || is_loop(node) {
+                    self.size(name);
+                }
+                scope.known.insert(name, traits);
             }
         }
         graph.output.iter().map(|output| scope.look_up(&output.name)).collect()
@@ -139,12 +167,14 @@ impl Walk {
             // As many as an input says.
             "Reshape" | "Expand" | "Tile" | "Slice" | "Pad" | "Resize" | "Upsample" | "TopK" | "OneHot" | "Split"
             | "CenterCropPad" | "MaxUnpool" | "Col2Im" | "DFT" | "STFT" | "SequenceAt" | "SplitToSequence"
-            | "CropAndResize" => lasting(behind),
+            | "CropAndResize" | "AffineGrid" => lasting(behind),
             "If" => self.branch(node, scope, all),
             "Loop" => self.repeat(node, scope, &inputs),
             _ => {
+                self.loops += usize::from(is_loop(node));
                 let bodies = node.bodies();
                 let bodies: Vec<Traits> = bodies.flat_map(|body| self.body(body, &inputs, scope)).collect();
+                self.loops -= usize::from(is_loop(node));
                 vec![bodies.into_iter().fold(all, Traits::and)]
             }
         }
@@ -166,6 +196,7 @@ impl Walk {
         let at = |i: usize| inputs.get(i).copied().unwrap_or_default();
         let (count, mut condition) = (at(0), at(1));
         let mut carried: Vec<Traits> = inputs.get(2..).unwrap_or_default().to_vec();
+        self.loops += 1;
         // Each pass adds an input to some value, or is the last.
         let outputs = loop {
             self.nodes += carried.len();
@@ -180,6 +211,7 @@ impl Walk {
             }
         };
         let ends = count.values.and(condition.values);
+        self.loops -= 1;
         self.turn(node, ends);
         let decided = Traits { values: ends, shape: ends };
         let collected = outputs.into_iter().skip(1 + carried.len());
@@ -192,12 +224,24 @@ impl Walk {
         self.graph(body, &named.collect(), Some(scope))
     }
 
+    /// Values decide the size of what is called so, here or elsewhere.
+    fn size(&mut self, name: &str) {
+        if !self.sizes.names.contains(name) {
+            self.sizes.names.insert(name.to_owned());
+        }
+    }
+
     fn turn(&mut self, node: &NodeProto, by: Inputs) {
         let is_new = |(own, place): &(Inputs, Place)| own.and(by) != *own || place.node != node.label();
         if by != Inputs::default() && self.turns.iter().all(is_new) {
             self.turns.push((by, Place { operator: node.qualified(), node: node.label().to_owned() }));
         }
     }
+}
+
+/// Whether it runs its body more than once.
+fn is_loop(node: &NodeProto) -> bool {
+    node.op_type != "If" && node.bodies().next().is_some()
 }
 
 #[cfg(test)]

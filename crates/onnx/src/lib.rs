@@ -53,6 +53,7 @@ mod influence;
 mod inline;
 mod invariant;
 mod item;
+mod limits;
 mod memory;
 pub mod module;
 mod names;

@@ -18,6 +18,8 @@ use super::attributes::Attributes;
 use super::fence::fenced;
 use super::files::Files;
 use super::fuse::Node;
+use super::influence::Sizes;
+use super::limits;
 use super::ops::{self, Args, Build, Kernel, LaidOut, Place, Setting, Source, Subgraph};
 use super::proto::{GraphProto, NodeProto, TensorProto};
 use super::small::Small;
@@ -30,7 +32,8 @@ use uncork_model::quote::{Quoted, QuotedPlace};
 pub(super) struct Plan {
     device: DispatchDevice,
     pub(super) steps: Vec<Compiled>,
-    pub(super) slots: usize,
+    /// For each slot, whether values decide the size of what is in it.
+    pub(super) slots: Vec<bool>,
     /// Slots of the graph's inputs, in the model's order.
     pub(super) inputs: Vec<usize>,
     pub(super) outputs: Vec<Input>,
@@ -128,9 +131,10 @@ impl Plan {
         opset: i64,
         device: DispatchDevice,
         files: &Files,
+        sizes: &Sizes,
     ) -> Result<Plan, Cause> {
         let (folded, held) = (Cell::new(0), Cell::new(0));
-        let (plan, _) = Compiler::new(device, opset, files, &folded, &held, None).graph(graph, nodes)?;
+        let (plan, _) = Compiler::new(device, opset, files, sizes, &folded, &held, None).graph(graph, nodes)?;
         Ok(Plan { constants: held.get(), ..plan })
     }
 
@@ -181,23 +185,38 @@ impl Plan {
     /// Runs a body as part of the run of a whole graph, whose budget it shares.
     pub(super) fn run_within(&self, inputs: Vec<Value>, budget: &Budget) -> Result<Vec<Value>, Failure> {
         let mut slots: Vec<Option<Value>> = Vec::new();
-        slots.resize_with(self.slots, || None);
+        slots.resize_with(self.slots.len(), || None);
+        let around = limits::held();
+        let mut held = around;
         for (&slot, value) in self.inputs.iter().zip(inputs) {
+            held += if self.slots[slot] { value.byte_len() } else { 0 };
             slots[slot] = Some(value);
         }
         let mut scratch = Vec::new();
         for step in &self.steps {
-            let fail = |e: OpError| Failure { place: Some(step.place.clone()), reason: e.0 };
+            let fail = |e: OpError| {
+                limits::blame(&step.place.operator);
+                Failure { place: Some(step.place.clone()), reason: e.0 }
+            };
+            let counts = step.outputs.iter().flatten().any(|&slot| self.slots[slot]);
+            let limited = limits::step(counts).map_err(fail)?;
+            let freed = byte_len(step.inputs.iter().filter_map(|input| self.counted(input, &slots)));
             scratch.clear();
             let before = budget.most.as_ref().map(|most| (most, byte_len(slots.iter().flatten())));
             scratch.extend(step.inputs.iter().map(|input| fetch(input, &mut slots)));
             let args = Args::new(&mut scratch, &self.device, budget);
             let watch = budget.spent.as_ref().map(|spent| (spent, spent.borrow().len(), Instant::now()));
             let values = step.kernel.run(args).map_err(fail)?;
-            for (slot, value) in step.outputs.iter().zip(values) {
+            for (&slot, value) in step.outputs.iter().zip(values) {
                 if let Some(slot) = slot {
-                    slots[*slot] = Some(value);
+                    held += if self.slots[slot] { value.byte_len() } else { 0 };
+                    slots[slot] = Some(value);
                 }
+            }
+            drop(limited);
+            held -= freed;
+            if counts || freed > 0 {
+                limits::hold(held).map_err(fail)?;
             }
             if let Some((most, before)) = before {
                 let given = step.outputs.iter().flatten().filter_map(|&slot| slots[slot].as_ref());
@@ -213,9 +232,18 @@ impl Plan {
                 spent.borrow_mut().insert(at, Spent { operator, node, depth: 0, time, shapes });
             }
         }
+        limits::hold(around)?;
         // Compiling has checked that each output has a value; only a kernel that gives too few leaves one empty.
         let missing = || OpError::new("an output was never computed").into();
         self.outputs.iter().map(|output| fetch(output, &mut slots).ok_or_else(missing)).collect()
+    }
+
+    /// The value of an argument that is read for the last time, if values decide its size.
+    fn counted<'a>(&self, input: &Input, slots: &'a [Option<Value>]) -> Option<&'a Value> {
+        match input {
+            Input::Slot { index, last: true } if self.slots[*index] => slots[*index].as_ref(),
+            _ => None,
+        }
     }
 }
 
@@ -278,6 +306,7 @@ struct Compiler<'a> {
     opset: i64,
     /// Where weights are that are not in the model's own file.
     files: &'a Files,
+    sizes: &'a Sizes,
     /// The graph whose node this graph is a body of.
     around: Option<&'a Compiler<'a>>,
     names: HashMap<String, Meaning>,
@@ -285,7 +314,8 @@ struct Compiler<'a> {
     reads: HashMap<String, usize>,
     /// Names that this graph reads of those around it, each of which has become an input.
     captures: Vec<String>,
-    slots: usize,
+    /// As those of the plan.
+    slots: Vec<bool>,
     inputs: Vec<usize>,
     steps: Vec<Draft>,
     /// Bytes of constants that were computed from constants, those of bodies and of the graphs around among them.
@@ -305,6 +335,7 @@ impl<'a> Compiler<'a> {
         device: DispatchDevice,
         opset: i64,
         files: &'a Files,
+        sizes: &'a Sizes,
         folded: &'a Cell<usize>,
         held: &'a Cell<usize>,
         around: Option<&'a Compiler<'a>>,
@@ -313,11 +344,12 @@ impl<'a> Compiler<'a> {
             device,
             opset,
             files,
+            sizes,
             around,
             names: HashMap::new(),
             reads: HashMap::new(),
             captures: Vec::new(),
-            slots: 0,
+            slots: Vec::new(),
             inputs: Vec::new(),
             steps: Vec::new(),
             folded,
@@ -372,9 +404,9 @@ impl<'a> Compiler<'a> {
 
     /// A slot for a new name.
     fn define(&mut self, name: String) -> Result<usize, Cause> {
-        let slot = self.slots;
+        let slot = self.slots.len();
+        self.slots.push(self.sizes.contains(&name));
         self.name(name, Meaning::Known(Source::Slot(slot)))?;
-        self.slots += 1;
         Ok(slot)
     }
 
@@ -386,8 +418,9 @@ impl<'a> Compiler<'a> {
         let source = match self.around.and_then(|around| around.visible(name)) {
             None => return Ok(None),
             Some(Source::Slot(_)) => {
-                let slot = self.slots;
-                self.slots += 1;
+                // It counts where it was computed.
+                let slot = self.slots.len();
+                self.slots.push(false);
                 self.inputs.push(slot);
                 self.captures.push(name.to_owned());
                 Source::Slot(slot)
@@ -506,7 +539,8 @@ impl<'a> Compiler<'a> {
 
     /// Compiles a body of one of this graph's nodes.
     fn body(&self, body: &GraphProto) -> Result<(Plan, Vec<String>), Cause> {
-        let compiler = Compiler::new(self.device.clone(), self.opset, self.files, self.folded, self.held, Some(self));
+        let Compiler { device, opset, files, sizes, folded, held, .. } = self;
+        let compiler = Compiler::new(device.clone(), *opset, files, sizes, folded, held, Some(self));
         let mut body = body.clone();
         let nodes: Vec<Node> = std::mem::take(&mut body.node).into_iter().map(Node::plain).collect();
         compiler.graph(body, &nodes)
@@ -514,7 +548,7 @@ impl<'a> Compiler<'a> {
 
     /// Marks last uses, from the end: the first time that a slot is met going backwards is its last use.
     fn finish(self, outputs: Vec<Source>) -> Plan {
-        let mut read = vec![false; self.slots];
+        let mut read = vec![false; self.slots.len()];
         let mut resolve = |source: Source| match source {
             Source::Absent => Input::Absent,
             Source::Constant(value) => Input::Constant(value),

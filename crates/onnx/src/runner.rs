@@ -3,11 +3,11 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use super::Loaded;
 use super::fence::fenced;
-use super::graph::Graph;
-use super::plan::Failure;
+use super::limits;
 use crate::seat::Seat;
 use uncork_model::quote::Quoted;
 use uncork_model::runner::{Rows, Runner, RunnerError, Signature, TensorSpec};
@@ -20,11 +20,20 @@ pub struct OnnxRunner {
     seat: Seat,
     /// The thread that has run callers' rows.
     home: Option<ThreadId>,
+    /// How long a run may take.
+    most: Option<Duration>,
 }
 
 impl OnnxRunner {
     pub(super) fn new(model: Arc<Loaded>, threads: NonZeroUsize) -> OnnxRunner {
-        OnnxRunner { model, seat: Seat::new(threads), home: None }
+        OnnxRunner { model, seat: Seat::new(threads), home: None, most: None }
+    }
+
+    /// Ends a run at its next step once it has taken so long: nobody waits for it any more. Rehearsals are left to run.
+    #[must_use]
+    pub fn giving_up_after(mut self, most: Duration) -> OnnxRunner {
+        self.most = Some(most);
+        self
     }
 }
 
@@ -38,16 +47,17 @@ impl Runner for OnnxRunner {
             self.model.left.keep();
             self.home = Some(thread::current().id());
         }
-        self.on_seat(batch, Graph::compute)
+        let most = self.most;
+        self.on_seat(batch, Way::Served { most })
     }
 
     /// A model is warmed up by another thread than that which then serves it, and which finds the buffers.
     fn rehearse(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
         if self.is_at_home() {
-            return self.on_seat(batch, Graph::rehearse);
+            return self.on_seat(batch, Way::Rehearsed);
         }
         self.model.left.keep();
-        let outputs = self.on_seat(batch, Graph::rehearse);
+        let outputs = self.on_seat(batch, Way::Rehearsed);
         self.model.left.leave();
         outputs
     }
@@ -64,8 +74,17 @@ impl Runner for OnnxRunner {
     }
 }
 
-/// How a graph is run: on callers' rows, or on made up ones.
-type Compute = fn(&Graph, Vec<Tensor>) -> Result<Vec<Tensor>, Failure>;
+/// How a graph is run.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// On callers' rows, within limits.
+    Served {
+        /// How long that may take.
+        most: Option<Duration>,
+    },
+    /// On rows that were made up.
+    Rehearsed,
+}
 
 impl OnnxRunner {
     fn is_at_home(&self) -> bool {
@@ -73,9 +92,9 @@ impl OnnxRunner {
     }
 
     /// Runs a batch on the runner's own threads.
-    fn on_seat(&mut self, batch: Tensors, compute: Compute) -> Result<Tensors, RunnerError> {
+    fn on_seat(&mut self, batch: Tensors, way: Way) -> Result<Tensors, RunnerError> {
         let model = Arc::clone(&self.model);
-        self.seat.run(move || fenced(|| model.run(batch, compute)).unwrap_or_else(|e| Err(RunnerError::Failed(e.0))))?
+        self.seat.run(move || fenced(|| model.run(batch, way)).unwrap_or_else(|e| Err(RunnerError::Failed(e.0))))?
     }
 }
 
@@ -88,13 +107,13 @@ impl Drop for OnnxRunner {
 }
 
 impl Loaded {
-    fn run(&self, batch: Tensors, compute: Compute) -> Result<Tensors, RunnerError> {
+    fn run(&self, batch: Tensors, way: Way) -> Result<Tensors, RunnerError> {
         let sizes = self.runs(&batch);
         if sizes.len() <= 1 {
-            return self.run_whole(batch, compute);
+            return self.run_whole(batch, way);
         }
         let parts = batch.split(&sizes).map_err(broken)?;
-        let answers = parts.into_iter().map(|part| self.run_whole(part, compute)).collect::<Result<_, _>>()?;
+        let answers = parts.into_iter().map(|part| self.run_whole(part, way)).collect::<Result<_, _>>()?;
         Tensors::join(answers).map_err(broken)
     }
 
@@ -114,7 +133,13 @@ impl Loaded {
         starts.windows(2).map(|ends| ends[1] - ends[0]).collect()
     }
 
-    fn run_whole(&self, batch: Tensors, compute: Compute) -> Result<Tensors, RunnerError> {
+    /// What so many rows may have of values whose size values decide, before they take of what all runs share: twice what a row had that was
+    /// tried, since a tensor counts with the widest elements while it is made.
+    fn own_bytes(&self, rows: usize) -> usize {
+        self.row_bytes.saturating_mul(rows).saturating_mul(2)
+    }
+
+    fn run_whole(&self, batch: Tensors, way: Way) -> Result<Tensors, RunnerError> {
         let specs = &self.signature.inputs;
         let mut given: Vec<_> = batch.into_entries().into_iter().map(Some).collect();
         if given.len() != specs.len() {
@@ -134,7 +159,18 @@ impl Loaded {
             rows = tensor.rows();
             values.push(spec.own_shape(tensor));
         }
-        let outputs = compute(&self.graph, values).map_err(|failure| {
+        let (outputs, refusal) = match way {
+            Way::Served { most } => {
+                let limited = limits::begin(&limits::POOL, self.own_bytes(rows), most);
+                let outputs = self.graph.compute(values);
+                (outputs, limited.refusal())
+            }
+            Way::Rehearsed => (self.graph.rehearse(values), None),
+        };
+        let outputs = outputs.map_err(|failure| {
+            if let Some(refusal) = refusal {
+                return refusal;
+            }
             if failure.place.is_none() {
                 return RunnerError::Failed(failure.reason);
             }

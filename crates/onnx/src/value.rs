@@ -12,6 +12,7 @@ use burn_backend::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, Te
 use burn_dispatch::{Dispatch, DispatchDevice, DispatchTensor};
 
 use super::floats;
+use super::limits;
 use super::texts::Texts;
 
 /// Where the operations come from: burn's rank-free interface, routed to the device's backend at run time.
@@ -336,11 +337,12 @@ impl Value {
     }
 }
 
-/// The number of elements of a shape; an error where that is more than one tensor may have.
+/// The number of elements of a shape; an error where that is more than one tensor may have, or the run has no memory for it. What makes a
+/// tensor asks here before it does.
 pub(super) fn elements(dims: &[usize]) -> Result<usize, OpError> {
     let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     match count {
-        Some(n) if n <= MAX_ELEMENTS => Ok(n),
+        Some(n) if n <= MAX_ELEMENTS => limits::ask(n).map(|()| n),
         _ => Err(OpError(format!("the shape {dims:?} has more elements than a tensor may have ({MAX_ELEMENTS})"))),
     }
 }
@@ -358,7 +360,11 @@ pub(super) fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, OpError>
         })
         .collect();
     let dims = dims?;
-    elements(&dims)?;
+    let count = elements(&dims)?;
+    // n numbers and n more become n² of them.
+    if [a, b].iter().all(|from| from.iter().product::<usize>() < count) {
+        limits::ask_grown(count)?;
+    }
     Ok(dims)
 }
 

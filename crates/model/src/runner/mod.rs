@@ -35,6 +35,10 @@ pub enum RunnerError {
     /// The same of these rows, by their places from 0. All others are run again at once.
     #[error("{} rows failed", .0.len())]
     FailedRows(Vec<(usize, String)>),
+    /// Some row needs what other batches have at the moment, such as memory. The text is for the operator's log. Rows of other callers in the
+    /// batch are answered all the same.
+    #[error("{0}")]
+    Busy(String),
     /// Whoever runs the model is not there at the moment, and will be. The text is for the operator's log.
     #[error("{0}")]
     Absent(String),

@@ -6,6 +6,7 @@ use burn_dispatch::DispatchDevice;
 use super::arrange::{from_bytes, integer, permuted, picked, zeros};
 use super::select::part;
 use super::{Args, Build, Kernel, Operator, Subgraph};
+use crate::limits;
 use crate::outline::{Declared, Dim, Outline};
 use crate::tensors::dtype;
 use crate::value::{HostInts, OpError, Value, axis, elements};
@@ -159,8 +160,9 @@ impl<'a> Collected<'a> {
         }
         self.parts += 1;
         elements(&[&[self.parts], &self.dims[..]].concat())?;
-        self.bytes.extend_from_slice(part.into_data()?.bytes());
-        Ok(())
+        let part = part.into_data()?;
+        self.bytes.extend_from_slice(part.bytes());
+        limits::hold(limits::held() + part.bytes().len())
     }
 
     fn finish(mut self, device: &DispatchDevice) -> Result<Value, OpError> {

@@ -109,7 +109,7 @@ pub(crate) fn crossings(
     count: usize,
 ) -> Result<(Vec<Option<Crossing>>, bool), Failure> {
     let mut slots: Vec<Option<Pair>> = Vec::new();
-    slots.resize_with(plan.slots, || None);
+    slots.resize_with(plan.slots.len(), || None);
     let inputs = plan.inputs.iter().zip(one).zip(many).zip(rows);
     for (((&slot, one), many), rows) in inputs {
         let tie = rows.map_or(Tie::Nothing, |axis| Tie::Rows(Layout { axis, inner: 1 }, None));
