@@ -72,8 +72,11 @@ pub enum Error {
         "the model refused some request of this batch and could not be made to say which in time; send this one again"
     )]
     Untold,
-    /// Whatever runs the model is not there: a worker that is being replaced, another server that does not answer.
-    #[error("whatever runs the model cannot be reached at the moment; ask again in a second")]
+    /// Whatever runs the model is not there, such as a worker that is being replaced or another server that does not answer; or other requests
+    /// have the memory that this one needs.
+    #[error(
+        "whatever runs the model cannot be reached at the moment, or has no memory for this request; ask again in a second"
+    )]
     Absent,
     /// The batch that the request rode in failed; other batches are not affected.
     #[error("the model failed on this batch; the server's log has the reason")]

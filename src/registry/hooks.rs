@@ -232,7 +232,7 @@ impl Model {
             RunnerError::Input(why) => Unserved::Input(why),
             RunnerError::Rows(rows) => Unserved::Input(named(rows)),
             RunnerError::FailedRows(rows) => Unserved::Failed(named(rows)),
-            RunnerError::Absent(why) => Unserved::Absent(why),
+            RunnerError::Absent(why) | RunnerError::Busy(why) => Unserved::Absent(why),
             why => Unserved::Failed(why.to_string()),
         })
     }

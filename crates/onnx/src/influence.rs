@@ -51,6 +51,10 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty() && !self.all
+    }
+
     pub(super) fn contains(&self, name: &str) -> bool {
         self.all || self.names.contains(name)
     }
@@ -273,6 +277,22 @@ mod tests {
         let author = Author::new(17).node("Range", &["zero", "n", "one"], &["upto"], &[]);
         let author = author.node("Expand", &["x", "n"], &["wide"], &[]).output("upto", &[FREE]).output("wide", &[FREE]);
         assert_eq!(influence(author).lengths, [N, N]);
+    }
+
+    #[test]
+    fn what_lengths_alone_decide_is_not_of_a_size_that_values_decide() {
+        let body = Author::new(17).input("i", &[]).input("go", &[]).input("list", &[FREE]);
+        let body = body.node("Concat", &["list", "x"], &["longer", "unread"], &[]);
+        let body = body.output("go", &[]).output("longer", &[FREE]).body();
+        let author =
+            Author::new(17).node("Shape", &["x"], &["dims"], &[]).node("Expand", &["one", "dims"], &["e"], &[]);
+        let author = author.node("MatMul", &["x", "e"], &["m"], &[]).node("Tile", &["one", "n"], &["t"], &[]);
+        let author = author.node("Relu", &["t"], &["r"], &[]).node("ReduceSum", &["r"], &["s"], &[]);
+        let author = author.node("Loop", &["five", "", "x"], &["l"], &[("body", Attribute::Body(body))]);
+        let sizes = influence(author.output("l", &[FREE])).sizes;
+        let found = ["x", "dims", "e", "m", "t", "r", "list", "longer", "l"].map(|name| sizes.contains(name));
+        assert_eq!(found, [false, false, false, false, true, true, true, true, true]);
+        assert!(!sizes.is_empty() && influence(Author::new(17).output("x", &[FREE])).sizes.is_empty());
     }
 
     #[test]

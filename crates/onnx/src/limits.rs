@@ -1,4 +1,4 @@
-//! What one run may take: memory for values whose size values decide, and time.
+//! What one run may take: iterations, memory for values whose size values decide, and time.
 //!
 //! A body bounds its shapes, and with them most of what is computed of it. A number in it bounds nothing: `Range` or `Tile` makes as
 //! much of it as it says, and a loop doubles what it carries as often as it says. Which values are of such a size is read from the graph
@@ -6,19 +6,60 @@
 //!
 //! The run of a thread is found by the thread: what asks for memory is far down, in functions that know shapes alone.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use super::plan::Spent;
 use super::value::OpError;
 use uncork_model::quote::Quoted;
 use uncork_model::runner::RunnerError;
 
+/// Most iterations that all loops of one run take together, those of nested loops counted each time. A trip count can come
+/// with a request, and without a bound it would hold a runner for ever. Longer than any sequence that is served; a small
+/// body takes microseconds, so a run that exhausts it is over within seconds.
+const MAX_ITERATIONS: u32 = 1 << 17;
+
+/// What one run may do: how many iterations are left to it, and whether it is only a rehearsal.
+pub(super) struct Budget {
+    pub(super) iterations: Cell<u32>,
+    pub(super) rehearsal: bool,
+    /// What the nodes that have run took, if somebody wants to know.
+    pub(super) spent: Option<RefCell<Vec<Spent>>>,
+    /// Most bytes that values have had at one time, if somebody wants to know.
+    pub(super) most: Option<Cell<usize>>,
+}
+
+impl Budget {
+    pub(super) fn full() -> Budget {
+        Budget { iterations: Cell::new(MAX_ITERATIONS), rehearsal: false, spent: None, most: None }
+    }
+
+    pub(super) fn rehearsal() -> Budget {
+        Budget { rehearsal: true, ..Budget::full() }
+    }
+
+    /// Whether the inputs are made up, to try the graph or to time it. What a model knows by name alone, such as a category,
+    /// nobody can make up: in a rehearsal an unknown one is not refused.
+    pub(super) fn rehearses(&self) -> bool {
+        self.rehearsal
+    }
+
+    /// Takes one iteration.
+    pub(super) fn spend(&self) -> Result<(), OpError> {
+        let left = self.iterations.get().checked_sub(1);
+        self.iterations.set(
+            left.ok_or_else(|| OpError(format!("its loops take more than {MAX_ITERATIONS} iterations in one run")))?,
+        );
+        Ok(())
+    }
+}
+
 /// Most bytes of an element. What is computed on the way may be wider than the result, so it is counted with these for all.
 const ELEMENT: usize = 8;
 
-/// Bytes that all runs of the process share.
-pub(super) static POOL: Pool = Pool::new(512 << 20);
+/// Bytes that all runs of the process share. Unit tests reach the end of fewer sooner.
+pub(super) static POOL: Pool = Pool::new(if cfg!(test) { 64 << 20 } else { 512 << 20 });
 
 /// Bytes that runs take of, beyond what each has of its own.
 pub(super) struct Pool {
@@ -299,6 +340,21 @@ mod tests {
             let RunnerError::Input(text) = &refusal else { panic!("{operator}: {refusal:?}") };
             assert!(text.starts_with(&format!("operator '{operator}': its result would bring")), "{text}");
             assert!(text.contains("send smaller numbers"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_model_whose_lengths_are_floats_can_refuse_rows() {
+        let author = Author::new(17).input("x", &[FREE, 1]).output("y", &[FREE, 1]);
+        let author = author.floats("zero", &[], &[0.0]).floats("one", &[], &[1.0]);
+        let fixed = author.clone().node("Add", &["x", "one"], &["y"], &[]);
+        let author = author.node("ReduceMax", &["x"], &["n"], &[("keepdims", Int(0))]);
+        let author = author.node("Range", &["zero", "n", "one"], &["made"], &[]);
+        let author = author.node("ReduceSum", &["made"], &["sum"], &[("keepdims", Int(0))]);
+        let grown = author.node("Add", &["x", "sum"], &["y"], &[]);
+        for (author, may_refuse) in [(fixed, false), (grown, true)] {
+            let runner = OnnxModel::load(&author.finish()).unwrap().runner(NonZeroUsize::MIN);
+            assert_eq!(runner.may_refuse(), may_refuse);
         }
     }
 

@@ -19,7 +19,7 @@ use super::fence::fenced;
 use super::files::Files;
 use super::fuse::Node;
 use super::influence::Sizes;
-use super::limits;
+use super::limits::{self, Budget};
 use super::ops::{self, Args, Build, Kernel, LaidOut, Place, Setting, Source, Subgraph};
 use super::proto::{GraphProto, NodeProto, TensorProto};
 use super::small::Small;
@@ -58,46 +58,6 @@ pub(super) enum Input {
         /// No later step reads this slot.
         last: bool,
     },
-}
-
-/// Most iterations that all loops of one run take together, those of nested loops counted each time. A trip count can come
-/// with a request, and without a bound it would hold a runner for ever. Longer than any sequence that is served; a small
-/// body takes microseconds, so a run that exhausts it is over within seconds.
-const MAX_ITERATIONS: u32 = 1 << 17;
-
-/// What one run may do: how many iterations are left to it, and whether it is only a rehearsal.
-pub(super) struct Budget {
-    iterations: Cell<u32>,
-    rehearsal: bool,
-    /// What the nodes that have run took, if somebody wants to know.
-    spent: Option<RefCell<Vec<Spent>>>,
-    /// Most bytes that values have had at one time, if somebody wants to know.
-    most: Option<Cell<usize>>,
-}
-
-impl Budget {
-    fn full() -> Budget {
-        Budget { iterations: Cell::new(MAX_ITERATIONS), rehearsal: false, spent: None, most: None }
-    }
-
-    pub(super) fn rehearsal() -> Budget {
-        Budget { rehearsal: true, ..Budget::full() }
-    }
-
-    /// Whether the inputs are made up, to try the graph or to time it. What a model knows by name alone, such as a category,
-    /// nobody can make up: in a rehearsal an unknown one is not refused.
-    pub(super) fn rehearses(&self) -> bool {
-        self.rehearsal
-    }
-
-    /// Takes one iteration.
-    pub(super) fn spend(&self) -> Result<(), OpError> {
-        let left = self.iterations.get().checked_sub(1);
-        self.iterations.set(
-            left.ok_or_else(|| OpError(format!("its loops take more than {MAX_ITERATIONS} iterations in one run")))?,
-        );
-        Ok(())
-    }
 }
 
 /// Why a run failed, and where, if it was in a step.

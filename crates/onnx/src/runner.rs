@@ -63,13 +63,14 @@ impl Runner for OnnxRunner {
     }
 
     /// Operators refuse indices that point nowhere and lengths that do not go together. Floats in a fixed shape are all alike
-    /// to them, unless a number stands for a category or becomes an index.
+    /// to them, unless a number stands for a category, or becomes an index or a length.
     fn may_refuse(&self) -> bool {
         let is_free = |spec: &TensorSpec| spec.dims.contains(&None);
         let is_float = |spec: &TensorSpec| {
             matches!(spec.datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
         };
         self.model.graph.outline.picky
+            || !self.model.graph.influence.sizes.is_empty()
             || self.model.signature.inputs.iter().any(|spec| is_free(spec) || !is_float(spec))
     }
 }

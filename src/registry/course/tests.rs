@@ -313,3 +313,21 @@ fn a_runner_that_refuses_against_its_word_fails_the_batch() {
         assert!(failed.is_err(), "the other's rows are gone");
     }
 }
+
+#[test]
+fn a_request_that_finds_no_memory_may_come_again_and_its_neighbours_are_answered() {
+    let signature = Arc::new(Sum::new().signature().clone());
+    let (sizes, lengths) = (BatchSizes::ANY.clone(), Lengths::Group);
+    let manner = Manner { signature, sizes, lengths, may_refuse: true, most: Duration::MAX };
+    let mut course = Course::new(Arc::new(manner), vec![request(1, 2, 1.0), request(1, 2, 2.0)]).unwrap();
+    let busy = || Err(RunnerError::Busy("others have it".into()));
+    let mut answers = vec![Sum::new().run(request(1, 2, 2.0)), busy(), busy()];
+    let outcomes = loop {
+        match course.next().unwrap() {
+            Next::Run(_) => course.ran(answers.pop().expect("three runs"), RUN).unwrap(),
+            Next::Done(outcomes) => break outcomes,
+        }
+    };
+    assert_eq!(outcomes[0], Err(Unserved::Absent("others have it".into())));
+    assert!(outcomes[1].is_ok(), "{outcomes:?}");
+}

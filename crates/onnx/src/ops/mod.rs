@@ -66,7 +66,8 @@ use super::expand;
 use super::fast::product::Panels;
 use super::files::Files;
 use super::fuse::{Followed, Joined, Node};
-use super::plan::{Budget, Plan};
+use super::limits::Budget;
+use super::plan::Plan;
 use super::value::{Handle, HostInts, OpError, Value};
 use uncork_model::quote::{Quoted, QuotedPlace};
 

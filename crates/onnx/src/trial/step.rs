@@ -14,8 +14,9 @@ use super::operators::{
 use super::sample::mix;
 use super::seen::Seen;
 use crate::fence::fenced;
+use crate::limits::Budget;
 use crate::ops::Args;
-use crate::plan::{Budget, Compiled};
+use crate::plan::Compiled;
 use crate::value::{HostInts, OpError, Value};
 
 /// A node that takes longer than this for a few rows is tried once.
