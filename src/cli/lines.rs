@@ -15,6 +15,9 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Bytes of lines that may wait.
 const MOST_WAITING: usize = 1 << 20;
 
+/// How often a full pipe is asked whether it has room.
+const FULL: Duration = Duration::from_millis(5);
+
 /// What is to be written. Whoever has it may add to it.
 #[derive(Clone, Default)]
 pub(super) struct Lines(Arc<Shared>);
@@ -60,8 +63,7 @@ impl Lines {
                 if let Some(line) = waiting.lines.pop_front() {
                     waiting.bytes -= line.len();
                     drop(waiting);
-                    // Nothing is left to be done about a line that cannot be written, as on a full disk.
-                    let _ = out.write_all(&line);
+                    write(&mut out, &line);
                 } else {
                     let left_out = mem::take(&mut waiting.left_out);
                     drop(waiting);
@@ -110,6 +112,20 @@ impl Waiting {
     /// Whether there is nothing to do.
     fn is_idle(&self) -> bool {
         self.lines.is_empty() && self.left_out == 0
+    }
+}
+
+/// Writes a line. Nothing is left to be done about one that cannot be written, as on a full disk. Where another process has set what stderr is
+/// shared with so that a full pipe says so instead of waiting, it is this thread that waits.
+fn write(out: &mut impl Write, mut line: &[u8]) {
+    while !line.is_empty() {
+        match out.write(line) {
+            Ok(0) => return,
+            Ok(written) => line = &line[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(FULL),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
     }
 }
 
@@ -176,5 +192,30 @@ mod tests {
         // Longer than all that may wait.
         lines.add(&vec![b'x'; MOST_WAITING + 1]);
         assert_eq!(take.recv().unwrap(), b"1 left out");
+    }
+
+    /// Has no room at every other time, and then for a byte.
+    struct Full<W>(W, bool);
+
+    impl<W: Write> Write for Full<W> {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            let Full(out, is_full) = self;
+            *is_full = !*is_full;
+            if *is_full { Err(io::ErrorKind::WouldBlock.into()) } else { out.write(&line[..1]) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_says_it_is_full_is_written_to_when_it_is_not() {
+        let (lines, (taken, take)) = (Lines::default(), sync_channel(3));
+        lines.add(b"one");
+        lines.write_to(Full(Slow(taken), false), |_| ()).unwrap();
+        lines.finish(Duration::MAX);
+        let written: Vec<u8> = take.try_iter().flatten().collect();
+        assert_eq!(written, b"one");
     }
 }

@@ -1,6 +1,7 @@
 //! When a request's head was in: the moment from which its latency counts, decoding included; and when all of it was.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -26,7 +27,7 @@ impl Arrival {
 pub(super) struct Came {
     /// When its head was in.
     pub(super) arrival: Arrival,
-    /// When its last byte was.
+    /// When its last byte was, as far as its client is concerned: what was there before the server looked is not counted against him.
     pub(super) whole: Instant,
     /// Whose it is.
     pub(super) caller: Caller,
@@ -56,10 +57,10 @@ pub(super) struct Coming {
 }
 
 impl Coming {
-    /// Its last byte was in at that time.
-    pub(super) fn whole(self, whole: Instant) -> Came {
+    /// Its body was waited for so long.
+    pub(super) fn whole(self, took: Duration) -> Came {
         let Coming { arrival, caller } = self;
-        Came { arrival, whole, caller }
+        Came { arrival, whole: arrival.0 + took, caller }
     }
 }
 
@@ -75,8 +76,6 @@ impl<S: Sync> FromRequestParts<S> for Coming {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

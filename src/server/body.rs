@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::Options;
+use super::closing::LastWait;
 use super::outstanding::BodyEnd;
 use super::room::{Room, Taken};
 use super::status::Refusal;
@@ -75,9 +77,9 @@ impl Growing {
         Ok(())
     }
 
-    /// All of it, whose last byte was in at `at`.
-    pub(super) fn whole(self, at: Instant) -> Whole {
-        Whole::new(self.bytes.into(), at, self.taken)
+    /// All of it, for which its client was waited for so long.
+    pub(super) fn whole(self, took: Duration) -> Whole {
+        Whole::new(self.bytes.into(), took, self.taken)
     }
 }
 
@@ -86,15 +88,16 @@ impl Growing {
 pub(super) struct Whole {
     /// What the client sent.
     pub(super) bytes: Bytes,
-    /// When the last of it was in.
-    pub(super) at: Instant,
+    /// How long its client was waited for until the last of it was in: no time where it was there when it was looked for. To unpack it is a
+    /// part of this.
+    pub(super) took: Duration,
     _taken: Option<Taken>,
 }
 
 impl Whole {
-    /// A body whose last byte was in at `at`, and its part of the room.
-    pub(super) fn new(bytes: Bytes, at: Instant, taken: Option<Taken>) -> Whole {
-        Whole { bytes, at, _taken: taken }
+    /// A body for which its client was waited for so long, and its part of the room.
+    pub(super) fn new(bytes: Bytes, took: Duration, taken: Option<Taken>) -> Whole {
+        Whole { bytes, took, _taken: taken }
     }
 }
 
@@ -112,6 +115,7 @@ pub(super) struct Followed<B> {
     pub(super) body: B,
     /// Of a chunked one.
     pub(super) end: Option<BodyEnd>,
+    pub(super) last: LastWait,
 }
 
 /// Why it broke off.
@@ -130,7 +134,12 @@ where
         if let Some(refusal) = self.end.as_ref().and_then(BodyEnd::refusal) {
             return Poll::Ready(Some(Err(axum::Error::new(BrokenOff(refusal.clone())))));
         }
-        Pin::new(&mut self.body).poll_frame(cx).map_err(axum::Error::new)
+        let this = &mut *self;
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
+            this.last.moved();
+            return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
+        }
+        this.last.poll(cx).map(|()| Some(Err(axum::Error::new(BrokenOff(gone())))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -140,6 +149,12 @@ where
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+/// What is said of a body that has not come when the server goes.
+pub(super) fn gone() -> Refusal {
+    let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is going, and the body does not come");
+    refusal.retry_after(Duration::from_secs(1)).and_close()
 }
 
 /// What is said of a body that could not be read.
@@ -189,7 +204,23 @@ async fn collect(mut body: Body, announced: u64, limit: usize, room: &Room) -> R
     // One that does not say how long it is may be as long as any.
     let enough = if announced > 0 { announced as usize } else { limit };
     let mut joined = Growing::new(enough, room);
-    while let Some(frame) = body.frame().await {
+    let trusted = announced.min(TRUSTED_LENGTH) as usize;
+    let mut took = Duration::ZERO;
+    loop {
+        let frame = match body.frame().now_or_never() {
+            Some(frame) => frame,
+            None => {
+                // While it is waited for, what has come of it is counted, and keeps nothing alive but itself.
+                if let Some(first) = first.take() {
+                    joined.push(&first)?;
+                }
+                let since = Instant::now();
+                let frame = body.frame().await;
+                took += since.elapsed();
+                frame
+            }
+        };
+        let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| broken_off(&error))?;
         // Trailers say nothing that is used here.
         let Ok(data) = frame.into_data() else { continue };
@@ -202,16 +233,15 @@ async fn collect(mut body: Body, announced: u64, limit: usize, room: &Room) -> R
             first = Some(data);
             continue;
         }
+        joined.reserve(trusted.saturating_sub(joined.len()))?;
         if let Some(first) = first.take() {
-            joined.reserve(announced.min(TRUSTED_LENGTH) as usize)?;
             joined.push(&first)?;
         }
         joined.push(&data)?;
     }
-    let at = Instant::now();
     Ok(Some(match first {
-        Some(first) => Whole::new(first, at, None),
-        None => joined.whole(at),
+        Some(first) => Whole::new(first, took, None),
+        None => joined.whole(took),
     }))
 }
 
@@ -224,4 +254,51 @@ pub(super) fn too_large(most: usize) -> Refusal {
 fn slow(limit: Duration) -> Refusal {
     let message = format!("the request's body took longer than {limit:?}");
     Refusal::new(StatusCode::REQUEST_TIMEOUT, message).and_close()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::stream;
+    use tokio::sync::watch;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// A body of two pieces, of which the second comes so much later.
+    fn two(later: Duration) -> Body {
+        Body::from_stream(stream::unfold(0, move |i| async move {
+            if i == 1 && !later.is_zero() {
+                sleep(later).await;
+            }
+            (i < 2).then(|| (Ok::<_, std::io::Error>(Bytes::from_static(&[b' '; 1024])), i + 1))
+        }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_is_waited_for_where_its_body_is_not_there_and_what_came_of_it_is_counted_meanwhile() {
+        let read = async |later, room: usize| read(two(later), &Options::default(), &Room::new(room)).await;
+        let there = read(Duration::ZERO, 4096).await.unwrap();
+        assert_eq!((there.bytes.len(), there.took), (2048, Duration::ZERO));
+        let second = Duration::from_secs(1);
+        assert_eq!(read(second, 4096).await.unwrap().took, second);
+        let begun = Instant::now();
+        assert_eq!(read(second, 512).await.unwrap_err().status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(begun.elapsed() < second, "the first piece alone is too much");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_not_waited_for_long_once_the_server_goes() {
+        let (goes, closing) = watch::channel(false);
+        let (body, last) =
+            (Body::from_stream(stream::pending::<std::io::Result<Bytes>>()), LastWait::new(&Arc::new(closing)));
+        let mut waiting = Box::pin(Body::new(Followed { body, end: None, last }).collect());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        goes.send_replace(true);
+        let begun = Instant::now();
+        let error = waiting.await.unwrap_err();
+        assert_eq!(broken_off(&error).status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(begun.elapsed() < Duration::from_secs(6));
+    }
 }

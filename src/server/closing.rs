@@ -1,10 +1,47 @@
 //! How connections hear that the server is about to go, at little cost for each time they are polled.
 
 use std::future::poll_fn;
-use std::pin::pin;
-use std::task::{Poll, Waker};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+
+use super::timer::poll_deadline;
+
+/// How long a client is waited for once the server is going, of whom nothing comes or who takes nothing: who is slow sends or takes some
+/// within this time.
+pub(super) const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Ends a wait for a client when the server has been going for that long, and nothing has come. It is to be polled when the server goes.
+pub(super) struct LastWait {
+    closing: Arc<watch::Receiver<bool>>,
+    since: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl LastWait {
+    /// Of a server that goes when this becomes true.
+    pub(super) fn new(closing: &Arc<watch::Receiver<bool>>) -> LastWait {
+        LastWait { closing: Arc::clone(closing), since: None, timer: None }
+    }
+
+    /// Something has come.
+    pub(super) fn moved(&mut self) {
+        self.since = None;
+    }
+
+    /// Called while nothing comes.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !*self.closing.borrow() {
+            return Poll::Pending;
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        poll_deadline(&mut self.timer, since + LAST_PATIENCE, cx)
+    }
+}
 
 /// Returns when the value is true, or when nobody is left to make it so.
 pub(super) async fn wait_until_true(value: &mut watch::Receiver<bool>) {

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use super::Options;
 use super::arrival::Arrival;
 use super::body::Followed;
-use super::closing::wait_until_true;
+use super::closing::{LastWait, wait_until_true};
 use super::grpc;
 use super::guard::Guard;
 use super::http2::{self, Line, Spoken};
@@ -462,8 +462,10 @@ async fn serve_http1(
         false
     });
     if needs_hyper {
-        let awaited = outstanding.clone();
-        let service = service_fn(|request| answer_http1(counter.clone(), request, peer, outstanding.clone()));
+        let (awaited, going) = (outstanding.clone(), Arc::new(closing.clone()));
+        let service = service_fn(|request| {
+            answer_http1(counter.clone(), request, peer, outstanding.clone(), LastWait::new(&going))
+        });
         let connection = http1::Builder::new()
             .max_buf_size(Options::READ_BUFFER)
             // The guard keeps time: hyper has one timeout for idle connections and slow heads, and says nothing at its end.
@@ -504,6 +506,7 @@ async fn answer_http1(
     request: Request<Incoming>,
     peer: Option<SocketAddr>,
     outstanding: Outstanding,
+    last: LastWait,
 ) -> Result<Response, Infallible> {
     outstanding.turn().await;
     let (arrival, chunks_end, through) = match outstanding.begin() {
@@ -512,7 +515,7 @@ async fn answer_http1(
     };
     let _answered = Answered(outstanding);
     let end = chunks_end.clone();
-    let (mut request, unread) = lent(of_its_authority(request).map(|body| Followed { body, end }));
+    let (mut request, unread) = lent(of_its_authority(request).map(|body| Followed { body, end, last }));
     if let Some(through) = &through {
         request.extensions_mut().insert(through.clone());
     }

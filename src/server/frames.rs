@@ -41,8 +41,10 @@ impl Frames {
         Frames { head: [0; HEAD], come: 0, skipped: preface, left: MOST, since: now }
     }
 
-    /// Follows `bytes`, read at `now`; `false` if the client has sent too many idle frames.
-    pub(super) fn follow(&mut self, now: Instant, mut bytes: &[u8]) -> bool {
+    /// Follows `bytes`, read at `now`, to the end of the frame that begins the last of so many requests, and says how many bytes that was; `None` if
+    /// the client has sent too many idle frames.
+    pub(super) fn follow(&mut self, now: Instant, all: &[u8], heads: &mut usize) -> Option<usize> {
+        let mut bytes = all;
         self.allow(A_SECOND * now.saturating_duration_since(self.since).min(Duration::from_secs(3600)).as_secs_f64());
         self.since = now;
         while !bytes.is_empty() {
@@ -50,6 +52,9 @@ impl Frames {
             (self.skipped, bytes) = (self.skipped - skipped, &bytes[skipped..]);
             let taken = (HEAD - self.come).min(bytes.len());
             self.head[self.come..][..taken].copy_from_slice(&bytes[..taken]);
+            if *heads == 0 && self.skipped == 0 && self.come == 0 {
+                break;
+            }
             (self.come, bytes) = (self.come + taken, &bytes[taken..]);
             if self.come < HEAD {
                 break;
@@ -57,14 +62,17 @@ impl Frames {
             let [first, second, third, kind, ..] = self.head;
             (self.come, self.skipped) = (0, u32::from_be_bytes([0, first, second, third]) as usize);
             match kind {
-                HEADERS => self.allow(FOR_A_FRAME),
+                HEADERS => {
+                    *heads = heads.saturating_sub(1);
+                    self.allow(FOR_A_FRAME);
+                }
                 DATA if self.skipped > 0 => self.allow(FOR_A_FRAME),
                 // Each stream that is open may get another window by it.
                 SETTINGS if self.skipped > 0 => self.left -= FOR_SETTINGS,
                 _ => self.left -= 1.0,
             }
         }
-        self.left >= 0.0
+        (self.left >= 0.0).then_some(all.len() - bytes.len())
     }
 
     /// Learns that so many bytes were written.
@@ -88,12 +96,17 @@ mod tests {
         [&length[1..], &[kind, 0, 0, 0, 0, 1], &vec![b'a'; payload]].concat()
     }
 
+    /// Whether that was not too much.
+    fn follow(frames: &mut Frames, now: Instant, bytes: &[u8]) -> bool {
+        frames.follow(now, bytes, &mut usize::MAX.clone()).is_some()
+    }
+
     /// How many of these frames, 24 bytes before them, are let through that come at once.
     fn let_through(frames: impl Iterator<Item = Vec<u8>>) -> usize {
         let now = Instant::now();
         let mut followed = Frames::new(now, 24);
-        assert!(followed.follow(now, &[0; 24]));
-        frames.take_while(|frame| followed.follow(now, frame)).count()
+        assert!(follow(&mut followed, now, &[0; 24]));
+        frames.take_while(|frame| follow(&mut followed, now, frame)).count()
     }
 
     #[test]
@@ -120,12 +133,12 @@ mod tests {
         let begin = Instant::now();
         let mut frames = Frames::new(begin, 0);
         let pings = frame(PING, 8).repeat(MOST as usize);
-        assert!(frames.follow(begin, &pings) && !frames.follow(begin, &frame(PING, 8)));
+        assert!(follow(&mut frames, begin, &pings) && !follow(&mut frames, begin, &frame(PING, 8)));
         let later = begin + Duration::from_secs(1);
-        assert!(frames.follow(later, &frame(PING, 8).repeat(100)));
+        assert!(follow(&mut frames, later, &frame(PING, 8).repeat(100)));
         frames.wrote(512 * 1000);
-        assert!(frames.follow(later, &frame(PING, 8).repeat(1000)));
-        assert!(!frames.follow(later, &frame(PING, 8).repeat(100)));
+        assert!(follow(&mut frames, later, &frame(PING, 8).repeat(1000)));
+        assert!(!follow(&mut frames, later, &frame(PING, 8).repeat(100)));
     }
 
     #[test]
@@ -134,10 +147,28 @@ mod tests {
         let bytes: Vec<u8> = (0..64).flat_map(|i| frame(if i % 3 == 0 { DATA } else { PING }, i)).collect();
         let left = |piece: usize| {
             let mut frames = Frames { left: MOST / 2.0, ..Frames::new(now, 0) };
-            assert!(bytes.chunks(piece).all(|piece| frames.follow(now, piece)));
+            assert!(bytes.chunks(piece).all(|piece| follow(&mut frames, now, piece)));
             (frames.left, frames.come, frames.skipped)
         };
         let whole = left(bytes.len());
         assert!((1..40).all(|piece| left(piece) == whole), "{whole:?}");
+    }
+
+    #[test]
+    fn so_many_heads_are_followed_and_no_frame_behind_them() {
+        let (now, bytes) =
+            (Instant::now(), [frame(PING, 8), frame(HEADERS, 40), frame(9, 5), frame(HEADERS, 40)].concat());
+        for piece in 1..bytes.len() {
+            let (mut frames, mut heads, mut followed) = (Frames::new(now, 0), 1, 0);
+            for bytes in bytes.chunks(piece) {
+                followed += frames.follow(now, bytes, &mut heads).unwrap();
+                if heads == 0 && followed % piece != 0 {
+                    break;
+                }
+            }
+            assert_eq!((followed, heads), (17 + 49, 0), "in pieces of {piece}");
+        }
+        let all = Frames::new(now, 0).follow(now, &bytes, &mut 2);
+        assert_eq!(all, Some(bytes.len()));
     }
 }

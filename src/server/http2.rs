@@ -29,6 +29,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, timeout, timeout_at};
 
 use super::Options;
+use super::closing::{LAST_PATIENCE, LastWait};
 use super::frames::Frames;
 use super::head;
 use super::socket::Socket;
@@ -42,10 +43,12 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Requests of one connection that may be open at once: each takes memory that nothing else counts, for its head and what is known of it.
 /// Clients wait with further ones. Of those that wait for their clients there are fewer, where [many](Untaken) do.
 const MOST_STREAMS: u32 = 256;
+/// The same of a connection beside which [so many](Untaken::wide) are open that may have more.
+const FEW_STREAMS: u32 = 32;
 
 /// Streams that a client has reset before they were looked at, and streams that were reset for its mistakes: beyond these it
-/// is sent away (CVE-2023-44487 and its likes). As h2 has them by default.
-const MOST_RESET: usize = 20;
+/// is sent away (CVE-2023-44487 and its likes). The first is fewer than begin in a turn, behind which they are looked at.
+const MOST_RESET: usize = 10;
 const MOST_MISTAKEN: usize = 1024;
 
 /// Bytes that may be on their way to the server before they are read: of one stream, and of all. A body of a tensor comes in
@@ -61,11 +64,10 @@ const LINGER: Duration = Duration::from_secs(1);
 /// place after its end without a word. The question waits behind what is being written, for which a client has `write_timeout`.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// How long the client of a connection that is to end may take nothing of an answer: who takes it slowly takes some within this time.
-const LAST_PATIENCE: Duration = Duration::from_secs(5);
-
 /// Bytes of a connection that are read before others have their turn: each may be a field of a head.
 const TURN: usize = 32 * 1024;
+/// Requests of it that are begun before: each takes some ten microseconds, and a thousand connections may each begin as many.
+const TURN_HEADS: usize = 16;
 
 /// What a connection turns out to speak.
 pub(super) enum Spoken {
@@ -144,10 +146,12 @@ struct Shared {
     heard: Mutex<Instant>,
     /// Bytes that were read in this turn, which is a poll of the connection: in one, hyper reads again for each request that it begins.
     read: AtomicUsize,
+    /// Requests that may still begin in this turn.
+    heads: AtomicUsize,
     /// Whether no further request is wanted on it.
     is_over: AtomicBool,
     /// Becomes true when the server is about to go.
-    closing: watch::Receiver<bool>,
+    closing: Arc<watch::Receiver<bool>>,
     untaken: OfConnection,
 }
 
@@ -163,13 +167,18 @@ impl Line {
 
     /// Returns when the server is about to go: what waits for its client then ends.
     pub(super) async fn closing(&self) {
-        let mut closing = self.0.closing.clone();
+        let mut closing = watch::Receiver::clone(&self.0.closing);
         let _ = closing.wait_for(|&closing| closing).await;
     }
 
     /// A body of it, for which its client is waited for.
     pub(super) fn awaited<B>(&self, body: B) -> Awaited<B> {
-        self.0.untaken.awaited(body)
+        self.0.untaken.awaited(body, LastWait::new(&self.0.closing))
+    }
+
+    /// A place for a stream of gRPC on it.
+    pub(super) fn stream(&self) -> Result<Place, Refusal> {
+        self.0.untaken.stream()
     }
 
     /// Sends the client elsewhere with what it asks next.
@@ -191,12 +200,13 @@ pub(super) async fn serve<A, F>(
     A: Fn(Request<Incoming>, Line) -> F,
     F: Future<Output = Response> + Send + 'static,
 {
-    let untaken = untaken.of_connection();
+    let (wide, untaken) = (untaken.wide(), untaken.of_connection());
     let line = Line(Arc::new(Shared {
         heard: Mutex::new(socket.heard()),
         read: AtomicUsize::new(0),
+        heads: AtomicUsize::new(TURN_HEADS),
         is_over: AtomicBool::new(false),
-        closing,
+        closing: Arc::new(closing),
         untaken: untaken.clone(),
     }));
     let streams = Streams {
@@ -228,7 +238,7 @@ pub(super) async fn serve<A, F>(
             .timer(TokioTimer::new())
             .keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(options.write_timeout + KEEP_ALIVE)
-            .max_concurrent_streams(MOST_STREAMS)
+            .max_concurrent_streams(if wide.is_some() { MOST_STREAMS } else { FEW_STREAMS })
             .max_pending_accept_reset_streams(MOST_RESET)
             .max_local_error_reset_streams(MOST_MISTAKEN)
             // What is somewhat longer is refused in words, and what is longer yet by a bare 431.
@@ -239,11 +249,16 @@ pub(super) async fn serve<A, F>(
     );
     let mut closing = pin!(line.closing());
     let mut open: FuturesUnordered<Stream> = FuturesUnordered::new();
-    let (mut is_ending, mut idle_since, mut timer) = (false, None, None);
+    let (mut is_ending, mut goes_since, mut idle_since, mut timer) = (false, None, None, None);
     let ended = poll_fn(|cx| {
         line.0.read.store(0, Ordering::Relaxed);
+        line.0.heads.store(TURN_HEADS, Ordering::Relaxed);
         loop {
-            if !is_ending && (line.is_over() || closing.as_mut().poll(cx).is_ready()) {
+            let goes = goes_since.is_none() && closing.as_mut().poll(cx).is_ready();
+            if goes {
+                goes_since = Some(Instant::now());
+            }
+            if goes || (!is_ending && line.is_over()) {
                 (is_ending, idle_since) = (true, None);
                 connection.as_mut().graceful_shutdown();
                 // Begun anew, each looks at its time again.
@@ -252,7 +267,10 @@ pub(super) async fn serve<A, F>(
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(ended.map_err(|error| error.to_string()));
             }
-            open.extend(locked(&begun).drain(..).map(|stream| if is_ending { stream.hurried() } else { stream }));
+            // Who has been told to ask elsewhere, and has had the time to hear it, is not waited for.
+            let is_late = goes_since.is_some_and(|since: Instant| since.elapsed() > LINGER);
+            let streams = std::mem::take(&mut *locked(&begun)).into_iter().filter(|_| !is_late);
+            open.extend(streams.map(|stream| if is_ending { stream.hurried() } else { stream }));
             while let Poll::Ready(Some(())) = open.poll_next_unpin(cx) {}
             if untaken.is_over() {
                 return Poll::Ready(Err("too many of its answers are not taken".to_owned()));
@@ -279,7 +297,7 @@ pub(super) async fn serve<A, F>(
     if let Err(error) = &ended {
         tracing::debug!(%error, "connection ended");
     }
-    drop((open, connection));
+    drop((open, connection, wide));
     if ended.is_ok() {
         // Where hyper has not come to its end: over TLS the other end is to know that nothing was cut off.
         let _ = timeout(LINGER, wire.shutdown()).await;
@@ -435,7 +453,8 @@ impl Stamped {
 impl AsyncRead for Stamped {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.line.0.read.load(Ordering::Relaxed) >= TURN {
+        let (read, heads) = (&this.line.0.read, &this.line.0.heads);
+        if read.load(Ordering::Relaxed) >= TURN || heads.load(Ordering::Relaxed) == 0 {
             // Behind whatever else has come to this thread, which a waker alone would not see to.
             return pin!(yield_now()).poll(cx).map(Ok);
         }
@@ -448,10 +467,16 @@ impl AsyncRead for Stamped {
             buf.put_slice(&this.ahead[..length]);
             this.ahead.drain(..length);
         }
-        this.line.0.read.fetch_add(buf.filled().len() - before, Ordering::Relaxed);
-        if !this.frames.follow(this.socket.heard(), &buf.filled()[before..]) {
+        let (came, mut left) = (&buf.filled()[before..], heads.load(Ordering::Relaxed));
+        let Some(followed) = this.frames.follow(this.socket.heard(), came, &mut left) else {
             return Poll::Ready(Err(io::Error::other("too many frames that carry nothing")));
+        };
+        if followed < came.len() {
+            this.ahead.splice(..0, came[followed..].iter().copied());
+            buf.set_filled(before + followed);
         }
+        read.fetch_add(followed, Ordering::Relaxed);
+        heads.store(left, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 }
@@ -507,9 +532,6 @@ mod tests {
         timeout(HOUR, served).await.ok().map(|()| begun.elapsed())
     }
 
-    /// Bytes of each of these.
-    const REQUEST: usize = 9 + 512;
-
     /// Requests for `/` of the host 'a', each with a field of 500 bytes.
     fn requests(count: u32) -> Vec<u8> {
         let one = |i: u32| {
@@ -537,8 +559,8 @@ mod tests {
         while begun.load(Ordering::Relaxed) < 250 {
             let before = begun.load(Ordering::Relaxed);
             poll_fn(|cx| Poll::Ready(served.as_mut().poll(cx).is_ready())).await;
-            let in_turn = (begun.load(Ordering::Relaxed) - before) * REQUEST;
-            assert!(in_turn <= 2 * TURN, "{in_turn} bytes in a turn");
+            let in_turn = begun.load(Ordering::Relaxed) - before;
+            assert!(in_turn <= TURN_HEADS, "{in_turn} requests begin in a turn");
             yield_now().await;
         }
         writing.await.unwrap().unwrap();
@@ -560,6 +582,77 @@ mod tests {
         };
         tokio::join!(serve(socket, Vec::new(), &options, &untaken, answer, closing), goes);
         assert!(begun.elapsed() < LAST_PATIENCE * 2, "{:?}", begun.elapsed());
+    }
+
+    /// How long a server lasts that goes, on whose connection these bytes came, and behind them more every half second.
+    async fn goes(bytes: Vec<u8>, more: impl Fn(u32) -> Vec<u8>) -> Duration {
+        let (own, other) = UnixStream::pair().unwrap();
+        let (mut reading, mut writing) = other.into_split();
+        writing.write_all(&[PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0], &bytes].concat()).await.unwrap();
+        let (open, closing) = watch::channel(false);
+        let (options, untaken) = (Options::default(), Untaken::default());
+        let answer = |request: Request<Incoming>, line: Line| async move {
+            let body = http_body_util::BodyExt::collect(line.awaited(request.into_body())).await;
+            Response::new(Body::from(if body.is_ok() { "all of it" } else { "a part" }))
+        };
+        let socket = Socket::Plain(Wire::new(Stream::Unix(own)));
+        let mut served = pin!(serve(socket, Vec::new(), &options, &untaken, answer, closing));
+        assert!(timeout(Duration::from_secs(2), served.as_mut()).await.is_err());
+        open.send_replace(true);
+        let begun = Instant::now();
+        let asks_on = async {
+            for i in 0.. {
+                let _ = writing.write_all(&more(i)).await;
+                let _ = timeout(Duration::from_millis(500), reading.read_buf(&mut Vec::with_capacity(4096))).await;
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        };
+        tokio::select! {
+            () = served => begun.elapsed(),
+            () = asks_on => unreachable!("it asks on for ever"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_sends_no_body_or_asks_on_is_not_waited_for_long_once_the_server_goes() {
+        let heads = |from: u32, to: u32| -> Vec<u8> {
+            let head = |i: u32| {
+                [&[0, 0, 6, 1, 4][..], &(2 * i + 1).to_be_bytes(), &[0x83, 0x86, 0x84, 0x41, 1, b'a']].concat()
+            };
+            (from..to).flat_map(head).collect()
+        };
+        let took = goes(heads(0, 8), |_| Vec::new()).await;
+        assert!((LAST_PATIENCE..LAST_PATIENCE * 2).contains(&took), "{took:?}");
+        // None of its pings is answered.
+        let took = goes(heads(0, 1), |i| heads(i + 1, i + 2)).await;
+        assert!(took < LAST_PATIENCE * 2, "{took:?}");
+        // Who sends some of it now and then is waited for.
+        let took = goes(heads(0, 1), |i| [&[0, 0, 1, 0, u8::from(i == 30)][..], &[0, 0, 0, 1, b' ']].concat()).await;
+        assert!(took > LAST_PATIENCE * 2, "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn beside_many_connections_another_has_few_requests_open() {
+        let untaken = Untaken::default();
+        let may_open = async |untaken: &Untaken| {
+            let (own, mut other) = UnixStream::pair().unwrap();
+            let (_open, closing) = watch::channel(false);
+            let (socket, options) = (Socket::Plain(Wire::new(Stream::Unix(own))), Options::default());
+            other.write_all(&[PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat()).await.unwrap();
+            let mut settings = [0; 128];
+            let read = async { other.read(&mut settings).await.unwrap() };
+            let length = tokio::select! {
+                length = read => length,
+                () = serve(socket, Vec::new(), &options, untaken, |_, _| std::future::pending(), closing) => 0,
+            };
+            let most = settings[9..length].chunks(6).find(|setting| setting[..2] == [0, 3]).expect("it is said");
+            u32::from_be_bytes([most[2], most[3], most[4], most[5]])
+        };
+        let others: Vec<_> = std::iter::from_fn(|| untaken.wide()).collect();
+        assert_eq!((others.len(), may_open(&untaken).await), (256, FEW_STREAMS));
+        drop(others);
+        assert_eq!(may_open(&untaken).await, MOST_STREAMS);
+        assert!(untaken.wide().is_some(), "it is given back");
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,6 @@ use http::{Request, StatusCode};
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use tokio::time::Instant;
 
 use super::app::{App, Asked, OfCaller};
 use super::arrival::{Came, Coming};
@@ -122,10 +121,10 @@ async fn answer(
 ) -> Result<Response, Refusal> {
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
-    let (asking, whole) = read(app, model, &parts, body).await.inspect_err(|_| model.count_unreadable())?;
-    parts.extensions.get::<Through>().inspect(|through| through.is_whole(whole));
+    let (asking, took) = read(app, model, &parts, body).await.inspect_err(|_| model.count_unreadable())?;
+    parts.extensions.get::<Through>().inspect(|through| through.is_whole(took));
     let is_own = asking.timeout.is_some();
-    let written = infer(app, model, coming.whole(whole), span, asking).await;
+    let written = infer(app, model, coming.whole(took), span, asking).await;
     let Written { status, content_type, body, timing, .. } = written.map_err(|refusal| refusal.in_own_time(is_own))?;
     let mut response = coding::as_wished(&parts.headers, body, &app.room).await?;
     *response.status_mut() = status;
@@ -222,7 +221,7 @@ async fn infer(
 }
 
 /// All that comes before the model is asked, and when the last byte was in.
-async fn read(app: &App, model: &Model, parts: &Parts, body: Body) -> Result<(Asking, Instant), Refusal> {
+async fn read(app: &App, model: &Model, parts: &Parts, body: Body) -> Result<(Asking, Duration), Refusal> {
     if !opaque::is_opaque(model.signature()) {
         let name = model.name();
         let message = format!(
@@ -235,12 +234,12 @@ async fn read(app: &App, model: &Model, parts: &Parts, body: Body) -> Result<(As
     let query = parts.uri.query().unwrap_or_default();
     let headers = parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let id = parts.extensions.get().map(RequestId::as_str).unwrap_or_default();
-    let (begin, at) = (begin(headers, query, id), body.at);
+    let (begin, took) = (begin(headers, query, id), body.took);
     if body.bytes.len() < LONG_CONVERSION {
-        return Ok((rows(&begin, &body.bytes, query, &app.room)?, at));
+        return Ok((rows(&begin, &body.bytes, query, &app.room)?, took));
     }
     let (query, room) = (query.to_owned(), app.room.clone());
-    Ok((long(move || rows(&begin, &body.bytes, &query, &room)).await??, at))
+    Ok((long(move || rows(&begin, &body.bytes, &query, &room)).await??, took))
 }
 
 /// What a whole body asks for; its rows begin with `begin`.

@@ -76,8 +76,8 @@ impl Through {
     }
 
     /// Its last byte is in: what the client took is not the model's time.
-    pub(super) fn is_whole(&self, at: Instant) {
-        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    pub(super) fn is_whole(&self, took: Duration) {
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) += took;
     }
 
     /// Learns what became of it, as of those that are answered here: the model answers both, and `spent` was the thread's time for it.
@@ -207,16 +207,23 @@ impl Quick {
                         Wanted::Any(answers::Ask { begin, query: query.to_owned(), body })
                     }
                 };
-                let came = Came { arrival: Arrival(arrived), whole: now, caller };
+                let came = Came { arrival: Arrival(arrived), whole: arrived, caller };
                 let cap = model.spec().max_latency;
-                Taken::Riding(Box::pin(Arc::clone(self).ride(model, wanted, id, came)), cap)
+                Taken::Riding(Box::pin(Arc::clone(self).ride(model, wanted, id, came, now)), cap)
             }
             _ => Taken::Through(Through { quick: Arc::clone(self), model, since: Arc::new(Mutex::new(now)) }),
         }
     }
 
-    async fn ride(self: Arc<Self>, model: Arc<Model>, wanted: Wanted, id: RequestId, came: Came) -> Reply {
-        let Came { arrival: Arrival(arrived), whole: begun, .. } = came;
+    async fn ride(
+        self: Arc<Self>,
+        model: Arc<Model>,
+        wanted: Wanted,
+        id: RequestId,
+        came: Came,
+        begun: Instant,
+    ) -> Reply {
+        let Arrival(arrived) = came.arrival;
         let within = self.fronts().way_back.leaves(model.spec().max_latency);
         let answering = wanted.of(&self.app, &model, came, within);
         let (answered, spent) = timed(std::panic::AssertUnwindSafe(answering).catch_unwind()).await;

@@ -148,6 +148,13 @@ impl Room {
 }
 
 impl Taken {
+    /// What is needed of it for `bytes` of the bytes that it is for, without the others.
+    pub(super) fn split(&mut self, bytes: usize) -> Taken {
+        let units = self.units.min((bytes / UNIT) as u64);
+        self.units -= units;
+        Taken { room: self.room.clone(), units }
+    }
+
     /// Gives back what is not needed for `bytes` bytes.
     pub(super) fn keep(mut self, bytes: usize) -> Taken {
         let kept = self.units.min(bytes.div_ceil(UNIT) as u64);

@@ -20,6 +20,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
 
 use super::Options;
+use super::untaken::Awaited;
 
 /// Most bytes that are swallowed: a connection is worth that much, and no more.
 const MOST: u64 = 256 * 1024;
@@ -66,32 +67,43 @@ where
 impl<B: HttpBody<Data = Bytes> + Unpin> Unread<B> {
     /// Swallows what is left. Says whether it came to its end, so that the connection can go on.
     pub(super) async fn swallow(self) -> bool {
-        self.swallow_within(MOST, MOST, PATIENCE).await
+        match self.left() {
+            None => true,
+            Some(body) if self.is_expecting || body.size_hint().lower() > MOST => false,
+            Some(body) => swallow(body, MOST, PATIENCE).await,
+        }
     }
 
+    fn left(&self) -> Option<B> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl<B> Unread<Awaited<B>>
+where
+    B: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
+{
     /// Swallows what is left behind the answer, which nobody waits for any more.
     pub(super) async fn swallow_behind(self, options: Arc<Options>) {
-        self.swallow_within(most_behind(options.max_body_bytes), u64::MAX, options.body_timeout).await;
-    }
-
-    /// Swallows `most` bytes at most, and none where more than `announced` are announced.
-    async fn swallow_within(self, most: u64, announced: u64, patience: Duration) -> bool {
-        let Some(mut body) = self.left.lock().unwrap_or_else(PoisonError::into_inner).take() else { return true };
-        if self.is_expecting || body.size_hint().lower() > announced {
-            return false;
+        if let Some(body) = self.left().filter(|_| !self.is_expecting) {
+            swallow(body.of_a_stranger(), most_behind(options.max_body_bytes), options.body_timeout).await;
         }
-        let swallow = async {
-            let mut left = most;
-            while let Some(frame) = body.frame().await {
-                let Ok(frame) = frame else { return false };
-                let length = frame.data_ref().map_or(0, |data| data.remaining() as u64);
-                let Some(less) = left.checked_sub(length) else { return false };
-                left = less;
-            }
-            true
-        };
-        tokio::time::timeout(patience, swallow).await.unwrap_or(false)
     }
+}
+
+/// Swallows `most` bytes at most, and says whether that was all.
+async fn swallow(mut body: impl HttpBody<Data = Bytes> + Unpin, most: u64, patience: Duration) -> bool {
+    let swallow = async {
+        let mut left = most;
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return false };
+            let length = frame.data_ref().map_or(0, |data| data.remaining() as u64);
+            let Some(less) = left.checked_sub(length) else { return false };
+            left = less;
+        }
+        true
+    };
+    tokio::time::timeout(patience, swallow).await.unwrap_or(false)
 }
 
 impl<B: HttpBody> Drop for Lent<B> {

@@ -7,6 +7,8 @@
 //! sends slowly. A body that comes at a stroke with its head needs no place, and beyond its part a connection hears that a request is refused. With
 //! answers it ends: what h2 keeps of a stream is kept as long as its connection, and the stream alone would give little
 //! back.
+//!
+//! Whoever has no right has places of his own: what is refused by its head, and calls that ask for no right, take none from callers who have one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +20,8 @@ use axum::body::HttpBody;
 use http::StatusCode;
 use hyper::body::{Frame, SizeHint};
 
-use super::body::BrokenOff;
+use super::body::{BrokenOff, gone};
+use super::closing::LastWait;
 use super::status::Refusal;
 
 /// Answers that nobody takes. At some two kilobytes they take 64 MB. A connection that is alone may let all its answers wait.
@@ -27,6 +30,16 @@ const ANSWERS: Bounds = Bounds { most: 32 * 1024, part: 64, few: 8 };
 /// Bodies that are waited for. With their heads they take 12 kilobytes each and 45 at most, and so four times as much at least: they have a quarter
 /// of the places, of which a connection that is alone may have as many.
 const BODIES: Bounds = Bounds { most: 8 * 1024, part: 16, few: 4 };
+
+/// Bodies that nobody wants, behind a refusal, and those of calls that ask for no right.
+const STRANGERS: Bounds = Bounds { most: 4 * 1024, part: 8, few: 4 };
+
+/// Streams of gRPC, also those on which nothing is under way.
+const STREAMS: Bounds = Bounds { most: 8 * 1024, part: 16, few: 4 };
+
+/// Connections that may have many requests open. What h2 keeps of a request is kept for the next as long as its connection: after 250 at once
+/// an idle one takes 440 kilobytes, so all of these take 110 MB. After the few of another it takes a tenth.
+const WIDE: Bounds = Bounds { most: 256, part: 1, few: 0 };
 
 /// How many may wait.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +57,9 @@ struct Bounds {
 pub(super) struct Untaken {
     answers: Arc<AtomicUsize>,
     bodies: Arc<AtomicUsize>,
+    strangers: Arc<AtomicUsize>,
+    streams: Arc<AtomicUsize>,
+    wide: Arc<AtomicUsize>,
 }
 
 /// Those of one connection.
@@ -51,6 +67,8 @@ pub(super) struct Untaken {
 pub(super) struct OfConnection {
     answers: Arc<Counts>,
     bodies: Arc<Counts>,
+    strangers: Arc<Counts>,
+    streams: Arc<Counts>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -66,6 +84,11 @@ struct Counts {
 pub(super) struct Place(Arc<Counts>);
 
 impl Untaken {
+    /// A place for a connection with many requests, as long as it lasts; `None` where enough have one.
+    pub(super) fn wide(&self) -> Option<Place> {
+        place(&Arc::new(Counts { bounds: WIDE, all: self.wide.clone(), own: AtomicUsize::new(0) }))
+    }
+
     /// A connection without any.
     pub(super) fn of_connection(&self) -> OfConnection {
         let counts =
@@ -73,6 +96,8 @@ impl Untaken {
         OfConnection {
             answers: counts(ANSWERS, &self.answers),
             bodies: counts(BODIES, &self.bodies),
+            strangers: counts(STRANGERS, &self.strangers),
+            streams: counts(STREAMS, &self.streams),
             is_over: Arc::default(),
         }
     }
@@ -86,9 +111,17 @@ impl OfConnection {
         place
     }
 
-    /// A body whose request has a place while it waits for it.
-    pub(super) fn awaited<B>(&self, body: B) -> Awaited<B> {
-        Awaited { body, places: self.bodies.clone(), place: None }
+    /// A body whose request has a place while it waits for it, for as long as `last` says once the server goes.
+    pub(super) fn awaited<B>(&self, body: B, last: LastWait) -> Awaited<B> {
+        Awaited { body, of: self.clone(), is_strange: false, place: None, last }
+    }
+
+    /// A place for a stream of gRPC.
+    pub(super) fn stream(&self) -> Result<Place, Refusal> {
+        place(&self.streams).ok_or_else(|| {
+            let message = "refused: as many streams are open as may; send more requests on those that are";
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1))
+        })
     }
 
     /// Whether it has gone beyond its part.
@@ -121,8 +154,17 @@ impl Drop for Place {
 /// The body of a request, which breaks off where it does not come and there is no place to wait for it.
 pub(super) struct Awaited<B> {
     body: B,
-    places: Arc<Counts>,
+    of: OfConnection,
+    is_strange: bool,
     place: Option<Place>,
+    last: LastWait,
+}
+
+impl<B> Awaited<B> {
+    /// The same body where no right is asked for, or where nobody wants it any more.
+    pub(super) fn of_a_stranger(self) -> Awaited<B> {
+        Awaited { is_strange: true, place: None, ..self }
+    }
 }
 
 impl<B> HttpBody for Awaited<B>
@@ -133,20 +175,25 @@ where
     type Error = axum::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, axum::Error>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            self.place = None;
+        let this = &mut *self;
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
+            this.place = None;
+            // Of a stranger all of it is waited for no longer than that: he could send a byte now and then.
+            if !this.is_strange {
+                this.last.moved();
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
         }
-        if self.place.is_none() {
-            self.place = place(&self.places);
-            if self.place.is_none() {
+        if this.place.is_none() {
+            this.place = place(if this.is_strange { &this.of.strangers } else { &this.of.bodies });
+            if this.place.is_none() {
                 let message = "refused: as many requests wait for their bodies as may; send a body behind its head";
                 let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message);
                 let refusal = refusal.retry_after(Duration::from_secs(1));
                 return Poll::Ready(Some(Err(axum::Error::new(BrokenOff(refusal)))));
             }
         }
-        Poll::Pending
+        this.last.poll(cx).map(|()| Some(Err(axum::Error::new(BrokenOff(gone())))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -169,8 +216,12 @@ mod tests {
 
     #[test]
     fn a_connection_alone_may_let_all_its_requests_wait_and_of_many_each_a_part() {
-        let kinds: [fn(OfConnection) -> Arc<Counts>; 2] =
-            [|connection| connection.answers, |connection| connection.bodies];
+        let kinds: [fn(OfConnection) -> Arc<Counts>; 4] = [
+            |connection| connection.answers,
+            |connection| connection.bodies,
+            |connection| connection.strangers,
+            |connection| connection.streams,
+        ];
         for of in kinds {
             let untaken = Untaken::default();
             let connections: Vec<_> = (0..4096).map(|_| of(untaken.of_connection())).collect();

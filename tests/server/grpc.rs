@@ -464,6 +464,24 @@ async fn a_stream_is_answered_in_its_order_and_goes_on_behind_an_error() {
 }
 
 #[tokio::test]
+async fn many_small_requests_that_are_sent_ahead_on_a_stream_are_all_answered() {
+    let server = start(Options::default(), Duration::from_millis(1), Duration::from_secs(10)).await;
+    let client = Client::connect(server.address).await;
+    let (sender, sending) = stream(&client, "ModelStreamInfer").await;
+    let request = framed(&raw(&[1.0]).encode_to_vec());
+    for _ in 0..6000 {
+        sender.send(request.clone()).unwrap();
+    }
+    drop(sender);
+    let mut body = sending.await.unwrap().into_body();
+    for i in 0..6000 {
+        let message = next(&mut body).await.unwrap_or_else(|trailers| panic!("{trailers:?} behind {i} answers"));
+        assert_eq!(ModelStreamInferResponse::decode(message).unwrap().error_message, "");
+    }
+    assert_eq!(next(&mut body).await.unwrap_err()["grpc-status"], "0");
+}
+
+#[tokio::test]
 async fn a_message_of_a_stream_that_cannot_be_unpacked_is_told_so_and_the_stream_goes_on() {
     let server = simple().await;
     let client = Client::connect(server.address).await;

@@ -27,12 +27,13 @@ use crate::server::body::{self, UNCOUNTED, Whole, long};
 use crate::server::call::{Called, takes_tensors};
 use crate::server::room::{Room, Taken};
 use crate::server::status::Refusal;
+use crate::server::untaken::Place;
 use crate::server::v2::likeliest;
 use crate::server::v2::request::Forms;
 use crate::telemetry::{RequestId, RequestSpan};
 use crate::tensor::{Data, Tensors};
 
-/// Requests of one stream that are asked at the same time. The next is read when the first of them is answered.
+/// Requests of one stream that are asked at the same time. The next is looked at when the first of them is answered.
 const IN_FLIGHT: usize = 64;
 
 /// Field numbers in `inference.proto`.
@@ -107,7 +108,7 @@ impl Desk {
         call.timeout = call.timeout.into_iter().chain(deadline).min();
         let own = call.timeout;
         call.timeout = self.app.within(model.spec().max_latency, own);
-        let came = Came { arrival: Arrival(arrival), whole: whole.at, caller };
+        let came = Came { arrival: Arrival(arrival), whole: arrival + whole.took, caller };
         let called = call.make(model, came, span).await.map_err(|error| refusal(error, own, model))?;
         let timing = called.timing();
         let how = How { forms: &forms, as_contents, wants_final, frame };
@@ -153,9 +154,10 @@ impl Desk {
         messages: Messages,
         caller: Caller,
         deadline: Option<Duration>,
+        place: Option<Place>,
     ) -> impl Stream<Item = Result<Bytes, Refusal>> {
-        let each =
-            Each { desk: Arc::new(self), messages, caller, deadline, asked: FuturesOrdered::new(), is_over: false };
+        let (desk, asked) = (Arc::new(self), FuturesOrdered::new());
+        let each = Each { desk, messages, caller, deadline, asked, is_over: false, _place: place };
         stream::unfold(each, |mut each| async move { Some((each.next().await?, each)) })
     }
 }
@@ -207,12 +209,15 @@ struct Each {
     asked: FuturesOrdered<BoxFuture<'static, Result<Bytes, Refusal>>>,
     /// No message is read any more.
     is_over: bool,
+    _place: Option<Place>,
 }
 
 impl Each {
     async fn next(&mut self) -> Option<Result<Bytes, Refusal>> {
         loop {
             let may_read = !self.is_over && self.asked.len() < IN_FLIGHT;
+            let may_keep = !self.is_over && self.messages.may_read_ahead();
+            let messages = &mut self.messages;
             tokio::select! {
                 biased;
                 Some(answer) = self.asked.next(), if !self.asked.is_empty() => return Some(answer),
@@ -221,9 +226,12 @@ impl Each {
                     let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is going");
                     self.asked.push_back(Box::pin(async { Err(refusal.retry_after(Duration::from_secs(1))) }));
                 }
-                message = self.messages.next(), if may_read => match message {
-                    Ok(Some(message)) => self.ask(message),
-                    Ok(None) => self.is_over = true,
+                message = async {
+                    if may_read { messages.next().await.map(Some) } else { messages.read_ahead().await.map(|()| None) }
+                }, if may_read || may_keep => match message {
+                    Ok(Some(Some(message))) => self.ask(message),
+                    Ok(Some(None)) => self.is_over = true,
+                    Ok(None) => {}
                     Err(refusal) => {
                         self.is_over = true;
                         self.asked.push_back(Box::pin(async { Err(refusal) }));

@@ -29,6 +29,9 @@ const ACCEPTED: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 /// Bytes before each message: whether it is compressed, and its length.
 pub(super) const HEAD: usize = 5;
 
+/// Bytes of a call's messages that are kept while those before them are answered.
+const MOST_AHEAD: usize = 4 * 1024 * 1024;
+
 /// The messages of a call, as they come.
 pub(super) struct Messages {
     body: Body,
@@ -42,6 +45,8 @@ pub(super) struct Messages {
     since: Instant,
     begun: Option<Instant>,
     is_ended: bool,
+    /// How long the message that is read was waited for once it had begun.
+    took: Duration,
 
     coding: Option<Coding>,
     accepted: Option<Coding>,
@@ -95,6 +100,7 @@ impl Messages {
             since: Instant::now(),
             begun: None,
             is_ended: false,
+            took: Duration::ZERO,
             coding,
             accepted: coding.filter(is_accepted),
             options: Arc::clone(options),
@@ -111,7 +117,6 @@ impl Messages {
 
     /// The only message of a call.
     pub(super) async fn only(mut self) -> Result<Message, Refusal> {
-        self.body = Body::new(self.line.awaited(self.body));
         self.begun = Some(self.since);
         let message = self.next().await?.ok_or_else(|| Refusal::bad_request("the call has no message"))?;
         self.begun = Some(self.since);
@@ -124,10 +129,10 @@ impl Messages {
     /// The next message, as it was sent; `None` behind the last. What has come of it is kept where the future is dropped.
     pub(super) async fn next(&mut self) -> Result<Option<Message>, Refusal> {
         loop {
-            if let Some((is_packed, bytes)) = self.whole()? {
+            if let Some((is_packed, bytes, taken)) = self.whole()? {
                 let arrived = self.begun.take().unwrap_or(self.since);
                 self.since = Instant::now();
-                let whole = Whole::new(bytes, self.since, self.taken.take());
+                let whole = Whole::new(bytes, std::mem::take(&mut self.took), taken);
                 let packed = is_packed.then_some(Packed { by: self.coding, most: self.most });
                 let coding = self.accepted.filter(|_| is_packed);
                 let next = self.room.of_the_next();
@@ -138,23 +143,44 @@ impl Messages {
                 let is_cut = !(self.piece.is_empty() && self.joined.is_empty());
                 return if is_cut { Err(Refusal::bad_request("the message broke off")) } else { Ok(None) };
             }
+            self.set_apart()?;
             let patience = if self.begun.is_some() { self.options.body_timeout } else { self.options.idle_timeout };
-            let frame = timeout_at(self.since + patience, self.body.frame()).await.map_err(|_| slow(patience))?;
-            match frame {
-                None => self.is_ended = true,
-                Some(Err(error)) => return Err(broken_off(&error)),
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.add(data)?;
-                    }
-                    self.is_ended = self.body.is_end_stream();
-                }
-            }
+            let begun = self.begun;
+            timeout_at(self.since + patience, self.fill()).await.map_err(|_| slow(patience))??;
+            // As the kernel has it: how late the server looked is not its sender's time.
+            self.took = begun.map_or(Duration::ZERO, |begun| self.line.heard().saturating_duration_since(begun));
         }
     }
 
-    /// Takes a message that is there: whether it is compressed, and its bytes.
-    fn whole(&mut self) -> Result<Option<(bool, Bytes)>, Refusal> {
+    /// Whether more of what comes can be kept while messages before it are answered.
+    pub(super) fn may_read_ahead(&self) -> bool {
+        !self.is_ended && self.joined.len() + self.piece.len() < MOST_AHEAD
+    }
+
+    /// Keeps what comes next. Left unread, many small frames would be taken for a flood, which ends the connection.
+    pub(super) async fn read_ahead(&mut self) -> Result<(), Refusal> {
+        self.set_apart()?;
+        self.fill().await?;
+        self.since = Instant::now();
+        Ok(())
+    }
+
+    async fn fill(&mut self) -> Result<(), Refusal> {
+        match self.body.frame().await {
+            None => self.is_ended = true,
+            Some(Err(error)) => return Err(broken_off(&error)),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    self.add(data)?;
+                }
+                self.is_ended = self.body.is_end_stream();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a message that is there: whether it is compressed, its bytes, and their part of the room.
+    fn whole(&mut self) -> Result<Option<(bool, Bytes, Option<Taken>)>, Refusal> {
         let have = if self.joined.is_empty() { &self.piece[..] } else { &self.joined[..] };
         let Some((head, rest)) = have.split_first_chunk::<HEAD>() else { return Ok(None) };
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
@@ -170,15 +196,20 @@ impl Messages {
         if rest.len() < length {
             return Ok(None);
         }
-        let bytes = if self.joined.is_empty() {
+        if self.joined.is_empty() {
             self.piece.advance(HEAD);
-            self.piece.split_to(length)
-        } else {
-            self.joined.advance(HEAD);
+            return Ok(Some((is_packed, self.piece.split_to(length), None)));
+        }
+        self.joined.advance(HEAD);
+        let bytes = self.joined.split_to(length).freeze();
+        let taken = if self.joined.is_empty() {
             self.held = 0;
-            self.joined.split_to(length).freeze()
+            self.taken.take()
+        } else {
+            self.held = self.held.saturating_sub(HEAD + length);
+            self.taken.as_mut().map(|taken| taken.split(length))
         };
-        Ok(Some((is_packed, bytes)))
+        Ok(Some((is_packed, bytes, taken)))
     }
 
     fn add(&mut self, data: Bytes) -> Result<(), Refusal> {
@@ -193,15 +224,22 @@ impl Messages {
             self.piece = data;
             return Ok(());
         }
-        if self.joined.is_empty() {
-            self.hold(self.announced().min(TRUSTED_LENGTH as usize).max(self.piece.len()))?;
-            self.joined.extend_from_slice(&std::mem::take(&mut self.piece));
-        }
         let needed = self.joined.len() + data.len();
         if needed > self.held {
-            self.hold(needed.max(self.held.saturating_mul(2).min(HEAD + self.most)))?;
+            let announced = self.announced().min(TRUSTED_LENGTH as usize);
+            self.hold(needed.max(announced).max(self.held.saturating_mul(2).min(HEAD + self.most)))?;
         }
         self.joined.extend_from_slice(&data);
+        Ok(())
+    }
+
+    /// What has come of a message whose rest is waited for is counted, and keeps nothing alive but itself.
+    fn set_apart(&mut self) -> Result<(), Refusal> {
+        let have = self.joined.len() + self.piece.len();
+        if have > self.held {
+            self.hold(have)?;
+        }
+        self.joined.extend_from_slice(&std::mem::take(&mut self.piece));
         Ok(())
     }
 
@@ -215,7 +253,7 @@ impl Messages {
 
     /// Bytes of the message that has begun, its head among them.
     fn announced(&self) -> usize {
-        let head = self.piece.first_chunk::<HEAD>();
+        let head = self.joined.first_chunk::<HEAD>();
         head.map_or(0, |head| HEAD + u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize)
     }
 }

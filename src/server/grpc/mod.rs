@@ -144,12 +144,19 @@ impl Desk {
         }
         let most = if matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer) { usize::MAX } else { SMALL };
         let room = self.app.room.of(caller);
+        let (is_stream, line) = (matches!(rpc, Rpc::ModelStreamInfer | Rpc::Reflection), &self.line);
+        let place = is_stream.then(|| line.stream()).transpose()?;
+        let body = match right {
+            _ if is_stream => Body::new(body),
+            Some(_) => Body::new(line.awaited(body)),
+            None => Body::new(line.awaited(body).of_a_stranger()),
+        };
         let messages = Messages::new(headers, body, &self.app.options, &room, most, self.line.clone());
         match rpc {
             Rpc::ModelInfer => self.model_infer(messages, caller, deadline).await,
             Rpc::ModelStreamInfer => {
                 let encoding = message::encoding(messages.accepted());
-                let mut response = reply::streaming(self.infer_each(messages, caller, deadline));
+                let mut response = reply::streaming(self.infer_each(messages, caller, deadline, place));
                 response.headers_mut().extend(encoding);
                 Ok(response)
             }
@@ -162,8 +169,8 @@ impl Desk {
                 Ok(reply::streaming(health::watch(self.app.registry.clone(), service, self.line, seat)))
             }
             Rpc::Reflection => {
-                let at = (messages, self.quick.door, self.line);
-                Ok(reply::streaming(stream::unfold(at, move |(mut messages, door, line)| async move {
+                let at = (messages, self.quick.door, self.line, place);
+                Ok(reply::streaming(stream::unfold(at, move |(mut messages, door, line, place)| async move {
                     let asked = tokio::select! {
                         asked = messages.next() => asked,
                         () = line.closing() => Ok(None),
@@ -172,7 +179,7 @@ impl Desk {
                         Ok(asked) => reflected(asked, &door, caller).await,
                         Err(refusal) => Err(refusal),
                     };
-                    Some((answer, (messages, door, line)))
+                    Some((answer, (messages, door, line, place)))
                 })))
             }
             Rpc::RepositoryModelLoad => {

@@ -8,6 +8,7 @@ mod request;
 mod response;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, RawPathParams};
@@ -16,7 +17,6 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Request, StatusCode};
-use tokio::time::Instant;
 
 use super::app::{App, OfCaller};
 use super::arrival::Coming;
@@ -157,9 +157,9 @@ async fn answer(
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
     let read = read(app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
-    let (Read { mut call, form, _taken }, whole) = read;
+    let (Read { mut call, form, _taken }, took) = read;
     call.timeout = app.within(model.spec().max_latency, call.timeout);
-    let called = call.make(model, coming.whole(whole), span).await?;
+    let called = call.make(model, coming.whole(took), span).await?;
     let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
     let written = match encode(app, model, form, called.outputs()).await {
         Ok(written) => written,
@@ -182,15 +182,15 @@ struct Read {
     _taken: Option<Taken>,
 }
 
-/// All that comes before the model is asked, and when the last byte was in.
-async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<(Read, Instant), Refusal> {
+/// All that comes before the model is asked, and how long the body took to come.
+async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<(Read, Duration), Refusal> {
     let body = coding::read(headers, body, &app.options, &app.room).await?;
-    let at = body.at;
+    let took = body.took;
     if body.bytes.len() < LONG_CONVERSION {
-        return Ok((decode(&body.bytes, model, &app.room)?, at));
+        return Ok((decode(&body.bytes, model, &app.room)?, took));
     }
     let (model, room) = (Arc::clone(model), app.room.clone());
-    Ok((long(move || decode(&body.bytes, &model, &room)).await??, at))
+    Ok((long(move || decode(&body.bytes, &model, &room)).await??, took))
 }
 
 /// Reads a body. Its elements are read last: by then it is known that the model takes such tensors, and that there is room.

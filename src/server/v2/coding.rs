@@ -3,6 +3,7 @@
 //! Source: RFC 9110, section 8.4.1. `deflate` is what that says, zlib's format, and not the bare stream that some old clients send.
 
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -73,10 +74,10 @@ impl Coding {
 
     /// The body as it was before it was compressed: 413 where that has more than `most` bytes, 503 where there is no room.
     pub(in crate::server) fn unpack(self, body: &Whole, most: usize, room: &Room) -> Result<Whole, Refusal> {
-        let (packed, at) = (&body.bytes[..], body.at);
+        let (packed, took) = (&body.bytes[..], body.took);
         match self {
-            Coding::Gzip => unpack(|| Members(GzDecoder::new(packed)), at, said_by_gzip(packed), most, room),
-            Coding::Deflate => unpack(|| ZlibDecoder::new(packed), at, None, most, room),
+            Coding::Gzip => unpack(|| Members(GzDecoder::new(packed)), took, said_by_gzip(packed), most, room),
+            Coding::Deflate => unpack(|| ZlibDecoder::new(packed), took, None, most, room),
         }
     }
 
@@ -199,7 +200,7 @@ impl Read for Members<'_> {
 /// is, that is found out first, keeping nothing: memory that grew with it would be left behind at every step.
 fn unpack<R: Read>(
     open: impl Fn() -> R,
-    at: Instant,
+    took: Duration,
     said: Option<usize>,
     most: usize,
     room: &Room,
@@ -237,7 +238,7 @@ fn unpack<R: Read>(
         let more = from.read(&mut piece).map_err(broken)?;
         if more == 0 {
             // It is there when it is unpacked: how long that takes is its sender's choice, as the time that it takes to come.
-            return Ok(unpacked.whole(at + begun.elapsed()));
+            return Ok(unpacked.whole(took + begun.elapsed()));
         }
         if more > length - unpacked.len() {
             length = count(&mut open(), &mut vec![0; PIECE])?;
@@ -252,7 +253,7 @@ mod tests {
     use super::*;
 
     fn whole(bytes: Vec<u8>) -> Whole {
-        Whole::new(bytes.into(), Instant::now(), None)
+        Whole::new(bytes.into(), Duration::ZERO, None)
     }
 
     #[test]
@@ -263,7 +264,7 @@ mod tests {
             assert!(packed.bytes.len() < text.len() / 10);
             let unpacked = coding.unpack(&packed, text.len(), &Room::new(1 << 20)).unwrap();
             assert_eq!(unpacked.bytes, text);
-            assert!(unpacked.at > packed.at, "to unpack it is a part of its coming");
+            assert!(unpacked.took > packed.took, "to unpack it is a part of its coming");
             let status = |most, room| coding.unpack(&packed, most, &Room::new(room)).unwrap_err().status().as_u16();
             assert_eq!((status(text.len() - 1, 1 << 20), status(1 << 20, 100_000)), (413, 503), "{coding:?}");
             let refused = |bytes: Vec<u8>| coding.unpack(&whole(bytes), 1 << 20, &Room::new(1 << 20)).unwrap_err();

@@ -22,7 +22,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::Request;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use tokio::time::Instant;
 
 use super::Options;
 use super::app::{App, Asked, OfCaller};
@@ -73,10 +72,10 @@ async fn answer(
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
     let read = read(&app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
-    let (read, whole) = read;
-    parts.extensions.get::<Through>().inspect(|through| through.is_whole(whole));
+    let (read, took) = read;
+    parts.extensions.get::<Through>().inspect(|through| through.is_whole(took));
     let is_own = read.request.call.timeout.is_some();
-    let written = ask(&app, model, coming.whole(whole), span, read).await;
+    let written = ask(&app, model, coming.whole(took), span, read).await;
     let written = written.map_err(|refusal| refusal.in_own_time(is_own))?;
     let Written { body, json, timing, .. } = written;
     let mut response = coding::as_wished(&parts.headers, body, &app.room).await?;
@@ -151,20 +150,20 @@ struct Read {
     _taken: Option<Taken>,
 }
 
-/// All that comes before the model is asked, and when the last byte was in.
-async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<(Read, Instant), Refusal> {
+/// All that comes before the model is asked, and how long the body took to come.
+async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<(Read, Duration), Refusal> {
     let json = json_length(headers)?;
     let body = coding::read(headers, body, &app.options, &app.room).await?;
-    let at = body.at;
+    let took = body.took;
     // Byte strings take long in binary as well.
     let has_strings = model.signature().inputs.iter().any(|input| input.datatype == DataType::Bytes);
     let all = body.bytes.len();
     let json_bytes = json.filter(|&json| !has_strings && json <= all).unwrap_or(all);
     if json_bytes + (all - json_bytes) / COPIED < LONG_CONVERSION {
-        return Ok((decode(&body.bytes, json, model, &app.room)?, at));
+        return Ok((decode(&body.bytes, json, model, &app.room)?, took));
     }
     let (model, room) = (Arc::clone(model), app.room.clone());
-    Ok((long(move || decode(&body.bytes, json, &model, &room)).await??, at))
+    Ok((long(move || decode(&body.bytes, json, &model, &room)).await??, took))
 }
 
 /// What [`BINARY_HEADER`] says.

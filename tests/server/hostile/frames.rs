@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use uncork::server::Options;
+use uncork::server::{Access, Options};
 
 use super::{HANGS, start};
+use crate::folder::Folder;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -18,6 +19,10 @@ const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
+
+/// `:status: 200`, by HPACK's static table.
+const OK: u8 = 0x88;
+const BODY: &[u8] = br#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}]}"#;
 
 /// `GET / ` of `http://a`, by HPACK's static table.
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
@@ -162,7 +167,6 @@ async fn answers_that_nobody_takes_are_bounded_for_all_connections_and_a_few_of_
 
 /// A connection with so many heads, behind each of which a body is to come; behind those of `whole` it comes at once.
 async fn sends_heads(address: SocketAddr, requests: u32, whole: bool) -> TcpStream {
-    const BODY: &[u8] = br#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}]}"#;
     let mut stream = TcpStream::connect(address).await.unwrap();
     let infer = [&[0x83, 0x86, 0x04, 18][..], b"/v2/models/m/infer", &[0x41, 1, b'a']].concat();
     let mut bytes = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat();
@@ -192,7 +196,6 @@ async fn statuses(stream: &mut TcpStream, answers: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn requests_whose_bodies_do_not_come_are_bounded_for_all_connections_and_others_are_answered() {
-    const OK: u8 = 0x88;
     let test = async {
         let server = start(Options { body_timeout: HANGS * 2, ..Options::default() }).await;
         let mut all = Vec::new();
@@ -209,6 +212,108 @@ async fn requests_whose_bodies_do_not_come_are_bounded_for_all_connections_and_o
         drop(all);
     };
     tokio::time::timeout(HANGS, test).await.expect("a request is refused");
+}
+
+/// Reads until a request is refused: by its status, or by how a call of gRPC ends.
+async fn refused(stream: &mut TcpStream) {
+    let mut head = [0; 9];
+    loop {
+        stream.read_exact(&mut head).await.unwrap();
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        stream.read_exact(&mut payload).await.unwrap();
+        let is_end = head[4] & 1 > 0;
+        if head[3] == HEADERS && (is_end || payload[0] != OK) {
+            return;
+        }
+    }
+}
+
+/// The head of a `POST` to this path, with these fields behind it.
+fn post(path: &str, fields: &[u8]) -> Vec<u8> {
+    [&[0x83, 0x86, 0x04, u8::try_from(path.len()).unwrap()], path.as_bytes(), &[0x41, 1, b'a'], fields].concat()
+}
+
+/// `content-type: application/grpc`.
+const GRPC: &[u8] = b"\x0f\x10\x10application/grpc";
+const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
+
+/// A connection on which so many streams begin with this head, and this behind it.
+async fn begins(address: SocketAddr, streams: u32, head: &[u8], behind: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut bytes = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat();
+    for stream in (0..streams).map(|i| 2 * i + 1) {
+        bytes.extend(frame(HEADERS, 4, stream, head));
+        if !behind.is_empty() {
+            bytes.extend(frame(DATA, 0, stream, behind));
+        }
+    }
+    stream.write_all(&bytes).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn streams_of_grpc_are_bounded_for_all_connections_though_nothing_is_said_on_them() {
+    let test = async {
+        let server = start(Options::default()).await;
+        let mut all = Vec::new();
+        for _ in 0..100 {
+            all.push(begins(server.address, 250, &post(STREAM, GRPC), &[]).await);
+        }
+        futures_util::future::select_all(all.iter_mut().map(|stream| Box::pin(refused(stream)))).await;
+    };
+    tokio::time::timeout(HANGS, test).await.expect("a stream is refused");
+}
+
+#[tokio::test]
+async fn what_has_come_of_messages_and_bodies_that_do_not_go_on_is_counted() {
+    let options =
+        Options { max_body_bytes: 1 << 17, max_answer_bytes: 1 << 17, max_bodies_bytes: 1 << 17, ..Options::default() };
+    let part = [&[0, 0, 1, 0, 0][..], &[b'['; 16_000]].concat();
+    for head in [post(STREAM, GRPC), post("/v2/models/m/infer", &[])] {
+        let server = start(options.clone()).await;
+        let mut stream = begins(server.address, 16, &head, &part).await;
+        tokio::time::timeout(HANGS, refused(&mut stream)).await.expect("16 take more than there is room for");
+    }
+}
+
+#[tokio::test]
+async fn who_is_refused_by_his_head_or_asks_for_no_right_takes_no_place_from_who_has_one() {
+    const TOKEN: &str = "inference-0123456789";
+    let folder = Folder::new();
+    let file = folder.path().join("tokens");
+    std::fs::write(&file, format!("models {TOKEN} inference\n")).unwrap();
+    let access = Access::Tokens { file, hosts: Vec::new() };
+    let options = Options { access, body_timeout: HANGS * 2, ..Options::default() };
+    let test = async {
+        let server = start(options).await;
+        let mut strangers = Vec::new();
+        for (head, is_answered) in
+            [(post("/v2/models/m/infer", &[]), true), (post("/grpc.health.v1.Health/Check", GRPC), false)]
+        {
+            for _ in 0..60 {
+                let mut stream = begins(server.address, 250, &head, &[]).await;
+                if is_answered {
+                    assert!(!statuses(&mut stream, 250).await.contains(&OK));
+                }
+                strangers.push(stream);
+            }
+        }
+        let bearer = format!("Bearer {TOKEN}");
+        let token = [&[0x0f, 8, bearer.len() as u8][..], bearer.as_bytes()].concat();
+        let mut stream = begins(server.address, 200, &post("/v2/models/m/infer", &token), &[]).await;
+        let health = [&[0x82, 0x86, 0x04, 15][..], b"/v2/health/live", &[0x41, 1, b'a']].concat();
+        stream.write_all(&frame(HEADERS, 5, 401, &health)).await.unwrap();
+        assert_eq!(
+            statuses(&mut stream, 1).await,
+            [OK],
+            "none of the others is refused, and all wait for their bodies"
+        );
+        let bodies: Vec<u8> = (0..200).flat_map(|i| frame(DATA, 1, 2 * i + 1, BODY)).collect();
+        stream.write_all(&bodies).await.unwrap();
+        assert_eq!(statuses(&mut stream, 200).await, [OK; 200]);
+        drop(strangers);
+    };
+    tokio::time::timeout(HANGS, test).await.expect("all are answered");
 }
 
 #[tokio::test]
