@@ -560,7 +560,8 @@ mod tests {
             let before = begun.load(Ordering::Relaxed);
             poll_fn(|cx| Poll::Ready(served.as_mut().poll(cx).is_ready())).await;
             let in_turn = begun.load(Ordering::Relaxed) - before;
-            assert!(in_turn <= TURN_HEADS, "{in_turn} requests begin in a turn");
+            // A part of another may have come in the last one.
+            assert!(in_turn <= TURN_HEADS + 1, "{in_turn} requests begin in a turn");
             yield_now().await;
         }
         writing.await.unwrap().unwrap();
