@@ -41,10 +41,9 @@ pub struct Lane {
     pub(super) held_since: Option<Instant>,
     /// What was asked of it lately.
     pub(super) demand: Demand,
-    /// The size that makes the most rows a second, where that is clearly not the largest.
-    fastest: usize,
-    /// The most rows of which a batch is over within what callers give. A plan with larger ones is never kept.
-    in_time: usize,
+    /// The most rows of a batch that pay: no more than are over within what callers give, as a plan with larger ones is never kept, and the size that
+    /// makes the most rows a second where that is clearly another.
+    paying: usize,
     /// The most rows that leave the callers of other lanes their time.
     pub(super) bound: usize,
     /// What the policy said last and when, while nothing has happened that could change its mind.
@@ -76,8 +75,6 @@ impl Demand {
             self.recent = self.faded(entry.arrival, memory) + entry.rows as f64;
             self.at = self.at.max(entry.arrival);
         }
-        let rows = entry.rows as f64;
-        self.request += if self.request == 0.0 { rows } else { DEMAND_GAIN * (rows - self.request) };
         let own = entry.given();
         // One caller in a great hurry is no reason to keep everybody's batches small.
         self.within = if own > self.within { own } else { self.within - (self.within - own).mul_f64(DEMAND_GAIN) };
@@ -87,8 +84,10 @@ impl Demand {
         self.recent * (-now.since(self.at).as_secs_f64() / memory).exp()
     }
 
-    fn released(&mut self, rows: usize) {
-        self.rows += if self.rows == 0.0 { rows as f64 } else { DEMAND_GAIN * (rows as f64 - self.rows) };
+    fn released(&mut self, rows: usize, entries: usize) {
+        let gain = if self.rows == 0.0 { 1.0 } else { DEMAND_GAIN };
+        self.rows += gain * (rows as f64 - self.rows);
+        self.request += gain * (rows as f64 / entries as f64 - self.request);
     }
 }
 
@@ -117,8 +116,7 @@ impl Lane {
             free_since: Instant::EPOCH,
             held_since: None,
             demand: Demand::default(),
-            fastest: usize::MAX,
-            in_time: usize::MAX,
+            paying: usize::MAX,
             bound: usize::MAX,
             said: None,
         }
@@ -157,14 +155,17 @@ impl Lane {
 
     /// The most rows that its next batch may have. Of more than were tried, a request goes alone.
     pub(super) fn most_rows(&self) -> usize {
-        let first = self.queue.first().map_or(1, |first| first.rows);
-        self.fastest.min(self.in_time).max(self.demand.largest).min(self.tried_rows()).max(first).min(self.max_batch)
+        self.most_rows_with(self.queue.first().map_or(1, |first| first.rows))
+    }
+
+    fn most_rows_with(&self, first: usize) -> usize {
+        self.paying.max(self.demand.largest).min(self.tried_rows()).max(first).min(self.max_batch)
     }
 
     /// The same, as far as that leaves the callers of the other lanes their time.
     pub(super) fn bounded_rows(&self) -> usize {
         let first = self.queue.first().map_or(1, |first| first.rows);
-        self.most_rows().min(self.bound.max(self.demand.largest).max(first))
+        self.most_rows_with(first).min(self.bound.max(self.demand.largest).max(first))
     }
 
     /// A batch of so many rows came back, with these answers unless it was a rehearsal.
@@ -179,9 +180,9 @@ impl Lane {
             None => self.times.observe_test(now, rows, time),
         }
         let faster = if self.sizes.is_any() { self.fit().faster_size(self.tried_rows()) } else { None };
-        self.fastest = faster.unwrap_or(usize::MAX);
         let within = Some(self.demand.within).filter(|within| !within.is_zero());
-        self.in_time = within.and_then(|within| self.most_rows_for(within, Fit::predict)).unwrap_or(usize::MAX);
+        let in_time = within.and_then(|within| self.most_rows_for(within, Fit::predict));
+        self.paying = faster.unwrap_or(usize::MAX).min(in_time.unwrap_or(usize::MAX));
     }
 
     /// Whether there is anything to rehearse.
@@ -207,7 +208,7 @@ impl Lane {
         let next = self.queue.first().map_or(1, |next| next.rows);
         let is_full = rows + next > self.tried_rows();
         self.rehearsals.as_mut().into_iter().for_each(|rehearsals| rehearsals.released(is_full));
-        self.demand.released(rows);
+        self.demand.released(rows, entries.len());
     }
 
     /// How long its callers wait for their answers; `None` while nothing is known of its batches, or where nobody has asked within

@@ -189,18 +189,20 @@ impl View<'_> {
         first + Duration::from_nanos(long)
     }
 
+    fn completion(&self, now: Instant, running: &Running) -> Instant {
+        let Some(expected) = running.expected else { return now };
+        let due = running.since + expected;
+        if due > now { due } else { self.end_of_overdue(now, due, expected, running.lane) }
+    }
+
     /// A batch that has outlasted its prediction may end at any moment, and is expected to: who waits is refused when it is too late, not when it
     /// is likely to be. One that is overdue by more than callers give, and by more than any of this lane was of late, is expected to take as long again:
     /// whoever was there when it was due has given up by then, a hung runner stops promising anything, and what comes while it hangs is refused at
     /// once.
-    fn completion(&self, now: Instant, running: &Running) -> Instant {
-        let Some(expected) = running.expected else { return now };
-        let due = running.since + expected;
-        if due > now {
-            return due;
-        }
+    #[cold]
+    fn end_of_overdue(&self, now: Instant, due: Instant, expected: Duration, lane: LaneId) -> Instant {
         let (overdue, given) = (now.since(due), self.queue.first().map_or(Duration::ZERO, Entry::given));
-        let is_own = running.lane == self.lane;
+        let is_own = lane == self.lane;
         let longest = if is_own { expected.mul_f64(self.fit.slowest() * BEYOND - 1.0) } else { Duration::ZERO };
         if overdue <= given.max(longest) { now } else { now + overdue }
     }
