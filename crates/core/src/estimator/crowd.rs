@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Instant;
+use super::fit::duration;
 
 /// Arrivals that an open stream would have brought, on average, while the whole crowd was present: none came, and e⁻⁸ is
 /// unlikely enough to believe in a crowd.
@@ -106,11 +107,11 @@ impl Crowd {
     /// The crowd, if there is one by all that is known at `now`.
     #[must_use]
     pub fn known(&self, now: Instant) -> Option<KnownCrowd> {
-        let lived = now.since(self.since).as_secs_f64();
+        let returns = self.returns.filter(|_| self.size > 1)?;
+        let lived = now.since(self.since).as_secs_f64().max(f64::MIN_POSITIVE);
         let complete = self.complete + self.complete_since.map_or(Duration::ZERO, |since| now.since(since));
-        let evidence = self.arrivals as f64 * complete.as_secs_f64() / lived.max(f64::MIN_POSITIVE);
-        let returns = Duration::from_secs_f64(self.returns?);
-        (self.size > 1 && evidence >= EVIDENCE).then_some(KnownCrowd { size: self.size, returns, turn: None })
+        let is_evident = self.arrivals as f64 * complete.as_secs_f64() >= EVIDENCE * lived;
+        is_evident.then(|| KnownCrowd { size: self.size, returns: duration(returns), turn: None })
     }
 }
 

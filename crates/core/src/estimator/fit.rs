@@ -239,7 +239,7 @@ impl Fit {
 
 /// To the nearest nanosecond; at most a few hours, so no sum overflows. Several times as fast as `Duration::from_secs_f64`,
 /// and asked for several times for each request.
-fn duration(seconds: f64) -> Duration {
+pub(super) fn duration(seconds: f64) -> Duration {
     Duration::from_nanos((seconds * 1e9 + 0.5) as u64)
 }
 

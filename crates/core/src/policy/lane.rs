@@ -66,8 +66,9 @@ pub(super) struct Demand {
     at: Instant,
 }
 
-/// Part of the way that [`Demand`] goes towards each new request or batch.
-const DEMAND_GAIN: f64 = 1.0 / 16.0;
+/// [`Demand`] goes one of so many parts of the way towards each new request or batch.
+const DEMAND_PARTS: u32 = 16;
+const DEMAND_GAIN: f64 = 1.0 / DEMAND_PARTS as f64;
 
 impl Demand {
     fn arrived(&mut self, entry: &Entry, memory: Option<f64>) {
@@ -77,7 +78,7 @@ impl Demand {
         }
         let own = entry.given();
         // One caller in a great hurry is no reason to keep everybody's batches small.
-        self.within = if own > self.within { own } else { self.within - (self.within - own).mul_f64(DEMAND_GAIN) };
+        self.within = if own > self.within { own } else { self.within - (self.within - own) / DEMAND_PARTS };
     }
 
     fn faded(&self, now: Instant, memory: f64) -> f64 {
