@@ -105,11 +105,11 @@ cargo bench --bench policy -- --page $PWD/docs/policy-figures.md --json $PWD/tar
 python3 crates/sim/benches/policy/plot.py target/policy.json
 ```
 
-The second line draws the two plots; it needs matplotlib (`crates/sim/benches/policy/requirements.txt`). All takes a quarter of an hour, a section
-alone from seconds to three minutes: `cargo bench --bench policy -- grid --seeds 3`.
+The second line draws the two plots; it needs matplotlib (`crates/sim/benches/policy/requirements.txt`). All takes half an hour, a section
+alone from seconds to four minutes: `cargo bench --bench policy -- grid --seeds 3`.
 
 Models are t(n) in ms, cap in rows, cap in ms. Loads are shares of the capacity, the most rows a second that full batches in time make.
-All times are virtual, so the machine does not matter. Only the section `cost` depends on it: there other programs were running.
+All times are virtual, so the machine does not matter. Only the section `cost` depends on it: it was run alone.
 ";
 
 impl Section {
