@@ -416,7 +416,8 @@ fn a_server_that_is_idle_gives_its_memory_back() {
     drop(connections);
     // Asking it anything would have it look by itself, and so would the end of a thread that is idle for ten seconds.
     let until = Instant::now() + Duration::from_secs(9);
-    while resident(&serving.child) > before.midpoint(most) {
+    // Some of it is kept for the next.
+    while resident(&serving.child) > before + (most - before) * 3 / 4 {
         assert!(Instant::now() < until, "{before}, {most} and still {} bytes", resident(&serving.child));
         std::thread::yield_now();
     }
