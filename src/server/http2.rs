@@ -66,8 +66,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// Bytes of a connection that are read before others have their turn: each may be a field of a head.
 const TURN: usize = 32 * 1024;
-/// Requests of it that are begun before: each takes some ten microseconds, and a thousand connections may each begin as many.
+/// Requests of it that are begun before: each takes some ten microseconds, and a thousand connections may each begin as many. Where few connections
+/// are open, they have so many together: clients send all their heads before the first body, so that who begins a few at a time finishes all late.
 const TURN_HEADS: usize = 16;
+const ROUND_HEADS: usize = 4096;
 
 /// What a connection turns out to speak.
 pub(super) enum Spoken {
@@ -201,10 +203,12 @@ pub(super) async fn serve<A, F>(
     F: Future<Output = Response> + Send + 'static,
 {
     let (wide, untaken) = (untaken.wide(), untaken.of_connection());
+    let turn_heads =
+        |wide: &Option<Place>| wide.as_ref().map_or(TURN_HEADS, |wide| TURN_HEADS.max(ROUND_HEADS / wide.taken()));
     let line = Line(Arc::new(Shared {
         heard: Mutex::new(socket.heard()),
         read: AtomicUsize::new(0),
-        heads: AtomicUsize::new(TURN_HEADS),
+        heads: AtomicUsize::new(turn_heads(&wide)),
         is_over: AtomicBool::new(false),
         closing: Arc::new(closing),
         untaken: untaken.clone(),
@@ -252,7 +256,7 @@ pub(super) async fn serve<A, F>(
     let (mut is_ending, mut goes_since, mut idle_since, mut timer) = (false, None, None, None);
     let ended = poll_fn(|cx| {
         line.0.read.store(0, Ordering::Relaxed);
-        line.0.heads.store(TURN_HEADS, Ordering::Relaxed);
+        line.0.heads.store(turn_heads(&wide), Ordering::Relaxed);
         loop {
             let goes = goes_since.is_none() && closing.as_mut().poll(cx).is_ready();
             if goes {

@@ -144,6 +144,13 @@ fn place(counts: &Arc<Counts>) -> Option<Place> {
     Some(Place(counts.clone()))
 }
 
+impl Place {
+    /// How many places of its kind are taken, this one among them.
+    pub(super) fn taken(&self) -> usize {
+        self.0.all.load(Ordering::Relaxed)
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let Place(counts) = self;
