@@ -178,7 +178,9 @@ prop_compose! {
             landed,
             // What other lanes take: known times, so nothing of it where the state is to rest on guesses.
             standing: match share {
-                Some((before, share)) if busy >= runners && fit.is_trusted() => Standing { before: us(before), share },
+                Some((before, share)) if busy >= runners && fit.is_trusted() => {
+                    Standing { before: us(before), share, ..Standing::ALONE }
+                }
                 Some((_, share)) => Standing { share, ..Standing::ALONE },
                 None => Standing::ALONE,
             },

@@ -136,3 +136,31 @@ fn queues_that_stand_are_made_shorter_by_what_each_has_of_the_pool() {
         assert!(mean < ms(36.0) && share > 0.33, "{mean:?}, and 40 ms if each had all of it; {share:.3} of a third");
     }
 }
+
+#[test]
+fn who_has_time_waits_for_more_rows_while_callers_in_more_of_a_hurry_are_refused() {
+    // A batch of the second takes longer than callers of the first wait. Sent whenever a runner is free, with two or three rows each, its batches
+    // would keep three quarters of both runners busy, with a tenth of what these can do.
+    let hurried = Setup { base_ms: 1.3, per_row_ms: 0.3, max_batch: 16, max_latency_ms: 3.6, load: 0.38 };
+    let patient = Setup { base_ms: 4.7, per_row_ms: 0.2, max_batch: 64, max_latency_ms: 48.0, load: 0.1 };
+    let [(hurried, _), (patient, late)] = fates(&[hurried, patient], 2);
+    assert!(hurried >= 65.0, "{hurried:.1} %");
+    assert!(patient >= 99.9 && late == 0, "{patient:.1} %, {late} late");
+}
+
+#[test]
+fn nobody_waits_for_others_who_have_all_they_need() {
+    let setup = |base_ms, per_row_ms, max_batch, max_latency_ms, load| Setup {
+        base_ms,
+        per_row_ms,
+        max_batch,
+        max_latency_ms,
+        load,
+    };
+    let pool =
+        [setup(3.55, 0.06, 16, 12.9, 0.27), setup(1.41, 0.52, 32, 37.1, 0.19), setup(2.27, 0.16, 16, 18.2, 0.12)];
+    let outcomes = outcomes(&pool, 4, 10);
+    assert!(outcomes.iter().all(|outcome| outcome.on_time * 1000 >= outcome.offered * 998));
+    let patient = outcomes[1].mean_latency();
+    assert!(patient < ms(6.5), "{patient:?}, and 12 ms if it waited for others");
+}

@@ -2,7 +2,7 @@
 //!
 //! In order: refuse what has expired; refuse from the front of the queue what the next batch would answer late; refuse from
 //! its end what the batches before it make late, or what a queue that stands is too long for; with a free runner, hold as long as
-//! patience and the crowd say, or release.
+//! patience and the crowd say, or while other lanes need that runner, or release.
 //!
 //! The front is judged before the end: those who leave there make room. docs/policy.md has the reasons and the figures.
 
@@ -89,8 +89,10 @@ impl Policy for Cork {
             return wait_for_runner(view, entries, rows);
         }
         let held = if is_part { hold(now, uncut, whole.0, whole.1) } else { hold(now, view, entries, rows) };
+        let gives_way_until = view.standing.gives_way_until;
         match held {
             Hold::Until(instant) => Decision::WaitUntil(instant),
+            Hold::No(ReleaseReason::Ripe) if gives_way_until > now => Decision::WaitUntil(gives_way_until),
             Hold::No(reason) => Decision::Release { entries, reason },
         }
     }

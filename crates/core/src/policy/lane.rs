@@ -46,6 +46,8 @@ pub struct Lane {
     paying: usize,
     /// The most rows that leave the callers of other lanes their time.
     pub(super) bound: usize,
+    /// How long its next batch may take where others are refused who need that runner; `None` where nobody is.
+    pub(super) room: Option<Duration>,
     /// What the policy said last and when, while nothing has happened that could change its mind.
     pub(super) said: Option<(Instant, Decision)>,
 }
@@ -61,8 +63,9 @@ pub(super) struct Demand {
     request: f64,
     /// Rows of the largest request since nothing waited.
     largest: usize,
-    /// Rows that came lately; they fade.
+    /// Rows that came lately, and those of them that were refused; they fade.
     recent: f64,
+    refused: f64,
     at: Instant,
 }
 
@@ -70,10 +73,15 @@ pub(super) struct Demand {
 const DEMAND_PARTS: u32 = 16;
 const DEMAND_GAIN: f64 = 1.0 / DEMAND_PARTS as f64;
 
+/// A lane loses answers if more than this part of its rows is refused. More: it is helped late. Less: others wait for one refusal in a
+/// thousand.
+const LOSES: f64 = 0.005;
+
 impl Demand {
     fn arrived(&mut self, entry: &Entry, memory: Option<f64>) {
         if let Some(memory) = memory {
-            self.recent = self.faded(entry.arrival, memory) + entry.rows as f64;
+            let left = self.left(entry.arrival, memory);
+            (self.recent, self.refused) = (self.recent * left + entry.rows as f64, self.refused * left);
             self.at = self.at.max(entry.arrival);
         }
         let own = entry.given();
@@ -81,8 +89,9 @@ impl Demand {
         self.within = if own > self.within { own } else { self.within - (self.within - own) / DEMAND_PARTS };
     }
 
-    fn faded(&self, now: Instant, memory: f64) -> f64 {
-        self.recent * (-now.since(self.at).as_secs_f64() / memory).exp()
+    /// The part that is left of what came and was refused lately.
+    fn left(&self, now: Instant, memory: f64) -> f64 {
+        (-now.since(self.at).as_secs_f64() / memory).exp()
     }
 
     fn released(&mut self, rows: usize, entries: usize) {
@@ -119,6 +128,7 @@ impl Lane {
             demand: Demand::default(),
             paying: usize::MAX,
             bound: usize::MAX,
+            room: None,
             said: None,
         }
     }
@@ -228,7 +238,12 @@ impl Lane {
 
     /// Rows a second that its callers ask for at present.
     pub(super) fn rate(&self, now: Instant, memory: f64) -> f64 {
-        self.demand.faded(now, memory) / memory
+        self.demand.recent * self.demand.left(now, memory) / memory
+    }
+
+    /// Whether some of its callers are refused at present.
+    pub(super) fn loses(&self) -> bool {
+        self.demand.refused > LOSES * self.demand.recent
     }
 
     /// The most rows that a batch of it can have and be over within such a time, cautiously: none where not even a row is, or where that
@@ -311,6 +326,7 @@ impl Lane {
         self.rounds.refused();
         let refused: Vec<Entry> = self.queue.remove(entries).collect();
         // One caller in a great hurry does not make a queue too long.
+        self.demand.refused += refused.iter().map(|entry| entry.rows as f64).sum::<f64>();
         let usual = refused.iter().filter(|entry| entry.given() * 2 > self.demand.within);
         usual.for_each(|entry| self.backlog.refused(now, entry));
         refused

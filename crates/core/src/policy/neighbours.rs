@@ -4,6 +4,9 @@
 //! lanes that were there before. A batch of ten times another lane's cap would make all of those late, however moderate both are. So a
 //! batch is bounded by the slack of the tightest lane beside it; less strictly where its own lane needs larger ones to keep up. A lane
 //! that asks for more than its share has those only where it loses clearly more rows without them than others lose by them.
+//!
+//! Small batches one after the other keep a pool as busy as a flood does. Where callers in more of a hurry are refused, a lane that has time
+//! keeps its batches waiting for more rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,6 +38,8 @@ struct Need {
     per_row: f64,
     /// Whether full batches of it would take more than its share.
     floods: bool,
+    /// Whether some of its callers are refused at present.
+    loses: bool,
 }
 
 /// Bounds the next batch of each lane by what the others need, as it is at `now`. Costs a few steps for each lane, and for each batch
@@ -47,7 +52,7 @@ pub(super) fn bound(
     now: Instant,
 ) {
     if lanes.len() < 2 {
-        lanes.values_mut().for_each(|lane| set(lane, usize::MAX));
+        lanes.values_mut().for_each(|lane| set(lane, usize::MAX, None));
         return;
     }
     let memory = arbiter.memory();
@@ -67,13 +72,15 @@ pub(super) fn bound(
             tightest[1] = Some((slack, lane));
         }
     }
+    let losing = needs.iter().filter(|need| need.loses).filter_map(|need| need.slack).min();
     for (need, (id, lane)) in needs.iter().zip(lanes) {
         let Some((slack, _)) = tightest.iter().flatten().find(|(_, other)| other != id) else {
-            set(lane, usize::MAX);
+            set(lane, usize::MAX, None);
             continue;
         };
         let own = if need.base > 0.0 { need.batch } else { Duration::ZERO };
-        let slack = slack.saturating_sub(batches.saturating_sub(own));
+        let before = batches.saturating_sub(own);
+        let slack = slack.saturating_sub(before);
         // Runners that come free within that time are as good as free ones. One is this batch's own; it may have any size if those that
         // are left are as many as the others keep busy, and at least one. Nobody counts on a batch that is overdue by its own time.
         let comes_free =
@@ -89,14 +96,16 @@ pub(super) fn bound(
             let gained = protected * late(lane, slack, many) * (1.0 - left / needed);
             if need.floods && lost(lane, need.rate, others, few) < gained * WITHIN_SHARE { few } else { many }
         };
-        set(lane, within.map_or(usize::MAX, bound));
+        // Whoever is in the greatest hurry waits for nobody.
+        let losing = losing.filter(|losing| is_held_up && need.slack.is_none_or(|own| own > *losing));
+        set(lane, within.map_or(usize::MAX, bound), losing.map(|losing| losing.saturating_sub(before)));
     }
 }
 
-/// What a lane's policy said with another bound may not be what it says now.
-fn set(lane: &mut Lane, bound: usize) {
-    if lane.bound != bound {
-        (lane.bound, lane.said) = (bound, None);
+/// What a lane's policy said with another bound or room may not be what it says now.
+fn set(lane: &mut Lane, bound: usize, room: Option<Duration>) {
+    if (lane.bound, lane.room) != (bound, room) {
+        (lane.bound, lane.room, lane.said) = (bound, room, None);
     }
 }
 
@@ -110,7 +119,7 @@ fn need(id: LaneId, lane: &Lane, arbiter: &Arbiter, runners: usize, now: Instant
     let fit = lane.fit();
     let (base, per_row) = within.map_or((0.0, 0.0), |_| (fit.base_seconds(), fit.per_row_seconds()));
     let busy = if slack.is_some() { part * HEADROOM * runners as f64 } else { 0.0 };
-    Need { lane: id, batch, slack, rate, busy, base, per_row, floods }
+    Need { lane: id, batch, slack, rate, busy, base, per_row, floods, loses: lane.loses() }
 }
 
 /// Rows a second that a lane is asked for and cannot run in batches of so many rows, if each runner runs one of every lane in turn.

@@ -50,11 +50,14 @@ pub struct Standing {
     pub before: Duration,
     /// The part of the pool that this lane can count on while it has batches to run: more than 0, at most 1.
     pub share: f64,
+    /// Until when a batch that need not go yet had better wait, where a runner is free: callers of another lane are refused who are in more of a
+    /// hurry and need that runner, and meanwhile more join it. [`Instant::EPOCH`] where nobody is in need.
+    pub gives_way_until: Instant,
 }
 
 impl Standing {
     /// A lane that has the pool to itself.
-    pub const ALONE: Standing = Standing { before: Duration::ZERO, share: 1.0 };
+    pub const ALONE: Standing = Standing { before: Duration::ZERO, share: 1.0, gives_way_until: Instant::EPOCH };
 }
 
 /// How long a queue may be: less than deadlines allow where one stands that is longer than it need be.
@@ -143,7 +146,7 @@ impl View<'_> {
         if ahead == 0 {
             return self.start_alone(now, 0, Duration::ZERO);
         }
-        let Standing { before, share } = self.standing;
+        let Standing { before, share, .. } = self.standing;
         let full = self.mean_batch_time(rows);
         let runners = u32::try_from(self.runners).unwrap_or(u32::MAX).max(1);
         let start = if share < 1.0 {
@@ -308,7 +311,7 @@ mod tests {
 
     #[test]
     fn other_lanes_batches_go_before_and_between_all_but_the_next() {
-        let standing = Standing { before: Duration::from_millis(4), share: 0.5 };
+        let standing = Standing { before: Duration::from_millis(4), share: 0.5, ..Standing::ALONE };
         assert_eq!(starts_among_others(standing, 1, &[96], 100), [106, 130, 150, 170, 190, 210]);
         assert_eq!(starts_among_others(standing, 2, &[96, 92], 100), [102, 108, 124, 128, 144, 148]);
     }
@@ -316,10 +319,10 @@ mod tests {
     #[test]
     fn a_runner_that_comes_free_alone_is_not_shared_with_others_whose_batches_are_long() {
         // The other three come free in 90 ms, and half of four runners are more than one.
-        let half = Standing { before: Duration::ZERO, share: 0.5 };
+        let half = Standing { share: 0.5, ..Standing::ALONE };
         assert_eq!(starts_among_others(half, 4, &[96, 190, 190, 190], 100), [106, 116, 126, 136, 146, 156]);
         // An eighth of four is less than one: what the lane runs alone does not exceed its share.
-        let eighth = Standing { before: Duration::ZERO, share: 0.125 };
+        let eighth = Standing { share: 0.125, ..Standing::ALONE };
         assert_eq!(starts_among_others(eighth, 4, &[96, 190, 190, 190], 100), [106, 126, 146, 166, 186, 206]);
     }
 

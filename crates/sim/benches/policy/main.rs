@@ -17,6 +17,7 @@ mod limits;
 mod loops;
 mod overload;
 mod pool;
+mod pools;
 mod report;
 mod rules;
 mod runners;
@@ -74,6 +75,8 @@ enum Section {
     Overload,
     /// A model under a tight cap beside one of long batches
     Pool,
+    /// Pools of two or three models by chance
+    Pools,
     /// Models whose α is the time of a few rows
     Compute,
     /// Arrivals as they are seen in the world
@@ -124,6 +127,7 @@ impl Section {
             Section::Staggered => staggered::measure(seeds.at_most(2), report),
             Section::Overload => overload::measure(seeds.at_most(2), report),
             Section::Pool => pool::measure(seeds.at_most(2), report),
+            Section::Pools => pools::measure(seeds.at_most(1), report),
             Section::Compute => compute::measure(seeds.at_most(2), report),
             Section::Shapes => shapes::measure(seeds.at_most(2), report),
             Section::Curved => curved::measure(seeds.at_most(2), report),

@@ -30,8 +30,13 @@ impl Dispatcher {
             return Standing::ALONE;
         }
         let share = self.arbiter.share(id);
-        if self.has_free_runner() || self.lane(id).queue.is_empty() {
+        let lane = self.lane(id);
+        if lane.queue.is_empty() {
             return Standing { share, ..Standing::ALONE };
+        }
+        if self.has_free_runner() {
+            let gives_way_until = lane.room.and_then(|room| self.gives_way_until(now, id, room)).unwrap_or_default();
+            return Standing { share, gives_way_until, ..Standing::ALONE };
         }
         let own = self.claim(id);
         let others = self.lanes.iter().filter(|(other, lane)| **other != id && !lane.queue.is_empty());
@@ -44,6 +49,17 @@ impl Dispatcher {
         let goes_first = |claim: &Claim| !stands_back(claim) && self.arbiter.order(*claim, own).is_lt();
         let before = others.iter().filter(|(claim, _)| goes_first(claim));
         let before = before.map(|(_, lane)| lane.mean_time(lane.queue.rows()).unwrap_or_default()).sum();
-        Standing { before, share }
+        Standing { before, share, ..Standing::ALONE }
+    }
+
+    /// Until when the lane's batch waits for more rows, where one of now would take longer than others leave it `room` for: as long as it may wait
+    /// behind another's, if at least as many rows as there are come by then. While one of its own runs, it waits for that too.
+    fn gives_way_until(&self, now: Instant, id: LaneId, room: Duration) -> Option<Instant> {
+        let lane = self.lane(id);
+        let rows = lane.queue.rows();
+        lane.mean_time(rows).filter(|time| *time > room && rows < lane.bounded_rows())?;
+        let until = self.claim(id).patient_until;
+        let coming = lane.rate(now, self.arbiter.memory().as_secs_f64()) * until.since(now).as_secs_f64();
+        (coming >= rows as f64 || self.running.iter().any(|batch| batch.lane == id)).then_some(until)
     }
 }
