@@ -54,6 +54,8 @@ const MOST_MISTAKEN: usize = 1024;
 /// Bytes that may be on their way to the server before they are read: of one stream, and of all. A body of a tensor comes in
 /// few steps, and a connection holds no more than this of bodies that nobody counts.
 const WINDOW: u32 = 1024 * 1024;
+/// The same of a connection that may have few requests open: what a client may send unless it is told otherwise.
+const SMALL_WINDOW: u32 = 65_535;
 
 /// Bytes of an answer that are handed to h2 at a time, a frame: what it holds is not waited for.
 const PIECE: usize = 16 * 1024;
@@ -203,6 +205,7 @@ pub(super) async fn serve<A, F>(
     F: Future<Output = Response> + Send + 'static,
 {
     let (wide, untaken) = (untaken.wide(), untaken.of_connection());
+    let (streams, window) = if wide.is_some() { (MOST_STREAMS, WINDOW) } else { (FEW_STREAMS, SMALL_WINDOW) };
     let turn_heads =
         |wide: &Option<Place>| wide.as_ref().map_or(TURN_HEADS, |wide| TURN_HEADS.max(ROUND_HEADS / wide.taken()));
     let line = Line(Arc::new(Shared {
@@ -213,13 +216,13 @@ pub(super) async fn serve<A, F>(
         closing: Arc::new(closing),
         untaken: untaken.clone(),
     }));
-    let streams = Streams {
+    let executor = Streams {
         begun: Arc::default(),
         pace: Arc::default(),
         patience: options.write_timeout,
         untaken: untaken.clone(),
     };
-    let (paces, asked) = (Arc::clone(&streams.pace), line.clone());
+    let (paces, asked) = (Arc::clone(&executor.pace), line.clone());
     let service = service_fn(move |request| {
         let pace = Pace::default();
         *locked(&paces) = Some(pace.clone());
@@ -227,7 +230,7 @@ pub(super) async fn serve<A, F>(
         let answering = Box::pin(answer(request, asked.clone()));
         async move { Ok::<_, std::convert::Infallible>(answering.await.map(|body| Paced { body, rest: None, pace })) }
     });
-    let begun = Arc::clone(&streams.begun);
+    let begun = Arc::clone(&executor.begun);
     let mut wire = Stamped {
         frames: Frames::new(Instant::now(), PREFACE.len()),
         socket,
@@ -238,17 +241,17 @@ pub(super) async fn serve<A, F>(
         timer: None,
     };
     let mut connection = Box::pin(
-        http2::Builder::new(streams)
+        http2::Builder::new(executor)
             .timer(TokioTimer::new())
             .keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(options.write_timeout + KEEP_ALIVE)
-            .max_concurrent_streams(if wide.is_some() { MOST_STREAMS } else { FEW_STREAMS })
+            .max_concurrent_streams(streams)
             .max_pending_accept_reset_streams(MOST_RESET)
             .max_local_error_reset_streams(MOST_MISTAKEN)
             // What is somewhat longer is refused in words, and what is longer yet by a bare 431.
             .max_header_list_size(u32::try_from(options.max_head_bytes / 4 * 5).unwrap_or(u32::MAX))
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(window)
+            .initial_connection_window_size(window)
             .serve_connection(TokioIo::new(&mut wire), service),
     );
     let mut closing = pin!(line.closing());

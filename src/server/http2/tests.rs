@@ -129,9 +129,9 @@ async fn who_sends_no_body_or_asks_on_is_not_waited_for_long_once_the_server_goe
 }
 
 #[tokio::test]
-async fn beside_many_connections_another_has_few_requests_open() {
+async fn beside_many_connections_another_has_few_requests_open_and_a_small_window() {
     let untaken = Untaken::default();
-    let may_open = async |untaken: &Untaken| {
+    let told = async |untaken: &Untaken| {
         let (own, mut other) = UnixStream::pair().unwrap();
         let (_open, closing) = watch::channel(false);
         let (socket, options) = (Socket::Plain(Wire::new(Stream::Unix(own))), Options::default());
@@ -142,13 +142,16 @@ async fn beside_many_connections_another_has_few_requests_open() {
             length = read => length,
             () = serve(socket, Vec::new(), &options, untaken, |_, _| std::future::pending(), closing) => 0,
         };
-        let most = settings[9..length].chunks(6).find(|setting| setting[..2] == [0, 3]).expect("it is said");
-        u32::from_be_bytes([most[2], most[3], most[4], most[5]])
+        // Requests that may be open, and the window of each (RFC 9113, section 6.5.2).
+        [3, 4].map(|kind| {
+            let setting = settings[9..length].chunks(6).find(|setting| setting[..2] == [0, kind]).expect("it is said");
+            u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]])
+        })
     };
     let others: Vec<_> = std::iter::from_fn(|| untaken.wide()).collect();
-    assert_eq!((others.len(), may_open(&untaken).await), (256, FEW_STREAMS));
+    assert_eq!((others.len(), told(&untaken).await), (256, [FEW_STREAMS, SMALL_WINDOW]));
     drop(others);
-    assert_eq!(may_open(&untaken).await, MOST_STREAMS);
+    assert_eq!(told(&untaken).await, [MOST_STREAMS, WINDOW]);
     assert!(untaken.wide().is_some(), "it is given back");
 }
 
