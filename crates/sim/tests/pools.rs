@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use uncork_core::estimator::Instant;
 use uncork_core::policy::Cork;
 use uncork_sim::{Arrival, Model, OpenLoop, Outcome, Process, Scenario, Service, run};
 
@@ -33,7 +34,10 @@ fn outcomes<const MODELS: usize>(setups: &[Setup; MODELS], runners: usize, secon
             .arrivals(Duration::from_secs(seconds), 1 + model as u64)
             .map(move |arrival| Arrival { model, ..arrival })
     };
-    let mut all: Vec<Arrival> = setups.iter().enumerate().flat_map(arrivals).collect();
+    run_all(setups, runners, setups.iter().enumerate().flat_map(arrivals).collect())
+}
+
+fn run_all<const MODELS: usize>(setups: &[Setup; MODELS], runners: usize, mut all: Vec<Arrival>) -> [Outcome; MODELS] {
     all.sort_by_key(|arrival| arrival.at);
     let model = |setup: &Setup| Model {
         service: Service::affine(ms(setup.base_ms), ms(setup.per_row_ms)),
@@ -163,4 +167,39 @@ fn nobody_waits_for_others_who_have_all_they_need() {
     assert!(outcomes.iter().all(|outcome| outcome.on_time * 1000 >= outcome.offered * 998));
     let patient = outcomes[1].mean_latency();
     assert!(patient < ms(6.5), "{patient:?}, and 12 ms if it waited for others");
+}
+
+#[test]
+fn nobody_waits_for_others_whom_no_time_would_be_left_for() {
+    // A row of the first takes longer than its callers wait: all are refused, whatever the second does.
+    let hopeless = Setup { base_ms: 5.0, per_row_ms: 0.1, max_batch: 8, max_latency_ms: 4.0, load: 0.015 };
+    let patient = Setup { base_ms: 0.4, per_row_ms: 0.02, max_batch: 64, max_latency_ms: 100.0, load: 0.015 };
+    let [hopeless, patient] = outcomes(&[hopeless, patient], 1, 10);
+    assert_eq!((hopeless.on_time, patient.on_time), (0, patient.offered));
+    assert!(patient.mean_latency() < ms(1.5), "{:?}", patient.mean_latency());
+}
+
+#[test]
+fn who_waits_for_others_is_not_late_behind_those_who_go_meanwhile() {
+    // Were the third to wait as long as it can, batches of the second would take the runner then, and refuse it and the first.
+    let pool = [
+        Setup { base_ms: 2.05, per_row_ms: 0.297, max_batch: 1, max_latency_ms: 7.5, load: 0.1 },
+        Setup { base_ms: 13.88, per_row_ms: 0.154, max_batch: 128, max_latency_ms: 62.0, load: 0.105 },
+        Setup { base_ms: 1.11, per_row_ms: 0.198, max_batch: 16, max_latency_ms: 10.6, load: 0.304 },
+    ];
+    let fates = fates(&pool, 1);
+    assert!(fates[0].0 > 54.0 && fates[2].0 > 68.0, "{fates:.1?}, and 34 and 49 % if it did");
+}
+
+#[test]
+fn who_comes_in_groups_does_not_wait_for_others_once_the_group_is_there() {
+    let hurried = Setup { base_ms: 3.0, per_row_ms: 0.3, max_batch: 16, max_latency_ms: 9.0, load: 0.0075 };
+    let grouped = Setup { base_ms: 5.0, per_row_ms: 0.2, max_batch: 64, max_latency_ms: 200.0, load: 0.0 };
+    let process = Process::Poisson { rate: 15.0 };
+    let mut all: Vec<Arrival> = process.arrivals(Duration::from_secs(10), 1).collect();
+    let one = all[0];
+    let at = |i: u32| Instant::EPOCH + ms(f64::from(i / 16) * 20.0);
+    all.extend((0..500 * 16).map(|i| Arrival { model: 1, at: at(i), ..one }));
+    let [_, grouped] = run_all(&[hurried, grouped], 1, all);
+    assert!(grouped.mean_latency() < ms(14.0), "{:?}, and 40 ms if it waited", grouped.mean_latency());
 }

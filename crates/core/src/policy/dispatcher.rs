@@ -404,11 +404,7 @@ impl Dispatcher {
         let retries = has_a_chance(entries.start);
         let alike = entries.clone().take_while(|&at| has_a_chance(at) == retries).count();
         let entries = entries.start..entries.start + alike;
-        let lane = self.touch(id);
-        let entries = lane.refuse(now, entries);
-        if let (false, Some(rehearsals)) = (retries, &mut lane.rehearsals) {
-            entries.iter().for_each(|entry| rehearsals.refused(entry.rows));
-        }
+        let entries = self.touch(id).shed(now, entries, retries);
         Shed { lane: id, entries, reason, forecast, retry_at: retries.then_some(retry_at) }
     }
 

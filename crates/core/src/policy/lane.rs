@@ -63,7 +63,7 @@ pub(super) struct Demand {
     request: f64,
     /// Rows of the largest request since nothing waited.
     largest: usize,
-    /// Rows that came lately, and those of them that were refused; they fade.
+    /// Rows that came lately, and those of them that were refused though they had a chance; they fade.
     recent: f64,
     refused: f64,
     at: Instant,
@@ -183,7 +183,7 @@ impl Lane {
     pub(super) fn observe(&mut self, now: Instant, rows: usize, time: Duration, answers: Option<Answers>) {
         let rows = self.sizes.padded(rows);
         if !self.demand.within.is_zero() {
-            let rows = (self.demand.request.round() as usize).clamp(1, self.max_batch);
+            let rows = self.usual_request().min(self.max_batch);
             self.times.callers_give(self.demand.within, self.sizes.padded(rows));
         }
         match answers {
@@ -241,7 +241,12 @@ impl Lane {
         self.demand.recent * self.demand.left(now, memory) / memory
     }
 
-    /// Whether some of its callers are refused at present.
+    /// Rows of a usual request.
+    pub(super) fn usual_request(&self) -> usize {
+        (self.demand.request.round() as usize).max(1)
+    }
+
+    /// Whether callers who had a chance are refused at present.
     pub(super) fn loses(&self) -> bool {
         self.demand.refused > LOSES * self.demand.recent
     }
@@ -326,9 +331,19 @@ impl Lane {
         self.rounds.refused();
         let refused: Vec<Entry> = self.queue.remove(entries).collect();
         // One caller in a great hurry does not make a queue too long.
-        self.demand.refused += refused.iter().map(|entry| entry.rows as f64).sum::<f64>();
         let usual = refused.iter().filter(|entry| entry.given() * 2 > self.demand.within);
         usual.for_each(|entry| self.backlog.refused(now, entry));
+        refused
+    }
+
+    /// The same of those who will be late; `has_a_chance` says whether they would be in time in a batch of their own.
+    pub(super) fn shed(&mut self, now: Instant, entries: Range<usize>, has_a_chance: bool) -> Vec<Entry> {
+        let refused = self.refuse(now, entries);
+        if has_a_chance {
+            self.demand.refused += refused.iter().map(|entry| entry.rows as f64).sum::<f64>();
+        } else if let Some(rehearsals) = &mut self.rehearsals {
+            refused.iter().for_each(|entry| rehearsals.refused(entry.rows));
+        }
         refused
     }
 

@@ -38,7 +38,7 @@ struct Need {
     per_row: f64,
     /// Whether full batches of it would take more than its share.
     floods: bool,
-    /// Whether some of its callers are refused at present.
+    /// Whether callers who had a chance are refused at present.
     loses: bool,
 }
 
@@ -72,7 +72,9 @@ pub(super) fn bound(
             tightest[1] = Some((slack, lane));
         }
     }
-    let losing = needs.iter().filter(|need| need.loses).filter_map(|need| need.slack).min();
+    // Whom no time would be left for is not helped by shorter waits.
+    let losing = needs.iter().filter(|need| need.loses).filter_map(|need| Some((need.slack?, need.batch)));
+    let losing = losing.filter(|(slack, _)| !slack.is_zero()).min();
     for (need, (id, lane)) in needs.iter().zip(lanes) {
         let Some((slack, _)) = tightest.iter().flatten().find(|(_, other)| other != id) else {
             set(lane, usize::MAX, None);
@@ -97,8 +99,9 @@ pub(super) fn bound(
             if need.floods && lost(lane, need.rate, others, few) < gained * WITHIN_SHARE { few } else { many }
         };
         // Whoever is in the greatest hurry waits for nobody.
-        let losing = losing.filter(|losing| is_held_up && need.slack.is_none_or(|own| own > *losing));
-        set(lane, within.map_or(usize::MAX, bound), losing.map(|losing| losing.saturating_sub(before)));
+        let losing = losing.filter(|(theirs, _)| is_held_up && need.slack.is_none_or(|own| own > *theirs));
+        let room = losing.map(|(theirs, batch)| theirs.saturating_sub(before.saturating_sub(batch) / runners as u32));
+        set(lane, within.map_or(usize::MAX, bound), room);
     }
 }
 

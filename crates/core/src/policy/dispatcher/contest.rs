@@ -6,6 +6,9 @@ use super::{Dispatcher, Running};
 use crate::estimator::Instant;
 use crate::policy::{Claim, Lane, LaneId, Standing};
 
+/// So many mean gaps between its requests without one, and a lane waits for no more: callers may be waiting for this very batch.
+const LONG_SILENCE: f64 = 6.0;
+
 impl Dispatcher {
     /// What the lane puts forward for its next batch.
     pub(super) fn claim(&self, lane: LaneId) -> Claim {
@@ -17,8 +20,7 @@ impl Dispatcher {
         // own batch and another's where that is in time: it would else go again and again with the few that came meanwhile.
         let half = (deadline - view.batch_time(view.max_batch)).since(arrival) / 2;
         let usual = self.lane(lane).usual_batch().max(time);
-        let others = self.lanes.iter().filter(|(other, _)| **other != lane).map(|(_, other)| other.usual_batch());
-        let turn = usual + others.max().unwrap_or_default();
+        let turn = usual + self.longest_of_others(lane);
         let patience = half.max(turn).min((deadline - usual).since(arrival));
         let patient_until = if view.queue.rows() >= view.max_batch { Instant::EPOCH } else { arrival + patience };
         Claim { lane, latest_start: deadline - time, patient_until, time }
@@ -52,14 +54,31 @@ impl Dispatcher {
         Standing { before, share, ..Standing::ALONE }
     }
 
-    /// Until when the lane's batch waits for more rows, where one of now would take longer than others leave it `room` for: as long as it may wait
-    /// behind another's, if at least as many rows as there are come by then. While one of its own runs, it waits for that too.
+    /// Until when the lane's batch waits for more rows, where one of now would take longer than others leave it `room` for. It waits while one
+    /// of its own runs, or if as many rows as there are will come in that time; no longer than it may wait behind another's batch, and so that it
+    /// is in time if such a batch goes meanwhile. It does not wait for callers who have all come, or where nobody has come for long.
     fn gives_way_until(&self, now: Instant, id: LaneId, room: Duration) -> Option<Instant> {
         let lane = self.lane(id);
         let rows = lane.queue.rows();
-        lane.mean_time(rows).filter(|time| *time > room && rows < lane.bounded_rows())?;
-        let until = self.claim(id).patient_until;
-        let coming = lane.rate(now, self.arbiter.memory().as_secs_f64()) * until.since(now).as_secs_f64();
+        let takes_more = rows + lane.usual_request() <= lane.bounded_rows();
+        let all_have_come = lane.crowd(now, false).is_some_and(|crowd| lane.queue.len() >= crowd.size);
+        let is_long = lane.mean_time(rows).is_some_and(|time| time > room);
+        if !is_long || !takes_more || all_have_come {
+            return None;
+        }
+        let rate = lane.rate(now, self.arbiter.memory().as_secs_f64());
+        let long =
+            Duration::try_from_secs_f64(LONG_SILENCE * lane.usual_request() as f64 / rate).unwrap_or(Duration::MAX);
+        let claim = self.claim(id);
+        let latest = claim.latest_start - self.longest_of_others(id) - self.alarm.late_by();
+        let until = claim.patient_until.min(latest).min(lane.queue.newest_arrival() + long);
+        let coming = rate * until.since(now).as_secs_f64();
         (coming >= rows as f64 || self.running.iter().any(|batch| batch.lane == id)).then_some(until)
+    }
+
+    /// The longest of the other lanes' usual batches.
+    fn longest_of_others(&self, id: LaneId) -> Duration {
+        let others = self.lanes.iter().filter(|(other, _)| **other != id).map(|(_, other)| other.usual_batch());
+        others.max().unwrap_or_default()
     }
 }
