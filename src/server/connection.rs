@@ -21,7 +21,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -30,9 +29,11 @@ use super::Options;
 use super::arrival::Arrival;
 use super::body::Followed;
 use super::closing::{LastWait, wait_until_true};
+use super::goodbye::{no_room, say_goodbye};
 use super::grpc;
 use super::guard::Guard;
 use super::http2::{self, Line, Spoken};
+use super::idle::Idle;
 use super::listener::Listener;
 use super::outstanding::{Answered, Begun, Outstanding};
 use super::quick::{Quick, timed};
@@ -57,8 +58,9 @@ const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
 /// Connections over the cap that are being told so at the same time, and waited for until they have heard it. Beyond these, they are told
-/// and closed at once. No more than may be open besides: where few may be, there are few descriptors.
-const MAX_TURNED_AWAY: usize = 256;
+/// and closed at once. No more than may be open besides: where few may be, there are few descriptors. Beside them are those that are let in
+/// while others [make room](super::idle).
+const MAX_TURNED_AWAY: usize = 192;
 
 /// How long a connection over the cap is kept, so that its client can read why.
 const TURNING_AWAY: Duration = Duration::from_secs(1);
@@ -84,6 +86,8 @@ pub(super) struct Counter {
     pub(super) certificates: Option<Certificates>,
     /// Answers over HTTP/2 that wait for their clients.
     pub(super) untaken: Untaken,
+    /// Connections that go where there is no room for others.
+    pub(super) idle: Idle,
 }
 
 /// All open connections of one server.
@@ -129,6 +133,8 @@ impl Connections {
     /// No connection yet.
     pub(super) fn new(counter: Counter, threads: Threads) -> Connections {
         let (closing, _) = watch::channel(false);
+        // Each server makes room among its own.
+        let counter = Counter { idle: Idle::default(), ..counter };
         let (open, silent, turned_away) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
         Connections { counter, threads, open, silent, turned_away, closing }
     }
@@ -229,7 +235,7 @@ impl Connections {
 
     fn admit(&mut self, stream: Stream) {
         let bound = self.counter.options.max_connections.get();
-        if self.len() < bound {
+        if self.counter.idle.lets_in(self.len(), bound) {
             let counted = Counted::one(&self.counter.quick.http);
             let heard = Heard { stream, opened: Instant::now(), asks: false, counted };
             let is_plain_tcp = matches!(heard.stream, Stream::Tcp(_)) && self.counter.certificates.is_none();
@@ -317,24 +323,6 @@ fn note(ended: Result<(), JoinError>) {
     }
 }
 
-/// What a connection over the cap is told, without a request of its being read.
-fn no_room(bound: usize) -> Refusal {
-    let message = format!("refused: all {bound} connections are taken");
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1)).and_close()
-}
-
-/// Tells a client why its connection ends.
-async fn say_goodbye(mut wire: Wire, refusal: Refusal, refusals: &Refusals) -> io::Result<()> {
-    let id = RequestId::made();
-    refusals.note(&refusal, &id, None);
-    wire.write_all(&refusal.to_message(&id)).await?;
-    wire.shutdown().await?;
-    // Closing with unread bytes would reset the connection before the client has read the answer.
-    let mut swallowed = [0; 4 * 1024];
-    while wire.read(&mut swallowed).await? > 0 {}
-    Ok(())
-}
-
 /// Moves a connection to its thread, and serves it there.
 async fn serve_at(place: Place, heard: Heard, counter: Counter, closing: watch::Receiver<bool>) {
     let Heard { stream, opened, counted, .. } = heard;
@@ -400,6 +388,7 @@ async fn serve(
         Some(Spoken::One(first)) => serve_http1(socket, first, opened, peer, counter, quick, closing).await,
         Some(Spoken::Two(first)) => {
             let (options, untaken) = (Arc::clone(&counter.options), counter.untaken.clone());
+            let rest = counter.idle.rest();
             let answer = move |mut request: Request<Incoming>, line: Line| {
                 let (counter, options) = (counter.clone(), Arc::clone(&counter.options));
                 if let Err(refusal) = http2::check(&request, &counter.options) {
@@ -425,7 +414,7 @@ async fn serve(
                     response
                 }
             };
-            http2::serve(socket, first, &options, &untaken, answer, closing).await;
+            http2::serve(socket, first, &options, (&untaken, rest), answer, closing).await;
         }
     }
 }
@@ -450,7 +439,7 @@ async fn serve_http1(
     quick: Arc<Quick>,
     mut closing: watch::Receiver<bool>,
 ) {
-    let mut guard = Guard::new(socket, first, opened, &counter.options, quick);
+    let mut guard = Guard::new(socket, first, opened, &counter.options, quick, counter.idle.rest());
     let outstanding = guard.outstanding();
     let ended = tokio::select! {
         biased; // what was read is begun with before the end is

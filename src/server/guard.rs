@@ -7,6 +7,7 @@
 //! A chunked body is followed as long as it has one reading only ([`Chunks`]); behind one that has not, the connection is closed
 //! after the answer, so that no head comes where two readers of chunks might disagree.
 
+mod times;
 mod wire;
 
 use std::future::poll_fn;
@@ -26,6 +27,7 @@ use super::Options;
 use super::body;
 use super::chunks::{Chunks, Followed};
 use super::head::{self, Framing};
+use super::idle::Rest;
 use super::outstanding::{Begun, BodyEnd, Outstanding};
 use super::parting::{MOMENT, Parting};
 use super::quick::{Quick, Reply, Ride, Taken, Through};
@@ -121,11 +123,22 @@ pub(super) struct Guard {
     /// The same for bytes that the client does not take.
     writing_since: Option<Instant>,
     write_timer: Option<Pin<Box<Sleep>>>,
+    /// Whether TLS still has a part of what was written.
+    is_flushing: bool,
+    /// Whether the connection makes room for another.
+    rest: Rest,
 }
 
 impl Guard {
     /// Guards `socket`, which was opened at `opened` and of which `first` was read already, by the bounds of `options`.
-    pub(super) fn new(socket: Socket, first: Vec<u8>, opened: Instant, options: &Options, quick: Arc<Quick>) -> Guard {
+    pub(super) fn new(
+        socket: Socket,
+        first: Vec<u8>,
+        opened: Instant,
+        options: &Options,
+        quick: Arc<Quick>,
+        rest: Rest,
+    ) -> Guard {
         let now = socket.heard();
         Guard {
             socket,
@@ -158,6 +171,8 @@ impl Guard {
             read_timer: None,
             writing_since: None,
             write_timer: None,
+            is_flushing: false,
+            rest,
         }
     }
 
@@ -506,6 +521,9 @@ impl Guard {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let bytes = &buf.filled()[before..];
+            if !bytes.is_empty() {
+                self.rest.ends();
+            }
             if bytes.is_empty()
                 && self.parting.waits()
                 && matches!(self.phase, Phase::Head | Phase::Last)
@@ -546,52 +564,6 @@ impl Guard {
         }
         // The requests before the bad head are answered first: an error now would drop them.
         if self.owes() { Poll::Pending } else { Poll::Ready(Err(io::ErrorKind::InvalidData.into())) }
-    }
-
-    /// Whether an answer of hyper's is to come, or to be taken. Sending it wakes the connection.
-    fn owes(&self) -> bool {
-        !self.outstanding.none() || self.writing_since.is_some()
-    }
-
-    /// How long the client may keep the server waiting now; `None` where it is the server's turn, or the body's own
-    /// clock runs.
-    fn patience(&self) -> Option<Duration> {
-        match self.phase {
-            Phase::Unwanted(_) => Some(self.body_timeout),
-            _ if !self.outstanding.none() => None,
-            Phase::Head if self.greeted && self.head.is_empty() => Some(self.idle_timeout),
-            Phase::Head => Some(self.head_timeout),
-            Phase::Body(_) | Phase::Chunks(_) | Phase::Last | Phase::Refused => None,
-        }
-    }
-
-    /// Called when nothing can be read: completes when the client's time is up.
-    fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(patience) = self.patience() else {
-            self.reading_since = None;
-            return Poll::Pending;
-        };
-        let since = *self.reading_since.get_or_insert_with(Instant::now);
-        poll_deadline(&mut self.read_timer, since + patience, cx)
-    }
-
-    /// Turns a write that does not move into an error when the client's time is up.
-    fn watch_write(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if written.is_ready() {
-            self.writing_since = None;
-            // A long answer that is being taken is no idle connection: its clock begins anew with each piece. It is set
-            // here because hyper does not read again behind an answer; it waits for the wake-up of its last attempt.
-            self.reading_since = None;
-            if self.refusal.is_some() || self.parting.waits() {
-                cx.waker().wake_by_ref();
-            } else if self.poll_overdue(cx).is_ready() {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-            return written;
-        }
-        let since = *self.writing_since.get_or_insert_with(Instant::now);
-        ready!(poll_deadline(&mut self.write_timer, since + self.write_timeout, cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 

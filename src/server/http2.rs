@@ -32,6 +32,7 @@ use super::Options;
 use super::closing::{LAST_PATIENCE, LastWait};
 use super::frames::Frames;
 use super::head;
+use super::idle::Rest;
 use super::socket::Socket;
 use super::status::Refusal;
 use super::timer::poll_deadline;
@@ -154,6 +155,8 @@ struct Shared {
     heads: AtomicUsize,
     /// Whether no further request is wanted on it.
     is_over: AtomicBool,
+    /// Whether its client does not take what is being written.
+    is_stuck: AtomicBool,
     /// Becomes true when the server is about to go.
     closing: Arc<watch::Receiver<bool>>,
     untaken: OfConnection,
@@ -192,12 +195,12 @@ impl Line {
 }
 
 /// Serves a connection that began with `first` to its end: `answer` answers each request, and when `closing` becomes true, no
-/// further one is taken.
+/// further one is taken. By `rest` it makes room for another where it has nothing to do.
 pub(super) async fn serve<A, F>(
     socket: Socket,
     first: Vec<u8>,
     options: &Options,
-    untaken: &Untaken,
+    (untaken, mut rest): (&Untaken, Rest),
     answer: A,
     closing: watch::Receiver<bool>,
 ) where
@@ -213,6 +216,7 @@ pub(super) async fn serve<A, F>(
         read: AtomicUsize::new(0),
         heads: AtomicUsize::new(turn_heads(&wide)),
         is_over: AtomicBool::new(false),
+        is_stuck: AtomicBool::new(false),
         closing: Arc::new(closing),
         untaken: untaken.clone(),
     }));
@@ -282,8 +286,12 @@ pub(super) async fn serve<A, F>(
             if untaken.is_over() {
                 return Poll::Ready(Err("too many of its answers are not taken".to_owned()));
             }
+            let is_stuck = line.0.is_stuck.load(Ordering::Relaxed);
             if !open.is_empty() {
                 idle_since = None;
+            }
+            if is_ending || is_stuck || !open.is_empty() {
+                rest.ends();
             }
             if !is_ending && line.is_over() {
                 continue;
@@ -293,7 +301,10 @@ pub(super) async fn serve<A, F>(
             }
             let patience = if is_ending { LINGER } else { options.idle_timeout };
             let since = *idle_since.get_or_insert_with(Instant::now);
-            ready!(poll_deadline(&mut timer, since + patience, cx));
+            let makes_room = !is_ending && !is_stuck && rest.poll_asked(since, &mut timer, cx).is_ready();
+            if !makes_room {
+                ready!(poll_deadline(&mut timer, since + patience, cx));
+            }
             if is_ending {
                 return Poll::Ready(Ok(()));
             }
@@ -447,6 +458,7 @@ impl Stamped {
     }
 
     fn watched<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        self.line.0.is_stuck.store(written.is_pending(), Ordering::Relaxed);
         if written.is_ready() {
             self.stuck_since = None;
             return written;

@@ -15,10 +15,12 @@ mod connection;
 mod decimals;
 mod docs;
 mod frames;
+mod goodbye;
 mod grpc;
 mod guard;
 mod head;
 mod http2;
+mod idle;
 mod listener;
 mod office;
 mod opaque;
@@ -64,6 +66,7 @@ use crate::repository::Repository;
 use access::Door;
 use app::App;
 use connection::{Connections, Counter};
+use idle::Idle;
 use listener::Listener;
 use office::Office;
 use quick::Quick;
@@ -229,6 +232,7 @@ impl Server {
             quick,
             certificates: self.certificates.clone(),
             untaken: Untaken::default(),
+            idle: Idle::default(),
         };
         let mut office = self.office.map(|office| {
             let quick = Quick { serves: For::Operators, ..counter.quick.clone() };

@@ -11,7 +11,8 @@ use crate::quote::shown;
 /// Every bound on connections, sizes and times, and who may ask. [`Default`] suits a server behind a load balancer as well as one alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Connections that are open at once; default 4096. One more is answered 503 and closed, so that its client, or the
+    /// Connections that are open at once; default 4096. For one more the connection is closed that has been idle longest.
+    /// Where none has been idle for a second, it is answered 503 and closed, so that its client, or the
     /// load balancer before it, turns elsewhere at once instead of waiting unseen in the kernel's backlog. Higher: more
     /// clients, each for some 40 kB of memory and one file descriptor.
     pub max_connections: NonZeroUsize,

@@ -1,5 +1,6 @@
 //! What the server promises its HTTP clients, one test for each promise.
 
+mod idle;
 mod repository;
 mod shares;
 mod v1;
@@ -1360,7 +1361,8 @@ async fn a_connection_over_the_cap_is_told_so_and_there_is_room_when_another_end
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut connection = server.connect().await;
-        connection.send("GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        // With a half head: who is idle makes room.
+        connection.send("GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\nGET /").await;
         connection.until("{\"live\":true}").await;
         held.push(connection);
     }
@@ -1376,7 +1378,7 @@ async fn a_connection_over_the_cap_is_told_so_and_there_is_room_when_another_end
 async fn each_of_hundreds_of_connections_over_the_cap_is_told_so_and_counted() {
     let server = with(Options { max_connections: NonZeroUsize::MIN, ..Options::default() }).await;
     let mut held = server.connect().await;
-    held.send("GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    held.send("GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\nGET /").await;
     held.until("{\"live\":true}").await;
     // None of them closes before the last has come: most cannot be waited for.
     let mut refused = Vec::new();
@@ -1387,7 +1389,7 @@ async fn each_of_hundreds_of_connections_over_the_cap_is_told_so_and_counted() {
         let told = connection.until("connections are taken\"}").await;
         assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
     }
-    held.send("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    held.send("metrics HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let line = "uncork_http_requests_total{code=\"503\"} 400\n";
     let metrics = held.until("uncork_http_connections").await;
     assert!(metrics.contains(line) || held.until(line).await.contains(line));

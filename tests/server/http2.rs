@@ -1,7 +1,8 @@
 //! HTTP/2 at the port of HTTP/1.1: by prior knowledge, and over TLS (`sockets`).
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
@@ -284,4 +285,34 @@ async fn heads_are_refused_as_over_http_1_in_words_and_are_counted() {
     }
     let (_, _, metrics) = send(&mut sender, request("GET", "/metrics", "")).await;
     assert!(metrics.contains("uncork_http_requests_total{code=\"431\"} 2\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn an_idle_connection_of_http_2_makes_room_and_one_with_a_request_does_not() {
+    let options = Options { max_connections: NonZeroUsize::MIN, ..Options::default() };
+    let server = start(options, Duration::from_millis(1500)).await;
+    let (mut sender, connection) = connect(server.address).await;
+    let begun = Instant::now();
+    let answered = tokio::spawn(async move {
+        let answer = send(&mut sender, request("POST", "/v2/models/m/infer", BODY)).await;
+        // The sender is kept: without it the client would end the connection.
+        (answer.0, sender)
+    });
+    let newcomer = async {
+        loop {
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            let _ = stream.write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+            let mut text = Vec::new();
+            let _ = stream.read_to_end(&mut text).await;
+            if text.starts_with(b"HTTP/1.1 200 ") {
+                return Instant::now();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let let_in = within(newcomer).await;
+    assert!(let_in - begun >= Duration::from_millis(2500), "{:?}", let_in - begun);
+    let (status, _sender) = within(answered).await.unwrap();
+    assert_eq!(status, 200);
+    within(connection).await.unwrap().expect("it ends in order");
 }

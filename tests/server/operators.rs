@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use uncork::registry::{Caps, ModelSpec, Registry, Source};
@@ -135,11 +135,34 @@ fn operators_are_answered_while_nothing_else_moves() {
 fn operators_are_answered_where_every_connection_is_taken() {
     let server = start(Options { max_connections: NonZeroUsize::MIN, ..Options::default() }, Duration::ZERO);
     let mut held = TcpStream::connect(server.main).unwrap();
-    held.write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    // With a half head: who is idle makes room.
+    held.write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\nGET /").unwrap();
     let mut byte = [0];
     held.read_exact(&mut byte).unwrap();
     assert_eq!(get(server.main, "/v2/health/live").0, 503);
     assert_eq!(get(server.admin, "/v2/health/live").0, 200);
+}
+
+#[test]
+fn at_the_operators_address_an_idle_connection_makes_room_and_none_of_another_address_does() {
+    let server = start(Options { max_connections: NonZeroUsize::MIN, ..Options::default() }, Duration::ZERO);
+    let ask = |stream: &mut TcpStream| {
+        stream.write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"{\"live\":true}") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
+        }
+    };
+    let mut held = [server.main, server.admin].map(|address| TcpStream::connect(address).unwrap());
+    held.iter_mut().for_each(ask);
+    let begun = Instant::now();
+    while get(server.admin, "/v2/health/live").0 != 200 {
+        assert!(begun.elapsed() < HANGS);
+    }
+    assert_eq!(held[1].read(&mut [0]).unwrap(), 0, "it is closed");
+    ask(&mut held[0]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use tokio::net::UnixStream;
 
 use super::super::access::{Access, Door};
 use super::super::app::App;
+use super::super::idle::Idle;
 use super::super::routes::For;
 use super::super::socket::{Stream, Wire};
 use super::*;
@@ -32,7 +33,7 @@ async fn guarded() -> (UnixStream, Guard) {
     };
     let (client, server) = UnixStream::pair().unwrap();
     let socket = Socket::Plain(Wire::new(Stream::Unix(server)));
-    (client, Guard::new(socket, Vec::new(), Instant::now(), &options, Arc::new(quick)))
+    (client, Guard::new(socket, Vec::new(), Instant::now(), &options, Arc::new(quick), Idle::default().rest()))
 }
 
 fn head(length: usize) -> String {

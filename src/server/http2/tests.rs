@@ -5,6 +5,7 @@ use hyper::client;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::UnixStream;
 
+use super::super::idle::Idle;
 use super::super::socket::{Stream, Wire};
 use super::*;
 
@@ -16,7 +17,8 @@ async fn lasts(end: UnixStream) -> Option<Duration> {
     let socket = Socket::Plain(Wire::new(Stream::Unix(end)));
     let options = Options::default();
     let untaken = Untaken::default();
-    let served = serve(socket, Vec::new(), &options, &untaken, |_, _| std::future::pending(), closing);
+    let served =
+        serve(socket, Vec::new(), &options, (&untaken, Idle::default().rest()), |_, _| std::future::pending(), closing);
     timeout(HOUR, served).await.ok().map(|()| begun.elapsed())
 }
 
@@ -44,7 +46,7 @@ async fn most_in_turn(others: usize) -> usize {
         std::future::pending()
     };
     let socket = Socket::Plain(Wire::new(Stream::Unix(own)));
-    let mut served = pin!(serve(socket, Vec::new(), &options, &untaken, answer, closing));
+    let mut served = pin!(serve(socket, Vec::new(), &options, (&untaken, Idle::default().rest()), answer, closing));
     let mut most = 0;
     while begun.load(Ordering::Relaxed) < 250 {
         let before = begun.load(Ordering::Relaxed);
@@ -78,7 +80,7 @@ async fn who_takes_nothing_of_an_answer_is_not_waited_for_long_once_the_server_g
         tokio::time::sleep(Duration::from_secs(2)).await;
         open.send_replace(true);
     };
-    tokio::join!(serve(socket, Vec::new(), &options, &untaken, answer, closing), goes);
+    tokio::join!(serve(socket, Vec::new(), &options, (&untaken, Idle::default().rest()), answer, closing), goes);
     assert!(begun.elapsed() < LAST_PATIENCE * 2, "{:?}", begun.elapsed());
 }
 
@@ -94,7 +96,7 @@ async fn goes(bytes: Vec<u8>, more: impl Fn(u32) -> Vec<u8>) -> Duration {
         Response::new(Body::from(if body.is_ok() { "all of it" } else { "a part" }))
     };
     let socket = Socket::Plain(Wire::new(Stream::Unix(own)));
-    let mut served = pin!(serve(socket, Vec::new(), &options, &untaken, answer, closing));
+    let mut served = pin!(serve(socket, Vec::new(), &options, (&untaken, Idle::default().rest()), answer, closing));
     assert!(timeout(Duration::from_secs(2), served.as_mut()).await.is_err());
     open.send_replace(true);
     let begun = Instant::now();
@@ -140,7 +142,7 @@ async fn beside_many_connections_another_has_few_requests_open_and_a_small_windo
         let read = async { other.read(&mut settings).await.unwrap() };
         let length = tokio::select! {
             length = read => length,
-            () = serve(socket, Vec::new(), &options, untaken, |_, _| std::future::pending(), closing) => 0,
+            () = serve(socket, Vec::new(), &options, (untaken, Idle::default().rest()), |_, _| std::future::pending(), closing) => 0,
         };
         // Requests that may be open, and the window of each (RFC 9113, section 6.5.2).
         [3, 4].map(|kind| {
