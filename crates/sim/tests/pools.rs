@@ -153,6 +153,16 @@ fn who_has_time_waits_for_more_rows_while_callers_in_more_of_a_hurry_are_refused
 }
 
 #[test]
+fn who_has_much_time_waits_for_many_rows() {
+    // At some 23 rows a batch the second leaves the first enough. It had batches of five, and the first 39 % on time.
+    let hurried = Setup { base_ms: 2.0, per_row_ms: 0.02, max_batch: 32, max_latency_ms: 8.0, load: 0.0248 };
+    let patient = Setup { base_ms: 20.0, per_row_ms: 0.06, max_batch: 64, max_latency_ms: 500.0, load: 0.0745 };
+    let [(hurried, _), (patient, late)] = fates(&[hurried, patient], 1);
+    assert!(hurried >= 80.0, "{hurried:.1} %");
+    assert!(patient >= 99.9 && late == 0, "{patient:.1} %, {late} late");
+}
+
+#[test]
 fn nobody_waits_for_others_who_have_all_they_need() {
     let setup = |base_ms, per_row_ms, max_batch, max_latency_ms, load| Setup {
         base_ms,

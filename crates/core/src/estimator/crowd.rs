@@ -107,11 +107,16 @@ impl Crowd {
     /// The crowd, if there is one by all that is known at `now`.
     #[must_use]
     pub fn known(&self, now: Instant) -> Option<KnownCrowd> {
-        let returns = self.returns.filter(|_| self.size > 1)?;
+        let size = self.callers(now).filter(|size| *size > 1)?;
+        Some(KnownCrowd { size, returns: duration(self.returns?), turn: None })
+    }
+
+    /// How many callers there are, if they are a crowd by all that is known at `now`, be it a lone one.
+    pub(crate) fn callers(&self, now: Instant) -> Option<usize> {
         let lived = now.since(self.since).as_secs_f64().max(f64::MIN_POSITIVE);
         let complete = self.complete + self.complete_since.map_or(Duration::ZERO, |since| now.since(since));
         let is_evident = self.arrivals as f64 * complete.as_secs_f64() >= EVIDENCE * lived;
-        is_evident.then(|| KnownCrowd { size: self.size, returns: duration(returns), turn: None })
+        is_evident.then_some(self.size)
     }
 }
 
@@ -188,10 +193,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_caller_is_no_crowd() {
+    fn a_lone_caller_is_no_crowd_but_is_told_from_an_open_stream() {
         let mut crowd = Crowd::new();
         rounds(&mut crowd, 0, 100, 1);
-        assert_eq!(crowd.known(ms(2000)), None);
+        assert_eq!((crowd.known(ms(2000)), crowd.callers(ms(2000))), (None, Some(1)));
     }
 
     #[test]

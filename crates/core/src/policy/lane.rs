@@ -73,10 +73,6 @@ pub(super) struct Demand {
 const DEMAND_PARTS: u32 = 16;
 const DEMAND_GAIN: f64 = 1.0 / DEMAND_PARTS as f64;
 
-/// A lane loses answers if more than this part of its rows is refused. More: it is helped late. Less: others wait for one refusal in a
-/// thousand.
-const LOSES: f64 = 0.005;
-
 impl Demand {
     fn arrived(&mut self, entry: &Entry, memory: Option<f64>) {
         if let Some(memory) = memory {
@@ -246,9 +242,9 @@ impl Lane {
         (self.demand.request.round() as usize).max(1)
     }
 
-    /// Whether callers who had a chance are refused at present.
-    pub(super) fn loses(&self) -> bool {
-        self.demand.refused > LOSES * self.demand.recent
+    /// The part of its rows that is refused at present, and had a chance.
+    pub(super) fn refused(&self) -> f64 {
+        if self.demand.recent > 0.0 { self.demand.refused / self.demand.recent } else { 0.0 }
     }
 
     /// The most rows that a batch of it can have and be over within such a time, cautiously: none where not even a row is, or where that
@@ -360,6 +356,11 @@ impl Lane {
         let known = self.crowd.known(now)?;
         let turn = if is_alone { self.rounds.turn(known.size) } else { None };
         Some(KnownCrowd { turn, ..known })
+    }
+
+    /// How many callers it has, if each asks again once he is answered.
+    pub(super) fn callers(&self, now: Instant) -> Option<usize> {
+        self.crowd.callers(now)
     }
 
     /// What the policy said, as long as that is still what it would say.

@@ -19,6 +19,12 @@ const HEADROOM: f64 = 1.1;
 /// A row of whoever keeps within its share counts for so many of a flood's. More: a flood in longer batches would serve many more, and is
 /// refused them. Less: those beside it lose nearly as many rows as it would, who ask for no more than is theirs.
 const WITHIN_SHARE: f64 = 1.5;
+/// A lane loses answers if more than this part of its rows is refused. More: it is helped late. Less: others wait for one refusal in a
+/// thousand.
+const LOSES: f64 = 0.005;
+/// Others wait for it if at least this part of the rows that they are asked for is refused there. More: fewer are helped. Less: where callers wait for
+/// their answers before they ask again, more answers are lost by the waiting than it wins.
+const WORTH: f64 = 0.02;
 /// What sums of runners may be off by.
 const ROUNDING: f64 = 1e-9;
 
@@ -38,8 +44,8 @@ struct Need {
     per_row: f64,
     /// Whether full batches of it would take more than its share.
     floods: bool,
-    /// Whether callers who had a chance are refused at present.
-    loses: bool,
+    /// The part of them that is refused, and had a chance.
+    refused: f64,
 }
 
 /// Bounds the next batch of each lane by what the others need, as it is at `now`. Costs a few steps for each lane, and for each batch
@@ -73,8 +79,8 @@ pub(super) fn bound(
         }
     }
     // Whom no time would be left for is not helped by shorter waits.
-    let losing = needs.iter().filter(|need| need.loses).filter_map(|need| Some((need.slack?, need.batch)));
-    let losing = losing.filter(|(slack, _)| !slack.is_zero()).min();
+    let losing = needs.iter().filter(|need| need.refused > LOSES && need.slack.is_some_and(|slack| !slack.is_zero()));
+    let losing = losing.min_by_key(|need| need.slack);
     for (need, (id, lane)) in needs.iter().zip(lanes) {
         let Some((slack, _)) = tightest.iter().flatten().find(|(_, other)| other != id) else {
             set(lane, usize::MAX, None);
@@ -99,8 +105,14 @@ pub(super) fn bound(
             if need.floods && lost(lane, need.rate, others, few) < gained * WITHIN_SHARE { few } else { many }
         };
         // Whoever is in the greatest hurry waits for nobody.
-        let losing = losing.filter(|(theirs, _)| is_held_up && need.slack.is_none_or(|own| own > *theirs));
-        let room = losing.map(|(theirs, batch)| theirs.saturating_sub(before.saturating_sub(batch) / runners as u32));
+        let is_for = |losing: &&Need| {
+            let is_worth = losing.refused * losing.rate >= WORTH * need.rate;
+            is_held_up && is_worth && need.slack.is_none_or(|own| Some(own) > losing.slack)
+        };
+        let room = losing.filter(is_for).and_then(|losing| {
+            let others = before.saturating_sub(losing.batch) / runners as u32;
+            Some(losing.slack?.saturating_sub(others))
+        });
         set(lane, within.map_or(usize::MAX, bound), room);
     }
 }
@@ -122,7 +134,7 @@ fn need(id: LaneId, lane: &Lane, arbiter: &Arbiter, runners: usize, now: Instant
     let fit = lane.fit();
     let (base, per_row) = within.map_or((0.0, 0.0), |_| (fit.base_seconds(), fit.per_row_seconds()));
     let busy = if slack.is_some() { part * HEADROOM * runners as f64 } else { 0.0 };
-    Need { lane: id, batch, slack, rate, busy, base, per_row, floods, loses: lane.loses() }
+    Need { lane: id, batch, slack, rate, busy, base, per_row, floods, refused: lane.refused() }
 }
 
 /// Rows a second that a lane is asked for and cannot run in batches of so many rows, if each runner runs one of every lane in turn.

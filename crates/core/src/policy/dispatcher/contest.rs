@@ -61,7 +61,7 @@ impl Dispatcher {
         let lane = self.lane(id);
         let rows = lane.queue.rows();
         let takes_more = rows + lane.usual_request() <= lane.bounded_rows();
-        let all_have_come = lane.crowd(now, false).is_some_and(|crowd| lane.queue.len() >= crowd.size);
+        let all_have_come = lane.callers(now).is_some_and(|callers| lane.queue.len() >= callers);
         let is_long = lane.mean_time(rows).is_some_and(|time| time > room);
         if !is_long || !takes_more || all_have_come {
             return None;
@@ -71,9 +71,10 @@ impl Dispatcher {
             Duration::try_from_secs_f64(LONG_SILENCE * lane.usual_request() as f64 / rate).unwrap_or(Duration::MAX);
         let claim = self.claim(id);
         let latest = claim.latest_start - self.longest_of_others(id) - self.alarm.late_by();
-        let until = claim.patient_until.min(latest).min(lane.queue.newest_arrival() + long);
-        let coming = rate * until.since(now).as_secs_f64();
-        (coming >= rows as f64 || self.running.iter().any(|batch| batch.lane == id)).then_some(until)
+        let patient = claim.patient_until.min(latest);
+        let coming = rate * patient.since(now).as_secs_f64();
+        let waits = coming >= rows as f64 || self.running.iter().any(|batch| batch.lane == id);
+        waits.then(|| patient.min(lane.queue.newest_arrival() + long))
     }
 
     /// The longest of the other lanes' usual batches.
