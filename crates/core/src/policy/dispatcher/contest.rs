@@ -70,7 +70,9 @@ impl Dispatcher {
         let long =
             Duration::try_from_secs_f64(LONG_SILENCE * lane.usual_request() as f64 / rate).unwrap_or(Duration::MAX);
         let claim = self.claim(id);
-        let latest = claim.latest_start - self.longest_of_others(id) - self.alarm.late_by();
+        // The next of several runners comes free so much sooner.
+        let others = self.longest_of_others(id) / self.runners as u32;
+        let latest = claim.latest_start - others - self.alarm.late_by();
         let patient = claim.patient_until.min(latest);
         let coming = rate * patient.since(now).as_secs_f64();
         let waits = coming >= rows as f64 || self.running.iter().any(|batch| batch.lane == id);
