@@ -164,15 +164,11 @@ fn who_has_much_time_waits_for_many_rows() {
 
 #[test]
 fn nobody_waits_for_others_who_have_all_they_need() {
-    let setup = |base_ms, per_row_ms, max_batch, max_latency_ms, load| Setup {
-        base_ms,
-        per_row_ms,
-        max_batch,
-        max_latency_ms,
-        load,
-    };
-    let pool =
-        [setup(3.55, 0.06, 16, 12.9, 0.27), setup(1.41, 0.52, 32, 37.1, 0.19), setup(2.27, 0.16, 16, 18.2, 0.12)];
+    let pool = [
+        Setup { base_ms: 3.55, per_row_ms: 0.06, max_batch: 16, max_latency_ms: 12.9, load: 0.27 },
+        Setup { base_ms: 1.41, per_row_ms: 0.52, max_batch: 32, max_latency_ms: 37.1, load: 0.19 },
+        Setup { base_ms: 2.27, per_row_ms: 0.16, max_batch: 16, max_latency_ms: 18.2, load: 0.12 },
+    ];
     let outcomes = outcomes(&pool, 4, 10);
     assert!(outcomes.iter().all(|outcome| outcome.on_time * 1000 >= outcome.offered * 998));
     let patient = outcomes[1].mean_latency();
