@@ -174,7 +174,7 @@ pub(crate) fn measure(seeds: Seeds, report: &mut Report) {
         (gained.iter().filter(|gain| **gain > 2.0).count(), gained.iter().filter(|gain| **gain < -1.0).count());
     let (longer, _, _) = summary(longer);
     report.text(&format!(
-        "Beside cork whose lanes wait for nobody in more of a hurry, the model that fares worst gains {mean:.1} points on average, from {least:.1} to \
+        "Beside cork whose lanes wait for nobody, the model that fares worst gains {mean:.1} points on average, from {least:.1} to \
          {most:.1}: more than 2 in {helped} pools, and less than -1 in {harmed}. Mean latencies are {longer:.2} times as long on average."
     ));
     let (mean, worst, _) = summary(shares);
