@@ -185,17 +185,18 @@ impl Patience {
         }
         let done = tried.iter().chain(&*sharing).map(|r| r.head).min().unwrap_or(self.first);
         idle.iter_mut().chain(alone).for_each(|replica| replica.head = done);
-        self.arrivals.drain(..done - self.first);
-        self.first = done;
         self.replays = self.replays * fade + 1.0;
         let (usual, others) = tried.split_at(USUAL);
         let best = most_patient(usual, self.replays);
-        let mut chosen = (CANDIDATES[best], usual[best].loss * EDGE);
+        let so_far = |replica: &Replica| replica.loss + view.waited(replica.head);
+        let mut chosen = (CANDIDATES[best], so_far(&usual[best]) * EDGE);
         for (replica, patience) in others.iter().zip(&CANDIDATES[USUAL..]) {
-            if replica.loss < chosen.1 {
-                chosen = (*patience, replica.loss);
+            if replica.loss < chosen.1 && so_far(replica) < chosen.1 {
+                chosen = (*patience, so_far(replica));
             }
         }
+        self.arrivals.drain(..done - self.first);
+        self.first = done;
         (self.chosen, self.spread) = (chosen.0, Spread::Never);
         if let Some((eager, as_needed)) = sharing.split_last() {
             let best = most_patient(as_needed, self.replays);
@@ -248,6 +249,12 @@ struct Past<'a> {
 impl Past<'_> {
     fn get(&self, position: usize) -> Option<&Arrival> {
         self.arrivals.get(position - self.first)
+    }
+
+    /// How long those from `head` on, whom nobody has answered, have waited together. A long hold has lost nothing yet where it has not ended, and
+    /// would seem the best for as long as it lasts.
+    fn waited(&self, head: usize) -> f64 {
+        self.arrivals[head - self.first..].iter().map(|arrival| (self.now - arrival.at).max(0.0)).sum()
     }
 
     fn time(&self, rows: usize) -> f64 {
