@@ -396,6 +396,9 @@ fn hold(now: Instant, view: &View<'_>, entries: usize, rows: usize) -> Hold {
     if !(view.fit.is_line() && view.fit.is_trusted()) {
         return Hold::No(ReleaseReason::Ripe); // what another row would save is not known
     }
+    if view.crowd.is_some_and(|crowd| has_runners_for_all(crowd, view)) {
+        return Hold::No(ReleaseReason::Ripe);
+    }
     let ripe = match view.crowd {
         Some(crowd) if is_worth_waiting_for(crowd, view) => crowd_is_back(crowd, view),
         _ => {
@@ -425,6 +428,12 @@ fn is_worth_waiting_for(crowd: KnownCrowd, view: &View<'_>) -> bool {
     let base = Duration::from_secs_f64(view.fit.base_seconds());
     let is_alone = view.runners == 1 && view.running.is_empty();
     crowd.turn.is_some() || (is_alone && crowd.returns < base)
+}
+
+/// Whether each of a crowd can have a runner of its own: then nobody gains by waiting for another.
+fn has_runners_for_all(crowd: KnownCrowd, view: &View<'_>) -> bool {
+    let others = view.running.iter().filter(|batch| batch.lane != view.lane).count();
+    view.runners >= crowd.size + others
 }
 
 /// When to wait for the crowd no longer: now if as many are here as are waited for, or when even a slow one would be back.
