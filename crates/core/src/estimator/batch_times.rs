@@ -157,7 +157,7 @@ impl BatchTimes {
             let (least, most) = (sizes().min().unwrap_or(rows), sizes().max().unwrap_or(rows));
             self.fit = fit.curved(curve).timed(least, most);
         }
-        self.fit.set_noise(self.noise.factor(), self.noise.slowest());
+        self.fit.set_noise(self.noise.factor(), self.noise.least(), self.noise.slowest());
     }
 
     fn forget_before(&mut self, number: u64) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::curve::{Curve, SizeClasses};
+use super::noise::leaving_room;
 use super::regression::{self, Point, Regression};
 
 /// An affine estimate of the batch time, with a margin for execution noise.
@@ -14,6 +15,8 @@ pub struct Fit {
     base: f64,
     per_row: f64,
     noise: f64,
+    /// The smallest factor that may stand for it, where callers give less.
+    least_noise: f64,
     /// How many times as long as expected the slowest of the latest batches took, at least 1.
     slowest: f64,
     knowledge: Knowledge,
@@ -52,6 +55,7 @@ impl Fit {
         base: 0.0,
         per_row: 0.0,
         noise: 1.0,
+        least_noise: 1.0,
         slowest: 1.0,
         knowledge: Knowledge::Nothing,
         curve: None,
@@ -63,7 +67,7 @@ impl Fit {
     #[must_use]
     pub fn line(base: f64, per_row: f64, noise: f64) -> Fit {
         let (base, per_row, noise) = (sane(base), sane(per_row), sane_noise(noise));
-        Fit { base, per_row, noise, knowledge: Knowledge::Line, ..Fit::UNKNOWN }
+        Fit { base, per_row, noise, least_noise: noise, knowledge: Knowledge::Line, ..Fit::UNKNOWN }
     }
 
     /// The line through batches that were timed side by side, all of which count alike: rows and time of each. Errors are
@@ -105,9 +109,9 @@ impl Fit {
         self.timed
     }
 
-    /// Another noise factor, and how many times as long as expected the slowest of the latest batches took.
-    pub(super) fn set_noise(&mut self, noise: f64, slowest: f64) {
-        (self.noise, self.slowest) = (sane_noise(noise), slowest.clamp(1.0, 1e3));
+    /// Another noise factor, the smallest that may stand for it, and how many times as long as expected the slowest of the latest batches took.
+    pub(super) fn set_noise(&mut self, noise: f64, least: f64, slowest: f64) {
+        (self.noise, self.least_noise, self.slowest) = (sane_noise(noise), sane_noise(least), slowest.clamp(1.0, 1e3));
     }
 
     /// α: seconds that a batch takes however small it is.
@@ -165,6 +169,14 @@ impl Fit {
     #[must_use]
     pub fn predict_cautiously(&self, rows: usize) -> Option<Duration> {
         self.seconds(rows).map(|t| duration(t * self.noise))
+    }
+
+    /// The same for a request of so many rows that goes alone, whose caller gives it so much time: where it has hardly more than it takes, the
+    /// margin is smaller. By the whole margin no request of its size would ever be answered.
+    pub(crate) fn predict_alone(&self, rows: usize, given: Duration) -> Option<Duration> {
+        let seconds = self.seconds(rows)?;
+        let room = if seconds > 0.0 { given.as_secs_f64() / seconds } else { f64::INFINITY };
+        Some(duration(seconds * leaving_room(self.noise, self.least_noise, room)))
     }
 
     /// t(rows) in seconds, the mean; `None` before the first batch.

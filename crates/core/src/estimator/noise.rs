@@ -55,9 +55,12 @@ impl Noise {
     /// z: what a prediction is to be multiplied by; at least 1. It leaves callers time to wait in, unless it would cover too few of the batches
     /// then.
     pub(super) fn factor(&self) -> f64 {
-        let z = self.stretched(self.caution.factor());
-        let most = (1.0 + MOST_OF_ROOM * (self.room - 1.0)).max(self.covering(COVERED));
-        if most <= self.room { z.min(most) } else { z }
+        leaving_room(self.stretched(self.caution.factor()), self.least(), self.room)
+    }
+
+    /// The margin that covers as few batches as one may.
+    pub(super) fn least(&self) -> f64 {
+        self.covering(COVERED)
     }
 
     /// The largest ratio of late, at least 1.
@@ -125,6 +128,13 @@ impl Noise {
         self.ratios.clear();
         (self.slowest, self.straggler) = (1.0, 1.0);
     }
+}
+
+/// The margin `z`, cut so that it leaves time to wait in where callers give `room` times what their batch takes, but not below `least`: as it is
+/// where not even that is in time.
+pub(super) fn leaving_room(z: f64, least: f64, room: f64) -> f64 {
+    let most = (1.0 + MOST_OF_ROOM * (room - 1.0)).max(least);
+    if most <= room { z.min(most) } else { z }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::queue::Ride;
 use super::spread::{SOON, Spread, Waiting};
-use super::{BatchSizes, Decision, Policy, Queue, Reach, ReleaseReason, ShedReason, View};
+use super::{BatchSizes, Decision, Entry, Policy, Queue, Reach, ReleaseReason, ShedReason, View};
 use crate::estimator::{Fit, Instant, KnownCrowd, Turn};
 
 /// All holds for one batch together last no longer than this many α: an end to arrivals that each renew the hold, and to
@@ -64,6 +64,9 @@ impl Policy for Cork {
                     }
                     // Wait for the runner: what arrives meanwhile does not lengthen the smaller batch.
                     Some(_) => wait_for_runner(view, 1, 1),
+                    None if position == 0 && goes_alone(now, uncut) => {
+                        Decision::Release { entries: 1, reason: ReleaseReason::Deadline }
+                    }
                     None if estimate_may_be_stale(now, view) => {
                         Decision::Release { entries: 1, reason: ReleaseReason::Probe }
                     }
@@ -340,6 +343,23 @@ fn lossless_smaller_batch(now: Instant, start: Instant, view: &View<'_>, late: u
     let spare = Duration::from_secs_f64(view.fit.base_seconds());
     let in_time = end(0, rest) + spare <= next.deadline && end(ahead, rest - ahead * view.max_batch) <= last.deadline;
     (entries > 0 && in_time).then_some(entries)
+}
+
+/// Whether the first entry, whom the next batch would answer late, goes alone: if it is in time by a margin of its own, and nobody waits behind it, or
+/// all who do are in time in a batch of another free runner. A large request among small ones has hardly more time than it takes: by a margin
+/// for the small ones all of its size would be refused for ever, beside runners with nothing to do.
+fn goes_alone(now: Instant, view: &View<'_>) -> bool {
+    let queue = view.queue;
+    let in_time =
+        |at, time: &dyn Fn(&Entry) -> Duration| queue.get(at).is_none_or(|entry| now + time(entry) <= entry.deadline);
+    let rest = queue.rows() - queue.rows_of(1);
+    let free = view.runners.saturating_sub(view.running.len());
+    let rest_is_served = match queue.len() {
+        1 => true,
+        2 => free > 1 && in_time(1, &|second| view.time_alone(second)),
+        _ => free > 1 && rest <= view.max_batch && in_time(1, &|_| view.batch_time(rest)),
+    };
+    free > 0 && in_time(0, &|first| view.time_alone(first)) && rest_is_served
 }
 
 /// Whether not even a batch of the first entry alone would be in time, and none of this lane has run for so long that a free

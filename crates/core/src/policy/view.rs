@@ -242,6 +242,14 @@ impl View<'_> {
         let trusted = self.fit.is_trusted().then(|| self.fit.predict_cautiously(rows));
         trusted.flatten().unwrap_or_default()
     }
+
+    /// The same of a request that goes alone. Its margin is smaller where its caller gives it hardly more time than it takes.
+    #[must_use]
+    pub fn time_alone(&self, entry: &Entry) -> Duration {
+        let rows = self.sizes.padded(entry.rows.min(self.max_batch));
+        let trusted = self.fit.is_trusted().then(|| self.fit.predict_alone(rows, entry.given()));
+        trusted.flatten().unwrap_or_default()
+    }
 }
 
 #[cfg(test)]

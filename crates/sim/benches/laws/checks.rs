@@ -13,8 +13,9 @@ impl Trial<'_> {
         assert!(rows <= state.tried.unwrap_or(rows), "{rows} rows, and no more than {:?} were tried", state.tried);
         if state.rule == Rule::Cork {
             let first = view.queue.iter().take(entries).min_by_key(|e| e.deadline).expect("it has entries");
-            let in_time = now + view.batch_time(rows) <= first.deadline;
-            let probe = entries == 1 && state.flying == 0 && !in_time && state.tried.is_none();
+            let batch_in_time = now + view.batch_time(rows) <= first.deadline;
+            let in_time = batch_in_time || (entries == 1 && now + view.time_alone(first) <= first.deadline);
+            let probe = entries == 1 && state.flying == 0 && !batch_in_time && state.tried.is_none();
             assert!(if reason == ReleaseReason::Probe { probe } else { in_time }, "runs what is late: {first:?}");
             assert!(reason != ReleaseReason::Draining || state.draining);
         }
