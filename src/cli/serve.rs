@@ -306,7 +306,7 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> Result<u8
     let _ = stop.send(());
     Ok(tokio::select! {
         ended = serving => note_end(ended),
-        told = signals.next() => {
+        told = signals.once_more() => {
             warn!("{}: stopping at once", told.by);
             told.exit_code
         }

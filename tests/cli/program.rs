@@ -117,6 +117,15 @@ impl Serving {
         assert!(sent.success());
     }
 
+    /// Signals until it ends, as whoever grows impatient does: one right behind the first counts as the same.
+    fn signal_until_it_ends(&mut self, name: &str) {
+        let begin = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(begin.elapsed() < HANGS, "it goes on");
+            self.signal(name);
+        }
+    }
+
     /// Waits for the end, and returns it with what was printed since the ready line.
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let mut rest = String::new();
@@ -468,13 +477,13 @@ fn a_log_that_nobody_reads_holds_up_no_end() {
     serving.signal("TERM");
     assert_eq!(serving.end().0.code(), Some(0));
     let folder = folder_with(&format!("[server]\ndrain_delay_ms = 3600000\n{STAND_IN}"));
-    let (serving, _read) = with_a_log_of(400, &folder);
+    let (mut serving, _read) = with_a_log_of(400, &folder);
     serving.signal("TERM");
     let begin = Instant::now();
     while serving.get("/v2/health/ready").starts_with("HTTP/1.1 200") {
         assert!(begin.elapsed() < HANGS, "it stays ready");
     }
-    serving.signal("TERM");
+    serving.signal_until_it_ends("TERM");
     assert_eq!(serving.end().0.code(), Some(143));
 }
 
@@ -732,7 +741,7 @@ fn connections_beyond_the_limit_of_open_files_are_told_so() {
 #[test]
 fn a_second_signal_stops_at_once() {
     let folder = folder_with(&format!("[server]\ndrain_delay_ms = 3600000\n{STAND_IN}"));
-    let serving = Serving::start(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]));
+    let mut serving = Serving::start(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]));
     serving.signal("TERM");
     let begin = Instant::now();
     while serving.get("/v2/health/ready").starts_with("HTTP/1.1 200") {
@@ -742,8 +751,28 @@ fn a_second_signal_stops_at_once() {
         serving.get("/v2/health/live").starts_with("HTTP/1.1 200"),
         "it goes on for as long as drain_delay_ms says"
     );
-    serving.signal("TERM");
+    serving.signal_until_it_ends("TERM");
     assert_eq!(serving.end().0.code(), Some(143));
+}
+
+#[test]
+fn a_signal_to_the_process_and_again_to_its_group_is_one() {
+    let folder = folder_with(&format!("{STAND_IN}max_latency_ms = 20_000\n"));
+    let serving = Serving::start(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]));
+    let mut in_flight = begin_infer(&serving, INFER);
+    let id = serving.child.id().to_string();
+    // As GNU's timeout does.
+    let sent = Command::new("kill").args(["-s", "TERM", &id, &id, &id]).status().unwrap();
+    assert!(sent.success());
+    let asked = Instant::now();
+    while TcpStream::connect(serving.address).is_ok() {
+        assert!(asked.elapsed() < HANGS, "nothing is accepted any more");
+    }
+    in_flight.write_all(INFER.as_bytes()).unwrap();
+    let mut answer = String::new();
+    in_flight.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert_eq!(serving.end().0.code(), Some(0));
 }
 
 #[test]

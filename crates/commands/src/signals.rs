@@ -1,6 +1,10 @@
 //! The signals by which a server is told to end, or to read its configuration again.
 
 use std::io;
+use std::time::{Duration, Instant};
+
+/// Whoever signals a process and then its whole group means one signal: GNU's `timeout` does so.
+const ECHO: Duration = Duration::from_millis(200);
 
 /// A signal to end, by its name and its exit code: 128 and its number, as shells have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +59,19 @@ impl Signals {
             std::future::pending::<()>().await;
         }
         INTERRUPT
+    }
+}
+
+impl Signals {
+    /// The next signal after one that has just come, which echoes for 200 ms.
+    pub async fn once_more(&mut self) -> Told {
+        let since = Instant::now();
+        loop {
+            let told = self.next().await;
+            if since.elapsed() >= ECHO {
+                return told;
+            }
+        }
     }
 }
 
