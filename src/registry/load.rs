@@ -200,35 +200,50 @@ pub(super) fn warm_up_sizes(sizes: &BatchSizes, max_rows: usize) -> Vec<usize> {
 }
 
 /// Runs batches of these sizes, made of the same row, and returns their sizes and times. The first run of each size, which can
-/// be many times slower, is not timed unless it is long: what comes only once is little then. The error is a sentence for the operator.
+/// be many times slower, is not timed unless it is long: what comes only once is little then. Not so on a graphics processor, which compiles and
+/// tunes its kernels in that run, for seconds. The error is a sentence for the operator.
 pub(super) fn warm_up(
     runner: &mut dyn Runner,
     example: &Tensors,
     sizes: &[usize],
     device: Device,
 ) -> Result<Vec<(usize, Duration)>, String> {
-    let budget = if device == Device::Flex { WARM_UP_TIME } else { WARM_UP_DEVICE_TIME };
-    let start = Instant::now();
+    timed(sizes, device, |rows| rehearse(runner, example, rows))
+}
+
+/// The same of what runs a batch of so many rows and says how long it took.
+fn timed(
+    sizes: &[usize],
+    device: Device,
+    mut run: impl FnMut(usize) -> Result<Duration, String>,
+) -> Result<Vec<(usize, Duration)>, String> {
+    let compiles = device != Device::Flex;
+    let budget = if compiles { WARM_UP_DEVICE_TIME } else { WARM_UP_TIME };
+    let mut spent = Duration::ZERO;
     let mut timed: Vec<(usize, Duration)> = Vec::new();
     for &rows in sizes {
-        let begun = Instant::now();
+        let mut of_size = Duration::ZERO;
         if let Some(&(before, time)) = timed.last() {
             let expected = time.mul_f64(rows as f64 / before as f64);
             let most = if before == sizes[0] { 2 * budget } else { budget };
-            if start.elapsed() + expected > most {
+            if spent + expected > most {
                 break;
             }
         }
         for round in 0..=WARM_UP_ROUNDS {
-            let time = rehearse(runner, example, rows)?;
-            let counts = round > 0 || time > WARM_UP_SIZE;
+            let time = run(rows)?;
+            let counts = round > 0 || (time > WARM_UP_SIZE && !compiles);
+            if round > 0 || !compiles {
+                of_size += time;
+            }
             if counts {
                 timed.push((rows, time));
             }
-            if counts && begun.elapsed() > WARM_UP_SIZE {
+            if counts && of_size > WARM_UP_SIZE {
                 break;
             }
         }
+        spent += of_size;
     }
     Ok(timed)
 }
@@ -372,5 +387,22 @@ mod tests {
         let timed = warm_up(&mut runner, &example, &[1, 2, 6], Device::Flex).expect("it runs");
         let sizes: Vec<usize> = timed.iter().map(|(rows, _)| *rows).collect();
         assert_eq!(sizes, [1, 2, 6].map(|rows| [rows; WARM_UP_ROUNDS]).concat());
+    }
+
+    #[test]
+    fn what_a_device_compiles_in_the_first_run_of_a_size_is_no_batch_time() {
+        let sizes_timed = |device| {
+            let mut runs = Vec::new();
+            let run = |rows: usize| {
+                let is_first = !runs.contains(&rows);
+                runs.push(rows);
+                Ok(Duration::from_millis(if is_first { 3000 } else { 1 }))
+            };
+            timed(&[1, 2, 4, 8], device, run).expect("it runs")
+        };
+        let on_device = sizes_timed(Device::Wgpu);
+        assert_eq!(on_device, [1, 2, 4, 8].map(|rows| [(rows, Duration::from_millis(1)); WARM_UP_ROUNDS]).concat());
+        // A processor has nothing to compile: that is what a batch takes.
+        assert_eq!(sizes_timed(Device::Flex), [(1, Duration::from_secs(3))]);
     }
 }
