@@ -74,6 +74,18 @@ fn no_flood_pushes_another_model_past_its_cap_however_many_runners_it_floods() {
 }
 
 #[test]
+fn a_flood_of_rows_longer_than_another_cap_does_not_take_the_runner_from_a_batch_held_back() {
+    // One row of the flood takes longer than the others give. They hold their batches back, and would lose a runner by it each time.
+    for (runners, max_latency_ms, load) in [(2, 5.9, 0.1), (2, 8.0, 0.15), (4, 5.9, 0.2), (8, 5.9, 0.15)] {
+        let light = Setup { base_ms: 2.7, per_row_ms: 0.03, max_batch: 32, max_latency_ms, load };
+        let flood = Setup { base_ms: 7.2, per_row_ms: 0.0, max_batch: 1, max_latency_ms: 21.0, load: 9.0 };
+        let [(on_time, late), (part, _)] = fates(&[light, flood], runners);
+        assert!(on_time >= 97.0 && late == 0, "{runners} runners, {max_latency_ms} ms: {on_time:.1} %, {late} late");
+        assert!(part * 9.0 >= 48.0, "{runners} runners: the flood has its half of the pool: {:.1} %", part * 9.0);
+    }
+}
+
+#[test]
 fn two_models_that_both_can_be_served_are() {
     // The second is within its share, the first beyond it, as it runs small batches while nobody is in its way.
     for (on_time, late) in fates(&[quick(0.2), long(0.4)], 1) {

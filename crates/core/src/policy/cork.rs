@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::queue::Ride;
 use super::spread::{SOON, Spread, Waiting};
-use super::{BatchSizes, Decision, Entry, Policy, Queue, Reach, ReleaseReason, ShedReason, View};
+use super::{BatchSizes, Decision, Entry, Policy, Queue, Reach, ReleaseReason, ShedReason, Standing, View};
 use crate::estimator::{Fit, Instant, KnownCrowd, Turn};
 
 /// All holds for one batch together last no longer than this many α: an end to arrivals that each renew the hold, and to
@@ -92,8 +92,9 @@ impl Policy for Cork {
             return wait_for_runner(view, entries, rows);
         }
         let held = if is_part { hold(now, uncut, whole.0, whole.1) } else { hold(now, view, entries, rows) };
-        let gives_way_until = view.standing.gives_way_until;
+        let Standing { gives_way_until, is_contested, .. } = view.standing;
         match held {
+            Hold::Until(_) if is_contested => Decision::Release { entries, reason: ReleaseReason::Ripe },
             Hold::Until(instant) => Decision::WaitUntil(instant),
             Hold::No(ReleaseReason::Ripe) if gives_way_until > now => Decision::WaitUntil(gives_way_until),
             Hold::No(reason) => Decision::Release { entries, reason },

@@ -262,7 +262,7 @@ impl Dispatcher {
         if are_several && is_free {
             self.settle(now);
         }
-        let (mut ready, mut claims, mut rest) = (None, Vec::new(), Decision::Park);
+        let (mut ready, mut claims, mut held, mut rest) = (None, Vec::new(), Vec::new(), Decision::Park);
         let mut next = self.lanes.keys().next().copied();
         while let Some(lane) = next {
             match self.says(now, lane) {
@@ -273,13 +273,19 @@ impl Dispatcher {
                     }
                     ready = Some((lane, run));
                 }
-                Decision::WaitUntil(at) => rest = sooner(rest, at),
+                Decision::WaitUntil(at) => {
+                    if are_several && is_free {
+                        held.push(lane);
+                    }
+                    rest = sooner(rest, at);
+                }
                 Decision::Release { .. } | Decision::Rehearse { .. } | Decision::Park => {}
             }
             next = self.lanes.range(lane + 1..).next().map(|(lane, _)| *lane);
         }
-        if claims.len() > 1 {
-            ready = self.arbiter.choose(now, &claims).map(|claim| (claim.lane, self.says(now, claim.lane)));
+        if let Some(chosen) = self.arbiter.choose(now, &claims) {
+            let says = |pool: &mut Dispatcher| (chosen.lane, pool.says(now, chosen.lane));
+            ready = self.contested(now, &chosen, &held).or_else(|| Some(says(self)));
         }
         if let Some(at) = self.limits.iter().map(|(_, at)| *at).min() {
             rest = sooner(rest, at);

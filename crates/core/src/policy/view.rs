@@ -53,11 +53,14 @@ pub struct Standing {
     /// Until when a batch that need not go yet had better wait, where a runner is free: callers of another lane are refused who are in more of a
     /// hurry and need that runner, and meanwhile more join it. [`Instant::EPOCH`] where nobody is in need.
     pub gives_way_until: Instant,
+    /// Whether another lane takes the last free runner from a batch that is held back, which would be late on the next. Then a hold saves nothing.
+    pub is_contested: bool,
 }
 
 impl Standing {
     /// A lane that has the pool to itself.
-    pub const ALONE: Standing = Standing { before: Duration::ZERO, share: 1.0, gives_way_until: Instant::EPOCH };
+    pub const ALONE: Standing =
+        Standing { before: Duration::ZERO, share: 1.0, gives_way_until: Instant::EPOCH, is_contested: false };
 }
 
 /// How long a queue may be: less than deadlines allow where one stands that is longer than it need be.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Dispatcher, Running};
 use crate::estimator::Instant;
-use crate::policy::{Claim, Lane, LaneId, Standing};
+use crate::policy::{Claim, Decision, Lane, LaneId, Standing, View};
 
 /// So many mean gaps between its requests without one, and a lane waits for no more: callers may be waiting for this very batch.
 const LONG_SILENCE: f64 = 6.0;
@@ -26,6 +26,31 @@ impl Dispatcher {
         Claim { lane, latest_start: deadline - time, patient_until, time }
     }
 
+    /// Of the lanes that hold a batch back, whose goes in place of this one's, which would take the last free runner: that comes before it, and would
+    /// be late with as many rows as usual on the runner that comes free next.
+    pub(super) fn contested(&self, now: Instant, taker: &Claim, held: &[LaneId]) -> Option<(LaneId, Decision)> {
+        if self.running.len() + 1 < self.runners {
+            return None;
+        }
+        let next_free = self.next_free(now).map_or(now + taker.time, |free| free.min(now + taker.time));
+        let loses = |claim: &Claim| {
+            let growth = self.lane(claim.lane).usual_batch().saturating_sub(claim.time);
+            claim.latest_start - growth < next_free && self.arbiter.order(*claim, *taker).is_lt()
+        };
+        let losers = held.iter().map(|lane| self.claim(*lane)).filter(loses);
+        let Claim { lane, .. } = losers.min_by(|a, b| self.arbiter.order(*a, *b))?;
+        let view = self.view(now, lane);
+        let standing = Standing { is_contested: true, ..view.standing };
+        let decision = self.lane(lane).policy.decide(now, View { standing, ..view });
+        matches!(decision, Decision::Release { .. }).then_some((lane, decision))
+    }
+
+    /// When the first of the runners that are busy is expected to be free. When an overdue one is, is not known.
+    fn next_free(&self, now: Instant) -> Option<Instant> {
+        let due = |batch: &Running| batch.since + batch.expected.unwrap_or_default();
+        self.running.iter().map(due).filter(|due| *due >= now).min()
+    }
+
     /// How the lane stands among the others, as their queues and their use of the pool are at present.
     pub(super) fn standing(&self, now: Instant, id: LaneId) -> Standing {
         if self.lanes.len() == 1 {
@@ -43,9 +68,8 @@ impl Dispatcher {
         let own = self.claim(id);
         let others = self.lanes.iter().filter(|(other, lane)| **other != id && !lane.queue.is_empty());
         let others: Vec<(Claim, &Lane)> = others.map(|(other, lane)| (self.claim(*other), lane)).collect();
-        // Whoever can wait when a runner comes free does so, though it be ahead by its share. When an overdue one does is not known.
-        let due = |batch: &Running| batch.since + batch.expected.unwrap_or_default();
-        let free = self.running.iter().map(due).filter(|due| *due >= now).min().unwrap_or(now);
+        // Whoever can wait when a runner comes free does so, though it be ahead by its share.
+        let free = self.next_free(now).unwrap_or(now);
         let longest = others.iter().map(|(claim, _)| claim.time).fold(own.time, Duration::max);
         let stands_back = |claim: &Claim| !claim.presses(free, longest) && own.presses(free, longest);
         let goes_first = |claim: &Claim| !stands_back(claim) && self.arbiter.order(*claim, own).is_lt();
