@@ -195,21 +195,21 @@ impl Patience {
                 chosen = (*patience, so_far(replica));
             }
         }
-        self.arrivals.drain(..done - self.first);
-        self.first = done;
         (self.chosen, self.spread) = (chosen.0, Spread::Never);
         if let Some((eager, as_needed)) = sharing.split_last() {
             let best = most_patient(as_needed, self.replays);
             let as_needed = &as_needed[best];
             let alone =
                 tried.iter().zip(CANDIDATES).find(|(_, patience)| *patience == chosen.0).map(|(alone, _)| alone);
-            if !alone.is_some_and(|alone| alone.loss < as_needed.loss && alone.misses_no_more_than(as_needed)) {
-                let is_better = eager.loss < as_needed.loss * EDGE && eager.misses_no_more_than(as_needed);
+            if !alone.is_some_and(|alone| so_far(alone) < so_far(as_needed) && alone.misses_no_more_than(as_needed)) {
+                let is_better = so_far(eager) < so_far(as_needed) * EDGE && eager.misses_no_more_than(as_needed);
                 let spread = if is_better { Spread::Eagerly } else { Spread::AsNeeded };
                 (self.chosen, self.spread) = (CANDIDATES[best], spread);
             }
             self.best_sharing = CANDIDATES[best];
         }
+        self.arrivals.drain(..done - self.first);
+        self.first = done;
     }
 }
 
