@@ -37,10 +37,20 @@ fn outcomes<const MODELS: usize>(setups: &[Setup; MODELS], runners: usize, secon
     run_all(setups, runners, setups.iter().enumerate().flat_map(arrivals).collect())
 }
 
-fn run_all<const MODELS: usize>(setups: &[Setup; MODELS], runners: usize, mut all: Vec<Arrival>) -> [Outcome; MODELS] {
+fn run_all<const MODELS: usize>(setups: &[Setup; MODELS], runners: usize, all: Vec<Arrival>) -> [Outcome; MODELS] {
+    run_noisy(setups, runners, all, 0.0)
+}
+
+/// `noise` is the standard deviation of the batch times over their mean.
+fn run_noisy<const MODELS: usize>(
+    setups: &[Setup; MODELS],
+    runners: usize,
+    mut all: Vec<Arrival>,
+    noise: f64,
+) -> [Outcome; MODELS] {
     all.sort_by_key(|arrival| arrival.at);
     let model = |setup: &Setup| Model {
-        service: Service::affine(ms(setup.base_ms), ms(setup.per_row_ms)),
+        service: Service { jitter: noise, ..Service::affine(ms(setup.base_ms), ms(setup.per_row_ms)) },
         max_latency: ms(setup.max_latency_ms),
         max_batch: setup.max_batch,
         weight: NonZeroUsize::MIN,
@@ -83,6 +93,59 @@ fn a_flood_of_rows_longer_than_another_cap_does_not_take_the_runner_from_a_batch
         assert!(on_time >= 97.0 && late == 0, "{runners} runners, {max_latency_ms} ms: {on_time:.1} %, {late} late");
         assert!(part * 9.0 >= 48.0, "{runners} runners: the flood has its half of the pool: {:.1} %", part * 9.0);
     }
+}
+
+#[test]
+fn of_a_flood_whose_rows_are_longer_than_others_can_wait_a_runner_is_kept_free() {
+    // Four models on four runners. Two flood: a row of theirs takes longer than the first can wait, and they use what the first and the last leave.
+    // Once they have all runners, the first finds none in time.
+    let hurried = Setup { base_ms: 5.4, per_row_ms: 0.6, max_batch: 4, max_latency_ms: 13.8, load: 0.0741 };
+    let long = Setup { base_ms: 9.21, per_row_ms: 21.5, max_batch: 64, max_latency_ms: 187.0, load: 3.52 };
+    let middling = Setup { base_ms: 2.28, per_row_ms: 5.33, max_batch: 64, max_latency_ms: 13.6, load: 0.706 };
+    let many = Setup { base_ms: 3.62, per_row_ms: 0.04, max_batch: 128, max_latency_ms: 33.7, load: 0.1025 };
+    let fates = fates(&[hurried, long, middling, many], 4);
+    assert!(fates[0].0 >= 94.0 && fates[3].0 >= 98.0, "{fates:.1?}");
+    assert!(fates[1].0 >= 7.0 && fates[2].0 >= 22.0, "what is left is the floods': {fates:.1?}");
+}
+
+/// On time in per cent, of groups of so many requests, and of a second model.
+fn fates_of_groups(grouped: Setup, size: usize, groups: f64, other: Setup, noise: f64, runners: usize) -> [f64; 2] {
+    let length = Duration::from_secs(10);
+    let mut all: Vec<Arrival> = Process::FanOut { groups, size, spread: Duration::ZERO }.arrivals(length, 1).collect();
+    let rate = other.load * runners as f64 * other.max_batch as f64;
+    let rate = rate / (other.base_ms + other.per_row_ms * other.max_batch as f64) * 1e3;
+    all.extend(Process::Poisson { rate }.arrivals(length, 2).map(|arrival| Arrival { model: 1, ..arrival }));
+    let outcomes = run_noisy(&[grouped, other], runners, all, noise);
+    outcomes.map(|outcome| outcome.on_time as f64 / outcome.offered as f64 * 100.0)
+}
+
+#[test]
+fn free_runners_share_a_group_beside_a_model_that_hardly_anybody_asks() {
+    // Eight rows take longer than they can wait, and four on each of two runners do not. Noise counts: without it they go six and two.
+    let idle = Setup { base_ms: 9.0, per_row_ms: 0.0, max_batch: 4, max_latency_ms: 40.0, load: 0.0002 };
+    let grouped = Setup { base_ms: 1.4, per_row_ms: 0.35, max_batch: 8, max_latency_ms: 3.5, load: 0.0 };
+    let [on_time, _] = fates_of_groups(grouped, 8, 150.0, idle, 0.02, 8);
+    assert!(on_time >= 98.0, "{on_time:.1} %");
+}
+
+#[test]
+fn whoever_has_used_little_of_its_share_is_not_refused_as_if_it_had_no_more() {
+    // Eight batches take 15 of the 25 ms, once in 300 ms. The flood has had more than its share by then, and goes behind.
+    let grouped = Setup { base_ms: 1.02, per_row_ms: 0.11, max_batch: 8, max_latency_ms: 25.0, load: 0.0 };
+    let flood = Setup { base_ms: 7.42, per_row_ms: 0.83, max_batch: 1, max_latency_ms: 61.9, load: 3.0 };
+    let [on_time, part] = fates_of_groups(grouped, 64, 3.0, flood, 0.0, 1);
+    assert!(on_time >= 90.0, "{on_time:.1} %");
+    assert!(part * 3.0 >= 90.0, "the flood has the rest: {:.1} %", part * 3.0);
+}
+
+#[test]
+fn a_flood_leaves_those_their_batch_whose_batches_take_most_of_their_time() {
+    // Sixteen rows of the first take 66 of its 88 ms. Batches of eight of the second leave it those, and cost the second nothing.
+    let grouped = Setup { base_ms: 0.0, per_row_ms: 4.1, max_batch: 32, max_latency_ms: 87.5, load: 0.0 };
+    let flood = Setup { base_ms: 0.0, per_row_ms: 2.73, max_batch: 128, max_latency_ms: 444.0, load: 4.0 };
+    let [on_time, part] = fates_of_groups(grouped, 16, 3.7, flood, 0.0, 1);
+    assert!(on_time >= 65.0, "{on_time:.1} %");
+    assert!(part * 4.0 >= 75.0, "{:.1} %", part * 4.0);
 }
 
 #[test]

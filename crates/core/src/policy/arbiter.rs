@@ -213,6 +213,20 @@ impl Arbiter {
         }
     }
 
+    /// Runner time that the lane can have, all runners at once, before another one that wants its share goes first: as long as it is within its own, or
+    /// has spent less than each of the others, who are all beyond theirs.
+    pub(super) fn lead(&self, lane: LaneId) -> Duration {
+        let own = &self.accounts[&lane];
+        let others = self.accounts.iter().filter(|(other, account)| **other != lane && account.active);
+        let least = others.map(|(_, account)| account.spent).fold(f64::INFINITY, f64::min);
+        let others_weight = self.active - if own.active { own.weight } else { 0.0 };
+        let active = others_weight + own.weight;
+        // Meanwhile the allowance grows by a part of that time.
+        let within = (self.allowance - own.spent).max(0.0) * own.weight * active / others_weight;
+        let behind = ((least - own.spent) * own.weight).min((least - self.allowance) * active);
+        Duration::try_from_secs_f64(within.max(behind)).unwrap_or(Duration::MAX)
+    }
+
     /// The part of the pool that a lane can count on while it has batches to run: what the others leave if they need what
     /// they needed lately, and at least its share by weight. More than 0, at most 1.
     pub(super) fn share(&self, lane: LaneId) -> f64 {
@@ -337,6 +351,19 @@ mod tests {
         assert_eq!(chosen(light(109)), Some(1));
         let both = [light(200), Claim { lane: 0, ..light(200) }];
         assert_eq!(arbiter.choose(at(100), &both).map(|c| c.lane), Some(1), "nobody waits for nothing");
+    }
+
+    #[test]
+    fn a_lane_that_has_used_little_has_time_before_one_that_has_used_more() {
+        let mut arbiter = arbiter(&[1, 1]);
+        assert_eq!(arbiter.lead(0), Duration::MAX, "nobody else wants a share");
+        // The second takes all, and is as far beyond its share as one can be: two batches. The first has saved as much.
+        serve(&mut arbiter, 0, &[1], 100);
+        arbiter.advance(at(1000), |_| true);
+        assert_eq!((arbiter.lead(0), arbiter.lead(1)), (ms(40), Duration::ZERO));
+        // Two batches saved, and two that it earns meanwhile. By then the other is within its share again.
+        assert_eq!(serve(&mut arbiter, 1000, &[0, 1], 4), [4, 0]);
+        assert_eq!(arbiter.lead(0), Duration::ZERO);
     }
 
     #[test]

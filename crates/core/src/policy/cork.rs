@@ -354,7 +354,7 @@ fn goes_alone(now: Instant, view: &View<'_>) -> bool {
     let in_time =
         |at, time: &dyn Fn(&Entry) -> Duration| queue.get(at).is_none_or(|entry| now + time(entry) <= entry.deadline);
     let rest = queue.rows() - queue.rows_of(1);
-    let free = view.runners.saturating_sub(view.running.len());
+    let free = view.free_runners();
     let rest_is_served = match queue.len() {
         1 => true,
         2 => free > 1 && in_time(1, &|second| view.time_alone(second)),

@@ -13,9 +13,7 @@ use std::time::Duration;
 use self::alarm::{Alarm, sooner};
 use super::neighbours;
 use super::rehearsal::{Rehearsals, Wanted};
-use super::{
-    Arbiter, Decision, Entry, Lane, LaneId, Queue, ReleaseReason, Running, ShedReason, Spread, Standing, View,
-};
+use super::{Arbiter, Decision, Entry, Lane, LaneId, Queue, ReleaseReason, Running, ShedReason, Standing, View};
 use crate::estimator::{Answers, Fit, Instant};
 
 /// A pool of runners and the queues that it serves.
@@ -261,6 +259,10 @@ impl Dispatcher {
         let (is_free, are_several) = (self.has_free_runner(), self.lanes.len() > 1);
         if are_several && is_free {
             self.settle(now);
+            // Those for whom one leaves runners free may have fallen silent.
+            if self.lanes.values().any(|lane| lane.leaves.runner) {
+                self.bound_batches();
+            }
         }
         let (mut ready, mut claims, mut held, mut rest) = (None, Vec::new(), Vec::new(), Decision::Park);
         let mut next = self.lanes.keys().next().copied();
@@ -274,9 +276,7 @@ impl Dispatcher {
                     ready = Some((lane, run));
                 }
                 Decision::WaitUntil(at) => {
-                    if are_several && is_free {
-                        held.push(lane);
-                    }
+                    held.extend((are_several && is_free).then_some(lane));
                     rest = sooner(rest, at);
                 }
                 Decision::Release { .. } | Decision::Rehearse { .. } | Decision::Park => {}
@@ -284,8 +284,7 @@ impl Dispatcher {
             next = self.lanes.range(lane + 1..).next().map(|(lane, _)| *lane);
         }
         if let Some(chosen) = self.arbiter.choose(now, &claims) {
-            let says = |pool: &mut Dispatcher| (chosen.lane, pool.says(now, chosen.lane));
-            ready = self.contested(now, &chosen, &held).or_else(|| Some(says(self)));
+            ready = self.contested(now, &chosen, &held).or_else(|| Some((chosen.lane, self.says(now, chosen.lane))));
         }
         if let Some(at) = self.limits.iter().map(|(_, at)| *at).min() {
             rest = sooner(rest, at);
@@ -511,8 +510,7 @@ impl Dispatcher {
             sizes,
             fit: times.fit(),
             patience: patience.factor(),
-            // Others whose runners they are as well would lose by the α of each part.
-            spread: if self.lanes.len() > 1 { Spread::Never } else { patience.spread() },
+            spread: self.spread(id),
             reach: lane.backlog.reach(),
             crowd: None,
             free_since: *free_since,

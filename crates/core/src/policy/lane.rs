@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::backlog::{Backlog, Left};
+use super::neighbours::Leaves;
 use super::patience::Service;
 use super::rehearsal::{Known, Rehearsals, Wanted};
 use super::rounds::Rounds;
@@ -44,10 +45,8 @@ pub struct Lane {
     /// The most rows of a batch that pay: no more than are over within what callers give, as a plan with larger ones is never kept, and the size that
     /// makes the most rows a second where that is clearly another.
     paying: usize,
-    /// The most rows that leave the callers of other lanes their time.
-    pub(super) bound: usize,
-    /// How long its next batch may take where others are refused who need that runner; `None` where nobody is.
-    pub(super) room: Option<Duration>,
+    /// What it leaves to the other lanes.
+    pub(super) leaves: Leaves,
     /// What the policy said last and when, while nothing has happened that could change its mind.
     pub(super) said: Option<(Instant, Decision)>,
 }
@@ -123,8 +122,7 @@ impl Lane {
             held_since: None,
             demand: Demand::default(),
             paying: usize::MAX,
-            bound: usize::MAX,
-            room: None,
+            leaves: Leaves::NOTHING,
             said: None,
         }
     }
@@ -172,7 +170,7 @@ impl Lane {
     /// The same, as far as that leaves the callers of the other lanes their time.
     pub(super) fn bounded_rows(&self) -> usize {
         let first = self.queue.first().map_or(1, |first| first.rows);
-        self.most_rows_with(first).min(self.bound.max(self.demand.largest).max(first))
+        self.most_rows_with(first).min(self.leaves.bound.max(self.demand.largest).max(first))
     }
 
     /// A batch of so many rows came back, with these answers unless it was a rehearsal.

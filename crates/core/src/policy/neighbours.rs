@@ -28,6 +28,22 @@ const WORTH: f64 = 0.02;
 /// What sums of runners may be off by.
 const ROUNDING: f64 = 1e-9;
 
+/// What a lane leaves to the others of its pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Leaves {
+    /// The most rows of a batch that leave their callers their time.
+    pub(super) bound: usize,
+    /// How long its next batch may take where others are refused who need that runner; `None` where nobody is.
+    pub(super) room: Option<Duration>,
+    /// Whether it leaves them the runners that are free: with as many as its share it keeps on, and has no batch that leaves them their time.
+    pub(super) runner: bool,
+}
+
+impl Leaves {
+    /// As where it has the pool to itself.
+    pub(super) const NOTHING: Leaves = Leaves { bound: usize::MAX, room: None, runner: false };
+}
+
 /// What one lane asks of the pool at present.
 struct Need {
     lane: LaneId,
@@ -48,6 +64,14 @@ struct Need {
     refused: f64,
 }
 
+impl Need {
+    /// Rows a second that it is refused, where that is too many and shorter waits would help.
+    fn loses(&self) -> Option<f64> {
+        let can_be_helped = self.refused > LOSES && self.slack.is_some_and(|slack| !slack.is_zero());
+        can_be_helped.then_some(self.refused * self.rate)
+    }
+}
+
 /// Bounds the next batch of each lane by what the others need, as it is at `now`. Costs a few steps for each lane, and for each batch
 /// that runs beside it.
 pub(super) fn bound(
@@ -58,7 +82,7 @@ pub(super) fn bound(
     now: Instant,
 ) {
     if lanes.len() < 2 {
-        lanes.values_mut().for_each(|lane| set(lane, usize::MAX, None));
+        lanes.values_mut().for_each(|lane| set(lane, Leaves::NOTHING));
         return;
     }
     let memory = arbiter.memory();
@@ -78,17 +102,15 @@ pub(super) fn bound(
             tightest[1] = Some((slack, lane));
         }
     }
-    // Whom no time would be left for is not helped by shorter waits.
-    let losing = needs.iter().filter(|need| need.refused > LOSES && need.slack.is_some_and(|slack| !slack.is_zero()));
-    let losing = losing.min_by_key(|need| need.slack);
+    let losing = needs.iter().filter(|need| need.loses().is_some()).min_by_key(|need| need.slack);
     for (need, (id, lane)) in needs.iter().zip(lanes) {
-        let Some((slack, _)) = tightest.iter().flatten().find(|(_, other)| other != id) else {
-            set(lane, usize::MAX, None);
+        let Some((slack, tight)) = tightest.iter().flatten().find(|(_, other)| other != id) else {
+            set(lane, Leaves::NOTHING);
             continue;
         };
         let own = if need.base > 0.0 { need.batch } else { Duration::ZERO };
         let before = batches.saturating_sub(own);
-        let slack = slack.saturating_sub(before);
+        let (slack_of_tight, slack) = (slack, slack.saturating_sub(before));
         // Runners that come free within that time are as good as free ones. One is this batch's own; it may have any size if those that
         // are left are as many as the others keep busy, and at least one. Nobody counts on a batch that is overdue by its own time.
         let comes_free =
@@ -97,7 +119,13 @@ pub(super) fn bound(
         let (left, needed) = (available.saturating_sub(1) as f64, (busy - need.busy - ROUNDING).max(1.0));
         let is_held_up = left < needed;
         let others = (base - need.base, growing - need.rate * need.per_row);
-        let within = if is_held_up { lane.rows_within(slack) } else { None };
+        // The batches before theirs are one of each lane, their own among them. A flood of which no batch leaves them time for that one has such as leave
+        // it for the others'.
+        let without_own = || {
+            let of_tight = needs.iter().find(|other| need.floods && other.lane == *tight)?.batch;
+            lane.rows_within(slack_of_tight.saturating_sub(before.saturating_sub(of_tight)))
+        };
+        let within = if is_held_up { lane.rows_within(slack).or_else(without_own) } else { None };
         let bound = |few| {
             let many = enough(lane, need.rate * HEADROOM, others, few);
             // A flood yields where more rows of others are in time for it than it loses. Those that find another runner are anyway.
@@ -106,21 +134,33 @@ pub(super) fn bound(
         };
         // Whoever is in the greatest hurry waits for nobody.
         let is_for = |losing: &&Need| {
-            let is_worth = losing.refused * losing.rate >= WORTH * need.rate;
+            let is_worth = losing.loses() >= Some(WORTH * need.rate);
             is_held_up && is_worth && need.slack.is_none_or(|own| Some(own) > losing.slack)
         };
         let room = losing.filter(is_for).and_then(|losing| {
             let others = before.saturating_sub(losing.batch) / runners as u32;
             Some(losing.slack?.saturating_sub(others))
         });
-        set(lane, within.map_or(usize::MAX, bound), room);
+        let bound = within.map_or(usize::MAX, bound);
+        // A flood that has its share, and no batch that leaves others their time, leaves them a runner where fewer rows of it are lost by that than are
+        // refused there.
+        let gained = || needs.iter().filter(|other| other.lane != *id).filter_map(Need::loses).sum::<f64>();
+        let has_share = || {
+            let own = running.iter().filter(|batch| batch.lane == *id).count() as f64;
+            own >= (arbiter.part(*id) * runners as f64 + ROUNDING).floor().max(1.0)
+        };
+        let runner = need.floods && is_held_up && within.is_none() && has_share() && {
+            let idle = (needed - (busy - need.busy) / HEADROOM).max(0.0) / runners as f64;
+            idle * fastest(lane) < gained() * WITHIN_SHARE
+        };
+        set(lane, Leaves { bound, room, runner });
     }
 }
 
-/// What a lane's policy said with another bound or room may not be what it says now.
-fn set(lane: &mut Lane, bound: usize, room: Option<Duration>) {
-    if (lane.bound, lane.room) != (bound, room) {
-        (lane.bound, lane.room, lane.said) = (bound, room, None);
+/// What a lane's policy said where it left something else may not be what it says now.
+fn set(lane: &mut Lane, leaves: Leaves) {
+    if lane.leaves != leaves {
+        (lane.leaves, lane.said) = (leaves, None);
     }
 }
 
@@ -141,6 +181,11 @@ fn need(id: LaneId, lane: &Lane, arbiter: &Arbiter, runners: usize, now: Instant
 fn lost(lane: &Lane, rate: f64, (base, growing): (f64, f64), rows: usize) -> f64 {
     let own = lane.mean_time(rows).unwrap_or_default().as_secs_f64();
     (rate - rows as f64 * (1.0 - growing) / (own + base)).max(0.0)
+}
+
+/// Rows a second that a runner makes in full batches.
+fn fastest(lane: &Lane) -> f64 {
+    lane.most_rows() as f64 / lane.full_batch().as_secs_f64()
 }
 
 /// The part of the rows of other lanes, whose callers give it so much time, that a batch of so many rows makes late: what comes while more

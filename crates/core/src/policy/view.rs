@@ -50,17 +50,27 @@ pub struct Standing {
     pub before: Duration,
     /// The part of the pool that this lane can count on while it has batches to run: more than 0, at most 1.
     pub share: f64,
+    /// Runner time that it can have before its share bounds it.
+    pub lead: Duration,
     /// Until when a batch that need not go yet had better wait, where a runner is free: callers of another lane are refused who are in more of a
     /// hurry and need that runner, and meanwhile more join it. [`Instant::EPOCH`] where nobody is in need.
     pub gives_way_until: Instant,
     /// Whether another lane takes the last free runner from a batch that is held back, which would be late on the next. Then a hold saves nothing.
     pub is_contested: bool,
+    /// Whether runners that are free are left to the other lanes: the next batch waits for one that is busy.
+    pub stands_back: bool,
 }
 
 impl Standing {
     /// A lane that has the pool to itself.
-    pub const ALONE: Standing =
-        Standing { before: Duration::ZERO, share: 1.0, gives_way_until: Instant::EPOCH, is_contested: false };
+    pub const ALONE: Standing = Standing {
+        before: Duration::ZERO,
+        share: 1.0,
+        lead: Duration::ZERO,
+        gives_way_until: Instant::EPOCH,
+        is_contested: false,
+        stands_back: false,
+    };
 }
 
 /// How long a queue may be: less than deadlines allow where one stands that is longer than it need be.
@@ -130,7 +140,12 @@ impl View<'_> {
     /// Whether a batch released now would start at once.
     #[must_use]
     pub fn has_free_runner(&self) -> bool {
-        self.running.len() < self.runners
+        self.free_runners() > 0
+    }
+
+    /// Runners for which a batch could go now.
+    pub(super) fn free_runners(&self) -> usize {
+        if self.standing.stands_back { 0 } else { self.runners.saturating_sub(self.running.len()) }
     }
 
     /// When the batch with `ahead` full batches before it is expected to start: now if a runner is free for it. The batches
@@ -149,11 +164,15 @@ impl View<'_> {
         if ahead == 0 {
             return self.start_alone(now, 0, Duration::ZERO);
         }
-        let Standing { before, share, .. } = self.standing;
+        let Standing { before, share, lead, .. } = self.standing;
         let full = self.mean_batch_time(rows);
         let runners = u32::try_from(self.runners).unwrap_or(u32::MAX).max(1);
         let start = if share < 1.0 {
-            let each = full.div_f64(share.max(SMALLEST_SHARE));
+            let share = share.max(SMALLEST_SHARE);
+            let work = full.as_secs_f64() * ahead as f64;
+            let at_once = lead.as_secs_f64().min(work);
+            let each = Duration::try_from_secs_f64((at_once + (work - at_once) / share) / ahead as f64)
+                .unwrap_or(Duration::MAX);
             let by_share = (each / runners).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
             let alone = self.start_alone(now, ahead, full).max(self.start_alone(now, 0, full) + by_share);
             self.start_alone(now, ahead, each).min(alone)
@@ -170,7 +189,7 @@ impl View<'_> {
             let start = self.running.first().map_or(now, |r| self.completion(now, r));
             return start + full.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
         }
-        let idle = std::iter::repeat_n(now, self.runners.saturating_sub(self.running.len()));
+        let idle = std::iter::repeat_n(now, self.free_runners());
         let starts: Vec<Instant> = self.running.iter().map(|r| self.completion(now, r)).chain(idle).collect();
         if ahead == 0 || full.is_zero() {
             return earliest(&starts);
@@ -215,7 +234,7 @@ impl View<'_> {
 
     /// The runners that are expected to be free by `soon`, and when the last of them is, not before `start`.
     pub(super) fn free_by(&self, start: Instant, soon: Instant) -> (usize, Instant) {
-        let idle = self.runners.saturating_sub(self.running.len());
+        let idle = self.free_runners();
         let ends = self.running.iter().map(|running| self.completion(start, running)).filter(|end| *end <= soon);
         ends.fold((idle, start), |(free, last), end| (free + 1, last.max(end)))
     }

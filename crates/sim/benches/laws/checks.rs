@@ -113,6 +113,11 @@ impl Trial<'_> {
             if !free {
                 continue;
             }
+            if self.pool.view(now, id).standing.stands_back {
+                let runs = self.pool.running().iter().any(|batch| batch.lane == id);
+                assert!(runs, "a lane leaves the free runners to others, and has none");
+                continue;
+            }
             assert!(!lane.draining, "a drained lane is held");
             assert!(queue.rows() < lane.tried.unwrap_or(usize::MAX).min(lane.max_batch), "a full batch is held");
             assert!(lane.rule != Rule::Fixed(uncork_core::policy::Fixed::EAGER), "an eager lane is held");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Dispatcher, Running};
 use crate::estimator::Instant;
-use crate::policy::{Claim, Decision, Lane, LaneId, Standing, View};
+use crate::policy::{Claim, Decision, Lane, LaneId, Spread, Standing, View};
 
 /// So many mean gaps between its requests without one, and a lane waits for no more: callers may be waiting for this very batch.
 const LONG_SILENCE: f64 = 6.0;
@@ -45,6 +45,17 @@ impl Dispatcher {
         matches!(decision, Decision::Release { .. }).then_some((lane, decision))
     }
 
+    /// Whether the lane's batches share the runners that are free. Beside others they do so where one batch of all would be late, nobody else waits,
+    /// and it keeps within its share or nobody else wants his: others whose runners they are as well would lose by the α of each part.
+    pub(super) fn spread(&self, id: LaneId) -> Spread {
+        if self.lanes.len() == 1 {
+            return self.lane(id).patience.spread();
+        }
+        let nobody_waits = self.lanes.iter().all(|(other, lane)| *other == id || lane.queue.is_empty());
+        let may = self.arbiter.is_within_share(id) || self.arbiter.part(id) >= 1.0;
+        if nobody_waits && may { Spread::AsNeeded } else { Spread::Never }
+    }
+
     /// When the first of the runners that are busy is expected to be free. When an overdue one is, is not known.
     fn next_free(&self, now: Instant) -> Option<Instant> {
         let due = |batch: &Running| batch.since + batch.expected.unwrap_or_default();
@@ -56,14 +67,16 @@ impl Dispatcher {
         if self.lanes.len() == 1 {
             return Standing::ALONE;
         }
-        let share = self.arbiter.share(id);
+        let (share, lead) = (self.arbiter.share(id), self.arbiter.lead(id));
         let lane = self.lane(id);
         if lane.queue.is_empty() {
             return Standing { share, ..Standing::ALONE };
         }
-        if self.has_free_runner() {
-            let gives_way_until = lane.room.and_then(|room| self.gives_way_until(now, id, room)).unwrap_or_default();
-            return Standing { share, gives_way_until, ..Standing::ALONE };
+        let leaves_runner = lane.leaves.runner;
+        if self.has_free_runner() && !leaves_runner {
+            let gives_way_until =
+                lane.leaves.room.and_then(|room| self.gives_way_until(now, id, room)).unwrap_or_default();
+            return Standing { share, lead, gives_way_until, ..Standing::ALONE };
         }
         let own = self.claim(id);
         let others = self.lanes.iter().filter(|(other, lane)| **other != id && !lane.queue.is_empty());
@@ -75,7 +88,7 @@ impl Dispatcher {
         let goes_first = |claim: &Claim| !stands_back(claim) && self.arbiter.order(*claim, own).is_lt();
         let before = others.iter().filter(|(claim, _)| goes_first(claim));
         let before = before.map(|(_, lane)| lane.mean_time(lane.queue.rows()).unwrap_or_default()).sum();
-        Standing { before, share, ..Standing::ALONE }
+        Standing { before, share, lead, stands_back: leaves_runner, ..Standing::ALONE }
     }
 
     /// Until when the lane's batch waits for more rows, where one of now would take longer than others leave it `room` for. It waits while one
