@@ -429,6 +429,11 @@ impl Model {
         self.counts.count(Outcome::Invalid);
     }
 
+    /// Counts a request for this model whose body took too long to be unpacked.
+    pub fn count_slow_body(&self) {
+        self.counts.count(Outcome::Shed);
+    }
+
     /// Counts a request for this model that was refused unread, since it had waited too long for that.
     pub fn count_unread(&self) {
         self.counts.metrics.count_unread();

@@ -7,6 +7,8 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 use tokio::time::Instant;
 
+use super::closing::Going;
+use super::v2::coding::Until;
 use crate::batcher;
 use crate::error::Error;
 use crate::registry::{Caller, Terms};
@@ -50,16 +52,22 @@ impl Came {
 }
 
 /// A request of which no more than the head is in.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Coming {
     arrival: Arrival,
     caller: Caller,
+    going: Going,
 }
 
 impl Coming {
+    /// Until when its body is to be unpacked, for an answer `within` so long after its arrival.
+    pub(super) fn until(&self, within: Duration) -> Until {
+        Until { since: self.arrival.0, within, going: self.going.clone() }
+    }
+
     /// Its body was waited for so long.
     pub(super) fn whole(self, took: Duration) -> Came {
-        let Coming { arrival, caller } = self;
+        let Coming { arrival, caller, .. } = self;
         Came { arrival, whole: arrival.0 + took, caller }
     }
 }
@@ -70,7 +78,8 @@ impl<S: Sync> FromRequestParts<S> for Coming {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Coming, Infallible> {
         // Without a stamp the request did not come through a connection; then it arrives here.
         let arrival = parts.extensions.get().copied().unwrap_or_else(Arrival::now);
-        Ok(Coming { arrival, caller: parts.extensions.get().copied().unwrap_or_default() })
+        let going = parts.extensions.get().cloned().unwrap_or_default();
+        Ok(Coming { arrival, caller: parts.extensions.get().copied().unwrap_or_default(), going })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reads a request's body within a size and a time.
 
 use std::pin::Pin;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -184,6 +185,39 @@ pub(super) async fn long<T: Send + 'static>(convert: impl FnOnce() -> T + Send +
         .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error"))
 }
 
+/// Whether anybody waits for what is made on a thread for blocking work.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted(Weak<()>);
+
+/// Who waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Waits(Arc<()>);
+
+impl Waits {
+    /// What tells whether this one waits: until it is dropped.
+    pub(super) fn wanted(&self) -> Wanted {
+        Wanted(Arc::downgrade(&self.0))
+    }
+}
+
+impl Wanted {
+    /// Whether anybody does.
+    pub(super) fn is_so(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+/// The same as [`long`] of a conversion that asks now and then whether it is wanted: no longer where the caller has left.
+pub(super) async fn long_while_wanted<T: Send + 'static>(
+    convert: impl FnOnce(&Wanted) -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let waits = Waits::default();
+    let wanted = waits.wanted();
+    let converted = long(move || convert(&wanted)).await;
+    drop(waits);
+    converted
+}
+
 /// The whole body; 413 where it has more than `most` bytes, 408 where it takes too long, 400 where it breaks off, 503 where
 /// there is no room.
 pub(super) async fn read(body: Body, most: usize, options: &Options, room: &Room) -> Result<Whole, Refusal> {
@@ -258,11 +292,9 @@ fn slow(limit: Duration) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use futures_util::stream;
-    use tokio::sync::watch;
-    use tokio::time::sleep;
+    use tokio::sync::{oneshot, watch};
+    use tokio::time::{sleep, timeout};
 
     use super::*;
 
@@ -286,6 +318,22 @@ mod tests {
         let begun = Instant::now();
         assert_eq!(read(second, 512).await.unwrap_err().status(), StatusCode::SERVICE_UNAVAILABLE);
         assert!(begun.elapsed() < second, "the first piece alone is too much");
+    }
+
+    #[tokio::test]
+    async fn a_conversion_hears_that_its_caller_has_left() {
+        let ((begins, begun), (ends, ended)) = (oneshot::channel(), oneshot::channel());
+        let mut converting = Box::pin(long_while_wanted(move |wanted| {
+            begins.send(wanted.is_so()).unwrap();
+            while wanted.is_so() {
+                std::thread::yield_now();
+            }
+            ends.send(()).unwrap();
+        }));
+        assert!(converting.as_mut().now_or_never().is_none());
+        assert!(begun.await.unwrap(), "it is wanted at first");
+        drop(converting);
+        timeout(Duration::from_secs(20), ended).await.expect("it ends").unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,13 +1,13 @@
 //! How connections hear that the server is about to go, at little cost for each time they are polled.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::timer::poll_deadline;
 
@@ -28,6 +28,11 @@ impl LastWait {
         LastWait { closing: Arc::clone(closing), since: None, timer: None }
     }
 
+    /// The same for what is done with what came.
+    pub(super) fn going(&self) -> Going {
+        Going::new(&self.closing)
+    }
+
     /// Something has come.
     pub(super) fn moved(&mut self) {
         self.since = None;
@@ -40,6 +45,24 @@ impl LastWait {
         }
         let since = *self.since.get_or_insert_with(Instant::now);
         poll_deadline(&mut self.timer, since + LAST_PATIENCE, cx)
+    }
+}
+
+/// Tells who works on a request that the server goes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Going(Option<Arc<watch::Receiver<bool>>>);
+
+impl Going {
+    /// Of a server that goes when this becomes true.
+    pub(super) fn new(closing: &Arc<watch::Receiver<bool>>) -> Going {
+        Going(Some(Arc::clone(closing)))
+    }
+
+    /// Returns when the server has been going for as long as a client is waited for.
+    pub(super) async fn is_over(&self) {
+        let Some(closing) = &self.0 else { return pending().await };
+        wait_until_true(&mut watch::Receiver::clone(closing)).await;
+        sleep(LAST_PATIENCE).await;
     }
 }
 

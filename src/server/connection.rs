@@ -401,6 +401,7 @@ async fn serve(
                         request.extensions_mut().insert(line.clone());
                         (request.map(Body::new), None)
                     } else {
+                        request.extensions_mut().insert(line.going());
                         lent(request.map(|body| line.awaited(body)))
                     };
                     let mut response = answer(counter, request, peer, arrival).await;
@@ -504,7 +505,9 @@ async fn answer_http1(
     };
     let _answered = Answered(outstanding);
     let end = chunks_end.clone();
+    let going = last.going();
     let (mut request, unread) = lent(of_its_authority(request).map(|body| Followed { body, end, last }));
+    request.extensions_mut().insert(going);
     if let Some(through) = &through {
         request.extensions_mut().insert(through.clone());
     }

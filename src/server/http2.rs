@@ -29,7 +29,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, timeout, timeout_at};
 
 use super::Options;
-use super::closing::{LAST_PATIENCE, LastWait};
+use super::closing::{Going, LAST_PATIENCE, LastWait};
 use super::frames::Frames;
 use super::head;
 use super::idle::Rest;
@@ -176,6 +176,11 @@ impl Line {
     pub(super) async fn closing(&self) {
         let mut closing = watch::Receiver::clone(&self.0.closing);
         let _ = closing.wait_for(|&closing| closing).await;
+    }
+
+    /// The same for what is done with what came.
+    pub(super) fn going(&self) -> Going {
+        Going::new(&self.0.closing)
     }
 
     /// A body of it, for which its client is waited for.

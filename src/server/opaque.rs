@@ -121,7 +121,7 @@ async fn answer(
 ) -> Result<Response, Refusal> {
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
-    let (asking, took) = read(app, model, &parts, body).await.inspect_err(|_| model.count_unreadable())?;
+    let (asking, took) = read(app, model, &coming, &parts, body).await.inspect_err(|refusal| refusal.count(model))?;
     parts.extensions.get::<Through>().inspect(|through| through.is_whole(took));
     let is_own = asking.timeout.is_some();
     let written = infer(app, model, coming.whole(took), span, asking).await;
@@ -221,7 +221,13 @@ async fn infer(
 }
 
 /// All that comes before the model is asked, and when the last byte was in.
-async fn read(app: &App, model: &Model, parts: &Parts, body: Body) -> Result<(Asking, Duration), Refusal> {
+async fn read(
+    app: &App,
+    model: &Model,
+    coming: &Coming,
+    parts: &Parts,
+    body: Body,
+) -> Result<(Asking, Duration), Refusal> {
     if !opaque::is_opaque(model.signature()) {
         let name = model.name();
         let message = format!(
@@ -230,7 +236,8 @@ async fn read(app: &App, model: &Model, parts: &Parts, body: Body) -> Result<(As
         );
         return Err(Refusal::bad_request(message));
     }
-    let body = coding::read(&parts.headers, body, &app.options, &app.room).await?;
+    let body =
+        coding::read(&parts.headers, body, coming.until(model.spec().max_latency), &app.options, &app.room).await?;
     let query = parts.uri.query().unwrap_or_default();
     let headers = parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let id = parts.extensions.get().map(RequestId::as_str).unwrap_or_default();

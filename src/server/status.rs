@@ -25,6 +25,9 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 /// Most bytes of a message. Ours are shorter, but for those that list a hundred models.
 const MOST_MESSAGE: usize = 2048;
 
+/// Why a request is refused whose body took too long, in the word for logs.
+const SLOW_BODY: &str = "slow_body";
+
 /// A request that gets no answer.
 #[derive(Debug, Clone)]
 pub(super) struct Refusal {
@@ -163,6 +166,11 @@ impl Refusal {
         &self.message
     }
 
+    /// Counts a request that was refused before `model` could be asked.
+    pub(super) fn count(&self, model: &Model) {
+        if self.reason == SLOW_BODY { model.count_slow_body() } else { model.count_unreadable() }
+    }
+
     /// Name and version of the model that was asked, where that is known.
     pub(super) fn model(&self) -> Option<(&str, &str)> {
         self.model.as_ref().map(|model| (model.name(), model.version()))
@@ -236,7 +244,7 @@ impl From<Error> for Refusal {
         let reason = match status {
             StatusCode::NOT_FOUND => reason(status),
             _ if matches!(error, Error::Loading { .. }) => "loading",
-            _ if matches!(error, Error::SlowBody { .. }) => "slow_body",
+            _ if matches!(error, Error::SlowBody { .. }) => SLOW_BODY,
             _ if error == Error::Absent => "absent",
             _ if error == Error::Untold => "untold",
             _ => error.outcome().label(),

@@ -74,6 +74,36 @@ async fn a_body_longer_than_any_number_of_bytes_is_refused_in_words_and_counted(
 }
 
 #[tokio::test]
+async fn a_body_of_many_empty_members_or_one_that_takes_too_long_to_unpack_is_refused_and_counted() {
+    use std::io::Write;
+    let packed = |bytes: &[u8]| {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap()
+    };
+    for (max_latency, body, status, words, outcome) in [
+        (Duration::from_secs(10), packed(b"").repeat(100_000), 400, "more than 64 members of gzip", "invalid"),
+        (Duration::from_millis(1), packed(&[b' '; 32 << 20]), 503, "to arrive and to be unpacked", "shed"),
+    ] {
+        let running = start_slow(Options::default(), Duration::ZERO, Caps::new(max_latency, 8)).await;
+        let exchange = async {
+            let mut stream = TcpStream::connect(running.address).await.unwrap();
+            let head = "POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n";
+            let length = format!("Connection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+            stream.write_all(&[head.as_bytes(), length.as_bytes(), &body].concat()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let answer = tokio::time::timeout(HANGS, exchange).await.expect("an answer in time");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(words), "{answer}");
+        let (_, metrics) = running.ask("GET /metrics", "Host: localhost\r\n", "").await;
+        let line = format!("uncork_requests_total{{model=\"m\",version=\"1\",outcome=\"{outcome}\"}} 1\n");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+}
+
+#[tokio::test]
 async fn a_chunked_body_is_bounded_by_what_it_announces_and_by_all_that_comes_of_it() {
     const MOST: usize = 64 * 1024;
     let running = start(Options { max_body_bytes: MOST, ..Options::default() }).await;

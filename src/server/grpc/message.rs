@@ -15,11 +15,12 @@ use hyper::body::Body as _;
 use tokio::time::{Instant, timeout_at};
 
 use crate::server::Options;
-use crate::server::body::{TRUSTED_LENGTH, Whole, broken_off, long};
+use crate::server::body::{TRUSTED_LENGTH, Whole, broken_off};
+use crate::server::closing::Going;
 use crate::server::http2::Line;
 use crate::server::room::{Room, Taken};
 use crate::server::status::Refusal;
-use crate::server::v2::coding::Coding;
+use crate::server::v2::coding::{Coding, Until};
 
 /// How messages are compressed that say they are.
 pub(super) const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -52,8 +53,17 @@ pub(super) struct Messages {
     accepted: Option<Coding>,
     options: Arc<Options>,
     room: Room,
-    most: usize,
+    bounds: Bounds,
     line: Line,
+}
+
+/// What a message may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Bytes at most, packed and unpacked.
+    pub(super) most: usize,
+    /// How long after it came it is of use to unpack it.
+    pub(super) within: Duration,
 }
 
 /// One of them.
@@ -69,20 +79,21 @@ pub(super) struct Message {
     packed: Option<Packed>,
 }
 
-/// How a message is compressed, if that is known, and to how much it may be unpacked.
+/// How a message is compressed, if that is known, and within what it is unpacked.
 struct Packed {
     by: Option<Coding>,
-    most: usize,
+    bounds: Bounds,
+    going: Going,
 }
 
 impl Messages {
-    /// The messages in `body`, each of `most` bytes at most.
+    /// The messages in `body`, each within `bounds`.
     pub(super) fn new(
         headers: &HeaderMap,
         body: Body,
         options: &Arc<Options>,
         room: &Room,
-        most: usize,
+        bounds: Bounds,
         line: Line,
     ) -> Messages {
         let coding = headers.get(ENCODING).and_then(Coding::named);
@@ -105,7 +116,7 @@ impl Messages {
             accepted: coding.filter(is_accepted),
             options: Arc::clone(options),
             room: room.clone(),
-            most: most.min(options.max_body_bytes),
+            bounds: Bounds { most: bounds.most.min(options.max_body_bytes), ..bounds },
             line,
         }
     }
@@ -133,7 +144,8 @@ impl Messages {
                 let arrived = self.begun.take().unwrap_or(self.since);
                 self.since = Instant::now();
                 let whole = Whole::new(bytes, std::mem::take(&mut self.took), taken);
-                let packed = is_packed.then_some(Packed { by: self.coding, most: self.most });
+                let packed =
+                    is_packed.then(|| Packed { by: self.coding, bounds: self.bounds, going: self.line.going() });
                 let coding = self.accepted.filter(|_| is_packed);
                 let next = self.room.of_the_next();
                 let room = std::mem::replace(&mut self.room, next);
@@ -184,8 +196,8 @@ impl Messages {
         let have = if self.joined.is_empty() { &self.piece[..] } else { &self.joined[..] };
         let Some((head, rest)) = have.split_first_chunk::<HEAD>() else { return Ok(None) };
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        if length > self.most {
-            let message = format!("the message is larger than the {} bytes that are taken here", self.most);
+        if length > self.bounds.most {
+            let message = format!("the message is larger than the {} bytes that are taken here", self.bounds.most);
             return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
         let is_packed = match head[0] {
@@ -227,7 +239,7 @@ impl Messages {
         let needed = self.joined.len() + data.len();
         if needed > self.held {
             let announced = self.announced().min(TRUSTED_LENGTH as usize);
-            self.hold(needed.max(announced).max(self.held.saturating_mul(2).min(HEAD + self.most)))?;
+            self.hold(needed.max(announced).max(self.held.saturating_mul(2).min(HEAD + self.bounds.most)))?;
         }
         self.joined.extend_from_slice(&data);
         Ok(())
@@ -266,13 +278,13 @@ impl Message {
 
     /// The message as it was before it was compressed.
     pub(super) async fn unpacked(self) -> Result<Message, Refusal> {
-        let Some(Packed { by, most }) = self.packed else { return Ok(self) };
+        let Some(Packed { by, bounds, going }) = self.packed else { return Ok(self) };
         let by = by.ok_or_else(|| {
             let message = "this grpc-encoding is not served: send messages as they are, or as gzip or deflate";
             Refusal::new(StatusCode::NOT_IMPLEMENTED, message)
         })?;
-        let (whole, room) = (self.whole, self.room.clone());
-        let whole = long(move || by.unpack(&whole, most, &room)).await??;
+        let until = Until { since: self.arrived, within: bounds.within, going };
+        let whole = by.unpacked(self.whole, bounds.most, until, &self.room).await?;
         Ok(Message { whole, packed: None, ..self })
     }
 }

@@ -26,7 +26,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Request, StatusCode, Version};
 
 use self::infer::{Ask, Frame, Written};
-use self::message::{Message, Messages};
+use self::message::{Bounds, Message, Messages};
 use self::proto::health::HealthCheckRequest;
 use self::proto::inference::{
     ModelConfigRequest, ModelConfigResponse, ModelMetadataRequest, ModelReadyRequest, ModelReadyResponse,
@@ -143,6 +143,7 @@ impl Desk {
             caller = self.quick.door.pace(caller)?;
         }
         let most = if matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer) { usize::MAX } else { SMALL };
+        let bounds = Bounds { most, within: self.of_use(deadline) };
         let room = self.app.room.of(caller);
         let (is_stream, line) = (matches!(rpc, Rpc::ModelStreamInfer | Rpc::Reflection), &self.line);
         let place = is_stream.then(|| line.stream()).transpose()?;
@@ -151,7 +152,7 @@ impl Desk {
             Some(_) => Body::new(line.awaited(body)),
             None => Body::new(line.awaited(body).of_a_stranger()),
         };
-        let messages = Messages::new(headers, body, &self.app.options, &room, most, self.line.clone());
+        let messages = Messages::new(headers, body, &self.app.options, &room, bounds, self.line.clone());
         match rpc {
             Rpc::ModelInfer => self.model_infer(messages, caller, deadline).await,
             Rpc::ModelStreamInfer => {
@@ -194,6 +195,13 @@ impl Desk {
             }
             other => self.describe(other, &messages.only().await?).map(reply::unary),
         }
+    }
+
+    /// How long a message is of use after it came, of which it is not known yet what model it is for.
+    fn of_use(&self, deadline: Option<Duration>) -> Duration {
+        let models = self.app.registry.models();
+        let longest = models.iter().map(|model| model.spec().max_latency).max();
+        deadline.into_iter().chain(longest).min().unwrap_or(self.app.options.body_timeout)
     }
 
     async fn model_infer(

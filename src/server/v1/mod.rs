@@ -156,7 +156,7 @@ async fn answer(
 ) -> Result<Response, Refusal> {
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
-    let read = read(app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
+    let read = read(app, model, &coming, &parts.headers, body).await.inspect_err(|refusal| refusal.count(model))?;
     let (Read { mut call, form, _taken }, took) = read;
     call.timeout = app.within(model.spec().max_latency, call.timeout);
     let called = call.make(model, coming.whole(took), span).await?;
@@ -183,8 +183,14 @@ struct Read {
 }
 
 /// All that comes before the model is asked, and how long the body took to come.
-async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<(Read, Duration), Refusal> {
-    let body = coding::read(headers, body, &app.options, &app.room).await?;
+async fn read(
+    app: &App,
+    model: &Arc<Model>,
+    coming: &Coming,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(Read, Duration), Refusal> {
+    let body = coding::read(headers, body, coming.until(model.spec().max_latency), &app.options, &app.room).await?;
     let took = body.took;
     if body.bytes.len() < LONG_CONVERSION {
         return Ok((decode(&body.bytes, model, &app.room)?, took));

@@ -2,22 +2,23 @@
 //!
 //! Source: RFC 9110, section 8.4.1. `deflate` is what that says, zlib's format, and not the bare stream that some old clients send.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use flate2::Compression;
-use flate2::bufread::GzDecoder;
-use flate2::read::ZlibDecoder;
+use flate2::bufread::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::StatusCode;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
+use crate::error::Error;
 use crate::server::Options;
-use crate::server::body::{self, Growing, UNCOUNTED, Whole, counted, long};
+use crate::server::body::{self, Growing, UNCOUNTED, Wanted, Whole, counted, long, long_while_wanted};
+use crate::server::closing::Going;
 use crate::server::room::Room;
 use crate::server::status::Refusal;
 
@@ -26,6 +27,15 @@ const LEAST: usize = 1024;
 
 /// Bytes that are unpacked at a time, and room taken for them.
 const PIECE: usize = 64 * 1024;
+
+/// Bytes that are unpacked before it is asked again whether anybody waits. They may hold a thousand blocks with nothing in them, which take
+/// some milliseconds.
+const FED: usize = 16 * 1024;
+
+/// Members that a body in gzip may have, however little is in them. Further ones hold `LEAST_IN_MEMBER` bytes on average, all members counted: to
+/// begin one takes as long as a kilobyte. Who packs in pieces, as bgzip does, has 64 KiB in each.
+const MEMBERS: usize = 64;
+const LEAST_IN_MEMBER: usize = 1024;
 
 /// How a body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,12 +82,34 @@ impl Coding {
         headers.get(ACCEPT_ENCODING).and_then(Coding::named)
     }
 
-    /// The body as it was before it was compressed: 413 where that has more than `most` bytes, 503 where there is no room.
-    pub(in crate::server) fn unpack(self, body: &Whole, most: usize, room: &Room) -> Result<Whole, Refusal> {
+    /// The body as it was before it was compressed: 413 where that has more than `most` bytes, 503 where there is no room, or where it is not
+    /// unpacked in time. That is done on a thread for blocking work, and ends where it is too late, or where the caller leaves.
+    pub(in crate::server) async fn unpacked(
+        self,
+        body: Whole,
+        most: usize,
+        until: Until,
+        room: &Room,
+    ) -> Result<Whole, Refusal> {
+        let room = room.clone();
+        let unpacked = long_while_wanted(move |wanted| self.unpack(&body, most, &room, wanted));
+        tokio::select! {
+            biased;
+            unpacked = unpacked => unpacked?,
+            () = sleep(until.left()) => Err(until.is_over()),
+            () = until.going.is_over() => {
+                let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is going, and the body takes long to unpack");
+                Err(refusal.retry_after(Duration::from_secs(1)).and_close())
+            }
+        }
+    }
+
+    fn unpack(self, body: &Whole, most: usize, room: &Room, wanted: &Wanted) -> Result<Whole, Refusal> {
         let (packed, took) = (&body.bytes[..], body.took);
+        let fed = || Fed { left: packed, wanted };
         match self {
-            Coding::Gzip => unpack(|| Members(GzDecoder::new(packed)), took, said_by_gzip(packed), most, room),
-            Coding::Deflate => unpack(|| ZlibDecoder::new(packed), took, None, most, room),
+            Coding::Gzip => unpack(|| Members::of(fed()), took, said_by_gzip(packed), most, room),
+            Coding::Deflate => unpack(|| ZlibDecoder::new(fed()), took, None, most, room),
         }
     }
 
@@ -128,29 +160,55 @@ impl Coding {
     }
 }
 
+/// Until when it is of use that a body is unpacked.
+#[derive(Debug, Clone)]
+pub(in crate::server) struct Until {
+    /// When its request came.
+    pub(in crate::server) since: Instant,
+    /// How long after that an answer is of use.
+    pub(in crate::server) within: Duration,
+    /// Tells that the server goes, after which it may take a little longer.
+    pub(in crate::server) going: Going,
+}
+
+impl Until {
+    fn left(&self) -> Duration {
+        self.within.saturating_sub(self.since.elapsed())
+    }
+
+    /// What is said of a body that is not unpacked by then.
+    fn is_over(&self) -> Refusal {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        Refusal::from(Error::SlowBody { took_ms: ms(self.since.elapsed()), deadline_ms: ms(self.within) })
+    }
+}
+
 /// The whole body of a request with these headers, unpacked.
 pub(in crate::server) async fn read(
     headers: &HeaderMap,
     body: Body,
+    until: Until,
     options: &Options,
     room: &Room,
 ) -> Result<Whole, Refusal> {
-    read_within(options.max_body_bytes, headers, body, options, room).await
+    read_within(options.max_body_bytes, headers, body, Some(until), options, room).await
 }
 
-/// The same of one that has `most` bytes at most, packed and unpacked.
+/// The same of one that has `most` bytes at most, packed and unpacked. Without `until` it may take as long to unpack as to come.
 pub(in crate::server) async fn read_within(
     most: usize,
     headers: &HeaderMap,
     body: Body,
+    until: Option<Until>,
     options: &Options,
     room: &Room,
 ) -> Result<Whole, Refusal> {
     let coding = Coding::of_body(headers)?;
     let body = body::read(body, most, options, room).await?;
     let Some(coding) = coding else { return Ok(body) };
-    let room = room.clone();
-    long(move || coding.unpack(&body, most, &room)).await?
+    let now = || Until { since: Instant::now(), within: options.body_timeout, going: Going::default() };
+    let until = until.unwrap_or_else(now);
+    coding.unpacked(body, most, until, room).await
 }
 
 /// An answer of this body, compressed if the client, who sent these headers, wishes that and there is room for it.
@@ -177,21 +235,70 @@ fn said_by_gzip(packed: &[u8]) -> Option<usize> {
     Some(said).filter(|said| *said <= packed.len().saturating_mul(1032))
 }
 
-/// Unpacks gzip, one stream behind the other (RFC 1952, section 2.2), and says what stands there if not another one.
-struct Members<'a>(GzDecoder<&'a [u8]>);
+/// What is packed, a little at a time, for as long as anybody waits for it.
+#[derive(Clone, Copy)]
+struct Fed<'a> {
+    left: &'a [u8],
+    wanted: &'a Wanted,
+}
+
+impl Read for Fed<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let count = self.fill_buf()?.read(to)?;
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl BufRead for Fed<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if !self.wanted.is_so() {
+            return Err(io::Error::other("nobody waits for it any more"));
+        }
+        Ok(&self.left[..self.left.len().min(FED)])
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.left = &self.left[count..];
+    }
+}
+
+/// Unpacks gzip, one member behind the other (RFC 1952, section 2.2), and says what stands there if not another one.
+struct Members<'a> {
+    of: GzDecoder<Fed<'a>>,
+    /// How many have begun, and what was in them so far.
+    begun: usize,
+    bytes: usize,
+}
+
+impl<'a> Members<'a> {
+    fn of(fed: Fed<'a>) -> Members<'a> {
+        Members { of: GzDecoder::new(fed), begun: 1, bytes: 0 }
+    }
+}
 
 impl Read for Members<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         loop {
-            let count = self.0.read(to)?;
-            let rest = *self.0.get_ref();
-            if count > 0 || to.is_empty() || rest.is_empty() {
+            let count = self.of.read(to)?;
+            self.bytes += count;
+            let rest = *self.of.get_ref();
+            if count > 0 || to.is_empty() || rest.left.is_empty() {
                 return Ok(count);
             }
-            if !rest.starts_with(&[0x1f, 0x8b]) {
-                return Err(io::Error::other(format!("behind its end it has {} bytes that are no gzip", rest.len())));
+            if !rest.left.starts_with(&[0x1f, 0x8b]) {
+                let message = format!("behind its end it has {} bytes that are no gzip", rest.left.len());
+                return Err(io::Error::other(message));
             }
-            self.0 = GzDecoder::new(rest);
+            if self.begun >= MEMBERS + self.bytes / LEAST_IN_MEMBER {
+                let message = format!(
+                    "it has more than {MEMBERS} members of gzip with less than {LEAST_IN_MEMBER} bytes in each, on average: \
+                     compress it in one piece"
+                );
+                return Err(io::Error::other(message));
+            }
+            self.begun += 1;
+            self.of.reset(rest);
         }
     }
 }
@@ -250,7 +357,19 @@ fn unpack<R: Read>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use futures_util::FutureExt;
+    use tokio::sync::watch;
+
     use super::*;
+    use crate::server::body::Waits;
+    use crate::server::closing::LAST_PATIENCE;
+
+    /// What is packed, for one who waits.
+    fn unpack(coding: Coding, body: &Whole, most: usize, room: usize) -> Result<Whole, Refusal> {
+        coding.unpack(body, most, &Room::new(room), &Waits::default().wanted())
+    }
 
     fn whole(bytes: Vec<u8>) -> Whole {
         Whole::new(bytes.into(), Duration::ZERO, None)
@@ -262,25 +381,25 @@ mod tests {
         for coding in Coding::ALL {
             let packed = whole(coding.pack(&text, Vec::new()));
             assert!(packed.bytes.len() < text.len() / 10);
-            let unpacked = coding.unpack(&packed, text.len(), &Room::new(1 << 20)).unwrap();
+            let unpacked = unpack(coding, &packed, text.len(), 1 << 20).unwrap();
             assert_eq!(unpacked.bytes, text);
             assert!(unpacked.took > packed.took, "to unpack it is a part of its coming");
-            let status = |most, room| coding.unpack(&packed, most, &Room::new(room)).unwrap_err().status().as_u16();
+            let status = |most, room| unpack(coding, &packed, most, room).unwrap_err().status().as_u16();
             assert_eq!((status(text.len() - 1, 1 << 20), status(1 << 20, 100_000)), (413, 503), "{coding:?}");
-            let refused = |bytes: Vec<u8>| coding.unpack(&whole(bytes), 1 << 20, &Room::new(1 << 20)).unwrap_err();
+            let refused = |bytes: Vec<u8>| unpack(coding, &whole(bytes), 1 << 20, 1 << 20).unwrap_err();
             if coding == Coding::Gzip {
                 let told = refused([&packed.bytes[..], b"junk"].concat());
                 assert!(told.message().ends_with("behind its end it has 4 bytes that are no gzip"), "{told:?}");
             }
             let cut = whole(packed.bytes[..packed.bytes.len() - 9].to_vec());
-            assert_eq!(coding.unpack(&cut, 1 << 20, &Room::new(1 << 20)).unwrap_err().status().as_u16(), 400);
+            assert_eq!(unpack(coding, &cut, 1 << 20, 1 << 20).unwrap_err().status().as_u16(), 400);
         }
     }
 
     #[test]
     fn what_is_unpacked_takes_room_for_all_the_memory_that_it_is_given() {
         let status = |coding: Coding, packed: Vec<u8>, most, room| {
-            let unpacked = coding.unpack(&whole(packed), most, &Room::new(room));
+            let unpacked = unpack(coding, &whole(packed), most, room);
             unpacked.map_or_else(|e| e.status().as_u16(), |whole| whole.bytes.len() as u16)
         };
         let packed = |coding: Coding| coding.pack(&[b' '; 300_000], Vec::new());
@@ -299,6 +418,79 @@ mod tests {
         let end = bomb.len() - 4;
         bomb[end..].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(status(Coding::Gzip, bomb, usize::MAX, 1 << 20), 400);
+    }
+
+    #[test]
+    fn a_body_in_gzip_has_few_members_or_much_in_each() {
+        let of = |count: usize, bytes: usize| Coding::Gzip.pack(&vec![b' '; bytes], Vec::new()).repeat(count);
+        let told = |packed| unpack(Coding::Gzip, &whole(packed), 1 << 20, 4 << 20).map(|whole| whole.bytes.len());
+        assert_eq!(told(of(MEMBERS, 0)).ok(), Some(0));
+        assert_eq!(told(of(MEMBERS, 1)).ok(), Some(MEMBERS));
+        for packed in [of(MEMBERS + 1, 0), of(4 * MEMBERS, LEAST_IN_MEMBER / 2)] {
+            let refused = told(packed).unwrap_err();
+            assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+            assert!(refused.message().contains("more than 64 members of gzip"), "{}", refused.message());
+        }
+        assert_eq!(told(of(4 * MEMBERS, LEAST_IN_MEMBER)).ok(), Some(4 * MEMBERS * LEAST_IN_MEMBER));
+        // As bgzip packs: 64 KiB in each, and one with nothing in it behind them.
+        let blocks = [of(16, 65_280), of(1, 0)].concat();
+        assert_eq!(told(blocks).ok(), Some(16 * 65_280));
+    }
+
+    #[test]
+    fn it_is_unpacked_a_little_at_a_time_for_as_long_as_anybody_waits() {
+        let (packed, waits) = (vec![0; 3 * FED], Waits::default());
+        let wanted = waits.wanted();
+        let mut fed = Fed { left: &packed, wanted: &wanted };
+        assert_eq!(fed.fill_buf().unwrap().len(), FED);
+        fed.consume(FED);
+        drop(waits);
+        assert!(fed.fill_buf().unwrap_err().to_string().contains("nobody waits"));
+        for coding in Coding::ALL {
+            let packed = whole(coding.pack(b"inference", Vec::new()));
+            assert!(coding.unpack(&packed, 1 << 20, &Room::new(1 << 20), &wanted).is_err(), "{coding:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_unpacked_in_time_or_when_the_server_has_long_been_going_is_told_so() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).max_blocking_threads(1).build().unwrap();
+        let (text, room) = ([b' '; 1024], Room::new(1 << 20));
+        runtime.block_on(async {
+            let unpacked = |coding: Coding, within, going| {
+                let until = Until { since: Instant::now(), within, going };
+                let room = &room;
+                async move { coding.unpacked(whole(coding.pack(&text, Vec::new())), 1024, until, room).await }
+            };
+            // The only thread for blocking work has something else to do.
+            let (release, until) = std::sync::mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || until.recv());
+            for coding in Coding::ALL {
+                let (goes, closing) = watch::channel(false);
+                let mut late = Box::pin(unpacked(coding, Duration::from_millis(50), Going::default()));
+                let mut last = Box::pin(unpacked(coding, Duration::MAX, Going::new(&Arc::new(closing))));
+                assert!(late.as_mut().now_or_never().is_none() && last.as_mut().now_or_never().is_none());
+                tokio::time::advance(Duration::from_millis(60)).await;
+                let told = late.await.unwrap_err();
+                assert_eq!(
+                    (told.status(), told.reason()),
+                    (StatusCode::SERVICE_UNAVAILABLE, "slow_body"),
+                    "{coding:?}"
+                );
+                goes.send_replace(true);
+                assert!(last.as_mut().now_or_never().is_none());
+                tokio::time::advance(LAST_PATIENCE + Duration::from_millis(10)).await;
+                let told = last.await.unwrap_err();
+                assert!(told.message().starts_with("the server is going"), "{coding:?}: {}", told.message());
+            }
+            release.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+            for coding in Coding::ALL {
+                let unpacked = unpacked(coding, Duration::MAX, Going::default()).await;
+                assert_eq!(unpacked.unwrap().bytes, &text[..]);
+            }
+        });
     }
 
     #[tokio::test]

@@ -71,7 +71,7 @@ async fn answer(
 ) -> Result<Response, Refusal> {
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
-    let read = read(&app, model, &parts.headers, body).await.inspect_err(|_| model.count_unreadable())?;
+    let read = read(&app, model, &coming, &parts.headers, body).await.inspect_err(|refusal| refusal.count(model))?;
     let (read, took) = read;
     parts.extensions.get::<Through>().inspect(|through| through.is_whole(took));
     let is_own = read.request.call.timeout.is_some();
@@ -151,9 +151,15 @@ struct Read {
 }
 
 /// All that comes before the model is asked, and how long the body took to come.
-async fn read(app: &App, model: &Arc<Model>, headers: &HeaderMap, body: Body) -> Result<(Read, Duration), Refusal> {
+async fn read(
+    app: &App,
+    model: &Arc<Model>,
+    coming: &Coming,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(Read, Duration), Refusal> {
     let json = json_length(headers)?;
-    let body = coding::read(headers, body, &app.options, &app.room).await?;
+    let body = coding::read(headers, body, coming.until(model.spec().max_latency), &app.options, &app.room).await?;
     let took = body.took;
     // Byte strings take long in binary as well.
     let has_strings = model.signature().inputs.iter().any(|input| input.datatype == DataType::Bytes);

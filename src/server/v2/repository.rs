@@ -203,7 +203,7 @@ fn done(name: &str, changed: Result<(), ChangeError>) -> Result<(), Refusal> {
 async fn body<T: for<'de> Deserialize<'de>>(app: &App, request: Request<Body>) -> Result<Option<T>, Refusal> {
     let (parts, body) = request.into_parts();
     let most = SMALL.min(app.options.max_body_bytes);
-    let body = coding::read_within(most, &parts.headers, body, &app.options, &app.room).await?;
+    let body = coding::read_within(most, &parts.headers, body, None, &app.options, &app.room).await?;
     let not_understood = |why: &dyn fmt::Display| Refusal::bad_request(format!("the body is not understood: {why}"));
     let text = std::str::from_utf8(&body.bytes).map_err(|_| not_understood(&"it is not UTF-8"))?;
     match body.bytes.trim_ascii().first() {
