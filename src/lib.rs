@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod config;
 pub mod error;
+mod files;
 pub mod journal;
 pub mod metrics;
 pub mod registry;

@@ -1,7 +1,6 @@
 //! The configuration file: its tables, every value with its line; unknown keys noted.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::keys;
 use super::problem::{Place, Report, did_you_mean};
 use super::setting::{Setting, Value};
+use crate::files;
 
 /// The values of one table, by key.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -54,7 +54,7 @@ impl File {
     pub(super) fn read(path: &Path, folder: &Path, report: &mut Report) -> File {
         let whole = folder.join(path);
         let mut file = File { folder: whole.parent().unwrap_or(folder).to_owned(), ..File::default() };
-        match std::fs::read_to_string(&whole) {
+        match files::text(&whole, files::MOST) {
             Ok(text) => Walk { path, text: &text, report }.document(&mut file),
             Err(error) => {
                 let place = Place::File { file: path.to_owned(), line: None, key: String::new() };
@@ -68,7 +68,7 @@ impl File {
 impl File {
     /// Reads `path`, seen from `folder`, as the settings of one model.
     pub(super) fn read_model(path: &Path, folder: &Path, report: &mut Report) -> Table {
-        match text_of(&folder.join(path)) {
+        match files::text(&folder.join(path), files::MOST) {
             Ok(text) => Walk { path, text: &text, report }.only_model(),
             Err(error) => {
                 let place = Place::File { file: path.to_owned(), line: None, key: String::new() };
@@ -76,14 +76,6 @@ impl File {
                 Table::default()
             }
         }
-    }
-}
-
-/// What stands in a file of a folder that others write to. A pipe there would be waited for without end.
-pub(super) fn text_of(path: &Path) -> io::Result<String> {
-    match std::fs::metadata(path)?.is_file() {
-        true => std::fs::read_to_string(path),
-        false => Err(io::Error::other("it is no regular file")),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::environment::Environment;
-use super::file::{self, File, Table};
+use super::file::{File, Table};
 use super::model;
 use super::pbtxt::{self, Value};
 use super::pool::Pools;
@@ -14,6 +14,7 @@ use super::problem::{Place, Report};
 use super::routes;
 use super::setting::{self, Setting};
 use super::{Flags, Layers};
+use crate::files;
 use crate::quote::Quoted;
 use crate::registry::{ModelSpec, Source};
 use crate::repository::{Described, Folder, OWN_SETTINGS, Policy, TRITON_SETTINGS};
@@ -120,7 +121,7 @@ const ONNX: &[&str] = &["onnxruntime_onnx", "onnxruntime", "onnx_burn", "uncork"
 impl Triton {
     fn read(file: &Path, name: &str) -> Result<Triton, String> {
         let wrong = |error: &dyn std::fmt::Display| format!("{TRITON_SETTINGS}: {error}");
-        let text = file::text_of(file).map_err(|error| wrong(&error))?;
+        let text = files::text(file, files::MOST).map_err(|error| wrong(&error))?;
         Triton::of(&pbtxt::parse(&text).map_err(|error| wrong(&error))?, name).map_err(|error| wrong(&error))
     }
 

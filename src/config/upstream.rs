@@ -6,6 +6,7 @@ use super::file::Table;
 use super::problem::Report;
 use super::setting::{Setting, Value};
 use super::worker::START;
+use crate::files;
 use crate::quote::Quoted;
 use crate::upstream::{Address, Settings, Token};
 
@@ -50,7 +51,7 @@ pub(super) fn settings(
 /// The first line of a file.
 fn token(setting: &Setting, folder: &Path, report: &mut Report) -> Option<Token> {
     let file = folder.join(setting.text(report)?);
-    match std::fs::read_to_string(&file) {
+    match files::text(&file, files::MOST) {
         Ok(text) => match text.lines().next().and_then(|line| Token::new(line.trim())) {
             Some(token) => return Some(token),
             None => setting.refuse(report, "must have a token in its first line, of characters that a header may have"),

@@ -14,6 +14,7 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 use super::socket::{Socket, Wire};
 use super::validity::Validity;
+use crate::files;
 use crate::metrics::HttpMetrics;
 use crate::quote::shown;
 
@@ -149,35 +150,33 @@ impl Tls {
     }
 }
 
-/// Whether a file holds a key that takes a password.
-fn is_encrypted(file: &Path) -> bool {
-    std::fs::read(file).is_ok_and(|text| memchr::memmem::find(&text, b"ENCRYPTED").is_some())
-}
-
-fn read(files: &Tls) -> io::Result<Read> {
+fn read(of: &Tls) -> io::Result<Read> {
     let wrong = |file: &Path, why: &dyn std::fmt::Display| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", shown(file)))
     };
+    let text = |file: &Path| files::bytes(file, files::MOST).map_err(|error| wrong(file, &error));
     let certificates = |file: &Path| {
-        let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let found = CertificateDer::pem_slice_iter(&text(file)?).collect::<Result<Vec<_>, _>>();
         let found = found.map_err(|error| wrong(file, &error))?;
         let none = "there is no certificate in it: it must be PEM, with a line -----BEGIN CERTIFICATE-----";
         if found.is_empty() { Err(wrong(file, &none)) } else { Ok(found) }
     };
-    let chain = certificates(&files.certificate)?;
+    let chain = certificates(&of.certificate)?;
     let validity = Validity::of(&chain);
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| match error {
-        pem::Error::NoItemsFound if is_encrypted(&files.key) => {
-            wrong(&files.key, &"the key is encrypted; a server needs it plain: openssl pkey -in KEY -out PLAIN")
+    let key = text(&of.key)?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| match error {
+        // It takes a password.
+        pem::Error::NoItemsFound if memchr::memmem::find(&key, b"ENCRYPTED").is_some() => {
+            wrong(&of.key, &"the key is encrypted; a server needs it plain: openssl pkey -in KEY -out PLAIN")
         }
-        pem::Error::NoItemsFound => wrong(&files.key, &"there is no private key in it: it must be PEM"),
-        other => wrong(&files.key, &other),
+        pem::Error::NoItemsFound => wrong(&of.key, &"there is no private key in it: it must be PEM"),
+        other => wrong(&of.key, &other),
     })?;
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?;
-    let builder = match &files.client_ca {
+    let builder = match &of.client_ca {
         None => builder.with_no_client_auth(),
         Some(file) => {
             let mut roots = RootCertStore::empty();
@@ -190,9 +189,9 @@ fn read(files: &Tls) -> io::Result<Read> {
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
-            wrong(&files.key, &format_args!("it is not the key of {}", shown(&files.certificate)))
+            wrong(&of.key, &format_args!("it is not the key of {}", shown(&of.certificate)))
         }
-        other => wrong(&files.certificate, &other),
+        other => wrong(&of.certificate, &other),
     })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Read { config: Arc::new(config), validity })

@@ -361,6 +361,17 @@ fn a_file_that_is_named_must_be_there() {
     assert!(named.unwrap_err().to_string().starts_with("other.toml: cannot be read: "));
 }
 
+#[test]
+fn nobody_waits_for_the_writer_of_a_pipe_in_the_place_of_settings() {
+    let folder = Folder::new();
+    let made = std::process::Command::new("mkfifo").arg(folder.path().join("uncork.toml")).status();
+    assert!(made.expect("coreutils").success());
+    let (told, problems) = std::sync::mpsc::channel();
+    std::thread::spawn(move || told.send(resolve(&Flags::default(), [], folder.path()).unwrap_err().to_string()));
+    let problems = problems.recv_timeout(Duration::from_secs(20)).expect("it is not waited for");
+    assert_eq!(problems, "uncork.toml: cannot be read: it is no regular file");
+}
+
 /// A stand-in called `name` with more keys.
 fn stand_in(name: &str, keys: &str) -> String {
     format!("{}{keys}\n", STAND_IN.replace("'a'", &format!("'{name}'")))

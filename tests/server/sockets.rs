@@ -188,6 +188,24 @@ async fn connections_are_secured_and_the_next_one_sees_a_changed_certificate() {
 }
 
 #[tokio::test]
+async fn nobody_waits_for_the_writer_of_a_pipe_in_the_place_of_a_key_and_the_next_good_one_is_used() {
+    let folder = Folder::new();
+    let first = Identity::written(folder.path());
+    let server = start(files(folder.path(), false), &[]).await;
+    // It follows the files from now on.
+    infer_over_tls(server.address, &first, None).await.unwrap();
+    let (pipe, key) = (folder.path().join("pipe"), folder.path().join("key.pem"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("coreutils").success());
+    std::fs::rename(&pipe, &key).unwrap();
+    until_stale(server.address, &first, true).await;
+    std::fs::remove_file(&key).unwrap();
+    let second = Identity::written(folder.path());
+    let changed = async { while infer_over_tls(server.address, &second, None).await.is_err() {} };
+    tokio::time::timeout(HANGS, changed).await.expect("the new certificate is used");
+    until_stale(server.address, &second, false).await;
+}
+
+#[tokio::test]
 async fn metrics_say_when_the_certificate_expires_and_follow_it() {
     let folder = Folder::new();
     let write = |year: i32| {

@@ -571,6 +571,13 @@ mod tests {
         after_two_looks(200, 401, 1);
         write("ci fedcba9876543210 \n");
         after_two_looks(401, 200, 0);
+        // Nobody waits for the writer of a pipe, and the next good one is read.
+        std::fs::remove_file(&file).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&file).status().expect("coreutils").success());
+        after_two_looks(401, 200, 1);
+        std::fs::remove_file(&file).unwrap();
+        write("ci fedcba9876543210\n");
+        after_two_looks(401, 200, 0);
         // Nor does a lost one lock anybody out.
         std::fs::remove_file(&file).unwrap();
         after_two_looks(401, 200, 1);

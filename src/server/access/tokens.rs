@@ -1,7 +1,6 @@
 //! The file of tokens: who holds which, what each may do, and how much of it.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::io;
 use std::num::NonZeroU32;
@@ -10,6 +9,7 @@ use std::path::Path;
 use subtle::ConstantTimeEq;
 
 use super::Right;
+use crate::files;
 use crate::quote::shown;
 use crate::registry::{Caller, Priority};
 
@@ -80,10 +80,7 @@ impl Tokens {
     /// What is in the file.
     pub(super) fn text(path: &Path) -> io::Result<String> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", shown(path)));
-        if fs::metadata(path).map_err(named)?.len() > LONGEST_FILE {
-            return Err(invalid(format!("{}: a file of tokens has at most {LONGEST_FILE} bytes", shown(path))));
-        }
-        fs::read_to_string(path).map_err(named)
+        files::text(path, LONGEST_FILE).map_err(named)
     }
 
     /// Takes the file apart. The error is a line, counted from 1, and what is wrong with it. It repeats no word of the file: a blank or a line

@@ -1,0 +1,76 @@
+//! Files of settings and secrets that are read while others may write to their folders: regular ones, of a bounded length.
+//!
+//! A pipe in the place of one would be waited for without end, and with it whoever looks at the files that are followed.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Most bytes of a file that is read here: more than any configuration, and than the roots of all authorities together.
+pub(crate) const MOST: u64 = 16 << 20;
+
+/// What is in the file at `path`, which may be a link. Fails where that is no regular file, and where it has more than `most` bytes.
+pub(crate) fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    // To open a pipe waits for its writer otherwise. Of a regular file this changes nothing.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let about = file.metadata()?;
+    if about.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !about.is_file() {
+        return Err(invalid("it is no regular file".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    // It may grow meanwhile.
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(invalid(format!("it has more than {most} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// The same of a text.
+pub(crate) fn text(path: &Path, most: u64) -> io::Result<String> {
+    String::from_utf8(bytes(path, most)?).map_err(|_| invalid("it is not UTF-8".to_owned()))
+}
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_regular_file_is_read_within_its_bound_and_nothing_else_is_or_is_waited_for() {
+        let folder = std::env::temp_dir().join(format!("uncork-files-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let at = |name: &str| folder.join(name);
+        std::fs::write(at("file"), "text").unwrap();
+        std::fs::write(at("latin"), b"caf\xe9").unwrap();
+        symlink(at("file"), at("link")).unwrap();
+        assert!(Command::new("mkfifo").arg(at("pipe")).status().expect("coreutils").success());
+        symlink(at("pipe"), at("to-pipe")).unwrap();
+        let read = |name: &str, most| text(&at(name), most).map_err(|error| error.to_string());
+        assert_eq!((read("file", 4), read("link", 4)), (Ok("text".into()), Ok("text".into())));
+        let refused = [
+            ("file", "more than 3 bytes"),
+            ("latin", "not UTF-8"),
+            ("none", "No such file"),
+            (".", "directory"),
+            ("pipe", "no regular file"),
+            ("to-pipe", "no regular file"),
+            ("/dev/zero", "no regular file"),
+        ];
+        for (name, why) in refused {
+            let error = read(name, if name == "file" { 3 } else { MOST }).unwrap_err();
+            assert!(error.contains(why), "{name}: {error}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
