@@ -9,7 +9,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 use super::socket::{Socket, Wire};
@@ -163,6 +163,12 @@ fn read(of: &Tls) -> io::Result<Read> {
     };
     let chain = certificates(&of.certificate)?;
     let validity = Validity::of(&chain);
+    // TLS looks at the first alone, and clients give up at one that they cannot read. Two readers know more oddities than one.
+    let is_read = |place: &usize| ParsedCertificate::try_from(&chain[place - 1]).is_ok();
+    if let Some(place) = validity.unread().iter().find(|place| !is_read(place)) {
+        let why = format!("certificate {place} in it cannot be read, and clients would refuse the chain");
+        return Err(wrong(&of.certificate, &why));
+    }
     let key = text(&of.key)?;
     let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| match error {
         // It takes a password.

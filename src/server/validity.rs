@@ -41,6 +41,11 @@ impl Validity {
         validity
     }
 
+    /// The places of those that cannot be read, of which the first is 1.
+    pub(super) fn unread(&self) -> &[usize] {
+        &self.unread
+    }
+
     /// The one that expires first.
     fn first(&self) -> Option<&Certificate> {
         self.known.iter().min_by_key(|certificate| certificate.until)

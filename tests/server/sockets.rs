@@ -188,6 +188,31 @@ async fn connections_are_secured_and_the_next_one_sees_a_changed_certificate() {
 }
 
 #[tokio::test]
+async fn a_chain_with_a_certificate_that_cannot_be_read_is_refused_and_the_old_one_stays() {
+    let folder = Folder::new();
+    let first = Identity::written(folder.path());
+    let options = files(folder.path(), false);
+    let server = start(options.clone(), &[]).await;
+    // It follows the files from now on.
+    infer_over_tls(server.address, &first, None).await.unwrap();
+    let (second, certificate, key) = Identity::made();
+    let write = |behind: &str| {
+        std::fs::write(folder.path().join("key.pem"), &key).unwrap();
+        std::fs::write(folder.path().join("cert.pem"), format!("{certificate}{behind}")).unwrap();
+    };
+    write("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    until_stale(server.address, &first, true).await;
+    infer_over_tls(server.address, &first, None).await.unwrap();
+    let error = Server::bind("127.0.0.1:0", options).await.unwrap_err().to_string();
+    assert!(error.contains("cert.pem: certificate 2 in it cannot be read"), "{error}");
+    // What leads to its root is read as before.
+    write(&Identity::made().1);
+    let changed = async { while infer_over_tls(server.address, &second, None).await.is_err() {} };
+    tokio::time::timeout(HANGS, changed).await.expect("the new certificate is used");
+    until_stale(server.address, &second, false).await;
+}
+
+#[tokio::test]
 async fn nobody_waits_for_the_writer_of_a_pipe_in_the_place_of_a_key_and_the_next_good_one_is_used() {
     let folder = Folder::new();
     let first = Identity::written(folder.path());
