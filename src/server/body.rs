@@ -14,7 +14,7 @@ use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::Options;
-use super::closing::LastWait;
+use super::closing::{LAST_PATIENCE, LastWait};
 use super::outstanding::BodyEnd;
 use super::room::{Room, Taken};
 use super::status::Refusal;
@@ -137,7 +137,6 @@ where
         }
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
-            this.last.moved();
             return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
         }
         this.last.poll(cx).map(|()| Some(Err(axum::Error::new(BrokenOff(gone())))))
@@ -152,10 +151,11 @@ where
     }
 }
 
-/// What is said of a body that has not come when the server goes.
+/// What is said of a body that has not come whole when the server goes.
 pub(super) fn gone() -> Refusal {
-    let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is going, and the body does not come");
-    refusal.retry_after(Duration::from_secs(1)).and_close()
+    let message =
+        format!("the server is going, and the request's body took longer than {LAST_PATIENCE:?} from then on");
+    Refusal::new(StatusCode::REQUEST_TIMEOUT, message).retry_after(Duration::from_secs(1)).and_close()
 }
 
 /// What is said of a body that could not be read.
@@ -337,16 +337,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come_is_not_waited_for_long_once_the_server_goes() {
-        let (goes, closing) = watch::channel(false);
-        let (body, last) =
-            (Body::from_stream(stream::pending::<std::io::Result<Bytes>>()), LastWait::new(&Arc::new(closing)));
-        let mut waiting = Box::pin(Body::new(Followed { body, end: None, last }).collect());
-        assert!(waiting.as_mut().now_or_never().is_none());
-        goes.send_replace(true);
-        let begun = Instant::now();
-        let error = waiting.await.unwrap_err();
-        assert_eq!(broken_off(&error).status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert!(begun.elapsed() < Duration::from_secs(6));
+    async fn a_body_that_does_not_come_whole_is_not_waited_for_long_once_the_server_goes() {
+        // A byte now and then, after which nothing comes: none at all, or one every 300 ms.
+        let drips = |most: u32| {
+            stream::unfold(0, move |i| async move {
+                if i == most {
+                    std::future::pending::<()>().await;
+                }
+                sleep(Duration::from_millis(300)).await;
+                Some((std::io::Result::Ok(Bytes::from_static(b" ")), i + 1))
+            })
+        };
+        for body in [drips(0), drips(10), drips(u32::MAX)] {
+            let (goes, closing) = watch::channel(false);
+            let (body, last) = (Body::from_stream(body), LastWait::new(&Arc::new(closing)));
+            let mut waiting = Box::pin(Body::new(Followed { body, end: None, last }).collect());
+            assert!(waiting.as_mut().now_or_never().is_none());
+            goes.send_replace(true);
+            let begun = Instant::now();
+            let error = timeout(Duration::from_secs(60), waiting).await.expect("it ends").unwrap_err();
+            assert_eq!(broken_off(&error).status(), StatusCode::REQUEST_TIMEOUT);
+            assert!((LAST_PATIENCE..LAST_PATIENCE * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        }
     }
 }

@@ -11,11 +11,12 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::timer::poll_deadline;
 
-/// How long a client is waited for once the server is going, of whom nothing comes or who takes nothing: who is slow sends or takes some
-/// within this time.
+/// How long a client is waited for once the server is going, whose request is not whole or who takes nothing of an answer: who is slow takes
+/// some within this time.
 pub(super) const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Ends a wait for a client when the server has been going for that long, and nothing has come. It is to be polled when the server goes.
+/// Ends the wait for a request when the server has been going for that long. It is to be polled when the server goes. That a part of it comes
+/// is no reason to wait on: a byte now and then would hold up the end.
 pub(super) struct LastWait {
     closing: Arc<watch::Receiver<bool>>,
     since: Option<Instant>,
@@ -33,12 +34,7 @@ impl LastWait {
         Going::new(&self.closing)
     }
 
-    /// Something has come.
-    pub(super) fn moved(&mut self) {
-        self.since = None;
-    }
-
-    /// Called while nothing comes.
+    /// Called while it is waited for.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !*self.closing.borrow() {
             return Poll::Pending;

@@ -186,10 +186,6 @@ where
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
             this.place = None;
-            // Of a stranger all of it is waited for no longer than that: he could send a byte now and then.
-            if !this.is_strange {
-                this.last.moved();
-            }
             return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
         }
         if this.place.is_none() {

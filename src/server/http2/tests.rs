@@ -125,9 +125,9 @@ async fn who_sends_no_body_or_asks_on_is_not_waited_for_long_once_the_server_goe
     // None of its pings is answered.
     let took = goes(heads(0, 1), |i| heads(i + 1, i + 2)).await;
     assert!(took < LAST_PATIENCE * 2, "{took:?}");
-    // Who sends some of it now and then is waited for.
-    let took = goes(heads(0, 1), |i| [&[0, 0, 1, 0, u8::from(i == 30)][..], &[0, 0, 0, 1, b' ']].concat()).await;
-    assert!(took > LAST_PATIENCE * 2, "{took:?}");
+    // Nor is a byte of it now and then.
+    let took = goes(heads(0, 1), |_| [0, 0, 1, 0, 0, 0, 0, 0, 1, b' '].to_vec()).await;
+    assert!((LAST_PATIENCE..LAST_PATIENCE * 2).contains(&took), "{took:?}");
 }
 
 #[tokio::test]
