@@ -510,7 +510,7 @@ impl Dispatcher {
             sizes,
             fit: times.fit(),
             patience: patience.factor(),
-            spread: self.spread(id),
+            spread: if self.lanes.len() == 1 { patience.spread() } else { self.spread(id) },
             reach: lane.backlog.reach(),
             crowd: None,
             free_since: *free_since,

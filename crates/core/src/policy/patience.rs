@@ -189,18 +189,21 @@ impl Patience {
         let (usual, others) = tried.split_at(USUAL);
         let best = most_patient(usual, self.replays);
         let so_far = |replica: &Replica| replica.loss + view.waited(replica.head);
-        let mut chosen = (CANDIDATES[best], so_far(&usual[best]) * EDGE);
-        for (replica, patience) in others.iter().zip(&CANDIDATES[USUAL..]) {
-            if replica.loss < chosen.1 && so_far(replica) < chosen.1 {
-                chosen = (*patience, so_far(replica));
+        let mut chosen = CANDIDATES[best];
+        // To count who waits costs a step for each: for nothing where there is nobody to compare with.
+        if !others.is_empty() {
+            let mut least = so_far(&usual[best]) * EDGE;
+            for (replica, patience) in others.iter().zip(&CANDIDATES[USUAL..]) {
+                if replica.loss < least && so_far(replica) < least {
+                    (chosen, least) = (*patience, so_far(replica));
+                }
             }
         }
-        (self.chosen, self.spread) = (chosen.0, Spread::Never);
+        (self.chosen, self.spread) = (chosen, Spread::Never);
         if let Some((eager, as_needed)) = sharing.split_last() {
             let best = most_patient(as_needed, self.replays);
             let as_needed = &as_needed[best];
-            let alone =
-                tried.iter().zip(CANDIDATES).find(|(_, patience)| *patience == chosen.0).map(|(alone, _)| alone);
+            let alone = tried.iter().zip(CANDIDATES).find(|(_, patience)| *patience == chosen).map(|(alone, _)| alone);
             if !alone.is_some_and(|alone| so_far(alone) < so_far(as_needed) && alone.misses_no_more_than(as_needed)) {
                 let is_better = so_far(eager) < so_far(as_needed) * EDGE && eager.misses_no_more_than(as_needed);
                 let spread = if is_better { Spread::Eagerly } else { Spread::AsNeeded };

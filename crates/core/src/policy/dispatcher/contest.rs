@@ -45,12 +45,9 @@ impl Dispatcher {
         matches!(decision, Decision::Release { .. }).then_some((lane, decision))
     }
 
-    /// Whether the lane's batches share the runners that are free. Beside others they do so where one batch of all would be late, nobody else waits,
-    /// and it keeps within its share or nobody else wants his: others whose runners they are as well would lose by the α of each part.
+    /// Whether the lane's batches share the runners that are free, where it is not alone: where one batch of all would be late, nobody else waits,
+    /// and it keeps within its share or nobody else wants his. Others whose runners they are as well would lose by the α of each part.
     pub(super) fn spread(&self, id: LaneId) -> Spread {
-        if self.lanes.len() == 1 {
-            return self.lane(id).patience.spread();
-        }
         let nobody_waits = self.lanes.iter().all(|(other, lane)| *other == id || lane.queue.is_empty());
         let may = self.arbiter.is_within_share(id) || self.arbiter.part(id) >= 1.0;
         if nobody_waits && may { Spread::AsNeeded } else { Spread::Never }
