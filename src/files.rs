@@ -43,6 +43,9 @@ fn invalid(message: String) -> io::Error {
 mod tests {
     use std::os::unix::fs::symlink;
     use std::process::Command;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
 
     use super::*;
 
@@ -56,7 +59,11 @@ mod tests {
         symlink(at("file"), at("link")).unwrap();
         assert!(Command::new("mkfifo").arg(at("pipe")).status().expect("coreutils").success());
         symlink(at("pipe"), at("to-pipe")).unwrap();
-        let read = |name: &str, most| text(&at(name), most).map_err(|error| error.to_string());
+        let read = |name: &str, most| {
+            let ((told, read), path) = (mpsc::channel(), at(name));
+            thread::spawn(move || told.send(text(&path, most).map_err(|error| error.to_string())));
+            read.recv_timeout(Duration::from_secs(20)).expect("nobody is waited for")
+        };
         assert_eq!((read("file", 4), read("link", 4)), (Ok("text".into()), Ok("text".into())));
         let refused = [
             ("file", "more than 3 bytes"),

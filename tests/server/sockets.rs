@@ -221,6 +221,8 @@ async fn nobody_waits_for_the_writer_of_a_pipe_in_the_place_of_a_key_and_the_nex
     infer_over_tls(server.address, &first, None).await.unwrap();
     let (pipe, key) = (folder.path().join("pipe"), folder.path().join("key.pem"));
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("coreutils").success());
+    // Whoever reads there waits for as long as this is open.
+    let _writer = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
     std::fs::rename(&pipe, &key).unwrap();
     until_stale(server.address, &first, true).await;
     std::fs::remove_file(&key).unwrap();

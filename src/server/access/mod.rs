@@ -561,7 +561,13 @@ mod tests {
         let is_stale = registry.metrics().http().stale_tokens;
         let mut looks = Looks::new(held.state());
         let mut after_two_looks = |old: u16, new: u16, stale: u8| {
-            (0..2).for_each(|_| held.renew(&mut looks, &is_stale));
+            let (held, is_stale, mut own) = (Arc::clone(held), is_stale.clone(), Looks { ..looks });
+            let (told, looked) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                (0..2).for_each(|_| held.renew(&mut own, &is_stale));
+                told.send(own).unwrap();
+            });
+            looks = looked.recv_timeout(std::time::Duration::from_secs(20)).expect("nobody is waited for");
             let ask = |token: &str| status(&door, Method::GET, &[("authorization", &format!("Bearer {token}"))]);
             assert_eq!((ask("0123456789abcdef"), ask("fedcba9876543210")), (old, new));
             let metrics = registry.metrics().render();

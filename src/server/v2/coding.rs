@@ -472,7 +472,7 @@ mod tests {
                 let mut last = Box::pin(unpacked(coding, Duration::MAX, Going::new(&Arc::new(closing))));
                 assert!(late.as_mut().now_or_never().is_none() && last.as_mut().now_or_never().is_none());
                 tokio::time::advance(Duration::from_millis(60)).await;
-                let told = late.await.unwrap_err();
+                let told = late.now_or_never().expect("it is told").unwrap_err();
                 assert_eq!(
                     (told.status(), told.reason()),
                     (StatusCode::SERVICE_UNAVAILABLE, "slow_body"),
@@ -481,7 +481,7 @@ mod tests {
                 goes.send_replace(true);
                 assert!(last.as_mut().now_or_never().is_none());
                 tokio::time::advance(LAST_PATIENCE + Duration::from_millis(10)).await;
-                let told = last.await.unwrap_err();
+                let told = last.now_or_never().expect("it is told").unwrap_err();
                 assert!(told.message().starts_with("the server is going"), "{coding:?}: {}", told.message());
             }
             release.send(()).unwrap();
