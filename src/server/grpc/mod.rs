@@ -142,8 +142,10 @@ impl Desk {
         if rpc == Rpc::ModelInfer {
             caller = self.quick.door.pace(caller)?;
         }
-        let most = if matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer) { usize::MAX } else { SMALL };
-        let bounds = Bounds { most, within: self.of_use(deadline) };
+        let bounds = match rpc {
+            Rpc::ModelInfer | Rpc::ModelStreamInfer => Bounds { most: usize::MAX, within: self.of_use(deadline) },
+            _ => Bounds { most: SMALL, within: self.app.options.body_timeout },
+        };
         let room = self.app.room.of(caller);
         let (is_stream, line) = (matches!(rpc, Rpc::ModelStreamInfer | Rpc::Reflection), &self.line);
         let place = is_stream.then(|| line.stream()).transpose()?;
@@ -197,7 +199,7 @@ impl Desk {
         }
     }
 
-    /// How long a message is of use after it came, of which it is not known yet what model it is for.
+    /// How long a message for inference is of use after it came, of which it is not known yet what model it is for.
     fn of_use(&self, deadline: Option<Duration>) -> Duration {
         let models = self.app.registry.models();
         let longest = models.iter().map(|model| model.spec().max_latency).max();

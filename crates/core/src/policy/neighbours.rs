@@ -92,25 +92,26 @@ pub(super) fn bound(
     let growing: f64 = needs.iter().map(|need| need.rate * need.per_row).sum();
     let busy: f64 = needs.iter().map(|need| need.busy).sum();
     let protected: f64 = needs.iter().filter(|need| need.slack.is_some()).map(|need| need.rate).sum();
-    // The least slack, and whose it is; and the least of the others'.
-    let mut tightest: [Option<(Duration, LaneId)>; 2] = [None; 2];
-    for (slack, lane) in needs.iter().filter_map(|need| Some((need.slack?, need.lane))) {
-        let is_less = |other: &Option<(Duration, LaneId)>| other.is_none_or(|(least, _)| slack < least);
+    // Whose slack is least, and whose is least of the others'.
+    let mut tightest: [Option<&Need>; 2] = [None; 2];
+    for need in needs.iter().filter(|need| need.slack.is_some()) {
+        let is_less = |other: &Option<&Need>| other.is_none_or(|other| need.slack < other.slack);
         if is_less(&tightest[0]) {
-            tightest = [Some((slack, lane)), tightest[0]];
+            tightest = [Some(need), tightest[0]];
         } else if is_less(&tightest[1]) {
-            tightest[1] = Some((slack, lane));
+            tightest[1] = Some(need);
         }
     }
     let losing = needs.iter().filter(|need| need.loses().is_some()).min_by_key(|need| need.slack);
     for (need, (id, lane)) in needs.iter().zip(lanes) {
-        let Some((slack, tight)) = tightest.iter().flatten().find(|(_, other)| other != id) else {
+        let tight = tightest.into_iter().flatten().find(|tight| tight.lane != *id);
+        let Some((tight, given)) = tight.and_then(|tight| Some((tight, tight.slack?))) else {
             set(lane, Leaves::NOTHING);
             continue;
         };
         let own = if need.base > 0.0 { need.batch } else { Duration::ZERO };
         let before = batches.saturating_sub(own);
-        let (slack_of_tight, slack) = (slack, slack.saturating_sub(before));
+        let slack = given.saturating_sub(before);
         // Runners that come free within that time are as good as free ones. One is this batch's own; it may have any size if those that
         // are left are as many as the others keep busy, and at least one. Nobody counts on a batch that is overdue by its own time.
         let comes_free =
@@ -119,11 +120,10 @@ pub(super) fn bound(
         let (left, needed) = (available.saturating_sub(1) as f64, (busy - need.busy - ROUNDING).max(1.0));
         let is_held_up = left < needed;
         let others = (base - need.base, growing - need.rate * need.per_row);
-        // The batches before theirs are one of each lane, their own among them. A flood of which no batch leaves them time for that one has such as leave
-        // it for the others'.
+        // Before theirs go a batch of each lane, one of their own among them. Where a flood has no batch so short, it need not leave time for that one.
         let without_own = || {
-            let of_tight = needs.iter().find(|other| need.floods && other.lane == *tight)?.batch;
-            lane.rows_within(slack_of_tight.saturating_sub(before.saturating_sub(of_tight)))
+            let before = before.saturating_sub(tight.batch);
+            if need.floods { lane.rows_within(given.saturating_sub(before)) } else { None }
         };
         let within = if is_held_up { lane.rows_within(slack).or_else(without_own) } else { None };
         let bound = |few| {
@@ -142,8 +142,8 @@ pub(super) fn bound(
             Some(losing.slack?.saturating_sub(others))
         });
         let bound = within.map_or(usize::MAX, bound);
-        // A flood that has its share, and no batch that leaves others their time, leaves them a runner where fewer rows of it are lost by that than are
-        // refused there.
+        // A flood that has its share of the runners, and no batch that leaves others their time, leaves them a runner. But not where it loses more rows by
+        // that than they are refused.
         let gained = || needs.iter().filter(|other| other.lane != *id).filter_map(Need::loses).sum::<f64>();
         let has_share = || {
             let own = running.iter().filter(|batch| batch.lane == *id).count() as f64;
