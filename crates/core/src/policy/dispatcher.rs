@@ -192,8 +192,9 @@ impl Dispatcher {
         let (flying, runners) = (self.flying(lane), self.runners);
         self.stirred = self.stirred.max(entry.arrival);
         let memory = (self.lanes.len() > 1).then(|| self.arbiter.memory().as_secs_f64());
-        self.touch(lane).arrive(entry, flying, runners, memory);
-        if self.queue(lane).len() == 1 {
+        let lane = self.touch(lane);
+        lane.arrive(entry, flying, runners, memory);
+        if lane.queue.len() == 1 {
             self.bound_batches(); // it may have come after a long silence
         }
     }
@@ -281,14 +282,12 @@ impl Dispatcher {
                 }
                 Decision::Release { .. } | Decision::Rehearse { .. } | Decision::Park => {}
             }
-            next = self.lanes.range(lane + 1..).next().map(|(lane, _)| *lane);
+            next = are_several.then(|| self.lanes.range(lane + 1..).next()).flatten().map(|(lane, _)| *lane);
         }
         if let Some(chosen) = self.arbiter.choose(now, &claims) {
             ready = self.contested(now, &chosen, &held).or_else(|| Some((chosen.lane, self.says(now, chosen.lane))));
         }
-        if let Some(at) = self.limits.iter().map(|(_, at)| *at).min() {
-            rest = sooner(rest, at);
-        }
+        let rest = self.limits.iter().fold(rest, |rest, (_, at)| sooner(rest, *at));
         ready.map_or((None, rest), |(lane, run)| (Some(lane), run))
     }
 
@@ -325,7 +324,7 @@ impl Dispatcher {
         if let Some(decision) = lane.still_says(now) {
             return decision;
         }
-        let decision = match lane.policy.decide(now, self.view(now, id)) {
+        let decision = match lane.policy.decide(now, self.view_of(now, id, lane)) {
             Decision::Rehearse { .. } => Decision::Park, // that is not for a policy to say
             decision => decision,
         };
@@ -397,7 +396,7 @@ impl Dispatcher {
         forecast: Instant,
         retry_at: Instant,
     ) -> Shed {
-        let view = self.view_alone(id);
+        let view = self.view_alone(id, self.lane(id));
         let (entries, reason) = match reason {
             ShedReason::QueueTooLong | ShedReason::QueueStands if entries.len() == 1 => {
                 let other = view.queue.in_place_of(entries.start, entries.start);
@@ -493,13 +492,16 @@ impl Dispatcher {
     /// What a decision about this lane at `now` may look at.
     #[must_use]
     pub fn view(&self, now: Instant, lane: LaneId) -> View<'_> {
-        let crowd = self.lane(lane).crowd(now, self.lanes.len() == 1);
-        View { standing: self.standing(now, lane), crowd, ..self.view_alone(lane) }
+        self.view_of(now, lane, self.lane(lane))
+    }
+
+    fn view_of<'a>(&'a self, now: Instant, id: LaneId, lane: &'a Lane) -> View<'a> {
+        let crowd = lane.crowd(now, self.lanes.len() == 1);
+        View { standing: self.standing(now, id), crowd, ..self.view_alone(id, lane) }
     }
 
     /// The view of a lane as if there were no other and no crowd.
-    fn view_alone(&self, id: LaneId) -> View<'_> {
-        let lane = self.lane(id);
+    fn view_alone<'a>(&'a self, id: LaneId, lane: &'a Lane) -> View<'a> {
         let Lane { sizes, queue, times, patience, draining, free_since, .. } = lane;
         View {
             lane: id,

@@ -179,7 +179,7 @@ impl View<'_> {
         } else {
             self.start_alone(now, ahead, full)
         };
-        start + before / runners
+        if before.is_zero() { start } else { start + before / runners }
     }
 
     /// The start behind `ahead` batches of this lane alone that each take `full`.

@@ -11,19 +11,20 @@ const LONG_SILENCE: f64 = 6.0;
 
 impl Dispatcher {
     /// What the lane puts forward for its next batch.
-    pub(super) fn claim(&self, lane: LaneId) -> Claim {
-        let view = self.view_alone(lane);
+    pub(super) fn claim(&self, id: LaneId) -> Claim {
+        let lane = self.lane(id);
+        let view = self.view_alone(id, lane);
         let due_first = view.queue.due_first(view.queue.prefix(view.max_batch).0).and_then(|at| view.queue.get(at));
         let (arrival, deadline) = due_first.map_or_else(Default::default, |e| (e.arrival, e.deadline));
         let time = view.batch_time(view.queue.rows());
         // Half of the time that it has: most of what waiting can save is saved by then, and noise finds room in the rest. But its
         // own batch and another's where that is in time: it would else go again and again with the few that came meanwhile.
         let half = (deadline - view.batch_time(view.max_batch)).since(arrival) / 2;
-        let usual = self.lane(lane).usual_batch().max(time);
-        let turn = usual + self.longest_of_others(lane);
+        let usual = lane.usual_batch().max(time);
+        let turn = usual + self.longest_of_others(id);
         let patience = half.max(turn).min((deadline - usual).since(arrival));
         let patient_until = if view.queue.rows() >= view.max_batch { Instant::EPOCH } else { arrival + patience };
-        Claim { lane, latest_start: deadline - time, patient_until, time }
+        Claim { lane: id, latest_start: deadline - time, patient_until, time }
     }
 
     /// Of the lanes that hold a batch back, whose goes in place of this one's, which would take the last free runner: that comes before it, and would
