@@ -32,6 +32,9 @@ pub struct Tls {
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// What tells one state of the files from another: of each that is there, when it was written and how long it is.
+type FilesState = Vec<Option<(SystemTime, u64)>>;
+
 /// The first byte of every handshake: a record of that type (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
 
@@ -42,6 +45,8 @@ pub(super) struct Certificates(Arc<Held>);
 #[derive(Debug)]
 struct Held {
     files: Tls,
+    /// What told their state just before they were first read.
+    first: FilesState,
     now: RwLock<Arc<Read>>,
 }
 
@@ -63,8 +68,9 @@ pub(super) enum Greeted {
 impl Certificates {
     /// Reads the files. The error names the one that cannot be used.
     pub(super) fn read(files: &Tls) -> io::Result<Certificates> {
+        let first = files.state();
         let now = RwLock::new(Arc::new(read(files)?));
-        Ok(Certificates(Arc::new(Held { files: files.clone(), now })))
+        Ok(Certificates(Arc::new(Held { files: files.clone(), first, now })))
     }
 
     fn now(&self) -> Arc<Read> {
@@ -97,7 +103,7 @@ impl Certificates {
     pub(super) async fn follow(&self, metrics: &HttpMetrics) {
         self.measure(metrics);
         let mut told = self.warn(None);
-        let mut seen = self.0.files.state();
+        let mut seen = self.0.first.clone();
         loop {
             tokio::time::sleep(LOOK).await;
             told = self.warn(told);
@@ -140,8 +146,7 @@ impl Tls {
         [Some(&self.certificate), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten().map(PathBuf::as_path)
     }
 
-    /// What tells one state of the files from another.
-    fn state(&self) -> Vec<Option<(SystemTime, u64)>> {
+    fn state(&self) -> FilesState {
         let state = |file: &Path| {
             let about = std::fs::metadata(file).ok()?;
             Some((about.modified().ok()?, about.len()))

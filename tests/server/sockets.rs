@@ -188,13 +188,22 @@ async fn connections_are_secured_and_the_next_one_sees_a_changed_certificate() {
 }
 
 #[tokio::test]
+async fn a_certificate_that_changed_before_the_server_first_looked_is_used() {
+    let folder = Folder::new();
+    Identity::written(folder.path());
+    let server = start(files(folder.path(), false), &[]).await;
+    // It is bound, and has had no turn on this thread since.
+    let second = Identity::written(folder.path());
+    let changed = async { while infer_over_tls(server.address, &second, None).await.is_err() {} };
+    tokio::time::timeout(HANGS, changed).await.expect("the new certificate is used");
+}
+
+#[tokio::test]
 async fn a_chain_with_a_certificate_that_cannot_be_read_is_refused_and_the_old_one_stays() {
     let folder = Folder::new();
     let first = Identity::written(folder.path());
     let options = files(folder.path(), false);
     let server = start(options.clone(), &[]).await;
-    // It follows the files from now on.
-    infer_over_tls(server.address, &first, None).await.unwrap();
     let (second, certificate, key) = Identity::made();
     let write = |behind: &str| {
         std::fs::write(folder.path().join("key.pem"), &key).unwrap();
@@ -217,8 +226,6 @@ async fn nobody_waits_for_the_writer_of_a_pipe_in_the_place_of_a_key_and_the_nex
     let folder = Folder::new();
     let first = Identity::written(folder.path());
     let server = start(files(folder.path(), false), &[]).await;
-    // It follows the files from now on.
-    infer_over_tls(server.address, &first, None).await.unwrap();
     let (pipe, key) = (folder.path().join("pipe"), folder.path().join("key.pem"));
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("coreutils").success());
     // Whoever reads there waits for as long as this is open.

@@ -13,7 +13,7 @@ mod tokens;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -130,6 +130,8 @@ pub(super) enum Door {
 #[derive(Debug)]
 pub(super) struct Held {
     file: PathBuf,
+    /// What told its state just before it was first read.
+    first: FileState,
     hosts: Arc<[String]>,
     tokens: RwLock<Tokens>,
     rates: Mutex<Rates>,
@@ -143,9 +145,10 @@ impl Door {
         Ok(match access {
             Access::Local { hosts } => Door::Local(lower(hosts)),
             Access::Tokens { file, hosts } => {
+                let first = state(file);
                 let tokens = RwLock::new(Tokens::read(file)?);
                 let (file, hosts, rates, epoch) = (file.clone(), lower(hosts), Mutex::default(), Instant::now());
-                Door::Tokens(Arc::new(Held { file, hosts, tokens, rates, epoch }))
+                Door::Tokens(Arc::new(Held { file, first, hosts, tokens, rates, epoch }))
             }
             Access::Everybody => Door::Everybody,
         })
@@ -168,7 +171,7 @@ impl Door {
     /// Follows the file of tokens, if there is one.
     pub(super) async fn follow(&self, is_stale: &Gauge) {
         let Door::Tokens(held) = self else { return std::future::pending().await };
-        let mut looks = Looks::new(held.state());
+        let mut looks = Looks::new(held.first);
         loop {
             tokio::time::sleep(LOOK).await;
             // A file may be on a disk that does not answer, and the thread that waits here is that of the batches.
@@ -276,18 +279,18 @@ impl Looks {
     }
 }
 
-impl Held {
-    fn state(&self) -> FileState {
-        Tokens::text(&self.file).ok().map(|text| {
-            let mut hasher = DefaultHasher::new();
-            text.hash(&mut hasher);
-            hasher.finish()
-        })
-    }
+fn state(file: &Path) -> FileState {
+    Tokens::text(file).ok().map(|text| {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        hasher.finish()
+    })
+}
 
+impl Held {
     /// Reads the file again if it has changed. One that cannot be used leaves the tokens as they are; it is logged, and `is_stale` is 1.
     fn renew(&self, looks: &mut Looks, is_stale: &Gauge) {
-        if !looks.are_news(self.state()) {
+        if !looks.are_news(state(&self.file)) {
             return;
         }
         match Tokens::read(&self.file) {
@@ -559,7 +562,7 @@ mod tests {
         let Door::Tokens(held) = &door else { panic!("a door with tokens") };
         let registry = Registry::open(Vec::new(), Tracer::off()).0;
         let is_stale = registry.metrics().http().stale_tokens;
-        let mut looks = Looks::new(held.state());
+        let mut looks = Looks::new(held.first);
         let mut after_two_looks = |old: u16, new: u16, stale: u8| {
             let (held, is_stale, mut own) = (Arc::clone(held), is_stale.clone(), Looks { ..looks });
             let (told, looked) = std::sync::mpsc::channel();
