@@ -85,20 +85,20 @@ impl Growing {
 }
 
 /// A whole body, and its part of the room.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Whole {
     /// What the client sent.
     pub(super) bytes: Bytes,
     /// How long its client was waited for until the last of it was in: no time where it was there when it was looked for. To unpack it is a
     /// part of this.
     pub(super) took: Duration,
-    _taken: Option<Taken>,
+    _taken: Option<Arc<Taken>>,
 }
 
 impl Whole {
     /// A body for which its client was waited for so long, and its part of the room.
     pub(super) fn new(bytes: Bytes, took: Duration, taken: Option<Taken>) -> Whole {
-        Whole { bytes, took, _taken: taken }
+        Whole { bytes, took, _taken: taken.map(Arc::new) }
     }
 }
 
@@ -178,7 +178,25 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
-/// Runs a conversion on a thread for blocking work. Where the caller leaves meanwhile, it runs to its end and is dropped.
+/// What `read` reads of a body, on a thread for blocking work where that takes long.
+pub(super) async fn reading<T: Send + 'static>(
+    whole: &Whole,
+    is_long: bool,
+    read: impl FnOnce(&[u8]) -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    if !is_long {
+        return Ok(read(&whole.bytes));
+    }
+    let whole = whole.clone();
+    let read = move || {
+        let whole = whole; // all of it, not its bytes alone
+        read(&whole.bytes)
+    };
+    long(read).await
+}
+
+/// Runs a conversion on a thread for blocking work. Where the caller leaves meanwhile, it runs to its end and is dropped: what it takes of the
+/// room it has to hold itself until then.
 pub(super) async fn long<T: Send + 'static>(convert: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(convert)
         .await
@@ -335,6 +353,25 @@ mod tests {
         assert!(begun.await.unwrap(), "it is wanted at first");
         drop(converting);
         timeout(Duration::from_secs(20), ended).await.expect("it ends at once").unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_body_keeps_its_part_of_the_room_while_it_is_read_though_its_caller_has_left() {
+        let room = Room::new(4096);
+        let whole = Whole::new(Bytes::from_static(b"body"), Duration::ZERO, Some(room.reserve(4096).unwrap()));
+        let (ends, ended) = std::sync::mpsc::channel();
+        let mut reading = Box::pin(reading(&whole, true, move |_| ended.recv()));
+        assert!(reading.as_mut().now_or_never().is_none());
+        drop(reading);
+        drop(whole);
+        assert!(room.reserve(1).is_err(), "it is still read");
+        ends.send(()).unwrap();
+        let given_back = async {
+            while room.reserve(1).is_err() {
+                tokio::task::yield_now().await
+            }
+        };
+        timeout(Duration::from_secs(20), given_back).await.expect("its part is given back");
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 
 use super::app::{App, Asked, OfCaller};
 use super::arrival::{Came, Coming};
-use super::body::{self, LONG_CONVERSION, UNCOUNTED, long};
+use super::body::{self, LONG_CONVERSION, UNCOUNTED, reading};
 use super::call::{timing, unsaid};
 use super::quick::Through;
 use super::room::{Room, Taken};
@@ -241,12 +241,9 @@ async fn read(
     let query = parts.uri.query().unwrap_or_default();
     let headers = parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let id = parts.extensions.get().map(RequestId::as_str).unwrap_or_default();
-    let (begin, took) = (begin(headers, query, id), body.took);
-    if body.bytes.len() < LONG_CONVERSION {
-        return Ok((rows(&begin, &body.bytes, query, &app.room)?, took));
-    }
-    let (query, room) = (query.to_owned(), app.room.clone());
-    Ok((long(move || rows(&begin, &body.bytes, &query, &room)).await??, took))
+    let (begin, query, room) = (begin(headers, query, id), query.to_owned(), app.room.clone());
+    let read = reading(&body, body.bytes.len() >= LONG_CONVERSION, move |bytes| rows(&begin, bytes, &query, &room));
+    Ok((read.await??, body.took))
 }
 
 /// What a whole body asks for; its rows begin with `begin`.

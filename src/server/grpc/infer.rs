@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::raw;
 use crate::registry::{Caller, Model, Registry};
 use crate::server::arrival::{Arrival, Came};
-use crate::server::body::{self, UNCOUNTED, Whole, long};
+use crate::server::body::{self, UNCOUNTED, Whole, reading};
 use crate::server::call::{Called, takes_tensors};
 use crate::server::room::{Room, Taken};
 use crate::server::status::Refusal;
@@ -97,7 +97,8 @@ impl Desk {
     /// Answers one request.
     pub(super) async fn infer(&self, ask: Ask<'_>) -> Result<Written, Refusal> {
         let (registry, span, room) = (self.app.registry.clone(), ask.span.clone(), ask.room.clone());
-        let read = reading(ask.whole, move |bytes| read(&registry, &span, bytes, &room)).await??;
+        let is_long = request::is_long(&ask.whole.bytes);
+        let read = reading(ask.whole, is_long, move |bytes| read(&registry, &span, bytes, &room)).await??;
         let model = Arc::clone(&read.model);
         self.ask(&model, read, ask).await.map_err(|refusal| refusal.of(&model))
     }
@@ -160,18 +161,6 @@ impl Desk {
         let each = Each { desk, messages, caller, deadline, asked, is_over: false, _place: place };
         stream::unfold(each, |mut each| async move { Some((each.next().await?, each)) })
     }
-}
-
-/// What `read` reads of a message, on a thread for blocking work where that takes long.
-async fn reading<T: Send + 'static>(
-    whole: &Whole,
-    read: impl FnOnce(&[u8]) -> T + Send + 'static,
-) -> Result<T, Refusal> {
-    if !request::is_long(&whole.bytes) {
-        return Ok(read(&whole.bytes));
-    }
-    let bytes = whole.bytes.clone();
-    long(move || read(&bytes)).await
 }
 
 /// Reads a request. Its elements are read last: by then it is known that the model takes such tensors, and that there is room.
@@ -269,7 +258,7 @@ impl Each {
                 Err(refusal) => {
                     desk.quick.refusals.note(&refusal, &RequestId::made(), None);
                     let id = match &whole {
-                        Some(whole) => reading(whole, id).await?,
+                        Some(whole) => reading(whole, request::is_long(&whole.bytes), id).await?,
                         None => String::new(),
                     };
                     (refusal.status(), apology(&refusal, &id))

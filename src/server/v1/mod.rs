@@ -20,7 +20,7 @@ use http::{Request, StatusCode};
 
 use super::app::{App, OfCaller};
 use super::arrival::Coming;
-use super::body::{self, LONG_CONVERSION, UNCOUNTED, long};
+use super::body::{self, LONG_CONVERSION, UNCOUNTED, long, reading};
 use super::call::{Call, takes_tensors};
 use super::room::{Room, Taken};
 use super::status::{JSON, Refusal};
@@ -191,12 +191,9 @@ async fn read(
     body: Body,
 ) -> Result<(Read, Duration), Refusal> {
     let body = coding::read(headers, body, coming.until(model.spec().max_latency), &app.options, &app.room).await?;
-    let took = body.took;
-    if body.bytes.len() < LONG_CONVERSION {
-        return Ok((decode(&body.bytes, model, &app.room)?, took));
-    }
     let (model, room) = (Arc::clone(model), app.room.clone());
-    Ok((long(move || decode(&body.bytes, &model, &room)).await??, took))
+    let read = reading(&body, body.bytes.len() >= LONG_CONVERSION, move |bytes| decode(bytes, &model, &room));
+    Ok((read.await??, body.took))
 }
 
 /// Reads a body. Its elements are read last: by then it is known that the model takes such tensors, and that there is room.
@@ -225,11 +222,11 @@ fn decode(body: &[u8], model: &Model, room: &Room) -> Result<Read, Refusal> {
 async fn encode(app: &App, model: &Arc<Model>, form: Form, outputs: &Tensors) -> Result<Bytes, Refusal> {
     let most = response::most_bytes(outputs, model.signature(), form);
     let taken = app.room.reserve_answer(most, &app.options)?;
-    let written = if most < LONG_CONVERSION {
-        response::encode(outputs, model.signature(), form)
+    let (written, taken) = if most < LONG_CONVERSION {
+        (response::encode(outputs, model.signature(), form), taken)
     } else {
         let (model, outputs) = (Arc::clone(model), outputs.clone());
-        long(move || response::encode(&outputs, model.signature(), form)).await?
+        long(move || (response::encode(&outputs, model.signature(), form), taken)).await?
     };
     let written = written.map_err(Refusal::bad_request)?;
     Ok(body::counted(written, taken))

@@ -26,7 +26,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use super::Options;
 use super::app::{App, Asked, OfCaller};
 use super::arrival::{Came, Coming};
-use super::body::{self, LONG_CONVERSION, UNCOUNTED, long};
+use super::body::{self, LONG_CONVERSION, UNCOUNTED, long, reading};
 use super::call::{Called, takes_tensors};
 use super::quick::Through;
 use super::room::{Room, Taken};
@@ -160,16 +160,14 @@ async fn read(
 ) -> Result<(Read, Duration), Refusal> {
     let json = json_length(headers)?;
     let body = coding::read(headers, body, coming.until(model.spec().max_latency), &app.options, &app.room).await?;
-    let took = body.took;
     // Byte strings take long in binary as well.
     let has_strings = model.signature().inputs.iter().any(|input| input.datatype == DataType::Bytes);
     let all = body.bytes.len();
     let json_bytes = json.filter(|&json| !has_strings && json <= all).unwrap_or(all);
-    if json_bytes + (all - json_bytes) / COPIED < LONG_CONVERSION {
-        return Ok((decode(&body.bytes, json, model, &app.room)?, took));
-    }
+    let is_long = json_bytes + (all - json_bytes) / COPIED >= LONG_CONVERSION;
     let (model, room) = (Arc::clone(model), app.room.clone());
-    Ok((long(move || decode(&body.bytes, json, &model, &room)).await??, took))
+    let read = reading(&body, is_long, move |bytes| decode(bytes, json, &model, &room));
+    Ok((read.await??, body.took))
 }
 
 /// What [`BINARY_HEADER`] says.
@@ -228,17 +226,19 @@ async fn encode(
     forms: Forms,
     called: &Called,
 ) -> Result<(Bytes, Option<usize>), Refusal> {
-    let (outputs, _chosen) = likeliest(&app.room, &app.options, model, called.outputs(), &forms).await?;
+    let (outputs, chosen) = likeliest(&app.room, &app.options, model, called.outputs(), &forms).await?;
     let head = Head { model_name: model.name(), model_version: model.version(), id: id.as_deref() };
     let most = response::most_bytes(head, &outputs, &forms);
     let taken = app.room.reserve_answer(most.all, &app.options)?;
-    let written = if most.json < LONG_CONVERSION {
-        response::encode(head, &outputs, &forms)
+    let (written, taken) = if most.json < LONG_CONVERSION {
+        (response::encode(head, &outputs, &forms), taken)
     } else {
         let (model, outputs) = (Arc::clone(model), outputs.into_owned());
         let write = move || {
             let head = Head { model_name: model.name(), model_version: model.version(), id: id.as_deref() };
-            response::encode(head, &outputs, &forms)
+            let written = response::encode(head, &outputs, &forms);
+            drop(chosen);
+            (written, taken)
         };
         long(write).await?
     };
@@ -285,13 +285,13 @@ pub(super) async fn likeliest<'a>(
     // What is written is held against its own bound when it is known; this is memory that it takes to get there.
     drop(room.reserve_answer(least, options)?);
     let taken = if bytes < UNCOUNTED { None } else { Some(room.reserve(bytes)?) };
-    let chosen = if elements < MANY {
-        choose(model, outputs, &wanted)?
+    let (chosen, taken) = if elements < MANY {
+        (choose(model, outputs, &wanted), taken)
     } else {
         let (model, outputs) = (Arc::clone(model), outputs.clone());
-        long(move || choose(&model, &outputs, &wanted)).await??
+        long(move || (choose(&model, &outputs, &wanted), taken)).await?
     };
-    Ok((Cow::Owned(chosen), taken))
+    Ok((Cow::Owned(chosen?), taken))
 }
 
 /// An output of which the likeliest classes are wanted.
