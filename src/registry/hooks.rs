@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::away::Away;
 use super::course::Unserved;
@@ -129,23 +129,15 @@ impl Function {
     /// more before it has begun, it does not.
     async fn call(&self, tensors: Tensors, place: Hooked) -> Result<(Tensors, Hooked), RunnerError> {
         let call = Arc::clone(&self.call);
-        let mut called = Called(tokio::task::spawn_blocking(move || {
+        let mut called = JoinSet::new();
+        called.spawn_blocking(move || {
             let outputs = catch_unwind(AssertUnwindSafe(|| call(tensors)));
             (outputs, place)
-        }));
-        match (&mut called.0).await {
-            Ok((Ok(outputs), place)) => Ok((outputs?, place)),
+        });
+        match called.join_next().await {
+            Some(Ok((Ok(outputs), place))) => Ok((outputs?, place)),
             _ => Err(RunnerError::Failed("a hook panicked".into())),
         }
-    }
-}
-
-/// A function that was called.
-struct Called<T>(JoinHandle<T>);
-
-impl<T> Drop for Called<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Options;
@@ -195,12 +196,13 @@ pub(super) async fn reading<T: Send + 'static>(
     long(read).await
 }
 
-/// Runs a conversion on a thread for blocking work. Where the caller leaves meanwhile, it runs to its end and is dropped: what it takes of the
-/// room it has to hold itself until then.
+/// Runs a conversion on a thread for blocking work. Where the caller leaves before it begins, it does not. Where he leaves meanwhile, it runs to
+/// its end and is dropped: what it takes of the room it has to hold itself until then.
 pub(super) async fn long<T: Send + 'static>(convert: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(convert)
-        .await
-        .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error"))
+    let mut conversion = JoinSet::new();
+    conversion.spawn_blocking(convert);
+    let converted = conversion.join_next().await.and_then(Result::ok);
+    converted.ok_or_else(|| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error"))
 }
 
 /// Whether anybody waits for what is made on a thread for blocking work.
@@ -355,20 +357,39 @@ mod tests {
         timeout(Duration::from_secs(20), ended).await.expect("it ends at once").unwrap();
     }
 
+    #[test]
+    fn a_conversion_whose_caller_leaves_before_it_begins_is_not_done() {
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let (ends, ended) = std::sync::mpsc::channel::<()>();
+            let _busy = tokio::task::spawn_blocking(move || ended.recv());
+            let (does, done) = oneshot::channel();
+            let mut converting = Box::pin(long(move || does.send(())));
+            assert!(converting.as_mut().now_or_never().is_none());
+            drop(converting);
+            drop(ends);
+            assert!(done.await.is_err(), "it was done for nobody");
+        });
+    }
+
     #[tokio::test]
     async fn a_body_keeps_its_part_of_the_room_while_it_is_read_though_its_caller_has_left() {
         let room = Room::new(4096);
         let whole = Whole::new(Bytes::from_static(b"body"), Duration::ZERO, Some(room.reserve(4096).unwrap()));
-        let (ends, ended) = std::sync::mpsc::channel();
-        let mut reading = Box::pin(reading(&whole, true, move |_| ended.recv()));
+        let ((begins, begun), (ends, ended)) = (oneshot::channel(), std::sync::mpsc::channel());
+        let mut reading = Box::pin(reading(&whole, true, move |_| {
+            begins.send(()).unwrap();
+            ended.recv()
+        }));
         assert!(reading.as_mut().now_or_never().is_none());
+        begun.await.unwrap();
         drop(reading);
         drop(whole);
         assert!(room.reserve(1).is_err(), "it is still read");
         ends.send(()).unwrap();
         let given_back = async {
             while room.reserve(1).is_err() {
-                tokio::task::yield_now().await
+                tokio::task::yield_now().await;
             }
         };
         timeout(Duration::from_secs(20), given_back).await.expect("its part is given back");
