@@ -8,9 +8,6 @@ use tokio::sync::oneshot;
 
 use crate::signals::Signals;
 
-/// What shells have for a program that a signal ended.
-const INTERRUPTED: i32 = 130;
-
 /// Hears the signals to end for as long as it is there.
 pub(super) struct Stop {
     told: Arc<AtomicBool>,
@@ -38,8 +35,7 @@ impl Stop {
                 signals.next().await;
                 tell.store(true, Ordering::Relaxed);
                 // Whoever asks again does not want the report.
-                signals.next().await;
-                std::process::exit(INTERRUPTED);
+                std::process::exit(signals.once_more().await.exit_code.into());
             };
             tokio::select! {
                 () = twice => {}
