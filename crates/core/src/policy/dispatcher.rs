@@ -184,7 +184,7 @@ impl Dispatcher {
     pub fn close(&mut self, lane: LaneId) {
         self.lanes.remove(&lane).expect(OPEN);
         self.arbiter.close(lane);
-        self.bound_batches();
+        self.bound_batches(self.stirred);
     }
 
     /// An entry has arrived.
@@ -195,7 +195,7 @@ impl Dispatcher {
         let lane = self.touch(lane);
         lane.arrive(entry, flying, runners, memory);
         if lane.queue.len() == 1 {
-            self.bound_batches(); // it may have come after a long silence
+            self.bound_batches(self.stirred); // it may have come after a long silence
         }
     }
 
@@ -262,7 +262,7 @@ impl Dispatcher {
             self.settle(now);
             // Those for whom one leaves runners free may have fallen silent.
             if self.lanes.values().any(|lane| lane.leaves.runner) {
-                self.bound_batches();
+                self.bound_batches(now);
             }
         }
         let (mut ready, mut claims, mut held, mut rest) = (None, Vec::new(), Vec::new(), Decision::Park);
@@ -376,7 +376,7 @@ impl Dispatcher {
         self.running.push(Running { ticket, lane, since: now, entries, rows, waited, expected });
         self.limits.extend(self.lane(lane).stuck_after.map(|limit| (ticket, now + limit)));
         self.stirred = self.stirred.max(now);
-        self.bound_batches();
+        self.bound_batches(now);
         // Lanes that wait or hold do not lose by it; those that wanted this runner have to think again.
         for lane in self.lanes.values_mut() {
             lane.said.take_if(|(_, decision)| matches!(decision, Decision::Release { .. }));
@@ -446,7 +446,7 @@ impl Dispatcher {
         lane.free_since = now;
         self.arbiter.refund(running.lane, running.expected.unwrap_or_default());
         self.arbiter.charge(running.lane, time);
-        self.bound_batches();
+        self.bound_batches(now);
     }
 
     /// The batch with this ticket is back; says whether the estimate has learned from it. Only batches that succeeded are
@@ -524,8 +524,8 @@ impl Dispatcher {
     }
 
     /// Bounds the lanes' next batches anew, where batches come and go.
-    fn bound_batches(&mut self) {
-        neighbours::bound(&mut self.lanes, &self.arbiter, &self.running, self.runners, self.stirred);
+    fn bound_batches(&mut self, now: Instant) {
+        neighbours::bound(&mut self.lanes, &self.arbiter, &self.running, self.runners, self.stirred.max(now));
     }
 
     /// Brings the lanes' accounts up to `now`.

@@ -74,11 +74,10 @@ const DEMAND_GAIN: f64 = 1.0 / DEMAND_PARTS as f64;
 
 impl Demand {
     fn arrived(&mut self, entry: &Entry, memory: Option<f64>) {
-        if let Some(memory) = memory {
-            let left = self.left(entry.arrival, memory);
-            (self.recent, self.refused) = (self.recent * left + entry.rows as f64, self.refused * left);
-            self.at = self.at.max(entry.arrival);
-        }
+        // Alone it has no others to be compared with, and nothing is remembered for when it has.
+        let left = memory.map_or(0.0, |memory| self.left(entry.arrival, memory));
+        (self.recent, self.refused) = (self.recent * left + entry.rows as f64, self.refused * left);
+        self.at = self.at.max(entry.arrival);
         let own = entry.given();
         // One caller in a great hurry is no reason to keep everybody's batches small.
         self.within = if own > self.within { own } else { self.within - (self.within - own) / DEMAND_PARTS };
@@ -376,5 +375,23 @@ impl Lane {
     pub(super) fn note_hold(&mut self, now: Instant, has_free_runner: bool) {
         let is_held = has_free_runner && !self.queue.is_empty();
         self.held_since = if is_held { self.held_since.or(Some(now)) } else { None };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Cork;
+
+    #[test]
+    fn what_was_refused_while_a_lane_was_alone_is_no_loss_by_others() {
+        let mut lane = Lane::new(Box::new(Cork), 8);
+        let at = |ms| Instant::EPOCH + Duration::from_millis(ms);
+        for id in 0..1000 {
+            lane.arrive(Entry::new(id, at(id), at(id + 10)), 0, 1, None);
+            lane.shed(at(id), 0..1, true);
+        }
+        lane.arrive(Entry::new(1000, at(1000), at(1010)), 0, 1, Some(16.0));
+        assert!(lane.refused() <= 0.5, "{} of its rows", lane.refused());
     }
 }
