@@ -3,6 +3,7 @@
 //! A pipe in the place of one would be waited for without end, and with it whoever looks at the files that are followed.
 
 use std::fs::OpenOptions;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -35,6 +36,35 @@ pub(crate) fn text(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(bytes(path, most)?).map_err(|_| invalid("it is not UTF-8".to_owned()))
 }
 
+/// What tells one state of these files from another: what is in them, since times, lengths and rights may be the same or change for nothing.
+pub(crate) fn state<'a>(files: impl IntoIterator<Item = &'a Path>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        bytes(file, MOST).ok().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// What the looks at files have shown. A change counts once two looks have shown the same: who writes in place may be half done at one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Looks {
+    read: u64,
+    last: u64,
+}
+
+impl Looks {
+    /// Since files were read that were in this state just before.
+    pub(crate) fn since(read: u64) -> Looks {
+        Looks { read, last: read }
+    }
+
+    /// Whether the files are to be read now.
+    pub(crate) fn are_news(&mut self, now: u64) -> bool {
+        let is_settled = std::mem::replace(&mut self.last, now) == now;
+        is_settled && std::mem::replace(&mut self.read, now) != now
+    }
+}
+
 fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
@@ -48,6 +78,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn files_are_read_once_for_a_change_and_not_while_they_are_written() {
+        let mut looks = Looks::since(40);
+        let shown = [40, 0, 20, 40, 40, 60, 60, 60, 0, 60, 60].map(|state| looks.are_news(state));
+        assert_eq!(shown.map(u8::from), [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+    }
 
     #[test]
     fn a_regular_file_is_read_within_its_bound_and_nothing_else_is_or_is_waited_for() {

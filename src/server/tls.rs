@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 use super::socket::{Socket, Wire};
 use super::validity::Validity;
-use crate::files;
+use crate::files::{self, Looks};
 use crate::metrics::HttpMetrics;
 use crate::quote::shown;
 
@@ -32,9 +32,6 @@ pub struct Tls {
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What tells one state of the files from another: of each that is there, when it was written and how long it is.
-type FilesState = Vec<Option<(SystemTime, u64)>>;
-
 /// The first byte of every handshake: a record of that type (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
 
@@ -46,7 +43,7 @@ pub(super) struct Certificates(Arc<Held>);
 struct Held {
     files: Tls,
     /// What told their state just before they were first read.
-    first: FilesState,
+    first: u64,
     now: RwLock<Arc<Read>>,
 }
 
@@ -68,7 +65,7 @@ pub(super) enum Greeted {
 impl Certificates {
     /// Reads the files. The error names the one that cannot be used.
     pub(super) fn read(files: &Tls) -> io::Result<Certificates> {
-        let first = files.state();
+        let first = files::state(files.files());
         let now = RwLock::new(Arc::new(read(files)?));
         Ok(Certificates(Arc::new(Held { files: files.clone(), first, now })))
     }
@@ -103,18 +100,19 @@ impl Certificates {
     pub(super) async fn follow(&self, metrics: &HttpMetrics) {
         self.measure(metrics);
         let mut told = self.warn(None);
-        let mut seen = self.0.first.clone();
+        let mut looks = Looks::since(self.0.first);
         loop {
             tokio::time::sleep(LOOK).await;
             told = self.warn(told);
             // The files may be on a disk that does not answer, and the thread that waits here is that of the batches.
-            let (files, before) = (self.0.files.clone(), seen.clone());
+            let (files, mut now) = (self.0.files.clone(), looks);
             let look = tokio::task::spawn_blocking(move || {
-                let now = files.state();
-                (now != before).then(|| (now, read(&files)))
+                let are_news = now.are_news(files::state(files.files()));
+                (now, are_news.then(|| read(&files)))
             });
-            let Ok(Some((now, read))) = look.await else { continue };
-            seen = now;
+            let Ok((now, read)) = look.await else { continue };
+            looks = now;
+            let Some(read) = read else { continue };
             match read {
                 Ok(read) => {
                     *self.0.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(read);
@@ -144,14 +142,6 @@ impl Certificates {
 impl Tls {
     fn files(&self) -> impl Iterator<Item = &Path> {
         [Some(&self.certificate), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten().map(PathBuf::as_path)
-    }
-
-    fn state(&self) -> FilesState {
-        let state = |file: &Path| {
-            let about = std::fs::metadata(file).ok()?;
-            Some((about.modified().ok()?, about.len()))
-        };
-        self.files().map(state).collect()
     }
 }
 

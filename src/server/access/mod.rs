@@ -10,10 +10,9 @@ mod host;
 mod rate;
 mod tokens;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -28,6 +27,7 @@ use metrics::Gauge;
 
 use super::listener::Address;
 use super::status::Refusal;
+use crate::files::{self, Looks};
 use crate::quote::{Quoted, shown};
 use crate::registry::Caller;
 use rate::Rates;
@@ -131,7 +131,7 @@ pub(super) enum Door {
 pub(super) struct Held {
     file: PathBuf,
     /// What told its state just before it was first read.
-    first: FileState,
+    first: u64,
     hosts: Arc<[String]>,
     tokens: RwLock<Tokens>,
     rates: Mutex<Rates>,
@@ -145,7 +145,7 @@ impl Door {
         Ok(match access {
             Access::Local { hosts } => Door::Local(lower(hosts)),
             Access::Tokens { file, hosts } => {
-                let first = state(file);
+                let first = files::state([file.as_path()]);
                 let tokens = RwLock::new(Tokens::read(file)?);
                 let (file, hosts, rates, epoch) = (file.clone(), lower(hosts), Mutex::default(), Instant::now());
                 Door::Tokens(Arc::new(Held { file, first, hosts, tokens, rates, epoch }))
@@ -171,7 +171,7 @@ impl Door {
     /// Follows the file of tokens, if there is one.
     pub(super) async fn follow(&self, is_stale: &Gauge) {
         let Door::Tokens(held) = self else { return std::future::pending().await };
-        let mut looks = Looks::new(held.first);
+        let mut looks = Looks::since(held.first);
         loop {
             tokio::time::sleep(LOOK).await;
             // A file may be on a disk that does not answer, and the thread that waits here is that of the batches.
@@ -180,13 +180,10 @@ impl Door {
                 held.renew(&mut looks, &is_stale);
                 looks
             });
-            looks = match look.await {
-                Ok(looks) => looks,
-                Err(_) => {
-                    tracing::error!("looking at the file of tokens panicked; this is a bug in uncork");
-                    Looks { read: None, last: None }
-                }
-            };
+            match look.await {
+                Ok(now) => looks = now,
+                Err(_) => tracing::error!("looking at the file of tokens panicked; this is a bug in uncork"),
+            }
         }
     }
 
@@ -257,40 +254,10 @@ impl Door {
     }
 }
 
-/// What tells one state of a file from another: what is in it, since times, lengths and rights may be the same or change for nothing.
-type FileState = Option<u64>;
-
-/// What the looks at a file have shown. A change counts once two looks have shown the same: who writes in place may be half done at one.
-#[derive(Debug)]
-struct Looks {
-    read: FileState,
-    last: FileState,
-}
-
-impl Looks {
-    fn new(read: FileState) -> Looks {
-        Looks { read, last: read }
-    }
-
-    /// Whether the file is to be read now.
-    fn are_news(&mut self, now: FileState) -> bool {
-        let is_settled = std::mem::replace(&mut self.last, now) == now;
-        is_settled && std::mem::replace(&mut self.read, now) != now
-    }
-}
-
-fn state(file: &Path) -> FileState {
-    Tokens::text(file).ok().map(|text| {
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
-        hasher.finish()
-    })
-}
-
 impl Held {
     /// Reads the file again if it has changed. One that cannot be used leaves the tokens as they are; it is logged, and `is_stale` is 1.
     fn renew(&self, looks: &mut Looks, is_stale: &Gauge) {
-        if !looks.are_news(state(&self.file)) {
+        if !looks.are_news(files::state([self.file.as_path()])) {
             return;
         }
         match Tokens::read(&self.file) {
@@ -562,9 +529,9 @@ mod tests {
         let Door::Tokens(held) = &door else { panic!("a door with tokens") };
         let registry = Registry::open(Vec::new(), Tracer::off()).0;
         let is_stale = registry.metrics().http().stale_tokens;
-        let mut looks = Looks::new(held.first);
+        let mut looks = Looks::since(held.first);
         let mut after_two_looks = |old: u16, new: u16, stale: u8| {
-            let (held, is_stale, mut own) = (Arc::clone(held), is_stale.clone(), Looks { ..looks });
+            let (held, is_stale, mut own) = (Arc::clone(held), is_stale.clone(), looks);
             let (told, looked) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
                 (0..2).for_each(|_| held.renew(&mut own, &is_stale));
@@ -590,12 +557,5 @@ mod tests {
         // Nor does a lost one lock anybody out.
         std::fs::remove_file(&file).unwrap();
         after_two_looks(401, 200, 1);
-    }
-
-    #[test]
-    fn a_file_is_read_once_for_a_change_and_not_while_it_is_written() {
-        let mut looks = Looks::new(Some(40));
-        let shown = [40, 0, 20, 40, 40, 60, 60, 60, 0, 60, 60].map(|text| looks.are_news(Some(text)));
-        assert_eq!(shown.map(u8::from), [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     }
 }
