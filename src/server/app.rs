@@ -166,10 +166,9 @@ impl FromRequestParts<App> for Asked {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Asked, Refusal> {
-        let judged = parts.extensions.get::<Through>().map(|through| Arc::clone(through.model()));
+        let through = parts.extensions.get::<Through>().cloned();
         let find = |name: &str, version: Option<&str>| {
-            let judged =
-                judged.filter(|own| own.name() == name && version.is_none_or(|version| version == own.version()));
+            let judged = through.and_then(|through| through.model(name, version));
             judged.map_or_else(|| app.registry.answering(name, version), Ok)
         };
         Ok(Asked(found(parts, app, find).await??))

@@ -23,9 +23,6 @@ use super::status::Refusal;
 /// Most bytes that are set aside for a body on the strength of its announced length alone.
 pub(super) const TRUSTED_LENGTH: u64 = 1024 * 1024;
 
-/// Tensors and texts below this many bytes take no part of the room for bodies: the number of connections bounds those.
-pub(super) const UNCOUNTED: usize = 64 * 1024;
-
 /// Most bytes of what names things and holds no tensors, unpacked: its reader keeps no others waiting.
 pub(super) const SMALL: usize = 64 * 1024;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::arrival::Came;
 use super::status::Refusal;
+use crate::batcher;
 use crate::error::Error;
 use crate::opaque;
 use crate::quote::Quoted;
@@ -43,18 +44,30 @@ impl Call {
     pub(super) async fn make(self, model: &Arc<Model>, came: Came, span: &RequestSpan) -> Result<Called, Error> {
         let Call { inputs, outputs, timeout, priority } = self;
         check_outputs(model, &outputs).inspect_err(|_| model.count_unreadable())?;
-        span.received(came.whole);
-        span.decoded(inputs.rows());
-        let terms = came.terms().traced(span.span_ref()).within(timeout).priority(priority);
-        let mut answer = model.infer(inputs, terms).await.map_err(|error| came.blamed_for(error))?;
-        answer.count.received(came.whole);
-        let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;
-        span.executed(Ride { queue, batch, batch_rows, batch_span });
+        let mut answer = ask(model, inputs, (timeout, priority), came, span).await?;
         if !outputs.is_empty() {
             answer.outputs = answer.outputs.pick(&outputs).expect("their names were checked");
         }
         Ok(Called { answer })
     }
+}
+
+/// Asks the model for an answer within such a time and so urgently, and notes where the time goes.
+pub(super) async fn ask(
+    model: &Arc<Model>,
+    inputs: Tensors,
+    (within, priority): (Option<Duration>, Priority),
+    came: Came,
+    span: &RequestSpan,
+) -> Result<Answer, Error> {
+    span.received(came.whole);
+    span.decoded(inputs.rows());
+    let terms = came.terms().traced(span.span_ref()).within(within).priority(priority);
+    let mut answer = model.infer(inputs, terms).await.map_err(|error| came.blamed_for(error))?;
+    answer.count.received(came.whole);
+    let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;
+    span.executed(Ride { queue, batch, batch_rows, batch_span });
+    Ok(answer)
 }
 
 impl Called {
@@ -82,6 +95,17 @@ impl Called {
     pub(super) fn unsaid(self, refusal: &Refusal) {
         unsaid(self.answer, refusal);
     }
+}
+
+/// What a client is told of a model with this cap who wants an answer within its `own` time, where it says so.
+pub(super) fn refusal(error: Error, own: Option<Duration>, cap: Duration) -> Refusal {
+    let would_keep = match &error {
+        Error::Refused(batcher::Error::Late { predicted_ms, .. }) => *predicted_ms <= cap.as_secs_f64() * 1e3,
+        _ => false,
+    };
+    let is_own = would_keep && own.is_some_and(|own| own < cap);
+    let refusal = Refusal::from(error);
+    if is_own { refusal.of_own_time() } else { refusal }
 }
 
 /// The client is told this in place of the model's answer, which is counted by whose fault that is.
@@ -126,7 +150,26 @@ fn check_outputs(model: &Model, wanted: &[String]) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batcher;
+
+    #[test]
+    fn a_time_that_is_shorter_than_the_cap_is_its_caller_s_own_and_says_nothing_of_the_load() {
+        let ms = Duration::from_millis;
+        let late = |predicted_ms| batcher::Error::Late { predicted_ms, deadline_ms: 1.0, retry_after: None };
+        let full = batcher::Error::Full { queued: 1, bound: 1, unit: "rows", retry_after: ms(1) };
+        let stands = batcher::Error::Overload { retry_after: ms(1) };
+        for (error, own, is_too_much) in [
+            (late(80.0), Some(50), false),
+            (late(120.0), Some(50), true),
+            (late(120.0), Some(60_000), true),
+            (late(120.0), None, true),
+            (full, Some(50), true),
+            (stands, Some(50), true),
+        ] {
+            let refusal = refusal(Error::Refused(error.clone()), own.map(ms), ms(100));
+            assert_eq!(refusal.is_too_much(), is_too_much, "{error:?} {own:?}");
+            assert_eq!(refusal.or_timeout().status() == http::StatusCode::GATEWAY_TIMEOUT, !is_too_much);
+        }
+    }
 
     #[test]
     fn only_what_a_queue_refuses_says_that_too_much_comes() {

@@ -396,7 +396,7 @@ async fn serve(
                 }
                 let mut request = of_its_authority(request);
                 async move {
-                    let (is_draining, arrival) = (counter.registry.is_draining(), Arrival(line.heard()));
+                    let (registry, arrival) = (counter.registry.clone(), Arrival(line.heard()));
                     let (request, unread) = if grpc::is_meant(&request) {
                         request.extensions_mut().insert(line.clone());
                         (request.map(Body::new), None)
@@ -409,7 +409,7 @@ async fn serve(
                         tokio::spawn(unread.swallow_behind(options));
                     }
                     // HTTP/2 ends a connection by frames.
-                    if response.headers_mut().remove(CONNECTION).is_some() && is_draining {
+                    if response.headers_mut().remove(CONNECTION).is_some() && registry.is_draining() {
                         line.end();
                     }
                     response

@@ -291,13 +291,18 @@ impl Guard {
                         self.refuse_chunks(Refusal::bad_request(message).and_close());
                     }
                 },
-                Phase::Body(left) | Phase::Unwanted(left) => {
+                Phase::Body(left) => {
                     let taken = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                     at += taken;
                     self.phase = match left - taken as u64 {
                         0 => Phase::Head,
                         left => Phase::Body(left),
                     };
+                }
+                Phase::Unwanted(left) => {
+                    let taken = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                    at += taken;
+                    self.refuse_body(left - taken as u64);
                 }
                 Phase::Head => {
                     let taken = self.follow_head(rest).map_err(|refusal| (at, refusal.and_close()))?;

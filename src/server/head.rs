@@ -37,11 +37,26 @@ pub(super) enum Ask<'a> {
         form: Form<'a>,
         /// `Host` and `Authorization`, by which the door knows who asks.
         who: [Option<&'a [u8]>; 2],
-        /// Whether no header asks for anything that hyper or a handler must see.
-        is_plain: bool,
+        /// `X-Request-Id`.
+        id: Option<&'a [u8]>,
+        /// What its headers ask for besides.
+        manner: Manner,
+        /// Whether the connection is to end behind the answer.
+        closes: bool,
     },
     /// Anything else.
     Other,
+}
+
+/// What the headers of a request ask for, besides what it is and whose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Manner {
+    /// Nothing.
+    Plain,
+    /// What changes how it is read or answered, and not whether it is.
+    Particular,
+    /// What hyper or the door must see before anything is decided.
+    Unusual,
 }
 
 /// What the body of a request for inference is.
@@ -52,6 +67,8 @@ pub(super) enum Form<'a> {
         /// Bytes of JSON at its begin, where binary tensors follow.
         json: Option<usize>,
     },
+    /// Rows or columns of values, as in the protocol of TensorFlow Serving.
+    Values,
     /// Whatever the model takes.
     Any {
         /// What stands behind `?`.
@@ -152,8 +169,16 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
             let length = length.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
             // One that is not understood goes the long way, which says so, and so does one that is there twice.
             let is_understood = json.is_some() == length.is_some() && lengths.next().is_none();
-            let is_plain = is_http_11 && is_understood && request.headers.iter().all(is_plain);
-            ask(path, who, length, is_plain)
+            let is_unusual = !is_http_11 || !is_understood;
+            let manner = request.headers.iter().map(manner).max().unwrap_or(Manner::Plain);
+            let manner = if is_unusual { Manner::Unusual } else { manner };
+            let closes = values("connection").any(|value| value.eq_ignore_ascii_case(b"close"));
+            match asked(path, length) {
+                Some((model, version, form)) => {
+                    Ask::Infer { model, version, form, who, id: values("x-request-id").next(), manner, closes }
+                }
+                None => Ask::Other,
+            }
         }
         _ => Ask::Other,
     };
@@ -171,52 +196,48 @@ pub(super) fn two_tokens() -> Refusal {
     Refusal::bad_request("Authorization is given twice")
 }
 
-/// What a POST to `path` asks for.
-fn ask<'a>(path: &'a str, who: [Option<&'a [u8]>; 2], json: Option<usize>, is_plain: bool) -> Ask<'a> {
-    let (below, form) = match path.strip_prefix("/models/") {
-        Some(below) => {
-            let (below, query) = below.split_once('?').unwrap_or((below, ""));
-            (Some(below), Form::Any { query })
-        }
-        None => {
-            let below = path.strip_prefix("/v2/models/").and_then(|path| path.strip_suffix("/infer"));
-            (below, Form::Tensors { json })
-        }
+/// Which model a POST to `path` asks, in which version, if it names one, and with what: where a name is written as it is. Others go the long way.
+fn asked(path: &str, json: Option<usize>) -> Option<(&str, Option<&str>, Form<'_>)> {
+    let (named, form) = if let Some(below) = path.strip_prefix("/models/") {
+        let (named, query) = below.split_once('?').unwrap_or((below, ""));
+        (named, Form::Any { query })
+    } else if let Some(below) = path.strip_prefix("/v2/models/") {
+        (below.strip_suffix("/infer")?, Form::Tensors { json })
+    } else {
+        let named = path.strip_prefix("/v1/models/")?.strip_suffix(":predict")?;
+        (Some(named).filter(|named| !named.contains(':'))?, Form::Values)
     };
-    // A name that is escaped goes the long way, and so do tensors with a query.
-    let is_simple = |named: &&str| !named.contains(['%', '?']) && !path.contains('#');
-    let Some(named) = below.filter(is_simple) else { return Ask::Other };
-    let (model, version) = match named.split_once('/') {
-        None => (named, None),
-        Some((model, rest)) => match rest.strip_prefix("versions/") {
-            Some(version) if !version.contains('/') => (model, Some(version)),
-            _ => return Ask::Other,
-        },
-    };
-    Ask::Infer { model, version, form, who, is_plain }
+    if named.contains(['%', '?']) || path.contains('#') {
+        return None;
+    }
+    match named.split_once('/') {
+        None => Some((named, None, form)),
+        Some((model, rest)) => {
+            let version = rest.strip_prefix("versions/").filter(|version| !version.contains('/'))?;
+            Some((model, Some(version), form))
+        }
+    }
 }
 
-/// Whether a header says nothing that changes how a request is read or answered.
-fn is_plain(header: &httparse::Header<'_>) -> bool {
-    const TELLING: [&str; 8] = [
-        "expect",
-        "upgrade",
-        "content-encoding",
-        "x-request-id",
-        "transfer-encoding",
-        // What browsers say, which the door looks at.
-        "origin",
-        "sec-fetch-site",
-        "sec-fetch-mode",
-    ];
-    if header.name.eq_ignore_ascii_case("connection") {
-        return header.value.eq_ignore_ascii_case(b"keep-alive");
+fn manner(header: &httparse::Header<'_>) -> Manner {
+    let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+    let says = |value: &str| header.value.eq_ignore_ascii_case(value.as_bytes());
+    // The last three are what browsers say.
+    const UNUSUAL: [&str; 6] = ["expect", "upgrade", "transfer-encoding", "origin", "sec-fetch-site", "sec-fetch-mode"];
+    if is("connection") {
+        match () {
+            () if says("keep-alive") => Manner::Plain,
+            () if says("close") => Manner::Particular,
+            () => Manner::Unusual,
+        }
+    } else if UNUSUAL.into_iter().any(is) {
+        Manner::Unusual
+    } else if is("content-encoding") || (is("accept-encoding") && ["gzip", "deflate"].into_iter().any(says)) {
+        // A coding that is named alone is a wish for a compressed answer: see `Coding::wished`.
+        Manner::Particular
+    } else {
+        Manner::Plain
     }
-    // A wish for a compressed answer: see `Coding::wished`.
-    if header.name.eq_ignore_ascii_case("accept-encoding") {
-        return !["gzip", "deflate"].iter().any(|coding| header.value.eq_ignore_ascii_case(coding.as_bytes()));
-    }
-    !TELLING.iter().any(|name| header.name.eq_ignore_ascii_case(name))
 }
 
 /// Whether an empty line ends behind position `from`.
@@ -246,41 +267,63 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_request_for_inference_is_known_from_its_head() {
+    fn what_a_request_for_inference_asks_for_is_known_from_its_head() {
         let asked = |path: &str, lines: &str| {
             let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n{lines}\r\n");
             match check(head.as_bytes()).unwrap().unwrap().ask {
-                Ask::Infer { model, version, is_plain, .. } => {
-                    Some((model.to_owned(), version.map(str::to_owned), is_plain))
+                Ask::Infer { model, version, manner, .. } => {
+                    Some((model.to_owned(), version.map(str::to_owned), manner))
                 }
                 Ask::Other => None,
             }
         };
-        let m = |version: Option<&str>, is_plain| Some(("m".to_owned(), version.map(str::to_owned), is_plain));
-        assert_eq!(asked("/v2/models/m/infer", "Accept: */*\r\nConnection: keep-alive\r\n"), m(None, true));
-        assert_eq!(asked("/v2/models/m/versions/3/infer", ""), m(Some("3"), true));
-        for line in [
-            "Expect: 100-continue",
-            "Origin: http://a",
-            "connection: close",
-            "X-Request-Id: a",
-            "Content-Encoding: gzip",
-            "Upgrade: h2c",
-            "Inference-Header-Content-Length: 1\r\nInference-Header-Content-Length: 1",
-            "Inference-Header-Content-Length: +1",
+        let m = |version: Option<&str>, manner| Some(("m".to_owned(), version.map(str::to_owned), manner));
+        let plain = "Accept: */*\r\nConnection: keep-alive\r\nX-Request-Id: a\r\nAccept-Encoding: gzip, br\r\n";
+        for path in ["/v2/models/m/infer", "/v1/models/m:predict", "/models/m"] {
+            assert_eq!(asked(path, plain), m(None, Manner::Plain), "{path}");
+        }
+        for path in ["/v2/models/m/versions/3/infer", "/v1/models/m/versions/3:predict", "/models/m/versions/3"] {
+            assert_eq!(asked(path, ""), m(Some("3"), Manner::Plain), "{path}");
+        }
+        for (line, manner) in [
+            ("connection: close", Manner::Particular),
+            ("Content-Encoding: gzip", Manner::Particular),
+            ("Accept-Encoding: Deflate", Manner::Particular),
+            ("Connection: close\r\nExpect: 100-continue", Manner::Unusual),
+            ("Origin: http://a", Manner::Unusual),
+            ("Connection: Upgrade", Manner::Unusual),
+            ("Upgrade: h2c", Manner::Unusual),
+            ("Inference-Header-Content-Length: 1\r\nInference-Header-Content-Length: 1", Manner::Unusual),
+            ("Inference-Header-Content-Length: +1", Manner::Unusual),
         ] {
-            assert_eq!(asked("/v2/models/m/infer", &format!("{line}\r\n")), m(None, false), "{line}");
+            assert_eq!(asked("/v2/models/m/infer", &format!("{line}\r\n")), m(None, manner), "{line}");
         }
         for path in [
             "/v2/models/m/ready",
             "/v2/models/a%20b/infer",
             "/v2/models/m/infer?a",
             "/v2/models/m/x/infer",
+            "/v1/models/m",
+            "/v1/models/m:x:predict",
+            "/v1/models/m/labels/a:predict",
             "/models/m/x",
             "/infer",
         ] {
             assert_eq!(asked(path, ""), None, "{path}");
         }
+    }
+
+    #[test]
+    fn whether_a_connection_ends_and_how_a_request_is_named_is_known_from_its_head() {
+        let asked = |lines: &str| {
+            let head = format!("POST /models/m HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+            match check(head.as_bytes()).unwrap().unwrap().ask {
+                Ask::Infer { id, closes, .. } => (id.map(<[u8]>::to_vec), closes),
+                Ask::Other => panic!("it asks for inference"),
+            }
+        };
+        assert_eq!(asked("Connection: Close\r\n"), (None, true));
+        assert_eq!(asked("Connection: keep-alive\r\nx-request-id: a\r\n"), (Some(b"a".to_vec()), false));
     }
 
     #[test]

@@ -19,8 +19,8 @@ use serde_json::value::RawValue;
 
 use super::app::{App, Asked, OfCaller};
 use super::arrival::{Came, Coming};
-use super::body::{self, LONG_CONVERSION, UNCOUNTED, reading};
-use super::call::{timing, unsaid};
+use super::body::{self, LONG_CONVERSION, reading};
+use super::call::{self, timing, unsaid};
 use super::quick::Through;
 use super::room::{Room, Taken};
 use super::status::{JSON, Refusal};
@@ -28,8 +28,8 @@ use super::trace::Traced;
 use super::v2::{self, coding};
 use crate::error::Error;
 use crate::opaque::{self, AnswerHead, RequestHead};
-use crate::registry::{Answer, Model};
-use crate::telemetry::{RequestId, RequestSpan, Ride};
+use crate::registry::{Model, Priority};
+use crate::telemetry::{RequestId, RequestSpan};
 use crate::tensor::{Data, Tensor, Tensors};
 
 /// Bytes that a row takes beside its own: where it is found, and where it is kept, in lists that grow by doubling.
@@ -123,9 +123,8 @@ async fn answer(
     let (parts, body) = request.into_parts();
     let (asking, took) = read(app, model, &coming, &parts, body).await.inspect_err(|refusal| refusal.count(model))?;
     parts.extensions.get::<Through>().inspect(|through| through.is_whole(took));
-    let is_own = asking.timeout.is_some();
-    let written = infer(app, model, coming.whole(took), span, asking).await;
-    let Written { status, content_type, body, timing, .. } = written.map_err(|refusal| refusal.in_own_time(is_own))?;
+    let written = infer(app, model, coming.whole(took), None, span, asking).await?;
+    let Written { status, content_type, body, timing, .. } = written;
     let mut response = coding::as_wished(&parts.headers, body, &app.room).await?;
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -141,18 +140,14 @@ pub(super) async fn answer_plain(
     within: Duration,
     ask: Ask,
 ) -> Result<Written, Refusal> {
-    let (answered, is_own) = match rows(&ask.begin, &ask.body, &ask.query, &app.room) {
-        Ok(asked) => {
-            let is_own = asked.timeout.is_some();
-            let timeout = Some(asked.timeout.map_or(within, |timeout| timeout.min(within)));
-            (infer(app, model, came, &RequestSpan::default(), Asking { timeout, ..asked }).await, is_own)
-        }
+    let answered = match rows(&ask.begin, &ask.body, &ask.query, &app.room) {
+        Ok(asking) => infer(app, model, came, Some(within), &RequestSpan::default(), asking).await,
         Err(refusal) => {
             model.count_unreadable();
-            (Err(refusal), false)
+            Err(refusal)
         }
     };
-    answered.map_err(|refusal| refusal.of(model).in_own_time(is_own))
+    answered.map_err(|refusal| refusal.of(model))
 }
 
 /// A request as it came whole.
@@ -188,30 +183,27 @@ pub(super) struct Written {
     pub(super) outputs: Duration,
 }
 
-/// Asks the model.
+/// Asks the model. Outputs are wanted `within` so long after its arrival, if that is known.
 async fn infer(
     app: &App,
     model: &Arc<Model>,
     came: Came,
+    within: Option<Duration>,
     span: &RequestSpan,
     asking: Asking,
 ) -> Result<Written, Refusal> {
     let Asking { rows, is_many, timeout, _taken } = asking;
-    span.received(came.whole);
-    span.decoded(rows.len());
     let inputs = Tensor::new(vec![rows.len()], Data::Bytes(rows)).map_err(|e| Error::Invalid(e.to_string()))?;
-    let within = app.within(model.spec().max_latency, timeout);
-    let terms = came.terms().traced(span.span_ref()).within(within);
-    let answer = model.infer(Tensors::one(opaque::REQUEST, inputs), terms).await;
-    let mut answer = answer.map_err(|error| came.blamed_for(error))?;
-    answer.count.received(came.whole);
-    let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;
-    span.executed(Ride { queue, batch, batch_rows, batch_span });
+    let within = app.within(model.spec().max_latency, timeout.into_iter().chain(within).min());
+    let inputs = Tensors::one(opaque::REQUEST, inputs);
+    let answer = call::ask(model, inputs, (within, Priority::default()), came, span).await;
+    let answer = answer.map_err(|error| call::refusal(error, timeout, model.spec().max_latency))?;
+    let took = answer.queue + answer.batch;
     let timing = HeaderValue::try_from(timing(&answer)).expect("digits and ASCII words are a header's value");
     match write(app, model, &answer.outputs, is_many) {
         Ok((status, content_type, body)) => {
             span.encoded(answer.count.outcome().label());
-            Ok(Written { status, content_type, body, timing, outputs: queue + batch })
+            Ok(Written { status, content_type, body, timing, outputs: took })
         }
         Err(refusal) => {
             unsaid(answer, &refusal);
@@ -255,8 +247,7 @@ fn rows(begin: &[u8], body: &[u8], query: &str, room: &Room) -> Result<Asking, R
         return Err(Refusal::bad_request("'instances' is empty"));
     }
     let takes = body.len().saturating_add((begin.len() + EACH).saturating_mul(count));
-    room.could_hold(takes.saturating_add(body.len()))?;
-    let _taken = if takes < UNCOUNTED { None } else { Some(room.reserve(takes)?) };
+    let _taken = room.admit(takes, body.len())?;
     let row = |text: &[u8]| [begin, text].concat();
     let many = many.and_then(|_| serde_json::from_slice::<Many<'_>>(body).ok());
     let is_many = many.is_some();

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::access::{Door, Right, Said};
 use super::app::App;
 use super::arrival::{Arrival, Came};
-use super::head::{self, Ask, Form, Head};
+use super::head::{self, Ask, Form, Head, Manner};
 use super::opaque as answers;
 use super::refusals::Refusals;
 use super::routes::For;
@@ -70,9 +70,10 @@ pub(super) struct Through {
 }
 
 impl Through {
-    /// The version that was judged, and that is to answer: to deal once more could fall on another.
-    pub(super) fn model(&self) -> &Arc<Model> {
-        &self.model
+    /// The version that was judged of this model, in that version if one is named, and that is to answer: to deal once more could fall on another.
+    pub(super) fn model(&self, name: &str, version: Option<&str>) -> Option<Arc<Model>> {
+        let is_it = self.model.name() == name && version.is_none_or(|version| version == self.model.version());
+        is_it.then(|| Arc::clone(&self.model))
     }
 
     /// Its last byte is in: what the client took is not the model's time.
@@ -152,7 +153,8 @@ impl std::fmt::Debug for Quick {
 impl Quick {
     /// Whether a request that asks for this can be one to answer here.
     pub(super) fn may_answer(&self, ask: &Ask<'_>) -> bool {
-        matches!(ask, Ask::Infer { is_plain: true, .. }) && self.serves != For::Operators && !self.is_traced
+        let Ask::Infer { manner: Manner::Plain, form, .. } = ask else { return false };
+        *form != Form::Values && self.serves != For::Operators && !self.is_traced
     }
 
     /// Within what the model answers that is asked, if one is.
@@ -169,12 +171,12 @@ impl Quick {
         body: Option<&[u8]>,
         arrived: Instant,
     ) -> Taken {
-        let Ask::Infer { model, version, form, who, is_plain } = head.ask else { return Taken::Passed };
+        let Ask::Infer { model, version, form, who, id, manner, closes } = head.ask else { return Taken::Passed };
         if self.serves == For::Operators {
             return Taken::Passed;
         }
         // The long way looks at all of the head, and tells who may not come in.
-        if !is_plain {
+        if manner == Manner::Unusual {
             return Taken::Passed;
         }
         let [host, authorization] = who;
@@ -184,35 +186,39 @@ impl Quick {
         if opaque::is_opaque(model.signature()) != matches!(form, Form::Any { .. }) {
             return Taken::Passed;
         }
-        let now = Instant::now();
+        let (now, id) = (Instant::now(), RequestId::given(id));
+        let refused = |refusal: Refusal| {
+            let refusal = if closes { refusal.and_close() } else { refusal };
+            Taken::Refused(self.refused(refusal.of(&model), &id))
+        };
+        // What a caller may not send takes no part of what others may.
+        let caller = match self.door.pace(caller) {
+            Ok(caller) => caller,
+            Err(refusal) => return refused(refusal),
+        };
         let verdict = self.fronts().judge(self.instant(now), self.instant(arrived), &model, caller);
         if let Verdict::Refuse(why) = verdict {
             model.count_unread();
-            return Taken::Refused(self.refused(refusal(why).of(&model), &RequestId::made()));
+            return refused(refusal(why));
         }
-        match body {
-            Some(body) if !self.is_traced => {
-                if let Err(refusal) = self.door.pace(caller) {
-                    return Taken::Refused(self.refused(refusal.of(&model), &RequestId::made()));
-                }
-                let id = RequestId::made();
-                let body = body.to_vec();
-                let wanted = match form {
-                    Form::Tensors { json } => Wanted::Tensors { body, json },
-                    Form::Any { query } => {
-                        let begin = head::with_headers(bytes, |headers| {
-                            let pairs = headers.iter().map(|header| (header.name, header.value));
-                            answers::begin(pairs, query, id.as_str())
-                        });
-                        Wanted::Any(answers::Ask { begin, query: query.to_owned(), body })
-                    }
-                };
-                let came = Came { arrival: Arrival(arrived), whole: arrived, caller };
-                let cap = model.spec().max_latency;
-                Taken::Riding(Box::pin(Arc::clone(self).ride(model, wanted, id, came, now)), cap)
+        let wanted = match (body, form) {
+            _ if self.is_traced || manner != Manner::Plain => None,
+            (None, _) | (_, Form::Values) => None,
+            (Some(body), Form::Tensors { json }) => Some(Wanted::Tensors { body: body.to_vec(), json }),
+            (Some(body), Form::Any { query }) => {
+                let begin = head::with_headers(bytes, |headers| {
+                    let pairs = headers.iter().map(|header| (header.name, header.value));
+                    answers::begin(pairs, query, id.as_str())
+                });
+                Some(Wanted::Any(answers::Ask { begin, query: query.to_owned(), body: body.to_vec() }))
             }
-            _ => Taken::Through(Through { quick: Arc::clone(self), model, since: Arc::new(Mutex::new(now)) }),
-        }
+        };
+        let Some(wanted) = wanted else {
+            return Taken::Through(Through { quick: Arc::clone(self), model, since: Arc::new(Mutex::new(now)) });
+        };
+        let came = Came { arrival: Arrival(arrived), whole: arrived, caller };
+        let cap = model.spec().max_latency;
+        Taken::Riding(Box::pin(Arc::clone(self).ride(model, wanted, id, came, now)), cap)
     }
 
     async fn ride(

@@ -19,6 +19,9 @@ use crate::registry::Caller;
 /// Bytes that are counted together: counting each would be of no use.
 const UNIT: usize = 1024;
 
+/// Tensors and texts below this many bytes take no part of the room for bodies: the number of connections bounds those.
+pub(super) const UNCOUNTED: usize = 64 * 1024;
+
 /// Answers below this many bytes take no part of the room. A connection over HTTP/2 may have hundreds that its client does not take.
 const UNCOUNTED_ANSWER: usize = 16 * 1024;
 
@@ -68,12 +71,23 @@ impl Room {
     }
 
     /// Refuses what would never have room, however long it waits.
-    pub(super) fn could_hold(&self, bytes: usize) -> Result<(), Refusal> {
+    fn could_hold(&self, bytes: usize) -> Result<(), Refusal> {
         if bytes <= self.bytes {
             return Ok(());
         }
         let message = format!("the request takes {bytes} bytes, more than the {} kept for all requests", self.bytes);
         Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message))
+    }
+
+    /// Takes room for what a body of `read` bytes is made into, which takes so many.
+    pub(super) fn admit(&self, takes: usize, read: usize) -> Result<Option<Taken>, Refusal> {
+        self.could_hold(takes.saturating_add(read))?;
+        self.reserve_much(takes)
+    }
+
+    /// Takes room for `bytes` bytes where those are many.
+    pub(super) fn reserve_much(&self, bytes: usize) -> Result<Option<Taken>, Refusal> {
+        if bytes < UNCOUNTED { Ok(None) } else { self.reserve(bytes).map(Some) }
     }
 
     /// Takes room for `bytes` bytes, until what comes back is dropped.
@@ -153,6 +167,18 @@ impl Taken {
         let units = self.units.min((bytes / UNIT) as u64);
         self.units -= units;
         Taken { room: self.room.clone(), units }
+    }
+
+    /// The same part, of another request of its caller.
+    pub(super) fn of(mut self, room: &Room) -> Taken {
+        let ledger = self.room.ledger();
+        if let (Some(one), Some(other)) = (&self.room.request, &room.request) {
+            one.units.fetch_sub(self.units, Ordering::Relaxed);
+            other.units.fetch_add(self.units, Ordering::Relaxed);
+        }
+        drop(ledger);
+        self.room = room.clone();
+        self
     }
 
     /// Gives back what is not needed for `bytes` bytes.
@@ -288,6 +314,18 @@ mod tests {
         let taken = flooded(&room, &[Caller::default()], MB);
         assert_eq!(taken.len(), 8);
         assert_eq!(room.reserve(1).unwrap_err().status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[test]
+    fn what_comes_behind_a_request_on_its_stream_is_of_the_next_and_that_may_have_all() {
+        let first = Room::new(64 * UNIT).of(caller(1, 1));
+        let second = first.of_the_next();
+        let ahead = first.reserve(32 * UNIT).unwrap().of(&second);
+        assert!(first.of_the_next().reserve(32 * UNIT).is_err(), "another beside it has its part alone");
+        let rest = second.reserve(32 * UNIT).unwrap();
+        drop((ahead, rest));
+        assert_eq!(second.request.as_ref().unwrap().units.load(Ordering::Relaxed), 0);
+        drop(first.reserve(64 * UNIT).unwrap());
     }
 
     #[test]

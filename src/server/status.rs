@@ -139,15 +139,15 @@ impl Refusal {
         self.retry_after
     }
 
-    /// The same refusal, where it is the caller's own deadline that cannot be kept, and not that of the model.
-    pub(super) fn of_own_deadline(mut self) -> Refusal {
-        self.status = StatusCode::GATEWAY_TIMEOUT;
-        self
+    /// The same refusal, where the model's cap could be kept, and not the shorter time that its caller gave.
+    pub(super) fn of_own_time(self) -> Refusal {
+        Refusal { is_own: true, ..self }
     }
 
-    /// The same refusal; `is_own` where the caller set a time of his own.
-    pub(super) fn in_own_time(self, is_own: bool) -> Refusal {
-        Refusal { is_own, ..self }
+    /// The same with a status of its own, where it is of the caller's own time.
+    pub(super) fn or_timeout(self) -> Refusal {
+        let status = if self.is_own { StatusCode::GATEWAY_TIMEOUT } else { self.status };
+        Refusal { status, ..self }
     }
 
     /// Whether less to do would have spared it. A worker that is being replaced refuses few and many alike: to let fewer through would only

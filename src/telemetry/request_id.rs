@@ -24,10 +24,13 @@ impl RequestId {
 
     /// The caller's id where it is sane, and else a new one.
     pub fn of(headers: &HeaderMap) -> RequestId {
-        match headers.get(RequestId::HEADER) {
-            Some(given) if is_sane(given.as_bytes()) => RequestId(given.clone()),
-            _ => RequestId::made(),
-        }
+        RequestId::given(headers.get(RequestId::HEADER).map(HeaderValue::as_bytes))
+    }
+
+    /// The caller's id where it said one that is sane, and else a new one.
+    pub fn given(id: Option<&[u8]>) -> RequestId {
+        let sane = id.filter(|id| is_sane(id)).and_then(|id| HeaderValue::from_bytes(id).ok());
+        sane.map_or_else(RequestId::made, RequestId)
     }
 
     /// An id that no other request of this process has, of 16 hexadecimal digits.

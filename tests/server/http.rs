@@ -858,7 +858,7 @@ async fn binary_tensors_come_and_go_behind_the_json() {
         "inputs":[{"name":"x","shape":[2,1],"datatype":"FP32","parameters":{"binary_data_size":8}}]}"#;
     let body = [json.as_bytes(), &1.5f32.to_le_bytes(), &f32::INFINITY.to_le_bytes()].concat();
     // By the short way, and, since it names its request, by hyper's.
-    for more in ["", "X-Request-Id: a\r\n", "Transfer-Encoding: chunked\r\n"] {
+    for more in ["", "Accept-Encoding: gzip\r\n", "Transfer-Encoding: chunked\r\n"] {
         let head = format!("Inference-Header-Content-Length: {}\r\n{more}", json.len());
         let (head, answer) = server.post_bytes("/v2/models/m/infer", &head, &body).await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -1454,7 +1454,7 @@ async fn in_flight_before_others(server: &Running) -> Raw {
 /// Two that wait for it, of which the second is answered by hyper. With each `then` is done at once.
 async fn two_that_wait(server: &Running, then: impl AsyncFn(&mut Raw)) -> [Raw; 2] {
     let mut waiting = [server.connect().await, server.connect().await];
-    for (connection, lines) in waiting.iter_mut().zip(["", "X-Request-Id: a\r\n"]) {
+    for (connection, lines) in waiting.iter_mut().zip(["", "Accept-Encoding: gzip\r\n"]) {
         connection.send(post_sized(lines, &request(json!([3])).to_string())).await;
         then(connection).await;
     }
@@ -1479,15 +1479,15 @@ async fn a_client_that_closes_its_side_with_its_request_is_answered() {
         (post_sized("", &body), 1),
         (post_sized("Connection: close\r\n", &body), 1),
         // By hyper.
-        (post_sized("X-Request-Id: a\r\n", &body), 1),
+        (post_sized("Accept-Encoding: gzip\r\n", &body), 1),
         (post_sized("", &long), 1),
         ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 1),
         // Chunks that only hyper finds the end of.
         (post("Transfer-Encoding: chunked\r\n", &format!("{:x};a=b\r\n{body}\r\n0\r\n\r\n", body.len())), 1),
         // One behind the other, by each way and by both.
         (post_sized("", &body), 3),
-        (post_sized("X-Request-Id: a\r\n", &body), 3),
-        (post_sized("", &body) + &post_sized("X-Request-Id: a\r\n", &body), 2),
+        (post_sized("Accept-Encoding: gzip\r\n", &body), 3),
+        (post_sized("", &body) + &post_sized("Accept-Encoding: gzip\r\n", &body), 2),
     ] {
         let mut connection = server.connect().await;
         connection.send(asked.repeat(times)).await;
@@ -1627,6 +1627,28 @@ async fn what_waited_in_its_socket_beyond_the_cap_is_refused_unparsed_and_its_co
 }
 
 #[tokio::test]
+async fn what_waited_too_long_is_refused_whatever_else_its_head_asks_for() {
+    let mut model = stand_in("m", "1", Duration::ZERO);
+    model.max_latency = Duration::from_millis(50);
+    let server = start(Options::default(), vec![model]).await;
+    for (path, lines) in [
+        ("v2/models/m/infer", "X-Request-Id: a-b\r\n"),
+        ("v2/models/m/infer", "Accept-Encoding: gzip\r\n"),
+        ("v2/models/m/infer", "Content-Encoding: gzip\r\n"),
+        ("v2/models/m/infer", "Connection: close\r\n"),
+        ("v1/models/m:predict", ""),
+    ] {
+        let mut client = stamped(&server).await;
+        client.send(format!("POST /{path} HTTP/1.1\r\nHost: localhost\r\n{lines}Content-Length: 2\r\n\r\n{{}}")).await;
+        stall(Duration::from_millis(60));
+        let refused = client.until("\"}").await;
+        assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("it waited too long"), "{lines}{refused}");
+        assert_eq!(refused.contains("\r\nconnection: close\r\n"), lines.starts_with("Connection"), "{refused}");
+        assert_eq!(refused.contains("\r\nx-request-id: a-b\r\n"), lines.starts_with("X-"), "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn a_wait_in_the_socket_counts_towards_the_latency() {
     let mut model = stand_in("m", "1", Duration::ZERO);
     model.max_latency = Duration::from_secs(5);
@@ -1643,8 +1665,13 @@ async fn requests_sent_ahead_are_answered_in_their_order_whichever_way_they_go()
     let server = simple().await;
     let infer = |x: i32, lines: &str| post_sized(lines, &request(json!([x])).to_string());
     let live = "GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n";
-    let all =
-        [&infer(1, ""), live, &infer(2, "X-Request-Id: a\r\n"), &infer(3, ""), &infer(4, "Connection: close\r\n")];
+    let all = [
+        &infer(1, ""),
+        live,
+        &infer(2, "Accept-Encoding: gzip\r\n"),
+        &infer(3, ""),
+        &infer(4, "Connection: close\r\n"),
+    ];
     for piece in [1, 7, 100, 10_000] {
         let mut client = server.connect().await;
         for bytes in all.concat().as_bytes().chunks(piece) {

@@ -26,6 +26,7 @@ use http::{Method, StatusCode, Uri};
 use metrics::Gauge;
 
 use super::listener::Address;
+use super::quick::Through;
 use super::status::Refusal;
 use crate::files::{self, Looks};
 use crate::quote::{Quoted, shown};
@@ -296,8 +297,11 @@ pub(super) async fn admit(State((door, right)): State<(Door, Right)>, mut reques
     }
 }
 
-/// Counts a request for inference that was admitted, or refuses it before its body is read.
+/// Counts a request for inference that was admitted, or refuses it before its body is read. One that was judged from its head was counted then.
 pub(super) async fn count(State(door): State<Door>, request: Request, next: Next) -> Response {
+    if request.extensions().get::<Through>().is_some() {
+        return next.run(request).await;
+    }
     let caller = request.extensions().get().copied().unwrap_or_default();
     match door.pace(caller) {
         Ok(_) => next.run(request).await,

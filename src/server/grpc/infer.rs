@@ -18,13 +18,11 @@ use super::proto::inference::model_infer_response::InferOutputTensor;
 use super::proto::inference::{InferParameter, ModelInferResponse};
 use super::request::{self, InferRequest};
 use super::wire::{field_len, write_key};
-use crate::batcher;
-use crate::error::Error;
 use crate::raw;
 use crate::registry::{Caller, Model, Registry};
 use crate::server::arrival::{Arrival, Came};
-use crate::server::body::{self, UNCOUNTED, Whole, reading};
-use crate::server::call::{Called, takes_tensors};
+use crate::server::body::{self, Whole, reading};
+use crate::server::call::{Called, refusal, takes_tensors};
 use crate::server::room::{Room, Taken};
 use crate::server::status::Refusal;
 use crate::server::untaken::Place;
@@ -110,7 +108,10 @@ impl Desk {
         let own = call.timeout;
         call.timeout = self.app.within(model.spec().max_latency, own);
         let came = Came { arrival: Arrival(arrival), whole: arrival + whole.took, caller };
-        let called = call.make(model, came, span).await.map_err(|error| refusal(error, own, model))?;
+        let called = call
+            .make(model, came, span)
+            .await
+            .map_err(|error| refusal(error, own, model.spec().max_latency).or_timeout())?;
         let timing = called.timing();
         let how = How { forms: &forms, as_contents, wants_final, frame };
         match self.write(model, &id, &called, how, room).await {
@@ -173,8 +174,7 @@ fn read(registry: &Registry, span: &RequestSpan, message: &[u8], room: &Room) ->
     let read = || {
         takes_tensors(&model)?;
         let admitted = unread.admit(model.signature())?;
-        room.could_hold(admitted.takes.saturating_add(message.len()))?;
-        let taken = if admitted.takes < UNCOUNTED { None } else { Some(room.reserve(admitted.takes)?) };
+        let taken = room.admit(admitted.takes, message.len())?;
         Ok((admitted.read()?, taken))
     };
     let (request, _taken) = read().map_err(|refusal: Refusal| {
@@ -268,19 +268,6 @@ impl Each {
             packed(message, coding, &room).await
         }));
     }
-}
-
-/// Why a model did not answer. Where its own cap could be kept and the caller's shorter deadline cannot, that is said.
-fn refusal(error: Error, own: Option<Duration>, model: &Model) -> Refusal {
-    let cap_ms = model.spec().max_latency.as_secs_f64() * 1e3;
-    let is_own = match &error {
-        Error::Refused(batcher::Error::Late { predicted_ms, .. }) => {
-            own.is_some_and(|own| own < model.spec().max_latency) && *predicted_ms <= cap_ms
-        }
-        _ => false,
-    };
-    let refusal = Refusal::from(error);
-    if is_own { refusal.of_own_deadline() } else { refusal }
 }
 
 /// All of an answer but what is raw.

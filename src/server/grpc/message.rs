@@ -149,6 +149,8 @@ impl Messages {
                 let coding = self.accepted.filter(|_| is_packed);
                 let next = self.room.of_the_next();
                 let room = std::mem::replace(&mut self.room, next);
+                // What has come behind it is of the next.
+                self.taken = self.taken.take().map(|taken| taken.of(&self.room));
                 return Ok(Some(Message { whole, arrived, coding, room, packed }));
             }
             if self.is_ended {

@@ -20,8 +20,9 @@ use http::{Request, StatusCode};
 
 use super::app::{App, OfCaller};
 use super::arrival::Coming;
-use super::body::{self, LONG_CONVERSION, UNCOUNTED, long, reading};
-use super::call::{Call, takes_tensors};
+use super::body::{self, LONG_CONVERSION, long, reading};
+use super::call::{self, Call, takes_tensors};
+use super::quick::Through;
 use super::room::{Room, Taken};
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
@@ -97,10 +98,12 @@ impl Target {
         self.found(version.as_deref(), app.registry.model(&self.model, version.as_deref()))
     }
 
-    /// The model that answers the request, in one version of those that the path leaves open.
-    fn answering(&self, app: &App) -> Result<Arc<Model>, Refusal> {
+    /// The model that answers the request, in one version of those that the path leaves open: the one that was judged, if one was.
+    fn answering(&self, app: &App, through: Option<&Through>) -> Result<Arc<Model>, Refusal> {
         let version = self.version(app)?;
-        self.found(version.as_deref(), app.registry.answering(&self.model, version.as_deref()))
+        let judged = through.and_then(|through| through.model(&self.model, version.as_deref()));
+        let model = judged.map_or_else(|| app.registry.answering(&self.model, version.as_deref()), Ok);
+        self.found(version.as_deref(), model)
     }
 
     fn found(&self, version: Option<&str>, model: Result<Arc<Model>, Error>) -> Result<Arc<Model>, Refusal> {
@@ -143,7 +146,7 @@ pub(super) async fn predict(
         Some("explain") => return Err(Refusal::bad_request("models here have no explainer; ask with :predict")),
         _ => return Err(Refusal::bad_request("a model is asked with :predict behind its name or version")),
     }
-    let model = target.answering(&app)?;
+    let model = target.answering(&app, request.extensions().get())?;
     answer(&app, &model, coming, &traced, request).await.map_err(|refusal| refusal.of(&model))
 }
 
@@ -158,8 +161,13 @@ async fn answer(
     let (parts, body) = request.into_parts();
     let read = read(app, model, &coming, &parts.headers, body).await.inspect_err(|refusal| refusal.count(model))?;
     let (Read { mut call, form, _taken }, took) = read;
-    call.timeout = app.within(model.spec().max_latency, call.timeout);
-    let called = call.make(model, coming.whole(took), span).await?;
+    parts.extensions.get::<Through>().inspect(|through| through.is_whole(took));
+    let own = call.timeout;
+    call.timeout = app.within(model.spec().max_latency, own);
+    let called = call
+        .make(model, coming.whole(took), span)
+        .await
+        .map_err(|error| call::refusal(error, own, model.spec().max_latency))?;
     let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
     let written = match encode(app, model, form, called.outputs()).await {
         Ok(written) => written,
@@ -200,7 +208,7 @@ async fn read(
 fn decode(body: &[u8], model: &Model, room: &Room) -> Result<Read, Refusal> {
     takes_tensors(model)?;
     // What is written row by row is put together by inputs, in as many bytes again.
-    let _texts = if body.len() < UNCOUNTED { None } else { Some(room.reserve(body.len())?) };
+    let _texts = room.reserve_much(body.len())?;
     let signature = model.signature();
     let named;
     let unread = match request::parse(body, signature) {
@@ -212,8 +220,7 @@ fn decode(body: &[u8], model: &Model, room: &Room) -> Result<Read, Refusal> {
         Err(error) => return Err(error.into()),
     };
     let takes = unread.admit(signature)?;
-    room.could_hold(takes.saturating_add(body.len()))?;
-    let _taken = if takes < UNCOUNTED { None } else { Some(room.reserve(takes)?) };
+    let _taken = room.admit(takes, body.len())?;
     let (call, form) = unread.read()?;
     Ok(Read { call, form, _taken })
 }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::error::Error;
 use crate::server::Options;
-use crate::server::body::{self, Growing, UNCOUNTED, Wanted, Whole, counted, long, long_while_wanted};
+use crate::server::body::{self, Growing, Wanted, Whole, counted, long, long_while_wanted};
 use crate::server::closing::Going;
 use crate::server::room::Room;
 use crate::server::status::Refusal;
@@ -141,8 +141,7 @@ impl Coding {
         if body.len() < LEAST {
             return Ok((body, false));
         }
-        let taken = if most < UNCOUNTED { Ok(None) } else { room.reserve(most).map(Some) };
-        let Ok(taken) = taken else { return Ok((body, false)) };
+        let Ok(taken) = room.reserve_much(most) else { return Ok((body, false)) };
         long(move || {
             // What is not written to of it takes no memory.
             let mut to = Vec::with_capacity(most);

@@ -26,8 +26,8 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use super::Options;
 use super::app::{App, Asked, OfCaller};
 use super::arrival::{Came, Coming};
-use super::body::{self, LONG_CONVERSION, UNCOUNTED, long, reading};
-use super::call::{Called, takes_tensors};
+use super::body::{self, LONG_CONVERSION, long, reading};
+use super::call::{self, Called, takes_tensors};
 use super::quick::Through;
 use super::room::{Room, Taken};
 use super::status::{JSON, Refusal};
@@ -74,10 +74,7 @@ async fn answer(
     let read = read(&app, model, &coming, &parts.headers, body).await.inspect_err(|refusal| refusal.count(model))?;
     let (read, took) = read;
     parts.extensions.get::<Through>().inspect(|through| through.is_whole(took));
-    let is_own = read.request.call.timeout.is_some();
-    let written = ask(&app, model, coming.whole(took), span, read).await;
-    let written = written.map_err(|refusal| refusal.in_own_time(is_own))?;
-    let Written { body, json, timing, .. } = written;
+    let Written { body, json, timing, .. } = ask(&app, model, coming.whole(took), None, span, read).await?;
     let mut response = coding::as_wished(&parts.headers, body, &app.room).await?;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, if json.is_some() { HeaderValue::from_static(BINARY) } else { JSON });
@@ -110,26 +107,30 @@ pub(super) async fn answer_plain(
     body: &[u8],
     json: Option<usize>,
 ) -> Result<Written, Refusal> {
-    let (answered, is_own) = match decode(body, json, model, &app.room) {
-        Ok(mut read) => {
-            let timeout = &mut read.request.call.timeout;
-            let is_own = timeout.is_some();
-            *timeout = Some(timeout.map_or(within, |timeout| timeout.min(within)));
-            (ask(app, model, came, &RequestSpan::default(), read).await, is_own)
-        }
+    let answered = match decode(body, json, model, &app.room) {
+        Ok(read) => ask(app, model, came, Some(within), &RequestSpan::default(), read).await,
         Err(refusal) => {
             model.count_unreadable();
-            (Err(refusal), false)
+            Err(refusal)
         }
     };
-    answered.map_err(|refusal| refusal.of(model).in_own_time(is_own))
+    answered.map_err(|refusal| refusal.of(model))
 }
 
-/// Asks the model.
-async fn ask(app: &App, model: &Arc<Model>, came: Came, span: &RequestSpan, read: Read) -> Result<Written, Refusal> {
+/// Asks the model. Outputs are wanted `within` so long after its arrival, if that is known.
+async fn ask(
+    app: &App,
+    model: &Arc<Model>,
+    came: Came,
+    within: Option<Duration>,
+    span: &RequestSpan,
+    read: Read,
+) -> Result<Written, Refusal> {
     let Read { request: InferRequest { id, mut call, forms }, _taken } = read;
-    call.timeout = app.within(model.spec().max_latency, call.timeout);
-    let called = call.make(model, came, span).await?;
+    let own = call.timeout;
+    call.timeout = app.within(model.spec().max_latency, own.into_iter().chain(within).min());
+    let called =
+        call.make(model, came, span).await.map_err(|error| call::refusal(error, own, model.spec().max_latency))?;
     let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
     let outputs = called.took();
     match encode(app, model, id, forms, &called).await {
@@ -199,8 +200,7 @@ fn decode(body: &[u8], json: Option<usize>, model: &Model, room: &Room) -> Resul
         },
     };
     let takes = unread.admit(signature)?;
-    room.could_hold(takes.saturating_add(body.len()))?;
-    let _taken = if takes < UNCOUNTED { None } else { Some(room.reserve(takes)?) };
+    let _taken = room.admit(takes, body.len())?;
     Ok(Read { request: unread.read()?, _taken })
 }
 
@@ -212,8 +212,7 @@ fn decode_apart(body: &[u8], json: Option<usize>, signature: &Signature, room: &
     let apart = numbers::set_apart(body)?;
     let unread = request::parse_apart(&apart)?;
     let takes = unread.admit(signature).ok()?;
-    room.could_hold(takes.saturating_add(body.len())).ok()?;
-    let _taken = if takes < UNCOUNTED { None } else { Some(room.reserve(takes).ok()?) };
+    let _taken = room.admit(takes, body.len()).ok()?;
     Some(Read { request: unread.read().ok()?, _taken })
 }
 
@@ -284,7 +283,7 @@ pub(super) async fn likeliest<'a>(
     }
     // What is written is held against its own bound when it is known; this is memory that it takes to get there.
     drop(room.reserve_answer(least, options)?);
-    let taken = if bytes < UNCOUNTED { None } else { Some(room.reserve(bytes)?) };
+    let taken = room.reserve_much(bytes)?;
     let (chosen, taken) = if elements < MANY {
         (choose(model, outputs, &wanted), taken)
     } else {

@@ -9,8 +9,8 @@ use memchr::memchr2_iter;
 use memchr::memmem::Finder;
 
 use super::data::Nesting;
-use crate::server::body::UNCOUNTED;
 use crate::server::call::MOST;
+use crate::server::room::UNCOUNTED;
 
 /// Bytes of JSON from which on a search for lists is worth it.
 const LEAST: usize = 4 * 1024;

@@ -25,8 +25,8 @@ use crate::quote::{Dims, Quoted, of_parser};
 use crate::raw;
 use crate::registry::Priority;
 use crate::runner::{Announced, Signature};
-use crate::server::body::UNCOUNTED;
 use crate::server::call::{Call, MOST};
+use crate::server::room::UNCOUNTED;
 use crate::server::room::{Room, Taken};
 use crate::server::status::Refusal;
 use crate::tensor::{Data, DataType, Tensor, Tensors, elements as elements_of};
@@ -291,7 +291,7 @@ impl Named {
             return Ok(None);
         }
         let all = length + rest.len();
-        let _taken = if all < UNCOUNTED { None } else { Some(room.reserve(all)?) };
+        let _taken = room.reserve_much(all)?;
         let mut body = Vec::with_capacity(all);
         quote_names(text, |piece| body.extend_from_slice(piece));
         body.extend_from_slice(rest);
