@@ -151,7 +151,7 @@ pub(super) fn bound(
         };
         let runner = need.floods && is_held_up && within.is_none() && has_share() && {
             let idle = (needed - (busy - need.busy) / HEADROOM).max(0.0) / runners as f64;
-            idle * fastest(lane) < gained() * WITHIN_SHARE
+            idle * full_speed(lane) < gained() * WITHIN_SHARE
         };
         set(lane, Leaves { bound, room, runner });
     }
@@ -183,8 +183,8 @@ fn lost(lane: &Lane, rate: f64, (base, growing): (f64, f64), rows: usize) -> f64
     (rate - rows as f64 * (1.0 - growing) / (own + base)).max(0.0)
 }
 
-/// Rows a second that a runner makes in full batches.
-fn fastest(lane: &Lane) -> f64 {
+/// Rows a second that a runner makes in full batches; without end where their time is not known.
+fn full_speed(lane: &Lane) -> f64 {
     lane.most_rows() as f64 / lane.full_batch().as_secs_f64()
 }
 

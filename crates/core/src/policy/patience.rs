@@ -339,7 +339,7 @@ impl Past<'_> {
 
 impl Replica {
     /// Releases and refuses as [`Cork`](super::Cork) would, up to the first decision that the known arrivals leave open. Its
-    /// rules are Cork's own functions, on seconds. It serves in the order of arrival, whatever priorities and deadlines say, and
+    /// rules are Cork's own functions, or the same on seconds, as a test sees to. It serves in the order of arrival, whatever priorities and deadlines say, and
     /// refuses at the front only: what is asked of it is how arrivals cluster, and that is a matter of when they come.
     fn advance(&mut self, past: &Past<'_>, patience: f64, spread: Spread) {
         while let Some(batch) = self.next_batch(past, patience, spread) {
