@@ -320,9 +320,9 @@ mod tests {
     fn what_comes_behind_a_request_on_its_stream_is_of_the_next_and_that_may_have_all() {
         let first = Room::new(64 * UNIT).of(caller(1, 1));
         let second = first.of_the_next();
-        let ahead = first.reserve(32 * UNIT).unwrap().of(&second);
-        assert!(first.of_the_next().reserve(32 * UNIT).is_err(), "another beside it has its part alone");
-        let rest = second.reserve(32 * UNIT).unwrap();
+        let ahead = first.reserve(48 * UNIT).unwrap().of(&second);
+        assert!(first.of_the_next().reserve(16 * UNIT).is_err(), "another beside it has its part alone");
+        let rest = second.reserve(16 * UNIT).unwrap();
         drop((ahead, rest));
         assert_eq!(second.request.as_ref().unwrap().units.load(Ordering::Relaxed), 0);
         drop(first.reserve(64 * UNIT).unwrap());

@@ -181,7 +181,7 @@ async fn a_changed_file_of_tokens_is_read_while_the_server_runs() {
 #[tokio::test]
 async fn a_token_s_rate_holds_for_inference_by_either_way_and_for_nobody_else() {
     let folder = Folder::new();
-    let lines = format!("ci {MODELS} rate=0.01\nci {CHANGES} inference rate=0.01\nops {VIEWS} inference\n");
+    let lines = format!("ci {MODELS} rate=0.01\ncd {CHANGES} inference rate=0.01\nops {VIEWS} inference\n");
     let server = start(tokens(&folder, &lines)).await;
     let ask = async |token: &str, line: &str, more: &str| {
         let lines = format!("Host: a\r\nAuthorization: Bearer {token}\r\n{more}");
@@ -189,11 +189,11 @@ async fn a_token_s_rate_holds_for_inference_by_either_way_and_for_nobody_else() 
     };
     let infer = "POST /v2/models/m/infer";
     // The second is judged from its head, and answered by hyper.
-    for (token, more) in [(MODELS, ""), (CHANGES, "Accept-Encoding: gzip\r\n")] {
+    for (token, holder, more) in [(MODELS, "ci", ""), (CHANGES, "cd", "Accept-Encoding: gzip\r\n")] {
         assert_eq!(ask(token, infer, more).await.0, 200);
         let (status, answer) = ask(token, infer, more).await;
         assert_eq!(status, 429, "{answer}");
-        assert!(answer.contains("the token of 'ci' may send 0.01 requests a second"), "{answer}");
+        assert!(answer.contains(&format!("the token of '{holder}' may send 0.01 requests a second")), "{answer}");
         assert!(answer.contains("retry-after: 100\r\n") || answer.contains("retry-after: 99\r\n"), "{answer}");
         assert_eq!(ask(VIEWS, infer, more).await.0, 200);
     }

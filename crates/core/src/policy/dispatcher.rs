@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use self::alarm::{Alarm, sooner};
-use super::neighbours;
 use super::rehearsal::{Rehearsals, Wanted};
 use super::{Arbiter, Decision, Entry, Lane, LaneId, Queue, ReleaseReason, Running, ShedReason, Standing, View};
 use crate::estimator::{Answers, Fit, Instant};
@@ -521,11 +520,6 @@ impl Dispatcher {
             late_by: self.alarm.late_by(),
             standing: Standing::ALONE,
         }
-    }
-
-    /// Bounds the lanes' next batches anew, where batches come and go.
-    fn bound_batches(&mut self, now: Instant) {
-        neighbours::bound(&mut self.lanes, &self.arbiter, &self.running, self.runners, self.stirred.max(now));
     }
 
     /// Brings the lanes' accounts up to `now`.

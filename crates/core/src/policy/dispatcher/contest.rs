@@ -4,12 +4,18 @@ use std::time::Duration;
 
 use super::{Dispatcher, Running};
 use crate::estimator::Instant;
+use crate::policy::neighbours;
 use crate::policy::{Claim, Decision, Lane, LaneId, Spread, Standing, View};
 
 /// So many mean gaps between its requests without one, and a lane waits for no more: callers may be waiting for this very batch.
 const LONG_SILENCE: f64 = 6.0;
 
 impl Dispatcher {
+    /// Bounds the lanes' next batches anew, where batches come and go.
+    pub(super) fn bound_batches(&mut self, now: Instant) {
+        neighbours::bound(&mut self.lanes, &self.arbiter, &self.running, self.runners, self.stirred.max(now));
+    }
+
     /// What the lane puts forward for its next batch.
     pub(super) fn claim(&self, id: LaneId) -> Claim {
         let lane = self.lane(id);
