@@ -184,8 +184,9 @@ impl Course {
         kind: fn(String) -> Unserved,
     ) -> Result<(), BatchError> {
         self.tally.has_refused = true;
-        let Running { places, rows, spare, .. } = running;
-        let refused = refused(&rows, named).ok_or_else(|| BatchError::new("it refused rows that there are not"))?;
+        let Running { places, rows, size, spare } = running;
+        let refused =
+            refused(&rows, size, named).ok_or_else(|| BatchError::new("it refused rows that there are not"))?;
         let mut spare = spare.map(Vec::into_iter);
         let mut others = Group::default();
         for (place, why) in places.into_iter().zip(refused) {
@@ -238,18 +239,19 @@ impl Group {
     }
 }
 
-/// For requests of so many rows each, what is wrong with a row of theirs that is named, if one is. `None` where no row is named
-/// or one that there is not.
-fn refused(rows: &[usize], named: Vec<(usize, String)>) -> Option<Vec<Option<String>>> {
+/// For requests of so many rows each, what is wrong with a row of theirs that is named, if one is. A batch of `size` rows has others behind them,
+/// which are copies. `None` where no row of theirs is named, or one that there is not.
+fn refused(rows: &[usize], size: usize, named: Vec<(usize, String)>) -> Option<Vec<Option<String>>> {
     let owners: Vec<usize> = rows.iter().enumerate().flat_map(|(i, &rows)| std::iter::repeat_n(i, rows)).collect();
     let mut refused = vec![None; rows.len()];
-    if named.is_empty() {
-        return None;
-    }
     for (row, why) in named {
-        refused[*owners.get(row)?].get_or_insert(why);
+        match owners.get(row) {
+            Some(&own) => drop(refused[own].get_or_insert(why)),
+            None if row < size => {}
+            None => return None,
+        }
     }
-    Some(refused)
+    refused.iter().any(Option::is_some).then_some(refused)
 }
 
 /// Requests in groups that join; the group of the first request is last.

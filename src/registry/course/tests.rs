@@ -229,11 +229,15 @@ fn look_up(indices: &[i64]) -> LookedUp {
 }
 
 /// What each index gets, whether some was refused, and the rows of each run.
-fn look_up_in(mut runner: Table, indices: &[i64], most: Duration) -> LookedUp {
+fn look_up_in(runner: Table, indices: &[i64], most: Duration) -> LookedUp {
+    look_up_at(BatchSizes::ANY, runner, indices, most)
+}
+
+/// The same in batches of these sizes.
+fn look_up_at(sizes: &BatchSizes, mut runner: Table, indices: &[i64], most: Duration) -> LookedUp {
     let request = |&i: &i64| Tensors::one("i", Tensor::new(vec![1, 1], vec![i]).expect("shape"));
     let requests = indices.iter().map(request).collect();
-    let (outcomes, course) =
-        outcomes(&mut runner, BatchSizes::ANY, Lengths::Group, most, requests).expect("nothing fails");
+    let (outcomes, course) = outcomes(&mut runner, sizes, Lengths::Group, most, requests).expect("nothing fails");
     assert_eq!(course.tally().execute, RUN * runner.1.len() as u32);
     (outcomes, course.tally().has_refused, runner.1)
 }
@@ -289,6 +293,17 @@ fn rows_that_the_model_names_cost_one_more_run_however_many_there_are() {
     assert_eq!((runs, has_refused), (vec![64, 64 - 22], true));
     let (served, _, runs) = look_up_in(naming(), &[99, 99], Duration::MAX);
     assert_eq!((served, runs), (vec![refusal("no 99"), refusal("no 99")], vec![2]));
+}
+
+#[test]
+fn a_copy_of_a_refused_row_that_fills_a_batch_is_nobody_s() {
+    let sizes = BatchSizes::rising(vec![8]).unwrap();
+    for (indices, runs) in [(vec![99], vec![8]), (vec![1, 2, 99], vec![8, 8]), (vec![99, 1, 2], vec![8, 8])] {
+        let naming = Table(Table::new().0, vec![], true);
+        let (served, _, ran) = look_up_at(&sizes, naming, &indices, Duration::MAX);
+        let wanted: Vec<_> = indices.iter().map(|&i| if i == 99 { refusal("no 99") } else { found(i) }).collect();
+        assert_eq!((served, ran), (wanted, runs));
+    }
 }
 
 #[test]
