@@ -302,11 +302,16 @@ impl Inner {
                 }
             },
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Said::Another(words()),
-            // Whoever set this server up is to blame, and no row.
+            // Whoever set this server up is to blame, or what lies between, and no row.
             StatusCode::UNAUTHORIZED
             | StatusCode::FORBIDDEN
             | StatusCode::NOT_FOUND
-            | StatusCode::METHOD_NOT_ALLOWED => Said::Error(RunnerError::Failed(format!("{}: {}", out.why, words()))),
+            | StatusCode::METHOD_NOT_ALLOWED
+            | StatusCode::PROXY_AUTHENTICATION_REQUIRED
+            | StatusCode::REQUEST_TIMEOUT
+            | StatusCode::MISDIRECTED_REQUEST
+            | StatusCode::LOCKED
+            | StatusCode::UPGRADE_REQUIRED => Said::Error(RunnerError::Failed(format!("{}: {}", out.why, words()))),
             status if status.is_client_error() => {
                 out.end = End::Fine;
                 Said::Error(RunnerError::Input(words()))

@@ -146,12 +146,14 @@ pub(super) fn decode(
     Tensors::new(outputs).map_err(|error| failed(error.to_string()))
 }
 
-/// The tensor in the shape that the server's description gives it: MLServer describes `[-1]` and answers `[n, 1]`.
+/// The tensor in the shape that the server's description gives it, where they differ by axes of one: MLServer describes `[-1]` and answers
+/// `[n, 1]`.
 fn described(tensor: Tensor, spec: &TensorSpec, rows: usize) -> Tensor {
     let dims = spec.dims.iter().copied();
     let shape: Option<Vec<usize>> = [Some(rows)].into_iter().chain(dims).collect();
+    let long = |shape: &[usize]| shape.iter().copied().filter(|&length| length != 1).collect::<Vec<_>>();
     match shape {
-        Some(shape) if shape != tensor.shape() && shape.iter().product::<usize>() == tensor.data().len() => {
+        Some(shape) if shape != tensor.shape() && long(&shape) == long(tensor.shape()) => {
             let (_, data) = tensor.into_parts();
             Tensor::new(shape, data).expect("as many elements")
         }
@@ -350,6 +352,14 @@ mod tests {
             decode(body.as_bytes(), None, 2, &signature).unwrap().get("y").unwrap().shape().to_vec()
         };
         assert_eq!((of("[2]"), of("[2,1]"), of("[1,2]")), (vec![2], vec![2], vec![2]));
+    }
+
+    #[test]
+    fn an_output_whose_axes_are_in_another_order_is_not_taken_for_the_described_one() {
+        let y = Tensor::new(vec![2, 3], Data::Int64(vec![0; 6])).unwrap();
+        let body = r#"{"outputs":[{"name":"y","datatype":"INT64","shape":[3,2],"data":[0,1,2,3,4,5]}]}"#;
+        let outputs = decode(body.as_bytes(), None, 2, &signature_of(&Tensors::one("y", y))).unwrap();
+        assert_eq!(outputs.get("y").unwrap().shape(), [3, 2], "whoever checks it against the description refuses it");
     }
 
     #[test]
