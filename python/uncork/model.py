@@ -196,7 +196,12 @@ class Rows(Opaque):
         """JSON, or what `preprocess` makes or has made of the request."""
         if self._preprocess is None:
             return super().decode(item)
-        return pickle.loads(item) if self.hooks else self._preprocess(requested(item))
+        if not self.hooks:
+            return self._preprocess(requested(item))
+        # What a caller sent is never unpickled, whatever uncork takes this worker for.
+        if item[:4] != _KEPT:
+            raise RuntimeError("a row came that preprocess has not seen")
+        return pickle.loads(item[4:])
 
     def call(self, rows: list[Any]) -> Any:
         """The user's own code."""
@@ -217,7 +222,7 @@ class Rows(Opaque):
         request = tensors["request"]
         for row, item in enumerate(elements(request.data, request.shape[0])):
             try:
-                parts.append(pickled(self._preprocess(requested(item)), "what preprocess returned"))
+                parts.append(_KEPT + pickled(self._preprocess(requested(item)), "what preprocess returned"))
             except BaseException as error:
                 told = Failed.of(error, f"preprocess of {self.name}")
                 told.rows = [(row, words(error))]

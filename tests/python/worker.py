@@ -265,6 +265,10 @@ class Model:
             prepared += worker.run_parts("request", [element(b"0")], 3, raw=True)
             prepared += worker.run_parts("request", [element(b"7")], 3, raw=True)
             made = worker.run_parts("request", prepared, raw=True)
+            # A row that no hook has seen is the caller's own: nothing of it is unpickled.
+            ((head, words),) = worker.ask(b"1")
+            self.assertEqual(head, {"status": 500})
+            self.assertIn(b"preprocess has not seen", words)
             told = worker.run_parts("answer", made, 4)
         self.assertEqual(told[0], ({}, b'{"double":10,"kind":"text/x"}'))
         self.assertEqual(told[1], ({}, b'{"double":2,"kind":""}'))

@@ -213,9 +213,11 @@ async fn a_model_that_goes_takes_its_workers_along_even_those_that_hear_nothing(
 
 #[tokio::test]
 async fn a_crash_loop_is_named_and_the_model_not_ready_meanwhile() {
-    for (how, why) in
-        [("dies-later", "it exited with code 1"), ("other-later", "other tensors than the workers before it")]
-    {
+    for (how, why) in [
+        ("dies-later", "it exited with code 1"),
+        ("other-later", "other tensors than the workers before it"),
+        ("hooks-later", "or has other hooks"),
+    ] {
         let folder = Folder::new();
         let mut program = program(&["opaque", how]);
         program.env.push(("MARKS".into(), folder.path().display().to_string()));

@@ -194,7 +194,8 @@ if "other-later" in how and not once("first"):
     send(65, 0, {"protocol": 1, "inputs": [{"name": "z", "datatype": "FP32", "shape": [-1]}], "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]})
 if "opaque" in how:
     spec = {"datatype": "BYTES", "shape": [-1]}
-    hooks = ["prepare", "finish"] if "hooks" in how and setup.get("hooks") else []
+    has_hooks = "hooks" in how or ("hooks-later" in how and not once("first"))
+    hooks = ["prepare", "finish"] if has_hooks and setup.get("hooks") else []
     send(65, 0, {"protocol": 1, "inputs": [{"name": "request", **spec}], "outputs": [{"name": "answer", **spec}], "hooks": hooks})
 else:
     x, y = {"name": "x", "datatype": "FP32", "shape": [-1, 2]}, {"name": "y", "datatype": "FP32", "shape": [-1, 1]}

@@ -180,9 +180,10 @@ async fn introduce(shared: &Shared, started: &mut Started) -> Result<Ready, Work
         ready = heard => ready?,
         never = said => never,
     };
-    let known = shared.signature.get_or_init(|| Arc::new(ready.signature.clone()));
-    if **known != ready.signature {
-        return Err(WorkerError::Protocol("it takes or gives other tensors than the workers before it".into()));
+    let says = (ready.signature.clone(), ready.hooks);
+    if *shared.known.get_or_init(|| says.clone()) != says {
+        let why = "it takes or gives other tensors than the workers before it, or has other hooks: reload the model";
+        return Err(WorkerError::Protocol(why.into()));
     }
     Ok(ready)
 }

@@ -190,7 +190,8 @@ struct Shared {
     model: String,
     program: Program,
     limits: Limits,
-    signature: OnceLock<Arc<Signature>>,
+    /// What the first worker said that it takes and gives, and its hooks.
+    known: OnceLock<(Signature, Hooks)>,
     places: Mutex<Vec<Place>>,
     /// Told when a place has room for a batch.
     room: Notify,
@@ -382,7 +383,7 @@ impl Workers {
             model: model.to_owned(),
             program,
             limits,
-            signature: OnceLock::new(),
+            known: OnceLock::new(),
             places: Mutex::new((0..limits.workers).map(|_| Place::default()).collect()),
             room: Notify::new(),
             closing: watch::Sender::new(false),
