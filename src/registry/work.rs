@@ -131,7 +131,7 @@ impl Executor<Tensors, Served> for Fleet {
         })
     }
 
-    fn give_up(&mut self, ticket: u64) {
+    fn give_up(&mut self, ticket: u64, _is_replaced: bool) {
         if let Some(task) = self.out.remove(&ticket) {
             task.abort();
         }

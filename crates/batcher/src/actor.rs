@@ -275,9 +275,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
     fn give_up(&mut self, now: Instant, given_up: GivenUp) {
         let GivenUp { ticket, lane, ran, is_replaced, left_behind, .. } = given_up;
         let Some(desk) = self.desks.get_mut(&lane) else { return };
-        if is_replaced {
-            desk.executor.give_up(ticket);
-        }
+        desk.executor.give_up(ticket, is_replaced);
         desk.bounds.set_stuck(true);
         let rows = match self.aloft.remove(&ticket) {
             Some(Aloft::Batch(Flight { batch, riders, replies, span, .. })) => {

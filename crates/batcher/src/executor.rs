@@ -58,10 +58,10 @@ pub trait Executor<I, A>: Send + 'static {
         Box::pin(async { Err(BatchError::without_rows()) })
     }
 
-    /// The batch with this ticket has run for too long, and is not waited for: whatever runs it is to be replaced, so that
-    /// as many batches can run as before. Its future may still yield; what it yields goes nowhere. Asked for only where the
-    /// batcher [gives up](crate::Builder::giving_up_after).
-    fn give_up(&mut self, _ticket: u64) {}
+    /// The batch with this ticket has run for too long, and is not waited for: where it can be ended, it is to be. With `is_replaced`
+    /// whatever runs it is to be replaced, so that as many batches can run as before. Else too many were already, and a runner is free again
+    /// when its future yields. What it yields goes nowhere. Asked for only where the batcher [gives up](crate::Builder::giving_up_after).
+    fn give_up(&mut self, _ticket: u64, _is_replaced: bool) {}
 }
 
 /// What a thread does with batches. The thread takes the time, unless `took` says it already. A closure of a batch is one.
@@ -231,8 +231,10 @@ impl<I: Send + 'static, A: Send + 'static> Executor<I, A> for Workers<I, A> {
         self.send(ticket, move |worker| worker.run(|work| work.rehearse(rows).map(|()| Vec::new().into())))
     }
 
-    fn give_up(&mut self, ticket: u64) {
-        lock(&self.threads.shared).replace((self.key, ticket));
+    fn give_up(&mut self, ticket: u64, is_replaced: bool) {
+        if is_replaced {
+            lock(&self.threads.shared).replace((self.key, ticket));
+        }
     }
 }
 
@@ -367,11 +369,11 @@ mod tests {
         let answers = |ran: Result<Ran<u64>, BatchError>| ran.map(|ran| ran.answers);
         let stuck = workers.execute(0, vec![13]);
         HAS_THREADS.store(false, Ordering::SeqCst);
-        workers.give_up(0);
+        workers.give_up(0, true);
         let mut behind = workers.execute(1, vec![1]);
         assert_eq!((&mut behind).now_or_never(), None, "it waits behind the other");
         HAS_THREADS.store(true, Ordering::SeqCst);
-        workers.give_up(1);
+        workers.give_up(1, true);
         assert_eq!(answers(workers.execute(2, vec![2]).await), Ok(vec![2]), "by another thread");
         drop(free);
         assert_eq!(

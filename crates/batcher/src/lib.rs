@@ -169,6 +169,12 @@ impl Terms {
         Terms { span, ..self }
     }
 
+    /// How long the answer may take, where that was said.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     /// When the item arrived.
     #[must_use]
     pub fn arrival(&self) -> tokio::time::Instant {

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use uncork_batcher::{BatchError, Batcher, Caps, Error, Pool, Ran, Work};
+use futures_util::future::{BoxFuture, join_all};
+use uncork_batcher::{BatchError, Batcher, Caps, Error, Executor, Pool, Ran, Work};
 
 use crate::notes::{Note, Notes};
 use crate::stand_in::{StandIn, ms};
@@ -51,6 +52,30 @@ async fn a_pool_leaves_no_more_than_four_runners_behind_and_can_still_be_drained
     assert!(matches!(batcher.submit(6).await, Err(Error::Late { .. })), "no runner is left");
     batcher.drain().await;
     assert_eq!(runner.batches().len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_runs_batches_is_told_of_each_that_is_given_up_and_whether_it_is_replaced() {
+    /// Never comes back. Keeps what it is told.
+    struct Deaf(Arc<Mutex<Vec<(u64, bool)>>>);
+    impl Executor<u64, u64> for Deaf {
+        fn execute(&mut self, _ticket: u64, _batch: Vec<u64>) -> BoxFuture<'static, Result<Ran<u64>, BatchError>> {
+            Box::pin(std::future::pending())
+        }
+        fn give_up(&mut self, ticket: u64, is_replaced: bool) {
+            self.0.lock().expect("nobody panics with it").push((ticket, is_replaced));
+        }
+    }
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let builder = Batcher::builder(Caps::new(ms(100), 1)).giving_up_after(ms(2000)).runners(6);
+    let batcher = builder.start(Deaf(Arc::clone(&told)));
+    let answers = join_all((0..6).map(|item| batcher.submit(item))).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Err(Error::Stuck { .. }))), "{answers:?}");
+    let told = told.lock().expect("nobody panics with it");
+    assert_eq!(
+        told.iter().map(|(_, is_replaced)| *is_replaced).collect::<Vec<_>>(),
+        [true, true, true, true, false, false]
+    );
 }
 
 #[tokio::test]
