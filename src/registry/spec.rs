@@ -14,7 +14,7 @@ use crate::batcher::{BatchSizes, Caps};
 use crate::onnx::module::ModuleModel;
 use crate::runner::{Device, Remote, Runner, RunnerError, Shapes};
 use crate::upstream::Settings;
-use crate::worker::Program;
+use crate::worker::{Kind, Program};
 
 /// Room for a burst that takes the runners this many full batches; the latency cap refuses most of it earlier.
 const QUEUED_BATCHES: usize = 128;
@@ -46,6 +46,19 @@ pub enum Source {
 }
 
 impl Source {
+    /// The file that a model is made of: one that has changed is another model.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        match self {
+            Source::Onnx(path) | Source::Worker(Program { kind: Kind::Isolated(path), .. }) => Some(path.clone()),
+            Source::Worker(Program { kind: Kind::Python, target: Some(target), folder, .. }) => {
+                let (module, _) = target.rsplit_once(':')?;
+                let file = folder.as_deref().map_or_else(|| PathBuf::from(module), |folder| folder.join(module));
+                file.is_file().then_some(file)
+            }
+            _ => None,
+        }
+    }
+
     /// Runners of any kind. `build` makes one that computes on so many threads; it is called once for each runner while the
     /// model is loaded, and again on the runner's thread after it has panicked. If it fails at first, the model is not
     /// loaded. `platform` is what callers are told of it.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::folder::stamp_of_file;
 use super::plan::Stamp;
 use super::{Budget, Folder, Hurry, Inner, Repository, Shelf};
-use crate::registry::{LoadError, LoadErrors, ModelSpec, Routes, Source, Staged};
+use crate::registry::{LoadError, LoadErrors, ModelSpec, Routes, Staged};
 
 /// A model of the configuration, and the state that its file was in when it was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,11 +16,8 @@ pub(super) struct Configured {
 
 impl Configured {
     pub(super) fn new(spec: ModelSpec) -> Configured {
-        let stamp = match &spec.source {
-            // One that cannot be looked at cannot be loaded either, which says why.
-            Source::Onnx(path) => stamp_of_file(path).unwrap_or_default(),
-            _ => Stamp::default(),
-        };
+        // One that cannot be looked at cannot be loaded either, which says why.
+        let stamp = spec.source.file().and_then(|file| stamp_of_file(&file).ok()).unwrap_or_default();
         Configured { spec, stamp }
     }
 

@@ -122,6 +122,19 @@ fn models_are_added_changed_and_removed_while_each_request_is_answered() {
 }
 
 #[test]
+fn a_model_in_a_process_of_its_own_is_loaded_anew_when_its_file_has_changed() {
+    let folder = folder_with("[[model]]\nname = 'm'\npath = 'm.onnx'\nisolation = 'process'\n");
+    let put = |number: u32| {
+        fs::copy(model(&format!("plus_{number}.onnx")), folder.path().join("m.onnx")).unwrap();
+    };
+    put(1);
+    let mut server = Logging::start(&folder, &[]);
+    assert!(!server.reload(APPLIED).contains("loading"), "nothing has changed");
+    put(2);
+    assert!(server.reload(APPLIED).contains("changed=\"m:1\""));
+}
+
+#[test]
 fn what_is_wrong_anywhere_changes_nothing() {
     let folder = folder_with(STAND_IN);
     let mut server = Logging::start(&folder, &[]);
