@@ -162,7 +162,7 @@ impl Model {
     async fn prepare(&self, inputs: Tensors, terms: Terms) -> Result<Tensors, Error> {
         let rows = inputs.rows();
         let place = self.place(&self.hooked.in_front, rows)?;
-        let most = self.spec().max_latency;
+        let most = terms.timeout().map_or(self.spec().max_latency, |own| own.min(self.spec().max_latency));
         let left = most.saturating_sub(terms.arrival().elapsed());
         let late = |_| {
             let (predicted_ms, deadline_ms) = (terms.arrival().elapsed().as_secs_f64() * 1e3, most.as_secs_f64() * 1e3);
