@@ -54,7 +54,12 @@ impl ModelsFolder {
         if folder.join(TRITON_SETTINGS).exists() {
             triton = Triton::read(&folder.join(TRITON_SETTINGS), name)?;
         }
+        // In a pool its runners are the pool's, whatever Triton's file says of instances.
+        let is_pooled = table.get("pool").is_some();
         for (key, value) in std::mem::take(&mut triton.settings) {
+            if is_pooled && key == "runners" {
+                continue;
+            }
             let place = Place::File { file: TRITON_SETTINGS.into(), line: None, key: key.to_owned() };
             table.put_if_absent(key, Setting { place, value });
         }
