@@ -21,13 +21,13 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use uncork::opaque::{self, AnswerHead, RequestHead};
-use uncork::registry::{BatchSizes, Device, HookFunctions, Lengths, ModelSpec, Registry, Shapes, Source};
+use uncork::registry::{BatchSizes, Caps, Device, HookFunctions, Lengths, ModelSpec, Registry, Shapes, Source};
 use uncork::repository::Repository;
 use uncork::runner::synthetic::Synthetic;
-use uncork::runner::{Runner, RunnerError, Signature, TensorSpec};
+use uncork::runner::{Rows, Runner, RunnerError, Signature, TensorSpec};
 use uncork::server::{Ended, Options, Server};
 use uncork::telemetry::Tracer;
-use uncork::tensor::{DataType, Tensor, Tensors};
+use uncork::tensor::{Data, DataType, Tensor, Tensors};
 
 /// Far longer than anything here takes: a wait that reaches it has failed.
 const HANGS: Duration = Duration::from_secs(20);
@@ -931,6 +931,38 @@ async fn classes_are_given_where_they_are_wanted() {
     let answer = server.infer(&body).await.json();
     let y = json!({"name": "y", "shape": [2, 1], "datatype": "BYTES", "data": ["3.000000:0", "5.000000:0"]});
     assert_eq!(answer["outputs"][0], y);
+}
+
+/// Two scores at each of two times, ordered by time first. The number of the row is one of them.
+struct ByTime(Signature);
+
+impl Runner for ByTime {
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        let Some(Data::Fp32(x)) = batch.get("x").map(|x| x.data().clone()) else { panic!("x is FP32") };
+        let scores: Vec<f32> = x.iter().flat_map(|&x| [0.0, 0.0, x, 0.0]).collect();
+        Ok(Tensors::one("y", Tensor::new(vec![x.len(), 2, 2], scores).unwrap()))
+    }
+}
+
+#[tokio::test]
+async fn classes_are_those_of_each_row_wherever_the_rows_of_an_output_are() {
+    let source = Source::runners("by time", |_| {
+        let inputs = vec![TensorSpec::new("x", DataType::Fp32, vec![Some(1)])];
+        let own = TensorSpec::new("y", DataType::Fp32, vec![Some(2), Some(2)]);
+        Ok(ByTime(Signature { inputs, outputs: vec![TensorSpec { rows: Rows::Axis(1), ..own }] }))
+    });
+    let model = ModelSpec::new("m", source, Caps::new(Duration::from_secs(10), 8));
+    let server = start(Options::default(), vec![model]).await;
+    let mut body = request(json!([1, 2, 3]));
+    assert_eq!(server.infer(&body).await.json()["outputs"][0]["shape"], json!([2, 3, 2]));
+    body["outputs"] = json!([{"name": "y", "parameters": {"classification": 1}}]);
+    let answer = server.infer(&body).await.json();
+    assert_eq!(answer["outputs"][0]["shape"], json!([3, 1]), "{answer}");
+    assert_eq!(answer["outputs"][0]["data"], json!(["1.000000:2", "2.000000:2", "3.000000:2"]));
 }
 
 #[tokio::test]

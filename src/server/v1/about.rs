@@ -41,13 +41,13 @@ struct Status<'a> {
 struct OfVersion<'a> {
     version: &'a str,
     state: &'static str,
-    status: Condition<'a>,
+    status: Condition,
 }
 
 #[derive(Serialize)]
-struct Condition<'a> {
+struct Condition {
     error_code: &'static str,
-    error_message: &'a str,
+    error_message: String,
 }
 
 /// `GET /v1/models/{model}[/versions/{version}|/labels/{label}]`; 503 where it does not answer at present.
@@ -63,7 +63,11 @@ pub(in crate::server) async fn status(State(app): State<App>, target: Target) ->
     }
     let stuck = found.as_ref().ok().and_then(|model| model.stuck()).unwrap_or_default();
     let ready = found.is_ok() && stuck.is_empty() && !app.registry.is_draining();
-    let of_version = |entry: &Entry| match entry.state {
+    let why_stuck = |entry: &Entry| {
+        let model = app.registry.model(&entry.name, Some(&entry.version)).ok();
+        model.and_then(|model| model.stuck()).unwrap_or_default()
+    };
+    let of_version = |entry: &Entry, stuck: &str| match entry.state {
         Availability::Ready if stuck.is_empty() => ("AVAILABLE", "OK"),
         Availability::Ready => ("AVAILABLE", "UNAVAILABLE"),
         Availability::Loading => ("LOADING", "OK"),
@@ -72,8 +76,9 @@ pub(in crate::server) async fn status(State(app): State<App>, target: Target) ->
     };
     // What is said of a model as a whole has no version, and here no place.
     let versions = entries.iter().filter(|entry| !entry.version.is_empty()).map(|entry| {
-        let (state, error_code) = of_version(entry);
-        let error_message = if entry.state == Availability::Ready { &stuck } else { &entry.reason };
+        let stuck = why_stuck(entry);
+        let (state, error_code) = of_version(entry, &stuck);
+        let error_message = if entry.state == Availability::Ready { stuck } else { entry.reason.clone() };
         OfVersion { version: &entry.version, state, status: Condition { error_code, error_message } }
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

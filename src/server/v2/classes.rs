@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use crate::tensor::{Data, DataType, Tensor};
 
-/// The `count` greatest elements of each row, or all where there are fewer, the greatest first: a tensor of byte strings,
+/// The `count` greatest elements of each row along axis 0, or all where there are fewer, the greatest first: a tensor of byte strings,
 /// `[rows, count]`, or `[count]` where the output has no rows. `None` where the elements have no order.
 pub(super) fn of(tensor: &Tensor, has_rows: bool, count: usize, labels: &[String]) -> Option<Tensor> {
     let rows = if has_rows { tensor.rows() } else { 1 };
@@ -32,9 +32,8 @@ pub(super) fn of(tensor: &Tensor, has_rows: bool, count: usize, labels: &[String
     Tensor::new(shape, texts).ok()
 }
 
-/// Most bytes of memory that the classes of a tensor take, and what it takes to choose them.
-pub(super) fn most_bytes(tensor: &Tensor, has_rows: bool, count: usize, labels: &[String]) -> usize {
-    let rows = if has_rows { tensor.rows() } else { 1 };
+/// Most bytes of memory that the classes of a tensor with so many rows take, and what it takes to choose them.
+pub(super) fn most_bytes(tensor: &Tensor, rows: usize, count: usize, labels: &[String]) -> usize {
     let width = tensor.data().len().checked_div(rows).unwrap_or(0);
     // All digits before the point, and six behind it.
     let digits = if tensor.data().datatype() == DataType::Fp64 { 320 } else { 48 };
@@ -44,8 +43,7 @@ pub(super) fn most_bytes(tensor: &Tensor, has_rows: bool, count: usize, labels: 
 }
 
 /// Fewest bytes that they can be written in: a digit, a point with six more, a column and quotes for each.
-pub(super) fn least_bytes(tensor: &Tensor, has_rows: bool, count: usize) -> usize {
-    let rows = if has_rows { tensor.rows() } else { 1 };
+pub(super) fn least_bytes(tensor: &Tensor, rows: usize, count: usize) -> usize {
     let width = tensor.data().len().checked_div(rows).unwrap_or(0);
     rows.saturating_mul(count.min(width)).saturating_mul("\"0:0\",".len())
 }
@@ -113,7 +111,7 @@ mod tests {
         let wide = Tensor::new(vec![2, 3], vec![f64::MIN, f64::MAX, -1e-300, 0.0, f64::NAN, 1.5]).unwrap();
         let labels = ["a".repeat(99)];
         let taken = texts(&of(&wide, true, 9, &labels).unwrap()).iter().map(|text| 24 + text.len()).sum::<usize>();
-        assert!(taken <= most_bytes(&wide, true, 9, &labels), "{taken}");
+        assert!(taken <= most_bytes(&wide, wide.rows(), 9, &labels), "{taken}");
         let none = Tensor::new(vec![0, 3], Vec::<f32>::new()).unwrap();
         assert_eq!(of(&none, true, 1, &[]).unwrap().shape(), [0, 0]);
     }

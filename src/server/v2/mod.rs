@@ -35,7 +35,7 @@ use super::trace::Traced;
 use crate::registry::Model;
 use crate::runner::{Rows, Signature};
 use crate::telemetry::RequestSpan;
-use crate::tensor::{DataType, Tensors};
+use crate::tensor::{DataType, Tensor, Tensors};
 use request::{Forms, InferRequest, Named};
 use response::{Encoded, Form, Head, Unspeakable};
 
@@ -274,11 +274,11 @@ pub(super) async fn likeliest<'a>(
     for (wanted, tensor) in costs {
         bytes = bytes.saturating_add(classes::most_bytes(
             tensor,
-            wanted.has_rows(model),
+            wanted.rows(model, tensor),
             wanted.classes,
             model.labels(wanted.at),
         ));
-        least = least.saturating_add(classes::least_bytes(tensor, wanted.has_rows(model), wanted.classes));
+        least = least.saturating_add(classes::least_bytes(tensor, wanted.rows(model, tensor), wanted.classes));
         elements += tensor.data().len();
     }
     // What is written is held against its own bound when it is known; this is memory that it takes to get there.
@@ -302,8 +302,16 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn has_rows(&self, model: &Model) -> bool {
-        model.signature().outputs[self.at].rows != Rows::Shared
+    /// The axis of its rows, if it has any.
+    fn axis(&self, model: &Model) -> Option<usize> {
+        match model.signature().outputs[self.at].rows {
+            Rows::Axis(axis) => Some(axis),
+            Rows::Shared => None,
+        }
+    }
+
+    fn rows(&self, model: &Model, tensor: &Tensor) -> usize {
+        self.axis(model).and_then(|axis| tensor.shape().get(axis).copied()).unwrap_or(1)
     }
 }
 
@@ -313,7 +321,10 @@ fn choose(model: &Model, outputs: &Tensors, wanted: &[Wanted]) -> Result<Tensors
         let Some(wanted) = wanted.iter().find(|wanted| wanted.i == i) else {
             return Ok((Arc::clone(name), tensor.clone()));
         };
-        let classes = classes::of(tensor, wanted.has_rows(model), wanted.classes, model.labels(wanted.at));
+        let axis = wanted.axis(model);
+        let in_front = axis.filter(|&axis| axis > 0).map(|axis| tensor.clone().axis_to_front(axis));
+        let tensor = in_front.as_ref().unwrap_or(tensor);
+        let classes = classes::of(tensor, axis.is_some(), wanted.classes, model.labels(wanted.at));
         let classes = classes.ok_or_else(|| {
             let datatype = tensor.data().datatype().name();
             Refusal::bad_request(format!("output '{name}' is {datatype}: it has no likeliest classes"))
