@@ -94,7 +94,7 @@ impl Way {
 
     fn go(&self, headers: &HeaderMap, id: &RequestId) {
         let (method, uri) = (&Method::POST, &self.uri);
-        let head = Head { method, uri, version: Version::HTTP_11, headers, peer: None, id };
+        let head = Head { method, uri, version: Version::HTTP_11, headers, peer: None, is_secured: false, id };
         let arrival = tokio::time::Instant::now();
         let span = self.tracer.request(&head, arrival);
         span.route(method, "/v2/models/{model}/infer");

@@ -528,9 +528,11 @@ async fn answer_http1(
 
 /// Answers one request whose head is in.
 async fn answer(counter: Counter, mut request: Request<Body>, peer: Option<SocketAddr>, arrival: Arrival) -> Response {
-    let Counter { router, tracer, refusals, registry, quick, .. } = counter;
+    let Counter { router, tracer, refusals, registry, quick, certificates, .. } = counter;
     let id = RequestId::of(request.headers());
-    let span = tracer.request(&head(&request, peer, &id), arrival.0);
+    // Only what comes by TCP has a peer, and all of that is secured where anything is.
+    let is_secured = peer.is_some() && certificates.is_some();
+    let span = tracer.request(&Head { is_secured, ..head(&request, peer, &id) }, arrival.0);
     // Who begins at the desk and goes on to inference does so elsewhere: there it would hold up those who only ask.
     let is_elsewhere = quick.serves == For::Operators && is_inference(&request);
     request.extensions_mut().insert(arrival);
@@ -585,5 +587,5 @@ fn is_inference(request: &Request<Body>) -> bool {
 /// What a span tells of a request's head.
 fn head<'a>(request: &'a Request<Body>, peer: Option<SocketAddr>, id: &'a RequestId) -> Head<'a> {
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
-    Head { method, uri, version: request.version(), headers, peer, id }
+    Head { method, uri, version: request.version(), headers, peer, is_secured: false, id }
 }

@@ -40,6 +40,8 @@ pub struct Head<'a> {
     pub headers: &'a HeaderMap,
     /// Who sent it.
     pub peer: Option<SocketAddr>,
+    /// Whether it came over TLS.
+    pub is_secured: bool,
     /// Its name.
     pub id: &'a RequestId,
 }
@@ -245,7 +247,7 @@ fn attributes(head: &Head<'_>, method: &'static str) -> Vec<KeyValue> {
     let mut found = Vec::with_capacity(16); // those here, and those that follow until the end
     found.push(KeyValue::new("http.request.method", method));
     found.push(KeyValue::new("url.path", text(head.uri.path())));
-    found.push(KeyValue::new("url.scheme", "http"));
+    found.push(KeyValue::new("url.scheme", if head.is_secured { "https" } else { "http" }));
     let version = match head.version {
         Version::HTTP_2 => "2",
         Version::HTTP_10 => "1.0",
