@@ -38,6 +38,8 @@
 //! | `python` | – | instead of `path`: a class or a function in Python, `"app:Class"` or `"app.py:Class"` |
 //! | `command` | – | instead of `path`: a program that speaks docs/workers.md, as `["./worker", "--flag"]` |
 //! | `synthetic` | – | instead of `path`: `{ base_ms = …, per_row_ms = … }` |
+//! | `upstream` | – | instead of `path`: another server, `"http://host:9000/v2/models/churn"`, or several (docs/upstream.md) |
+//! | `upstream_token_file` | – | a file with the token that is sent there |
 //! | `isolation` | – | `"process"`: the model of `path` in a process of its own, which can fail without the server |
 //! | `python_path` | `python3`, or that beside `uncork` | the interpreter of a `python` model |
 //! | `env` | – | set for the model's processes beside our environment: `{ OMP_NUM_THREADS = "1" }` |
@@ -47,6 +49,8 @@
 //! | `dims` | – | lengths of free dimensions by their names in the file: `{ height = 640, width = 640 }` |
 //! | `batch_axes` | found by trying | where inputs have their rows: `{ state = 1, sr = "none" }`; `"none"`: requests are run as they are |
 //! | `max_latency_ms`, `max_batch_size` | 100, 128 | the two caps |
+//! | `allowed_batch_sizes` | all | where the model runs no others: batches are padded to the next one, `[1, 8, 32, 128]` |
+//! | `lengths` | `"group"` | rows of different lengths: those that are equal run together, or `"pad"`: all are filled up to the longest |
 //! | `device` | `"flex"` | where it computes: `flex` (the processor), or `wgpu`, `cuda` in a program built with that feature |
 //! | `runners`, `threads` | 1, cores / runners | |
 //! | `pool`, `weight` | –, 1 | shares the runners of that pool, with its part by weight; then without `runners` |
