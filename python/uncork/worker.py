@@ -24,10 +24,12 @@ from .model import Failed, Model, load
 from .wire import Frame, Tensor, Wire
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 # A batch that runs for longer has the socket read beside it; twice as long goes by until the end of uncork is seen.
 MOMENT_S = 0.05
+# Hooks that run at once.
+HOOKS = 4
 # Of what a model says about itself, so much reaches the log.
 MOST_WORDS = 16_384
 
@@ -47,6 +49,10 @@ class Worker:
         # Calls that somebody waits for.
         self._wanted: set[int] = set()
         self._hooks: ThreadPoolExecutor | None = None
+        # Hooks that run or wait for a thread, and since when those are cancelled that run.
+        self._calls: dict[int, Future[None]] = {}
+        self._cancelled: dict[int, float] = {}
+        self._stuck_after_s = float("inf")
         self._model: Model | None = None
         self._is_fork = False
         os.register_at_fork(after_in_child=self._be_a_fork)
@@ -65,6 +71,7 @@ class Worker:
             return 0
         self._turns += 1
         threading.Thread(target=self._read_beside, name="uncork-reader", daemon=True).start()
+        self._stuck_after_s = setup.meta.get("stuck_after_ms", float("inf")) / 1e3
         try:
             self._model = model = load(setup.meta)
             meta: dict[str, Any] = {"protocol": 1, "platform": model.platform, "inputs": model.inputs, "outputs": model.outputs}
@@ -98,7 +105,7 @@ class Worker:
     def _start_hooks(self) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
-        self._hooks = ThreadPoolExecutor(max_workers=4, thread_name_prefix="uncork-hook")
+        self._hooks = ThreadPoolExecutor(max_workers=HOOKS, thread_name_prefix="uncork-hook")
         # A hook asks for its turn beside a batch sooner than after Python's 5 ms.
         sys.setswitchinterval(0.001)
 
@@ -116,6 +123,28 @@ class Worker:
         self._die_if_fork()
         self._wanted.discard(frame.id)
         self._wire.send(answer)
+
+    def _call_hook(self, frame: Frame, hook: Callable[[dict[str, Tensor], bool], list[Tensor]]) -> None:
+        """Runs a hook when there is a thread for it. Where all threads have been with cancelled calls for long, the process ends: none comes back."""
+        assert self._hooks is not None
+        hanging = [since for call, since in list(self._cancelled.items()) if call in self._calls]
+        if len(hanging) >= HOOKS and time.monotonic() - max(hanging) > self._stuck_after_s:
+            print(f"{HOOKS} hooks hang, and no other can run: this worker ends, and another takes its place", file=sys.stderr)
+            self._end()
+        self._wanted.add(frame.id)
+        self._calls[frame.id] = call = self._hooks.submit(self._answer, frame, hook)
+        call.add_done_callback(lambda _: self._forget(frame.id))
+
+    def _forget(self, call: int) -> None:
+        self._calls.pop(call, None)
+        self._cancelled.pop(call, None)
+
+    def _cancel(self, call: int) -> None:
+        """Nobody waits for this call. One that has not begun does not, and what came for it is let go."""
+        self._wanted.discard(call)
+        hook = self._calls.get(call)
+        if hook is not None and not hook.cancel():
+            self._cancelled[call] = time.monotonic()
 
     def _say(self, kind: int, call: int, meta: dict[str, Any]) -> None:
         self._wire.send(self._wire.frame(kind, call, meta))
@@ -168,15 +197,13 @@ class Worker:
                 if frame.kind == wire.PING:
                     self._say(wire.PONG, frame.id, {})
                 elif frame.kind == wire.CANCEL:
-                    self._wanted.discard(frame.id)
+                    self._cancel(frame.id)
                 elif frame.kind in (wire.SETUP, wire.RUN):
                     self._wanted.add(frame.id)
                     return frame
                 elif frame.kind in (wire.PREPARE, wire.FINISH):
                     assert self._hooks is not None and self._model is not None, "a hook that was not announced"
-                    self._wanted.add(frame.id)
-                    hook = self._model.prepare if frame.kind == wire.PREPARE else self._model.finish
-                    self._hooks.submit(self._answer, frame, hook)
+                    self._call_hook(frame, self._model.prepare if frame.kind == wire.PREPARE else self._model.finish)
                 elif frame.kind == wire.DRAIN:
                     return None
         except (EOFError, OSError):

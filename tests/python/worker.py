@@ -309,6 +309,37 @@ class Model:
             (worker.folder / "gate").write_text("")
             self.assertIn("answer", worker.outcome(call))
 
+    def test_a_worker_ends_where_all_its_hooks_hang(self):
+        code = """
+class Model:
+    def preprocess(self, request):
+        with open("begun", "wb", 0) as begun:
+            begun.write(b"x")
+        open("gate").read()  # a pipe that nobody writes to
+    def __call__(self, rows):
+        return rows
+"""
+        with Fake(code, hooks=True, stuck_after_ms=0) as worker:
+            worker.ready()
+            os.mkfifo(worker.folder / "gate")
+            os.mkfifo(worker.folder / "begun")
+            begun = os.open(worker.folder / "begun", os.O_RDWR)
+            one = element(b"a")
+            ask = lambda: worker.start([("request", "BYTES", [1], struct.pack("<I", len(one)) + one)], 3)
+            calls = [ask() for _ in range(5)]
+            for _ in range(4):
+                os.read(begun, 1)
+            for call in calls[:3] + calls[4:]:
+                worker.send(5, call)
+            # One is still waited for, and the fifth never began.
+            calls.append(ask())
+            worker.send(6, 77)
+            self.assertEqual(worker.receive()[:2], (68, 77))
+            worker.send(5, calls[3])
+            ask()
+            worker.process.wait(60)
+            self.assertIn("4 hooks hang", worker.log)
+
     def test_what_cannot_be_sent_is_said(self):
         with Fake(
             "class Model:\n    def preprocess(self, r): return lambda: 1\n    def __call__(self, rows): return rows", hooks=True

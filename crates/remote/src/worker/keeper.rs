@@ -154,6 +154,7 @@ async fn introduce(shared: &Shared, started: &mut Started) -> Result<Ready, Work
         model: &shared.model,
         max_batch_size: shared.limits.max_batch_rows,
         max_latency_ms: shared.limits.max_latency.as_secs_f64() * 1e3,
+        stuck_after_ms: shared.limits.stuck_after.as_secs_f64() * 1e3,
         runners: shared.limits.workers,
         target: shared.program.target.as_deref(),
         hooks: true,

@@ -25,6 +25,7 @@ pub(super) struct Setup<'a> {
     pub(super) model: &'a str,
     pub(super) max_batch_size: usize,
     pub(super) max_latency_ms: f64,
+    pub(super) stuck_after_ms: f64,
     pub(super) runners: usize,
     pub(super) target: Option<&'a str>,
     pub(super) hooks: bool,
