@@ -472,6 +472,8 @@ fn wrong_usage_and_dead_servers_are_told_with_what_to_do() {
         (&[&url, "--model", "m", "--rate", "5", "--arrivals", "no-such"], "no such file"),
         (&[&url, "--model", "m", "--rate", "5", "--body", "no-such"], "cannot be read"),
         (&[&url, "--model", "m", "--rate", "5", "--shape", "z:3"], "no such input"),
+        (&[&url, "--model", "m", "--rate", "5", "--body", "b", "--shape", "x:3"], "cannot be used with"),
+        (&[&url, "--model", "m", "--rate", "5", "--body", "b", "--rows", "3"], "cannot be used with"),
         (&[&url, "--model", "m", "--rate", "5", "--html", "no/such/folder.html"], "no folder"),
     ] {
         let (code, stdout, stderr) = output(loadtest(folder.path(), arguments));

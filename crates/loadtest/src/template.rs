@@ -23,11 +23,18 @@ pub struct Template {
 }
 
 impl Template {
-    /// Reads a request whose path is below that of the server, as `POST /predict` and what follows.
+    /// Reads a request whose path is below that of the server, as `POST /predict` and what follows. It gets those of `headers` that it
+    /// does not have itself.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn read(text: &str, host: &str, below: impl Fn(&str) -> String, seed: u64) -> Result<Template, String> {
+    pub fn read(
+        text: &str,
+        host: &str,
+        headers: &[(String, String)],
+        below: impl Fn(&str) -> String,
+        seed: u64,
+    ) -> Result<Template, String> {
         let text = text.replace("\r\n", "\n");
         let (head, body) = match text.split_once("\n\n") {
             Some((head, body)) => (head, Some(body.trim_end_matches('\n')).filter(|body| !body.is_empty())),
@@ -43,20 +50,23 @@ impl Template {
             return Err(format!("{method} is not sent: its answers end otherwise"));
         }
         let mut filled = format!("{method} {} HTTP/1.1\r\n", below(path));
-        let mut has_host = false;
+        let mut names = vec!["content-length".to_owned(), "transfer-encoding".to_owned()];
         for line in lines {
             let (name, value) =
                 line.split_once(':').ok_or_else(|| format!("'{line}' is no header, as in Name: value"))?;
             if name.eq_ignore_ascii_case("content-length") || name.eq_ignore_ascii_case("transfer-encoding") {
                 continue;
             }
-            has_host |= name.eq_ignore_ascii_case("host");
+            names.push(name.trim().to_ascii_lowercase());
             filled += &format!("{}: {}\r\n", name.trim(), value.trim());
         }
-        if !has_host {
-            filled += &format!("host: {host}\r\n");
+        let mut head = pieces(&filled)?;
+        let has_host = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
+        let own = (!has_host).then(|| ("host".to_owned(), host.to_owned()));
+        for (name, value) in own.iter().chain(headers).filter(|(name, _)| !names.contains(&name.to_ascii_lowercase())) {
+            head.push(Piece::Text(format!("{name}: {value}\r\n")));
         }
-        Ok(Template { head: pieces(&filled)?, body: body.map(pieces).transpose()?, seed })
+        Ok(Template { head, body: body.map(pieces).transpose()?, seed })
     }
 }
 
@@ -135,7 +145,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Template, String> {
-        Template::read(text, "here:80", |path| format!("/gate{path}"), 1)
+        Template::read(text, "here:80", &[], |path| format!("/gate{path}"), 1)
     }
 
     fn request(template: &Template, number: u64) -> String {
@@ -151,6 +161,19 @@ mod tests {
             "POST /gate/a?n=7 HTTP/1.1\r\nX-A: b\r\nhost: here:80\r\ncontent-length: 13\r\n\r\n{\"i\":7,\"r\":3}"
         );
         assert_eq!(request(&read("GET /\n").unwrap(), 0), "GET /gate/ HTTP/1.1\r\nhost: here:80\r\n\r\n");
+    }
+
+    #[test]
+    fn a_template_gets_the_headers_that_it_does_not_have() {
+        let headers = [("x-a", "c"), ("Host", "there"), ("X-B", "{{i}}"), ("Content-Length", "9")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let with = |text: &str| Template::read(text, "here:80", &headers, str::to_owned, 1).unwrap();
+        let template = with("GET /\nX-A: b\n");
+        assert_eq!(request(&template, 7), "GET / HTTP/1.1\r\nX-A: b\r\nHost: there\r\nX-B: {{i}}\r\n\r\n");
+        assert_eq!(
+            request(&with("GET /\nhost: own\n"), 7),
+            "GET / HTTP/1.1\r\nhost: own\r\nx-a: c\r\nX-B: {{i}}\r\n\r\n"
+        );
     }
 
     #[test]

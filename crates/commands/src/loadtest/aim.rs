@@ -27,7 +27,7 @@ pub(super) struct Flags {
     form: Written,
 
     /// Dimensions of a row for an input that leaves them open, as in tokens:64; may be given several times
-    #[arg(long, value_name = "INPUT:DIMS", value_parser = shape)]
+    #[arg(long, value_name = "INPUT:DIMS", value_parser = shape, conflicts_with_all = ["body", "get"])]
     shape: Vec<(String, Vec<usize>)>,
 
     /// Speak HTTP/2: by prior knowledge, or by name over TLS; one request at a time on each connection
@@ -62,7 +62,7 @@ pub(super) struct Flags {
     #[arg(long, conflicts_with_all = ["model", "body", "request"])]
     get: bool,
 
-    /// A header of each request, as in 'Authorization: Bearer …'; may be given several times
+    /// A header of each request, as in 'Authorization: Bearer …'; may be given several times. What --request has itself stays
     #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
     header: Vec<(String, String)>,
 }
@@ -139,7 +139,7 @@ impl Flags {
         if let Some(file) = &self.request {
             let text = read(file)?;
             let text = String::from_utf8(text).map_err(|_| format!("{} is not text (UTF-8)", file.display()))?;
-            let template = Template::read(&text, &url.host, |path| url.below(path), seed);
+            let template = Template::read(&text, &url.host, &self.header, |path| url.below(path), seed);
             let template = template.map_err(|why| format!("{}: {why}", file.display()))?;
             return Ok(self.aim(place, url, Box::new(template), None, format!("the request of {}", file.display())));
         }

@@ -75,6 +75,7 @@ pub(super) struct Flags {
 
     /// Rows of each request: a number, or a range of equally likely ones as in 1..8
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::rows, allow_hyphen_values = true)]
+    #[arg(conflicts_with = "body")]
     rows: std::ops::RangeInclusive<usize>,
 
     /// Seeds arrivals and bodies: the same seed gives the same requests at the same times
