@@ -64,7 +64,7 @@ pub(super) struct Orders<'a> {
 /// What a thread saw.
 pub(super) struct Seen {
     pub(super) tally: Tally,
-    /// Part of the measurement that it did not spend waiting.
+    /// Part of the measurement that it spent, and not in waiting.
     pub(super) busy: f64,
     /// Connections at once.
     pub(super) connections: usize,
@@ -183,8 +183,12 @@ impl<'a> Generator<'a> {
             self.free.append(&mut self.freed);
         }
         self.beat();
-        let busy = 1.0 - self.waited.as_secs_f64() / self.orders.length.as_secs_f64().max(1e-9);
-        Ok(Seen { tally: self.tally, busy: busy.clamp(0.0, 1.0), connections: self.most_open })
+        // Who has nothing more to do is idle from here on, and was not busy.
+        let spent = self.now().min(end).saturating_sub(self.orders.warm_up);
+        let was_stopped = self.orders.stop.load(Ordering::Relaxed);
+        let measured = if was_stopped { spent } else { self.orders.length };
+        let busy = spent.saturating_sub(self.waited).as_secs_f64() / measured.as_secs_f64().max(1e-9);
+        Ok(Seen { tally: self.tally, busy: busy.min(1.0), connections: self.most_open })
     }
 
     fn wait(&mut self, events: &mut Events, now: Duration, until: Duration) -> io::Result<()> {

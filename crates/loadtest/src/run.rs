@@ -40,7 +40,7 @@ pub struct Run {
     pub tally: Tally,
     /// Length of the measurement; shorter than planned if it was interrupted.
     pub seconds: f64,
-    /// The busiest thread's part of the time that it did not spend waiting.
+    /// The busiest thread's part of the time that it did not spend waiting, or with nothing more to do.
     pub busy: f64,
     /// Whether it was ended early.
     pub interrupted: bool,

@@ -1,0 +1,45 @@
+//! What the generator says of itself, and how it uses its connections.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use uncork_loadtest::{Address, ClosedLoad, Load, Means, Run, Same, Speech, message, run};
+
+/// A server each of whose connections is given to `serve`; it ends with the process of the test.
+fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let serve = serve.clone();
+            thread::spawn(move || serve(stream.expect("a connection")));
+        }
+    });
+    address
+}
+
+/// One caller, who asks so for a while and thinks for a millisecond in between.
+fn ask(address: SocketAddr, request: Vec<u8>, threads: usize) -> Run {
+    let (think, length) = (Duration::from_millis(1), Duration::from_millis(300));
+    let load = ClosedLoad { callers: 1, think, rows: 1..=1, warm_up: Duration::ZERO, length, seed: 1 };
+    let (address, speech, timeout) = (Address::Tcp(address), Speech::default(), Duration::from_secs(10));
+    let means = Means { address, speech, threads, connections: 10, timeout, deadline: None };
+    run(&Load::Closed(load), &Same::new(request), &means, &AtomicBool::new(false), |_| ()).expect("there are sockets")
+}
+
+#[test]
+fn a_thread_that_has_nothing_to_do_is_not_busy() {
+    let address = server(|mut stream| {
+        let mut buffer = [0; 4096];
+        while stream.read(&mut buffer).is_ok_and(|length| length > 0) {
+            let answered = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+            answered.expect("the caller waits");
+        }
+    });
+    let run = ask(address, message("GET", "/", "here", &[], None), 2);
+    assert!(run.tally.good() > 1, "{:?}", run.tally.reasons);
+    assert!(run.busy < 0.9, "busy for {} of the time", run.busy);
+}
