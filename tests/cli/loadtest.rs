@@ -468,6 +468,8 @@ fn wrong_usage_and_dead_servers_are_told_with_what_to_do() {
         (&[&url, "--model", "m", "--rate", "5", "--timeout", "1s", "--slo", "p90<=2s"], "raise it beyond"),
         (&[&url, "--model", "m", "--sweep", "5..1"], "must rise"),
         (&[&url, "--model", "m", "--rate", "5", "--mmpp", "1..5"], "leave --rate out"),
+        (&[&url, "--model", "m", "--quiet-then-burst", "1..5:20s"], "what begins at 20 s is not within --for 10 s"),
+        (&[&url, "--model", "m", "--flash", "1..5:3..4", "--for", "2s"], "what begins at 3 s is not within --for 2 s"),
         (&[&url, "--model", "m", "--closed-loop", "5", "--find-max-rate", "--slo", "p9<=1s"], "changes the rate"),
         (&[&url, "--model", "m", "--rate", "5", "--arrivals", "no-such"], "no such file"),
         (&[&url, "--model", "m", "--rate", "5", "--body", "no-such"], "cannot be read"),

@@ -4,6 +4,7 @@
 //! It is a package for the sake of building: whoever changes the server need not compile these anew. Its interface is the
 //! program's alone.
 
+mod arrivals;
 pub mod layout;
 mod loadtest;
 pub mod plot;

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::arrivals::{Asked, Varying};
 use crate::simulate::trace;
-use crate::simulate::values::{self, Groups, LENGTH, RATE, Rates, number, time};
+use crate::simulate::values::{self, RATE, number, time};
 use crate::values::count;
 use uncork_loadtest::{ClosedLoad, Due, Load, OpenLoad, Pace, Shape, Times, short};
 use uncork_sim::Process;
@@ -32,29 +33,8 @@ pub(super) struct Flags {
     #[arg(long, value_name = "RATE:TIME,…", value_delimiter = ',', value_parser = stretch, allow_hyphen_values = true)]
     schedule: Vec<(f64, f64, Duration)>,
 
-    /// A rate that jumps between two values, staying DWELL (1s) at each on average
-    #[arg(long, value_name = "LOW..HIGH[:DWELL]", allow_hyphen_values = true)]
-    #[arg(value_parser = values::rates(time(LENGTH)))]
-    mmpp: Option<Rates<Duration>>,
-
-    /// A crowd: the high rate in a window (the middle tenth), the low one around it
-    #[arg(long, value_name = "LOW..HIGH[:FROM..UNTIL]", allow_hyphen_values = true)]
-    #[arg(value_parser = values::rates(values::window))]
-    flash: Option<Rates<(Duration, Duration)>>,
-
-    /// A rate that swings as a sine, once in a DAY (the whole run)
-    #[arg(long, value_name = "LOW..HIGH[:DAY]", allow_hyphen_values = true)]
-    #[arg(value_parser = values::rates(time(LENGTH)))]
-    diurnal: Option<Rates<Duration>>,
-
-    /// Rare lone requests, and from AT (half of the run) on a burst
-    #[arg(long, value_name = "LOW..HIGH[:AT]", allow_hyphen_values = true)]
-    #[arg(value_parser = values::rates(time(LENGTH)))]
-    quiet_then_burst: Option<Rates<Duration>>,
-
-    /// Groups of requests that come together, each spread evenly over SPREAD (0)
-    #[arg(long, value_name = "GROUPSxSIZE[:SPREAD]", value_parser = values::groups, allow_hyphen_values = true)]
-    fan_out: Option<Groups>,
+    #[command(flatten)]
+    varying: Varying,
 
     /// No schedule, but N callers that each wait for an answer before they ask again
     #[arg(long, value_name = "N", value_parser = values::callers(), allow_hyphen_values = true)]
@@ -100,16 +80,9 @@ impl Flags {
     /// # Errors
     /// What is wrong with them, or with the file.
     pub(super) fn load(&self, usual_rate: Option<f64>) -> Result<Arriving, String> {
-        let own = [
-            ("--schedule", !self.schedule.is_empty()),
-            ("--mmpp", self.mmpp.is_some()),
-            ("--flash", self.flash.is_some()),
-            ("--diurnal", self.diurnal.is_some()),
-            ("--quiet-then-burst", self.quiet_then_burst.is_some()),
-            ("--fan-out", self.fan_out.is_some()),
-            ("--closed-loop", self.closed_loop.is_some()),
-        ];
-        let given: Vec<&str> = own.iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| *flag).collect();
+        let own = [("--schedule", !self.schedule.is_empty()), ("--closed-loop", self.closed_loop.is_some())];
+        let own = own.into_iter().chain(self.varying.given());
+        let given: Vec<&str> = own.filter(|(_, is_given)| *is_given).map(|(flag, _)| flag).collect();
         let is_schedule = given == ["--schedule"];
         match given[..] {
             [] => {}
@@ -163,29 +136,8 @@ impl Flags {
     /// Everything else.
     fn times(&self, usual_rate: Option<f64>) -> Result<(Times, String, Option<f64>), String> {
         let length = self.length.unwrap_or(USUAL_LENGTH);
-        let own = |process: Process, words: &str| Ok((Times::Process(process), words.to_owned(), None));
-        if let Some(Rates { low, high, time }) = &self.mmpp {
-            let dwell = time.unwrap_or(Duration::from_secs(1));
-            let process = Process::Mmpp { low: *low, high: *high, mean_low: dwell, mean_high: dwell };
-            return own(process, &format!("a rate that jumps between {low} and {high}/s"));
-        }
-        if let Some(Rates { low, high, time }) = &self.flash {
-            let (from, until) = time.unwrap_or((length.mul_f64(0.45), length.mul_f64(0.55)));
-            let process = Process::Flash { rate: *low, factor: high / low, from, until };
-            return own(process, &format!("{low}/s with a crowd of {high}/s"));
-        }
-        if let Some(Rates { low, high, time }) = &self.diurnal {
-            let swing = (high - low) / (high + low);
-            let process = Process::Diurnal { rate: (low + high) / 2.0, swing, day: time.unwrap_or(length) };
-            return own(process, &format!("a rate that swings between {low} and {high}/s"));
-        }
-        if let Some(Rates { low, high, time }) = &self.quiet_then_burst {
-            let process = Process::QuietThenBurst { quiet: *low, burst: *high, at: time.unwrap_or(length / 2) };
-            return own(process, &format!("{low}/s and then a burst of {high}/s"));
-        }
-        if let Some(Groups { rate, size, spread }) = &self.fan_out {
-            let process = Process::FanOut { groups: *rate, size: *size, spread: *spread };
-            return own(process, &format!("{rate} groups of {size} a second"));
+        if let Some(Asked { process, words, .. }) = self.varying.process(length)? {
+            return Ok((Times::Process(process), words, None));
         }
         let kind = self.arrivals.as_deref().map(kind).transpose()?.unwrap_or(Kind::Shape(Shape::Poisson));
         let rate = self.rate.or(usual_rate);

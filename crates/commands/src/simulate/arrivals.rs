@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::load::{Load, Stretch, Times, Words};
 use super::trace;
-use super::values::{self, Groups, LENGTH, RATE, Rates};
+use super::values::{self, LENGTH, RATE};
+use crate::arrivals::{Asked, Varying};
 use uncork_core::policy::Priority;
 use uncork_sim::{Process, Variety};
 
@@ -53,9 +54,25 @@ pub(super) struct Flags {
     urgent: Option<f64>,
 }
 
+/// All kinds: clap leaves a group empty in which flags of another struct are.
+const KINDS: [&str; 12] = [
+    "arrivals",
+    "scenario",
+    "poisson",
+    "uniform",
+    "gamma",
+    "mmpp",
+    "flash",
+    "diurnal",
+    "quiet_then_burst",
+    "fan_out",
+    "closed_loop",
+    "_rate",
+];
+
 /// Exactly one of them.
 #[derive(Debug, clap::Args)]
-#[group(required = true, multiple = false)]
+#[group(required = true, multiple = false, args = KINDS)]
 struct Kind {
     /// A file with an arrival in seconds a line, perhaps with rows, deadline and priority; - for stdin
     #[arg(long, value_name = "FILE")]
@@ -77,29 +94,8 @@ struct Kind {
     #[arg(long, value_name = "R", value_parser = values::number(RATE), allow_hyphen_values = true)]
     gamma: Option<f64>,
 
-    /// A rate that jumps between two values, staying DWELL (1s) at each on average
-    #[arg(long, value_name = "LOW..HIGH[:DWELL]", allow_hyphen_values = true)]
-    #[arg(value_parser = values::rates(values::time(LENGTH)))]
-    mmpp: Option<Rates<Duration>>,
-
-    /// A crowd: the high rate in a window (the middle tenth), the low one around it
-    #[arg(long, value_name = "LOW..HIGH[:FROM..UNTIL]", allow_hyphen_values = true)]
-    #[arg(value_parser = values::rates(values::window))]
-    flash: Option<Rates<(Duration, Duration)>>,
-
-    /// A rate that swings as a sine, once in a DAY (the whole run)
-    #[arg(long, value_name = "LOW..HIGH[:DAY]", allow_hyphen_values = true)]
-    #[arg(value_parser = values::rates(values::time(LENGTH)))]
-    diurnal: Option<Rates<Duration>>,
-
-    /// Rare lone requests, and from AT (half of the run) on a burst
-    #[arg(long, value_name = "LOW..HIGH[:AT]", allow_hyphen_values = true)]
-    #[arg(value_parser = values::rates(values::time(LENGTH)))]
-    quiet_then_burst: Option<Rates<Duration>>,
-
-    /// GROUPS a second of SIZE requests that come together, each group spread evenly over SPREAD (0)
-    #[arg(long, value_name = "GROUPSxSIZE[:SPREAD]", value_parser = values::groups, allow_hyphen_values = true)]
-    fan_out: Option<Groups>,
+    #[command(flatten)]
+    varying: Varying,
 
     /// N clients that wait for an answer, think for --think-ms, and ask again
     #[arg(long, value_name = "N", value_parser = values::callers(), allow_hyphen_values = true)]
@@ -143,7 +139,7 @@ impl Flags {
             let jitter = self.think_jitter.unwrap_or(0.0);
             ("--closed-loop", Load::Clients { clients, think, jitter, length, variety, seed })
         } else {
-            let (flag, process) = process(self.kind, self.cv.unwrap_or(4.0), length);
+            let (flag, process) = process(self.kind, self.cv.unwrap_or(4.0), length)?;
             let times = Times::Process(process);
             (flag, Load::Stretches(vec![Stretch { times, length, variety, seed }]))
         };
@@ -179,26 +175,15 @@ fn variety(
 }
 
 /// The flag and the process that it asks for.
-fn process(kind: Kind, cv: f64, length: Duration) -> (&'static str, Process) {
-    if let Some(rate) = kind.uniform {
+fn process(kind: Kind, cv: f64, length: Duration) -> Result<(&'static str, Process), String> {
+    Ok(if let Some(Asked { flag, process, .. }) = kind.varying.process(length)? {
+        (flag, process)
+    } else if let Some(rate) = kind.uniform {
         ("--uniform", Process::Uniform { rate })
     } else if let Some(rate) = kind.gamma {
         ("--gamma", Process::Gamma { rate, cv })
-    } else if let Some(Rates { low, high, time }) = kind.mmpp {
-        let dwell = time.unwrap_or(Duration::from_secs(1));
-        ("--mmpp", Process::Mmpp { low, high, mean_low: dwell, mean_high: dwell })
-    } else if let Some(Rates { low, high, time }) = kind.flash {
-        let (from, until) = time.unwrap_or((length.mul_f64(0.45), length.mul_f64(0.55)));
-        ("--flash", Process::Flash { rate: low, factor: high / low, from, until })
-    } else if let Some(Rates { low, high, time }) = kind.diurnal {
-        let swing = (high - low) / (high + low);
-        ("--diurnal", Process::Diurnal { rate: (low + high) / 2.0, swing, day: time.unwrap_or(length) })
-    } else if let Some(Rates { low, high, time }) = kind.quiet_then_burst {
-        ("--quiet-then-burst", Process::QuietThenBurst { quiet: low, burst: high, at: time.unwrap_or(length / 2) })
-    } else if let Some(Groups { rate, size, spread }) = kind.fan_out {
-        ("--fan-out", Process::FanOut { groups: rate, size, spread })
     } else {
         // clap lets nobody through without any of them.
         ("--poisson", Process::Poisson { rate: kind.poisson.unwrap_or(1.0) })
-    }
+    })
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::arrivals;
 use uncork_core::estimator::Instant;
 use uncork_sim::{Arrival, ClosedLoop, OpenLoop, Process, Source, Varied, Variety};
 
@@ -195,15 +196,10 @@ impl Stretch {
 
     fn check(&self, words: &Words<'_>) -> Result<(), String> {
         let begin = match &self.times {
-            Times::Process(Process::Flash { from: begin, .. } | Process::QuietThenBurst { at: begin, .. }) => *begin,
+            Times::Process(process) => arrivals::begin(process),
             Times::List(times) => times.last().copied().unwrap_or_default(),
-            Times::Process(_) => Duration::ZERO,
         };
-        if begin < self.length {
-            return Ok(());
-        }
-        let (begin, length) = (begin.as_secs_f64(), self.length.as_secs_f64());
-        Err(format!("{}: what begins at {begin} s is not within {} {length} s", words.load, words.length))
+        arrivals::is_within(begin, self.length, words.load, words.length)
     }
 
     /// Requests a second at most; what comes at one instant counts as if it took the stretch.
