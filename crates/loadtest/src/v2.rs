@@ -181,7 +181,7 @@ fn random_body(
             let (bytes, json) = in_binary(&inputs);
             (bytes, Some(json))
         }
-        Form::Predict => (in_rows(&inputs, rows), None),
+        Form::Predict => (in_rows(&inputs, rows)?, None),
         Form::Grpc => (in_grpc(&metadata.name, &inputs), None),
     };
     Ok(Body { bytes, json, rows, expected: None })
@@ -255,14 +255,22 @@ fn in_grpc(model: &str, inputs: &[Made<'_>]) -> Vec<u8> {
     grpc::request(model, inputs.iter().map(tensor).collect())
 }
 
-/// `{"instances": […]}`: each row as it is, of a model with one input, else by name.
-fn in_rows(inputs: &[Made<'_>], rows: usize) -> Vec<u8> {
+/// `{"instances": […]}`: each row as it is, of a model with one input, else by name. A scalar, which has no rows, is in each.
+fn in_rows(inputs: &[Made<'_>], rows: usize) -> Result<Vec<u8>, String> {
     let each: Vec<Vec<Value>> = inputs.iter().map(|made| nested(made.elements(), &made.shape)).collect();
+    let empty = inputs.iter().zip(&each).find(|(_, items)| items.is_empty());
+    if let Some((Made { input, shape, .. }, _)) = empty {
+        return Err(format!(
+            "input '{}' of shape {shape:?} is empty: no row can be written; use --as json, or --body",
+            input.name
+        ));
+    }
+    let item = |items: &Vec<Value>, row| items.get(row).unwrap_or(&items[0]).clone();
     let row = |row: usize| match (inputs, &each[..]) {
-        ([_], [only]) => only[row].clone(),
-        _ => inputs.iter().zip(&each).map(|(made, rows)| (made.input.name.clone(), rows[row].clone())).collect(),
+        ([_], [only]) => item(only, row),
+        _ => inputs.iter().zip(&each).map(|(made, items)| (made.input.name.clone(), item(items, row))).collect(),
     };
-    json!({"instances": (0..rows).map(row).collect::<Vec<_>>()}).to_string().into_bytes()
+    Ok(json!({"instances": (0..rows).map(row).collect::<Vec<_>>()}).to_string().into_bytes())
 }
 
 /// The items of the outermost list of a tensor.
@@ -280,7 +288,12 @@ fn shape(input: &Input, own: Option<&[usize]>, rows: usize) -> Result<Vec<usize>
     let first = match usize::try_from(first) {
         Err(_) => rows,
         Ok(fixed) if fixed == rows => rows,
-        Ok(fixed) => return Err(format!("input '{name}' takes {fixed} rows and no other number; give --rows {fixed}")),
+        Ok(fixed) => {
+            return Err(format!(
+                "input '{name}' has a fixed first dimension, {fixed}, which is not {rows}: give --rows {fixed} if these are rows, \
+                 or else bodies with --body"
+            ));
+        }
     };
     if let Some(own) = own {
         let fits = own.len() == rest.len() && own.iter().zip(rest).all(|(own, dim)| *dim < 0 || *own as i64 == *dim);
@@ -350,7 +363,7 @@ mod tests {
             (error(&metadata("FP32", &[-1, -1]), &[], 1), "--shape x:64"),
             (error(&metadata("FP32", &[-1, 3]), &[("x".into(), vec![4])], 1), "not [4]"),
             (error(&metadata("FP32", &[-1, 3]), &[("y".into(), vec![4])], 1), "the model's are x"),
-            (error(&metadata("FP32", &[8, 3]), &[], 1), "--rows 8"),
+            (error(&metadata("FP32", &[8, 3]), &[], 1), "--rows 8 if these are rows, or else bodies with --body"),
             (error(&metadata("BYTES", &[-1, 3]), &[], 1), "--body"),
             (error(&metadata("FP32", &[-1, i64::MAX]), &[], 2), "too large"),
         ] {
@@ -380,5 +393,17 @@ mod tests {
         assert_eq!(rows["instances"][1]["mask"], json!([1]));
         let one = random_bodies(&metadata("FP32", &[-1, 2]), &[], &[1], Form::Predict, 3).unwrap()[&1][0].clone();
         assert_eq!(read(&one.bytes)["instances"][0].as_array().unwrap().len(), 2, "the only input has no name");
+    }
+
+    #[test]
+    fn a_scalar_is_in_each_row_and_what_has_no_rows_is_told() {
+        let mut two = metadata("FP32", &[-1, 2]);
+        two.inputs.push(Input { name: "rate".into(), datatype: "INT64".into(), shape: vec![] });
+        let bodies = random_bodies(&two, &[], &[3], Form::Predict, 3).unwrap();
+        let body: Value = serde_json::from_slice(&bodies[&3][0].bytes).unwrap();
+        let rates: Vec<&Value> = body["instances"].as_array().unwrap().iter().map(|row| &row["rate"]).collect();
+        assert_eq!(rates, [&json!(0); 3]);
+        let empty = random_bodies(&metadata("FP32", &[-1, 0]), &[], &[2], Form::Predict, 3).unwrap_err();
+        assert!(empty.contains("[2, 0] is empty"), "{empty}");
     }
 }
