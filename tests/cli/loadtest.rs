@@ -225,6 +225,26 @@ fn broken_connections_and_silence_are_counted_and_do_not_end_the_run() {
     assert!(count(&report, "/errors/timed_out") <= count(&report, "/errors/all"));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_of_open_files_is_raised_and_where_it_cannot_be_the_miss_is_not_the_servers() {
+    let folder = Folder::new();
+    for (limit, code, words) in [("-Sn", 1, "FAIL"), ("-n", 2, "INCONCLUSIVE the system allowed no open files")] {
+        let stand_in = StandIn::start(|_, _| Reply::Silence);
+        let mut command = Command::new("sh");
+        let words_of_shell = format!("ulimit {limit} 64 && exec \"$0\" loadtest \"$@\"");
+        command.current_dir(folder.path()).args(["-c", &words_of_shell, env!("CARGO_BIN_EXE_uncork"), &stand_in.url()]);
+        command.args(["--model", "m", "--closed-loop", "100", "--for", "1s", "--warm-up", "0", "--timeout", "500ms"]);
+        let (have, stdout, stderr) = output({
+            command.args(["--slo", "errors<=0%"]).stdin(Stdio::null());
+            command
+        });
+        let last = stdout.lines().last().unwrap_or_default();
+        assert!(have == code && last.starts_with(words), "{limit}: {stdout}{stderr}");
+        assert_eq!(stdout.contains("no open files for more than"), code == 2, "{limit}: {stdout}");
+    }
+}
+
 #[test]
 fn what_cannot_be_sent_in_time_is_counted_and_not_skipped() {
     let stand_in = StandIn::start(|_, _| Reply::Silence);

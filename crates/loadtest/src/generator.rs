@@ -68,6 +68,8 @@ pub(super) struct Seen {
     pub(super) busy: f64,
     /// Connections at once.
     pub(super) connections: usize,
+    /// Whether the system allowed no more open files for another one.
+    pub(super) out_of_files: bool,
 }
 
 pub(super) struct Generator<'a> {
@@ -82,6 +84,7 @@ pub(super) struct Generator<'a> {
     open: usize,
     connecting: usize,
     most_open: usize,
+    out_of_files: bool,
     /// Place and serial of connections without a request, the most recently used last; those that are gone are passed over.
     idle: Vec<(usize, u64)>,
     /// Taken requests that wait for a connection.
@@ -117,6 +120,7 @@ impl<'a> Generator<'a> {
             open: 0,
             connecting: 0,
             most_open: 0,
+            out_of_files: false,
             idle: Vec::new(),
             waiting: VecDeque::new(),
             read_ahead: Vec::new(),
@@ -188,7 +192,12 @@ impl<'a> Generator<'a> {
         let was_stopped = self.orders.stop.load(Ordering::Relaxed);
         let measured = if was_stopped { spent } else { self.orders.length };
         let busy = spent.saturating_sub(self.waited).as_secs_f64() / measured.as_secs_f64().max(1e-9);
-        Ok(Seen { tally: self.tally, busy: busy.min(1.0), connections: self.most_open })
+        Ok(Seen {
+            tally: self.tally,
+            busy: busy.min(1.0),
+            connections: self.most_open,
+            out_of_files: self.out_of_files,
+        })
     }
 
     fn wait(&mut self, events: &mut Events, now: Duration, until: Duration) -> io::Result<()> {
@@ -278,6 +287,7 @@ impl<'a> Generator<'a> {
             }
             Err(error) => {
                 self.free.push(place);
+                self.out_of_files |= is_out_of_sockets(&error);
                 if is_out_of_sockets(&error) && self.open > 0 {
                     // What there is has to do from here on.
                     self.orders.max_connections = self.open;

@@ -46,6 +46,8 @@ pub struct Run {
     pub interrupted: bool,
     /// Connections at once.
     pub connections: usize,
+    /// Whether there would have been more, had the system allowed more open files.
+    pub out_of_files: bool,
 }
 
 /// Sends a load. `watch` is run meanwhile and hears what happens; it ends when the channel does.
@@ -94,15 +96,16 @@ pub fn run(
     });
     let interrupted = stop.load(Ordering::Relaxed);
     let mut tally = Tally::new(load.warm_up(), load.length());
-    let (mut busy, mut connections) = (0.0f64, 0);
+    let (mut busy, mut connections, mut out_of_files) = (0.0f64, 0, false);
     for seen in seen {
         let seen = seen.map_err(|error| format!("the load cannot be generated: {error}"))?;
         tally.add(&seen.tally);
         busy = busy.max(seen.busy);
         connections += seen.connections;
+        out_of_files |= seen.out_of_files;
     }
     let planned = load.length();
     let measured = epoch.elapsed().saturating_sub(load.warm_up()).min(planned);
     let seconds = if interrupted { measured } else { planned }.as_secs_f64().max(1e-3);
-    Ok(Run { tally, seconds, busy, interrupted, connections })
+    Ok(Run { tally, seconds, busy, interrupted, connections, out_of_files })
 }

@@ -59,6 +59,13 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
     let late = Duration::from_micros(tally.lateness.value_at_quantile(0.99));
     let late_ms = late.as_secs_f64() * 1e3;
     if judged.iter().any(|judged| !judged.met) {
+        if run.out_of_files {
+            return Verdict::Inconclusive(format!(
+                "the system allowed no open files for more than {} connections, so the miss may be the generator's own; raise the \
+                 limit (ulimit -n), or give less with --connections",
+                run.connections
+            ));
+        }
         if run.busy > SATURATED {
             return Verdict::Inconclusive(format!(
                 "the generator was busy for {:.0} % of the time, so the miss may be its own; add --threads, or a machine",
@@ -116,7 +123,7 @@ mod tests {
             let times = Times { due: Duration::ZERO, taken, sent: Some(taken), ended, ended_earliest: ended };
             tally.count(times, 1, Some(200), &Ending::Good, None);
         }
-        Run { tally, seconds: 10.0, busy, interrupted: false, connections: 1 }
+        Run { tally, seconds: 10.0, busy, interrupted: false, connections: 1, out_of_files: false }
     }
 
     fn verdict(run: &Run, slos: &[&str]) -> Verdict {
@@ -140,6 +147,13 @@ mod tests {
         assert!(is_inconclusive(&verdict(&run(10, 20, 0.3), &["p99<=25ms"]), "own lateness (10.0 ms"));
         assert_eq!(verdict(&run(10, 30, 0.3), &["p99<=25ms"]), Verdict::Missed);
         assert!(is_inconclusive(&verdict(&run(0, 30, 0.97), &["p99<=25ms"]), "97 % of the time"));
+    }
+
+    #[test]
+    fn a_miss_without_the_connections_that_were_asked_for_is_none() {
+        let without = |took_ms| Run { out_of_files: true, connections: 24, ..run(0, took_ms, 0.3) };
+        assert!(is_inconclusive(&verdict(&without(30), &["p99<=25ms"]), "more than 24 connections"));
+        assert_eq!(verdict(&without(20), &["p99<=25ms"]), Verdict::Passed);
     }
 
     #[test]

@@ -102,6 +102,7 @@ fn trial(report: &Report, trial: &Trial) -> Value {
             "busy": run.busy,
             "came_too_late_for": tally.too_late,
             "connections": run.connections,
+            "out_of_files": run.out_of_files,
             "threads": report.threads,
         },
         "mean_batch_rows": trial.mean_batch_rows,

@@ -151,6 +151,9 @@ Examples:
   uncork loadtest --compare before.json after.json
       what changed, and what of it is more than chance";
 
+/// Open files that are no connections: the terminal's, those that wait for sockets, reports.
+const OTHER_FILES: u64 = 1024;
+
 /// Rates of a sweep.
 const USUAL_STEPS: usize = 8;
 
@@ -219,6 +222,8 @@ impl Loadtest {
             timeout: self.timeout,
             deadline: slos.iter().filter_map(Slo::latency_bound).chain(self.deadline).min(),
         };
+        // Where the system gives less, the run says so if it needs more.
+        let _ = rlimit::increase_nofile_limit(self.connections as u64 + OTHER_FILES);
         let stop = Stop::listen()?;
         let series = match self.sweep {
             Some(range) => trials::Series::Sweep { range, steps: self.steps.unwrap_or(USUAL_STEPS) },

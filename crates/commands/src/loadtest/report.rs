@@ -293,7 +293,14 @@ impl Report {
         let (run, tally) = (&trial.run, &trial.run.tally);
         let mut notes = Vec::new();
         let wait_ms = tally.connection_wait.value_at_quantile(0.99) as f64 / 1e3;
-        if run.connections >= self.max_connections && wait_ms >= 1.0 {
+        if run.out_of_files {
+            notes.push(format!(
+                "The system allowed no open files for more than {} connections, and requests waited for one ({} ms at p99). Raise the \
+                 limit (ulimit -n).",
+                run.connections,
+                short(wait_ms)
+            ));
+        } else if run.connections >= self.max_connections && wait_ms >= 1.0 {
             notes.push(format!(
                 "All {} connections were in use at once, and requests waited for one ({} ms at p99), which counts as the \
                  server's time. If its callers have more, raise --connections.",
