@@ -133,6 +133,7 @@ fn an_absurd_parameter_is_refused_with_its_flag_its_value_and_the_bound() {
         ("--poisson 9 --for 3 --stragglers 2:5", &["'2' must be a number from 0 to 1"]),
         ("--poisson 9 --for 3 --drift 1:0", &["'0' must be a number from 0.01 to 100"]),
         ("--poisson 9 --for 3 --first-batch 0", &["'0' for '--first-batch <FACTOR>'", "from 0.01 to 100"]),
+        ("--poisson 9 --for 3 --first-batch 20", &["--first-batch goes with --cold only"]),
         ("--poisson 9 --for 3 --allowed-batch-sizes 4,2", &["--allowed-batch-sizes [4, 2]: must rise"]),
         ("--poisson 9 --for 3 --allowed-batch-sizes 1,64", &["64, must not be below --max-batch-size 128"]),
         ("--poisson 9 --for 3 --runners 0", &["'0' for '--runners <M>'", "from 1 to 1024"]),
@@ -186,7 +187,7 @@ fn the_json_is_a_list_with_an_object_for_each_policy_whose_numbers_add_up() {
         "--fan-out 100x200:5ms --for 2",
         "--closed-loop 64 --think-ms 5 --think-jitter 0.1 --for 2",
         "--poisson 5000 --rows 1..8 --for 2",
-        "--poisson 20000 --for 2 --jitter 0.1 --stragglers 0.01:5 --drift 1s:2 --first-batch 20",
+        "--poisson 20000 --for 2 --jitter 0.1 --stragglers 0.01:5 --drift 1s:2 --cold --first-batch 20",
         "--poisson 12000 --for 2 --allowed-batch-sizes 1,2,4,8,16,32,64,128",
         "--poisson 60000 --for 1 --runners 4",
         "--poisson 20000 --for 2 --hurried 0.1:15 --hurried 0.2:30 --urgent 0.2",
@@ -685,13 +686,13 @@ fn a_scenario_of_one_model_fares_as_the_flags_that_say_the_same() {
             "clients = { count = 9, think_ms = 3, jitter = 0.1, for_s = 1 }",
         ),
     ] {
-        let disturbed = "--jitter 0.1 --stragglers 0.01:5 --first-batch 3";
+        let disturbed = "--jitter 0.1 --stragglers 0.01:5 --cold --first-batch 3";
         let text = format!(
             "max_latency_ms = 50\nmax_batch_size = 128\n{arrivals}\n[service]\nbase_ms = 2\nper_row_ms = 0.05\njitter = 0.1\n\
              straggle = {{ share = 0.01, factor = 5 }}\nfirst_factor = 3"
         );
         let seed = ["--seed", "5", "--policy", "cork,aimd"];
-        let by_file = scenario_results(&text, &seed);
+        let by_file = scenario_results(&text, &[&seed[..], &["--cold"]].concat());
         assert_eq!(by_file, results(&format!("{flags} {disturbed} {}", seed.join(" "))), "{flags}");
     }
 }
@@ -716,6 +717,18 @@ fn every_scenario_of_the_tests_is_one_that_users_can_run() {
     let results: Vec<Value> = serde_json::from_str(&out).unwrap();
     let policies: Vec<_> = results.iter().map(|result| result["policy"].as_str().unwrap()).collect();
     assert_eq!(policies, ["cork", "eager", "fixed:2:64"]);
+}
+
+#[test]
+fn a_first_batch_that_was_timed_before_the_start_is_not_said_to_be_slow() {
+    let text = "max_latency_ms = 50\nmax_batch_size = 8\nservice = { base_ms = 2, per_row_ms = 0.5, first_factor = 20 }\n\
+                arrivals = [{ process = 'poisson', rate = 50, for_s = 1 }]";
+    for (words, is_cold) in [(&["--cold"][..], true), (&[], false)] {
+        let (code, out, err) = scenario(text, words);
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert_eq!(out.contains("the first × 20"), is_cold, "{out}");
+        assert_eq!(out.contains("first_factor says nothing without --cold"), !is_cold, "{out}");
+    }
 }
 
 #[test]

@@ -28,7 +28,8 @@ pub(super) fn heading(report: &Report<'_>, width: usize) -> String {
     let mut parts = vec![title, String::new(), layout::table(&lines, 1, width)];
     parts.extend(servers_own(plan));
     let disturbed = |model: &Subject| {
-        disturbances(&model.service).map(|what| layout::wrap(&format!("batch times of {}: {what}", model.name), width))
+        disturbances(plan, &model.service)
+            .map(|what| layout::wrap(&format!("batch times of {}: {what}", model.name), width))
     };
     parts.extend(plan.models.iter().filter_map(disturbed));
     parts.join("\n")

@@ -129,6 +129,12 @@ impl Simulate {
         let (mut plan, usual) = if let Some(path) = self.load.scenario() {
             scenario::read(path, self.seed)?
         } else {
+            if self.setup.first_batch != 1.0 && !self.cold {
+                return Err(
+                    "--first-batch goes with --cold only: else the server has its first batch before its first request"
+                        .into(),
+                );
+            }
             let (runners, seed) = (self.setup.runners, self.seed.unwrap_or(1));
             let load = self.load.load(self.setup.caps(), seed)?;
             let server = self.setup.server_ms;
@@ -144,6 +150,9 @@ impl Simulate {
             }
         }
         let mut notes = Vec::new();
+        if !plan.cold && plan.models.iter().any(|model| model.service.first_factor != 1.0) {
+            notes.push("first_factor says nothing without --cold: the first batch was timed before the start.".into());
+        }
         if plan.only().is_none() && !rules.iter().all(Rule::is_for_several) {
             let note = "best-fixed is left out: it is looked for where there is one model.";
             rules.retain(Rule::is_for_several);

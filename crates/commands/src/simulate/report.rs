@@ -195,7 +195,7 @@ impl Report<'_> {
             ms(kept),
             ms(model.max_latency)
         ));
-        lines.extend(disturbances(&model.service).map(|what| format!("batch times: {what}")));
+        lines.extend(disturbances(self.plan, &model.service).map(|what| format!("batch times: {what}")));
         lines.join("\n")
     }
 
@@ -458,7 +458,7 @@ pub(super) fn servers_own(plan: &Plan) -> Option<String> {
 }
 
 /// How batch times differ from that, if they do.
-pub(super) fn disturbances(service: &Service) -> Option<String> {
+pub(super) fn disturbances(plan: &Plan, service: &Service) -> Option<String> {
     let mut parts = Vec::new();
     if service.jitter > 0.0 {
         parts.push(format!("noise of σ {}", service.jitter));
@@ -468,7 +468,7 @@ pub(super) fn disturbances(service: &Service) -> Option<String> {
     }
     let changes = service.changes.iter();
     parts.extend(changes.map(|(at, factor)| format!("× {factor} from {} s on", at.as_nanos() as f64 / 1e9)));
-    if service.first_factor != 1.0 {
+    if service.first_factor != 1.0 && plan.cold {
         parts.push(format!("the first × {}", service.first_factor));
     }
     if !service.sizes.is_any() {

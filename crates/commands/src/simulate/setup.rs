@@ -48,10 +48,10 @@ pub(super) struct Flags {
     #[arg(value_parser = values::with_factor(values::time(values::AT)))]
     drift: Vec<(Duration, f64)>,
 
-    /// The first batch takes so many times as long
+    /// With --cold: the first batch takes so many times as long
     #[arg(long, value_name = "FACTOR", default_value = "1", allow_hyphen_values = true)]
     #[arg(value_parser = values::number(values::FACTOR))]
-    first_batch: f64,
+    pub(super) first_batch: f64,
 
     /// Batches are padded to the next of these sizes, as in 1,2,4,8
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', allow_hyphen_values = true)]
