@@ -160,6 +160,12 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether nothing is left of the request: a server may answer before it has read all of it.
+    pub(super) fn is_sent(&self) -> bool {
+        // h2 keeps what belongs to one request from the next.
+        if let Protocol::One { unsent, .. } = &self.protocol { unsent.is_empty() } else { true }
+    }
+
     /// Hears what came; `then` is given the answer if it is whole.
     pub(super) fn hear<T>(
         &mut self,

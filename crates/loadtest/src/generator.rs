@@ -376,13 +376,13 @@ impl<'a> Generator<'a> {
             self.ended(request, Some(sent), now, Some(status), &ending, batch_rows);
             self.busy_connections -= 1;
         }
-        if keeps_alive && !closing {
-            if let Some(connection) = self.connections[place].as_mut() {
+        match self.connections[place].as_mut() {
+            // What is left of a request would end up in the next one.
+            Some(connection) if keeps_alive && !closing && connection.is_sent() => {
                 connection.state = State::Idle(now);
                 self.idle.push((place, connection.serial));
             }
-        } else {
-            self.close(place);
+            _ => self.close(place),
         }
         self.send_waiting();
     }

@@ -1,8 +1,9 @@
 //! What the generator says of itself, and how it uses its connections.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -42,4 +43,35 @@ fn a_thread_that_has_nothing_to_do_is_not_busy() {
     let run = ask(address, message("GET", "/", "here", &[], None), 2);
     assert!(run.tally.good() > 1, "{:?}", run.tally.reasons);
     assert!(run.busy < 0.9, "busy for {} of the time", run.busy);
+}
+
+/// It reads bodies after its answers, as far as they come.
+#[test]
+fn what_an_early_answer_leaves_of_a_request_does_not_end_up_in_another() {
+    // More than the system holds on its way.
+    let body = vec![b'x'; 24 << 20];
+    let (length, mixed) = (body.len() as u64, Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&mixed);
+    let address = server(move |stream| {
+        let mut reader = BufReader::new(&stream);
+        loop {
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                    return;
+                }
+            }
+            let answered = (&stream).write_all(b"HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n");
+            let mut body = Vec::new();
+            let read = (&mut reader).take(length).read_to_end(&mut body);
+            count.fetch_add(usize::from(body.iter().any(|byte| *byte != b'x')), Ordering::SeqCst);
+            if answered.is_err() || read.is_err() {
+                return;
+            }
+        }
+    });
+    let run = ask(address, message("POST", "/", "here", &[], Some(&body)), 1);
+    assert!(run.tally.refused > 1, "{:?}", run.tally.reasons);
+    assert_eq!(mixed.load(Ordering::SeqCst), 0, "bodies with something else in them");
 }
