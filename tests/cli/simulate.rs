@@ -290,6 +290,13 @@ fn a_trace_with_time_stamps_of_this_century_and_rows_is_simulated_from_its_first
     let result: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((number(&result[0], "on_time"), number(&result[0], "offered")), (500.0, 500.0));
     assert!(number(&result[0], "busy_fraction") > 0.5, "{out}");
+    // Times in the flags count from there as well, as those of a scenario do.
+    let drifts = [&words[..], &["--drift", "250ms:100"]].concat();
+    let (code, out, err) = simulate_with(Path::new("."), &drifts, trace.as_bytes());
+    assert_eq!((code, err.as_str()), (0, ""));
+    let result: Value = serde_json::from_str(&out).unwrap();
+    let on_time = number(&result[0], "on_time");
+    assert!((100.0..400.0).contains(&on_time), "it is slow from the middle on: {on_time}");
 }
 
 #[test]

@@ -142,6 +142,7 @@ impl Simulate {
             (Plan { runners, seed, cold: false, server, models }, rules::parse("cork")?)
         };
         plan.cold = self.cold;
+        plan.align();
         let asked = self.policy.concat();
         let mut rules: Vec<Rule> = Vec::new();
         for rule in if asked.is_empty() { usual } else { asked } {

@@ -7,8 +7,9 @@ use super::load::Load;
 use super::progress::{Progress, Watched};
 use super::values;
 use crate::layout::{ms, plural};
+use uncork_core::estimator::Instant;
 use uncork_core::policy::{BatchSizes, Policy, kept_for_answering};
-use uncork_sim::{Model, Outcome, Scenario, Service, Several};
+use uncork_sim::{Arrival, Model, Outcome, Scenario, Service, Several};
 
 /// A server without its policies, and its callers.
 #[derive(Clone)]
@@ -38,6 +39,20 @@ pub(super) struct Subject {
 }
 
 impl Plan {
+    /// Files count from the first arrival of all of them: time stamps then begin where the processes do.
+    pub(super) fn align(&mut self) {
+        let first = |subject: &Subject| {
+            if let Load::Trace(arrivals) = &subject.load { Some(arrivals.first()?.at) } else { None }
+        };
+        let Some(first) = self.models.iter().filter_map(first).min() else { return };
+        let begin = first.since(Instant::EPOCH);
+        for subject in &mut self.models {
+            if let Load::Trace(arrivals) = &mut subject.load {
+                *arrivals = arrivals.iter().map(|a| Arrival { at: a.at - begin, ..*a }).collect();
+            }
+        }
+    }
+
     /// The model, where there is one only.
     pub(super) fn only(&self) -> Option<&Subject> {
         if let [only] = &self.models[..] { Some(only) } else { None }

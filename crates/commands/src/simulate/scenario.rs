@@ -22,7 +22,7 @@ use super::rules::{self, Rule};
 use super::{setup, trace, values};
 use uncork_core::estimator::Instant;
 use uncork_core::policy::Priority;
-use uncork_sim::{Arrival, Process, Service, Variety};
+use uncork_sim::{Process, Service, Variety};
 
 /// A file as it stands there. Without `[[model]]` tables, its one model stands at the top.
 #[derive(Deserialize)]
@@ -230,21 +230,7 @@ pub(super) fn read(path: &Path, seed: Option<u64>) -> Result<(Plan, Vec<Rule>), 
         // Two models of one scenario draw different numbers, and so do their stretches.
         subjects.push(reader.subject(model, span, runners, server, seed ^ number << 48)?);
     }
-    align(&mut subjects);
     Ok((Plan { runners, seed, cold: false, server, models: subjects }, rules))
-}
-
-/// Files count from the first arrival of all of them: time stamps then begin where the processes do.
-fn align(subjects: &mut [Subject]) {
-    let traces =
-        || subjects.iter().filter_map(|s| if let Load::Trace(arrivals) = &s.load { arrivals.first() } else { None });
-    let Some(first) = traces().map(|arrival| arrival.at).min() else { return };
-    let begin = first.since(Instant::EPOCH);
-    for subject in subjects {
-        if let Load::Trace(arrivals) = &mut subject.load {
-            *arrivals = arrivals.iter().map(|a| Arrival { at: a.at - begin, ..*a }).collect();
-        }
-    }
 }
 
 /// A file and its text, for messages.

@@ -43,7 +43,8 @@ pub(super) struct Flags {
 
     /// From then on batches take so many times as long, as in 30s:2; may be given several times
     ///
-    /// The factor is that of the times given, not of those before: 10s:5 and 20s:1 is a step and back.
+    /// The factor is that of the times given, not of those before: 10s:5 and 20s:1 is a step and back. With --arrivals, AT
+    /// counts from the first of them.
     #[arg(long, value_name = "AT:FACTOR", allow_hyphen_values = true)]
     #[arg(value_parser = values::with_factor(values::time(values::AT)))]
     drift: Vec<(Duration, f64)>,

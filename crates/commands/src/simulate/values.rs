@@ -16,7 +16,7 @@ pub(crate) fn no_rate(rate: &str) -> Result<std::convert::Infallible, String> {
 pub(crate) const RATE: RangeInclusive<f64> = 0.001..=10_000_000.0;
 /// How many times as long a batch may take.
 pub(crate) const FACTOR: RangeInclusive<f64> = 0.01..=100.0;
-/// When something may change, in seconds: up to the latest time stamp of a file.
+/// When something may change, in seconds from the begin, or from the first arrival of a file: up to the longest file.
 pub(crate) const AT: RangeInclusive<f64> = 0.0..=1e10;
 /// A simulated run takes at most a year.
 pub(crate) const LENGTH: RangeInclusive<f64> = 0.001..=31_536_000.0;
