@@ -1,5 +1,6 @@
 //! The event loop: arrivals, landings and wake-ups in the order of their time, and a [`Dispatcher`] that is obeyed.
 
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -65,7 +66,8 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
         let Model { service, max_latency, max_batch, way_back, warm, .. } = model;
         // The warm-up had the first batch.
         let launched = u64::from(warm);
-        tracks.push(Track { service, max_latency, max_batch, way_back, launched, outcome: Outcome::new(max_latency) });
+        let (hopeless, outcome) = (HashMap::new(), Outcome::new(max_latency));
+        tracks.push(Track { service, max_latency, max_batch, way_back, launched, hopeless, outcome });
     }
     let mut engine = Engine {
         now: Instant::EPOCH,
@@ -104,7 +106,17 @@ struct Track {
     max_batch: usize,
     way_back: Duration,
     launched: u64,
+    /// Deadlines of requests that have less time than the way back takes: the policy is told to answer these at once.
+    hopeless: HashMap<u64, Instant>,
     outcome: Outcome,
+}
+
+impl Track {
+    /// A request with the deadline that its caller gave it.
+    fn as_asked(&self, entry: &Entry) -> Entry {
+        let own = self.hopeless.get(&entry.id).copied();
+        Entry { deadline: own.unwrap_or(entry.deadline + self.way_back), ..*entry }
+    }
 }
 
 struct Flight {
@@ -112,11 +124,6 @@ struct Flight {
     took: Duration,
     ticket: u64,
     late: usize,
-}
-
-/// A request with the deadline that its caller gave it.
-fn as_asked(entry: &Entry, way_back: Duration) -> Entry {
-    Entry { deadline: entry.deadline + way_back, ..*entry }
 }
 
 impl Engine {
@@ -142,7 +149,10 @@ impl Engine {
                 let deadline = at + within.saturating_sub(track.way_back);
                 let entry = Entry { id: self.next_id, arrival: at, deadline, rows, priority, caller };
                 self.next_id += 1;
-                track.outcome.arrived(&as_asked(&entry, track.way_back));
+                if within < track.way_back {
+                    track.hopeless.insert(entry.id, at + within);
+                }
+                track.outcome.arrived(&track.as_asked(&entry));
                 self.dispatcher.arrive(arrival.model, entry);
             }
             wake = self.obey(source).map(|at| Instant::from_nanos(at.as_nanos().next_multiple_of(self.timer)));
@@ -166,7 +176,8 @@ impl Engine {
                     let mut late = 0;
                     for entry in &entries {
                         late += usize::from(end > entry.deadline);
-                        track.outcome.answered(&as_asked(entry, track.way_back), end);
+                        track.outcome.answered(&track.as_asked(entry), end);
+                        track.hopeless.remove(&entry.id);
                         source.answered(lane, end);
                     }
                     self.flights.push(Flight { end, took: time, ticket, late });
@@ -183,7 +194,8 @@ impl Engine {
                     self.last = self.last.max(now);
                     for entry in &entries {
                         let track = &mut self.tracks[lane];
-                        track.outcome.refused(&as_asked(entry, track.way_back));
+                        track.outcome.refused(&track.as_asked(entry));
+                        track.hopeless.remove(&entry.id);
                         source.answered(lane, now);
                     }
                 }
@@ -202,7 +214,7 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::{Arrival, OpenLoop, Process};
-    use uncork_core::policy::Cork;
+    use uncork_core::policy::{Cork, Decision, ReleaseReason, View};
 
     fn ms(ms: f64) -> Duration {
         Duration::from_secs_f64(ms / 1e3)
@@ -296,6 +308,32 @@ mod tests {
         let arrivals = (0..3).map(|i| Arrival::at(Instant::EPOCH + ms(1_000.0 * f64::from(i)))).collect();
         let outcome = simulate(1, vec![slow], vec![arrivals], 1).remove(0);
         assert!(outcome.rehearsals > 0 && outcome.span < ms(8_000.0), "{} {:?}", outcome.rehearsals, outcome.span);
+    }
+
+    /// It refuses nobody, however late.
+    struct AtOnce;
+
+    impl Policy for AtOnce {
+        fn decide(&self, _: Instant, view: View<'_>) -> Decision {
+            match (view.has_free_runner(), view.queue.len()) {
+                (false, _) | (_, 0) => Decision::Park,
+                (true, entries) => Decision::Release { entries, reason: ReleaseReason::Ripe },
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_less_time_than_the_way_back_takes_is_late_by_its_own_deadline() {
+        let on_time = |within, batch| {
+            let service = Service::affine(ms(batch), Duration::ZERO);
+            let model = Model { service, way_back: ms(1.0), policy: Box::new(AtOnce), ..model(50.0, 1) };
+            let arrival = Arrival { within: Some(ms(within)), ..Arrival::at(Instant::EPOCH) };
+            let outcome = simulate(1, vec![model], vec![vec![arrival]], 1).remove(0);
+            assert_eq!(outcome.answers(), 1);
+            outcome.on_time == 1
+        };
+        assert!(!on_time(0.5, 0.7));
+        assert!(on_time(0.5, 0.4) && on_time(1.0, 0.7) && on_time(1.5, 1.4));
     }
 
     #[test]
