@@ -628,8 +628,9 @@ fn a_folder_of_models_is_followed_and_its_settings_are_checked_as_those_of_a_tab
     let described = models.describe("net", &model).unwrap();
     assert_eq!((described.policy, described.spec.max_latency), (Policy::default(), ms(7)));
 
-    fs::write(model.join("config.pbtxt"), "max_batch_size: 16 version_policy { all {} } parameters { key: 'a' }")
-        .unwrap();
+    // In a pool its runners are the pool's.
+    let triton = "max_batch_size: 16 version_policy { all {} } instance_group [{ count: 3 }] parameters { key: 'a' }";
+    fs::write(model.join("config.pbtxt"), triton).unwrap();
     fs::write(model.join("model.toml"), "pool = 'cpu'\nversions = [1, 3]\nmax_queue_rows = 64\n").unwrap();
     let described = models.describe("net", &model).unwrap();
     assert_eq!(described.policy, Policy::Named([1, 3].into()), "model.toml outweighs config.pbtxt");

@@ -1659,7 +1659,7 @@ async fn what_waited_in_its_socket_beyond_the_cap_is_refused_unparsed_and_its_co
 }
 
 #[tokio::test]
-async fn what_waited_too_long_is_refused_whatever_else_its_head_asks_for() {
+async fn what_waited_too_long_is_refused_with_an_id_compressed_at_the_end_or_by_another_protocol() {
     let mut model = stand_in("m", "1", Duration::ZERO);
     model.max_latency = Duration::from_millis(50);
     let server = start(Options::default(), vec![model]).await;
