@@ -14,6 +14,7 @@ use uncork_commands::{USAGE, complain, say};
 
 use super::giving_back::GivingBack;
 use super::{descriptors, log};
+use crate::batcher;
 use crate::config::{self, Config, Flags};
 use crate::opaque;
 use crate::registry::Registry;
@@ -246,6 +247,8 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> Result<u8
             return Ok(USAGE);
         }
     };
+    // The threads of HTTP are there, and read on while this one batches.
+    batcher::wait_for_turns();
     let folder = config.folder.clone().map(|folder| folder.followed(config.strict));
     let (registry, opening) = Registry::open(config.models.clone(), tracer);
     let repository = Repository::new(registry.clone(), config.models.clone(), folder)

@@ -7,6 +7,8 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
+use super::turns::wait_for_turns;
+
 /// What a thread does until its pool lets it go.
 pub(super) type Stint = Box<dyn FnOnce() + Send>;
 
@@ -25,6 +27,7 @@ pub(super) fn start(mut stint: Stint) -> io::Result<()> {
     }
     let (own, stints) = mpsc::channel::<Stint>();
     thread::Builder::new().name("uncork-runner".into()).spawn(move || {
+        wait_for_turns();
         stint();
         free().push(own.clone());
         for stint in stints {
@@ -58,5 +61,15 @@ mod tests {
         // Other tests use threads as well, and one is free only a moment after its stint.
         let first = ran_on();
         assert!((0..100_000).any(|_| ran_on() == first));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_thread_that_runs_batches_interrupts_nobody() {
+        use thread_priority::unix::{NormalThreadSchedulePolicy, ThreadSchedulePolicy, thread_schedule_policy};
+        let (told, policy) = mpsc::channel();
+        start(Box::new(move || told.send(thread_schedule_policy()).expect("it is waited for"))).expect("a thread");
+        let batch = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Batch);
+        assert_eq!(policy.recv().expect("it runs").ok(), Some(batch));
     }
 }

@@ -70,6 +70,7 @@ mod executor;
 mod observer;
 mod pool;
 mod relay;
+mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,6 +83,7 @@ pub use observer::{
     Abandoned, Landed, Learned, Observer, RefusalReason, Refused, Rehearsed, Released, Rider, SpanRef, Waits,
 };
 pub use pool::Pool;
+pub use turns::wait_for_turns;
 
 pub use uncork_core::policy::{BatchSizes, Caller, Priority};
 pub use uncork_core::{estimator, policy};
