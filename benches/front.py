@@ -15,8 +15,8 @@
 Server and generator (`uncork loadtest`, Poisson arrivals) share the machine. Needs Python 3.11's standard library alone.
 What is printed of each rate: requests sent (a generator that cannot offer a rate says so here), answers with 200 within
 the cap, from when they were due and from when they were sent, 200s later than the cap + 5 % after their sending, and how
-long refusals took, from when they were due and from when they were sent. The last column is the server's own count of answers in time: a generator that
-is busy all the time reads answers late, and takes them for late ones.
+long refusals took, from when they were due and from when they were sent. An answer is there when the generator's kernel has it. The last column is the
+server's own count of answers in time.
 """
 
 import argparse

@@ -130,6 +130,11 @@ impl Connection {
         matches!(self.protocol, Protocol::Two(_))
     }
 
+    /// How long ago the last of what was heard came, where the kernel says so.
+    pub(super) fn age(&self) -> Option<Duration> {
+        self.stream.0.borrow().age()
+    }
+
     /// Whether part of an answer is there.
     pub(super) fn has_part(&self) -> bool {
         match &self.protocol {

@@ -371,9 +371,12 @@ impl<'a> Generator<'a> {
             Ok(Some(told)) => told,
             Err(why) => return self.lose(place, why),
         };
+        let age = connection.age();
         let now = self.now();
         if let Some((request, sent, ending)) = ended {
-            self.ended(request, Some(sent), now, Some(status), &ending, batch_rows);
+            let came = age.map(|age| now.saturating_sub(age));
+            let (earliest, latest) = (came.unwrap_or(self.heard_earliest), came.unwrap_or(now));
+            self.ended_between(request, Some(sent), [earliest, latest], Some(status), &ending, batch_rows);
             self.busy_connections -= 1;
         }
         match self.connections[place].as_mut() {
@@ -396,14 +399,28 @@ impl<'a> Generator<'a> {
         ending: &Ending,
         batch_rows: Option<u32>,
     ) {
+        self.ended_between(request, sent, [self.heard_earliest, now], status, ending, batch_rows);
+    }
+
+    /// It ended at the earlier of these times at the earliest, and is taken to have ended at the other.
+    fn ended_between(
+        &mut self,
+        request: Request,
+        sent: Option<Duration>,
+        [earliest, ended]: [Duration; 2],
+        status: Option<u16>,
+        ending: &Ending,
+        batch_rows: Option<u32>,
+    ) {
         // It may have been sent in this very turn.
         let begun = sent.unwrap_or(request.taken);
-        let (now, ended_earliest) = (now.max(begun), self.heard_earliest.clamp(begun, now.max(begun)));
-        let times = Times { due: request.due, taken: request.taken, sent, ended: now, ended_earliest };
+        let ended = ended.max(begun);
+        let ended_earliest = earliest.clamp(begun, ended);
+        let times = Times { due: request.due, taken: request.taken, sent, ended, ended_earliest };
         let rows = self.orders.target.rows(request.number, request.rows);
         self.tally.count(times, rows, status, ending, batch_rows);
-        self.pulse.count(now.saturating_sub(request.due), ending, batch_rows);
-        self.orders.source.ended(now, matches!(ending, Ending::Broken(_) | Ending::TooLate));
+        self.pulse.count(ended.saturating_sub(request.due), ending, batch_rows);
+        self.orders.source.ended(ended, matches!(ending, Ending::Broken(_) | Ending::TooLate));
     }
 
     /// A connection is gone, and with it the request on it.

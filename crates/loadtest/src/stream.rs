@@ -5,6 +5,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+#[cfg(target_os = "linux")]
+use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime};
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
@@ -13,31 +16,73 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::place::Address;
 use super::tls::Tls;
 
-/// The socket.
-enum Socket {
+/// The socket, and when the kernel had the last that was read of it, where it says so.
+struct Socket {
+    wire: Wire,
+    came: Option<SystemTime>,
+}
+
+enum Wire {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
+impl Socket {
+    fn new(wire: Wire) -> Socket {
+        #[cfg(target_os = "linux")]
+        // Where it cannot be had, what comes has come when it is read.
+        let _ = nix::sys::socket::setsockopt(&wire, nix::sys::socket::sockopt::ReceiveTimestampns, &true);
+        Socket { wire, came: None }
+    }
+}
+
 impl Read for Socket {
+    #[cfg(target_os = "linux")]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => stream.read(buffer),
-            Socket::Unix(stream) => stream.read(buffer),
+        use std::os::fd::{AsFd, AsRawFd};
+
+        use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+
+        let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
+        let mut slices = [io::IoSliceMut::new(buffer)];
+        let descriptor = self.wire.as_fd().as_raw_fd();
+        let message = recvmsg::<()>(descriptor, &mut slices, Some(&mut control), MsgFlags::empty())?;
+        self.came = message.cmsgs()?.find_map(|control| match control {
+            ControlMessageOwned::ScmTimestampns(stamp) => Some(UNIX_EPOCH + Duration::from(stamp)),
+            _ => None,
+        });
+        Ok(message.bytes)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.wire {
+            Wire::Tcp(stream) => stream.read(buffer),
+            Wire::Unix(stream) => stream.read(buffer),
         }
     }
 }
 
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => stream.write(bytes),
-            Socket::Unix(stream) => stream.write(bytes),
+        match &mut self.wire {
+            Wire::Tcp(stream) => stream.write(bytes),
+            Wire::Unix(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(unix)]
+impl std::os::fd::AsFd for Wire {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Wire::Tcp(stream) => stream.as_fd(),
+            Wire::Unix(stream) => stream.as_fd(),
+        }
     }
 }
 
@@ -50,18 +95,19 @@ pub(super) struct Stream {
 impl Stream {
     pub(super) fn connect(address: &Address, tls: Option<&Tls>, http2: bool) -> io::Result<Stream> {
         let socket = match address {
-            Address::Tcp(address) => TcpStream::connect(*address).map(Socket::Tcp),
-            Address::Unix(path) => UnixStream::connect(path).map(Socket::Unix),
+            Address::Tcp(address) => TcpStream::connect(*address).map(Wire::Tcp),
+            Address::Unix(path) => UnixStream::connect(path).map(Wire::Unix),
         }?;
+        let socket = Socket::new(socket);
         let tls = tls.map(|tls| tls.begin(http2).map(Box::new)).transpose()?;
         Ok(Stream { socket, tls })
     }
 
     /// What a poll watches.
     pub(super) fn source(&mut self) -> &mut dyn Source {
-        match &mut self.socket {
-            Socket::Tcp(stream) => stream,
-            Socket::Unix(stream) => stream,
+        match &mut self.socket.wire {
+            Wire::Tcp(stream) => stream,
+            Wire::Unix(stream) => stream,
         }
     }
 
@@ -70,9 +116,9 @@ impl Stream {
     /// # Errors
     /// Why it will never be.
     pub(super) fn is_there(&mut self) -> io::Result<bool> {
-        let (error, peer) = match &self.socket {
-            Socket::Tcp(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
-            Socket::Unix(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
+        let (error, peer) = match &self.socket.wire {
+            Wire::Tcp(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
+            Wire::Unix(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
         };
         if let Some(error) = error {
             return Err(error);
@@ -81,7 +127,7 @@ impl Stream {
             Err(error) if error.kind() == ErrorKind::NotConnected => return Ok(false),
             other => other?,
         }
-        if let Socket::Tcp(stream) = &self.socket {
+        if let Wire::Tcp(stream) = &self.socket.wire {
             // An answer's last bytes wait for nothing; where that cannot be had, it is only slower.
             let _ = stream.set_nodelay(true);
         }
@@ -92,6 +138,11 @@ impl Stream {
             }
         }
         Ok(true)
+    }
+
+    /// How long ago the kernel had the last that was read, where it says so. Whoever has much to do reads later than it came.
+    pub(super) fn age(&self) -> Option<Duration> {
+        self.socket.came.map(|came| SystemTime::now().duration_since(came).unwrap_or_default())
     }
 
     /// Reads what is there; 0 is the end. `WouldBlock` where nothing is.
@@ -176,5 +227,33 @@ impl AsyncWrite for Shared {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn what_is_read_late_has_come_when_the_kernel_had_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = Stream::connect(&Address::Tcp(listener.local_addr().unwrap()), None, false).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        while !stream.is_there().unwrap() {}
+        assert_eq!(stream.age(), None, "nothing was read");
+        let late = Duration::from_millis(5);
+        for byte in 0..2 {
+            server.write_all(&[byte]).unwrap();
+            let written = Instant::now();
+            while written.elapsed() < late {
+                std::hint::spin_loop();
+            }
+            let mut buffer = [0; 2];
+            while would_block(stream.read(&mut buffer)).unwrap().is_none() {}
+            assert!(stream.age().unwrap() >= late);
+        }
     }
 }

@@ -58,7 +58,7 @@ pub struct Times {
     pub taken: Duration,
     /// When its first byte left, if it did.
     pub sent: Option<Duration>,
-    /// When its end was seen.
+    /// When its end was there, where the kernel says so; else when it was seen.
     pub ended: Duration,
     /// The earliest time at which its end may have been there to be seen: before `ended` if the generator was busy.
     pub ended_earliest: Duration,
