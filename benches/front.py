@@ -6,6 +6,7 @@
     python3 benches/front.py --only apart       server and generator on a processor each
     python3 benches/front.py --only noise       a stand-in beside other work of the machine
     python3 benches/front.py --only sweep,floor what the kernel alone takes, and what that leaves to any server
+    python3 benches/front.py --only asked       what is left of the S that was asked for, where up to three times as much comes
     python3 benches/front.py --only pieces      one client that asks again and again, and sends head and body apart as Python's do
     python3 benches/front.py --only shares      two holders of tokens who ask for more than a model can
     python3 benches/front.py --only asking      inference on new connections, and probes, beside 40 connections that ask for /status without end
@@ -165,10 +166,23 @@ def sweep(seconds, rates=(15000, 20000, 25000, *range(28000, 50000, 2000)), serv
     return highest, seen
 
 
+ASKED = 28000  # the S that was asked for when the figures were set
+
+
+def asked(seconds):
+    """What is left of the S that was asked for, where so many times as much comes."""
+    header(f"digits, {CONNECTIONS} connections, cap {CAP_MS} ms, a second; beside the {ASKED} that were asked of S")
+    with serving("--max-latency-ms", str(CAP_MS)) as address:
+        for factor in (1, 1.5, 2, 3):
+            f = measured(address, int(factor * ASKED), seconds)
+            row(f"{factor} x {ASKED}", f)
+            print(f"{'':>14} {100 * f['from_sending'] / ASKED:.0f} %; by the server's own count {100 * f['own'] / ASKED:.0f} %")
+
+
 def apart(seconds):
     """The same where the generator takes nothing of the server's processor: the first two are theirs."""
     print("\nthe server on one processor, the generator on another")
-    sweep(seconds, tuple(range(8000, 26000, 2000)), server="0", generator="1")
+    sweep(seconds, tuple(range(8000, 40000, 2000)), server="0", generator="1")
 
 
 REQUEST_BYTES, ANSWER_BYTES = 700, 300
@@ -519,7 +533,7 @@ def mosec(python, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=5, help="of each rate")
-    parser.add_argument("--only", default="sweep,back,probes,mlp", help="which parts, with commas between them; apart, noise, shares, asking, floor and pieces are not among those by default")
+    parser.add_argument("--only", default="sweep,asked,back,probes,mlp", help="which parts, with commas between them; apart, noise, shares, asking, floor and pieces are not among those by default")
     parser.add_argument("--highest", type=int, default=28000, help="S, where it is not measured")
     parser.add_argument("--stranger", action="store_true", help="another process takes half of a core all the while")
     parser.add_argument("--mosec", metavar="PYTHON", help="a Python that has mosec and numpy")
@@ -538,6 +552,8 @@ def measure(args):
     highest = highest or args.highest
     if "floor" in parts:
         floor(highest, seen)
+    if "asked" in parts:
+        asked(args.seconds)
     if "pieces" in parts:
         pieces(args.seconds)
     if "back" in parts:
