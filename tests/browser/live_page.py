@@ -496,6 +496,46 @@ def check_rest(page, checks):
     page.wait(lambda: page.text("state") == "ready", "ready with its own clock")
 
 
+# Every status passes through `altered`, and what a model takes is answered by `told` where that gives an answer. What is asked of
+# models is listed.
+ALTERED = """
+const real = window.fetch;
+Object.assign(window, { altered: () => {}, told: () => undefined, of_models: [] });
+window.fetch = async (url, options) => {
+  const is_of_model = String(url).startsWith("v2/models/");
+  if (is_of_model) of_models.push(url);
+  const instead = is_of_model && told(url);
+  if (instead) return instead;
+  const answer = await real(url, options);
+  if (!String(url).startsWith("status")) return answer;
+  const status = await answer.json();
+  altered(status);
+  return new Response(JSON.stringify(status));
+};
+"""
+
+
+def check_new_version(page, checks):
+    """The model that is shown gets a new version, which its old one goes for."""
+    choose(page, "dry-run")
+    page.run(ALTERED)
+    page.run("""
+        told = () => new Response("{}", { status: 403 });
+        const version = (status, from, to) => { status.models.find((one) => one.name === "dry-run" && one.version === from).version = to; };
+        altered = (status) => {
+          status.models.push({ ...status.models.find((one) => one.name === "dry-run") });
+          version(status, "1", "9");
+          version(status, "1", "10");
+        };""")
+    page.wait(lambda: any("version 10" in label.text for label in page.all("#models label")), "the new version")
+    shown = page.text("name"), page.text("caps").split(",")[0]
+    checks.check("where the version is gone, the highest of the same model is shown", shown == ("dry-run", "version 10"), shown)
+    page.run("altered = (status) => { status.models = status.models.filter((one) => one.name !== 'dry-run'); }")
+    page.wait(lambda: page.text("name") == "digits", "the first model where that one is gone")
+    page.browser.refresh()
+    page.wait(lambda: page.text("name") == "dry-run", "the model that the address names")
+
+
 def check_restart(page, checks, server):
     choose(page, "dry-run")
     server.stop()
@@ -556,6 +596,7 @@ def main():
                 check_hour(page, checks)
                 check_trouble(page, checks)
                 check_rest(page, checks)
+                check_new_version(page, checks)
                 check_restart(page, checks, server)
                 errors = page.errors()
                 checks.check("the console holds no error", not errors, errors[:2])

@@ -4,7 +4,7 @@ import { batchSizes, busy, fit, latency, outcomes, waiting } from "./charts.js";
 import { showDrawing } from "./digit.js";
 import { drawQuiet, drawReasons } from "./figures.js";
 import { Live } from "./live.js";
-import { keyOf, showModels } from "./models.js";
+import { chosenOf, keyOf, showModels } from "./models.js";
 import { counted, ms, span, sum } from "./numbers.js";
 import { cursor } from "./time.js";
 import { byId, made, say } from "./words.js";
@@ -61,7 +61,7 @@ function tensorsOf(model) {
 function draw() {
   if (!status) return;
   showServer(status.server);
-  const model = status.models.find((one) => keyOf(one) === chosen) ?? status.models[0];
+  const model = chosenOf(status.models, chosen);
   byId("main").hidden = !model;
   if (!model) return;
   charts ??= [outcomes, latency, batchSizes, waiting, busy, fit].map((make) => make());

@@ -30,6 +30,12 @@ function figuresOf({ history, latency_edges_ms, max_latency_ms, stuck, warning }
 
 export const keyOf = (model) => `${model.name}@${model.version}`;
 
+/** The model that the address names. Where its version is gone it is the highest of the same name, and else the first of all. */
+export function chosenOf(models, key) {
+  const name = key.replace(/@[^@]*$/, "");
+  return models.find((one) => keyOf(one) === key) ?? models.findLast((one) => one.name === name) ?? models[0];
+}
+
 /** The models to choose from, where there are several. */
 export function showModels(models, shown, choose) {
   const holder = byId("models");
