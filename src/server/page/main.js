@@ -11,6 +11,8 @@ import { byId, made, say } from "./words.js";
 
 let status = null;    // the last answer
 let seen_at = null;   // when it came
+let is_lost = false;  // whether the last question got no answer
+let why_lost = "";    // and why
 let chosen = "";      // the key of the model that is shown
 let charts = null;    // made once there is something to draw
 const tensors = new Map(); // by model key: what the server says about the model, or null while it is asked
@@ -23,16 +25,23 @@ function write(id, text) {
 function seen(answer) {
   status = answer;
   seen_at = new Date();
+  is_lost = false;
   byId("lost").hidden = true;
   document.body.classList.remove("stale");
   draw();
 }
 
 function lost(error) {
+  is_lost = true;
+  why_lost = error.name === "TimeoutError" ? "it takes too long" : error instanceof TypeError ? "it cannot be reached" : error.message;
+  showLost();
+}
+
+function showLost() {
   byId("dot").className = "";
   write("state", "no answer");
-  const why = error.name === "TimeoutError" ? "it takes too long" : error instanceof TypeError ? "it cannot be reached" : error.message;
-  write("lost", `No answer from the server: ${why}. This page keeps trying.${seen_at ? ` What it shows is from ${seen_at.toLocaleTimeString()}.` : ""}`);
+  const tries = live.paused ? "is paused" : "keeps trying", from = seen_at ? ` What it shows is from ${seen_at.toLocaleTimeString()}.` : "";
+  write("lost", `No answer from the server: ${why_lost}. This page ${tries}.${from}`);
   byId("lost").hidden = false;
   document.body.classList.add("stale");
 }
@@ -41,6 +50,7 @@ const live = new Live(seen, lost);
 
 function showServer({ version, uptime_s, ready }) {
   write("server", `version ${version}, up ${span(uptime_s)}`);
+  if (is_lost) return; // that was before
   byId("dot").className = ready ? "ready" : "";
   write("state", live.paused ? "paused" : status.models.length === 0 ? "serves no model" : ready ? "ready" : "not ready");
 }
@@ -108,6 +118,7 @@ addEventListener("hashchange", readAddress);
 byId("pause").addEventListener("click", () => {
   live.pause(!live.paused);
   byId("pause").textContent = live.paused ? "Resume" : "Pause";
+  if (is_lost) showLost();
   requestDraw();
 });
 
