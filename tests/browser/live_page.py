@@ -500,7 +500,7 @@ def check_rest(page, checks):
 # models is listed.
 ALTERED = """
 const real = window.fetch;
-Object.assign(window, { altered: () => {}, told: () => undefined, of_models: [] });
+Object.assign(window, { altered: () => {}, told: () => undefined, of_models: [], statuses: 0 });
 window.fetch = async (url, options) => {
   const is_of_model = String(url).startsWith("v2/models/");
   if (is_of_model) of_models.push(url);
@@ -510,6 +510,7 @@ window.fetch = async (url, options) => {
   if (!String(url).startsWith("status")) return answer;
   const status = await answer.json();
   altered(status);
+  statuses += 1;
   return new Response(JSON.stringify(status));
 };
 """
@@ -534,6 +535,44 @@ def check_new_version(page, checks):
     page.wait(lambda: page.text("name") == "digits", "the first model where that one is gone")
     page.browser.refresh()
     page.wait(lambda: page.text("name") == "dry-run", "the model that the address names")
+
+
+def check_questions(page, checks):
+    """How often the page asks what a model takes: once, or every half a minute where it gets no answer."""
+    page.run(ALTERED)
+    page.run("told = () => new Response('{}', { status: 403 }); altered = (status) => { status.models[0].version = '2'; }")
+    choose(page, "digits")
+    page.wait(lambda: "version 2," in page.text("caps"), "a model that was not asked about")
+    plot = page.find("latency").find_element(By.CLASS_NAME, "plot")
+    page.run("arguments[0].focus()", plot)
+
+    def questions():
+        """Of a second, with a drawing for each key that is pressed."""
+        page.run("of_models.length = statuses = 0")
+        page.wait(lambda: page.run("return statuses"), "another status")
+        for ago in range(1, 9):
+            plot.send_keys(Keys.ARROW_LEFT)
+            page.wait(lambda ago=ago: page.text("latency-words").startswith(f"{ago} s ago"), "a new drawing")
+        plot.send_keys(Keys.ESCAPE)
+        return page.run("return of_models.length")
+
+    page.wait(lambda: page.run("return of_models.length"), "a question")
+    checks.check("who was refused is not asked again at each drawing", (asks := questions()) == 0, asks)
+    page.run("const real = performance.now.bind(performance); performance.now = () => real() + 30_000")
+    checks.check("but half a minute later", (asks := questions()) == 1, asks)
+    page.run("told = () => undefined; altered = () => {}")
+    page.wait(lambda: "version 1," in page.text("caps"), "the model as it is")
+    questions()
+    checks.check("what is known is not asked again", (asks := questions()) == 0, asks)
+    for what, script in [
+        ("a model that was gone is", "status.models = status.models.slice(1)"),
+        ("of a server that started again all is", "status.server.uptime_s = 0.5"),
+    ]:
+        page.run(f"of_models.length = 0; altered = (status) => {{ {script}; altered = () => {{}}; }}")
+        page.wait(lambda: page.run("return of_models.some((url) => url.endsWith('/digits/versions/1'))"), f"{what} asked about again")
+        checks.check(f"{what} asked about again", True)
+    page.browser.refresh()
+    page.wait(lambda: page.text("name") == "digits", "the page with its own clock")
 
 
 def check_restart(page, checks, server):
@@ -609,6 +648,7 @@ def main():
                 check_trouble(page, checks)
                 check_rest(page, checks)
                 check_new_version(page, checks)
+                check_questions(page, checks)
                 check_restart(page, checks, server)
                 errors = page.errors()
                 checks.check("the console holds no error", not errors, errors[:2])

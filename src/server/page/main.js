@@ -15,7 +15,8 @@ let is_lost = false;  // whether the last question got no answer
 let why_lost = "";    // and why
 let chosen = "";      // the key of the model that is shown
 let charts = null;    // made once there is something to draw
-const tensors = new Map(); // by model key: what the server says about the model, or null while it is asked
+const tensors = new Map(); // by model key: what the server says about the model or null, and when it is asked again
+const AGAIN_MS = 30_000;   // from a question about a model to the next one, where it got no answer
 
 /** Changes text only where it differs: what is read aloud is read once. */
 function write(id, text) {
@@ -23,6 +24,7 @@ function write(id, text) {
 }
 
 function seen(answer) {
+  forget(answer);
   status = answer;
   seen_at = new Date();
   is_lost = false;
@@ -55,17 +57,24 @@ function showServer({ version, uptime_s, ready }) {
   write("state", live.paused ? "paused" : status.models.length === 0 ? "serves no model" : ready ? "ready" : "not ready");
 }
 
-/** What a model takes and gives; asked for once. Null where that is not known. */
+/** Forgets models that are no longer served, and all of them where another server answers. */
+function forget({ server, models }) {
+  const is_other = server.uptime_s < status?.server.uptime_s, served = new Set(models.map(keyOf));
+  for (const key of tensors.keys()) if (is_other || !served.has(key)) tensors.delete(key);
+}
+
+/** What a model takes and gives; asked for once, and again after a while where that failed. Null where it is not known. */
 function tensorsOf(model) {
-  const key = keyOf(model);
-  if (!tensors.has(key)) {
-    tensors.set(key, null);
-    fetch(`v2/models/${encodeURIComponent(model.name)}/versions/${encodeURIComponent(model.version)}`)
-      .then((response) => (response.ok ? response.json() : Promise.reject(response)))
-      .then((body) => { tensors.set(key, body); requestDraw(); })
-      .catch(() => tensors.delete(key)); // the next status asks again
-  }
-  return tensors.get(key);
+  const key = keyOf(model), now = performance.now();
+  const known = tensors.get(key);
+  if (known && (known.body || now < known.again_at)) return known.body;
+  const asked = { body: null, again_at: now + AGAIN_MS };
+  tensors.set(key, asked);
+  fetch(`v2/models/${encodeURIComponent(model.name)}/versions/${encodeURIComponent(model.version)}`)
+    .then((response) => (response.ok ? response.json() : Promise.reject(response)))
+    .then((body) => { asked.body = body; requestDraw(); })
+    .catch(() => {}); // it may not be asked, or is a shadow
+  return null;
 }
 
 function draw() {
