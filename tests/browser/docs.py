@@ -9,6 +9,7 @@ The server must serve the digits model. Exit code 0 when every check passed, 1 o
 
 import argparse
 import json
+import pathlib
 import shlex
 import subprocess
 import sys
@@ -16,6 +17,27 @@ import urllib.request
 
 from page import Checks, Page
 from selenium.webdriver.common.by import By
+
+
+# How a model that takes any body is asked, as the document has it where one is served.
+ANY_BODY = "/models/{model}"
+DOCUMENT = pathlib.Path(__file__).parents[2] / "src/server/docs/openapi.json"
+
+# The document has that too, and what is asked so is not sent but kept.
+WITH_ANY_BODY = """
+const real = window.fetch;
+window.fetch = async (url, options) => {
+  if (new URL(url).pathname.startsWith("/models/")) {
+    window.sent = { url: String(url), headers: options.headers, body: options.body };
+    return new Response("heard");
+  }
+  const answer = await real(url, options);
+  if (!String(url).endsWith("openapi.json")) return answer;
+  const document = await answer.json();
+  document.paths[PATH] = WHAT;
+  return new Response(JSON.stringify(document));
+};
+"""
 
 
 def attempt(page, operation):
@@ -27,6 +49,28 @@ def attempt(page, operation):
     page.wait(lambda: status.text, "a status")
     command, answer = (element.text for element in details.find_elements(By.TAG_NAME, "pre"))
     return status.text, command, answer
+
+
+def check_any_body(page, checks):
+    """The form of a model that takes any body."""
+    what = json.loads(DOCUMENT.read_text())["paths"][ANY_BODY]
+    script = WITH_ANY_BODY.replace("PATH", json.dumps(ANY_BODY)).replace("WHAT", json.dumps(what))
+    page.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    page.browser.refresh()
+    details = page.wait(lambda: page.find("ask"), "the operation")
+    page.run("arguments[0].open = true", details)
+    bodies = details.find_elements(By.TAG_NAME, "textarea")
+    checks.check("a model that takes any body has a place for it", len(bodies) == 1, len(bodies))
+    for body in bodies:
+        body.send_keys("@two\nlines")
+    timeout = next(label for label in details.find_elements(By.TAG_NAME, "label") if label.text.startswith("timeout"))
+    timeout.find_element(By.TAG_NAME, "input").send_keys("9000")
+    status, command, _ = attempt(page, "ask")
+    sent = page.run("return window.sent")
+    checks.check("the body is sent as it is", status.startswith("200") and sent.get("body") == "@two\nlines", sent)
+    asked = sent["url"].endswith("?timeout=9000") and sent["headers"] == {}
+    checks.check("what belongs into the query is there", asked, [sent["url"], sent["headers"]])
+    checks.check("its command has both", "?timeout=9000'" in command and "--data-raw '@two\nlines'" in command, command)
 
 
 def main():
@@ -54,6 +98,7 @@ def main():
         page.resize(360, 800)
         width, shown = page.widths()
         checks.check("it fits a narrow window", width <= shown, f"{width} of {shown}")
+        check_any_body(page, checks)
         errors = [error for error in page.errors() if "400" not in error]
         checks.check("the console has no errors", not errors, errors)
     sys.exit(checks.exit_code())

@@ -39,13 +39,14 @@ function command(method, url, headers, body) {
   const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
   const parts = ["curl", ...(method === "POST" ? ["-X POST"] : []), quoted(url.href)];
   for (const [name, value] of Object.entries(headers)) parts.push(`-H ${quoted(`${name}: ${value}`)}`);
-  if (body !== undefined) parts.push(`-d ${quoted(body)}`);
+  // Not -d, which takes what begins with @ for the name of a file.
+  if (body !== undefined) parts.push(`--data-raw ${quoted(body)}`);
   return parts.join(" ");
 }
 
 function operation(document, path, method, what) {
   const fields = (what.parameters ?? []).map((parameter) => field(resolved(document, parameter)));
-  const media = what.requestBody?.content["application/json"];
+  const content = what.requestBody?.content, media = content?.["application/json"] ?? content?.["*/*"];
   const body = media ? made("textarea") : undefined;
   if (body) {
     body.spellcheck = false;
@@ -66,12 +67,15 @@ function operation(document, path, method, what) {
   status.setAttribute("role", "status");
   send.addEventListener("click", async () => {
     const headers = {};
+    const asks = [];
     let filled = path;
     for (const { parameter, value } of fields) {
       if (parameter.in === "path") filled = filled.replace(`{${parameter.name}}`, encodeURIComponent(value()));
+      else if (value() && parameter.in === "query") asks.push([parameter.name, value()]);
       else if (value()) headers[parameter.name] = value();
     }
     const url = new URL(filled.slice(1), base);
+    for (const [name, value] of asks) url.searchParams.set(name, value);
     const began = performance.now();
     for (const element of [status, asked, answer]) element.hidden = false;
     asked.textContent = command(method.toUpperCase(), url, headers, body?.value);
