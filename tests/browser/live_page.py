@@ -575,6 +575,40 @@ def check_questions(page, checks):
     page.wait(lambda: page.text("name") == "digits", "the page with its own clock")
 
 
+def check_commands(page, checks):
+    """The commands that make traffic where the usual ones would not work."""
+    page.run(ALTERED)
+    page.run("altered = (status) => { for (const one of status.models) for (const outcome in one.totals) one.totals[outcome] = 0; }")
+    choose(page, "dry-run")
+    curl = page.wait(lambda: "inputs" in page.text("quiet-curl") and page.text("quiet-curl"), "a request")
+    server = curl.removeprefix("curl ").split("/v2/")[0]
+    page.run("""
+        const tensor = (name) => ({ name, datatype: "BYTES", shape: [-1] });
+        const any_body = JSON.stringify({ inputs: [tensor("request")], outputs: [tensor("answer")] });
+        const without_any = altered;
+        told = (url) => url.includes("/dry-run/") && new Response(any_body);
+        altered = (status) => { without_any(status); status.models.find((one) => one.name === "dry-run").version = "2"; };""")
+    load = page.wait(lambda: "--model" not in page.text("quiet-load") and page.text("quiet-load"), "the load of a model that takes any body")
+    checks.check("a load for a model that takes any body has a file of bodies", load.startswith(f"uncork loadtest {server}/models/dry-run --body FILE "), load)
+    curl = page.text("quiet-curl")
+    checks.check("and a request a body", curl.startswith(f"curl {server}/models/dry-run -d BODY "), curl)
+    page.run("""
+        const one_version = altered;
+        altered = (status) => {
+          one_version(status);
+          const [digits, dry_run] = status.models.map((one) => ({ ...one, version: "0" }));
+          status.models = [dry_run, ...status.models, digits];
+        };""")
+    page.wait(lambda: page.text("quiet-curl").startswith(f"curl {server}/models/dry-run/versions/2 "), "the version, where there are several")
+    checks.check("of several versions the one that is shown is asked", "/models/dry-run/versions/2 " in page.text("quiet-load"), page.text("quiet-load"))
+    choose(page, "digits")
+    page.wait(lambda: "inputs" in page.text("quiet-curl"), "a request with tensors")
+    curl = page.text("quiet-curl")
+    checks.check("with tensors too", curl.startswith(f"curl {server}/v2/models/digits/versions/1/infer "), curl.split(" -d")[0])
+    page.browser.refresh()
+    page.wait(lambda: page.text("name") == "digits", "the page as it is")
+
+
 def check_restart(page, checks, server):
     choose(page, "dry-run")
     server.stop()
@@ -649,6 +683,7 @@ def main():
                 check_rest(page, checks)
                 check_new_version(page, checks)
                 check_questions(page, checks)
+                check_commands(page, checks)
                 check_restart(page, checks, server)
                 errors = page.errors()
                 checks.check("the console holds no error", not errors, errors[:2])

@@ -3,14 +3,13 @@
 import { pixelsOf } from "./pixels.js";
 import { byId, made } from "./words.js";
 
-const DIGITS = "v2/models/digits";
-let model_path = DIGITS; // of the model that is asked
+let model_path = ""; // of the model that is asked
 
-/** Shows the drawing if the model, of which `tensors` is what the server says, is one to draw for; says whether it is. */
-export function showDrawing(tensors, version) {
+/** Shows the drawing if the model at `path`, of which `tensors` is what the server says, is one to draw for; says whether it is. */
+export function showDrawing(tensors, path) {
   const has = (list, name, length) => list?.some((t) => t.name === name && t.datatype === "FP32" && t.shape.length === 2 && t.shape[1] === length);
   const fits = tensors?.name === "digits" && has(tensors.inputs, "pixels", 64) && has(tensors.outputs, "probabilities", 10);
-  const section = byId("drawing"), path = tensors?.versions?.at(-1) === version ? DIGITS : `${DIGITS}/versions/${version}`;
+  const section = byId("drawing");
   if (fits && (section.hidden || path !== model_path)) {
     model_path = path;
     clear(); // an answer of another version would be taken for this one's

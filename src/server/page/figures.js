@@ -36,12 +36,22 @@ const MOST_ELEMENTS = 256; // of a row that is written into a command line
 /** A word of a POSIX shell. */
 const quoted = (text) => (/^[\w.-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
 
-/** The commands that make traffic for a model; `tensors` is what the server says about it, or null. */
-export function drawQuiet(model, tensors) {
+/** Whether a model takes any body, and has no tensors that a caller could know. */
+function isOpaque({ inputs, outputs }) {
+  const is = (list, name) => list.length === 1 && list[0].name === name && list[0].datatype === "BYTES" && list[0].shape.length === 1;
+  return is(inputs, "request") && is(outputs, "answer");
+}
+
+/** The commands that make traffic for the model at `below`; `tensors` is what the server says about it, or null. */
+export function drawQuiet(model, tensors, below) {
   const server = new URL(".", document.baseURI).href.replace(/\/$/, "");
-  byId("quiet-load").textContent =
-    `uncork loadtest ${server} --model ${quoted(model.name)} --rate 200 --for 30s --slo 'p99<=${model.max_latency_ms}ms'`;
-  const path = `${server}/v2/models/${encodeURIComponent(model.name)}`;
+  const opaque = tensors && isOpaque(tensors), whom = opaque ? `${server}/${below} --body FILE` : `${server} --model ${quoted(model.name)}`;
+  byId("quiet-load").textContent = `uncork loadtest ${whom} --rate 200 --for 30s --slo 'p99<=${model.max_latency_ms}ms'`;
+  if (opaque) {
+    byId("quiet-curl").textContent = `curl ${server}/${below} -d BODY  # with a BODY that it takes`;
+    return;
+  }
+  const path = `${server}/v2/${below}`;
   const inputs = tensors?.inputs.map(({ name, datatype, shape }) => {
     const one = shape.map((length) => Math.max(1, length)), elements = one.reduce((a, b) => a * b, 1);
     const value = { BYTES: "", BOOL: false }[datatype] ?? 0;

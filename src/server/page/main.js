@@ -4,7 +4,7 @@ import { batchSizes, busy, fit, latency, outcomes, waiting } from "./charts.js";
 import { showDrawing } from "./digit.js";
 import { drawQuiet, drawReasons } from "./figures.js";
 import { Live } from "./live.js";
-import { chosenOf, keyOf, showModels } from "./models.js";
+import { chosenOf, keyOf, pathOf, showModels } from "./models.js";
 import { counted, ms, span, sum } from "./numbers.js";
 import { cursor } from "./time.js";
 import { byId, made, say } from "./words.js";
@@ -91,12 +91,12 @@ function draw() {
   const trouble = model.stuck ?? model.warning;
   write("trouble", trouble ? `${model.stuck ? "It does not answer at present" : "It cannot keep its cap"}: ${trouble}.` : "");
   byId("trouble").hidden = !trouble;
-  const known = tensorsOf(model);
+  const known = tensorsOf(model), path = pathOf(status.models, model);
   const quiet = sum(Object.values(model.totals)) === 0;
   byId("quiet").hidden = !quiet;
   byId("main").classList.toggle("is-quiet", quiet);
-  if (quiet) drawQuiet(model, known);
-  byId("main").classList.toggle("with-digits", showDrawing(known, model.version));
+  if (quiet) drawQuiet(model, known, path);
+  byId("main").classList.toggle("with-digits", showDrawing(known, `v2/${path}`));
   byId("tiles").replaceChildren(...charts.flatMap((drawChart) => drawChart(model)));
   drawReasons(model);
 }

@@ -30,6 +30,12 @@ function figuresOf({ history, latency_edges_ms, max_latency_ms, stuck, warning }
 
 export const keyOf = (model) => `${model.name}@${model.version}`;
 
+/** The path of a model, with its version where several are shown: without one, another may answer. */
+export function pathOf(models, { name, version }) {
+  const several = models.filter((one) => one.name === name).length > 1;
+  return `models/${encodeURIComponent(name)}${several ? `/versions/${encodeURIComponent(version)}` : ""}`;
+}
+
 /** The model that the address names. Where its version is gone it is the highest of the same name, and else the first of all. */
 export function chosenOf(models, key) {
   const name = key.replace(/@[^@]*$/, "");
