@@ -320,6 +320,7 @@ def check_numbers(page, checks):
         import("/page/numbers.js").then((n) => done([
           n.quantile([0, 10, 10, 0], [1, 2, 4], 0.5).value, n.quantile([0, 10, 10, 0], [1, 2, 4], 0.75).value,
           n.quantile([1, 0, 0, 9], [1, 2, 4], 0.5).beyond, n.quantile([0, 0], [1], 0.5),
+          [[9, 1, 0], [1, 9, 0], [0, 0, 9]].map((counts) => n.bounded(n.quantile(counts, [600, 800], 0.5))),
           n.percent(0.99999), n.percent(1), n.percent(0.5), n.percent(0.99512), n.percent(0 / 0),
           n.short(0.31), n.short(0.0112, 2), n.short(12345), n.ms(12000), n.bucketName([1, 2, 4], 2), n.bucketName([1, 2, 4], 0),
           n.colourSteps(0), n.colourSteps(9), n.colourSteps(3000).length <= 8, n.ticks(10, 4), n.roundedUp(13),
@@ -331,6 +332,7 @@ def check_numbers(page, checks):
         3,
         True,
         None,
+        ["< 600 ms", "689 ms", "> 800 ms"],
         "> 99.99 %",
         "100 %",
         "50 %",

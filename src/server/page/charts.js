@@ -1,6 +1,6 @@
 // The plots. Each is made once and gives the function that draws a model, says it in words, and returns its tiles.
 
-import { added, along, bucketName, colourSteps, count, counted, ms, percent, quantile, roundedUp, short, span, sum, ticks } from "./numbers.js";
+import { added, along, bounded, bucketName, colourSteps, count, counted, ms, percent, quantile, roundedUp, short, span, sum, ticks } from "./numbers.js";
 import { moodOf } from "./models.js";
 import { Plot, band, bars, linear, logarithmic, path } from "./plot.js";
 import { TimePlot } from "./time.js";
@@ -71,11 +71,10 @@ export function latency() {
     if (values.length === 0) plot.empty("no answer");
 
     const total = added(plot.spoken(history.latency), edges.length + 1);
-    const written = ({ value, beyond }) => `${beyond ? "> " : ""}${ms(value)}`;
     if (sum(total) === 0) plot.say("no answer");
-    else plot.say(...names.flatMap((name) => [`${name} `, [written(quantile(total, edges, QUANTILES[name]))], " "]), `of at most ${ms(cap)}`);
+    else plot.say(...names.flatMap((name) => [`${name} `, [bounded(quantile(total, edges, QUANTILES[name]))], " "]), `of at most ${ms(cap)}`);
     const p99 = quantile(total, edges, 0.99);
-    return tile("99 % answered in", p99 ? written(p99) : "–", `of at most ${ms(cap)}`, p99?.value / cap);
+    return tile("99 % answered in", p99 ? bounded(p99) : "–", `of at most ${ms(cap)}`, p99?.value / cap);
   };
 }
 

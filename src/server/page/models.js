@@ -1,6 +1,6 @@
 // All models at a glance, each with how it fares; whoever is chosen is shown below.
 
-import { ms, percent, quantile, added, short, sum } from "./numbers.js";
+import { added, bounded, ms, percent, quantile, short, sum } from "./numbers.js";
 import { spokenRange } from "./time.js";
 import { byId, made } from "./words.js";
 
@@ -21,7 +21,7 @@ function figuresOf({ history, latency_edges_ms, max_latency_ms, stuck, warning }
     cells: [
       [requests ? `${percent(on_time / requests)} on time` : stuck ? "stuck" : warning ? "too slow" : "no request", `share ${mood}`],
       [`${short(answers / seconds)} a second`],
-      [p99 ? `p99 ${p99.beyond ? "> " : ""}${ms(p99.value)} of ${ms(max_latency_ms)}` : `cap ${ms(max_latency_ms)}`, "more"],
+      [p99 ? `p99 ${bounded(p99)} of ${ms(max_latency_ms)}` : `cap ${ms(max_latency_ms)}`, "more"],
       [batches ? `${short(all("rows") / batches)} rows a batch` : "no batch", "more"],
       [`${percent(sum(busy) / Math.max(1, busy.length))} busy`, "more"],
     ],

@@ -41,21 +41,25 @@ export function added(columns, buckets) {
 }
 
 /**
- * The quantile of a histogram, by straight lines within its buckets as Prometheus does it. `counts` may have one bucket
- * more than `edges`, the open one: a quantile in there is `beyond` the last edge. Null where nothing was counted.
+ * The quantile of a histogram, by straight lines within its buckets as Prometheus does it, but in the first: it holds all
+ * that is `under` its edge, however far. `counts` may have one bucket more than `edges`, the open one: a quantile in there is
+ * `beyond` the last edge. Null where nothing was counted.
  */
 export function quantile(counts, edges, share) {
   const wanted = share * sum(counts);
   let below = 0;
   for (let at = 0; at < edges.length; at++) {
     if (counts[at] > 0 && below + counts[at] >= wanted) {
-      const low = edges[at - 1] ?? 0;
-      return { value: low + (edges[at] - low) * (wanted - below) / counts[at], beyond: false };
+      const low = edges[at - 1] ?? edges[at];
+      return { value: low + (edges[at] - low) * (wanted - below) / counts[at], under: at === 0, beyond: false };
     }
     below += counts[at];
   }
-  return wanted > 0 ? { value: edges.at(-1), beyond: true } : null;
+  return wanted > 0 ? { value: edges.at(-1), under: false, beyond: true } : null;
 }
+
+/** A quantile in milliseconds, as far as it is known. */
+export const bounded = ({ value, under, beyond }) => `${under ? "< " : beyond ? "> " : ""}${ms(value)}`;
 
 /** The rows of the batches in a bucket, as "17–32". */
 export function bucketName(edges, at) {
