@@ -53,6 +53,8 @@ pub(super) struct App {
     pub(super) status_of_hour: Shared,
     /// What `/openapi.json` says.
     pub(super) document: Shared,
+    /// Whether inference is asked for elsewhere.
+    pub(super) is_for_operators: bool,
 }
 
 impl App {
@@ -75,7 +77,13 @@ impl App {
             status,
             status_of_hour,
             document,
+            is_for_operators: false,
         }
+    }
+
+    /// The same at an address for operators.
+    pub(super) fn for_operators(self) -> App {
+        App { is_for_operators: true, status: Shared::default(), status_of_hour: Shared::default(), ..self }
     }
 }
 

@@ -27,6 +27,8 @@ struct About {
     version: &'static str,
     uptime_s: f64,
     ready: bool,
+    /// Whether inference is asked for at other addresses.
+    for_operators: bool,
 }
 
 #[derive(Serialize)]
@@ -123,8 +125,9 @@ struct RefusalShown {
 pub(super) async fn overview(State(app): State<App>, RawQuery(query): RawQuery) -> Response {
     let registry = app.registry.clone();
     let is_hour = query.is_some_and(|query| query.split('&').any(|part| part == "history=hour"));
+    let for_operators = app.is_for_operators;
     let (shared, window) = if is_hour { (app.status_of_hour, Window::Hour) } else { (app.status, Window::TwoMinutes) };
-    let Some(page) = shared.get(move || written(&registry, window)).await else {
+    let Some(page) = shared.get(move || written(&registry, window, for_operators)).await else {
         return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response();
     };
     let mut response = json_bytes(StatusCode::OK, page);
@@ -132,11 +135,11 @@ pub(super) async fn overview(State(app): State<App>, RawQuery(query): RawQuery) 
     response
 }
 
-fn written(registry: &Registry, window: Window) -> Bytes {
+fn written(registry: &Registry, window: Window, for_operators: bool) -> Bytes {
     let served = registry.models();
     let models: Vec<Service<'_>> = served.iter().map(|model| Service::of(model, window)).collect();
     let uptime_s = registry.uptime().as_secs_f64();
-    let server = About { version: env!("CARGO_PKG_VERSION"), uptime_s, ready: registry.is_ready() };
+    let server = About { version: env!("CARGO_PKG_VERSION"), uptime_s, ready: registry.is_ready(), for_operators };
     json_text(&Overview { server, models }).into()
 }
 

@@ -29,6 +29,7 @@ pub(super) enum For {
 
 /// All paths, behind a door: each asks for the right that it is listed under.
 pub(super) fn router(app: App, door: Door, serves: For) -> Router {
+    let app = if serves == For::Operators { app.for_operators() } else { app };
     let is_traced = app.registry.tracer().is_on();
     let guarded =
         |right: Right, routes: Router<App>| routes.route_layer(from_fn_with_state((door.clone(), right), admit));

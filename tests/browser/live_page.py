@@ -607,6 +607,12 @@ def check_commands(page, checks):
     page.wait(lambda: "inputs" in page.text("quiet-curl"), "a request with tensors")
     curl = page.text("quiet-curl")
     checks.check("with tensors too", curl.startswith(f"curl {server}/v2/models/digits/versions/1/infer "), curl.split(" -d")[0])
+    shown = [page.find(name).is_displayed() for name in ("quiet-commands", "drawing", "quiet-elsewhere")]
+    checks.check("there are commands and a digit to draw", shown == [True, True, False], shown)
+    page.run("const elsewhere = altered; altered = (status) => { elsewhere(status); status.server.for_operators = true; }")
+    page.wait(lambda: page.find("quiet-elsewhere").is_displayed(), "an address for operators")
+    shown = [page.find(name).is_displayed() for name in ("quiet-commands", "drawing", "quiet")]
+    checks.check("at an address for operators there are none", shown == [False, False, True], shown)
     page.browser.refresh()
     page.wait(lambda: page.text("name") == "digits", "the page as it is")
 

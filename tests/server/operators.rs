@@ -116,6 +116,17 @@ fn operators_have_all_but_inference_at_their_address() {
 }
 
 #[test]
+fn the_page_is_told_whether_its_address_is_for_operators() {
+    let server = start(Options::default(), Duration::ZERO);
+    for path in ["/status", "/status?history=hour"] {
+        for (address, told) in [(server.admin, true), (server.main, false), (server.admin, true)] {
+            let (_, text) = get(address, path);
+            assert!(text.contains(&format!("\"for_operators\":{told}")), "{path}: {text}");
+        }
+    }
+}
+
+#[test]
 fn operators_are_answered_while_nothing_else_moves() {
     let server = start(Options::default(), Duration::ZERO);
     let (_release, until) = mpsc::channel();

@@ -91,12 +91,14 @@ function draw() {
   const trouble = model.stuck ?? model.warning;
   write("trouble", trouble ? `${model.stuck ? "It does not answer at present" : "It cannot keep its cap"}: ${trouble}.` : "");
   byId("trouble").hidden = !trouble;
-  const known = tensorsOf(model), path = pathOf(status.models, model);
+  const known = tensorsOf(model), path = pathOf(status.models, model), { for_operators } = status.server;
   const quiet = sum(Object.values(model.totals)) === 0;
   byId("quiet").hidden = !quiet;
   byId("main").classList.toggle("is-quiet", quiet);
+  byId("quiet-elsewhere").hidden = !for_operators;
+  byId("quiet-commands").hidden = for_operators;
   if (quiet) drawQuiet(model, known, path);
-  byId("main").classList.toggle("with-digits", showDrawing(known, `v2/${path}`));
+  byId("main").classList.toggle("with-digits", showDrawing(for_operators ? null : known, `v2/${path}`));
   byId("tiles").replaceChildren(...charts.flatMap((drawChart) => drawChart(model)));
   drawReasons(model);
 }
