@@ -215,6 +215,36 @@ fn a_model_of_a_configuration_file_is_measured_under_its_own_cap() {
 }
 
 #[test]
+fn a_model_that_is_named_outweighs_those_of_the_environments_file() {
+    let folder = Folder::new();
+    fs::copy(model("mlp.onnx"), folder.path().join("mlp.onnx")).unwrap();
+    let dry = "[[model]]\nname = 'dry'\nsynthetic = { base_ms = 0.1, per_row_ms = 0.01 }\n";
+    fs::write(folder.path().join("q.toml"), dry).unwrap();
+    let with = |arguments: &[&str]| {
+        let mut command = crate::program::uncork(folder.path(), arguments);
+        command.env("UNCORK_CONFIG", "q.toml");
+        crate::program::output(command)
+    };
+    let (code, out, errors) = with(&["profile", "mlp.onnx", "--for", "50ms", "--threads", "1", "--json"]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["model"], "mlp");
+    let (code, out, errors) = with(&["validate", "mlp.onnx", "--for", "50ms"]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert!(out.starts_with("mlp.onnx: can be served\n"), "{out}");
+}
+
+#[test]
+fn a_folder_of_models_is_told_to_be_none() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path().join("models")).unwrap();
+    fs::write(folder.path().join("uncork.toml"), "[server]\nmodels = 'models'\n").unwrap();
+    for arguments in ["--for 50ms", "--model a"] {
+        let told = complaint(folder.path(), arguments);
+        assert_eq!(told, "profile does not read a folder of models: name the file\n", "{arguments}");
+    }
+}
+
+#[test]
 fn bad_input_ends_with_3_and_a_sentence() {
     let folder = Folder::new();
     fs::write(folder.path().join("m.onnx"), "what is this").unwrap();

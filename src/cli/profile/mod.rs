@@ -190,13 +190,20 @@ impl Profile {
     }
 }
 
-/// The one model that is asked for, by its name where there are several.
+/// The one model that is asked for: that of a word on the command line, or else by its name where there are several.
 pub(super) fn only_model(flags: &Flags, name: Option<&str>) -> Result<ModelSpec, String> {
     let folder = std::env::current_dir().map_err(|e| format!("the working folder cannot be found: {e}"))?;
     let config = config::resolve(flags, std::env::vars_os(), &folder).map_err(|problems| problems.to_string())?;
     let names: Vec<&str> = config.models.iter().map(|spec| spec.name.as_str()).collect();
     let names = names.join(", ");
     match name {
+        // What a word names comes behind the models of a file, which UNCORK_CONFIG may name.
+        _ if !flags.models.is_empty() => {
+            config.models.into_iter().next_back().ok_or_else(|| "there is no model".to_owned())
+        }
+        _ if config.models.is_empty() && config.folder.is_some() => {
+            Err("profile does not read a folder of models: name the file".to_owned())
+        }
         Some(name) => {
             let found = config.models.into_iter().find(|spec| spec.name == name);
             found.ok_or_else(|| format!("--model {name}: there is no such model; there are {names}"))
