@@ -123,6 +123,13 @@ impl Loaded {
     }
 }
 
+impl Loaded {
+    /// Whether it runs in other processes or on other machines: this one's memory says nothing of it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.away.is_some()
+    }
+}
+
 /// Starts the model's workers.
 fn worker(spec: &ModelSpec, program: Program) -> Result<Loaded, String> {
     let limits = Limits {

@@ -91,6 +91,29 @@ fn memory_is_known_where_the_system_lets_it_be() {
 }
 
 #[test]
+fn of_a_model_in_another_process_no_memory_is_told() {
+    let folder = Folder::new();
+    fs::write(
+        folder.path().join("app.py"),
+        "class Same:\n    example = 1\n    def __call__(self, rows): return rows\n",
+    )
+    .unwrap();
+    let path = model("mlp.onnx");
+    let isolated = format!("[[model]]\nname = 'mlp'\npath = {path:?}\nisolation = 'process'\n");
+    fs::write(folder.path().join("isolated.toml"), isolated).unwrap();
+    for which in ["app.py:Same", "--config isolated.toml"] {
+        let (code, out, errors) = profile(folder.path(), &format!("{which} --for 100ms --max-batch-size 2 --json"));
+        assert_eq!((code, errors.as_str()), (0, ""), "{which}");
+        let found: Value = serde_json::from_str(&out).unwrap();
+        let sizes = found["curves"][0]["sizes"].as_array().unwrap();
+        assert!(sizes.iter().all(|size| size["memory_bytes"].is_null()), "{which}: {out}");
+        let why = "is not known: the model runs in a process of its own";
+        let mut sentences = found["sentences"].as_array().unwrap().iter().filter_map(Value::as_str);
+        assert!(sentences.any(|sentence| sentence.contains(why)), "{which}: {out}");
+    }
+}
+
+#[test]
 fn people_get_a_table_two_plots_reasons_and_settings_that_are_valid() {
     let folder = Folder::new();
     fs::copy(model("mlp.onnx"), folder.path().join("mlp.onnx")).unwrap();

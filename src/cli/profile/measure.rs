@@ -40,7 +40,7 @@ pub(in crate::cli) struct Timed {
     pub(in crate::cli) rows: usize,
     /// Sorted; at least one.
     pub(in crate::cli) times: Vec<Duration>,
-    /// Bytes that the process had in memory at most while one of them ran, where that is known.
+    /// Bytes that the process had in memory at most while one of them ran, where that is known: not of another's.
     pub(in crate::cli) memory: Option<u64>,
 }
 
@@ -127,7 +127,7 @@ fn first_pass(
         {
             return Ok((series, Some(why)));
         }
-        let watch = benches.map(|_| Watch::begin());
+        let watch = benches.filter(|_| !bench.is_elsewhere).map(|_| Watch::begin());
         match (bench.run(inputs.batch(rows)?, 2), series.sizes.last()) {
             (Ok(mut times), _) => {
                 let memory = watch.and_then(|watch| watch.peak());
@@ -197,6 +197,8 @@ fn rounds(benches: &[Bench<'_>], inputs: &Inputs, series: &mut [Series], clock: 
 /// A thread that owns a runner, as in a server.
 struct Bench<'scope> {
     threads: usize,
+    /// Whether what it runs is in another process.
+    is_elsewhere: bool,
     orders: mpsc::Sender<(Tensors, usize)>,
     times: mpsc::Receiver<Result<Vec<Duration>, String>>,
     _thread: thread::ScopedJoinHandle<'scope, ()>,
@@ -218,7 +220,8 @@ impl<'scope> Bench<'scope> {
                 }
             }
         });
-        Bench { threads: threads.get(), orders, times, _thread: thread }
+        let is_elsewhere = loaded.is_elsewhere();
+        Bench { threads: threads.get(), is_elsewhere, orders, times, _thread: thread }
     }
 
     /// Runs the batch so many times, and says how long each took.

@@ -146,9 +146,18 @@ impl Report {
         all.extend(self.lower_caps());
         all.extend(self.runners());
         if !self.curves[0].points.iter().any(|point| point.memory.is_some()) {
-            all.push("How much memory a batch takes is not known: this system does not say.".into());
+            all.push(format!("How much memory a batch takes is not known: {}.", self.who_does_not_say()));
         }
         all
+    }
+
+    /// Why nothing is known of the memory.
+    fn who_does_not_say(&self) -> &'static str {
+        match &self.spec.source {
+            Source::Worker(_) => "the model runs in a process of its own, which is not looked at",
+            Source::Upstream(_) | Source::Remote(_) => "the model runs somewhere else, which does not say",
+            _ => "this system does not say",
+        }
     }
 
     /// The line of each number of threads, and the sizes that are not on it.
