@@ -114,6 +114,31 @@ fn of_a_model_in_another_process_no_memory_is_told() {
 }
 
 #[test]
+fn a_class_that_answers_its_own_example_with_an_error_has_no_profile() {
+    let folder = Folder::new();
+    let class = "class Bad:\n    example = 1\n    def __call__(self, rows): raise ValueError('never')\n";
+    fs::write(folder.path().join("app.py"), class).unwrap();
+    for flags in ["", " --max-batch-size 1"] {
+        let told = complaint(folder.path(), &format!("app.py:Bad --for 100ms{flags}"));
+        assert!(told.starts_with("a batch of 1 row fails: ") && told.contains("never"), "{told}");
+    }
+}
+
+#[test]
+fn sizes_that_ran_are_measured_though_a_larger_one_ended_the_process() {
+    let folder = Folder::new();
+    let class = "import os\nclass Falls:\n    example = 1\n    def __call__(self, rows):\n        \
+                 if len(rows) > 2: os._exit(1)\n        return rows\n";
+    fs::write(folder.path().join("app.py"), class).unwrap();
+    let (code, out, errors) = profile(folder.path(), "app.py:Falls --for 2s --max-batch-size 4 --json");
+    assert_eq!((code, errors.as_str()), (0, ""));
+    let found: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(numbers(&found["curves"][0], "rows"), [1.0, 2.0]);
+    let stopped = found["stopped"].as_str().unwrap();
+    assert!(stopped.starts_with("The sizes end at 2 rows: a batch of 3 rows fails: "), "{stopped}");
+}
+
+#[test]
 fn people_get_a_table_two_plots_reasons_and_settings_that_are_valid() {
     let folder = Folder::new();
     fs::copy(model("mlp.onnx"), folder.path().join("mlp.onnx")).unwrap();

@@ -5,6 +5,7 @@
 //! sizes and thread counts are timed in turn, in another order each round, each after a run that is not timed: the caches
 //! are warm as under load, and whatever changes during the measurement falls on all sizes alike.
 
+use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::sync::mpsc;
 use std::thread;
@@ -18,8 +19,9 @@ use uncork_commands::progress::Progress;
 
 use super::inputs::Inputs;
 use super::memory::{self, Watch};
+use crate::opaque::{self, AnswerHead};
 use crate::registry::Loaded;
-use crate::runner::Runner;
+use crate::runner::{Runner, Signature};
 use crate::tensor::Tensors;
 
 /// Rounds for which there must be time before another size is begun.
@@ -31,8 +33,12 @@ const STRETCH: Duration = Duration::from_millis(4);
 const MOST_RUNS: usize = 8;
 /// A batch that takes longer than this has no caches to warm.
 const LONG: Duration = Duration::from_millis(50);
+/// From one look whether a worker has been replaced to the next.
+const PACE: Duration = Duration::from_millis(10);
 /// Part of the memory that is free which the next size may be expected to take.
 const MEMORY_SHARE: f64 = 0.8;
+/// The lowest status of HTTP that is an error's.
+const ERRORS: u16 = 400;
 
 /// The batches of one size and number of threads.
 #[derive(Debug)]
@@ -79,12 +85,16 @@ pub(in crate::cli) fn measure(
                 let watching = series.is_empty().then_some(benches.len());
                 let (found, why) = first_pass(bench, inputs, &sizes, watching, &clock)?;
                 sizes.truncate(found.sizes.len());
+                if why.is_some() {
+                    recover(bench, inputs, sizes[0], &clock)?;
+                }
                 stopped = why.or(stopped);
                 series.push(found);
             }
             // What one number of threads could not run is left out for all.
             series.iter_mut().for_each(|series: &mut Series| series.sizes.truncate(sizes.len()));
-            rounds(&benches, inputs, &mut series, &clock)?;
+            let why = rounds(&benches, inputs, &mut series, &clock)?;
+            stopped = stopped.or(why);
             series.iter_mut().flat_map(|series| &mut series.sizes).for_each(|size| size.times.sort_unstable());
             Ok(Measured { series, stopped })
         })
@@ -143,6 +153,14 @@ fn first_pass(
     Ok((series, None))
 }
 
+/// Waits until a batch of `rows`, which ran before, runs again: a worker that ended with the last one is replaced meanwhile.
+fn recover(bench: &Bench<'_>, inputs: &Inputs, rows: usize, clock: &Clock) -> Result<(), String> {
+    while clock.used() < clock.budget && bench.run(inputs.batch(rows)?, 1).is_err() {
+        thread::sleep(PACE);
+    }
+    Ok(())
+}
+
 /// Why `rows` are not tried: a sentence, where time or memory would not suffice.
 fn too_much(done: &[Timed], rows: usize, benches: usize, clock: &Clock) -> Option<String> {
     let last = done.last()?;
@@ -172,8 +190,13 @@ fn too_much(done: &[Timed], rows: usize, benches: usize, clock: &Clock) -> Optio
     })
 }
 
-/// Times all sizes in turn, until the time is over.
-fn rounds(benches: &[Bench<'_>], inputs: &Inputs, series: &mut [Series], clock: &Clock) -> Result<(), String> {
+/// Times all sizes in turn, until the time is over or a batch fails, and says why in that case. What was timed counts.
+fn rounds(
+    benches: &[Bench<'_>],
+    inputs: &Inputs,
+    series: &mut [Series],
+    clock: &Clock,
+) -> Result<Option<String>, String> {
     let mut chance = Xoshiro256PlusPlus::seed_from_u64(1);
     let sizes = series[0].sizes.len();
     let mut places: Vec<(usize, usize)> = (0..series.len()).flat_map(|i| (0..sizes).map(move |k| (i, k))).collect();
@@ -181,17 +204,19 @@ fn rounds(benches: &[Bench<'_>], inputs: &Inputs, series: &mut [Series], clock: 
         places.shuffle(&mut chance);
         for &(i, k) in &places {
             if clock.used() >= clock.budget {
-                return Ok(());
+                return Ok(None);
             }
             let size = &mut series[i].sizes[k];
             let seen = size.times[size.times.len() / 2].max(Duration::from_nanos(1));
             let runs = (STRETCH.as_nanos() / seen.as_nanos()).clamp(1, MOST_RUNS as u128) as usize;
             let warm_up = usize::from(seen <= LONG);
-            let times = benches[i].run(inputs.batch(size.rows)?, warm_up + runs)?;
-            size.times.extend(&times[warm_up..]);
+            match benches[i].run(inputs.batch(size.rows)?, warm_up + runs) {
+                Ok(times) => size.times.extend(&times[warm_up..]),
+                Err(error) => return Ok(Some(format!("The timing ends early: {error}."))),
+            }
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// A thread that owns a runner, as in a server.
@@ -234,15 +259,29 @@ impl<'scope> Bench<'scope> {
 
 fn time(runner: &mut dyn Runner, batch: &Tensors, count: usize) -> Result<Vec<Duration>, String> {
     let rows = batch.rows();
+    let fails = |why: &dyn Display| format!("a batch of {} fails: {why}", plural(rows, "row"));
     let run = |_| {
         let batch = batch.clone();
         let begin = Instant::now();
-        let outputs = runner.rehearse(batch).map_err(|e| format!("a batch of {rows} rows fails: {e}"))?;
+        let outputs = runner.rehearse(batch).map_err(|error| fails(&error))?;
         let took = begin.elapsed();
+        if let Some(why) = error_among(runner.signature(), &outputs) {
+            return Err(fails(&why));
+        }
         if !runner.signature().agrees(&outputs, rows) {
-            return Err(format!("a batch of {rows} rows gives outputs of another shape"));
+            return Err(format!("a batch of {} gives outputs of another shape", plural(rows, "row")));
         }
         Ok(took)
     };
     (0..count).map(run).collect()
+}
+
+/// What a model that takes any body has told a row in place of an answer. To a server, such an error is the row's own and the
+/// batch has not failed; but here each row is one that the model is to take.
+fn error_among(signature: &Signature, outputs: &Tensors) -> Option<String> {
+    let answers = outputs.get(opaque::ANSWER).filter(|_| opaque::is_opaque(signature))?;
+    opaque::elements(answers.data()).iter().find_map(|element| {
+        let (AnswerHead { status, .. }, told) = opaque::decode(element).ok()?;
+        (status >= ERRORS).then(|| String::from_utf8_lossy(told).trim_end().to_owned())
+    })
 }
