@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use serde_json::{Value, json};
+
 use crate::folder::Folder;
 use crate::program::{STAND_IN, file, folder_with, output, uncork};
 
@@ -204,7 +206,33 @@ fn a_class_is_tried_as_a_server_would_try_it() {
         assert_eq!((code, out.as_str()), (3, ""), "{command}: {err}");
         assert!(err.contains("model 'model': a batch of 4 equal rows failed: "), "{command}: {err}");
     }
+    let (code, out, err) = output(uncork(folder.path(), &["validate", "app.py:Model", "--json"]));
+    let told: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, err.as_str(), &told["file"], &told["servable"]), (3, "", &json!("app.py:Model"), &json!(false)));
+    assert!(told["reason"].as_str().unwrap().starts_with("a batch of 4 equal rows failed: "), "{out}");
     put(&folder, "app.py", class(128));
     let (code, out, err) = output(uncork(folder.path(), &["validate", "app.py:Model"]));
     assert!(code == 0 && out.ends_with("warmed up with its example\n"), "{out}{err}");
+    let (code, out, err) = output(uncork(folder.path(), &["validate", "app.py:Model", "--json"]));
+    assert_eq!((code, err.as_str()), (0, ""));
+    let tensor = |name: &str| json!([{"name": name, "datatype": "BYTES", "shape": [null], "batch_axis": 0}]);
+    let expected =
+        json!({"file": "app.py:Model", "servable": true, "inputs": tensor("request"), "outputs": tensor("answer")});
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), expected);
+}
+
+#[test]
+fn what_is_asked_of_a_model_and_cannot_be_is_refused_by_name() {
+    let folder = folder_with("");
+    put(&folder, "m.onnx", fs::read(file("tests/models/mlp.onnx")).unwrap());
+    put(&folder, "app.py", "class Model:\n    example = 1\n    def __call__(self, rows): return rows\n");
+    for (arguments, words) in [
+        (&["m.onnx", "--length", "8"][..], "--length: the model has no free dimension beside the batch\n"),
+        (&["app.py:Model", "--length", "8"], "--length: a worker says itself which shapes it takes\n"),
+        (&["http://127.0.0.1:9/v2/models/m"], "http://127.0.0.1:9/v2/models/m: an upstream is not validated; "),
+    ] {
+        let (code, out, err) = output(uncork(folder.path(), &[&["validate"], arguments].concat()));
+        assert_eq!((code, out.as_str()), (3, ""), "{arguments:?}: {err}");
+        assert!(err.starts_with(words), "{arguments:?}: {err}");
+    }
 }

@@ -119,9 +119,7 @@ impl Profile {
             return Err(format!("model '{}': {what}", spec.name));
         }
         let inputs = Inputs::of(&loaded);
-        if self.length.is_some() && inputs.assumed.is_none() && self.dim.is_empty() {
-            return Err("--length: the model has no free dimension beside the batch".into());
-        }
+        check_length(&spec, &inputs)?;
         let sizes = sizes(if loaded.is_single { 1 } else { spec.max_batch_rows.get() });
         let measured = measure::measure(&loaded, &inputs, &sizes, &threads, self.budget)?;
         let curves = findings::curves(&measured);
@@ -211,6 +209,17 @@ pub(super) fn only_model(flags: &Flags, name: Option<&str>) -> Result<ModelSpec,
         None if config.models.len() > 1 => Err(format!("--model says which of these to measure: {names}")),
         None => config.models.into_iter().next().ok_or_else(|| "there is no model".to_owned()),
     }
+}
+
+/// What is said of a length where nobody would heed it.
+pub(super) const NO_LENGTH_OF_WORKER: &str = "--length: a worker says itself which shapes it takes";
+
+/// Refuses a length for all free dimensions where none is free.
+pub(super) fn check_length(spec: &ModelSpec, inputs: &Inputs) -> Result<(), String> {
+    if spec.shapes.length.is_some() && inputs.assumed.is_none() && spec.shapes.dims.is_empty() {
+        return Err("--length: the model has no free dimension beside the batch".into());
+    }
+    Ok(())
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use uncork_commands::{USAGE, complain, plot, say, values};
 
 #[cfg(feature = "onnx")]
@@ -16,9 +17,9 @@ use self::model::Findings;
 use super::profile;
 use crate::config::Flags;
 use crate::opaque;
-use crate::quote::{Quoted, printable};
-use crate::registry::{self, ModelSpec, Source};
-use crate::runner::TensorSpec;
+use crate::quote::{Quoted, printable, shown};
+use crate::registry::{self, Loaded, ModelSpec, Source};
+use crate::runner::{Rows, TensorSpec};
 
 /// Check a model or a configuration file, or read another server's, and start nothing.
 ///
@@ -28,7 +29,7 @@ use crate::runner::TensorSpec;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Validate {
-    /// ONNX file
+    /// ONNX file, or a class in a Python file: app.py:Class
     #[arg(value_name = "MODEL.onnx", conflicts_with = "config")]
     model: Option<PathBuf>,
 
@@ -108,15 +109,40 @@ impl Validate {
         };
         let mut spec = profile::only_model(&flags, None)?;
         spec.shapes.length = self.length;
-        if let Source::Worker(_) = &spec.source {
-            return of_worker(&spec);
+        match &spec.source {
+            Source::Worker(_) if self.length.is_some() => Err(profile::NO_LENGTH_OF_WORKER.into()),
+            Source::Worker(_) => self.of_worker(path, &spec),
+            Source::Upstream(_) => {
+                let model = shown(path);
+                Err(format!("{model}: an upstream is not validated; uncork profile {model} asks it"))
+            }
+            _ => self.findings(path, &spec),
         }
-        self.findings(path, &spec)
+    }
+
+    /// What a class in Python comes to.
+    fn of_worker(&self, path: &Path, spec: &ModelSpec) -> Result<ExitCode, String> {
+        let tried = tried(spec);
+        if self.json {
+            let mut all = json!({ "file": shown(path), "servable": tried.is_ok() });
+            match &tried {
+                Ok((loaded, _)) => {
+                    all["inputs"] = loaded.signature.inputs.iter().map(tensor_json).collect();
+                    all["outputs"] = loaded.signature.outputs.iter().map(tensor_json).collect();
+                }
+                Err(reason) => all["reason"] = json!(reason),
+            }
+            say(&format!("{all:#}"));
+            return Ok(if tried.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) });
+        }
+        let (loaded, row) = tried.map_err(|reason| format!("model '{}': {reason}", spec.name))?;
+        tell(spec, &loaded, row);
+        Ok(ExitCode::SUCCESS)
     }
 
     #[cfg(feature = "onnx")]
     fn findings(&self, path: &Path, spec: &ModelSpec) -> Result<ExitCode, String> {
-        let findings = Findings::of(path, spec, self.budget);
+        let findings = Findings::of(path, spec, self.budget)?;
         say(&if self.json {
             format!("{:#}", findings.json())
         } else {
@@ -132,11 +158,22 @@ impl Validate {
     }
 }
 
-/// Starts a model's workers, runs the batches that a server begins with, and says what they take and give.
-fn of_worker(spec: &ModelSpec) -> Result<ExitCode, String> {
-    let failed = |reason: String| format!("model '{}': {reason}", spec.name);
-    let loaded = registry::load(spec).map_err(failed)?;
-    let row = loaded.try_out(spec).map_err(failed)?;
+/// Starts a model's workers and runs the batches that a server begins with: the model, and of which row they were.
+fn tried(spec: &ModelSpec) -> Result<(Loaded, Option<&'static str>), String> {
+    let loaded = registry::load(spec)?;
+    let row = loaded.try_out(spec)?;
+    Ok((loaded, row))
+}
+
+/// What a tensor is, for programs: a length that is free, and the rows', is null.
+fn tensor_json(spec: &TensorSpec) -> Value {
+    let dims: Vec<Option<usize>> = spec.wire_shape().into_iter().map(|n| usize::try_from(n).ok()).collect();
+    let axis = if let Rows::Axis(axis) = spec.rows { Some(axis) } else { None };
+    json!({ "name": &*spec.name, "datatype": spec.datatype.name(), "shape": dims, "batch_axis": axis })
+}
+
+/// Says what a model that was tried takes and gives.
+fn tell(spec: &ModelSpec, loaded: &Loaded, row: Option<&str>) {
     say(&format!("{}: can be served", spec.name));
     let tensor = |spec: &TensorSpec| format!("{} {} {:?}", Quoted(&spec.name), spec.datatype.name(), spec.wire_shape());
     let list = |specs: &[TensorSpec]| specs.iter().map(tensor).collect::<Vec<_>>().join(", ");
@@ -150,5 +187,4 @@ fn of_worker(spec: &ModelSpec) -> Result<ExitCode, String> {
         Some(row) => format!("  warmed up with {row}"),
         None => "  not warmed up: it has no example of a request".to_owned(),
     });
-    Ok(ExitCode::SUCCESS)
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use uncork_commands::layout::{grouped, ms, plural, wrap};
 
+use super::tensor_json;
 use crate::cli::profile::findings::{self, Advice, Curve};
 use crate::cli::profile::inputs::Inputs;
-use crate::cli::profile::measure;
 use crate::cli::profile::report::{digits, rate};
+use crate::cli::profile::{self, measure};
 use crate::onnx::{Described, Survey, Used};
 use crate::quote::{QuotedPlace, on_one_line, shown};
 use crate::registry::{self, Loaded, ModelSpec, Source};
@@ -54,21 +55,25 @@ struct Speed {
 }
 
 impl Findings {
-    /// Looks at a file, loads it and times it, for as long as `budget`.
-    pub(super) fn of(path: &Path, spec: &ModelSpec, budget: Duration) -> Findings {
+    /// Looks at a file, loads it and times it, for as long as `budget`. It is an error to give a length to what has none free.
+    pub(super) fn of(path: &Path, spec: &ModelSpec, budget: Duration) -> Result<Findings, String> {
         let survey = Survey::open(path).map_err(|e| e.to_string());
         // Nothing can be loaded of what cannot be read.
         let served = match &survey {
-            Ok(_) => registry::load(spec).map(|loaded| Served::of(&loaded, spec, budget)),
+            Ok(_) => registry::load(spec),
             Err(reason) => Err(reason.clone()),
         };
+        if let Ok(loaded) = &served {
+            profile::check_length(spec, &Inputs::of(loaded))?;
+        }
+        let served = served.map(|loaded| Served::of(&loaded, spec, budget));
         // The file is named once, in the first line.
         let named = match &spec.source {
             Source::Onnx(path) => format!("{}: ", path.display()),
             _ => String::new(),
         };
         let served = served.map_err(|reason| reason.strip_prefix(&named).unwrap_or(&reason).to_owned());
-        Findings { file: shown(path), survey, served }
+        Ok(Findings { file: shown(path), survey, served })
     }
 
     /// Whether it can be served.
@@ -177,13 +182,8 @@ impl Served {
     }
 
     fn add_to(&self, all: &mut Value) {
-        let spec = |spec: &TensorSpec| {
-            let dims: Vec<Option<usize>> = spec.wire_shape().into_iter().map(|n| usize::try_from(n).ok()).collect();
-            let axis = if let Rows::Axis(axis) = spec.rows { Some(axis) } else { None };
-            json!({ "name": &*spec.name, "datatype": spec.datatype.name(), "shape": dims, "batch_axis": axis })
-        };
-        all["inputs"] = self.inputs.iter().map(spec).collect();
-        all["outputs"] = self.outputs.iter().map(spec).collect();
+        all["inputs"] = self.inputs.iter().map(tensor_json).collect();
+        all["outputs"] = self.outputs.iter().map(tensor_json).collect();
         all["rows"] = json!(match &self.alone {
             _ if self.is_unbatched => "none",
             Some(_) => "one at a time",
