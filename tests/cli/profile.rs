@@ -293,6 +293,32 @@ fn a_folder_of_models_is_told_to_be_none() {
 }
 
 #[test]
+fn of_a_model_that_runs_some_sizes_those_are_timed_and_what_is_suggested_is_valid() {
+    let folder = Folder::new();
+    let few =
+        "[[model]]\nname = 'few'\nsynthetic = { base_ms = 0.1, per_row_ms = 0.01 }\nallowed_batch_sizes = [1, 8, 16]\n";
+    fs::write(folder.path().join("few.toml"), few).unwrap();
+    let (code, out, errors) = profile(folder.path(), "--config few.toml --for 500ms --json");
+    assert_eq!((code, errors.as_str()), (0, ""));
+    let found: Value = serde_json::from_str(&out).unwrap();
+    let rows = numbers(&found["curves"][0], "rows");
+    assert!([1.0, 8.0, 16.0].starts_with(&rows), "{rows:?}");
+    let toml = found["toml"].as_str().unwrap();
+    assert!(toml.contains("\nallowed_batch_sizes = [1"), "{toml}");
+    fs::write(folder.path().join("uncork.toml"), toml).unwrap();
+    let (code, _, errors) = uncork(folder.path(), &["validate", "--config", "uncork.toml"]);
+    assert_eq!((code, errors.as_str()), (0, ""), "{toml}");
+}
+
+#[test]
+fn shapes_have_their_rows_where_the_model_has_them() {
+    let found = measured(&format!("{} --for 50ms --max-batch-size 1 --threads 1", model("stateful.onnx").display()));
+    let inputs = found["inputs"].as_array().unwrap();
+    let state = inputs.iter().find(|input| input["name"] == "state").unwrap();
+    assert_eq!(state["shape"], json!([2, -1, 3]));
+}
+
+#[test]
 fn bad_input_ends_with_3_and_a_sentence() {
     let folder = Folder::new();
     fs::write(folder.path().join("m.onnx"), "what is this").unwrap();

@@ -120,7 +120,11 @@ impl Profile {
         }
         let inputs = Inputs::of(&loaded);
         check_length(&spec, &inputs)?;
-        let sizes = sizes(if loaded.is_single { 1 } else { spec.max_batch_rows.get() });
+        let sizes = match &spec.allowed_batch_sizes {
+            _ if loaded.is_single => vec![1],
+            allowed if allowed.is_any() => sizes(spec.max_batch_rows.get()),
+            allowed => allowed.iter().collect(),
+        };
         let measured = measure::measure(&loaded, &inputs, &sizes, &threads, self.budget)?;
         let curves = findings::curves(&measured);
         let advice = findings::advise(&curves);

@@ -196,6 +196,8 @@ impl Report {
         let (good, best) = (curve.good(), curve.best());
         let mut sentence =
             format!("max_batch_size = {max_batch_size}: with {} that is ", plural(curve.threads, "thread"));
+        // A list of sizes ends with the cap.
+        let may_be_larger = curve.points.len() > 1 && self.stopped.is_none() && self.spec.allowed_batch_sizes.is_any();
         sentence += &match (good.rows == best.rows, curve.points.last() == Some(best)) {
             (false, _) => format!(
                 "{} rows a second, {:.0} % of the most ({}, at {}), and the smallest size with 90 %: larger batches cost \
@@ -205,7 +207,7 @@ impl Report {
                 rate(best.served()),
                 plural(best.rows, "row")
             ),
-            (true, true) if curve.points.len() > 1 && self.stopped.is_none() => format!(
+            (true, true) if may_be_larger => format!(
                 "the most, {} rows a second, and no smaller size comes near; even larger batches may gain more, which \
                  --max-batch-size would show",
                 rate(best.served())
@@ -326,6 +328,11 @@ impl Report {
         }
         lines.push(format!("max_latency_ms = {max_latency_ms}"));
         lines.push(format!("max_batch_size = {max_batch_size}"));
+        let sizes = self.spec.allowed_batch_sizes.iter().take_while(|&size| size <= max_batch_size);
+        let sizes: Vec<String> = sizes.map(|size| size.to_string()).collect();
+        if !sizes.is_empty() {
+            lines.push(format!("allowed_batch_sizes = [{}]", sizes.join(", ")));
+        }
         lines.extend(self.own_threads().map(|n| format!("threads = {n}")));
         if self.spec.device.name() != "flex" {
             lines.push(format!("device = {}", text(self.spec.device.name())));
@@ -335,11 +342,7 @@ impl Report {
 
     /// For programs.
     pub(super) fn json(&self) -> Value {
-        let input = |spec: &TensorSpec| {
-            let shape: Vec<i64> =
-                std::iter::once(-1).chain(spec.dims.iter().map(|d| d.map_or(-1, |n| n as i64))).collect();
-            json!({"name": &*spec.name, "datatype": spec.datatype.name(), "shape": shape})
-        };
+        let input = |spec: &TensorSpec| json!({"name": &*spec.name, "datatype": spec.datatype.name(), "shape": spec.wire_shape()});
         let point = |point: &Point| {
             json!({
                 "rows": point.rows,
