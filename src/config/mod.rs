@@ -52,7 +52,7 @@
 //! | `allowed_batch_sizes` | all | where the model runs no others: batches are padded to the next one, `[1, 8, 32, 128]` |
 //! | `lengths` | `"group"` | rows of different lengths: those that are equal run together, or `"pad"`: all are filled up to the longest |
 //! | `device` | `"flex"` | where it computes: `flex` (the processor), or `wgpu`, `cuda` in a program built with that feature |
-//! | `runners`, `threads` | 1, cores / runners | |
+//! | `runners`, `threads` | 1, cores / runners | threads where it computes in the server, or with `isolation` |
 //! | `pool`, `weight` | –, 1 | shares the runners of that pool, with its part by weight; then without `runners` |
 //! | `labels` | – | names of versions, for `/v1/models/M/labels/L`: `{ stable = 1, canary = 2 }`; in one of a model's tables |
 //! | `weights` | the highest version | parts of the requests that name no version: `{ "1" = 90, "2" = 10 }` |

@@ -438,6 +438,9 @@ fn caps(
     let device = device(&source, table.and_then(|(table, _)| table.get("device")), layers, report);
     let Runners { pool, weight, runners } = runners(table, layers, report);
     let shapes = shapes(&source, table.map(|(table, _)| table), layers.flags, report);
+    if let Some(own) = table.and_then(|(table, _)| table.get("threads")).filter(|_| !source.heeds_threads()) {
+        own.refuse(report, "is for models that compute in the server or with isolation = \"process\"; leave it out");
+    }
     let caps = Caps::new(max_latency.unwrap_or(DEFAULT_MAX_LATENCY), max_batch_rows.get());
     let defaults = ModelSpec::new(name, source, caps);
     let threads = count("threads", (defaults.threads.get() / runners).max(1), THREADS, report);

@@ -59,6 +59,16 @@ impl Source {
         }
     }
 
+    /// Whether it computes with as many threads as [`ModelSpec::threads`] says. How many a process, another server or a stand-in
+    /// takes is its own affair.
+    pub(crate) fn heeds_threads(&self) -> bool {
+        match self {
+            Source::Embedded | Source::Onnx(_) | Source::Runners(_) => true,
+            Source::Worker(program) => matches!(program.kind, Kind::Isolated(_)),
+            Source::Synthetic { .. } | Source::Remote(_) | Source::Upstream(_) => false,
+        }
+    }
+
     /// Runners of any kind. `build` makes one that computes on so many threads; it is called once for each runner while the
     /// model is loaded, and again on the runner's thread after it has panicked. If it fails at first, the model is not
     /// loaded. `platform` is what callers are told of it.

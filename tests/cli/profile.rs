@@ -319,6 +319,33 @@ fn shapes_have_their_rows_where_the_model_has_them() {
 }
 
 #[test]
+fn threads_and_lengths_are_those_of_whoever_computes() {
+    let folder = Folder::new();
+    let path = model("mlp.onnx");
+    let two = format!(
+        "[[model]]\nname = 'dry'\nsynthetic = {{ base_ms = 0.1, per_row_ms = 0.01 }}\n\
+         [[model]]\nname = 'own'\npath = {path:?}\nisolation = 'process'\nthreads = 3\n"
+    );
+    fs::write(folder.path().join("uncork.toml"), two).unwrap();
+    for (name, threads) in [("dry", json!(null)), ("own", json!(3))] {
+        let few = format!("--model {name} --for 200ms --max-batch-size 2");
+        let (code, out, errors) = profile(folder.path(), &format!("{few} --html page.html --json"));
+        assert_eq!((code, errors.as_str()), (0, ""));
+        let found: Value = serde_json::from_str(&out).unwrap();
+        let curves = found["curves"].as_array().unwrap();
+        assert_eq!(curves.iter().map(|curve| &curve["threads"]).collect::<Vec<_>>(), [&threads], "{name}");
+        assert_eq!(found["advice"]["threads"], threads, "{name}");
+        assert!(name == "own" || !found["toml"].as_str().unwrap().contains("threads"), "{}", found["toml"]);
+        let (_, text, _) = profile(folder.path(), &few);
+        assert_eq!(text.contains("thread"), name == "own", "{text}");
+        for flag in ["--threads 1", "--length 8"] {
+            let told = complaint(folder.path(), &format!("{few} {flag}"));
+            assert!(told.starts_with(flag.split(' ').next().unwrap()), "{told}");
+        }
+    }
+}
+
+#[test]
 fn bad_input_ends_with_3_and_a_sentence() {
     let folder = Folder::new();
     fs::write(folder.path().join("m.onnx"), "what is this").unwrap();

@@ -188,13 +188,13 @@ fn validate_prints_every_error_at_once_and_starts_nothing() {
 fn validate_says_ok_and_sums_up_each_model() {
     let pooled = STAND_IN.replace("dry-run", "other");
     let folder = folder_with(&format!(
-        "[[pool]]\nname = 'cpu'\n{STAND_IN}max_latency_ms = 12.5\nrunners = 2\nthreads = 1\n\
-         {pooled}pool = 'cpu'\nweight = 3\nthreads = 2\n"
+        "[[pool]]\nname = 'cpu'\n{STAND_IN}max_latency_ms = 12.5\nrunners = 2\n\
+         {pooled}pool = 'cpu'\nweight = 3\n"
     ));
     let (code, out, err) = output(uncork(folder.path(), &["validate", "--config", "uncork.toml"]));
-    let summary = "  dry-run 1: stand-in of 1 + 0.05 ms a row, max_latency_ms 12.5, max_batch_size 128, 2 runners of \
-                   1 thread\n  other 1: stand-in of 1 + 0.05 ms a row, max_latency_ms 100, max_batch_size 128, \
-                   1 runner of 2 threads in pool 'cpu' with weight 3";
+    let summary = "  dry-run 1: stand-in of 1 + 0.05 ms a row, max_latency_ms 12.5, max_batch_size 128, 2 runners\n  \
+                   other 1: stand-in of 1 + 0.05 ms a row, max_latency_ms 100, max_batch_size 128, \
+                   1 runner in pool 'cpu' with weight 3";
     assert_eq!((code, out, err.as_str()), (0, format!("uncork.toml: ok\n{summary}\n"), ""));
 }
 

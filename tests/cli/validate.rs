@@ -53,6 +53,30 @@ fn what_a_server_would_refuse_at_once_is_an_error_and_nothing_is_called_ok() {
 }
 
 #[test]
+fn threads_are_refused_of_a_model_whose_threads_are_its_own_affair() {
+    let folder = folder_with("");
+    put(&folder, "m.onnx", plus_1());
+    put(&folder, "app.py", "class Same: pass\n");
+    for (source, is_refused) in [
+        ("python = 'app.py:Same'", true),
+        ("command = ['worker']", true),
+        ("upstream = 'http://127.0.0.1:9'", true),
+        ("synthetic = { base_ms = 1.0, per_row_ms = 0.1 }", true),
+        ("path = 'm.onnx'", false),
+        ("path = 'm.onnx'\nisolation = 'process'", false),
+    ] {
+        put(&folder, "uncork.toml", format!("[[model]]\nname = 'm'\n{source}\nthreads = 7\n"));
+        let (code, out, err) = output(uncork(folder.path(), &["validate", "--config", "uncork.toml"]));
+        if is_refused {
+            assert_eq!((code, out.as_str()), (3, ""), "{source}");
+            assert!(err.contains("is for models that compute in the server or with isolation = "), "{source}: {err}");
+        } else {
+            assert!(code == 0 && out.contains("1 runner of 7 threads"), "{source}: {out}{err}");
+        }
+    }
+}
+
+#[test]
 fn what_files_and_settings_say_forges_no_line_and_does_nothing_to_a_terminal() {
     const HOSTILE: &str = "\u{1b}[31m\u{202e}\nX";
     let folder = folder_with("");

@@ -1,6 +1,6 @@
 //! The page: one file, for light and dark, that fetches nothing from anywhere.
 
-use uncork_commands::layout::{ms, plural};
+use uncork_commands::layout::ms;
 
 use super::chart::{Chart, Points};
 use super::findings::{Curve, GOOD, HAND_OVER, OFF, Point};
@@ -92,8 +92,7 @@ fn charts(report: &Report) -> Vec<(&'static str, String, Chart)> {
 }
 
 fn legend(report: &Report) -> String {
-    let entry =
-        |(i, curve): (usize, &Curve)| format!("<span class=\"c{i}\">● {}</span>", plural(curve.threads, "thread"));
+    let entry = |(i, curve): (usize, &Curve)| format!("<span class=\"c{i}\">● {}</span>", report.label(curve));
     let entries: String = report.curves.iter().enumerate().map(entry).collect();
     format!("<p class=\"legend\">{entries}</p>\n")
 }

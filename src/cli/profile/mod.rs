@@ -20,6 +20,7 @@ use self::inputs::Inputs;
 use self::report::Report;
 use crate::config::{self, Flags};
 use crate::registry::{self, ModelSpec, Source, cores};
+use crate::worker::{Kind, Program};
 
 /// Measure how long a model's batches take, and what caps make sense.
 ///
@@ -151,6 +152,7 @@ impl Profile {
             ..Flags::default()
         };
         let mut spec = only_model(&flags, self.model.as_deref())?;
+        check_whose(&spec, self.length.is_some(), !self.threads.is_empty())?;
         spec.shapes.length = self.length;
         Ok(spec)
     }
@@ -160,8 +162,8 @@ impl Profile {
         let asked = self.threads.iter().filter_map(|&n| NonZeroUsize::new(n));
         let mut threads: Vec<NonZeroUsize> = match spec.device.name() {
             _ if !self.threads.is_empty() => asked.collect(),
-            // How many a process computes with is its own affair.
-            _ if matches!(spec.source, Source::Worker(_)) => vec![NonZeroUsize::MIN],
+            // One number is all that there is: of a process in the file, or its own affair.
+            _ if matches!(spec.source, Source::Worker(_)) || !spec.source.heeds_threads() => vec![spec.threads],
             "flex" => vec![NonZeroUsize::MIN, spec.threads],
             _ => vec![NonZeroUsize::MIN],
         };
@@ -215,8 +217,26 @@ pub(super) fn only_model(flags: &Flags, name: Option<&str>) -> Result<ModelSpec,
     }
 }
 
-/// What is said of a length where nobody would heed it.
-pub(super) const NO_LENGTH_OF_WORKER: &str = "--length: a worker says itself which shapes it takes";
+/// Refuses flags that nobody would heed, as what they are about is not done in this process.
+pub(super) fn check_whose(spec: &ModelSpec, has_length: bool, has_threads: bool) -> Result<(), String> {
+    let (length, threads) = match &spec.source {
+        Source::Worker(Program { kind: Kind::Isolated(_), .. }) => (
+            "a model with isolation = \"process\" has its lengths from 'dims' in its file, or from --dim",
+            "a model with isolation = \"process\" has as many as its file says",
+        ),
+        Source::Worker(_) => ("a worker says itself which shapes it takes", "a worker has as many as its program says"),
+        Source::Upstream(_) | Source::Remote(_) => {
+            ("the upstream server says which shapes it takes", "the upstream server has as many as it likes")
+        }
+        Source::Synthetic { .. } => ("a stand-in has no free dimension", "a stand-in computes nothing"),
+        Source::Embedded | Source::Onnx(_) | Source::Runners(_) => return Ok(()),
+    };
+    match (has_length, has_threads) {
+        (true, _) => Err(format!("--length: {length}")),
+        (_, true) => Err(format!("--threads: {threads}")),
+        _ => Ok(()),
+    }
+}
 
 /// Refuses a length for all free dimensions where none is free.
 pub(super) fn check_length(spec: &ModelSpec, inputs: &Inputs) -> Result<(), String> {

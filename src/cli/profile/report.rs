@@ -92,17 +92,34 @@ impl Report {
                 ]);
             }
         }
-        // A column that says nothing is left out.
+        // Columns that say nothing are left out, the last one first.
         let known = self.curves.iter().flat_map(|curve| &curve.points).any(|point| point.memory.is_some());
         if !known {
             lines.iter_mut().for_each(|line| drop(line.remove(6)));
         }
+        if !self.spec.source.heeds_threads() {
+            lines.iter_mut().for_each(|line| drop(line.remove(1)));
+        }
         lines
     }
 
+    /// What the curve is called beside others: how many threads it is of, or no more than what it is, where that is not known.
+    pub(super) fn label(&self, curve: &Curve) -> String {
+        self.threads(curve).map_or_else(|| "as timed".into(), |threads| plural(threads, "thread"))
+    }
+
+    /// With how many threads it was measured, if that is known: not where they are the affair of a process or of another server.
+    fn threads(&self, curve: &Curve) -> Option<usize> {
+        self.spec.source.heeds_threads().then_some(curve.threads)
+    }
+
+    /// `with 2 threads `, or nothing.
+    fn with_threads(&self, curve: &Curve) -> String {
+        self.threads(curve).map_or_else(String::new, |threads| format!("with {} ", plural(threads, "thread")))
+    }
+
     fn legend(&self) -> String {
-        let mark =
-            |(i, curve): (usize, &Curve)| format!("{} {}", MARKS[i % MARKS.len()], plural(curve.threads, "thread"));
+        let mark = |(i, curve): (usize, &Curve)| format!("{} {}", MARKS[i % MARKS.len()], self.label(curve));
         self.curves.iter().enumerate().map(mark).collect::<Vec<_>>().join(", ")
     }
 
@@ -164,10 +181,10 @@ impl Report {
     fn fit(&self) -> String {
         let sentence = |curve: &Curve| {
             if !curve.fit.is_line() {
-                return format!(
-                    "With {} one size says nothing of others: there is no line.",
-                    plural(curve.threads, "thread")
-                );
+                return capitalized(format!(
+                    "{}one size says nothing of others: there is no line.",
+                    self.with_threads(curve)
+                ));
             }
             let (base, per_row) = (curve.fit.base_seconds() * 1e3, curve.fit.per_row_seconds() * 1e3);
             let off = |p: &&Point| p.residual().abs() > OFF;
@@ -176,13 +193,13 @@ impl Report {
                 off if off.is_empty() => "no size is more than 10 % off that".to_owned(),
                 off => format!("more than 10 % off that: {} rows", off.join(", ")),
             };
-            format!(
-                "With {} n rows take {} + {}·n ms; {off}.{}",
-                plural(curve.threads, "thread"),
+            capitalized(format!(
+                "{}n rows take {} + {}·n ms; {off}.{}",
+                self.with_threads(curve),
                 digits(base),
                 digits(per_row),
                 bent(curve)
-            )
+            ))
         };
         self.curves.iter().map(sentence).collect::<Vec<_>>().join(" ")
     }
@@ -194,8 +211,7 @@ impl Report {
     fn batch_cap(&self) -> String {
         let (curve, Advice { max_batch_size, .. }) = (self.curve(), &self.advice);
         let (good, best) = (curve.good(), curve.best());
-        let mut sentence =
-            format!("max_batch_size = {max_batch_size}: with {} that is ", plural(curve.threads, "thread"));
+        let mut sentence = format!("max_batch_size = {max_batch_size}: {}that is ", self.with_threads(curve));
         // A list of sizes ends with the cap.
         let may_be_larger = curve.points.len() > 1 && self.stopped.is_none() && self.spec.allowed_batch_sizes.is_any();
         sentence += &match (good.rows == best.rows, curve.points.last() == Some(best)) {
@@ -267,7 +283,10 @@ impl Report {
         let one = few.good();
         let runners = self.cores / few.threads;
         let together = one.served() * runners as f64;
-        let better = runners > 1 && self.spec.device.name() == "flex" && together > good.served() * 1.1;
+        let better = runners > 1
+            && self.threads(few).is_some()
+            && self.spec.device.name() == "flex"
+            && together > good.served() * 1.1;
         better.then(|| {
             format!(
                 "runners = {runners} with threads = {} might do more: one of them runs {} rows a second in batches of {}, \
@@ -295,7 +314,7 @@ impl Report {
 
     /// A number of threads that a server would not take by itself.
     fn own_threads(&self) -> Option<usize> {
-        let threads = self.curve().threads;
+        let threads = self.threads(self.curve())?;
         (self.spec.device.name() == "flex" && threads != self.cores).then_some(threads)
     }
 
@@ -358,7 +377,7 @@ impl Report {
         };
         let curve = |curve: &Curve| {
             json!({
-                "threads": curve.threads,
+                "threads": self.threads(curve),
                 "base_ms": curve.fit.base_seconds() * 1e3,
                 "per_row_ms": curve.fit.per_row_seconds() * 1e3,
                 "curve": curve.learned.is_curved().then(|| curve.drawn(curve.points.last().map_or(1, |last| last.rows))),
@@ -374,7 +393,7 @@ impl Report {
             "curves": self.curves.iter().map(curve).collect::<Vec<_>>(),
             "stopped": self.stopped,
             "advice": {
-                "threads": self.curve().threads,
+                "threads": self.threads(self.curve()),
                 "max_batch_size": max_batch_size,
                 "max_latency_ms": max_latency_ms,
                 "least_latency_ms": least_latency_ms,
@@ -383,6 +402,14 @@ impl Report {
             "sentences": self.sentences(),
             "toml": self.toml(),
         })
+    }
+}
+
+/// As a sentence begins. A lone letter that counts rows stays as it is.
+fn capitalized(sentence: String) -> String {
+    match sentence.split_at_checked(1) {
+        Some((first, rest)) if !rest.starts_with(' ') => first.to_uppercase() + rest,
+        _ => sentence,
     }
 }
 

@@ -154,7 +154,7 @@ fn model_problems(_spec: &ModelSpec) -> Vec<String> {
 
 /// `  digits 1: models/digits.onnx, max_latency_ms 50, max_batch_size 128, 1 runner of 2 threads`; where it shares
 /// a pool, `… 1 runner of 2 threads in pool 'cpu' with weight 1`; where it runs some sizes
-/// only, `… max_batch_size 32 in sizes of 1, 8, 32, …`; where it computes elsewhere, `models/digits.onnx on wgpu, …`
+/// only, `… max_batch_size 32 in sizes of 1, 8, 32, …`; where its threads are its own affair, `… 1 runner`; where it computes elsewhere, `models/digits.onnx on wgpu, …`
 fn summary(model: &ModelSpec) -> String {
     let source = match &model.source {
         Source::Embedded => "embedded".to_owned(),
@@ -179,14 +179,18 @@ fn summary(model: &ModelSpec) -> String {
     let sizes: Vec<String> = model.allowed_batch_sizes.iter().map(|size| size.to_string()).collect();
     let sizes = if sizes.is_empty() { String::new() } else { format!(" in sizes of {}", sizes.join(", ")) };
     let device = if model.device == Device::default() { String::new() } else { format!(" on {}", model.device) };
+    let threads = if model.source.heeds_threads() {
+        format!(" of {}", plural(model.threads.get(), "thread"))
+    } else {
+        String::new()
+    };
     format!(
-        "  {} {}: {source}{device}, max_latency_ms {}, max_batch_size {}{sizes}, {} of {}{pool}",
+        "  {} {}: {source}{device}, max_latency_ms {}, max_batch_size {}{sizes}, {}{threads}{pool}",
         model.name,
         model.version,
         model.max_latency.as_secs_f64() * 1e3,
         model.max_batch_rows,
         plural(model.runners.get(), "runner"),
-        plural(model.threads.get(), "thread"),
     )
 }
 

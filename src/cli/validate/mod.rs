@@ -110,8 +110,10 @@ impl Validate {
         let mut spec = profile::only_model(&flags, None)?;
         spec.shapes.length = self.length;
         match &spec.source {
-            Source::Worker(_) if self.length.is_some() => Err(profile::NO_LENGTH_OF_WORKER.into()),
-            Source::Worker(_) => self.of_worker(path, &spec),
+            Source::Worker(_) => {
+                profile::check_whose(&spec, self.length.is_some(), false)?;
+                self.of_worker(path, &spec)
+            }
             Source::Upstream(_) => {
                 let model = shown(path);
                 Err(format!("{model}: an upstream is not validated; uncork profile {model} asks it"))
