@@ -14,10 +14,9 @@ use uncork_commands::{USAGE, complain, say};
 
 use super::giving_back::GivingBack;
 use super::{descriptors, log};
-use crate::batcher;
 use crate::config::{self, Config, Flags};
 use crate::opaque;
-use crate::registry::Registry;
+use crate::registry::{self, Registry};
 use crate::repository::{Reloaded, Repository, Settings};
 use crate::server::{Ended, Options, Server};
 use crate::telemetry::{Counts, Tracer, Traces};
@@ -248,7 +247,7 @@ async fn serve_traced(config: Config, again: Again, tracer: Tracer) -> Result<u8
         }
     };
     // The threads of HTTP are there, and read on while this one batches.
-    batcher::wait_for_turns();
+    registry::wait_for_turns();
     let folder = config.folder.clone().map(|folder| folder.followed(config.strict));
     let (registry, opening) = Registry::open(config.models.clone(), tracer);
     let repository = Repository::new(registry.clone(), config.models.clone(), folder)

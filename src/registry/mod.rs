@@ -34,6 +34,7 @@ pub(crate) use spec::cores;
 pub use spec::{ModelSpec, Remotes, Runners, Source};
 pub use stage::Staged;
 
+pub(crate) use crate::batcher::wait_for_turns;
 pub use crate::batcher::{BatchSizes, Caller, Caps, Priority, Terms};
 pub use crate::journal::{Refusal, Release, Snapshot, Window};
 pub use crate::runner::{BatchAxes, Device, DeviceError, Rows, Shapes};
