@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::lengths::{Lengths, Padded};
 use crate::batcher::{BatchError, BatchSizes};
-use crate::runner::{RunnerError, Signature};
+use crate::runner::{Rows, RunnerError, Signature};
 use crate::tensor::{TensorError, Tensors};
 
 /// How a model is given its batches.
@@ -104,7 +104,7 @@ impl Course {
             tally.padding = requests.iter().map(elements).sum::<usize>() - tally.elements;
         }
         let outcomes = requests.iter().map(|_| None).collect();
-        let groups = groups(requests);
+        let groups = groups(&manner.signature, requests);
         Ok(Course { manner, padded, groups, running: None, outcomes, tally })
     }
 
@@ -254,17 +254,31 @@ fn refused(rows: &[usize], size: usize, named: Vec<(usize, String)>) -> Option<V
     refused.iter().any(Option::is_some).then_some(refused)
 }
 
-/// Requests in groups that join; the group of the first request is last.
-fn groups(requests: Vec<Tensors>) -> Vec<Group> {
+/// Requests in groups that join, and whose answers do; the group of the first request is last.
+fn groups(signature: &Signature, requests: Vec<Tensors>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (place, request) in requests.into_iter().enumerate() {
-        match groups.iter_mut().find(|group| group.requests[0].joins_with(&request)) {
+        let fits = |first: &Tensors| first.joins_with(&request) && answers_join(signature, first, &request);
+        match groups.iter_mut().find(|group| fits(&group.requests[0])) {
             Some(group) => group.push(place, request),
             None => groups.push(Group { places: vec![place], requests: vec![request] }),
         }
     }
     groups.reverse();
     groups
+}
+
+/// Whether answers to two requests have the same lengths, as far as what all rows of a run share decides them: how many are to be found, where to cut. Requests
+/// that differ in it share no run of the model anyway.
+fn answers_join(signature: &Signature, one: &Tensors, other: &Tensors) -> bool {
+    if signature.outputs.iter().all(|spec| !spec.dims.contains(&None)) {
+        return true;
+    }
+    let pairs = signature.inputs.iter().zip(one.iter()).zip(other.iter());
+    pairs.filter(|((spec, _), _)| spec.rows == Rows::Shared).all(|((_, (_, one)), (_, other))| {
+        let first = one.row(0);
+        (1..one.rows()).all(|at| one.row(at) == first) && (0..other.rows()).all(|at| other.row(at) == first)
+    })
 }
 
 fn elements(tensors: &Tensors) -> usize {

@@ -114,7 +114,14 @@ impl Loaded {
             return self.run_whole(batch, way);
         }
         let parts = batch.split(&sizes).map_err(broken)?;
-        let answers = parts.into_iter().map(|part| self.run_whole(part, way)).collect::<Result<_, _>>()?;
+        let run = |part| self.run_whole(part, way);
+        let answers: Vec<Tensors> = parts.into_iter().map(run).collect::<Result<_, _>>()?;
+        if answers.iter().any(|answer| !answer.joins_with(&answers[0])) {
+            return Err(RunnerError::Input(
+                "the values of its rows make answers of different lengths, which are no tensor together: send them in several requests"
+                    .into(),
+            ));
+        }
         Tensors::join(answers).map_err(broken)
     }
 

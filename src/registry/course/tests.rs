@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::runner::{Runner, TensorSpec};
+use crate::runner::{Rows, Runner, TensorSpec};
 use crate::tensor::{Data, DataType, Tensor};
 
 /// Each run takes so long.
@@ -67,6 +67,52 @@ impl Runner for Sum {
 
 fn request(rows: usize, columns: usize, value: f32) -> Tensors {
     Tensors::one("x", Tensor::new(vec![rows, columns], vec![value; rows * columns]).expect("shape"))
+}
+
+/// Repeats each row's number as often as a number says that is for all rows.
+struct Repeat(Signature);
+
+impl Repeat {
+    fn new() -> Repeat {
+        let spec = |name: &str, dims| TensorSpec::new(name, DataType::Fp32, dims);
+        let count = TensorSpec { rows: Rows::Shared, ..spec("count", vec![]) };
+        Repeat(Signature { inputs: vec![spec("x", vec![]), count], outputs: vec![spec("y", vec![None])] })
+    }
+}
+
+impl Runner for Repeat {
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        let numbers = |name: &str| match batch.get(name).map(Tensor::data) {
+            Some(Data::Fp32(numbers)) => numbers.to_vec(),
+            other => panic!("{name} is {other:?}"),
+        };
+        let (x, counts) = (numbers("x"), numbers("count"));
+        assert!(counts.iter().all(|count| *count == counts[0]), "rows with different counts share a run: {counts:?}");
+        let y: Vec<f32> = x.iter().flat_map(|x| std::iter::repeat_n(*x, counts[0] as usize)).collect();
+        Ok(Tensors::one("y", Tensor::new(vec![x.len(), counts[0] as usize], y).expect("each so often")))
+    }
+}
+
+#[test]
+fn requests_whose_answers_differ_in_length_by_what_all_rows_share_are_run_apart() {
+    let request = |rows: usize, count: f32| {
+        let column = |number| Tensor::new(vec![rows], vec![number; rows]).expect("shape");
+        Tensors::new(vec![("x".into(), column(7.0)), ("count".into(), column(count))]).expect("as many rows")
+    };
+    let requests = vec![request(1, 2.0), request(2, 3.0), request(1, 3.0), request(3, 2.0)];
+    let (outcomes, course) =
+        outcomes(&mut Repeat::new(), BatchSizes::ANY, Lengths::Group, Duration::MAX, requests).expect("answers");
+    let shapes = outcomes.iter().map(|outcome| match outcome {
+        Ok(outputs) => outputs.get("y").map(|y| y.shape().to_vec()),
+        Err(_) => None,
+    });
+    assert_eq!(shapes.flatten().collect::<Vec<_>>(), [[1, 2], [2, 3], [1, 3], [3, 2]]);
+    // A run for each count.
+    assert_eq!(course.tally().execute, 2 * RUN);
 }
 
 #[test]

@@ -468,14 +468,14 @@ impl Bench<'_> {
         let longer = attempt.longer.as_ref().filter(|_| !self.is_late(attempt.took * 4));
         let longer = longer.and_then(|rows| self.run(&Sample { rows, ..attempt.sample(0) }, &[0]).ok());
         let is_open = attempt.longer.is_some() && longer.is_none();
-        let by = attempt.batched();
         let mut outputs = Vec::new();
         let mut is_unsteady = false;
         for (i, declared) in self.graph.outline.outputs.iter().enumerate() {
             let rows = found.rows[i];
             let mut shapes = found.shapes[i].clone();
             let varies = shapes.windows(2).any(|pair| pair[0] != pair[1]);
-            let by_values = varies || self.graph.influence.lengths.get(i).is_some_and(|lengths| lengths.meets(by));
+            // Whether an input has rows or not, the next request may bring other values.
+            let by_values = varies || self.graph.influence.lengths.get(i).is_some_and(|own| *own != Inputs::default());
             is_unsteady |= by_values;
             shapes.extend(longer.iter().map(|outputs| outputs[i].shape().to_vec()));
             let one = &attempt.one[i];

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use super::super::author::Attribute::{Body, Int, Ints, Text};
 use super::super::author::{Author, FREE};
 use super::super::{OnnxError, OnnxErrorKind, OnnxModel};
-use uncork_model::runner::{BatchAxes, Device, Rows, Runner, Shapes, TensorSpec};
+use uncork_model::runner::{BatchAxes, Device, Rows, Runner, RunnerError, Shapes, TensorSpec};
 use uncork_model::tensor::{Data, Tensor, Tensors};
 
 fn load(author: Author) -> OnnxModel {
@@ -155,6 +155,29 @@ fn a_length_that_values_decide_is_not_fixed_by_what_the_trial_saw() {
     let places = |x: &[f32]| answer(&model, floats(&[1, 4], x));
     assert_eq!(places(&[2e6, 0.0, 2e6, 0.0]), Tensor::new(vec![2, 2], vec![0i64, 0, 0, 2]).unwrap());
     assert_eq!(places(&[0.0; 4]), Tensor::new(vec![2, 0], Vec::<i64>::new()).unwrap());
+}
+
+#[test]
+fn a_length_that_a_number_for_all_rows_decides_is_as_the_number_says() {
+    let number = |n: i64| Tensor::new(vec![1], vec![n]).unwrap();
+    let x = || floats(&[2, 4], &[4.0, 3.0, 2.0, 1.0, 8.0, 7.0, 6.0, 5.0]);
+    let graph = || Author::new(17).input("x", &[FREE, 4]).int_input("k", &[1]).output("y", &[FREE, FREE]);
+    let cut = graph().ints("front", &[1], &[0]).ints("axis", &[1], &[1]);
+    let cut = cut.node("Slice", &["x", "front", "k", "axis"], &["y"], &[]);
+    for author in [cut, graph().node("TopK", &["x", "k"], &["y", "places"], &[])] {
+        let model = load(author);
+        assert!(model.alone().is_none(), "{:?}", model.alone());
+        assert_eq!(shapes(&model.signature().outputs), [[-1, -1]]);
+        for (k, wanted) in [(1, floats(&[2, 1], &[4.0, 8.0])), (2, floats(&[2, 2], &[4.0, 3.0, 8.0, 7.0]))] {
+            let outputs = ask(&model, vec![("x", x()), ("k", number(k))]);
+            assert_eq!(outputs.get("y"), Some(&wanted));
+        }
+        // Answers of different lengths are no tensor, and whoever asks for that is told so.
+        let each = Tensor::new(vec![2, 1], vec![1i64, 2]).unwrap();
+        let batch = Tensors::new(vec![("x".into(), x()), ("k".into(), each)]).unwrap();
+        let error = model.runner(NonZeroUsize::MIN).run(batch).unwrap_err();
+        assert!(matches!(&error, RunnerError::Input(why) if why.contains("several requests")), "{error:?}");
+    }
 }
 
 #[test]
