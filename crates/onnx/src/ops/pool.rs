@@ -45,6 +45,11 @@ fn pool(
     }
 }
 
+/// Whether a whole window fits: the device's pools know no other, though `ceil_mode` may.
+fn fits(window: &Window, x: &Value) -> bool {
+    window.image(&x.shape()).is_ok_and(|[_, _, h, w]| window.output([h, w], window.pads([h, w])).is_ok())
+}
+
 /// Whether the device's pools do not cover this form.
 fn rare(build: &Build<'_>, ceil: bool) -> Result<bool, OpError> {
     let form = Form::of(build)?;
@@ -66,7 +71,7 @@ fn max(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     if rare(build, ceil)? {
         return Ok(either(fast, only));
     }
-    let window = Window::of(build, None)?;
+    let (window, own) = (Window::of(build, None)?, Window::of(build, None)?);
     let floats = pool(window, move |window, x, pads, _| {
         let (x, pads) = match symmetric(pads) {
             Some(pads) => (x, pads),
@@ -75,7 +80,7 @@ fn max(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         B::max_pool2d(x, window.kernel, window.stride, pads, window.dilation, ceil)
     });
     Ok(either(fast, move |x, device| match x {
-        Value::Float(_) => floats(x, device),
+        Value::Float(_) if fits(&own, &x) => floats(x, device),
         x => only(x, device),
     }))
 }
@@ -137,11 +142,11 @@ fn average(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let count_padding = build.attributes.flag("count_include_pad", false)?;
     let general = Pool::of(build)?;
     let fast = Fast::of(build, Kind::Mean { padding: count_padding }, ceil)?;
+    let divisor = if count_padding { Divisor::Padded } else { Divisor::Inside };
     if rare(build, ceil)? || general.dilated() {
-        let divisor = if count_padding { Divisor::Padded } else { Divisor::Inside };
         return Ok(either(fast, move |x, device| general.sums(x, divisor, device)));
     }
-    let window = Window::of(build, None)?;
+    let (window, own) = (Window::of(build, None)?, Window::of(build, None)?);
     let mean = pool(window, move |window, x, pads, device| {
         let mean = |x, pads, count| B::avg_pool2d(x, window.kernel, window.stride, pads, count, ceil);
         if let Some(pads) = symmetric(pads) {
@@ -158,7 +163,10 @@ fn average(build: &mut Build<'_>) -> Result<Kernel, OpError> {
         let part = mean(B::float_pad(ones, &whole(pads), PadMode::Constant(0.0)), [0, 0], true);
         B::float_div(sums, part)
     });
-    Ok(either(fast, mean))
+    Ok(either(fast, move |x, device| match fits(&own, &x) {
+        true => mean(x, device),
+        false => general.sums(x, divisor, device),
+    }))
 }
 
 /// The padding for every dimension of an image.
@@ -191,6 +199,26 @@ mod tests {
 
     use super::super::alone::alone;
     use crate::author::Attribute::{Int, Ints};
+
+    #[test]
+    fn a_window_larger_than_the_input_is_one_where_lengths_are_rounded_up() {
+        for (name, attributes, whole) in [
+            ("MaxPool", vec![], 4.0),
+            ("AveragePool", vec![], 2.5),
+            ("AveragePool", vec![("count_include_pad", Int(1))], 2.5),
+            ("LpPool", vec![("p", Int(1))], 10.0),
+        ] {
+            let pooled = |x: TensorData, stride: i64, ceil| {
+                let strides = [stride, stride];
+                let size = [("kernel_shape", Ints(&[3, 3])), ("strides", Ints(&strides)), ("ceil_mode", Int(ceil))];
+                alone(18, name, &[&size[..], &attributes].concat(), [("x", x)])
+            };
+            let x = || TensorData::new(vec![1f32, 2.0, 3.0, 4.0], [1, 1, 2, 2]);
+            assert_eq!(pooled(x(), 2, 1), Ok(TensorData::new(vec![whole], [1, 1, 1, 1])), "{name}");
+            // One that is not there even so: a whole stride is missing, or lengths are rounded down.
+            assert!(pooled(x(), 1, 1).is_err() && pooled(x(), 2, 0).is_err(), "{name}");
+        }
+    }
 
     #[test]
     fn a_window_of_integers_that_juts_out_counts_as_whole_where_padding_counts() {

@@ -221,27 +221,31 @@ impl<const D: usize> Window<D> {
 
     /// Checks that at least one window fits, and gives the lengths of the result (without `ceil_mode`).
     pub(super) fn output(&self, input: [usize; D], pads: Pads<D>) -> Result<[usize; D], OpError> {
-        let mut out = [0; D];
-        for i in 0..D {
-            let padded = input[i] + pads[i].0 + pads[i].1;
-            let Some(free) = padded.checked_sub(self.reach(i)) else {
-                return Err(OpError(format!("a window of {:?} is larger than the input of {input:?}", self.kernel)));
-            };
-            out[i] = free / self.stride[i] + 1;
-        }
-        Ok(out)
+        self.outputs(input, pads, false)
     }
 
     /// The same, with `ceil_mode` or without.
     pub(super) fn outputs(&self, input: [usize; D], pads: Pads<D>, ceil: bool) -> Result<[usize; D], OpError> {
-        let mut out = self.output(input, pads)?;
-        for i in (0..D).filter(|_| ceil) {
-            let (before, behind) = pads[i];
-            let uneven = !(input[i] + before + behind - self.reach(i)).is_multiple_of(self.stride[i]);
-            // A window that would begin in the padding behind is left out.
-            out[i] += usize::from(uneven && out[i] * self.stride[i] < input[i] + before);
+        let mut out = [0; D];
+        for i in 0..D {
+            out[i] = self.places(i, input[i], pads[i], ceil).ok_or_else(|| {
+                OpError(format!("a window of {:?} is larger than the input of {input:?}", self.kernel))
+            })?;
         }
         Ok(out)
+    }
+
+    /// How many windows there are along dimension `i`, if any is.
+    fn places(&self, i: usize, input: usize, (before, behind): (usize, usize), ceil: bool) -> Option<usize> {
+        let (padded, reach, stride) = (input + before + behind, self.reach(i), self.stride[i]);
+        // A window that would begin in the padding behind is left out.
+        let begins = |place: usize| ceil && place * stride < input + before;
+        let Some(free) = padded.checked_sub(reach) else {
+            // Rounded up, less than a stride that is missing is no window less.
+            return (reach - padded < stride && begins(0)).then_some(1);
+        };
+        let whole = free / stride + 1;
+        Some(whole + usize::from(!free.is_multiple_of(stride) && begins(whole)))
     }
 
     /// For each place of the window along dimension `i`, the elements of the input in it.
