@@ -196,13 +196,22 @@ impl Mode {
         Ok(x)
     }
 
-    /// Weighs the neighbours on the host. Integers become fractions, and are cut off to integers again.
+    /// Weighs the neighbours on the host. Integers become fractions, and are cut off to integers again. Where neighbours are smoothed they are rounded, after
+    /// each axis: as in onnxruntime.
     fn interpolated(&self, x: Value, sides: &[Side], device: &DispatchDevice) -> Result<Value, OpError> {
-        fn run<T: Real>(mode: &Mode, x: Value, sides: &[Side]) -> Result<(Vec<T>, Vec<usize>), OpError> {
+        fn run<T: Real>(
+            mode: &Mode,
+            x: Value,
+            sides: &[Side],
+            rounded: impl Fn(T) -> T,
+        ) -> Result<(Vec<T>, Vec<usize>), OpError> {
             let mut dims = x.shape();
             let mut data = elements_of::<T>(x)?;
             for side in sides.iter().rev() {
                 data = weighted(&data, &mut dims, side.axis, &side.taps(mode))?;
+                if mode.antialias {
+                    data.iter_mut().for_each(|x| *x = rounded(*x));
+                }
             }
             // Whole lines that are outside on one axis.
             for side in sides.iter().filter(|_| mode.coordinates == Coordinates::Crop) {
@@ -222,17 +231,19 @@ impl Mode {
             other => return Err(OpError(format!("expects numbers and gets {}", other.kind()))),
         };
         if kind == DType::F64 {
-            let (data, dims) = run::<f64>(self, x, sides)?;
+            let (data, dims) = run::<f64>(self, x, sides, |x| x)?;
             return value_of(data, dims, kind, device);
         }
-        let (mut data, dims) = run::<f32>(self, x, sides)?;
         let range = match kind {
             DType::U8 => Some((0.0, 255.0)),
             DType::I8 => Some((-128.0, 127.0)),
             _ => None,
         };
-        if let Some((low, high)) = range {
-            data.iter_mut().for_each(|x| *x = x.clamp(low, high).trunc());
+        let clamped = |x: f32| range.map_or(x, |(low, high)| x.clamp(low, high));
+        let rounded = |x| if range.is_some() { (clamped(x) + 0.5).floor() } else { x };
+        let (mut data, dims) = run::<f32>(self, x, sides, rounded)?;
+        if range.is_some() {
+            data.iter_mut().for_each(|x| *x = clamped(*x).trunc());
         }
         value_of(data, dims, kind, device)
     }
@@ -437,7 +448,7 @@ fn cubic(distance: f64, a: f64) -> f64 {
 mod tests {
     use burn_backend::TensorData;
 
-    use crate::author::Attribute::Text;
+    use crate::author::Attribute::{Int, Text};
     use crate::ops::alone::alone;
 
     #[test]
@@ -452,6 +463,23 @@ mod tests {
         let roi = TensorData::from([0f32, 0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 1.0]);
         let sizes = ("z", TensorData::from([1i64, 1, 1, 3]));
         assert_eq!(alone(13, "Resize", &crop, [("x", x.clone()), ("r", roi), ("", x.clone()), sizes]), Ok(x));
+    }
+
+    #[test]
+    fn bytes_that_are_smoothed_are_rounded_after_each_axis_and_others_are_cut_off() {
+        // From onnxruntime.
+        let x = TensorData::new(
+            vec![107u8, 222, 246, 73, 29, 154, 170, 199, 164, 183, 234, 234, 237, 220, 184, 235],
+            [1, 1, 4, 4],
+        );
+        let resized = |mode, smoothed| {
+            let inputs = [("x", x.clone()), ("", x.clone()), ("s", TensorData::from([1f32, 1.0, 0.5, 0.5]))];
+            alone(18, "Resize", &[("mode", Text(mode)), ("antialias", Int(smoothed))], inputs)
+        };
+        let of = |bytes: [u8; 4]| Ok(TensorData::new(bytes.to_vec(), [1, 1, 2, 2]));
+        assert_eq!(resized("linear", 1), of([142, 176, 191, 215]));
+        assert_eq!(resized("cubic", 1), of([136, 183, 189, 220]));
+        assert_eq!(resized("linear", 0), of([128, 172, 201, 221]));
     }
 
     #[test]
