@@ -30,6 +30,8 @@ pub struct TensorSpec {
     /// The integers that an input may hold, where the model has no answer to others (the rows of a table that they index).
     /// A request with another one is refused before it meets a batch.
     pub range: Option<RangeInclusive<i64>>,
+    /// Whether one row of an input is taken for all rows of a request: a file that fixes one, and leaves others open, is called so.
+    pub repeats: bool,
 }
 
 /// A model's inputs and outputs.
@@ -143,7 +145,12 @@ const MOST_HOLLOW: usize = 4096;
 impl TensorSpec {
     /// A tensor whose rows are along axis 0.
     pub fn new(name: impl Into<Arc<str>>, datatype: DataType, dims: Vec<Option<usize>>) -> TensorSpec {
-        TensorSpec { name: name.into(), datatype, dims, rows: Rows::Axis(0), range: None }
+        TensorSpec { name: name.into(), datatype, dims, rows: Rows::Axis(0), range: None, repeats: false }
+    }
+
+    /// Whether one row may stand for all rows of a request.
+    fn is_for_all(&self) -> bool {
+        self.repeats || self.rows == Rows::Shared
     }
 
     /// Whether a row may have this shape.
@@ -234,7 +241,7 @@ impl Signature {
             }
             most_rows = most_rows.max(rows);
             let takes = elements(input.shape)?.saturating_mul(spec.datatype.byte_len());
-            let sum = if spec.rows == Rows::Shared && rows == 1 { &mut shared_bytes } else { &mut bytes };
+            let sum = if spec.is_for_all() && rows == 1 { &mut shared_bytes } else { &mut bytes };
             *sum = sum.saturating_add(takes);
         }
         Ok(bytes.saturating_add(shared_bytes.saturating_mul(most_rows)))
@@ -270,7 +277,8 @@ impl Signature {
     /// Gives inputs as many rows each, or says which has another number.
     fn share(&self, inputs: &mut [(Arc<str>, Tensor)]) -> Result<(), SignatureError> {
         let specs = self.inputs.iter();
-        let first = specs.zip(&*inputs).find(|(spec, _)| spec.rows != Rows::Shared);
+        let own = specs.zip(&*inputs).filter(|(spec, _)| spec.rows != Rows::Shared);
+        let first = own.min_by_key(|(spec, (_, tensor))| spec.repeats && tensor.rows() == 1);
         let rows = first.map_or(1, |(_, (_, tensor))| tensor.rows());
         if rows == 0 {
             return Err(SignatureError::Empty);
@@ -279,7 +287,7 @@ impl Signature {
             if tensor.rows() == rows {
                 continue;
             }
-            if tensor.rows() != 1 || spec.rows != Rows::Shared {
+            if tensor.rows() != 1 || !spec.is_for_all() {
                 let (expected, found) = (rows, tensor.rows());
                 return Err(SignatureError::Rows { name: name.to_string(), expected, found });
             }
@@ -335,6 +343,23 @@ mod tests {
         let named = [("audio", audio), ("rate", rate), ("state", state)];
         let named = named.into_iter().map(|(name, tensor)| (name.into(), tensor)).collect();
         speech().check(Tensors::new(named).unwrap())
+    }
+
+    #[test]
+    fn one_row_of_what_a_file_fixes_at_one_is_for_all_rows() {
+        let spec = |name: &str| TensorSpec::new(name, DataType::Fp32, vec![Some(1)]);
+        let inputs = vec![TensorSpec { repeats: true, ..spec("mask") }, spec("x")];
+        let signature = Signature { inputs, outputs: vec![spec("y")] };
+        let given = |mask: &[f32], x: &[f32]| {
+            let column = |data: &[f32]| tensor(&[data.len(), 1], data);
+            signature.check(Tensors::new(vec![("x".into(), column(x)), ("mask".into(), column(mask))]).unwrap())
+        };
+        let mask = |checked: Tensors| checked.get("mask").unwrap().clone();
+        assert_eq!(mask(given(&[5.0], &[1.0, 2.0, 3.0]).unwrap()), tensor(&[3, 1], &[5.0; 3]));
+        assert_eq!(mask(given(&[5.0, 6.0], &[1.0, 2.0]).unwrap()), tensor(&[2, 1], &[5.0, 6.0]));
+        assert!(matches!(given(&[5.0, 6.0], &[1.0]), Err(SignatureError::Rows { .. })));
+        assert!(matches!(given(&[5.0, 6.0], &[1.0; 3]), Err(SignatureError::Rows { .. })));
+        assert!(matches!(given(&[5.0], &[]), Err(SignatureError::Empty)));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 mod compare;
 mod crossing;
+mod declared;
 mod layout;
 mod lengths;
 mod made;
@@ -25,6 +26,7 @@ mod tests;
 use std::time::{Duration, Instant};
 
 pub(super) use self::crossing::{Crossing, crossings};
+use self::declared::{datatype, specs};
 use self::lengths::is_batch;
 use self::sample::{Company, MANNERS, Manner, Sample};
 use super::Cause;
@@ -34,13 +36,11 @@ use super::outline::{Declared, Dim};
 use super::plan::Failure;
 use super::shapes::free_dimensions;
 use super::tensors;
-use super::value::{OpError, elements};
+use super::value::OpError;
 use uncork_model::quote::Quoted;
 use uncork_model::runner::{BatchAxes, Rows, Shapes, Signature, TensorSpec};
 use uncork_model::tensor::{DataType, Tensor};
 
-/// Most elements that one input row may have: 256 MiB of float32.
-const MAX_ROW: usize = 1 << 26;
 /// What is tried beyond the least that must be: more rounds, longer inputs.
 const TIME: Duration = Duration::from_millis(300);
 /// No further length is tried after this.
@@ -249,8 +249,7 @@ impl Bench<'_> {
     /// The first lengths, and the boldest values, with which one row runs.
     fn settle(&self, rows: &[Rows]) -> Result<Attempt, Cause> {
         let declared = &self.graph.outline.inputs;
-        let inputs: Vec<TensorSpec> =
-            declared.iter().zip(&self.types).zip(rows).map(|((d, t), r)| spec(d, *t, *r)).collect::<Result<_, _>>()?;
+        let inputs = specs(declared, &self.types, rows)?;
         let choices = lengths::shapes(declared, &self.types, rows, self.length);
         let is_free = choices.len() > 1;
         let mut failure = None;
@@ -560,34 +559,6 @@ fn behind(shapes: &[Vec<usize>], rows: &[Rows]) -> Vec<Vec<usize>> {
         shape.iter().enumerate().filter(is_kept).map(|(_, &n)| n).collect()
     };
     shapes.iter().zip(rows).map(without).collect()
-}
-
-fn datatype(declared: &Declared) -> Result<DataType, Cause> {
-    tensors::datatype(declared.element).ok_or_else(|| {
-        let (name, element) = (Quoted(&declared.name), declared.element);
-        Cause::Graph(format!("input {name} has an element type ({element}) that cannot be served"))
-    })
-}
-
-/// A declared input, with its rows along some axis.
-fn spec(declared: &Declared, datatype: DataType, rows: Rows) -> Result<TensorSpec, Cause> {
-    let name = declared.name.clone();
-    let Some(dims) = declared.dims.as_deref() else {
-        return Err(Cause::FixedBatch { name, found: "declares no shape".into() });
-    };
-    let behind = dims.iter().enumerate().filter(|(axis, _)| rows != Rows::Axis(*axis)).map(|(_, dim)| match dim {
-        Dim::Free(_) => Ok(None),
-        Dim::Fixed(n) => usize::try_from(*n)
-            .map(Some)
-            .map_err(|_| Cause::Graph(format!("input {} has a dimension of {n}", Quoted(&name)))),
-    });
-    let dims: Vec<Option<usize>> = behind.collect::<Result<_, _>>()?;
-    let fixed: Vec<usize> = dims.iter().flatten().copied().collect();
-    if elements(&fixed).map_or(true, |n| n > MAX_ROW) {
-        return Err(Cause::Graph(format!("a row of input {} has more than {MAX_ROW} elements", Quoted(&name))));
-    }
-    let range = declared.range.clone();
-    Ok(TensorSpec { rows, range, ..TensorSpec::new(name, datatype, dims) })
 }
 
 fn failed(failure: Failure) -> Cause {

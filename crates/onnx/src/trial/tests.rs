@@ -181,6 +181,23 @@ fn a_length_that_a_number_for_all_rows_decides_is_as_the_number_says() {
 }
 
 #[test]
+fn what_a_file_fixes_at_one_row_beside_free_ones_may_come_once_or_for_each() {
+    let author = Author::new(17).input("mask", &[1, 2]).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let model = load(author.node("Mul", &["x", "mask"], &["y"], &[]));
+    assert!(model.alone().is_none(), "{:?}", model.alone());
+    let x = || floats(&[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let with = |mask: Tensor| ask(&model, vec![("x", x()), ("mask", mask)]).into_entries().remove(0).1;
+    assert_eq!(with(floats(&[1, 2], &[0.0, 1.0])), floats(&[3, 2], &[0.0, 2.0, 0.0, 4.0, 0.0, 6.0]));
+    let each = floats(&[3, 2], &[0.0, 1.0, 1.0, 0.0, 1.0, 1.0]);
+    assert_eq!(with(each), floats(&[3, 2], &[0.0, 2.0, 3.0, 0.0, 5.0, 6.0]));
+
+    // Where all are fixed, they have rows together.
+    let author = Author::new(17).input("mask", &[1, 2]).input("x", &[1, 2]).output("y", &[1, 2]);
+    let model = load(author.node("Mul", &["x", "mask"], &["y"], &[]));
+    assert!(model.signature().inputs.iter().all(|spec| spec.rows == Rows::Axis(0) && !spec.repeats));
+}
+
+#[test]
 fn a_model_with_a_first_dimension_of_its_own_is_served_as_it_is() {
     for dims in [&[4, 2][..], &[]] {
         let author = Author::new(17).input("x", dims).output("y", dims).node("Neg", &["x"], &["y"], &[]);
