@@ -188,6 +188,8 @@ impl Loaded {
         })?;
         let named = self.signature.outputs.iter().zip(outputs).map(|(spec, tensor)| {
             let tensor = match spec.rows {
+                // The axis of a single row went with others of length 1.
+                Rows::Axis(0) if rows == 1 && tensor.shape().len() == spec.dims.len() => tensor.repeated(1)?,
                 Rows::Axis(axis) if axis < tensor.shape().len() => tensor.axis_to_front(axis),
                 Rows::Axis(_) => tensor,
                 Rows::Shared => tensor.repeated(rows)?,

@@ -87,18 +87,26 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, Cause> {
         return Err(Cause::Graph("it has no inputs or no outputs".into()));
     }
     let types: Vec<DataType> = outline.inputs.iter().map(datatype).collect::<Result<_, _>>()?;
-    let bench = Bench { graph, types, length: shapes.length, begin: Instant::now() };
+    let mut bench = Bench { graph, types, length: shapes.length, begin: Instant::now(), lost: Vec::new() };
     let mut why = unbatchable(&outline.inputs, &shapes.batch_axes);
     let mut first = None;
     for rows in bench.plans(&shapes.batch_axes) {
-        let attempt = match bench.settle(&rows) {
+        let mut attempt = match bench.settle(&rows) {
             Ok(attempt) => attempt,
             Err(error) => {
                 why.get_or_insert(error);
                 continue;
             }
         };
-        let refused = match bench.batches(&attempt) {
+        let mut found = bench.batches(&attempt);
+        bench.lost = if found.is_err() { bench.lost(&attempt) } else { Vec::new() };
+        if bench.lost.contains(&true) {
+            found = bench.settle(&rows).and_then(|own| {
+                attempt = own;
+                bench.batches(&attempt)
+            });
+        }
+        let refused = match found {
             // Where there is a doubt the rows are known, only not whether they can share a run.
             Ok(found) => {
                 let doubt = bench.doubt(&attempt, &found).or_else(|| bench.joined(&attempt));
@@ -112,13 +120,15 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, Cause> {
             name: input.name.clone(),
             found: "has a fixed first dimension of 1".into(),
         }));
-        first.get_or_insert(attempt);
+        first.get_or_insert((attempt, std::mem::take(&mut bench.lost)));
     }
     let has_run = first.is_some();
-    if let Some(attempt) = first
-        && let Some(found) = bench.one_by_one(&attempt)
-    {
-        return Ok(bench.conclude(attempt, found, why));
+    if let Some((attempt, lost)) = first {
+        bench.lost = lost;
+        if let Some(found) = bench.one_by_one(&attempt) {
+            return Ok(bench.conclude(attempt, found, why));
+        }
+        bench.lost.clear();
     }
     let rows = vec![Rows::Shared; outline.inputs.len()];
     match bench.settle(&rows) {
@@ -160,6 +170,9 @@ struct Bench<'a> {
     types: Vec<DataType>,
     length: Option<usize>,
     begin: Instant,
+    /// The outputs that have no axis for a single row, and one for several: it went with others of length 1, as `Squeeze` without axes takes them
+    /// all. It is put back.
+    lost: Vec<bool>,
 }
 
 /// One row that runs, and where inputs have their rows.
@@ -331,6 +344,13 @@ impl Bench<'_> {
         }
         let found = |rows| Found { rows, shapes };
         rows.map(found).ok_or(Cause::NoBatchAxis { name: first, found: "was never computed".into() })
+    }
+
+    /// Which outputs lose the axis of a single row, if it is along the first for several.
+    fn lost(&self, attempt: &Attempt) -> Vec<bool> {
+        let many = self.run(&attempt.sample(0), &[0, 1, 2]).unwrap_or_default();
+        let is_lost = |(one, many): (&Tensor, &Tensor)| matches!(many.shape(), [3, row @ ..] if row == one.shape());
+        attempt.one.iter().zip(&many).map(is_lost).collect()
     }
 
     /// What some rows are answered alone, and what all are together. Nothing where one has no answer alone.
@@ -510,7 +530,10 @@ impl Bench<'_> {
 
     /// Runs rows; gives the outputs in the model's own shapes.
     fn run(&self, sample: &Sample<'_>, rows: &[usize]) -> Result<Vec<Tensor>, Failure> {
-        let outputs = self.graph.rehearse(sample.batch(rows)?)?;
+        let mut outputs = self.graph.rehearse(sample.batch(rows)?)?;
+        for (output, _) in outputs.iter_mut().zip(&self.lost).filter(|(_, is_lost)| **is_lost && rows.len() == 1) {
+            *output = output.clone().repeated(1).map_err(|error| OpError(error.to_string()))?;
+        }
         for (tensor, declared) in outputs.iter().zip(&self.graph.outline.outputs) {
             let (found, name) = (tensor.data().datatype(), &declared.name);
             if let Some(want) = tensors::datatype(declared.element).filter(|want| *want != found) {

@@ -198,6 +198,24 @@ fn what_a_file_fixes_at_one_row_beside_free_ones_may_come_once_or_for_each() {
 }
 
 #[test]
+fn a_row_alone_keeps_its_axis_where_all_axes_of_length_1_are_taken_away() {
+    let author = Author::new(17).input("x", &[FREE, 4, 1]).output("y", &[FREE, 4]);
+    let author = author.node("Squeeze", &["x"], &["h"], &[]);
+    let model = load(author.node("Softmax", &["h"], &["y"], &[("axis", Int(-1))]));
+    assert_eq!(shapes(&model.signature().outputs), [[-1, 4]]);
+    for rows in [1, 3] {
+        let wanted = floats(&[rows, 4], &vec![0.25; 4 * rows]);
+        assert_eq!(answer(&model, floats(&[rows, 4, 1], &vec![7.0; 4 * rows])), wanted);
+    }
+    // A number for each row.
+    let author = Author::new(17).input("x", &[FREE, 1]).output("y", &[FREE]);
+    let model = load(author.node("Squeeze", &["x"], &["y"], &[]));
+    assert_eq!(shapes(&model.signature().outputs), [[-1]]);
+    assert_eq!(answer(&model, floats(&[1, 1], &[5.0])), floats(&[1], &[5.0]));
+    assert_eq!(answer(&model, floats(&[2, 1], &[5.0, 6.0])), floats(&[2], &[5.0, 6.0]));
+}
+
+#[test]
 fn a_model_with_a_first_dimension_of_its_own_is_served_as_it_is() {
     for dims in [&[4, 2][..], &[]] {
         let author = Author::new(17).input("x", dims).output("y", dims).node("Neg", &["x"], &["y"], &[]);
