@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_window_larger_than_the_input_is_one_where_lengths_are_rounded_up() {
         for (name, attributes, whole) in [
-            ("MaxPool", vec![], 4.0),
+            ("MaxPool", vec![], 4.0f32),
             ("AveragePool", vec![], 2.5),
             ("AveragePool", vec![("count_include_pad", Int(1))], 2.5),
             ("LpPool", vec![("p", Int(1))], 10.0),
