@@ -382,6 +382,8 @@ window.fetch = async (url, options) => {
   model.refusals = columns({ ago_s: 1, reason: "batch_too_late", why: "even the next batch would have answered it late", told, requests: 500 }).slice(0, 20);
   model.releases = columns({ ago_s: 1, rows: 16, requests: 16, reason: "ripe", held_ms: 0, predicted_ms: 9, took_ms: 9,
     why: "waiting for the next request would have cost more than it saved" }).slice(0, 20);
+  // What the others really had says something of this machine, and nothing of how they look.
+  for (const other of status.models) if (other !== model) Object.assign(other.history, { late: columns(0), refused: columns(0), failed: columns(0) });
   return new Response(JSON.stringify(status));
 };
 """
