@@ -240,8 +240,7 @@ fn a_class_is_tried_as_a_server_would_try_it() {
     let (code, out, err) = output(uncork(folder.path(), &["validate", "app.py:Model", "--json"]));
     assert_eq!((code, err.as_str()), (0, ""));
     let tensor = |name: &str| json!([{"name": name, "datatype": "BYTES", "shape": [null], "batch_axis": 0}]);
-    let expected =
-        json!({"file": "app.py:Model", "servable": true, "inputs": tensor("request"), "outputs": tensor("answer")});
+    let expected = json!({"file": "app.py:Model", "servable": true, "warmed_up_with": "its example", "inputs": tensor("request"), "outputs": tensor("answer")});
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), expected);
 }
 

@@ -128,7 +128,8 @@ impl Validate {
         if self.json {
             let mut all = json!({ "file": shown(path), "servable": tried.is_ok() });
             match &tried {
-                Ok((loaded, _)) => {
+                Ok((loaded, row)) => {
+                    all["warmed_up_with"] = json!(row);
                     all["inputs"] = loaded.signature.inputs.iter().map(tensor_json).collect();
                     all["outputs"] = loaded.signature.outputs.iter().map(tensor_json).collect();
                 }
