@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::activation::{Activation, of_no_terms};
 use super::planes::{self, Layout, Run, Window};
-use super::share::{self, Piece};
+use super::share::{self, Piece, Sharing};
 use super::tile::{self, Added, Bias, Block, COLUMNS, ROWS};
 use super::winograd::{self, Winograd};
 use super::woven::{self, Turned};
@@ -20,8 +20,6 @@ use crate::memory;
 
 /// Fewest columns of an image that is convolved by itself.
 const ALONE: usize = 4 * COLUMNS;
-/// Fewest multiplications that are shared by threads: with less, waking them takes longer.
-const SHARED: usize = 1 << 17;
 /// Most strips of rows for which the pixels are read where they are: gathering them takes about as long as one strip.
 const IN_PLACE: usize = 2;
 /// Floats that are gathered at a time, to stay in the second-level cache, and the most panels. The longer the stretches of
@@ -160,15 +158,14 @@ impl Conv {
         }
         let window = Window { kernel: self.kernel, stride: self.stride, dilation: self.dilation, pads };
         let layout = Layout::new(window, self.inputs, input, output);
-        let (images, mut threads) = (x.len() / in_len, rayon::current_num_threads());
-        if y.len() * layout.offsets.len() < SHARED {
-            threads = 1;
-        }
+        let images = x.len() / in_len;
+        let multiplications = out_len * layout.offsets.len();
         if self.is_depthwise() {
             let work = |first: usize, x: &[f32], y: &mut [f32]| {
                 let added = added.map(|added| &added[first * size..][..y.len()]);
                 vectorized(depthwise::Work { conv: self, layout: &layout, x, first, added, activation, y });
             };
+            let threads = share::threads(images * multiplications);
             if threads == 1 {
                 return work(0, x, y);
             }
@@ -196,10 +193,10 @@ impl Conv {
                 },
             }
         };
-        if threads == 1 || images % threads != 0 && images < 4 * threads {
-            return batch(x, added, threads, y);
-        }
-        let each = images.div_ceil(threads);
+        let each = match Sharing::of(images, multiplications) {
+            Sharing::Split(threads) => return batch(x, added, threads, y),
+            Sharing::Whole(each) => each,
+        };
         let pieces = x.par_chunks(each * in_len).zip(y.par_chunks_mut(each * out_len)).enumerate();
         pieces.for_each(|(i, (x, y))| {
             batch(x, added.map(|added| &added[i * each * out_len..][..y.len()]), 1, y);

@@ -13,11 +13,9 @@ use super::integers::{COLUMNS, HALF, ROWS, pair};
 use super::planes::{Layout, STEP, Window};
 use super::quads;
 use super::quantize::Small;
-use super::share::{self, Piece};
+use super::share::{self, Piece, Sharing};
 use super::vectorized;
 
-/// Fewest multiplications that are shared by threads: with less, waking them takes longer.
-const SHARED: usize = 1 << 17;
 /// Fewest pixels that threads share laying out.
 const FILLED: usize = 1 << 16;
 /// Pairs of pixels that are gathered at a time, to stay in the second-level cache, and the most panels.
@@ -141,20 +139,17 @@ impl IntegerConv {
         }
         let window = Window { kernel: self.kernel, stride: self.stride, dilation: self.dilation, pads };
         let layout = Layout::new(window, self.stacks(), input, output);
-        let mut threads = rayon::current_num_threads();
-        if y.len() * self.inputs * self.kernel[0] * self.kernel[1] < SHARED {
-            threads = 1;
-        }
         let batch = |x: &[E], threads: usize, y: &mut [Y]| match self.order {
             Order::Channels => self.images::<E, [i8; 4], Y, F>((x, zero), &layout, threads, &finish, y),
             _ => self.images::<E, i8, Y, F>((x, zero), &layout, threads, &finish, y),
         };
         let (from, to) = (channels * input[0] * input[1], outputs * size);
         let images = x.len() / from;
-        if threads == 1 || images % threads != 0 && images < 4 * threads {
-            return batch(x, threads, y);
-        }
-        let each = images.div_ceil(threads);
+        let multiplications = to * self.inputs * self.kernel[0] * self.kernel[1];
+        let each = match Sharing::of(images, multiplications) {
+            Sharing::Split(threads) => return batch(x, threads, y),
+            Sharing::Whole(each) => each,
+        };
         x.par_chunks(each * from).zip(y.par_chunks_mut(each * to)).for_each(|(x, y)| batch(x, 1, y));
     }
 

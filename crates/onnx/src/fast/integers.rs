@@ -12,6 +12,7 @@ use super::bytes;
 use super::bytes::Bytes;
 use super::quads;
 use super::quantize::Small;
+use super::share;
 use super::vectorized;
 
 /// Rows of a tile.
@@ -112,11 +113,9 @@ impl Integers {
             Simd::vectorize(pulp::Scalar::new(), Work { simd: pulp::Scalar::new(), weights: self, rows, y });
         };
         let (x_block, y_block) = (BLOCK * self.terms, BLOCK * self.width);
-        if rayon::current_num_threads() == 1 {
-            x.chunks(x_block).zip(y.chunks_mut(y_block)).enumerate().for_each(work);
-        } else {
-            x.par_chunks(x_block).zip(y.par_chunks_mut(y_block)).enumerate().for_each(work);
-        }
+        let together = y.len().div_ceil(y_block).div_ceil(share::threads(y.len() * self.terms));
+        let blocks = x.par_chunks(x_block).zip(y.par_chunks_mut(y_block)).enumerate();
+        blocks.with_min_len(together).for_each(work);
     }
 }
 

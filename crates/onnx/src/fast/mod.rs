@@ -23,7 +23,7 @@ pub(crate) mod recurrent;
 pub(crate) mod resize;
 pub(crate) mod rounded;
 pub(crate) mod rows;
-mod share;
+pub(crate) mod share;
 pub(crate) mod spread;
 pub(crate) mod strided;
 mod tile;

@@ -13,9 +13,6 @@ use super::vectorized;
 /// Floats of the left factor that are laid out at a time, to stay in the second-level cache.
 const BLOCK: usize = 1 << 16;
 
-/// Fewest multiplications that are shared by threads: with less, waking them takes longer.
-const SHARED: usize = 1 << 17;
-
 /// Panels that a single row is multiplied with at once.
 const SIDE_BY_SIDE: usize = 4;
 
@@ -207,10 +204,10 @@ struct Product<'a> {
 
 /// Computes a product that is `width` wide, on all threads.
 fn multiply(product: Product<'_>, width: usize, y: &mut [f32]) {
-    let (rows, threads, left) = (y.len() / width, rayon::current_num_threads(), product.left);
+    let (rows, threads, left) = (y.len() / width, share::threads(y.len() * product.terms), product.left);
     let block = (BLOCK / product.terms).clamp(ROWS, 1 << 10).next_multiple_of(ROWS);
     let mut shape = [block, width];
-    if threads > 1 && y.len() * product.terms >= SHARED {
+    if threads > 1 {
         shape[0] = rows.div_ceil(threads).next_multiple_of(ROWS).min(block);
         let across = threads.div_ceil(rows.div_ceil(shape[0]));
         shape[1] = width.div_ceil(COLUMNS).div_ceil(across) * COLUMNS;

@@ -1,6 +1,33 @@
-//! How the result of a product is shared by threads: in pieces of its rows and columns.
+//! How work is shared by threads: by how many, and a product's result in pieces of its rows and columns.
 
 use std::ops::Range;
+
+/// Multiplications for each thread that takes part: with fewer, waking it takes longer than it saves.
+const EACH: usize = 1 << 16;
+
+/// How many of the runner's threads so many multiplications are shared by.
+pub(crate) fn threads(multiplications: usize) -> usize {
+    rayon::current_num_threads().min((multiplications / EACH).max(1))
+}
+
+/// How so many images are shared by threads, each of which takes so many multiplications.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// A thread takes so many images, and shares none.
+    Whole(usize),
+    /// So many threads take part in an image, or in all together.
+    Split(usize),
+}
+
+impl Sharing {
+    pub(super) fn of(images: usize, multiplications: usize) -> Sharing {
+        let (threads, of_one) = (threads(images * multiplications), threads(multiplications));
+        let whole = images.div_ceil(threads);
+        // Threads that share an image wait for each other after each.
+        let waiting = images / 8;
+        if threads == 1 || whole * of_one > images + waiting { Sharing::Split(threads) } else { Sharing::Whole(whole) }
+    }
+}
 
 /// A rectangle of a result.
 pub(super) struct Piece<'y, T = f32> {

@@ -11,6 +11,7 @@ use super::after::After;
 use super::{Build, Kernel, Operator};
 use crate::fast::activation::Activation;
 use crate::fast::product::{Linear, Matrix, Panels, product};
+use crate::fast::share;
 use crate::floats::{self, Floats, Strided};
 use crate::memory;
 use crate::value::{Backend as B, Handle, OpError, Value, broadcast, elements, lift};
@@ -197,10 +198,10 @@ fn fast_matmul(a: &Handle, b: &Handle, device: &DispatchDevice) -> Result<Option
     let work = |(at, y): (usize, &mut [f32])| product(matrix(&a, stack, at), matrix(&b, stack, at), [terms, width], y);
     if each == 0 || terms == 0 {
         y.fill(0.0); // empty sums
-    } else if rayon::current_num_threads() == 1 {
-        y.chunks_mut(each).enumerate().for_each(work);
     } else {
-        y.par_chunks_mut(each).enumerate().for_each(work);
+        let threads = share::threads(y.len() * terms);
+        let together = y.len().div_ceil(each).div_ceil(threads);
+        y.par_chunks_mut(each).enumerate().with_min_len(together).for_each(work);
     }
     floats::tensor(y, dims, device).map(Some)
 }
