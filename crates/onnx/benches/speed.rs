@@ -139,6 +139,7 @@ fn serve(path: &str, threads: NonZeroUsize) -> Result<(), Box<dyn std::error::Er
 /// Milliseconds of a batch: the median by the clock, the mean on a processor.
 fn times(runner: &mut OnnxRunner, rows: usize, seconds: f64) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let batch = batch(runner, rows)?;
+    runner.rehearse(batch.clone())?;
     timed(seconds, || runner.run(batch.clone()).map(drop).map_err(Into::into))
 }
 

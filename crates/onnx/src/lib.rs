@@ -69,6 +69,7 @@ mod seat;
 mod shapes;
 mod skeleton;
 mod small;
+mod spread;
 mod survey;
 mod tensors;
 #[cfg(test)]
@@ -97,6 +98,7 @@ pub use runner::OnnxRunner;
 pub use survey::{Described, Survey, Used};
 
 use self::outline::Dim;
+use self::spread::Spreads;
 use self::trial::Trial;
 use uncork_model::runner::{Device, Rows, Shapes, Signature};
 use uncork_model::tensor::Tensors;
@@ -124,6 +126,8 @@ struct Loaded {
     row_bytes: usize,
     /// Buffers of a runner that is no more.
     left: memory::Left,
+    /// How its batches are best run.
+    spreads: Spreads,
 }
 
 impl fmt::Debug for Loaded {
@@ -180,8 +184,8 @@ impl OnnxModel {
             cause => cause,
         });
         let alone = alone.map(OnnxError::from);
-        let left = memory::Left::default();
-        Ok(OnnxModel(Arc::new(Loaded { signature, alone, is_unsteady, example, graph, row_bytes, left })))
+        let (left, spreads) = (memory::Left::default(), Spreads::default());
+        Ok(OnnxModel(Arc::new(Loaded { signature, alone, is_unsteady, example, graph, row_bytes, left, spreads })))
     }
 
     /// Names, types and shapes of inputs and outputs, by the file's own names.
@@ -237,10 +241,12 @@ impl OnnxModel {
         self.0.alone.as_ref()
     }
 
-    /// An executor that computes on `threads` threads, the one that calls [`run`](uncork_model::runner::Runner::run) among them: that
-    /// thread becomes a worker of its own rayon pool at its first batch and stays one.
+    /// An executor that computes on up to `threads` threads. The one that calls [`run`](uncork_model::runner::Runner::run) becomes the only
+    /// worker of its own rayon pool at its first batch and stays that.
     ///
-    /// More threads help large batches of large models; several runners of one thread each serve small models better.
+    /// How many threads a batch of some size takes, and whether they share its rows or each operator, is found by
+    /// [`rehearse`](uncork_model::runner::Runner::rehearse): it measures the first batch of each size in all ways, for all runners of the
+    /// model. Without that, all threads share each operator.
     pub fn runner(&self, threads: NonZeroUsize) -> OnnxRunner {
         OnnxRunner::new(Arc::clone(&self.0), threads)
     }

@@ -3,15 +3,24 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use burn_dispatch::DispatchDevice;
 
 use super::Loaded;
 use super::fence::fenced;
 use super::limits;
 use crate::seat::Seat;
+use crate::spread::Spread;
 use uncork_model::quote::Quoted;
 use uncork_model::runner::{Rows, Runner, RunnerError, Signature, TensorSpec};
 use uncork_model::tensor::{DataType, Tensor, TensorError, Tensors};
+
+/// Runs of a batch, of which the quickest counts, where its best way is looked for: the first makes the buffers.
+const FEWEST_RUNS: usize = 2;
+const MOST_RUNS: usize = 5;
+/// No more than [`FEWEST_RUNS`] where they took so long.
+const LONG: Duration = Duration::from_millis(20);
 
 /// One executor of an [`OnnxModel`](super::OnnxModel). The weights are shared with all others.
 #[derive(Debug)]
@@ -44,6 +53,7 @@ impl Runner for OnnxRunner {
 
     fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
         if !self.is_at_home() {
+            self.seat.let_go();
             self.model.left.keep();
             self.home = Some(thread::current().id());
         }
@@ -51,14 +61,16 @@ impl Runner for OnnxRunner {
         self.on_seat(batch, Way::Served { most })
     }
 
-    /// A model is warmed up by another thread than that which then serves it, and which finds the buffers.
+    /// A model is warmed up by another thread than that which then serves it, and which finds the buffers. The first batch of a size is
+    /// run in all ways that threads can share it in, to find the best.
     fn rehearse(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
         if self.is_at_home() {
-            return self.on_seat(batch, Way::Rehearsed);
+            return self.measured(batch);
         }
-        self.model.left.keep();
-        let outputs = self.on_seat(batch, Way::Rehearsed);
-        self.model.left.leave();
+        let model = Arc::clone(&self.model);
+        self.seat.alone(false, || model.left.keep())?;
+        let outputs = self.measured(batch);
+        self.seat.alone(false, || model.left.leave())?;
         outputs
     }
 
@@ -94,8 +106,55 @@ impl OnnxRunner {
 
     /// Runs a batch on the runner's own threads.
     fn on_seat(&mut self, batch: Tensors, way: Way) -> Result<Tensors, RunnerError> {
-        let model = Arc::clone(&self.model);
-        self.seat.run(move || fenced(|| model.run(batch, way)).unwrap_or_else(|e| Err(RunnerError::Failed(e.0))))?
+        let spread = match self.seat.threads() {
+            NonZeroUsize::MIN => Spread::One,
+            threads if self.model.is_local() => self.model.spreads.of(threads, batch.rows(), self.model.comes_apart()),
+            _ => Spread::Operators,
+        };
+        self.spread(batch, way, spread)
+    }
+
+    /// Runs a batch, spread over threads as it says.
+    fn spread(&mut self, batch: Tensors, way: Way, spread: Spread) -> Result<Tensors, RunnerError> {
+        let (model, stays) = (Arc::clone(&self.model), self.is_at_home());
+        let run = move |rows| fenced(|| model.run(rows, way)).unwrap_or_else(|e| Err(RunnerError::Failed(e.0)));
+        match spread {
+            Spread::One => self.seat.alone(stays, || run(batch))?,
+            Spread::Operators => self.seat.all(|| run(batch))?,
+            Spread::Rows(threads) => {
+                let sizes = Spread::sizes(batch.rows(), threads);
+                let parts = batch.split(&sizes).map_err(broken)?;
+                let answers = self.seat.each(stays, parts, run)?;
+                joined(answers.into_iter().collect::<Result<_, _>>()?)
+            }
+        }
+    }
+
+    /// Runs a batch that was made up: in all ways, where it is the first of its size.
+    fn measured(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        let (threads, rows) = (self.seat.threads(), batch.rows());
+        let ways = match threads > NonZeroUsize::MIN && self.model.is_local() {
+            true => self.model.spreads.candidates(threads, rows, self.model.comes_apart()),
+            false => Vec::new(),
+        };
+        if !ways.is_empty() {
+            let mut times = Vec::with_capacity(ways.len());
+            for way in ways {
+                let (mut least, begin) = (Duration::MAX, Instant::now());
+                for run in 0..MOST_RUNS {
+                    if run >= FEWEST_RUNS && begin.elapsed() > LONG {
+                        break;
+                    }
+                    let (batch, begin) = (batch.clone(), Instant::now());
+                    self.spread(batch, Way::Rehearsed, way)?;
+                    least = least.min(begin.elapsed());
+                }
+                times.push((way, least));
+            }
+            tracing::debug!(?times, rows, threads, "the ways to run a batch");
+            self.model.spreads.measured(threads, rows, times);
+        }
+        self.on_seat(batch, Way::Rehearsed)
     }
 }
 
@@ -115,14 +174,17 @@ impl Loaded {
         }
         let parts = batch.split(&sizes).map_err(broken)?;
         let run = |part| self.run_whole(part, way);
-        let answers: Vec<Tensors> = parts.into_iter().map(run).collect::<Result<_, _>>()?;
-        if answers.iter().any(|answer| !answer.joins_with(&answers[0])) {
-            return Err(RunnerError::Input(
-                "the values of its rows make answers of different lengths, which are no tensor together: send them in several requests"
-                    .into(),
-            ));
-        }
-        Tensors::join(answers).map_err(broken)
+        joined(parts.into_iter().map(run).collect::<Result<_, _>>()?)
+    }
+
+    /// Whether it is computed on the processor's threads.
+    fn is_local(&self) -> bool {
+        matches!(self.graph.plan.device(), DispatchDevice::Flex(_))
+    }
+
+    /// Whether the rows of a batch may be run in several parts: the parts' answers are as long as each other.
+    fn comes_apart(&self) -> bool {
+        !self.is_unsteady && self.graph.influence.sizes.is_empty()
     }
 
     /// How many rows each run takes: those side by side for which what all rows of a run share is the same.
@@ -200,6 +262,101 @@ impl Loaded {
     }
 }
 
+/// The answers to the parts of a batch, one behind the other.
+fn joined(answers: Vec<Tensors>) -> Result<Tensors, RunnerError> {
+    if answers.iter().any(|answer| !answer.joins_with(&answers[0])) {
+        return Err(RunnerError::Input(
+            "the values of its rows make answers of different lengths, which are no tensor together: send them in several requests"
+                .into(),
+        ));
+    }
+    Tensors::join(answers).map_err(broken)
+}
+
 fn broken(error: TensorError) -> RunnerError {
     RunnerError::Failed(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OnnxModel;
+    use crate::author::{Author, FREE};
+    use uncork_model::tensor::Data;
+
+    const THREE: NonZeroUsize = NonZeroUsize::new(3).unwrap();
+    const ROWS: usize = 7;
+    const WAYS: [Spread; 4] = [Spread::One, Spread::Rows(2), Spread::Rows(3), Spread::Operators];
+    const SERVED: Way = Way::Served { most: None };
+
+    fn model(file: &str) -> OnnxModel {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/models").join(file);
+        OnnxModel::open(&path).unwrap()
+    }
+
+    /// Rows that differ from each other.
+    fn rows(model: &OnnxModel) -> Tensors {
+        let mut rows = model.example().clone().resize_rows(ROWS).unwrap().into_entries();
+        for (_, tensor) in &mut rows {
+            if let Data::Fp32(numbers) = tensor.data().clone() {
+                let numbers: Vec<f32> = (0..numbers.len()).map(|i| ((i * 7919) % 1009) as f32 / 504.0 - 1.0).collect();
+                *tensor = Tensor::new(tensor.shape().to_vec(), numbers).unwrap();
+            }
+        }
+        Tensors::new(rows).unwrap()
+    }
+
+    #[test]
+    fn a_batch_is_answered_alike_however_threads_share_it() {
+        // The rows of the last one are run one at a time.
+        for file in ["mlp.onnx", "lenet.onnx", "two_inputs.onnx", "fixed_batch.onnx"] {
+            let model = model(file);
+            let (batch, mut runner) = (rows(&model), model.runner(THREE));
+            let mut answers = WAYS.map(|way| runner.spread(batch.clone(), SERVED, way).unwrap().into_entries());
+            let (expected, others) = answers.split_first_mut().unwrap();
+            for other in others {
+                for ((name, expected), (_, other)) in expected.iter().zip(other) {
+                    assert_eq!(expected.shape(), other.shape(), "{file}: {name}");
+                    let (Data::Fp32(expected), Data::Fp32(other)) = (expected.data(), other.data()) else {
+                        panic!("{file}")
+                    };
+                    let far = expected.iter().zip(other).any(|(a, b)| (a - b).abs() > 1e-5 * (1.0 + a.abs()));
+                    assert!(!far, "{file}: {name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_batch_of_a_size_finds_out_how_to_run_such_batches() {
+        let model = model("mlp.onnx");
+        let batch = rows(&model);
+        std::thread::scope(|threads| {
+            // Another thread than that which serves.
+            let warm_up = threads.spawn(|| model.runner(THREE).rehearse(batch.clone()).map(drop));
+            assert_eq!(warm_up.join().unwrap(), Ok(()));
+        });
+        let (loaded, mut runner) = (&model.0, model.runner(THREE));
+        assert!(loaded.spreads.candidates(THREE, ROWS, true).is_empty(), "measured for all runners");
+        assert_eq!(runner.run(batch).unwrap().rows(), ROWS);
+    }
+
+    #[test]
+    fn a_row_that_is_refused_is_refused_in_every_way() {
+        let author =
+            Author::new(17).int_input("x", &[FREE]).output("y", &[FREE]).floats("four", &[4], &[0.0, 1.0, 2.0, 3.0]);
+        let model = OnnxModel::load(&author.node("Gather", &["four", "x"], &["y"], &[]).finish()).unwrap();
+        let mut runner = model.runner(THREE);
+        for way in WAYS {
+            let mut ask = |last: i64| {
+                let batch = Tensors::one("x", Tensor::new(vec![ROWS], vec![0, 1, 2, 3, 0, 1, last]).unwrap());
+                runner.spread(batch, SERVED, way)
+            };
+            let expected =
+                Tensors::one("y", Tensor::new(vec![ROWS], vec![0.0f32, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0]).unwrap());
+            assert_eq!(ask(2), Ok(expected.clone()));
+            assert!(matches!(ask(4), Err(RunnerError::Input(_))), "{way:?}");
+            assert_eq!(ask(2), Ok(expected), "{way:?}: and the next batch is answered");
+        }
+    }
 }
