@@ -469,9 +469,11 @@ async fn serve_http1(
                 connection.as_mut().poll(cx)
             }) => ended,
             () = wait_until_true(&mut closing) => {
-                // A request of which a part has come is answered all the same.
+                // A request of which a part has come is answered all the same, if its head comes in time.
+                let mut last = LastWait::new(&going);
                 let ended = poll_fn(|cx| match connection.as_mut().poll(cx) {
                     Poll::Pending if !awaited.is_begun() => Poll::Ready(None),
+                    Poll::Pending if awaited.none() && last.poll(cx).is_ready() => Poll::Ready(Some(Ok(()))),
                     ended => ended.map(Some),
                 });
                 match ended.await {

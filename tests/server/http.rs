@@ -1599,6 +1599,31 @@ async fn a_drain_that_takes_too_long_is_cut_off() {
     assert_eq!(server.ended().await, Ended::CutOff { connections: 1 });
 }
 
+#[tokio::test]
+async fn a_drain_does_not_wait_long_for_the_rest_of_a_head() {
+    let mut server = with(Options { head_timeout: 10 * HANGS, drain_timeout: HANGS / 2, ..Options::default() }).await;
+    let mut fresh = server.connect().await;
+    fresh.send("GET /v2/health/live HTTP/1.1\r\nHo").await;
+    let mut used = server.connect().await;
+    used.send("GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    used.answer().await;
+    used.send("GET /v2 HTTP/1.1\r\nHo").await;
+    server.assert_unharmed().await;
+    server.stop();
+    let drips = async {
+        let mut drops = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            drops.tick().await;
+            // Nothing of it arrives once the server has closed.
+            let _ = fresh.0.write_all(b"o").await;
+        }
+    };
+    tokio::select! {
+        ended = server.ended() => assert_eq!(ended, Ended::Drained),
+        () = drips => {}
+    }
+}
+
 /// Keeps the thread of client and server busy, so that what was sent waits in its socket.
 fn stall(time: Duration) {
     let begin = std::time::Instant::now();

@@ -5,9 +5,9 @@ use uncork_model::tensor::{Data, Tensor};
 
 /// Largest difference between a row's answers alone and in a batch, as a part of the number itself and of the output's
 /// mean. Sums are added in another order for another number of rows, so there is some; answers that mix rows differ by more.
-const NOISE: f64 = 2e-3;
+pub(super) const NOISE: f64 = 2e-3;
 /// The same for numbers of 16 bits.
-const COARSE_NOISE: f64 = 3e-2;
+pub(super) const COARSE_NOISE: f64 = 3e-2;
 
 /// Where an output has its rows: the axis that has one index for one row and `n` for n. Where the shape stays, it has none.
 pub(super) fn rows_of(one: &[usize], many: &[usize], n: usize) -> Option<Rows> {
@@ -42,7 +42,8 @@ pub(super) fn is_same(alone: &Tensor, beside: &Tensor) -> bool {
     }
 }
 
-fn near<T>(a: &[T], b: &[T], noise: f64, number: impl Fn(&T) -> f64) -> bool {
+/// Whether two lists of numbers are the same but for noise.
+pub(super) fn near<T>(a: &[T], b: &[T], noise: f64, number: impl Fn(&T) -> f64) -> bool {
     let finite = a.iter().map(&number).filter(|x| x.is_finite());
     let (count, sum) = finite.fold((0usize, 0.0), |(count, sum), x| (count + 1, sum + x.abs()));
     let mean = sum / count.max(1) as f64;

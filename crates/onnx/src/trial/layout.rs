@@ -1,5 +1,12 @@
 //! Where a value has the rows of a batch, by the shapes that it has for one row and for several.
 
+use burn_backend::{DType, TensorData};
+use burn_dispatch::DispatchDevice;
+
+use super::compare::{COARSE_NOISE, NOISE, near};
+use crate::texts::Texts;
+use crate::value::{OpError, Value};
+
 /// Rows along an axis. The axis may hold more than one index of each row, as where heads and rows are one axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -45,9 +52,56 @@ impl Layout {
         element / self.block(dims) % count
     }
 
+    /// One row of a tensor.
+    pub(super) fn row(
+        self,
+        value: &Value,
+        row: usize,
+        count: usize,
+        device: &DispatchDevice,
+    ) -> Result<Value, OpError> {
+        let (mut dims, block) = (value.shape(), self.block(&value.shape()));
+        dims[self.axis] /= count;
+        if let Value::Texts(texts) = value {
+            let own = texts.clone().into_parts().1.chunks(block).skip(row).step_by(count).flatten().cloned().collect();
+            return Ok(Value::Texts(Texts::new(dims, own)?));
+        }
+        let data = value.clone().into_data()?;
+        let (dtype, bytes) = (data.dtype(), block * data.dtype().size());
+        let own = data.bytes().chunks(bytes).skip(row).step_by(count).flatten().copied().collect();
+        Value::from_data(TensorData::from_bytes_vec(own, dims, dtype), device)
+    }
+
+    /// Whether `alone` is what a row is among others, as far as sums allow. An error where they are no tensors, or values decide how long
+    /// they are.
+    pub(super) fn is_row(self, all: &Value, alone: &Value, row: usize, count: usize) -> Result<bool, OpError> {
+        let (dims, block) = (all.shape(), self.block(&all.shape()));
+        if let (Value::Texts(all), Value::Texts(alone)) = (all, alone) {
+            let (all, alone) = (all.clone().into_parts().1, alone.clone().into_parts().1);
+            return Ok(all.chunks(block).skip(row).step_by(count).flatten().eq(&alone));
+        }
+        if dims.iter().product::<usize>() != count * alone.shape().iter().product::<usize>() {
+            return Err(OpError::new("values decide the length"));
+        }
+        let (all, alone) = (all.clone().into_data()?, alone.clone().into_data()?);
+        let noise = noise(all.dtype());
+        let all: Vec<f64> = all.iter::<f64>().collect();
+        let own: Vec<f64> = all.chunks(block).skip(row).step_by(count).flatten().copied().collect();
+        Ok(near(&own, &alone.iter::<f64>().collect::<Vec<_>>(), noise, |x| *x))
+    }
+
     /// How many axes there are from this one to the last, which is how shapes that broadcast are laid on each other.
     pub(super) fn behind(self, rank: usize) -> usize {
         rank - self.axis
+    }
+}
+
+/// Largest difference between numbers of this type that sums in another order make.
+fn noise(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 | DType::BF16 => COARSE_NOISE,
+        _ if dtype.is_float() => NOISE,
+        _ => 0.0,
     }
 }
 

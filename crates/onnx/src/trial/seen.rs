@@ -20,6 +20,8 @@ pub(super) struct Seen {
     is_counted: bool,
     /// Rows met where an index was another one.
     pub(super) is_led: bool,
+    /// By these a row alone is another than among others, whatever the others are.
+    placed: Vec<Layout>,
 }
 
 impl Seen {
@@ -28,7 +30,16 @@ impl Seen {
         let (one, many) = (one.shape(), many.shape());
         let candidates = Layout::candidates(&one, &many, count);
         let is_flat = one == many;
-        Seen { candidates, is_flat, has_changed: false, is_loose: false, is_unclear: false, is_counted, is_led: false }
+        Seen {
+            candidates,
+            is_flat,
+            has_changed: false,
+            is_loose: false,
+            is_unclear: false,
+            is_counted,
+            is_led: false,
+            placed: Vec::new(),
+        }
     }
 
     pub(super) fn compare(&mut self, base: &Value, other: &Value, row: usize, count: usize) {
@@ -48,6 +59,12 @@ impl Seen {
         });
     }
 
+    /// Takes what one row gave by itself, and `base` where it is among others.
+    pub(super) fn hold_alone(&mut self, base: &Value, alone: &Value, row: usize, count: usize) {
+        let is_other = |layout: &&Layout| !layout.is_row(base, alone, row, count).unwrap_or(true);
+        self.placed.extend(self.candidates.iter().filter(is_other));
+    }
+
     /// Whether nothing speaks against rows in it.
     pub(super) fn has_rows(&self) -> bool {
         !self.candidates.is_empty() && !self.is_unclear && !self.is_loose
@@ -60,12 +77,13 @@ impl Seen {
 
     /// What decides the output. Where nothing could be tried, rows are where its shape says.
     pub(super) fn tie(self, at: usize, by_number: Option<usize>, is_tried: bool, may_be_loose: bool) -> Tie {
-        match self.candidates.first() {
+        match self.candidates.iter().find(|layout| !self.placed.contains(layout)) {
             _ if self.is_counted => Tie::Mixed(at, Meeting::Values),
             _ if self.is_unclear => Tie::Unknown,
             _ if self.is_led => Tie::Mixed(at, Meeting::Index),
             _ if self.is_loose => Tie::Loose(at),
             Some(layout) => Tie::Rows(*layout, by_number),
+            None if !self.candidates.is_empty() => Tie::Mixed(at, Meeting::Number),
             None if !is_tried => Tie::Unknown,
             None if self.has_changed => Tie::Mixed(at, Meeting::Values),
             None if self.is_flat && may_be_loose => Tie::Loose(at),

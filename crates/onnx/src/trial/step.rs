@@ -350,7 +350,19 @@ impl Step<'_> {
         seen.iter_mut().zip(had_rows).for_each(|(seen, had_rows)| seen.is_led = had_rows && !seen.has_rows());
     }
 
-    /// One draw of other values, against which that of one row is held.
+    /// Runs the node on one row of a draw. An error where something else than values depends on how many rows there are.
+    fn cut(&self, number: usize, distance: Distance, row: usize) -> Result<Vec<Value>, OpError> {
+        self.run(|i, pair| match pair.tie {
+            Tie::Rows(layout, None) => {
+                let all = made(&pair.many, None, distance, mix(mix(number as u64, i + 1), 0), self.device)?;
+                layout.row(&all, row, self.count, self.device)
+            }
+            Tie::Nothing => Ok(pair.one.clone()),
+            _ => Err(OpError::new("the number of rows becomes a value")),
+        })
+    }
+
+    /// One draw of other values, against which that of one row is held, and each row by itself against what it is among them.
     fn draw(&self, draw: Draw, manys: &[Value], seen: &mut [Seen]) -> Result<(), OpError> {
         let Draw { number, distance, is_slow, led: to } = draw;
         let with = |row: Option<usize>| {
@@ -369,6 +381,14 @@ impl Step<'_> {
             })
         };
         let own = if is_slow && to.is_none() { None } else { Some(with(None)?) };
+        if let Some(base) = own.as_ref().filter(|_| to.is_none()) {
+            for row in [0, self.count - 1] {
+                // What a node does not take of one row says nothing.
+                let Ok(alone) = self.cut(number, distance, row) else { break };
+                let each = seen.iter_mut().zip(base).zip(&alone);
+                each.for_each(|((seen, base), alone)| seen.hold_alone(base, alone, row, self.count));
+            }
+        }
         let rows = if to.is_some() { (0..self.count).collect() } else { vec![0, self.count - 1] };
         for row in rows {
             let other = with(Some(row))?;

@@ -408,3 +408,15 @@ fn a_graph_with_a_place_for_each_pair_of_rows_is_no_batch() {
     let (x, h) = (floats(&[2, 2], &[0.0, 1.0, 1.0, 0.0]), floats(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
     assert_eq!(ask(&model, vec![("x", x), ("h", h)]).get("y").map(Tensor::shape), Some(&[2, 3][..]));
 }
+
+#[test]
+fn a_row_whose_place_among_others_matters_for_rare_values_alone_does_not_share_a_run() {
+    // The trial's rows have no number above 3, and of zeros a triangle is zeros.
+    let author = Author::new(17).input("x", &[FREE, 4]).output("y", &[FREE, 4]).floats("three", &[], &[3.0]);
+    let rare = author.node("Sub", &["x", "three"], &["less"], &[]).node("Relu", &["less"], &["rare"], &[]);
+    let model = load(rare.node("Trilu", &["rare"], &["upper"], &[]).node("Add", &["x", "upper"], &["y"], &[]));
+    let row = [4.0, 5.0, 6.0, 7.0];
+    let alone = answer(&model, floats(&[1, 4], &row));
+    let beside = answer(&model, floats(&[3, 4], &[row, row, row].concat()));
+    assert_eq!(beside.row(2), alone, "{:?}", model.alone());
+}
