@@ -112,12 +112,13 @@ fn serve(path: &str, threads: NonZeroUsize) -> Result<(), Box<dyn std::error::Er
     let begin = Instant::now();
     let model = OnnxModel::open(path.as_ref())?;
     println!("loaded {:.4}", begin.elapsed().as_secs_f64());
-    let mut runner = model.runner(threads);
+    // One that only measures how threads share a batch, as a server's warm-up does.
+    let (mut scout, mut runner) = (model.runner(threads), model.runner(threads));
     for line in stdin().lock().lines() {
         let line = line?;
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["run", rows, seconds] => {
-                let (clock, processor) = times(&mut runner, rows.parse()?, seconds.parse()?)?;
+                let (clock, processor) = times(&mut scout, &mut runner, rows.parse()?, seconds.parse()?)?;
                 println!("{clock:.5} {processor:.5}");
             }
             ["write", rows, file] => {
@@ -137,9 +138,14 @@ fn serve(path: &str, threads: NonZeroUsize) -> Result<(), Box<dyn std::error::Er
 }
 
 /// Milliseconds of a batch: the median by the clock, the mean on a processor.
-fn times(runner: &mut OnnxRunner, rows: usize, seconds: f64) -> Result<(f64, f64), Box<dyn std::error::Error>> {
+fn times(
+    scout: &mut OnnxRunner,
+    runner: &mut OnnxRunner,
+    rows: usize,
+    seconds: f64,
+) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let batch = batch(runner, rows)?;
-    runner.rehearse(batch.clone())?;
+    scout.rehearse(batch.clone())?;
     timed(seconds, || runner.run(batch.clone()).map(drop).map_err(Into::into))
 }
 

@@ -245,8 +245,8 @@ impl OnnxModel {
     /// worker of its own rayon pool at its first batch and stays that.
     ///
     /// How many threads a batch of some size takes, and whether they share its rows or each operator, is found by
-    /// [`rehearse`](uncork_model::runner::Runner::rehearse): it measures the first batch of each size in all ways, for all runners of the
-    /// model. Without that, all threads share each operator.
+    /// [`rehearse`](uncork_model::runner::Runner::rehearse) on a thread that has run nothing: it measures the first batch of each size in
+    /// all ways, for all runners of the model. Without that, all threads share each operator.
     pub fn runner(&self, threads: NonZeroUsize) -> OnnxRunner {
         OnnxRunner::new(Arc::clone(&self.0), threads)
     }

@@ -16,9 +16,9 @@ use uncork_model::quote::Quoted;
 use uncork_model::runner::{Rows, Runner, RunnerError, Signature, TensorSpec};
 use uncork_model::tensor::{DataType, Tensor, TensorError, Tensors};
 
-/// Runs of a batch, of which the quickest counts, where its best way is looked for: the first makes the buffers.
+/// Runs of a batch where its best way is looked for. The first makes the buffers, and of the others the median counts.
 const FEWEST_RUNS: usize = 2;
-const MOST_RUNS: usize = 5;
+const MOST_RUNS: usize = 8;
 /// No more than [`FEWEST_RUNS`] where they took so long.
 const LONG: Duration = Duration::from_millis(20);
 
@@ -61,11 +61,11 @@ impl Runner for OnnxRunner {
         self.on_seat(batch, Way::Served { most })
     }
 
-    /// A model is warmed up by another thread than that which then serves it, and which finds the buffers. The first batch of a size is
-    /// run in all ways that threads can share it in, to find the best.
+    /// A model is warmed up by another thread than that which then serves it, and which finds the buffers. There the first batch of a size
+    /// is run in all ways that threads can share it in, to find the best. Who serves has no time for that.
     fn rehearse(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
         if self.is_at_home() {
-            return self.measured(batch);
+            return self.on_seat(batch, Way::Rehearsed);
         }
         let model = Arc::clone(&self.model);
         self.seat.alone(false, || model.left.keep())?;
@@ -140,16 +140,18 @@ impl OnnxRunner {
         if !ways.is_empty() {
             let mut times = Vec::with_capacity(ways.len());
             for way in ways {
-                let (mut least, begin) = (Duration::MAX, Instant::now());
+                let (mut taken, begin) = (Vec::with_capacity(MOST_RUNS), Instant::now());
                 for run in 0..MOST_RUNS {
                     if run >= FEWEST_RUNS && begin.elapsed() > LONG {
                         break;
                     }
                     let (batch, begin) = (batch.clone(), Instant::now());
                     self.spread(batch, Way::Rehearsed, way)?;
-                    least = least.min(begin.elapsed());
+                    taken.push(begin.elapsed());
                 }
-                times.push((way, least));
+                let timed = &mut taken[1..];
+                timed.sort_unstable();
+                times.push((way, timed[timed.len() / 2]));
             }
             tracing::debug!(?times, rows, threads, "the ways to run a batch");
             self.model.spreads.measured(threads, rows, times);

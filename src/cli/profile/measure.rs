@@ -5,6 +5,7 @@
 //! sizes and thread counts are timed in turn, in another order each round, each after a run that is not timed: the caches
 //! are warm as under load, and whatever changes during the measurement falls on all sizes alike.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::sync::mpsc;
@@ -239,7 +240,20 @@ impl<'scope> Bench<'scope> {
         let (outbox, times) = mpsc::channel();
         let thread = scope.spawn(move || {
             let Ok(mut runner) = (loaded.build)(threads) else { return };
+            // One that warms up, as in a server: by it runners learn how threads best share a batch of each size. The other is then timed on
+            // the thread that is its own, as soon as it has run something there, whatever came of it.
+            let mut scout = None;
+            if !loaded.is_elsewhere() {
+                let Ok(other) = (loaded.build)(threads) else { return };
+                scout = Some(other);
+            }
+            let mut warm = BTreeSet::new();
             for (batch, count) in inbox {
+                if let Some(scout) = &mut scout
+                    && warm.insert(batch.rows())
+                {
+                    let _ = scout.rehearse(batch.clone()).and_then(|_| runner.run(batch.clone()));
+                }
                 if outbox.send(time(&mut *runner, &batch, count)).is_err() {
                     break;
                 }
