@@ -112,10 +112,12 @@ impl Model {
             } else {
                 "runs one row at a time"
             };
-            tracing::warn!(model = spec.name, "{how}, so that batching gains nothing: {why}");
+            tracing::warn!(model = spec.name, "{how}, so that batching gains little: {why}");
         }
         let max_batch = spec.max_batch_rows.get();
-        let memory = takes.in_all(&spec, if alone.is_some() { 1 } else { max_batch });
+        // Each thread may have one of the rows that run alone.
+        let at_once = if alone.is_some() { spec.threads.get().min(max_batch) } else { max_batch };
+        let memory = takes.in_all(&spec, at_once);
         memory::log(takes, &spec, &signature, &example);
         // Built here, and not on the threads of a pool whose other models have requests.
         let mut runners = load::runners(&build, &spec).map_err(fail)?;

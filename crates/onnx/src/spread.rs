@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// A way that takes so much longer than the quickest may still be chosen, if it takes fewer threads: others have work for them,
 const FEWER_THREADS: f64 = 1.1;
-/// and threads that sleep, as they do between rare batches and not while ways are measured, take so long to wake.
-const WAKING: Duration = Duration::from_micros(100);
+/// and a thread that is waked waits for a processor, as it does not while ways are measured: longer, where others have work for all of them.
+const WAKING: Duration = Duration::from_micros(500);
 /// A way that took so much longer at a smaller size is not tried again,
 const HOPELESS: f64 = 1.5;
 /// where the quickest took so long. Below, the larger size may well turn it.
