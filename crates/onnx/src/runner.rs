@@ -21,6 +21,8 @@ const FEWEST_RUNS: usize = 2;
 const MOST_RUNS: usize = 8;
 /// No more than [`FEWEST_RUNS`] where they took so long.
 const LONG: Duration = Duration::from_millis(20);
+/// Who takes so long with all threads is not tried with fewer: nobody waits for minutes until a server is ready.
+const SLOW: Duration = Duration::from_millis(500);
 
 /// One executor of an [`OnnxModel`](super::OnnxModel). The weights are shared with all others.
 #[derive(Debug)]
@@ -139,7 +141,7 @@ impl OnnxRunner {
         };
         if !ways.is_empty() {
             let mut times = Vec::with_capacity(ways.len());
-            for way in ways {
+            for way in ways.into_iter().rev() {
                 let (mut taken, begin) = (Vec::with_capacity(MOST_RUNS), Instant::now());
                 for run in 0..MOST_RUNS {
                     if run >= FEWEST_RUNS && begin.elapsed() > LONG {
@@ -151,8 +153,13 @@ impl OnnxRunner {
                 }
                 let timed = &mut taken[1..];
                 timed.sort_unstable();
-                times.push((way, timed[timed.len() / 2]));
+                let time = timed[timed.len() / 2];
+                times.push((way, time));
+                if time > SLOW {
+                    break;
+                }
             }
+            times.reverse();
             tracing::debug!(?times, rows, threads, "the ways to run a batch");
             self.model.spreads.measured(threads, rows, times);
         }

@@ -20,6 +20,7 @@ pub(super) enum Sharing {
 }
 
 impl Sharing {
+    /// What takes the least time: whole images, or parts of each where threads would be left without any.
     pub(super) fn of(images: usize, multiplications: usize) -> Sharing {
         let (threads, of_one) = (threads(images * multiplications), threads(multiplications));
         let whole = images.div_ceil(threads);
@@ -62,4 +63,24 @@ pub(super) fn pieces<'y, T>(
         }
     }
     pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_split_where_they_are_large_and_leave_threads_without_any() {
+        let on = |threads: usize, images: usize, each: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| Sharing::of(images, each * EACH))
+        };
+        assert_eq!(on(2, 1, 100), Sharing::Split(2));
+        assert_eq!(on(2, 8, 100), Sharing::Whole(4));
+        assert_eq!(on(2, 7, 100), Sharing::Split(2), "one would have four and the other three");
+        assert_eq!(on(2, 9, 100), Sharing::Whole(5), "to wait for each other nine times takes longer");
+        assert_eq!(on(16, 8, 1), Sharing::Whole(1), "a thread more has no work of its own");
+        assert_eq!(on(16, 8, 100), Sharing::Split(16));
+        assert_eq!(on(1, 8, 100), Sharing::Split(1));
+    }
 }
