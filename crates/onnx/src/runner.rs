@@ -29,15 +29,17 @@ const SLOW: Duration = Duration::from_millis(500);
 pub struct OnnxRunner {
     model: Arc<Loaded>,
     seat: Seat,
-    /// The thread that has run callers' rows.
+    /// The thread that serves.
     home: Option<ThreadId>,
+    /// The thread that warmed it up.
+    warmed_by: Option<ThreadId>,
     /// How long a run may take.
     most: Option<Duration>,
 }
 
 impl OnnxRunner {
     pub(super) fn new(model: Arc<Loaded>, threads: NonZeroUsize) -> OnnxRunner {
-        OnnxRunner { model, seat: Seat::new(threads), home: None, most: None }
+        OnnxRunner { model, seat: Seat::new(threads), home: None, warmed_by: None, most: None }
     }
 
     /// Ends a run at its next step once it has taken so long: nobody waits for it any more. Rehearsals are left to run.
@@ -55,9 +57,7 @@ impl Runner for OnnxRunner {
 
     fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
         if !self.is_at_home() {
-            self.seat.let_go();
-            self.model.left.keep();
-            self.home = Some(thread::current().id());
+            self.settle();
         }
         let most = self.most;
         self.on_seat(batch, Way::Served { most })
@@ -66,9 +66,14 @@ impl Runner for OnnxRunner {
     /// A model is warmed up by another thread than that which then serves it, and which finds the buffers. There the first batch of a size
     /// is run in all ways that threads can share it in, to find the best. Who serves has no time for that.
     fn rehearse(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        let here = thread::current().id();
+        if !self.is_at_home() && self.warmed_by.is_some_and(|thread| thread != here) {
+            self.settle();
+        }
         if self.is_at_home() {
             return self.on_seat(batch, Way::Rehearsed);
         }
+        self.warmed_by = Some(here);
         let model = Arc::clone(&self.model);
         self.seat.alone(false, || model.left.keep())?;
         let outputs = self.measured(batch);
@@ -104,6 +109,13 @@ enum Way {
 impl OnnxRunner {
     fn is_at_home(&self) -> bool {
         self.home == Some(thread::current().id())
+    }
+
+    /// From here on the calling thread is the one that serves.
+    fn settle(&mut self) {
+        self.seat.let_go();
+        self.model.left.keep();
+        self.home = Some(thread::current().id());
     }
 
     /// Runs a batch on the runner's own threads.
@@ -345,6 +357,14 @@ mod tests {
             let warm_up = threads.spawn(|| model.runner(THREE).rehearse(batch.clone()).map(drop));
             assert_eq!(warm_up.join().unwrap(), Ok(()));
         });
+        // A size that was not tried yet is not tried by the thread that serves: callers would wait.
+        let mut served = model.runner(THREE);
+        std::thread::scope(|threads| {
+            let warm_up = threads.spawn(|| served.rehearse(model.example().clone()).map(drop));
+            assert_eq!(warm_up.join().unwrap(), Ok(()));
+        });
+        assert_eq!(served.rehearse(batch.clone().resize_rows(2).unwrap()).map(|answer| answer.rows()), Ok(2));
+        assert!(!model.0.spreads.candidates(THREE, 2, true).is_empty());
         let (loaded, mut runner) = (&model.0, model.runner(THREE));
         assert!(loaded.spreads.candidates(THREE, ROWS, true).is_empty(), "measured for all runners");
         assert_eq!(runner.run(batch).unwrap().rows(), ROWS);
