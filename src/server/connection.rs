@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -34,7 +34,7 @@ use super::grpc;
 use super::guard::Guard;
 use super::http2::{self, Line, Spoken};
 use super::idle::Idle;
-use super::listener::Listener;
+use super::listener::{Listener, accept_any, is_of_one_connection};
 use super::outstanding::{Answered, Begun, Outstanding};
 use super::quick::{Quick, timed};
 use super::refusals::Refusals;
@@ -96,7 +96,7 @@ pub(super) struct Connections {
     threads: Threads,
     open: JoinSet<()>,
     /// Those on which nothing has come, before it is known where they belong.
-    silent: JoinSet<Heard>,
+    silent: JoinSet<Option<Heard>>,
     turned_away: JoinSet<()>,
     /// Becomes true when connections are to end behind the answer that they are at.
     closing: watch::Sender<bool>,
@@ -212,9 +212,10 @@ impl Connections {
         self.open.len() + self.silent.len()
     }
 
-    fn seat_heard(&mut self, heard: Result<Heard, JoinError>) {
+    fn seat_heard(&mut self, heard: Result<Option<Heard>, JoinError>) {
         match heard {
-            Ok(heard) => self.seat(heard),
+            Ok(Some(heard)) => self.seat(heard),
+            Ok(None) => {}
             Err(error) => note(Err(error)),
         }
     }
@@ -240,7 +241,8 @@ impl Connections {
             let heard = Heard { stream, opened: Instant::now(), asks: false, counted };
             let is_plain_tcp = matches!(heard.stream, Stream::Tcp(_)) && self.counter.certificates.is_none();
             if is_plain_tcp && self.threads.desk().is_some() {
-                self.silent.spawn(heard.listen(self.counter.options.head_timeout, self.closing.subscribe()));
+                let Counter { options, idle, .. } = &self.counter;
+                self.silent.spawn(heard.listen(options.head_timeout, idle.clone(), self.closing.subscribe()));
             } else {
                 self.seat(heard);
             }
@@ -292,27 +294,16 @@ impl Drop for Counted {
 }
 
 impl Heard {
-    /// Waits for its first byte, for `patience` at most.
-    async fn listen(mut self, patience: Duration, mut closing: watch::Receiver<bool>) -> Heard {
+    /// Waits for its first byte, for `patience` at most. `None` if it is to make room before.
+    async fn listen(mut self, patience: Duration, idle: Idle, mut closing: watch::Receiver<bool>) -> Option<Heard> {
+        let byte = tokio::time::timeout_at(self.opened + patience, self.stream.first_byte());
         let byte = tokio::select! {
-            byte = tokio::time::timeout_at(self.opened + patience, self.stream.first_byte()) => byte,
-            () = wait_until_true(&mut closing) => return self,
+            byte = idle.unless_asked(self.opened, byte) => byte?,
+            () = wait_until_true(&mut closing) => return Some(self),
         };
         self.asks = matches!(byte, Ok(Ok(Some(b'G'))));
-        self
+        Some(self)
     }
-}
-
-/// The next connection of any listener, beginning with the one at `first`.
-fn accept_any(listeners: &[Listener], first: usize, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
-    let (before, behind) = listeners.split_at(first);
-    behind.iter().chain(before).map(|listener| listener.poll_accept(cx)).find(Poll::is_ready).unwrap_or(Poll::Pending)
-}
-
-/// Whether an accept failed for the sake of the one connection that it would have returned.
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
 fn note(ended: Result<(), JoinError>) {
@@ -329,7 +320,7 @@ async fn serve_at(place: Place, heard: Heard, counter: Counter, closing: watch::
     match stream.moved_here() {
         Ok(stream) => {
             let quick = Arc::new(Quick { fronts: Arc::clone(&place.fronts), ..counter.quick.clone() });
-            if let Some(socket) = secured(stream, &counter, closing.clone()).await {
+            if let Some(socket) = secured(stream, opened, &counter, closing.clone()).await {
                 // Behind a handshake the time for a head begins anew.
                 let opened = if let Socket::Tls(_) = socket { Instant::now() } else { opened };
                 serve(socket, opened, counter, quick, closing).await;
@@ -340,14 +331,21 @@ async fn serve_at(place: Place, heard: Heard, counter: Counter, closing: watch::
     drop((counted, place));
 }
 
-/// The connection as requests come from it, behind a handshake where there is to be one. `None` where that failed.
-async fn secured(stream: Stream, counter: &Counter, mut closing: watch::Receiver<bool>) -> Option<Socket> {
+/// The connection as requests come from it, behind a handshake where there is to be one. `None` where that failed, or the connection is to make
+/// room before it is done.
+async fn secured(
+    stream: Stream,
+    opened: Instant,
+    counter: &Counter,
+    mut closing: watch::Receiver<bool>,
+) -> Option<Socket> {
     let is_tcp = matches!(stream, Stream::Tcp(_));
     let Some(certificates) = counter.certificates.as_ref().filter(|_| is_tcp) else {
         return Some(Socket::Plain(Wire::new(stream)));
     };
+    let greeted = tokio::time::timeout(counter.options.head_timeout, certificates.greet(Wire::new(stream)));
     let greeted = tokio::select! {
-        greeted = tokio::time::timeout(counter.options.head_timeout, certificates.greet(Wire::new(stream))) => greeted,
+        greeted = counter.idle.unless_asked(opened, greeted) => greeted?,
         () = wait_until_true(&mut closing) => return None,
     };
     match greeted {
@@ -374,9 +372,10 @@ async fn serve(
 ) {
     // Only spans tell who asked.
     let peer = if counter.tracer.is_on() { socket.peer() } else { None };
+    let spoken = http2::listen(&mut socket, opened, counter.options.head_timeout);
     let spoken = tokio::select! {
         biased;
-        spoken = http2::listen(&mut socket, opened, counter.options.head_timeout) => spoken,
+        spoken = counter.idle.unless_asked(opened, spoken) => spoken.flatten(),
         // A request may be in the socket that is not heard of yet.
         () = async {
             wait_until_true(&mut closing).await;

@@ -1,10 +1,11 @@
-//! Who goes where a newcomer finds no room: of the connections that wait for their next requests, the one that has waited longest.
+//! Who goes where a newcomer finds no room: of the connections that wait for their first requests or their next, the one that has waited longest.
 //!
 //! Clients keep connections that they do not use, and so may strangers. Without this, as many as may be open would shut everybody else out
-//! until `idle_timeout`.
+//! until `idle_timeout`, or until `head_timeout` where nothing has ever come.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::timer::poll_deadline;
 
-/// How long a connection waits for its next request before it may be asked to go. Who asks again and again is busy.
+/// How long a connection waits for a request before it may be asked to go. Who asks again and again is busy.
 const RESTED: Duration = Duration::from_secs(1);
 
 /// Connections that may be open beyond the bound while others, which were asked to go, are still there. No more than may be open besides: where few
@@ -79,6 +80,20 @@ impl Idle {
         }
         let asked = self.queue().ask();
         asked.map(Waker::wake).is_some()
+    }
+
+    /// Does `work` for a connection on which nothing has come since `since`; `None` if it is to go before that is done.
+    pub(super) async fn unless_asked<T>(&self, since: Instant, work: impl Future<Output = T>) -> Option<T> {
+        let (mut rest, mut timer, mut work) = (self.rest(), None, pin!(work));
+        let done = poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => rest.poll_asked(since, &mut timer, cx).map(|()| None),
+        });
+        let done = done.await;
+        if done.is_some() {
+            rest.ends();
+        }
+        done
     }
 
     /// What one connection has to do with it.
@@ -155,8 +170,6 @@ impl Drop for Rest {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-
     use tokio::time::advance;
 
     use super::*;

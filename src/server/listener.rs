@@ -95,6 +95,18 @@ impl Listener {
     }
 }
 
+/// The next connection of any listener, beginning with the one at `first`.
+pub(super) fn accept_any(listeners: &[Listener], first: usize, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
+    let (before, behind) = listeners.split_at(first);
+    behind.iter().chain(before).map(|listener| listener.poll_accept(cx)).find(Poll::is_ready).unwrap_or(Poll::Pending)
+}
+
+/// Whether an accept failed for the sake of the one connection that it would have returned.
+pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // Nobody listens there any more. It may be gone already.

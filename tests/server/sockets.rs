@@ -319,6 +319,36 @@ async fn who_speaks_no_tls_is_told_so() {
 }
 
 #[tokio::test]
+async fn connections_whose_handshakes_go_on_for_a_second_make_room() {
+    let folder = Folder::new();
+    let own = Identity::written(folder.path());
+    let (most, patience) = (2.try_into().unwrap(), 2 * HANGS);
+    let options = Options { max_connections: most, head_timeout: patience, ..files(folder.path(), false) };
+    let server = start(options, &[]).await;
+    // One says nothing, and one begins a handshake.
+    let mut held = Vec::new();
+    for begun in [&[][..], &[22, 3, 1]] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(begun).await.unwrap();
+        held.push(stream);
+    }
+    let mut stay = Vec::new();
+    let gone = async {
+        for stream in &mut held {
+            stay.push(loop {
+                if let Ok(newcomer) = secured(server.address, &own, None, "http/1.1").await {
+                    break newcomer;
+                }
+                tokio::task::yield_now().await;
+            });
+            // What it has sent was read, or its end would be a reset.
+            assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        }
+    };
+    tokio::time::timeout(HANGS, gone).await.expect("they make room");
+}
+
+#[tokio::test]
 async fn clients_need_a_certificate_where_their_roots_are_named() {
     let folder = Folder::new();
     let own = Identity::written(folder.path());

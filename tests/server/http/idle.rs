@@ -1,4 +1,4 @@
-//! Idle connections make room for newcomers, and no others do.
+//! Connections on which nothing is asked make room for newcomers, and no others do.
 
 use super::*;
 
@@ -38,6 +38,19 @@ async fn where_all_connections_are_taken_the_longest_idle_makes_room_for_a_newco
     let infer = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}]}"#;
     // hyper answers the one, and not the other.
     tokio::join!(the_first_goes(LIVE.to_owned()), the_first_goes(post_sized("", infer)));
+}
+
+#[tokio::test]
+async fn connections_on_which_nothing_ever_came_make_room() {
+    let most = NonZeroUsize::new(2).unwrap();
+    let server = with(Options { max_connections: most, head_timeout: 2 * HANGS, ..Options::default() }).await;
+    let begun = Instant::now();
+    let (first, mut second) = (server.connect().await, server.connect().await);
+    server.until_room().await;
+    assert!(begun.elapsed() >= RESTED, "{:?}", begun.elapsed());
+    assert_eq!(first.rest().await, "");
+    second.send(LIVE).await;
+    assert!(second.answer().await.0.starts_with("HTTP/1.1 200 "));
 }
 
 #[tokio::test]
