@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use spin_sleep::{SpinSleeper, SpinStrategy};
+
 use super::{Runner, RunnerError, Signature, TensorSpec};
 use crate::tensor::{Data, DataType, Tensor, Tensors};
 
@@ -36,8 +38,9 @@ impl Runner for Synthetic {
     fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
         let rows = u32::try_from(batch.rows()).unwrap_or(u32::MAX);
         let time = self.base.saturating_add(self.per_row.saturating_mul(rows));
-        // The kernel's sleep overshoots by some 60 µs, which would be part of every batch: the last stretch is spun.
-        spin_sleep::sleep(time);
+        // The kernel's sleep overshoots by some 60 µs, which would be part of every batch: the last stretch is spun. Who yields while he spins, as
+        // is the crate's way, comes back when others have had their turns.
+        SpinSleeper::default().with_spin_strategy(SpinStrategy::SpinLoopHint).sleep(time);
         let (shape, data) = match batch.into_entries().pop() {
             Some((_, tensor)) => tensor.into_parts(),
             None => return Err(RunnerError::Failed("a batch without tensors".into())),
