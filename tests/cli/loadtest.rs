@@ -451,10 +451,16 @@ fn the_page_stands_alone_and_names_what_it_shows() {
 #[test]
 fn a_server_that_dies_has_failed_without_objectives_too() {
     let folder = Folder::new();
-    for (dies, code, words) in [(true, 1, "FAIL the server was gone at the end"), (false, 0, "DONE no objectives")] {
+    let loose = &["--slo", "p10<=5s"][..];
+    for (dies, slo, code, words) in [
+        (true, &[][..], 1, "FAIL the server was gone at the end"),
+        (true, loose, 1, "FAIL the server was gone at the end"),
+        (false, &[], 0, "DONE no objectives"),
+    ] {
         // Its last good answer is in the middle of the run; from then on it hangs up.
         let stand_in = StandIn::start(move |asked, _| if dies && asked > 40 { Reply::Nothing } else { good() });
-        let arguments = [&stand_in.url(), "--model", "m", "--rate", "50", "--for", "3s", "--warm-up", "0s"];
+        let url = stand_in.url();
+        let arguments = [&[&url, "--model", "m", "--rate", "50", "--for", "3s", "--warm-up", "0s"], slo].concat();
         let (have, stdout, stderr) = output(loadtest(folder.path(), &arguments));
         assert_eq!(have, code, "{stdout}{stderr}");
         assert!(stdout.lines().last().unwrap().starts_with(words), "{stdout}");
@@ -478,6 +484,7 @@ fn wrong_usage_and_dead_servers_are_told_with_what_to_do() {
         (&[&url, "--model", "other", "--rate", "5"], "answered 200"),
         (&[&url, "--model", "m", "--rate", "5", "--slo", "p99<=5"], "write us, ms or s"),
         (&[&url, "--model", "m", "--rate", "5", "--slo", "on-time>=99%"], "--deadline 50ms"),
+        (&[&url, "--model", "m", "--rate", "5", "--slo", "wrong<=0%"], "no answer is compared with anything"),
         (&[&url, "--model", "m", "--rate", "5", "--find-max-rate"], "needs an objective"),
         (
             &[&url, "--model", "m", "--find-max-rate", "--max-rate", "90", "--for", "1s", "--slo", "errors<=0.1%"],

@@ -7,6 +7,7 @@
 mod arrivals;
 pub mod layout;
 mod loadtest;
+pub mod output;
 pub mod plot;
 pub mod progress;
 pub mod signals;

@@ -21,7 +21,7 @@ pub(super) enum Subject {
     OnTime(Option<Duration>),
     /// Good answers within a time, a second.
     Goodput(Option<Duration>),
-    /// Good answers a second, however late.
+    /// Good answers that came in a second, however late.
     Answers,
     /// Share of requests that were neither answered well nor refused.
     Errors,
@@ -148,6 +148,11 @@ impl Slo {
         matches!(self.subject, Subject::OnTime(None) | Subject::Goodput(None))
     }
 
+    /// Whether it needs answers to compare with.
+    pub fn needs_expected(&self) -> bool {
+        self.subject == Subject::Wrong
+    }
+
     /// The same, with `deadline` where it names none of its own.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Slo {
@@ -185,7 +190,7 @@ impl Slo {
             Subject::Mean => latency.mean() / 1e3,
             Subject::OnTime(limit) => share(on_time(limit)),
             Subject::Goodput(limit) => on_time(limit) as f64 / seconds,
-            Subject::Answers => latency.len() as f64 / seconds,
+            Subject::Answers => tally.answered_within as f64 / seconds,
             Subject::Errors => share(tally.errors()),
             Subject::Refused => share(tally.refused),
             Subject::Wrong => share(tally.wrong),

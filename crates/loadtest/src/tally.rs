@@ -128,6 +128,9 @@ pub struct Tally {
     pub too_late: u64,
     /// Requests whose connection broke or never was.
     pub broken: u64,
+    /// Good answers that were there within the measurement, also to requests that were due before it. What is answered only when no more comes
+    /// says nothing of how much a server can do.
+    pub answered_within: u64,
     /// Requests sent again, since the server had closed a connection that had long been idle.
     pub resent: u64,
     /// How often each status came.
@@ -142,6 +145,7 @@ pub struct Tally {
     pub slots: Vec<Slot>,
     slot_length: Duration,
     begin: Duration,
+    end: Duration,
 }
 
 impl Tally {
@@ -163,6 +167,7 @@ impl Tally {
             unsent: 0,
             too_late: 0,
             broken: 0,
+            answered_within: 0,
             resent: 0,
             statuses: BTreeMap::new(),
             reasons: BTreeMap::new(),
@@ -171,6 +176,7 @@ impl Tally {
             slots: Vec::new(),
             slot_length,
             begin,
+            end: begin + length,
         }
     }
 
@@ -181,6 +187,8 @@ impl Tally {
 
     /// Counts one request, unless it belongs to the warm-up.
     pub fn count(&mut self, times: Times, rows: usize, status: Option<u16>, ending: &Ending, batch_rows: Option<u32>) {
+        let is_within = (self.begin..self.end).contains(&times.ended);
+        self.answered_within += u64::from(is_within && *ending == Ending::Good);
         let Some(since) = times.due.checked_sub(self.begin) else { return };
         let latency = micros(times.ended.saturating_sub(times.due));
         self.lateness.saturating_record(micros(times.taken.saturating_sub(times.due)));
@@ -273,6 +281,7 @@ impl Tally {
             (&mut self.unsent, other.unsent),
             (&mut self.too_late, other.too_late),
             (&mut self.broken, other.broken),
+            (&mut self.answered_within, other.answered_within),
             (&mut self.resent, other.resent),
             (&mut self.rows, other.rows),
         ] {
@@ -304,6 +313,7 @@ impl Tally {
     pub(super) fn unhindered(&self) -> Tally {
         let mut best = Tally { latency: self.latency_unhindered.clone(), ..self.clone() };
         best.latency.saturating_record_n(1, self.too_late);
+        best.answered_within += self.too_late;
         best.unsent -= self.too_late;
         best.too_late = 0;
         best
@@ -317,6 +327,12 @@ impl Tally {
     /// Requests that were neither answered well nor refused.
     pub fn errors(&self) -> u64 {
         self.wrong + self.failed + self.timed_out + self.unsent + self.broken
+    }
+
+    /// Whether nothing was answered any more when the measurement ended, and connections broke or no answers came: the server has died, or hangs.
+    pub fn ends_unanswered(&self) -> bool {
+        let last = self.slots.iter().rev().find(|slot| slot.due > 0);
+        self.broken + self.timed_out > 0 && last.is_some_and(|slot| slot.good + slot.refused == 0)
     }
 
     /// All requests.
@@ -414,6 +430,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_answered_a_second_is_what_was_there_within_the_measurement() {
+        let mut tally = Tally::new(ms(100), ms(1000));
+        for (due, ended) in [(50, 99), (50, 100), (100, 300), (1000, 1099), (1000, 1100), (1099, 9000)] {
+            tally.count(times(due, ended), 1, Some(200), &Ending::Good, None);
+        }
+        tally.count(times(200, 300), 1, Some(503), &refused(), None);
+        assert_eq!(tally.answered_within, 3);
+    }
+
+    #[test]
     fn each_request_counts_for_its_part_of_its_batch() {
         let mut tally = Tally::new(Duration::ZERO, ms(1000));
         for rows in [3, 3, 2] {
@@ -435,6 +461,7 @@ mod tests {
         odd.add(&even);
         assert_eq!(odd.latency, whole.latency);
         assert_eq!((odd.requests(), odd.refused, &odd.reasons), (whole.requests(), whole.refused, &whole.reasons));
+        assert_eq!((odd.answered_within, whole.answered_within), (3600, 3600));
         let good = |tally: &Tally| tally.slots.iter().map(|slot| slot.good).collect::<Vec<_>>();
         assert_eq!(good(&odd), good(&whole));
         assert_eq!(good(&whole), [900; 4]);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::run::Run;
 use super::slo::{Judged, Slo};
+use super::tally::Tally;
 
 /// A generator that was working for more than this part of the time had no room for what came at once: answers lay
 /// unread and requests unsent for its own sake. At nine tenths a queue is ten times as long as at a half.
@@ -27,6 +28,8 @@ pub enum Verdict {
     Inconclusive(String),
     /// There were no objectives.
     Measured,
+    /// All objectives were met, or there were none, but the server does not serve, for this reason.
+    Failed(String),
 }
 
 /// Judges a run, and says how each objective fared.
@@ -46,7 +49,7 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
         return Verdict::Inconclusive("no request was due; raise --rate or --for".into());
     }
     if slos.is_empty() {
-        return Verdict::Measured;
+        return failure(tally).map_or(Verdict::Measured, Verdict::Failed);
     }
     if tally.too_late as f64 > LEFT_OUT * tally.requests() as f64 {
         return Verdict::Inconclusive(format!(
@@ -103,12 +106,25 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
              give it a processor of its own"
         ));
     }
-    Verdict::Passed
+    failure(tally).map_or(Verdict::Passed, Verdict::Failed)
+}
+
+/// What no server may do, whatever the objectives are.
+fn failure(tally: &Tally) -> Option<String> {
+    if tally.ends_unanswered() {
+        let how = if tally.broken > 0 { "connections broke" } else { "no answer came in time" };
+        return Some(format!("the server was gone at the end: {how}, and nothing was answered"));
+    }
+    if tally.good() + tally.refused > 0 {
+        return None;
+    }
+    let (reason, _) = tally.reasons.iter().max_by_key(|(_, count)| **count)?;
+    Some(format!("not one request was answered well: {reason}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tally::{Ending, Tally, Times};
+    use super::super::tally::{Ending, Times};
     use super::*;
 
     fn ms(n: u64) -> Duration {
@@ -196,6 +212,37 @@ mod tests {
     fn too_few_requests_meet_nothing_but_can_miss() {
         assert!(is_inconclusive(&verdict(&run(0, 1, 0.3), &["p99.99<=25ms"]), "it takes 10000 or more"));
         assert_eq!(verdict(&run(0, 30, 0.3), &["p99.99<=25ms"]), Verdict::Missed);
+    }
+
+    #[test]
+    fn a_server_that_is_gone_at_the_end_has_met_nothing() {
+        let ending_with = |ending: Ending| {
+            let mut run = run(0, 20, 0.3);
+            let (due, ended) = (ms(9_500), ms(9_600));
+            let times = Times { due, taken: due, sent: Some(due), ended, ended_earliest: ended };
+            run.tally.count(times, 1, None, &ending, None);
+            run
+        };
+        for ending in [Ending::Broken("the server closed the connection"), Ending::TimedOut] {
+            for slos in [&[][..], &["p50<=25ms"]] {
+                let verdict = verdict(&ending_with(ending.clone()), slos);
+                assert!(matches!(&verdict, Verdict::Failed(why) if why.contains("gone")), "{verdict:?} {slos:?}");
+            }
+            assert_eq!(verdict(&ending_with(ending), &["errors<=0%"]), Verdict::Missed);
+        }
+        let refused = Ending::Refused { status: 503, reason: "full".into() };
+        assert_eq!(verdict(&ending_with(refused), &["p50<=25ms"]), Verdict::Passed);
+    }
+
+    #[test]
+    fn a_server_that_answers_nothing_well_has_failed_without_objectives_too() {
+        let mut tally = Tally::new(Duration::ZERO, ms(10_000));
+        let times = Times { due: ms(1), taken: ms(1), sent: Some(ms(1)), ended: ms(2), ended_earliest: ms(2) };
+        let ending = Ending::Failed { status: 404, reason: "no such path".into() };
+        tally.count(times, 1, Some(404), &ending, None);
+        let nowhere = Run { tally, ..run(0, 0, 0.3) };
+        let expected = Verdict::Failed("not one request was answered well: 404 no such path".into());
+        assert_eq!(verdict(&nowhere, &[]), expected);
     }
 
     #[test]

@@ -8,13 +8,12 @@ pub(super) mod measure;
 mod memory;
 pub(super) mod report;
 
-use std::fs;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use uncork_commands::{USAGE, complain, plot, say, values};
+use uncork_commands::{USAGE, complain, output, plot, say, values};
 
 use self::inputs::Inputs;
 use self::report::Report;
@@ -112,6 +111,8 @@ impl Profile {
         {
             return Err(format!("--json {}: would write over a model; put --json behind the model", path.display()));
         }
+        let files = [self.json.as_ref().and_then(Option::as_ref), self.html.as_ref()];
+        files.into_iter().flatten().try_for_each(|file| output::check(file))?;
         let spec = self.spec()?;
         let threads = self.threads(&spec)?;
         let loaded = registry::load(&spec).map_err(|reason| format!("model '{}': {reason}", spec.name))?;
@@ -183,12 +184,12 @@ impl Profile {
             other => {
                 say(&report.text(plot::terminal_width()));
                 if let Some(Some(path)) = other {
-                    write(path, &json())?;
+                    output::write(path, &json())?;
                 }
             }
         }
         match &self.html {
-            Some(path) => write(path, &html::page(report)),
+            Some(path) => output::write(path, &html::page(report)),
             None => Ok(()),
         }
     }
@@ -244,10 +245,6 @@ pub(super) fn check_length(spec: &ModelSpec, inputs: &Inputs) -> Result<(), Stri
         return Err("--length: the model has no free dimension beside the batch".into());
     }
     Ok(())
-}
-
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
 /// 1, 2, 3, 4, 6, 8, 12, 16 … and the largest: powers of two and the middle between them.

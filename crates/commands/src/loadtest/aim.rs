@@ -99,6 +99,8 @@ pub(super) struct Aim {
     pub(super) model: Option<String>,
     /// What is asked, in words.
     pub(super) words: String,
+    /// Whether answers are compared with expected ones.
+    pub(super) compares: bool,
     headers: Vec<(String, String)>,
 }
 
@@ -192,6 +194,7 @@ impl Flags {
             let kind = if is_json { "application/json" } else { "application/octet-stream" };
             headers.push(("content-type".into(), kind.into()));
         }
+        let compares = bodies.values().flatten().any(|body| body.expected.is_some());
         let tolerance = Tolerance { absolute: self.tolerance, ..Tolerance::default() };
         let whole = |body: &Body| {
             let length = body.json.map(|json| ("inference-header-content-length".to_owned(), json.to_string()));
@@ -204,7 +207,7 @@ impl Flags {
             None if is_grpc => "ModelInfer over gRPC with random tensors".to_owned(),
             None => format!("POST {path} with random bodies"),
         };
-        Ok(self.aim(place, url, target, model, words))
+        Ok(Aim { compares, ..self.aim(place, url, target, model, words) })
     }
 
     fn aim(&self, place: Place, url: Url, target: Box<dyn Target>, model: Option<String>, mut words: String) -> Aim {
@@ -214,7 +217,7 @@ impl Flags {
         if url.is_secured {
             words += ", secured by TLS";
         }
-        Aim { place, url, target, model, words, headers: self.header.clone() }
+        Aim { place, url, target, model, words, compares: false, headers: self.header.clone() }
     }
 }
 

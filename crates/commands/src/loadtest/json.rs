@@ -56,11 +56,12 @@ fn trial(report: &Report, trial: &Trial) -> Value {
             })
         })
         .collect();
-    let (verdict, reason) = match &trial.verdict {
-        Verdict::Passed => ("met", None),
-        Verdict::Missed => ("missed", None),
-        Verdict::Inconclusive(reason) => ("inconclusive", Some(reason)),
-        Verdict::Measured => ("measured", None),
+    let (verdict, unclear, failed) = match &trial.verdict {
+        Verdict::Passed => ("met", None, None),
+        Verdict::Missed => ("missed", None, None),
+        Verdict::Failed(reason) => ("failed", None, Some(reason)),
+        Verdict::Inconclusive(reason) => ("inconclusive", Some(reason), None),
+        Verdict::Measured => ("measured", None, None),
     };
     let latency = json!({
         "p50": trial.within_ms(0.5), "p90": trial.within_ms(0.9), "p95": trial.within_ms(0.95),
@@ -75,7 +76,8 @@ fn trial(report: &Report, trial: &Trial) -> Value {
         "rate": trial.rate,
         "seconds": run.seconds,
         "trial_verdict": verdict,
-        "inconclusive_because": reason,
+        "inconclusive_because": unclear,
+        "failed_because": failed,
         "objectives": objectives,
         "requests": tally.requests(),
         "good": tally.good(),

@@ -13,7 +13,6 @@ mod stop;
 mod text;
 mod trials;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use std::time::Duration;
 use self::report::{Made, Report};
 use self::stop::Stop;
 use super::values::{count, number, time};
-use super::{USAGE, complain, plot, say, say_in_colour};
+use super::{USAGE, complain, output, plot, say, say_in_colour};
 use uncork_loadtest::{Means, Slo};
 
 /// Exit code where an objective was missed.
@@ -207,6 +206,12 @@ impl Loadtest {
         };
         let aim = self.aim.take(&sizes, self.arrivals.seed)?;
         let slos = self.slos(&aim)?;
+        if let Some(slo) = slos.iter().find(|slo| slo.needs_expected() && !aim.compares) {
+            return Err(format!(
+                "{}: no answer is compared with anything; say which ones are right with --expect FILE, or in the lines of --body",
+                slo.text()
+            ));
+        }
         if let Some(slo) = slos.iter().find(|slo| slo.latency_bound().is_some_and(|bound| bound > self.timeout)) {
             return Err(format!(
                 "{}: --timeout is {:?}, so that no request can take that long; raise it beyond the objective",
@@ -261,19 +266,10 @@ impl Loadtest {
     /// A run of an hour must not end with a file that cannot be written.
     fn check_outputs(&self) -> Result<(), String> {
         let files = [&self.html, &self.json, &self.junit].into_iter().flatten();
-        for file in files.filter(|file| *file != Path::new("-")) {
-            let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            if !folder.is_dir() || file.is_dir() {
-                return Err(format!("{}: there is no folder for that file", file.display()));
-            }
-        }
-        Ok(())
+        files.filter(|file| *file != Path::new("-")).try_for_each(|file| output::check(file))
     }
 
     fn deliver(&self, report: &Report) -> Result<(), String> {
-        let write = |file: &Path, text: String| {
-            fs::write(file, text).map_err(|error| format!("{} cannot be written: {error}", file.display()))
-        };
         if self.json.as_deref() == Some(Path::new("-")) {
             say(&json::text(report));
         } else if self.quiet {
@@ -282,13 +278,13 @@ impl Loadtest {
             say_in_colour(&text::report(report, plot::terminal_width()));
         }
         if let Some(file) = self.json.as_deref().filter(|file| *file != Path::new("-")) {
-            write(file, json::text(report) + "\n")?;
+            output::write(file, &(json::text(report) + "\n"))?;
         }
         if let Some(file) = &self.html {
-            write(file, html::page(report))?;
+            output::write(file, &html::page(report))?;
         }
         if let Some(file) = &self.junit {
-            write(file, junit::text(report))?;
+            output::write(file, &junit::text(report))?;
         }
         Ok(())
     }

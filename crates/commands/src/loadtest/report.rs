@@ -15,6 +15,8 @@ pub(super) struct Trial {
     pub(super) rate: Option<f64>,
     pub(super) run: Run,
     pub(super) verdict: Verdict,
+    /// Whether answers were compared with expected ones.
+    pub(super) compared: bool,
     pub(super) judged: Vec<Judged>,
     /// The server's batches in that time.
     pub(super) batches: Batches,
@@ -28,9 +30,9 @@ impl Trial {
         self.run.tally.requests() as f64 / self.run.seconds
     }
 
-    /// Good answers a second.
+    /// Good answers that came in a second.
     pub(super) fn answers(&self) -> f64 {
-        self.run.tally.good() as f64 / self.run.seconds
+        self.run.tally.answered_within as f64 / self.run.seconds
     }
 
     /// The time within which a share of all requests was answered well, in milliseconds.
@@ -44,19 +46,11 @@ impl Trial {
         self.run.tally.lateness.value_at_quantile(0.99) as f64 / 1e3
     }
 
-    /// Whether nothing was answered any more when the run ended, and connections broke: the server has died.
-    pub(super) fn is_server_gone(&self) -> bool {
-        let tally = &self.run.tally;
-        let last = tally.slots.iter().rev().find(|slot| slot.due > 0);
-        tally.broken > 0 && last.is_some_and(|slot| slot.good + slot.refused == 0)
-    }
-
     /// What it comes to for an exit code.
     fn outcome(&self) -> Outcome {
         match &self.verdict {
-            Verdict::Measured if self.is_server_gone() => Outcome::Missed,
             Verdict::Passed | Verdict::Measured => Outcome::Passed,
-            Verdict::Missed => Outcome::Missed,
+            Verdict::Missed | Verdict::Failed(_) => Outcome::Missed,
             Verdict::Inconclusive(_) => Outcome::Inconclusive,
         }
     }
@@ -77,6 +71,7 @@ impl Trial {
             let of = self.judged.iter().filter(|judged| judged.met == met);
             of.map(with_miss).collect::<Vec<_>>().join("; ")
         };
+        let wrong = if self.compared { format!(", {} wrong", tally.wrong) } else { String::new() };
         let errors = match tally.errors() {
             0 => String::new(),
             errors => format!(", {errors} errors"),
@@ -87,20 +82,17 @@ impl Trial {
         };
         let rate = self.rate.unwrap_or_else(|| self.offered());
         let conditions = format!(
-            "(at {}/s for {} s, {} refused, {} wrong{errors}; generator late by {} ms at p99{left_out})",
+            "(at {}/s for {} s, {} refused{wrong}{errors}; generator late by {} ms at p99{left_out})",
             short(rate),
             short(self.run.seconds),
             tally.refused,
-            tally.wrong,
             short((self.lateness_ms() * 10.0).ceil() / 10.0),
         );
         match &self.verdict {
             Verdict::Passed => format!("PASS {} {conditions}", sentences(true)),
             Verdict::Missed => format!("FAIL {} {conditions}", sentences(false)),
             Verdict::Inconclusive(why) => format!("INCONCLUSIVE {why} {conditions}"),
-            Verdict::Measured if self.is_server_gone() => {
-                format!("FAIL the server was gone at the end: connections broke, and nothing was answered {conditions}")
-            }
+            Verdict::Failed(why) => format!("FAIL {why} {conditions}"),
             Verdict::Measured => format!("DONE no objectives were given {conditions}"),
         }
     }

@@ -68,6 +68,7 @@ pub(super) fn rates(report: &Report) -> Vec<Vec<String>> {
         let verdict = match trial.verdict {
             Verdict::Passed => "met",
             Verdict::Missed => "missed",
+            Verdict::Failed(_) => "failed",
             Verdict::Inconclusive(_) => "unclear",
             Verdict::Measured => "–",
         };

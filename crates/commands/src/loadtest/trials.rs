@@ -103,7 +103,7 @@ impl Trials {
                     let trial = self.at_rate(rate, &label, &trials)?;
                     let heard = match &trial.verdict {
                         Verdict::Passed => Heard::Met,
-                        Verdict::Missed => Heard::Missed,
+                        Verdict::Missed | Verdict::Failed(_) => Heard::Missed,
                         _ => Heard::Unclear,
                     };
                     trials.push(trial);
@@ -157,7 +157,8 @@ impl Trials {
         }
         let (verdict, judged) = uncork_loadtest::judge(&run, &self.slos);
         let mean_batch_rows = mean_batch_rows(&run);
-        Ok(Trial { rate, run, verdict, judged, batches, mean_batch_rows })
+        let compared = self.aim.compares;
+        Ok(Trial { rate, run, verdict, compared, judged, batches, mean_batch_rows })
     }
 
     fn report(self, purpose: Purpose, trials: Vec<Trial>, main: usize) -> Report {
