@@ -90,20 +90,26 @@ impl Value {
         let rank = data.shape().num_dims();
         match data.dtype() {
             DType::F64 | DType::F32 | DType::F16 | DType::BF16 => {
-                Ok(Value::Float(Backend::float_from_data(data, device)))
+                Ok(Value::Float(put(data, device, Backend::float_from_data, Backend::float_reshape)))
             }
             DType::I64 if rank <= 1 => {
                 let ints = data.try_into_vec::<i64>().map_err(|e| OpError::new(e.to_string()))?;
                 Ok(Value::Host(HostInts { ints, scalar: rank == 0 }))
             }
-            dtype if dtype.is_int() || dtype.is_uint() => Ok(Value::Int(Backend::int_from_data(data, device))),
-            DType::Bool(_) => Ok(Value::Bool(Backend::bool_from_data(data, device))),
+            dtype if dtype.is_int() || dtype.is_uint() => {
+                Ok(Value::Int(put(data, device, Backend::int_from_data, Backend::int_reshape)))
+            }
+            DType::Bool(_) => Ok(Value::Bool(put(data, device, Backend::bool_from_data, Backend::bool_reshape))),
             other => Err(OpError(format!("elements of type {other:?} are not supported"))),
         }
     }
 
     /// The elements in row-major order.
     pub(super) fn into_data(self) -> Result<TensorData, OpError> {
+        if self.rank() == 0 {
+            // As it was put there.
+            return Ok(shown(self.reshape(vec![1])?.into_data()?, vec![]));
+        }
         let read = match self {
             Value::Float(t) => match floats::reordered(&t) {
                 Some(data) => Ok(data),
@@ -248,8 +254,8 @@ impl Value {
         match self {
             Value::Int(t) => Ok(t),
             Value::Host(h) => {
-                let shape = Shape::from(h.shape());
-                Ok(Backend::int_from_data(TensorData::new(h.ints, shape), device))
+                let data = TensorData::new(h.ints.clone(), Shape::from(h.shape()));
+                Ok(put(data, device, Backend::int_from_data, Backend::int_reshape))
             }
             other => Err(OpError(format!("expects an integer tensor and gets {}", other.kind()))),
         }
@@ -335,6 +341,26 @@ impl Value {
             Err(unknown())
         }
     }
+}
+
+/// Puts data on a device. cubecl has no memory for a tensor without a dimension: it goes there with one, and is then seen without it.
+fn put(
+    data: TensorData,
+    device: &DispatchDevice,
+    up: fn(TensorData, &DispatchDevice) -> Handle,
+    seen: fn(Handle, Shape) -> Handle,
+) -> Handle {
+    let shape = data.shape().clone();
+    if shape.num_dims() > 0 {
+        return up(data, device);
+    }
+    seen(up(shown(data, vec![1]), device), shape)
+}
+
+/// The same elements in another shape.
+fn shown(data: TensorData, dims: Vec<usize>) -> TensorData {
+    let dtype = data.dtype();
+    TensorData::from_bytes(data.into_bytes(), Shape::from(dims), dtype)
 }
 
 /// The number of elements of a shape; an error where that is more than one tensor may have, or the run has no memory for it. What makes a
