@@ -14,6 +14,8 @@ use super::traces;
 const PREFIX: &str = "UNCORK_";
 const CONFIG: &str = "UNCORK_CONFIG";
 const LOG: &str = "UNCORK_LOG";
+/// The commit that a build is of.
+const OF_THE_BUILD: &str = "UNCORK_COMMIT";
 
 /// Likeness from which on a variable is taken for a misspelt other one. Others than ours may begin with our prefix.
 const ALIKE: f64 = 0.85;
@@ -41,7 +43,8 @@ impl Environment {
                 }
                 continue;
             }
-            if !name.starts_with(PREFIX) {
+            // What is said when the program is built is no business of one that runs.
+            if !name.starts_with(PREFIX) || name == OF_THE_BUILD {
                 continue;
             }
             let place = Place::Variable(name.to_owned());
@@ -80,6 +83,9 @@ impl Environment {
             Err(error) => Some(error.to_string()),
             // They would be read, and let nothing through.
             Ok(_) if filter.contains('[') => Some("it cannot choose spans or fields".into()),
+            Ok(targets) if !speaks_of_ours(&targets) => {
+                Some("nothing that uncork logs is called so, and the log would be empty".into())
+            }
             Ok(_) => None,
         };
         if let Some(why) = wrong {
@@ -88,6 +94,11 @@ impl Environment {
         }
         filter.to_owned()
     }
+}
+
+/// Whether the filter says what becomes of what this program logs, whose targets all begin with its name.
+fn speaks_of_ours(targets: &Targets) -> bool {
+    targets.default_level().is_some() || targets.iter().any(|(target, _)| target.starts_with("uncork"))
 }
 
 /// What to say instead of a variable that is unknown.

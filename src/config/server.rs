@@ -11,9 +11,10 @@ use super::file::Table;
 use super::problem::{Place, Report};
 use super::setting::{Setting, Value};
 use super::traces;
+use crate::quote::Quoted;
 use crate::registry::cores;
 use crate::repository::Budget;
-use crate::server::{self, Access, Options, Tls};
+use crate::server::{self, Access, Options, Tls, is_host};
 use crate::telemetry;
 
 /// Only this machine can reach it: whoever opens it to others does so knowingly.
@@ -171,7 +172,14 @@ fn access(strongest: &impl Fn(&str) -> Option<Setting>, folder: &Path, report: &
     if is_insecure.is_some() {
         return Access::Everybody;
     }
-    let hosts = hosts.and_then(|hosts| hosts.texts(report)).unwrap_or_default();
+    let named = hosts.as_ref().and_then(|hosts| hosts.texts(report)).unwrap_or_default();
+    if let (Some(hosts), Some(wrong)) = (&hosts, named.iter().find(|name| !is_host(name))) {
+        hosts.refuse(
+            report,
+            format!("{} is no name of a host, without scheme and port, as ml.example.com is one", Quoted(wrong)),
+        );
+    }
+    let hosts = named;
     if let Some(setting) = tokens {
         return Access::Tokens { file: file(&setting, folder, report), hosts };
     }

@@ -379,7 +379,7 @@ pub(super) const FOLLOWED: [&str; 2] = ["tokens", "certificate"];
 pub(super) const RELOAD_OUTCOMES: [&str; 2] = ["applied", "refused"];
 
 /// The statuses that the server gives, and all others together.
-pub(super) const CODES: [&str; 18] = [
-    "200", "304", "400", "401", "403", "404", "405", "408", "413", "415", "429", "431", "500", "501", "503", "504",
-    "505", "other",
+pub(super) const CODES: [&str; 19] = [
+    "200", "304", "400", "401", "403", "404", "405", "408", "413", "415", "421", "429", "431", "500", "501", "503",
+    "504", "505", "other",
 ];

@@ -5,6 +5,7 @@
 
 mod away;
 mod course;
+mod fits;
 mod hooks;
 mod lengths;
 mod load;

@@ -18,7 +18,7 @@ use super::load::{self, Loaded};
 use super::shadow::Copies;
 use super::spec::{Build, ModelSpec, Source};
 use super::work::{Desk, Fleet, Habits, Served};
-use super::{LoadError, memory};
+use super::{LoadError, fits, memory};
 use crate::batcher::{self, Answered, BatchError, BatchSizes, Batcher, Caps, Pool, Terms, Weight, Work};
 use crate::error::{Error, Outcome};
 use crate::journal::{Journal, Snapshot, Window};
@@ -117,6 +117,7 @@ impl Model {
         let max_batch = spec.max_batch_rows.get();
         // Each thread may have one of the rows that run alone.
         let at_once = if alone.is_some() { spec.threads.get().min(max_batch) } else { max_batch };
+        fits::a_queue(&spec, &signature, &example).map_err(fail)?;
         let memory = takes.in_all(&spec, at_once);
         memory::log(takes, &spec, &signature, &example);
         // Built here, and not on the threads of a pool whose other models have requests.
@@ -132,7 +133,7 @@ impl Model {
         load::log_warm_up(&spec, &seen);
         let tried = seen.last().map(|(rows, _)| *rows);
         let rehearsed = tried.is_some();
-        let too_slow = too_slow(&spec, &seen);
+        let too_slow = fits::no_caps(&spec, &seen);
         if let Some(why) = &too_slow {
             tracing::warn!(model = spec.name, "{why}");
         }
@@ -477,21 +478,6 @@ pub(super) fn limits(spec: &ModelSpec) -> Limits {
         max_queue_bytes: spec.max_queue_bytes.get(),
         runners: spec.runners.get(),
     }
-}
-
-/// Why the latency cap cannot be kept, where the fastest batch of the smallest size is slower than that.
-fn too_slow(spec: &ModelSpec, seen: &[(usize, Duration)]) -> Option<String> {
-    let &(rows, _) = seen.first()?;
-    let fastest = seen.iter().filter(|(n, _)| *n == rows).map(|(_, time)| *time).min()?;
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    (fastest > spec.max_latency).then(|| {
-        format!(
-            "its smallest batch takes {:.1} ms, which is beyond max_latency_ms = {}: nearly every request will be refused; raise the \
-             cap, or use a faster model or device",
-            ms(fastest),
-            ms(spec.max_latency)
-        )
-    })
 }
 
 impl Counts {

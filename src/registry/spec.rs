@@ -46,17 +46,28 @@ pub enum Source {
 }
 
 impl Source {
-    /// The file that a model is made of: one that has changed is another model.
+    /// The file that a model is made of: one that has changed is another model. Of Python and of a worker's command, the first that is
+    /// there of those that are named.
     pub(crate) fn file(&self) -> Option<PathBuf> {
-        match self {
-            Source::Onnx(path) | Source::Worker(Program { kind: Kind::Isolated(path), .. }) => Some(path.clone()),
+        let (named, folder) = match self {
+            Source::Onnx(path) | Source::Worker(Program { kind: Kind::Isolated(path), .. }) => {
+                return Some(path.clone());
+            }
             Source::Worker(Program { kind: Kind::Python, target: Some(target), folder, .. }) => {
                 let (module, _) = target.rsplit_once(':')?;
-                let file = folder.as_deref().map_or_else(|| PathBuf::from(module), |folder| folder.join(module));
-                file.is_file().then_some(file)
+                let path = module.replace('.', "/");
+                (vec![module.to_owned(), format!("{path}.py"), format!("{path}/__init__.py")], folder)
             }
-            _ => None,
-        }
+            Source::Worker(Program { kind: Kind::Command, command, folder, .. }) => {
+                // What is named with its path comes behind what it is given to run.
+                let (program, given) = command.split_first()?;
+                let program = program.contains('/').then_some(program);
+                (given.iter().chain(program).cloned().collect(), folder)
+            }
+            _ => return None,
+        };
+        let within = |name: String| folder.as_deref().map_or_else(|| PathBuf::from(&name), |folder| folder.join(&name));
+        named.into_iter().map(within).find(|file| file.is_file())
     }
 
     /// Whether it computes with as many threads as [`ModelSpec::threads`] says. How many a process, another server or a stand-in
@@ -212,4 +223,47 @@ impl ModelSpec {
 /// Cores of this machine that the process may use; one where that cannot be told.
 pub(crate) fn cores() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A folder that goes with the test.
+    struct Folder(PathBuf);
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_file_of_a_model_is_found_however_it_is_named() {
+        let folder = Folder(std::env::temp_dir().join(format!("uncork-spec-{}", std::process::id())));
+        fs::create_dir_all(folder.0.join("pack/age")).expect("a folder");
+        for file in ["app.py", "pack/part.py", "pack/age/__init__.py", "worker.py"] {
+            fs::write(folder.0.join(file), "").expect("a file");
+        }
+        let of = |program: Program| Source::Worker(Program { folder: Some(folder.0.clone()), ..program }).file();
+        let python = |target: &str| {
+            let program = Program::new(vec!["python3".into()]);
+            of(Program { kind: Kind::Python, target: Some(target.into()), ..program })
+        };
+        for (target, file) in [
+            ("app.py:Class", "app.py"),
+            ("app:Class", "app.py"),
+            ("pack.part:Class", "pack/part.py"),
+            ("pack.age:Class", "pack/age/__init__.py"),
+        ] {
+            assert_eq!(python(target), Some(folder.0.join(file)), "{target}");
+        }
+        assert_eq!(python("installed:Class"), None);
+        let command = |words: &[&str]| of(Program::new(words.iter().map(|word| (*word).to_owned()).collect()));
+        assert_eq!(command(&["python3", "-u", "worker.py"]), Some(folder.0.join("worker.py")));
+        assert_eq!(command(&["./worker.py", "--fast"]), Some(folder.0.join("./worker.py")));
+        assert_eq!(command(&["worker.py"]), None, "it is looked for along PATH");
+    }
 }

@@ -56,6 +56,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 pub use access::Access;
+pub(crate) use access::is_host;
 pub use listener::Address;
 pub(crate) use listener::UNIX;
 pub use options::Options;

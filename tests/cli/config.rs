@@ -243,6 +243,9 @@ fn what_is_not_toml_is_told_with_every_line() {
 
 #[test]
 fn a_key_that_would_do_nothing_is_an_error() {
+    for host in ["", "https://ml.example", "ml.example:443", "*.example"] {
+        assert_one_problem(&format!("[server]\nhosts = ['ok.example', '{host}']\n"), "is no name of a host");
+    }
     let found = problems("[server]\nhosts = ['ml.example']\ninsecure = true\n");
     assert!(found[0].contains("server.hosts") && found[0].contains("has no effect"), "{found:?}");
 }
@@ -315,6 +318,13 @@ fn an_unknown_or_wrong_variable_is_an_error_but_not_those_that_kubernetes_sets()
     assert_eq!(found[2], "UNCORK_RUNNERS = \"many\": must be a whole number from 1 to 1024");
     let found = problems_with(STAND_IN, &[("UNCORK_LOG", "uncork[request]=debug")]);
     assert!(found[0].ends_with("it cannot choose spans or fields"), "{found:?}");
+    for silent in ["uncrok=debug", "hyper=trace,tower=info"] {
+        let found = problems_with(STAND_IN, &[("UNCORK_LOG", silent)]);
+        assert!(found[0].contains("the log would be empty"), "{found:?}");
+    }
+    for filter in ["off", "uncork=debug", "hyper=trace,info", "uncork_onnx=debug"] {
+        resolve_text(STAND_IN, &Flags::default(), &[("UNCORK_LOG", filter), ("UNCORK_COMMIT", "abc")]).unwrap();
+    }
     let found = problems_with(STAND_IN, &[("UNCORK_VERSION", "2"), ("UNCORK_HTPP", "x"), ("UNCORK_INSTALL", "x")]);
     assert_eq!(
         found,

@@ -43,6 +43,9 @@ fn what_a_server_would_refuse_at_once_is_an_error_and_nothing_is_called_ok() {
             "operator 'com.example::Whiten' (node 'odd_whiten') is not supported",
         ),
         (model("empty.onnx", "isolation = 'process'\n"), "model 'm': "),
+        (model("m.onnx", "isolation = 'process'\ndims = { height = 640 }\n"), "no free dimension is called 'height'"),
+        (model("m.onnx", "batch_axes = { nope = 1 }\n"), "batch_axes: no input is called 'nope'"),
+        ("[[model]]\nname = 'm'\ncommand = ['no-such-program']\n".into(), "no program is called 'no-such-program'"),
         ("[[model]]\nname = 'm'\ncommand = ['./nope']\n".into(), "there is no file "),
     ] {
         fs::write(folder.path().join("uncork.toml"), &text).unwrap();

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use uncork_commands::layout::plural;
 use uncork_commands::{USAGE, complain, say};
 
-use crate::config::{self, Config, Flags};
+use crate::config::{self, Config, Flags, Isolated};
 use crate::quote::{Quoted, QuotedPlace, printable, shown};
-use crate::registry::{Device, ModelSpec, Source};
+use crate::registry::{BatchAxes, Device, ModelSpec, Source};
 use crate::repository::{Folder, Found, FoundModel};
 use crate::telemetry::Settings;
 use crate::worker::Kind;
@@ -112,9 +112,13 @@ impl Account {
 fn model_problems(spec: &ModelSpec) -> Vec<String> {
     use crate::onnx::Survey;
     let (path, dims) = match &spec.source {
-        Source::Onnx(path) => (path, spec.shapes.dims.keys().collect()),
+        Source::Onnx(path) => (path, spec.shapes.dims.clone()),
         Source::Worker(program) => match &program.kind {
-            Kind::Isolated(path) => (path, Vec::new()),
+            Kind::Isolated(path) => {
+                let asked = program.target.as_deref().and_then(|target| Isolated::read(target).ok());
+                (path, asked.map(|asked| asked.shapes.dims).unwrap_or_default())
+            }
+            Kind::Command => return missing_program(&program.command).into_iter().collect(),
             _ => return Vec::new(),
         },
         _ => return Vec::new(),
@@ -135,7 +139,7 @@ fn model_problems(spec: &ModelSpec) -> Vec<String> {
             }
         }
     }
-    let unknown = dims.into_iter().filter(|name| !free.contains(name));
+    let unknown = dims.keys().filter(|name| !free.contains(name));
     let unknown = unknown.map(|name| {
         format!(
             "no free dimension is called {}: uncork validate {} names those that there are",
@@ -143,7 +147,21 @@ fn model_problems(spec: &ModelSpec) -> Vec<String> {
             path.display()
         )
     });
-    missing.chain(unknown).collect()
+    let axes = match &spec.shapes.batch_axes {
+        BatchAxes::Named(axes) => axes.keys().collect(),
+        _ => Vec::new(),
+    };
+    let unnamed = axes.into_iter().filter(|name| !survey.inputs.iter().any(|input| *input.name == ***name));
+    let unnamed = unnamed.map(|name| format!("batch_axes: no input is called {}", Quoted(name)));
+    missing.chain(unknown).chain(unnamed).collect()
+}
+
+/// What is wrong with a command whose program is looked for along `PATH`, and not there.
+fn missing_program(command: &[String]) -> Option<String> {
+    let program = command.first().filter(|program| !program.contains('/'))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    (!is_there).then(|| format!("no program is called {} along PATH", Quoted(program)))
 }
 
 /// A program without ONNX says so at the start.

@@ -17,6 +17,11 @@ pub(super) fn host(authority: &str) -> Option<String> {
     (is_host && is_port).then(|| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase())
 }
 
+/// Whether this is the name or the address of a host, as [`host`] gives it, and nothing else: in any case, without a port.
+pub(crate) fn is_host(name: &str) -> bool {
+    !name.is_empty() && host(name).is_some_and(|host| host == name.to_ascii_lowercase())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +61,18 @@ mod tests {
             "localhost\t",
         ] {
             assert_eq!(host(authority), None, "{authority}");
+        }
+        for (name, is) in [
+            ("ml.Example.com", true),
+            ("10.0.0.1", true),
+            ("[::1]", true),
+            ("", false),
+            ("ml.example.com:443", false),
+            ("https://ml.example.com", false),
+            ("*.example.com", false),
+            ("ml.example.com.", false),
+        ] {
+            assert_eq!(is_host(name), is, "{name}");
         }
     }
 }

@@ -31,6 +31,7 @@ use super::status::Refusal;
 use crate::files::{self, Looks};
 use crate::quote::{Quoted, shown};
 use crate::registry::Caller;
+pub(crate) use host::is_host;
 use rate::Rates;
 use tokens::{Token, Tokens};
 

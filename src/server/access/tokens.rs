@@ -140,6 +140,10 @@ impl Tokens {
                 }
             }
             let rights = if rights.is_empty() { vec![Right::Inference] } else { rights };
+            if (rate.is_some() || most_urgent.is_some()) && !rights.contains(&Right::Inference) {
+                let message = "rate= and priority= are of requests for inference, to which this line gives no right";
+                return Err(wrong(message.into()));
+            }
             // Not 0, which is everybody where there are no tokens; and the same when the file is read again.
             let id = {
                 let mut hasher = DefaultHasher::new();
@@ -256,6 +260,8 @@ mod tests {
                 "ci 0123456789abcdef priority=0\n",
                 "1: priority= must have a whole number from 1, the most urgent, to 10",
             ),
+            ("ci 0123456789abcdef scrape rate=5\n", "1: rate= and priority= are of requests for inference"),
+            ("ci 0123456789abcdef admin priority=2\n", "1: rate= and priority= are of requests for inference"),
             ("ci 0123456789abcdef share=NaN\n", "1: share= must have a number"),
             (
                 "ci 0123456789abcdef all\n",
