@@ -304,13 +304,15 @@ impl Dispatcher {
         }
     }
 
-    /// The rehearsal that the lane wants next. An estimate is not tested while a batch runs that will renew it, and one
+    /// The rehearsal that the lane wants next. An estimate is not tested while a batch as large runs, which will renew it, and one
     /// rehearsal of a lane runs at a time.
     fn wanted_rehearsal(&self, id: LaneId) -> Option<Wanted> {
         let is_quiet = self.running.is_empty() && self.lanes.values().all(|lane| lane.queue.is_empty());
-        let wanted = self.lanes[&id].wanted_rehearsal(is_quiet.then_some(self.stirred))?;
+        let lane = &self.lanes[&id];
+        let wanted = lane.wanted_rehearsal(is_quiet.then_some(self.stirred))?;
         let mut own = self.running.iter().filter(|batch| batch.lane == id);
-        let waits = own.any(|batch| wanted.is_test || batch.is_rehearsal());
+        let waits =
+            own.any(|batch| wanted.is_test && lane.sizes.padded(batch.rows) >= wanted.rows || batch.is_rehearsal());
         (!waits).then_some(wanted)
     }
 
@@ -469,8 +471,9 @@ impl Dispatcher {
         let has_succeeded = landing != Landing::Failed;
         lane.is_stuck &= !has_succeeded;
         let tells = if running.is_rehearsal() {
-            lane.rehearsals.as_mut().is_some_and(|own| own.landed(running.rows, has_succeeded))
+            lane.rehearsals.as_mut().is_some_and(|own| own.landed(now, running.rows, has_succeeded))
         } else {
+            lane.rehearsals.as_mut().filter(|_| has_succeeded).into_iter().for_each(Rehearsals::came_back);
             lane.landed(now, running.entries);
             has_succeeded
         };

@@ -211,7 +211,10 @@ impl Lane {
         self.backlog.left(now, Left { rows: self.queue.rows(), full, turn });
         let next = self.queue.first().map_or(1, |next| next.rows);
         let is_full = rows + next > self.tried_rows();
-        self.rehearsals.as_mut().into_iter().for_each(|rehearsals| rehearsals.released(is_full));
+        self.rehearsals
+            .as_mut()
+            .into_iter()
+            .for_each(|rehearsals| rehearsals.released(self.sizes.padded(rows), is_full));
         self.demand.released(rows, entries.len());
     }
 
@@ -335,7 +338,7 @@ impl Lane {
         if has_a_chance {
             self.demand.refused += refused.iter().map(|entry| entry.rows as f64).sum::<f64>();
         } else if let Some(rehearsals) = &mut self.rehearsals {
-            refused.iter().for_each(|entry| rehearsals.refused(entry.rows));
+            refused.iter().for_each(|entry| rehearsals.refused(now, entry.rows));
         }
         refused
     }

@@ -13,6 +13,8 @@ use crate::estimator::{Fit, Instant};
 const DOUBT_AFTER: u32 = 4;
 /// The longest that an estimate waits for its first test.
 const LONGEST_IN_DOUBT: Duration = Duration::from_secs(1);
+/// How often the wait for a test doubles while the pool has other work: what is truly too slow is to hold up hardly anybody.
+const MOST_DOUBLINGS: u32 = 6;
 /// How many times larger than all that were tried the next size is.
 const GROWTH: usize = 2;
 /// A size that is not allowed by steps is worth a rehearsal if it is larger by this part of what was tried.
@@ -20,6 +22,12 @@ const LEAST_GROWTH: usize = 8;
 /// Batches as large as allowed, since the last rehearsal, after which the next size is rehearsed although somebody waits. A
 /// pool whose batches are too small for its load would else never be idle, and stay so for ever.
 const PRESSED: usize = 16;
+/// So often in a row the next size may fail until no larger one is tried: a runner may be missing just then, or the memory.
+const MOST_FAILURES: u32 = 3;
+/// How long the pool is quiet before a size that has failed is tried again, and how many times longer after each further failure. So many times
+/// more batches are as large as allowed meanwhile, where it is never quiet.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_GROWTH: u32 = 8;
 
 /// What a lane with rows of its own has tried, and is to try next.
 #[derive(Debug, Clone)]
@@ -28,18 +36,22 @@ pub(super) struct Rehearsals {
     tried: usize,
     /// Larger ones than these are never in time.
     max_latency: Duration,
-    /// Whether a larger size is wanted: until one has failed.
+    /// Whether a larger size is wanted: until one has failed again and again, or did not come back.
     grows: bool,
+    /// How often in a row the next size has failed.
+    failures: u32,
     /// Whether the next size has run once. What comes only once is in that run, so it is not learned from.
     has_begun: bool,
     /// Batches as large as allowed since the last rehearsal.
     full: usize,
-    /// Rows of the smallest request that was refused since the last test, because it could not even be in time alone.
-    refused: Option<usize>,
+    /// Rows of the smallest request that was refused since the last test, because it could not even be in time alone, and since when.
+    refused: Option<(usize, Instant)>,
     /// Whether the next test is wanted at once: a batch was given up, and it is to be seen whether others come back.
     is_urgent: bool,
-    /// Whether a test has ended, however, and no batch of callers has run since.
-    is_tested: bool,
+    /// Whether none has come back since: then it is tested on, though nobody asks of whom is known that the model does not answer.
+    is_given_up: bool,
+    /// Rows of the last test that has ended, however, and how many there were while no batch of callers as large as that has run.
+    tested: Option<(usize, u32)>,
 }
 
 /// A rehearsal that is wanted.
@@ -78,11 +90,13 @@ impl Rehearsals {
             tried: tried.max(1),
             max_latency,
             grows: true,
+            failures: 0,
             has_begun: false,
             full: 0,
             refused: None,
             is_urgent: false,
-            is_tested: false,
+            is_given_up: false,
+            tested: None,
         }
     }
 
@@ -98,19 +112,37 @@ impl Rehearsals {
 
     /// The rehearsal that is wanted next, and from when on.
     pub(super) fn wanted(&self, known: Known<'_>) -> Option<Wanted> {
-        if let Some(rows) = self.refused {
-            let wait = known.time(rows).saturating_mul(DOUBT_AFTER);
-            let wait = if self.is_tested { wait } else { wait.min(LONGEST_IN_DOUBT) };
-            let wait = if self.is_urgent { Duration::ZERO } else { wait };
+        if let Some((rows, since)) = self.refused {
+            let at = self.next_test(known, rows, since);
             let rows = known.sizes.padded(rows.min(self.tried)).min(known.max_batch);
-            return Some(Wanted { rows, at: known.free_since + wait, is_test: true });
+            return Some(Wanted { rows, at, is_test: true });
         }
-        let is_pressing = self.full >= PRESSED;
+        let is_pressing = self.full >= PRESSED * PAUSE_GROWTH.pow(self.failures) as usize;
         let quiet_since = if is_pressing { Some(Instant::EPOCH) } else { known.quiet_since };
         let (rows, since) = (self.next_size(known)?, quiet_since?);
         // Who comes meanwhile waits for it: that is as unlikely as the pool has been quiet for long.
-        let at = if is_pressing { since } else { since + known.time(rows) };
+        let pause = self.failures.checked_sub(1).map_or(Duration::ZERO, |again| PAUSE * PAUSE_GROWTH.pow(again));
+        let at = if is_pressing { since } else { since + known.time(rows).max(pause) };
         Some(Wanted { rows, at, is_test: false })
+    }
+
+    /// From when on a test of so many rows is wanted, of whom one has been refused since `since`.
+    fn next_test(&self, known: Known<'_>, rows: usize, since: Instant) -> Instant {
+        let long = known.time(rows).saturating_mul(DOUBT_AFTER);
+        let wait = match self.tested {
+            _ if self.is_urgent => Duration::ZERO,
+            // Nothing else slows down what fails at once.
+            Some(_) if self.is_given_up => long.max(LONGEST_IN_DOUBT),
+            Some(_) => long,
+            None => long.min(LONGEST_IN_DOUBT),
+        };
+        // Batches of others, or smaller ones of its own, may come back again and again, and say nothing of this one.
+        let busy = match self.tested {
+            None => LONGEST_IN_DOUBT,
+            Some((_, times)) => long.max(LONGEST_IN_DOUBT).saturating_mul(1 << times.min(MOST_DOUBLINGS)),
+        };
+        let (idle, busy) = (known.free_since + wait, since + busy);
+        if known.quiet_since.is_some() || self.is_urgent { idle.min(busy) } else { busy }
     }
 
     /// The next larger size that can be in time, once anything is known of that.
@@ -134,20 +166,26 @@ impl Rehearsals {
     }
 
     /// Somebody was refused whose request of so many rows could not be in time even alone.
-    pub(super) fn refused(&mut self, rows: usize) {
-        self.refused = Some(self.refused.map_or(rows, |least| least.min(rows)));
+    pub(super) fn refused(&mut self, now: Instant, rows: usize) {
+        self.refused = Some(self.refused.map_or((rows, now), |(least, since)| (least.min(rows), since)));
     }
 
     /// A batch was given up, or a rehearsal of so many rows.
     pub(super) fn given_up(&mut self, rehearsed: Option<usize>) {
         self.grows &= rehearsed.is_none_or(|rows| rows <= self.tried);
-        (self.refused, self.is_urgent) = (Some(1), true);
+        (self.refused, self.is_urgent, self.is_given_up) = (Some((1, Instant::EPOCH)), true, true);
     }
 
-    /// A batch of callers has been released; `is_full` if it is as large as allowed.
-    pub(super) fn released(&mut self, is_full: bool) {
+    /// A batch of callers has been released, of so many rows; `is_full` if it is as large as allowed.
+    pub(super) fn released(&mut self, rows: usize, is_full: bool) {
         self.full += usize::from(is_full);
-        (self.refused, self.is_tested) = (None, false);
+        self.refused = self.refused.filter(|(refused, _)| *refused > rows);
+        self.tested = self.tested.filter(|(tested, _)| *tested > rows);
+    }
+
+    /// A batch of callers is back, and has succeeded.
+    pub(super) fn came_back(&mut self) {
+        self.is_given_up = false;
     }
 
     /// A rehearsal has begun.
@@ -155,16 +193,23 @@ impl Rehearsals {
         (self.full, self.refused, self.is_urgent) = (0, None, false);
     }
 
-    /// A rehearsal of so many rows is back; says whether it can be learned from.
-    pub(super) fn landed(&mut self, rows: usize, has_succeeded: bool) -> bool {
+    /// A rehearsal of so many rows is back at `now`; says whether it can be learned from.
+    pub(super) fn landed(&mut self, now: Instant, rows: usize, has_succeeded: bool) -> bool {
+        self.is_given_up &= !has_succeeded;
         if rows <= self.tried {
-            self.is_tested = true;
+            let before = self.tested.filter(|(tested, _)| *tested == rows).map_or(0, |(_, times)| times);
+            self.tested = Some((rows, before.saturating_add(1)));
+            if self.is_given_up {
+                self.refused(now, rows);
+            }
             return has_succeeded;
         }
         if !has_succeeded {
-            self.grows = false;
+            self.failures += 1;
+            self.grows = self.failures < MOST_FAILURES;
             return false;
         }
+        self.failures = 0;
         self.has_begun = !self.has_begun;
         let is_second = !self.has_begun;
         self.tried = if is_second { rows } else { self.tried };
@@ -358,12 +403,97 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_fails_is_the_end_of_growth() {
+    fn a_size_that_fails_is_tried_again_after_longer_and_longer_pauses_and_thrice_is_the_end_of_growth() {
         let mut pool = Dispatcher::new(1);
         let lane = pool.open(lane(10, 2, 8));
-        let batch = rehearsal(&mut pool, 5000);
-        pool.land(at(5014), batch.ticket, Landing::Failed);
+        let mut now = 5000;
+        for pause in [1000, 8000] {
+            let batch = rehearsal(&mut pool, now);
+            assert_eq!(batch.rows, 4);
+            pool.land(at(now + 14), batch.ticket, Landing::Failed);
+            now += 14 + pause;
+            assert_eq!(poll(&mut pool, now - 1), Step::WaitUntil(at(now)));
+        }
+        let batch = rehearsal(&mut pool, now);
+        pool.land(at(now + 14), batch.ticket, Landing::Failed);
         assert_eq!((poll(&mut pool, 90_000), pool.most_rows(lane)), (Step::Park, 2));
+    }
+
+    #[test]
+    fn a_size_that_failed_once_is_allowed_when_it_has_succeeded() {
+        let mut pool = Dispatcher::new(1);
+        let lane = pool.open(lane(10, 2, 4));
+        for (now, landing) in [(5000, Landing::Failed), (7000, took(14)), (8000, took(14))] {
+            let batch = rehearsal(&mut pool, now);
+            pool.land(at(now + 14), batch.ticket, landing);
+        }
+        assert_eq!((poll(&mut pool, 90_000), pool.most_rows(lane)), (Step::Park, 4));
+    }
+
+    #[test]
+    fn what_a_large_request_takes_is_tested_though_small_batches_come_and_go_and_less_often_while_it_is_in_vain() {
+        let mut pool = Dispatcher::new(1);
+        let mut slow = Lane::new(Box::new(Cork), 8).rehearsing(8, ms(100));
+        for _ in 0..40 {
+            [(1, 2), (4, 8), (8, 209)].iter().for_each(|&(rows, time)| slow.seen(Instant::EPOCH, rows, ms(time)));
+        }
+        let slow = pool.open(slow);
+        let (mut tests, mut served) = (Vec::new(), 0);
+        for round in 0..800 {
+            let mut now = 50 * round;
+            arrive(&mut pool, slow, now, now, 1);
+            arrive(&mut pool, slow, now + 1, now, 8);
+            loop {
+                // Fast again from the fourth test on.
+                let takes = |rows, tests| {
+                    if rows < 8 {
+                        2
+                    } else if tests < 4 {
+                        209
+                    } else {
+                        9
+                    }
+                };
+                match poll(&mut pool, now) {
+                    Step::Release(batch) => {
+                        let time = takes(batch.rows, tests.len());
+                        now += time;
+                        served += usize::from(batch.rows == 8);
+                        pool.land(at(now), batch.ticket, took(time));
+                    }
+                    Step::Rehearse(test) => {
+                        tests.push(now);
+                        let time = takes(test.rows, tests.len());
+                        pool.land(at(now + time), test.ticket, took(time));
+                        break;
+                    }
+                    Step::Shed(_) => {}
+                    _ => break,
+                }
+            }
+        }
+        let gaps: Vec<u64> = tests.windows(2).map(|pair| pair[1] - pair[0]).take(3).collect();
+        assert!(tests[0] <= 1100 && gaps[0] < gaps[1] && gaps[1] < gaps[2], "{tests:?}");
+        assert!(served > 100, "{served} after {tests:?}");
+    }
+
+    #[test]
+    fn a_model_that_was_given_up_is_tested_until_it_answers_though_nobody_asks() {
+        let mut pool = Dispatcher::new(1);
+        let stuck = pool.open(lane(10, 8, 8).giving_up_after(ms(500)));
+        arrive(&mut pool, stuck, 1, 0, 1);
+        assert!(matches!(poll(&mut pool, 0), Step::Release(_)));
+        assert!(matches!(poll(&mut pool, 500), Step::GiveUp(_)));
+        let mut now = 500;
+        for _ in 0..5 {
+            let test = rehearsal(&mut pool, now);
+            pool.land(at(now + 1), test.ticket, Landing::Failed);
+            now += 1001;
+            assert_eq!(poll(&mut pool, now - 1), Step::WaitUntil(at(now)), "a second after it has failed");
+        }
+        let test = rehearsal(&mut pool, now);
+        pool.land(at(now + 11), test.ticket, took(11));
+        assert_eq!((pool.is_stuck(stuck), poll(&mut pool, 90_000)), (false, Step::Park));
     }
 
     #[test]

@@ -94,8 +94,10 @@ struct LaneState {
     /// The most rows that were tried, where it rehearses; and how often the next size has run.
     tried: Option<usize>,
     begun: bool,
-    /// Whether somebody was refused since its last rehearsal who could not have been in time alone.
-    refused: bool,
+    /// Rows of the smallest request that was refused since its last rehearsal, because it could not have been in time alone.
+    refused: Option<usize>,
+    /// Whether a batch was given up, and none has come back since.
+    is_given_up: bool,
     /// Batches as large as could be since then.
     full: usize,
     /// Of each level of priority and all more urgent ones: the first and the last of the refusals that follow each other without a
@@ -229,7 +231,8 @@ impl<'a> Trial<'a> {
             flying: 0,
             tried: told.tried,
             begun: false,
-            refused: false,
+            refused: None,
+            is_given_up: false,
             full: 0,
             refusals: [None; 10],
             lasted: [false; 10],
@@ -264,6 +267,7 @@ impl<'a> Trial<'a> {
             let succeeded = self.world.failing == 0.0 || !self.rng.random_bool(self.world.failing);
             self.tally.failed += u64::from(!succeeded);
             self.lanes[flight.lane].flying -= flight.entries;
+            self.lanes[flight.lane].is_given_up &= !succeeded || flight.is_given_up;
             if flight.entries == 0 && succeeded && !flight.is_given_up {
                 self.lanes[flight.lane].tried_out(flight.rows);
             }
@@ -395,7 +399,8 @@ impl<'a> Trial<'a> {
                     }
                     self.tally.refused[shed.reason as usize] += shed.entries.len() as u64;
                     let state = &mut self.lanes[shed.lane];
-                    state.refused |= shed.retry_at.is_none();
+                    let hopeless = shed.entries.iter().map(|entry| entry.rows).filter(|_| shed.retry_at.is_none());
+                    state.refused = state.refused.into_iter().chain(hopeless).min();
                     let model = &self.world.models[state.model];
                     shed.entries.iter().for_each(|entry| state.note_refusal(self.now, entry.priority, model));
                     shed.entries.iter().for_each(|entry| self.settle(shed.lane, entry, Fate::Refused, self.now));
@@ -429,7 +434,8 @@ impl<'a> Trial<'a> {
         assert!(limit.is_some_and(|limit| ran >= limit && self.now < flight.end), "it is given up too early");
         flight.is_given_up = true;
         self.tally.given_up += 1;
-        self.lanes[lane].refused = true; // its runner is to be tested
+        self.lanes[lane].refused = Some(1); // its runner is to be tested
+        self.lanes[lane].is_given_up = true;
         if is_replaced {
             let flight = self.flights.swap_remove(at);
             self.lanes[lane].flying -= flight.entries;
@@ -459,15 +465,16 @@ impl<'a> Trial<'a> {
         assert!(!lane.draining && (1..=lane.max_batch).contains(&rows), "{rows} rows against {}", lane.max_batch);
         assert!(self.flights.iter().all(|f| f.lane != id || f.entries > 0), "one rehearsal at a time");
         if rows <= tried {
-            assert!(lane.refused, "tests an estimate by which nobody was refused");
-            assert!(lane.flying == 0, "tests an estimate that a batch is about to renew");
+            assert!(lane.refused.is_some() || lane.is_given_up, "tests an estimate by which nobody was refused");
+            let renews = |flight: &Flight| flight.lane == id && flight.rows >= rows;
+            assert!(!self.flights.iter().any(renews), "tests an estimate that a batch is about to renew");
         } else {
             let is_next = rows <= 2 * tried || !self.world.models[lane.model].service.sizes.is_any();
             assert!(is_next, "{rows} rows, after {tried}");
             // Or where batches were full for long, as large as they could be.
             assert!(quiet && self.flights.is_empty() || lane.full >= 16, "somebody waits for it: {}", lane.full);
         }
-        (lane.refused, lane.full) = (false, 0);
+        (lane.refused, lane.full) = (None, 0);
         let model = lane.model;
         let time = self.draw(model, rows);
         self.tally.rehearsed += 1;
@@ -503,7 +510,7 @@ impl<'a> Trial<'a> {
         let next = self.pool.queue(lane).first().map_or(1, |next| next.rows);
         let state = &mut self.lanes[lane];
         state.flying += entries.len();
-        state.refused = false;
+        state.refused = state.refused.filter(|refused| *refused > rows);
         state.full += usize::from(state.tried.is_some_and(|tried| rows + next > tried.min(state.max_batch)));
         self.flights.push(Flight {
             end,
