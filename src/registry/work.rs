@@ -121,6 +121,8 @@ impl Executor<Tensors, Served> for Fleet {
     fn rehearse(&mut self, ticket: u64, rows: usize) -> BoxFuture<'static, Result<Ran<Served>, BatchError>> {
         let (away, habits) = (self.away.clone(), self.habits.clone());
         self.send(ticket, async move {
+            // One that is just being replaced says nothing of what it could do.
+            away.ready().await;
             let begin = Instant::now();
             let batch = habits.example.resize_rows(rows).map_err(|error| BatchError::new(error.to_string()))?;
             let outputs = away.rehearse(batch).await.map_err(|error| BatchError::new(error.to_string()))?;

@@ -107,13 +107,14 @@ struct Out<'a> {
 
 impl Drop for Out<'_> {
     fn drop(&mut self) {
-        if self.inner.rota().back(self.place, self.end) {
+        let left_out = self.inner.rota().back(self.place, self.end);
+        if let Some(pause) = left_out {
             tracing::warn!(
                 upstream = %self.inner.settings.servers[self.place],
                 "left out until it answers again: {}", self.why
             );
             let (inner, place) = (Arc::downgrade(self.inner), self.place);
-            self.inner.handle.spawn(look_after(inner, place));
+            self.inner.handle.spawn(look_after(inner, place, pause));
         }
     }
 }
@@ -326,9 +327,8 @@ impl Inner {
     }
 }
 
-/// Asks a server that is left out how it does, until it is well.
-async fn look_after(inner: Weak<Inner>, place: usize) {
-    let mut pause = FIRST_LOOK;
+/// Asks a server that is left out how it does, for the first time after `pause`, until it is well.
+async fn look_after(inner: Weak<Inner>, place: usize, mut pause: Duration) {
     loop {
         sleep(pause).await;
         pause = (pause * 2).min(LAST_LOOK);

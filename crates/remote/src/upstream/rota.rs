@@ -2,8 +2,14 @@
 //!
 //! Pure: whoever sends batches says what came of each.
 
+use std::time::Duration;
+
 /// Answers in a row that say nothing of a batch, after which a server is left out.
 const FAILURES: u32 = 5;
+
+/// The first pause of a server that is left out, and the longest of one that says it is well and answers no batch.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What came of a batch that was sent to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +39,8 @@ struct Server {
     /// Failures in a row.
     failures: u32,
     is_left_out: bool,
+    /// How often it was left out since it last answered a batch.
+    in_vain: u32,
 }
 
 impl Rota {
@@ -52,19 +60,23 @@ impl Rota {
         Some(place)
     }
 
-    /// The batch at `place` is back. Returns whether the server is left out from now on, and was not before: somebody is to
-    /// [`bring it back`](Self::is_back).
-    pub(super) fn back(&mut self, place: usize, end: End) -> bool {
+    /// The batch at `place` is back. If the server is left out from now on, and was not before, returns for how long at least: then somebody is to
+    /// [`bring it back`](Self::is_back). That is longer each time until it answers a batch: a server may say that it is well while what is behind it hangs.
+    pub(super) fn back(&mut self, place: usize, end: End) -> Option<Duration> {
         let server = &mut self.servers[place];
         server.out -= 1;
         match end {
-            End::Fine => server.failures = 0,
+            End::Fine => (server.failures, server.in_vain) = (0, 0),
             End::Failed => server.failures += 1,
             End::Silent => server.failures = FAILURES,
         }
-        let was_left_out = server.is_left_out;
-        server.is_left_out |= server.failures >= FAILURES;
-        server.is_left_out && !was_left_out
+        if server.is_left_out || server.failures < FAILURES {
+            return None;
+        }
+        let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(server.in_vain)).min(LONGEST_PAUSE);
+        server.is_left_out = true;
+        server.in_vain += 1;
+        Some(pause)
     }
 
     /// The server at `place` answers again.
@@ -100,17 +112,32 @@ mod tests {
     fn who_is_silent_is_left_out_at_once_and_who_fails_after_five_times_in_a_row() {
         let mut rota = Rota::new(1);
         assert_eq!(rota.pick(&[]), Some(0));
-        assert!(rota.back(0, End::Silent), "left out by this");
+        assert!(rota.back(0, End::Silent).is_some(), "left out by this");
         assert_eq!((rota.pick(&[]), rota.well()), (None, 0));
         rota.is_back(0);
         for end in [End::Failed, End::Failed, End::Failed, End::Failed, End::Fine] {
             rota.pick(&[]).expect("it is well");
-            assert!(!rota.back(0, end));
+            assert_eq!(rota.back(0, end), None);
         }
         for last in [false, false, false, false, true] {
             rota.pick(&[]).expect("it is well");
-            assert_eq!(rota.back(0, End::Failed), last);
+            assert_eq!(rota.back(0, End::Failed).is_some(), last);
         }
+    }
+
+    #[test]
+    fn who_says_that_it_is_well_and_answers_nothing_is_left_out_for_longer_each_time() {
+        let mut rota = Rota::new(1);
+        let mut left_out = |end| {
+            rota.pick(&[]).expect("it is well");
+            let pause = rota.back(0, end);
+            rota.is_back(0);
+            pause.map(|pause| pause.as_millis())
+        };
+        let pauses: Vec<_> = (0..11).filter_map(|_| left_out(End::Silent)).collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
+        assert_eq!(left_out(End::Fine), None);
+        assert_eq!(left_out(End::Silent), Some(100));
     }
 
     #[test]
@@ -118,8 +145,8 @@ mod tests {
         let mut rota = Rota::new(1);
         let both = [rota.pick(&[]), rota.pick(&[])];
         assert_eq!(both, [Some(0), Some(0)]);
-        assert!(rota.back(0, End::Silent));
-        assert!(!rota.back(0, End::Silent), "nobody else is to bring it back");
+        assert!(rota.back(0, End::Silent).is_some());
+        assert!(rota.back(0, End::Silent).is_none(), "nobody else is to bring it back");
     }
 
     proptest! {
