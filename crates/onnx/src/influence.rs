@@ -124,6 +124,8 @@ struct Walk {
     nodes: usize,
     /// In how many loops the graph is that is looked at.
     loops: usize,
+    /// What shorter texts are filled up with so far.
+    pads: HashSet<Vec<u8>>,
 }
 
 impl Walk {
@@ -160,14 +162,22 @@ impl Walk {
         let all = inputs.iter().copied().fold(Traits::default(), Traits::and);
         let behind = inputs.iter().skip(1).copied().fold(Traits::default(), Traits::and).values;
         let lasting = |shape: Inputs| vec![Traits { values: all.values, shape: all.shape.and(shape) }];
+        self.pads.extend(pads(node));
         match node.op_type.as_str() {
             "Shape" | "Size" => vec![Traits { values: all.shape, shape: Inputs::default() }],
             "ConstantOfShape" => vec![Traits { values: Inputs::default(), shape: all.values.and(all.shape) }],
             // As many as there are of something.
             "NonZero" | "NonMaxSuppression" | "Unique" | "Compress" | "Range" | "StringSplit" | "Tokenizer"
             | "BlackmanWindow" | "HammingWindow" | "HannWindow" | "MelWeightMatrix" => lasting(all.values),
-            // It counts words, of which it knows so many.
-            "TfIdfVectorizer" => vec![Traits { values: all.values, shape: Inputs::default() }],
+            "StringNormalizer" if leaves_words_out(node) => {
+                // A word that it leaves out is a row less, unless it is the only one.
+                self.turn(node, all.values);
+                lasting(all.values)
+            }
+            // It counts words, of which it knows so many; of those that shorter texts are filled up with, as many as a text is longer.
+            "TfIdfVectorizer" if !self.counts_pads(node) => {
+                vec![Traits { values: all.values, shape: Inputs::default() }]
+            }
             // As many as an input says.
             "Reshape" | "Expand" | "Tile" | "Slice" | "Pad" | "Resize" | "Upsample" | "TopK" | "OneHot" | "Split"
             | "CenterCropPad" | "MaxUnpool" | "Col2Im" | "DFT" | "STFT" | "SequenceAt" | "SplitToSequence"
@@ -228,6 +238,13 @@ impl Walk {
         self.graph(body, &named.collect(), Some(scope))
     }
 
+    /// Whether the words that a `TfIdfVectorizer` counts may be such as texts are filled up with. Of numbers, that is not known.
+    fn counts_pads(&self, node: &NodeProto) -> bool {
+        let known = |word: &Vec<u8>| self.pads.contains(word);
+        let mut pool = node.attribute.iter().filter(|attribute| attribute.name.starts_with("pool_"));
+        pool.any(|pool| pool.name != "pool_strings" || pool.strings.iter().any(known))
+    }
+
     /// Values decide the size of what is called so, here or elsewhere.
     fn size(&mut self, name: &str) {
         if !self.sizes.names.contains(name) {
@@ -243,6 +260,25 @@ impl Walk {
     }
 }
 
+/// Whether a `StringNormalizer` has stop words.
+fn leaves_words_out(node: &NodeProto) -> bool {
+    node.attribute.iter().any(|attribute| attribute.name == "stopwords" && !attribute.strings.is_empty())
+}
+
+/// What a node fills texts up with that fall into fewer pieces than others, or puts around the pieces of all where one has any.
+fn pads(node: &NodeProto) -> Vec<Vec<u8>> {
+    let given = |name: &str| node.attribute.iter().find(|attribute| attribute.name == name);
+    match node.op_type.as_str() {
+        "StringSplit" => vec![Vec::new()],
+        "Tokenizer" => {
+            let fill = given("pad_value").map(|pad| pad.s.clone()).unwrap_or_default();
+            let marks = if given("mark").is_some_and(|mark| mark.i != 0) { vec![vec![2], vec![3]] } else { Vec::new() };
+            std::iter::once(fill).chain(marks).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// Whether it runs its body more than once.
 fn is_loop(node: &NodeProto) -> bool {
     node.op_type != "If" && node.bodies().next().is_some()
@@ -251,6 +287,7 @@ fn is_loop(node: &NodeProto) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::author::{Attribute, Author, FREE};
+    use super::super::proto::AttributeProto;
     use super::*;
 
     fn influence(author: Author) -> Influence {
@@ -270,6 +307,41 @@ mod tests {
         // A shape alone decides what is made of it, as exporters write it, and no value does.
         assert_eq!(found.lengths, [X, Inputs::default(), Inputs::default()]);
         assert!(found.turns.is_empty());
+    }
+
+    /// What a chain of nodes from x on decides, the last of which gives the output. Each has a list of texts.
+    fn of_texts(chain: &[(&str, &str, &[&str])]) -> Influence {
+        let names: Vec<String> = (0..chain.len()).map(|i| format!("t{i}")).collect();
+        let mut author = Author::new(17);
+        for (i, (operator, ..)) in chain.iter().enumerate() {
+            let from = i.checked_sub(1).map_or("x", |before| &names[before]);
+            author = author.node(operator, &[from], &[&names[i]], &[]);
+        }
+        let mut graph = author.output(&names[chain.len() - 1], &[FREE]).body();
+        for (node, (_, name, texts)) in graph.node.iter_mut().zip(chain) {
+            let strings = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+            node.attribute.push(AttributeProto { name: (*name).into(), strings, ..AttributeProto::default() });
+        }
+        Influence::of(&graph, &["x", "n"])
+    }
+
+    #[test]
+    fn words_that_are_left_out_are_rows_less_whatever_counts_the_others() {
+        let counting = ("TfIdfVectorizer", "pool_strings", &["a", "b"][..]);
+        let found =
+            of_texts(&[("StringNormalizer", "stopwords", &["the"]), ("Tokenizer", "separators", &[" "]), counting]);
+        assert!(found.turn(X).is_some_and(|place| place.operator == "StringNormalizer"));
+        let found = of_texts(&[("StringNormalizer", "stopwords", &[]), counting]);
+        assert!(found.turn(X).is_none() && found.lengths == [Inputs::default()]);
+    }
+
+    #[test]
+    fn what_texts_are_filled_up_with_is_counted_only_where_it_is_a_word() {
+        let counted = |pool: &[&str]| of_texts(&[("StringSplit", "", &[]), ("TfIdfVectorizer", "pool_strings", pool)]);
+        assert_eq!(counted(&["a", "b"]).lengths, [Inputs::default()]);
+        assert_eq!(counted(&["a", ""]).lengths, [X]);
+        let numbers = of_texts(&[("NonZero", "", &[]), ("TfIdfVectorizer", "pool_int64s", &[])]);
+        assert_eq!(numbers.lengths, [X]);
     }
 
     #[test]

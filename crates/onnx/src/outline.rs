@@ -57,13 +57,22 @@ impl Outline {
 
 /// Whether a node refuses some numbers, or makes an integer of a number, which others may then refuse as an index or a divisor.
 fn is_picky(node: &NodeProto) -> bool {
+    const PICKY: [&str; 7] = [
+        "ai.onnx.ml::OneHotEncoder",
+        "ai.onnx.ml::LabelEncoder",
+        "com.microsoft::Inverse",
+        "ArgMax",
+        "ArgMin",
+        "TopK",
+        "CastLike",
+    ];
     const FLOATS: [i64; 5] = [1, 9, 10, 11, 16]; // and what is true or not
     let is_to_integer = |attribute: &AttributeProto| attribute.name == "to" && !FLOATS.contains(&attribute.i);
-    let makes_integers = ["Cast", "CastLike"].contains(&&*node.op_type);
-    let makes_integers = makes_integers && (node.op_type == "CastLike" || node.attribute.iter().any(is_to_integer));
+    let name = node.qualified();
     let mut bodies = node.bodies();
-    node.qualified() == "ai.onnx.ml::OneHotEncoder"
-        || makes_integers
+    PICKY.contains(&&*name)
+        || name == "Cast" && node.attribute.iter().any(is_to_integer)
+        || name.starts_with("ai.onnx.ml::") && name.ends_with("Classifier")
         || bodies.any(|body| body.node.iter().any(is_picky))
 }
 

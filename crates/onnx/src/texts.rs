@@ -13,6 +13,28 @@ const MAX_TEXTS: usize = 1 << 24;
 /// could otherwise be answered with all memory: texts multiply when they are joined and repeated.
 const MAX_BYTES: usize = 1 << 28;
 
+/// Refuses so many texts with so many bytes in all, if a tensor may not have as many. What makes texts longer or more asks before it does.
+pub(super) fn bounded(count: usize, bytes: usize) -> Result<(), OpError> {
+    match count > MAX_TEXTS || bytes > MAX_BYTES {
+        false => Ok(()),
+        true => Err(OpError(format!(
+            "{count} texts of {bytes} bytes in all are more than a tensor may have ({MAX_TEXTS} and {MAX_BYTES})"
+        ))),
+    }
+}
+
+/// Counts the texts that are made, so that they end where a tensor may have no more.
+#[derive(Debug, Default)]
+pub(super) struct Made(usize);
+
+impl Made {
+    /// One more is made of this.
+    pub(super) fn one<'a>(&mut self, text: &'a str) -> Result<&'a str, OpError> {
+        self.0 += 1;
+        bounded(self.0, 0).map(|()| text)
+    }
+}
+
 /// A tensor of texts, in row-major order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Texts {
@@ -28,11 +50,7 @@ impl Texts {
             return Err(OpError(format!("{} texts for the shape {dims:?}", texts.len())));
         }
         let bytes = texts.iter().fold(0usize, |sum, text| sum.saturating_add(text.len()));
-        if count > MAX_TEXTS || bytes > MAX_BYTES {
-            return Err(OpError(format!(
-                "{count} texts of {bytes} bytes in all are more than a tensor may have ({MAX_TEXTS} and {MAX_BYTES})"
-            )));
-        }
+        bounded(count, bytes)?;
         Ok(Texts { dims, texts })
     }
 

@@ -276,6 +276,8 @@ impl<T: Number> Forest<T> {
             if let Node::Branch { mode, feature, threshold, .. } = node {
                 features = features.max(feature.saturating_add(1));
                 general |= matches!(mode, Mode::Equal | Mode::Differs | Mode::Member) || threshold.is_nan();
+                // Nothing is below it, and so there is no number that it could be replaced by.
+                general |= matches!(mode, Mode::Below | Mode::AtLeast) && threshold.wide() == f64::NEG_INFINITY;
             }
         }
         let wide = Lanes::new::<T>(nodes, roots, features)?;

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::scores::row_shape;
 use crate::fast::forest::{Forest, Node, Number};
 use crate::floats::Floats;
-use crate::value::{OpError, Value};
+use crate::value::{OpError, Value, elements};
 use uncork_model::quote::Quoted;
 
 /// Rows that a thread takes at a time.
@@ -87,15 +87,15 @@ impl Ready {
         if x.dtype() == DType::F64 {
             let features = x.into_data()?.try_into_vec::<f64>().map_err(read)?;
             let trees = self.wide.get_or_init(|| Trees::new(&self.ensemble)).as_ref().map_err(Clone::clone)?;
-            return Ok(trees.votes(&features, rows, width));
+            return trees.votes(&features, rows, width);
         }
         if let Value::Float(handle) = &x
             && let Some(features) = Floats::of(handle)
         {
-            return Ok(self.narrow.votes(features.as_slice(), rows, width));
+            return self.narrow.votes(features.as_slice(), rows, width);
         }
         let features = x.into_data()?.convert_dtype(DType::F32).try_into_vec::<f32>().map_err(read)?;
-        Ok(self.narrow.votes(&features, rows, width))
+        self.narrow.votes(&features, rows, width)
     }
 }
 
@@ -122,6 +122,9 @@ impl<T: Number + std::ops::AddAssign> Trees<T> {
     fn new(ensemble: &Ensemble) -> Result<Trees<T>, OpError> {
         let Ensemble { nodes, roots, votes, targets, aggregate } = ensemble;
         let forest = Forest::new(nodes, roots).map_err(OpError)?;
+        if *targets == 0 {
+            return Err(OpError::new("its leaves vote for no target"));
+        }
         let beyond = votes.iter().flatten().find(|(target, _)| target >= targets);
         if let Some((target, _)) = beyond {
             return Err(OpError(format!("a leaf votes for target {target} of {targets}")));
@@ -140,7 +143,8 @@ impl<T: Number + std::ops::AddAssign> Trees<T> {
         Ok(Trees { forest, ballots, targets: *targets, aggregate: *aggregate, count: roots.len() })
     }
 
-    fn votes(&self, features: &[T], rows: usize, width: usize) -> Votes {
+    fn votes(&self, features: &[T], rows: usize, width: usize) -> Result<Votes, OpError> {
+        elements(&[rows, self.targets])?;
         let mut scores = vec![T::of(0.0); rows * self.targets];
         let mut voted = vec![false; rows * self.targets];
         if rayon::current_num_threads() == 1 || rows <= PIECE {
@@ -153,7 +157,7 @@ impl<T: Number + std::ops::AddAssign> Trees<T> {
         let share = if self.aggregate == Aggregate::Average { T::of(self.count as f64).wide() } else { 1.0 };
         // Divided in the type of the features, as they were summed.
         let scores = scores.into_iter().map(|score| T::of(score.wide() / share).wide()).collect();
-        Votes { rows, scores, voted }
+        Ok(Votes { rows, scores, voted })
     }
 
     fn count(&self, features: &[T], width: usize, scores: &mut [T], voted: &mut [bool]) {

@@ -34,13 +34,13 @@ impl Model {
     fn of(build: &Build<'_>, targets: usize) -> Result<Model, OpError> {
         let coefficients = build.attributes.floats("coefficients")?.unwrap_or_default();
         let mut intercepts = build.attributes.floats("intercepts")?.unwrap_or_default();
-        if intercepts.is_empty() {
-            intercepts = vec![0.0; targets];
-        }
-        if targets == 0 || intercepts.len() != targets || coefficients.len() % targets != 0 {
+        let count = if intercepts.is_empty() { targets } else { intercepts.len() };
+        // A number of targets that the coefficients bear out can be made room for.
+        if targets == 0 || count != targets || coefficients.is_empty() || coefficients.len() % targets != 0 {
             let (numbers, intercepts) = (coefficients.len(), intercepts.len());
             return Err(OpError(format!("{numbers} coefficients and {intercepts} intercepts for {targets} targets")));
         }
+        intercepts.resize(targets, 0.0);
         Ok(Model { targets, coefficients, intercepts })
     }
 

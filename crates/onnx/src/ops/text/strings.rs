@@ -8,8 +8,8 @@ use burn_backend::TensorData;
 use super::pattern::Pattern;
 use crate::ops::host::Walk;
 use crate::ops::{Build, Kernel, Operator};
-use crate::texts::Texts;
-use crate::value::{OpError, Value, broadcast};
+use crate::texts::{Texts, bounded};
+use crate::value::{OpError, Value, broadcast, elements};
 use uncork_model::quote::Quoted;
 
 pub(in crate::ops) const OPERATORS: &[Operator] = &[
@@ -25,8 +25,10 @@ pub(in crate::ops) const OPERATORS: &[Operator] = &[
         Ok(Kernel::one(|mut args| {
             let (a, b) = (args.take(0)?.texts()?, args.take(1)?.texts()?);
             let dims = broadcast(a.dims(), b.dims())?;
-            let pairs = Walk::new(a.dims(), &dims).zip(Walk::new(b.dims(), &dims));
-            let joined = pairs.map(|(i, j)| Arc::from(format!("{}{}", a.as_slice()[i], b.as_slice()[j])));
+            let pairs = || Walk::new(a.dims(), &dims).zip(Walk::new(b.dims(), &dims));
+            let bytes = |sum: usize, (i, j): (usize, usize)| sum + a.as_slice()[i].len() + b.as_slice()[j].len();
+            bounded(elements(&dims)?, pairs().fold(0, bytes))?;
+            let joined = pairs().map(|(i, j)| Arc::from(format!("{}{}", a.as_slice()[i], b.as_slice()[j])));
             Ok(Value::Texts(Texts::new(dims.clone(), joined.collect())?))
         }))
     }),

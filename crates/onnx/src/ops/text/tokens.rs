@@ -6,7 +6,7 @@ use burn_backend::TensorData;
 
 use super::pattern::Pattern;
 use crate::ops::{Build, Kernel, Operator};
-use crate::texts::Texts;
+use crate::texts::{Made, Texts};
 use crate::value::{OpError, Value, elements};
 
 pub(in crate::ops) const OPERATORS: &[Operator] =
@@ -31,7 +31,9 @@ fn split(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let fill: Arc<str> = Arc::from("");
     Ok(Kernel::many(move |mut args| {
         let (dims, texts) = args.take(0)?.texts()?.into_parts();
-        let pieces: Vec<Vec<Arc<str>>> = texts.iter().map(|text| pieces(text, &delimiter, most)).collect();
+        let mut made = Made::default();
+        let pieces = texts.iter().map(|text| pieces(text, &delimiter, most, &mut made));
+        let pieces: Vec<Vec<Arc<str>>> = pieces.collect::<Result<_, _>>()?;
         let counts: Vec<i64> = pieces.iter().map(|row| row.len() as i64).collect();
         let counts = Value::from_data(TensorData::new(counts, dims.clone()), args.device)?;
         Ok(vec![rows(dims, pieces, &fill)?, counts])
@@ -39,21 +41,22 @@ fn split(build: &mut Build<'_>) -> Result<Kernel, OpError> {
 }
 
 /// The parts of a text between delimiters, of which at most `most` count; without a delimiter, its words.
-fn pieces(text: &str, delimiter: &str, most: usize) -> Vec<Arc<str>> {
+fn pieces(text: &str, delimiter: &str, most: usize, made: &mut Made) -> Result<Vec<Arc<str>>, OpError> {
     if !delimiter.is_empty() {
+        let parts = text.splitn(most.saturating_add(1), delimiter);
         return match text.is_empty() {
-            true => Vec::new(),
-            false => text.splitn(most.saturating_add(1), delimiter).map(Arc::from).collect(),
+            true => Ok(Vec::new()),
+            false => parts.map(|part| made.one(part).map(Arc::from)).collect(),
         };
     }
     let (mut rest, mut words) = (text.trim(), Vec::new());
     while !rest.is_empty() {
         let end = if words.len() < most { rest.find(char::is_whitespace) } else { None };
         let (word, behind) = rest.split_at(end.unwrap_or(rest.len()));
-        words.push(Arc::from(word));
+        words.push(Arc::from(made.one(word)?));
         rest = behind.trim_start();
     }
-    words
+    Ok(words)
 }
 
 /// How a tokenizer finds tokens.
@@ -85,7 +88,8 @@ fn tokenizer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let marks = MARKS.map(Arc::<str>::from);
     Ok(Kernel::one(move |mut args| {
         let (dims, texts) = args.take(0)?.texts()?.into_parts();
-        let mut found = texts.iter().map(|text| way.tokens(text, least)).collect::<Result<Vec<_>, _>>()?;
+        let mut made = Made::default();
+        let mut found = texts.iter().map(|text| way.tokens(text, least, &mut made)).collect::<Result<Vec<_>, _>>()?;
         // Where nobody has a token there are no marks either.
         if mark && found.iter().any(|tokens| !tokens.is_empty()) {
             for tokens in &mut found {
@@ -99,13 +103,13 @@ fn tokenizer(build: &mut Build<'_>) -> Result<Kernel, OpError> {
 
 impl Way {
     /// The tokens of a text that have at least so many letters.
-    fn tokens(&self, text: &str, least: usize) -> Result<Vec<Arc<str>>, OpError> {
+    fn tokens(&self, text: &str, least: usize, made: &mut Made) -> Result<Vec<Arc<str>>, OpError> {
         let long = |token: &str| token.chars().count() >= least;
         let next = |at: usize| at + text[at..].chars().next().map_or(1, char::len_utf8);
         match self {
             Way::Letters => {
                 let mut letter = [0; 4];
-                Ok(text.chars().map(|c| Arc::from(&*c.encode_utf8(&mut letter))).collect())
+                text.chars().map(|c| made.one(c.encode_utf8(&mut letter)).map(Arc::from)).collect()
             }
             Way::Matches(pattern) => {
                 let (mut tokens, mut at) = (Vec::new(), 0);
@@ -115,7 +119,7 @@ impl Way {
                 while let Some((start, end)) = pattern.find(text, at)? {
                     // What is too short is looked at again behind its first letter.
                     at = if long(&text[start..end]) {
-                        tokens.push(Arc::from(&text[start..end]));
+                        tokens.push(Arc::from(made.one(&text[start..end])?));
                         end
                     } else {
                         next(start)
@@ -126,20 +130,20 @@ impl Way {
             Way::Between(patterns) => {
                 let mut parts = vec![text];
                 for pattern in patterns {
-                    let mut finer = Vec::new();
+                    let (mut finer, mut parted) = (Vec::new(), Made::default());
                     for part in parts {
                         let mut from = 0;
                         while let Some((start, end)) = pattern.find(part, from)? {
-                            finer.push(&part[from..start]);
+                            finer.push(parted.one(&part[from..start])?);
                             let step = part[start..].chars().next().map_or(1, char::len_utf8);
                             from = if end > start { end } else { start + step };
                         }
-                        finer.push(part.get(from..).unwrap_or_default());
+                        finer.push(parted.one(part.get(from..).unwrap_or_default())?);
                     }
                     finer.retain(|part| long(part));
                     parts = finer;
                 }
-                Ok(parts.into_iter().map(Arc::from).collect())
+                parts.into_iter().map(|part| made.one(part).map(Arc::from)).collect()
             }
         }
     }
@@ -151,6 +155,7 @@ mod tests {
 
     #[test]
     fn texts_are_split_as_python_splits_them() {
+        let pieces = |text: &str, delimiter: &str, most| pieces(text, delimiter, most, &mut Made::default()).unwrap();
         let split = |text: &str, delimiter: &str, most| pieces(text, delimiter, most).join("|");
         assert_eq!(split("a,,b", ",", usize::MAX), "a||b");
         assert_eq!(split("a,b,c", ",", 1), "a|b,c");
@@ -160,8 +165,22 @@ mod tests {
     }
 
     #[test]
+    fn a_text_falls_into_no_more_pieces_than_a_tensor_may_have() {
+        let (commas, most) = (",".repeat(1 << 24), usize::MAX);
+        let refused = |pieces: Result<Vec<Arc<str>>, OpError>| {
+            assert!(pieces.unwrap_err().to_string().contains("more than a tensor may have"));
+        };
+        refused(pieces(&commas, ",", most, &mut Made::default()));
+        let mut made = Made::default();
+        assert_eq!(pieces(&commas[1..], ",", most, &mut made).unwrap().len(), 1 << 24);
+        refused(pieces("a", "", most, &mut made));
+        refused(Way::Letters.tokens("a", 1, &mut made));
+        refused(Way::Between(vec![Pattern::new(",").unwrap()]).tokens(&commas, 1, &mut Made::default()));
+    }
+
+    #[test]
     fn tokens_are_what_matches_or_what_lies_between() {
-        let tokens = |way: &Way, text: &str, least| way.tokens(text, least).unwrap().join("|");
+        let tokens = |way: &Way, text: &str, least| way.tokens(text, least, &mut Made::default()).unwrap().join("|");
         let words = Way::Matches(Box::new(Pattern::new("[a-z]+").unwrap()));
         assert_eq!(tokens(&words, "one, a two", 2), "one|two");
         let between = Way::Between(vec![Pattern::new(" ").unwrap(), Pattern::new(",").unwrap()]);
