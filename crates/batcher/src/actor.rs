@@ -360,8 +360,11 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             (have == want).then_some(ran).ok_or_else(short)
         });
         let late = || flight.batch.entries.iter().filter(|entry| now > entry.deadline).count();
-        let is_typical = outcome.as_ref().is_ok_and(|ran| ran.is_typical);
-        let landing = if is_typical { Landing::Answered { took, late: late() } } else { Landing::Failed };
+        let landing = match &outcome {
+            Ok(ran) if ran.is_typical => Landing::Answered { took, late: late() },
+            Ok(_) => Landing::Repeated { took, late: late() },
+            Err(_) => Landing::Failed,
+        };
         let has_learned = self.dispatcher.land(now, ticket, landing);
         // A desk stays until its last batch is back.
         if let Some(desk) = self.desks.get_mut(&lane) {
@@ -370,6 +373,8 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             desk.observers.landed(now, &Landed { ticket, riders, rows, predicted, took, span, failed });
             if has_learned {
                 self.note_learned(now, lane, rows, took);
+            } else {
+                desk.bounds.set_fit(self.dispatcher.fit(lane));
             }
         }
         Deliveries { flight, took, outcome }

@@ -113,6 +113,14 @@ impl BatchTimes {
         self.take_in(now, rows, time, None);
     }
 
+    /// The same of a batch of which parts ran again, since rows were refused: it tells no more than how far batches go beyond what is predicted.
+    pub fn observe_repeated(&mut self, rows: usize, time: Duration, answers: Answers) {
+        let Some(predicted) = self.fit.seconds(rows).filter(|&t| t > 0.0) else { return };
+        self.noise.observe(time.as_secs_f64() / predicted, answers);
+        self.noise.measure();
+        self.fit.set_noise(self.noise.factor(), self.noise.least(), self.noise.slowest());
+    }
+
     fn take_in(&mut self, now: Instant, rows: usize, time: Duration, answers: Option<Answers>) {
         let seconds = time.as_secs_f64();
         if rows == 0 || seconds <= 0.0 {
@@ -231,6 +239,33 @@ mod tests {
         // Extrapolating a slope from one size is how a burst after quiet is refused whole.
         assert_close(times.fit(), 128, affine(1, 1.0), 1e-6);
         assert!(!times.fit().is_line());
+    }
+
+    #[test]
+    fn batches_that_run_again_widen_the_margin_and_do_not_move_the_estimate() {
+        let mut times = BatchTimes::new();
+        let z = |times: &BatchTimes| {
+            let fit = times.fit();
+            fit.predict_cautiously(16).unwrap().as_secs_f64() / fit.predict(16).unwrap().as_secs_f64()
+        };
+        let mut number = 0;
+        let mut ask = |times: &mut BatchTimes, count: usize, repeated: usize| {
+            for i in 0..count {
+                let rows = [4, 16, 9, 12][i % 4];
+                number += 1;
+                match i % repeated.max(1) == 1 {
+                    true => times.observe_repeated(rows, affine(rows, 2.5), Answers { all: 10, late: 10 }),
+                    false => times.observe(at(number * 10), rows, affine(rows, 1.0)),
+                }
+            }
+        };
+        ask(&mut times, 200, 0);
+        assert!(z(&times) < 1.1, "{}", z(&times));
+        ask(&mut times, 200, 10);
+        assert!((2.4..4.0).contains(&z(&times)), "one in ten takes two and a half times as long: {}", z(&times));
+        assert_close(times.fit(), 16, affine(16, 1.0), 0.01);
+        ask(&mut times, 200, 0);
+        assert!(z(&times) < 1.5, "{}", z(&times));
     }
 
     #[test]

@@ -365,7 +365,7 @@ impl Dispatcher {
         let landing = if was_given_up { Landing::Failed } else { landing };
         self.lanes.values_mut().for_each(|lane| lane.said = None);
         let time = match landing {
-            Landing::Answered { took, .. } => took,
+            Landing::Answered { took, .. } | Landing::Repeated { took, .. } => took,
             Landing::Failed => now.since(running.since),
         };
         self.book(now, &running, time);
@@ -377,8 +377,11 @@ impl Dispatcher {
         } else {
             lane.rehearsals.as_mut().filter(|_| has_succeeded).into_iter().for_each(Rehearsals::came_back);
             lane.landed(now, running.entries);
-            has_succeeded
+            matches!(landing, Landing::Answered { .. })
         };
+        if let Landing::Repeated { late, .. } = landing {
+            lane.observe_repeated(running.rows, time, Answers { all: running.entries, late });
+        }
         if let (Landing::Answered { late, .. }, true) = (landing, tells) {
             // Who went alone and at once is late by no margin: a wider one would only refuse all who come so.
             let went_at_once = running.entries == 1 && running.waited * 4 <= time;

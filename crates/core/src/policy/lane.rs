@@ -189,6 +189,11 @@ impl Lane {
         self.paying = faster.unwrap_or(usize::MAX).min(in_time.unwrap_or(usize::MAX));
     }
 
+    /// The same of a batch of which parts ran again.
+    pub(super) fn observe_repeated(&mut self, rows: usize, time: Duration, answers: Answers) {
+        self.times.observe_repeated(self.sizes.padded(rows), time, answers);
+    }
+
     /// Whether there is anything to rehearse.
     pub(super) fn is_curious(&self) -> bool {
         !self.draining && self.rehearsals.as_ref().is_some_and(|rehearsals| rehearsals.is_curious(self.max_batch))

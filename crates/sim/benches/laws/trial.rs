@@ -271,8 +271,15 @@ impl<'a> Trial<'a> {
             if flight.entries == 0 && succeeded && !flight.is_given_up {
                 self.lanes[flight.lane].tried_out(flight.rows);
             }
-            let landing =
-                if succeeded { Landing::Answered { took: flight.took, late: flight.late } } else { Landing::Failed };
+            let (took, late) = (flight.took, flight.late);
+            let landing = match succeeded {
+                // Where batches fail, rows are refused as well.
+                true if flight.entries > 0 && self.world.failing > 0.0 && self.rng.random_bool(self.world.failing) => {
+                    Landing::Repeated { took, late }
+                }
+                true => Landing::Answered { took, late },
+                false => Landing::Failed,
+            };
             self.pool.land(now, flight.ticket, landing);
             if self.tally.batches.is_multiple_of(CLOSER) {
                 self.pool.land(now, flight.ticket, landing); // nothing lands twice

@@ -84,6 +84,13 @@ pub enum Landing {
         /// How many of its entries got theirs after their deadlines.
         late: usize,
     },
+    /// With answers, and parts of it ran again, since rows were refused. How long it ran says nothing of its size, and all of how late others may be.
+    Repeated {
+        /// How long it ran in all.
+        took: Duration,
+        /// How many of its entries got theirs after their deadlines.
+        late: usize,
+    },
     /// Without.
     Failed,
 }
