@@ -20,8 +20,8 @@ const OF_THE_BUILD: &str = "UNCORK_COMMIT";
 /// Likeness from which on a variable is taken for a misspelt other one. Others than ours may begin with our prefix.
 const ALIKE: f64 = 0.85;
 
-/// What is logged where nothing else is asked for.
-const DEFAULT_LOG: &str = "info";
+/// What is logged where nothing else is asked for: not each of the kernels that are tuned for a graphics processor.
+const DEFAULT_LOG: &str = "info,cubecl=warn";
 
 /// The known variables that are set, by name: all of ours, and OpenTelemetry's that are followed.
 #[derive(Debug, Default, Clone, PartialEq)]

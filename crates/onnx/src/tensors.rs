@@ -1,7 +1,7 @@
 //! Between the crate's tensors, which callers fill and read, and the values of a plan.
 
 use burn_backend::DType;
-use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
+use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_dispatch::DispatchDevice;
 
 use super::texts::Texts;
@@ -71,7 +71,8 @@ pub(super) fn to_value(tensor: Tensor, device: &DispatchDevice) -> Result<Value,
     }
     let data = data::to_burn(tensor).map_err(|e| OpError(e.to_string()))?;
     Ok(match data.dtype() {
-        DType::Bool(_) => Value::Bool(Backend::bool_from_data(data, device)),
+        DType::BF16 => Value::from_data(data, device)?.cast(DType::BF16, device)?,
+        DType::Bool(_) => Value::from_data(data, device)?,
         dtype if dtype.is_float() => Value::Float(Backend::float_from_data(data, device)),
         _ => Value::Int(Backend::int_from_data(data, device)),
     })

@@ -8,7 +8,9 @@
 
 use burn::tensor::read_sync;
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
-use burn_backend::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, TensorMetadata};
+use burn_backend::{
+    Backend as _, BoolDType, BoolStore, DType, DeviceOps, FloatDType, IntDType, Shape, TensorData, TensorMetadata,
+};
 use burn_dispatch::{Dispatch, DispatchDevice, DispatchTensor};
 
 use super::floats;
@@ -66,6 +68,9 @@ pub(super) enum Value {
 /// operator that asks for it gets such a value.
 const NO_NUMBERS: DType = DType::Flex32;
 
+/// What is true or not, as it is read and told apart from other types. [`bool_type`] says how a device keeps it.
+const TRUTH: DType = DType::Bool(BoolStore::Native);
+
 /// Integers on the host: a vector, or a single number of rank 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HostInts {
@@ -89,6 +94,7 @@ impl Value {
     pub(super) fn from_data(data: TensorData, device: &DispatchDevice) -> Result<Value, OpError> {
         let rank = data.shape().num_dims();
         match data.dtype() {
+            DType::BF16 if !has_bfloat(device) => Value::from_data(data.convert_dtype(DType::F32), device),
             DType::F64 | DType::F32 | DType::F16 | DType::BF16 => {
                 Ok(Value::Float(put(data, device, Backend::float_from_data, Backend::float_reshape)))
             }
@@ -99,7 +105,10 @@ impl Value {
             dtype if dtype.is_int() || dtype.is_uint() => {
                 Ok(Value::Int(put(data, device, Backend::int_from_data, Backend::int_reshape)))
             }
-            DType::Bool(_) => Ok(Value::Bool(put(data, device, Backend::bool_from_data, Backend::bool_reshape))),
+            DType::Bool(_) => {
+                let data = data.convert_dtype(bool_type(device).into());
+                Ok(Value::Bool(put(data, device, Backend::bool_from_data, Backend::bool_reshape)))
+            }
             other => Err(OpError(format!("elements of type {other:?} are not supported"))),
         }
     }
@@ -116,7 +125,7 @@ impl Value {
                 None => read_sync(Backend::float_into_data(t)),
             },
             Value::Int(t) => read_sync(Backend::int_into_data(t)),
-            Value::Bool(t) => read_sync(Backend::bool_into_data(t)),
+            Value::Bool(t) => read_sync(Backend::bool_into_data(t)).map(|data| data.convert_dtype(TRUTH)),
             Value::Host(h) => {
                 let shape = Shape::from(h.shape());
                 Ok(TensorData::new(h.ints, shape))
@@ -168,10 +177,24 @@ impl Value {
         }
     }
 
+    /// Has a kernel of one tensor work on one that has a dimension.
+    pub(super) fn with_axis(self, work: impl FnOnce(Value) -> Result<Value, OpError>) -> Result<Value, OpError> {
+        if !self.is_single() {
+            return work(self);
+        }
+        work(self.reshape(vec![1])?)?.reshape(vec![])
+    }
+
+    /// Whether it is a number without a dimension. No kernel of cubecl makes one: it is made with a dimension, which is taken away.
+    fn is_single(&self) -> bool {
+        !matches!(self, Value::Texts(_) | Value::Sequence(_)) && self.rank() == 0
+    }
+
     /// The type of the elements.
     pub(super) fn dtype(&self) -> DType {
         match self {
-            Value::Float(t) | Value::Int(t) | Value::Bool(t) => t.dtype(),
+            Value::Float(t) | Value::Int(t) => t.dtype(),
+            Value::Bool(_) => TRUTH,
             Value::Host(_) => DType::I64,
             Value::Texts(_) | Value::Sequence(_) => NO_NUMBERS,
         }
@@ -295,6 +318,9 @@ impl Value {
         if let (Value::Host(_), DType::I64) = (&self, to) {
             return Ok(self);
         }
+        if self.is_single() {
+            return self.with_axis(|x| x.cast(to, device));
+        }
         let value = match self {
             Value::Host(_) => Value::Int(self.int_tensor(device)?),
             Value::Texts(_) | Value::Sequence(_) => {
@@ -303,6 +329,9 @@ impl Value {
             other => other,
         };
         let unknown = || OpError(format!("a cast to {to:?} is not supported"));
+        if to == DType::BF16 && !has_bfloat(device) {
+            return Err(OpError::new("the device has no bfloat16"));
+        }
         if to.is_float() {
             let to = FloatDType::from(to);
             Ok(Value::Float(match value {
@@ -325,7 +354,7 @@ impl Value {
                 _ => return Err(unknown()),
             }))
         } else if let DType::Bool(_) = to {
-            let to = BoolDType::from(to);
+            let to = bool_type(device);
             Ok(Value::Bool(match value {
                 Value::Float(t) => match floats::Floats::of(&t) {
                     Some(numbers) => {
@@ -341,6 +370,21 @@ impl Value {
             Err(unknown())
         }
     }
+}
+
+/// Whether a device computes with bfloat16. Where it does not, its kernels give other numbers without a word; weights are float32 there.
+fn has_bfloat(device: &DispatchDevice) -> bool {
+    matches!(device, DispatchDevice::Flex(_)) || Backend::supports_dtype(device, DType::BF16)
+}
+
+/// How a device keeps what is true or not: in a byte, as a processor does, or in a word.
+pub(super) fn bool_type(device: &DispatchDevice) -> BoolDType {
+    if matches!(device, DispatchDevice::Flex(_)) { BoolDType::Native } else { device.defaults().bool_dtype }
+}
+
+/// The same of the device that a tensor is on.
+pub(super) fn bool_type_beside(tensor: &Handle) -> BoolDType {
+    bool_type(&tensor.device())
 }
 
 /// Puts data on a device. cubecl has no memory for a tensor without a dimension: it goes there with one, and is then seen without it.

@@ -1,7 +1,7 @@
 //! Activations: one tensor in, one of the same shape out.
 
 use burn_backend::ops::{ActivationOps, BoolTensorOps, FloatTensorOps};
-use burn_backend::{BoolDType, DType, FloatDType, TensorData, TensorMetadata};
+use burn_backend::{DType, FloatDType, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
 use super::after::activated;
@@ -13,7 +13,7 @@ use crate::fast::activation::{self as fast, Activation, exp};
 use crate::fast::rows::{log_softmax, softmax};
 use crate::fast::spread::spread;
 use crate::floats as local;
-use crate::value::{Backend as B, Handle, OpError, Value, axis, broadcast, elements};
+use crate::value::{Backend as B, Handle, OpError, Value, axis, bool_type_beside, broadcast, elements};
 use uncork_model::quote::Quoted;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -103,7 +103,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("ThresholdedRelu", |build| {
         let alpha = build.attributes.float("alpha", 1.0)?;
         let general = floats(move |x| {
-            let high = B::float_greater_elem(x.clone(), alpha.into(), BoolDType::Native);
+            let high = B::float_greater_elem(x.clone(), alpha.into(), bool_type_beside(&x));
             B::float_mask_fill(x, B::bool_not(high), 0.0.into())
         })?;
         near(general, move |x| if x > alpha { x } else { 0.0 })

@@ -1,7 +1,7 @@
 //! Arithmetic of two or more tensors, with numpy's broadcasting, and the bounds of `Clip`.
 
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
-use burn_backend::{DType, Element, Scalar, TensorData, TensorMetadata};
+use burn_backend::{DType, Element, Scalar, Shape, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
 use super::{Args, Build, Kernel, Operator, host};
@@ -132,7 +132,7 @@ fn binary(op: Binary, build: &mut Build<'_>) -> Result<Kernel, OpError> {
             if floats::has(&x) {
                 return floats::changed(x, args.device, |x| (op.with_number)(x, number as f32));
             }
-            Ok(Value::Float((op.by_number)(x, number.into())))
+            Value::Float(x).with_axis(|x| Ok(Value::Float((op.by_number)(x.float()?, number.into()))))
         }));
     }
     Ok(Kernel::one(move |mut args| {
@@ -286,6 +286,9 @@ pub(super) fn on_tensors(f: impl Fn(Handle, Handle) -> Handle, a: Handle, b: Han
         return Err(OpError(format!("cannot combine {:?} with {:?}", a.dtype(), b.dtype())));
     }
     let (a_shape, b_shape) = (a.shape(), b.shape());
+    if a_shape.num_dims() + b_shape.num_dims() == 0 {
+        return Ok(shaped(f(raised(a, 1), raised(b, 1)), a_shape));
+    }
     if a_shape == b_shape {
         return Ok(f(a, b));
     }
@@ -299,7 +302,10 @@ fn raised(t: Handle, rank: usize) -> Handle {
     if dims.num_dims() >= rank {
         return t;
     }
-    let dims = lift(&dims, rank).into();
+    shaped(t, lift(&dims, rank).into())
+}
+
+fn shaped(t: Handle, dims: Shape) -> Handle {
     match t.dtype() {
         DType::Bool(_) => B::bool_reshape(t, dims),
         dtype if dtype.is_float() => B::float_reshape(t, dims),

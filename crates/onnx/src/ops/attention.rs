@@ -1,14 +1,14 @@
 //! Attention as one operator, with its masks, caches and grouped heads.
 
 use burn_backend::ops::{ActivationOps, BoolTensorOps, FloatTensorOps, PadMode};
-use burn_backend::{BoolDType, DType, FloatDType, Shape, TensorMetadata};
+use burn_backend::{DType, FloatDType, Shape, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
 use super::along::value_of;
 use super::norm_layers::cast;
 use super::{Args, Build, Kernel, Operator};
 use crate::tensors::dtype;
-use crate::value::{Backend as B, Handle, OpError, Value, broadcast, elements, lift};
+use crate::value::{Backend as B, Handle, OpError, Value, bool_type_beside, broadcast, elements, lift};
 
 pub(super) const OPERATORS: &[Operator] = &[Operator::new("Attention", |build| {
     let attention = Attention::of(build)?;
@@ -116,7 +116,8 @@ impl Attention {
         let mut weights = softmax(cast(scores, self.precision.unwrap_or(kind)));
         if let Some(bias) = bias {
             // A query that may look at nothing gets nothing, not what is not a number.
-            let blind = B::float_equal_elem(B::float_max_dim(bias, 3), f32::NEG_INFINITY.into(), BoolDType::Native);
+            let kept = bool_type_beside(&bias);
+            let blind = B::float_equal_elem(B::float_max_dim(bias, 3), f32::NEG_INFINITY.into(), kept);
             let blind = B::bool_expand(blind, Shape::from(full.to_vec()));
             weights = B::float_mask_fill(weights, blind, 0.0.into());
         }

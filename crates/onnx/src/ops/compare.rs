@@ -7,7 +7,7 @@ use burn_dispatch::DispatchDevice;
 use super::arithmetic::{compared, on_tensors};
 use super::{Kernel, Operator};
 use crate::fast::spread::{Pair, spread as laid};
-use crate::value::{Backend as B, Handle, OpError, Value, broadcast, lift};
+use crate::value::{Backend as B, Handle, OpError, Value, bool_type, broadcast, lift};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("And", |_| logic(B::bool_and)),
@@ -55,11 +55,11 @@ fn compare(
         let answer = match (args.take(0)?, args.take(1)?) {
             (Value::Float(a), Value::Float(b)) => match compared(near, &a, &b, args.device)? {
                 Some(answer) => return Ok(answer),
-                None => on_tensors(|a, b| floats(a, b, BoolDType::Native), a, b),
+                None => on_tensors(|a, b| floats(a, b, bool_type(args.device)), a, b),
             },
             (a @ (Value::Int(_) | Value::Host(_)), b @ (Value::Int(_) | Value::Host(_))) => {
                 let (a, b) = (a.int_tensor(args.device)?, b.int_tensor(args.device)?);
-                on_tensors(|a, b| ints(a, b, BoolDType::Native), a, b)
+                on_tensors(|a, b| ints(a, b, bool_type(args.device)), a, b)
             }
             (Value::Bool(a), Value::Bool(b)) => match bools {
                 Some(bools) => on_tensors(bools, a, b),

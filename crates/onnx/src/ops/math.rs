@@ -1,13 +1,13 @@
 //! Functions of one number: signs, rounding, roots, exponentials, trigonometry, and tests for special numbers.
 
+use burn_backend::Scalar;
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
-use burn_backend::{BoolDType, Scalar};
 
 use super::activation::known;
 use super::{Kernel, Operator, host};
 use crate::fast::activation::{Activation, on_each};
 use crate::floats as local;
-use crate::value::{Backend as B, Handle, OpError, Value};
+use crate::value::{Backend as B, Handle, OpError, Value, bool_type_beside};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Abs", |_| near(numbers(B::float_abs, i128::abs)?, f32::abs)),
@@ -27,17 +27,20 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("IsInf", |build| {
         let negative = build.attributes.flag("detect_negative", true)?;
         let positive = build.attributes.flag("detect_positive", true)?;
-        test(move |x| match (negative, positive) {
-            (true, true) => B::float_is_inf(x, BoolDType::Native),
-            (true, false) => B::float_equal_elem(x, Scalar::from(f64::NEG_INFINITY), BoolDType::Native),
-            (false, true) => B::float_equal_elem(x, Scalar::from(f64::INFINITY), BoolDType::Native),
-            (false, false) => {
-                let infinite = B::float_is_inf(x, BoolDType::Native);
-                B::bool_xor(infinite.clone(), infinite)
+        test(move |x| {
+            let kept = bool_type_beside(&x);
+            match (negative, positive) {
+                (true, true) => B::float_is_inf(x, kept),
+                (true, false) => B::float_equal_elem(x, Scalar::from(f64::NEG_INFINITY), kept),
+                (false, true) => B::float_equal_elem(x, Scalar::from(f64::INFINITY), kept),
+                (false, false) => {
+                    let infinite = B::float_is_inf(x, kept);
+                    B::bool_xor(infinite.clone(), infinite)
+                }
             }
         })
     }),
-    Operator::new("IsNaN", |_| test(|x| B::float_is_nan(x, BoolDType::Native))),
+    Operator::new("IsNaN", |_| test(is_nan)),
     Operator::new("Log", |_| floats(B::float_log)),
     Operator::new("Neg", |_| near(numbers(B::float_neg, |x| -x)?, |x| -x)),
     Operator::new("Reciprocal", |_| near(floats(B::float_recip)?, |x| 1.0 / x)),
@@ -49,15 +52,20 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Tan", |_| floats(B::float_tan)),
 ];
 
+fn is_nan(x: Handle) -> Handle {
+    let kept = bool_type_beside(&x);
+    B::float_is_nan(x, kept)
+}
+
 /// What is no number has none as its sign.
 fn sign(x: Handle) -> Handle {
-    let none = B::float_is_nan(x.clone(), BoolDType::Native);
+    let none = is_nan(x.clone());
     B::float_mask_fill(B::float_sign(x), none, f32::NAN.into())
 }
 
 /// A kernel that maps a float tensor, in place where the backend can.
 pub(super) fn floats(f: impl Fn(Handle) -> Handle + Send + Sync + 'static) -> Result<Kernel, OpError> {
-    Ok(Kernel::one(move |mut args| Ok(Value::Float(f(args.float(0)?)))))
+    Ok(Kernel::one(move |mut args| args.take(0)?.with_axis(|x| Ok(Value::Float(f(x.float()?))))))
 }
 
 /// A kernel that maps a tensor of floats or of integers.

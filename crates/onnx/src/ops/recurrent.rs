@@ -3,14 +3,14 @@
 //! What the inputs contribute to all steps is one matrix product; each step adds what the hidden state contributes.
 
 use burn_backend::ops::{ActivationOps, FloatTensorOps};
-use burn_backend::{BoolDType, BoolStore, DType, FloatDType, Shape, Slice, TensorData, TensorMetadata};
+use burn_backend::{BoolStore, DType, FloatDType, Shape, Slice, TensorData, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 use uncork_model::quote::Quoted;
 
 use super::quantize::by_row;
 use super::{Args, Build, Kernel, Operator, recurrent_fast};
 use crate::fast::recurrent::Layer;
-use crate::value::{Backend as B, Handle, OpError, Value, elements};
+use crate::value::{Backend as B, Handle, OpError, Value, bool_type_beside, elements};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("GRU", |build| {
@@ -113,7 +113,7 @@ impl Squash {
             Squash::Affine(a, b) => B::float_add_scalar(B::float_mul_scalar(x, a.into()), b.into()),
             Squash::LeakyRelu(a) => B::leaky_relu(x, a.into()),
             Squash::ThresholdedRelu(a) => {
-                let below = B::float_lower_elem(x.clone(), a.into(), BoolDType::Native);
+                let below = B::float_lower_elem(x.clone(), a.into(), bool_type_beside(&x));
                 B::float_mask_fill(x, below, 0.0.into())
             }
             Squash::ScaledTanh(a, b) => B::float_mul_scalar(B::float_tanh(B::float_mul_scalar(x, b.into())), a.into()),
