@@ -144,7 +144,7 @@ def header(what):
     print(f"\n{what}\n{'':>14} {'offered':>8} {'sent':>8} {'on time':>8} {'of sent':>8} {'late %':>7} {'refused':>8} {'p50 ms':>7} {'p99 ms':>7} {'p50 sent':>8} {'p99 sent':>8} {'own count':>9}")
 
 
-def sweep(seconds, rates=(15000, 20000, 25000, *range(28000, 50000, 2000)), server=None, generator=None):
+def sweep(seconds, rates=(15000, 20000, 25000, *range(28000, 66000, 2000)), server=None, generator=None):
     """digits, from half of what it can to what the generator cannot offer any more. The search for S ends at the second rate beyond it."""
     header(f"digits, {CONNECTIONS} connections, cap {CAP_MS} ms, a second")
     highest, seen = 0, []
