@@ -4,7 +4,7 @@
     python3 benches/device.py target/wgpu/release/uncork --device wgpu
 
 Without a graphics processor Mesa's lavapipe stands in for one (Debian: mesa-vulkan-drivers libvulkan1 libegl1 libgl1 libgles2 libglvnd0
-libglx0 libopengl0), with CUBECL_WGPU_DEFAULT_DEVICE=Cpu in the environment: slowly, but with the same kernels. Some four minutes
+libglx0 libopengl0), with CUBECL_WGPU_DEFAULT_DEVICE=Cpu in the environment: slowly, but with the same kernels. Some ten minutes
 there. Each line is a network: the largest difference as a share of the largest value, or why it is refused. The exit code is 1 if one
 answered wrongly. Needs Python 3.11's standard library alone.
 """
