@@ -48,7 +48,7 @@ pub(super) struct Rehearsals {
     refused: Option<(usize, Instant)>,
     /// Whether the next test is wanted at once: a batch was given up, and it is to be seen whether others come back.
     is_urgent: bool,
-    /// Whether none has come back since: then it is tested on, though nobody asks of whom is known that the model does not answer.
+    /// Whether none has come back since. Tests then go on though nobody is refused: a model that is not ready is asked by nobody.
     is_given_up: bool,
     /// Rows of the last test that has ended, however, and how many there were while no batch of callers as large as that has run.
     tested: Option<(usize, u32)>,
