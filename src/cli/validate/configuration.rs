@@ -11,7 +11,7 @@ use crate::quote::{Quoted, QuotedPlace, printable, shown};
 use crate::registry::{BatchAxes, Device, ModelSpec, Source};
 use crate::repository::{Folder, Found, FoundModel};
 use crate::telemetry::Settings;
-use crate::worker::Kind;
+use crate::worker::{Kind, Program};
 
 /// What is said of a configuration that is in order, and what is wrong with one that is not.
 #[derive(Debug, Default)]
@@ -118,7 +118,7 @@ fn model_problems(spec: &ModelSpec) -> Vec<String> {
                 let asked = program.target.as_deref().and_then(|target| Isolated::read(target).ok());
                 (path, asked.map(|asked| asked.shapes.dims).unwrap_or_default())
             }
-            Kind::Command => return missing_program(&program.command).into_iter().collect(),
+            Kind::Command => return missing_program(program).into_iter().collect(),
             _ => return Vec::new(),
         },
         _ => return Vec::new(),
@@ -157,11 +157,12 @@ fn model_problems(spec: &ModelSpec) -> Vec<String> {
 }
 
 /// What is wrong with a command whose program is looked for along `PATH`, and not there.
-fn missing_program(command: &[String]) -> Option<String> {
-    let program = command.first().filter(|program| !program.contains('/'))?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    (!is_there).then(|| format!("no program is called {} along PATH", Quoted(program)))
+fn missing_program(worker: &Program) -> Option<String> {
+    let name = worker.command.first().filter(|name| !name.contains('/'))?;
+    let own = worker.env.iter().find(|(key, _)| key == "PATH").map(|(_, path)| path.into());
+    let path = own.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    (!is_there).then(|| format!("no program is called {} along PATH", Quoted(name)))
 }
 
 /// A program without ONNX says so at the start.

@@ -379,14 +379,14 @@ impl Dispatcher {
             lane.landed(now, running.entries);
             matches!(landing, Landing::Answered { .. })
         };
+        // Who went alone and at once is late by no margin: a wider one would only refuse all who come so.
+        let went_at_once = running.entries == 1 && running.waited * 4 <= time;
+        let answers = |late| Answers { all: running.entries, late: if went_at_once { 0 } else { late } };
         if let Landing::Repeated { late, .. } = landing {
-            lane.observe_repeated(running.rows, time, Answers { all: running.entries, late });
+            lane.observe_repeated(running.rows, time, answers(late));
         }
         if let (Landing::Answered { late, .. }, true) = (landing, tells) {
-            // Who went alone and at once is late by no margin: a wider one would only refuse all who come so.
-            let went_at_once = running.entries == 1 && running.waited * 4 <= time;
-            let late = if went_at_once { 0 } else { late };
-            let answers = (!running.is_rehearsal()).then_some(Answers { all: running.entries, late });
+            let answers = (!running.is_rehearsal()).then_some(answers(late));
             lane.observe(now, running.rows, time, answers);
             if answers.is_some() {
                 lane.policy.landed(now, &running);
