@@ -17,6 +17,7 @@ use super::clock::Clock;
 use super::desk::{Boarded, Desk, Reply, Waiting};
 use super::executor::{BatchError, Ran};
 use super::observer::{Abandoned, Landed, Learned, RefusalReason, Refused, Rehearsed, Released, Rider, SpanRef, Waits};
+use super::relay;
 use crate::Error;
 use uncork_core::estimator::Instant;
 use uncork_core::policy::{
@@ -29,6 +30,8 @@ const INTAKE: usize = 512;
 /// Holds that end sooner than this from now end by the alarm. Of a longer one, the millisecond or so by which tokio's timer
 /// is late is little, and the alarm's thread need not be woken for it.
 const SHORT_HOLD: Duration = Duration::from_millis(10);
+/// So many answers are sent by the thread that ran them, though it has the next batch to do: to have another do it takes as long.
+const FEW: usize = 8;
 /// The least that a refused caller is asked to stay away.
 const SHORTEST_RETRY: Duration = Duration::from_millis(1);
 
@@ -128,9 +131,15 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
                 self.hear(message);
             }
             // The next batch goes out before the answers of the last one: its runner is waiting, they are not late.
+            let aloft = self.aloft.len();
             let next = self.obey();
             if let Some(deliveries) = deliveries {
-                self.deliver(deliveries);
+                let has_next = self.aloft.len() > aloft;
+                if has_next && deliveries.len() > FEW {
+                    relay::aside(move || drop(deliveries));
+                } else {
+                    drop(deliveries);
+                }
             }
             if next != wake_at {
                 wake_at = next;
@@ -387,28 +396,6 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         desk.bounds.set_fit(fit);
         desk.observers.learned(now, &Learned { rows, took, fit: fit.clone() });
     }
-
-    fn deliver(&self, deliveries: Deliveries<A>) {
-        let Deliveries { flight, took, outcome } = deliveries;
-        let Flight { batch, since, replies, span, .. } = flight;
-        let answered = |entry: &Entry, answer| Answered {
-            answer,
-            queue: since.since(entry.arrival),
-            batch: took,
-            batch_rows: batch.rows,
-            batch_span: span,
-        };
-        let callers = batch.entries.iter().zip(replies);
-        // Callers may have left.
-        match outcome {
-            Ok(ran) => callers.zip(ran.answers).for_each(|((entry, reply), answer)| {
-                let _ = reply.send(Ok(answered(entry, answer)));
-            }),
-            Err(_) => callers.for_each(|(_, reply)| {
-                let _ = reply.send(Err(Error::Failed));
-            }),
-        }
-    }
 }
 
 /// How long a batch ran that was away for so long. What ran it knows best.
@@ -416,11 +403,40 @@ fn time<A>(away: Duration, outcome: &Outcome<A>) -> Duration {
     outcome.as_ref().ok().and_then(|ran| ran.took).map_or(away, |own| own.min(away))
 }
 
-/// The answers of a batch, on their way to their callers.
+/// The answers of a batch, on their way to their callers: whoever drops them sends them, so that none is lost.
 struct Deliveries<A> {
     flight: Flight<A>,
     took: Duration,
     outcome: Outcome<A>,
+}
+
+impl<A> Deliveries<A> {
+    fn len(&self) -> usize {
+        self.flight.replies.len()
+    }
+}
+
+impl<A> Drop for Deliveries<A> {
+    fn drop(&mut self) {
+        let Flight { ref batch, since, ref mut replies, span, .. } = self.flight;
+        let answered = |entry: &Entry, answer| Answered {
+            answer,
+            queue: since.since(entry.arrival),
+            batch: self.took,
+            batch_rows: batch.rows,
+            batch_span: span,
+        };
+        let callers = batch.entries.iter().zip(replies.drain(..));
+        // Callers may have left.
+        match &mut self.outcome {
+            Ok(ran) => callers.zip(ran.answers.drain(..)).for_each(|((entry, reply), answer)| {
+                let _ = reply.send(Ok(answered(entry, answer)));
+            }),
+            Err(_) => callers.for_each(|(_, reply)| {
+                let _ = reply.send(Err(Error::Failed));
+            }),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! processor: tenths of a millisecond for every batch where there are more threads than processors, and the runner idle meanwhile. So its
 //! thread polls the actor itself, and finds its next batch sent before it looks for it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -25,6 +25,8 @@ const MISSED: u8 = 2;
 thread_local! {
     /// What was woken within [`carrying_on`].
     static WOKEN: RefCell<Option<Vec<Arc<Shared>>>> = const { RefCell::new(None) };
+    /// Whether this thread polls for a task.
+    static CARRIES_ON: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Calls `tell`, and polls on this thread what that wakes.
@@ -34,7 +36,17 @@ pub(super) fn carrying_on(tell: impl FnOnce()) {
     for shared in WOKEN.take().unwrap_or_default() {
         let _within = shared.runtime.enter();
         // Its task learns by itself of what is over.
-        let _ = shared.poll();
+        let _ = shared.poll(true);
+    }
+}
+
+/// Does what a runner's thread has no time for: beside the task, if this thread polls in its stead, and else here and now.
+pub(super) fn aside(work: impl FnOnce() + Send + 'static) {
+    if CARRIES_ON.get() {
+        // Dropped undone where the runtime ends.
+        drop(tokio::spawn(async move { work() }));
+    } else {
+        work();
     }
 }
 
@@ -67,7 +79,7 @@ impl Future for Relay {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         self.0.task.register(context.waker());
-        self.0.poll()
+        self.0.poll(false)
     }
 }
 
@@ -80,7 +92,7 @@ impl Drop for Relay {
 }
 
 impl Shared {
-    fn poll(self: &Arc<Self>) -> Poll<()> {
+    fn poll(self: &Arc<Self>, carries_on: bool) -> Poll<()> {
         if !self.take() {
             return Poll::Pending; // whoever has it says when it is to be polled again
         }
@@ -88,8 +100,10 @@ impl Shared {
         let mut work = self.lock();
         let polled = work.as_mut().map(|work| {
             let mut context = Context::from_waker(&waker);
+            CARRIES_ON.set(carries_on);
             catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut context)))
         });
+        CARRIES_ON.set(false);
         let is_over = !matches!(polled, Some(Ok(Poll::Pending)));
         let over = if is_over { work.take() } else { None };
         drop(work);

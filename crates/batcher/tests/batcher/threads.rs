@@ -1,7 +1,8 @@
 //! Behaviours on real threads: answers to the right callers, and the fence around a runner.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use uncork_batcher::Error;
@@ -148,5 +149,51 @@ async fn a_runner_goes_from_batch_to_batch_while_the_runtime_is_held_up() {
     assert_eq!(order, [0, 1, 2]);
     for (x, caller) in (0..).zip(callers) {
         assert_eq!(caller.await.expect("no panic"), Ok(x));
+    }
+}
+
+/// Whoever wakes this waits for the second batch to begin.
+struct Waits {
+    second: Mutex<mpsc::Receiver<()>>,
+    came: AtomicUsize,
+}
+
+impl Wake for Waits {
+    fn wake(self: Arc<Self>) {
+        let second = self.second.lock().expect("whole");
+        if self.came.load(Ordering::SeqCst) == 0 {
+            second.recv_timeout(Duration::from_secs(20)).expect("the next batch began");
+            self.came.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_runner_begins_its_next_batch_before_the_answers_of_the_last_have_all_been_sent() {
+    const ROWS: usize = 32;
+    let (release, released) = mpsc::channel::<()>();
+    let (begin, second) = mpsc::channel();
+    let (released, batches) = (Mutex::new(released), AtomicUsize::new(0));
+    let caps = Caps::new(Duration::from_secs(60), ROWS);
+    let batcher = Batcher::new(caps, move |xs: Vec<usize>| {
+        match batches.fetch_add(1, Ordering::SeqCst) {
+            0 => released.lock().expect("whole").recv().expect("it is released"),
+            1 => begin.send(()).expect("it is waited for"),
+            _ => {}
+        }
+        xs
+    });
+    let mut callers: Vec<_> = (0..4 * ROWS).map(|x| Box::pin(batcher.submit(x))).collect();
+    let waits = Arc::new(Waits { second: Mutex::new(second), came: AtomicUsize::new(0) });
+    let waker = Waker::from(Arc::clone(&waits));
+    for caller in &mut callers {
+        assert!(caller.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    for _ in 0..10 {
+        tokio::task::yield_now().await; // the first batch is with the runner
+    }
+    release.send(()).expect("the runner lives");
+    for (x, caller) in callers.into_iter().enumerate() {
+        assert_eq!(caller.await, Ok(x));
     }
 }
