@@ -181,7 +181,7 @@ impl Quick {
         }
         let [host, authorization] = who;
         let said = Said { host, authorization, ..Said::default() };
-        let Ok(caller) = self.door.check(Right::Inference, &Method::POST, said) else { return Taken::Passed };
+        let Ok(bearer) = self.door.check(Right::Inference, &Method::POST, said) else { return Taken::Passed };
         let Ok(model) = self.app.registry.answering(model, version) else { return Taken::Passed };
         if opaque::is_opaque(model.signature()) != matches!(form, Form::Any { .. }) {
             return Taken::Passed;
@@ -192,7 +192,7 @@ impl Quick {
             Taken::Refused(self.refused(refusal.of(&model), &id))
         };
         // What a caller may not send takes no part of what others may.
-        let caller = match self.door.pace(caller) {
+        let caller = match self.door.pace(bearer) {
             Ok(caller) => caller,
             Err(refusal) => return refused(refusal),
         };

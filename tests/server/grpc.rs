@@ -515,6 +515,16 @@ async fn a_stream_ends_when_the_server_goes_and_what_was_asked_is_answered() {
 
 #[tokio::test]
 async fn a_token_that_is_taken_out_ends_in_open_streams_as_well() {
+    ends_in_open_streams("other fedcba9876543210\n").await;
+}
+
+#[tokio::test]
+async fn a_token_whose_holder_has_another_ends_in_open_streams_as_well() {
+    ends_in_open_streams("one 00112233445566778\nother fedcba9876543210\n").await;
+}
+
+/// The token of `one` does, once the file is `after`.
+async fn ends_in_open_streams(after: &str) {
     const ONE: &[(&str, &str)] = &[("authorization", "Bearer 0123456789abcdef")];
     let folder = Folder::new();
     let file = folder.path().join("tokens");
@@ -534,7 +544,7 @@ async fn a_token_that_is_taken_out_ends_in_open_streams_as_well() {
     let mut body = sending.await.unwrap().into_body();
     let mut answer = async || ModelStreamInferResponse::decode(next(&mut body).await.unwrap()).unwrap().error_message;
     assert_eq!(answer().await, "");
-    std::fs::write(&file, "other fedcba9876543210\n").unwrap();
+    std::fs::write(&file, after).unwrap();
     let refused = async {
         loop {
             ask();

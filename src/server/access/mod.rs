@@ -90,6 +90,14 @@ impl Right {
     }
 }
 
+/// Who has come, and by which token.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Bearer {
+    pub(super) caller: Caller,
+    /// Tells tokens apart, also those that one holder has had; 0 where nobody needs one.
+    seal: u64,
+}
+
 /// What a head says that the door looks at.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Said<'a> {
@@ -195,12 +203,12 @@ impl Door {
         right: Right,
         method: &Method,
         said: impl Into<Said<'a>>,
-    ) -> Result<Caller, Refusal> {
+    ) -> Result<Bearer, Refusal> {
         let said = said.into();
         match self {
             Door::Everybody => {
                 check_site(method, said, |_| false)?;
-                Ok(Caller::default())
+                Ok(Bearer::default())
             }
             Door::Local(hosts) => {
                 let is_ours = |host: &str| is_of_this_machine(host) || hosts.iter().any(|own| own == host);
@@ -215,7 +223,7 @@ impl Door {
                     ));
                 }
                 check_site(method, said, |host| is_loopback(host) || hosts.iter().any(|own| own == host))?;
-                Ok(Caller::default())
+                Ok(Bearer::default())
             }
             Door::Tokens(held) => {
                 let needed = || Refusal::no_token("a token is needed: Authorization: Bearer TOKEN");
@@ -230,26 +238,26 @@ impl Door {
                     let message = format!("the token of {} has no right to this: it needs '{right}'", Quoted(holder));
                     return Err(Refusal::new(StatusCode::FORBIDDEN, message));
                 }
-                Ok(token.caller())
+                Ok(token.bearer())
             }
         }
     }
 
-    /// Whether `caller` may do this by now, as for each question of an open stream.
-    pub(super) fn recheck(&self, caller: Caller, right: Right) -> Result<(), Refusal> {
+    /// Whether `bearer` may do this by now, as for each question of an open stream.
+    pub(super) fn recheck(&self, bearer: Bearer, right: Right) -> Result<(), Refusal> {
         let Door::Tokens(held) = self else { return Ok(()) };
-        held.tokens.read().unwrap_or_else(PoisonError::into_inner).still(caller, right).map(drop)
+        held.tokens.read().unwrap_or_else(PoisonError::into_inner).still(bearer, right).map(drop)
     }
 
-    /// Counts a request for inference of `caller` against his rate, if he has one, or refuses it. Says who he is by now: what was found out at
+    /// Counts a request for inference of `bearer` against his rate, if he has one, or refuses it. Says who he is by now: what was found out at
     /// the begin of a stream may be of a line that has changed or is gone.
-    pub(super) fn pace(&self, caller: Caller) -> Result<Caller, Refusal> {
-        let Door::Tokens(held) = self else { return Ok(caller) };
+    pub(super) fn pace(&self, bearer: Bearer) -> Result<Caller, Refusal> {
+        let Door::Tokens(held) = self else { return Ok(bearer.caller) };
         let tokens = held.tokens.read().unwrap_or_else(PoisonError::into_inner);
-        let token = tokens.still(caller, Right::Inference)?;
+        let token = tokens.still(bearer, Right::Inference)?;
         let Some(rate) = token.rate else { return Ok(token.caller()) };
         let mut rates = held.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        rates.take(caller.id, rate, held.epoch.elapsed()).map(|()| token.caller()).map_err(|wait| {
+        rates.take(token.id, rate, held.epoch.elapsed()).map(|()| token.caller()).map_err(|wait| {
             let message = format!("the token of {} may send {rate} requests a second", Quoted(&token.holder));
             Refusal::new(StatusCode::TOO_MANY_REQUESTS, message).retry_after(wait)
         })
@@ -277,9 +285,9 @@ impl Held {
 }
 
 impl Tokens {
-    /// The token of a caller, if he has it still and may do this by it.
-    fn still(&self, caller: Caller, right: Right) -> Result<&Token, Refusal> {
-        self.of(caller.id).filter(|token| token.has(right)).ok_or_else(unknown)
+    /// The token by which somebody came, if it is still one and he may do this by it.
+    fn still(&self, bearer: Bearer, right: Right) -> Result<&Token, Refusal> {
+        self.of(bearer).filter(|token| token.has(right)).ok_or_else(unknown)
     }
 }
 
@@ -290,8 +298,9 @@ fn unknown() -> Refusal {
 /// Lets a request through to a route that asks for `right`, or refuses it before its body is read.
 pub(super) async fn admit(State((door, right)): State<(Door, Right)>, mut request: Request, next: Next) -> Response {
     match door.check(right, request.method(), request.headers()) {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
+        Ok(bearer) => {
+            request.extensions_mut().insert(bearer.caller);
+            request.extensions_mut().insert(bearer);
             next.run(request).await
         }
         Err(refusal) => refusal.into_response(),
@@ -303,8 +312,8 @@ pub(super) async fn count(State(door): State<Door>, request: Request, next: Next
     if request.extensions().get::<Through>().is_some() {
         return next.run(request).await;
     }
-    let caller = request.extensions().get().copied().unwrap_or_default();
-    match door.pace(caller) {
+    let bearer = request.extensions().get().copied().unwrap_or_default();
+    match door.pace(bearer) {
         Ok(_) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     }

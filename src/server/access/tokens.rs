@@ -5,10 +5,11 @@ use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::io;
 use std::num::NonZeroU32;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use subtle::ConstantTimeEq;
 
-use super::Right;
+use super::{Bearer, Right};
 use crate::files;
 use crate::quote::shown;
 use crate::registry::{Caller, Priority};
@@ -28,7 +29,7 @@ pub(super) struct Tokens {
     /// Where those are whose secrets have this hash. It is keyed by chance, so that nobody can tell from it how near he came to one.
     by_secret: HashMap<u64, Vec<usize>>,
     keys: RandomState,
-    by_id: HashMap<u64, usize>,
+    by_seal: HashMap<u64, usize>,
 }
 
 /// One line of the file.
@@ -36,6 +37,8 @@ pub(super) struct Token {
     pub(super) holder: String,
     /// Tells holders apart.
     pub(super) id: u64,
+    /// Tells this token of the holder from one that he had before.
+    seal: u64,
     secret: String,
     rights: Vec<Right>,
     /// The holder's part beside others where a model has too much to do, in thousandths.
@@ -58,6 +61,11 @@ impl Token {
     /// The holder, as one of those who ask.
     pub(super) fn caller(&self) -> Caller {
         Caller { id: self.id, weight: self.weight, most_urgent: self.most_urgent }
+    }
+
+    /// The holder, with this token.
+    pub(super) fn bearer(&self) -> Bearer {
+        Bearer { caller: self.caller(), seal: self.seal }
     }
 
     /// Whether the holder may do this.
@@ -153,6 +161,7 @@ impl Tokens {
             tokens.push(Token {
                 holder: holder.into(),
                 id,
+                seal: seal(holder, secret),
                 secret: secret.into(),
                 rights,
                 weight: weight(share.unwrap_or(1.0)),
@@ -169,13 +178,13 @@ impl Tokens {
     fn push(&mut self, token: Token) {
         let at = self.all.len();
         self.by_secret.entry(self.keys.hash_one(token.secret.as_bytes())).or_default().push(at);
-        self.by_id.insert(token.id, at);
+        self.by_seal.insert(token.seal, at);
         self.all.push(token);
     }
 
-    /// The token of the holder with this id.
-    pub(super) fn of(&self, id: u64) -> Option<&Token> {
-        self.by_id.get(&id).map(|&at| &self.all[at])
+    /// The token by which somebody came, if it is in the file.
+    pub(super) fn of(&self, bearer: Bearer) -> Option<&Token> {
+        self.by_seal.get(&bearer.seal).map(|&at| &self.all[at])
     }
 
     /// Whose token this is. How long a wrong one takes does not tell how much of it is right.
@@ -183,6 +192,12 @@ impl Tokens {
         let alike = self.by_secret.get(&self.keys.hash_one(secret))?;
         alike.iter().map(|&at| &self.all[at]).find(|token| bool::from(token.secret.as_bytes().ct_eq(secret)))
     }
+}
+
+/// The same when the file is read again, and nothing that tells of the secret: its hash is keyed by chance.
+fn seal(holder: &str, secret: &str) -> u64 {
+    static KEYS: OnceLock<RandomState> = OnceLock::new();
+    KEYS.get_or_init(RandomState::new).hash_one((holder, secret)).max(1)
 }
 
 /// Shares are compared in thousandths, of which the least that is allowed is one.
@@ -229,17 +244,17 @@ mod tests {
     }
 
     #[test]
-    fn each_of_many_tokens_is_found_by_its_secret_and_by_its_holder_and_no_other_is() {
+    fn each_of_many_tokens_is_found_by_its_secret_and_by_whom_it_brought_and_no_other_is() {
         let text: String = (0..20_000).map(|i| format!("holder-{i} secret-{i:010}\n")).collect();
         let tokens = Tokens::parse(&text).unwrap();
         for i in [0, 1, 9_999, 19_999] {
             let token = tokens.find(format!("secret-{i:010}").as_bytes()).unwrap();
             assert_eq!(
-                (&*token.holder, &*tokens.of(token.id).unwrap().holder),
+                (&*token.holder, &*tokens.of(token.bearer()).unwrap().holder),
                 (&*format!("holder-{i}"), &*token.holder)
             );
         }
-        assert!(tokens.find(b"secret-0000020000").is_none() && tokens.of(1).is_none());
+        assert!(tokens.find(b"secret-0000020000").is_none() && tokens.of(Bearer::default()).is_none());
         let again = format!("{text}other secret-0000000007\n");
         assert_eq!(Tokens::parse(&again).unwrap_err().0, 20_001);
     }

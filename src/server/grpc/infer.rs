@@ -20,6 +20,7 @@ use super::request::{self, InferRequest};
 use super::wire::{field_len, write_key};
 use crate::raw;
 use crate::registry::{Caller, Model, Registry};
+use crate::server::access::Bearer;
 use crate::server::arrival::{Arrival, Came};
 use crate::server::body::{self, Whole, reading};
 use crate::server::call::{Called, refusal, takes_tensors};
@@ -154,12 +155,12 @@ impl Desk {
     pub(super) fn infer_each(
         self,
         messages: Messages,
-        caller: Caller,
+        bearer: Bearer,
         deadline: Option<Duration>,
         place: Option<Place>,
     ) -> impl Stream<Item = Result<Bytes, Refusal>> {
         let (desk, asked) = (Arc::new(self), FuturesOrdered::new());
-        let each = Each { desk, messages, caller, deadline, asked, is_over: false, _place: place };
+        let each = Each { desk, messages, bearer, deadline, asked, is_over: false, _place: place };
         stream::unfold(each, |mut each| async move { Some((each.next().await?, each)) })
     }
 }
@@ -193,7 +194,7 @@ fn id(message: &[u8]) -> String {
 struct Each {
     desk: Arc<Desk>,
     messages: Messages,
-    caller: Caller,
+    bearer: Bearer,
     deadline: Option<Duration>,
     asked: FuturesOrdered<BoxFuture<'static, Result<Bytes, Refusal>>>,
     /// No message is read any more.
@@ -232,13 +233,13 @@ impl Each {
     }
 
     fn ask(&mut self, message: Message) {
-        let (desk, caller) = (Arc::clone(&self.desk), self.caller);
+        let (desk, bearer) = (Arc::clone(&self.desk), self.bearer);
         // The deadline is the whole call's.
         let left =
             self.deadline.map(|all| all.saturating_sub(message.arrived.saturating_duration_since(desk.arrival.0)));
         self.asked.push_back(Box::pin(async move {
             let (coding, room) = (message.coding, message.room.clone());
-            let (whole, answered) = match desk.quick.door.pace(caller) {
+            let (whole, answered) = match desk.quick.door.pace(bearer) {
                 Ok(caller) => match message.unpacked().await {
                     Ok(Message { whole, arrived, .. }) => {
                         let (span, frame) = (&RequestSpan::default(), Frame::InStream);

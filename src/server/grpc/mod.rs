@@ -37,7 +37,7 @@ use self::proto::inference::{
 use self::proto::reflection::ServerReflectionRequest;
 pub(super) use self::reply::refused;
 
-use super::access::{Door, Right};
+use super::access::{Bearer, Door, Right};
 use super::app::App;
 use super::arrival::Arrival;
 use super::body::SMALL;
@@ -130,18 +130,16 @@ impl Desk {
             return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message));
         };
         self.span.route(&Method::POST, route);
-        let mut caller = match right {
+        let bearer = match right {
             Some(right) => self.quick.door.check(right, &parts.method, headers)?,
-            None => Caller::default(),
+            None => Bearer::default(),
         };
         check_kind(headers)?;
         if self.quick.serves == For::Operators && matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer) {
             return Err(not_here());
         }
         let deadline = headers.get("grpc-timeout").map(deadline).transpose()?;
-        if rpc == Rpc::ModelInfer {
-            caller = self.quick.door.pace(caller)?;
-        }
+        let caller = if rpc == Rpc::ModelInfer { self.quick.door.pace(bearer)? } else { bearer.caller };
         let bounds = match rpc {
             Rpc::ModelInfer | Rpc::ModelStreamInfer => Bounds { most: usize::MAX, within: self.of_use(deadline) },
             _ => Bounds { most: SMALL, within: self.app.options.body_timeout },
@@ -159,7 +157,7 @@ impl Desk {
             Rpc::ModelInfer => self.model_infer(messages, caller, deadline).await,
             Rpc::ModelStreamInfer => {
                 let encoding = message::encoding(messages.accepted());
-                let mut response = reply::streaming(self.infer_each(messages, caller, deadline, place));
+                let mut response = reply::streaming(self.infer_each(messages, bearer, deadline, place));
                 response.headers_mut().extend(encoding);
                 Ok(response)
             }
@@ -179,7 +177,7 @@ impl Desk {
                         () = line.closing() => Ok(None),
                     };
                     let answer = match asked.transpose()? {
-                        Ok(asked) => reflected(asked, &door, caller).await,
+                        Ok(asked) => reflected(asked, &door, bearer).await,
                         Err(refusal) => Err(refusal),
                     };
                     Some((answer, (messages, door, line, place)))
@@ -302,8 +300,8 @@ fn deadline(value: &HeaderValue) -> Result<Duration, Refusal> {
 }
 
 /// Answers a question about what there is to be called.
-async fn reflected(asked: Message, door: &Door, caller: Caller) -> Result<Bytes, Refusal> {
-    door.recheck(caller, Right::Inference)?;
+async fn reflected(asked: Message, door: &Door, bearer: Bearer) -> Result<Bytes, Refusal> {
+    door.recheck(bearer, Right::Inference)?;
     let question: ServerReflectionRequest = decoded(&asked.unpacked().await?)?;
     Ok(framed(&reflection::answer(question)))
 }
