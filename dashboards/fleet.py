@@ -9,10 +9,12 @@ from panel import (
     ORANGE,
     PROCESS,
     RED,
+    VERSION,
     YELLOW,
     gauge,
     increase,
     lines,
+    most,
     quantile,
     ranking,
     rate,
@@ -102,11 +104,16 @@ MODELS = [
     ),
     ranking(
         "Latency at p99 over the cap, by model",
-        "99 % of a model's answers came within this part of its latency cap. Near 1 the model is at its limit; far below it the cap"
-        " could be lower.",
+        "99 % of a model's answers came within this part of its latency cap, those of its slowest version. Near 1 the model is at"
+        " its limit; far below it the cap could be lower.",
         [
             target(
-                share(quantile(0.99, "uncork_request_duration_seconds"), gauge("uncork_max_latency_seconds")),
+                most(
+                    share(
+                        quantile(0.99, "uncork_request_duration_seconds", VERSION),
+                        gauge("uncork_max_latency_seconds", VERSION),
+                    )
+                ),
                 "{{model}}",
                 instant=True,
             )
@@ -117,11 +124,16 @@ MODELS = [
     ),
     ranking(
         "Runners busy by model",
-        "Part of the runners' time that batches take, over all instances. Above 95 % any more load is refused: add instances, or"
-        " see what profile says of larger batches.",
+        "Part of the runners' time that batches of a model's busiest version take, over all instances. Above 95 % any more load is"
+        " refused: add instances, or see what profile says of larger batches.",
         [
             target(
-                share(rate("uncork_runner_busy_seconds_total"), gauge("uncork_runners", how="sum")),
+                most(
+                    share(
+                        rate("uncork_runner_busy_seconds_total", by=VERSION),
+                        gauge("uncork_runners", VERSION, how="sum"),
+                    )
+                ),
                 "{{model}}",
                 instant=True,
             )
@@ -154,13 +166,22 @@ INSTANCES = [
     ),
     ranking(
         "Busiest runners by instance",
-        "The busiest model of each instance: part of its runners' time that batches take. Instances that differ are loaded unevenly,"
-        " or some machines are slower.",
+        "The busiest version, or pool of models, of each instance: part of its runners' time that batches take. Instances that differ"
+        " are loaded unevenly, or some machines are slower.",
         [
             target(
-                "max by (instance) (\n"
-                + share(rate("uncork_runner_busy_seconds_total", by="instance, model"), gauge("uncork_runners", by="instance, model"))
-                + "\n)",
+                most(
+                    share(
+                        rate("uncork_runner_busy_seconds_total", f'{MODEL}, pool=""', f"instance, {VERSION}"),
+                        gauge("uncork_runners", f"instance, {VERSION}", f'{MODEL}, pool=""'),
+                    )
+                    + "\nor\n"
+                    + share(
+                        rate("uncork_runner_busy_seconds_total", f'{MODEL}, pool!=""', "instance, pool"),
+                        gauge("uncork_runners", "instance, pool", f'{MODEL}, pool!=""'),
+                    ),
+                    "instance",
+                ),
                 "{{instance}}",
                 instant=True,
             )

@@ -2,6 +2,7 @@
 
 GRAFANA = "11.6.0"  # the oldest that is meant to read the dashboard
 
+VERSION = "model, version"
 PROCESS = 'job=~"$job", instance=~"$instance"'
 MODEL = PROCESS + ', model=~"$model"'
 GOOD = 'outcome="on_time"'
@@ -67,6 +68,11 @@ def quantile(q, histogram, by="model"):
 
 def gauge(metric, by="model", matchers=MODEL, how="max"):
     return f"{how} by ({by}) ({metric}{{{matchers}}})"
+
+
+def most(expr, by="model"):
+    """Of versions, or of pools: what one has too much of must not vanish beside another that has little."""
+    return f"max by ({by}) (\n{expr}\n)"
 
 
 def bad_share(window):

@@ -13,6 +13,7 @@ from panel import (
     RED,
     REFUSALS,
     STAGES,
+    VERSION,
     YELLOW,
     bound,
     burn,
@@ -159,19 +160,26 @@ BATCHING = [
     ),
     lines(
         "Rows in a batch",
-        "Mean rows of a batch beside the cap. Small while 'Runner busy share' is low: nothing to gain from larger ones."
+        "Mean rows of a batch beside the cap, by version. Small while 'Runner busy share' is low: nothing to gain from larger ones."
         " Small while requests are refused: the latency cap is too tight for larger ones, see 'Batch time: expected and"
         " measured'.",
-        [target(mean("uncork_adaptive_batch_size"), "mean"), target(gauge("uncork_max_batch_rows"), "cap")],
+        [
+            target(mean("uncork_adaptive_batch_size", "version"), "mean {{version}}"),
+            target(gauge("uncork_max_batch_rows", "version"), "cap {{version}}"),
+        ],
         "short",
         height=9,
-        overrides=[bound("cap")],
+        overrides=[bound("cap .*")],
     ),
     lines(
         "Fill",
-        "Mean rows over max_batch_size. At 100 % for long with refusals: raise max_batch_size if 'uncork profile' shows"
+        "Mean rows over max_batch_size, by version. At 100 % for long with refusals: raise max_batch_size if 'uncork profile' shows"
         " that larger batches are still more efficient, or add runners.",
-        [target(share(mean("uncork_adaptive_batch_size"), gauge("uncork_max_batch_rows")), "fill")],
+        [
+            target(
+                share(mean("uncork_adaptive_batch_size", "version"), gauge("uncork_max_batch_rows", "version")), "{{version}}"
+            )
+        ],
         "percentunit",
         height=9,
         max=1,
@@ -188,16 +196,16 @@ BATCHING = [
     ),
     lines(
         "Batch time: expected and measured",
-        "Mean time of a batch beside what the estimator expected when it was released, and the latency cap. If they"
+        "Mean time of a batch beside what the estimator expected when it was released, and the latency cap, by version. If they"
         " part for minutes, something that the size of a batch does not explain is slowing the model down: a neighbour"
         " on the machine, throttling, inputs that differ.",
         [
-            target(mean("uncork_batch_duration_seconds"), "measured"),
-            target(mean("uncork_predicted_batch_duration_seconds"), "expected"),
-            target(gauge("uncork_max_latency_seconds"), "cap"),
+            target(mean("uncork_batch_duration_seconds", "version"), "measured {{version}}"),
+            target(mean("uncork_predicted_batch_duration_seconds", "version"), "expected {{version}}"),
+            target(gauge("uncork_max_latency_seconds", "version"), "cap {{version}}"),
         ],
         "s",
-        overrides=[bound("cap")],
+        overrides=[bound("cap .*")],
     ),
     lines(
         "Measured over expected",
@@ -217,8 +225,8 @@ BATCHING = [
         " the two cannot be told apart: then per row is 0 and base is the time of a whole batch. Jumps all the time:"
         " the machine is unsteady.",
         [
-            target(gauge("uncork_estimate_base_seconds", "instance"), "base {{instance}}"),
-            target(gauge("uncork_estimate_per_row_seconds", "instance"), "per row {{instance}}"),
+            target(gauge("uncork_estimate_base_seconds", "instance, version"), "base {{instance}} {{version}}"),
+            target(gauge("uncork_estimate_per_row_seconds", "instance, version"), "per row {{instance}} {{version}}"),
         ],
         "s",
         overrides=[override("byRegexp", "per row.*", custom__axisPlacement="right")],
@@ -227,7 +235,7 @@ BATCHING = [
         "Noise margin",
         "What the policy promises of a batch over what it takes on average: room for noise, learned from late answers."
         " Near 1: a steady machine. Above 2: half of the latency cap pays for noise; look for what else runs there.",
-        [target(gauge("uncork_estimate_noise_factor", "instance"), "{{instance}}")],
+        [target(gauge("uncork_estimate_noise_factor", "instance, version"), "{{instance}} {{version}}")],
         "none",
         width=5,
         decimals=2,
@@ -236,7 +244,12 @@ BATCHING = [
         "Age of the estimate",
         "Time since the last batch that was learned from. It grows while there is no load, which is fine. Growing under"
         " load: batches fail or hang; read the log.",
-        [target(f"time() - {gauge('uncork_estimate_updated_timestamp_seconds', 'instance')}", "{{instance}}")],
+        [
+            target(
+                f"time() - {gauge('uncork_estimate_updated_timestamp_seconds', 'instance, version')}",
+                "{{instance}} {{version}}",
+            )
+        ],
         "s",
         width=5,
     ),
@@ -379,10 +392,17 @@ SATURATION = [
     ),
     lines(
         "Runner busy share",
-        "Part of the time in which the model's runners run a batch. Near 100 %: all that the device can do; more needs"
+        "Part of the time in which the runners of a model's version run a batch. Near 100 %: all that the device can do; more needs"
         " runners, a faster model or a larger max_batch_size. Low while requests are refused: the latency cap is below"
         " what one batch takes. Models of a pool share its runners: add them up.",
-        [target(share(rate("uncork_runner_busy_seconds_total"), gauge("uncork_runners", how="sum")), "{{model}}")],
+        [
+            target(
+                share(
+                    rate("uncork_runner_busy_seconds_total", by=VERSION), gauge("uncork_runners", VERSION, how="sum")
+                ),
+                "{{model}} {{version}}",
+            )
+        ],
         "percentunit",
         max=1,
         line_at=True,
@@ -394,9 +414,11 @@ SATURATION = [
         " runners help only where the device has cores or memory to spare. Given up: those that did not come back within"
         " stuck_after_ms.",
         [
-            target(gauge("uncork_in_flight_batches", how="sum"), "{{model}}"),
-            target(gauge("uncork_runners", how="sum"), "{{model}} runners"),
-            target(increase("uncork_stuck_batches_total", MODEL, "$__rate_interval"), "{{model}} given up"),
+            target(gauge("uncork_in_flight_batches", VERSION, how="sum"), "{{model}} {{version}}"),
+            target(gauge("uncork_runners", VERSION, how="sum"), "{{model}} {{version}} runners"),
+            target(
+                increase("uncork_stuck_batches_total", MODEL, "$__rate_interval", VERSION), "{{model}} {{version}} given up"
+            ),
         ],
         "short",
         overrides=[bound(".* runners")],
