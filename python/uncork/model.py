@@ -225,7 +225,8 @@ class Rows(Opaque):
                 parts.append(_KEPT + pickled(self._preprocess(requested(item)), "what preprocess returned"))
             except BaseException as error:
                 told = Failed.of(error, f"preprocess of {self.name}")
-                told.rows = [(row, words(error))]
+                # The words are its caller's where the row is bad; else they are for the log.
+                told.rows = [(row, str(told) if told.kind == "input" else told.log or str(told))]
                 raise told from error
         return [Tensor("request", "BYTES", [len(parts)], joined(parts))]
 

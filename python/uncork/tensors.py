@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .model import Failed, Model, article
-from .wire import Tensor, elements, joined
+from .wire import Buffer, Tensor, elements, joined
 
 try:
     import numpy as np
@@ -34,10 +34,13 @@ class Tensors(Model):
                 raise Failed(f"{name} declares inputs and has {hook}: a class has one or the other, since tensors come as they are")
         self.inputs = declared(instance.inputs, "inputs", name)
         outputs = getattr(instance, "outputs", None)
-        self.outputs = declared(outputs, "outputs", name) if outputs is not None else self._found()
+        self._is_found = outputs is None
+        self.outputs = self._found() if outputs is None else declared(outputs, "outputs", name)
+        if fields(self.inputs) == fields(Model.inputs) and fields(self.outputs) == fields(Model.outputs):
+            raise Failed(f"{name} takes BYTES `request` and gives BYTES `answer`, as a model does that takes any body: rename one of them")
 
     def _found(self) -> list[dict[str, Any]]:
-        """The outputs as a batch of one row shows them."""
+        """The outputs as a batch of one row shows them; where an input has a free length, so has each of them along all axes."""
         arrays = {one["name"]: zeros(one) for one in self.inputs}
         given = self.example()
         if given:
@@ -54,7 +57,9 @@ class Tensors(Model):
                 raise Failed(
                     f"{self._name} answers {name} as {article(str(array.dtype))} array of shape {list(array.shape)}; declare `outputs`"
                 )
-            found.append({"name": name, "datatype": datatype, "shape": [-1, *array.shape[1:]]})
+            # One run cannot tell which lengths follow those of the inputs.
+            is_free = any(-1 in one["shape"][1:] for one in self.inputs)
+            found.append({"name": name, "datatype": datatype, "shape": [-1, *(-1 if is_free else length for length in array.shape[1:])]})
         return found
 
     def run(self, tensors: dict[str, Tensor], rehearsal: bool) -> list[Tensor]:
@@ -65,16 +70,15 @@ class Tensors(Model):
         if not isinstance(answer, Mapping):
             if len(self.outputs) > 1:
                 wanted = ", ".join(one["name"] for one in self.outputs)
-                raise Failed(
-                    f"{self._name} returned {article(type(answer).__name__)}; it declares several outputs: return a dict with {wanted}"
-                )
+                told = "has several outputs, which were found by a run" if self._is_found else "declares several outputs"
+                raise Failed(f"{self._name} returned {article(type(answer).__name__)}; it {told}: return a dict with {wanted}", "row")
             answer = {self.outputs[0]["name"]: answer}
         return [self._output(told, answer, rows) for told in self.outputs]
 
     def _output(self, told: dict[str, Any], answer: Mapping[str, Any], rows: int) -> Tensor:
         name, datatype = told["name"], told["datatype"]
         if name not in answer:
-            raise Failed(f"{self._name} returned no {name}, but {', '.join(map(str, answer)) or 'nothing'}")
+            raise Failed(f"{self._name} returned no {name}, but {', '.join(map(str, answer)) or 'nothing'}", "row")
         try:
             # NumPy's own strings would lose zero bytes at their ends.
             array = np.asarray(answer[name], dtype=object if datatype == "BYTES" else None)
@@ -85,15 +89,39 @@ class Tensors(Model):
             got = f"{shape[0]} rows" if shape else "no rows"
             raise Failed(f"{self._name} returned {got} of {name} for {rows}; the first axis has to have one for each", "row")
         if len(shape) != len(told["shape"]) or any(want not in (-1, have) for want, have in zip(told["shape"][1:], shape[1:])):
-            raise Failed(f"{self._name} returned {name} of shape {shape}; it declares {told['shape']}", "row")
+            raise self._other(f"{name} of shape {shape}", told["shape"])
         if datatype == "BYTES":
-            return Tensor(name, datatype, shape, joined([as_bytes(one) for one in array.ravel().tolist()]))
+            return Tensor(name, datatype, shape, joined(strings(array, f"{self._name} returned {name}")))
         wanted = np.dtype(TYPES[datatype])
         if array.dtype != wanted:
             if not np.can_cast(array.dtype, wanted, "same_kind"):
-                raise Failed(f"{self._name} returned {name} as {array.dtype}; it declares {datatype}", "row")
-            array = array.astype(wanted)
+                raise self._other(f"{name} as {array.dtype}", datatype)
+            array = self._cast(name, array, wanted, datatype)
         return Tensor(name, datatype, shape, np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+
+    def _other(self, got: str, wanted: Any) -> Failed:
+        """What says that an output is not as it should be, and who said how that is."""
+        whose = f"a run found {wanted}: declare `outputs` if that varies" if self._is_found else f"it declares {wanted}"
+        return Failed(f"{self._name} returned {got}; {whose}", "row")
+
+    def _cast(self, name: str, array: Any, wanted: Any, datatype: str) -> Any:
+        """The same numbers in the output's type; one that it has no room for is an error, and not another number."""
+        if np.can_cast(array.dtype, wanted, "safe") or not array.size:
+            return array.astype(wanted)
+        if wanted.kind in "iu":
+            # Python compares whole numbers of any size.
+            least, most = int(array.min()), int(array.max())
+            room = np.iinfo(wanted)
+            lost = [one for one in (least, most) if not room.min <= one <= room.max]
+            if not lost:
+                return array.astype(wanted)
+            raise Failed(f"{self._name} returned {lost[0]} in {name}, for which {datatype} has no room", "row")
+        with np.errstate(over="ignore", under="ignore"):
+            cast = array.astype(wanted)
+        lost = np.isfinite(array) & ~np.isfinite(cast)
+        if lost.any():
+            raise Failed(f"{self._name} returned {array[lost].flat[0]} in {name}, for which {datatype} has no room", "row")
+        return cast
 
     def example(self) -> list[Tensor]:
         """The example: an array alone, or arrays by name, with rows or one row without."""
@@ -109,7 +137,8 @@ class Tensors(Model):
             array = np.asarray(named[told["name"]], dtype=kind)
             if array.ndim == len(told["shape"]) - 1:
                 array = array[None]
-            data = joined([as_bytes(one) for one in array.ravel().tolist()]) if kind is object else np.ascontiguousarray(array).tobytes()
+            where = f"the example of {self._name} has {told['name']}"
+            data = joined(strings(array, where)) if kind is object else np.ascontiguousarray(array).tobytes()
             tensors.append(Tensor(told["name"], told["datatype"], list(array.shape), data))
         return tensors
 
@@ -156,6 +185,24 @@ def alone(arrays: dict[str, Any]) -> Any:
     return next(iter(arrays.values())) if len(arrays) == 1 else arrays
 
 
-def as_bytes(value: Any) -> bytes:
-    """An element of a BYTES tensor."""
-    return value if isinstance(value, bytes) else str(value).encode()
+def fields(specs: list[dict[str, Any]]) -> list[tuple[str, str, list[int]]]:
+    """Names, types and shapes."""
+    return [(one["name"], one["datatype"], one["shape"]) for one in specs]
+
+
+def strings(array: Any, where: str) -> list[Buffer]:
+    """The elements of a BYTES tensor. What is neither bytes nor text is no element: its words for people say nothing to a program."""
+    found: list[Buffer] = []
+    for value in array.ravel().tolist():
+        if isinstance(value, str):
+            try:
+                found.append(value.encode())
+            except UnicodeEncodeError as error:
+                raise Failed(f"{where} with a text that UTF-8 cannot say: {error}", "row") from error
+        elif isinstance(value, (bytes, bytearray)):
+            found.append(value)
+        elif isinstance(value, memoryview):
+            found.append(value.tobytes())
+        else:
+            raise Failed(f"{where} with {article(type(value).__name__)} among its elements; an element of BYTES is bytes or str", "row")
+    return found

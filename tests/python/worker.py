@@ -230,6 +230,10 @@ class Loading(unittest.TestCase):
         self.fails(
             'has to be like {"x": \\("FP32", \\[64\\]\\)}.*it is 3', "class Model:\n    inputs = 3\n    def __call__(self, rows): pass"
         )
+        taken = "class Model:\n    inputs = {'request': ('BYTES', [])}\n    outputs = {'answer': ('BYTES', [])}\n    def __call__(self, rows): pass"
+        self.fails("^Model takes BYTES `request` and gives BYTES `answer`, as a model does that takes any body", taken)
+        texts = "class Model:\n    inputs = {'x': ('BYTES', [])}\n    example = [None]\n    def __call__(self, rows): pass"
+        self.fails("^the example of Model has x with a NoneType among its elements", texts)
         self.fails("'FLOAT' is none: BOOL", "class Model:\n    inputs = {'x': ('FLOAT', [1])}\n    def __call__(self, rows): pass")
 
 
@@ -286,6 +290,10 @@ class Model:
             told = worker.ask(b'"a"', kind=3)
             self.assertEqual(told["kind"], "row")
             self.assertIn("TypeError", told["message"])
+            # The row's words are those that uncork logs: the traceback, which names the exception.
+            ((row, words),) = told["rows"]
+            self.assertEqual(row, 0)
+            self.assertRegex(words, r"(?s)^Traceback.*app.py\", line 7, in preprocess.*TypeError: ")
 
     def test_hooks_run_beside_a_batch(self):
         code = """
@@ -395,7 +403,24 @@ class Model:
 
     def test_outputs_are_found_by_a_row_of_zeros(self):
         with Fake("class Model:\n    inputs = {'x': ('INT64', [-1, 2])}\n    def __call__(self, x):\n        return x / 2\n") as worker:
-            self.assertEqual(worker.ready()["outputs"], [{"name": "output", "datatype": "FP64", "shape": [-1, 1, 2]}])
+            # No run tells which lengths follow that of the input.
+            self.assertEqual(worker.ready()["outputs"], [{"name": "output", "datatype": "FP64", "shape": [-1, -1, -1]}])
+            for length in (1, 3):
+                told = worker.outcome(worker.start([("x", "INT64", [1, length, 2], bytes(16 * length))]))
+                self.assertEqual(told, {"output": ("FP64", [1, length, 2], bytes(16 * length))})
+
+    def test_outputs_that_were_found_are_not_said_to_be_declared(self):
+        code = """
+class Model:
+    inputs = {'x': ('FP32', [2])}
+    def __call__(self, x):
+        return x[:, : 2 - int(x[0, 0])]
+"""
+        with Fake(code) as worker:
+            self.assertEqual(worker.ready()["outputs"][0]["shape"], [-1, 2])
+            told = worker.outcome(worker.start([("x", "FP32", [1, 2], struct.pack("<2f", 1, 0))]))
+            words = "Model returned output of shape [1, 1]; a run found [-1, 2]: declare `outputs` if that varies"
+            self.assertEqual((told["kind"], told["message"]), ("row", words))
 
     def test_what_is_wrong_with_outputs_is_said(self):
         for given, words in [
@@ -411,6 +436,87 @@ class Model:
                 worker.ready()
                 told = worker.outcome(worker.start([("x", "FP32", [2, 3], bytes(24))]))
                 self.assertRegex(told["message"], words)
+                # Some row's fault: the others run again without it.
+                self.assertEqual(told["kind"], "row")
+
+    def test_an_answer_that_lacks_an_output_is_some_rows_fault(self):
+        code = """
+class Model:
+    inputs = {'x': ('INT32', [1])}
+    outputs = {'y': ('INT32', [1]), 'z': ('INT32', [1])}
+    def __call__(self, x):
+        return x if 8 in x else {'y': x} if 7 in x else {'y': x, 'z': x}
+"""
+        with Fake(code) as worker:
+            worker.ready()
+            run = lambda *rows: worker.outcome(worker.start([("x", "INT32", [len(rows), 1], struct.pack(f"<{len(rows)}i", *rows))]))
+            self.assertEqual(set(run(1, 2)), {"y", "z"})
+            for rows, words in (((1, 7), "returned no z, but y"), ((1, 8), "returned a ndarray; it declares several outputs")):
+                told = run(*rows)
+                self.assertEqual(told["kind"], "row")
+                self.assertIn(words, told["message"])
+
+    def test_a_number_for_which_the_declared_type_has_no_room_is_an_error_and_not_another_number(self):
+        code = """
+import numpy as np
+class Model:
+    inputs = {'x': ('INT32', [])}
+    outputs = {'y': (%r, [2])}
+    def __call__(self, x):
+        return np.array([%s] * len(x), dtype=%r)
+"""
+        for datatype, given, of, words in [
+            ("INT8", "[300, -129]", "int64", "Model returned -129 in y, for which INT8 has no room"),
+            ("INT8", "[127, 128]", "int64", "returned 128 in y"),
+            ("UINT8", "[0, 256]", "uint64", "returned 256 in y"),
+            ("INT64", "[0, 2**63]", "uint64", "returned 9223372036854775808 in y, for which INT64 has no room"),
+            ("FP16", "[1e6, 1]", "float64", "returned 1000000.0 in y, for which FP16 has no room"),
+            ("FP16", "[1, -70000]", "int64", "returned -70000 in y"),
+            ("FP32", "[1e39, 1]", "float64", "returned 1e\\+39 in y"),
+            ("INT64", "[1, 2]", "timedelta64[s]", "returned y as timedelta64\\[s\\]; it declares INT64"),
+            ("INT8", "[127, -128]", "int64", struct.pack("<2b", 127, -128)),
+            ("INT32", "[3, 1]", "int64", struct.pack("<2i", 3, 1)),
+            ("FP32", "[float('inf'), float('nan')]", "float64", struct.pack("<2f", float("inf"), float("nan"))),
+            ("FP16", "[1e-9, 65504]", "float64", struct.pack("<2e", 0, 65504)),
+        ]:
+            with self.subTest(datatype=datatype, given=given), Fake(code % (datatype, given, of)) as worker:
+                worker.ready()
+                told = worker.outcome(worker.start([("x", "INT32", [2], bytes(8))]))
+                if isinstance(words, bytes):
+                    self.assertEqual(told["y"], (datatype, [2, 2], 2 * words))
+                else:
+                    self.assertEqual(told["kind"], "row")
+                    self.assertRegex(told["message"], words)
+
+    def test_elements_of_bytes_are_bytes_and_texts_and_nothing_else(self):
+        code = """
+import numpy as np
+class Model:
+    inputs = {'x': ('INT32', [])}
+    outputs = {'y': ('BYTES', [])}
+    def __call__(self, x):
+        made = np.empty(len(x), object)
+        made[:] = [%s] * len(x)
+        return made
+"""
+        for given, words in [
+            ("bytearray(b'ab\\0')", b"ab\0"),
+            ("memoryview(b'abcd')[::2]", b"ac"),
+            ("np.str_('\u00fc')", "\u00fc".encode()),
+            ("np.bytes_(b'ab')", b"ab"),
+            ("None", "Model returned y with a NoneType among its elements; an element of BYTES is bytes or str"),
+            ("float('nan')", "with a float among"),
+            ("7", "with an int among"),
+            ("'\\ud800'", "with a text that UTF-8 cannot say"),
+        ]:
+            with self.subTest(given=given), Fake(code % given) as worker:
+                worker.ready()
+                told = worker.outcome(worker.start([("x", "INT32", [1], bytes(4))]))
+                if isinstance(words, bytes):
+                    self.assertEqual(told["y"], ("BYTES", [1], struct.pack("<I", len(words)) + words))
+                else:
+                    self.assertEqual(told["kind"], "row")
+                    self.assertIn(words, told["message"])
 
     def test_arrays_without_elements_come_and_go(self):
         code = """
