@@ -450,8 +450,8 @@ SATURATION = [
     ),
     lines(
         "HTTP answers by status",
-        "All answers over HTTP, those included that no model saw. 503 above 'Requests by how they ended': connections or"
-        " bodies for which there was no room; see max_connections and max_bodies_bytes.",
+        "All answers over HTTP and gRPC, those included that no model saw, and those to probes: 503 is also the answer to whether a server is"
+        " ready that is loading. Whom that keeps from an answer: 'Turned away by reason' and 'Refusals by reason'.",
         [
             target(
                 f"sum by (code) (rate(uncork_http_requests_total{{{PROCESS}}}[$__rate_interval])) > 0",
@@ -459,6 +459,19 @@ SATURATION = [
             )
         ],
         "reqps",
+    ),
+    lines(
+        "Turned away by reason",
+        "Connections, and requests for inference, that no model saw; probes are not among them. connections: max_connections are open."
+        " bodies, own_bodies: they fill max_bodies_bytes, or a caller's part of it. loading: the model is on its way. docs/operating.md, 'Why 503?', has all.",
+        [
+            target(
+                f"sum by (reason) (rate(uncork_turned_away_total{{{PROCESS}}}[$__rate_interval]))",
+                "{{reason}}",
+            )
+        ],
+        "reqps",
+        stacked=True,
     ),
     lines(
         "Connections",

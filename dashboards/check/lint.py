@@ -103,7 +103,7 @@ def of_query(expr):
                 if (name, f"${name}") not in matchers:
                     yield f'target-{name}-rule: {node.name} lacks {name}=~"${name}"'
             # What is counted before a model is known has no model.
-            without = node.name.startswith(("uncork_build_info", "uncork_http_", "uncork_repository_", "uncork_stale_files", "uncork_tls_"))
+            without = node.name.startswith(("uncork_build_info", "uncork_http_", "uncork_repository_", "uncork_stale_files", "uncork_tls_", "uncork_turned_away_"))
             if node.name.startswith("uncork_") and not without:
                 if ("model", "$model") not in matchers:
                     yield f'{node.name} lacks model=~"$model"'

@@ -40,6 +40,7 @@ MAY_BE_ZERO = {
     "Files that are out of date",
     "Time until the certificate expires",
     "Instances down",
+    "Turned away by reason",
 }
 ALERT_S = 20  # scrapes and evaluations are a second apart
 COMPARISONS = {"==", "!=", ">", "<", ">=", "<="}
