@@ -154,6 +154,13 @@ pub(super) const HTTP_REQUESTS: Metric = metric(
     "Answers over HTTP and gRPC by HTTP's status, those included that no model saw; a connection for which there was no room counts as one.",
 )
 .by("code", &CODES);
+/// Has the label `reason` alone.
+pub(super) const TURNED_AWAY: Metric = metric(
+    "uncork_turned_away_total",
+    Kind::Counter,
+    "Connections, and requests for inference, that got 503 or were hung up on, and that no model counts. Probes are not among them.",
+)
+.by("reason", &TurnedAway::LABELS);
 /// Has no label.
 pub(super) const HTTP_CONNECTIONS: Metric =
     metric("uncork_http_connections", Kind::Gauge, "Connections that are open.");
@@ -234,7 +241,7 @@ const FEATURES: &str = match (cfg!(feature = "onnx"), cfg!(feature = "wgpu"), cf
 };
 
 /// Every metric of uncork's own, in the order of docs/metrics.md.
-pub const ALL: [Metric; 39] = [
+pub const ALL: [Metric; 40] = [
     BATCH_SIZE,
     REQUESTS,
     RELEASES,
@@ -266,6 +273,7 @@ pub const ALL: [Metric; 39] = [
     MEMORY,
     COPIES,
     HTTP_REQUESTS,
+    TURNED_AWAY,
     HTTP_CONNECTIONS,
     STALE_FILES,
     CERTIFICATE_EXPIRES,
@@ -330,6 +338,63 @@ impl Copied {
     /// The label's value.
     pub fn label(self) -> &'static str {
         Copied::LABELS[self as usize]
+    }
+}
+
+/// Why a connection, or a request for inference, is turned away before any model counts it, as labelled in `uncork_turned_away_total{reason}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnedAway {
+    /// As many connections are open as may.
+    Connections,
+    /// Bodies fill the room for them.
+    Bodies,
+    /// Those of its own caller do.
+    OwnBodies,
+    /// Too many requests wait for their bodies.
+    Waiting,
+    /// Too many streams are open.
+    Streams,
+    /// Its message took too long to be unpacked.
+    SlowBody,
+    /// Its model is on its way.
+    Loading,
+    /// The server is going.
+    ShuttingDown,
+}
+
+impl TurnedAway {
+    /// Every reason.
+    pub const ALL: [TurnedAway; 8] = [
+        TurnedAway::Connections,
+        TurnedAway::Bodies,
+        TurnedAway::OwnBodies,
+        TurnedAway::Waiting,
+        TurnedAway::Streams,
+        TurnedAway::SlowBody,
+        TurnedAway::Loading,
+        TurnedAway::ShuttingDown,
+    ];
+
+    const LABELS: [&'static str; 8] =
+        ["connections", "bodies", "own_bodies", "waiting", "streams", "slow_body", "loading", "shutting_down"];
+
+    /// The label's value.
+    pub fn label(self) -> &'static str {
+        TurnedAway::LABELS[self as usize]
+    }
+
+    /// What it means, as a sentence.
+    pub fn why(self) -> &'static str {
+        match self {
+            TurnedAway::Connections => "`max_connections` connections were open; with TLS it is closed without a word",
+            TurnedAway::Bodies => "bodies and tensors of others filled `max_bodies_bytes`",
+            TurnedAway::OwnBodies => "other requests of its token had their part of `max_bodies_bytes`",
+            TurnedAway::Waiting => "as many requests over HTTP/2 waited for their bodies as may",
+            TurnedAway::Streams => "as many streams of gRPC were open as may",
+            TurnedAway::SlowBody => "its message in gRPC took too long to be unpacked",
+            TurnedAway::Loading => "its model was being loaded",
+            TurnedAway::ShuttingDown => "the server was going, and its body was not unpacked yet",
+        }
     }
 }
 

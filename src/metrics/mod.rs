@@ -6,6 +6,7 @@
 pub mod catalogue;
 mod format;
 mod histogram;
+mod http;
 mod native;
 mod process;
 
@@ -17,8 +18,9 @@ use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, Label, Level, Metadat
 use metrics_exporter_prometheus::formatting::sanitize_label_value;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 
-pub use catalogue::{Copied, Stage};
+pub use catalogue::{Copied, Stage, TurnedAway};
 pub use format::Format;
+pub use http::HttpMetrics;
 
 use crate::batcher::{Abandoned, Landed, Learned, Observer, RefusalReason, Refused, Released, SpanRef, Waits};
 use crate::error::Outcome;
@@ -352,52 +354,6 @@ impl Blocks {
 
     fn text(self) -> String {
         self.0.into_iter().map(|block| block.head + &block.series + "\n").collect()
-    }
-}
-
-/// Handles to the metrics of HTTP.
-#[derive(Clone, Debug)]
-pub struct HttpMetrics {
-    /// By [`catalogue::CODES`].
-    requests: Arc<[Counter]>,
-    /// Connections that are open.
-    pub connections: Gauge,
-    /// 1 while the file of tokens cannot be used as it is.
-    pub stale_tokens: Gauge,
-    /// 1 while the certificate, or what belongs to it, cannot be used as it is.
-    pub stale_certificate: Gauge,
-    /// Unix time at which the first of the certificates expires; 0 where there is none.
-    pub certificate_expires: Gauge,
-}
-
-impl HttpMetrics {
-    fn new(recorder: &PrometheusRecorder) -> HttpMetrics {
-        let count = |code: &'static str| {
-            let labels = vec![Label::from_static_parts("code", code)];
-            recorder.register_counter(&Key::from_parts(catalogue::HTTP_REQUESTS.name, labels), &METADATA)
-        };
-        let connections = Key::from_name(catalogue::HTTP_CONNECTIONS.name);
-        let [stale_tokens, stale_certificate] = catalogue::FOLLOWED.map(|file| {
-            let labels = vec![Label::from_static_parts("file", file)];
-            recorder.register_gauge(&Key::from_parts(catalogue::STALE_FILES.name, labels), &METADATA)
-        });
-        HttpMetrics {
-            requests: catalogue::CODES.map(count).into(),
-            connections: recorder.register_gauge(&connections, &METADATA),
-            stale_tokens,
-            stale_certificate,
-            certificate_expires: recorder
-                .register_gauge(&Key::from_name(catalogue::CERTIFICATE_EXPIRES.name), &METADATA),
-        }
-    }
-
-    /// Counts an answer with this status.
-    pub fn count(&self, status: u16) {
-        let hundreds = [b'0' + (status / 100 % 10) as u8, b'0' + (status / 10 % 10) as u8, b'0' + (status % 10) as u8];
-        let place = catalogue::CODES.iter().position(|code| code.as_bytes() == hundreds);
-        if let Some(counter) = place.map_or(self.requests.last(), |place| self.requests.get(place)) {
-            counter.increment(1);
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::header::{CONNECTION, HOST, HeaderValue};
-use http::{Method, Request, StatusCode};
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -38,7 +38,7 @@ use super::listener::{Listener, accept_any, is_of_one_connection};
 use super::outstanding::{Answered, Begun, Outstanding};
 use super::quick::{Quick, timed};
 use super::refusals::Refusals;
-use super::routes::For;
+use super::routes::{For, is_inference};
 use super::socket::{Socket, Stream, Wire};
 use super::status::Refusal;
 use super::threads::{Place, Threads};
@@ -46,7 +46,7 @@ use super::tls::{Certificates, Greeted};
 use super::trace::Traced;
 use super::unread::lent;
 use super::untaken::Untaken;
-use crate::metrics::HttpMetrics;
+use crate::metrics::{HttpMetrics, TurnedAway};
 use crate::registry::Registry;
 use crate::telemetry::{Head, RequestId, Tracer};
 
@@ -249,6 +249,7 @@ impl Connections {
             return;
         }
         self.counter.quick.http.count(503);
+        self.counter.quick.http.turn_away(TurnedAway::Connections);
         if self.counter.certificates.is_some() && matches!(stream, Stream::Tcp(_)) {
             // To shake hands would take the room that there is not.
             return;
@@ -535,7 +536,8 @@ async fn answer(counter: Counter, mut request: Request<Body>, peer: Option<Socke
     let is_secured = peer.is_some() && certificates.is_some();
     let span = tracer.request(&Head { is_secured, ..head(&request, peer, &id) }, arrival.0);
     // Who begins at the desk and goes on to inference does so elsewhere: there it would hold up those who only ask.
-    let is_elsewhere = quick.serves == For::Operators && is_inference(&request);
+    let is_inference = is_inference(request.method(), request.uri().path());
+    let is_elsewhere = quick.serves == For::Operators && is_inference;
     request.extensions_mut().insert(arrival);
     request.extensions_mut().insert(id.clone());
     if span.span_ref().is_some() {
@@ -577,12 +579,11 @@ async fn answer(counter: Counter, mut request: Request<Body>, peer: Option<Socke
     // In gRPC the status is said behind the answer, and that of HTTP is always 200.
     let status = refusal.map_or(response.status(), Refusal::status).as_u16();
     quick.http.count(status);
+    if let Some(why) = refusal.and_then(Refusal::why_turned_away).filter(|_| is_inference) {
+        quick.http.turn_away(why);
+    }
     span.finish(status, refusal.map(Refusal::reason));
     response
-}
-
-fn is_inference(request: &Request<Body>) -> bool {
-    request.method() == Method::POST && !request.uri().path().starts_with("/v2/repository/")
 }
 
 /// What a span tells of a request's head.

@@ -265,6 +265,9 @@ impl Quick {
         let refusal = if self.app.registry.is_draining() { refusal.and_close() } else { refusal };
         self.refusals.note(&refusal, id, None);
         self.http.count(refusal.status().as_u16());
+        if let Some(why) = refusal.why_turned_away() {
+            self.http.turn_away(why);
+        }
         Reply { bytes: Cursor::new(refusal.to_message(id)).chain(Bytes::new()), closes: refusal.closes() }
     }
 

@@ -14,6 +14,7 @@ use http::StatusCode;
 
 use super::Options;
 use super::status::Refusal;
+use crate::metrics::TurnedAway;
 use crate::registry::Caller;
 
 /// Bytes that are counted together: counting each would be of no use.
@@ -110,15 +111,20 @@ impl Room {
         };
         drop(ledger);
         taken.map(|()| Taken { room: self.clone(), units }).map_err(|full| {
-            let message = match full {
+            let (why, message) = match full {
                 Full::Room => {
-                    format!("refused: the bodies of other requests fill the {} bytes kept for them", self.bytes)
+                    let message =
+                        format!("refused: the bodies of other requests fill the {} bytes kept for them", self.bytes);
+                    (TurnedAway::Bodies, message)
                 }
-                Full::Part => "refused: the other requests of this token take their part of the room for bodies; \
-                               wait for their answers"
-                    .to_owned(),
+                Full::Part => {
+                    let message = "refused: the other requests of this token take their part of the room for bodies; \
+                                   wait for their answers";
+                    (TurnedAway::OwnBodies, message.to_owned())
+                }
             };
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1))
+            let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).turned_away(why);
+            refusal.retry_after(Duration::from_secs(1))
         })
     }
 
@@ -132,7 +138,10 @@ impl Room {
             return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
         // It has been computed: what else its caller has in hand is no reason to throw it away.
-        if bytes < UNCOUNTED_ANSWER { Ok(None) } else { self.reserve_within(bytes, u64::MAX).map(Some) }
+        if bytes < UNCOUNTED_ANSWER {
+            return Ok(None);
+        }
+        self.reserve_within(bytes, u64::MAX).map(Some).map_err(Refusal::counted)
     }
 
     /// Takes room for `bytes` more bytes into `taken`.

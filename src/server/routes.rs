@@ -7,7 +7,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, VARY};
-use http::{StatusCode, Uri};
+use http::{Method, StatusCode, Uri};
 
 use super::access::{Door, Right, admit, count, recognise};
 use super::app::App;
@@ -88,6 +88,13 @@ pub(super) fn router(app: App, door: Door, serves: For) -> Router {
     let routes = routes.merge(guarded(Right::Admin, changes));
     let routes = if is_traced { routes.route_layer(from_fn(note_route)) } else { routes };
     routes.fallback(elsewhere).method_not_allowed_fallback(no_such_method).with_state(app)
+}
+
+/// Whether a request that goes by these asks for inference, in any protocol.
+pub(super) fn is_inference(method: &Method, path: &str) -> bool {
+    let below = ["/v2/models/", "/v1/models/", "/models/", "/inference.GRPCInferenceService/ModelInfer"];
+    method == Method::POST
+        && (below.iter().any(|begin| path.starts_with(begin)) || path.ends_with("Service/ModelStreamInfer"))
 }
 
 /// Inference at an address for operators, before its body is read.

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::batcher;
 use crate::error::{Error, Outcome};
+use crate::metrics::TurnedAway;
 use crate::quote::on_one_line;
 use crate::registry::Model;
 use crate::telemetry::RequestId;
@@ -37,6 +38,8 @@ pub(super) struct Refusal {
     message: Cow<'static, str>,
     retry_after: Option<Duration>,
     closes: bool,
+    /// Why no model counts it, where it is a request that none does.
+    turned_away: Option<TurnedAway>,
     /// Whether its caller set a time of his own, which may be why.
     is_own: bool,
     /// Whether a token would have helped.
@@ -61,6 +64,7 @@ impl Refusal {
             message,
             retry_after: None,
             closes: false,
+            turned_away: None,
             is_own: false,
             asks_for_token: false,
             allow: None,
@@ -99,6 +103,28 @@ impl Refusal {
     pub(super) fn because(mut self, reason: &'static str) -> Refusal {
         self.reason = reason;
         self
+    }
+
+    /// The same refusal, of a request that no model counts.
+    pub(super) fn turned_away(mut self, why: TurnedAway) -> Refusal {
+        self.turned_away = Some(why);
+        self
+    }
+
+    /// The same refusal, of a request that a model counts.
+    pub(super) fn counted(mut self) -> Refusal {
+        self.turned_away = None;
+        self
+    }
+
+    /// The same refusal, of a request of which it is not known what model it is for.
+    pub(super) fn of_no_model(self) -> Refusal {
+        if self.reason == SLOW_BODY { self.turned_away(TurnedAway::SlowBody) } else { self }
+    }
+
+    /// Why no model counts it, where that is so.
+    pub(super) fn why_turned_away(&self) -> Option<TurnedAway> {
+        self.turned_away
     }
 
     /// The same refusal, of a request for `model`.
@@ -166,9 +192,13 @@ impl Refusal {
         &self.message
     }
 
-    /// Counts a request that was refused before `model` could be asked.
+    /// Counts a request that was refused before `model` could be asked, unless it was turned away: nothing is wrong with it then.
     pub(super) fn count(&self, model: &Model) {
-        if self.reason == SLOW_BODY { model.count_slow_body() } else { model.count_unreadable() }
+        match self {
+            Refusal { turned_away: Some(_), .. } => {}
+            Refusal { reason: SLOW_BODY, .. } => model.count_slow_body(),
+            _ => model.count_unreadable(),
+        }
     }
 
     /// Name and version of the model that was asked, where that is known.
@@ -249,7 +279,8 @@ impl From<Error> for Refusal {
             _ if error == Error::Untold => "untold",
             _ => error.outcome().label(),
         };
-        Refusal { reason, retry_after: error.retry_after(), ..Refusal::new(status, error.to_string()) }
+        let turned_away = matches!(error, Error::Loading { .. }).then_some(TurnedAway::Loading);
+        Refusal { reason, turned_away, retry_after: error.retry_after(), ..Refusal::new(status, error.to_string()) }
     }
 }
 

@@ -23,6 +23,7 @@ use hyper::body::{Frame, SizeHint};
 use super::body::{BrokenOff, gone};
 use super::closing::LastWait;
 use super::status::Refusal;
+use crate::metrics::TurnedAway;
 
 /// Answers that nobody takes. At some two kilobytes they take 64 MB, and 590 where each has the sixteen that are counted nowhere else. A
 /// connection that is alone may let all its answers wait.
@@ -121,7 +122,8 @@ impl OfConnection {
     pub(super) fn stream(&self) -> Result<Place, Refusal> {
         place(&self.streams).ok_or_else(|| {
             let message = "refused: as many streams are open as may; send more requests on those that are";
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(Duration::from_secs(1))
+            let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).turned_away(TurnedAway::Streams);
+            refusal.retry_after(Duration::from_secs(1))
         })
     }
 
@@ -193,7 +195,7 @@ where
             if this.place.is_none() {
                 let message = "refused: as many requests wait for their bodies as may; send a body behind its head";
                 let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message);
-                let refusal = refusal.retry_after(Duration::from_secs(1));
+                let refusal = refusal.turned_away(TurnedAway::Waiting).retry_after(Duration::from_secs(1));
                 return Poll::Ready(Some(Err(axum::Error::new(BrokenOff(refusal)))));
             }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use uncork::batcher::{RefusalReason, SpanRef};
 use uncork::metrics::catalogue::{self, Edges, Kind, Metric};
-use uncork::metrics::{Format, Stage};
+use uncork::metrics::{Format, Stage, TurnedAway};
 use uncork::registry::{BatchSizes, Device, HookFunctions, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
 use uncork::tensor::{Tensor, Tensors};
 
@@ -165,8 +165,8 @@ fn page() -> String {
          `GET /metrics` answers in Prometheus' text format, or in OpenMetrics where `Accept` names it, as that of Prometheus does.\n\
          `dashboards/` has dashboards and alerts, and [operating.md](operating.md) says how to read them. This page is made of\n\
          `src/metrics/catalogue.rs` by `UNCORK_WRITE=1 cargo test --release --test library metrics`.\n\n\
-         All metrics but `uncork_http_…`, `uncork_repository_…`, `uncork_stale_files`, `uncork_tls_…` and `uncork_build_info` have the labels\n\
-         `model` and `version`. Those of a version begin at 0 when it is loaded anew, also because its settings have changed; `rate` knows that of counters.\n\
+         All metrics but `uncork_http_…`, `uncork_turned_away_total`, `uncork_repository_…`, `uncork_stale_files`, `uncork_tls_…` and\n\
+         `uncork_build_info` have the labels `model` and `version`. Those of a version begin at 0 when it is loaded anew, also because its settings have changed; `rate` knows that of counters.\n\
          `uncork_build_info` has `version`, `commit` (what `UNCORK_COMMIT` was at the build), `target` and `features`. Where models\n\
          share a pool, `uncork_runner_busy_seconds_total`, `uncork_runners` and `uncork_in_flight_batches` have `pool` too. A\n\
          histogram NAME is the series `NAME_bucket`, `NAME_sum` and `NAME_count`.\n\n\
@@ -217,6 +217,13 @@ fn page() -> String {
         writeln!(page, "| `{}` | {} |", reason.label(), reason.why()).unwrap();
     }
     writeln!(page, "| `{}` | {} |", catalogue::UNREAD, catalogue::WHY_UNREAD).unwrap();
+    page.push_str(
+        "\n## Turned away\n\nNo model counts these. Each reason is there from the start, before any model is. Probes never count, and a connection\n\
+         counts whatever it would have asked.\n\n| reason | in `uncork_turned_away_total` |\n| --- | --- |\n",
+    );
+    for reason in TurnedAway::ALL {
+        writeln!(page, "| `{}` | {} |", reason.label(), reason.why()).unwrap();
+    }
     page.push_str("\n## Releases\n\n| reason | in `uncork_releases_total` |\n| --- | --- |\n");
     for reason in uncork::batcher::policy::ReleaseReason::ALL {
         writeln!(page, "| `{}` | {} |", reason.label(), reason.why()).unwrap();

@@ -28,11 +28,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use uncork::registry::{Caps, ModelSpec, Registry, Source};
 use uncork::server::{Access, Ended, Options, Server};
+use uncork::telemetry::Tracer;
 
 use crate::folder::Folder;
 use inference::infer_parameter::ParameterChoice;
 use inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use inference::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
+use inference::{
+    InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse, ModelReadyRequest, ModelReadyResponse,
+    ModelStreamInferResponse,
+};
 
 /// Far longer than anything here takes: a wait that reaches it has failed.
 const HANGS: Duration = Duration::from_secs(20);
@@ -243,6 +247,27 @@ async fn calls_count_as_requests_of_any_protocol_do() {
     ] {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }
+}
+
+#[tokio::test]
+async fn calls_and_messages_of_streams_that_no_model_counts_are_counted_and_probes_are_not() {
+    let source = Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO };
+    let model = ModelSpec::new("m", source, Caps::new(Duration::from_secs(10), 8));
+    let (registry, _opening) = Registry::open(vec![model], Tracer::off());
+    let server = Server::bind("127.0.0.1:0", Options::default()).await.unwrap();
+    let address = server.address();
+    let (_stop, stopped) = oneshot::channel::<()>();
+    let _serving = tokio::spawn(server.serve(registry, async { drop(stopped.await) }));
+    let client = Client::connect(address).await;
+    let ready = ModelReadyRequest { name: "m".into(), ..Default::default() };
+    assert!(!client.call("ModelReady", &ready).await.only::<ModelReadyResponse>().ready);
+    assert_eq!(client.call("ModelMetadata", &ready).await.status(), "14");
+    assert_eq!(client.call("ModelInfer", &raw(&[1.0])).await.status(), "14");
+    let two = [framed(&raw(&[1.0]).encode_to_vec()), framed(&raw(&[2.0]).encode_to_vec())].concat();
+    let answers = client.raw(&path("ModelStreamInfer"), &[], two.into()).await;
+    assert_eq!((answers.status(), answers.messages.len()), ("0", 2));
+    let metrics = client.get("/metrics").await;
+    assert!(metrics.contains("uncork_turned_away_total{reason=\"loading\"} 3\n"), "{metrics}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod idle;
 mod repository;
 mod shares;
+mod turned_away;
 mod v1;
 
 use std::net::SocketAddr;
@@ -362,7 +363,7 @@ async fn a_model_takes_any_body_and_gives_any_answer_by_functions_of_the_program
         })
         .finish(outputs, move |outputs| {
             let rows = outputs.rows();
-            let head = AnswerHead { content_type: "text/plain".into(), ..AnswerHead::default() };
+            let head = AnswerHead { content_type: Some("text/plain".into()), ..AnswerHead::default() };
             let said = vec![opaque::encode(&head, b"a quarter of a hundred"); rows];
             Ok(Tensors::one(opaque::ANSWER, Tensor::new(vec![rows], said).unwrap()))
         });

@@ -93,6 +93,13 @@ pub(super) struct Ask<'a> {
 }
 
 impl Desk {
+    /// Counts a request of a stream that no model counts.
+    fn turn_away(&self, refusal: &Refusal) {
+        if let Some(why) = refusal.why_turned_away() {
+            self.quick.http.turn_away(why);
+        }
+    }
+
     /// Answers one request.
     pub(super) async fn infer(&self, ask: Ask<'_>) -> Result<Written, Refusal> {
         let (registry, span, room) = (self.app.registry.clone(), ask.span.clone(), ask.room.clone());
@@ -179,7 +186,7 @@ fn read(registry: &Registry, span: &RequestSpan, message: &[u8], room: &Room) ->
         Ok((admitted.read()?, taken))
     };
     let (request, _taken) = read().map_err(|refusal: Refusal| {
-        model.count_unreadable();
+        refusal.count(&model);
         refusal.of(&model)
     })?;
     Ok(Read { model, id, wants_final, request, _taken })
@@ -224,6 +231,7 @@ impl Each {
                     Ok(None) => {}
                     Err(refusal) => {
                         self.is_over = true;
+                        self.desk.turn_away(&refusal);
                         self.asked.push_back(Box::pin(async { Err(refusal) }));
                     }
                 },
@@ -258,6 +266,7 @@ impl Each {
                 Ok(written) => (StatusCode::OK, written.message),
                 Err(refusal) => {
                     desk.quick.refusals.note(&refusal, &RequestId::made(), None);
+                    desk.turn_away(&refusal);
                     let id = match &whole {
                         Some(whole) => reading(whole, request::is_long(&whole.bytes), id).await?,
                         None => String::new(),

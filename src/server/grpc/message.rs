@@ -286,7 +286,8 @@ impl Message {
             Refusal::new(StatusCode::NOT_IMPLEMENTED, message)
         })?;
         let until = Until { since: self.arrived, within: bounds.within, going };
-        let whole = by.unpacked(self.whole, bounds.most, until, &self.room).await?;
+        let unpacked = by.unpacked(self.whole, bounds.most, until, &self.room).await;
+        let whole = unpacked.map_err(Refusal::of_no_model)?;
         Ok(Message { whole, packed: None, ..self })
     }
 }

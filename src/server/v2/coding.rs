@@ -16,6 +16,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue};
 use tokio::time::{Instant, sleep};
 
 use crate::error::Error;
+use crate::metrics::TurnedAway;
 use crate::server::Options;
 use crate::server::body::{self, Growing, Wanted, Whole, counted, long, long_while_wanted};
 use crate::server::closing::Going;
@@ -99,7 +100,7 @@ impl Coding {
             () = sleep(until.left()) => Err(until.is_over()),
             () = until.going.is_over() => {
                 let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is going, and the body takes long to unpack");
-                Err(refusal.retry_after(Duration::from_secs(1)).and_close())
+                Err(refusal.turned_away(TurnedAway::ShuttingDown).retry_after(Duration::from_secs(1)).and_close())
             }
         }
     }

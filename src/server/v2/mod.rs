@@ -110,7 +110,7 @@ pub(super) async fn answer_plain(
     let answered = match decode(body, json, model, &app.room) {
         Ok(read) => ask(app, model, came, Some(within), &RequestSpan::default(), read).await,
         Err(refusal) => {
-            model.count_unreadable();
+            refusal.count(model);
             Err(refusal)
         }
     };
@@ -283,7 +283,7 @@ pub(super) async fn likeliest<'a>(
     }
     // What is written is held against its own bound when it is known; this is memory that it takes to get there.
     drop(room.reserve_answer(least, options)?);
-    let taken = room.reserve_much(bytes)?;
+    let taken = room.reserve_much(bytes).map_err(Refusal::counted)?;
     let (chosen, taken) = if elements < MANY {
         (choose(model, outputs, &wanted), taken)
     } else {
