@@ -196,6 +196,10 @@ pub(super) const TURNING: &[&str] = &[
     "Xor",
 ];
 
+/// Operators of which an integer may get beyond the end of its type, and comes back from the other.
+pub(super) const WRAPPING: &[&str] =
+    &["Add", "CumSum", "Div", "Mean", "Mul", "Neg", "ReduceMean", "ReduceSum", "Sub", "Sum"];
+
 /// Operators of which a result has bounds though an argument has none: of any numbers, and of integers.
 const BOUNDING: [&[&str]; 2] =
     [&["Clip", "HardSigmoid", "Max", "Min", "Sigmoid", "Tanh"], &["Clip", "Concat", "Max", "Min", "Mod", "Where"]];

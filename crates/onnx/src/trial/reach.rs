@@ -10,7 +10,7 @@ use burn_backend::{DType, TensorData};
 
 use super::crossing::{Pair, Tie};
 use super::layout::Layout;
-use super::operators::{BY_ELEMENT, CHOOSING, MOVING, RISING, TURNING, bounds, is_place};
+use super::operators::{BY_ELEMENT, CHOOSING, MOVING, RISING, TURNING, WRAPPING, bounds, is_place};
 use super::step::{Argument, Step};
 use crate::value::{OpError, Value};
 
@@ -27,8 +27,12 @@ const MOST: usize = 1 << 21;
 const MANY: usize = 1 << 16;
 /// So many arguments without a number of their own are tried in all combinations of least and greatest.
 const MOST_OPEN: usize = 4;
-/// Integers that have no bound are computed with as this, which no sum or product of a few of them carries over the end.
+/// Integers that have no bound are computed with as this.
 const ENDLESS: i64 = 1 << 40;
+/// No sum of as many integers up to this as a value has comes to the end of 64 bits.
+const SMALL: f64 = (ENDLESS / 2) as f64;
+/// What 32 bits hold.
+const I32: (f64, f64) = (i32::MIN as f64, i32::MAX as f64);
 
 impl Reach {
     fn all(low: f64, high: f64) -> Reach {
@@ -48,6 +52,11 @@ impl Reach {
     pub(super) fn nearest(&self, at: usize, number: f64) -> f64 {
         let (low, high) = self.at(at);
         number.max(low).min(high)
+    }
+
+    /// Whether all that it allows is from one number to another.
+    fn is_within(&self, (least, most): (f64, f64)) -> bool {
+        self.low.iter().all(|x| *x >= least) && self.high.iter().all(|x| *x <= most)
     }
 
     /// Whether it says nothing of such a value.
@@ -118,7 +127,9 @@ impl Step<'_> {
             && is_whole(many)
             && is_whole(&pair.many)
         {
-            return Ok(vec![pair.reach.as_deref().cloned()]);
+            // An integer that is too long loses its front.
+            let kept = pair.reach.as_deref().filter(|reach| many.dtype() == DType::I64 || reach.is_within(I32));
+            return Ok(vec![kept.cloned()]);
         }
         let is_choice = CHOOSING.contains(&operator);
         let is_open =
@@ -215,6 +226,12 @@ impl Step<'_> {
         if !is_rising && open.len() > MOST_OPEN || operator == "Mul" && overflows(&given)? {
             return Ok(Vec::new());
         }
+        let may_wrap = WRAPPING.contains(&operator) && manys.iter().any(is_whole);
+        for given in given.iter().filter(|_| may_wrap) {
+            if !is_small(given)? {
+                return Ok(Vec::new());
+            }
+        }
         let chosen = |of: &dyn Fn(usize, &[Value; 2]) -> Value| {
             let mut turn = 0;
             let values = given.iter().map(|given| match given {
@@ -253,7 +270,8 @@ impl Step<'_> {
                 }
             }
             let is_narrow = matches!(many, Value::Int(_)) && !is_whole(many);
-            Ok(reach.filter(|_| !is_narrow))
+            let has_wrapped = |reach: &Reach| may_wrap && many.dtype() == DType::I32 && !reach.is_within(I32);
+            Ok(reach.filter(|reach| !is_narrow && !has_wrapped(reach)))
         });
         outputs.collect()
     }
@@ -318,6 +336,16 @@ fn overflows(given: &[Given]) -> Result<bool, OpError> {
     Ok(product >= 2f64.powi(62) && given.iter().any(is_whole))
 }
 
+/// Whether integers are so near to 0 that no sum of them gets to the other end.
+fn is_small(given: &Given) -> Result<bool, OpError> {
+    let is_small = |value: &Value| Ok(!is_whole(value) || greatest(&numbers(value)?) <= SMALL);
+    match given {
+        Given::Absent => Ok(true),
+        Given::Same(value) => is_small(value),
+        Given::Between([low, high]) => Ok(is_small(low)? && is_small(high)?),
+    }
+}
+
 fn greatest(numbers: &[f64]) -> f64 {
     numbers.iter().fold(0.0, |most, x| most.max(x.abs()))
 }
@@ -331,8 +359,8 @@ fn range(low: &[f64], high: &[f64]) -> (f64, f64) {
 /// The bounds that a number stands for: what is beyond half of what is endless, or beyond its type, has none.
 fn widened(x: f64, of: &Value) -> (f64, f64) {
     let most = match of.dtype() {
-        DType::I32 => f64::from(i32::MAX),
-        _ => (ENDLESS / 2) as f64,
+        DType::I32 => I32.1,
+        _ => SMALL,
     };
     match x {
         _ if x.is_nan() => (f64::NEG_INFINITY, f64::INFINITY),

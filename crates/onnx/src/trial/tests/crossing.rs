@@ -171,25 +171,52 @@ fn an_index_that_may_point_into_another_row_keeps_rows_apart() {
     let shifted = |author: Author| author.node("Sub", &["c", "1"], &["own"], &[]);
     let rare = |author: Author| author.ints("rare", &[], &[5000]).node("Equal", &["n", "rare"], &["is_rare"], &[]);
     let whole = |author: Author| author.node("Cast", &["is_rare"], &["f"], &[("to", Int(7))]);
+    // `w` is made of `from_zero`, which is 0 at least, and may come back from the other end.
+    let wrapped = |author: Author| {
+        author.node("Cast", &["w"], &["w64"], &[("to", Int(7))]).node("Min", &["w64", "3"], &["own"], &[])
+    };
+    let from_zero = |author: Author| author.node("Max", &["n", "0"], &["from_zero"], &[]);
+    let by_index = |own: &dyn Fn(Author) -> Author| by_index(|author| own(from_zero(author)));
     let apart: Vec<(&str, Author)> = vec![
-        ("a length that may be none", by_index(|a| shifted(clip(a, "0", "4", "c")))),
-        ("a length that may be any", by_index(|a| shifted(a.node("Max", &["n", "1"], &["c"], &[])))),
-        ("a place one too far", by_index(|a| clip(a, "0", "4", "own"))),
-        ("a remainder one too large", by_index(|a| a.node("Mod", &["n", "5"], &["own"], &[]))),
+        ("a length that may be none", by_index(&|a| shifted(clip(a, "0", "4", "c")))),
+        ("a length that may be any", by_index(&|a| shifted(a.node("Max", &["n", "1"], &["c"], &[])))),
+        ("a place one too far", by_index(&|a| clip(a, "0", "4", "own"))),
+        ("a remainder one too large", by_index(&|a| a.node("Mod", &["n", "5"], &["own"], &[]))),
         (
             "a remainder of the sign of what is divided",
-            by_index(|a| a.node("Mod", &["n", "4"], &["own"], &[("fmod", Int(1))])),
+            by_index(&|a| a.node("Mod", &["n", "4"], &["own"], &[("fmod", Int(1))])),
         ),
-        ("a product", by_index(|a| clip(a, "0", "2", "c").node("Mul", &["c", "2"], &["own"], &[]))),
-        ("a rare number", by_index(|a| whole(rare(a)).node("Mul", &["f", "4"], &["own"], &[]))),
-        ("a rare choice", by_index(|a| rare(a).node("Where", &["is_rare", "4", "0"], &["own"], &[]))),
+        ("a product", by_index(&|a| clip(a, "0", "2", "c").node("Mul", &["c", "2"], &["own"], &[]))),
+        ("a rare number", by_index(&|a| whole(rare(a)).node("Mul", &["f", "4"], &["own"], &[]))),
+        ("a rare choice", by_index(&|a| rare(a).node("Where", &["is_rare", "4", "0"], &["own"], &[]))),
         (
             "a table",
-            by_index(|a| {
+            by_index(&|a| {
                 clip(a, "0", "2", "c").ints("table", &[3], &[0, 3, 4]).node("Gather", &["table", "c"], &["own"], &[])
             }),
         ),
-        ("the row before", by_index(|a| whole(rare(a)).node("Mul", &["f", "-1"], &["own"], &[]))),
+        ("twice what has no end", by_index(&|a| wrapped(a.node("Mul", &["from_zero", "2"], &["w"], &[])))),
+        ("what has no end and itself", by_index(&|a| wrapped(a.node("Add", &["from_zero", "from_zero"], &["w"], &[])))),
+        ("one behind what has no end", by_index(&|a| wrapped(a.node("Add", &["from_zero", "1"], &["w"], &[])))),
+        (
+            "less than what has no end",
+            by_index(&|a| {
+                let a = a.node("Min", &["n", "0"], &["least"], &[]).node("Neg", &["least"], &["w"], &[]);
+                a.node("Min", &["w", "3"], &["own"], &[])
+            }),
+        ),
+        ("half of 64 bits", by_index(&|a| wrapped(a.node("Cast", &["from_zero"], &["w"], &[("to", Int(6))])))),
+        (
+            "beyond 32 bits",
+            by_index(&|a| {
+                let narrow = |a: Author, from: &str, to: &str| a.node("Cast", &[from], &[to], &[("to", Int(6))]);
+                let a = a.ints("most", &[], &[i64::from(i32::MAX)]).node("Clip", &["n", "0", "most"], &["c"], &[]);
+                let a = narrow(narrow(narrow(a, "c", "c32"), "2", "two"), "3", "three");
+                let a = a.node("Mul", &["c32", "two"], &["w"], &[]).node("Min", &["w", "three"], &["least"], &[]);
+                a.node("Cast", &["least"], &["own"], &[("to", Int(7))])
+            }),
+        ),
+        ("the row before", by_index(&|a| whole(rare(a)).node("Mul", &["f", "-1"], &["own"], &[]))),
     ];
     for (name, author) in apart {
         let told = load(author).alone().map(ToString::to_string).unwrap_or_default();
@@ -200,22 +227,22 @@ fn an_index_that_may_point_into_another_row_keeps_rows_apart() {
         assert!(told.contains("where Clip or Mod keeps it within its own row"), "{told}");
     }
     let together: Vec<(&str, Author)> = vec![
-        ("a place", by_index(|a| clip(a, "0", "3", "own"))),
-        ("a length that is one at least", by_index(|a| shifted(clip(a, "1", "4", "c")))),
-        ("a remainder", by_index(|a| a.node("Mod", &["n", "4"], &["own"], &[]))),
-        ("a half", by_index(|a| clip(a, "0", "7", "c").node("Div", &["c", "2"], &["own"], &[]))),
-        ("from behind", by_index(|a| clip(a, "0", "3", "c").node("Sub", &["3", "c"], &["own"], &[]))),
-        ("a rare choice", by_index(|a| rare(a).node("Where", &["is_rare", "3", "0"], &["own"], &[]))),
+        ("a place", by_index(&|a| clip(a, "0", "3", "own"))),
+        ("a length that is one at least", by_index(&|a| shifted(clip(a, "1", "4", "c")))),
+        ("a remainder", by_index(&|a| a.node("Mod", &["n", "4"], &["own"], &[]))),
+        ("a half", by_index(&|a| clip(a, "0", "7", "c").node("Div", &["c", "2"], &["own"], &[]))),
+        ("from behind", by_index(&|a| clip(a, "0", "3", "c").node("Sub", &["3", "c"], &["own"], &[]))),
+        ("a rare choice", by_index(&|a| rare(a).node("Where", &["is_rare", "3", "0"], &["own"], &[]))),
         (
             "the largest",
-            by_index(|a| {
+            by_index(&|a| {
                 let a = a.node("ReduceMax", &["x"], &["most"], &[("axes", Ints(&[2])), ("keepdims", Int(0))]);
                 a.node("ArgMax", &["most"], &["own"], &[("axis", Int(1)), ("keepdims", Int(0))])
             }),
         ),
         (
             "a sum of truths",
-            by_index(|a| {
+            by_index(&|a| {
                 let a = a.floats("none", &[], &[0.0]).node("Greater", &["x", "none"], &["t"], &[]).ints(
                     "both",
                     &[2],
@@ -232,7 +259,7 @@ fn an_index_that_may_point_into_another_row_keeps_rows_apart() {
         ),
         (
             "a rounded float",
-            by_index(|a| {
+            by_index(&|a| {
                 let a = a.node("Cast", &["n"], &["f"], &[("to", Int(1))]).node("Sigmoid", &["f"], &["s"], &[]).floats(
                     "three",
                     &[],
@@ -247,7 +274,7 @@ fn an_index_that_may_point_into_another_row_keeps_rows_apart() {
         assert!(model.alone().is_none(), "{name}: {:?}", model.alone());
     }
     // No number shows another row, and each is answered as if it came alone.
-    let model = load(by_index(|a| shifted(clip(a, "0", "4", "c"))));
+    let model = load(by_index(&|a| shifted(clip(a, "0", "4", "c"))));
     let x: Vec<f32> = (0..16u8).map(f32::from).collect();
     let ask = |x: &[f32], n: &[i64]| {
         let n = Tensor::new(vec![n.len()], n.to_vec()).unwrap();
