@@ -7,6 +7,7 @@ A model is a class with `__call__(rows)`, which answers a batch; docs/python.md 
 from __future__ import annotations
 
 import json
+import operator
 from typing import Any
 
 __all__ = ["Answer", "BadInput", "Request", "__version__"]
@@ -26,14 +27,26 @@ class BadInput(ValueError):
 
 
 class Answer:
-    """An answer of any kind: bytes as they are, a text, or what JSON can say; a status and a content type of its own."""
+    """An answer of any kind: bytes as they are, a text, or what JSON can say; a status and a content type of its own.
+
+    A status is one of 200 to 299 or 400 to 599. The caller gets body and type as they are with each of them. Others are refused here:
+    they say that something else follows, or need headers that an answer does not have.
+    """
 
     __slots__ = ("body", "content_type", "status")
 
     def __init__(self, body: Any, content_type: str | None = None, status: int = 200) -> None:
+        try:
+            number = operator.index(status)
+        except TypeError:
+            number = 0
+        if not (200 <= number < 300 or 400 <= number < 600):
+            raise ValueError(f"an Answer's status is a whole number from 200 to 299 or from 400 to 599, and not {status!r}")
+        if content_type is not None and not (isinstance(content_type, str) and content_type.isascii() and content_type.isprintable()):
+            raise ValueError(f"an Answer's content_type is a text of printable ASCII, such as 'image/png', and not {content_type!r}")
         self.body = body
         self.content_type = content_type
-        self.status = status
+        self.status = number
 
 
 class Request:

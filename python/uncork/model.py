@@ -98,6 +98,8 @@ class Model:
     inputs: list[dict[str, Any]] = [{"name": "request", "datatype": "BYTES", "shape": [-1]}]
     outputs: list[dict[str, Any]] = [{"name": "answer", "datatype": "BYTES", "shape": [-1]}]
     hooks: list[str] = []
+    takes_whole = False
+    """Whether `instances` of a body are the model's to read, and no list of rows to uncork."""
 
     def run(self, tensors: dict[str, Tensor], rehearsal: bool) -> list[Tensor]:
         """Answers a batch."""
@@ -341,6 +343,8 @@ def _of_its_kind(body: Any, content_type: str | None, status: int) -> bytes:
         body, content_type = bytes(body), content_type or "application/octet-stream"
     else:
         body = _encode(body).encode()
+        # A status of an error without a type is one of our own, whose words are put into JSON or into the log.
+        content_type = content_type or ("application/json" if status >= 400 else None)
     head: dict[str, Any] = {} if status == 200 else {"status": status}
     if content_type:
         head["content_type"] = content_type

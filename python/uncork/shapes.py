@@ -53,7 +53,9 @@ def names(found: type) -> set[str]:
 
 
 class Foreign(Opaque):
-    """What these have in common: exceptions that carry a status."""
+    """What these have in common: bodies that they read themselves, and exceptions that carry a status."""
+
+    takes_whole = True
 
     def refusal(self, error: BaseException) -> BaseException:
         """An exception of the other server's, as one of ours."""
@@ -327,7 +329,7 @@ class BentoML(Foreign):
 
 
 class KServe(Foreign):
-    """A `Model`: requests of nothing but `instances` run together, others each by itself."""
+    """A `Model`: requests of nothing but `instances` run together where `predictions` are all of the answer, others each by itself."""
 
     def __init__(self, found: Any, name: str) -> None:
         self.name = name
@@ -339,29 +341,39 @@ class KServe(Foreign):
         ]
         self._model = found(*[name] * min(1, len(required)))
         self._model.load()
+        # Whether an answer to several requests could be split so far.
+        self._joins = True
 
     def _one(self, payload: Any) -> Any:
         model = self._model
         return told(model.postprocess, told(model.predict, told(model.preprocess, payload)))
 
     def called(self, rows: list[Any]) -> Any:
-        """One call for all where their instances can be joined."""
-        if len(rows) < 2 or not all(
+        """One call for all where their instances can be joined, and the answer split; else each is answered as if it were alone."""
+        if len(rows) > 1 and self._joins and all(
             isinstance(row, dict) and list(row) == ["instances"] and isinstance(row["instances"], list) for row in rows
         ):
-            return self.each(self._one, rows)
-        answer = self._one({"instances": [one for row in rows for one in row["instances"]]})
-        predictions: Any = answer.get("predictions") if isinstance(answer, dict) else None
-        lengths = [len(row["instances"]) for row in rows]
-        if hasattr(predictions, "tolist"):
-            predictions = predictions.tolist()
-        if not isinstance(predictions, list) or len(predictions) != sum(lengths):
-            raise Failed(f"{self.name} did not answer each of {sum(lengths)} instances with one of `predictions`", "row")
-        answers, at = [], 0
-        for length in lengths:
-            answers.append({"predictions": predictions[at : at + length]})
-            at += length
-        return answers
+            lengths = [len(row["instances"]) for row in rows]
+            predictions = predictions_of(self._one({"instances": [one for row in rows for one in row["instances"]]}), sum(lengths))
+            if predictions is not None:
+                answers, at = [], 0
+                for length in lengths:
+                    answers.append({"predictions": predictions[at : at + length]})
+                    at += length
+                return answers
+            # What else it says is of all of them, and of nobody alone: no caller's answer may depend on the others.
+            self._joins = False
+        return self.each(self._one, rows)
+
+
+def predictions_of(answer: Any, count: int) -> list[Any] | None:
+    """The predictions of so many instances, where they are all that an answer has."""
+    if not isinstance(answer, dict) or list(answer) != ["predictions"]:
+        return None
+    predictions = answer["predictions"]
+    if hasattr(predictions, "tolist"):
+        predictions = predictions.tolist()
+    return predictions if isinstance(predictions, list) and len(predictions) == count else None
 
 
 def told(function: Any, payload: Any) -> Any:

@@ -76,6 +76,8 @@ class Worker:
             self._model = model = load(setup.meta)
             meta: dict[str, Any] = {"protocol": 1, "platform": model.platform, "inputs": model.inputs, "outputs": model.outputs}
             meta["shared_memory"] = True
+            if model.takes_whole:
+                meta["whole"] = True
             if model.hooks:
                 meta["hooks"] = model.hooks
                 self._start_hooks()

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use crate::config::Isolated;
 use crate::onnx::OnnxModel;
+use crate::opaque;
 use crate::runner::{Rows, Signature};
 use crate::worker::{Hosted, host};
 
@@ -21,6 +22,7 @@ impl Worker {
 fn load(target: &str) -> Result<Hosted, String> {
     let Isolated { path, device, shapes, threads } = Isolated::read(target)?;
     let model = OnnxModel::open_as(&path, device, &shapes).map_err(|error| format!("{}: {error}", path.display()))?;
+    opaque::check_tensors(model.signature()).map_err(|error| format!("{}: {error}", path.display()))?;
     if !has_rows_in_front(model.signature()) {
         return Err(format!(
             "{}: isolation = \"process\" is for models whose tensors all have their rows along the first axis; leave it out",

@@ -21,6 +21,7 @@ pub(super) trait AnyRemote: Send + Sync {
     fn run(self: Arc<Self>, batch: Tensors) -> BoxFuture<'static, Outputs>;
     fn rehearse(self: Arc<Self>, batch: Tensors) -> BoxFuture<'static, Outputs>;
     fn hooks(&self) -> Hooks;
+    fn takes_whole(&self) -> bool;
     fn prepare(self: Arc<Self>, request: Tensors) -> BoxFuture<'static, Outputs>;
     fn finish(self: Arc<Self>, outputs: Tensors) -> BoxFuture<'static, Outputs>;
     fn watched(&self, watcher: Watcher);
@@ -48,6 +49,10 @@ impl<R: Remote + 'static> AnyRemote for R {
 
     fn hooks(&self) -> Hooks {
         Remote::hooks(self)
+    }
+
+    fn takes_whole(&self) -> bool {
+        Remote::takes_whole(self)
     }
 
     fn prepare(self: Arc<Self>, request: Tensors) -> BoxFuture<'static, Outputs> {
@@ -153,6 +158,11 @@ impl Away {
     /// See [`Remote::hooks`].
     pub(super) fn hooks(&self) -> Hooks {
         self.0.remote.hooks()
+    }
+
+    /// See [`Remote::takes_whole`].
+    pub(super) fn takes_whole(&self) -> bool {
+        self.0.remote.takes_whole()
     }
 
     /// See [`Remote::prepare`].

@@ -165,6 +165,10 @@ impl Model {
         let most = terms.timeout().map_or(self.spec().max_latency, |own| own.min(self.spec().max_latency));
         let left = most.saturating_sub(terms.arrival().elapsed());
         let late = |_| {
+            // Less to do would have spared nobody where there is no worker.
+            if let Some(why) = self.away().and_then(Away::trouble) {
+                return self.unserved(Unserved::Absent(why));
+            }
             let (predicted_ms, deadline_ms) = (terms.arrival().elapsed().as_secs_f64() * 1e3, most.as_secs_f64() * 1e3);
             Error::from(batcher::Error::Late { predicted_ms, deadline_ms, retry_after: Some(most) })
         };

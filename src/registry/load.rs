@@ -161,6 +161,7 @@ fn upstream(spec: &ModelSpec, settings: Settings) -> Result<Loaded, String> {
 #[cfg(feature = "onnx")]
 fn onnx(model: Result<OnnxModel, OnnxError>, stuck_after: Duration) -> Result<Loaded, String> {
     let model = model.map_err(|e| e.to_string())?;
+    opaque::check_tensors(model.signature())?;
     Ok(Loaded {
         platform: "onnx_burn".into(),
         signature: model.signature().clone(),
@@ -377,6 +378,19 @@ fn constant(datatype: DataType, count: usize, number: u8) -> Data {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "onnx")]
+    #[test]
+    fn a_file_whose_names_are_those_of_any_body_is_refused_in_words() {
+        // Identity of the texts `request` [N], which gives `answer`.
+        let file = b"\x08\x08:O\x0a\x1b\x0a\x07request\x12\x06answer\"\x08Identity\x12\x01gZ\x16\x0a\x07request\x12\x0b\x0a\x09\x08\x08\
+            \x12\x05\x0a\x03\x12\x01Nb\x15\x0a\x06answer\x12\x0b\x0a\x09\x08\x08\x12\x05\x0a\x03\x12\x01NB\x04\x0a\x00\x10\x11";
+        let loaded = |file: &[u8]| onnx(OnnxModel::load(file), Duration::from_secs(1)).map(drop);
+        assert!(loaded(file).is_err_and(|why| why.contains("takes BYTES 'request' and gives BYTES 'answer'")));
+        // Any other name is a model's own.
+        let other: Vec<u8> = String::from_utf8_lossy(file).replace("answer", "result").into_bytes();
+        assert_eq!(loaded(&other), Ok(()));
+    }
 
     #[test]
     fn warm_up_of_a_slow_model_ends_when_two_sizes_make_a_line() {

@@ -233,6 +233,11 @@ impl Model {
         &self.signature
     }
 
+    /// Whether the `instances` of a body are its own to read, where its requests are opaque: each body is one row.
+    pub(crate) fn takes_whole(&self) -> bool {
+        self.away.as_ref().is_some_and(Away::takes_whole)
+    }
+
     /// Names, types and shapes of what its runners take and give, behind its hooks.
     pub(super) fn inner_signature(&self) -> &Signature {
         &self.inner_signature

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::arrival::Came;
 use super::status::Refusal;
 use crate::batcher;
@@ -110,7 +112,12 @@ pub(super) fn refusal(error: Error, own: Option<Duration>, cap: Duration) -> Ref
 
 /// The client is told this in place of the model's answer, which is counted by whose fault that is.
 pub(super) fn unsaid(answer: Answer, refusal: &Refusal) {
-    if refusal.status().is_server_error() {
+    uncounted(answer, refusal.status());
+}
+
+/// The model's answer is an error with this status, and is counted by whose fault that is.
+pub(super) fn uncounted(answer: Answer, status: StatusCode) {
+    if status.is_server_error() {
         answer.count.failed();
     } else {
         answer.count.invalid();

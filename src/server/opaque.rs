@@ -20,23 +20,30 @@ use serde_json::value::RawValue;
 use super::app::{App, Asked, OfCaller};
 use super::arrival::{Came, Coming};
 use super::body::{self, LONG_CONVERSION, reading};
-use super::call::{self, timing, unsaid};
+use super::call::{self, timing, uncounted, unsaid};
 use super::quick::Through;
 use super::room::{Room, Taken};
 use super::status::{JSON, Refusal};
 use super::trace::Traced;
 use super::v2::{self, coding};
-use crate::error::Error;
+use crate::error::{Error, Outcome};
 use crate::opaque::{self, AnswerHead, RequestHead};
+use crate::quote::{Quoted, on_one_line};
 use crate::registry::{Model, Priority};
 use crate::telemetry::{RequestId, RequestSpan};
 use crate::tensor::{Data, Tensor, Tensors};
 
 /// Bytes that a row takes beside its own: where it is found, and where it is kept, in lists that grow by doubling.
 const EACH: usize = 64;
+/// Most bytes of a model's words that are logged.
+const MOST_LOGGED: usize = 4096;
 
-/// A body that holds many rows.
+/// The part of a query with which a list of rows is sent to a model that takes bodies whole.
+const ARE_ROWS: &str = "instances=rows";
+
+/// A body that holds many rows, and nothing else: what is beside them would be lost.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Many<'a> {
     #[serde(borrow)]
     instances: Vec<&'a RawValue>,
@@ -44,6 +51,7 @@ struct Many<'a> {
 
 /// The same, of which nothing is kept but how many they are.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct HowMany {
     instances: Count,
 }
@@ -79,6 +87,8 @@ impl<'de> Deserialize<'de> for Count {
 struct Said<'a> {
     status: StatusCode,
     content_type: HeaderValue,
+    /// Whether its content type is said. A body without it is no caller's where the status is an error's.
+    has_type: bool,
     told: &'a [u8],
     /// Whether that is numbers, to be written as JSON.
     numbers: bool,
@@ -112,7 +122,8 @@ pub(super) async fn ask(
     answer(&app, &model, coming, &traced.0, request).await.map_err(|refusal| refusal.of(&model))
 }
 
-async fn answer(
+/// The answer to a request for a model that takes any body.
+pub(super) async fn answer(
     app: &App,
     model: &Arc<Model>,
     coming: Coming,
@@ -140,7 +151,7 @@ pub(super) async fn answer_plain(
     within: Duration,
     ask: Ask,
 ) -> Result<Written, Refusal> {
-    let answered = match rows(&ask.begin, &ask.body, &ask.query, &app.room) {
+    let answered = match rows(&ask.begin, &ask.body, &ask.query, model.takes_whole(), &app.room) {
         Ok(asking) => infer(app, model, came, Some(within), &RequestSpan::default(), asking).await,
         Err(refusal) => {
             model.count_unreadable();
@@ -169,9 +180,9 @@ struct Asking {
     _taken: Option<Taken>,
 }
 
-/// A good answer.
+/// An answer of the model's.
 pub(super) struct Written {
-    /// Its status, of success.
+    /// Its status, of success or of an error that the model has a body for.
     pub(super) status: StatusCode,
     /// What its body is.
     pub(super) content_type: HeaderValue,
@@ -202,7 +213,12 @@ async fn infer(
     let timing = HeaderValue::try_from(timing(&answer)).expect("digits and ASCII words are a header's value");
     match write(app, model, &answer.outputs, is_many) {
         Ok((status, content_type, body)) => {
-            span.encoded(answer.count.outcome().label());
+            if status.is_success() {
+                span.encoded(answer.count.outcome().label());
+            } else {
+                span.encoded(if status.is_server_error() { Outcome::Failed } else { Outcome::Invalid }.label());
+                uncounted(answer, status);
+            }
             Ok(Written { status, content_type, body, timing, outputs: took })
         }
         Err(refusal) => {
@@ -234,14 +250,19 @@ async fn read(
     let headers = parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let id = parts.extensions.get().map(RequestId::as_str).unwrap_or_default();
     let (begin, query, room) = (begin(headers, query, id), query.to_owned(), app.room.clone());
-    let read = reading(&body, body.bytes.len() >= LONG_CONVERSION, move |bytes| rows(&begin, bytes, &query, &room));
+    let takes_whole = model.takes_whole();
+    let read = reading(&body, body.bytes.len() >= LONG_CONVERSION, move |bytes| {
+        rows(&begin, bytes, &query, takes_whole, &room)
+    });
     Ok((read.await??, body.took))
 }
 
-/// What a whole body asks for; its rows begin with `begin`.
-fn rows(begin: &[u8], body: &[u8], query: &str, room: &Room) -> Result<Asking, Refusal> {
+/// What a whole body asks for; its rows begin with `begin`. A model that takes bodies whole gets one row, unless the query says that
+/// there are many.
+fn rows(begin: &[u8], body: &[u8], query: &str, takes_whole: bool, room: &Room) -> Result<Asking, Refusal> {
     let timeout = timeout(query)?;
-    let many = has_instances(body).then(|| serde_json::from_slice::<HowMany>(body).ok()).flatten();
+    let splits = !takes_whole || query.split('&').any(|pair| pair == ARE_ROWS);
+    let many = (splits && has_instances(body)).then(|| serde_json::from_slice::<HowMany>(body).ok()).flatten();
     let count = many.as_ref().map_or(1, |many| many.instances.0);
     if count == 0 {
         return Err(Refusal::bad_request("'instances' is empty"));
@@ -308,34 +329,46 @@ fn write(
     outputs: &Tensors,
     is_many: bool,
 ) -> Result<(StatusCode, HeaderValue, Bytes), Refusal> {
-    let nonsense = || {
-        tracing::error!(model = model.name(), "an answer is not what docs/workers.md says that it is");
+    let nonsense = |why: String| {
+        let why = on_one_line(&why, MOST_LOGGED);
+        tracing::error!(
+            model = model.name(),
+            version = model.version(),
+            "an answer is not as docs/workers.md has it: {why}"
+        );
         Refusal::from(Error::ModelFailed)
     };
+    let unlisted = || nonsense("its numbers are none, or among them is one that JSON cannot say".to_owned());
     let answers = outputs.get(opaque::ANSWER).map(Tensor::data);
-    let Some(Data::Bytes(answers)) = answers else { return Err(nonsense()) };
-    let said = answers.iter().map(|answer| said(answer).ok_or_else(nonsense)).collect::<Result<Vec<_>, _>>()?;
-    for Said { status, told, .. } in &said {
+    let Some(Data::Bytes(answers)) = answers else { return Err(nonsense("it has no 'answer'".to_owned())) };
+    let said = answers.iter().map(|answer| said(answer).map_err(nonsense)).collect::<Result<Vec<_>, _>>()?;
+    // The first error is that of the whole request.
+    if let Some(one) = said.iter().find(|one| !one.status.is_success()) {
+        let Said { status, has_type, told, .. } = one;
         if status.is_server_error() {
-            let why = String::from_utf8_lossy(&told[..told.len().min(4096)]);
-            let why = crate::quote::on_one_line(&why, 4096);
+            let why = on_one_line(&String::from_utf8_lossy(&told[..told.len().min(MOST_LOGGED)]), MOST_LOGGED);
             tracing::error!(model = model.name(), version = model.version(), "a request failed: {why}");
-            return Err(Refusal::from(Error::ModelFailed));
         }
-        if status.is_client_error() {
-            return Err(Refusal::new(*status, String::from_utf8_lossy(told).into_owned()));
-        }
+        return match (has_type, status.is_server_error()) {
+            (true, _) => {
+                let taken = app.room.reserve_answer(one.most(), &app.options)?;
+                let body = one.body().ok_or_else(unlisted)?.into_owned();
+                Ok((*status, one.content_type.clone(), body::counted(body, taken)))
+            }
+            (false, true) => Err(Refusal::from(Error::ModelFailed)),
+            (false, false) => Err(Refusal::new(*status, String::from_utf8_lossy(told).into_owned())),
+        };
     }
     let bytes = said.iter().map(|said| said.most() + 1).sum::<usize>() + 32;
     let taken = app.room.reserve_answer(bytes, &app.options)?;
     if let ([one], false) = (&said[..], is_many) {
-        let body = one.body().ok_or_else(nonsense)?.into_owned();
+        let body = one.body().ok_or_else(unlisted)?.into_owned();
         return Ok((one.status, one.content_type.clone(), body::counted(body, taken)));
     }
     let mut written = Vec::with_capacity(bytes);
     written.extend_from_slice(b"{\"predictions\":[");
     for (i, one) in said.iter().enumerate() {
-        let body = one.body().ok_or_else(nonsense)?;
+        let body = one.body().ok_or_else(unlisted)?;
         if one.content_type != JSON || serde_json::from_slice::<&RawValue>(&body).is_err() {
             let message = "an answer to one of the 'instances' is not JSON, so that they cannot be answered together; send each in a \
                            request of its own";
@@ -348,14 +381,23 @@ fn write(
     Ok((StatusCode::OK, JSON, body::counted(written, taken)))
 }
 
-/// One element of the model's output; `None` where it is none.
-fn said(element: &[u8]) -> Option<Said<'_>> {
-    let (AnswerHead { status, content_type, numbers }, told) = opaque::decode(element).ok()?;
-    let status = StatusCode::from_u16(status).ok()?;
-    // Others than these would be no answers: 1xx, 304 and such have no body.
-    let is_known = status.is_success() || status.is_client_error() || status.is_server_error();
-    let content_type = if content_type == opaque::JSON { JSON } else { HeaderValue::try_from(&*content_type).ok()? };
-    is_known.then_some(Said { status, content_type, told, numbers })
+/// One element of the model's output; why it is none, for the operator.
+fn said(element: &[u8]) -> Result<Said<'_>, String> {
+    let (AnswerHead { status, content_type, numbers }, told) =
+        opaque::decode(element).map_err(|error| error.to_string())?;
+    // Others than these would be no answers: 1xx, 304 and such have no body, and 3xx say where else to ask.
+    let known = |status: &StatusCode| status.is_success() || status.is_client_error() || status.is_server_error();
+    let status = StatusCode::from_u16(status)
+        .ok()
+        .filter(known)
+        .ok_or_else(|| format!("its status {status} is none of 200 to 299 and 400 to 599"))?;
+    let has_type = content_type.is_some();
+    let content_type = match content_type.as_deref() {
+        None | Some(opaque::JSON) => JSON,
+        Some(other) => HeaderValue::try_from(other)
+            .map_err(|_| format!("its content_type {} is no value of a header", Quoted(other)))?,
+    };
+    Ok(Said { status, content_type, has_type, told, numbers })
 }
 
 #[cfg(test)]
@@ -375,15 +417,17 @@ mod tests {
     #[test]
     fn rows_take_their_part_of_the_room_before_they_are_written() {
         let begin = vec![b'h'; 2000];
-        let ask =
-            |body: &[u8], room| rows(&begin, body, "", &Room::new(room)).map_err(|refusal| refusal.status().as_u16());
+        let ask = |body: &[u8], room| {
+            rows(&begin, body, "", false, &Room::new(room)).map_err(|refusal| refusal.status().as_u16())
+        };
         let many = format!("{{\"instances\":[{}]}}", ["1"; 400].join(","));
         let busy = Room::new(1 << 20);
-        let held = rows(&begin, many.as_bytes(), "", &busy).unwrap();
+        let held = rows(&begin, many.as_bytes(), "", false, &busy).unwrap();
         assert_eq!((held.rows.len(), held.is_many, held.rows[399].len()), (400, true, 2001));
-        assert_eq!(rows(&begin, many.as_bytes(), "", &busy).err().map(|refusal| refusal.status().as_u16()), Some(503));
+        let full = rows(&begin, many.as_bytes(), "", false, &busy).err();
+        assert_eq!(full.map(|refusal| refusal.status().as_u16()), Some(503));
         drop(held);
-        assert!(rows(&begin, many.as_bytes(), "", &busy).is_ok());
+        assert!(rows(&begin, many.as_bytes(), "", false, &busy).is_ok());
         assert_eq!(ask(many.as_bytes(), 400 * 2000).err(), Some(413));
         assert_eq!(ask(&[b' '; 100_000], 1 << 20).map(|asking| (asking.is_many, asking.rows.len())), Ok((false, 1)));
         assert_eq!(ask(&[b' '; 100_000], 150_000).err(), Some(413));
@@ -394,17 +438,41 @@ mod tests {
     #[test]
     fn an_element_is_read_as_it_is_written_and_nothing_else_is() {
         let bytes =
-            opaque::encode(&AnswerHead { status: 202, content_type: "text/plain".into(), numbers: false }, b"so");
+            opaque::encode(&AnswerHead { status: 202, content_type: Some("text/plain".into()), numbers: false }, b"so");
         let one = said(&bytes).expect("it is one");
         let body = one.body().expect("it is text");
         assert_eq!(
             (one.status.as_u16(), one.content_type.to_str().ok(), &body[..]),
             (202, Some("text/plain"), &b"so"[..])
         );
-        let forged = AnswerHead { content_type: "a\r\nb: c".into(), ..AnswerHead::default() };
-        let informing = AnswerHead { status: 101, ..AnswerHead::default() };
-        for bad in [&b""[..], &opaque::encode(&forged, b""), &opaque::encode(&informing, b"")] {
-            assert!(said(bad).is_none(), "{bad:?}");
+        let forged = AnswerHead { content_type: Some("a\r\nb: c".into()), ..AnswerHead::default() };
+        let of = |status| opaque::encode(&AnswerHead { status, ..AnswerHead::default() }, b"");
+        let range = "is none of 200 to 299 and 400 to 599";
+        for (bad, why) in [
+            (b"".to_vec(), "it has no length".to_owned()),
+            (opaque::encode(&forged, b""), "its content_type 'a\\r\\nb: c' is no value of a header".to_owned()),
+            (of(101), format!("its status 101 {range}")),
+            (of(301), format!("its status 301 {range}")),
+            (of(600), format!("its status 600 {range}")),
+            (of(7), format!("its status 7 {range}")),
+            (b"\x0f\0\0\0{\"status\":\"4\"}".to_vec(), "invalid type: string \"4\"".to_owned()),
+        ] {
+            let told = said(&bad).err().unwrap_or_default();
+            assert!(told.contains(&why), "{told}");
         }
+    }
+
+    #[test]
+    fn instances_with_anything_beside_them_and_those_of_a_model_that_takes_them_itself_are_one_row() {
+        let room = Room::new(1 << 20);
+        let count = |body: &str, query: &str, takes_whole| {
+            let asking = rows(b"", body.as_bytes(), query, takes_whole, &room).unwrap();
+            (asking.rows.len(), asking.is_many)
+        };
+        let two = r#"{"instances":[1,2]}"#;
+        assert_eq!(count(two, "", false), (2, true));
+        assert_eq!(count(r#"{"instances":[1,2],"e":"5"}"#, "", false), (1, false));
+        assert_eq!(count(two, "a=b", true), (1, false));
+        assert_eq!(count(two, "a=b&instances=rows", true), (2, true));
     }
 }

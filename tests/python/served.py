@@ -31,14 +31,16 @@ class Model:
 class Server:
     """`uncork serve app.py:TARGET` of this code; `log` is what it has written."""
 
-    def __init__(self, code, target="Model", *flags, others=""):
+    def __init__(self, code, target="Model", *flags, others="", files=()):
         self._folder = tempfile.TemporaryDirectory()
         folder = pathlib.Path(self._folder.name)
-        (folder / "app.py").write_text(code)
+        for name, text in [("app.py", code), *dict(files).items()]:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text)
         (folder / "good.py").write_text(GOOD)
         self._log = folder / "log"
         with self._log.open("wb") as log:
-            command = [BINARY, "serve", f"app.py:{target}", "--http", "127.0.0.1:0", *flags]
+            command = [BINARY, "serve", *([f"app.py:{target}"] if target else []), "--http", "127.0.0.1:0", *flags]
             if others:
                 (folder / "uncork.toml").write_text(others)
             # The Python that runs this is the first on the PATH, as in a virtual environment that is active.
@@ -67,19 +69,29 @@ class Server:
     def log(self):
         return self._log.read_text()
 
+    def metrics(self):
+        """What /metrics says."""
+        with urllib.request.urlopen(self.url + "/metrics", timeout=SECONDS) as answer:
+            return answer.read().decode()
+
     def validate(self, target="Model"):
         """What `uncork validate` says of the code."""
         return subprocess.run([BINARY, "validate", f"app.py:{target}"], capture_output=True, timeout=SECONDS, **self._place)
 
     def ask(self, row, model="model"):
         """Status and answer of one row."""
-        body = row if isinstance(row, bytes) else json.dumps(row).encode()
+        status, _, body = self.post(f"/models/{model}", row if isinstance(row, bytes) else json.dumps(row).encode())
+        told = json.loads(body)
+        return status, told["error"] if status >= 400 else told
+
+    def post(self, path, body):
+        """Status, content type and body."""
         try:
-            with urllib.request.urlopen(urllib.request.Request(f"{self.url}/models/{model}", body), timeout=SECONDS) as answer:
-                return answer.status, json.load(answer)
+            with urllib.request.urlopen(urllib.request.Request(self.url + path, body), timeout=SECONDS) as answer:
+                return answer.status, answer.headers["content-type"], answer.read()
         except urllib.error.HTTPError as error:
             with error:
-                return error.code, json.load(error)["error"]
+                return error.code, error.headers["content-type"], error.read()
 
     def ask_all(self, rows, model="model"):
         """Many callers at once."""
@@ -231,6 +243,117 @@ class Model:
             self.assertEqual(status, 400)
             self.assertEqual(words, "not you")
             self.assertEqual(server.ask(b"{")[0], 400)
+
+    KSERVE = """
+class Model:
+    def __init__(self, name): self.name, self.ready = name, False
+    def load(self): self.ready = True
+    def preprocess(self, payload, headers=None): return payload
+    def postprocess(self, result, headers=None): return result
+"""
+
+    def test_a_class_of_kserve_s_gets_the_body_of_its_own_protocol_whole(self):
+        code = """
+import kserve
+class Model(kserve.Model):
+    def predict(self, payload, headers=None):
+        return {"predictions": [2 * one for one in payload["instances"]], "keys": len(payload)}
+"""
+        with Server(code, files={"kserve/__init__.py": self.KSERVE}) as server:
+            for path in ("/models/model", "/v1/models/model:predict", "/v1/models/model/versions/1:predict"):
+                for body, keys in ((b'{"instances":[1,2]}', 1), (b'{"parameters":{},"instances":[1,2]}', 2)):
+                    told = (200, "application/json", b'{"predictions":[2,4],"keys":%d}' % keys)
+                    self.assertEqual(server.post(path, body), told)
+            # What goes on as several rows says so.
+            told = (200, "application/json", b'{"predictions":[{"predictions":[2],"keys":1},{"predictions":[],"keys":1}]}')
+            self.assertEqual(server.post("/models/model?instances=rows", b'{"instances":[{"instances":[1]},{"instances":[]}]}'), told)
+            # An uncork in front hands bodies on as they came.
+            front = f'[[model]]\nname = "front"\nupstream = "{server.url}/v2/models/model"\nmax_latency_ms = 5000\nmax_batch_size = 8\n'
+            with Server("", None, others=front) as before:
+                told = (200, "application/json", b'{"predictions":[2,4],"keys":1}')
+                self.assertEqual(before.post("/models/front", b'{"instances":[1,2]}'), told)
+                self.assertEqual(before.post("/v1/models/front:predict", b'{"instances":[1,2]}'), told)
+
+    def test_instances_with_anything_beside_them_are_one_row(self):
+        with Server("def model(rows):\n    return rows\n", "model") as server:
+            self.assertEqual(server.ask({"instances": [1, 2]}), (200, {"predictions": [1, 2]}))
+            self.assertEqual(server.ask({"instances": [1, 2], "e": "5"}), (200, {"instances": [1, 2], "e": "5"}))
+            self.assertEqual(server.post("/v1/models/model:predict", b'{"instances":[1]}')[0], 400)
+
+    def test_an_answer_with_a_status_of_an_error_comes_as_it_is(self):
+        code = """
+import uncork
+def model(rows):
+    return [uncork.Answer(*row) for row in rows]
+"""
+        with Server(code, "model") as server:
+            ask = lambda *row: server.post("/models/model", json.dumps(row).encode())
+            self.assertEqual(ask({"a": 1}, None, 404), (404, "application/json", b'{"a":1}'))
+            self.assertEqual(ask("<p>", "text/html", 422), (422, "text/html", b"<p>"))
+            self.assertEqual(ask("later", None, 503), (503, "text/plain; charset=utf-8", b"later"))
+            self.assertIn("a request failed: later", server.log)
+            status, _, body = ask("x", None, 301)
+            self.assertEqual(status, 500)
+            self.assertNotIn(b"301", body)
+            self.assertIn("from 200 to 299 or from 400 to 599, and not 301", server.log)
+            # One of many rows is the answer to all.
+            told = server.post("/models/model", b'{"instances": [[1], [{"a": 1}, null, 404]]}')
+            self.assertEqual(told, (404, "application/json", b'{"a":1}'))
+            metrics = server.metrics()
+            self.assertIn('uncork_requests_total{model="model",version="1",outcome="invalid"} 3', metrics)
+
+    def test_a_failing_hook_leaves_its_traceback_in_the_log(self):
+        code = "class Model:\n    def preprocess(self, request):\n        return {}[request.json()]\n    def __call__(self, rows):\n        return rows\n"
+        with Server(code) as server:
+            self.assertEqual(server.ask("a")[0], 500)
+            self.assertRegex(server.log, r"(?s)Traceback.*app.py.*line 3, in preprocess.*KeyError: 'a'")
+
+    def test_one_row_that_lacks_an_output_harms_no_other(self):
+        code = """
+import numpy as np
+class Model:
+    inputs = {'x': ('INT32', [1])}
+    outputs = {'y': ('INT32', [1]), 'z': ('INT8', [1])}
+    def __call__(self, x):
+        return {'y': x} if 7 in x else {'y': x, 'z': x.astype(np.int64)}
+"""
+        with Server(code, "Model", "--max-latency-ms", "2000") as server:
+
+            def ask(x):
+                body = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "INT32", "data": [x]}]}
+                return server.post("/v2/models/model/infer", json.dumps(body).encode())[0]
+
+            rows = [1, 7, 2, 300, 3] * 8
+            with concurrent.futures.ThreadPoolExecutor(len(rows)) as callers:
+                self.assertEqual(list(callers.map(ask, rows)), [200, 500, 200, 500, 200] * 8)
+            self.assertIn("Model returned 300 in z, for which INT8 has no room", server.log)
+
+    def test_a_model_of_free_length_that_declares_no_outputs_takes_any_length(self):
+        for example in ("", "    example = [1, 2, 3]\n"):
+            with Server(f"class Model:\n    inputs = {{'x': ('FP32', [-1])}}\n{example}    def __call__(self, x):\n        return x * 2\n") as server:
+                for length in (3, 1, 5):
+                    body = {"inputs": [{"name": "x", "shape": [1, length], "datatype": "FP32", "data": [1] * length}]}
+                    status, _, told = server.post("/v2/models/model/infer", json.dumps(body).encode())
+                    self.assertEqual((status, json.loads(told)["outputs"][0]["shape"]), (200, [1, length]))
+
+    def test_children_that_are_spawned_import_uncork(self):
+        code = """
+import multiprocessing, os, subprocess, sys
+from concurrent.futures import ProcessPoolExecutor
+import uncork
+def work(row):
+    return uncork.Answer(row).body * 2
+class Model:
+    def load(self):
+        self.pools = [ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(way)) for way in ("spawn", "forkserver", "fork")]
+    def __call__(self, rows):
+        told = [pool.map(work, rows) for pool in self.pools]
+        script = "import uncork; print(uncork.Answer(7).body)"
+        run = lambda row: int(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout)
+        return [list(one) for one in zip(*told, map(run, rows))]
+"""
+        with Server(code, "Model", "--max-latency-ms", "30000") as server:
+            self.assertEqual(server.ask(3), (200, [6, 6, 6, 7]))
 
     def test_arrays_by_the_open_inference_protocol(self):
         code = "class Model:\n    inputs = {'x': ('FP32', [2])}\n    outputs = {'y': ('FP32', [])}\n    def __call__(self, x): return x.sum(axis=1)\n"

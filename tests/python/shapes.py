@@ -3,8 +3,9 @@
 Needs what tests/python/peers.txt says.
 """
 
-import importlib.util
 import json
+import os
+import tempfile
 import unittest
 
 from fake import Fake
@@ -217,25 +218,61 @@ class Service:
             worker.ready()
 
 
-@unittest.skipUnless(importlib.util.find_spec("kserve"), "kserve is not installed")
 class KServe(unittest.TestCase):
-    def test_instances_run_together(self):
-        code = """
+    """By a stand-in for the package, which may be installed or not."""
+
+    BASE = """
+class Model:
+    def __init__(self, name): self.name, self.ready = name, False
+    def load(self): self.ready = True
+    async def preprocess(self, payload, headers=None): return payload
+    def postprocess(self, result, headers=None): return result
+"""
+    CODE = """
 import kserve
+calls = []
 class Double(kserve.Model):
     def load(self):
         self.by = 2
         self.ready = True
     def predict(self, payload, headers=None):
-        return {"predictions": [self.by * one for one in payload["instances"]], "of": len(payload["instances"])}
+        if "calls" in payload:
+            return {"calls": calls}
+        calls.append(len(payload["instances"]))
+        return %s
 if __name__ == "__main__":
     kserve.ModelServer().start([Double("double")])
 """
-        with Fake(code, "app.py:Double") as worker:
-            worker.ready()
+
+    def start(self, answer):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        os.mkdir(os.path.join(folder.name, "kserve"))
+        with open(os.path.join(folder.name, "kserve", "__init__.py"), "w") as file:
+            file.write(self.BASE)
+        return Fake(self.CODE % answer, "app.py:Double", folder=folder.name)
+
+    def test_instances_run_together_where_predictions_are_all_of_the_answer(self):
+        with self.start('{"predictions": [self.by * one for one in payload["instances"]]}') as worker:
+            self.assertIs(worker.ready()["whole"], True)
             self.assertEqual(worker.answers({"instances": [1, 2]}, {"instances": [3]}), [{"predictions": [2, 4]}, {"predictions": [6]}])
             one, other = worker.ask(b'{"instances": [1]}', b'{"instances": [1], "parameters": {}}')
             self.assertEqual(one, other)
+            self.assertEqual(worker.answers({"calls": 1}), [{"calls": [3, 1, 1]}])
+
+    def test_an_answer_depends_on_no_other_request_of_its_batch(self):
+        for answer in (
+            '{"predictions": [self.by * one for one in payload["instances"]], "of": len(payload["instances"])}',
+            '{"predictions": [sum(payload["instances"])]}',
+            'payload["instances"]',
+        ):
+            with self.start(answer) as worker:
+                worker.ready()
+                alone = [worker.answers({"instances": rows})[0] for rows in ([1, 2], [3])]
+                self.assertEqual(worker.answers({"instances": [1, 2]}, {"instances": [3]}), alone)
+                self.assertEqual(worker.answers({"instances": [1, 2]}, {"instances": [3]}), alone)
+                # They were tried together once.
+                self.assertEqual(worker.answers({"calls": 1}), [{"calls": [2, 1, 3, 2, 1, 2, 1]}])
 
 
 class TorchServe(unittest.TestCase):

@@ -52,16 +52,42 @@ class Point:
 
 def model(rows):
     return [np.float32(0.5), np.arange(3), Point(1), {2}, datetime.date(2026, 1, 2), b"\\x00\\xff",
-            uncork.Answer(b"GIF", "image/gif"), uncork.Answer("no", status=418), None, True]
+            uncork.Answer(b"GIF", "image/gif"), uncork.Answer("no", status=418), None, True,
+            uncork.Answer({"a": 1}, status=404), uncork.Answer({"a": 1}, status=202)]
 """
         with Fake(code, "app.py:model") as worker:
             worker.ready()
-            told = worker.ask(*[b"0"] * 10)
+            told = worker.ask(*[b"0"] * 12)
         plain = [body for head, body in told if not head]
         self.assertEqual(plain, [b"0.5", b"[0,1,2]", b'{"x":1}', b"[2]", b'"2026-01-02"', b"null", b"true"])
         self.assertEqual(told[5], ({"content_type": "application/octet-stream"}, b"\x00\xff"))
         self.assertEqual(told[6], ({"content_type": "image/gif"}, b"GIF"))
         self.assertEqual(told[7], ({"status": 418, "content_type": "text/plain; charset=utf-8"}, b"no"))
+        self.assertEqual(told[10], ({"status": 404, "content_type": "application/json"}, b'{"a":1}'))
+        self.assertEqual(told[11], ({"status": 202}, b'{"a":1}'))
+
+    def test_an_answer_that_http_cannot_have_says_why_where_it_is_made(self):
+        code = """
+import http, uncork
+def model(rows):
+    return [uncork.Answer("x", *eval(row)) for row in rows]
+"""
+        with Fake(code, "app.py:model") as worker:
+            worker.ready()
+            for given, words in [
+                ("None, 301", "status is a whole number from 200 to 299 or from 400 to 599, and not 301"),
+                ("None, 100", "and not 100"),
+                ("None, 600", "and not 600"),
+                ("None, True", "and not True"),
+                ("None, '404'", "and not '404'"),
+                ("'a/b\\r\\nx: y'", "content_type is a text of printable ASCII, such as 'image/png', and not 'a/b\\r\\nx: y'"),
+                ("'\u00fc'", "and not '\u00fc'"),
+                ("b'a/b'", "and not b'a/b'"),
+            ]:
+                ((head, told),) = worker.ask(json.dumps(f"({given},)").encode())
+                self.assertEqual(head, {"status": 500})
+                self.assertIn(f"ValueError: an Answer's {words}" if "is a" in words else words, told.decode())
+            self.assertEqual(worker.ask(b'"(None, http.HTTPStatus.NOT_FOUND)"')[0][0]["status"], 404)
 
     def test_a_list_of_floats_is_sent_as_they_are_and_nothing_else_is(self):
         floats = [0.1, -0.0, 1e16, 5e-324, *range(4)]

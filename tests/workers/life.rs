@@ -254,6 +254,39 @@ async fn requests_and_answers_go_through_hooks_and_a_refusal_or_a_slow_one_is_it
 }
 
 #[tokio::test]
+async fn a_hook_waits_for_a_worker_as_a_batch_does() {
+    let limits = Limits { workers: 1, max_batch_rows: 8, max_latency: HANGS, stuck_after: 4 * HANGS };
+    let workers = Workers::start("m", program(&["opaque", "hooks"]), limits).await.unwrap();
+    for order in ["prepare", "finish"] {
+        let first = said(&workers.run(request("who")).await.unwrap()).0;
+        kill(first, "KILL");
+        until("that it is known", || workers.trouble().is_some()).await;
+        // Hooks are asked before any batch is, so that nobody else waits for the next worker.
+        let hooked = match order {
+            "prepare" => workers.prepare(request("a")).await,
+            _ => workers.finish(Tensors::one("answer", request("a").get("request").unwrap().clone())).await,
+        };
+        let (_, made) = hooked.as_ref().unwrap().iter().next().unwrap();
+        let Data::Bytes(elements) = made.data() else { panic!("no bytes") };
+        assert!(elements[0].ends_with(if order == "prepare" { b"aa" } else { b"a!" }), "{elements:?}");
+    }
+    workers.end().await;
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_hook_in_vain_is_told_that_no_worker_is_there() {
+    let folder = Folder::new();
+    let mut program = program(&["opaque", "hooks", "dies-later"]);
+    program.env.push(("MARKS".into(), folder.path().display().to_string()));
+    let spec = ModelSpec::new("m", Source::Worker(program), Caps::new(Duration::from_millis(200), 8));
+    let registry = Registry::load(vec![spec]).unwrap();
+    let model = served(&registry);
+    kill(ask(&model, "a").await.unwrap().0, "KILL");
+    until("its name", || model.stuck().is_some_and(|text| text.contains("crash loop"))).await;
+    assert_eq!(ask(&model, "b").await, Err(Error::Absent));
+}
+
+#[tokio::test]
 async fn metrics_tell_how_many_workers_there_are_and_how_many_have_ended() {
     let (registry, model) = opaque(|spec| spec);
     let (worker, _) = ask(&model, "a").await.unwrap();

@@ -108,6 +108,8 @@ async fn a_request_that_is_answered_without_hyper_is_answered_as_the_others_are(
         ("/models/m", "", "status 204"),
         ("/models/m", "", "status 422"),
         ("/models/m", "", "status 500"),
+        ("/models/m", "", "words 422"),
+        ("/models/m", "", "words 500"),
     ] {
         let ask = |more: &str| {
             let length = body.len();
@@ -152,9 +154,28 @@ async fn instances_are_rows_and_answered_as_predictions() {
     assert!(body.contains("is not JSON"), "{body}");
     let (status, body) = served.post("/models/m", "{\"instances\": []}").await;
     assert_eq!((status, body.as_str()), (400, r#"{"error":"'instances' is empty"}"#));
-    // No list of rows: one row, whatever it says.
+    // No list of rows, or not that alone: one row, whatever it says.
+    let (status, body) = served.post("/models/m", "{\"instances\": [1, 2], \"e\": 3}").await;
+    assert!(status == 200 && body.ends_with(":{\"instances\": [1, 2], \"e\": 3}"), "{body}");
     let (status, body) = served.post("/models/m", "{\"instances\": 5}").await;
     assert!(status == 200 && body.ends_with(":{\"instances\": 5}"), "{body}");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn instances_of_a_worker_that_takes_bodies_whole_are_its_own_and_predict_is_another_path_to_it() {
+    let served = Served::start(Registry::load(vec![model(program(&["opaque", "whole"]))]).unwrap()).await;
+    let two = "{\"instances\": [7, [8]]}";
+    for path in ["/models/m", "/v1/models/m:predict", "/v1/models/m/versions/1:predict"] {
+        let (status, body) = served.post(path, two).await;
+        assert!(status == 200 && body.ends_with(&format!(":{two}")), "{path}: {body}");
+    }
+    let (status, body) = served.post("/models/m?instances=rows", two).await;
+    assert_eq!((status, body.as_str()), (200, "{\"predictions\":[[7],[[8]]]}"));
+    let (_, about) = served.ask("GET", "/v2/models/m", "", "").await;
+    assert!(about.contains("\"parameters\":{\"whole_bodies\":true}"), "{about}");
+    let (status, body) = served.post("/v1/models/m:classify", two).await;
+    assert_eq!(status, 400, "{body}");
     served.end().await;
 }
 
@@ -175,11 +196,17 @@ async fn an_answer_of_numbers_is_a_list_in_json() {
 #[tokio::test]
 async fn statuses_of_the_worker_are_the_caller_s_or_the_log_s() {
     let served = Served::start(Registry::load(vec![model(program(&["opaque"]))]).unwrap()).await;
-    assert_eq!(served.post("/models/m", "status 422").await, (422, r#"{"error":"in the worker's words"}"#.into()));
-    let (status, body) = served.post("/models/m", "status 500").await;
-    assert!(status == 500 && !body.contains("words"), "{body}");
-    let (status, body) = served.post("/models/m", "status 101").await;
-    assert!(status == 500 && !body.contains("words"), "{body}");
+    assert_eq!(served.post("/models/m", "words 422").await, (422, r#"{"error":"in the worker's words"}"#.into()));
+    // With a content type they are the caller's as they are.
+    for status in [422, 500, 503] {
+        let (head, body) = served.ask("POST", "/models/m", "", &format!("status {status}")).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")) && head.contains("content-type: text/plain"), "{head}");
+        assert_eq!(body, "in the worker's words");
+    }
+    for other in ["words 500", "words 503", "status 101", "status 301", "status 600"] {
+        let (status, body) = served.post("/models/m", other).await;
+        assert!(status == 500 && !body.contains("words"), "{body}");
+    }
     let tensor =
         |name: &str| format!(r#"{{"inputs":[{{"name":"{name}","datatype":"BYTES","shape":[1],"data":["x"]}}]}}"#);
     for (path, asked) in [

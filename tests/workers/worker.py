@@ -76,6 +76,8 @@ def answer(element):
     said = {"content_type": "text/plain"}
     if body.startswith(b"status "):
         said["status"], body = int(body[7:10]), b"in the worker's words"
+    elif body.startswith(b"words "):
+        said, body = {"status": int(body[6:9])}, b"in the worker's words"
     elif body == b"head":
         body = json.dumps(head).encode()
     elif body == b"json":
@@ -196,7 +198,7 @@ if "opaque" in how:
     spec = {"datatype": "BYTES", "shape": [-1]}
     has_hooks = "hooks" in how or ("hooks-later" in how and not once("first"))
     hooks = ["prepare", "finish"] if has_hooks and setup.get("hooks") else []
-    send(65, 0, {"protocol": 1, "inputs": [{"name": "request", **spec}], "outputs": [{"name": "answer", **spec}], "hooks": hooks})
+    send(65, 0, {"protocol": 1, "inputs": [{"name": "request", **spec}], "outputs": [{"name": "answer", **spec}], "hooks": hooks, "whole": "whole" in how})
 else:
     x, y = {"name": "x", "datatype": "FP32", "shape": [-1, 2]}, {"name": "y", "datatype": "FP32", "shape": [-1, 1]}
     send(65, 0, {"protocol": 1, "inputs": [x], "outputs": [y], "unknown": {}, "shared_memory": "shares" in how})

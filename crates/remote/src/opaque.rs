@@ -41,12 +41,13 @@ pub struct RequestHead<'a> {
 /// What a caller gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerHead<'a> {
-    /// The status of HTTP: 200 for an answer, 400 to 499 where the caller is to blame, 500 and more for all else.
+    /// The status of HTTP: 200 to 299 for an answer, 400 to 499 where the caller is to blame, 500 to 599 for all else.
     #[serde(default = "ok", skip_serializing_if = "is_ok")]
     pub status: u16,
-    /// The value of `Content-Type`.
-    #[serde(borrow, default = "json", skip_serializing_if = "is_json")]
-    pub content_type: Cow<'a, str>,
+    /// The value of `Content-Type`; [`JSON`] where there is none. With a status of 400 and more it says that the body is the caller's as it
+    /// is. Without it the body is a sentence, for the caller up to 499 and for the log from 500 on.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<Cow<'a, str>>,
     /// Whether the body is numbers, each in eight bytes (IEEE 754, little-endian), of which the caller gets a list in JSON:
     /// writing that takes an interpreter longer than us.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -55,7 +56,7 @@ pub struct AnswerHead<'a> {
 
 impl Default for AnswerHead<'_> {
     fn default() -> Self {
-        AnswerHead { status: ok(), content_type: json(), numbers: false }
+        AnswerHead { status: ok(), content_type: None, numbers: false }
     }
 }
 
@@ -65,14 +66,6 @@ fn ok() -> u16 {
 
 fn is_ok(status: &u16) -> bool {
     *status == ok()
-}
-
-fn json() -> Cow<'static, str> {
-    Cow::Borrowed(JSON)
-}
-
-fn is_json(content_type: &str) -> bool {
-    content_type == JSON
 }
 
 /// Why bytes are no element.
@@ -93,6 +86,17 @@ pub fn signature() -> Signature {
 pub fn is_opaque(signature: &Signature) -> bool {
     let is = |specs: &[TensorSpec], name: &str| matches!(specs, [spec] if *spec.name == *name && spec.datatype == DataType::Bytes && spec.dims.is_empty());
     is(&signature.inputs, REQUEST) && is(&signature.outputs, ANSWER)
+}
+
+/// Refuses a model of tensors whose names and types are those of opaque requests: its callers could not send any. The error is a
+/// sentence for the operator.
+pub fn check_tensors(signature: &Signature) -> Result<(), String> {
+    if !is_opaque(signature) {
+        return Ok(());
+    }
+    Err(format!(
+        "it takes BYTES '{REQUEST}' and gives BYTES '{ANSWER}', as a model does that takes any body: rename one of them"
+    ))
 }
 
 /// The element of a head, a [`RequestHead`] or an [`AnswerHead`], and a body.
@@ -217,5 +221,7 @@ mod tests {
         let mut other = signature();
         other.inputs[0].datatype = DataType::Fp32;
         assert!(!is_opaque(&other));
+        assert_eq!(check_tensors(&other), Ok(()));
+        assert!(check_tensors(&signature()).is_err_and(|why| why.contains("rename one of them")));
     }
 }

@@ -22,6 +22,7 @@ use super::app::{App, OfCaller};
 use super::arrival::Coming;
 use super::body::{self, LONG_CONVERSION, long, reading};
 use super::call::{self, Call, takes_tensors};
+use super::opaque;
 use super::quick::Through;
 use super::room::{Room, Taken};
 use super::status::{JSON, Refusal};
@@ -147,6 +148,11 @@ pub(super) async fn predict(
         _ => return Err(Refusal::bad_request("a model is asked with :predict behind its name or version")),
     }
     let model = target.answering(&app, request.extensions().get())?;
+    if model.takes_whole() {
+        // Its own words for `instances` and `predictions` are those of this protocol, or else its client's.
+        let answered = opaque::answer(&app, &model, coming, &traced.0, request).await;
+        return answered.map_err(|refusal| refusal.of(&model));
+    }
     answer(&app, &model, coming, &traced, request).await.map_err(|refusal| refusal.of(&model))
 }
 

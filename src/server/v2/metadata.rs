@@ -96,6 +96,15 @@ struct ModelMetadata<'a> {
     platform: &'a str,
     inputs: Vec<TensorMetadata<'a>>,
     outputs: Vec<TensorMetadata<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<Bodies>,
+}
+
+/// What an uncork in front has to know of a model that takes any body.
+#[derive(Serialize)]
+struct Bodies {
+    /// It reads `instances` itself.
+    whole_bodies: bool,
 }
 
 #[derive(Serialize)]
@@ -131,6 +140,7 @@ pub(in crate::server) async fn model(State(app): State<App>, Named(model): Named
         platform: model.platform(),
         inputs: signature.inputs.iter().map(TensorMetadata::from).collect(),
         outputs: outputs.collect(),
+        parameters: model.takes_whole().then_some(Bodies { whole_bodies: true }),
     };
     json(StatusCode::OK, &metadata)
 }

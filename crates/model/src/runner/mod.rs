@@ -125,6 +125,11 @@ pub trait Remote: Send + Sync {
         Hooks::default()
     }
 
+    /// Whether the `instances` of a body are its own to read, where its requests are opaque: to the server each body is one row.
+    fn takes_whole(&self) -> bool {
+        false
+    }
+
     /// Runs the hook in front of the model on one request: what comes back, of as many rows, is run in its place.
     fn prepare(&self, request: Tensors) -> impl Future<Output = Result<Tensors, RunnerError>> + Send {
         std::future::ready(Ok(request))

@@ -91,10 +91,12 @@ impl Address {
         }
     }
 
-    /// Where an uncork takes requests that are no tensors, of a model in the Open Inference Protocol.
-    pub(super) fn opaque(&self) -> Uri {
+    /// Where an uncork takes requests that are no tensors, of a model in the Open Inference Protocol. To one that takes bodies whole a list
+    /// of them is announced.
+    pub(super) fn opaque(&self, takes_whole: bool) -> Uri {
         let behind = &self.model.path()[self.root.len() + "/v2".len()..];
-        with_path(&self.model, &format!("{}{behind}", self.root)).expect("a part of an address")
+        let query = if takes_whole { "?instances=rows" } else { "" };
+        with_path(&self.model, &format!("{}{behind}{query}", self.root)).expect("a part of an address")
     }
 
     /// Where a server of the Open Inference Protocol describes itself.
@@ -155,7 +157,8 @@ mod tests {
         }
         let proxied = Address::parse("http://h/p/v2/models/m", "own").unwrap();
         assert_eq!(proxied.server().to_string(), "http://h/p/v2");
-        assert_eq!(proxied.opaque().to_string(), "http://h/p/models/m");
+        assert_eq!(proxied.opaque(false).to_string(), "http://h/p/models/m");
+        assert_eq!(proxied.opaque(true).to_string(), "http://h/p/models/m?instances=rows");
     }
 
     #[test]

@@ -91,6 +91,8 @@ struct Inner {
     is_binary: bool,
     /// Whether the model is an uncork's that takes no tensors: it gets documents at a path of its own.
     is_opaque: bool,
+    /// Whether that one reads `instances` itself.
+    takes_whole: bool,
     client: Client,
     rota: Mutex<Rota>,
     /// Where servers are looked after that are left out.
@@ -143,6 +145,7 @@ impl Upstream {
             most,
             is_binary: false,
             is_opaque: false,
+            takes_whole: false,
             client,
             rota,
             handle: Handle::current(),
@@ -151,7 +154,7 @@ impl Upstream {
         if inner.protocol() == Protocol::V2 {
             let what = inner.describe(first).await;
             let server = &inner.settings.servers[first];
-            (inner.signature, inner.is_binary) = what.map_err(|why| format!("{server}: {why}"))?;
+            (inner.signature, inner.is_binary, inner.takes_whole) = what.map_err(|why| format!("{server}: {why}"))?;
             inner.is_opaque = opaque::is_opaque(&inner.signature);
         }
         Ok(Upstream(Arc::new(inner)))
@@ -170,7 +173,7 @@ impl Inner {
     /// Where batches go.
     fn target(&self, place: usize) -> Uri {
         let server = &self.settings.servers[place];
-        if self.is_opaque { server.opaque() } else { server.batches() }
+        if self.is_opaque { server.opaque(self.takes_whole) } else { server.batches() }
     }
 
     /// Whether the server answers; if not, why.
@@ -210,13 +213,13 @@ impl Inner {
         }
     }
 
-    /// What the model takes and gives, and whether tensors may be in binary, by the server at `place`.
-    async fn describe(&self, place: usize) -> Result<(Signature, bool), String> {
+    /// What the model takes and gives, whether tensors may be in binary, and whether it takes bodies whole, by the server at `place`.
+    async fn describe(&self, place: usize) -> Result<(Signature, bool, bool), String> {
         let metadata: oip::Metadata = self.read(self.settings.servers[place].model()).await?;
         // Who says nothing of itself takes JSON.
         let about: Result<oip::About, _> = self.read(self.settings.servers[place].server()).await;
         let is_binary = about.is_ok_and(|about| about.extensions.iter().any(|name| name == oip::BINARY));
-        Ok((oip::signature(&metadata)?, is_binary))
+        Ok((oip::signature(&metadata)?, is_binary, metadata.takes_whole()))
     }
 
     async fn read<T: for<'a> Deserialize<'a>>(&self, uri: Uri) -> Result<T, String> {
@@ -359,6 +362,10 @@ impl Remote for Upstream {
 
     async fn run(&self, batch: Tensors) -> Result<Tensors, RunnerError> {
         self.0.send(&batch, self.0.most).await
+    }
+
+    fn takes_whole(&self) -> bool {
+        self.0.takes_whole
     }
 
     /// A server may load what it needs at its first batch: nobody waits for that but whoever loads the model.

@@ -68,6 +68,16 @@ pub(super) struct Metadata {
     inputs: Vec<Described>,
     #[serde(default)]
     outputs: Vec<Described>,
+    /// An uncork's own; others have what they like there.
+    #[serde(default)]
+    parameters: serde_json::Value,
+}
+
+impl Metadata {
+    /// Whether the model reads `instances` of a body itself.
+    pub(super) fn takes_whole(&self) -> bool {
+        self.parameters.get("whole_bodies").and_then(serde_json::Value::as_bool).unwrap_or_default()
+    }
 }
 
 #[derive(Deserialize)]

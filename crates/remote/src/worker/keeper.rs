@@ -20,6 +20,8 @@ use super::{PROTOCOL, Shared, WorkerError};
 const MEMORY_PACE: Duration = Duration::from_millis(200);
 /// From one question whether it is alive to the next.
 const PING_PACE: Duration = Duration::from_secs(5);
+/// How often shared memory is let go that was not used in the last two such terms.
+const TIDY_PACE: Duration = Duration::from_secs(30);
 /// How long a worker that is told to end may take.
 const DRAIN: Duration = Duration::from_secs(2);
 /// How long what it printed and answered last is waited for.
@@ -181,9 +183,9 @@ async fn introduce(shared: &Shared, started: &mut Started) -> Result<Ready, Work
         ready = heard => ready?,
         never = said => never,
     };
-    let says = (ready.signature.clone(), ready.hooks);
+    let says = (ready.signature.clone(), ready.hooks, ready.whole);
     if *shared.known.get_or_init(|| says.clone()) != says {
-        let why = "it takes or gives other tensors than the workers before it, or has other hooks: reload the model";
+        let why = "it takes or gives other tensors than the workers before it, or has other hooks, or takes bodies otherwise: reload the model";
         return Err(WorkerError::Protocol(why.into()));
     }
     Ok(ready)
@@ -221,6 +223,7 @@ async fn live(shared: &Arc<Shared>, place: usize, started: Started, ready: Ready
             () = link.given_up() => WorkerError::Stuck { limit_ms: shared.limits.stuck_after.as_millis() },
             resident = watch_memory(process.id(), shared.program.max_memory) => resident,
             slow = watch_life(&link, shared.limits.stuck_after) => slow,
+            never = tidy(&link) => never,
             () = shared.closing() => {
                 link.drain();
                 let until = Instant::now() + DRAIN;
@@ -249,6 +252,14 @@ async fn watch_memory(process: i32, most: Option<u64>) -> WorkerError {
         if let Some(resident) = process::resident(process).filter(|&resident| resident > most) {
             return WorkerError::Memory { resident_mb: resident >> 20, most_mb: most >> 20 };
         }
+    }
+}
+
+/// Lets go what its calls do not need any more, for as long as it lives.
+async fn tidy(link: &Link) -> WorkerError {
+    loop {
+        sleep(TIDY_PACE).await;
+        link.tidy();
     }
 }
 

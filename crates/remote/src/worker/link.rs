@@ -265,6 +265,13 @@ impl Link {
         gone.into_iter().for_each(|frame| self.send(frame));
     }
 
+    /// Lets shared memory go that has not been used for long. The worker is told to forget it.
+    pub(super) fn tidy(&self) {
+        let gone = self.segments.iter().flat_map(Segments::next_term);
+        let frames = gone.filter_map(|gone| message::of_segment(Order::Forget, &gone).ok());
+        frames.for_each(|frame| self.send(frame));
+    }
+
     /// Batches that are out.
     pub(super) fn busy(&self) -> usize {
         self.calls().out.values().filter(|waiting| waiting.order == Order::Run).count()

@@ -84,6 +84,8 @@ struct ReadyMeta<'a> {
     shared_memory: bool,
     #[serde(borrow, default)]
     hooks: Vec<Cow<'a, str>>,
+    #[serde(default)]
+    whole: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -113,6 +115,8 @@ pub(super) struct Ready {
     pub(super) example: Option<Tensors>,
     pub(super) concurrency: usize,
     pub(super) hooks: Hooks,
+    /// Whether `instances` of a body are the model's to read.
+    pub(super) whole: bool,
     pub(super) shared_memory: bool,
 }
 
@@ -286,7 +290,7 @@ pub(super) fn not_ready(meta: &[u8]) -> Result<String, WorkerError> {
 
 /// What *ready* says.
 pub(super) fn ready(meta: &[u8], data: &[u8]) -> Result<Ready, WorkerError> {
-    let ReadyMeta { protocol, platform, inputs, outputs, example, concurrency, hooks, shared_memory } =
+    let ReadyMeta { protocol, platform, inputs, outputs, example, concurrency, hooks, whole, shared_memory } =
         parsed(meta, "ready")?;
     match protocol {
         Some(super::PROTOCOL) => {}
@@ -304,7 +308,15 @@ pub(super) fn ready(meta: &[u8], data: &[u8]) -> Result<Ready, WorkerError> {
     let platform = if platform.is_empty() { "worker".to_owned() } else { platform };
     let has = |name: &str| hooks.iter().any(|hook| hook == name);
     let hooks = Hooks { prepare: has("prepare"), finish: has("finish") };
-    Ok(Ready { platform, signature, example, concurrency: concurrency.unwrap_or(1).max(1), hooks, shared_memory })
+    Ok(Ready {
+        platform,
+        signature,
+        example,
+        concurrency: concurrency.unwrap_or(1).max(1),
+        hooks,
+        whole,
+        shared_memory,
+    })
 }
 
 fn specs(announced: &[SpecMeta<'_>], which: &str) -> Result<Vec<TensorSpec>, WorkerError> {

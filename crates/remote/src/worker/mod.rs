@@ -181,6 +181,7 @@ pub struct Workers {
     platform: String,
     example: Option<Tensors>,
     hooks: Hooks,
+    takes_whole: bool,
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -190,8 +191,8 @@ struct Shared {
     model: String,
     program: Program,
     limits: Limits,
-    /// What the first worker said that it takes and gives, and its hooks.
-    known: OnceLock<(Signature, Hooks)>,
+    /// What the first worker said that it takes and gives, its hooks, and whether it takes bodies whole.
+    known: OnceLock<(Signature, Hooks, bool)>,
     places: Mutex<Vec<Place>>,
     /// Told when a place has room for a batch.
     room: Notify,
@@ -303,11 +304,11 @@ impl Shared {
     /// Runs a hook on a worker that has the fewest calls.
     async fn hook(&self, order: Order, tensors: Tensors) -> Result<Tensors, RunnerError> {
         let open = |place: &&Place| place.is_open();
-        let links: Vec<_> = self.places().iter().filter(open).filter_map(|place| place.link.clone()).collect();
-        let Some(link) = links.into_iter().min_by_key(|link| link.calls_out()) else {
-            return Err(RunnerError::Absent(self.trouble().unwrap_or_default()));
+        let idlest = || {
+            let links: Vec<_> = self.places().iter().filter(open).filter_map(|place| place.link.clone()).collect();
+            links.into_iter().min_by_key(|link| link.calls_out())
         };
-        link.hook(order, &tensors).await
+        self.patiently(idlest).await?.hook(order, &tensors).await
     }
 
     /// Room in the place that has the fewest batches.
@@ -320,26 +321,29 @@ impl Shared {
         Some(Seat { shared: self, place: at, link })
     }
 
-    /// Room for a batch, when there is some.
-    async fn wait(&self) -> Seat<'_> {
+    /// What `look` finds, now or when a worker is there or has room.
+    async fn wait<T>(&self, look: impl Fn() -> Option<T>) -> T {
         loop {
             let mut told = std::pin::pin!(self.room.notified());
             told.as_mut().enable();
-            if let Some(seat) = self.seat() {
-                return seat;
+            if let Some(found) = look() {
+                return found;
             }
             told.await;
         }
     }
 
+    /// The same within [`patience`](Self::patience).
+    async fn patiently<T>(&self, look: impl Fn() -> Option<T>) -> Result<T, RunnerError> {
+        if let Some(found) = look() {
+            return Ok(found);
+        }
+        let found = tokio::time::timeout(self.patience(), self.wait(look)).await;
+        found.map_err(|_| RunnerError::Absent(self.trouble().unwrap_or_default()))
+    }
+
     async fn run(&self, batch: Tensors, rehearsal: bool) -> Result<Tensors, RunnerError> {
-        let seat = match self.seat() {
-            Some(seat) => seat,
-            None => match tokio::time::timeout(self.patience(), self.wait()).await {
-                Ok(seat) => seat,
-                Err(_) => return Err(RunnerError::Absent(self.trouble().unwrap_or_default())),
-            },
-        };
+        let seat = self.patiently(|| self.seat()).await?;
         let outputs = seat.link.run(&batch, rehearsal);
         if !rehearsal {
             return outputs.await;
@@ -403,8 +407,8 @@ impl Workers {
         match ready {
             Ok(ready) => {
                 let signature = Arc::new(ready.signature.clone());
-                let Ready { platform, example, hooks, .. } = ready;
-                Ok(Workers { shared, signature, platform, example, hooks, keepers })
+                let Ready { platform, example, hooks, whole: takes_whole, .. } = ready;
+                Ok(Workers { shared, signature, platform, example, hooks, takes_whole, keepers })
             }
             Err(why) => {
                 shared.closing.send_replace(true);
@@ -443,6 +447,10 @@ impl Remote for Workers {
         self.hooks
     }
 
+    fn takes_whole(&self) -> bool {
+        self.takes_whole
+    }
+
     async fn prepare(&self, request: Tensors) -> Result<Tensors, RunnerError> {
         self.shared.hook(Order::Prepare, request).await
     }
@@ -457,18 +465,9 @@ impl Remote for Workers {
     }
 
     async fn ready(&self) {
-        let ready = async {
-            loop {
-                let mut told = std::pin::pin!(self.shared.room.notified());
-                told.as_mut().enable();
-                if self.shared.trouble().is_none() {
-                    return;
-                }
-                told.await;
-            }
-        };
+        let shared = &self.shared;
         // Whether it was in time, running the batch tells.
-        let _ = tokio::time::timeout(self.shared.patience(), ready).await;
+        let _ = shared.patiently(|| shared.trouble().is_none().then_some(())).await;
     }
 
     fn trouble(&self) -> Option<String> {

@@ -34,7 +34,30 @@ struct Pool {
     used: usize,
     most_used: usize,
     /// Bytes that the largest outputs of a batch took.
-    outputs: usize,
+    outputs: Lately,
+    /// Bytes that the largest segment had to have.
+    wanted: Lately,
+}
+
+/// The largest of some numbers in this term and in the one before: what was large once is forgotten.
+#[derive(Debug, Default)]
+struct Lately {
+    this: usize,
+    before: usize,
+}
+
+impl Lately {
+    fn saw(&mut self, number: usize) {
+        self.this = self.this.max(number);
+    }
+
+    fn most(&self) -> usize {
+        self.this.max(self.before)
+    }
+
+    fn next_term(&mut self) {
+        self.before = std::mem::take(&mut self.this);
+    }
 }
 
 impl Segments {
@@ -47,6 +70,7 @@ impl Segments {
         let mut pool = self.pool();
         pool.used += 1;
         pool.most_used = pool.most_used.max(pool.used);
+        pool.wanted.saw(bytes);
         let fits = pool.idle.iter().enumerate().filter(|(_, segment)| segment.bytes >= bytes);
         if let Some(at) = fits.min_by_key(|(_, segment)| segment.bytes).map(|(at, _)| at) {
             return Ok((pool.idle.swap_remove(at), false));
@@ -54,7 +78,7 @@ impl Segments {
         pool.last += 1;
         let id = pool.last;
         drop(pool);
-        let made = Segment::new(id, bytes.max(LEAST_SEGMENT).next_power_of_two());
+        let made = Segment::new(id, size(bytes));
         made.map(|segment| (segment, true)).inspect_err(|_| self.pool().used -= 1)
     }
 
@@ -77,14 +101,29 @@ impl Segments {
 
     /// Bytes that the outputs of the next batch may take; `None` where they go in the frame.
     pub(super) fn outputs(&self) -> Option<usize> {
-        Some(self.pool().outputs).filter(|&bytes| bytes >= LEAST)
+        Some(self.pool().outputs.most()).filter(|&bytes| bytes >= LEAST)
     }
 
     /// Outputs took so many bytes.
     pub(super) fn seen(&self, outputs: usize) {
-        let mut pool = self.pool();
-        pool.outputs = pool.outputs.max(outputs);
+        self.pool().outputs.saw(outputs);
     }
+
+    /// A term is over. Idle segments go that are larger than any that was wanted in the last two: each call of them all would not fill
+    /// one, and their memory is nobody else's. The worker is to be told of them.
+    #[must_use]
+    pub(super) fn next_term(&self) -> Vec<Segment> {
+        let mut pool = self.pool();
+        let most = size(pool.wanted.most());
+        pool.outputs.next_term();
+        pool.wanted.next_term();
+        pool.idle.extract_if(.., |segment| segment.bytes > most).collect()
+    }
+}
+
+/// The size of a segment that is to hold so many bytes.
+fn size(bytes: usize) -> usize {
+    bytes.max(LEAST_SEGMENT).next_power_of_two()
 }
 
 #[cfg(target_os = "linux")]
@@ -209,5 +248,31 @@ mod tests {
             assert!(known.len() <= 2, "{known:?}");
         }
         assert!(made < 20, "{made}");
+    }
+
+    #[test]
+    fn a_batch_that_was_larger_than_all_others_holds_its_memory_for_two_terms() {
+        let segments = Segments::default();
+        let batch = |inputs: usize, outputs: usize| {
+            let answer = segments.outputs();
+            let both = [Some(inputs), answer].into_iter().flatten();
+            let both: Vec<_> = both.map(|bytes| segments.take(bytes).unwrap().0).collect();
+            assert!(both.into_iter().filter_map(|segment| segments.give_back(segment)).next().is_none());
+            segments.seen(outputs);
+            answer
+        };
+        let (large, small) = (200 << 20, 3 << 20);
+        batch(small, large);
+        assert_eq!(batch(small, small), Some(large));
+        assert!(segments.next_term().is_empty());
+        // What is remembered of the outputs goes in the next term, and the segment when none like it was wanted for two.
+        for (answer, gone) in [(large, 0), (small, 0), (small, 1), (small, 0)] {
+            assert_eq!(batch(small, small), Some(answer));
+            assert_eq!(segments.next_term().len(), gone);
+        }
+        // Where nothing is asked, all but the least go.
+        let left: Vec<_> = (0..3).flat_map(|_| segments.next_term()).collect();
+        assert_eq!(left.iter().map(|segment| segment.bytes).collect::<Vec<_>>(), [4 << 20; 2]);
+        assert_eq!(segments.outputs(), None);
     }
 }
