@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::batcher::{Error, Landed, Learned, Observer, RefusalReason, Refused, Released, Rider, SpanRef, Waits};
+use crate::batcher::{Landed, Learned, Observer, Refused, Released, Rider, SpanRef, Waits};
+use crate::error::{Error, Shed};
 use crate::estimator::{Fit, Instant};
 use crate::policy::ReleaseReason;
 
@@ -122,11 +123,11 @@ pub struct Release {
 /// Requests that were refused for one reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
-    /// Why; `None` where they were refused from their heads, before a batcher heard of them.
-    pub reason: Option<RefusalReason>,
+    /// Why.
+    pub reason: Shed,
     /// How many.
     pub requests: usize,
-    /// What the last of them was told by the batcher.
+    /// What the last of them was told, where that had more to say than why.
     pub told: Option<Error>,
 }
 
@@ -141,9 +142,19 @@ impl Journal {
         self.history().snapshot(now, waits, window)
     }
 
-    /// A request was refused from its head, unread.
-    pub fn unread(&self, at: Instant) {
-        self.history().refused(at, Refusal { reason: None, requests: 1, told: None });
+    /// A request was refused, and no batcher tells of it.
+    pub fn refused_apart(&self, at: Instant, reason: Shed, told: Option<Error>) {
+        self.history().refused(at, Refusal { reason, requests: 1, told });
+    }
+
+    /// Of the requests that were refused, one had a time of its own that was too short: it says nothing of the model.
+    pub fn set_aside(&self, at: Instant) {
+        self.history().set_aside(at);
+    }
+
+    /// A request that had waited for so long rode in a batch that came back, and got no answer; whether the model failed on it alone.
+    pub fn unserved(&self, at: Instant, waited: Duration, has_failed: bool) {
+        self.history().unserved(at, waited, has_failed);
     }
 
     /// A lock that a panic poisoned is as good as before: at worst one event is told in half.
@@ -169,7 +180,8 @@ impl Observer for Journal {
 
     fn refused(&self, at: Instant, items: &Refused<'_>) {
         let &Refused { reason, items: requests, told, .. } = items;
-        self.history().refused(at, Refusal { reason: Some(reason), requests, told: Some(told.clone()) });
+        let told = Some(Error::from(told.clone()));
+        self.history().refused(at, Refusal { reason: Shed::Batcher(reason), requests, told });
     }
 
     fn learned(&self, at: Instant, batch: &Learned) {
@@ -292,6 +304,32 @@ impl History {
         push(&mut self.refusals, (now, refusal), LATEST);
     }
 
+    /// Takes one of those that were refused last out of their count.
+    fn set_aside(&mut self, now: Instant) {
+        self.advance(now);
+        if let Some(column) = self.columns.iter_mut().rev().find(|column| column.refused > 0) {
+            column.refused -= 1;
+        }
+    }
+
+    /// Takes one of those that were answered last, which had waited for so long, out of their count. It was answered a moment ago.
+    fn unserved(&mut self, now: Instant, waited: Duration, has_failed: bool) {
+        self.advance(now).failed += u32::from(has_failed);
+        let bucket = self.latency_edges.partition_point(|&edge| edge < waited);
+        let is_late = waited > self.max_latency;
+        let of_it = |column: &&mut Column| column.latencies[..=bucket].iter().any(|&answers| answers > 0);
+        let Some(column) = self.columns.iter_mut().rev().find(of_it) else { return };
+        if let Some(answers) = column.latencies[..=bucket].iter_mut().rev().find(|answers| **answers > 0) {
+            *answers -= 1;
+        }
+        let (first, other) = match is_late {
+            true => (&mut column.late, &mut column.on_time),
+            false => (&mut column.on_time, &mut column.late),
+        };
+        let counted = if *first > 0 { first } else { other };
+        *counted = counted.saturating_sub(1);
+    }
+
     fn waits(&mut self, now: Instant, rows: usize) {
         let column = self.advance(now);
         column.queue_rows = column.queue_rows.max(rows);
@@ -364,7 +402,7 @@ fn push<T>(list: &mut VecDeque<T>, last: T, most: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batcher::BatchError;
+    use crate::batcher::{self, BatchError, RefusalReason};
     use crate::policy::ShedReason;
 
     const MS: Duration = Duration::from_millis(1);
@@ -387,8 +425,9 @@ mod tests {
     }
 
     fn late(requests: usize) -> Refusal {
-        let told = Error::Late { predicted_ms: 60.0, deadline_ms: 50.0, retry_after: Some(MS) };
-        Refusal { reason: Some(RefusalReason::Shed(ShedReason::BatchTooLate)), requests, told: Some(told) }
+        let told = batcher::Error::Late { predicted_ms: 60.0, deadline_ms: 50.0, retry_after: Some(MS) };
+        let reason = Shed::Batcher(RefusalReason::Shed(ShedReason::BatchTooLate));
+        Refusal { reason, requests, told: Some(told.into()) }
     }
 
     #[test]
@@ -476,11 +515,41 @@ mod tests {
     fn who_is_refused_unread_counts_among_the_refused() {
         let journal = Journal::new(MS * 50, 100);
         for i in 0..3 {
-            journal.unread(at(i));
+            journal.refused_apart(at(i), Shed::Unread, None);
         }
         let told = journal.snapshot(at(10), queue(), Window::TwoMinutes);
         assert_eq!(told.columns[0].refused, 3);
-        assert_eq!(told.refusals.iter().map(|(_, r)| (r.reason, r.requests)).collect::<Vec<_>>(), [(None, 3)]);
+        assert_eq!(told.refusals.iter().map(|(_, r)| (r.reason, r.requests)).collect::<Vec<_>>(), [(Shed::Unread, 3)]);
+    }
+
+    #[test]
+    fn who_got_no_answer_out_of_a_batch_that_came_back_is_not_among_the_answered() {
+        let mut history = history();
+        let answered = [60, 59, 100].map(|ms| Rider { arrival: at(ms), span: None });
+        history.landed(at(999), 0, 3, MS * 10, &answered[..1]);
+        history.landed(at(110), 0, 3, MS * 10, &answered[1..]);
+        // It hears of it in the next second.
+        history.unserved(at(1002), MS * 942, false);
+        history.unserved(at(1003), MS * 15, true);
+        history.refused(at(1003), late(1));
+        let told = history.snapshot(at(1003), queue(), Window::TwoMinutes);
+        let all = |of: fn(&Column) -> u32| told.columns.iter().map(of).sum::<u32>();
+        assert_eq!((all(|c| c.on_time), all(|c| c.late), all(|c| c.failed), all(|c| c.refused)), (0, 1, 1, 1));
+        assert_eq!(all(|c| c.latencies.iter().sum()), 1);
+        // And of one whose second is forgotten.
+        history.unserved(Instant::FAR_FUTURE, MS, false);
+    }
+
+    #[test]
+    fn a_time_of_a_caller_s_own_that_was_too_short_is_told_and_is_none_of_the_refused() {
+        let mut history = history();
+        history.refused(at(999), late(2));
+        history.set_aside(at(1000));
+        let told = history.snapshot(at(1000), queue(), Window::TwoMinutes);
+        assert_eq!(told.columns.iter().map(|c| c.refused).collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(told.refusals[0].1.requests, 2);
+        history.set_aside(at(1000));
+        history.set_aside(at(1000));
     }
 
     #[test]
@@ -489,8 +558,9 @@ mod tests {
         for i in 0..500 {
             history.refused(at(i), late(2));
         }
-        let full = Error::Full { queued: 4, bound: 4, unit: "rows", retry_after: MS };
-        history.refused(at(500), Refusal { reason: Some(RefusalReason::RowsBound), requests: 1, told: Some(full) });
+        let full = batcher::Error::Full { queued: 4, bound: 4, unit: "rows", retry_after: MS };
+        let reason = Shed::Batcher(RefusalReason::RowsBound);
+        history.refused(at(500), Refusal { reason, requests: 1, told: Some(full.into()) });
         history.refused(at(501), late(1));
         let told: Vec<_> = history
             .snapshot(at(501), queue(), Window::TwoMinutes)

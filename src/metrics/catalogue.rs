@@ -1,7 +1,6 @@
 //! Name, kind, labels and meaning of every metric: what is registered, what `/metrics` says, what docs/metrics.md lists.
 
-use crate::batcher::RefusalReason;
-use crate::error::Outcome;
+use crate::error::{Outcome, Shed};
 use crate::policy::ReleaseReason;
 
 /// What a metric is to Prometheus.
@@ -59,7 +58,7 @@ pub(super) const RELEASES: Metric =
     metric("uncork_releases_total", Kind::Counter, "Released batches by why they were released then.")
         .by("reason", &RELEASE_REASONS);
 pub(super) const SHEDS: Metric =
-    metric("uncork_sheds_total", Kind::Counter, "Requests refused with 503 by why, a shutdown left out.")
+    metric("uncork_sheds_total", Kind::Counter, "Requests refused with 503 or 504 by why, a shutdown left out. Of a request that was split each refused part counts.")
         .by("reason", &REFUSAL_REASONS);
 pub(super) const STUCK: Metric =
     metric("uncork_stuck_batches_total", Kind::Counter, "Batches that were given up because they ran for too long.");
@@ -398,17 +397,11 @@ impl TurnedAway {
     }
 }
 
-/// The reason of refusals that no batcher heard of.
-pub const UNREAD: &str = "unread";
-
-/// What [`UNREAD`] means, as a sentence.
-pub const WHY_UNREAD: &str = "it waited too long in its socket, or the model already refused a part of what was asked";
-
-const REFUSAL_REASONS: [&str; RefusalReason::ALL.len() + 1] = {
-    let mut labels = [UNREAD; RefusalReason::ALL.len() + 1];
+const REFUSAL_REASONS: [&str; Shed::ALL.len()] = {
+    let mut labels = [""; Shed::ALL.len()];
     let mut i = 0;
-    while i < RefusalReason::ALL.len() {
-        labels[i] = RefusalReason::ALL[i].label();
+    while i < labels.len() {
+        labels[i] = Shed::ALL[i].label();
         i += 1;
     }
     labels

@@ -22,8 +22,8 @@ pub use catalogue::{Copied, Stage, TurnedAway};
 pub use format::Format;
 pub use http::HttpMetrics;
 
-use crate::batcher::{Abandoned, Landed, Learned, Observer, RefusalReason, Refused, Released, SpanRef, Waits};
-use crate::error::Outcome;
+use crate::batcher::{Abandoned, Landed, Learned, Observer, Refused, Released, SpanRef, Waits};
+use crate::error::{Outcome, Shed};
 use crate::estimator::Instant;
 use crate::policy::ReleaseReason;
 use catalogue::{Edges, Kind, Metric};
@@ -178,8 +178,7 @@ impl Metrics {
             batch_size: histogram(catalogue::BATCH_SIZE),
             requests: Outcome::ALL.map(|o| counter(catalogue::REQUESTS, o.label())),
             releases: ReleaseReason::ALL.map(|r| counter(catalogue::RELEASES, r.label())),
-            sheds: RefusalReason::ALL.map(|r| counter(catalogue::SHEDS, r.label())),
-            unread: counter(catalogue::SHEDS, catalogue::UNREAD),
+            sheds: Shed::ALL.map(|shed| counter(catalogue::SHEDS, shed.label())),
             stuck: recorder.register_counter(&key(catalogue::STUCK, None), &METADATA),
             workers: gauge(catalogue::WORKERS),
             worker_ends: recorder.register_counter(&key(catalogue::WORKER_ENDS, None), &METADATA),
@@ -399,8 +398,8 @@ pub struct ModelMetrics {
     pub batch_size: Histogram,
     requests: [Counter; Outcome::ALL.len()],
     releases: [Counter; ReleaseReason::ALL.len()],
-    sheds: [Counter; RefusalReason::ALL.len()],
-    unread: Counter,
+    /// By [`Shed::ALL`].
+    sheds: [Counter; Shed::ALL.len()],
     stuck: Counter,
     /// Processes that are ready to run it.
     pub workers: Gauge,
@@ -448,9 +447,11 @@ impl ModelMetrics {
         self.requests[outcome as usize].increment(1);
     }
 
-    /// Counts one request that was refused unread.
-    pub fn count_unread(&self) {
-        self.unread.increment(1);
+    /// Counts requests that were refused for this reason.
+    pub fn count_shed(&self, shed: Shed, requests: usize) {
+        if let Some(at) = Shed::ALL.iter().position(|known| *known == shed) {
+            self.sheds[at].increment(requests as u64);
+        }
     }
 
     /// Records how long one request took from its arrival to its answer, and in which trace it can be looked up.
@@ -503,9 +504,7 @@ impl Observer for ModelMetrics {
     }
 
     fn refused(&self, _at: Instant, items: &Refused<'_>) {
-        if let Some(at) = RefusalReason::ALL.iter().position(|known| *known == items.reason) {
-            self.sheds[at].increment(items.items as u64);
-        }
+        self.count_shed(Shed::Batcher(items.reason), items.items);
     }
 
     fn learned(&self, _at: Instant, batch: &Learned) {

@@ -11,7 +11,7 @@ use super::away::Away;
 use super::course::Unserved;
 use super::model::{Inferred, Model};
 use crate::batcher::{self, Answered, Terms};
-use crate::error::Error;
+use crate::error::{Error, Shed};
 use crate::metrics::ModelMetrics;
 use crate::runner::{Crew, Hooks, RunnerError, Signature, TensorSpec};
 use crate::tensor::Tensors;
@@ -170,7 +170,9 @@ impl Model {
                 return self.unserved(Unserved::Absent(why));
             }
             let (predicted_ms, deadline_ms) = (terms.arrival().elapsed().as_secs_f64() * 1e3, most.as_secs_f64() * 1e3);
-            Error::from(batcher::Error::Late { predicted_ms, deadline_ms, retry_after: Some(most) })
+            // How long hooks take is not known, so whoever gives less than the cap is told that no waiting helps.
+            let retry_after = Some(most).filter(|most| *most >= self.spec().max_latency);
+            self.unhooked_yet(batcher::Error::Late { predicted_ms, deadline_ms, retry_after })
         };
         let prepared = tokio::time::timeout(left, self.run_in_front(inputs, place)).await.map_err(late)?;
         let prepared = prepared.map_err(|why| self.unhooked(why))?;
@@ -185,8 +187,15 @@ impl Model {
         let bound = self.spec().max_queue_rows.get();
         Hooked::enter(all, rows, bound).ok_or_else(|| {
             let (queued, retry_after) = (all.load(Ordering::Relaxed), self.spec().max_latency);
-            batcher::Error::Full { queued, bound, unit: "rows", retry_after }.into()
+            self.unhooked_yet(batcher::Error::Full { queued, bound, unit: "rows", retry_after })
         })
+    }
+
+    /// Notes that a hook had no room for a request or no time, of which no batcher tells.
+    fn unhooked_yet(&self, refusal: batcher::Error) -> Error {
+        let error = Error::from(refusal);
+        self.note_shed(Shed::Hook, Some(error.clone()));
+        error
     }
 
     async fn run_in_front(&self, mut tensors: Tensors, mut place: Hooked) -> Result<Tensors, RunnerError> {

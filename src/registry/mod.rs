@@ -4,6 +4,7 @@
 //! with others. A [`Registry`] holds the models that are served; it is cheap to clone, and every clone sees the same models.
 
 mod away;
+mod count;
 mod course;
 mod fits;
 mod hooks;
@@ -25,11 +26,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
+pub use count::Count;
 pub use hooks::HookFunctions;
 pub use lengths::Lengths;
 pub use load::is_built;
 pub(crate) use load::{Loaded, load};
-pub use model::{Answer, Count, Model};
+pub use model::{Answer, Model};
 pub use routes::Routes;
 pub(crate) use spec::cores;
 pub use spec::{ModelSpec, Remotes, Runners, Source};

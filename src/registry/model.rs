@@ -11,6 +11,7 @@ use futures_util::future::try_join_all;
 use tokio::sync::watch;
 
 use super::away::Away;
+use super::count::{Count, Counts, Stages};
 use super::course::{Manner, Unserved};
 use super::hooks::{self, InHooks};
 use super::lengths::Lengths;
@@ -20,9 +21,9 @@ use super::spec::{Build, ModelSpec, Source};
 use super::work::{Desk, Fleet, Habits, Served};
 use super::{LoadError, fits, memory};
 use crate::batcher::{self, Answered, BatchError, BatchSizes, Batcher, Caps, Pool, Terms, Weight, Work};
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Outcome, Shed};
 use crate::journal::{Journal, Snapshot, Window};
-use crate::metrics::{Copied, Limits, Metrics, ModelMetrics, Stage};
+use crate::metrics::{Copied, Limits, Metrics};
 use crate::opaque;
 use crate::quote::on_lines;
 use crate::runner::{Hooks, Runner, Signature};
@@ -78,16 +79,6 @@ pub struct Model {
     pub(super) copies: Copies,
     /// Who waits for its end hears when this goes.
     held: watch::Sender<()>,
-}
-
-/// Where requests are counted.
-#[derive(Debug)]
-struct Counts {
-    metrics: ModelMetrics,
-    statistics: Statistics,
-    max_latency: Duration,
-    /// By [`Outcome`], since the start: handles to metrics cannot be read.
-    totals: [AtomicU64; Outcome::ALL.len()],
 }
 
 impl Model {
@@ -316,6 +307,17 @@ impl Model {
     /// Inputs and outputs have the model's own shapes. The terms begin when the request's head was in. A request of more than `max_batch_size` rows is split and its answer
     /// joined, in order. Dropping the future takes the request out of the queue.
     pub async fn infer(&self, inputs: Tensors, terms: Terms) -> Result<Answer, Error> {
+        let own = terms.timeout();
+        self.infer_within(inputs, terms, own).await
+    }
+
+    /// The same for a caller who set this time of his `own`, where the terms may have a shorter one.
+    pub(crate) async fn infer_within(
+        &self,
+        inputs: Tensors,
+        terms: Terms,
+        own: Option<Duration>,
+    ) -> Result<Answer, Error> {
         let (counts, arrival) = (Arc::clone(&self.counts), terms.arrival());
         let decoded = arrival.elapsed();
         let trace = terms.span().map(|span| span.trace);
@@ -337,6 +339,12 @@ impl Model {
             }
             Err(error) => {
                 count.outcome = error.outcome();
+                if let Some(shed) = error.shed() {
+                    self.note_shed(shed, Some(error.clone()));
+                } else if error.is_hopeless(own, self.spec.max_latency) {
+                    count.outcome = Outcome::OwnDeadline;
+                    self.journal.set_aside(self.batcher.now());
+                }
                 Err(error)
             }
         }
@@ -395,7 +403,12 @@ impl Model {
     async fn submit(&self, rows: Tensors, terms: Terms) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
         let Answered { answer, queue, batch, batch_rows, batch_span } = self.batcher.submit_with(rows, terms).await?;
         let Served { outcome, assemble, execute } = answer;
-        let outputs = outcome.map_err(|why| self.unserved(why))?;
+        let outputs = outcome.map_err(|why| {
+            let error = self.unserved(why);
+            let (now, waited) = (self.batcher.now(), terms.arrival().elapsed());
+            self.journal.unserved(now, waited, error == Error::ModelFailed);
+            error
+        })?;
         Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span })
     }
 
@@ -439,14 +452,20 @@ impl Model {
 
     /// Counts a request for this model whose body took too long to be unpacked.
     pub fn count_slow_body(&self) {
+        self.note_shed(Shed::SlowBody, None);
         self.counts.count(Outcome::Shed);
     }
 
     /// Counts a request for this model that was refused unread, since it had waited too long for that.
     pub fn count_unread(&self) {
-        self.counts.metrics.count_unread();
-        self.journal.unread(self.batcher.now());
+        self.note_shed(Shed::Unread, None);
         self.counts.count(Outcome::Shed);
+    }
+
+    /// Notes why a request is refused that no batcher refuses.
+    pub(super) fn note_shed(&self, shed: Shed, told: Option<Error>) {
+        self.counts.metrics.count_shed(shed, 1);
+        self.journal.refused_apart(self.batcher.now(), shed, told);
     }
 
     /// Returns when nobody holds `model` any more.
@@ -482,95 +501,5 @@ pub(super) fn limits(spec: &ModelSpec) -> Limits {
         max_queue_rows: spec.max_queue_rows.get(),
         max_queue_bytes: spec.max_queue_bytes.get(),
         runners: spec.runners.get(),
-    }
-}
-
-impl Counts {
-    fn count(&self, outcome: Outcome) {
-        self.metrics.count_request(outcome);
-        self.totals[outcome as usize].fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Counts a request once, however it ends; dropped without a word, its caller has left.
-///
-/// An answered request has taken the time from its arrival until this is dropped, so whoever writes the answer drops it
-/// behind that.
-#[derive(Debug)]
-pub struct Count {
-    counts: Arc<Counts>,
-    arrival: tokio::time::Instant,
-    outcome: Outcome,
-    /// Where the time went, if there is an answer.
-    stages: Option<Stages>,
-    /// The trace that it can be looked up in.
-    trace: Option<u128>,
-}
-
-/// Where an answered request's time went up to its outputs.
-#[derive(Debug, Clone, Copy)]
-struct Stages {
-    receive: Duration,
-    /// From arrival to tensors.
-    decoded: Duration,
-    /// From arrival to release.
-    queue: Duration,
-    assemble: Duration,
-    execute: Duration,
-    /// From arrival to outputs.
-    outputs: Duration,
-}
-
-impl Stages {
-    /// In the order of [`Stage::ALL`], of a request that took so long in all.
-    fn times(self, took: Duration) -> [Duration; Stage::ALL.len()] {
-        let Stages { receive, decoded, queue, assemble, execute, outputs } = self;
-        // A part of a request that was split may have been released while another was still waiting.
-        let handover = outputs.saturating_sub(queue + assemble + execute);
-        let decode = decoded.saturating_sub(receive);
-        [receive, decode, queue.saturating_sub(decoded), assemble, execute, handover, took.saturating_sub(outputs)]
-    }
-}
-
-impl Count {
-    /// How the request has ended, if this is dropped now.
-    pub fn outcome(&self) -> Outcome {
-        let is_late = self.stages.is_some() && self.arrival.elapsed() > self.counts.max_latency;
-        if is_late { Outcome::Late } else { self.outcome }
-    }
-
-    /// All of the request was in at `at`, before its tensors were. Without this word, its stage `decode` begins with its arrival.
-    pub fn received(&mut self, at: tokio::time::Instant) {
-        if let Some(stages) = &mut self.stages {
-            stages.receive = at.saturating_duration_since(self.arrival).min(stages.decoded);
-        }
-    }
-
-    /// What the model says of the request is that it is bad: refused, and no answer.
-    pub fn invalid(mut self) {
-        (self.outcome, self.stages) = (Outcome::Invalid, None);
-    }
-
-    /// The caller cannot be told what the model said, as a NaN where only numbers can be written: a failure, no answer.
-    pub fn failed(mut self) {
-        (self.outcome, self.stages) = (Outcome::Failed, None);
-    }
-}
-
-impl Drop for Count {
-    fn drop(&mut self) {
-        if let Some(stages) = self.stages {
-            let took = self.arrival.elapsed();
-            let times = stages.times(took);
-            self.counts.metrics.record_request(took, self.trace);
-            self.counts.metrics.record_stages(times);
-            self.counts.statistics.answered(took, times);
-            if took > self.counts.max_latency {
-                self.outcome = Outcome::Late;
-            }
-        } else {
-            self.counts.statistics.unanswered(self.arrival.elapsed());
-        }
-        self.counts.count(self.outcome);
     }
 }

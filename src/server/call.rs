@@ -10,8 +10,7 @@ use http::StatusCode;
 
 use super::arrival::Came;
 use super::status::Refusal;
-use crate::batcher;
-use crate::error::Error;
+use crate::error::{Error, Outcome};
 use crate::opaque;
 use crate::quote::Quoted;
 use crate::registry::{Answer, Model, Priority};
@@ -42,11 +41,17 @@ pub(super) struct Called {
 }
 
 impl Call {
-    /// Asks the model.
-    pub(super) async fn make(self, model: &Arc<Model>, came: Came, span: &RequestSpan) -> Result<Called, Error> {
+    /// Asks the model for outputs within such a time, where the client's own is no shorter.
+    pub(super) async fn make(
+        self,
+        model: &Arc<Model>,
+        within: Option<Duration>,
+        came: Came,
+        span: &RequestSpan,
+    ) -> Result<Called, Error> {
         let Call { inputs, outputs, timeout, priority } = self;
         check_outputs(model, &outputs).inspect_err(|_| model.count_unreadable())?;
-        let mut answer = ask(model, inputs, (timeout, priority), came, span).await?;
+        let mut answer = ask(model, inputs, (within, timeout, priority), came, span).await?;
         if !outputs.is_empty() {
             answer.outputs = answer.outputs.pick(&outputs).expect("their names were checked");
         }
@@ -54,18 +59,19 @@ impl Call {
     }
 }
 
-/// Asks the model for an answer within such a time and so urgently, and notes where the time goes.
+/// Asks the model for an answer within such a time, which a client with a time of its `own` has, and so urgently; and notes where the
+/// time goes.
 pub(super) async fn ask(
     model: &Arc<Model>,
     inputs: Tensors,
-    (within, priority): (Option<Duration>, Priority),
+    (within, own, priority): (Option<Duration>, Option<Duration>, Priority),
     came: Came,
     span: &RequestSpan,
 ) -> Result<Answer, Error> {
     span.received(came.whole);
     span.decoded(inputs.rows());
     let terms = came.terms().traced(span.span_ref()).within(within).priority(priority);
-    let mut answer = model.infer(inputs, terms).await.map_err(|error| came.blamed_for(error))?;
+    let mut answer = model.infer_within(inputs, terms, own).await.map_err(|error| came.blamed_for(error))?;
     answer.count.received(came.whole);
     let &Answer { queue, batch, batch_rows, batch_span, .. } = &answer;
     span.executed(Ride { queue, batch, batch_rows, batch_span });
@@ -101,12 +107,9 @@ impl Called {
 
 /// What a client is told of a model with this cap who wants an answer within its `own` time, where it says so.
 pub(super) fn refusal(error: Error, own: Option<Duration>, cap: Duration) -> Refusal {
-    let would_keep = match &error {
-        Error::Refused(batcher::Error::Late { predicted_ms, .. }) => *predicted_ms <= cap.as_secs_f64() * 1e3,
-        _ => false,
-    };
-    let is_own = would_keep && own.is_some_and(|own| own < cap);
+    let (is_own, is_hopeless) = (error.is_of_own_time(own, cap), error.is_hopeless(own, cap));
     let refusal = Refusal::from(error);
+    let refusal = if is_hopeless { refusal.because(Outcome::OwnDeadline.label()) } else { refusal };
     if is_own { refusal.of_own_time() } else { refusal }
 }
 
@@ -157,6 +160,7 @@ fn check_outputs(model: &Model, wanted: &[String]) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batcher;
 
     #[test]
     fn a_time_that_is_shorter_than_the_cap_is_its_caller_s_own_and_says_nothing_of_the_load() {

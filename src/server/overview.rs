@@ -13,7 +13,6 @@ use serde::Serialize;
 use super::app::{App, json_bytes, json_text};
 use super::status::Refusal;
 use crate::estimator::Fit;
-use crate::metrics::catalogue::{UNREAD, WHY_UNREAD};
 use crate::registry::{Model, Registry, Snapshot, Window};
 
 #[derive(Serialize)]
@@ -170,8 +169,8 @@ impl Service<'_> {
         };
         let refusal = |(ago, refusal): &(Duration, crate::registry::Refusal)| RefusalShown {
             ago_s: ago.as_secs_f64(),
-            reason: refusal.reason.map_or(UNREAD, |reason| reason.label()),
-            why: refusal.reason.map_or(WHY_UNREAD, |reason| reason.why()),
+            reason: refusal.reason.label(),
+            why: refusal.reason.why(),
             told: refusal.told.as_ref().map(ToString::to_string).unwrap_or_default(),
             requests: refusal.requests,
         };

@@ -190,7 +190,7 @@ def check_truth(page, checks, server, model):
     totals = status["totals"]
     page.wait(
         lambda: page.text("totals").startswith(
-            f"on time {totals['on_time']:,}\nlate {totals['late']:,}\nrefused, would be late {totals['shed']:,}"
+            f"on time {totals['on_time']:,}\nlate {totals['late']:,}\nrefused, no answer in time {totals['shed']:,}"
         ),
         "the server's totals",
     )

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use uncork::batcher::{RefusalReason, SpanRef};
+use uncork::error::Shed;
 use uncork::metrics::catalogue::{self, Edges, Kind, Metric};
 use uncork::metrics::{Format, Stage, TurnedAway};
 use uncork::registry::{BatchSizes, Device, HookFunctions, Lengths, ModelSpec, Registry, Shapes, Source, Terms};
@@ -200,8 +201,15 @@ fn page() -> String {
     let outcomes = [
         ("on_time", "answered within `max_latency_ms` of its arrival"),
         ("late", "answered after that"),
-        ("shed", "refused with 503, because the answer would have been late; `uncork_sheds_total` says why"),
+        (
+            "shed",
+            "refused with 503, because the answer would have been late or there was nobody to give it; `uncork_sheds_total` says why",
+        ),
         ("full", "refused with 503, because the queue was at its bound"),
+        (
+            "own_deadline",
+            "refused with 503, or 504 over gRPC: alone, too, it takes longer than its caller's own `timeout`, and no longer than `max_latency_ms`",
+        ),
         ("shutting_down", "refused with 503, because the server was told to stop"),
         ("invalid", "refused with 400, 413 or another status that blames the request"),
         ("failed", "answered with 500: the model failed, or said what JSON cannot carry (bytes that are no text)"),
@@ -211,12 +219,11 @@ fn page() -> String {
         writeln!(page, "| `{outcome}` | {what} |").unwrap();
     }
     page.push_str(
-        "\nAn objective counts `on_time` as good, and `late`, `shed`, `full` and `failed` as bad. The others break no promise.\n\n## Refusals\n\n| reason | in `uncork_sheds_total` |\n| --- | --- |\n",
+        "\nAn objective counts `on_time` as good, and `late`, `shed`, `full` and `failed` as bad. The others break no promise.\n\n## Refusals\n\nThese are the reasons of the outcomes `shed`, `full` and `own_deadline`.\n\n| reason | in `uncork_sheds_total` |\n| --- | --- |\n",
     );
-    for reason in RefusalReason::ALL {
+    for reason in Shed::ALL {
         writeln!(page, "| `{}` | {} |", reason.label(), reason.why()).unwrap();
     }
-    writeln!(page, "| `{}` | {} |", catalogue::UNREAD, catalogue::WHY_UNREAD).unwrap();
     page.push_str(
         "\n## Turned away\n\nNo model counts these. Each reason is there from the start, before any model is. Probes never count, and a connection\n\
          counts whatever it would have asked.\n\n| reason | in `uncork_turned_away_total` |\n| --- | --- |\n",

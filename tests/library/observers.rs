@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use uncork::batcher::policy::Fixed;
 use uncork::batcher::{Batcher, Pool, RefusalReason, Terms};
+use uncork::error::Shed;
 use uncork::journal::{Journal, Release, Window};
 use uncork::metrics::{Limits, Metrics};
 
@@ -87,7 +88,7 @@ async fn what_happened_to_the_latest_batches_and_refusals_can_be_told() {
     let (two, one) = ((2, ms(0), Some(ms(12)), Some(ms(12))), (1, ms(5), Some(ms(11)), Some(ms(11))));
     assert_eq!(releases[1..], [two, one]);
     let [(_, refusal)] = &told.refusals[..] else { panic!("{:?}", told.refusals) };
-    assert_eq!((refusal.reason, refusal.requests), (Some(RefusalReason::RowsBound), 1));
+    assert_eq!((refusal.reason, refusal.requests), (Shed::Batcher(RefusalReason::RowsBound), 1));
     assert_eq!((told.queue.rows, told.in_flight), (0, 0));
     assert_eq!(told.columns.iter().map(|c| c.on_time).sum::<u32>(), 4);
     assert_eq!(told.columns.iter().map(|c| c.refused).sum::<u32>(), 1);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use uncork::batcher;
-use uncork::error::Error;
+use uncork::error::{Error, Outcome, Shed};
 use uncork::registry::{
     BatchSizes, Caps, Device, HookFunctions, Lengths, ModelSpec, Registry, Shapes, Source, Terms, Window,
 };
@@ -227,9 +227,15 @@ async fn every_request_is_counted_once_however_it_ends() {
     assert!(!registry.is_ready());
     assert_eq!(model.infer(rows(0, 1), Terms::now()).await.unwrap_err(), Error::Refused(batcher::Error::ShuttingDown));
     let text = registry.metrics().render();
-    for (outcome, count) in
-        [("on_time", 3), ("invalid", 1), ("shed", 1), ("shutting_down", 1), ("departed", 0), ("late", 0), ("failed", 0)]
-    {
+    for (outcome, count) in [
+        ("on_time", 3),
+        ("invalid", 1),
+        ("own_deadline", 1),
+        ("shutting_down", 1),
+        ("shed", 0),
+        ("departed", 0),
+        ("late", 0),
+    ] {
         let line = format!(r#"uncork_requests_total{{model="m",version="1",outcome="{outcome}"}} {count}"#);
         assert!(text.contains(&line), "{line} is not in\n{text}");
     }
@@ -486,6 +492,75 @@ async fn a_function_that_hangs_keeps_its_place_and_no_more_than_may_wait_are_in_
         tokio::task::yield_now().await;
     }
     assert!(begun.load(Ordering::SeqCst) >= 2, "there is room again");
+}
+
+/// Sums over the outcomes that are refusals, and over all reasons.
+fn refusals(registry: &Registry) -> (f64, f64) {
+    let text = registry.metrics().render();
+    let sum = |metric: &str, label: &str, values: &[&str]| -> f64 {
+        let line = |value: &&str| format!("{metric}{{model=\"m\",version=\"1\",{label}=\"{value}\"}} ");
+        let counts = values.iter().map(|value| text.lines().find_map(|l| l.strip_prefix(&*line(value))).expect(value));
+        counts.map(|count| count.parse::<f64>().unwrap()).sum()
+    };
+    let outcomes = ["shed", "full", "own_deadline"];
+    let reasons = Shed::ALL.map(Shed::label);
+    (sum("uncork_requests_total", "outcome", &outcomes), sum("uncork_sheds_total", "reason", &reasons))
+}
+
+#[tokio::test]
+async fn what_hooks_refuse_has_a_reason_too_and_the_journal_tells_it() {
+    let (gate, inputs) = (Arc::new(Barrier::new(2)), vec![TensorSpec::new("x", DataType::Fp32, vec![Some(1)])]);
+    let hangs = Arc::clone(&gate);
+    let hooks = HookFunctions::default().prepare(inputs, move |request| {
+        hangs.wait();
+        Ok(request)
+    });
+    let one = NonZeroUsize::MIN;
+    let bounds =
+        ModelSpec { max_batch_rows: one, max_queue_rows: one, max_latency: Duration::from_secs(2), ..stand_in("1") };
+    let registry = Registry::load(vec![ModelSpec { hooks, ..bounds }]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    let ask = |within: u64| model.infer(rows(0, 1), Terms::now().within(Duration::from_millis(within)));
+    let (late, full) = tokio::join!(ask(300), ask(300));
+    assert!(matches!(late, Err(Error::Refused(batcher::Error::Late { .. }))), "{late:?}");
+    assert!(matches!(full, Err(Error::Refused(batcher::Error::Full { .. }))), "{full:?}");
+    assert_eq!(refusals(&registry), (2.0, 2.0));
+    let told = model.snapshot(Window::TwoMinutes);
+    assert!(told.refusals.iter().all(|(_, refusal)| refusal.reason == Shed::Hook), "{:?}", told.refusals);
+    assert_eq!(told.columns.iter().map(|column| column.refused).sum::<u32>(), 1, "a caller's own time says nothing");
+    tokio::task::spawn_blocking(move || gate.wait()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_time_of_a_caller_s_own_that_is_too_short_is_no_refusal_of_the_load_s() {
+    let registry = Registry::load(vec![stand_in("1")]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    for _ in 0..3 {
+        let hopeless = model.infer(rows(0, 1), Terms::now().within(Duration::from_micros(1))).await;
+        assert!(matches!(hopeless, Err(Error::Refused(batcher::Error::Late { .. }))), "{hopeless:?}");
+    }
+    let of = |wanted: Outcome| model.totals().into_iter().find(|(outcome, _)| *outcome == wanted).map(|(_, n)| n);
+    assert_eq!((of(Outcome::OwnDeadline), of(Outcome::Shed)), (Some(3), Some(0)));
+    assert_eq!(refusals(&registry), (3.0, 3.0));
+    let told = model.snapshot(Window::TwoMinutes);
+    assert_eq!(told.columns.iter().map(|column| column.refused).sum::<u32>(), 0, "they do not count against it");
+    assert_eq!(told.refusals.iter().map(|(_, refusal)| refusal.requests).sum::<usize>(), 3, "and are told");
+}
+
+/// With a cap of 100 ms, callers who wanted answers in 90 were refused by half, and no objective saw it.
+#[tokio::test]
+async fn who_has_a_time_of_his_own_that_an_idle_server_keeps_is_refused_by_the_load() {
+    let source = Source::Synthetic { base: Duration::from_millis(40), per_row: Duration::ZERO };
+    let one = NonZeroUsize::MIN;
+    let slow =
+        ModelSpec { source, max_batch_rows: one, runners: one, max_latency: Duration::from_secs(5), ..stand_in("1") };
+    let registry = Registry::load(vec![slow]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    let ask = |_| model.infer(rows(0, 1), Terms::now().within(Duration::from_millis(400)));
+    let refused = join_all((0..40).map(ask)).await.into_iter().filter(Result::is_err).count() as u64;
+    let of = |wanted: Outcome| model.totals().into_iter().find(|(outcome, _)| *outcome == wanted).map(|(_, n)| n);
+    assert!(refused > 10, "{refused}");
+    assert_eq!((of(Outcome::Shed), of(Outcome::OwnDeadline)), (Some(refused), Some(0)));
 }
 
 #[tokio::test]

@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use uncork::error::Error;
+use uncork::error::{Error, Outcome, Shed};
 use uncork::opaque;
-use uncork::registry::{Caps, Model, ModelSpec, Registry, Source, Terms};
+use uncork::registry::{Caps, Model, ModelSpec, Registry, Source, Terms, Window};
 use uncork::tensor::{Data, Tensor, Tensors};
 use uncork::upstream::{Address, Settings, Token};
 
@@ -184,6 +184,33 @@ async fn a_server_that_breaks_off_loses_one_batch_and_is_back_when_it_is_well() 
     };
     assert_eq!(tokio::time::timeout(HANGS, well).await.expect("it comes back"), Ok(14.0));
     assert_eq!(broken.load(Ordering::SeqCst), 2);
+}
+
+/// Its requests were counted as shed without a reason, and its page had them answered on time.
+#[tokio::test]
+async fn requests_for_a_server_that_is_not_there_are_refused_for_that_reason_and_answered_by_nobody() {
+    let is_gone = Arc::new(AtomicUsize::new(0));
+    let gone = Arc::clone(&is_gone);
+    let server = stand_in(move |asked| match gone.load(Ordering::SeqCst) {
+        0 => doubled(asked),
+        _ => Reply::Answer(503, json!({"error": "full"})),
+    })
+    .await;
+    let model = model(at(&[server], ""), 1).await;
+    assert_eq!(ask(&model, 1.0).await, Ok(2.0));
+    is_gone.store(1, Ordering::SeqCst);
+    for _ in 0..4 {
+        assert_eq!(ask(&model, 1.0).await, Err(Error::Absent));
+    }
+    let of = |wanted: Outcome| model.totals().into_iter().find(|(outcome, _)| *outcome == wanted).map(|(_, n)| n);
+    assert_eq!((of(Outcome::OnTime), of(Outcome::Shed)), (Some(1), Some(4)));
+    let told = model.snapshot(Window::TwoMinutes);
+    let reasons: Vec<_> = told.refusals.iter().map(|(_, refusal)| refusal.reason).collect();
+    assert!(!reasons.is_empty() && reasons.iter().all(|reason| *reason == Shed::Absent), "{reasons:?}");
+    assert_eq!(told.refusals.iter().map(|(_, refusal)| refusal.requests).sum::<usize>(), 4);
+    assert_eq!(told.refusals[0].1.told, Some(Error::Absent));
+    assert_eq!(told.columns.iter().map(|column| column.refused).sum::<u32>(), 4);
+    assert_eq!(told.columns.iter().map(|column| column.on_time + column.late).sum::<u32>(), 1);
 }
 
 #[tokio::test]

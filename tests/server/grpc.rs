@@ -425,6 +425,10 @@ async fn a_deadline_that_only_its_caller_has_is_what_cannot_be_kept() {
     let mut request = raw(&[1.0]);
     request.parameters.insert("timeout".into(), parameter(ParameterChoice::Int64Param(20_000)));
     assert_eq!(client.call("ModelInfer", &request).await.status(), "4");
+    let metrics = client.get("/metrics").await;
+    let outcome = |outcome: &str| format!("uncork_requests_total{{model=\"m\",version=\"1\",outcome=\"{outcome}\"}} ");
+    assert!(metrics.contains(&(outcome("own_deadline") + "2\n")), "{metrics}");
+    assert!(metrics.contains(&(outcome("shed") + "0\n")), "{metrics}");
     let called = client.call_with("ModelInfer", &[("grpc-timeout", "9S")], &raw(&[1.0])).await;
     assert_eq!(called.status(), "0", "{called:?}");
 }

@@ -100,6 +100,11 @@ async fn a_body_of_many_empty_members_or_one_that_takes_too_long_to_unpack_is_re
         let (_, metrics) = running.ask("GET /metrics", "Host: localhost\r\n", "").await;
         let line = format!("uncork_requests_total{{model=\"m\",version=\"1\",outcome=\"{outcome}\"}} 1\n");
         assert!(metrics.contains(&line), "{metrics}");
+        let reason = format!(
+            "uncork_sheds_total{{model=\"m\",version=\"1\",reason=\"slow_body\"}} {}\n",
+            u8::from(outcome == "shed")
+        );
+        assert!(metrics.contains(&reason), "{metrics}");
     }
 }
 

@@ -503,7 +503,10 @@ async fn a_refused_request_s_span_says_why() {
     infer.sort_by_key(|span| span.start_time_unix_nano);
     let [late, invalid] = infer[..] else { panic!("{infer:?}") };
     assert_eq!((status(late), attribute(late, "http.response.status_code")), (STATUS_ERROR, json!(503)));
-    assert_eq!((attribute(late, "uncork.outcome"), attribute(late, "error.type")), (json!("shed"), json!("shed")));
+    assert_eq!(
+        (attribute(late, "uncork.outcome"), attribute(late, "error.type")),
+        (json!("own_deadline"), json!("own_deadline"))
+    );
     assert_eq!(attribute(late, "uncork.model.name"), json!("m"));
     assert_eq!((status(invalid), attribute(invalid, "uncork.outcome")), (STATUS_UNSET, json!("invalid")));
     let unknown = spans.one("GET /v2/models/{model}");

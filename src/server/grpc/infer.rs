@@ -113,13 +113,11 @@ impl Desk {
         let Ask { whole, room, arrival, caller, deadline, span, frame } = ask;
         let Read { id, wants_final, request: InferRequest { mut call, forms, as_contents }, _taken, .. } = read;
         call.timeout = call.timeout.into_iter().chain(deadline).min();
-        let own = call.timeout;
-        call.timeout = self.app.within(model.spec().max_latency, own);
+        let (own, cap) = (call.timeout, model.spec().max_latency);
+        let within = self.app.within(cap, own);
         let came = Came { arrival: Arrival(arrival), whole: arrival + whole.took, caller };
-        let called = call
-            .make(model, came, span)
-            .await
-            .map_err(|error| refusal(error, own, model.spec().max_latency).or_timeout())?;
+        let called =
+            call.make(model, within, came, span).await.map_err(|error| refusal(error, own, cap).or_timeout())?;
         let timing = called.timing();
         let how = How { forms: &forms, as_contents, wants_final, frame };
         match self.write(model, &id, &called, how, room).await {

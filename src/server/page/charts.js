@@ -89,8 +89,9 @@ function logTicks(low, high) {
 const OUTCOMES = { on_time: "on-time", late: "late", refused: "refused", failed: "failed" }; // of the history, with their colours
 // Outcomes of the totals with their words and colours. The first three are always shown, others once they happened.
 const TOTALS = [
-  ["on_time", "on time", "on-time"], ["late", "late", "late"], ["shed", "refused, would be late", "refused"],
+  ["on_time", "on time", "on-time"], ["late", "late", "late"], ["shed", "refused, no answer in time", "refused"],
   ["full", "refused, queue full", "refused"], ["shutting_down", "refused, shutting down", "refused"],
+  ["own_deadline", "refused, caller's own deadline", ""],
   ["failed", "failed in the model", "failed"], ["invalid", "not valid", ""], ["departed", "caller left", ""],
 ];
 

@@ -166,14 +166,13 @@ async fn answer(
     span.model(model.name(), model.version());
     let (parts, body) = request.into_parts();
     let read = read(app, model, &coming, &parts.headers, body).await.inspect_err(|refusal| refusal.count(model))?;
-    let (Read { mut call, form, _taken }, took) = read;
+    let (Read { call, form, _taken }, took) = read;
     parts.extensions.get::<Through>().inspect(|through| through.is_whole(took));
-    let own = call.timeout;
-    call.timeout = app.within(model.spec().max_latency, own);
+    let (own, cap) = (call.timeout, model.spec().max_latency);
     let called = call
-        .make(model, coming.whole(took), span)
+        .make(model, app.within(cap, own), coming.whole(took), span)
         .await
-        .map_err(|error| call::refusal(error, own, model.spec().max_latency))?;
+        .map_err(|error| call::refusal(error, own, cap))?;
     let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
     let written = match encode(app, model, form, called.outputs()).await {
         Ok(written) => written,

@@ -126,11 +126,10 @@ async fn ask(
     span: &RequestSpan,
     read: Read,
 ) -> Result<Written, Refusal> {
-    let Read { request: InferRequest { id, mut call, forms }, _taken } = read;
-    let own = call.timeout;
-    call.timeout = app.within(model.spec().max_latency, own.into_iter().chain(within).min());
-    let called =
-        call.make(model, came, span).await.map_err(|error| call::refusal(error, own, model.spec().max_latency))?;
+    let Read { request: InferRequest { id, call, forms }, _taken } = read;
+    let (own, cap) = (call.timeout, model.spec().max_latency);
+    let within = app.within(cap, own.into_iter().chain(within).min());
+    let called = call.make(model, within, came, span).await.map_err(|error| call::refusal(error, own, cap))?;
     let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
     let outputs = called.took();
     match encode(app, model, id, forms, &called).await {
