@@ -32,6 +32,10 @@ pub(super) enum Attribute<'a> {
 
 /// A dimension that is free, under the name `batch`.
 pub(super) const FREE: i64 = -1;
+/// One under the name `steps`.
+pub(super) const LONG: i64 = -2;
+/// One under the name `others`.
+pub(super) const OTHER: i64 = -3;
 
 impl Author {
     pub(super) fn new(opset: i64) -> Author {
@@ -207,6 +211,8 @@ fn attribute(name: &str, value: Attribute<'_>) -> AttributeProto {
 fn value_info(name: &str, element: i32, dims: &[i64]) -> ValueInfo {
     let dim = dims.iter().map(|&d| match d {
         FREE => DimProto { dim_value: None, dim_param: Some("batch".into()) },
+        LONG => DimProto { dim_value: None, dim_param: Some("steps".into()) },
+        OTHER => DimProto { dim_value: None, dim_param: Some("others".into()) },
         d => DimProto { dim_value: Some(d), dim_param: None },
     });
     let tensor = TensorType { elem_type: element, shape: Some(ShapeProto { dim: dim.collect() }) };

@@ -103,6 +103,22 @@ pub(super) fn changed(
     inputs.map(other).collect()
 }
 
+/// Of shapes that differ in several dimensions from others, those that differ in one: by the dimension.
+pub(super) fn single(shapes: &Shapes, others: &[Shapes]) -> Vec<Vec<Shapes>> {
+    let places = shapes.iter().enumerate().flat_map(|(input, shape)| (0..shape.len()).map(move |axis| (input, axis)));
+    let is_free =
+        |&(input, axis): &(usize, usize)| others.iter().any(|other| other[input][axis] != shapes[input][axis]);
+    let at = |(input, axis): (usize, usize)| {
+        let alone = |other: &Shapes| {
+            let mut changed = shapes.clone();
+            changed[input][axis] = other[input][axis];
+            changed
+        };
+        others.iter().map(alone).collect()
+    };
+    places.filter(is_free).map(at).collect()
+}
+
 /// The kinds of an input's dimensions; `None` for those that the file fixes.
 fn kinds(input: &Declared, datatype: DataType, rows: Rows) -> Vec<Option<Kind>> {
     let dims = input.dims.as_deref().unwrap_or_default();

@@ -12,10 +12,12 @@
 mod compare;
 mod crossing;
 mod declared;
+mod far;
 mod layout;
 mod lengths;
 mod made;
 mod operators;
+mod others;
 mod reach;
 mod sample;
 mod seen;
@@ -110,6 +112,7 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, Cause> {
             // Where there is a doubt the rows are known, only not whether they can share a run.
             Ok(found) => {
                 let doubt = bench.doubt(&attempt, &found).or_else(|| bench.joined(&attempt));
+                let doubt = doubt.or_else(|| bench.differing(&attempt, &found));
                 return Ok(bench.conclude(attempt, found, doubt));
             }
             Err(refused) => refused,
@@ -184,6 +187,8 @@ struct Attempt {
     longer: Option<Vec<Vec<usize>>>,
     /// The same for shorter ones, the shortest first.
     shorter: Vec<Vec<Vec<usize>>>,
+    /// The same where one free dimension is shorter and the others are as they were: by that dimension, the shortest first.
+    uneven: Vec<Vec<Vec<Vec<usize>>>>,
     manner: Manner,
     /// What the model made of row 0 of draw 0.
     one: Vec<Tensor>,
@@ -274,13 +279,16 @@ impl Bench<'_> {
                 match self.run(&sample, &[0]) {
                     Ok(one) => {
                         let took = begin.elapsed();
-                        let other = |change: &dyn Fn(usize) -> usize| {
-                            let other = lengths::changed(declared, &self.types, rows, &shapes, change);
-                            (other != shapes).then(|| behind(&other, rows))
+                        let changed = |change: &dyn Fn(usize) -> usize| {
+                            lengths::changed(declared, &self.types, rows, &shapes, change)
                         };
-                        let longer = other(&|n| n * 2);
-                        let shorter = SHORTER.iter().filter_map(|&part| other(&|n| (n / part).max(1))).collect();
-                        return Ok(Attempt { inputs, rows: row_shapes, longer, shorter, manner, one, took });
+                        let other = |other: lengths::Shapes| (other != shapes).then(|| behind(&other, rows));
+                        let longer = other(changed(&|n| n * 2));
+                        let short = |part: usize| changed(&|n| (n / part).max(1));
+                        let shorter = SHORTER.iter().filter_map(|&part| other(short(part))).collect();
+                        let uneven = lengths::single(&shapes, &SHORTER.map(short)).into_iter();
+                        let uneven = uneven.map(|each| each.into_iter().filter_map(other).collect()).collect();
+                        return Ok(Attempt { inputs, rows: row_shapes, longer, shorter, uneven, manner, one, took });
                     }
                     Err(found) => failure.get_or_insert(found),
                 };
@@ -424,29 +432,6 @@ impl Bench<'_> {
         let (output, crossing) = self.crossing(attempt)?;
         let found = format!("{crossing} for the output {}", Quoted(output));
         Some(Cause::Doubt { found, advice: crossing.advice() })
-    }
-
-    /// The first output in which rows meet, and where they do.
-    fn crossing(&self, attempt: &Attempt) -> Option<(&str, Crossing)> {
-        let (mut crossings, is_led) = self.crossings(attempt, &attempt.sample(0))?;
-        // What keeps an index within a row need not where rows are shorter.
-        if is_led && crossings.iter().all(Option::is_none) {
-            let shorter = |rows: &Vec<Vec<usize>>| {
-                // What is a place in a long row may be none in a short one.
-                let with = |manner| self.crossings(attempt, &Sample { rows, manner, ..attempt.sample(0) });
-                [attempt.manner, Manner::Still].into_iter().find_map(with)
-            };
-            (crossings, _) = attempt.shorter.iter().find_map(shorter)?;
-        }
-        let mut named = self.graph.outline.outputs.iter().zip(crossings);
-        named.find_map(|(output, crossing)| Some((&*output.name, crossing?)))
-    }
-
-    fn crossings(&self, attempt: &Attempt, sample: &Sample<'_>) -> Option<(Vec<Option<Crossing>>, bool)> {
-        let numbers: &[usize] = if attempt.took > SLOW { &[0, 1] } else { &[0, 1, 2] };
-        let rows: Vec<Option<usize>> = attempt.inputs.iter().map(axis_of).collect();
-        let (one, many) = (sample.batch(&[0]).ok()?, sample.batch(numbers).ok()?);
-        self.graph.crossings(&rows, one, many, numbers.len()).ok()
     }
 
     /// The outputs of rows that are run one at a time, if the first axis of what has rows is a batch.

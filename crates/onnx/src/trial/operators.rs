@@ -78,6 +78,9 @@ pub(super) const BY_ELEMENT: &[&str] = &[
     "com.microsoft::QuickGelu",
 ];
 
+/// Operators that have places for constants, from the begin of an axis or from its end.
+pub(super) const PLACED: &[&str] = &["CenterCropPad", "Compress", "EyeLike", "Pad", "Slice", "Trilu"];
+
 /// Operators of which the first axis is the batch.
 pub(super) const IN_FRONT: &[&str] = &[
     "AveragePool",

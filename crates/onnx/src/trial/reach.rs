@@ -388,7 +388,12 @@ fn wide(value: &Value, step: &Step<'_>) -> Result<Value, OpError> {
 }
 
 /// A value of the same kind with other elements, by their places.
-fn filled(like: &Value, dims: Vec<usize>, of: impl Fn(usize) -> f64, step: &Step<'_>) -> Result<Value, OpError> {
+pub(super) fn filled(
+    like: &Value,
+    dims: Vec<usize>,
+    of: impl Fn(usize) -> f64,
+    step: &Step<'_>,
+) -> Result<Value, OpError> {
     let each = (0..dims.iter().product()).map(of);
     let data = match like {
         Value::Bool(_) => TensorData::new(each.map(|x| x > 0.0).collect::<Vec<bool>>(), dims),

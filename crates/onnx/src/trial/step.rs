@@ -142,6 +142,9 @@ impl Step<'_> {
         if !has_rows {
             return self.numbers(ones, manys, fars);
         }
+        if self.tells_far_rows_apart() {
+            return all(Tie::Mixed(self.at, Meeting::Number));
+        }
         let by_number = self.tied().find_map(|(i, pair)| match &pair.tie {
             Tie::Number(which, at) if which.contains(&true) => self.is_part(i, pair, ones, manys).then_some(*at),
             // What is taken from a table of no rows is another for another place among them.

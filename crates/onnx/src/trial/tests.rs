@@ -1,6 +1,7 @@
 //! What trials find of small graphs, and that what is then served is what the graphs give.
 
 mod crossing;
+mod others;
 
 use std::num::NonZeroUsize;
 

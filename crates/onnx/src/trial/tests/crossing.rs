@@ -345,6 +345,55 @@ fn an_index_is_kept_within_its_row_by_the_length_of_that_row_and_by_no_number() 
     assert!(shared("n").alone().is_some());
 }
 
+#[test]
+fn places_that_few_rows_have_not_keep_rows_apart() {
+    let graph = || {
+        let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]).floats("two", &[], &[2.0]);
+        let author =
+            author.ints("0", &[1], &[0]).ints("100", &[1], &[100]).ints("-50", &[1], &[-50]).ints("-20", &[], &[-20]);
+        author.ints("end", &[1], &[i64::MAX]).ints("1", &[1], &[1]).ints("no rows", &[4], &[0, 0, 0, 0]).floats(
+            "nil",
+            &[],
+            &[0.0],
+        )
+    };
+    let slice =
+        |author: Author, from: &str, to: &str, end: &str| author.node("Slice", &["x", from, to, "0"], &[end], &[]);
+    let joined = |author: Author, parts: &[&str]| author.node("Concat", parts, &["y"], &[("axis", Int(0))]);
+    let twice = |author: Author, part: &str| author.node("Mul", &[part, "two"], &["twice"], &[]);
+    let apart = [
+        (
+            "the first hundred",
+            joined(slice(twice(slice(graph(), "0", "100", "a"), "a"), "100", "end", "b"), &["twice", "b"]),
+        ),
+        (
+            "the last fifty",
+            joined(slice(twice(slice(graph(), "0", "-50", "a"), "a"), "-50", "end", "b"), &["twice", "b"]),
+        ),
+        ("a triangle", graph().node("Trilu", &["x", "-20"], &["y"], &[])),
+        (
+            "a diagonal",
+            graph().node("EyeLike", &["x"], &["e"], &[("k", Int(-20))]).node("Add", &["x", "e"], &["y"], &[]),
+        ),
+    ];
+    for (name, author) in apart {
+        let told = load(author).alone().map(ToString::to_string).unwrap_or_default();
+        assert!(told.contains("reads how many rows there are"), "{name}: {told}");
+    }
+    let together = [
+        ("all of them", slice(graph(), "0", "end", "y")),
+        (
+            "the second column",
+            graph().node("Slice", &["x", "1", "end", "1"], &["a"], &[]).node("Add", &["x", "a"], &["y"], &[]),
+        ),
+        ("no more of them", graph().node("Pad", &["x", "no rows", "nil"], &["y"], &[])),
+    ];
+    for (name, author) in together {
+        let model = load(author);
+        assert!(model.alone().is_none(), "{name}: {:?}", model.alone());
+    }
+}
+
 /// `x` of [rows, 6, 2], `f` that is 1 where there are more than twenty rows, and else 0.
 fn by_many_rows() -> Author {
     let author = Author::new(17).input("x", &[FREE, 6, 2]).output("y", &[FREE, 2]).ints("twenty", &[], &[20]);

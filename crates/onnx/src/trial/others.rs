@@ -1,0 +1,120 @@
+//! Rows of other lengths than those that a model was first tried with.
+//!
+//! A branch may go by how long a row is, and rows of a length that is no multiple of a window may fill it together. So rows of several
+//! lengths, the shortest first, must be answered alone as they are beside another.
+
+use std::time::Instant;
+
+use super::crossing::Crossing;
+use super::sample::{Manner, Sample};
+use super::{Attempt, Bench, Found, TIME, axis_of, compare, is_within};
+use crate::Cause;
+use crate::plan::Failure;
+use uncork_model::quote::Quoted;
+use uncork_model::tensor::Tensor;
+
+/// Shapes of one row of each input.
+type RowShapes = Vec<Vec<usize>>;
+
+/// So many rows may have an answer together where one has none.
+const COUNTS: [usize; 10] = [2, 3, 4, 5, 7, 8, 9, 16, 49, 64];
+/// Rows by number that are answered together where each has an answer alone.
+const PAIR: [usize; 2] = [1, 0];
+
+/// How rows of other lengths are answered.
+enum Seen {
+    /// As they are alone.
+    Same,
+    /// This output is another.
+    Other(usize),
+    AloneOnly,
+    TogetherOnly,
+    Never,
+}
+
+impl Bench<'_> {
+    /// Why rows of some other length change each other's answers, or have one only together.
+    pub(super) fn differing(&self, attempt: &Attempt, found: &Found) -> Option<Cause> {
+        let begin = Instant::now();
+        let longer = attempt.longer.iter().filter(|_| !self.is_late(attempt.took * 6));
+        for rows in attempt.shorter.iter().chain(longer) {
+            if begin.elapsed() > TIME {
+                break;
+            }
+            let is_asked = |seen: &Seen| !matches!(seen, Seen::Never);
+            let with = |manner| self.seen(attempt, &Sample { rows, manner, ..attempt.sample(0) }, found);
+            let seen = [attempt.manner, Manner::Still].into_iter().map(with).find(is_asked).unwrap_or(Seen::Never);
+            let name = |output: usize| Quoted(&self.graph.outline.outputs[output].name);
+            let what = match seen {
+                Seen::Same | Seen::Never => continue,
+                Seen::Other(output) => format!("is answered otherwise beside another for the output {}", name(output)),
+                Seen::AloneOnly => "has an answer alone and none beside another".into(),
+                Seen::TogetherOnly => "has no answer alone and one beside others".into(),
+            };
+            let inputs = self.graph.outline.inputs.iter().zip(&attempt.inputs).zip(rows);
+            let shapes = inputs.filter(|((_, spec), _)| axis_of(spec).is_some());
+            let shapes: Vec<String> =
+                shapes.take(4).map(|((input, _), dims)| format!("{} {dims:?}", Quoted(&input.name))).collect();
+            return Some(Cause::Doubt { found: format!("a row of {} {what}", shapes.join(", ")), advice: "" });
+        }
+        None
+    }
+
+    fn seen(&self, attempt: &Attempt, sample: &Sample<'_>, found: &Found) -> Seen {
+        let alone: Result<Vec<Vec<Tensor>>, Failure> = PAIR.iter().map(|&row| self.run(sample, &[row])).collect();
+        let Ok(alone) = alone else {
+            let size = |rows: &[Vec<usize>]| rows.iter().map(|dims| dims.iter().product::<usize>()).sum::<usize>();
+            let most = size(&attempt.rows) / size(sample.rows).max(1);
+            // One row twice: what another has for values says nothing of lengths.
+            let mut counts = COUNTS.iter().filter(|&&count| count <= most.max(2));
+            let has_answer = counts.any(|&count| self.run(sample, &vec![0; count]).is_ok());
+            let is_never = self.run(sample, &[0]).is_err();
+            return if has_answer && is_never { Seen::TogetherOnly } else { Seen::Never };
+        };
+        let Ok(many) = self.run(sample, &PAIR) else { return Seen::AloneOnly };
+        // What has fewer axes than were found breaks the signature; of a row alone that can be mended.
+        if attempt.one.iter().zip(&many).any(|(one, many)| one.shape().len() != many.shape().len()) {
+            return Seen::AloneOnly;
+        }
+        let outputs = || found.rows.iter().zip(&many).enumerate();
+        let is_same = |place: usize, output: usize| {
+            let (rows, many) = (found.rows[output], &many[output]);
+            let one = &alone[place][output];
+            one.shape().len() == many.shape().len()
+                && is_within(rows, place, many)
+                && compare::is_same(one, &compare::row(many, rows, place))
+        };
+        let other = outputs().find(|&(output, _)| !(0..PAIR.len()).all(|place| is_same(place, output)));
+        other.map_or(Seen::Same, |(output, _)| Seen::Other(output))
+    }
+
+    /// The first output in which rows meet, and where they do.
+    pub(super) fn crossing(&self, attempt: &Attempt) -> Option<(&str, Crossing)> {
+        let (mut crossings, is_led) = self.crossings(attempt, &attempt.sample(0))?;
+        // What keeps an index within a row need not where rows are shorter, or where they are in one input and not in another.
+        if is_led {
+            let shorter = |rows: &RowShapes| {
+                // What is a place in a long row may be none in a short one.
+                let with = |manner| self.crossings(attempt, &Sample { rows, manner, ..attempt.sample(0) });
+                [attempt.manner, Manner::Still].into_iter().find_map(with)
+            };
+            for each in [&attempt.shorter].into_iter().chain(&attempt.uneven) {
+                if crossings.iter().any(Option::is_some) {
+                    break;
+                }
+                if let Some((found, _)) = each.iter().find_map(shorter) {
+                    crossings = found;
+                }
+            }
+        }
+        let mut named = self.graph.outline.outputs.iter().zip(crossings);
+        named.find_map(|(output, crossing)| Some((&*output.name, crossing?)))
+    }
+
+    fn crossings(&self, attempt: &Attempt, sample: &Sample<'_>) -> Option<(Vec<Option<Crossing>>, bool)> {
+        let numbers: &[usize] = if attempt.took > super::SLOW { &[0, 1] } else { &[0, 1, 2] };
+        let rows: Vec<Option<usize>> = attempt.inputs.iter().map(axis_of).collect();
+        let (one, many) = (sample.batch(&[0]).ok()?, sample.batch(numbers).ok()?);
+        self.graph.crossings(&rows, one, many, numbers.len()).ok()
+    }
+}

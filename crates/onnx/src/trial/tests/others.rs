@@ -1,0 +1,70 @@
+//! Rows of several lengths.
+
+use super::*;
+use crate::author::{LONG, OTHER};
+
+/// Why rows of this model run alone.
+fn told(author: Author) -> String {
+    load(author).alone().map(ToString::to_string).unwrap_or_default()
+}
+
+/// `q` is `x` of [rows, steps, 4], or [rows, 4] where there is one step, as PyTorch writes `x.squeeze(1)`.
+fn squeezed() -> Author {
+    let branch = || Author::new(17).output("q", &[]).ints("1", &[1], &[1]);
+    let yes = branch().node("Squeeze", &["x", "1"], &["q"], &[]).body();
+    let no = branch().node("Identity", &["x"], &["q"], &[]).body();
+    let author = Author::new(17).input("x", &[FREE, LONG, 4]).output("y", &[FREE, LONG, 4]).ints("one", &[], &[1]);
+    let author = author.node("Shape", &["x"], &["dims"], &[]).node("Gather", &["dims", "one"], &["steps"], &[]);
+    let author = author.node("Equal", &["steps", "one"], &["is_one"], &[]);
+    author.node("If", &["is_one"], &["q"], &[("then_branch", Body(yes)), ("else_branch", Body(no))])
+}
+
+#[test]
+fn a_branch_by_how_long_rows_are_is_tried_with_short_ones() {
+    let author = squeezed().node("Softmax", &["q"], &["s"], &[("axis", Int(-2))]);
+    let found = told(author.node("Reshape", &["s", "dims"], &["y"], &[]));
+    assert!(found.contains("a row of 'x' [1, 4] is answered otherwise beside another for the output 'y'"), "{found}");
+    let author = squeezed().node("ReduceMean", &["q"], &["m"], &[("axes", Ints(&[-1]))]);
+    let found = told(author.node("Sub", &["q", "m"], &["y"], &[]));
+    assert!(found.contains("a row of 'x' [1, 4]"), "{found}");
+    let author = squeezed().node("Softmax", &["q"], &["s"], &[("axis", Int(-1))]);
+    assert_eq!(told(author.node("Reshape", &["s", "dims"], &["y"], &[])), "");
+}
+
+#[test]
+fn rows_that_fill_a_window_only_together_are_run_alone() {
+    let windows = |shape: &[i64], window: &[i64]| {
+        let author =
+            Author::new(17).input("x", shape).output("y", shape).ints("window", &[window.len() as i64], window);
+        let author = author.node("Shape", &["x"], &["dims"], &[]).node("Reshape", &["x", "window"], &["w"], &[]);
+        let author = author.node("Softmax", &["w"], &["s"], &[("axis", Int(-1))]);
+        told(author.node("Reshape", &["s", "dims"], &["y"], &[]))
+    };
+    let together = "has no answer alone and one beside others";
+    for window in [&[-1, 16][..], &[-1, 4, 4], &[-1, 512]] {
+        let found = windows(&[FREE, LONG], window);
+        assert!(found.contains(together), "{window:?}: {found}");
+    }
+    let found = windows(&[FREE, 3, LONG, OTHER], &[-1, 64]);
+    assert!(found.contains(together), "images: {found}");
+    assert_eq!(windows(&[FREE, LONG, 16], &[-1, 16]), "");
+    assert_eq!(windows(&[FREE, LONG, 16], &[0, -1, 4]), "");
+}
+
+#[test]
+fn an_index_that_another_length_bounds_may_point_into_another_row() {
+    let by = |ids: &[i64]| {
+        let author = Author::new(17).input("x", &[FREE, LONG]).int_input("ids", ids).output("y", &[FREE]);
+        let author = author.ints("0", &[], &[0]).ints("1", &[], &[1]).ints("line", &[1], &[-1]);
+        let author = author.node("Shape", &["x"], &["dims"], &[]).node("Gather", &["dims", "0"], &["rows"], &[]);
+        let author = author.node("Gather", &["dims", "1"], &["steps"], &[]);
+        let author =
+            author.node("Range", &["0", "rows", "1"], &["each"], &[]).node("Mul", &["each", "steps"], &["front"], &[]);
+        let author = author.node("ArgMax", &["ids"], &["k"], &[("axis", Int(1)), ("keepdims", Int(0))]);
+        let author = author.node("Add", &["front", "k"], &["at"], &[]).node("Reshape", &["x", "line"], &["all"], &[]);
+        told(author.node("Gather", &["all", "at"], &["y"], &[]))
+    };
+    assert!(by(&[FREE, OTHER]).contains("has an index that may point into another row"), "{}", by(&[FREE, OTHER]));
+    // Nobody holds callers to two lengths that a file calls the same.
+    assert!(by(&[FREE, LONG]).contains("has an index that may point into another row"), "{}", by(&[FREE, LONG]));
+}
