@@ -154,7 +154,7 @@ pub(super) async fn answer_plain(
     let answered = match rows(&ask.begin, &ask.body, &ask.query, model.takes_whole(), &app.room) {
         Ok(asking) => infer(app, model, came, Some(within), &RequestSpan::default(), asking).await,
         Err(refusal) => {
-            model.count_unreadable();
+            refusal.count(model);
             Err(refusal)
         }
     };
@@ -207,7 +207,7 @@ async fn infer(
     let inputs = Tensor::new(vec![rows.len()], Data::Bytes(rows)).map_err(|e| Error::Invalid(e.to_string()))?;
     let within = app.within(model.spec().max_latency, timeout.into_iter().chain(within).min());
     let inputs = Tensors::one(opaque::REQUEST, inputs);
-    let answer = call::ask(model, inputs, (within, Priority::default()), came, span).await;
+    let answer = call::ask(model, inputs, (within, timeout, Priority::default()), came, span).await;
     let answer = answer.map_err(|error| call::refusal(error, timeout, model.spec().max_latency))?;
     let took = answer.queue + answer.batch;
     let timing = HeaderValue::try_from(timing(&answer)).expect("digits and ASCII words are a header's value");
