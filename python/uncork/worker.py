@@ -120,7 +120,8 @@ class Worker:
         except BaseException as error:  # also SystemExit: one call's failure is not the process's end
             self._die_if_fork()
             told = error if isinstance(error, Failed) else Failed.of(error, "running the batch")
-            meta = {"kind": told.kind, "message": (told.log or str(told))[-MOST_WORDS:], "rows": [(row, said[-MOST_WORDS:]) for row, said in told.rows]}
+            rows = [(row, said[-MOST_WORDS:]) for row, said in told.rows]
+            meta = {"kind": told.kind, "message": (told.log or str(told))[-MOST_WORDS:], "rows": rows}
             answer = self._wire.frame(wire.FAILED, frame.id, meta)
         self._die_if_fork()
         self._wanted.discard(frame.id)
