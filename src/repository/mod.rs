@@ -94,6 +94,9 @@ pub enum ChangeError {
     /// The server has not begun to serve it yet.
     #[error("it is still being loaded; ask again when it is ready")]
     Loading,
+    /// The server is about to go.
+    #[error("the server is shutting down, and changes no model any more")]
+    ShuttingDown,
     /// It cannot be loaded; the sentence says why.
     #[error("{0}")]
     Failed(String),
@@ -151,7 +154,8 @@ struct Shelf {
     told_routes: BTreeMap<String, Routes>,
 }
 
-/// Whose files are taken as one look shows them: those of others have to look the same twice.
+/// Whose files are taken as one look shows them: those of others have to look the same twice. Where that is one model's, nothing is seen of
+/// the others: a look at them that nobody waited for would make the next one their second.
 #[derive(Debug, Clone, Copy)]
 enum Hurry<'a> {
     None,
@@ -166,6 +170,11 @@ impl Hurry<'_> {
             Hurry::One(own) => own == name,
             Hurry::All => true,
         }
+    }
+
+    /// Whether this look is at that model at all.
+    fn sees(self, name: &str) -> bool {
+        !matches!(self, Hurry::One(own) if own != name)
     }
 }
 
@@ -313,7 +322,13 @@ impl Inner {
         self.registry.loading().iter().any(|loading| loading == name)
     }
 
+    /// Nothing is changed while the server goes: the folder is looked at no more, so that nothing would be known of what it has.
+    fn unless_going(&self) -> Result<(), ChangeError> {
+        if self.registry.is_draining() { Err(ChangeError::ShuttingDown) } else { Ok(()) }
+    }
+
     fn load(&self, shelf: &mut Shelf, name: &str) -> Result<(), ChangeError> {
+        self.unless_going()?;
         if self.is_coming(name) {
             return Err(ChangeError::Loading);
         }
@@ -351,6 +366,7 @@ impl Inner {
     }
 
     fn unload(&self, shelf: &mut Shelf, name: &str) -> Result<Vec<Leaving>, ChangeError> {
+        self.unless_going()?;
         let is_known = shelf.is_configured(name)
             || shelf.serving.contains_key(name)
             || shelf.described.contains_key(name)
@@ -406,8 +422,11 @@ impl Inner {
             return;
         }
         shelf.unread = unread;
+        models.retain(|name, _| hurry.sees(name));
+        let unseen = shelf.before.iter().filter(|(name, _)| !hurry.sees(name));
+        models.extend(unseen.map(|(name, model)| (name.clone(), model.clone())));
         let look = models.clone();
-        shelf.describe(&mut models, &folder, |name| hurry.is_for(name));
+        shelf.describe(&mut models, &folder, hurry);
         shelf.forget(&models);
         // Before anything is loaded: a shadow answers nobody, not even for a moment.
         shelf.route(&models);
@@ -425,10 +444,9 @@ impl Inner {
                 hurry.is_for(name) || at(&shelf.before) == at(&look)
             };
             let seen = shelf.seen(&models, is_settled);
-            let changes = plan::plan(&seen, &shelf.serving);
-            // Who is asked for by name comes first: what else is new makes no room for it.
-            let is_asked_for = |(name, _): &&(String, Change)| hurry.is_for(name);
-            let Some((name, _)) = changes.iter().find(is_asked_for).or(changes.first()) else { break };
+            let mut changes = plan::plan(&seen, &shelf.serving);
+            changes.retain(|(name, _)| hurry.sees(name));
+            let Some((name, _)) = changes.first() else { break };
             for (name, change) in &changes {
                 if let Change::Load(version) = change
                     && announced.insert((name.clone(), version.to_string()))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::folder::{ModelFolder, VersionFolder};
 use super::plan::{Policy, Seen, Stamp, State};
-use super::{Described, Folder, Shelf};
+use super::{Described, Folder, Hurry, Shelf};
 use crate::registry::Routes;
 
 impl Shelf {
@@ -32,16 +32,11 @@ impl Shelf {
     /// Reads the settings of models whose settings have changed, once two looks have shown the same or where it is hurried. What they
     /// come to is part of the state of each version: it is loaded anew when a cap has changed, and not when only the versions are that
     /// answer.
-    pub(super) fn describe(
-        &mut self,
-        models: &mut BTreeMap<String, ModelFolder>,
-        folder: &Folder,
-        is_hurried: impl Fn(&str) -> bool,
-    ) {
+    pub(super) fn describe(&mut self, models: &mut BTreeMap<String, ModelFolder>, folder: &Folder, hurry: Hurry<'_>) {
         for (name, model) in models {
             let is_settled = self.before.get(name).is_some_and(|before| before.settings == model.settings);
             let is_read = self.described.get(name).is_some_and(|(stamp, _)| *stamp == model.settings);
-            if !is_read && (is_settled || is_hurried(name)) {
+            if !is_read && hurry.sees(name) && (is_settled || hurry.is_for(name)) {
                 self.read_settings(name, model, folder);
             }
             if let Some((_, Ok(Described { spec, file, .. }))) = self.described.get(name) {

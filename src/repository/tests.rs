@@ -14,16 +14,17 @@ fn settings_are_read_once_two_looks_have_shown_the_same_or_at_once_in_a_hurry() 
     });
     let folder = Folder { path: "models".into(), poll: Duration::from_secs(1), strict: false, describe };
     let mut shelf = Shelf::default();
-    let mut look = |settings: Stamp, is_hurried| {
+    let mut look = |settings: Stamp, hurry| {
         let model = ModelFolder { path: "models/m".into(), settings, versions: BTreeMap::new() };
         let mut models = BTreeMap::from([("m".to_owned(), model)]);
         let before = models.clone();
-        shelf.describe(&mut models, &folder, |_| is_hurried);
+        shelf.describe(&mut models, &folder, hurry);
         shelf.before = before;
         read.load(Ordering::Relaxed)
     };
-    assert_eq!([1, 1, 1, 2, 3, 3, 3].map(|settings| look(settings, false)), [0, 1, 1, 1, 1, 2, 2]);
-    assert_eq!(look(4, true), 3);
+    assert_eq!([1, 1, 1, 2, 3, 3, 3].map(|settings| look(settings, Hurry::None)), [0, 1, 1, 1, 1, 2, 2]);
+    assert_eq!(look(4, Hurry::One("other")), 2, "a look at another is none at this");
+    assert_eq!(look(5, Hurry::All), 3);
 }
 
 #[tokio::test]
@@ -125,4 +126,62 @@ async fn the_versions_of_a_model_that_is_unloaded_are_those_that_it_would_have_n
     repository.reload(now(vec![spec("s", "3")])).await.expect("nothing is loaded");
     assert_eq!(versions(), ["m 1", "m 2", "s 3"]);
     std::fs::remove_dir_all(path).unwrap();
+}
+
+/// A model that cannot be loaded, with the versions of which that is known.
+fn broken(repository: &Repository, name: &str) -> Vec<u64> {
+    let shelf = repository.0.shelf();
+    shelf.broken.keys().filter(|(own, _)| own == name).map(|(_, version)| *version).collect()
+}
+
+/// It counted as a look at all others: what was half copied was loaded at the next one, or at once.
+#[tokio::test]
+async fn whoever_loads_one_model_by_name_looks_at_no_other() {
+    let path = std::env::temp_dir().join(format!("uncork-no-other-{}", std::process::id()));
+    let put = |model: &str, version: &str| {
+        std::fs::create_dir_all(path.join(model).join(version)).unwrap();
+        std::fs::write(path.join(model).join(version).join("model.onnx"), "half").unwrap();
+    };
+    ["m", "n"].iter().for_each(|model| put(model, "1"));
+    let source = Source::Synthetic { base: Duration::from_millis(1), per_row: Duration::ZERO };
+    let spec = ModelSpec::new("any", source, crate::registry::Caps::new(Duration::from_secs(5), 8));
+    let described = Described {
+        policy: Policy::Latest(std::num::NonZeroUsize::MIN),
+        spec,
+        routes: Routes::default(),
+        file: None,
+        notes: Vec::new(),
+    };
+    let describe: Describe = Arc::new(move |name, _| {
+        Ok(Described { spec: ModelSpec { name: name.into(), ..described.spec.clone() }, ..described.clone() })
+    });
+    let folder = Folder { path: path.clone(), poll: Duration::from_secs(3600), strict: false, describe };
+    let registry = Registry::load(Vec::new()).expect("there is nothing to load");
+    let repository = Repository::new(registry, Vec::new(), Some(folder));
+    assert!(repository.open().is_err(), "none of their files is a model");
+    let look = || repository.0.follow_folder(&mut repository.0.shelf(), Hurry::None);
+    assert_eq!((broken(&repository, "m"), broken(&repository, "n")), (vec![1], vec![1]));
+    put("n", "2");
+    assert!(repository.load("m").await.is_err());
+    assert_eq!(broken(&repository, "n"), [1], "it is not loaded");
+    look();
+    assert_eq!(broken(&repository, "n"), [1], "this is the first look at it");
+    assert!(repository.load("m").await.is_err());
+    assert_eq!(broken(&repository, "n"), [1], "and this is none");
+    look();
+    assert_eq!(broken(&repository, "n"), [1, 2], "it has looked the same twice");
+    std::fs::remove_dir_all(path).unwrap();
+}
+
+/// It was told that the model is bad: 400, "version 1: unloaded".
+#[tokio::test]
+async fn a_server_that_goes_loads_and_unloads_nothing_and_says_so() {
+    let source = Source::Synthetic { base: Duration::ZERO, per_row: Duration::ZERO };
+    let spec = ModelSpec::new("s", source, crate::registry::Caps::new(Duration::from_secs(5), 8));
+    let registry = Registry::load(vec![spec.clone()]).expect("it is loaded");
+    let repository = Repository::new(registry.clone(), vec![spec], None);
+    repository.unload("s").await.expect("it is known");
+    registry.retire();
+    assert_eq!(repository.load("s").await, Err(ChangeError::ShuttingDown));
+    assert_eq!(repository.unload("s").await, Err(ChangeError::ShuttingDown));
 }

@@ -191,7 +191,7 @@ fn repository(app: &App) -> Result<&Repository, Refusal> {
 fn done(name: &str, changed: Result<(), ChangeError>) -> Result<(), Refusal> {
     changed.map_err(|error| match error {
         ChangeError::Unknown => Refusal::new(StatusCode::NOT_FOUND, format!("model {}: {error}", Quoted(name))),
-        ChangeError::Loading => {
+        ChangeError::Loading | ChangeError::ShuttingDown => {
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("model {}: {error}", Quoted(name)))
         }
         // As the protocol's other servers have it.

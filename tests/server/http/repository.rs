@@ -27,6 +27,7 @@ pub(super) fn put(folder: &Folder, version: &str, number: u32) {
 pub(super) struct Following {
     pub(super) server: Running,
     repository: Repository,
+    registry: Registry,
     _follower: tokio::task::JoinHandle<()>,
 }
 
@@ -52,10 +53,10 @@ pub(super) async fn try_following(folder: &Folder) -> Result<Following, String> 
     let server = Server::bind("127.0.0.1:0", Options::default()).await.unwrap().repository(repository.clone());
     let address = server.address();
     let (stop, stopped) = oneshot::channel();
-    let serving = tokio::spawn(server.serve(registry, async { drop(stopped.await) }));
+    let serving = tokio::spawn(server.serve(registry.clone(), async { drop(stopped.await) }));
     let followed = repository.clone();
     let follower = tokio::spawn(async move { match followed.follow().await {} });
-    Ok(Following { server: Running { address, stop: Some(stop), serving }, repository, _follower: follower })
+    Ok(Following { server: Running { address, stop: Some(stop), serving }, repository, registry, _follower: follower })
 }
 
 impl Following {
@@ -293,6 +294,19 @@ async fn models_are_loaded_and_unloaded_by_name_and_no_client_names_a_file() {
     }
     let fixed = simple().await;
     assert_eq!(fixed.ask(Method::POST, "/v2/repository/models/m/unload", None).await.status, 501);
+}
+
+#[tokio::test]
+async fn while_the_server_goes_a_load_is_no_fault_of_the_model_s() {
+    let folder = Folder::new();
+    put(&folder, "1", 1);
+    let following = following(&folder).await;
+    assert_eq!(following.post("/v2/repository/models/m/unload", None).await.status, 200);
+    following.registry.retire();
+    for what in ["load", "unload"] {
+        let told = following.post(&format!("/v2/repository/models/m/{what}"), None).await;
+        assert_eq!((told.status, told.error().contains("the server is shutting down")), (503, true), "{}", told.text);
+    }
 }
 
 #[tokio::test]
