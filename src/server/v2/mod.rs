@@ -193,8 +193,13 @@ fn decode(body: &[u8], json: Option<usize>, model: &Model, room: &Room) -> Resul
         json => match request::parse(body, json) {
             Ok(unread) => unread,
             Err(error) => {
-                named = Named::of(body, json, room)?.ok_or(error)?;
-                request::parse(&named.body, named.json)?
+                named = Named::of(body, json, room)?.ok_or_else(|| error.clone())?;
+                let unread = request::parse(&named.body, named.json)?;
+                let text = &body[..json.unwrap_or(body.len())];
+                if !unread.has_names_in_floats_only(text, &named.body) {
+                    return Err(error.into());
+                }
+                unread
             }
         },
     };

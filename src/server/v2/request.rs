@@ -299,6 +299,33 @@ impl Named {
     }
 }
 
+impl Unread<'_> {
+    /// Whether all names of what is no number are among the elements of floats in what was read of a body with quotes around them, which
+    /// was `text` before. Elsewhere they would be texts.
+    pub(super) fn has_names_in_floats_only(&self, text: &[u8], quoted: &[u8]) -> bool {
+        let floats = |input: &&Input<'_>| {
+            matches!(input.datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
+        };
+        let place = |json: &RawValue| {
+            let begin = json.get().as_ptr().addr().wrapping_sub(quoted.as_ptr().addr());
+            begin..begin + json.get().len()
+        };
+        let json = |input: &Input<'_>| if let Elements::Json(json) = input.elements { Some(place(json)) } else { None };
+        let data: Vec<_> = self.inputs.iter().filter(floats).filter_map(json).collect();
+        let (mut at, mut pieces, mut is_so) = (0, 0, true);
+        quote_names(text, |piece| {
+            // The first of three is the quote before a name, or nothing.
+            let is_name = pieces % 3 == 0 && !piece.is_empty();
+            // In the order of their places.
+            let next = data.partition_point(|range| range.end <= at);
+            is_so &= !is_name || data.get(next).is_some_and(|range| range.contains(&at));
+            at += piece.len();
+            pieces += 1;
+        });
+        is_so
+    }
+}
+
 /// Says `text` piece by piece, with quotes around its names of what is no number.
 fn quote_names(text: &[u8], mut say: impl FnMut(&[u8])) {
     const NAMES: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];

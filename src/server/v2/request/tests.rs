@@ -97,6 +97,23 @@ fn python_s_names_for_what_is_no_number_are_read_and_texts_stay_as_they_are() {
     let Data::Fp32(x) = request.call.inputs.get("x").unwrap().data() else { panic!("floats") };
     assert!(x[0].is_nan() && x[1..] == [f32::NEG_INFINITY, f32::INFINITY], "{x:?}");
     assert_eq!(request.call.inputs.get("y").unwrap().data(), &Data::Int8(vec![78]));
+    for (id, datatype, data, is_read) in [
+        (r#""a""#, "FP32", "[[1,NaN],[2]]", true),
+        (r#""NaN""#, "FP16", "[-Infinity]", true),
+        (r#""a""#, "BYTES", "[NaN]", false),
+        (r#""a""#, "BYTES", r#"["NaN", -Infinity]"#, false),
+        ("NaN", "FP32", "[NaN]", false),
+    ] {
+        let input = |name: &str, datatype: &str, data: &str| {
+            format!(r#"{{"name":"{name}","shape":[1],"datatype":"{datatype}","data":{data}}}"#)
+        };
+        let inputs =
+            [input("z", "FP32", "[NaN]"), input("x", datatype, data), input("y", "FP64", "[1,Infinity]")].join(",");
+        let text = format!(r#"{{"id":{id},"inputs":[{inputs}]}}"#);
+        let quoted = named(text.as_bytes(), None).unwrap();
+        let unread = parse(&quoted.body, None).unwrap();
+        assert_eq!(unread.has_names_in_floats_only(text.as_bytes(), &quoted.body), is_read, "{text}");
+    }
     for sound in [&br#"{"a":"NaN"}"#[..], b"{}", b"\"\\", b"[1,2]"] {
         assert!(named(sound, None).is_none());
     }
