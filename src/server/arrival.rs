@@ -8,7 +8,7 @@ use http::request::Parts;
 use tokio::time::Instant;
 
 use super::closing::Going;
-use super::v2::coding::Until;
+use super::v2::coding::{SAID_IN, Until};
 use crate::batcher;
 use crate::error::Error;
 use crate::registry::{Caller, Terms};
@@ -62,7 +62,7 @@ pub(super) struct Coming {
 impl Coming {
     /// Until when its body is to be unpacked, for an answer `within` so long after its arrival.
     pub(super) fn until(&self, within: Duration) -> Until {
-        Until { since: self.arrival.0, within, going: self.going.clone() }
+        Until { since: self.arrival.0, within, going: self.going.clone(), said_in: SAID_IN }
     }
 
     /// Its body was waited for so long.

@@ -42,6 +42,8 @@ pub(super) struct Refusal {
     turned_away: Option<TurnedAway>,
     /// Whether its caller set a time of his own, which may be why.
     is_own: bool,
+    /// Whether gRPC has it that this is no client's fault, though it is.
+    is_internal: bool,
     /// Whether a token would have helped.
     asks_for_token: bool,
     /// Methods that the path takes, where it does not take that of the request.
@@ -66,6 +68,7 @@ impl Refusal {
             closes: false,
             turned_away: None,
             is_own: false,
+            is_internal: false,
             asks_for_token: false,
             allow: None,
         }
@@ -91,6 +94,17 @@ impl Refusal {
     pub(super) fn and_close(mut self) -> Refusal {
         self.closes = true;
         self
+    }
+
+    /// The same refusal, of a call whose parts contradict each other in a way for which gRPC has the code INTERNAL.
+    pub(super) fn internal(mut self) -> Refusal {
+        self.is_internal = true;
+        self
+    }
+
+    /// Whether nothing that its client sends behind it in the same call could be understood.
+    pub(super) fn ends_call(&self) -> bool {
+        self.is_internal || self.status == StatusCode::NOT_IMPLEMENTED
     }
 
     /// The same refusal, worth another try after `wait`.
@@ -141,7 +155,8 @@ impl Refusal {
     /// The status in gRPC (<https://grpc.github.io/grpc/core/md_doc_statuscodes.html>).
     pub(super) fn grpc_status(&self) -> u8 {
         match self.status {
-            StatusCode::BAD_REQUEST => 3,                                   // INVALID_ARGUMENT
+            _ if self.is_internal => 13,
+            StatusCode::BAD_REQUEST => 3, // INVALID_ARGUMENT
             StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => 4, // DEADLINE_EXCEEDED
             StatusCode::NOT_FOUND => 5,
             StatusCode::FORBIDDEN => 7, // PERMISSION_DENIED

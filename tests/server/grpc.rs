@@ -362,7 +362,25 @@ async fn messages_are_compressed_both_ways_within_the_bound() {
     let bomb = client.raw(&path("ModelInfer"), &headers, pack(&vec![0; 10 << 20])).await;
     assert_eq!(bomb.status(), "8", "{bomb:?}");
     let unknown = client.raw(&path("ModelInfer"), &[("grpc-encoding", "snappy")], pack(&[])).await;
-    assert_eq!(unknown.status(), "12", "{unknown:?}");
+    assert_eq!(
+        (unknown.status(), &unknown.headers["grpc-accept-encoding"]),
+        ("12", &"identity,gzip,deflate".parse().unwrap())
+    );
+    let unknown = client.raw(&path("ModelStreamInfer"), &[("grpc-encoding", "snappy")], pack(&[])).await;
+    assert_eq!((unknown.status(), unknown.headers.contains_key("grpc-accept-encoding")), ("12", true), "{unknown:?}");
+    for (method, headers) in
+        [("ModelInfer", &[][..]), ("ModelStreamInfer", &[]), ("ModelInfer", &[("grpc-encoding", "identity")])]
+    {
+        let unsaid = client.raw(&path(method), headers, pack(&raw(&[1.0]).encode_to_vec())).await;
+        assert_eq!((unsaid.status(), unsaid.headers.contains_key("grpc-accept-encoding")), ("13", false), "{unsaid:?}");
+        assert!(unsaid.message().contains("no grpc-encoding says how"), "{}", unsaid.message());
+    }
+    let plain =
+        client.raw(&path("ModelInfer"), &[("grpc-encoding", "snappy")], framed(&raw(&[1.0]).encode_to_vec())).await;
+    assert_eq!(plain.status(), "0", "it is not compressed: {plain:?}");
+    let broken = client.raw(&path("ModelInfer"), &headers, Bytes::from_static(&[1, 0, 0, 0, 2, 0x1f, 0x8b])).await;
+    assert_eq!(broken.status(), "3", "{broken:?}");
+    assert!(broken.message().contains("is not what its grpc-encoding says"), "{}", broken.message());
 }
 
 /// The only thread for blocking work stands, and what takes long is not done elsewhere.
@@ -656,7 +674,7 @@ async fn the_server_and_its_models_are_described() {
     let ready = ModelReadyRequest { name: name(), version: "1".into() };
     assert!(client.call("ModelReady", &ready).await.only::<ModelReadyResponse>().ready);
     let unknown = ModelReadyRequest { name: "n".into(), version: String::new() };
-    assert_eq!(client.call("ModelReady", &unknown).await.status(), "5");
+    assert!(!client.call("ModelReady", &unknown).await.only::<ModelReadyResponse>().ready, "as Triton has it");
     let metadata: ServerMetadataResponse = client.call("ServerMetadata", &ServerMetadataRequest {}).await.only();
     assert_eq!((&*metadata.name, metadata.extensions.is_empty()), ("uncork", false));
     let asked = ModelMetadataRequest { name: name(), version: String::new() };

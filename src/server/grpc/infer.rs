@@ -255,7 +255,7 @@ impl Each {
                         (Some(whole), answered)
                     }
                     // No later message can be read either.
-                    Err(refusal) if refusal.status() == StatusCode::NOT_IMPLEMENTED => return Err(refusal),
+                    Err(refusal) if refusal.ends_call() => return Err(refusal),
                     Err(refusal) => (None, Err(refusal)),
                 },
                 Err(refusal) => (message.plain(), Err(refusal)),

@@ -49,12 +49,43 @@ pub(super) struct Messages {
     /// How long the message that is read was waited for once it had begun.
     took: Duration,
 
-    coding: Option<Coding>,
+    /// What is known of how messages are compressed.
+    said: Said,
     accepted: Option<Coding>,
     options: Arc<Options>,
     room: Room,
     bounds: Bounds,
     line: Line,
+}
+
+/// What the headers of a call say of its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// They are not compressed.
+    Nothing,
+    /// Those that are compressed are so in a way that is not known here.
+    Unknown,
+    Known(Coding),
+}
+
+impl Said {
+    fn of(headers: &HeaderMap) -> Said {
+        match headers.get(ENCODING) {
+            None => Said::Nothing,
+            Some(value) if value.as_bytes().eq_ignore_ascii_case(b"identity") => Said::Nothing,
+            Some(value) => Coding::named(value).map_or(Said::Unknown, Said::Known),
+        }
+    }
+
+    fn coding(self) -> Option<Coding> {
+        if let Said::Known(coding) = self { Some(coding) } else { None }
+    }
+}
+
+/// What a client that compresses in a way that is not known here is told: how it may. In a header.
+pub(super) fn accepted_instead(headers: &HeaderMap) -> Option<(HeaderName, HeaderValue)> {
+    let known = HeaderValue::from_static("identity,gzip,deflate");
+    (Said::of(headers) == Said::Unknown).then_some((ACCEPTED, known))
 }
 
 /// What a message may take.
@@ -81,7 +112,7 @@ pub(super) struct Message {
 
 /// How a message is compressed, if that is known, and within what it is unpacked.
 struct Packed {
-    by: Option<Coding>,
+    by: Result<Coding, Refusal>,
     bounds: Bounds,
     going: Going,
 }
@@ -96,7 +127,7 @@ impl Messages {
         bounds: Bounds,
         line: Line,
     ) -> Messages {
-        let coding = headers.get(ENCODING).and_then(Coding::named);
+        let said = Said::of(headers);
         let is_accepted = |coding: &Coding| {
             let accepted = headers.get(ACCEPTED).and_then(|value| value.to_str().ok()).unwrap_or_default();
             let name = coding.name();
@@ -112,8 +143,8 @@ impl Messages {
             begun: None,
             is_ended: false,
             took: Duration::ZERO,
-            coding,
-            accepted: coding.filter(is_accepted),
+            said,
+            accepted: said.coding().filter(is_accepted),
             options: Arc::clone(options),
             room: room.clone(),
             bounds: Bounds { most: bounds.most.min(options.max_body_bytes), ..bounds },
@@ -124,6 +155,22 @@ impl Messages {
     /// How answers are compressed to messages that are.
     pub(super) fn accepted(&self) -> Option<Coding> {
         self.accepted
+    }
+
+    /// How a message is compressed that says that it is; or why that is wrong, by gRPC's own words
+    /// (<https://github.com/grpc/grpc/blob/master/doc/compression.md>).
+    fn coding(&self) -> Result<Coding, Refusal> {
+        match self.said {
+            Said::Known(coding) => Ok(coding),
+            Said::Unknown => {
+                let message = "this grpc-encoding is not served: send messages as they are, or as gzip or deflate";
+                Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, message))
+            }
+            Said::Nothing => {
+                let message = "the message says that it is compressed, and no grpc-encoding says how";
+                Err(Refusal::bad_request(message).internal())
+            }
+        }
     }
 
     /// The only message of a call.
@@ -145,7 +192,7 @@ impl Messages {
                 self.since = Instant::now();
                 let whole = Whole::new(bytes, std::mem::take(&mut self.took), taken);
                 let packed =
-                    is_packed.then(|| Packed { by: self.coding, bounds: self.bounds, going: self.line.going() });
+                    is_packed.then(|| Packed { by: self.coding(), bounds: self.bounds, going: self.line.going() });
                 let coding = self.accepted.filter(|_| is_packed);
                 let next = self.room.of_the_next();
                 let room = std::mem::replace(&mut self.room, next);
@@ -281,11 +328,8 @@ impl Message {
     /// The message as it was before it was compressed.
     pub(super) async fn unpacked(self) -> Result<Message, Refusal> {
         let Some(Packed { by, bounds, going }) = self.packed else { return Ok(self) };
-        let by = by.ok_or_else(|| {
-            let message = "this grpc-encoding is not served: send messages as they are, or as gzip or deflate";
-            Refusal::new(StatusCode::NOT_IMPLEMENTED, message)
-        })?;
-        let until = Until { since: self.arrived, within: bounds.within, going };
+        let by = by?;
+        let until = Until { since: self.arrived, within: bounds.within, going, said_in: "grpc-encoding" };
         let unpacked = by.unpacked(self.whole, bounds.most, until, &self.room).await;
         let whole = unpacked.map_err(Refusal::of_no_model)?;
         Ok(Message { whole, packed: None, ..self })

@@ -46,7 +46,6 @@ use super::quick::Quick;
 use super::routes::{For, not_here};
 use super::status::Refusal;
 use super::v2::{SERVER_TIMING, repository};
-use crate::error::Error;
 use crate::quote::Quoted;
 use crate::registry::Caller;
 use crate::telemetry::RequestSpan;
@@ -115,7 +114,10 @@ impl Desk {
 
     /// Answers the call.
     pub(super) async fn answer(self, request: Request<Body>) -> Response {
-        self.call(request).await.unwrap_or_else(refused)
+        let instead = message::accepted_instead(request.headers());
+        let mut response = self.call(request).await.unwrap_or_else(refused);
+        response.headers_mut().extend(instead);
+        response
     }
 
     async fn call(self, request: Request<Body>) -> Result<Response, Refusal> {
@@ -231,11 +233,10 @@ impl Desk {
             Rpc::ServerReady => framed(&ServerReadyResponse { ready: registry.is_ready() }),
             Rpc::ModelReady => {
                 let ModelReadyRequest { name, version } = decoded(asked)?;
-                let ready = match model(&name, &version) {
-                    Ok(model) => !registry.is_draining() && model.stuck().is_none(),
-                    Err(Error::Loading { .. }) => false,
-                    Err(unknown) => return Err(unknown.for_strangers().into()),
-                };
+                // Whoever waits for a model that is to come asks again and again, and takes an error for the end: as Triton has it, one
+                // that is not known is not ready.
+                let model = model(&name, &version);
+                let ready = model.is_ok_and(|model| !registry.is_draining() && model.stuck().is_none());
                 framed(&ModelReadyResponse { ready })
             }
             Rpc::ServerMetadata => framed(&describe::server()),

@@ -92,8 +92,8 @@ impl Coding {
         until: Until,
         room: &Room,
     ) -> Result<Whole, Refusal> {
-        let room = room.clone();
-        let unpacked = long_while_wanted(move |wanted| self.unpack(&body, most, &room, wanted));
+        let (room, said_in) = (room.clone(), until.said_in);
+        let unpacked = long_while_wanted(move |wanted| self.unpack(&body, most, &room, (wanted, said_in)));
         tokio::select! {
             biased;
             unpacked = unpacked => unpacked?,
@@ -105,12 +105,18 @@ impl Coding {
         }
     }
 
-    fn unpack(self, body: &Whole, most: usize, room: &Room, wanted: &Wanted) -> Result<Whole, Refusal> {
+    fn unpack(
+        self,
+        body: &Whole,
+        most: usize,
+        room: &Room,
+        (wanted, said_in): (&Wanted, &str),
+    ) -> Result<Whole, Refusal> {
         let (packed, took) = (&body.bytes[..], body.took);
         let fed = || Fed { left: packed, wanted };
         match self {
-            Coding::Gzip => unpack(|| Members::of(fed()), took, said_by_gzip(packed), most, room),
-            Coding::Deflate => unpack(|| ZlibDecoder::new(fed()), took, None, most, room),
+            Coding::Gzip => unpack(|| Members::of(fed()), took, said_by_gzip(packed), (most, said_in), room),
+            Coding::Deflate => unpack(|| ZlibDecoder::new(fed()), took, None, (most, said_in), room),
         }
     }
 
@@ -169,7 +175,12 @@ pub(in crate::server) struct Until {
     pub(in crate::server) within: Duration,
     /// Tells that the server goes, after which it may take a little longer.
     pub(in crate::server) going: Going,
+    /// The header that says how it is packed.
+    pub(in crate::server) said_in: &'static str,
 }
+
+/// Where HTTP says how a body is packed.
+pub(in crate::server) const SAID_IN: &str = "Content-Encoding";
 
 impl Until {
     fn left(&self) -> Duration {
@@ -206,7 +217,8 @@ pub(in crate::server) async fn read_within(
     let coding = Coding::of_body(headers)?;
     let body = body::read(body, most, options, room).await?;
     let Some(coding) = coding else { return Ok(body) };
-    let now = || Until { since: Instant::now(), within: options.body_timeout, going: Going::default() };
+    let now =
+        || Until { since: Instant::now(), within: options.body_timeout, going: Going::default(), said_in: SAID_IN };
     let until = until.unwrap_or_else(now);
     coding.unpacked(body, most, until, room).await
 }
@@ -309,7 +321,7 @@ fn unpack<R: Read>(
     open: impl Fn() -> R,
     took: Duration,
     said: Option<usize>,
-    most: usize,
+    (most, said_in): (usize, &str),
     room: &Room,
 ) -> Result<Whole, Refusal> {
     let too_large = || {
@@ -317,7 +329,7 @@ fn unpack<R: Read>(
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
     };
     let begun = Instant::now();
-    let broken = |error| Refusal::bad_request(format!("the body is not what its Content-Encoding says: {error}"));
+    let broken = |error| Refusal::bad_request(format!("the body is not what its {said_in} says: {error}"));
     let mut piece = vec![0; PIECE];
     let count = |from: &mut R, piece: &mut [u8]| {
         let mut length = 0;
@@ -368,7 +380,7 @@ mod tests {
 
     /// What is packed, for one who waits.
     fn unpack(coding: Coding, body: &Whole, most: usize, room: usize) -> Result<Whole, Refusal> {
-        coding.unpack(body, most, &Room::new(room), &Waits::default().wanted())
+        coding.unpack(body, most, &Room::new(room), (&Waits::default().wanted(), SAID_IN))
     }
 
     fn whole(bytes: Vec<u8>) -> Whole {
@@ -448,7 +460,7 @@ mod tests {
         assert!(fed.fill_buf().unwrap_err().to_string().contains("nobody waits"));
         for coding in Coding::ALL {
             let packed = whole(coding.pack(b"inference", Vec::new()));
-            assert!(coding.unpack(&packed, 1 << 20, &Room::new(1 << 20), &wanted).is_err(), "{coding:?}");
+            assert!(coding.unpack(&packed, 1 << 20, &Room::new(1 << 20), (&wanted, SAID_IN)).is_err(), "{coding:?}");
         }
     }
 
@@ -459,7 +471,7 @@ mod tests {
         let (text, room) = ([b' '; 1024], Room::new(1 << 20));
         runtime.block_on(async {
             let unpacked = |coding: Coding, within, going| {
-                let until = Until { since: Instant::now(), within, going };
+                let until = Until { since: Instant::now(), within, going, said_in: SAID_IN };
                 let room = &room;
                 async move { coding.unpacked(whole(coding.pack(&text, Vec::new())), 1024, until, room).await }
             };
