@@ -208,6 +208,8 @@ struct History {
     samples: VecDeque<(usize, Duration)>,
     releases: VecDeque<(Instant, Release)>,
     refusals: VecDeque<(Instant, Refusal)>,
+    /// So many of those that are refused next are none of the count.
+    set_aside: u32,
 }
 
 impl History {
@@ -225,6 +227,7 @@ impl History {
             samples: VecDeque::with_capacity(SAMPLES),
             releases: VecDeque::with_capacity(LATEST),
             refusals: VecDeque::with_capacity(LATEST),
+            set_aside: 0,
         }
     }
 
@@ -292,7 +295,9 @@ impl History {
     }
 
     fn refused(&mut self, now: Instant, refusal: Refusal) {
-        self.advance(now).refused += refusal.requests as u32;
+        let aside = self.set_aside.min(refusal.requests as u32);
+        self.set_aside -= aside;
+        self.advance(now).refused += refusal.requests as u32 - aside;
         if let Some((at, last)) = self.refusals.back_mut()
             && last.reason == refusal.reason
             && now.since(*at) < TOGETHER
@@ -304,11 +309,12 @@ impl History {
         push(&mut self.refusals, (now, refusal), LATEST);
     }
 
-    /// Takes one of those that were refused last out of their count.
+    /// Takes one of those that were refused last out of their count, or one that is to come: callers may hear it before this does.
     fn set_aside(&mut self, now: Instant) {
         self.advance(now);
-        if let Some(column) = self.columns.iter_mut().rev().find(|column| column.refused > 0) {
-            column.refused -= 1;
+        match self.columns.iter_mut().rev().find(|column| column.refused > 0) {
+            Some(column) => column.refused -= 1,
+            None => self.set_aside += 1,
         }
     }
 
@@ -548,8 +554,11 @@ mod tests {
         let told = history.snapshot(at(1000), queue(), Window::TwoMinutes);
         assert_eq!(told.columns.iter().map(|c| c.refused).collect::<Vec<_>>(), [1, 0]);
         assert_eq!(told.refusals[0].1.requests, 2);
-        history.set_aside(at(1000));
-        history.set_aside(at(1000));
+        // Who is set aside may be so before he is counted.
+        (0..3).for_each(|_| history.set_aside(at(1000)));
+        history.refused(at(1001), late(3));
+        let told = history.snapshot(at(1001), queue(), Window::TwoMinutes);
+        assert_eq!(told.columns.iter().map(|c| c.refused).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]

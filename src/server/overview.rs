@@ -38,6 +38,8 @@ struct Service<'a> {
     max_latency_ms: f64,
     max_batch_size: usize,
     runners: usize,
+    /// Whether it gets copies of requests, and answers nobody.
+    shadow: bool,
     /// Why it does not answer at present.
     stuck: Option<String>,
     /// Why it cannot keep its latency cap.
@@ -136,14 +138,14 @@ pub(super) async fn overview(State(app): State<App>, RawQuery(query): RawQuery) 
 
 fn written(registry: &Registry, window: Window, for_operators: bool) -> Bytes {
     let served = registry.models();
-    let models: Vec<Service<'_>> = served.iter().map(|model| Service::of(model, window)).collect();
+    let models: Vec<Service<'_>> = served.iter().map(|model| Service::of(registry, model, window)).collect();
     let uptime_s = registry.uptime().as_secs_f64();
     let server = About { version: env!("CARGO_PKG_VERSION"), uptime_s, ready: registry.is_ready(), for_operators };
     json_text(&Overview { server, models }).into()
 }
 
 impl Service<'_> {
-    fn of(model: &Model, window: Window) -> Service<'_> {
+    fn of<'a>(registry: &Registry, model: &'a Model, window: Window) -> Service<'a> {
         let (spec, told) = (model.spec(), model.snapshot(window));
         let Snapshot { queue, in_flight, batch_edges, .. } = told.clone();
         let estimate = told.estimate.as_ref().map(|(fit, age)| Estimate {
@@ -181,6 +183,7 @@ impl Service<'_> {
             max_latency_ms: ms(spec.max_latency),
             max_batch_size: spec.max_batch_rows.get(),
             runners: spec.runners.get(),
+            shadow: registry.is_shadow(model),
             stuck: model.stuck(),
             warning: model.too_slow(),
             queue: Waits { rows: queue.rows, max_rows: queue.max_rows, bytes: queue.bytes, max_bytes: queue.max_bytes },

@@ -45,7 +45,9 @@ function isOpaque({ inputs, outputs }) {
 /** The commands that make traffic for the model at `below`; `tensors` is what the server says about it, or null. */
 export function drawQuiet(model, tensors, below) {
   const server = new URL(".", document.baseURI).href.replace(/\/$/, "");
-  const opaque = tensors && isOpaque(tensors), whom = opaque ? `${server}/${below} --body FILE` : `${server} --model ${quoted(model.name)}`;
+  const opaque = tensors && isOpaque(tensors), several = below.includes("/versions/");
+  // A load by name is for whichever version answers.
+  const whom = opaque ? `${server}/${below} --body FILE` : several ? `${server}/v2/${below}/infer --body FILE` : `${server} --model ${quoted(model.name)}`;
   byId("quiet-load").textContent = `uncork loadtest ${whom} --rate 200 --for 30s --slo 'p99<=${model.max_latency_ms}ms'`;
   if (opaque) {
     byId("quiet-curl").textContent = `curl ${server}/${below} -d BODY  # with a BODY that it takes`;

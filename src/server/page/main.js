@@ -73,7 +73,7 @@ function tensorsOf(model) {
   fetch(`v2/models/${encodeURIComponent(model.name)}/versions/${encodeURIComponent(model.version)}`)
     .then((response) => (response.ok ? response.json() : Promise.reject(response)))
     .then((body) => { asked.body = body; requestDraw(); })
-    .catch(() => {}); // it may not be asked, or is a shadow
+    .catch(() => {}); // it may not be asked
   return null;
 }
 
@@ -87,12 +87,12 @@ function draw() {
   showModels(status.models, model, (key) => { location.hash = encodeURIComponent(key); });
   write("name", model.name);
   say(byId("caps"), `version ${model.version}, ${model.platform} · `, [`max_latency ${ms(model.max_latency_ms, 6)}`], " · ",
-    [`max_batch_size ${counted(model.max_batch_size, "row")}`], " · ", [counted(model.runners, "runner")]);
+    [`max_batch_size ${counted(model.max_batch_size, "row")}`], " · ", [counted(model.runners, "runner")], model.shadow ? " · a shadow: it gets copies of requests and answers nobody" : "");
   const trouble = model.stuck ?? model.warning;
   write("trouble", trouble ? `${model.stuck ? "It does not answer at present" : "It cannot keep its cap"}: ${trouble}.` : "");
   byId("trouble").hidden = !trouble;
-  const known = tensorsOf(model), path = pathOf(status.models, model), { for_operators } = status.server;
-  const quiet = sum(Object.values(model.totals)) === 0;
+  const known = model.shadow ? null : tensorsOf(model), path = pathOf(status.models, model), { for_operators } = status.server;
+  const quiet = !model.shadow && sum(Object.values(model.totals)) === 0; // whoever asked a shadow would be told that it is not there
   byId("quiet").hidden = !quiet;
   byId("main").classList.toggle("is-quiet", quiet);
   byId("quiet-elsewhere").hidden = !for_operators;

@@ -118,6 +118,9 @@ async fn a_shadow_gets_copies_and_answers_nobody() {
     let shadow = &index.as_array().unwrap()[2];
     assert_eq!((&shadow["version"], &shadow["state"]), (&json!("3"), &json!("UNAVAILABLE")), "{index}");
     assert!(shadow["reason"].as_str().unwrap().contains("answers nobody"), "{index}");
+    let status = server.get("/status").await.json();
+    let shadows = status["models"].as_array().unwrap().iter().map(|model| model["shadow"].as_bool().unwrap());
+    assert_eq!(shadows.collect::<Vec<_>>(), [false, false, true], "the page offers nothing to ask it with");
     let copies = || async {
         let metrics = server.get("/metrics").await.text;
         let of = |outcome| {
