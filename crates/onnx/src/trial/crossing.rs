@@ -34,6 +34,8 @@ pub(super) enum Meeting {
     Index,
     /// Their number matters, or the place of each among them, and not their values.
     Number,
+    /// Whether they do could not be seen.
+    Unseen,
 }
 
 impl fmt::Display for Crossing {
@@ -41,6 +43,7 @@ impl fmt::Display for Crossing {
         let Crossing { place, how } = self;
         let does = match (how, &*place.operator) {
             (Meeting::Number, _) => "reads how many rows there are",
+            (Meeting::Unseen, _) => "could not be seen to keep rows apart",
             (Meeting::Index, _) => "has an index that may point into another row",
             (_, "DynamicQuantizeLinear") => "scales all rows together (quantize_dynamic)",
             _ => "takes several rows together",
@@ -82,7 +85,8 @@ pub(super) enum Tie {
     Count(usize),
     /// Unknown, but that values of several rows decide how long it is.
     Loose(usize),
-    Unknown,
+    /// Nothing is known, from this step on.
+    Unknown(usize),
 }
 
 /// A value for one row and for several.
@@ -135,6 +139,7 @@ pub(crate) fn crossings(
             Tie::Count(at) => Some(crossing(at, Meeting::Values)),
             Tie::Rows(_, Some(at)) => Some(crossing(at, Meeting::Number)),
             Tie::Number(which, at) if which.contains(&true) => Some(crossing(at, Meeting::Number)),
+            Tie::Unknown(at) => Some(crossing(at, Meeting::Unseen)),
             _ => None,
         }
     });

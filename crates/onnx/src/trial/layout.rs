@@ -60,6 +60,10 @@ impl Layout {
         count: usize,
         device: &DispatchDevice,
     ) -> Result<Value, OpError> {
+        if let Value::Sequence(values) = value {
+            let each = values.iter().map(|value| self.row(value, row, count, device));
+            return Ok(Value::Sequence(each.collect::<Result<_, _>>()?));
+        }
         let (mut dims, block) = (value.shape(), self.block(&value.shape()));
         dims[self.axis] /= count;
         if let Value::Texts(texts) = value {
@@ -75,6 +79,11 @@ impl Layout {
     /// Whether `alone` is what a row is among others, as far as sums allow. An error where they are no tensors, or values decide how long
     /// they are.
     pub(super) fn is_row(self, all: &Value, alone: &Value, row: usize, count: usize) -> Result<bool, OpError> {
+        if let (Value::Sequence(all), Value::Sequence(alone)) = (all, alone) {
+            let is_row = |(all, alone): (&Value, &Value)| self.is_row(all, alone, row, count);
+            let each: Vec<bool> = all.iter().zip(alone).map(is_row).collect::<Result<_, _>>()?;
+            return Ok(all.len() == alone.len() && !each.contains(&false));
+        }
         let (dims, block) = (all.shape(), self.block(&all.shape()));
         if let (Value::Texts(all), Value::Texts(alone)) = (all, alone) {
             let (all, alone) = (all.clone().into_parts().1, alone.clone().into_parts().1);

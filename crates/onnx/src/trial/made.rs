@@ -36,6 +36,11 @@ pub(super) fn made(
     seed: u64,
     device: &DispatchDevice,
 ) -> Result<Value, OpError> {
+    if let Value::Sequence(values) = value {
+        let each = values.iter().enumerate();
+        let each = each.map(|(i, value)| made(value, whose, distance, mix(seed, i + 1), device));
+        return Ok(Value::Sequence(each.collect::<Result<_, _>>()?));
+    }
     let dims = value.shape();
     let blocks = match whose {
         Some((layout, row, count)) => (layout.block(&dims), row, count),

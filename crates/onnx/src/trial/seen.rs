@@ -27,9 +27,12 @@ pub(super) struct Seen {
 impl Seen {
     pub(super) fn of(one: &Value, many: &Value, count: usize) -> Seen {
         let is_counted = matches!(many, Value::Sequence(_)) && one.shape() != many.shape();
-        let (one, many) = (one.shape(), many.shape());
-        let candidates = Layout::candidates(&one, &many, count);
-        let is_flat = one == many;
+        let shapes = each(one, many).into_iter().map(|(one, many)| (one.shape(), many.shape()));
+        let shapes: Vec<_> = shapes.collect();
+        let mut all = shapes.iter().map(|(one, many)| Layout::candidates(one, many, count));
+        let mut candidates = all.next().unwrap_or_default();
+        all.for_each(|own| candidates.retain(|layout| own.contains(layout)));
+        let is_flat = shapes.iter().all(|(one, many)| one == many);
         Seen {
             candidates,
             is_flat,
@@ -43,6 +46,11 @@ impl Seen {
     }
 
     pub(super) fn compare(&mut self, base: &Value, other: &Value, row: usize, count: usize) {
+        if let (Value::Sequence(bases), Value::Sequence(others)) = (base, other) {
+            self.is_loose |= bases.len() != others.len();
+            bases.iter().zip(others).for_each(|(base, other)| self.compare(base, other, row, count));
+            return;
+        }
         let dims = base.shape();
         let Ok(places) = differing(base, other) else {
             self.is_unclear = true;
@@ -79,16 +87,24 @@ impl Seen {
     pub(super) fn tie(self, at: usize, by_number: Option<usize>, is_tried: bool, may_be_loose: bool) -> Tie {
         match self.candidates.iter().find(|layout| !self.placed.contains(layout)) {
             _ if self.is_counted => Tie::Mixed(at, Meeting::Values),
-            _ if self.is_unclear => Tie::Unknown,
+            _ if self.is_unclear => Tie::Unknown(at),
             _ if self.is_led => Tie::Mixed(at, Meeting::Index),
             _ if self.is_loose => Tie::Loose(at),
             Some(layout) => Tie::Rows(*layout, by_number),
             None if !self.candidates.is_empty() => Tie::Mixed(at, Meeting::Number),
-            None if !is_tried => Tie::Unknown,
+            None if !is_tried => Tie::Unknown(at),
             None if self.has_changed => Tie::Mixed(at, Meeting::Values),
             None if self.is_flat && may_be_loose => Tie::Loose(at),
             None if self.is_flat => Tie::Nothing,
-            None => Tie::Unknown,
+            None => Tie::Unknown(at),
         }
+    }
+}
+
+/// The elements of two sequences, by pairs; other values are their own.
+fn each<'a>(one: &'a Value, many: &'a Value) -> Vec<(&'a Value, &'a Value)> {
+    match (one, many) {
+        (Value::Sequence(ones), Value::Sequence(manys)) => ones.iter().zip(manys).collect(),
+        _ => vec![(one, many)],
     }
 }

@@ -107,14 +107,14 @@ impl Step<'_> {
             return all(Tie::Nothing);
         }
         let loose = self.tied().find_map(|(_, pair)| if let Tie::Loose(at) = pair.tie { Some(at) } else { None });
+        let unknown = self.tied().find_map(|(_, pair)| if let Tie::Unknown(at) = pair.tie { Some(at) } else { None });
         if matches!(self.operator(), "Shape" | "Size") {
             if let Some(at) = loose {
                 return all(Tie::Count(at));
             }
-            let is_known = self.tied().all(|(_, pair)| pair.tie != Tie::Unknown);
             let number = |(one, many): (&Value, &Value)| match differing(one, many) {
-                Ok(places) if is_known && one.shape() == many.shape() => numbered(&places, many, self.at),
-                _ => Tie::Unknown,
+                Ok(places) if unknown.is_none() && one.shape() == many.shape() => numbered(&places, many, self.at),
+                _ => Tie::Unknown(unknown.unwrap_or(self.at)),
             };
             return ones.iter().zip(manys).map(number).collect();
         }
@@ -124,17 +124,17 @@ impl Step<'_> {
         }
         if let Some(at) = loose {
             let is_as_long = BY_PLACE.contains(&self.operator()) || self.operator() == "Transpose";
-            return all(if is_as_long { Tie::Loose(at) } else { Tie::Unknown });
+            return all(if is_as_long { Tie::Loose(at) } else { Tie::Unknown(at) });
         }
-        if self.tied().any(|(_, pair)| pair.tie == Tie::Unknown) {
-            return all(Tie::Unknown);
+        if let Some(at) = unknown {
+            return all(Tie::Unknown(at));
         }
         let has_rows = self.tied().any(|(_, pair)| matches!(pair.tie, Tie::Rows(..)));
         if let Some((i, at)) =
             self.tied().find_map(|(i, pair)| if let Tie::Count(at) = pair.tie { Some((i, at)) } else { None })
         {
             return all(match (is_place(self.operator(), i) || self.operator() == "Range", has_rows) {
-                (true, _) => Tie::Unknown,
+                (true, _) => Tie::Unknown(at),
                 (false, true) => Tie::Mixed(at, Meeting::Values),
                 (false, false) => Tie::Count(at),
             });
@@ -227,7 +227,7 @@ impl Step<'_> {
             let repeated = |(one, many): (&Value, &Value)| {
                 let (one, many) = (one.shape(), many.shape());
                 let rows = Layout::candidates(&one, &many, self.count).first().map(|layout| Tie::Rows(*layout, None));
-                if one == many { Tie::Nothing } else { rows.unwrap_or(Tie::Unknown) }
+                if one == many { Tie::Nothing } else { rows.unwrap_or(Tie::Unknown(self.at)) }
             };
             return ones.iter().zip(manys).map(repeated).collect();
         }

@@ -480,6 +480,21 @@ fn what_is_counted_in_all_rows_and_a_sequence_of_rows_keep_rows_apart() {
         let model = load(author.node("Add", &["x", "g"], &["y"], &[]));
         assert_eq!(model.alone().map(OnnxError::kind), Some(OnnxErrorKind::MixedRows), "{name}");
     }
+    // What is taken out of a sequence again is what was put into it.
+    let sum = [("keepdims", Int(1)), ("axes", Ints(&[0]))];
+    let pair = |axis: i64| {
+        let author =
+            graph().ints("0", &[], &[0]).ints("1", &[], &[1]).node("SequenceConstruct", &["f", "x"], &["both"], &[]);
+        let author = author.node("SequenceAt", &["both", "0"], &["out"], &[]);
+        load(author.node("CumSum", &["out", &axis.to_string()], &["g"], &[]).node("Add", &["x", "g"], &["y"], &[]))
+    };
+    let split = graph().ints("first", &[], &[0]).node("SplitToSequence", &["f"], &["each"], &[("axis", Int(1))]);
+    let split = split.node("SequenceAt", &["each", "first"], &["out"], &[]).node("ReduceMax", &["out"], &["g"], &sum);
+    let split = load(split.node("Add", &["x", "g"], &["y"], &[]));
+    for (name, model) in [("pair", &pair(0)), ("split", &split)] {
+        assert_eq!(model.alone().map(OnnxError::kind), Some(OnnxErrorKind::MixedRows), "{name}");
+    }
+    assert!(pair(1).alone().is_none(), "{:?}", pair(1).alone());
     // Where a sequence is of steps, each has its own.
     let steps = graph().node("SplitToSequence", &["f"], &["each"], &[("axis", Int(1))]);
     let steps = load(steps.node("ConcatFromSequence", &["each"], &["y"], &[("axis", Int(1))]));
