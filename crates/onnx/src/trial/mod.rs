@@ -371,23 +371,22 @@ impl Bench<'_> {
         places: &[usize],
         company: Company,
     ) -> Result<Option<(Vec<Vec<Tensor>>, Vec<Tensor>)>, Failure> {
-        let mut sample = Sample { company, ..attempt.sample(draw) };
-        let mut alone = Vec::new();
-        for &place in places {
-            if draw == 0 && numbers[place] == 0 {
-                alone.push(attempt.one.clone());
-                continue;
-            }
-            // Values of this draw may point nowhere.
-            let calm = |sample: &mut Sample<'_>| sample.manner = Manner::Still;
-            let one = self.run(&sample, &[numbers[place]]).or_else(|_| {
-                calm(&mut sample);
-                self.run(&sample, &[numbers[place]])
-            });
-            let Ok(one) = one else { return Ok(None) };
-            alone.push(one);
+        let mut failure = None;
+        // Values of this draw may point nowhere, those of one row or those of others.
+        for manner in [attempt.manner, Manner::Tame, Manner::Still] {
+            let sample = Sample { company, manner, ..attempt.sample(draw) };
+            let is_first = |place: usize| draw == 0 && numbers[place] == 0 && manner == attempt.manner;
+            let one = |&place: &usize| match is_first(place) {
+                true => Ok(attempt.one.clone()),
+                false => self.run(&sample, &[numbers[place]]),
+            };
+            let Ok(alone) = places.iter().map(one).collect() else { continue };
+            match self.run(&sample, numbers) {
+                Ok(many) => return Ok(Some((alone, many))),
+                Err(why) => failure.get_or_insert(why),
+            };
         }
-        Ok(Some((alone, self.run(&sample, numbers)?)))
+        failure.map_or(Ok(None), Err)
     }
 
     /// Where outputs have their rows: one and so many.

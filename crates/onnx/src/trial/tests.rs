@@ -292,6 +292,17 @@ fn whole_numbers_that_point_beyond_a_table_are_drawn_again_more_tamely() {
 }
 
 #[test]
+fn rows_share_a_run_whichever_of_those_that_are_drawn_point_beyond_a_table() {
+    for length in [2, 15, 20, 40, 60, 80, 95, 99] {
+        let author = Author::new(17).int_input("x", &[FREE, 1]).output("y", &[FREE, 1, 1]).ints("1", &[], &[1]);
+        let table: Vec<f32> = (0..length as u8).map(f32::from).collect();
+        let author = author.node("Sub", &["x", "1"], &["at"], &[]).floats("table", &[length, 1], &table);
+        let model = load(author.node("Gather", &["table", "at"], &["y"], &[]));
+        assert!(model.alone().is_none(), "{length}: {:?}", model.alone());
+    }
+}
+
+#[test]
 fn a_row_that_is_changed_by_large_equal_or_many_neighbours_alone_does_not_share_a_run() {
     let graph = || Author::new(17).input("x", &[FREE, 4]).output("y", &[FREE, 4]);
     let all = &[("keepdims", Int(0))];
