@@ -810,7 +810,7 @@ fn a_flood_of_refusals_is_one_line_of_json_that_names_a_request_and_its_trace() 
     assert!(serving.end().0.success());
     let lines = fs::read_to_string(&log).unwrap();
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
-    let refusals: Vec<&Value> = lines.iter().filter(|line| line["reason"] == "shed").collect();
+    let refusals: Vec<&Value> = lines.iter().filter(|line| line["reason"] == "own_deadline").collect();
     assert!(!refusals.is_empty() && refusals.len() as u64 <= 1 + took.as_secs() / 5, "{refusals:?}");
     let first = refusals[0];
     assert_eq!((&first["level"], &first["model"], &first["status"]), (&json!("WARN"), &json!("dry-run"), &json!(503)));
