@@ -40,7 +40,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("error", &["batcher", "quote"]),
     ("metrics", &["batcher", "error", "estimator", "policy"]),
     ("telemetry", &["batcher", "estimator", "quote"]),
-    ("journal", &["batcher", "estimator", "policy"]),
+    ("journal", &["batcher", "error", "estimator", "policy"]),
     ("statistics", &["batcher", "estimator", "metrics"]),
     ("runner", &["quote", "tensor"]),
     ("onnx", &["quote", "runner", "tensor"]),
