@@ -21,6 +21,7 @@ OUTCOMES = {
     "failed": "dark-red",
     "invalid": GREY,
     "departed": "#b0b0b0",
+    "own_deadline": "#c8c8c8",
     "shutting_down": "#6e6e6e",
 }
 REASONS = {"full": BLUE, "ripe": GREEN, "deadline": ORANGE, "draining": GREY, "probe": PURPLE}
@@ -32,6 +33,11 @@ REFUSALS = {
     "over_share": "light-blue",
     "rows_bound": PURPLE,
     "bytes_bound": BLUE,
+    "unread": "dark-yellow",
+    "slow_body": GREY,
+    "hook": "dark-purple",
+    "absent": "dark-red",
+    "untold": "dark-orange",
 }
 STAGES = {
     "receive": GREY,

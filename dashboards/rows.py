@@ -137,7 +137,8 @@ SLO = [
     lines(
         "Requests by how they ended",
         "late and failed: the server broke its promise. shed and full: refused at once with 503, see 'Refusals by "
-        "reason'. invalid: the caller's fault (4xx). departed: the caller hung up first.",
+        "reason'. invalid: the caller's fault (4xx). departed: the caller hung up first. own_deadline: less time than an "
+        "idle server needs.",
         [target(rate("uncork_requests_total", by="outcome"), "{{outcome}}")],
         "reqps",
         width=8,
