@@ -14,7 +14,7 @@ use crate::seat::Seat;
 use crate::spread::Spread;
 use uncork_model::quote::Quoted;
 use uncork_model::runner::{Rows, Runner, RunnerError, Signature, TensorSpec};
-use uncork_model::tensor::{DataType, Tensor, TensorError, Tensors};
+use uncork_model::tensor::{Data, DataType, Tensor, TensorError, Tensors};
 
 /// Runs of a batch where its best way is looked for. The first makes the buffers, and of the others the median counts.
 const FEWEST_RUNS: usize = 2;
@@ -219,7 +219,7 @@ impl Loaded {
         if rows <= 1 || (self.alone.is_none() && shared.is_empty()) {
             return vec![rows];
         }
-        let starts = |&at: &usize| self.alone.is_some() || shared.iter().any(|t| t.row(at) != t.row(at - 1));
+        let starts = |&at: &usize| self.alone.is_some() || shared.iter().any(|t| !is_same(&t.row(at), &t.row(at - 1)));
         let starts: Vec<usize> = [0].into_iter().chain((1..rows).filter(starts)).chain([rows]).collect();
         starts.windows(2).map(|ends| ends[1] - ends[0]).collect()
     }
@@ -296,6 +296,17 @@ fn joined(answers: Vec<Tensors>) -> Result<Tensors, RunnerError> {
 
 fn broken(error: TensorError) -> RunnerError {
     RunnerError::Failed(error.to_string())
+}
+
+/// Whether two tensors are the same to the bit: 1 / 0 and 1 / -0 are not.
+fn is_same(a: &Tensor, b: &Tensor) -> bool {
+    match (a.data(), b.data()) {
+        (Data::Fp16(a), Data::Fp16(b)) => a.iter().map(|x| x.to_bits()).eq(b.iter().map(|x| x.to_bits())),
+        (Data::Bf16(a), Data::Bf16(b)) => a.iter().map(|x| x.to_bits()).eq(b.iter().map(|x| x.to_bits())),
+        (Data::Fp32(a), Data::Fp32(b)) => a.iter().map(|x| x.to_bits()).eq(b.iter().map(|x| x.to_bits())),
+        (Data::Fp64(a), Data::Fp64(b)) => a.iter().map(|x| x.to_bits()).eq(b.iter().map(|x| x.to_bits())),
+        (a, b) => a == b,
+    }
 }
 
 #[cfg(test)]

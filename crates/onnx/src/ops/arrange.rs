@@ -4,7 +4,7 @@ use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn_backend::{DType, Shape, TensorData};
 use burn_dispatch::DispatchDevice;
 
-use crate::value::{Backend as B, HostInts, OpError, Value, axis, elements};
+use crate::value::{self, Backend as B, HostInts, OpError, Value, axis, elements};
 
 /// Blocks of `block` consecutive elements of `x`, in the order of `places`, as a tensor of shape `dims`; zeros where there
 /// is no place. Places count blocks and must lie within `x`.
@@ -151,8 +151,7 @@ pub(super) fn permuted(x: Value, order: &[usize]) -> Value {
 
 /// All elements as 64-bit integers; fractions are cut off.
 pub(super) fn integers(x: Value) -> Result<Vec<i64>, OpError> {
-    let data = x.into_data()?.try_cast(DType::I64);
-    data.and_then(|data| data.try_into_vec()).map_err(|e| OpError::new(e.to_string()))
+    value::integers(x.into_data()?)
 }
 
 /// The only element of a tensor, as a 64-bit integer.

@@ -16,8 +16,8 @@ use uncork_model::tensor::Tensor;
 /// Shapes of one row of each input.
 type RowShapes = Vec<Vec<usize>>;
 
-/// So many rows may have an answer together where one has none.
-const COUNTS: [usize; 10] = [2, 3, 4, 5, 7, 8, 9, 16, 49, 64];
+/// No more rows than these are asked together where one has no answer alone.
+const MOST: usize = 1 << 12;
 /// Rows by number that are answered together where each has an answer alone.
 const PAIR: [usize; 2] = [1, 0];
 
@@ -37,12 +37,12 @@ impl Bench<'_> {
     pub(super) fn differing(&self, attempt: &Attempt, found: &Found) -> Option<Cause> {
         let begin = Instant::now();
         let longer = attempt.longer.iter().filter(|_| !self.is_late(attempt.took * 6));
-        for rows in attempt.shorter.iter().chain(longer) {
+        for rows in attempt.shorter.iter().chain(attempt.uneven.iter().flatten()).chain(longer) {
             if begin.elapsed() > TIME {
                 break;
             }
             let is_asked = |seen: &Seen| !matches!(seen, Seen::Never);
-            let with = |manner| self.seen(attempt, &Sample { rows, manner, ..attempt.sample(0) }, found);
+            let with = |manner| self.seen(attempt, &Sample { rows, manner, ..attempt.sample(0) }, found, begin);
             let seen = [attempt.manner, Manner::Still].into_iter().map(with).find(is_asked).unwrap_or(Seen::Never);
             let name = |output: usize| Quoted(&self.graph.outline.outputs[output].name);
             let what = match seen {
@@ -60,16 +60,17 @@ impl Bench<'_> {
         None
     }
 
-    fn seen(&self, attempt: &Attempt, sample: &Sample<'_>, found: &Found) -> Seen {
+    fn seen(&self, attempt: &Attempt, sample: &Sample<'_>, found: &Found, begin: Instant) -> Seen {
         let alone: Result<Vec<Vec<Tensor>>, Failure> = PAIR.iter().map(|&row| self.run(sample, &[row])).collect();
         let Ok(alone) = alone else {
             let size = |rows: &[Vec<usize>]| rows.iter().map(|dims| dims.iter().product::<usize>()).sum::<usize>();
-            let most = size(&attempt.rows) / size(sample.rows).max(1);
-            // One row twice: what another has for values says nothing of lengths.
-            let mut counts = COUNTS.iter().filter(|&&count| count <= most.max(2));
-            let has_answer = counts.any(|&count| self.run(sample, &vec![0; count]).is_ok());
-            let is_never = self.run(sample, &[0]).is_err();
-            return if has_answer && is_never { Seen::TogetherOnly } else { Seen::Never };
+            let whole = size(&attempt.rows);
+            let most = (whole / size(sample.rows).max(1)).clamp(2, MOST);
+            // Windows fit into the row that was tried first. One row many times: what another has for values says nothing of lengths.
+            let mut counts = (2..=most).filter(|count| *count == 2 || whole.is_multiple_of(*count));
+            let has_answer = self.run(sample, &[0]).is_err()
+                && counts.any(|count| begin.elapsed() < TIME && self.run(sample, &vec![0; count]).is_ok());
+            return if has_answer { Seen::TogetherOnly } else { Seen::Never };
         };
         let Ok(many) = self.run(sample, &PAIR) else { return Seen::AloneOnly };
         // What has fewer axes than were found breaks the signature; of a row alone that can be mended.
@@ -90,7 +91,9 @@ impl Bench<'_> {
 
     /// The first output in which rows meet, and where they do.
     pub(super) fn crossing(&self, attempt: &Attempt) -> Option<(&str, Crossing)> {
-        let (mut crossings, is_led) = self.crossings(attempt, &attempt.sample(0))?;
+        // Values of the other rows may point nowhere.
+        let with = |manner| self.crossings(attempt, &Sample { manner, ..attempt.sample(0) });
+        let (mut crossings, is_led) = [attempt.manner, Manner::Tame, Manner::Still].into_iter().find_map(with)?;
         // What keeps an index within a row need not where rows are shorter, or where they are in one input and not in another.
         if is_led {
             let shorter = |rows: &RowShapes| {

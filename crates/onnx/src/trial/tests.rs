@@ -292,6 +292,28 @@ fn whole_numbers_that_point_beyond_a_table_are_drawn_again_more_tamely() {
 }
 
 #[test]
+fn zeros_of_two_signs_are_not_one_for_all_rows() {
+    let model = load(Author::new(17).input("x", &[FREE, 1]).input("w", &[]).output("y", &[FREE, 1]).node(
+        "Div",
+        &["x", "w"],
+        &["y"],
+        &[],
+    ));
+    let answered = ask(&model, vec![("x", floats(&[2, 1], &[1.0, 1.0])), ("w", floats(&[2], &[0.0, -0.0]))]);
+    let y = answered.into_entries().remove(0).1;
+    assert_eq!(y.data(), &Data::from(vec![f32::INFINITY, f32::NEG_INFINITY]));
+}
+
+#[test]
+fn what_is_no_number_is_no_place_and_spoils_no_other_row() {
+    let author = Author::new(17).input("x", &[FREE]).output("y", &[FREE, 3]).ints("3", &[], &[3]);
+    let model = load(author.floats("on", &[2], &[0.0, 1.0]).node("OneHot", &["x", "3", "on"], &["y"], &[]));
+    let y = answer(&model, floats(&[3], &[f32::NAN, 1.0, f32::INFINITY]));
+    assert_eq!(y.row(1), answer(&model, floats(&[1], &[1.0])));
+    assert_eq!(y.row(0).data(), &Data::from(vec![0f32; 3]));
+}
+
+#[test]
 fn rows_share_a_run_whichever_of_those_that_are_drawn_point_beyond_a_table() {
     for length in [2, 15, 20, 40, 60, 80, 95, 99] {
         let author = Author::new(17).int_input("x", &[FREE, 1]).output("y", &[FREE, 1, 1]).ints("1", &[], &[1]);

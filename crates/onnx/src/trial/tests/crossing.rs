@@ -286,6 +286,22 @@ fn an_index_that_may_point_into_another_row_keeps_rows_apart() {
 }
 
 #[test]
+fn rows_that_meet_are_found_where_rows_of_the_trial_point_beyond_a_table() {
+    for length in [20, 32, 50, 60, 80] {
+        let author = Author::new(17).input("x", &[FREE, 3]).int_input("q", &[FREE, 1]).int_input("i", &[FREE, 1]);
+        let author = author.ints("1", &[], &[1]).ints("0", &[], &[0]).ints("rare", &[], &[100_000]);
+        let table = vec![0.0; length as usize];
+        let author = author.node("Sub", &["i", "1"], &["at"], &[]).floats("table", &[length], &table);
+        let author = author.node("Gather", &["table", "at"], &["own"], &[]).node("Add", &["x", "own"], &["z"], &[]);
+        let author = author.node("Greater", &["q", "rare"], &["is_rare"], &[]);
+        let author =
+            author.node("Cast", &["is_rare"], &["f"], &[("to", Int(1))]).node("CumSum", &["f", "0"], &["g"], &[]);
+        let model = load(author.output("y", &[FREE, 3]).node("Add", &["z", "g"], &["y"], &[]));
+        assert_eq!(model.alone().map(OnnxError::kind), Some(OnnxErrorKind::MixedRows), "{length}");
+    }
+}
+
+#[test]
 fn an_index_that_names_its_row_may_hold_any_number_beside_it() {
     // The steps of each row by its own place, which may be before its first: it then is the last of the row itself.
     let pairs = |row: &str| {

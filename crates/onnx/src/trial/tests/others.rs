@@ -45,10 +45,25 @@ fn rows_that_fill_a_window_only_together_are_run_alone() {
         let found = windows(&[FREE, LONG], window);
         assert!(found.contains(together), "{window:?}: {found}");
     }
+    // Of 224, as those of 14, every shorter length that is tried has whole ones.
+    let found = windows(&[FREE, LONG], &[-1, 14]);
+    assert!(found.contains(together), "{found}");
     let found = windows(&[FREE, 3, LONG, OTHER], &[-1, 64]);
     assert!(found.contains(together), "images: {found}");
     assert_eq!(windows(&[FREE, LONG, 16], &[-1, 16]), "");
     assert_eq!(windows(&[FREE, LONG, 16], &[0, -1, 4]), "");
+}
+
+#[test]
+fn a_window_as_long_as_another_input_is_tried_with_lengths_that_differ() {
+    let author = Author::new(17).input("x", &[FREE, LONG]).input("t", &[FREE, OTHER]).output("y", &[FREE, LONG]);
+    let author = author.node("Shape", &["x"], &["dims"], &[]).node("Shape", &["t"], &["others"], &[]);
+    let author = author.ints("one", &[1], &[1]).ints("open", &[1], &[-1]);
+    let author = author.node("Gather", &["others", "one"], &["long"], &[]);
+    let author = author.node("Concat", &["open", "long"], &["window"], &[("axis", Int(0))]);
+    let author = author.node("Reshape", &["x", "window"], &["w"], &[]).node("Softmax", &["w"], &["s"], &[]);
+    let found = told(author.node("Reshape", &["s", "dims"], &["y"], &[]));
+    assert!(found.contains("has no answer alone and one beside others"), "{found}");
 }
 
 #[test]
