@@ -239,13 +239,13 @@ impl Step<'_> {
             };
             return ones.iter().zip(manys).zip(fars).map(left).collect();
         }
-        // In floats nothing is rounded away.
-        let cancels = |one: &Value, many: &Value| {
-            EXACT.contains(&operator)
-                && many.dtype().is_float()
-                && matches!(differing(one, many), Ok(places) if places.is_empty())
-        };
-        if manys.iter().zip(ones).all(|(many, one)| one.shape() == many.shape() && cancels(one, many)) {
+        // In floats few rows may be rounded away beside a large number, and very many are not.
+        let is_same =
+            |a: &Value, b: &Value| a.shape() == b.shape() && matches!(differing(a, b), Ok(places) if places.is_empty());
+        let cancels =
+            |one: &Value, many: &Value| EXACT.contains(&operator) && many.dtype().is_float() && is_same(one, many);
+        let stays = fars.iter().zip(manys).all(|(far, many)| is_same(far, many));
+        if stays && manys.iter().zip(ones).all(|(many, one)| cancels(one, many)) {
             return manys.iter().map(|_| Tie::Nothing).collect();
         }
         let whole = |many: &Value| Tie::Number(vec![true; many.shape().iter().product()], origin);

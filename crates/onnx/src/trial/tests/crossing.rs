@@ -516,3 +516,13 @@ fn what_is_counted_in_all_rows_and_a_sequence_of_rows_keep_rows_apart() {
     let steps = load(steps.node("ConcatFromSequence", &["each"], &["y"], &[("axis", Int(1))]));
     assert!(steps.alone().is_none(), "{:?}", steps.alone());
 }
+
+#[test]
+fn a_number_of_rows_that_is_rounded_away_for_few_keeps_rows_apart() {
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]).ints("0", &[], &[0]);
+    let author = author.node("Shape", &["x"], &["dims"], &[]).node("Gather", &["dims", "0"], &["rows"], &[]);
+    let author = author.floats("large", &[], &[1e9]).node("Cast", &["rows"], &["f"], &[("to", Int(1))]);
+    let author = author.node("Add", &["f", "large"], &["sum"], &[]).node("Sub", &["sum", "large"], &["g"], &[]);
+    let model = load(author.node("Add", &["x", "g"], &["y"], &[]));
+    assert_eq!(model.alone().map(OnnxError::kind), Some(OnnxErrorKind::MixedRows));
+}
