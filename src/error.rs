@@ -217,7 +217,7 @@ impl Outcome {
 }
 
 /// Why a model refused a request, as counted by `uncork_sheds_total{reason}`. There are as many as requests that ended as [`Outcome::Shed`],
-/// [`Outcome::Full`] and [`Outcome::OwnDeadline`].
+/// [`Outcome::Full`] and [`Outcome::OwnDeadline`], and one for each refused part of a request that was split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shed {

@@ -30,7 +30,7 @@ const INTAKE: usize = 512;
 /// Holds that end sooner than this from now end by the alarm. Of a longer one, the millisecond or so by which tokio's timer
 /// is late is little, and the alarm's thread need not be woken for it.
 const SHORT_HOLD: Duration = Duration::from_millis(10);
-/// So many answers are sent by the thread that ran them, though it has the next batch to do: to have another do it takes as long.
+/// So few answers are sent by the thread that ran them, though it has the next batch to do: waking another costs as much as some of them.
 const FEW: usize = 8;
 /// The least that a refused caller is asked to stay away.
 const SHORTEST_RETRY: Duration = Duration::from_millis(1);

@@ -21,8 +21,8 @@ const MOST: usize = 1 << 12;
 /// Rows by number that are answered together where each has an answer alone.
 const PAIR: [usize; 2] = [1, 0];
 
-/// How rows of other lengths are answered.
-enum Seen {
+/// How rows of other lengths are answered beside another.
+enum Beside {
     /// As they are alone.
     Same,
     /// This output is another.
@@ -41,15 +41,17 @@ impl Bench<'_> {
             if begin.elapsed() > TIME {
                 break;
             }
-            let is_asked = |seen: &Seen| !matches!(seen, Seen::Never);
-            let with = |manner| self.seen(attempt, &Sample { rows, manner, ..attempt.sample(0) }, found, begin);
-            let seen = [attempt.manner, Manner::Still].into_iter().map(with).find(is_asked).unwrap_or(Seen::Never);
+            let is_asked = |found: &Beside| !matches!(found, Beside::Never);
+            let with = |manner| self.beside(attempt, &Sample { rows, manner, ..attempt.sample(0) }, found, begin);
+            let beside = [attempt.manner, Manner::Still].into_iter().map(with).find(is_asked).unwrap_or(Beside::Never);
             let name = |output: usize| Quoted(&self.graph.outline.outputs[output].name);
-            let what = match seen {
-                Seen::Same | Seen::Never => continue,
-                Seen::Other(output) => format!("is answered otherwise beside another for the output {}", name(output)),
-                Seen::AloneOnly => "has an answer alone and none beside another".into(),
-                Seen::TogetherOnly => "has no answer alone and one beside others".into(),
+            let what = match beside {
+                Beside::Same | Beside::Never => continue,
+                Beside::Other(output) => {
+                    format!("is answered otherwise beside another for the output {}", name(output))
+                }
+                Beside::AloneOnly => "has an answer alone and none beside another".into(),
+                Beside::TogetherOnly => "has no answer alone and one beside others".into(),
             };
             let inputs = self.graph.outline.inputs.iter().zip(&attempt.inputs).zip(rows);
             let shapes = inputs.filter(|((_, spec), _)| axis_of(spec).is_some());
@@ -60,7 +62,7 @@ impl Bench<'_> {
         None
     }
 
-    fn seen(&self, attempt: &Attempt, sample: &Sample<'_>, found: &Found, begin: Instant) -> Seen {
+    fn beside(&self, attempt: &Attempt, sample: &Sample<'_>, found: &Found, begin: Instant) -> Beside {
         let alone: Result<Vec<Vec<Tensor>>, Failure> = PAIR.iter().map(|&row| self.run(sample, &[row])).collect();
         let Ok(alone) = alone else {
             let size = |rows: &[Vec<usize>]| rows.iter().map(|dims| dims.iter().product::<usize>()).sum::<usize>();
@@ -70,12 +72,12 @@ impl Bench<'_> {
             let mut counts = (2..=most).filter(|count| *count == 2 || whole.is_multiple_of(*count));
             let has_answer = self.run(sample, &[0]).is_err()
                 && counts.any(|count| begin.elapsed() < TIME && self.run(sample, &vec![0; count]).is_ok());
-            return if has_answer { Seen::TogetherOnly } else { Seen::Never };
+            return if has_answer { Beside::TogetherOnly } else { Beside::Never };
         };
-        let Ok(many) = self.run(sample, &PAIR) else { return Seen::AloneOnly };
+        let Ok(many) = self.run(sample, &PAIR) else { return Beside::AloneOnly };
         // What has fewer axes than were found breaks the signature; of a row alone that can be mended.
         if attempt.one.iter().zip(&many).any(|(one, many)| one.shape().len() != many.shape().len()) {
-            return Seen::AloneOnly;
+            return Beside::AloneOnly;
         }
         let outputs = || found.rows.iter().zip(&many).enumerate();
         let is_same = |place: usize, output: usize| {
@@ -86,7 +88,7 @@ impl Bench<'_> {
                 && compare::is_same(one, &compare::row(many, rows, place))
         };
         let other = outputs().find(|&(output, _)| !(0..PAIR.len()).all(|place| is_same(place, output)));
-        other.map_or(Seen::Same, |(output, _)| Seen::Other(output))
+        other.map_or(Beside::Same, |(output, _)| Beside::Other(output))
     }
 
     /// The first output in which rows meet, and where they do.
