@@ -19,11 +19,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         if [&yes, &no].iter().any(|branch| branch.plan.gives() != outputs) {
             return Err(OpError::new("its branches differ in their number of results"));
         }
-        Ok(Kernel::many(move |mut args| {
-            let chosen = if args.take(0)?.truth()? { &yes } else { &no };
-            let captured = args.range(chosen.captures.clone())?;
-            Ok(chosen.plan.run_within(captured, args.budget)?)
-        }))
+        Ok(Kernel::Control(Box::new(Control::If([no, yes]))))
     }),
     Operator::of_any("Loop", |build| {
         // In front of the values that an iteration hands to the next one are trip count and condition.
@@ -33,31 +29,73 @@ pub(super) const OPERATORS: &[Operator] = &[
         if !counted && !conditional {
             return Err(OpError::new("it has neither a trip count nor a condition, so it would not end"));
         }
-        Ok(Kernel::many(move |mut args| {
-            let trips = if counted { integer(args.take(0)?, "trip count")? } else { i64::MAX };
-            let mut goes_on = if conditional { args.take(1)?.truth()? } else { true };
-            let mut state = args.range(2..2 + carried)?;
-            let captured = args.range(body.graph.captures.clone())?;
-            let mut collected = body.collected(&[], &[]);
-            for i in 0..trips {
-                if !goes_on {
-                    break;
-                }
-                let count = Value::Host(HostInts { ints: vec![i], scalar: true });
-                let mut inputs = vec![count, truth(goes_on, args.device)?];
-                inputs.append(&mut state);
-                let mut results = body.run(inputs, &captured, &mut collected, &args)?;
-                state = results.split_off(1);
-                // Without a condition to begin with, the body's is ignored.
-                if let Some(condition) = results.pop().filter(|_| conditional) {
-                    goes_on = condition.truth()?;
-                }
-            }
-            finish(state, collected, args.device)
-        }))
+        Ok(Kernel::Control(Box::new(Control::Loop(Loop { body, counted, conditional }))))
     }),
     Operator::of_any("Scan", scan).except("lengths of sequences in opset 8"),
 ];
+
+/// A node that has bodies.
+pub(crate) enum Control {
+    /// What is run if its condition does not hold, and if it does.
+    If([Subgraph; 2]),
+    Loop(Loop),
+    Scan(Scan),
+}
+
+impl Control {
+    /// The node's outputs.
+    pub(super) fn run(&self, args: Args<'_>) -> Result<Vec<Value>, OpError> {
+        match self {
+            Control::If(branches) => chosen(branches, args),
+            Control::Loop(repeated) => repeated.run(args),
+            Control::Scan(scan) => scan.run(args),
+        }
+    }
+}
+
+fn chosen(branches: &[Subgraph; 2], mut args: Args<'_>) -> Result<Vec<Value>, OpError> {
+    let branch = &branches[usize::from(args.take(0)?.truth()?)];
+    let captured = args.range(branch.captures.clone())?;
+    Ok(branch.plan.run_within(captured, args.budget)?)
+}
+
+/// What a `Loop` does. Behind trip count and condition come the values that it carries.
+pub(crate) struct Loop {
+    pub(crate) body: Body,
+    counted: bool,
+    conditional: bool,
+}
+
+impl Loop {
+    fn run(&self, mut args: Args<'_>) -> Result<Vec<Value>, OpError> {
+        let Loop { body, counted, conditional } = self;
+        let trips = if *counted { integer(args.take(0)?, "trip count")? } else { i64::MAX };
+        let mut goes_on = if *conditional { args.take(1)?.truth()? } else { true };
+        // Its body gives a condition as well.
+        let mut state = args.range(2..1 + body.carried)?;
+        let captured = args.range(body.graph.captures.clone())?;
+        let mut collected = body.collected(&[], &[]);
+        for i in 0..trips {
+            if !goes_on {
+                break;
+            }
+            let mut inputs = Loop::begin(i, goes_on, args.device)?;
+            inputs.append(&mut state);
+            let mut results = body.run(inputs, &captured, &mut collected, &args)?;
+            state = results.split_off(1);
+            // Without a condition to begin with, the body's is ignored.
+            if let Some(condition) = results.pop().filter(|_| *conditional) {
+                goes_on = condition.truth()?;
+            }
+        }
+        finish(state, collected, args.device)
+    }
+
+    /// What its body takes in front of what it carries: the number of the iteration, and whether there is to be one.
+    pub(crate) fn begin(i: i64, goes_on: bool, device: &DispatchDevice) -> Result<Vec<Value>, OpError> {
+        Ok(vec![Value::Host(HostInts { ints: vec![i], scalar: true }), truth(goes_on, device)?])
+    }
+}
 
 /// A boolean of rank 0.
 fn truth(flag: bool, device: &DispatchDevice) -> Result<Value, OpError> {
@@ -65,10 +103,10 @@ fn truth(flag: bool, device: &DispatchDevice) -> Result<Value, OpError> {
 }
 
 /// The body of a loop.
-struct Body {
-    graph: Subgraph,
+pub(crate) struct Body {
+    pub(crate) graph: Subgraph,
     /// How many results the next iteration takes; one of each of the others is collected from every iteration.
-    carried: usize,
+    pub(crate) carried: usize,
     declared: Vec<Declared>,
 }
 
@@ -203,19 +241,20 @@ fn fixed(dim: &Dim) -> usize {
 }
 
 /// What a `Scan` does, by its attributes.
-struct Scan {
-    body: Body,
+pub(crate) struct Scan {
+    /// Whether there is a batch axis in front of everything, as in opset 8.
+    pub(crate) is_old: bool,
+    pub(crate) body: Body,
     /// How many values it carries.
-    carried: usize,
+    pub(crate) carried: usize,
     /// How many inputs it goes along.
-    along: usize,
+    pub(crate) along: usize,
     input_axes: Vec<i64>,
     input_directions: Vec<i64>,
     output_axes: Vec<i64>,
     output_directions: Vec<i64>,
 }
 
-/// `Scan`; in opset 8 with a batch axis in front of everything.
 fn scan(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     let old = build.opset < 9;
     let first = usize::from(old);
@@ -235,20 +274,23 @@ fn scan(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     }
     let carried = inputs - along;
     let body = Body::of(build, inputs, carried)?;
-    let scan = Scan { body, carried, along, input_axes, input_directions, output_axes, output_directions };
-    Ok(Kernel::many(move |mut args| {
-        let inputs = args.range(first..first + inputs)?;
-        let captured = args.range(scan.body.graph.captures.clone())?;
-        if old { scan.run_batch(inputs, &captured, &args) } else { scan.run(inputs, &captured, &args) }
-    }))
+    let scan = Scan { is_old: old, body, carried, along, input_axes, input_directions, output_axes, output_directions };
+    Ok(Kernel::Control(Box::new(Control::Scan(scan))))
 }
 
 impl Scan {
-    fn run(&self, mut inputs: Vec<Value>, captured: &[Value], args: &Args<'_>) -> Result<Vec<Value>, OpError> {
+    fn run(&self, mut args: Args<'_>) -> Result<Vec<Value>, OpError> {
+        let first = usize::from(self.is_old);
+        let inputs = args.range(first..first + self.carried + self.along)?;
+        let captured = args.range(self.body.graph.captures.clone())?;
+        if self.is_old { self.run_batch(inputs, &captured, &args) } else { self.run_one(inputs, &captured, &args) }
+    }
+
+    fn run_one(&self, mut inputs: Vec<Value>, captured: &[Value], args: &Args<'_>) -> Result<Vec<Value>, OpError> {
         let mut along = Vec::with_capacity(self.along);
         let mut steps = None;
         for (i, x) in inputs.split_off(self.carried).into_iter().enumerate() {
-            let axis = axis(self.input_axes.get(i).copied().unwrap_or(0), x.rank())?;
+            let axis = self.axis(i, x.rank())?;
             let length = x.shape()[axis];
             if *steps.get_or_insert(length) != length {
                 return Err(OpError::new("the inputs that it goes along differ in length"));
@@ -270,6 +312,11 @@ impl Scan {
         finish(state, collected, args.device)
     }
 
+    /// Along which axis of so many it goes along an input.
+    pub(crate) fn axis(&self, i: usize, rank: usize) -> Result<usize, OpError> {
+        axis(self.input_axes.get(i).copied().unwrap_or(0), rank)
+    }
+
     /// Each entry of the batch for itself.
     fn run_batch(&self, inputs: Vec<Value>, captured: &[Value], args: &Args<'_>) -> Result<Vec<Value>, OpError> {
         let batch = inputs.first().and_then(|x| x.shape().first().copied()).unwrap_or(0);
@@ -280,7 +327,7 @@ impl Scan {
         let mut collected: Vec<Collected<'_>> = Vec::new();
         for entry in 0..batch {
             let inputs = inputs.iter().map(|x| row(x, 0, entry, args.device)).collect::<Result<Vec<_>, _>>()?;
-            let results = self.run(inputs, captured, args)?;
+            let results = self.run_one(inputs, captured, args)?;
             collected.resize_with(results.len(), || Collected::new(&nameless, 0, false));
             collected.iter_mut().zip(results).try_for_each(|(collected, result)| collected.push(result))?;
         }
@@ -289,7 +336,7 @@ impl Scan {
 }
 
 /// One position of an axis, without the axis.
-fn row(x: &Value, axis: usize, at: usize, device: &DispatchDevice) -> Result<Value, OpError> {
+pub(crate) fn row(x: &Value, axis: usize, at: usize, device: &DispatchDevice) -> Result<Value, OpError> {
     let mut dims = x.shape();
     dims.remove(axis);
     part(x.clone(), axis, at, 1, device)?.shaped(dims, device)

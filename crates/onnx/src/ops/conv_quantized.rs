@@ -221,7 +221,7 @@ fn convolution(build: &mut Build<'_>, weight: Value, bias: Option<Value>) -> Res
     build.sources = given;
     match kernel {
         Kernel::One(run) => Ok(run),
-        Kernel::Many(_) => Err(OpError::new("a convolution of several outputs")),
+        Kernel::Many(_) | Kernel::Control(_) => Err(OpError::new("a convolution of several outputs")),
     }
 }
 

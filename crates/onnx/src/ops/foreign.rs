@@ -40,6 +40,8 @@ pub(super) fn guarded(kernel: Kernel, foreign: Foreign) -> Kernel {
             None => run(args),
         }),
         Kernel::Many(run) => Kernel::many(move |args| many(&run, args, foreign)),
+        // The nodes of its bodies look at them.
+        Kernel::Control(control) => Kernel::Control(control),
     }
 }
 

@@ -60,6 +60,7 @@ use std::sync::LazyLock;
 
 use burn_dispatch::DispatchDevice;
 
+pub(super) use self::control::{Control, Loop, Scan, row};
 pub(super) use self::foreign::Foreign;
 use super::attributes::Attributes;
 use super::expand;
@@ -214,6 +215,8 @@ pub(super) enum Kernel {
     One(Run<Value>),
     /// A node with several outputs.
     Many(Run<Vec<Value>>),
+    /// A node with bodies.
+    Control(Box<Control>),
 }
 
 impl Kernel {
@@ -230,6 +233,7 @@ impl Kernel {
         match self {
             Kernel::One(run) => Ok(vec![run(args)?]),
             Kernel::Many(run) => run(args),
+            Kernel::Control(control) => control.run(args),
         }
     }
 }

@@ -6,7 +6,8 @@
 //! what changes must be that row's. What a node does between two rows it so does before all eyes, whatever reaches it in a
 //! real run. What is then made of a value that several rows decide is decided by several rows.
 //!
-//! Nodes of which it is known that they take each row by itself where their shapes say so are not tried. A loop or a branch is one node.
+//! Nodes of which it is known that they take each row by itself where their shapes say so are not tried. A loop or a branch is one node, and
+//! its [bodies](super::bodies) are looked at as well.
 
 use std::fmt;
 use std::sync::Arc;
@@ -112,28 +113,14 @@ pub(crate) fn crossings(
     many: Vec<Value>,
     count: usize,
 ) -> Result<(Vec<Option<Crossing>>, bool), Failure> {
-    let mut slots: Vec<Option<Pair>> = Vec::new();
-    slots.resize_with(plan.slots.len(), || None);
-    let inputs = plan.inputs.iter().zip(one).zip(many).zip(rows);
-    for (((&slot, one), many), rows) in inputs {
+    let inputs = one.into_iter().zip(many).zip(rows).map(|((one, many), rows)| {
         let tie = rows.map_or(Tie::Nothing, |axis| Tie::Rows(Layout { axis, inner: 1 }, None));
-        slots[slot] = Some(Pair { one, many, far: None, is_shared: tie == Tie::Nothing, tie, reach: None });
-    }
-    let mut is_led = false;
-    for (at, step) in plan.steps.iter().enumerate() {
-        let arguments = step.inputs.iter().map(|input| fetch(input, &mut slots)).collect();
-        let walk = Step { at, step, arguments, count, device: plan.device() };
-        is_led |= walk.is_led();
-        let pairs = walk.pairs().map_err(|e| Failure { place: Some(step.place.clone()), reason: e.0 })?;
-        for (slot, pair) in step.outputs.iter().zip(pairs) {
-            if let Some(slot) = slot {
-                slots[*slot] = Some(pair);
-            }
-        }
-    }
+        paired(Pair { one, many, far: None, is_shared: tie == Tie::Nothing, tie, reach: None })
+    });
+    let (outputs, is_led) = walk(plan, inputs.collect(), count, None)?;
     let crossing = |at: usize, how| Crossing { place: plan.steps[at].place.clone(), how };
-    let found = plan.outputs.iter().map(|output| {
-        let Argument::Pair(pair) = fetch(output, &mut slots) else { return None };
+    let found = outputs.into_iter().map(|output| {
+        let Argument::Pair(pair) = output else { return None };
         match pair.tie {
             Tie::Mixed(at, how) => Some(crossing(at, how)),
             Tie::Count(at) => Some(crossing(at, Meeting::Values)),
@@ -146,12 +133,39 @@ pub(crate) fn crossings(
     Ok((found.collect(), is_led))
 }
 
-fn fetch(input: &Input, slots: &mut [Option<Pair>]) -> Argument {
+/// Goes from step to step. Gives the outputs, and whether a row takes something by an index that it makes. What happens in a body happens at
+/// the step that it belongs to.
+pub(super) fn walk(
+    plan: &Plan,
+    inputs: Vec<Argument>,
+    count: usize,
+    body_of: Option<usize>,
+) -> Result<(Vec<Argument>, bool), Failure> {
+    let mut slots = vec![Argument::Absent; plan.slots.len()];
+    plan.inputs.iter().zip(inputs).for_each(|(&slot, input)| slots[slot] = input);
+    let mut is_led = false;
+    for (at, step) in plan.steps.iter().enumerate() {
+        let arguments = step.inputs.iter().map(|input| fetch(input, &mut slots)).collect();
+        let walk = Step { at: body_of.unwrap_or(at), step, arguments, count, device: plan.device() };
+        let inside = walk.inside();
+        is_led |= walk.is_led() || inside.is_led;
+        let pairs = walk.pairs(&inside);
+        let pairs = pairs.map_err(|e| Failure { place: Some(step.place.clone()), reason: e.0 })?;
+        for (slot, pair) in step.outputs.iter().zip(pairs) {
+            if let Some(slot) = slot {
+                slots[*slot] = paired(pair);
+            }
+        }
+    }
+    Ok((plan.outputs.iter().map(|output| fetch(output, &mut slots)).collect(), is_led))
+}
+
+fn fetch(input: &Input, slots: &mut [Argument]) -> Argument {
     match input {
         Input::Absent => Argument::Absent,
         Input::Constant(value) => Argument::Constant(value.clone()),
-        Input::Slot { index, last: true } => slots[*index].take().map_or(Argument::Absent, paired),
-        Input::Slot { index, last: false } => slots[*index].clone().map_or(Argument::Absent, paired),
+        Input::Slot { index, last: true } => std::mem::replace(&mut slots[*index], Argument::Absent),
+        Input::Slot { index, last: false } => slots[*index].clone(),
     }
 }
 

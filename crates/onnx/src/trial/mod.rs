@@ -9,6 +9,7 @@
 //! Where rows cannot be run together, or where doubt stays, they are run one at a time; where there are no rows to be
 //! found, each request is a run of its own, in the model's own shapes.
 
+mod bodies;
 mod compare;
 mod crossing;
 mod declared;

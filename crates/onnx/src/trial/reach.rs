@@ -43,6 +43,12 @@ impl Reach {
         self.low.len() == 1
     }
 
+    /// The same for all elements: as far as any of them may go.
+    pub(super) fn even(&self) -> Reach {
+        let low = self.low.iter().copied().fold(f64::INFINITY, f64::min);
+        Reach::all(low, self.high.iter().copied().fold(f64::NEG_INFINITY, f64::max))
+    }
+
     fn at(&self, place: usize) -> (f64, f64) {
         let place = if self.is_even() { 0 } else { place };
         (self.low[place], self.high[place])

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use burn_backend::TensorData;
 use burn_dispatch::DispatchDevice;
 
+use super::bodies::Inside;
 use super::crossing::{Meeting, Pair, Tie};
 use super::layout::Layout;
 use super::made::{Distance, differing, made};
@@ -27,6 +28,7 @@ const FAR: i64 = 1 << 20;
 const FEW: usize = 1 << 10;
 
 /// An argument of a step.
+#[derive(Clone)]
 pub(super) enum Argument {
     Absent,
     Constant(Value),
@@ -43,14 +45,19 @@ pub(super) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// What it gives.
-    pub(super) fn pairs(self) -> Result<Vec<Pair>, OpError> {
+    /// What it gives. `inside` was found in its bodies.
+    pub(super) fn pairs(self, inside: &Inside) -> Result<Vec<Pair>, OpError> {
         let ones = self.run(|_, pair| Ok(pair.one.clone()))?;
         let begin = Instant::now();
         let manys = self.run(|_, pair| Ok(pair.many.clone()))?;
         let is_slow = begin.elapsed() > SLOW;
         let fars = self.fars(&ones, &manys);
-        let ties = self.ties(&ones, &manys, &fars, is_slow);
+        let mut ties = self.ties(&ones, &manys, &fars, is_slow);
+        for (tie, how) in ties.iter_mut().zip(&inside.meetings).filter_map(|(tie, how)| Some((tie, (*how)?))) {
+            if matches!(tie, Tie::Nothing | Tie::Rows(..) | Tie::Number(..)) {
+                *tie = Tie::Mixed(self.at, how);
+            }
+        }
         let reaches = self.reaches(&manys, &ties);
         let is_shared = self.is_shared();
         let mut fars = fars.into_iter();
@@ -142,6 +149,14 @@ impl Step<'_> {
         if !has_rows {
             return self.numbers(ones, manys, fars);
         }
+        if self.is_reshaped_at_will() {
+            return all(Tie::Unknown(self.at));
+        }
+        // A list of one word for each row is one text, and no row of a trial need have a word that it knows.
+        if self.operator() == "TfIdfVectorizer" && ones.iter().zip(manys).all(|(one, many)| one.shape() == many.shape())
+        {
+            return all(Tie::Mixed(self.at, Meeting::Values));
+        }
         if self.tells_far_rows_apart() {
             return all(Tie::Mixed(self.at, Meeting::Number));
         }
@@ -163,10 +178,21 @@ impl Step<'_> {
         }
     }
 
+    /// Whether a number that a caller sends for all rows says how they are laid out anew, with nothing that keeps them apart: `x.view(-1, w)`.
+    fn is_reshaped_at_will(&self) -> bool {
+        let ("Reshape", [Argument::Pair(data), Argument::Pair(shape), ..]) = (self.operator(), &*self.arguments) else {
+            return false;
+        };
+        let Tie::Rows(Layout { axis, .. }, _) = data.tie else { return false };
+        let is_number = matches!(&shape.tie, Tie::Number(which, _) if which.get(axis) == Some(&true));
+        let is_kept = |ints: HostInts| ints.ints.get(axis) == Some(&0);
+        shape.is_shared && !is_number && !shape.many.clone().ints().is_ok_and(is_kept)
+    }
+
     /// Whether a number of rows becomes a part of the result. One that only says where rows are taken from, or how many there are, does not: with one
     /// more or less, rows are the same, or there is another number of them.
     fn is_part(&self, i: usize, pair: &Pair, ones: &[Value], manys: &[Value]) -> bool {
-        if !is_place(self.operator(), i) {
+        if !is_place(self.operator(), i) || self.is_uneven(pair) {
             return true;
         }
         // There is one for each row, or it is nothing but a shape.
@@ -187,6 +213,13 @@ impl Step<'_> {
             })
         };
         changes(1) || changes(-1)
+    }
+
+    /// Whether it grows by another number of rows than a few: what is `min(rows, 30)`, or `max(rows - 50, 1)`.
+    fn is_uneven(&self, pair: &Pair) -> bool {
+        let even = extended(&pair.one, &pair.many, self.count as i64, self.device);
+        let places = pair.far.as_ref().zip(even.ok()).map(|(far, even)| differing(far, &even));
+        places.is_some_and(|places| places.is_ok_and(|places| !places.is_empty()))
     }
 
     /// What it gives for very many rows, where that is a few numbers that follow from how many there are.
@@ -226,8 +259,14 @@ impl Step<'_> {
         if REPEATING.contains(&operator) && self.tied().all(|(i, _)| is_place(operator, i)) {
             let repeated = |(one, many): (&Value, &Value)| {
                 let (one, many) = (one.shape(), many.shape());
-                let rows = Layout::candidates(&one, &many, self.count).first().map(|layout| Tie::Rows(*layout, None));
-                if one == many { Tie::Nothing } else { rows.unwrap_or(Tie::Unknown(self.at)) }
+                let is_uneven = self.tied().any(|(_, pair)| self.is_uneven(pair));
+                let layout = Layout::candidates(&one, &many, self.count).first().copied();
+                let rows = layout.map(|layout| Tie::Rows(layout, is_uneven.then_some(origin)));
+                match (one == many, is_uneven) {
+                    (true, false) => Tie::Nothing,
+                    (true, true) => Tie::Mixed(self.at, Meeting::Number),
+                    (false, _) => rows.unwrap_or(Tie::Unknown(self.at)),
+                }
             };
             return ones.iter().zip(manys).map(repeated).collect();
         }

@@ -1,5 +1,6 @@
 //! What trials find of small graphs, and that what is then served is what the graphs give.
 
+mod bodies;
 mod crossing;
 mod others;
 
@@ -7,6 +8,7 @@ use std::num::NonZeroUsize;
 
 use super::super::author::Attribute::{Body, Int, Ints, Text};
 use super::super::author::{Author, FREE};
+use super::super::proto::GraphProto;
 use super::super::{OnnxError, OnnxErrorKind, OnnxModel};
 use uncork_model::runner::{BatchAxes, Device, Rows, Runner, RunnerError, Shapes, TensorSpec};
 use uncork_model::tensor::{Data, Tensor, Tensors};

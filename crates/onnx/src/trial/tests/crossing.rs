@@ -84,6 +84,23 @@ fn rows_that_meet_for_some_values() -> Vec<(&'static str, Author)> {
         ("scan", adding(scanned.node("Scan", &["start", "f"], &["end", "g"], &scan), "g")),
         ("number of rows", number(one, "rows")),
         ("number of numbers", number(graph().node("Size", &["x"], &["size"], &[]), "size")),
+        ("no more than some", {
+            let rows = graph().ints("some", &[1], &[20]).node("Gather", &["dims", "front"], &["rows"], &[]);
+            let cut =
+                rows.node("Min", &["rows", "some"], &["end"], &[]).node("Slice", &["f", "front", "end"], &["h"], &[]);
+            let rest = cut.node("Sub", &["rows", "end"], &["rest"], &[]).ints("two", &[1], &[2]);
+            let rest = rest.node("Concat", &["rest", "two"], &["shape"], &[("axis", Int(0))]);
+            let rest = rest.node("Expand", &["twos", "shape"], &["t"], &[]).floats("twos", &[1, 1], &[2.0]);
+            adding(rest.node("Concat", &["h", "t"], &["g"], &[("axis", Int(0))]), "g")
+        }),
+        ("more than some", {
+            let rows = graph().ints("some", &[1], &[20]).node("Gather", &["dims", "front"], &["rows"], &[]);
+            let rows = rows.node("Sub", &["rows", "some"], &["less"], &[]);
+            let rows = rows.node("Max", &["less", "front", "one"], &["beyond"], &[]);
+            let made = rows.node("Expand", &["ones", "beyond"], &["line"], &[]).floats("ones", &[1], &[1.0]);
+            let sum = made.node("ReduceSum", &["line"], &["g"], &[("keepdims", Int(0))]);
+            adding(sum, "g")
+        }),
         ("counted", {
             let author = graph().node("Gather", &["dims", "none"], &["rows"], &[]);
             let author = author.node("Range", &["none", "rows", "step"], &["places"], &[]);

@@ -83,3 +83,36 @@ fn an_index_that_another_length_bounds_may_point_into_another_row() {
     // Nobody holds callers to two lengths that a file calls the same.
     assert!(by(&[FREE, LONG]).contains("has an index that may point into another row"), "{}", by(&[FREE, LONG]));
 }
+
+#[test]
+fn a_width_that_is_sent_for_all_rows_keeps_them_apart_where_it_may_join_them() {
+    let shaped = |first: Option<i64>| {
+        let author = Author::new(17).input("x", &[FREE, 16]).int_input("width", &[]).output("y", &[FREE, 16]);
+        let author = author.node("Unsqueeze", &["width", "front"], &["w"], &[]);
+        let author = author.node("Shape", &["x"], &["dims"], &[]).ints("front", &[1], &[0]).ints("rest", &[1], &[-1]);
+        let author = match first {
+            Some(first) => author.ints("first", &[1], &[first]),
+            None => author.node("Gather", &["dims", "front"], &["first"], &[]),
+        };
+        let given: &[&str] = if first == Some(-1) { &["first", "w"] } else { &["first", "rest", "w"] };
+        let author = author.node("Concat", given, &["shape"], &[("axis", Int(0))]);
+        let author = author.node("Reshape", &["x", "shape"], &["v"], &[]);
+        author.node("Softmax", &["v"], &["s"], &[("axis", Int(-1))]).node("Reshape", &["s", "dims"], &["y"], &[])
+    };
+    assert_eq!(load(shaped(Some(-1))).alone().map(OnnxError::kind), Some(OnnxErrorKind::MixedRows));
+    // A length of 0 is that of the value itself.
+    for first in [Some(0), None] {
+        assert_eq!(load(shaped(first)).alone(), None, "{first:?}");
+    }
+}
+
+#[test]
+fn rows_of_one_word_each_that_are_one_text_for_the_model_are_kept_apart() {
+    let author = Author::new(17).input("x", &[FREE, 1]).int_input("q", &[FREE]).output("y", &[FREE, 1]);
+    let words =
+        [("mode", Text("TF")), ("min_gram_length", Int(1)), ("max_gram_length", Int(1)), ("max_skip_count", Int(0))];
+    let known = [("ngram_counts", Ints(&[0])), ("ngram_indexes", Ints(&[0])), ("pool_int64s", Ints(&[777_777]))];
+    let author = author.node("TfIdfVectorizer", &["q"], &["v"], &[&words[..], &known[..]].concat());
+    let model = load(author.node("Add", &["x", "v"], &["y"], &[]));
+    assert_eq!(model.alone().map(OnnxError::kind), Some(OnnxErrorKind::MixedRows));
+}
