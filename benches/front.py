@@ -531,7 +531,7 @@ def mosec(python, seconds):
                     urllib.request.urlopen("http://127.0.0.1:18471/").read()
                     break
                 time.sleep(0.1)
-            for rate in (3000, 5000, 7000, 10000):
+            for rate in (5000, 10000, 15000, 20000, 25000, 30000):
                 row(rate, figures(load("http://127.0.0.1:18471", rate, seconds, "--request", str(request), connections=512, model=None), seconds))
         finally:
             server.terminate()
