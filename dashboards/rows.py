@@ -165,12 +165,12 @@ BATCHING = [
         " Small while requests are refused: the latency cap is too tight for larger ones, see 'Batch time: expected and"
         " measured'.",
         [
-            target(mean("uncork_adaptive_batch_size", "version"), "mean {{version}}"),
-            target(gauge("uncork_max_batch_rows", "version"), "cap {{version}}"),
+            target(mean("uncork_adaptive_batch_size", "version"), "mean, v{{version}}"),
+            target(gauge("uncork_max_batch_rows", "version"), "cap, v{{version}}"),
         ],
         "short",
         height=9,
-        overrides=[bound("cap .*")],
+        overrides=[bound("cap, .*")],
     ),
     lines(
         "Fill",
@@ -178,7 +178,7 @@ BATCHING = [
         " that larger batches are still more efficient, or add runners.",
         [
             target(
-                share(mean("uncork_adaptive_batch_size", "version"), gauge("uncork_max_batch_rows", "version")), "{{version}}"
+                share(mean("uncork_adaptive_batch_size", "version"), gauge("uncork_max_batch_rows", "version")), "v{{version}}"
             )
         ],
         "percentunit",
@@ -201,12 +201,12 @@ BATCHING = [
         " part for minutes, something that the size of a batch does not explain is slowing the model down: a neighbour"
         " on the machine, throttling, inputs that differ.",
         [
-            target(mean("uncork_batch_duration_seconds", "version"), "measured {{version}}"),
-            target(mean("uncork_predicted_batch_duration_seconds", "version"), "expected {{version}}"),
-            target(gauge("uncork_max_latency_seconds", "version"), "cap {{version}}"),
+            target(mean("uncork_batch_duration_seconds", "version"), "measured, v{{version}}"),
+            target(mean("uncork_predicted_batch_duration_seconds", "version"), "expected, v{{version}}"),
+            target(gauge("uncork_max_latency_seconds", "version"), "cap, v{{version}}"),
         ],
         "s",
-        overrides=[bound("cap .*")],
+        overrides=[bound("cap, .*")],
     ),
     lines(
         "Measured over expected",
@@ -226,8 +226,8 @@ BATCHING = [
         " the two cannot be told apart: then per row is 0 and base is the time of a whole batch. Jumps all the time:"
         " the machine is unsteady.",
         [
-            target(gauge("uncork_estimate_base_seconds", "instance, version"), "base {{instance}} {{version}}"),
-            target(gauge("uncork_estimate_per_row_seconds", "instance, version"), "per row {{instance}} {{version}}"),
+            target(gauge("uncork_estimate_base_seconds", "instance, version"), "base {{instance}} v{{version}}"),
+            target(gauge("uncork_estimate_per_row_seconds", "instance, version"), "per row {{instance}} v{{version}}"),
         ],
         "s",
         overrides=[override("byRegexp", "per row.*", custom__axisPlacement="right")],
@@ -236,7 +236,7 @@ BATCHING = [
         "Noise margin",
         "What the policy promises of a batch over what it takes on average: room for noise, learned from late answers."
         " Near 1: a steady machine. Above 2: half of the latency cap pays for noise; look for what else runs there.",
-        [target(gauge("uncork_estimate_noise_factor", "instance, version"), "{{instance}} {{version}}")],
+        [target(gauge("uncork_estimate_noise_factor", "instance, version"), "{{instance}} v{{version}}")],
         "none",
         width=5,
         decimals=2,
@@ -248,7 +248,7 @@ BATCHING = [
         [
             target(
                 f"time() - {gauge('uncork_estimate_updated_timestamp_seconds', 'instance, version')}",
-                "{{instance}} {{version}}",
+                "{{instance}} v{{version}}",
             )
         ],
         "s",
@@ -401,7 +401,7 @@ SATURATION = [
                 share(
                     rate("uncork_runner_busy_seconds_total", by=VERSION), gauge("uncork_runners", VERSION, how="sum")
                 ),
-                "{{model}} {{version}}",
+                "{{model}} v{{version}}",
             )
         ],
         "percentunit",
@@ -415,10 +415,10 @@ SATURATION = [
         " runners help only where the device has cores or memory to spare. Given up: those that did not come back within"
         " stuck_after_ms.",
         [
-            target(gauge("uncork_in_flight_batches", VERSION, how="sum"), "{{model}} {{version}}"),
-            target(gauge("uncork_runners", VERSION, how="sum"), "{{model}} {{version}} runners"),
+            target(gauge("uncork_in_flight_batches", VERSION, how="sum"), "{{model}} v{{version}}"),
+            target(gauge("uncork_runners", VERSION, how="sum"), "{{model}} v{{version}} runners"),
             target(
-                increase("uncork_stuck_batches_total", MODEL, "$__rate_interval", VERSION), "{{model}} {{version}} given up"
+                increase("uncork_stuck_batches_total", MODEL, "$__rate_interval", VERSION), "{{model}} v{{version}} given up"
             ),
         ],
         "short",
