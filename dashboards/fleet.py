@@ -103,7 +103,7 @@ MODELS = [
         thresholds=ON_TIME,
     ),
     ranking(
-        "Latency at p99 over the cap, by model",
+        "Latency at p99, share of the cap",
         "99 % of a model's answers came within this part of its latency cap, those of its slowest version. Near 1 the model is at"
         " its limit; far below it the cap could be lower.",
         [

@@ -79,7 +79,7 @@ CASES = [
     ("Busiest runners by instance", 0, HALF_EACH, {'{instance="a:1"}': 0.6}),
     ("Busiest runners by instance", 0, POOL, {'{instance="a:1"}': 0.7, '{instance="b:1"}': 0.6}),
     (
-        "Latency at p99 over the cap, by model",
+        "Latency at p99, share of the cap",
         0,
         [
             *answers(0.05, 0.05, 100, model="m", version="1"),
