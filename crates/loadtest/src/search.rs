@@ -2,10 +2,15 @@
 
 /// Factor from one rate to the next until one is missed.
 const STRIDE: f64 = 2.0;
-/// Rates that are tried at most: with the stride of 2 from 1 to 10 million, and down to a hundredth between two of them.
-pub(super) const MOST_TRIALS: usize = 40;
-/// How often the winner is tried again, each time a little lower, until one holds.
-const MOST_CHECKS: usize = 4;
+/// Trials after which no new rate is tried: with the stride of 2 from 1 to 10 million, and down to a hundredth between two
+/// of them, twice.
+pub(super) const MOST_TRIALS: usize = 48;
+/// Rates that may say one thing once and another when they are tried again; after that no new rate is tried.
+const MOST_SURPRISES: usize = 6;
+/// Trials that are made after the last new rate at most, until the one that is met holds.
+const MOST_CHECKS: usize = 8;
+/// A rate is tried until it said the same so often.
+const SURE: usize = 2;
 
 /// What a trial said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,11 +26,11 @@ pub enum Heard {
 /// What is known at the end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Found {
-    /// The highest rate that was met twice, and the lowest that was not met.
+    /// The highest rate that was met twice, and the lowest that was not met, nor when it was tried again.
     Rate {
         /// It was met, and met again.
         met: f64,
-        /// The next higher one tried, if any, was not.
+        /// The next higher one tried, if any, was not, nor the second time.
         missed: Option<f64>,
         /// The next higher one was not to be told, for the generator's sake.
         by_generator: bool,
@@ -56,22 +61,45 @@ pub enum Next {
     Done(Found),
 }
 
+/// A rate that was tried.
+#[derive(Debug, Clone, Copy)]
+struct Tried {
+    rate: f64,
+    /// How often it was met.
+    met: usize,
+    /// How often it was not.
+    missed: usize,
+    /// What it said last.
+    is_met: bool,
+    /// Whether the generator could not tell at least once.
+    is_unclear: bool,
+}
+
+impl Tried {
+    /// Whether it said the same often enough.
+    fn is_sure(&self) -> bool {
+        self.met.max(self.missed) >= SURE
+    }
+}
+
 /// The search, between trials.
+///
+/// Each rate counts as what it said last. The rates that are met are all below those that are not, and what the search ends
+/// with, the highest of the ones and the lowest of the others, are both tried a second time: one may have passed by luck, and
+/// the other may have missed by a hiccup that has nothing to do with its rate.
 #[derive(Debug, Clone)]
 pub struct Search {
     lowest: f64,
     highest: f64,
     resolution: f64,
-    met: Option<f64>,
-    missed: Option<f64>,
-    missed_unclear: bool,
-    once: Option<f64>,
+    /// By rate, the lowest first.
+    tried: Vec<Tried>,
     trials: usize,
-    checks: usize,
+    surprises: usize,
+    /// The highest rate that was met and then was not.
+    once: Option<f64>,
     next: f64,
     checking: bool,
-    /// Whether the rate that was met was met twice.
-    held: bool,
 }
 
 impl Search {
@@ -82,15 +110,12 @@ impl Search {
             lowest,
             highest,
             resolution,
-            met: None,
-            missed: None,
-            missed_unclear: false,
-            once: None,
+            tried: Vec::new(),
             trials: 0,
-            checks: 0,
+            surprises: 0,
+            once: None,
             next: first.clamp(lowest, highest),
             checking: false,
-            held: false,
         }
     }
 
@@ -99,7 +124,7 @@ impl Search {
         Next::Try(self.next)
     }
 
-    /// Whether the trial under way is the winner's second.
+    /// Whether the trial under way is of a rate that was tried before.
     pub fn is_checking(&self) -> bool {
         self.checking
     }
@@ -107,57 +132,74 @@ impl Search {
     /// Takes in what the last trial said.
     pub fn heard(&mut self, heard: Heard) -> Next {
         self.trials += 1;
-        let rate = self.next;
-        if heard == Heard::Met {
-            self.held = self.met.replace(rate) == Some(rate);
-            if self.checking {
-                return if self.held { self.found() } else { self.check(rate) };
-            }
-        } else {
-            self.missed = Some(rate);
-            self.missed_unclear = heard == Heard::Unclear;
-            if self.checking {
-                self.checks += 1;
-                self.once = self.once.or(self.met.take());
-                // It held once and not twice: a rate a little lower is more likely to hold than one from the other end.
-                return self.check(rate * (1.0 - self.resolution));
-            }
-        }
-        if self.trials >= MOST_TRIALS {
-            return self.found();
-        }
-        match (self.met, self.missed) {
-            (Some(met), Some(missed)) if missed - met <= self.resolution * met => self.check(met),
-            (Some(met), Some(missed)) => self.go_on((met * missed).sqrt()),
-            (Some(met), None) if met >= self.highest => self.check(met),
-            (Some(met), None) => self.go_on((met * STRIDE).min(self.highest)),
-            (None, Some(missed)) if missed <= self.lowest => self.found(),
-            (None, Some(missed)) => self.go_on((missed / STRIDE).max(self.lowest)),
-            (None, None) => self.found(),
-        }
-    }
-
-    fn go_on(&mut self, rate: f64) -> Next {
-        self.next = rate;
+        self.note(self.next, heard);
+        let (met, missed) = self.ends();
+        let new = match (met, missed) {
+            (Some(met), Some(missed)) if missed.rate - met.rate <= self.resolution * met.rate => None,
+            (Some(met), Some(missed)) => Some((met.rate * missed.rate).sqrt()),
+            (Some(met), None) if met.rate >= self.highest => None,
+            (Some(met), None) => Some((met.rate * STRIDE).min(self.highest)),
+            (None, Some(missed)) if missed.rate <= self.lowest => None,
+            (None, Some(missed)) => Some((missed.rate / STRIDE).max(self.lowest)),
+            (None, None) => None,
+        };
+        let unsure = |end: Option<Tried>| end.filter(|tried| !tried.is_sure()).map(|tried| tried.rate);
+        let goes_on = self.trials < MOST_TRIALS && self.surprises < MOST_SURPRISES;
+        let (next, checking) = match new {
+            Some(rate) if goes_on => (Some(rate), false),
+            // A hiccup makes misses and no passes; what is above the miss, if it was one, is yet to be tried.
+            None if goes_on => (unsure(missed).or(unsure(met)), true),
+            // Enough is known of what does not hold.
+            _ if self.may_check() => (unsure(met).or(unsure(missed)), true),
+            _ => (None, true),
+        };
+        let Some(rate) = next else { return self.found() };
+        (self.next, self.checking) = (rate, checking);
         Next::Try(rate)
     }
 
-    /// A second trial of the winner: it was chosen for having passed, and may have passed by luck.
-    fn check(&mut self, rate: f64) -> Next {
-        self.checking = true;
-        if self.checks >= MOST_CHECKS || rate < self.lowest {
-            return self.found();
+    fn may_check(&self) -> bool {
+        self.trials < MOST_TRIALS + MOST_CHECKS && self.surprises < MOST_SURPRISES + MOST_CHECKS
+    }
+
+    /// Writes down what a rate said.
+    fn note(&mut self, rate: f64, heard: Heard) {
+        let place = self.tried.partition_point(|tried| tried.rate < rate);
+        if self.tried.get(place).is_none_or(|tried| tried.rate != rate) {
+            let new = Tried { rate, met: 0, missed: 0, is_met: heard == Heard::Met, is_unclear: false };
+            self.tried.insert(place, new);
         }
-        self.go_on(rate)
+        let tried = &mut self.tried[place];
+        let is_met = heard == Heard::Met;
+        if tried.is_met != is_met {
+            self.surprises += 1;
+        }
+        tried.is_met = is_met;
+        tried.is_unclear |= heard == Heard::Unclear;
+        *if is_met { &mut tried.met } else { &mut tried.missed } += 1;
+        if !is_met && tried.met > 0 {
+            self.once = Some(self.once.map_or(rate, |once| once.max(rate)));
+        }
+    }
+
+    /// The highest rate that is met, and the lowest that is not.
+    fn ends(&self) -> (Option<Tried>, Option<Tried>) {
+        let above = self.tried.partition_point(|tried| tried.is_met);
+        (self.tried[..above].last().copied(), self.tried.get(above).copied())
     }
 
     fn found(&self) -> Next {
-        Next::Done(match (self.met, self.missed) {
-            (Some(met), missed) if self.held => Found::Rate { met, missed, by_generator: self.missed_unclear },
-            (met, _) => match self.once.or(met) {
+        let (met, missed) = self.ends();
+        let lowest = missed.map_or(self.next, |missed| missed.rate);
+        let is_unclear = missed.is_some_and(|missed| missed.is_unclear);
+        Next::Done(match met {
+            Some(met) if met.met >= SURE => {
+                Found::Rate { met: met.rate, missed: missed.map(|missed| missed.rate), by_generator: is_unclear }
+            }
+            _ => match self.once.or(met.map(|met| met.rate)) {
                 Some(once) => Found::Unsteady { once },
-                None if self.missed_unclear => Found::Unclear { lowest: self.next },
-                None => Found::None { lowest: self.next },
+                None if is_unclear => Found::Unclear { lowest },
+                None => Found::None { lowest },
             },
         })
     }
@@ -198,19 +240,63 @@ mod tests {
         fn every_search_ends(seed in proptest::collection::vec(0u8..3, 100), first in 0.1f64..1e7) {
             let mut answers = seed.iter().map(|answer| [Heard::Met, Heard::Missed, Heard::Unclear][usize::from(*answer)]);
             let (_, trials) = search(Search::new(first, (1.0, 1e6), 0.05), |_| answers.next().unwrap_or(Heard::Missed));
-            prop_assert!(trials <= MOST_TRIALS + 2 * MOST_CHECKS + 1);
+            prop_assert!(trials <= MOST_TRIALS + MOST_CHECKS);
+        }
+
+        #[test]
+        fn one_trial_that_says_the_wrong_thing_changes_nothing(
+            limit in 2.0f64..1e6,
+            first in 1.0f64..1e6,
+            resolution in 0.005f64..0.2,
+            wrong in 0usize..50,
+        ) {
+            let (mut number, mut tried) = (0, Vec::new());
+            let (found, trials) = search(Search::new(first, (1.0, 1e7), resolution), |rate| {
+                tried.push(rate);
+                let is_met = (rate <= limit) != (number == wrong);
+                number += 1;
+                if is_met { Heard::Met } else { Heard::Missed }
+            });
+            let Found::Rate { met, missed: Some(missed), by_generator: false } = found else { panic!("{found:?}") };
+            prop_assert!(met <= limit && limit < missed, "{met} and {missed} of {limit}: {tried:?}");
+            prop_assert!(missed <= met * (1.0 + resolution) + 1e-6);
+            prop_assert!(trials <= MOST_TRIALS, "{tried:?}");
+            for rate in [met, missed] {
+                prop_assert!(tried.iter().filter(|tried| **tried == rate).count() >= 2, "{rate} once only: {tried:?}");
+            }
         }
     }
 
     #[test]
-    fn the_winner_is_tried_twice() {
+    fn what_is_met_and_what_is_not_are_tried_twice() {
         let mut tried = Vec::new();
         let (found, _) = search(Search::new(100.0, (1.0, 1e6), 0.05), |rate| {
             tried.push(rate);
             up_to(1000.0)(rate)
         });
-        let Found::Rate { met, .. } = found else { panic!("{found:?}") };
-        assert_eq!(tried.iter().filter(|rate| **rate == met).count(), 2, "{tried:?}");
+        let Found::Rate { met, missed: Some(missed), .. } = found else { panic!("{found:?}") };
+        for rate in [met, missed] {
+            assert_eq!(tried.iter().filter(|tried| **tried == rate).count(), 2, "{rate}: {tried:?}");
+        }
+    }
+
+    #[test]
+    fn one_hiccup_does_not_end_a_search() {
+        // The third trial misses, of a server that can do all that is asked of it.
+        let mut tried = Vec::new();
+        let (found, _) = search(Search::new(100.0, (0.1, 3000.0), 0.1), |rate| {
+            tried.push(rate);
+            if tried.len() == 3 { Heard::Missed } else { Heard::Met }
+        });
+        assert_eq!(found, Found::Rate { met: 3000.0, missed: None, by_generator: false }, "{tried:?}");
+        let (found, _) = search(Search::new(10.0, (10.0, 20.0), 0.1), {
+            let mut trials = 0;
+            move |_| {
+                trials += 1;
+                if trials == 1 { Heard::Missed } else { Heard::Met }
+            }
+        });
+        assert_eq!(found, Found::Rate { met: 20.0, missed: None, by_generator: false }, "the lowest rate as well");
     }
 
     #[test]

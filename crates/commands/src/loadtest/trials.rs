@@ -7,12 +7,15 @@ use super::arrivals::Arriving;
 use super::live;
 use super::report::{Batches, Made, Purpose, Report, Trial};
 use super::stop::Stop;
-use uncork_loadtest::{Heard, Load, Means, Next, OpenLoad, Run, Search, Slo, Verdict, short};
+use uncork_loadtest::{Found, Heard, Load, Means, Next, OpenLoad, Run, Search, Slo, Verdict, short};
 
 /// Where a search begins that is told nothing: low enough for any server, and seven doublings from ten thousand.
 pub(super) const FIRST_RATE: f64 = 100.0;
 /// Where a search gives up.
 const LOWEST_RATE: f64 = 0.1;
+
+/// Part of a rate by which the offered one may be off without a word.
+const DIFFERS: f64 = 0.03;
 
 /// Which runs are made.
 pub(super) enum Series {
@@ -114,7 +117,12 @@ impl Trials {
                 }
             }
         };
-        let main = trials.iter().rposition(|trial| trial.verdict == Verdict::Passed).unwrap_or(trials.len() - 1);
+        let met = match found {
+            Some(Found::Rate { met, .. }) => Some(met),
+            _ => None,
+        };
+        let passed = trials.iter().map(|trial| trial.rate.filter(|_| trial.verdict == Verdict::Passed));
+        let main = last_at(met, &passed.collect::<Vec<_>>()).unwrap_or(trials.len() - 1);
         Ok(self.report(Purpose::Search(found), trials, main))
     }
 
@@ -128,12 +136,13 @@ impl Trials {
         };
         let mut load = load.clone();
         load.times = load.times.at_rate(rate)?;
+        load.seed = seed_of(load.seed, earlier.iter().filter(|trial| trial.rate == Some(rate)).count());
         if let Some(length) = load.times.length() {
             load.length = self.arriving.most.map_or(length, |most| most.min(length));
         }
         let trial = self.trial(Some(rate), &Load::Open(load), label, earlier)?;
         if !self.is_quiet {
-            live::finished(&trial.line());
+            live::finished(&line(&trial));
         }
         Ok(trial)
     }
@@ -143,7 +152,7 @@ impl Trials {
         let rate_words = rate.map_or(String::new(), |rate| format!(", {}/s", short(rate)));
         let label = if label.is_empty() { String::new() } else { format!(" ({label})") };
         let title = format!("{}{rate_words}{label}", self.aim.words);
-        let live = live::Live::new(title, load, self.is_quiet, earlier.iter().map(Trial::line).collect());
+        let live = live::Live::new(title, load, self.is_quiet, earlier.iter().map(line).collect());
         let run =
             uncork_loadtest::run(load, &*self.aim.target, &self.means, self.stop.told(), |pulses| live.watch(&pulses))?;
         let mut batches = match (before, self.aim.exposition(), &self.aim.model) {
@@ -179,6 +188,35 @@ impl Trials {
     }
 }
 
+/// The seed of a rate's trial, after so many `earlier` ones of the same rate: what held may have held for the sake of just
+/// those arrivals.
+fn seed_of(seed: u64, earlier: usize) -> u64 {
+    if earlier == 0 {
+        return seed;
+    }
+    // SplitMix64's mixing, of other steps than those that make a generator's state of a seed.
+    let mut mixed = seed ^ (earlier as u64).wrapping_mul(0xd1b5_4a32_d192_ed03);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// The last of the trials that passed, each by its rate: of those at the rate that was met, if one was, and else of all.
+fn last_at(met: Option<f64>, passed: &[Option<f64>]) -> Option<usize> {
+    passed.iter().rposition(|rate| rate.is_some() && (met.is_none() || *rate == met))
+}
+
+/// A trial in a line, with the rate that was offered where chance made another one of it.
+fn line(trial: &Trial) -> String {
+    let offered = trial.rate.and_then(|rate| offered_otherwise(rate, trial.offered()));
+    format!("{}{}", trial.line(), offered.map_or(String::new(), |words| format!("; {words}")))
+}
+
+/// `172/s were offered`, where that is not about the rate that was asked for.
+fn offered_otherwise(rate: f64, offered: f64) -> Option<String> {
+    ((offered - rate).abs() > DIFFERS * rate).then(|| format!("{}/s were offered", short(offered)))
+}
+
 /// From the answers' own words.
 fn mean_batch_rows(run: &Run) -> Option<f64> {
     let (rows, batches) = run
@@ -187,4 +225,35 @@ fn mean_batch_rows(run: &Run) -> Option<f64> {
         .iter()
         .fold((0.0, 0.0), |(rows, batches), (size, count)| (rows + f64::from(*size) * count, batches + count));
     (batches > 0.0).then(|| rows / batches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_further_trial_of_a_rate_has_a_seed_of_its_own() {
+        assert_eq!(seed_of(7, 0), 7, "the first has what --seed says");
+        let seeds: std::collections::HashSet<u64> = [0, 1, 2, u64::MAX]
+            .into_iter()
+            .flat_map(|seed| (0..4).map(move |earlier| seed_of(seed, earlier)))
+            .collect();
+        assert_eq!(seeds.len(), 16);
+    }
+
+    #[test]
+    fn details_are_of_the_rate_that_was_found() {
+        // A hiccup at 400: it passes when it is tried again, and neither is the rate that holds.
+        let passed = [Some(367.0), None, Some(367.0), Some(400.0), None];
+        assert_eq!(last_at(Some(367.0), &passed), Some(2));
+        assert_eq!(last_at(None, &passed), Some(3));
+        assert_eq!(last_at(None, &[None, None]), None);
+    }
+
+    #[test]
+    fn another_rate_than_the_one_asked_for_is_named() {
+        assert_eq!(offered_otherwise(161.0, 172.0).as_deref(), Some("172/s were offered"));
+        assert_eq!(offered_otherwise(161.0, 150.0).as_deref(), Some("150/s were offered"));
+        assert_eq!(offered_otherwise(1000.0, 1020.0), None);
+    }
 }
