@@ -128,6 +128,12 @@ impl Loaded {
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.away.is_some()
     }
+
+    /// Bytes that the values of one row have at most at one time; 0 where that is not known.
+    #[cfg(feature = "onnx")]
+    pub(crate) fn row_bytes(&self) -> u64 {
+        self.takes.of_row
+    }
 }
 
 /// Starts the model's workers.

@@ -262,3 +262,39 @@ fn what_is_asked_of_a_model_and_cannot_be_is_refused_by_name() {
         assert!(err.starts_with(words), "{arguments:?}: {err}");
     }
 }
+
+#[test]
+fn a_model_that_is_not_tried_is_told_in_json_too() {
+    let folder = folder_with("");
+    put(&folder, "m.onnx", plus_1());
+    put(&folder, "a.toml", STAND_IN);
+    for (words, servable, reason) in [
+        (&["none.onnx"][..], json!(false), "cannot be opened"),
+        (&["a.toml"], json!(false), "is a configuration file"),
+        (&["none.py:X"], json!(false), "there is no file"),
+        (&["m.onnx", "--length", "4"], json!(null), "has no free dimension"),
+    ] {
+        let (code, out, err) = output(uncork(folder.path(), &[&["validate", "--json"], words].concat()));
+        assert_eq!((code, err.as_str()), (3, ""), "{words:?}: {out}");
+        let told: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((&told["file"], &told["servable"]), (&json!(words[0]), &servable), "{out}");
+        assert!(told["reason"].as_str().unwrap().contains(reason), "{out}");
+    }
+}
+
+#[test]
+fn the_memory_of_a_row_is_counted_and_the_same_each_time() {
+    let bytes = || {
+        let model = file("tests/models/lenet.onnx");
+        let (code, out, err) = output(uncork(
+            Folder::new().path(),
+            &["validate", &model, "--for", "20ms", "--json", "--max-batch-size", "4"],
+        ));
+        assert_eq!((code, err.as_str()), (0, ""), "{out}");
+        serde_json::from_str::<Value>(&out).unwrap()["bytes_per_row"].as_u64()
+    };
+    // The picture alone is 28 times 28 floats.
+    let first = bytes();
+    assert!(first.is_some_and(|bytes| bytes >= 4 * 28 * 28), "{first:?}");
+    assert_eq!(first, bytes());
+}

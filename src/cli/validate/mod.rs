@@ -90,14 +90,27 @@ impl Validate {
                     ExitCode::from(USAGE)
                 }
             },
-            (None, Some(model)) => self.of_model(model).unwrap_or_else(|message| {
-                complain(&message);
-                ExitCode::from(USAGE)
-            }),
+            (None, Some(model)) => self.of_model(model),
         }
     }
 
-    fn of_model(&self, path: &Path) -> Result<ExitCode, String> {
+    fn of_model(&self, path: &Path) -> ExitCode {
+        match self.spec(path) {
+            Ok(spec) => self.of_spec(path, &spec).unwrap_or_else(|reason| self.refused(path, None, &reason)),
+            Err(reason) => self.refused(path, Some(false), &reason),
+        }
+    }
+
+    /// Says why nothing was tried, and whether it can be served, if that is known.
+    fn refused(&self, path: &Path, servable: Option<bool>, reason: &str) -> ExitCode {
+        match self.json {
+            true => say(&format!("{:#}", json!({ "file": shown(path), "servable": servable, "reason": reason }))),
+            false => complain(reason),
+        }
+        ExitCode::from(USAGE)
+    }
+
+    fn spec(&self, path: &Path) -> Result<ModelSpec, String> {
         if path.extension().is_some_and(|extension| extension == "toml") {
             return Err(format!("{0} is a configuration file: uncork validate --config {0}", path.display()));
         }
@@ -109,16 +122,20 @@ impl Validate {
         };
         let mut spec = profile::only_model(&flags, None)?;
         spec.shapes.length = self.length;
+        Ok(spec)
+    }
+
+    fn of_spec(&self, path: &Path, spec: &ModelSpec) -> Result<ExitCode, String> {
         match &spec.source {
             Source::Worker(_) => {
-                profile::check_whose(&spec, self.length.is_some(), false)?;
-                self.of_worker(path, &spec)
+                profile::check_whose(spec, self.length.is_some(), false)?;
+                self.of_worker(path, spec)
             }
             Source::Upstream(_) => {
                 let model = shown(path);
                 Err(format!("{model}: an upstream is not validated; uncork profile {model} asks it"))
             }
-            _ => self.findings(path, &spec),
+            _ => self.findings(path, spec),
         }
     }
 

@@ -42,6 +42,8 @@ struct Served {
     is_unbatched: bool,
     /// The lengths that were taken for free dimensions.
     assumed: Option<Vec<usize>>,
+    /// Bytes that the values of one row have at most at one time: counted, not measured, and the same each time.
+    row_bytes: u64,
     speed: Result<Speed, String>,
 }
 
@@ -49,8 +51,6 @@ struct Served {
 struct Speed {
     curve: Curve,
     advice: Advice,
-    /// Bytes that each further row of a batch takes at most, where that can be told.
-    row: Option<u64>,
     stopped: Option<String>,
 }
 
@@ -150,6 +150,7 @@ impl Served {
             alone: loaded.alone.clone(),
             is_unbatched: loaded.signature.is_unbatched(),
             assumed: inputs.assumed.clone().filter(|_| spec.shapes.length.is_none()),
+            row_bytes: loaded.row_bytes(),
             speed: Speed::of(loaded, &inputs, spec, budget),
         }
     }
@@ -174,11 +175,21 @@ impl Served {
                 format!("free dimensions were timed as {length}; --length and --dim NAME=N set others"),
             ));
         }
+        lines.extend(self.memory().map(|memory| ("memory", memory)));
         match &self.speed {
             Ok(speed) => lines.extend(speed.lines()),
             Err(reason) => lines.push(("speed", format!("not measured: {reason}"))),
         }
         lines
+    }
+
+    /// `about 10.1 KiB of values for each row of a batch`
+    fn memory(&self) -> Option<String> {
+        let bytes = Some(self.row_bytes).filter(|&bytes| bytes > 0).map(size)?;
+        Some(match self.alone.is_some() || self.is_unbatched {
+            true => format!("about {bytes} of values at one time"),
+            false => format!("about {bytes} of values for each row of a batch"),
+        })
     }
 
     fn add_to(&self, all: &mut Value) {
@@ -191,6 +202,7 @@ impl Served {
         });
         all["why_one_at_a_time"] = json!(self.alone);
         all["assumed_lengths"] = json!(self.assumed);
+        all["bytes_per_row"] = json!(Some(self.row_bytes).filter(|&bytes| bytes > 0));
         match &self.speed {
             Ok(speed) => speed.add_to(all),
             Err(reason) => all["not_measured"] = json!(reason),
@@ -208,12 +220,7 @@ impl Speed {
         let curves = findings::curves(&measured);
         let advice = findings::advise(&curves);
         let curve = curves.into_iter().next().ok_or("nothing was timed")?;
-        let (first, last) = (curve.points.first(), curve.points.last());
-        let row = first.zip(last).and_then(|(first, last)| {
-            let rows = (last.rows - first.rows) as u64;
-            last.memory?.saturating_sub(first.memory?).checked_div(rows)
-        });
-        Ok(Speed { curve, advice, row, stopped: measured.stopped })
+        Ok(Speed { curve, advice, stopped: measured.stopped })
     }
 
     fn lines(&self) -> Vec<(&'static str, String)> {
@@ -236,13 +243,7 @@ impl Speed {
              max_latency_ms = {least_latency_ms} there are fewer. These are short measurements: `uncork profile` takes its time",
             rate(curve.good().served()),
         );
-        let mut lines = vec![("speed", speed)];
-        lines.extend(
-            self.row
-                .filter(|&bytes| bytes > 0)
-                .map(|bytes| ("memory", format!("about {} more for each row of a batch", size(bytes)))),
-        );
-        lines.push(("caps", caps));
+        let mut lines = vec![("speed", speed), ("caps", caps)];
         lines.extend(self.stopped.clone().map(|why| ("note", why)));
         lines
     }
@@ -258,7 +259,6 @@ impl Speed {
             "best_rows": best.rows,
             "best_rows_per_second": best.served(),
         });
-        all["bytes_per_row"] = json!(self.row);
         all["suggested"] = json!({
             "max_batch_size": self.advice.max_batch_size,
             "max_latency_ms": self.advice.max_latency_ms,
