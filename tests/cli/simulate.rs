@@ -53,7 +53,7 @@ fn assert_refused((code, out, err): (i32, String, String), parts: &[&str]) {
 #[test]
 fn a_file_that_is_wrong_is_refused_with_its_line_and_the_reason() {
     let folder = Folder::new();
-    let bad: [(&[u8], &str); 16] = [
+    let bad: [(&[u8], &str); 17] = [
         (b"1\n3\n2\n", "trace.csv:3: 2 s is before the arrival above it, 3 s; sort the file"),
         (b"0.5\n-1\n", "trace.csv:2: -1 s is negative; count from the first arrival"),
         (b"0.5\nNaN\n", "trace.csv:2: 'NaN' is no finite number of seconds"),
@@ -69,6 +69,7 @@ fn a_file_that_is_wrong_is_refused_with_its_line_and_the_reason() {
         (b"0.5,1,20,11\n", "trace.csv:1: '11' is no priority from 1 to 10"),
         (b"0.5\n1,2,3,4,5\n", "trace.csv:2: '1,2,3,4,5' has more fields than there are columns"),
         (b"seconds,user\n0.5,1\n", "trace.csv:1: the column 'user' is none of rows, deadline_ms, priority; rename it"),
+        (b"ms,rows\n500,1\n", "trace.csv:1: the first column is called 'ms'; it must be seconds"),
         (b"seconds,rows,rows\n0.5,1\n", "trace.csv:1: the column 'rows' is there twice"),
         (b"0.5\n\xff\n", "trace.csv:2: is not text (UTF-8)"),
         (&[b'1'; 5000], "trace.csv has a line of 4096 bytes or more: it is no file of arrivals"),
@@ -131,6 +132,9 @@ fn an_absurd_parameter_is_refused_with_its_flag_its_value_and_the_bound() {
         ("--poisson 9 --for 3 --policy fixed:1:2:x", &["the timeout 'x' must be a number from 0"]),
         ("--poisson 9 --for 3 --jitter -1", &["'-1' for '--jitter <SIGMA>'", "from 0 to 1"]),
         ("--poisson 9 --for 3 --stragglers 2:5", &["'2' must be a number from 0 to 1"]),
+        ("--poisson 9 --for 5 --drift 1s:2 --drift 6s:2", &["--drift: what begins at 6 s is not within --for 5 s"]),
+        ("--poisson 9 --for 5 --drift 5s:2", &["--drift: what begins at 5 s is not within --for 5 s"]),
+        ("--closed-loop 4 --think-ms 1 --for 2 --drift 3:2", &["--drift: what begins at 3 s is not within --for 2 s"]),
         ("--poisson 9 --for 3 --drift 1:0", &["'0' must be a number from 0.01 to 100"]),
         ("--poisson 9 --for 3 --first-batch 0", &["'0' for '--first-batch <FACTOR>'", "from 0.01 to 100"]),
         ("--poisson 9 --for 3 --first-batch 20", &["--first-batch goes with --cold only"]),
@@ -291,6 +295,9 @@ fn a_trace_with_time_stamps_of_this_century_and_rows_is_simulated_from_its_first
     assert_eq!((number(&result[0], "on_time"), number(&result[0], "offered")), (500.0, 500.0));
     assert!(number(&result[0], "busy_fraction") > 0.5, "{out}");
     // Times in the flags count from there as well, as those of a scenario do.
+    let too_late = [&words[..], &["--drift", "500ms:100"]].concat();
+    let refused = "--drift: what begins at 0.5 s is after the last arrival, at 0.499 s";
+    assert_refused(simulate_with(Path::new("."), &too_late, trace.as_bytes()), &[refused]);
     let drifts = [&words[..], &["--drift", "250ms:100"]].concat();
     let (code, out, err) = simulate_with(Path::new("."), &drifts, trace.as_bytes());
     assert_eq!((code, err.as_str()), (0, ""));

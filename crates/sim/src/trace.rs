@@ -9,6 +9,8 @@ use uncork_core::policy::Priority;
 
 /// Beyond this, nanoseconds since zero do not fit into 64 bits; time stamps in seconds do, in milliseconds they do not.
 const LATEST_SECONDS: f64 = 1e10;
+/// What a line of names calls the arrival.
+const ARRIVAL: &str = "seconds";
 /// Deadlines that make sense, in milliseconds: from a microsecond to an hour.
 const DEADLINE_MS: RangeInclusive<f64> = 0.001..=3_600_000.0;
 
@@ -43,8 +45,8 @@ impl Column {
 /// request's rows, its deadline in milliseconds after its arrival, and its priority. A field that is empty or missing says
 /// nothing.
 ///
-/// If the first line has names, those after the first say which columns there are, and in which order: `rows`,
-/// `deadline_ms`, `priority`. Blank lines, and what follows a `#`, are passed over.
+/// If the first line has names, the first of them is `seconds`, and those after it say which columns there are, and in which
+/// order: `rows`, `deadline_ms`, `priority`. Blank lines, and what follows a `#`, are passed over.
 #[derive(Debug, Clone)]
 pub struct TraceReader {
     max_rows: usize,
@@ -109,7 +111,7 @@ impl TraceReader {
     }
 }
 
-/// `arrival,rows` and the like; `nan` and `inf` are numbers.
+/// `seconds,rows` and the like; `nan` and `inf` are numbers.
 fn are_names(line: &str) -> bool {
     let first = name(line.split(',').next().unwrap_or_default());
     first.starts_with(char::is_alphabetic) && first.parse::<f64>().is_err()
@@ -122,7 +124,15 @@ fn name(field: &str) -> &str {
 
 fn named_columns(line: &str) -> Result<Vec<Column>, String> {
     let mut columns = Vec::new();
-    for given in line.split(',').skip(1).map(name) {
+    let mut names = line.split(',').map(name);
+    let first = names.next().unwrap_or_default();
+    if !first.eq_ignore_ascii_case(ARRIVAL) {
+        return Err(format!(
+            "the first column is called '{}'; it must be {ARRIVAL}, and its times be in seconds, not milliseconds",
+            shown(first)
+        ));
+    }
+    for given in names {
         let known = Column::NAMED.iter().find(|(name, _)| given.eq_ignore_ascii_case(name));
         match known {
             Some((_, column)) if !columns.contains(column) => columns.push(*column),
@@ -240,7 +250,7 @@ mod tests {
     #[test]
     fn column_names_blank_lines_and_comments_are_passed_over() {
         assert_eq!(parsed("# a trace\n\nseconds,rows\n1,2 # the first\n\n"), [(1_000_000_000, 2)]);
-        assert_eq!(parsed("\"arrival\"\n1"), [(1_000_000_000, 1)]);
+        assert_eq!(parsed("\"Seconds\"\n1"), [(1_000_000_000, 1)]);
     }
 
     #[test]
@@ -248,7 +258,7 @@ mod tests {
         let plain = (1, None, 5);
         assert_eq!(terms("1\n1,2\n1,2,30\n1,2,30,1\n"), [plain, (2, None, 5), (2, Some(30), 5), (2, Some(30), 1)]);
         assert_eq!(terms("1,\n1,,\n1,,,9\n1, , 20 ,"), [plain, plain, (1, None, 9), (1, Some(20), 5)]);
-        assert_eq!(terms("t,priority,deadline_ms\n1,2,30\n1\n1,3"), [(1, Some(30), 2), plain, (1, None, 3)]);
+        assert_eq!(terms("seconds,priority,deadline_ms\n1,2,30\n1\n1,3"), [(1, Some(30), 2), plain, (1, None, 3)]);
         assert_eq!(terms("\"seconds\",\"Priority\"\n1,1"), [(1, None, 1)]);
     }
 
@@ -276,6 +286,8 @@ mod tests {
             (b"1,2,3,4,5", 1, "more fields than there are columns"),
             (b"seconds,rows\n1,2,3", 2, "more fields than there are columns"),
             (b"#\nseconds,user", 2, "the column 'user' is none of rows, deadline_ms, priority; rename it"),
+            (b"ms,rows\n5,1", 1, "the first column is called 'ms'; it must be seconds"),
+            (b"rows,seconds", 1, "the first column is called 'rows'; it must be seconds"),
             (b"seconds,rows,rows", 1, "the column 'rows' is there twice"),
             (b"1\n2\n\xff\xfe", 3, "is not text"),
             (b"", 0, "holds no arrivals"),

@@ -157,6 +157,10 @@ impl Report {
             all.push(format!("Free dimensions were taken as {length}; --length and --dim NAME=N set others."));
         }
         all.extend(self.stopped.clone());
+        if self.spec.device.name() == "flex" {
+            let most = self.curves.iter().filter_map(|curve| self.threads(curve)).max();
+            all.extend(most.and_then(|threads| too_many(threads, self.cores)));
+        }
         all.push(self.fit());
         all.push(self.batch_cap());
         all.push(self.latency_cap());
@@ -405,6 +409,13 @@ impl Report {
     }
 }
 
+/// What is to be said of so many threads on a machine with so many cores.
+fn too_many(threads: usize, cores: usize) -> Option<String> {
+    (threads > cores).then(|| {
+        format!("This machine has only {}, for {}: they take turns.", plural(cores, "core"), plural(threads, "thread"))
+    })
+}
+
 /// As a sentence begins. A lone letter that counts rows stays as it is.
 fn capitalized(sentence: String) -> String {
     match sentence.split_at_checked(1) {
@@ -444,4 +455,16 @@ fn shown(path: &Path) -> String {
 
 fn indented(text: &str) -> String {
     text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_threads_than_the_machine_has_cores_are_told() {
+        let told = "This machine has only 2 cores, for 99 threads: they take turns.";
+        assert_eq!(too_many(99, 2).as_deref(), Some(told));
+        assert_eq!(too_many(2, 2), None);
+    }
 }

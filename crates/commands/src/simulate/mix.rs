@@ -25,8 +25,8 @@ pub(super) fn heading(report: &Report<'_>, width: usize) -> String {
     }
     let count = plan.models.len();
     let title = format!("{count} models on {}, for {:.1} s", runners(plan), plan.length().as_secs_f64());
-    let mut parts = vec![title, String::new(), layout::table(&lines, 1, width)];
-    parts.extend(servers_own(plan));
+    let mut parts = vec![layout::wrap(&title, width), String::new(), layout::table(&lines, 1, width)];
+    parts.extend(servers_own(plan).map(|sentence| layout::wrap(&sentence, width)));
     let disturbed = |model: &Subject| {
         disturbances(plan, &model.service)
             .map(|what| layout::wrap(&format!("batch times of {}: {what}", model.name), width))

@@ -93,7 +93,7 @@ Examples, of a model that takes 2 + 0.05·n ms for n rows:
   uncork simulate --arrivals trace.csv \\
       --base-ms 2 --per-row-ms 0.05 --max-latency-ms 50 --max-batch-size 128
       your own trace: what is refused, and which cap is to blame
-  uncork simulate --poisson 20000 --for 30s --policy all --policy fixed:5:64 \\
+  uncork simulate --poisson 20000 --for 2s --policy all --policy fixed:5:64 \\
       --base-ms 2 --per-row-ms 0.05 --max-latency-ms 50 --max-batch-size 128
       overload: who answers the most on time
   uncork simulate --poisson 20000 --for 30s --hurried 0.1:15 --urgent 0.2 \\
@@ -194,4 +194,35 @@ fn simulate<'a>(plan: &'a Plan, rules: &[Rule], mut notes: Vec<String>, with_rem
     }
     let remedies = remedies.into_iter().zip(others).collect();
     Report { plan, clairvoyant, results, notes, judge, remedies }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Words {
+        #[command(flatten)]
+        simulate: Simulate,
+    }
+
+    fn text(words: &str, width: usize) -> String {
+        let server = "--base-ms 2 --per-row-ms 0.05 --max-latency-ms 50 --max-batch-size 128";
+        let words = format!("simulate {words} {server}");
+        let (plan, rules, notes) = Words::parse_from(words.split(' ')).simulate.prepare().expect("it can be simulated");
+        simulate(&plan, &rules, notes, true).text(width)
+    }
+
+    #[test]
+    fn in_a_narrow_terminal_no_sentence_is_wider_than_it() {
+        for more in ["--seed 1", "--jitter 0.1 --stragglers 0.01:5 --drift 100ms:2", "--runners 3"] {
+            let text = text(&format!("--poisson 900 --for 0.2 {more}"), 40);
+            // A table is as wide as its columns.
+            let sentences = text.lines().filter(|line| !line.starts_with("policy ") && !line.starts_with("cork   "));
+            let wide: Vec<&str> = sentences.filter(|line| line.chars().count() > 40).collect();
+            assert!(wide.is_empty(), "{wide:?}");
+        }
+    }
 }

@@ -149,7 +149,7 @@ impl Report<'_> {
     pub(super) fn text(&self, width: usize) -> String {
         let only = self.plan.only();
         let mut parts = match only {
-            Some(model) => vec![self.heading(model), self.table(width)],
+            Some(model) => vec![self.heading(model, width), self.table(width)],
             None => vec![mix::heading(self, width), mix::table(self, width)],
         };
         parts.extend(self.classes(width));
@@ -165,7 +165,7 @@ impl Report<'_> {
         parts.join("\n\n")
     }
 
-    fn heading(&self, model: &Subject) -> String {
+    fn heading(&self, model: &Subject, width: usize) -> String {
         let offered = self.results[0].outcomes[0].offered;
         let seconds = self.plan.length().as_secs_f64();
         let load = match &model.load {
@@ -196,7 +196,7 @@ impl Report<'_> {
             ms(model.max_latency)
         ));
         lines.extend(disturbances(self.plan, &model.service).map(|what| format!("batch times: {what}")));
-        lines.join("\n")
+        lines.iter().map(|line| wrap(line, width)).collect::<Vec<_>>().join("\n")
     }
 
     fn table(&self, width: usize) -> String {
