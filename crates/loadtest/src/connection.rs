@@ -23,6 +23,13 @@ pub(super) struct Request {
     pub(super) again: bool,
 }
 
+impl Request {
+    /// Whether its time is over: `timeout` after it was due.
+    pub(super) fn is_over(&self, at: Duration, timeout: Duration) -> bool {
+        self.due + timeout <= at
+    }
+}
+
 /// What a connection is doing.
 #[derive(Debug)]
 pub(super) enum State {
@@ -45,7 +52,7 @@ impl State {
     /// The request whose time is over at `now`, `timeout` after it was due, and when it was sent.
     pub(super) fn timed_out(&self, now: Duration, timeout: Duration) -> Option<(Request, Duration)> {
         match *self {
-            State::Busy { request, sent, .. } if request.due + timeout <= now => Some((request, sent)),
+            State::Busy { request, sent, .. } if request.is_over(now, timeout) => Some((request, sent)),
             _ => None,
         }
     }

@@ -30,7 +30,7 @@ const MOST_TAKEN: usize = 64;
 const MOST_PASSED_OVER: usize = 16_384;
 /// Bytes read at once.
 const BUFFER: usize = 64 * 1024;
-/// How often requests that wait too long are looked for: their time is over to this.
+/// How often requests that wait too long are looked for. An answer that comes before the look is held against their time all the same.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(10);
 /// No turn waits longer, so that a signal to stop is heard.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
@@ -144,6 +144,8 @@ impl<'a> Generator<'a> {
     /// # Errors
     /// The machine gives no more of what waiting for sockets needs.
     pub(super) fn run(mut self) -> io::Result<Seen> {
+        // Before the run the clock shows its begin, and what is due then would be sent and answered in no time.
+        std::thread::sleep(self.orders.epoch.saturating_duration_since(Instant::now()));
         let mut events = Events::with_capacity(MOST_EVENTS);
         let end = self.orders.warm_up + self.orders.length;
         let (mut next_sweep, mut next_pulse) = (Duration::ZERO, BETWEEN_PULSES);
@@ -236,7 +238,7 @@ impl<'a> Generator<'a> {
     fn send_waiting(&mut self) {
         while let Some(&request) = self.waiting.front() {
             let now = self.now();
-            if request.due + self.orders.timeout <= now {
+            if request.is_over(now, self.orders.timeout) {
                 self.waiting.pop_front();
                 self.ended(request, None, now, None, &unsent(&request, now), None);
                 continue;
@@ -376,7 +378,12 @@ impl<'a> Generator<'a> {
         if let Some((request, sent, ending)) = ended {
             let came = age.map(|age| now.saturating_sub(age));
             let (earliest, latest) = (came.unwrap_or(self.heard_earliest), came.unwrap_or(now));
-            self.ended_between(request, Some(sent), [earliest, latest], Some(status), &ending, batch_rows);
+            // Who waits so long has gone, whatever the answer says.
+            let (status, ending, batch_rows) = match request.is_over(latest, self.orders.timeout) {
+                true => (None, Ending::TimedOut, None),
+                false => (Some(status), ending, batch_rows),
+            };
+            self.ended_between(request, Some(sent), [earliest, latest], status, &ending, batch_rows);
             self.busy_connections -= 1;
         }
         match self.connections[place].as_mut() {
@@ -466,7 +473,7 @@ impl<'a> Generator<'a> {
     /// Ends what has waited too long.
     fn sweep(&mut self, now: Duration) {
         let timeout = self.orders.timeout;
-        while let Some(request) = self.waiting.front().copied().filter(|request| request.due + timeout <= now) {
+        while let Some(request) = self.waiting.front().copied().filter(|request| request.is_over(now, timeout)) {
             self.waiting.pop_front();
             self.ended(request, None, now, None, &unsent(&request, now), None);
         }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uncork_loadtest::{Address, ClosedLoad, Load, Means, Run, Same, Speech, message, run};
 
@@ -24,9 +24,14 @@ fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
 
 /// One caller, who asks so for a while and thinks for a millisecond in between.
 fn ask(address: SocketAddr, request: Vec<u8>, threads: usize) -> Run {
+    ask_within(address, request, threads, Duration::from_secs(10))
+}
+
+/// The same, but he waits for no longer than that.
+fn ask_within(address: SocketAddr, request: Vec<u8>, threads: usize, timeout: Duration) -> Run {
     let (think, length) = (Duration::from_millis(1), Duration::from_millis(300));
     let load = ClosedLoad { callers: 1, think, rows: 1..=1, warm_up: Duration::ZERO, length, seed: 1 };
-    let (address, speech, timeout) = (Address::Tcp(address), Speech::default(), Duration::from_secs(10));
+    let (address, speech) = (Address::Tcp(address), Speech::default());
     let means = Means { address, speech, threads, connections: 10, timeout, deadline: None };
     run(&Load::Closed(load), &Same::new(request), &means, &AtomicBool::new(false), |_| ()).expect("there are sockets")
 }
@@ -43,6 +48,28 @@ fn a_thread_that_has_nothing_to_do_is_not_busy() {
     let run = ask(address, message("GET", "/", "here", &[], None), 2);
     assert!(run.tally.good() > 1, "{:?}", run.tally.reasons);
     assert!(run.busy < 0.9, "busy for {} of the time", run.busy);
+}
+
+/// They were counted as good where they came before the generator looked for requests that wait too long.
+#[test]
+fn an_answer_after_its_timeout_is_none() {
+    let timeout = Duration::from_millis(1);
+    let address = server(move |mut stream| {
+        let mut buffer = [0; 4096];
+        while stream.read(&mut buffer).is_ok_and(|length| length > 0) {
+            let asked = Instant::now();
+            while asked.elapsed() < 2 * timeout {
+                std::hint::spin_loop();
+            }
+            if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_err() {
+                return;
+            }
+        }
+    });
+    let run = ask_within(address, message("GET", "/", "here", &[], None), 1, timeout);
+    let tally = &run.tally;
+    assert_eq!((tally.good(), tally.statuses.len()), (0, 0), "{:?}", tally.reasons);
+    assert_eq!(tally.timed_out + tally.unsent, tally.requests(), "{:?}", tally.reasons);
 }
 
 /// It reads bodies after its answers, as far as they come.
