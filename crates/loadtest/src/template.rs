@@ -2,6 +2,9 @@
 
 use super::target::Target;
 
+/// SplitMix64's step from one number to the next.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A piece of a template.
 #[derive(Debug, Clone, PartialEq)]
 enum Piece {
@@ -72,7 +75,7 @@ impl Template {
 
 impl Target for Template {
     fn request<'a>(&'a self, number: u64, _rows: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-        let mut chance = self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut chance = beginning(self.seed, number);
         let mut text = String::new();
         fill(&self.head, number, &mut chance, &mut text);
         if let Some(pieces) = &self.body {
@@ -133,11 +136,20 @@ fn fill(pieces: &[Piece], number: u64, chance: &mut u64, text: &mut String) {
 
 /// From 0 to 1, by SplitMix64: a request's numbers follow from its own, whichever thread sends it.
 fn unit(state: &mut u64) -> f64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
+    *state = state.wrapping_add(STEP);
+    (mixed(*state) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Where a request's numbers begin. Both are mixed: were they steps of the same walk, one request's second number would be the next one's
+/// first.
+fn beginning(seed: u64, number: u64) -> u64 {
+    mixed(mixed(seed.wrapping_add(STEP)) ^ number)
+}
+
+fn mixed(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    z ^ (z >> 31)
 }
 
 #[cfg(test)]
@@ -181,6 +193,23 @@ mod tests {
         let template = read("GET /{{random}}/{{random:0..999999}}").unwrap();
         assert_ne!(request(&template, 1), request(&template, 2));
         assert_eq!(request(&template, 1), request(&template.clone(), 1));
+    }
+
+    /// The second number of a request was the first of the next one, so that bodies were windows of one row of numbers.
+    #[test]
+    fn no_random_number_is_met_again_in_another_request() {
+        let with = |seed| {
+            let text = "GET /{{random:0..999999999999}}/{{random:0..999999999999}}/{{random:0..999999999999}}";
+            Template::read(text, "here", &[], str::to_owned, seed).unwrap()
+        };
+        let mut seen = std::collections::HashSet::new();
+        for (seed, number) in (0..4).flat_map(|seed| (0..200).map(move |number| (seed, number))) {
+            let text = request(&with(seed), number);
+            let path = text.split(' ').nth(1).unwrap();
+            for random in path.split('/').skip(1) {
+                assert!(seen.insert(random.to_owned()), "{random} of request {number} with seed {seed}");
+            }
+        }
     }
 
     #[test]
