@@ -7,10 +7,10 @@
 //! A chunked body is followed as long as it has one reading only ([`Chunks`]); behind one that has not, the connection is closed
 //! after the answer, so that no head comes where two readers of chunks might disagree.
 
+mod ending;
 mod times;
 mod wire;
 
-use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Buf;
 use http::StatusCode;
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::Options;
@@ -31,12 +31,9 @@ use super::idle::Rest;
 use super::outstanding::{Begun, BodyEnd, Outstanding};
 use super::parting::{MOMENT, Parting};
 use super::quick::{Quick, Reply, Ride, Taken, Through};
-use super::refusals::Refusals;
 use super::socket::Socket;
 use super::status::Refusal;
 use super::timer::poll_deadline;
-use super::unread::most_behind;
-use crate::telemetry::RequestId;
 
 /// How long a connection that is closed early still swallows what its client is sending. A socket that is closed with
 /// unread bytes sends a reset, and the reset destroys the answer that the client has not read yet.
@@ -94,8 +91,8 @@ pub(super) struct Guard {
     through: Option<Through>,
     /// When the bytes came that were read last.
     heard: Instant,
-    /// When the first of the head came.
-    arrived: Instant,
+    /// Whether the last request that its client makes has come: what comes behind is none.
+    is_last: bool,
     /// Why the connection is to end.
     refusal: Option<Refusal>,
 
@@ -156,7 +153,7 @@ impl Guard {
             outstanding: Outstanding::default(),
             through: None,
             heard: now,
-            arrived: now,
+            is_last: false,
             refusal: None,
             quick,
             handed: Vec::new(),
@@ -227,38 +224,6 @@ impl Guard {
         Poll::Ready(Ok(false))
     }
 
-    /// Ends the connection when no more is read of it: tells the client and the log why it was refused, if it was, and lets
-    /// what it is still sending run out, for one second at most, and no more of it than behind a refusal of HTTP/2.
-    pub(super) async fn finish(mut self, refusals: &Refusals) {
-        // The server is going, and this one is still owed its answer. One that cannot be written needs none.
-        let _ = poll_fn(|cx| self.poll_own(cx)).await;
-        let between_requests = self.phase == Phase::Head && self.head.is_empty();
-        if self.refusal.is_none() && between_requests {
-            if self.socket.is_secured() {
-                // RFC 9112, section 9.8: the other end is to know that nothing was cut off.
-                let _ = tokio::time::timeout(LINGER, self.socket.shutdown()).await;
-            }
-            return;
-        }
-        let refusal = self.refusal.take();
-        if let Some(refusal) = &refusal {
-            self.quick.http.count(refusal.status().as_u16());
-        }
-        let (most, stream) = (most_behind(self.max_body_bytes), &mut self.socket);
-        let farewell = async {
-            if let Some(refusal) = refusal {
-                let id = RequestId::made();
-                refusals.note(&refusal, &id, None);
-                stream.write_all(&refusal.to_message(&id)).await?;
-            }
-            stream.shutdown().await?;
-            tokio::io::copy(&mut stream.take(most), &mut tokio::io::sink()).await?;
-            io::Result::Ok(())
-        };
-        // A client that is gone needs no farewell, so both kinds of failure are fine.
-        let _ = tokio::time::timeout(LINGER, farewell).await;
-    }
-
     /// Follows `bytes`, just read. Fails with the number of them that are still good.
     fn follow(&mut self, bytes: &[u8]) -> Result<(), (usize, Refusal)> {
         let mut at = 0;
@@ -304,6 +269,9 @@ impl Guard {
                     at += taken;
                     self.refuse_body(left - taken as u64);
                 }
+                Phase::Head if self.is_last => return Ok(()),
+                // An empty line in front of a request is nothing (RFC 9112, section 2.2): some clients send one behind a body.
+                Phase::Head if self.head.is_empty() && begins_blank(rest) => at += 1,
                 Phase::Head => {
                     let taken = self.follow_head(rest).map_err(|refusal| (at, refusal.and_close()))?;
                     at += taken;
@@ -331,7 +299,6 @@ impl Guard {
     fn follow_head(&mut self, bytes: &[u8]) -> Result<usize, Refusal> {
         let before = self.head.len();
         let parsed = if before == 0 {
-            self.arrived = self.heard;
             head::check(bytes)?
         } else {
             self.head.extend_from_slice(bytes);
@@ -340,6 +307,7 @@ impl Guard {
         };
         if let Some(head) = &parsed {
             self.parting.asked(self.quick.cap(&head.ask));
+            self.is_last |= head.is_last;
         }
         let parsed = parsed.map(|head| (head.len, head.framing));
         let seen = before + bytes.len();
@@ -360,7 +328,7 @@ impl Guard {
         };
         self.head.clear();
         self.greeted = true;
-        let mut begun = Begun { arrived: self.arrived, chunks_end: None, through: self.through.take() };
+        let mut begun = Begun { arrived: self.heard, chunks_end: None, through: self.through.take() };
         self.phase = match framing {
             Framing::Length(0) => Phase::Head,
             Framing::Length(length) => Phase::Body(length),
@@ -387,6 +355,9 @@ impl Guard {
             }
             Phase::Head if self.head.is_empty() && self.outstanding.none() && self.writing_since.is_none() => {}
             _ => return None,
+        }
+        if self.is_last {
+            return None;
         }
         // The way of the head to hyper tells what is wrong with it.
         let head = head::check(bytes).ok().flatten()?;
@@ -425,7 +396,12 @@ impl Guard {
 
     /// Lets so many bytes of a body come to nothing.
     fn refuse_body(&mut self, left: u64) {
-        self.phase = if left == 0 { Phase::Head } else { Phase::Unwanted(left) };
+        if left > 0 {
+            self.phase = Phase::Unwanted(left);
+            return;
+        }
+        // Who has just sent the last of it was no idle client.
+        (self.phase, self.reading_since) = (Phase::Head, None);
     }
 
     /// Goes on with the request that is answered without hyper, until nothing is left to do of it.
@@ -538,6 +514,10 @@ impl Guard {
                 ready!(self.parting.poll_reset(&self.socket, cx));
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
+            if !bytes.is_empty() && self.phase == Phase::Head && self.head.is_empty() && !drop_blank(buf, before) {
+                continue;
+            }
+            let bytes = &buf.filled()[before..];
             if let Some(taken) = self.take(bytes, most).filter(|_| !bytes.is_empty()) {
                 // What came behind it is looked at when it is answered. It came earlier than what is ahead already.
                 if taken < bytes.len() {
@@ -570,6 +550,23 @@ impl Guard {
         // The requests before the bad head are answered first: an error now would drop them.
         if self.owes() { Poll::Pending } else { Poll::Ready(Err(io::ErrorKind::InvalidData.into())) }
     }
+}
+
+/// Whether the first that comes is the end of a line.
+fn begins_blank(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'\r' | b'\n', ..])
+}
+
+/// Drops empty lines from the begin of what was read behind `before`. Whether anything is left.
+fn drop_blank(buf: &mut ReadBuf<'_>, before: usize) -> bool {
+    let read = &buf.filled()[before..];
+    let blank = (0..read.len()).take_while(|&at| begins_blank(&read[at..])).count();
+    if blank > 0 {
+        let rest = read[blank..].to_vec();
+        buf.set_filled(before);
+        buf.put_slice(&rest);
+    }
+    buf.filled().len() > before
 }
 
 #[cfg(test)]

@@ -85,6 +85,8 @@ pub(super) struct Head<'a> {
     pub(super) len: usize,
     /// What follows it.
     pub(super) framing: Framing,
+    /// Whether the client asks nothing behind it (RFC 9112, section 9.3).
+    pub(super) is_last: bool,
 }
 
 /// The headers of `bytes`, a complete head.
@@ -116,11 +118,16 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
     }
     let is_http_11 = request.version == Some(1);
     let (mut hosts, mut tokens, mut length, mut chunked) = (0, 0, None, false);
+    let (mut closes, mut keeps) = (false, false);
     for header in request.headers.iter() {
         if header.name.eq_ignore_ascii_case("host") {
             hosts += 1;
         } else if header.name.eq_ignore_ascii_case("authorization") {
             tokens += 1;
+        } else if header.name.eq_ignore_ascii_case("connection") {
+            let mut options = header.value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+            closes |= options.clone().any(|option| option.eq_ignore_ascii_case(b"close"));
+            keeps |= options.any(|option| option.eq_ignore_ascii_case(b"keep-alive"));
         } else if header.name.eq_ignore_ascii_case("content-length") {
             // Digits only: `parse` alone would take a leading '+'.
             let digits = std::str::from_utf8(header.value).ok().filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
@@ -155,6 +162,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
     if chunked && !is_http_11 {
         return Err(Refusal::bad_request("HTTP/1.0 knows no Transfer-Encoding"));
     }
+    let is_last = closes || !(is_http_11 || keeps);
     let framing = if chunked { Framing::Chunked } else { Framing::Length(length.unwrap_or(0)) };
     let ask = match (request.method, request.path) {
         (Some("POST"), Some(path)) => {
@@ -172,17 +180,16 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
             let is_unusual = !is_http_11 || !is_understood;
             let manner = request.headers.iter().map(manner).max().unwrap_or(Manner::Plain);
             let manner = if is_unusual { Manner::Unusual } else { manner };
-            let closes = values("connection").any(|value| value.eq_ignore_ascii_case(b"close"));
             match asked(path, length) {
                 Some((model, version, form)) => {
-                    Ask::Infer { model, version, form, who, id: values("x-request-id").next(), manner, closes }
+                    Ask::Infer { model, version, form, who, id: values("x-request-id").next(), manner, closes: is_last }
                 }
                 None => Ask::Other,
             }
         }
         _ => Ask::Other,
     };
-    Ok(Some(Head { ask, len, framing }))
+    Ok(Some(Head { ask, len, framing, is_last }))
 }
 
 /// What is said of a head with more than [`MAX_HEADERS`].
@@ -259,7 +266,7 @@ mod tests {
         let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n";
         let more = format!("{post}GET");
         let head = check(more.as_bytes()).unwrap().unwrap();
-        assert_eq!(head, Head { ask: Ask::Other, len: post.len(), framing: Framing::Length(12) });
+        assert_eq!(head, Head { ask: Ask::Other, len: post.len(), framing: Framing::Length(12), is_last: false });
         let chunked = check(b"POST / HTTP/1.1\r\nhost: a\r\nTransfer-Encoding: Chunked\r\n\r\n").unwrap().unwrap();
         assert_eq!(chunked.framing, Framing::Chunked);
         let old = check(b"GET / HTTP/1.0\r\n\r\n").unwrap().unwrap();
@@ -323,6 +330,7 @@ mod tests {
             }
         };
         assert_eq!(asked("Connection: Close\r\n"), (None, true));
+        assert_eq!(asked("Connection: TE , close\r\n"), (None, true));
         assert_eq!(asked("Connection: keep-alive\r\nx-request-id: a\r\n"), (Some(b"a".to_vec()), false));
     }
 

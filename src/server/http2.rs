@@ -121,6 +121,9 @@ pub(super) fn check<B>(request: &Request<B>, options: &Options) -> Result<(), Re
     let differs = host
         .zip(authority)
         .is_some_and(|(host, own)| !without_its_port(host.as_bytes()).eq_ignore_ascii_case(without_its_port(own)));
+    if host.is_none() && authority.is_none() {
+        return Err(Refusal::bad_request("the request names no host"));
+    }
     if differs || other.is_some() {
         return Err(Refusal::bad_request("the request names two hosts"));
     }

@@ -122,7 +122,8 @@ impl Fronts {
         caller: Caller,
     ) -> Verdict {
         let cap = model.spec().max_latency;
-        match self.sockets.judge(now, arrived, cap) {
+        let way = self.gate(model).way(now, cap);
+        match self.sockets.judge(now, arrived, cap, way) {
             Verdict::Read => self.gate(model).judge(now, cap, caller),
             refused => refused,
         }
@@ -237,7 +238,6 @@ impl Quick {
             Ok(Ok(answer)) => {
                 {
                     let (took, mut fronts) = (begun.elapsed(), self.fronts());
-                    fronts.sockets.answered(took);
                     fronts.way_back.learn(arrived.elapsed().saturating_sub(answer.outputs));
                     self.app.saw(fronts.way_back);
                     fronts.gate(&model).answered(took);

@@ -142,6 +142,23 @@ impl Stream {
         Ok((message.bytes, age))
     }
 
+    /// Whether more has come than was read.
+    #[cfg(target_os = "linux")]
+    fn has_unread(&self) -> bool {
+        use std::os::fd::AsRawFd;
+
+        use nix::sys::socket::{MsgFlags, recv};
+
+        let looks = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        recv(self.as_fd().as_raw_fd(), &mut [0], looks).is_ok_and(|bytes| bytes > 0)
+    }
+
+    /// The same where that is not known.
+    #[cfg(not(target_os = "linux"))]
+    fn has_unread(&self) -> bool {
+        true
+    }
+
     /// Reads; how long ago it came is not known here.
     #[cfg(not(target_os = "linux"))]
     fn receive(&self, into: &mut [u8]) -> io::Result<(usize, Option<std::time::Duration>)> {
@@ -257,6 +274,12 @@ impl Socket {
     /// Whether it speaks TLS.
     pub(super) fn is_secured(&self) -> bool {
         matches!(self, Socket::Tls(_))
+    }
+
+    /// Whether more has come than was read. To close it over that resets the connection, and what the other end has not taken yet of
+    /// its answers is lost (RFC 9112, section 9.6).
+    pub(super) fn has_unread(&self) -> bool {
+        self.wire().stream.has_unread()
     }
 
     /// Who is at the other end, where that has an address.

@@ -121,6 +121,8 @@ pub struct Gate {
     /// Windows in which all are to be let through, and how many it will be next time.
     opens: u32,
     opens_next: u32,
+    /// The quickest way of a request from here to its answer, in the window before and in this one.
+    ways: [Duration; 2],
 }
 
 /// What one caller asks.
@@ -148,6 +150,7 @@ impl Default for Gate {
             weight: 1.0,
             opens: 0,
             opens_next: OPEN_WINDOWS[0],
+            ways: [Duration::ZERO, Duration::MAX],
         }
     }
 }
@@ -168,8 +171,15 @@ impl Gate {
         Verdict::Read
     }
 
+    /// The quickest way lately from here to an answer. Nothing is refused on a guess: where none was seen, none is known.
+    pub fn way(&mut self, now: Instant, cap: Duration) -> Duration {
+        self.pass(now, cap);
+        self.ways[0].min(self.ways[1])
+    }
+
     /// Learns that a request which was let through has been answered, so long after that.
     pub fn answered(&mut self, took: Duration) {
+        self.ways[1] = self.ways[1].min(took);
         self.answered += 1;
         self.took = self.took.saturating_add(took);
     }
@@ -224,6 +234,7 @@ impl Gate {
             refused: 0,
             took: Duration::ZERO,
             spent: Duration::ZERO,
+            ways: [if self.ways[1] == Duration::MAX { Duration::ZERO } else { self.ways[1] }, Duration::MAX],
             ..*self
         };
     }
@@ -251,8 +262,6 @@ pub struct Front {
     /// The share of its cap that a request may wait.
     share: f64,
     window: Option<Window>,
-    /// The quickest way of a request from here to its answer, in the window before and in this one.
-    ways: [Duration; 2],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -265,36 +274,27 @@ struct Window {
 
 impl Default for Front {
     fn default() -> Front {
-        Front { share: 1.0, window: None, ways: [Duration::ZERO, Duration::MAX] }
+        Front { share: 1.0, window: None }
     }
 }
 
 impl Front {
-    /// Decides at `now` about a request that arrived at `arrival` and is to be answered within `cap` of that.
-    pub fn judge(&mut self, now: Instant, arrival: Instant, cap: Duration) -> Verdict {
+    /// Decides at `now` about a request that arrived at `arrival` and is to be answered within `cap` of that, if its model's
+    /// [way](Gate::way) is no longer than `way`. Models differ in that, and one that is slow says nothing of another.
+    pub fn judge(&mut self, now: Instant, arrival: Instant, cap: Duration, way: Duration) -> Verdict {
         let waited = now.since(arrival);
         let share = waited.as_secs_f64() / cap.as_secs_f64().max(1e-9);
         self.pass(now, cap);
         if let Some(window) = &mut self.window {
             window.least = window.least.min(share);
         }
-        if waited.saturating_add(self.way()) > cap {
+        if waited.saturating_add(way) > cap {
             Verdict::Refuse(Why::Late)
         } else if share > self.share {
             Verdict::Refuse(Why::Overload)
         } else {
             Verdict::Read
         }
-    }
-
-    /// Learns that a request was answered, so long after it was judged.
-    pub fn answered(&mut self, took: Duration) {
-        self.ways[1] = self.ways[1].min(took);
-    }
-
-    /// The quickest way lately. Nothing is refused on a guess: where none was seen, none is known.
-    fn way(&self) -> Duration {
-        self.ways[0].min(self.ways[1])
     }
 
     /// Ends the window if its time is over, and begins another.
@@ -318,7 +318,6 @@ impl Front {
         } else if window.least < self.share * GONE {
             self.share = (self.share * 2.0).min(1.0);
         }
-        self.ways = [if self.ways[1] == Duration::MAX { Duration::ZERO } else { self.ways[1] }, Duration::MAX];
         self.window = Some(begun);
     }
 }

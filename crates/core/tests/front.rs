@@ -48,16 +48,17 @@ fn simulate(steps: &[(f64, f64)], clump: u64, read: u64, refuse: u64, from: f64)
         }
         begin += seconds;
     }
-    let (mut front, mut free, mut outcome) = (Front::default(), 0, Outcome::default());
+    let (mut front, mut gate, mut free, mut outcome) = (Front::default(), Gate::default(), 0, Outcome::default());
     let mut queue: VecDeque<u64> = arrivals.into();
     while let Some(arrival) = queue.pop_front() {
         let now = free.max(arrival);
         let counts = arrival as f64 >= from * 1e6;
         outcome.offered += u64::from(counts);
-        match front.judge(at(now), at(arrival), CAP) {
+        let way = gate.way(at(now), CAP);
+        match front.judge(at(now), at(arrival), CAP, way) {
             Verdict::Read => {
                 free = now + read;
-                front.answered(Duration::from_micros(read));
+                gate.answered(Duration::from_micros(read));
                 let is_on_time = free - arrival <= CAP.as_micros() as u64;
                 outcome.on_time += u64::from(counts && is_on_time);
                 outcome.late += u64::from(counts && !is_on_time);
@@ -115,8 +116,23 @@ fn an_overload_is_met_within_a_few_windows() {
 #[test]
 fn what_is_late_in_any_case_is_refused_also_by_an_idle_reader() {
     let mut front = Front::default();
-    assert_eq!(front.judge(at(60_000), at(0), CAP), Verdict::Refuse(Why::Late));
-    assert_eq!(front.judge(at(100_000), at(100_000), CAP), Verdict::Read);
+    assert_eq!(front.judge(at(60_000), at(0), CAP, Duration::ZERO), Verdict::Refuse(Why::Late));
+    assert_eq!(front.judge(at(100_000), at(100_000), CAP, Duration::ZERO), Verdict::Read);
+}
+
+#[test]
+fn a_way_is_forgotten_where_nobody_has_shown_it_for_a_window_or_two() {
+    let mut gate = Gate::default();
+    let mut way = |ms: u64, took: Option<u64>| {
+        let way = gate.way(at(ms * 1000), CAP);
+        took.map(Duration::from_millis).into_iter().for_each(|took| gate.answered(took));
+        way.as_millis()
+    };
+    // None is known before a window has ended; then the quickest counts.
+    assert_eq!([way(0, Some(45)), way(10, Some(48)), way(26, Some(49))], [0, 0, 45]);
+    // One in which nobody was answered, since all were refused for the way, says nothing any more.
+    assert_eq!([way(52, None), way(60, None), way(78, None)], [49, 49, 0]);
+    assert_eq!([way(79, Some(45)), way(104, None), way(1000, None)], [0, 45, 0]);
 }
 
 /// A model behind the gate that answers or refuses each request a delay after it was let through: as many as it can in each
@@ -335,21 +351,22 @@ proptest! {
     fn no_sequence_of_times_makes_it_refuse_the_fresh_or_read_the_late(
         steps in proptest::collection::vec((0u64..30_000, 0u64..120_000, 0u64..60_000), 1..200),
     ) {
-        let (mut front, mut now) = (Front::default(), 0);
+        let (mut front, mut gate, mut now) = (Front::default(), Gate::default(), 0);
         for (gap, wait, took) in steps {
             now += gap;
             let (arrival, same) = (at(now.saturating_sub(wait)), front.clone());
             let waited = at(now).since(arrival);
-            let verdict = front.judge(at(now), arrival, CAP);
+            let way = gate.way(at(now), CAP);
+            let verdict = front.judge(at(now), arrival, CAP, way);
             let mut again = same;
-            prop_assert_eq!(again.judge(at(now), arrival, CAP), verdict, "equal inputs, equal verdict");
+            prop_assert_eq!(again.judge(at(now), arrival, CAP, way), verdict, "equal inputs, equal verdict");
             if waited > CAP {
                 prop_assert_eq!(verdict, Verdict::Refuse(Why::Late));
             }
             if waited <= CAP.mul_f64(LEAST_SHARE) {
                 prop_assert_ne!(verdict, Verdict::Refuse(Why::Overload));
             }
-            front.answered(Duration::from_micros(took));
+            gate.answered(Duration::from_micros(took));
         }
     }
 

@@ -1,10 +1,14 @@
 //! Which requests need hyper, and when that is known.
 
+use std::future::poll_fn;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::super::access::{Access, Door};
 use super::super::app::App;
 use super::super::idle::Idle;
+use super::super::refusals::Refusals;
 use super::super::routes::For;
 use super::super::socket::{Stream, Wire};
 use super::*;
@@ -107,4 +111,16 @@ async fn a_server_that_goes_hands_over_what_has_begun_and_nothing_else() {
     waits(&mut guard).await;
     assert!(guard.hand_over().unwrap());
     assert_eq!(guard.handed, head(BODY.len()).as_bytes());
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_while_more_comes_is_closed_and_not_reset() {
+    let (mut client, guard) = guarded().await;
+    client.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let ending = tokio::spawn(async move { guard.finish(&Refusals::default()).await });
+    let mut rest = Vec::new();
+    let read = tokio::time::timeout(HANGS, client.read_to_end(&mut rest)).await.unwrap();
+    assert_eq!((read.map_err(|error| error.kind()), rest.len()), (Ok(0), 0));
+    drop(client);
+    ending.await.unwrap();
 }
