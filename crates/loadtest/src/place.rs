@@ -64,7 +64,7 @@ pub struct Url {
     pub is_secured: bool,
     /// Of `unix:PATH`.
     socket: Option<PathBuf>,
-    /// With a `/` in front, and none at the end unless that is all; with the query.
+    /// With a `/` in front, and the query; otherwise as it was given, since to many servers `/a/` is another place than `/a`.
     pub path: String,
 }
 
@@ -75,7 +75,8 @@ impl fmt::Display for Url {
             Some(socket) => write!(f, "unix:{}", socket.display()),
             None => {
                 let scheme = if self.is_secured { "https" } else { "http" };
-                write!(f, "{scheme}://{}{}", self.host, self.path.trim_end_matches('/'))
+                let path = if self.path == "/" { "" } else { &self.path };
+                write!(f, "{scheme}://{}{path}", self.host)
             }
         }
     }
@@ -132,8 +133,6 @@ impl Url {
             _ => (host, if is_secured { 443 } else { 80 }),
         };
         let path = if path.starts_with('?') { format!("/{path}") } else { path.to_owned() };
-        let path = if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path };
-        let path = if path.is_empty() { "/".to_owned() } else { path };
         let name = name.trim_matches(['[', ']']).to_owned();
         Ok(Url { host: host.to_owned(), name, port, is_secured, socket: None, path })
     }
@@ -235,7 +234,8 @@ mod tests {
             ("http://127.0.0.1:8080", "127.0.0.1", 8080, "/"),
             ("127.0.0.1:8080/", "127.0.0.1", 8080, "/"),
             ("http://gate/way/?a=b#c", "gate", 80, "/way/?a=b"),
-            ("http://[::1]:81/x/", "::1", 81, "/x"),
+            ("http://[::1]:81/x/", "::1", 81, "/x/"),
+            ("http://a/log-in?next=/a/", "a", 80, "/log-in?next=/a/"),
             ("http://[::1]?q", "::1", 80, "/?q"),
             ("https://a/b", "a", 443, "/b"),
             ("https://a:8443", "a", 8443, "/"),
@@ -249,6 +249,9 @@ mod tests {
         let below = |text: &str| Url::read(text).expect(text).below("/v2/models/m");
         assert_eq!(below("http://a"), "/v2/models/m");
         assert_eq!(below("http://a/gate/way/"), "/gate/way/v2/models/m");
+        let written = |text: &str| Url::read(text).expect(text).to_string();
+        assert_eq!(written("http://a/"), "http://a");
+        assert_eq!(written("https://a:81/x/"), "https://a:81/x/");
     }
 
     #[test]
