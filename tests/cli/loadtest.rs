@@ -468,6 +468,27 @@ fn a_server_that_dies_has_failed_without_objectives_too() {
     }
 }
 
+/// It passed where no objective spoke of refusals, and where there was none.
+#[test]
+fn a_server_that_refuses_everything_has_failed_and_every_report_says_why() {
+    let folder = Folder::new();
+    let stand_in = StandIn::start(|_, _| Reply::Answer(503, json!({"error": "full"}).to_string()));
+    let url = stand_in.url();
+    for slo in [&[][..], &["--slo", "errors<=1%"], &["--slo", "p99<=9s"]] {
+        let usual = [&url, "--model", "m", "--rate", "50", "--for", "1s", "--warm-up", "0s", "-q"];
+        let files = ["--json", "r.json", "--junit", "r.xml"];
+        let (code, stdout, stderr) = output(loadtest(folder.path(), &[&usual[..], &files, slo].concat()));
+        let why = "not one request was answered well: refused with 503 full (";
+        assert!(code == 1 && stdout.starts_with(&format!("FAIL {why}")), "{slo:?}: {code} {stdout}{stderr}");
+        let read = |file| fs::read_to_string(folder.path().join(file)).unwrap();
+        let report: Value = serde_json::from_str(&read("r.json")).unwrap();
+        assert!(report["failed_because"].as_str().is_some_and(|told| told.starts_with(why)), "{slo:?}: {report:#}");
+        let junit = read("r.xml");
+        assert!(junit.contains(&format!("<failure message=\"{why}")) || slo.is_empty(), "{slo:?}: {junit}");
+        assert!(!junit.contains("failures=\"0\""), "{slo:?}: {junit}");
+    }
+}
+
 #[test]
 fn wrong_usage_and_dead_servers_are_told_with_what_to_do() {
     let folder = Folder::new();

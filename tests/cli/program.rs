@@ -587,7 +587,10 @@ fn what_is_refused_over_grpc_is_a_refusal_and_no_error() {
     let plain = Serving::start(uncork(folder.path(), &["serve", "--http", "127.0.0.1:0"]));
     let http = format!("http://{}", plain.address);
     for form in ["grpc", "json"] {
-        let report = load(&folder, &[&http, "--as", form]);
+        let arguments = ["loadtest", &http, "--as", form, "--rate", "100", "--for", "300ms", "--json", "-"];
+        let (code, out, err) = output(uncork(folder.path(), &[&arguments[..], &["--slo", "errors<=0%"]].concat()));
+        let report: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out} {err}"));
+        assert_eq!((code, &report["errors"]["all"]), (1, &Value::from(0)), "nobody was served: {report:#}");
         assert!(report["refused"].as_u64().unwrap() > 0, "{form}: {report:#}");
         assert_eq!(report["good"], 0, "{form}: {report:#}");
     }

@@ -3,6 +3,9 @@
 use super::tally::{Ending, without_numbers};
 use super::wire::Answer;
 
+/// The two statuses by which servers say that they have too much to do.
+pub(super) const REFUSALS: [u16; 2] = [429, 503];
+
 /// A kind of request over HTTP/1.1. The generator knows nothing of what is in them.
 pub trait Target: Send + Sync {
     /// The bytes of the request with this number and of so many rows, from its first line to the end of its body; put into
@@ -27,8 +30,7 @@ pub(super) fn by_status(answer: &Answer<'_>) -> Ending {
     let status = answer.status;
     match status {
         200..=299 => Ending::Good,
-        // The two by which servers say that they have too much to do.
-        429 | 503 => Ending::Refused { status, reason: reason(answer.body) },
+        _ if REFUSALS.contains(&status) => Ending::Refused { status, reason: reason(answer.body) },
         _ => Ending::Failed { status, reason: reason(answer.body) },
     }
 }

@@ -1,10 +1,12 @@
 //! The verdict on a run: passed, missed, or not to be told.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::run::Run;
 use super::slo::{Judged, Slo};
 use super::tally::Tally;
+use super::target::REFUSALS;
 
 /// A generator that was working for more than this part of the time had no room for what came at once: answers lay
 /// unread and requests unsent for its own sake. At nine tenths a queue is ten times as long as at a half.
@@ -14,6 +16,8 @@ pub(super) const SATURATED: f64 = 0.9;
 pub(super) const MOVED: f64 = 0.5;
 /// A generator that left out more than this part of the requests sent another load than the one asked for.
 const LEFT_OUT: f64 = 0.01;
+/// Reasons that are named where nothing was answered well.
+const MOST_TOLD: usize = 2;
 /// Lateness that moves nothing where no objective speaks of latency.
 const MOVED_ANYWAY: Duration = Duration::from_millis(100);
 
@@ -48,8 +52,13 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
     if tally.requests() == 0 {
         return Verdict::Inconclusive("no request was due; raise --rate or --for".into());
     }
-    if slos.is_empty() {
-        return failure(tally).map_or(Verdict::Measured, Verdict::Failed);
+    // No generator, however late, makes a server refuse or fail.
+    let is_its_own_word = tally.refused + tally.failed + tally.wrong + tally.broken > 0 && !run.out_of_files;
+    if let Some(why) = nothing_good(tally).filter(|_| is_its_own_word || slos.is_empty()) {
+        return Verdict::Failed(why);
+    }
+    if slos.is_empty() && tally.good() > 0 {
+        return gone(tally).map_or(Verdict::Measured, Verdict::Failed);
     }
     if tally.too_late as f64 > LEFT_OUT * tally.requests() as f64 {
         return Verdict::Inconclusive(format!(
@@ -88,7 +97,7 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
                 "the miss is the generator's own lateness ({late_ms:.1} ms at p99): without it the objectives are met; \
                  give it a processor of its own"
             )),
-            false => Verdict::Missed,
+            false => nothing_good(tally).map_or(Verdict::Missed, Verdict::Failed),
         };
     }
     if let Some(slo) = slos.iter().find(|slo| tally.requests() < slo.least_requests()) {
@@ -106,20 +115,29 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
              give it a processor of its own"
         ));
     }
-    failure(tally).map_or(Verdict::Passed, Verdict::Failed)
+    nothing_good(tally).or_else(|| gone(tally)).map_or(Verdict::Passed, Verdict::Failed)
 }
 
-/// What no server may do, whatever the objectives are.
-fn failure(tally: &Tally) -> Option<String> {
-    if tally.ends_unanswered() {
-        let how = if tally.broken > 0 { "connections broke" } else { "no answer came in time" };
-        return Some(format!("the server was gone at the end: {how}, and nothing was answered"));
-    }
-    if tally.good() + tally.refused > 0 {
+/// Not one request was answered well, whatever the objectives are, and what came instead; unless the generator left out too much to tell.
+fn nothing_good(tally: &Tally) -> Option<String> {
+    if tally.good() > 0 || tally.too_late as f64 > LEFT_OUT * tally.requests() as f64 {
         return None;
     }
-    let (reason, _) = tally.reasons.iter().max_by_key(|(_, count)| **count)?;
-    Some(format!("not one request was answered well: {reason}"))
+    let mut reasons: Vec<(&String, &u64)> = tally.reasons.iter().collect();
+    reasons.sort_by_key(|(_, count)| Reverse(**count));
+    let told = |(reason, count): &(&String, &u64)| {
+        let is_refusal = REFUSALS.iter().any(|status| reason.starts_with(&format!("{status} ")));
+        let how = if is_refusal { "refused with " } else { "" };
+        format!("{how}{reason} ({count} of {})", tally.requests())
+    };
+    let told: Vec<String> = reasons.iter().take(MOST_TOLD).map(told).collect();
+    Some(format!("not one request was answered well: {}", told.join("; ")))
+}
+
+/// The server was gone when the run ended.
+fn gone(tally: &Tally) -> Option<String> {
+    let how = if tally.broken > 0 { "connections broke" } else { "no answer came in time" };
+    tally.ends_unanswered().then(|| format!("the server was gone at the end: {how}, and nothing was answered"))
 }
 
 #[cfg(test)]
@@ -234,15 +252,53 @@ mod tests {
         assert_eq!(verdict(&ending_with(refused), &["p50<=25ms"]), Verdict::Passed);
     }
 
-    #[test]
-    fn a_server_that_answers_nothing_well_has_failed_without_objectives_too() {
+    /// A run of `count` requests that all ended so.
+    fn all(count: u64, status: Option<u16>, ending: &Ending) -> Run {
         let mut tally = Tally::new(Duration::ZERO, ms(10_000));
-        let times = Times { due: ms(1), taken: ms(1), sent: Some(ms(1)), ended: ms(2), ended_earliest: ms(2) };
-        let ending = Ending::Failed { status: 404, reason: "no such path".into() };
-        tally.count(times, 1, Some(404), &ending, None);
-        let nowhere = Run { tally, ..run(0, 0, 0.3) };
-        let expected = Verdict::Failed("not one request was answered well: 404 no such path".into());
-        assert_eq!(verdict(&nowhere, &[]), expected);
+        for i in 0..count {
+            let (due, ended) = (ms(i), ms(i + 1));
+            let times = Times { due, taken: due, sent: Some(due), ended, ended_earliest: ended };
+            tally.count(times, 1, status, ending, None);
+        }
+        Run { tally, ..run(0, 0, 0.3) }
+    }
+
+    /// Whatever the objectives say of refusals, nobody was served.
+    #[test]
+    fn a_server_that_answers_nothing_well_has_failed_whatever_the_objectives_are() {
+        let failed = Ending::Failed { status: 404, reason: "no such path".into() };
+        let refused = Ending::Refused { status: 503, reason: "full".into() };
+        let broken = Ending::Broken("the server does not speak TLS");
+        for (status, ending, told) in [
+            (Some(404), failed, "404 no such path (227 of 227)"),
+            (Some(503), refused, "refused with 503 full (227 of 227)"),
+            (None, broken, "the server does not speak TLS (227 of 227)"),
+            (None, Ending::TimedOut, "no answer in time (227 of 227)"),
+        ] {
+            let expected = Verdict::Failed(format!("not one request was answered well: {told}"));
+            for slos in [&[][..], &["wrong<=1%"], &["p99<=25ms"], &["wrong<=0.01%"]] {
+                let of = verdict(&all(227, status, &ending), slos);
+                // Of silence it takes enough requests to tell.
+                let is_too_few = ending == Ending::TimedOut && slos == ["wrong<=0.01%"];
+                assert!(of == expected || is_too_few && is_inconclusive(&of, "too few"), "{slos:?}: {of:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_reasons_are_told_and_what_the_generator_left_out_is_none() {
+        let mut run = all(5, None, &Ending::Broken("the connection broke"));
+        run.tally.add(&all(9, Some(429), &Ending::Refused { status: 429, reason: "slower".into() }).tally);
+        run.tally.add(&all(1, Some(500), &Ending::Failed { status: 500, reason: "no".into() }).tally);
+        let told =
+            "not one request was answered well: refused with 429 slower (9 of 15); the connection broke (5 of 15)";
+        assert_eq!(verdict(&run, &["errors<=50%"]), Verdict::Failed(told.into()));
+        let left_out = all(100, None, &Ending::TooLate);
+        for slos in [&[][..], &["wrong<=1%"]] {
+            assert!(is_inconclusive(&verdict(&left_out, slos), "left out 100 of 100"), "{slos:?}");
+        }
+        let no_files = Run { out_of_files: true, ..all(100, None, &Ending::Broken("no more open files")) };
+        assert!(is_inconclusive(&verdict(&no_files, &["errors<=1%"]), "open files"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::html::escaped;
 use super::report::{Outcome, Report};
+use uncork_loadtest::Verdict;
 
 /// JUnit's XML.
 pub(super) fn text(report: &Report) -> String {
@@ -23,6 +24,10 @@ pub(super) fn text(report: &Report) -> String {
             None => String::new(),
         };
         cases.push((slo.text().to_owned(), inside));
+    }
+    // No objective says so.
+    if let (false, Verdict::Failed(why)) = (cases.is_empty() || inconclusive, &main.verdict) {
+        cases.push(("the server serves".into(), format!("<failure message=\"{}\"/>", escaped(why))));
     }
     if let Some(rate) = report.max_rate() {
         cases.push((format!("the objectives are met at {rate:.0}/s"), String::new()));
