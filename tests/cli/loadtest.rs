@@ -281,6 +281,34 @@ fn a_run_that_is_interrupted_tells_what_it_saw_and_no_verdict() {
     assert!(stdout.contains("good answers"), "{stdout}");
 }
 
+/// They were left out, so that a server which hangs looked well.
+#[test]
+fn what_hangs_is_told_of_where_a_run_is_interrupted() {
+    let (tell, asked) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let stand_in = StandIn::start(move |n, _| {
+        if n == 40 {
+            tell.lock().unwrap().send(()).unwrap();
+        }
+        if n < 10 { good() } else { Reply::Silence }
+    });
+    let url = stand_in.url();
+    let folder = Folder::new();
+    // At most some 30 requests hang, for 0.3 s the first of them.
+    let arguments = [&url, "--model", "m", "--rate", "100", "--for", "10m", "--warm-up", "0", "--json", "-"];
+    let child = loadtest(folder.path(), &[&arguments[..], &["--slo", "p90<=50ms"]].concat()).spawn().unwrap();
+    asked.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let Output { status, stdout, .. } = child.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&stdout).unwrap();
+    assert_eq!((status.code(), count(&report, "/good")), (Some(2), 10), "{report:#}");
+    let under_way = count(&report, "/still_under_way");
+    assert!(under_way >= 30 && count(&report, "/requests") == under_way + 10, "{report:#}");
+    assert_eq!(report["objectives"][0]["met"], false, "{report:#}");
+    let words = format!("it was ended early, with {under_way} requests under way, the oldest of them due ");
+    assert!(report["verdict_line"].as_str().unwrap().contains(&words), "{report:#}");
+}
+
 /// A run of `arguments` in a terminal of 80 columns and 24 lines, which is interrupted once `seen` is in it, or not at all; and
 /// what the terminal got. Second: whether it showed what was typed, and let Ctrl-Z stop who runs in it, at that moment and in the end.
 #[cfg(target_os = "linux")]

@@ -152,7 +152,7 @@ impl<'a> Generator<'a> {
         loop {
             let now = self.now();
             if self.orders.stop.load(Ordering::Relaxed) {
-                // What is under way is left out: nobody knows how it would have ended.
+                self.count_under_way(now);
                 break;
             }
             self.take_due(now);
@@ -495,6 +495,17 @@ impl<'a> Generator<'a> {
         self.idle.retain(|(place, serial)| {
             self.connections.get(*place).and_then(Option::as_ref).is_some_and(|there| there.serial == *serial)
         });
+    }
+
+    /// Nobody knows how it would have ended; that it took so long already is known.
+    fn count_under_way(&mut self, now: Duration) {
+        let asked = self.connections.iter().flatten().filter_map(|connection| match connection.state {
+            State::Busy { request, .. } => Some(request.due),
+            _ => None,
+        });
+        for due in asked.chain(self.waiting.iter().map(|request| request.due)) {
+            self.tally.count_under_way(due, now);
+        }
     }
 
     /// Tells whoever watches what happened since the last time.

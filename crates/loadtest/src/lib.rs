@@ -46,5 +46,5 @@ pub use target::{Same, Target, message};
 pub use template::Template;
 pub use tls::{Tls, Trust};
 pub use v2::{Form, Input, Metadata, metadata, metadata_by_grpc, only_model, random_bodies};
-pub use verdict::{Verdict, judge};
+pub use verdict::{Verdict, judge, still_under_way};
 pub use wire::Answer;

@@ -187,7 +187,7 @@ impl Slo {
             Subject::Quantile(quantile) => never_or_ms(tally.within(latency, quantile)),
             Subject::Longest => never_or_ms(tally.within(latency, 1.0)),
             Subject::Mean if latency.is_empty() => f64::INFINITY,
-            Subject::Mean => latency.mean() / 1e3,
+            Subject::Mean => tally.so_far(latency).mean() / 1e3,
             Subject::OnTime(limit) => share(on_time(limit)),
             Subject::Goodput(limit) => on_time(limit) as f64 / seconds,
             Subject::Answers => tally.answered_within as f64 / seconds,

@@ -1,5 +1,6 @@
 //! What became of the requests: counts, and histograms of times.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -128,6 +129,8 @@ pub struct Tally {
     pub too_late: u64,
     /// Requests whose connection broke or never was.
     pub broken: u64,
+    /// From due on, how long requests had waited that were under way when the run was ended early: they took that long at least.
+    pub under_way: Histogram<u64>,
     /// Good answers that were there within the measurement, also to requests that were due before it. What is answered only when no more comes
     /// says nothing of how much a server can do.
     pub answered_within: u64,
@@ -160,6 +163,7 @@ impl Tally {
             connection_wait: histogram(),
             refusal: histogram(),
             refusal_from_sending: histogram(),
+            under_way: histogram(),
             wrong: 0,
             refused: 0,
             failed: 0,
@@ -251,6 +255,13 @@ impl Tally {
         });
     }
 
+    /// Counts a request that was due then and still under way when the run was ended early, unless it belongs to the warm-up.
+    pub fn count_under_way(&mut self, due: Duration, now: Duration) {
+        if due >= self.begin {
+            self.under_way.saturating_record(micros(now.saturating_sub(due)));
+        }
+    }
+
     fn reason(&mut self, reason: String) {
         if let Some(count) = self.reasons.get_mut(&reason) {
             *count += 1;
@@ -270,6 +281,7 @@ impl Tally {
             (&mut self.connection_wait, &other.connection_wait),
             (&mut self.refusal, &other.refusal),
             (&mut self.refusal_from_sending, &other.refusal_from_sending),
+            (&mut self.under_way, &other.under_way),
         ] {
             mine.add(theirs).expect("they have the same bounds");
         }
@@ -337,12 +349,24 @@ impl Tally {
 
     /// All requests.
     pub fn requests(&self) -> u64 {
-        self.good() + self.refused + self.errors()
+        self.good() + self.refused + self.errors() + self.under_way.len()
+    }
+
+    /// One of the two histograms of latency, and what was under way when the run was ended early, as if it had been answered then: no
+    /// answer came sooner.
+    pub(super) fn so_far<'a>(&self, latency: &'a Histogram<u64>) -> Cow<'a, Histogram<u64>> {
+        if self.under_way.is_empty() {
+            return Cow::Borrowed(latency);
+        }
+        let mut both = latency.clone();
+        both.add(&self.under_way).expect("they have the same bounds");
+        Cow::Owned(both)
     }
 
     /// The time within which a share of *all* requests had a good answer, by one of the two histograms of latency. `None` is
-    /// never: a request without a good answer is infinitely late.
+    /// never: a request without a good answer is infinitely late. One that was under way at the end is as late as it was then.
     pub fn within(&self, latency: &Histogram<u64>, quantile: f64) -> Option<Duration> {
+        let latency = &*self.so_far(latency);
         let (all, good) = (self.requests(), latency.len());
         // Without a little less, 0.99 of 100 would be the 100th for the sake of its last bit.
         let rank = ((quantile * all as f64 - 1e-9).ceil() as u64).max(1);
@@ -419,6 +443,27 @@ mod tests {
             assert!(off.abs() <= 0.001, "{quantile}: {found:?}, not {expected} ms");
         }
         assert_eq!(tally.on_time(&tally.latency, ms(40)), 40);
+    }
+
+    #[test]
+    fn what_is_under_way_at_the_end_is_as_late_as_it_is_then() {
+        let mut tally = Tally::new(ms(100), ms(1000));
+        for _ in 0..90 {
+            tally.count(times(100, 101), 1, Some(200), &Ending::Good, None);
+        }
+        for due in std::iter::repeat_n(200, 10).chain([99]) {
+            tally.count_under_way(ms(due), ms(700));
+        }
+        let at = |tally: &Tally, quantile| {
+            let time = tally.within(&tally.latency, quantile).expect("none was refused");
+            (time.as_secs_f64() * 1e3).round() as u64
+        };
+        assert_eq!((tally.requests(), tally.good(), tally.under_way.len()), (100, 90, 10));
+        assert_eq!((at(&tally, 0.9), at(&tally, 0.91), at(&tally, 1.0)), (1, 500, 500));
+        let mut other = Tally::new(ms(100), ms(1000));
+        other.add(&tally);
+        assert_eq!((other.requests(), at(&other, 1.0)), (100, 500));
+        assert_eq!(tally.on_time(&tally.latency, ms(600)), 90, "nobody knows whether they come in time");
     }
 
     #[test]

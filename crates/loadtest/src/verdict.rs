@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::run::Run;
-use super::slo::{Judged, Slo};
+use super::slo::{Judged, Slo, short};
 use super::tally::Tally;
 use super::target::REFUSALS;
 
@@ -47,7 +47,8 @@ pub fn judge(run: &Run, slos: &[Slo]) -> (Verdict, Vec<Judged>) {
 fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
     let tally = &run.tally;
     if run.interrupted {
-        return Verdict::Inconclusive("it was ended early".into());
+        let under_way = still_under_way(tally).map_or(String::new(), |words| format!(", with {words}"));
+        return Verdict::Inconclusive(format!("it was ended early{under_way}"));
     }
     if tally.requests() == 0 {
         return Verdict::Inconclusive("no request was due; raise --rate or --for".into());
@@ -116,6 +117,16 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
         ));
     }
     nothing_good(tally).or_else(|| gone(tally)).map_or(Verdict::Passed, Verdict::Failed)
+}
+
+/// Of a run that was ended early: `3 requests under way, the oldest of them due 5012 ms before`.
+pub fn still_under_way(tally: &Tally) -> Option<String> {
+    let (requests, oldest_ms) = (tally.under_way.len(), tally.under_way.max() as f64 / 1e3);
+    match requests {
+        0 => None,
+        1 => Some(format!("1 request under way, due {} ms before", short(oldest_ms))),
+        _ => Some(format!("{requests} requests under way, the oldest of them due {} ms before", short(oldest_ms))),
+    }
 }
 
 /// Not one request was answered well, whatever the objectives are, and what came instead; unless the generator left out too much to tell.
@@ -305,5 +316,15 @@ mod tests {
     fn a_run_that_was_ended_early_tells_nothing() {
         let interrupted = Run { interrupted: true, ..run(0, 30, 0.3) };
         assert!(is_inconclusive(&verdict(&interrupted, &["p99<=25ms"]), "ended early"));
+    }
+
+    #[test]
+    fn what_hangs_when_a_run_is_ended_is_told_and_meets_no_objective() {
+        let mut run = Run { interrupted: true, ..run(0, 20, 0.3) };
+        (0..100).for_each(|i| run.tally.count_under_way(ms(10 * i), ms(5000)));
+        let slos = ["p99<=25ms", "max<=1s", "mean<=25ms", "p50<=25ms"].map(|slo| slo.parse().expect("an objective"));
+        let (verdict, judged) = judge(&run, &slos);
+        assert!(is_inconclusive(&verdict, "100 requests under way, the oldest of them due 500"), "{verdict:?}");
+        assert_eq!(judged.iter().map(|judged| judged.met).collect::<Vec<_>>(), [false, false, false, true]);
     }
 }

@@ -87,6 +87,8 @@ fn trial(report: &Report, trial: &Trial) -> Value {
             "all": tally.errors(), "failed": tally.failed, "wrong": tally.wrong, "timed_out": tally.timed_out,
             "never_sent": tally.unsent, "connection_broke": tally.broken,
         },
+        "still_under_way": tally.under_way.len(),
+        "still_under_way_for_ms": milliseconds(&tally.under_way),
         "resent": tally.resent,
         "statuses": tally.statuses,
         "reasons": tally.reasons,

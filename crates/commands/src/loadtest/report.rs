@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{INCONCLUSIVE, MISSED};
 use crate::layout::grouped;
-use uncork_loadtest::{Found, Judged, Run, Slo, Verdict, short};
+use uncork_loadtest::{Found, Judged, Run, Slo, Verdict, short, still_under_way};
 
 /// Batches of a stretch of sizes: least rows, most rows, how many.
 pub(super) type Batches = Vec<(u64, u64, u64)>;
@@ -306,6 +306,11 @@ impl Report {
                  late. Add --threads, or send part of the load from another machine.",
                 grouped(tally.too_late),
                 grouped(tally.requests())
+            ));
+        }
+        if let Some(words) = still_under_way(tally) {
+            notes.push(format!(
+                "The run was ended with {words}. Percentiles and max count them as that late; they may be later."
             ));
         }
         if tally.resent > 0 {

@@ -102,6 +102,7 @@ pub(super) fn counts(trial: &Trial) -> Vec<Vec<String>> {
         ("timed out", tally.timed_out),
         ("never sent", tally.unsent),
         ("connection broke", tally.broken),
+        ("still under way", tally.under_way.len()),
     ] {
         if count > 0 {
             lines.push(line(name, count));
