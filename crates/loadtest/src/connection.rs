@@ -227,6 +227,14 @@ pub(super) fn is_out_of_sockets(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24)) && cfg!(unix)
 }
 
+const NO_PORT: &str = "no free port on this machine";
+const NO_FILES: &str = "no more open files allowed (ulimit -n)";
+
+/// Whether that says something of this machine, and nothing of the server.
+pub(super) fn is_own_fault(word: &str) -> bool {
+    [NO_PORT, NO_FILES].contains(&word)
+}
+
 /// A word about what went wrong, one of a few.
 pub(super) fn broken(error: &io::Error) -> &'static str {
     match error.kind() {
@@ -236,10 +244,10 @@ pub(super) fn broken(error: &io::Error) -> &'static str {
         io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
             "the server cannot be reached"
         }
-        io::ErrorKind::AddrNotAvailable => "no free port on this machine",
+        io::ErrorKind::AddrNotAvailable => NO_PORT,
         io::ErrorKind::UnexpectedEof => "the server closed the connection before it was secured",
         io::ErrorKind::InvalidData => certificate(error),
-        _ if is_out_of_sockets(error) => "no more open files allowed (ulimit -n)",
+        _ if is_out_of_sockets(error) => NO_FILES,
         _ => "the connection broke",
     }
 }

@@ -375,9 +375,12 @@ impl<'a> Generator<'a> {
         };
         let age = connection.age();
         let now = self.now();
+        let came = age.map(|age| now.saturating_sub(age));
+        let (earliest, latest) = (came.unwrap_or(self.heard_earliest), came.unwrap_or(now));
+        if ended.as_ref().is_none_or(|(request, ..)| request.is_over(latest, self.orders.timeout)) {
+            self.tally.came_too_late(latest);
+        }
         if let Some((request, sent, ending)) = ended {
-            let came = age.map(|age| now.saturating_sub(age));
-            let (earliest, latest) = (came.unwrap_or(self.heard_earliest), came.unwrap_or(now));
             // Who waits so long has gone, whatever the answer says.
             let (status, ending, batch_rows) = match request.is_over(latest, self.orders.timeout) {
                 true => (None, Ending::TimedOut, None),

@@ -17,6 +17,7 @@ mod pulse;
 mod run;
 mod schedule;
 mod search;
+mod silence;
 mod slo;
 mod source;
 mod stream;

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::connection::is_own_fault;
+use super::silence::{Gone, Silence};
+
 /// Longest time that a histogram tells apart from longer ones; no request is waited for longer.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Three digits: a time is known to 0.1 %.
@@ -146,6 +149,7 @@ pub struct Tally {
     pub batches: BTreeMap<u32, f64>,
     /// The run in slots.
     pub slots: Vec<Slot>,
+    silence: Silence,
     slot_length: Duration,
     begin: Duration,
     end: Duration,
@@ -178,6 +182,7 @@ impl Tally {
             rows: 0,
             batches: BTreeMap::new(),
             slots: Vec::new(),
+            silence: Silence::default(),
             slot_length,
             begin,
             end: begin + length,
@@ -193,6 +198,13 @@ impl Tally {
     pub fn count(&mut self, times: Times, rows: usize, status: Option<u16>, ending: &Ending, batch_rows: Option<u32>) {
         let is_within = (self.begin..self.end).contains(&times.ended);
         self.answered_within += u64::from(is_within && *ending == Ending::Good);
+        let asked = times.sent.unwrap_or(times.taken);
+        match ending {
+            Ending::TimedOut => self.silence.unanswered(asked, times.ended, false),
+            Ending::Broken(why) if !is_own_fault(why) => self.silence.unanswered(asked, times.ended, true),
+            Ending::Broken(_) | Ending::Unsent | Ending::TooLate => {}
+            _ => self.silence.answered(times.ended),
+        }
         let Some(since) = times.due.checked_sub(self.begin) else { return };
         let latency = micros(times.ended.saturating_sub(times.due));
         self.lateness.saturating_record(micros(times.taken.saturating_sub(times.due)));
@@ -262,6 +274,11 @@ impl Tally {
         }
     }
 
+    /// An answer came when nobody waited for it any more: it is none, but a sign of life.
+    pub(super) fn came_too_late(&mut self, at: Duration) {
+        self.silence.answered(at);
+    }
+
     fn reason(&mut self, reason: String) {
         if let Some(count) = self.reasons.get_mut(&reason) {
             *count += 1;
@@ -299,6 +316,7 @@ impl Tally {
         ] {
             *mine += theirs;
         }
+        self.silence.add(&other.silence);
         for (status, count) in &other.statuses {
             *self.statuses.entry(*status).or_default() += count;
         }
@@ -341,10 +359,9 @@ impl Tally {
         self.wrong + self.failed + self.timed_out + self.unsent + self.broken
     }
 
-    /// Whether nothing was answered any more when the measurement ended, and connections broke or no answers came: the server has died, or hangs.
-    pub fn ends_unanswered(&self) -> bool {
-        let last = self.slots.iter().rev().find(|slot| slot.due > 0);
-        self.broken + self.timed_out > 0 && last.is_some_and(|slot| slot.good + slot.refused == 0)
+    /// How the server was gone when the run ended, if it was.
+    pub(super) fn gone(&self) -> Option<Gone> {
+        self.silence.gone()
     }
 
     /// All requests.

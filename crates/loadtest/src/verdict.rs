@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::run::Run;
+use super::silence::Gone;
 use super::slo::{Judged, Slo, short};
 use super::tally::Tally;
 use super::target::REFUSALS;
@@ -147,8 +148,17 @@ fn nothing_good(tally: &Tally) -> Option<String> {
 
 /// The server was gone when the run ended.
 fn gone(tally: &Tally) -> Option<String> {
-    let how = if tally.broken > 0 { "connections broke" } else { "no answer came in time" };
-    tally.ends_unanswered().then(|| format!("the server was gone at the end: {how}, and nothing was answered"))
+    tally.gone().map(|how| match how {
+        Gone::Broke => {
+            "the server was gone at the end: the last connections all broke, and nothing was answered".into()
+        }
+        Gone::Silent(time) => {
+            format!(
+                "the server was silent at the end: no answer came in time for the last {} s",
+                short(time.as_secs_f64())
+            )
+        }
+    })
 }
 
 #[cfg(test)]
@@ -243,24 +253,41 @@ mod tests {
         assert_eq!(verdict(&run(0, 30, 0.3), &["p99.99<=25ms"]), Verdict::Missed);
     }
 
+    /// A run that ends with so many requests that ended so.
+    fn ending_with(count: u64, ending: &Ending) -> Run {
+        let mut run = run(0, 20, 0.3);
+        for i in 0..count {
+            let (due, ended) = (ms(9_000 + 10 * i), ms(11_000 + 10 * i));
+            let times = Times { due, taken: due, sent: Some(due), ended, ended_earliest: ended };
+            run.tally.count(times, 1, None, ending, None);
+        }
+        run
+    }
+
     #[test]
     fn a_server_that_is_gone_at_the_end_has_met_nothing() {
-        let ending_with = |ending: Ending| {
-            let mut run = run(0, 20, 0.3);
-            let (due, ended) = (ms(9_500), ms(9_600));
-            let times = Times { due, taken: due, sent: Some(due), ended, ended_earliest: ended };
-            run.tally.count(times, 1, None, &ending, None);
-            run
-        };
-        for ending in [Ending::Broken("the server closed the connection"), Ending::TimedOut] {
+        for (ending, words) in [(Ending::Broken("the connection broke"), "gone"), (Ending::TimedOut, "silent")] {
             for slos in [&[][..], &["p50<=25ms"]] {
-                let verdict = verdict(&ending_with(ending.clone()), slos);
-                assert!(matches!(&verdict, Verdict::Failed(why) if why.contains("gone")), "{verdict:?} {slos:?}");
+                let verdict = verdict(&ending_with(50, &ending), slos);
+                assert!(matches!(&verdict, Verdict::Failed(why) if why.contains(words)), "{verdict:?} {slos:?}");
             }
-            assert_eq!(verdict(&ending_with(ending), &["errors<=0%"]), Verdict::Missed);
+            assert_eq!(verdict(&ending_with(50, &ending), &["errors<=0%"]), Verdict::Missed);
         }
         let refused = Ending::Refused { status: 503, reason: "full".into() };
-        assert_eq!(verdict(&ending_with(refused), &["p50<=25ms"]), Verdict::Passed);
+        assert_eq!(verdict(&ending_with(50, &refused), &["p50<=25ms"]), Verdict::Passed);
+    }
+
+    /// One request that broke, or had to wait, in a last second without another was enough.
+    #[test]
+    fn a_server_that_lives_is_not_gone() {
+        for ending in [Ending::Broken("the connection broke"), Ending::TimedOut] {
+            assert_eq!(verdict(&ending_with(2, &ending), &["p50<=25ms"]), Verdict::Passed, "{ending:?}");
+            assert_eq!(verdict(&ending_with(2, &ending), &[]), Verdict::Measured, "{ending:?}");
+        }
+        let failed = Ending::Failed { status: 500, reason: "no".into() };
+        assert_eq!(verdict(&ending_with(50, &failed), &["p50<=25ms"]), Verdict::Passed, "it answers");
+        let own = Ending::Broken("no free port on this machine");
+        assert_eq!(verdict(&ending_with(50, &own), &["p50<=25ms"]), Verdict::Passed, "it is not the server's");
     }
 
     /// A run of `count` requests that all ended so.
