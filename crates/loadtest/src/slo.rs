@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::quantile::mean;
 use super::tally::Tally;
 
 /// What an objective speaks of.
@@ -187,7 +188,7 @@ impl Slo {
             Subject::Quantile(quantile) => never_or_ms(tally.within(latency, quantile)),
             Subject::Longest => never_or_ms(tally.within(latency, 1.0)),
             Subject::Mean if latency.is_empty() => f64::INFINITY,
-            Subject::Mean => tally.so_far(latency).mean() / 1e3,
+            Subject::Mean => mean(&tally.so_far(latency)) / 1e3,
             Subject::OnTime(limit) => share(on_time(limit)),
             Subject::Goodput(limit) => on_time(limit) as f64 / seconds,
             Subject::Answers => tally.answered_within as f64 / seconds,

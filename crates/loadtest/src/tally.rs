@@ -7,6 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::connection::is_own_fault;
+use super::quantile::{rank, value_of_rank};
 use super::silence::{Gone, Silence};
 
 /// Longest time that a histogram tells apart from longer ones; no request is waited for longer.
@@ -385,8 +386,7 @@ impl Tally {
     pub fn within(&self, latency: &Histogram<u64>, quantile: f64) -> Option<Duration> {
         let latency = &*self.so_far(latency);
         let (all, good) = (self.requests(), latency.len());
-        // Without a little less, 0.99 of 100 would be the 100th for the sake of its last bit.
-        let rank = ((quantile * all as f64 - 1e-9).ceil() as u64).max(1);
+        let rank = rank(all, quantile);
         (rank <= good).then(|| Duration::from_micros(value_of_rank(latency, rank)))
     }
 
@@ -394,12 +394,6 @@ impl Tally {
     pub fn on_time(&self, latency: &Histogram<u64>, limit: Duration) -> u64 {
         latency.count_between(0, micros(limit))
     }
-}
-
-/// The `rank`-th smallest value, counted from 1: the least of those that it cannot be told from, so that it is within a
-/// limit exactly where [`Tally::on_time`] counts it.
-fn value_of_rank(histogram: &Histogram<u64>, rank: u64) -> u64 {
-    histogram.lowest_equivalent(histogram.value_at_quantile((rank as f64 - 0.5) / histogram.len() as f64))
 }
 
 /// `503 a batch takes N ms`: words without their numbers, so that they can be counted.

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use super::quantile::at_quantile;
 use super::run::Run;
 use super::silence::Gone;
 use super::slo::{Judged, Slo, short};
@@ -70,7 +71,7 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
             tally.requests()
         ));
     }
-    let late = Duration::from_micros(tally.lateness.value_at_quantile(0.99));
+    let late = Duration::from_micros(at_quantile(&tally.lateness, 0.99));
     let late_ms = late.as_secs_f64() * 1e3;
     if judged.iter().any(|judged| !judged.met) {
         if run.out_of_files {
@@ -122,7 +123,7 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
 
 /// Of a run that was ended early: `3 requests under way, the oldest of them due 5012 ms before`.
 pub fn still_under_way(tally: &Tally) -> Option<String> {
-    let (requests, oldest_ms) = (tally.under_way.len(), tally.under_way.max() as f64 / 1e3);
+    let (requests, oldest_ms) = (tally.under_way.len(), at_quantile(&tally.under_way, 1.0) as f64 / 1e3);
     match requests {
         0 => None,
         1 => Some(format!("1 request under way, due {} ms before", short(oldest_ms))),
@@ -351,7 +352,7 @@ mod tests {
         (0..100).for_each(|i| run.tally.count_under_way(ms(10 * i), ms(5000)));
         let slos = ["p99<=25ms", "max<=1s", "mean<=25ms", "p50<=25ms"].map(|slo| slo.parse().expect("an objective"));
         let (verdict, judged) = judge(&run, &slos);
-        assert!(is_inconclusive(&verdict, "100 requests under way, the oldest of them due 500"), "{verdict:?}");
+        assert!(is_inconclusive(&verdict, "100 requests under way, the oldest of them due 4999 ms before"), "{verdict:?}");
         assert_eq!(judged.iter().map(|judged| judged.met).collect::<Vec<_>>(), [false, false, false, true]);
     }
 }

@@ -3,7 +3,7 @@
 use super::chart::{self, Chart, Scale, Series};
 use super::report::{Purpose, Report, Trial};
 use super::text;
-use uncork_loadtest::{Slo, Slot};
+use uncork_loadtest::{Slo, Slot, at_quantile};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --line: #d9dce0; --paper: #fff; --panel: #f6f7f8;
@@ -195,7 +195,7 @@ fn over_time(trial: &Trial, of: impl Fn(&Slot, f64) -> Option<f64>) -> Vec<(f64,
 fn latency_over_time(trial: &Trial, slos: &[Slo]) -> Chart {
     let at = |quantile: f64| {
         over_time(trial, |slot, _| {
-            (!slot.latency.is_empty()).then(|| slot.latency.value_at_quantile(quantile) as f64 / 1e3)
+            (!slot.latency.is_empty()).then(|| at_quantile(&slot.latency, quantile) as f64 / 1e3)
         })
     };
     Chart {

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::report::{Purpose, Report, Trial};
-use uncork_loadtest::{Unit, Verdict};
+use uncork_loadtest::{Unit, Verdict, at_quantile, mean};
 
 /// Everything; times are in milliseconds, `null` where they never came.
 pub(super) fn text(report: &Report) -> String {
@@ -121,7 +121,7 @@ fn timeline(trial: &Trial) -> Value {
     let slot = |(i, slot): (usize, &uncork_loadtest::Slot)| {
         let at = |quantile| match slot.latency.is_empty() {
             true => Value::Null,
-            false => json!(slot.latency.value_at_quantile(quantile) as f64 / 1e3),
+            false => json!(at_quantile(&slot.latency, quantile) as f64 / 1e3),
         };
         json!({
             "from_second": i as f64 * slot_seconds, "seconds": seconds(i), "due": slot.due, "good": slot.good, "refused": slot.refused,
@@ -147,10 +147,10 @@ fn milliseconds(times: &Histogram<u64>) -> Value {
     if times.is_empty() {
         return Value::Null;
     }
-    let at = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
+    let at = |quantile| at_quantile(times, quantile) as f64 / 1e3;
     json!({
-        "mean": times.mean() / 1e3, "p50": at(0.5), "p90": at(0.9), "p95": at(0.95), "p99": at(0.99),
-        "p99_9": at(0.999), "max": times.max() as f64 / 1e3,
+        "mean": mean(times) / 1e3, "p50": at(0.5), "p90": at(0.9), "p95": at(0.95), "p99": at(0.99),
+        "p99_9": at(0.999), "max": at(1.0),
     })
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{INCONCLUSIVE, MISSED};
 use crate::layout::grouped;
-use uncork_loadtest::{Found, Judged, Run, Slo, Verdict, short, still_under_way};
+use uncork_loadtest::{Found, Judged, Run, Slo, Verdict, at_quantile, short, still_under_way};
 
 /// Batches of a stretch of sizes: least rows, most rows, how many.
 pub(super) type Batches = Vec<(u64, u64, u64)>;
@@ -43,7 +43,7 @@ impl Trial {
 
     /// How late the generator itself was in 99 of 100 cases, in milliseconds.
     pub(super) fn lateness_ms(&self) -> f64 {
-        self.run.tally.lateness.value_at_quantile(0.99) as f64 / 1e3
+        at_quantile(&self.run.tally.lateness, 0.99) as f64 / 1e3
     }
 
     /// What it comes to for an exit code.
@@ -284,7 +284,7 @@ impl Report {
         let trial = self.main();
         let (run, tally) = (&trial.run, &trial.run.tally);
         let mut notes = Vec::new();
-        let wait_ms = tally.connection_wait.value_at_quantile(0.99) as f64 / 1e3;
+        let wait_ms = at_quantile(&tally.connection_wait, 0.99) as f64 / 1e3;
         if run.out_of_files {
             notes.push(format!(
                 "The system allowed no open files for more than {} connections, and requests waited for one ({} ms at p99). Raise the \

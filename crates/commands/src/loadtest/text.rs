@@ -4,7 +4,7 @@ use anstyle::AnsiColor;
 
 use super::report::{Outcome, Purpose, Report, Trial};
 use crate::layout::{grouped, percent, table, wrap};
-use uncork_loadtest::{Verdict, short};
+use uncork_loadtest::{Verdict, at_quantile, short};
 
 /// The verdict alone, its first word in colour.
 pub(super) fn verdict(report: &Report) -> String {
@@ -123,7 +123,7 @@ pub(super) fn times(trial: &Trial) -> Vec<Vec<String>> {
     };
     let of = |histogram: &hdrhistogram::Histogram<u64>, quantile| match histogram.is_empty() {
         true => "–".to_owned(),
-        false => ms(Some(histogram.value_at_quantile(quantile) as f64 / 1e3)),
+        false => ms(Some(at_quantile(histogram, quantile) as f64 / 1e3)),
     };
     let headings = ["ms", "p50", "p90", "p95", "p99", "p99.9", "max"];
     let mut lines = vec![headings.map(str::to_owned).to_vec()];
