@@ -527,6 +527,8 @@ fn wrong_usage_and_dead_servers_are_told_with_what_to_do() {
     for (arguments, words) in [
         (&["--rate", "5"][..], "URL"),
         (&[&nobody, "--rate", "5"], "is the server up?"),
+        (&["unix:/no/such.sock", "--rate", "5"], "no connection to the socket (/no/such.sock: "),
+        (&[&url, "--as", "grpc", "--rate", "5"], "give --model"),
         (&["ftp://127.0.0.1", "--rate", "5"], "neither http nor https"),
         (&[&url, "--model", "m"], "--rate is missing"),
         (&[&url, "--rate", "5"], "--model is missing"),

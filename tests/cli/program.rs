@@ -574,9 +574,12 @@ fn a_load_is_sent_over_http_2_and_grpc_and_over_tls() {
         assert!(good > 0, "{arguments:?}: {report:#}");
     }
     // No bytes are spoken with whom nobody vouches for.
-    let arguments = ["loadtest", &https, "--model", "dry-run", "--rate", "10", "--for", "100ms"];
-    let (code, _, err) = output(uncork(folder.path(), &arguments));
-    assert!(code == 3 && err.contains("not to be trusted; name its root with --ca"), "{code}: {err}");
+    let path = format!("{https}/any/path");
+    for asked in [&[&https, "--model", "dry-run"][..], &[&path, "--get"]] {
+        let arguments = [&["loadtest"], asked, &["--rate", "10", "--for", "100ms"]].concat();
+        let (code, _, err) = output(uncork(folder.path(), &arguments));
+        assert!(code == 3 && err.contains("not to be trusted; name its root with --ca"), "{asked:?}: {code}: {err}");
+    }
     secured.kill().unwrap();
     secured.wait().unwrap();
 }

@@ -186,7 +186,11 @@ mod tests {
         let both = bodies("{\"request\":1,\"answer\":10}\n{\"request\":2,\"answer\":20}\n", None).unwrap();
         let target = Bodies::new(BTreeMap::from([(1, both)]), Tolerance::default(), |body| body.bytes.clone());
         let ending = |number, status, body: &str| {
-            target.judge(number, 1, &Answer { status, body: body.as_bytes(), keeps_alive: true, batch_rows: None })
+            target.judge(
+                number,
+                1,
+                &Answer { status, body: body.as_bytes(), keeps_alive: true, batch_rows: None, location: None },
+            )
         };
         assert_eq!(target.request(3, 1, &mut Vec::new()), b"2");
         assert_eq!(ending(0, 200, "10"), Ending::Good);

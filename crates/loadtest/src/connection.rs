@@ -10,7 +10,7 @@ use mio::{Interest, Registry, Token};
 use super::http2::Http2;
 use super::place::{Address, Speech};
 use super::stream::{Shared, Stream};
-use super::wire::{Answer, Reader};
+use super::wire::{Answer, IN_THE_MIDDLE, Reader, WITHOUT_AN_ANSWER};
 
 /// A request on its way. Times are since the begin of the run.
 #[derive(Debug, Clone, Copy)]
@@ -192,8 +192,8 @@ impl Connection {
             let read = self.stream.0.borrow_mut().read(buffer);
             let told = match read {
                 Ok(0) => {
-                    let told = reader.close(&mut then);
-                    return told.map(Some).ok_or("the server closed the connection without an answer");
+                    let why = if reader.has_part() { IN_THE_MIDDLE } else { WITHOUT_AN_ANSWER };
+                    return reader.close(&mut then).map(Some).ok_or(why);
                 }
                 Ok(length) => reader.read(&buffer[..length], &mut then).map_err(|malformed| malformed.0)?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -227,6 +227,10 @@ pub(super) fn is_out_of_sockets(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24)) && cfg!(unix)
 }
 
+/// Where there was no connection as long as a request had time.
+pub(super) const NOT_MADE: &str = "no connection was made in time";
+/// The same where connections are to be secured.
+pub(super) const NOT_SECURED: &str = "no connection was secured in time; does the server speak TLS there?";
 const NO_PORT: &str = "no free port on this machine";
 const NO_FILES: &str = "no more open files allowed (ulimit -n)";
 

@@ -13,7 +13,7 @@ use mio::event::Event;
 use mio::{Events, Poll, Token};
 
 use super::backlog::Backlog;
-use super::connection::{Connection, Request, State, broken, is_out_of_sockets};
+use super::connection::{Connection, NOT_MADE, NOT_SECURED, Request, State, broken, is_out_of_sockets};
 use super::place::{Address, Speech};
 use super::pulse::Pulse;
 use super::source::Source;
@@ -240,7 +240,7 @@ impl<'a> Generator<'a> {
             let now = self.now();
             if request.is_over(now, self.orders.timeout) {
                 self.waiting.pop_front();
-                self.ended(request, None, now, None, &unsent(&request, now), None);
+                self.ended(request, None, now, None, &self.unsent(&request, now), None);
                 continue;
             }
             let Some(place) = self.idle_connection() else {
@@ -457,6 +457,18 @@ impl<'a> Generator<'a> {
         }
     }
 
+    /// How a request ended that was over before it could be sent: by whoever took the larger part of its time.
+    fn unsent(&self, request: &Request, now: Duration) -> Ending {
+        let late = request.taken.saturating_sub(request.due);
+        match late > now.saturating_sub(request.taken) {
+            true => Ending::TooLate,
+            // All connections were busy with others, or there was none.
+            false if self.open > self.connecting || self.connecting == 0 => Ending::Unsent,
+            false if self.orders.speech.tls.is_some() => Ending::Broken(NOT_SECURED),
+            false => Ending::Broken(NOT_MADE),
+        }
+    }
+
     /// There is no connection to be had for it.
     fn fail_first_waiting(&mut self, why: &'static str) {
         if let Some(request) = self.waiting.pop_front() {
@@ -478,7 +490,7 @@ impl<'a> Generator<'a> {
         let timeout = self.orders.timeout;
         while let Some(request) = self.waiting.front().copied().filter(|request| request.is_over(now, timeout)) {
             self.waiting.pop_front();
-            self.ended(request, None, now, None, &unsent(&request, now), None);
+            self.ended(request, None, now, None, &self.unsent(&request, now), None);
         }
         for place in 0..self.connections.len() {
             let Some(connection) = self.connections[place].as_mut() else { continue };
@@ -520,10 +532,4 @@ impl<'a> Generator<'a> {
         // Nobody may be watching any more.
         let _ = self.orders.pulses.send(pulse);
     }
-}
-
-/// How a request ended that was over before it could be sent: by whoever took the larger part of its time.
-fn unsent(request: &Request, now: Duration) -> Ending {
-    let late = request.taken.saturating_sub(request.due);
-    if late > now.saturating_sub(request.taken) { Ending::TooLate } else { Ending::Unsent }
 }

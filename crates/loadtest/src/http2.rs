@@ -10,7 +10,7 @@ use h2::{Reason, RecvStream};
 use http::{HeaderMap, Method, Request, Uri, Version};
 
 use super::stream::Shared;
-use super::wire::{Answer, MOST_BODY, rows_of_batch};
+use super::wire::{Answer, IN_THE_MIDDLE, MOST_BODY, TOO_LONG, WITHOUT_AN_ANSWER, rows_of_batch};
 
 /// Bytes that a server may send before it is told that they were read.
 const WINDOW: u32 = 16 << 20;
@@ -47,12 +47,13 @@ pub(super) struct Heard {
     bytes: Vec<u8>,
     batch_rows: Option<u32>,
     keeps_alive: bool,
+    location: Option<String>,
 }
 
 impl Heard {
     pub(super) fn answer(&self) -> Answer<'_> {
-        let Heard { status, ref bytes, batch_rows, keeps_alive } = *self;
-        Answer { status, body: bytes, keeps_alive, batch_rows }
+        let Heard { status, ref bytes, batch_rows, keeps_alive, ref location } = *self;
+        Answer { status, body: bytes, keeps_alive, batch_rows, location: location.as_deref() }
     }
 }
 
@@ -118,7 +119,7 @@ impl Http2 {
             match asked.go_on() {
                 // The server may be told now that there is room for more, and what it sends then is announced by no event.
                 Poll::Pending if (asked.response.is_none(), asked.bytes.len()) != before => {}
-                Poll::Pending if is_gone => return Err("the server closed the connection without an answer"),
+                Poll::Pending if is_gone => return Err(if before.0 { IN_THE_MIDDLE } else { WITHOUT_AN_ANSWER }),
                 Poll::Pending => return Ok(None),
                 Poll::Ready(Err(why)) => return Err(why),
                 Poll::Ready(Ok(trailers)) => {
@@ -162,7 +163,7 @@ impl Asked {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(word(&error))),
                 Poll::Ready(Some(Ok(bytes))) => {
                     if self.bytes.len() + bytes.len() > MOST_BODY {
-                        return Poll::Ready(Err("an answer without end"));
+                        return Poll::Ready(Err(TOO_LONG));
                     }
                     self.bytes.extend_from_slice(&bytes);
                     // It fails only where the stream is over.
@@ -182,9 +183,10 @@ impl Asked {
         let Asked { status, headers, bytes, .. } = self;
         let of_either = |name: &str| trailers.get(name).or_else(|| headers.get(name));
         let batch_rows = of_either("server-timing").and_then(|value| rows_of_batch(value.as_bytes()));
+        let location = headers.get("location").and_then(|place| place.to_str().ok()).map(str::to_owned);
         let is_grpc = headers.get("content-type").is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
         if !is_grpc || status != 200 {
-            return Heard { status, bytes, batch_rows, keeps_alive };
+            return Heard { status, bytes, batch_rows, keeps_alive, location };
         }
         let code = of_either("grpc-status").and_then(|code| code.to_str().ok()).and_then(|code| code.parse().ok());
         let status = status_of(code.unwrap_or(2));
@@ -192,7 +194,7 @@ impl Asked {
             200 => bytes,
             _ => of_either("grpc-message").map(|text| decoded(text.as_bytes())).unwrap_or_default(),
         };
-        Heard { status, bytes, batch_rows, keeps_alive }
+        Heard { status, bytes, batch_rows, keeps_alive, location: None }
     }
 }
 
@@ -265,8 +267,9 @@ fn nobody() -> Context<'static> {
 fn word(error: &h2::Error) -> &'static str {
     match error.reason() {
         Some(Reason::REFUSED_STREAM | Reason::ENHANCE_YOUR_CALM) => "the server refused the stream",
-        Some(Reason::NO_ERROR) => "the server closed the connection without an answer",
+        Some(Reason::NO_ERROR) => WITHOUT_AN_ANSWER,
         _ if error.is_io() => "the connection broke",
+        _ if error.is_go_away() && !error.is_remote() => "the server does not speak HTTP/2",
         _ if error.is_go_away() => "the server sent the connection away",
         _ => "the server reset the stream",
     }

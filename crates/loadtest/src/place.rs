@@ -166,7 +166,8 @@ impl Url {
                 Err(error) => failure = format!("{address}: {error}"),
             }
         }
-        Err(format!("no connection to {} ({failure}); is the server up?", self.host))
+        let whom = if self.socket.is_some() { "the socket" } else { &self.host };
+        Err(format!("no connection to {whom} ({failure}); is the server up?"))
     }
 }
 
@@ -195,32 +196,59 @@ impl Place {
         let failed = |error: io::Error| format!("{method} {path}: {error}");
         let why = |why: &str| format!("{method} {path}: {why}");
         let (began, mut buffer) = (Instant::now(), vec![0; 64 * 1024]);
+        let (mut poll, mut connection) = self.connection(began).map_err(|error| why(&error))?;
+        let mut events = Events::with_capacity(8);
+        connection.send(&message(method, path, &self.host, headers, body)).map_err(why)?;
+        loop {
+            connection.go_on().map_err(why)?;
+            let own = |answer: super::wire::Answer<'_>| (answer.status, answer.body.to_vec());
+            if let Some(told) = connection.hear(&mut buffer, own).map_err(why)? {
+                return Ok(told);
+            }
+            if !wait(&mut poll, &mut events, began).map_err(failed)? {
+                return Err(format!("{method} {path}: no answer within {} s", PATIENCE.as_secs()));
+            }
+        }
+    }
+
+    /// Whether connections can be secured, before hours of them break for the same reason.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn secure(&self) -> Result<(), String> {
+        let secured = self.connection(Instant::now()).map(drop);
+        secured.map_err(|why| format!("no secured connection to {}: {why}", self.host))
+    }
+
+    /// A connection that can be used, and what watches it.
+    fn connection(&self, began: Instant) -> Result<(Poll, Connection), String> {
+        let failed = |error: io::Error| error.to_string();
         let mut poll = Poll::new().map_err(failed)?;
         let mut events = Events::with_capacity(8);
         let connection = Connection::open(&self.address, &self.speech, poll.registry(), Token(0), 0, Duration::ZERO);
         let mut connection = connection.map_err(failed)?;
-        let mut is_asked = false;
-        loop {
-            if !is_asked && connection.is_connected().map_err(why)? {
-                connection.send(&message(method, path, &self.host, headers, body)).map_err(why)?;
-                is_asked = true;
-            }
-            if is_asked {
-                connection.go_on().map_err(why)?;
-                let own = |answer: super::wire::Answer<'_>| (answer.status, answer.body.to_vec());
-                if let Some(told) = connection.hear(&mut buffer, own).map_err(why)? {
-                    return Ok(told);
-                }
-            }
-            let left = PATIENCE.saturating_sub(began.elapsed());
-            if left.is_zero() {
-                return Err(format!("{method} {path}: no answer within {} s", PATIENCE.as_secs()));
-            }
-            match poll.poll(&mut events, Some(left)) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(failed(error)),
-                _ => {}
+        while !connection.is_connected()? {
+            if !wait(&mut poll, &mut events, began).map_err(failed)? {
+                let seconds = PATIENCE.as_secs();
+                return Err(match self.speech.tls {
+                    Some(_) => format!("it was not secured within {seconds} s; does the server speak TLS there?"),
+                    None => format!("no connection within {seconds} s"),
+                });
             }
         }
+        Ok((poll, connection))
+    }
+}
+
+/// Waits until something happens; whether there is time left.
+fn wait(poll: &mut Poll, events: &mut Events, began: Instant) -> io::Result<bool> {
+    let left = PATIENCE.saturating_sub(began.elapsed());
+    if left.is_zero() {
+        return Ok(false);
+    }
+    match poll.poll(events, Some(left)) {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(true),
     }
 }
 

@@ -31,8 +31,19 @@ pub(super) fn by_status(answer: &Answer<'_>) -> Ending {
     match status {
         200..=299 => Ending::Good,
         _ if REFUSALS.contains(&status) => Ending::Refused { status, reason: reason(answer.body) },
+        300..=399 if answer.location.is_some() => {
+            Ending::Failed { status, reason: redirect(answer.location.unwrap_or_default()) }
+        }
         _ => Ending::Failed { status, reason: reason(answer.body) },
     }
+}
+
+/// What follows `?` is left out: it differs from one request to the next, and may be nobody else's business.
+fn redirect(location: &str) -> String {
+    const LONGEST: usize = 100;
+    let place = location.split(['?', '#']).next().unwrap_or_default();
+    let place: String = place.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST).collect();
+    format!("redirected to {place}, which is not asked: give that URL if you mean it")
 }
 
 /// The server's words, numbers aside: of `{"error": "…"}` what is in it, or the first line of anything else.
@@ -92,7 +103,7 @@ mod tests {
     #[test]
     fn a_refusal_is_known_by_its_status_and_counted_by_its_words() {
         let ending = |status, body: &str| {
-            by_status(&Answer { status, body: body.as_bytes(), keeps_alive: true, batch_rows: None })
+            by_status(&Answer { status, body: body.as_bytes(), keeps_alive: true, batch_rows: None, location: None })
         };
         let reason = "the queue is full: N of N rows".to_owned();
         let body = r#"{"error":"the queue is full: 12 of 12 rows"}"#;
@@ -101,6 +112,14 @@ mod tests {
         assert_eq!(ending(502, "\n<p>Bad"), Ending::Failed { status: 502, reason: "<p>Bad".into() });
         assert_eq!(ending(404, ""), Ending::Failed { status: 404, reason: "no words".into() });
         assert_eq!(ending(201, ""), Ending::Good);
+    }
+
+    #[test]
+    fn a_redirect_names_where_to_without_its_query() {
+        let location = Some("http://b:81/log-in?key=hidden");
+        let answer = Answer { status: 302, body: b"", keeps_alive: true, batch_rows: None, location };
+        let Ending::Failed { status: 302, reason } = by_status(&answer) else { panic!("it is no answer") };
+        assert!(reason.contains("redirected to http://b:81/log-in,") && !reason.contains("hidden"), "{reason}");
     }
 
     #[test]

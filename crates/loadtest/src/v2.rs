@@ -112,8 +112,10 @@ pub fn only_model(place: &Place, url: &Url, headers: &[(String, String)]) -> Res
     names.dedup();
     match &names[..] {
         [only] => Ok(only.clone()),
-        [] if silence.is_some() => Err(silence.unwrap_or_default()),
-        [] => Err("--model is missing, and the server does not say which models it has".into()),
+        [] => {
+            let why = silence.map_or(String::new(), |why| format!(" ({why})"));
+            Err(format!("--model is missing, and the server does not say which models it has{why}; give --model"))
+        }
         several => Err(format!("--model is missing; the server has {}", several.join(", "))),
     }
 }

@@ -7,6 +7,12 @@ const MOST_HEAD: usize = 64 * 1024;
 /// Bytes of an answer's body: far more than tensors that make sense, so that a server gone wrong does not fill the memory.
 pub(super) const MOST_BODY: usize = 256 << 20;
 
+/// What is said of a longer one.
+pub(super) const TOO_LONG: &str = "an answer of more than 256 MiB, which are the most that are read";
+/// Why a request has no answer whose connection the server closed, after a part of one or before.
+pub(super) const IN_THE_MIDDLE: &str = "the server closed the connection in the middle of an answer";
+pub(super) const WITHOUT_AN_ANSWER: &str = "the server closed the connection without an answer";
+
 /// How the end of a body is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Framing {
@@ -23,6 +29,8 @@ struct Head {
     keeps_alive: bool,
     length: usize,
     batch_rows: Option<u32>,
+    /// Where `Location` begins and ends, among the bytes of the answer.
+    location: Option<(usize, usize)>,
 }
 
 /// A whole answer.
@@ -36,6 +44,8 @@ pub struct Answer<'a> {
     pub keeps_alive: bool,
     /// The rows of the batch that it rode in, if the server says so: `Server-Timing: batch;desc="17 rows"`.
     pub batch_rows: Option<u32>,
+    /// Where else to ask, of a redirect.
+    pub location: Option<&'a str>,
 }
 
 /// Not an answer, for this reason.
@@ -111,7 +121,8 @@ impl Reader {
             Framing::UntilClose => &bytes[head.length..],
         };
         let keeps_alive = head.keeps_alive && head.framing != Framing::UntilClose;
-        then(Answer { status: head.status, body, keeps_alive, batch_rows: head.batch_rows })
+        let location = head.location.and_then(|(from, to)| std::str::from_utf8(&bytes[from..to]).ok());
+        then(Answer { status: head.status, body, keeps_alive, batch_rows: head.batch_rows, location })
     }
 
     fn complete(&mut self, bytes: &[u8]) -> Result<Option<()>, Malformed> {
@@ -127,7 +138,7 @@ impl Reader {
         };
         let end = match head.framing {
             Framing::Length(length) => head.length + length,
-            Framing::UntilClose if bytes.len() > MOST_BODY => return Err(Malformed("an answer without end")),
+            Framing::UntilClose if bytes.len() > MOST_BODY => return Err(Malformed(TOO_LONG)),
             Framing::UntilClose => return Ok(None),
             Framing::Chunked => match self.chunks(bytes)? {
                 Some(end) => end,
@@ -155,7 +166,7 @@ impl Reader {
                 return trailers(&rest[line..]).map(|length| length.map(|length| self.chunk_at + line + length));
             }
             if size > MOST_BODY - self.unchunked.len() {
-                return Err(Malformed("an answer without end"));
+                return Err(Malformed(TOO_LONG));
             }
             let Some(chunk) = rest.get(line..line + size + 2) else { return Ok(None) };
             let (content, end) = chunk.split_at(size);
@@ -187,7 +198,8 @@ fn read_head(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
         match read_one_head(&bytes[before..])? {
             None => return Ok(None),
             Some(head) if !(100..200).contains(&head.status) => {
-                return Ok(Some(Head { length: before + head.length, ..head }));
+                let location = head.location.map(|(from, to)| (before + from, before + to));
+                return Ok(Some(Head { length: before + head.length, location, ..head }));
             }
             Some(interim) => before += interim.length,
         }
@@ -212,14 +224,15 @@ fn read_one_head(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
     let has_body = status != 204 && status != 304;
     let mut framing = if has_body { Framing::UntilClose } else { Framing::Length(0) };
     let mut keeps_alive = response.version == Some(1);
-    let mut batch_rows = None;
+    let (mut batch_rows, mut location) = (None, None);
     for header in response.headers.iter() {
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
         match header.name.len() {
             14 if is("content-length") && has_body && framing != Framing::Chunked => {
                 let length = std::str::from_utf8(header.value).ok().and_then(|value| value.trim().parse().ok());
-                let length = length.filter(|length| *length <= MOST_BODY);
-                framing = Framing::Length(length.ok_or(Malformed("an answer whose length makes no sense"))?);
+                let length: u64 = length.ok_or(Malformed("an answer whose length makes no sense"))?;
+                let length = usize::try_from(length).ok().filter(|length| *length <= MOST_BODY);
+                framing = Framing::Length(length.ok_or(Malformed(TOO_LONG))?);
             }
             17 if is("transfer-encoding") && has_body => {
                 let last = header.value.rsplit(|byte| *byte == b',').next().unwrap_or_default();
@@ -234,11 +247,16 @@ fn read_one_head(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
                     false => options.any(|option| option.eq_ignore_ascii_case(b"keep-alive")),
                 };
             }
+            8 if is("location") => {
+                // It is a piece of these bytes.
+                let from = header.value.as_ptr() as usize - bytes.as_ptr() as usize;
+                location = Some((from, from + header.value.len()));
+            }
             13 if is("server-timing") => batch_rows = batch_rows.or_else(|| rows_of_batch(header.value)),
             _ => {}
         }
     }
-    Ok(Some(Head { status, framing, keeps_alive, length, batch_rows }))
+    Ok(Some(Head { status, framing, keeps_alive, length, batch_rows, location }))
 }
 
 /// `queue;dur=1.2, batch;dur=3.4;desc="17 rows"`
@@ -288,6 +306,28 @@ mod tests {
                 assert_eq!(found, expected, "{} in pieces of {piece}", String::from_utf8_lossy(bytes));
             }
         }
+    }
+
+    #[test]
+    fn a_redirect_says_where_to_however_it_is_cut() {
+        let bytes =
+            b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 302 Found\r\nlocation: http://b:81/a\r\ncontent-length: 0\r\n\r\n";
+        for piece in [1, 5, bytes.len()] {
+            let mut reader = Reader::default();
+            let own = |answer: Answer<'_>| answer.location.map(str::to_owned);
+            let told: Vec<_> = bytes.chunks(piece).filter_map(|piece| reader.read(piece, own).unwrap()).collect();
+            assert_eq!(told, [Some("http://b:81/a".to_owned())], "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_told_with_the_limit() {
+        let long = |length: &str| {
+            let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+            read(text.as_bytes(), text.len()).unwrap_err().0
+        };
+        assert!(long("300000000").contains(&format!("{} MiB", MOST_BODY >> 20)));
+        assert!(long("x").contains("no sense"));
     }
 
     /// Each interim answer took a frame of the stack.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uncork_loadtest::{Address, ClosedLoad, Load, Means, Run, Same, Speech, message, run};
+use uncork_loadtest::{Address, ClosedLoad, Load, Means, Run, Same, Speech, Tls, Trust, message, run};
 
 /// A server each of whose connections is given to `serve`; it ends with the process of the test.
 fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
@@ -29,9 +29,14 @@ fn ask(address: SocketAddr, request: Vec<u8>, threads: usize) -> Run {
 
 /// The same, but he waits for no longer than that.
 fn ask_within(address: SocketAddr, request: Vec<u8>, threads: usize, timeout: Duration) -> Run {
+    ask_so(address, Speech::default(), request, threads, timeout)
+}
+
+/// The same over connections that speak so.
+fn ask_so(address: SocketAddr, speech: Speech, request: Vec<u8>, threads: usize, timeout: Duration) -> Run {
     let (think, length) = (Duration::from_millis(1), Duration::from_millis(300));
     let load = ClosedLoad { callers: 1, think, rows: 1..=1, warm_up: Duration::ZERO, length, seed: 1 };
-    let (address, speech) = (Address::Tcp(address), Speech::default());
+    let address = Address::Tcp(address);
     let means = Means { address, speech, threads, connections: 10, timeout, deadline: None };
     run(&Load::Closed(load), &Same::new(request), &means, &AtomicBool::new(false), |_| ()).expect("there are sockets")
 }
@@ -70,6 +75,36 @@ fn an_answer_after_its_timeout_is_none() {
     let tally = &run.tally;
     assert_eq!((tally.good(), tally.statuses.len()), (0, 0), "{:?}", tally.reasons);
     assert_eq!(tally.timed_out + tally.unsent, tally.requests(), "{:?}", tally.reasons);
+}
+
+/// It was told that no connection was free.
+#[test]
+fn a_server_that_does_not_secure_connections_is_told_so() {
+    let address = server(|mut stream| {
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let tls = Tls::new("localhost", &Trust::Anybody).expect("it is a name");
+    let speech = Speech { tls: Some(tls), http2: false };
+    let run = ask_so(address, speech, message("GET", "/", "here", &[], None), 1, Duration::from_millis(50));
+    let told: Vec<&String> = run.tally.reasons.keys().collect();
+    assert_eq!(told, ["no connection was secured in time; does the server speak TLS there?"]);
+}
+
+#[test]
+fn an_answer_that_ends_in_the_middle_is_told_so() {
+    for (part, told) in [
+        (&b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"[..], "in the middle of an answer"),
+        (b"", "without an answer"),
+    ] {
+        let address = server(move |mut stream| {
+            if stream.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {
+                let _ = stream.write_all(part);
+            }
+        });
+        let run = ask(address, message("GET", "/", "here", &[], None), 1);
+        let reasons = &run.tally.reasons;
+        assert!(run.tally.broken > 0 && reasons.keys().all(|reason| reason.ends_with(told)), "{reasons:?}");
+    }
 }
 
 /// It reads bodies after its answers, as far as they come.

@@ -138,6 +138,9 @@ impl Flags {
         }
         let is_grpc = self.form == Written::Grpc;
         let place = url.connect(&trust, self.http2 || is_grpc)?;
+        if url.is_secured {
+            place.secure()?;
+        }
         if let Some(file) = &self.request {
             let text = read(file)?;
             let text = String::from_utf8(text).map_err(|_| format!("{} is not text (UTF-8)", file.display()))?;
