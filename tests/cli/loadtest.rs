@@ -517,6 +517,44 @@ fn a_server_that_refuses_everything_has_failed_and_every_report_says_why() {
     }
 }
 
+/// The very URL is asked as it is written; no report has what is in its query.
+#[test]
+fn a_url_is_asked_as_it_is_written_and_shown_without_its_secrets() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, asked) = mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            for line in BufReader::new(&stream).lines().map_while(Result::ok) {
+                if line.is_empty() {
+                    (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+                } else if line.starts_with("GET ") {
+                    let _ = tell.send(line);
+                }
+            }
+        }
+    });
+    let folder = Folder::new();
+    fs::write(folder.path().join("arrivals.csv"), "0\n0.1\n0.2\n").unwrap();
+    let url = format!("http://{address}/predict/?key=Sesame&next=/a/");
+    for flag in ["--json", "--html", "--junit"] {
+        let arguments = [&url, "--get", "--arrivals", "-", "--warm-up", "0s", flag, "-"];
+        let mut command = loadtest(folder.path(), &arguments);
+        command.stdin(fs::File::open(folder.path().join("arrivals.csv")).unwrap());
+        let (code, stdout, stderr) = output(command);
+        assert_eq!(
+            (code, asked.recv().unwrap().as_str()),
+            (0, "GET /predict/?key=Sesame&next=/a/ HTTP/1.1"),
+            "{stderr}"
+        );
+        assert!(stdout.starts_with(['{', '<']) && !stdout.contains("Sesame"), "{flag}: {stdout}");
+        assert!(flag != "--json" || stdout.contains("the arrivals of stdin"), "{stdout}");
+        while asked.try_recv().is_ok() {}
+    }
+    assert!(!folder.path().join("-").exists());
+}
+
 #[test]
 fn wrong_usage_and_dead_servers_are_told_with_what_to_do() {
     let folder = Folder::new();
@@ -524,11 +562,21 @@ fn wrong_usage_and_dead_servers_are_told_with_what_to_do() {
     let url = stand_in.url();
     // Bound and dropped: nobody listens there.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let path_of_nobody = format!("{nobody}/a?key=hidden");
+    fs::write(folder.path().join("two.http"), "GET /a\n\nGET /b\n").unwrap();
+    fs::write(folder.path().join("binary.http"), b"POST /a\n\n\xff\xfe").unwrap();
     for (arguments, words) in [
         (&["--rate", "5"][..], "URL"),
         (&[&nobody, "--rate", "5"], "is the server up?"),
         (&["unix:/no/such.sock", "--rate", "5"], "no connection to the socket (/no/such.sock: "),
         (&[&url, "--as", "grpc", "--rate", "5"], "give --model"),
+        // What is wrong with flags and files is told before anybody is asked.
+        (&[&nobody, "--model", "m", "--rate", "5", "--body", "no-such"], "no-such cannot be read"),
+        (&[&nobody, "--rate", "5", "--request", "no-such"], "no-such cannot be read"),
+        (&[&nobody, "--rate", "5", "--request", "two.http"], "'GET /b' would be sent as part of the body"),
+        (&[&nobody, "--rate", "5", "--request", "binary.http"], "--body FILE sends a body of any bytes"),
+        (&[&path_of_nobody, "--rate", "5"], "/a?key=*** is a path of its own"),
+        (&[&nobody, "--rate", "5", "--html", "-", "--json", "-"], "both write to stdout"),
         (&["ftp://127.0.0.1", "--rate", "5"], "neither http nor https"),
         (&[&url, "--model", "m"], "--rate is missing"),
         (&[&url, "--rate", "5"], "--model is missing"),

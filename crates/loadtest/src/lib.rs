@@ -36,7 +36,7 @@ pub use check::Tolerance;
 pub use exposition::Exposition;
 pub use grpc::{INFER as GRPC_INFER, headers as grpc_headers};
 pub use pace::{Pace, Shape};
-pub use place::{Address, Place, Speech, Url};
+pub use place::{Address, Place, Speech, Url, without_values};
 pub use pulse::Pulse;
 pub use quantile::{at_quantile, mean};
 pub use run::{Means, Run, run};

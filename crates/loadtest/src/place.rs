@@ -69,17 +69,28 @@ pub struct Url {
 }
 
 impl fmt::Display for Url {
-    /// As it could be written.
+    /// As it could be written, but for the values of its query.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.socket {
             Some(socket) => write!(f, "unix:{}", socket.display()),
             None => {
                 let scheme = if self.is_secured { "https" } else { "http" };
-                let path = if self.path == "/" { "" } else { &self.path };
+                let path = if self.path == "/" { String::new() } else { without_values(&self.path) };
                 write!(f, "{scheme}://{}{path}", self.host)
             }
         }
     }
+}
+
+/// A URL or a path without what its query says: many a secret is in one.
+pub fn without_values(url: &str) -> String {
+    let Some((path, query)) = url.split_once('?') else { return url.to_owned() };
+    let hidden = |pair: &str| match pair.split_once('=') {
+        Some((name, value)) if !value.is_empty() => format!("{name}=***"),
+        None if !pair.is_empty() => "***".to_owned(),
+        _ => pair.to_owned(),
+    };
+    format!("{path}?{}", query.split('&').map(hidden).collect::<Vec<_>>().join("&"))
 }
 
 impl Url {
@@ -280,6 +291,20 @@ mod tests {
         let written = |text: &str| Url::read(text).expect(text).to_string();
         assert_eq!(written("http://a/"), "http://a");
         assert_eq!(written("https://a:81/x/"), "https://a:81/x/");
+    }
+
+    #[test]
+    fn the_values_of_a_query_are_not_shown() {
+        for (url, shown) in [
+            ("http://a/b?api_key=hidden&n=5", "http://a/b?api_key=***&n=***"),
+            ("http://a/b?hidden", "http://a/b?***"),
+            ("http://a/b?n=", "http://a/b?n="),
+            ("http://a/b/", "http://a/b/"),
+            ("http://a?k=hidden", "http://a/?k=***"),
+        ] {
+            assert_eq!(Url::read(url).expect(url).to_string(), shown);
+        }
+        assert_eq!(without_values("/a?next=/b?c=hidden#d"), "/a?next=***");
     }
 
     #[test]

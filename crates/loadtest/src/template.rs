@@ -43,6 +43,12 @@ impl Template {
             Some((head, body)) => (head, Some(body.trim_end_matches('\n')).filter(|body| !body.is_empty())),
             None => (text.trim_end(), None),
         };
+        if let Some(line) = body.and_then(another_request) {
+            return Err(format!(
+                "'{line}' would be sent as part of the body, since a file has one request; give the other a file of its own, or \
+                 give what is really a body with --body"
+            ));
+        }
         let mut lines = head.lines();
         let first: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
         let (method, path) = match first[..] {
@@ -71,6 +77,18 @@ impl Template {
         }
         Ok(Template { head, body: body.map(pieces).transpose()?, seed })
     }
+}
+
+/// A line within a body that begins another request.
+fn another_request(body: &str) -> Option<&str> {
+    const METHODS: [&str; 9] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT"];
+    let begins = |line: &&str| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [method, path] | [method, path, "HTTP/1.1"] => {
+            METHODS.contains(&method) && (path.starts_with('/') || path.contains("://"))
+        }
+        _ => false,
+    };
+    body.split("\n\n").filter_map(|part| part.lines().find(|line| !line.is_empty())).find(begins)
 }
 
 impl Target for Template {
@@ -222,9 +240,14 @@ mod tests {
             ("GET /{{i", "without"),
             ("GET /{{random:9..1}}", "none of"),
             ("HEAD /", "not sent"),
+            ("GET /a\n\nGET /b\n", "'GET /b' would be sent as part of the body"),
+            ("POST /a\n\n{}\n\nPOST /b HTTP/1.1\nX-A: b\n\n{}", "'POST /b HTTP/1.1' would be sent"),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(words), "{text}: {error}");
+        }
+        for body in ["GET well /soon", "GET rich\n\nquick", "POST", "get /a"] {
+            assert!(read(&format!("POST /a\n\n{body}")).is_ok(), "{body}");
         }
     }
 }

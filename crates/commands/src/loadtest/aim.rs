@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use uncork_loadtest::{
     Bodies, Body, Exposition, Form, GRPC_INFER, Place, Same, Target, Template, Tolerance, Trust, Url, message,
+    without_values,
 };
 
 /// Bytes of a file of bodies or answers: they are held in memory.
@@ -137,36 +138,35 @@ impl Flags {
             );
         }
         let is_grpc = self.form == Written::Grpc;
+        let is_base = url.path == "/" || self.model.is_some();
+        if !is_base && self.body.is_none() && self.request.is_none() && !self.get {
+            return Err(format!(
+                "{} is a path of its own: say what to send with --body FILE or --get, or give the server's base and --model",
+                without_values(&url.path)
+            ));
+        }
+        // Whatever is wrong with files is told before the server is asked.
+        let template = self.request.as_deref().map(|file| self.template(file, &url, seed)).transpose()?;
+        let own_bodies = self.body.as_deref().map(|file| self.bodies(file)).transpose()?;
         let place = url.connect(&trust, self.http2 || is_grpc)?;
         if url.is_secured {
             place.secure()?;
         }
-        if let Some(file) = &self.request {
-            let text = read(file)?;
-            let text = String::from_utf8(text).map_err(|_| format!("{} is not text (UTF-8)", file.display()))?;
-            let template = Template::read(&text, &url.host, &self.header, |path| url.below(path), seed);
-            let template = template.map_err(|why| format!("{}: {why}", file.display()))?;
+        if let (Some(file), Some(template)) = (&self.request, template) {
             return Ok(self.aim(place, url, Box::new(template), None, format!("the request of {}", file.display())));
         }
         if self.get {
             let bytes = message("GET", &url.path, &url.host, &self.header, None);
-            let words = format!("GET {}", url.path);
+            let words = format!("GET {}", without_values(&url.path));
             return Ok(self.aim(place, url, Box::new(Same::new(bytes)), None, words));
         }
-        let is_base = url.path == "/" || self.model.is_some();
         let model = match (&self.model, is_base) {
             (Some(model), _) => Some(model.clone()),
             (None, true) => Some(uncork_loadtest::only_model(&place, &url, &self.header)?),
             (None, false) => None,
         };
-        let bodies = match (&self.body, &model) {
-            (Some(file), _) => {
-                let answers =
-                    self.expect.as_ref().map(|path| Ok::<_, String>((path.as_path(), read(path)?))).transpose()?;
-                let answers = answers.map(|(path, text)| (path, String::from_utf8_lossy(&text).into_owned()));
-                let answers = answers.as_ref().map(|(path, text)| (*path, text.as_str()));
-                BTreeMap::from([(1, uncork_loadtest::read_bodies(file, &read(file)?, answers)?)])
-            }
+        let bodies = match (own_bodies, &model) {
+            (Some(bodies), _) => BTreeMap::from([(1, bodies)]),
             (None, Some(model)) => {
                 let metadata = match is_grpc {
                     true => uncork_loadtest::metadata_by_grpc(&place, &self.header, model)?,
@@ -174,13 +174,7 @@ impl Flags {
                 };
                 uncork_loadtest::random_bodies(&metadata, &self.shape, sizes, self.form.into(), seed)?
             }
-            (None, None) => {
-                let path = &url.path;
-                return Err(format!(
-                    "{path} is a path of its own: say what to send with --body FILE or --get, or give the server's base and \
-                     --model"
-                ));
-            }
+            (None, None) => return Err("there is nothing to send; give --model, --body, --request or --get".into()),
         };
         let path = match &model {
             Some(_) if is_grpc => GRPC_INFER.to_owned(),
@@ -205,12 +199,29 @@ impl Flags {
             message("POST", &path, &url.host, &headers, Some(&body.bytes))
         };
         let target = Box::new(Bodies::new(bodies, tolerance, whole));
+        let shown = without_values(&path);
         let words = match &self.body {
-            Some(file) => format!("POST {path} with the bodies of {}", file.display()),
+            Some(file) => format!("POST {shown} with the bodies of {}", file.display()),
             None if is_grpc => "ModelInfer over gRPC with random tensors".to_owned(),
-            None => format!("POST {path} with random bodies"),
+            None => format!("POST {shown} with random bodies"),
         };
         Ok(Aim { compares, ..self.aim(place, url, target, model, words) })
+    }
+
+    /// The request of a file.
+    fn template(&self, file: &Path, url: &Url, seed: u64) -> Result<Template, String> {
+        let no_text = |_| format!("{} is not text (UTF-8); --body FILE sends a body of any bytes", file.display());
+        let text = String::from_utf8(read(file)?).map_err(no_text)?;
+        let template = Template::read(&text, &url.host, &self.header, |path| url.below(path), seed);
+        template.map_err(|why| format!("{}: {why}", file.display()))
+    }
+
+    /// The bodies of a file, with their answers.
+    fn bodies(&self, file: &Path) -> Result<Vec<Body>, String> {
+        let answers = self.expect.as_ref().map(|path| Ok::<_, String>((path.as_path(), read(path)?))).transpose()?;
+        let answers = answers.map(|(path, text)| (path, String::from_utf8_lossy(&text).into_owned()));
+        let answers = answers.as_ref().map(|(path, text)| (*path, text.as_str()));
+        uncork_loadtest::read_bodies(file, &read(file)?, answers)
     }
 
     fn aim(&self, place: Place, url: Url, target: Box<dyn Target>, model: Option<String>, mut words: String) -> Aim {

@@ -25,7 +25,7 @@ pub(super) struct Flags {
     /// With --rate: poisson, uniform, gamma[:CV], or a FILE with an arrival in seconds a line [default: poisson]
     ///
     /// poisson: independent arrivals. uniform: equal gaps. gamma: clumps, CV (4) being the standard deviation of the gaps
-    /// over their mean. FILE: as `uncork simulate` takes it; it needs no --rate, and is played faster or slower with one.
+    /// over their mean. FILE: as `uncork simulate` takes it, - for stdin; it needs no --rate, and is played faster or slower with one.
     #[arg(long, value_name = "KIND", verbatim_doc_comment)]
     arrivals: Option<String>,
 
@@ -143,7 +143,7 @@ impl Flags {
         let rate = self.rate.or(usual_rate);
         if let Kind::File(path) = kind {
             let times = file(&path)?;
-            let words = format!("the arrivals of {}", path.display());
+            let words = format!("the arrivals of {}", shown(&path));
             return match rate {
                 Some(rate) => Ok((times.at_rate(rate)?, words, Some(rate))),
                 None => Ok((times, words, None)),
@@ -174,13 +174,17 @@ fn kind(text: &str) -> Result<Kind, String> {
             let cv = cv.map_or(Ok(4.0), values::cv()).map_err(|why| format!("--arrivals {text}: the CV {why}"))?;
             Ok(Kind::Shape(Shape::Gamma(cv)))
         }
-        _ if Path::new(text).exists() => Ok(Kind::File(text.into())),
+        _ if text == "-" || Path::new(text).exists() => Ok(Kind::File(text.into())),
         _ => Err(format!("--arrivals {text}: is neither poisson, uniform nor gamma[:CV], and there is no such file")),
     }
 }
 
+fn shown(path: &Path) -> String {
+    if path == Path::new("-") { "stdin".into() } else { path.display().to_string() }
+}
+
 fn file(path: &Path) -> Result<Times, String> {
-    let arrivals = trace::read(path, &path.display().to_string(), MOST_ROWS)?;
+    let arrivals = trace::read(path, &shown(path), MOST_ROWS)?;
     let first = arrivals.first().map_or(0, |first| first.at.as_nanos());
     // Time stamps may count from anywhere; a run begins with its first request.
     let due = |nanos: u64, rows| Due { at: Duration::from_nanos(nanos.saturating_sub(first)), rows };

@@ -90,7 +90,7 @@ pub struct Loadtest {
     #[arg(help_heading = "Generator")]
     timeout: Duration,
 
-    /// Write a page with the verdict and charts, in one file
+    /// Write a page with the verdict and charts, in one file; with - to stdout, and nothing else there
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
 
@@ -98,7 +98,7 @@ pub struct Loadtest {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     json: Option<PathBuf>,
 
-    /// Write JUnit's XML, a test case for each objective
+    /// Write JUnit's XML, a test case for each objective; with - to stdout, and nothing else there
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     junit: Option<PathBuf>,
 
@@ -239,7 +239,7 @@ impl Loadtest {
             },
             None => trials::Series::One,
         };
-        let is_quiet = self.quiet || self.json.as_deref() == Some(Path::new("-"));
+        let is_quiet = self.quiet || self.reports().any(|(_, file)| file == Path::new("-"));
         let made = Made::here(self.arrivals.seed);
         trials::Trials { made, aim, arriving, slos, means, stop, is_quiet }.run(&series)
     }
@@ -263,29 +263,57 @@ impl Loadtest {
         self.slo.iter().map(with).collect()
     }
 
+    /// The reports that are asked for, by their flags, and where they go.
+    fn reports(&self) -> impl Iterator<Item = (Kind, &Path)> {
+        let all = [(Kind::Json, &self.json), (Kind::Html, &self.html), (Kind::Junit, &self.junit)];
+        all.into_iter().filter_map(|(kind, file)| Some((kind, file.as_deref()?)))
+    }
+
     /// A run of an hour must not end with a file that cannot be written.
     fn check_outputs(&self) -> Result<(), String> {
-        let files = [&self.html, &self.json, &self.junit].into_iter().flatten();
-        files.filter(|file| *file != Path::new("-")).try_for_each(|file| output::check(file))
+        let to_stdout: Vec<Kind> = self.reports().filter(|(_, file)| *file == Path::new("-")).map(|to| to.0).collect();
+        if let [one, other, ..] = to_stdout[..] {
+            let (one, other) = (one.flag(), other.flag());
+            return Err(format!("{one} - and {other} - both write to stdout; give one of them a file"));
+        }
+        self.reports().filter(|(_, file)| *file != Path::new("-")).try_for_each(|(_, file)| output::check(file))
     }
 
     fn deliver(&self, report: &Report) -> Result<(), String> {
-        if self.json.as_deref() == Some(Path::new("-")) {
-            say(&json::text(report));
-        } else if self.quiet {
-            say_in_colour(&text::verdict(report));
-        } else {
-            say_in_colour(&text::report(report, plot::terminal_width()));
+        match self.reports().find(|(_, file)| *file == Path::new("-")) {
+            Some((kind, _)) => say(&kind.text(report)),
+            None if self.quiet => say_in_colour(&text::verdict(report)),
+            None => say_in_colour(&text::report(report, plot::terminal_width())),
         }
-        if let Some(file) = self.json.as_deref().filter(|file| *file != Path::new("-")) {
-            output::write(file, &(json::text(report) + "\n"))?;
+        let files = self.reports().filter(|(_, file)| *file != Path::new("-"));
+        files.map(|(kind, file)| output::write(file, &(kind.text(report) + "\n"))).collect()
+    }
+}
+
+/// A report in a form of its own.
+#[derive(Clone, Copy)]
+enum Kind {
+    Json,
+    Html,
+    Junit,
+}
+
+impl Kind {
+    fn flag(self) -> &'static str {
+        match self {
+            Kind::Json => "--json",
+            Kind::Html => "--html",
+            Kind::Junit => "--junit",
         }
-        if let Some(file) = &self.html {
-            output::write(file, &html::page(report))?;
-        }
-        if let Some(file) = &self.junit {
-            output::write(file, &junit::text(report))?;
-        }
-        Ok(())
+    }
+
+    /// Without the end of its last line.
+    fn text(self, report: &Report) -> String {
+        let text = match self {
+            Kind::Json => json::text(report),
+            Kind::Html => html::page(report),
+            Kind::Junit => junit::text(report),
+        };
+        text.trim_end_matches('\n').to_owned()
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{INCONCLUSIVE, MISSED};
 use crate::layout::grouped;
-use uncork_loadtest::{Found, Judged, Run, Slo, Verdict, at_quantile, short, still_under_way};
+use uncork_loadtest::{Found, Judged, Run, Slo, Verdict, at_quantile, short, still_under_way, without_values};
 
 /// Batches of a stretch of sizes: least rows, most rows, how many.
 pub(super) type Batches = Vec<(u64, u64, u64)>;
@@ -155,7 +155,8 @@ fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
         match word.strip_prefix("--header=") {
             _ if is_value => cut(&word),
             Some(header) => format!("--header={}", cut(header)),
-            None => word,
+            None if word.starts_with('-') => word,
+            None => without_values(&word),
         }
     };
     words.map(word).collect()
@@ -347,8 +348,8 @@ mod tests {
 
     #[test]
     fn a_report_keeps_no_secret_of_its_makers_headers() {
-        let words = ["uncork", "--header", "Authorization: Bearer x", "--header=X-Key: y", "--rate", "5"];
+        let words = ["uncork", "--header", "Authorization: Bearer x", "--header=X-Key: y", "a?key=z", "--rate", "5"];
         let kept = without_secrets(words.into_iter().map(str::to_owned));
-        assert_eq!(kept, ["uncork", "--header", "Authorization: …", "--header=X-Key: …", "--rate", "5"]);
+        assert_eq!(kept, ["uncork", "--header", "Authorization: …", "--header=X-Key: …", "a?key=***", "--rate", "5"]);
     }
 }
