@@ -352,7 +352,10 @@ mod tests {
         (0..100).for_each(|i| run.tally.count_under_way(ms(10 * i), ms(5000)));
         let slos = ["p99<=25ms", "max<=1s", "mean<=25ms", "p50<=25ms"].map(|slo| slo.parse().expect("an objective"));
         let (verdict, judged) = judge(&run, &slos);
-        assert!(is_inconclusive(&verdict, "100 requests under way, the oldest of them due 4997 ms before"), "{verdict:?}");
+        assert!(
+            is_inconclusive(&verdict, "100 requests under way, the oldest of them due 4997 ms before"),
+            "{verdict:?}"
+        );
         assert_eq!(judged.iter().map(|judged| judged.met).collect::<Vec<_>>(), [false, false, false, true]);
     }
 }

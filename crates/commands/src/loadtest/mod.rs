@@ -119,7 +119,7 @@ uncork loadtest URL --model M --rate R --for 30s --slo 'p99<=25ms'
 const EXAMPLES: &str = "\
 Exit codes:
   0  all objectives were met, or there were none and the server was there to the end
-  1  at least one was missed, or the server was gone at the end
+  1  at least one was missed, or the server answered no request well, or was gone at the end
   2  it cannot be told: the generator was late, there were too few requests, or it was ended
   3  wrong usage, or no connection
 
@@ -285,8 +285,8 @@ impl Loadtest {
             None if self.quiet => say_in_colour(&text::verdict(report)),
             None => say_in_colour(&text::report(report, plot::terminal_width())),
         }
-        let files = self.reports().filter(|(_, file)| *file != Path::new("-"));
-        files.map(|(kind, file)| output::write(file, &(kind.text(report) + "\n"))).collect()
+        let mut files = self.reports().filter(|(_, file)| *file != Path::new("-"));
+        files.try_for_each(|(kind, file)| output::write(file, &(kind.text(report) + "\n")))
     }
 }
 
