@@ -10,6 +10,7 @@
     python3 benches/front.py --only pieces      one client that asks again and again, and sends head and body apart as Python's do
     python3 benches/front.py --only shares      two holders of tokens who ask for more than a model can
     python3 benches/front.py --only asking      inference on new connections, and probes, beside 40 connections that ask for /status without end
+    python3 benches/front.py --only turns --builds PATH,PATH  builds of the server take turns in overload, before the same generator
     python3 benches/front.py --stranger         beside another process that takes half of a core
     python3 benches/front.py --mosec PYTHON     MOSEC beside it, in the same run; PYTHON has mosec and numpy
 
@@ -514,6 +515,26 @@ def outcomes(address):
     return {"all": sum(int(n) for _, n in found), "on_time": sum(int(n) for outcome, n in found if outcome == "on_time")}
 
 
+def turns(builds, rounds, seconds, rates=(84000, 110000, 160000)):
+    """Builds of the server that take turns: one run differs from the next by more than two builds often do."""
+    global BINARY
+    generator, rows = BINARY, {}
+    print(f"\ndigits, {CONNECTIONS} connections, cap {CAP_MS} ms, {rounds} rounds: answers in time from their sending, a second, at the mean;")
+    print("then the median of the rounds' p50 and p99 of refusals from their sending, ms")
+    for _ in range(rounds):
+        for rate in rates:
+            for build in builds:
+                BINARY = build
+                with serving("--max-latency-ms", str(CAP_MS)) as address:
+                    BINARY = generator
+                    rows.setdefault((rate, build), []).append(measured(address, rate, seconds))
+    for (rate, build), found in rows.items():
+        of = lambda key: [f[key] for f in found if f[key] is not None] or [0]
+        p50, p99 = (statistics.median(of(key)) for key in ("refusal_p50_sent", "refusal_p99_sent"))
+        each = " ".join(f"{f['from_sending'] / 1000:.0f}" for f in found)
+        print(f"{rate:>8} {statistics.mean(of('from_sending')):>8.0f} {p50:>6.1f} {p99:>6.1f}  {build}  ({each} thousand)")
+
+
 def mosec(python, seconds):
     header("the same network in MOSEC (numpy), 512 connections, a second")
     with tempfile.TemporaryDirectory() as folder:
@@ -541,9 +562,11 @@ def mosec(python, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=int, default=5, help="of each rate")
-    parser.add_argument("--only", default="sweep,asked,back,probes,mlp,stand-in", help="which parts, with commas between them; apart, noise, shares, asking, floor and pieces are not among those by default")
+    parser.add_argument("--only", default="sweep,asked,back,probes,mlp,stand-in", help="which parts, with commas between them; apart, noise, shares, asking, floor, pieces and turns are not among those by default")
     parser.add_argument("--highest", type=int, default=28000, help="S, where it is not measured")
     parser.add_argument("--stranger", action="store_true", help="another process takes half of a core all the while")
+    parser.add_argument("--builds", type=lambda text: text.split(","), default=[BINARY], help="for turns: servers, with commas between them")
+    parser.add_argument("--rounds", type=int, default=5, help="for turns")
     parser.add_argument("--mosec", metavar="PYTHON", help="a Python that has mosec and numpy")
     args = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -580,6 +603,8 @@ def measure(args):
         asking(args.seconds)
     if "shares" in parts:
         shares(args.seconds)
+    if "turns" in parts:
+        turns(args.builds, args.rounds, args.seconds)
     if args.mosec:
         mosec(args.mosec, args.seconds)
 

@@ -1,5 +1,6 @@
 //! What the server promises its HTTP clients, one test for each promise.
 
+mod front;
 mod idle;
 mod repository;
 mod shares;

@@ -46,7 +46,7 @@ pub use slo::{Judged, Slo, Unit, short, written};
 pub use source::{ClosedLoad, Load};
 pub use tally::{Ending, Slot, Tally};
 pub use target::{Same, Target, message};
-pub use template::Template;
+pub use template::{Template, mixed};
 pub use tls::{Tls, Trust};
 pub use v2::{Form, Input, Metadata, metadata, metadata_by_grpc, only_model, random_bodies};
 pub use verdict::{Verdict, judge, still_under_way};

@@ -164,7 +164,8 @@ fn beginning(seed: u64, number: u64) -> u64 {
     mixed(mixed(seed.wrapping_add(STEP)) ^ number)
 }
 
-fn mixed(mut z: u64) -> u64 {
+/// A number in which each bit depends on all of another: SplitMix64's finaliser.
+pub fn mixed(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -7,7 +7,7 @@ use super::arrivals::Arriving;
 use super::live;
 use super::report::{Batches, Made, Purpose, Report, Trial};
 use super::stop::Stop;
-use uncork_loadtest::{Found, Heard, Load, Means, Next, OpenLoad, Run, Search, Slo, Verdict, short};
+use uncork_loadtest::{Found, Heard, Load, Means, Next, OpenLoad, Run, Search, Slo, Verdict, mixed, short};
 
 /// Where a search begins that is told nothing: low enough for any server, and seven doublings from ten thousand.
 pub(super) const FIRST_RATE: f64 = 100.0;
@@ -194,11 +194,8 @@ fn seed_of(seed: u64, earlier: usize) -> u64 {
     if earlier == 0 {
         return seed;
     }
-    // SplitMix64's mixing, of other steps than those that make a generator's state of a seed.
-    let mut mixed = seed ^ (earlier as u64).wrapping_mul(0xd1b5_4a32_d192_ed03);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    // Not the steps by which a generator goes on from a seed.
+    mixed(mixed(seed) ^ earlier as u64)
 }
 
 /// The last of the trials that passed, each by its rate: of those at the rate that was met, if one was, and else of all.
