@@ -81,8 +81,10 @@ impl Trial {
             requests => format!(", too late for {requests}"),
         };
         let rate = self.rate.unwrap_or_else(|| self.offered());
+        let offered = offered_otherwise(rate, self.offered());
+        let offered = offered.map_or(String::new(), |offered| format!(", {offered},"));
         let conditions = format!(
-            "(at {}/s for {} s, {} refused{wrong}{errors}; generator late by {} ms at p99{left_out})",
+            "(at {}/s{offered} for {} s, {} refused{wrong}{errors}; generator late by {} ms at p99{left_out})",
             short(rate),
             short(self.run.seconds),
             tally.refused,
@@ -269,10 +271,7 @@ impl Report {
             Purpose::Sweep => match (self.max_rate(), self.outcome()) {
                 (Some(rate), _) => {
                     let below = self.trials.iter().filter(|trial| trial.rate.is_some_and(|own| own < rate));
-                    match below.clone().all(|trial| trial.verdict == Verdict::Passed) {
-                        true => format!("PASS up to {}/s of the rates tried meet {objectives}", short(rate)),
-                        false => format!("PASS {}/s meet {objectives}, and not all of the lower rates do", short(rate)),
-                    }
+                    swept(rate, &objectives, below.map(|trial| &trial.verdict))
                 }
                 (None, Outcome::Missed) => format!("FAIL none of the rates meets {objectives}"),
                 (None, _) => format!("INCONCLUSIVE no rate can be said to meet {objectives}"),
@@ -324,6 +323,32 @@ impl Report {
     }
 }
 
+/// Part of a rate by which the offered one may be off without a word.
+const DIFFERS: f64 = 0.03;
+
+/// `172/s offered`, where that is not about the rate that was asked for.
+fn offered_otherwise(rate: f64, offered: f64) -> Option<String> {
+    ((offered - rate).abs() > DIFFERS * rate).then(|| format!("{}/s offered", short(offered)))
+}
+
+/// The verdict on a sweep whose highest rate that met the objectives is `rate`, with the verdicts on the rates below it.
+fn swept<'a>(rate: f64, objectives: &str, below: impl Iterator<Item = &'a Verdict>) -> String {
+    let (mut missed, mut unclear) = (false, None);
+    for verdict in below {
+        match verdict {
+            Verdict::Passed | Verdict::Measured => {}
+            Verdict::Missed | Verdict::Failed(_) => missed = true,
+            Verdict::Inconclusive(why) => unclear = unclear.or(Some(why)),
+        }
+    }
+    let rate = short(rate);
+    match unclear {
+        _ if missed => format!("PASS {rate}/s meet {objectives}, and not all of the lower rates do"),
+        Some(why) => format!("PASS {rate}/s meet {objectives}; of lower rates it cannot be told: {why}"),
+        None => format!("PASS up to {rate}/s of the rates tried meet {objectives}"),
+    }
+}
+
 /// What an exit code stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -345,6 +370,25 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lower_rates_of_a_sweep_that_are_unclear_are_no_misses() {
+        let few = Verdict::Inconclusive("25 requests are too few to meet p99<=1ms; it takes 100 or more".into());
+        let of = |below: &[&Verdict]| swept(200.0, "p99<=1ms", below.iter().copied());
+        assert_eq!(of(&[&Verdict::Passed]), "PASS up to 200/s of the rates tried meet p99<=1ms");
+        let unclear = "PASS 200/s meet p99<=1ms; of lower rates it cannot be told: 25 requests are too few";
+        assert!(of(&[&few, &Verdict::Passed]).starts_with(unclear));
+        let missed = "PASS 200/s meet p99<=1ms, and not all of the lower rates do";
+        assert_eq!(of(&[&few, &Verdict::Missed]), missed);
+        assert_eq!(of(&[&Verdict::Failed("gone".into())]), missed);
+    }
+
+    #[test]
+    fn another_rate_than_the_one_asked_for_is_named() {
+        assert_eq!(offered_otherwise(161.0, 172.0).as_deref(), Some("172/s offered"));
+        assert_eq!(offered_otherwise(161.0, 150.0).as_deref(), Some("150/s offered"));
+        assert_eq!(offered_otherwise(1000.0, 1020.0), None);
+    }
 
     #[test]
     fn a_report_keeps_no_secret_of_its_makers_headers() {

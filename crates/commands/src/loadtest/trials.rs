@@ -14,9 +14,6 @@ pub(super) const FIRST_RATE: f64 = 100.0;
 /// Where a search gives up.
 const LOWEST_RATE: f64 = 0.1;
 
-/// Part of a rate by which the offered one may be off without a word.
-const DIFFERS: f64 = 0.03;
-
 /// Which runs are made.
 pub(super) enum Series {
     One,
@@ -142,7 +139,7 @@ impl Trials {
         }
         let trial = self.trial(Some(rate), &Load::Open(load), label, earlier)?;
         if !self.is_quiet {
-            live::finished(&line(&trial));
+            live::finished(&trial.line());
         }
         Ok(trial)
     }
@@ -152,7 +149,7 @@ impl Trials {
         let rate_words = rate.map_or(String::new(), |rate| format!(", {}/s", short(rate)));
         let label = if label.is_empty() { String::new() } else { format!(" ({label})") };
         let title = format!("{}{rate_words}{label}", self.aim.words);
-        let live = live::Live::new(title, load, self.is_quiet, earlier.iter().map(line).collect());
+        let live = live::Live::new(title, load, self.is_quiet, earlier.iter().map(Trial::line).collect());
         let run =
             uncork_loadtest::run(load, &*self.aim.target, &self.means, self.stop.told(), |pulses| live.watch(&pulses))?;
         let mut batches = match (before, self.aim.exposition(), &self.aim.model) {
@@ -203,17 +200,6 @@ fn last_at(met: Option<f64>, passed: &[Option<f64>]) -> Option<usize> {
     passed.iter().rposition(|rate| rate.is_some() && (met.is_none() || *rate == met))
 }
 
-/// A trial in a line, with the rate that was offered where chance made another one of it.
-fn line(trial: &Trial) -> String {
-    let offered = trial.rate.and_then(|rate| offered_otherwise(rate, trial.offered()));
-    format!("{}{}", trial.line(), offered.map_or(String::new(), |words| format!("; {words}")))
-}
-
-/// `172/s were offered`, where that is not about the rate that was asked for.
-fn offered_otherwise(rate: f64, offered: f64) -> Option<String> {
-    ((offered - rate).abs() > DIFFERS * rate).then(|| format!("{}/s were offered", short(offered)))
-}
-
 /// From the answers' own words.
 fn mean_batch_rows(run: &Run) -> Option<f64> {
     let (rows, batches) = run
@@ -245,12 +231,5 @@ mod tests {
         assert_eq!(last_at(Some(367.0), &passed), Some(2));
         assert_eq!(last_at(None, &passed), Some(3));
         assert_eq!(last_at(None, &[None, None]), None);
-    }
-
-    #[test]
-    fn another_rate_than_the_one_asked_for_is_named() {
-        assert_eq!(offered_otherwise(161.0, 172.0).as_deref(), Some("172/s were offered"));
-        assert_eq!(offered_otherwise(161.0, 150.0).as_deref(), Some("150/s were offered"));
-        assert_eq!(offered_otherwise(1000.0, 1020.0), None);
     }
 }
