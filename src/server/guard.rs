@@ -7,6 +7,7 @@
 //! A chunked body is followed as long as it has one reading only ([`Chunks`]); behind one that has not, the connection is closed
 //! after the answer, so that no head comes where two readers of chunks might disagree.
 
+mod arrivals;
 mod ending;
 mod times;
 mod wire;
@@ -30,10 +31,11 @@ use super::head::{self, Framing};
 use super::idle::Rest;
 use super::outstanding::{Begun, BodyEnd, Outstanding};
 use super::parting::{MOMENT, Parting};
-use super::quick::{Quick, Reply, Ride, Taken, Through};
+use super::quick::{Quick, Reply, Ride, Since, Taken, Through};
 use super::socket::Socket;
 use super::status::Refusal;
 use super::timer::poll_deadline;
+use arrivals::Arrivals;
 
 /// How long a connection that is closed early still swallows what its client is sending. A socket that is closed with
 /// unread bytes sends a reset, and the reset destroys the answer that the client has not read yet.
@@ -90,7 +92,9 @@ pub(super) struct Guard {
     /// Of the head that comes next.
     through: Option<Through>,
     /// When the bytes came that were read last.
-    heard: Instant,
+    heard: Arrivals,
+    /// Since when no answer of its own stands before the next request.
+    free: Instant,
     /// Whether the last request that its client makes has come: what comes behind is none.
     is_last: bool,
     /// Why the connection is to end.
@@ -105,7 +109,7 @@ pub(super) struct Guard {
     reply: Option<Reply>,
     /// What came behind such a request, and when.
     ahead: Vec<u8>,
-    ahead_arrived: Instant,
+    ahead_came: Arrivals,
     /// Since when the rest is awaited of a request whose begin is the first of what came ahead.
     rest_since: Option<Instant>,
     /// The client has gone, or its last answer is written.
@@ -136,7 +140,8 @@ impl Guard {
         quick: Arc<Quick>,
         rest: Rest,
     ) -> Guard {
-        let now = socket.heard();
+        let mut ahead_came = Arrivals::default();
+        ahead_came.push(first.len(), socket.heard());
         Guard {
             socket,
             max_head_bytes: options.max_head_bytes,
@@ -152,7 +157,8 @@ impl Guard {
             greeted: false,
             outstanding: Outstanding::default(),
             through: None,
-            heard: now,
+            heard: Arrivals::default(),
+            free: opened,
             is_last: false,
             refusal: None,
             quick,
@@ -160,7 +166,7 @@ impl Guard {
             ride: None,
             reply: None,
             ahead: first,
-            ahead_arrived: now,
+            ahead_came,
             rest_since: None,
             is_over: false,
             parting: Parting::new(),
@@ -216,7 +222,7 @@ impl Guard {
         let mut bytes = [MaybeUninit::uninit(); AT_ONCE];
         let mut read = ReadBuf::uninit(&mut bytes);
         if self.parting.poll_read(&mut self.socket, cx, &mut read)?.is_ready() {
-            self.ahead.extend_from_slice(read.filled());
+            self.keep_ahead(read.filled());
             return Poll::Ready(Ok(!read.filled().is_empty()));
         }
         // The rest of a request that takes longer makes it hyper's.
@@ -273,12 +279,17 @@ impl Guard {
                 // An empty line in front of a request is nothing (RFC 9112, section 2.2): some clients send one behind a body.
                 Phase::Head if self.head.is_empty() && begins_blank(rest) => at += 1,
                 Phase::Head => {
-                    let taken = self.follow_head(rest).map_err(|refusal| (at, refusal.and_close()))?;
+                    let taken = self.follow_head(rest, at).map_err(|refusal| (at, refusal.and_close()))?;
                     at += taken;
                 }
             }
         }
         Ok(())
+    }
+
+    /// When all of the first `length` bytes had come of what was read last.
+    fn arrived(&self, length: usize) -> Instant {
+        self.heard.of(length).unwrap_or_else(|| self.socket.heard())
     }
 
     /// Counts so many more bytes of a chunked body.
@@ -295,8 +306,8 @@ impl Guard {
         self.chunks_end.is_refused(refusal);
     }
 
-    /// Follows `bytes` in a head and returns how many of them belong to it.
-    fn follow_head(&mut self, bytes: &[u8]) -> Result<usize, Refusal> {
+    /// Follows `bytes` in a head, from place `at` of what was read, and returns how many of them belong to it.
+    fn follow_head(&mut self, bytes: &[u8], at: usize) -> Result<usize, Refusal> {
         let before = self.head.len();
         let parsed = if before == 0 {
             head::check(bytes)?
@@ -328,7 +339,8 @@ impl Guard {
         };
         self.head.clear();
         self.greeted = true;
-        let mut begun = Begun { arrived: self.heard, chunks_end: None, through: self.through.take() };
+        let mut begun =
+            Begun { arrived: self.arrived(at + len - before), chunks_end: None, through: self.through.take() };
         self.phase = match framing {
             Framing::Length(0) => Phase::Head,
             Framing::Length(length) => Phase::Body(length),
@@ -374,7 +386,8 @@ impl Guard {
             return Some(0);
         }
         self.rest_since = None;
-        match self.quick.take(&head, &bytes[..head.len], body, self.heard) {
+        let since = Since { arrived: self.arrived(head.len), free: self.free };
+        match self.quick.take(&head, &bytes[..head.len], body, since) {
             Taken::Passed => return None,
             Taken::Through(through) => {
                 self.through = Some(through);
@@ -423,7 +436,7 @@ impl Guard {
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                     Poll::Ready(Ok(_)) if is_written => {
                         self.is_over |= reply.closes;
-                        self.reply = None;
+                        (self.reply, self.free) = (None, Instant::now());
                         (self.writing_since, self.reading_since) = (None, None);
                         if !self.ahead.is_empty() {
                             // Others have their turn before what came behind it.
@@ -459,24 +472,28 @@ impl Guard {
             if read.filled().is_empty() && !self.parting.waits() {
                 return Poll::Ready(Ok(()));
             }
-            if self.ahead.is_empty() {
-                self.ahead_arrived = self.socket.heard();
-            }
-            self.ahead.extend_from_slice(read.filled());
+            self.keep_ahead(read.filled());
         }
         self.parting.poll_reset(&self.socket, cx).map(Ok)
+    }
+
+    /// Keeps what was just read for later.
+    fn keep_ahead(&mut self, bytes: &[u8]) {
+        self.ahead.extend_from_slice(bytes);
+        self.ahead_came.push(bytes.len(), self.socket.heard());
     }
 
     /// Reads what came ahead, and then what the socket has.
     fn poll_bytes(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
+            let before = buf.filled().len();
             ready!(self.parting.poll_read(&mut self.socket, cx, buf))?;
-            self.heard = self.socket.heard();
+            self.heard.set(buf.filled().len() - before, self.socket.heard());
         } else {
             let length = self.ahead.len().min(buf.remaining());
             buf.put_slice(&self.ahead[..length]);
             self.ahead.drain(..length);
-            self.heard = self.ahead_arrived;
+            self.heard = self.ahead_came.split_to(length);
         }
         Poll::Ready(Ok(()))
     }
@@ -514,15 +531,20 @@ impl Guard {
                 ready!(self.parting.poll_reset(&self.socket, cx));
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
-            if !bytes.is_empty() && self.phase == Phase::Head && self.head.is_empty() && !drop_blank(buf, before) {
-                continue;
+            if !bytes.is_empty() && self.phase == Phase::Head && self.head.is_empty() {
+                let blank = drop_blank(buf, before);
+                self.heard.drop_first(blank);
+                if buf.filled().len() == before {
+                    continue;
+                }
             }
             let bytes = &buf.filled()[before..];
             if let Some(taken) = self.take(bytes, most).filter(|_| !bytes.is_empty()) {
                 // What came behind it is looked at when it is answered. It came earlier than what is ahead already.
                 if taken < bytes.len() {
                     self.ahead.splice(..0, bytes[taken..].iter().copied());
-                    self.ahead_arrived = self.heard;
+                    self.heard.drop_first(taken);
+                    self.ahead_came.put_back(std::mem::take(&mut self.heard));
                 }
                 buf.set_filled(before);
                 if self.rest_since.is_some() {
@@ -557,8 +579,8 @@ fn begins_blank(bytes: &[u8]) -> bool {
     matches!(bytes, [b'\r' | b'\n', ..])
 }
 
-/// Drops empty lines from the begin of what was read behind `before`. Whether anything is left.
-fn drop_blank(buf: &mut ReadBuf<'_>, before: usize) -> bool {
+/// Drops empty lines from the begin of what was read behind `before`. How many bytes that were.
+fn drop_blank(buf: &mut ReadBuf<'_>, before: usize) -> usize {
     let read = &buf.filled()[before..];
     let blank = (0..read.len()).take_while(|&at| begins_blank(&read[at..])).count();
     if blank > 0 {
@@ -566,7 +588,7 @@ fn drop_blank(buf: &mut ReadBuf<'_>, before: usize) -> bool {
         buf.set_filled(before);
         buf.put_slice(&rest);
     }
-    buf.filled().len() > before
+    blank
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use super::routes::For;
 use super::status::{JSON, Refusal, push_date};
 use super::v2;
 use crate::estimator;
-use crate::front::{Front, Gate, Verdict, WayBack, Why};
+use crate::front::{Front, Gate, Verdict, Wait, WayBack, Why};
 use crate::metrics::HttpMetrics;
 use crate::opaque;
 use crate::registry::{Caller, Model};
@@ -58,6 +58,15 @@ pub(super) enum Taken {
     Refused(Reply),
     /// It is answered here, within the model's cap.
     Riding(Ride, Duration),
+}
+
+/// Since when a request has waited.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Since {
+    /// When its head had come.
+    pub(super) arrived: Instant,
+    /// When no other of its connection stood before it any more.
+    pub(super) free: Instant,
 }
 
 /// A request that was let through and is answered by hyper: too long to come in one piece, for one.
@@ -114,16 +123,10 @@ impl Fronts {
         &mut self.models[at].1
     }
 
-    fn judge(
-        &mut self,
-        now: estimator::Instant,
-        arrived: estimator::Instant,
-        model: &Arc<Model>,
-        caller: Caller,
-    ) -> Verdict {
+    fn judge(&mut self, now: estimator::Instant, wait: Wait, model: &Arc<Model>, caller: Caller) -> Verdict {
         let cap = model.spec().max_latency;
         let way = self.gate(model).way(now, cap);
-        match self.sockets.judge(now, arrived, cap, way) {
+        match self.sockets.judge(now, wait, cap, way) {
             Verdict::Read => self.gate(model).judge(now, cap, caller),
             refused => refused,
         }
@@ -165,13 +168,7 @@ impl Quick {
     }
 
     /// Decides about a request whose head is in. `body` is there if all of it came with the head.
-    pub(super) fn take(
-        self: &Arc<Self>,
-        head: &Head<'_>,
-        bytes: &[u8],
-        body: Option<&[u8]>,
-        arrived: Instant,
-    ) -> Taken {
+    pub(super) fn take(self: &Arc<Self>, head: &Head<'_>, bytes: &[u8], body: Option<&[u8]>, since: Since) -> Taken {
         let Ask::Infer { model, version, form, who, id, manner, closes } = head.ask else { return Taken::Passed };
         if self.serves == For::Operators {
             return Taken::Passed;
@@ -197,7 +194,10 @@ impl Quick {
             Ok(caller) => caller,
             Err(refusal) => return refused(refusal),
         };
-        let verdict = self.fronts().judge(self.instant(now), self.instant(arrived), &model, caller);
+        let Since { arrived, free } = since;
+        let waited = |since| now.saturating_duration_since(since);
+        let wait = Wait { whole: waited(arrived), queued: waited(arrived.max(free)) };
+        let verdict = self.fronts().judge(self.instant(now), wait, &model, caller);
         if let Verdict::Refuse(why) = verdict {
             model.count_unread();
             return refused(refusal(why));

@@ -256,6 +256,16 @@ impl Gate {
     }
 }
 
+/// How long a request has waited to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    /// Since it came. This counts against its cap.
+    pub whole: Duration,
+    /// Of that, what was not behind another request of the same connection. This alone tells of the reader's queue: a client that sends
+    /// the next request before it has its answer makes that request wait however idle the reader is.
+    pub queued: Duration,
+}
+
 /// One reader's knowledge of its own queue, that in the sockets: who has waited there for too long to be read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Front {
@@ -279,16 +289,15 @@ impl Default for Front {
 }
 
 impl Front {
-    /// Decides at `now` about a request that arrived at `arrival` and is to be answered within `cap` of that, if its model's
+    /// Decides at `now` about a request that has had this wait and is to be answered within `cap` of its arrival, if its model's
     /// [way](Gate::way) is no longer than `way`. Models differ in that, and one that is slow says nothing of another.
-    pub fn judge(&mut self, now: Instant, arrival: Instant, cap: Duration, way: Duration) -> Verdict {
-        let waited = now.since(arrival);
-        let share = waited.as_secs_f64() / cap.as_secs_f64().max(1e-9);
+    pub fn judge(&mut self, now: Instant, wait: Wait, cap: Duration, way: Duration) -> Verdict {
+        let share = wait.queued.as_secs_f64() / cap.as_secs_f64().max(1e-9);
         self.pass(now, cap);
         if let Some(window) = &mut self.window {
             window.least = window.least.min(share);
         }
-        if waited.saturating_add(way) > cap {
+        if wait.whole.saturating_add(way) > cap {
             Verdict::Refuse(Why::Late)
         } else if share > self.share {
             Verdict::Refuse(Why::Overload)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use uncork_core::estimator::Instant;
-use uncork_core::front::{Front, Gate, LEAST_SHARE, Verdict, Why};
+use uncork_core::front::{Front, Gate, LEAST_SHARE, Verdict, Wait, Why};
 use uncork_core::policy::Caller;
 
 const CAP: Duration = Duration::from_millis(50);
@@ -14,6 +14,12 @@ const READING: Duration = Duration::from_micros(25);
 
 fn at(micros: u64) -> Instant {
     Instant::from_nanos(micros * 1000)
+}
+
+/// A wait in the reader's queue alone.
+fn waited(micros: u64) -> Wait {
+    let queued = Duration::from_micros(micros);
+    Wait { whole: queued, queued }
 }
 
 /// What came of a load on one reader that takes what came first.
@@ -55,7 +61,7 @@ fn simulate(steps: &[(f64, f64)], clump: u64, read: u64, refuse: u64, from: f64)
         let counts = arrival as f64 >= from * 1e6;
         outcome.offered += u64::from(counts);
         let way = gate.way(at(now), CAP);
-        match front.judge(at(now), at(arrival), CAP, way) {
+        match front.judge(at(now), waited(now - arrival), CAP, way) {
             Verdict::Read => {
                 free = now + read;
                 gate.answered(Duration::from_micros(read));
@@ -116,8 +122,8 @@ fn an_overload_is_met_within_a_few_windows() {
 #[test]
 fn what_is_late_in_any_case_is_refused_also_by_an_idle_reader() {
     let mut front = Front::default();
-    assert_eq!(front.judge(at(60_000), at(0), CAP, Duration::ZERO), Verdict::Refuse(Why::Late));
-    assert_eq!(front.judge(at(100_000), at(100_000), CAP, Duration::ZERO), Verdict::Read);
+    assert_eq!(front.judge(at(60_000), waited(60_000), CAP, Duration::ZERO), Verdict::Refuse(Why::Late));
+    assert_eq!(front.judge(at(100_000), waited(0), CAP, Duration::ZERO), Verdict::Read);
 }
 
 #[test]
@@ -349,21 +355,21 @@ fn those_who_ask_for_too_much_share_by_their_weights() {
 proptest! {
     #[test]
     fn no_sequence_of_times_makes_it_refuse_the_fresh_or_read_the_late(
-        steps in proptest::collection::vec((0u64..30_000, 0u64..120_000, 0u64..60_000), 1..200),
+        steps in proptest::collection::vec((0u64..30_000, 0u64..120_000, 0u64..120_000, 0u64..60_000), 1..200),
     ) {
         let (mut front, mut gate, mut now) = (Front::default(), Gate::default(), 0);
-        for (gap, wait, took) in steps {
+        for (gap, queued, behind, took) in steps {
             now += gap;
-            let (arrival, same) = (at(now.saturating_sub(wait)), front.clone());
-            let waited = at(now).since(arrival);
+            let (Wait { queued, .. }, same) = (waited(queued), front.clone());
+            let wait = Wait { whole: queued + Duration::from_micros(behind), queued };
             let way = gate.way(at(now), CAP);
-            let verdict = front.judge(at(now), arrival, CAP, way);
+            let verdict = front.judge(at(now), wait, CAP, way);
             let mut again = same;
-            prop_assert_eq!(again.judge(at(now), arrival, CAP, way), verdict, "equal inputs, equal verdict");
-            if waited > CAP {
+            prop_assert_eq!(again.judge(at(now), wait, CAP, way), verdict, "equal inputs, equal verdict");
+            if wait.whole > CAP {
                 prop_assert_eq!(verdict, Verdict::Refuse(Why::Late));
             }
-            if waited <= CAP.mul_f64(LEAST_SHARE) {
+            if queued <= CAP.mul_f64(LEAST_SHARE) {
                 prop_assert_ne!(verdict, Verdict::Refuse(Why::Overload));
             }
             gate.answered(Duration::from_micros(took));

@@ -66,3 +66,20 @@ async fn what_comes_behind_the_last_request_of_a_connection_is_no_request() {
         assert!(all.contains(" 200 OK\r\n"), "{all}");
     }
 }
+
+/// What waits behind its own connection's answers tells nothing of the server: it was taken for a queue in the sockets, and that for an overload. Each
+/// request had the arrival of the first that was under way, too, and was refused as too late long before it was.
+#[tokio::test]
+async fn who_sends_the_next_requests_before_an_answer_has_them_all_answered() {
+    let server = start(Options::default(), vec![model("m", 30, 600)]).await;
+    let asking = post_sized("", &request(json!([1])).to_string());
+    let mut connection = server.connect().await;
+    for _ in 0..6 {
+        connection.send(&asking).await;
+    }
+    for i in 0..60 {
+        let (head, body) = connection.answer().await;
+        assert!(head.starts_with("HTTP/1.1 200"), "{i}: {head} {}", String::from_utf8_lossy(&body));
+        connection.send(&asking).await;
+    }
+}
