@@ -580,6 +580,8 @@ fn wrong_usage_and_dead_servers_are_told_with_what_to_do() {
         (&["ftp://127.0.0.1", "--rate", "5"], "neither http nor https"),
         (&[&url, "--model", "m"], "--rate is missing"),
         (&[&url, "--rate", "5"], "--model is missing"),
+        (&[&url, "--rate", "5"], "/v2/repository/index was answered 404 (there is nothing)"),
+        (&[&url, "--model", "m", "--rate", "5", "--body", "{}"], "give the name of a file that has it"),
         (&[&url, "--model", "other", "--rate", "5"], "answered 200"),
         (&[&url, "--model", "m", "--rate", "5", "--slo", "p99<=5"], "write us, ms or s"),
         (&[&url, "--model", "m", "--rate", "5", "--slo", "on-time>=99%"], "--deadline 50ms"),

@@ -78,11 +78,8 @@ pub fn metadata(place: &Place, url: &Url, headers: &[(String, String)], model: &
     let path = url.below(&format!("/v2/models/{model}"));
     let (status, body) = place.ask("GET", &path, headers, None)?;
     if status != 200 {
-        let error = serde_json::from_slice::<Value>(&body).ok();
-        let words = error.as_ref().and_then(|error| error["error"].as_str()).unwrap_or("no words");
-        return Err(format!(
-            "model '{model}': GET {path} was answered {status} ({words}); is that its name, and this its URL?"
-        ));
+        let words = refused("GET", &path, status, &body);
+        return Err(format!("model '{model}': {words}; is that its name, and this its URL?"));
     }
     let metadata: Result<Metadata, _> = serde_json::from_slice(&body);
     metadata.map_err(|error| {
@@ -92,13 +89,25 @@ pub fn metadata(place: &Place, url: &Url, headers: &[(String, String)], model: &
     })
 }
 
+/// That a request was not answered with 200, and with which words.
+fn refused(method: &str, path: &str, status: u16, body: &[u8]) -> String {
+    let error = serde_json::from_slice::<Value>(body).ok();
+    let words = error.as_ref().and_then(|error| error["error"].as_str()).unwrap_or("no words");
+    format!("{method} {path} was answered {status} ({words})")
+}
+
 /// The only model of a server.
 ///
 /// # Errors
 /// There are several, or the server does not say.
 pub fn only_model(place: &Place, url: &Url, headers: &[(String, String)]) -> Result<String, String> {
-    let index = place.ask("POST", &url.below("/v2/repository/index"), headers, Some(b"{}"));
-    let silence = index.as_ref().err().cloned();
+    let path = url.below("/v2/repository/index");
+    let index = place.ask("POST", &path, headers, Some(b"{}"));
+    let silence = match &index {
+        Ok((200, _)) => None,
+        Ok((status, body)) => Some(refused("POST", &path, *status, body)),
+        Err(why) => Some(why.clone()),
+    };
     let mut names: Vec<String> = match index {
         Ok((200, body)) => {
             let models: Vec<Value> = serde_json::from_slice(&body).unwrap_or_default();

@@ -218,6 +218,8 @@ fn read_one_head(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
             return Err(Malformed("an answer with endless headers"));
         }
         Ok(httparse::Status::Partial) => return Ok(None),
+        // An alert of TLS (RFC 8446, section 5.1): nothing that is HTTP begins so.
+        Err(_) if bytes.starts_with(&[21, 3]) => return Err(Malformed("an answer in TLS: the server wants https://")),
         Err(_) => return Err(Malformed("an answer that is not HTTP/1.1")),
     };
     let status = response.code.unwrap_or_default();
@@ -349,6 +351,10 @@ mod tests {
         ] {
             assert!(read(bytes, bytes.len()).is_err(), "{}", String::from_utf8_lossy(bytes));
         }
+        assert!(
+            read(&[21, 3, 3, 0, 2, 2, 70], 7).unwrap_err().0.contains("https://"),
+            "what a TLS server says to plain HTTP"
+        );
     }
 
     #[test]

@@ -236,7 +236,11 @@ impl Flags {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let unreadable = |error: std::io::Error| format!("{} cannot be read: {error}", file.display());
+    let unreadable = |error: std::io::Error| {
+        let is_text = file.to_string_lossy().starts_with(['{', '[']);
+        let hint = if is_text { ": give the name of a file that has it, or <(echo '…')" } else { "" };
+        format!("{} cannot be read: {error}{hint}", file.display())
+    };
     let length = fs::metadata(file).map_err(unreadable)?.len();
     if length > MOST_BYTES {
         return Err(format!("{} has {length} bytes; {MOST_BYTES} are the most, so send a part of it", file.display()));

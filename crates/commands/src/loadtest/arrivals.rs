@@ -45,7 +45,7 @@ pub(super) struct Flags {
     think_ms: Option<Duration>,
 
     /// How long requests are sent and measured, as in 30s or 2m [default: 10s, or the length of the file or schedule]
-    #[arg(long = "for", value_name = "TIME", value_parser = time(0.1..=86_400.0), allow_hyphen_values = true)]
+    #[arg(long = "for", alias = "duration", value_name = "TIME", value_parser = time(0.1..=86_400.0), allow_hyphen_values = true)]
     length: Option<Duration>,
 
     /// Time before that, at the rate of its begin, that is left out of the figures
