@@ -410,7 +410,7 @@ async fn serve(
                     }
                     // HTTP/2 ends a connection by frames.
                     if response.headers_mut().remove(CONNECTION).is_some() && registry.is_draining() {
-                        line.end();
+                        line.end_unless_new();
                     }
                     response
                 }

@@ -2,6 +2,9 @@
 //!
 //! `PING`, `SETTINGS`, `WINDOW_UPDATE`, `PRIORITY`, empty `DATA` and frames of unknown kinds cost the server as much as some requests do, and
 //! nobody else counts them (RFC 9113, section 10.5). A client may send as many as its requests and their answers call for, and some more.
+//!
+//! And which of them h2 is not to see: a client that has not heard yet that the connection ends opens further streams, of which all is to be
+//! ignored (section 6.8). h2 takes a `WINDOW_UPDATE` of one for a mistake and breaks the connection off, with whatever is under way on it.
 
 use std::time::Duration;
 
@@ -12,6 +15,14 @@ const HEAD: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
+/// A kind that means nothing, and that everybody ignores (section 5.5).
+const NOTHING: u8 = 0xf9;
+/// What says in a `PING` that it is an answer.
+const ACK: u8 = 1;
+/// What h2's `PING` carries whose answer tells it that its first `GOAWAY` was heard. Streams that begin behind that answer are ignored.
+const GOODBYE: [u8; 8] = [0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54];
 
 /// Idle frames that a client may send at once, and how many more each second: far more than keeps a connection alive.
 const MOST: f64 = 4096.0;
@@ -33,36 +44,49 @@ pub(super) struct Frames {
     /// Idle frames that may still come, as of then.
     left: f64,
     since: Instant,
+    /// The newest stream of the client.
+    newest: u32,
+    /// The last one that is answered, where the client has heard that the connection ends.
+    last: Option<u32>,
 }
 
 impl Frames {
     /// Those of a connection that begins now, with `preface` bytes that are no frames.
     pub(super) fn new(now: Instant, preface: usize) -> Frames {
-        Frames { head: [0; HEAD], come: 0, skipped: preface, left: MOST, since: now }
+        Frames { head: [0; HEAD], come: 0, skipped: preface, left: MOST, since: now, newest: 0, last: None }
     }
 
     /// Follows `bytes`, read at `now`, to the end of the frame that begins the last of so many requests, and says how many bytes that was; `None` if
-    /// the client has sent too many idle frames.
-    pub(super) fn follow(&mut self, now: Instant, all: &[u8], heads: &mut usize) -> Option<usize> {
+    /// the client has sent too many idle frames. Makes nothing of frames that h2 is not to see, where their heads were not cut.
+    pub(super) fn follow(&mut self, now: Instant, all: &mut [u8], heads: &mut usize) -> Option<usize> {
+        let length = all.len();
         let mut bytes = all;
         self.allow(A_SECOND * now.saturating_duration_since(self.since).min(Duration::from_secs(3600)).as_secs_f64());
         self.since = now;
         while !bytes.is_empty() {
             let skipped = self.skipped.min(bytes.len());
-            (self.skipped, bytes) = (self.skipped - skipped, &bytes[skipped..]);
+            (self.skipped, bytes) = (self.skipped - skipped, &mut bytes[skipped..]);
             let taken = (HEAD - self.come).min(bytes.len());
             self.head[self.come..][..taken].copy_from_slice(&bytes[..taken]);
             if *heads == 0 && self.skipped == 0 && self.come == 0 {
                 break;
             }
-            (self.come, bytes) = (self.come + taken, &bytes[taken..]);
+            let head;
+            (self.come, (head, bytes)) = (self.come + taken, bytes.split_at_mut(taken));
             if self.come < HEAD {
                 break;
             }
-            let [first, second, third, kind, ..] = self.head;
+            let [first, second, third, kind, flags, stream @ ..] = self.head;
+            let stream = u32::from_be_bytes(stream) & (u32::MAX >> 1);
             (self.come, self.skipped) = (0, u32::from_be_bytes([0, first, second, third]) as usize);
             match kind {
+                PING if flags & ACK != 0 && bytes.starts_with(&GOODBYE) => self.last = Some(self.newest),
+                WINDOW_UPDATE if self.last.is_some_and(|last| stream > last) && taken == HEAD => head[3] = NOTHING,
+                _ => {}
+            }
+            match kind {
                 HEADERS => {
+                    self.newest = self.newest.max(stream);
                     *heads = heads.saturating_sub(1);
                     self.allow(FOR_A_FRAME);
                 }
@@ -72,7 +96,7 @@ impl Frames {
                 _ => self.left -= 1.0,
             }
         }
-        (self.left >= 0.0).then_some(all.len() - bytes.len())
+        (self.left >= 0.0).then_some(length - bytes.len())
     }
 
     /// Learns that so many bytes were written.
@@ -89,8 +113,6 @@ impl Frames {
 mod tests {
     use super::*;
 
-    const PING: u8 = 6;
-
     fn frame(kind: u8, payload: usize) -> Vec<u8> {
         let length = (payload as u32).to_be_bytes();
         [&length[1..], &[kind, 0, 0, 0, 0, 1], &vec![b'a'; payload]].concat()
@@ -98,7 +120,7 @@ mod tests {
 
     /// Whether that was not too much.
     fn follow(frames: &mut Frames, now: Instant, bytes: &[u8]) -> bool {
-        frames.follow(now, bytes, &mut usize::MAX.clone()).is_some()
+        frames.follow(now, &mut bytes.to_vec(), &mut usize::MAX.clone()).is_some()
     }
 
     /// How many of these frames, 24 bytes before them, are let through that come at once.
@@ -126,6 +148,22 @@ mod tests {
         let stream = (0..10_000).map(|i| if i % 10 == 0 { frame(DATA, 40) } else { frame(PING, 8) });
         assert_eq!(let_through(stream), 10_000);
         assert!(let_through((0..10_000).map(|i| if i % 50 == 0 { frame(DATA, 1) } else { frame(PING, 8) })) < 10_000);
+    }
+
+    #[test]
+    fn windows_of_streams_that_nobody_answers_are_nothing() {
+        let stream = |kind, flags, id: u8, payload: &[u8]| {
+            [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, id][..], payload].concat()
+        };
+        let (now, window) = (Instant::now(), |id| stream(WINDOW_UPDATE, 0, id, &[0, 0, 0, 9]));
+        let before = [stream(HEADERS, 5, 3, b"a"), window(3), window(0), stream(PING, ACK, 0, &[1; 8]), window(5)];
+        let behind = [stream(PING, ACK, 0, &GOODBYE), stream(HEADERS, 5, 5, b"a"), window(5), window(3), window(0)];
+        let mut sent = [before.concat(), behind.concat()].concat();
+        let mut nothing = sent.clone();
+        let at = before.concat().len() + behind[0].len() + behind[1].len();
+        nothing[at + 3] = NOTHING;
+        assert_eq!(Frames::new(now, 0).follow(now, &mut sent, &mut 9), Some(nothing.len()));
+        assert_eq!(sent, nothing);
     }
 
     #[test]
@@ -161,14 +199,14 @@ mod tests {
         for piece in 1..bytes.len() {
             let (mut frames, mut heads, mut followed) = (Frames::new(now, 0), 1, 0);
             for bytes in bytes.chunks(piece) {
-                followed += frames.follow(now, bytes, &mut heads).unwrap();
+                followed += frames.follow(now, &mut bytes.to_vec(), &mut heads).unwrap();
                 if heads == 0 && followed % piece != 0 {
                     break;
                 }
             }
             assert_eq!((followed, heads), (17 + 49, 0), "in pieces of {piece}");
         }
-        let all = Frames::new(now, 0).follow(now, &bytes, &mut 2);
+        let all = Frames::new(now, 0).follow(now, &mut bytes.clone(), &mut 2);
         assert_eq!(all, Some(bytes.len()));
     }
 }

@@ -158,6 +158,8 @@ struct Shared {
     heads: AtomicUsize,
     /// Whether no further request is wanted on it.
     is_over: AtomicBool,
+    /// When it began.
+    begun: Instant,
     /// Whether its client does not take what is being written.
     is_stuck: AtomicBool,
     /// Becomes true when the server is about to go.
@@ -200,6 +202,13 @@ impl Line {
     pub(super) fn end(&self) {
         self.0.is_over.store(true, Ordering::Relaxed);
     }
+
+    /// The same, unless it has come only just: it would come again at once, and again, where nobody tells it of another place.
+    pub(super) fn end_unless_new(&self) {
+        if self.0.begun.elapsed() > LINGER {
+            self.end();
+        }
+    }
 }
 
 /// Serves a connection that began with `first` to its end: `answer` answers each request, and when `closing` becomes true, no
@@ -224,6 +233,7 @@ pub(super) async fn serve<A, F>(
         read: AtomicUsize::new(0),
         heads: AtomicUsize::new(turn_heads(&wide)),
         is_over: AtomicBool::new(false),
+        begun: Instant::now(),
         is_stuck: AtomicBool::new(false),
         closing: Arc::new(closing),
         untaken: untaken.clone(),
@@ -494,7 +504,7 @@ impl AsyncRead for Stamped {
             buf.put_slice(&this.ahead[..length]);
             this.ahead.drain(..length);
         }
-        let (came, mut left) = (&buf.filled()[before..], heads.load(Ordering::Relaxed));
+        let (came, mut left) = (&mut buf.filled_mut()[before..], heads.load(Ordering::Relaxed));
         let Some(followed) = this.frames.follow(this.socket.heard(), came, &mut left) else {
             return Poll::Ready(Err(io::Error::other("too many frames that carry nothing")));
         };

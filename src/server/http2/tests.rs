@@ -177,3 +177,40 @@ async fn a_connection_whose_other_end_is_gone_without_a_word_ends_and_one_that_o
     });
     assert_eq!(lasts(own).await, None);
 }
+
+/// A client opens a stream before it hears that the connection ends, and makes room for its answer. h2 took that for a mistake: `PROTOCOL_ERROR`, and
+/// all that was under way was lost. grpcio does this at each restart.
+#[tokio::test(start_paused = true)]
+async fn what_comes_behind_the_end_of_a_connection_is_no_mistake() {
+    let (own, mut other) = UnixStream::pair().unwrap();
+    let (open, closing) = watch::channel(false);
+    let (options, untaken) = (Options::default(), Untaken::default());
+    let socket = Socket::Plain(Wire::new(Stream::Unix(own)));
+    let answer = |_, _| std::future::ready(Response::default());
+    let served = serve(socket, Vec::new(), &options, (&untaken, Idle::default().rest()), answer, closing);
+    let client = async move {
+        let begin = [PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0], &requests(1)].concat();
+        other.write_all(&begin).await.unwrap();
+        let (mut ends, mut begun) = (Vec::new(), false);
+        let mut head = [0; 9];
+        while other.read_exact(&mut head).await.is_ok() {
+            let mut payload = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
+            other.read_exact(&mut payload).await.unwrap();
+            match head[3] {
+                // Settings: whoever has them has begun.
+                4 if !std::mem::replace(&mut begun, true) => open.send(true).unwrap(),
+                6 if head[4] == 0 => {
+                    let heard = [&[0, 0, 8, 6, 1, 0, 0, 0, 0][..], &payload].concat();
+                    let window = [0, 0, 4, 8, 0, 0, 0, 0, 3, 0, 0, 3, 232];
+                    let next = &requests(2)[requests(1).len()..];
+                    other.write_all(&[&heard[..], next, &window].concat()).await.unwrap();
+                }
+                7 => ends.push(u32::from_be_bytes(payload[4..8].try_into().unwrap())),
+                _ => {}
+            }
+        }
+        ends
+    };
+    let (ends, ()) = timeout(HOUR, async { tokio::join!(client, served) }).await.unwrap();
+    assert!(ends.len() >= 2 && ends.iter().all(|code| *code == 0), "{ends:?}");
+}
