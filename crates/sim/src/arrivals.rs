@@ -132,7 +132,7 @@ impl Source for ClosedLoop {
     }
 }
 
-/// An arrival process of single rows. Rates are in requests a second.
+/// An arrival process of single rows. Rates are in requests a second; where a rate is 0, nothing arrives.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Process {
     /// Independent arrivals.
@@ -145,7 +145,7 @@ pub enum Process {
         /// Requests a second.
         rate: f64,
     },
-    /// Gamma-distributed gaps: with a coefficient of variation above 1 they come in clumps.
+    /// Gamma-distributed gaps: with a coefficient of variation above 1 they come in clumps, and with 0 all gaps are equal.
     Gamma {
         /// Requests a second.
         rate: f64,
@@ -203,11 +203,88 @@ pub enum Process {
     },
 }
 
+/// A process from which no arrivals can be drawn, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key} {problem}")]
+pub struct ProcessError {
+    /// The name of the field that is wrong.
+    pub key: &'static str,
+    /// Its value, and what it must be.
+    pub problem: String,
+}
+
 impl Process {
+    /// The highest rate: one request in each nanosecond, the finest that an [`Instant`] tells apart.
+    pub const MOST_RATE: f64 = 1e9;
+    /// The highest coefficient of variation. Beyond it, clumps are so large that a run of any length has one of them or none.
+    pub const MOST_CV: f64 = 1000.0;
+    /// The most requests of a group: they are in memory all at once.
+    pub const MOST_TOGETHER: usize = 10_000_000;
+
+    /// Whether arrivals can be drawn from it.
+    ///
+    /// # Errors
+    /// The first value that makes no sense, and what it must be.
+    pub fn check(&self) -> Result<(), ProcessError> {
+        let wrong = |key, problem: String| Err(ProcessError { key, problem });
+        let within = |key, value: f64, most: f64| match (0.0..=most).contains(&value) && value.is_sign_positive() {
+            true => Ok(()),
+            false => wrong(key, format!("is {value}; it must be from 0 to {most}")),
+        };
+        let rate = |key, value| within(key, value, Process::MOST_RATE);
+        match *self {
+            Process::Poisson { rate: asked } | Process::Uniform { rate: asked } => rate("rate", asked),
+            Process::Gamma { rate: asked, cv } => {
+                rate("rate", asked)?;
+                within("cv", cv, Process::MOST_CV)
+            }
+            Process::Mmpp { low, high, mean_low, mean_high } => {
+                rate("low", low)?;
+                rate("high", high)?;
+                match mean_low.is_zero() && mean_high.is_zero() {
+                    true => wrong("mean_low", "is 0, and so is mean_high; one of them must be longer".into()),
+                    false => Ok(()),
+                }
+            }
+            Process::Flash { rate: asked, factor, from, until } => {
+                rate("rate", asked)?;
+                within("factor", factor, f64::MAX)?;
+                rate("rate", asked * factor).map_err(|error| ProcessError { key: "rate times factor", ..error })?;
+                match from < until {
+                    true => Ok(()),
+                    false => wrong("until", format!("is {until:?}; it must be after from, {from:?}")),
+                }
+            }
+            Process::Diurnal { rate: asked, swing, day } => {
+                rate("rate", asked)?;
+                within("swing", swing, 1.0)?;
+                match day.is_zero() {
+                    true => wrong("day", "is 0; it must be longer".into()),
+                    false => Ok(()),
+                }
+            }
+            Process::QuietThenBurst { quiet, burst, .. } => {
+                rate("quiet", quiet)?;
+                rate("burst", burst)
+            }
+            Process::FanOut { groups, size, .. } => {
+                rate("groups", groups)?;
+                match (1..=Process::MOST_TOGETHER).contains(&size) {
+                    true => Ok(()),
+                    false => wrong("size", format!("is {size}; it must be from 1 to {}", Process::MOST_TOGETHER)),
+                }
+            }
+        }
+    }
+
     /// The arrivals of the first `length`, in order.
+    ///
+    /// # Panics
+    /// [`check`](Self::check) finds something wrong: there would be no arrivals, or no end of them.
     pub fn arrivals(&self, length: Duration, seed: u64) -> impl Iterator<Item = Arrival> + use<> {
-        let mut drawn = Draw::new(self.clone(), seed);
+        self.check().unwrap_or_else(|wrong| panic!("no arrivals can be drawn: {wrong}"));
         let end = length.as_secs_f64();
+        let mut drawn = Draw::new(self.clone(), seed, end);
         std::iter::from_fn(move || drawn.next())
             .take_while(move |at| *at < end)
             .map(|at| Arrival::at(Instant::from_nanos((at * 1e9) as u64)))
@@ -220,6 +297,8 @@ struct Draw {
     gaps: Option<Gamma<f64>>,
     rng: Xoshiro256PlusPlus,
     now: f64,
+    /// What arrives from here on is not wanted, and not looked for: where a rate is 0 there is nothing to be found.
+    end: f64,
     /// MMPP: whether in the second state, and until when.
     high: bool,
     until: f64,
@@ -229,14 +308,14 @@ struct Draw {
 }
 
 impl Draw {
-    fn new(process: Process, seed: u64) -> Draw {
+    fn new(process: Process, seed: u64, end: f64) -> Draw {
         let gaps = match process {
             Process::Gamma { rate, cv } => Gamma::new(1.0 / (cv * cv), cv * cv / rate).ok(),
             _ => None,
         };
         let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut draw =
-            Draw { process, gaps, rng, now: 0.0, high: true, until: 0.0, members: BinaryHeap::new(), next_group: 0.0 };
+        let (members, next_group) = (BinaryHeap::new(), 0.0);
+        let mut draw = Draw { process, gaps, rng, now: 0.0, end, high: true, until: 0.0, members, next_group };
         if let Process::FanOut { groups, .. } = draw.process {
             draw.next_group = draw.exp() / groups;
         }
@@ -251,7 +330,10 @@ impl Draw {
         match self.process {
             Process::Poisson { rate } => self.now += self.exp() / rate,
             Process::Uniform { rate } => self.now += 1.0 / rate,
-            Process::Gamma { .. } => self.now += self.gaps?.sample(&mut self.rng),
+            Process::Gamma { rate, .. } => {
+                // There is no distribution for gaps that do not vary, nor for a rate of 0.
+                self.now += self.gaps.map_or(1.0 / rate, |gaps| gaps.sample(&mut self.rng));
+            }
             Process::Mmpp { low, high, mean_low, mean_high } => loop {
                 let rate = if self.high { high } else { low };
                 let at = self.now + self.exp() / rate;
@@ -261,6 +343,9 @@ impl Draw {
                 }
                 // Without memory, the draw can begin anew where the state changes.
                 self.now = self.until;
+                if self.now >= self.end {
+                    return None;
+                }
                 self.high = !self.high;
                 let mean = if self.high { mean_high } else { mean_low };
                 self.until += self.exp() * mean.as_secs_f64();
@@ -299,7 +384,7 @@ impl Draw {
     fn thin(&mut self, most: f64, rate: impl Fn(f64) -> f64) {
         loop {
             self.now += self.exp() / most;
-            if self.rng.random::<f64>() * most < rate(self.now) {
+            if self.now >= self.end || self.rng.random::<f64>() * most < rate(self.now) {
                 return;
             }
         }
@@ -419,6 +504,81 @@ mod tests {
             let chance = 4.0 * jitter * expected.sqrt();
             prop_assert!((asked as f64 - expected).abs() <= chance + 0.05 * expected + clients as f64, "{asked} {expected}");
         }
+    }
+
+    /// How many arrive in a second; `None` if that is not known after ten.
+    fn count(process: Process) -> Option<usize> {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let counted = process.arrivals(secs(1.0), 1).take(1_000_000).count();
+            // Nobody listens any more if it took too long.
+            let _ = tell.send(counted);
+        });
+        told.recv_timeout(Duration::from_secs(10)).ok()
+    }
+
+    /// Each of them had no end, no first arrival, or silently none at all.
+    #[test]
+    fn a_process_that_makes_no_sense_is_refused_with_what_is_wrong() {
+        let (day, size, spread) = (secs(1.0), 4, Duration::ZERO);
+        let mmpp = |low, high, mean| Process::Mmpp { low, high, mean_low: mean, mean_high: mean };
+        let flash = |factor, until| Process::Flash { rate: 10.0, factor, from: secs(0.2), until: secs(until) };
+        for (process, words) in [
+            (Process::Poisson { rate: -1.0 }, "rate is -1; it must be from 0 to 1000000000"),
+            (Process::Poisson { rate: -0.0 }, "rate is -0"),
+            (Process::Poisson { rate: f64::INFINITY }, "rate is inf"),
+            (Process::Poisson { rate: f64::NAN }, "rate is NaN"),
+            (Process::Uniform { rate: 1e300 }, "rate is 1000"),
+            (Process::Gamma { rate: 100.0, cv: f64::NAN }, "cv is NaN"),
+            (Process::Gamma { rate: 100.0, cv: 1e9 }, "cv is 1000000000; it must be from 0 to 1000"),
+            (mmpp(1.0, -2.0, day), "high is -2"),
+            (mmpp(1.0, 2.0, Duration::ZERO), "mean_low is 0, and so is mean_high"),
+            (flash(-1.0, 0.4), "factor is -1"),
+            (flash(1e300, 0.4), "rate times factor is 1000"),
+            (flash(2.0, 0.2), "until is 200ms; it must be after from, 200ms"),
+            (Process::Diurnal { rate: 100.0, swing: 2.0, day }, "swing is 2; it must be from 0 to 1"),
+            (Process::Diurnal { rate: 100.0, swing: 1.0, day: Duration::ZERO }, "day is 0"),
+            (Process::QuietThenBurst { quiet: 1.0, burst: f64::NAN, at: day }, "burst is NaN"),
+            (Process::FanOut { groups: 10.0, size: 0, spread }, "size is 0; it must be from 1 to 10000000"),
+            (Process::FanOut { groups: 10.0, size: usize::MAX, spread }, "size is 1844"),
+            (Process::FanOut { groups: -1.0, size, spread }, "groups is -1"),
+        ] {
+            let wrong = process.check().expect_err(words).to_string();
+            assert!(wrong.starts_with(words), "{process:?}: {wrong}");
+            let drawn = std::panic::catch_unwind(|| process.arrivals(secs(1.0), 1).next());
+            assert!(drawn.is_err(), "{process:?}: {drawn:?}");
+        }
+    }
+
+    #[test]
+    fn where_the_rate_is_0_nothing_arrives_and_the_search_for_it_ends() {
+        let second = secs(1.0);
+        for process in [
+            Process::Poisson { rate: 0.0 },
+            Process::Uniform { rate: 0.0 },
+            Process::Gamma { rate: 0.0, cv: 2.0 },
+            Process::Mmpp { low: 0.0, high: 0.0, mean_low: second, mean_high: second },
+            Process::Flash { rate: 0.0, factor: 3.0, from: Duration::ZERO, until: second },
+            Process::Diurnal { rate: 0.0, swing: 1.0, day: second },
+            Process::QuietThenBurst { quiet: 0.0, burst: 0.0, at: second },
+            Process::FanOut { groups: 0.0, size: 4, spread: Duration::ZERO },
+        ] {
+            assert_eq!(process.check(), Ok(()), "{process:?}");
+            assert_eq!(count(process.clone()), Some(0), "{process:?}");
+        }
+        let only_high = Process::Mmpp { low: 0.0, high: 100.0, mean_low: Duration::ZERO, mean_high: second };
+        assert!(
+            count(only_high).is_some_and(|there| (50..150).contains(&there)),
+            "a state without any time is passed over"
+        );
+    }
+
+    #[test]
+    fn gaps_that_do_not_vary_are_equal() {
+        let uniform = times(&Process::Uniform { rate: 100.0 }, 1.0, 1);
+        assert_eq!(uniform.len(), 99, "the hundredth comes when the second is over");
+        assert_eq!(times(&Process::Gamma { rate: 100.0, cv: 0.0 }, 1.0, 1), uniform);
+        assert_eq!(times(&Process::Gamma { rate: 100.0, cv: 1e-200 }, 1.0, 1), uniform);
     }
 
     #[test]

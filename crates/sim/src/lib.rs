@@ -43,7 +43,7 @@ mod several;
 mod trace;
 mod variety;
 
-pub use arrivals::{Arrival, ClosedLoop, OpenLoop, Process, Source};
+pub use arrivals::{Arrival, ClosedLoop, OpenLoop, Process, ProcessError, Source};
 pub use best_fixed::best_fixed;
 pub use engine::{Model, Scenario, run};
 pub use optimum::{optimum, upper_bound};
