@@ -161,6 +161,7 @@ class LitServe(Foreign):
         if getattr(api, "spec", None) is not None or any(call.get("spec") for call in calls):
             raise Failed(f"{name} has a spec of LitServe's, such as OpenAI's; uncork serves its own protocols")
         refuse_streams(name, predict=api.predict, decode_request=api.decode_request, encode_response=api.encode_response)
+        self._refuse_guards(api, calls)
         own_batches = any(
             method in vars(base) for base in kind.__mro__[: kind.__mro__.index(lit_api(kind))] for method in ("batch", "unbatch")
         )
@@ -178,6 +179,20 @@ class LitServe(Foreign):
         api.device = device()
         api.pre_setup(spec=None)
         api.setup(api.device)
+
+    def _refuse_guards(self, api: Any, calls: list[dict[str, Any]]) -> None:
+        """Refuses what decides who may ask, or whether it is well: left out silently, it would leave the model open."""
+        if callable(getattr(api, "authorize", None)):
+            said = f"{self.name} has authorize()"
+        elif any(call.get("middlewares") for call in calls):
+            said = f"{self.name} is served with middlewares"
+        elif os.environ.get("LIT_SERVER_API_KEY"):
+            said = "LIT_SERVER_API_KEY is set"
+        elif type(api).health is not lit_api(type(api)).health:
+            raise Failed(f"{self.name} has health(), which uncork does not ask: take it out, and let predict() raise where it is not well")
+        else:
+            return
+        raise Failed(f"{said}, which uncork does not run: take it out, and say in tokens_file who may ask")
 
     def _own(self, method: str, value: Any, context: Any) -> Any:
         function = getattr(self._api, method)
@@ -280,6 +295,8 @@ class BentoML(Foreign):
             raise Failed(f"{name} depends on other services; uncork serves one class: make them in its __init__")
         if getattr(api, "ctx_param", None):
             raise Failed(f"{self.name} asks for BentoML's context; uncork has none")
+        if service.middlewares:
+            raise Failed(f"{name} has middlewares, which uncork does not run: take them out; who may ask is said in tokens_file")
         refuse_streams(self.name, it=api.func)
         from _bentoml_sdk.io_models import ARGS, KWARGS, IORootModel
         from bentoml._internal.runner.container import AutoContainer

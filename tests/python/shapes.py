@@ -108,6 +108,23 @@ class Api(ls.LitAPI):
             with Fake(code, "app.py:Api") as worker, self.assertRaisesRegex(RuntimeError, words):
                 worker.ready()
 
+    def test_what_guards_it_there_is_refused_in_words_and_never_left_out(self):
+        code = """
+import os
+import litserve as ls
+class Api(ls.LitAPI):
+    def setup(self, device): pass
+    def predict(self, x): return x
+"""
+        for more, words in (
+            ("    def authorize(self, auth): raise ValueError\n", "Api has authorize\\(\\), which uncork .* tokens_file"),
+            ("    def health(self): return False\n", "Api has health\\(\\), which uncork does not ask"),
+            ("os.environ['LIT_SERVER_API_KEY'] = 'secret'\n", "LIT_SERVER_API_KEY is set, .* tokens_file"),
+            ("if __name__ == '__main__': ls.LitServer(Api(), middlewares=[Guard])\n", "Api is served with middlewares, .* tokens_file"),
+        ):
+            with self.subTest(words), Fake(code + more, "app.py:Api") as worker, self.assertRaisesRegex(RuntimeError, words):
+                worker.ready()
+
 
 class Mosec(unittest.TestCase):
     CODE = """
@@ -215,6 +232,9 @@ class Service:
         with Fake(self.CODE, "app.py:Service.count") as worker, self.assertRaisesRegex(RuntimeError, "Service.count streams its answer"):
             worker.ready()
         with Fake(self.CODE, "app.py:Service.cout") as worker, self.assertRaisesRegex(RuntimeError, "has no Service.cout"):
+            worker.ready()
+        guarded = self.CODE + "\nService.add_asgi_middleware(type('Guard', (), {}))\n"
+        with Fake(guarded, "app.py:Service.double") as worker, self.assertRaisesRegex(RuntimeError, "has middlewares, .* tokens_file"):
             worker.ready()
 
 
