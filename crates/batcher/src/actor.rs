@@ -15,7 +15,8 @@ use super::Answered;
 use super::alarm::Alarm;
 use super::clock::Clock;
 use super::desk::{Boarded, Desk, Reply, Waiting};
-use super::executor::{BatchError, Ran};
+use super::executor::BatchError;
+use super::fence::{Outcome, caught};
 use super::observer::{Abandoned, Landed, Learned, RefusalReason, Refused, Rehearsed, Released, Rider, SpanRef, Waits};
 use super::relay;
 use crate::Error;
@@ -62,9 +63,6 @@ pub(super) struct Actor<I, A> {
     /// Ends short holds; tokio's timer stands behind it, and alone where time is stopped.
     alarm: Alarm,
 }
-
-/// What has come back of a batch.
-type Outcome<A> = Result<Ran<A>, BatchError>;
 
 /// What is with a runner.
 enum Aloft<A> {
@@ -169,11 +167,11 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
     /// Shows what waits in each queue, and finishes those in which nothing does any more.
     fn tidy(&mut self, now: Instant) {
         let (dispatcher, aloft) = (&mut self.dispatcher, &self.aloft);
-        self.desks.retain(|lane, desk| {
+        let left = self.desks.extract_if(|lane, desk| {
             let queue = dispatcher.queue(*lane);
             desk.observers.waits(now, Waits { rows: queue.rows(), ..desk.bounds.waits() });
             if !dispatcher.is_idle(*lane) {
-                return true;
+                return false;
             }
             for done in desk.drained.drain(..) {
                 // Whoever asked may have stopped waiting.
@@ -184,8 +182,10 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             if leaves {
                 dispatcher.close(*lane);
             }
-            !leaves
+            leaves
         });
+        // What it holds is its user's, and may panic as it is dropped.
+        left.for_each(|(_, desk)| drop(caught(|| drop(desk))));
     }
 
     /// Whether every handle is gone, so that no message will come.
@@ -267,9 +267,9 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let Batch { ticket, rows, reason, held, predicted, .. } = batch;
         let span = desk.observers.released(since, &Released { ticket, riders: &riders, rows, reason, held, predicted });
         let flight = Flight { batch, since, riders, replies, span };
-        let answers = desk.executor.execute(ticket, items);
+        let running = desk.executor.execute(ticket, items);
         self.aloft.insert(ticket, Aloft::Batch(flight));
-        self.flights.push(Box::pin(async move { (ticket, answers.await) }));
+        self.flights.push(Box::pin(async move { (ticket, running.await) }));
     }
 
     /// Has a runner run rows of its own.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::bounds::Bounds;
 use super::desk::Desk;
 use super::executor::{BatchError, Executor, Work};
+use super::fence::FencedExecutor;
 use super::observer::{Learned, Observer, Observers};
 use super::pool::Pool;
 use super::{Batcher, Caps, Shared, Weight};
@@ -109,7 +110,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         Builder { weigh: Box::new(weigh), ..self }
     }
 
-    /// Another rule for releasing batches.
+    /// Another rule for releasing batches. It may not panic: that ends every batcher of the pool.
     pub fn policy(self, policy: impl Policy + 'static) -> Self {
         Builder { policy: Box::new(policy), ..self }
     }
@@ -194,7 +195,7 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         let desk = Desk {
             bounds: Arc::clone(&bounds),
             observers: Arc::clone(&observers),
-            executor: Box::new(executor),
+            executor: FencedExecutor::new(executor),
             waiting: HashMap::new(),
             held: Weight { rows: 0, bytes: 0 },
             drained: Vec::new(),

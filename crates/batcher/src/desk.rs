@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::bounds::Bounds;
-use super::executor::Executor;
+use super::fence::FencedExecutor;
 use super::observer::{Observers, Rider};
 use super::{Answered, SpanRef, Weight};
 use crate::Error;
@@ -30,7 +30,7 @@ pub(super) type Reply<A> = oneshot::Sender<Result<Answered<A>, Error>>;
 pub(super) struct Desk<I, A> {
     pub(super) bounds: Arc<Bounds>,
     pub(super) observers: Arc<Observers>,
-    pub(super) executor: Box<dyn Executor<I, A>>,
+    pub(super) executor: FencedExecutor<I, A>,
     pub(super) waiting: HashMap<u64, Waiting<I, A>>,
     /// What all of these take. More is admitted: what the actor has not heard of yet.
     pub(super) held: Weight,

@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use super::fence::caught;
 use super::{crew, relay};
 
 /// Why a whole batch got no answers. The text is for the operator's log and never reaches a caller.
@@ -48,6 +49,10 @@ impl<A> From<Vec<A>> for Ran<A> {
 }
 
 /// Runs batches. Asked for no more batches at once than the pool has runners.
+///
+/// A panic in [`execute`](Executor::execute), in [`rehearse`](Executor::rehearse) or in the future of either fails that batch with its words, and no
+/// other; the executor is asked for the next one all the same, so it has to be as good as before. One in [`give_up`](Executor::give_up) or
+/// when the executor is dropped is passed over. The program's panic hook hears of each.
 pub trait Executor<I, A>: Send + 'static {
     /// Starts a batch; the future yields its answers. No other batch or rehearsal of the pool has this ticket.
     fn execute(&mut self, ticket: u64, batch: Vec<I>) -> BoxFuture<'static, Result<Ran<A>, BatchError>>;
@@ -325,14 +330,7 @@ impl From<Fenced> for BatchError {
 
 /// Runs `f`; a panic becomes an error. What `f` was changing is not looked at again afterwards.
 fn fenced<T>(f: impl FnOnce() -> Result<T, BatchError>) -> Result<T, Fenced> {
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
-        Ok(result) => result.map_err(Fenced::Failed),
-        Err(payload) => {
-            let text = payload.downcast_ref::<&str>().map(|s| (*s).to_string());
-            let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-            Err(Fenced::Panicked(text.unwrap_or_else(|| "no message".into())))
-        }
-    }
+    caught(f).map_err(Fenced::Panicked)?.map_err(Fenced::Failed)
 }
 
 /// A lock that a panic poisoned is as good as before: what it guards here is whole between any two statements.

@@ -67,6 +67,7 @@ mod crew;
 mod desk;
 mod error;
 mod executor;
+mod fence;
 mod observer;
 mod pool;
 mod relay;

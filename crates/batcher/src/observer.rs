@@ -1,16 +1,20 @@
 //! What happens in a batcher, told to whoever wants to record it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use uncork_core::estimator::{Fit, Instant};
 use uncork_core::policy::{ReleaseReason, ShedReason};
 
+use super::fence::caught;
 use crate::{BatchError, Error};
 
 /// Hears what happens in one batcher, in the moment in which it happens. Each method does nothing unless it is written.
 ///
 /// All but [`refused`](Observer::refused) are called one at a time, where batches are released: on the runtime, on a runner's thread, or by whoever
 /// starts the batcher. They must neither wait nor take long. `at` counts from the start of the batcher's pool ([`Batcher::now`](crate::Batcher::now)).
+///
+/// An observer that panics is told nothing more, while batches and other observers go on. The program's panic hook hears of it.
 pub trait Observer: Send + Sync {
     /// A batch goes to a runner. Whoever begins a span for it says so, and the callers are told.
     fn released(&self, _at: Instant, _batch: &Released<'_>) -> Option<SpanRef> {
@@ -213,24 +217,47 @@ impl SpanRef {
 
 /// Those who hear of one batcher.
 #[derive(Default)]
-pub(crate) struct Observers(Vec<Box<dyn Observer>>);
+pub(crate) struct Observers(Vec<Listener>);
+
+/// One of them, until it panics: that would else end the task of the pool.
+struct Listener {
+    observer: Box<dyn Observer>,
+    has_panicked: AtomicBool,
+}
+
+impl Listener {
+    fn tell<T: Default>(&self, tell: impl FnOnce(&dyn Observer) -> T) -> T {
+        if self.has_panicked.load(Ordering::Relaxed) {
+            return T::default();
+        }
+        let told = caught(|| tell(&*self.observer));
+        told.unwrap_or_else(|_| {
+            self.has_panicked.store(true, Ordering::Relaxed);
+            T::default()
+        })
+    }
+}
 
 impl Observers {
     pub(crate) fn add(&mut self, observer: impl Observer + 'static) {
-        self.0.push(Box::new(observer));
+        self.0.push(Listener { observer: Box::new(observer), has_panicked: AtomicBool::new(false) });
+    }
+
+    fn tell(&self, tell: impl Fn(&dyn Observer)) {
+        self.0.iter().for_each(|listener| listener.tell(&tell));
     }
 
     /// The first span that any of them has begun.
     pub(crate) fn released(&self, at: Instant, batch: &Released<'_>) -> Option<SpanRef> {
-        self.0.iter().fold(None, |span, observer| span.or(observer.released(at, batch)))
+        self.0.iter().fold(None, |span, listener| span.or(listener.tell(|observer| observer.released(at, batch))))
     }
 
     pub(crate) fn landed(&self, at: Instant, batch: &Landed<'_>) {
-        self.0.iter().for_each(|observer| observer.landed(at, batch));
+        self.tell(|observer| observer.landed(at, batch));
     }
 
     pub(crate) fn refused(&self, at: Instant, items: &Refused<'_>) {
-        self.0.iter().for_each(|observer| observer.refused(at, items));
+        self.tell(|observer| observer.refused(at, items));
     }
 
     /// An item was refused, for which there was no room in the queue.
@@ -245,18 +272,18 @@ impl Observers {
     }
 
     pub(crate) fn abandoned(&self, at: Instant, batch: &Abandoned) {
-        self.0.iter().for_each(|observer| observer.abandoned(at, batch));
+        self.tell(|observer| observer.abandoned(at, batch));
     }
 
     pub(crate) fn rehearsed(&self, at: Instant, batch: &Rehearsed<'_>) {
-        self.0.iter().for_each(|observer| observer.rehearsed(at, batch));
+        self.tell(|observer| observer.rehearsed(at, batch));
     }
 
     pub(crate) fn learned(&self, at: Instant, batch: &Learned) {
-        self.0.iter().for_each(|observer| observer.learned(at, batch));
+        self.tell(|observer| observer.learned(at, batch));
     }
 
     pub(crate) fn waits(&self, at: Instant, waits: Waits) {
-        self.0.iter().for_each(|observer| observer.waits(at, waits));
+        self.tell(|observer| observer.waits(at, waits));
     }
 }

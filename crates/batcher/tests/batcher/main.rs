@@ -2,6 +2,7 @@
 
 mod notes;
 mod overload;
+mod panics;
 mod pools;
 mod refusals;
 mod rehearsals;
