@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import os
 import sys
 import typing
@@ -28,9 +29,9 @@ def recognised(found: Any, name: str, setup: dict[str, Any]) -> Opaque | None:
         if "mosec:Worker" in bases:
             return Mosec(found, name, setup)
         if "litserve:LitAPI" in bases:
-            return LitServe(found, name)
+            return LitServe(found, name, setup)
         if "kserve:Model" in bases:
-            return KServe(found, name)
+            return KServe(found, name, setup)
         if callable(getattr(found, "initialize", None)) and callable(getattr(found, "handle", None)):
             return TorchServe(found, name)
         if name == "TritonPythonModel":
@@ -38,12 +39,12 @@ def recognised(found: Any, name: str, setup: dict[str, Any]) -> Opaque | None:
         return None
     bases = names(type(found))
     if "litserve:LitAPI" in bases:
-        return LitServe(found, name)
+        return LitServe(found, name, setup)
     if "litserve:LitServer" in bases:
-        return LitServe(found.lit_api, name)
+        return LitServe(found.lit_api, name, setup)
     if "_bentoml_sdk:Service" in bases:
         service, _, method = name.rpartition(".")
-        return BentoML(found, method, service) if method in found.apis else BentoML(found, None, name)
+        return BentoML(found, method, service, setup) if method in found.apis else BentoML(found, None, name, setup)
     return None
 
 
@@ -144,13 +145,66 @@ def device() -> str:
     return "cuda:0" if torch is not None and torch.cuda.is_available() else "cpu"
 
 
+# --- What a class says of its caps, and what holds -------------------------------------------------------------------
+
+
+def most_rows(setup: dict[str, Any]) -> int:
+    """The rows that a call of the model may get."""
+    return int(setup.get("max_batch_size", 1))
+
+
+def within(most: int, counts: list[int]) -> list[slice]:
+    """Which requests go together, in their order: so many rows at most, and one that has more by itself."""
+    runs, begin, rows = [], 0, 0
+    for at, count in enumerate(counts):
+        if at > begin and rows + count > most:
+            runs.append(slice(begin, at))
+            begin, rows = at, 0
+        rows += count
+    return [*runs, slice(begin, len(counts))]
+
+
+def remind(name: str, setup: dict[str, Any], *said: tuple[str, str, Any]) -> None:
+    """Says in the log which of a class's own caps do not hold: its word, uncork's key, and the value in uncork's unit.
+
+    A worker hears the caps that hold and not who said them: one that has its default is taken for one that nobody has said.
+    """
+    defaults = {"max_batch_size": 128, "max_latency_ms": 100, "runners": 1}
+    defaults["stuck_after_ms"] = max(10_000, 10 * setup.get("max_latency_ms", 0))
+    words, keys = [], []
+    for word, key, value in said:
+        is_known = isinstance(value, (int, float)) and not isinstance(value, bool)
+        is_other = is_known and value > 0 and value != setup.get(key)
+        if (is_other or value is UNKNOWN) and setup.get(key) == defaults[key]:
+            words.append(word)
+            keys.append(f"{key} = {f'{value:.15g}' if is_known else '...'}")
+    if words:
+        told = f"{name} says {listing(words)} of its own, which uncork does not go by; write {listing(keys)} for this model"
+        print(f"warning: {told}", file=sys.stderr)
+
+
+def listing(words: list[str]) -> str:
+    """Words with an "and" before the last."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def first(calls: list[dict[str, Any]], word: str) -> Any:
+    """What the first call that has this word says."""
+    return next((call[word] for call in calls if word in call), None)
+
+
+def thousand(seconds: Any) -> Any:
+    """Seconds in milliseconds, where they are known and are a limit."""
+    return seconds * 1e3 if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) else seconds
+
+
 # --- LitServe --------------------------------------------------------------------------------------------------------
 
 
 class LitServe(Foreign):
     """A `LitAPI`, a class or one that is made already; batched where it says so."""
 
-    def __init__(self, found: Any, name: str) -> None:
+    def __init__(self, found: Any, name: str, setup: dict[str, Any]) -> None:
         self.name = name
         api: Any = found() if inspect.isclass(found) else found
         kind = type(api)
@@ -167,6 +221,14 @@ class LitServe(Foreign):
         )
         self._is_batched = (
             own_batches or getattr(api, "max_batch_size", 1) > 1 or any(takes_batches(call) for call in calls)
+        )
+        sizes = [getattr(api, "max_batch_size", 1), *(call.get("max_batch_size") for call in calls)]
+        remind(
+            name,
+            setup,
+            ("max_batch_size", "max_batch_size", next((size for size in sizes if size not in (None, 1) or size is UNKNOWN), None)),
+            ("timeout", "max_latency_ms", thousand(first(calls, "timeout"))),
+            ("workers_per_device", "runners", first(calls, "workers_per_device")),
         )
         # A model of pydantic's is what FastAPI makes of the JSON.
         request = list(inspect.signature(api.decode_request).parameters.values())[:1]
@@ -226,7 +288,7 @@ class LitServe(Foreign):
         return self._own("encode_response", *answer)
 
 
-def lit_api(kind: type) -> type:
+def lit_api(kind: type) -> Any:
     """LitServe's own base of a class."""
     return next(base for base in kind.__mro__ if base.__module__.partition(".")[0] == "litserve")
 
@@ -247,6 +309,13 @@ class Mosec(Foreign):
             raise Failed(f"{name} is one of several stages ({', '.join(stages)}); uncork serves one class: join them in one forward()")
         refuse_streams(name, forward=found.forward, deserialize=found.deserialize, serialize=found.serialize)
         self._is_batched = any(takes_batches(call) for call in appended)
+        remind(
+            name,
+            setup,
+            ("max_batch_size", "max_batch_size", first(appended, "max_batch_size")),
+            ("num", "runners", first(appended, "num")),
+            ("timeout", "stuck_after_ms", thousand(first(appended, "timeout"))),
+        )
         self._worker = worker = found()
         worker.worker_id = 1
         worker.max_batch_size = setup.get("max_batch_size", 1) if self._is_batched else 1
@@ -280,7 +349,7 @@ class Mosec(Foreign):
 class BentoML(Foreign):
     """A service of one method; batches are joined and split by BentoML's own rules where the method is batchable."""
 
-    def __init__(self, service: Any, method: str | None, name: str) -> None:
+    def __init__(self, service: Any, method: str | None, name: str, setup: dict[str, Any]) -> None:
         apis = service.apis
         if method is None:
             able = [key for key, api in apis.items() if api.batchable] or list(apis)
@@ -298,6 +367,18 @@ class BentoML(Foreign):
         if service.middlewares:
             raise Failed(f"{name} has middlewares, which uncork does not run: take them out; who may ask is said in tokens_file")
         refuse_streams(self.name, it=api.func)
+        # Sizes and times are always there: those of BentoML's own defaults are what nobody said.
+        latency = api.max_latency_ms if api.batchable and api.max_latency_ms != 60_000 else None
+        timeout = service.config.get("traffic", {}).get("timeout")
+        remind(
+            self.name,
+            setup,
+            ("max_batch_size", "max_batch_size", api.max_batch_size if api.batchable and api.max_batch_size != 100 else None),
+            ("max_latency_ms", "max_latency_ms", latency),
+            ("timeout", "max_latency_ms", None if latency else thousand(timeout)),
+            ("workers", "runners", service.config.get("workers")),
+        )
+        self._most_rows = most_rows(setup)
         from _bentoml_sdk.io_models import ARGS, KWARGS, IORootModel
         from bentoml._internal.runner.container import AutoContainer
 
@@ -322,11 +403,30 @@ class BentoML(Foreign):
             return self.each(lambda row: awaited(self._api.func(self._service, *row[0], **row[1])), rows)
         if any(len(places) + len(named) != 1 for places, named in rows):
             raise Failed(f"{self.name} is batchable and takes several arguments; BentoML batches one")
+        values = [places[0] if places else next(iter(named.values())) for places, named in rows]
+        answers: list[Any] = []
+        for run in within(self._most_rows, list(map(self._rows_of, values))):
+            try:
+                answers += self._together(values[run], rows[run][0])
+            except Exception as error:
+                if run.stop - run.start > 1:
+                    raise
+                answers.append(self.refusal(error))
+        return answers
+
+    def _rows_of(self, value: Any) -> int:
+        """How many rows a request has; one that BentoML cannot count runs alone, which shows what is wrong with it."""
+        try:
+            size = self._container.get_batch_size(value, self._api.batch_dim[0])
+            return int(size[0] if isinstance(size, tuple) else size)
+        except Exception:
+            return self._most_rows
+
+    def _together(self, values: list[Any], like: Any) -> Any:
+        """One call for these requests, which name their argument as the first does."""
         into, out_of = self._api.batch_dim
-        batch, indices = self._container.batches_to_batch(
-            [places[0] if places else next(iter(named.values())) for places, named in rows], into
-        )
-        places, named = rows[0]
+        batch, indices = self._container.batches_to_batch(values, into)
+        places, named = like
         result = awaited(self._api.func(self._service, *([batch] if places else []), **({} if places else {next(iter(named)): batch})))
         return self._container.batch_to_batches(result, indices, out_of)
 
@@ -348,8 +448,9 @@ class BentoML(Foreign):
 class KServe(Foreign):
     """A `Model`: requests of nothing but `instances` run together where `predictions` are all of the answer, others each by itself."""
 
-    def __init__(self, found: Any, name: str) -> None:
+    def __init__(self, found: Any, name: str, setup: dict[str, Any]) -> None:
         self.name = name
+        self._most_rows = most_rows(setup)
         refuse_streams(name, preprocess=found.preprocess, predict=found.predict, postprocess=found.postprocess)
         required = [
             one
@@ -370,14 +471,20 @@ class KServe(Foreign):
         if len(rows) > 1 and self._joins and all(
             isinstance(row, dict) and list(row) == ["instances"] and isinstance(row["instances"], list) for row in rows
         ):
+            answers: list[Any] = []
+            for run in within(self._most_rows, [len(row["instances"]) for row in rows]):
+                answers += self._together(rows[run])
+            return answers
+        return self.each(self._one, rows)
+
+    def _together(self, rows: list[Any]) -> list[Any]:
+        """One call for these, where an answer to several could be split so far."""
+        if len(rows) > 1 and self._joins:
             lengths = [len(row["instances"]) for row in rows]
             predictions = predictions_of(self._one({"instances": [one for row in rows for one in row["instances"]]}), sum(lengths))
             if predictions is not None:
-                answers, at = [], 0
-                for length in lengths:
-                    answers.append({"predictions": predictions[at : at + length]})
-                    at += length
-                return answers
+                ends = list(itertools.accumulate(lengths))
+                return [{"predictions": predictions[end - length : end]} for length, end in zip(lengths, ends)]
             # What else it says is of all of them, and of nobody alone: no caller's answer may depend on the others.
             self._joins = False
         return self.each(self._one, rows)
@@ -443,8 +550,8 @@ def settings(kind: type, callees: tuple[str, ...]) -> list[dict[str, Any]]:
         if callee not in callees:
             continue
         given: dict[str, Any] = {word.arg: said(word.value, kind) for word in node.keywords if word.arg}
-        if callee == "append_worker" and len(node.args) > 2:
-            given["max_batch_size"] = said(node.args[2], kind)
+        if callee in ("append_worker", "Runtime"):
+            given.update({word: said(value, kind) for word, value in zip(("num", "max_batch_size"), node.args[1:])})
         if node.args and isinstance(node.args[0], ast.Name):
             given["0"] = node.args[0].id
         found.append(given)

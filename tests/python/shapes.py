@@ -218,6 +218,16 @@ class Service:
                 self.assertEqual(told[1][0], {"status": 400})
                 self.assertEqual(json.loads(told[2][1]), [[6, 8], [10, 12]])
 
+    def test_no_call_gets_more_rows_than_the_cap_but_of_one_request_alone(self):
+        code = self.CODE.replace("return rows * self.by", "return np.full(rows.shape, len(rows))")
+        with Fake(code, "app.py:Service.double", max_batch_size=4) as worker:
+            worker.ready()
+            bodies = [json.dumps({"rows": [[1]] * rows}).encode() for rows in (3, 1, 2, 9, 1, 1, 1, 1, 1)]
+            told = worker.ask(*bodies, b'{"rows": 7}')
+            self.assertEqual([json.loads(body)[0][0] for _, body in told[:-1]], [4, 4, 2, 9, 4, 4, 4, 4, 1])
+            self.assertEqual([len(json.loads(body)) for _, body in told[:-1]], [3, 1, 2, 9, 1, 1, 1, 1, 1])
+            self.assertEqual(told[-1][0], {"status": 500}, "what has no rows is its own caller's alone")
+
     def test_another_method_runs_row_by_row(self):
         with Fake(self.CODE, "app.py:Service.greet") as worker:
             worker.ready()
@@ -264,13 +274,20 @@ if __name__ == "__main__":
     kserve.ModelServer().start([Double("double")])
 """
 
-    def start(self, answer):
+    def start(self, answer, **setup):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         os.mkdir(os.path.join(folder.name, "kserve"))
         with open(os.path.join(folder.name, "kserve", "__init__.py"), "w") as file:
             file.write(self.BASE)
-        return Fake(self.CODE % answer, "app.py:Double", folder=folder.name)
+        return Fake(self.CODE % answer, "app.py:Double", folder=folder.name, **setup)
+
+    def test_no_call_gets_more_rows_than_the_cap_but_of_one_request_alone(self):
+        with self.start('{"predictions": payload["instances"]}', max_batch_size=8) as worker:
+            worker.ready()
+            rows = [{"instances": list(range(many))} for many in (3, 5, 4, 32, 0, 4, 5)]
+            self.assertEqual(worker.answers(*rows), [{"predictions": row["instances"]} for row in rows])
+            self.assertEqual(worker.answers({"calls": 1}), [{"calls": [8, 4, 32, 4, 5]}])
 
     def test_instances_run_together_where_predictions_are_all_of_the_answer(self):
         with self.start('{"predictions": [self.by * one for one in payload["instances"]]}') as worker:
@@ -309,6 +326,75 @@ class Handler:
             self.assertEqual(
                 worker.ask(b'{"a":1}', b"\xff"), [({}, b'{"got":{"a":1}}'), ({"content_type": "application/octet-stream"}, b"\xff")]
             )
+
+
+class Caps(unittest.TestCase):
+    """What a class says of its own caps does not hold here, and that is said."""
+
+    UNSAID = {"max_batch_size": 128, "max_latency_ms": 100, "stuck_after_ms": 10_000, "runners": 1}
+    LIT = """
+import litserve as ls
+class Api(ls.LitAPI):
+    def setup(self, device): pass
+    def predict(self, xs): return xs
+if __name__ == "__main__":
+    ls.LitServer(Api(max_batch_size=4, batch_timeout=0.01), workers_per_device=2, timeout=5).run()
+"""
+    MOSEC = """
+import mosec
+class Api(mosec.Worker):
+    def forward(self, xs): return xs
+if __name__ == "__main__":
+    mosec.Server().append_worker(Api, 2, 4, max_wait_time=10, timeout=5)
+"""
+    BENTO = """
+import bentoml
+@bentoml.service(workers=2, traffic={"timeout": 5})
+class Api:
+    @bentoml.api(batchable=True, max_batch_size=4, max_latency_ms=500)
+    def predict(self, x: list[float]) -> list[float]: return x
+    @bentoml.api
+    def other(self, x: float) -> float: return x
+"""
+
+    def warnings(self, code, target="app.py:Api", **setup):
+        with Fake(code, target, **setup) as worker:
+            worker.ready()
+            return [line for line in worker.log.splitlines() if line.startswith("warning: ")]
+
+    def test_what_holds_instead_is_said_with_the_key_to_write(self):
+        end = ", which uncork does not go by; write max_batch_size = 4, "
+        for code, target, words in (
+            (self.LIT, "app.py:Api", "max_batch_size, timeout and workers_per_device of its own" + end + "max_latency_ms = 5000 and runners = 2"),
+            (self.MOSEC, "app.py:Api", "max_batch_size, num and timeout of its own" + end + "runners = 2 and stuck_after_ms = 5000"),
+            (
+                self.BENTO,
+                "app.py:Api.predict",
+                "max_batch_size, max_latency_ms and workers of its own" + end + "max_latency_ms = 500 and runners = 2",
+            ),
+            (
+                self.BENTO,
+                "app.py:Api.other",
+                "timeout and workers of its own, which uncork does not go by; write max_latency_ms = 5000 and runners = 2",
+            ),
+            (
+                self.MOSEC.replace("2, 4, max_wait_time=10, timeout=5", "max_batch_size=int('4')"),
+                "app.py:Api",
+                "max_batch_size of its own, which uncork does not go by; write max_batch_size = ...",
+            ),
+        ):
+            with self.subTest(words):
+                name = target.partition(":")[2]
+                self.assertEqual(self.warnings(code, target, **self.UNSAID), [f"warning: {name} says {words} for this model"])
+
+    def test_nothing_is_said_where_the_class_or_the_configuration_says_the_same_or_more(self):
+        said = {"max_batch_size": 16, "max_latency_ms": 50, "stuck_after_ms": 5_000, "runners": 2}
+        for code, target in ((self.LIT, "app.py:Api"), (self.MOSEC, "app.py:Api"), (self.BENTO, "app.py:Api.predict")):
+            self.assertEqual(self.warnings(code, target, **said), [])
+        plain = self.LIT.replace("max_batch_size=4, batch_timeout=0.01", "").replace("workers_per_device=2, timeout=5", "timeout=False")
+        self.assertEqual(self.warnings(plain, **self.UNSAID), [])
+        plain = self.BENTO.replace('(workers=2, traffic={"timeout": 5})', "").replace(", max_batch_size=4, max_latency_ms=500", "")
+        self.assertEqual(self.warnings(plain, "app.py:Api.predict", **self.UNSAID), [])
 
 
 class Triton(unittest.TestCase):
