@@ -107,7 +107,7 @@ pub struct Caps {
     /// fewer items served under load.
     pub max_latency: Duration,
     /// No batch has more rows. Lower: less memory for a batch, and less throughput where a batch costs much however small
-    /// it is. 0 is taken as 1.
+    /// it is. 0 is taken as 1, and `usize::MAX` is no cap.
     pub max_batch: usize,
 }
 

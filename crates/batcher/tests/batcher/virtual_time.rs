@@ -349,6 +349,28 @@ async fn an_item_of_more_rows_than_a_batch_holds_is_refused_with_the_numbers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_cap_on_rows_it_batches_as_with_one_that_is_never_reached() {
+    let mut batches = Vec::new();
+    for cap in [1 << 20, usize::MAX - 1, usize::MAX] {
+        let runner = StandIn::new(ms(2), Duration::from_micros(20));
+        let batcher = runner.start(ms(500), cap);
+        for round in 0..40 {
+            let now = vec![ms(0); 1 + round % 7 * 13];
+            assert_eq!(answered(&submit_at(&batcher, &now).await), now.len(), "round {round} under {cap}");
+        }
+        assert!(runner.batches().iter().any(|batch| batch.len() > 50), "under {cap}: {:?}", runner.batches());
+        batches.push(runner.batches());
+    }
+    assert!(batches.iter().all(|others| *others == batches[0]));
+    // Where sizes are tried first, they grow as well.
+    let runner = StandIn::new(ms(2), Duration::from_micros(20));
+    let seen = vec![(1, runner.time(1)), (2, runner.time(2))];
+    let batcher = runner.builder(ms(100), usize::MAX).seen(seen).rehearsing(2).start(runner.clone());
+    tokio::time::sleep(ms(10_000)).await;
+    assert!((100..10_000).contains(&batcher.most_rows()), "{}", batcher.most_rows());
+}
+
+#[tokio::test(start_paused = true)]
 async fn draining_answers_all_that_wait_and_refuses_what_comes_later() {
     let runner = StandIn::new(ms(10), ms(1));
     let batcher = runner.start(ms(500), 8);

@@ -16,6 +16,9 @@ use crate::estimator::{Answers, BatchTimes, Crowd, Fit, Instant, KnownCrowd};
 /// made up for soon.
 const REMEMBERED: u64 = 16;
 
+/// No batch has more rows, whatever the cap is: sums of a few such numbers overflow nowhere.
+const MOST_ROWS: usize = i32::MAX as usize;
+
 /// A queue that [opens](super::Dispatcher::open) in a pool.
 pub struct Lane {
     pub(super) weight: NonZeroUsize,
@@ -99,13 +102,13 @@ impl Demand {
 pub type LaneId = usize;
 
 impl Lane {
-    /// An empty queue under this policy, whose batches have at most `max_batch` rows (0 is taken as 1), of weight 1.
+    /// An empty queue under this policy, whose batches have at most `max_batch` rows (0 is taken as 1, and `usize::MAX` is as good as no cap), of weight 1.
     #[must_use]
     pub fn new(policy: Box<dyn Policy>, max_batch: usize) -> Lane {
         Lane {
             weight: NonZeroUsize::MIN,
             policy,
-            max_batch: max_batch.max(1),
+            max_batch: max_batch.clamp(1, MOST_ROWS),
             sizes: BatchSizes::default(),
             queue: Queue::new(),
             times: BatchTimes::new(),
