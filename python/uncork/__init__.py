@@ -73,6 +73,19 @@ class Request:
         return dict(parse_qsl(self._head.get("query", ""), keep_blank_values=True))
 
     @property
+    def query_all(self) -> dict[str, list[str]]:
+        """The query's parameters, each with all that it was given, in their order: `?ids=1&ids=2` is `{"ids": ["1", "2"]}`."""
+        from urllib.parse import parse_qs
+
+        return parse_qs(self._head.get("query", ""), keep_blank_values=True)
+
+    @property
+    def request_id(self) -> str:
+        """The request's name, as in the log and in the answer's `x-request-id`."""
+        name: str = self._head.get("request_id", "")
+        return name
+
+    @property
     def headers(self) -> dict[str, str]:
         """The request's headers, their names in lower case; those that are given twice joined by a comma."""
         headers: dict[str, str] = {}

@@ -10,14 +10,15 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import json
 import os
 import sys
+import textwrap
 import typing
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
-from . import Answer, BadInput, parse
+from . import Answer, BadInput, Request, __version__, parse
 from .model import Failed, Opaque, Refused, encoded
 from .wire import LENGTH, Buffer
 
@@ -33,10 +34,12 @@ def recognised(found: Any, name: str, setup: dict[str, Any]) -> Opaque | None:
         if "kserve:Model" in bases:
             return KServe(found, name, setup)
         if callable(getattr(found, "initialize", None)) and callable(getattr(found, "handle", None)):
-            return TorchServe(found, name)
+            return TorchServe(found, name, setup)
         if name == "TritonPythonModel":
             raise Failed("TritonPythonModel needs Triton's own module and config.pbtxt; move what execute() does to __call__(self, rows)")
         return None
+    if inspect.isfunction(found) and takes_context(found):
+        return TorchServe(found, name, setup)
     bases = names(type(found))
     if "litserve:LitAPI" in bases:
         return LitServe(found, name, setup)
@@ -69,13 +72,14 @@ class Foreign(Opaque):
 
     def decode(self, item: memoryview) -> Any:
         """A request, by the class's own method."""
+        end = 4 + LENGTH.unpack_from(item)[0]
         try:
-            return self.decoded(item[4 + LENGTH.unpack_from(item)[0] :])
+            return self.decoded(item[end:], item[4:end])
         except Exception as error:
             raise self.refusal(error) from error
 
-    def decoded(self, body: memoryview) -> Any:
-        """A request's body, as the other server would hand it over."""
+    def decoded(self, body: memoryview, head: memoryview) -> Any:
+        """A request as the other server would hand it over, of its body and of the JSON object that comes before."""
         return parse(body)
 
     def call(self, rows: list[Any]) -> Any:
@@ -122,6 +126,29 @@ def refuse_streams(name: str, **methods: Any) -> None:
     for word, method in methods.items():
         if inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method):
             raise Failed(f"{word} of {name} streams its answer; uncork serves answers in one piece")
+
+
+def source_of(function: Any) -> ast.AST | None:
+    """What a function's source says; `None` where there is no source."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+
+
+def attributes(function: Any, name: str) -> set[str]:
+    """Which attributes of the argument of this name a function reads, as far as its source shows."""
+    tree = source_of(function)
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)] if tree else []
+    return {node.attr for node in found if isinstance(node.value, ast.Name) and node.value.id == name}
+
+
+def reads(function: Any, place: int) -> bool:
+    """Whether a function reads its argument at this place; it may where there is no source."""
+    named, tree = list(inspect.signature(function).parameters)[place : place + 1], source_of(function)
+    if tree is None or not named:
+        return bool(named)
+    return any(isinstance(node, ast.Name) and node.id == named[0] and isinstance(node.ctx, ast.Load) for node in ast.walk(tree))
 
 
 def awaited(value: Any) -> Any:
@@ -233,6 +260,8 @@ class LitServe(Foreign):
         # A model of pydantic's is what FastAPI makes of the JSON.
         request = list(inspect.signature(api.decode_request).parameters.values())[:1]
         annotation = typing.get_type_hints(api.decode_request).get(request[0].name) if request else None
+        if request:
+            self._refuse_forms(request[0], annotation)
         self._validated: Any = getattr(annotation, "model_validate", None)
         self._wants = {
             method: "context" in inspect.signature(getattr(api, method)).parameters
@@ -256,11 +285,29 @@ class LitServe(Foreign):
             return
         raise Failed(f"{said}, which uncork does not run: take it out, and say in tokens_file who may ask")
 
+    def _refuse_forms(self, request: inspect.Parameter, annotation: Any) -> None:
+        """Refuses what is no JSON, by what FastAPI makes of the annotation; headers are read there by nobody but FastAPI either."""
+        kinds = names(annotation) if inspect.isclass(annotation) else set()
+        default = type(request.default)
+        is_field = default.__module__ == "fastapi.params" and default.__name__ != "Body"
+        if is_field or kinds & {"fastapi:UploadFile", "starlette:UploadFile"}:
+            asked = "a file or a field of a form"
+        elif kinds & {"builtins:str", "builtins:int", "builtins:float", "builtins:bytes"}:
+            asked = "a parameter of the query"
+        elif read := attributes(self._api.decode_request, request.name) & {"headers", "query_params", "cookies", "url", "client"}:
+            asked = f"the request's {min(read)}"
+        else:
+            return
+        raise Failed(
+            f"decode_request of {self.name} takes {asked}; uncork gives it the body's JSON alone. A class of your own can read "
+            "the rest: preprocess(request) has .body, .headers and .query"
+        )
+
     def _own(self, method: str, value: Any, context: Any) -> Any:
         function = getattr(self._api, method)
         return awaited(function(value, context=context) if self._wants[method] else function(value))
 
-    def decoded(self, body: memoryview) -> Any:
+    def decoded(self, body: memoryview, head: memoryview) -> Any:
         """What `decode_request` makes of the JSON; with the context that goes along."""
         context: dict[str, Any] = {}
         request = parse(body)
@@ -320,8 +367,23 @@ class Mosec(Foreign):
         worker.worker_id = 1
         worker.max_batch_size = setup.get("max_batch_size", 1) if self._is_batched else 1
         worker.stage = found.__name__
-        for example in worker.multi_examples or ([worker.example] if worker.example else []):
+        examples = list(worker.multi_examples) or ([worker.example] if worker.example else [])
+        for example in examples:
             worker.forward(example)
+        if examples:
+            self.example_of = self._requested(examples[0])
+
+    def _requested(self, example: Any) -> bytes | None:
+        """The request that `deserialize` makes this example of, where `serialize` turns it back: MOSEC's examples are what comes after."""
+        try:
+            one = example[0] if self._is_batched else example
+            body: bytes = self._worker.serialize(one)
+            if bool(self._worker.deserialize(body) == one):
+                return body
+        except Exception:
+            pass
+        print(f"{self.name} ran its example, of which no request can be made: uncork learns no times of it", file=sys.stderr)
+        return None
 
     def refusal(self, error: BaseException) -> BaseException:
         """A `ClientError` or a `ValidationError`, with MOSEC's words."""
@@ -330,7 +392,7 @@ class Mosec(Foreign):
             return Refused(f"{getattr(error, 'msg', '')}: {error}", 422 if "mosec:ValidationError" in kinds else 400)
         return super().refusal(error)
 
-    def decoded(self, body: memoryview) -> Any:
+    def decoded(self, body: memoryview, head: memoryview) -> Any:
         """What `deserialize` makes of the bytes."""
         return self._worker.deserialize(bytes(body))
 
@@ -385,7 +447,7 @@ class BentoML(Foreign):
         self._extra, self._root, self._container = (ARGS, KWARGS), IORootModel, AutoContainer
         self._service = service.inner()
 
-    def decoded(self, body: memoryview) -> Any:
+    def decoded(self, body: memoryview, head: memoryview) -> Any:
         """The arguments, checked by the method's own annotations."""
         spec = self._api.input_spec
         given = spec.model_validate_json(bytes(body) or b"{}")
@@ -452,6 +514,15 @@ class KServe(Foreign):
         self.name = name
         self._most_rows = most_rows(setup)
         refuse_streams(name, preprocess=found.preprocess, predict=found.predict, postprocess=found.postprocess)
+        methods = (found.preprocess, found.predict, found.postprocess)
+        own = [method for method in methods if method.__module__.partition(".")[0] != "kserve"]
+        for method in [method for method in own if method is not found.postprocess][:1]:
+            asked = "".join(map(str, list(inspect.signature(method).parameters.values())[1:2]))
+            if "InferRequest" in asked and "dict" not in asked.lower():
+                told = f"{method.__name__} of {name} takes an InferRequest; uncork gives it the body's JSON"
+                raise Failed(f"{told}, as KServe's v1 protocol does: let it take a dict")
+        # Headers are one caller's: what reads them can be asked for one request only.
+        self._reads_headers = any(reads(method, 2) for method in own)
         required = [
             one
             for one in inspect.signature(found).parameters.values()
@@ -462,12 +533,19 @@ class KServe(Foreign):
         # Whether an answer to several requests could be split so far.
         self._joins = True
 
-    def _one(self, payload: Any) -> Any:
-        model = self._model
-        return told(model.postprocess, told(model.predict, told(model.preprocess, payload)))
+    def decoded(self, body: memoryview, head: memoryview) -> Any:
+        """The JSON; with the headers where the class reads them."""
+        payload = parse(body)
+        return (payload, Request(b"", json.loads(bytes(head) or b"{}")).headers) if self._reads_headers else payload
+
+    def _one(self, payload: Any, headers: dict[str, str] | None = None) -> Any:
+        model, headers = self._model, headers or {}
+        return told(model.postprocess, told(model.predict, told(model.preprocess, payload, headers), headers), headers)
 
     def called(self, rows: list[Any]) -> Any:
         """One call for all where their instances can be joined, and the answer split; else each is answered as if it were alone."""
+        if self._reads_headers:
+            return self.each(lambda row: self._one(*row), rows)
         if len(rows) > 1 and self._joins and all(
             isinstance(row, dict) and list(row) == ["instances"] and isinstance(row["instances"], list) for row in rows
         ):
@@ -500,33 +578,198 @@ def predictions_of(answer: Any, count: int) -> list[Any] | None:
     return predictions if isinstance(predictions, list) and len(predictions) == count else None
 
 
-def told(function: Any, payload: Any) -> Any:
+def told(function: Any, payload: Any, headers: dict[str, str]) -> Any:
     """Calls a method of KServe's, whose second argument is headers where it takes them."""
-    return awaited(function(payload, {}) if len(inspect.signature(function).parameters) > 1 else function(payload))
+    return awaited(function(payload, headers) if len(inspect.signature(function).parameters) > 1 else function(payload))
 
 
 class TorchServe(Foreign):
-    """A handler of `initialize` and `handle`, which takes a list of `{"body": …}`."""
+    """A handler of `initialize` and `handle`, or a function `handle(data, context)`: both take a list of `{"body": …}`."""
 
-    def __init__(self, found: Any, name: str) -> None:
+    def __init__(self, found: Any, name: str, setup: dict[str, Any]) -> None:
         self.name = name
-        self._handler = found()
-        properties = {"model_dir": os.getcwd(), "gpu_id": 0 if device() != "cpu" else None, "batch_size": 1, "server_name": "uncork"}
-        self._context = SimpleNamespace(
-            system_properties=properties, manifest={"model": {}}, model_yaml_config={}, get_request_header=lambda *_: None
-        )
-        self._handler.initialize(self._context)
+        folder = os.path.dirname(os.path.abspath(inspect.getfile(found))) if ".py" in str(setup.get("target")) else os.getcwd()
+        self._context = Context(setup, name, folder)
+        if inspect.isfunction(found):
+            self._handle = found
+            # Without data it is asked to get ready.
+            found(None, self._context)
+        else:
+            handler = found()
+            self._handle = handler.handle
+            handler.initialize(self._context)
 
-    def decoded(self, body: memoryview) -> Any:
-        """The body parsed where it is JSON, else as it is."""
-        try:
-            return {"body": parse(body)}
-        except BadInput:
-            return {"body": bytearray(body)}
+    def decoded(self, body: memoryview, head: memoryview) -> Any:
+        """The body parsed where it is JSON, bytes where its type is another; with what came before it.
+
+        A type that many clients send without being told to says nothing: such a body is parsed where it can be.
+        """
+        request = Request(b"", json.loads(bytes(head) or b"{}"))
+        kind = request.content_type.partition(";")[0].strip().lower()
+        if kind == "multipart/form-data":
+            raise Refused(f"{self.name} takes no forms here: send the file as the body, with its own content type", 415)
+        if kind == "application/json" or kind.endswith("+json"):
+            return {"body": parse(body)}, request
+        if kind in ("", "application/x-www-form-urlencoded"):
+            try:
+                return {"body": parse(body)}, request
+            except BadInput:
+                pass
+        return {"body": bytearray(body)}, request
 
     def called(self, rows: list[Any]) -> Any:
-        """`handle`, on all."""
-        return self._handler.handle(rows, self._context)
+        """`handle`, on all; each answer with what was said of its status and type."""
+        responses = self._context.take([request for _, request in rows])
+        answers = self._handle([data for data, _ in rows], self._context)
+        if hasattr(answers, "tolist"):
+            answers = answers.tolist()
+        if not isinstance(answers, (list, tuple)) or len(answers) != len(rows):
+            return answers
+        return [answer if isinstance(answer, BaseException) else (answer, response) for answer, response in zip(answers, responses)]
+
+    def finished(self, answer: Any) -> Any:
+        """An answer, with a type and a status where the handler has set them."""
+        body, response = answer
+        return Answer(body, response.content_type, response.status) if response.is_set else body
+
+
+def takes_context(function: Any) -> bool:
+    """Whether a function is a handler of TorchServe's, which has to be given the data and the context."""
+    required = [one.name for one in inspect.signature(function).parameters.values() if one.default is one.empty]
+    return required == ["data", "context"] or (function.__name__ == "handle" and len(required) == 2)
+
+
+class Response:
+    """What a handler has set of one answer."""
+
+    content_type: str | None = None
+    status = 200
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it is another than every answer has."""
+        return self.content_type is not None or self.status != 200
+
+
+class Context:
+    """What a handler of TorchServe's is told of itself and of the requests of a batch."""
+
+    def __init__(self, setup: dict[str, Any], name: str, folder: str) -> None:
+        self.model_name = setup.get("model", name)
+        self.manifest = manifest(self.model_name, folder)
+        self.model_yaml_config = settings_of(os.path.join(folder, self.manifest["model"].get("configFile", "model-config.yaml")))
+        self.system_properties = {
+            "model_dir": folder,
+            "gpu_id": 0 if device() != "cpu" else None,
+            "batch_size": most_rows(setup),
+            "server_name": "uncork",
+            "server_version": __version__,
+            "limit_max_image_pixels": True,
+        }
+        self.metrics = Metrics()
+        self._requests: list[Request] = []
+        self._responses: list[Response] = []
+        self._has_complained = False
+
+    def take(self, requests: list[Request]) -> list[Response]:
+        """Begins a batch."""
+        self._requests, self._responses = requests, [Response() for _ in requests]
+        return self._responses
+
+    @property
+    def request_ids(self) -> dict[int, str]:
+        """The requests' names, by their place in the batch."""
+        return {place: request.request_id for place, request in enumerate(self._requests)}
+
+    def get_request_id(self, idx: int = 0) -> str | None:
+        """A request's name."""
+        return self.request_ids.get(idx)
+
+    def get_request_header(self, idx: int, key: str) -> str | None:
+        """A header, its name in any case; `None` where the request has none, or nobody asks for one yet."""
+        return self.get_all_request_header(idx).get(key.lower())
+
+    def get_all_request_header(self, idx: int) -> dict[str, str]:
+        """The headers, their names in lower case."""
+        return self._requests[idx].headers if 0 <= idx < len(self._requests) else {}
+
+    def set_response_content_type(self, idx: int, value: str) -> None:
+        """The type of an answer."""
+        self._responses[idx].content_type = value
+
+    def get_response_content_type(self, idx: int) -> str | None:
+        """What has been set."""
+        return self._responses[idx].content_type
+
+    def set_response_status(self, code: int = 200, phrase: str = "", idx: int = 0) -> None:
+        """The status of an answer; HTTP/2 has no phrases."""
+        self._responses[idx].status = code
+
+    def set_all_response_status(self, code: int = 200, phrase: str = "") -> None:
+        """The status of all answers of the batch."""
+        for response in self._responses:
+            response.status = code
+
+    def get_response_status(self, idx: int) -> tuple[int, str]:
+        """What has been set."""
+        return self._responses[idx].status, ""
+
+    def set_response_header(self, idx: int, key: str, value: str) -> None:
+        """A header of an answer; of those there is only the type."""
+        if key.lower() == "content-type":
+            self.set_response_content_type(idx, value)
+        elif not self._has_complained:
+            self._has_complained = True
+            print(f"warning: {self.model_name} sets the header {key}; answers of uncork have none but their content type", file=sys.stderr)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the context has no {name}: uncork has what docs/python.md names of TorchServe's")
+
+
+class Metrics:
+    """Takes what a handler counts, and forgets it: uncork's own metrics are at /metrics."""
+
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        """Forgets a value."""
+
+    add_counter = add_time = add_size = add_percent = add_error = add_metric = _nothing
+    add_or_update = update = reset = _nothing
+
+    def _one(self, *_: Any, **__: Any) -> Metrics:
+        """One metric, which forgets as well."""
+        return self
+
+    add_metric_to_cache = get_metric = _one
+
+
+# What the file with a model's weights is called.
+WEIGHTS = (".pt", ".pth", ".pt2", ".bin", ".safetensors", ".onnx")
+
+
+def manifest(name: str, folder: str) -> dict[str, Any]:
+    """What an archive says of itself where one is unpacked in the folder; else the weights, where the folder has one file of them."""
+    path = os.path.join(folder, "MAR-INF", "MANIFEST.json")
+    if os.path.isfile(path):
+        with open(path, encoding="utf-8") as file:
+            found: dict[str, Any] = json.load(file)
+        return {**found, "model": found.get("model", {})}
+    model = {"modelName": name, "modelVersion": "1.0"}
+    weights = [one for one in sorted(os.listdir(folder)) if one.endswith(WEIGHTS)]
+    if len(weights) == 1:
+        model["serializedFile"] = weights[0]
+    return {"model": model}
+
+
+def settings_of(path: str) -> dict[str, Any]:
+    """A model's own settings; none where there is no such file."""
+    if not os.path.isfile(path):
+        return {}
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise Failed(f"{path} holds the model's settings, and this Python cannot read YAML; install PyYAML for {sys.executable}") from error
+    with open(path, encoding="utf-8") as file:
+        return yaml.safe_load(file) or {}
 
 
 # --- What a module says when it is run -------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import os
 import tempfile
 import unittest
 
-from fake import Fake
+from fake import Fake, element
 
 
 class LitServe(unittest.TestCase):
@@ -108,6 +108,32 @@ class Api(ls.LitAPI):
             with Fake(code, "app.py:Api") as worker, self.assertRaisesRegex(RuntimeError, words):
                 worker.ready()
 
+    def test_requests_that_are_no_json_are_refused_in_words(self):
+        code = """
+import litserve as ls
+from typing import Annotated
+from fastapi import File, Form, Request, UploadFile
+class Api(ls.LitAPI):
+    def setup(self, device): pass
+    def decode_request(self, request%s): return %s
+    def predict(self, x): return x
+"""
+        for taken, read, words in (
+            (": UploadFile", "request.file.read()", "a file or a field of a form"),
+            (": UploadFile = File(...)", "request.file.read()", "a file or a field of a form"),
+            (": str = Form()", "request", "a file or a field of a form"),
+            (": str", "request", "a parameter of the query"),
+            (": Request", "dict(request.headers)", "the request's headers"),
+            ("", "request.query_params['x']", "the request's query_params"),
+        ):
+            words = f"decode_request of Api takes {words}; uncork gives it the body's JSON alone. .* preprocess"
+            with self.subTest(taken), Fake(code % (taken, read), "app.py:Api") as worker, self.assertRaisesRegex(RuntimeError, words):
+                worker.ready()
+        for taken, read in ((": Request", "request['x']"), (": dict", "request.get('x')"), ("", "request['x']")):
+            with self.subTest(taken), Fake(code % (taken, read), "app.py:Api") as worker:
+                worker.ready()
+                self.assertEqual(worker.answers({"x": 3}), [3])
+
     def test_what_guards_it_there_is_refused_in_words_and_never_left_out(self):
         code = """
 import os
@@ -164,6 +190,21 @@ if __name__ == "__main__":
             with self.subTest(said), Fake(code, "app.py:Double") as worker:
                 worker.ready()
                 self.assertEqual(worker.ask(b"1")[0][1], b"2")
+
+    def test_its_example_is_one_of_a_request(self):
+        with Fake(self.CODE, "app.py:Double") as worker:
+            self.assertIn("example", worker.ready())
+            self.assertEqual(worker.example[4:], element(b"1"))
+        several = self.CODE.replace("self.example = [1, 2]", "self.multi_examples = [[3], [4, 5]]")
+        packed = several.replace("mosec.Worker", "mosec.mixin.MsgpackMixin, mosec.Worker").replace("import mosec", "import mosec.mixin")
+        for code, body in ((several, b"3"), (packed, b"\x03")):
+            with Fake(code, "app.py:Double") as worker:
+                worker.ready()
+                self.assertEqual(worker.example[4:], element(body))
+        one = "    def deserialize(self, data): return int(data) + 1\n    def forward(self, data):"
+        with Fake(self.CODE.replace("    def forward(self, data):", one), "app.py:Double") as worker:
+            self.assertNotIn("example", {key for key, value in worker.ready().items() if value})
+            self.assertIn("Double ran its example, of which no request can be made", worker.log)
 
     def test_one_by_one(self):
         code = (
@@ -252,6 +293,7 @@ class KServe(unittest.TestCase):
     """By a stand-in for the package, which may be installed or not."""
 
     BASE = """
+class InferRequest: pass
 class Model:
     def __init__(self, name): self.name, self.ready = name, False
     def load(self): self.ready = True
@@ -274,13 +316,13 @@ if __name__ == "__main__":
     kserve.ModelServer().start([Double("double")])
 """
 
-    def start(self, answer, **setup):
+    def start(self, answer, code=CODE, **setup):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         os.mkdir(os.path.join(folder.name, "kserve"))
         with open(os.path.join(folder.name, "kserve", "__init__.py"), "w") as file:
             file.write(self.BASE)
-        return Fake(self.CODE % answer, "app.py:Double", folder=folder.name, **setup)
+        return Fake(code % answer, "app.py:Double", folder=folder.name, **setup)
 
     def test_no_call_gets_more_rows_than_the_cap_but_of_one_request_alone(self):
         with self.start('{"predictions": payload["instances"]}', max_batch_size=8) as worker:
@@ -288,6 +330,23 @@ if __name__ == "__main__":
             rows = [{"instances": list(range(many))} for many in (3, 5, 4, 32, 0, 4, 5)]
             self.assertEqual(worker.answers(*rows), [{"predictions": row["instances"]} for row in rows])
             self.assertEqual(worker.answers({"calls": 1}), [{"calls": [8, 4, 32, 4, 5]}])
+
+    def test_headers_are_those_of_the_request_where_they_are_read_and_then_each_runs_by_itself(self):
+        with self.start('{"team": headers.get("x-team"), "of": len(payload["instances"])}') as worker:
+            worker.ready()
+            heads = [{"headers": [["x-team", "a"]]}, {"headers": [["x-team", "b"], ["x-team", "c"]]}, None]
+            told = [json.loads(body) for _, body in worker.ask(*[b'{"instances": [1]}'] * 3, heads=heads)]
+            self.assertEqual(told, [{"team": "a", "of": 1}, {"team": "b, c", "of": 1}, {"team": None, "of": 1}])
+
+    def test_a_request_that_is_no_dict_is_refused_in_words(self):
+        for kind in ("InferRequest", "kserve.InferRequest", "'InferRequest'"):
+            code = "from kserve import InferRequest\n" + self.CODE.replace("payload, headers", f"payload: {kind}, headers")
+            code = "import kserve\n" + code
+            with self.start("{}", code=code) as worker, self.assertRaisesRegex(RuntimeError, "predict of Double takes an InferRequest"):
+                worker.ready()
+        code = "from kserve import InferRequest\nfrom typing import Dict, Union\n" + self.CODE
+        with self.start("{}", code=code.replace("payload, headers", "payload: Union[Dict, InferRequest], headers")) as worker:
+            worker.ready()
 
     def test_instances_run_together_where_predictions_are_all_of_the_answer(self):
         with self.start('{"predictions": [self.by * one for one in payload["instances"]]}') as worker:
@@ -326,6 +385,87 @@ class Handler:
             self.assertEqual(
                 worker.ask(b'{"a":1}', b"\xff"), [({}, b'{"got":{"a":1}}'), ({"content_type": "application/octet-stream"}, b"\xff")]
             )
+
+
+    def test_the_context_is_what_handlers_of_theirs_ask(self):
+        code = """
+import json, os
+class Handler:
+    def initialize(self, context):
+        self.context = context
+        properties = context.system_properties
+        assert self.context.get_request_header(0, "explain") is None
+        self.weights = os.path.join(properties["model_dir"], context.manifest["model"]["serializedFile"])
+        self.said = [properties[key] for key in ("gpu_id", "batch_size", "server_name")]
+        self.said += [context.model_name, context.model_yaml_config]
+    def handle(self, data, context):
+        metrics = context.metrics
+        metrics.add_time("HandlerTime", 1.5, None, "ms")
+        metrics.add_counter("Asked", 1, dimensions=[])
+        metrics.add_metric("Size", unit="MB", value=2)
+        metrics.get_metric("Size", "GAUGE").add_or_update(1, ["all"])
+        answers = []
+        for place, one in enumerate(data):
+            if one["body"] == "teapot":
+                context.set_response_status(code=418, phrase="teapot", idx=place)
+            if one["body"] == "text":
+                context.set_response_content_type(place, "text/plain")
+                context.set_response_header(place, "X-Other", "1")
+            kind = type(one["body"]).__name__
+            answers.append([kind, context.get_request_id(place), context.get_request_header(place, "X-Team")] if "t" != kind[0] else "")
+        answers[-1] = self.said + [open(self.weights).read()] if data[-1]["body"] == 0 else answers[-1]
+        return [json.dumps(answer) if data[place]["body"] == "text" else answer for place, answer in enumerate(answers)]
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "model.pt"), "w") as file:
+                file.write("weights")
+            with Fake(code, "app.py:Handler", folder=folder, max_batch_size=7) as worker:
+                worker.ready()
+                head = {"content_type": "application/octet-stream", "request_id": "r1", "headers": [["x-team", "a"]]}
+                heads = [head, {"content_type": "application/json; charset=utf-8"}, {"content_type": "application/x-www-form-urlencoded"}]
+                told = worker.ask(b"12", b'"teapot"', b'"text"', b"{", b"0", heads=[*heads, {"content_type": "application/json"}, None])
+                self.assertEqual(told[0], ({}, b'["bytearray","r1","a"]'))
+                self.assertEqual(told[1], ({"status": 418, "content_type": "application/json"}, b'["str","",null]'))
+                self.assertEqual(told[2], ({"content_type": "text/plain"}, b'["str", "", null]'))
+                self.assertEqual(told[3][0], {"status": 400})
+                self.assertEqual(json.loads(told[4][1]), [None, 7, "uncork", "model", {}, "weights"])
+                form = worker.ask(b"--x", heads=[{"content_type": "multipart/form-data; boundary=x"}])
+                self.assertEqual(form[0][0], {"status": 415})
+                self.assertEqual(worker.log.count("sets the header X-Other"), 1)
+
+    def test_an_archive_says_what_its_manifest_says(self):
+        code = """
+class Handler:
+    def initialize(self, context): self.model = context.manifest["model"]
+    def handle(self, data, context): return [self.model for _ in data]
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "MAR-INF"))
+            with open(os.path.join(folder, "MAR-INF", "MANIFEST.json"), "w") as file:
+                json.dump({"model": {"modelName": "m", "serializedFile": "a.pt", "modelFile": "model.py"}}, file)
+            with Fake(code, "app.py:Handler", folder=folder) as worker:
+                worker.ready()
+                self.assertEqual(worker.answers(1), [{"modelName": "m", "serializedFile": "a.pt", "modelFile": "model.py"}])
+
+    def test_what_a_context_has_not_fails_at_load_in_words(self):
+        code = "class Handler:\n    def initialize(self, context): context.cache['a'] = 1\n    def handle(self, data, context): pass\n"
+        with Fake(code, "app.py:Handler") as worker, self.assertRaisesRegex(RuntimeError, "the context has no cache: uncork has what"):
+            worker.ready()
+
+    def test_a_function_is_a_handler_too(self):
+        code = """
+times = None
+def %s(data, context):
+    global times
+    if data is None:
+        times = context.system_properties["batch_size"]
+        return None
+    return [times * one["body"] for one in data]
+"""
+        for name in ("handle", "entry"):
+            with Fake(code % name, f"app.py:{name}", max_batch_size=3) as worker:
+                worker.ready()
+                self.assertEqual(worker.answers(1, 2), [3, 6])
 
 
 class Caps(unittest.TestCase):

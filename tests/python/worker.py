@@ -287,6 +287,20 @@ class Model:
             self.assertEqual(refused, ({"status": 400}, b"not you"))
             self.assertEqual(seven[0], {"status": 500})
 
+    def test_a_request_says_all_that_its_query_gives_and_its_name(self):
+        code = """
+class Model:
+    def preprocess(self, request):
+        return [request.query, request.query_all, request.request_id]
+    def __call__(self, rows):
+        return rows
+"""
+        with Fake(code) as worker:
+            worker.ready()
+            told = worker.ask(b"1", b"1", heads=[{"query": "ids=1&ids=2&a=", "request_id": "r1"}, None])
+            self.assertEqual(json.loads(told[0][1]), [{"ids": "2", "a": ""}, {"ids": ["1", "2"], "a": [""]}, "r1"])
+            self.assertEqual(json.loads(told[1][1]), [{}, {}, ""])
+
     def test_hooks_see_the_request_and_the_answer(self):
         with Fake(self.CODE, hooks=True) as worker:
             self.assertEqual(worker.ready()["hooks"], ["prepare", "finish"])
